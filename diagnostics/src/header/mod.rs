@@ -1,0 +1,84 @@
+//! Source -> Header: what the files say of themselves, with every tensor located. No weight byte is read.
+
+pub mod config;
+pub mod gguf;
+pub mod safetensors;
+
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::source::{Format, Source};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// One stored tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// The name in the file.
+    pub name: String,
+    /// The stored element type.
+    pub dtype: DType,
+    /// Dimensions, outermost first; a linear weight is `[outputs, inputs]`. Empty is a scalar.
+    pub shape: Vec<u64>,
+    /// Index into [`Source::files`].
+    pub file: usize,
+    /// First byte, from the start of that file.
+    pub offset: u64,
+    /// Length in bytes; `offset + bytes` lies within the file.
+    pub bytes: u64,
+}
+
+/// Every tensor of a model by name, over all of its files.
+pub type TensorTable = BTreeMap<String, TensorInfo>;
+
+/// The parsed header of one model, whatever its format and number of files.
+#[derive(Debug)]
+pub struct Header {
+    /// The files it came from.
+    pub source: Source,
+    /// Every tensor by name.
+    pub tensors: TensorTable,
+    /// The model's own description.
+    pub metadata: Metadata,
+    /// Bytes read from all files to learn this.
+    pub bytes_read: u64,
+}
+
+/// Where a model's description comes from.
+#[derive(Debug)]
+pub enum Metadata {
+    /// The key-value section of the (first) GGUF file.
+    Gguf(gguf::GgufMetadata),
+    /// `config.json` and its companions in a safetensors folder.
+    Config(Box<config::ConfigFiles>),
+}
+
+/// Typed access to named values; a value of the wrong type is an error that names file and key, an absent one (or a
+/// JSON `null`) is `None`.
+pub trait Fields {
+    /// The file the values come from.
+    fn file(&self) -> &Path;
+    /// Whether the key is present and not `null`.
+    fn has(&self, key: &str) -> bool;
+    /// A non-negative whole number.
+    fn unsigned(&self, key: &str) -> Result<Option<u64>>;
+    /// A finite number, integers included.
+    fn number(&self, key: &str) -> Result<Option<f64>>;
+    /// A truth value.
+    fn boolean(&self, key: &str) -> Result<Option<bool>>;
+    /// A text.
+    fn text(&self, key: &str) -> Result<Option<&str>>;
+}
+
+impl Header {
+    /// Reads the headers of `source`.
+    ///
+    /// # Errors
+    /// Any [`Error`](crate::Error) but `Architecture`: the files cannot be read, are malformed, or contradict each
+    /// other (a stale index, a missing part, a tensor past the end of its file).
+    pub fn read(source: Source) -> Result<Header> {
+        match source.format {
+            Format::Gguf => gguf::read(source),
+            Format::Safetensors => safetensors::read(source),
+        }
+    }
+}

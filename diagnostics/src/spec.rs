@@ -1,0 +1,221 @@
+//! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
+
+use crate::dtype::DType;
+use crate::header::TensorInfo;
+use crate::tokenizer::TokenizerSpec;
+use std::collections::BTreeMap;
+
+/// Everything the loader and the decoder need to know of a model. Every tensor in it exists and has the right shape.
+#[derive(Clone, Debug)]
+pub struct ModelSpec {
+    /// The family's id: `llama`.
+    pub family: &'static str,
+    /// The variant as people call it: `Llama 3.1`, `TinyLlama`, `SmolLM2`, `DeepSeek-R1-Distill-Llama`.
+    pub variant: String,
+    /// The architecture as the file names it: `llama`, `LlamaForCausalLM`.
+    pub architecture: String,
+    /// Elements of all weights, a tied head counted once.
+    pub parameters: u64,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width of the feed-forward layer.
+    pub feed_forward: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Rows of the embedding.
+    pub vocab: usize,
+    /// Longest context the model was trained or extended for, in tokens.
+    pub context_trained: usize,
+    /// The norm of the block.
+    pub norm: Norm,
+    /// The activation of the feed-forward layer.
+    pub activation: Activation,
+    /// Rotary position embedding.
+    pub rope: Rope,
+    /// Tokens a position can look back to, where the model limits it.
+    pub sliding_window: Option<usize>,
+    /// Whether the output head is the embedding.
+    pub tied_embeddings: bool,
+    /// The weights by role.
+    pub weights: ModelWeights,
+    /// What the files say of the tokenizer, BOS and stop tokens.
+    pub tokenizer: TokenizerSpec,
+    /// The quantization in words: `none`, `GGUF Q4_K_M`.
+    pub quantization: String,
+    /// Defaults and derivations that were taken, each with its reason.
+    pub assumptions: Vec<String>,
+    /// Tensors that are stored and not needed.
+    pub unused_tensors: Vec<String>,
+}
+
+/// A normalisation and its epsilon.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Norm {
+    /// `x / sqrt(mean(x^2) + eps) * weight`.
+    Rms {
+        /// Added to the mean square.
+        eps: f64,
+    },
+}
+
+/// A feed-forward activation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Activation {
+    /// `silu(gate) * up`.
+    SwiGlu,
+}
+
+/// Rotary position embedding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// Which elements turn together.
+    pub layout: RopeLayout,
+    /// The base of the frequencies.
+    pub theta: f64,
+    /// How the frequencies differ from `theta^(-2i/dimensions)`.
+    pub scaling: RopeScaling,
+    /// Leading elements of a head that are rotated.
+    pub dimensions: usize,
+    /// Which keys or tensors this comes from.
+    pub source: String,
+}
+
+/// Which elements of a head turn together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopeLayout {
+    /// Elements `i` and `i + dimensions / 2`.
+    HalfSplit,
+    /// Elements `2i` and `2i + 1`.
+    Interleaved,
+}
+
+/// A change to the rotary frequencies.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum RopeScaling {
+    /// None.
+    Default,
+    /// Every frequency divided by `factor`.
+    Linear {
+        /// The divisor.
+        factor: f64,
+    },
+    /// Long wavelengths divided by `factor`, short ones kept, a ramp between
+    /// (transformers `modeling_rope_utils.py`, `llama3`).
+    Llama3 {
+        /// The divisor of long wavelengths.
+        factor: f64,
+        /// Wavelengths above `original_context / low_freq_factor` are long.
+        low_freq_factor: f64,
+        /// Wavelengths below `original_context / high_freq_factor` are short.
+        high_freq_factor: f64,
+        /// The context of the original training.
+        original_context: u64,
+    },
+    /// A stored F32 tensor of `dimensions / 2` divisors, one a frequency (GGUF `rope_freqs.weight`).
+    Divisors {
+        /// The tensor.
+        tensor: TensorInfo,
+    },
+}
+
+/// The weights by role. A fused tensor is resolved into row ranges of its bytes, so nothing later knows of fusion.
+#[derive(Clone, Debug)]
+pub struct ModelWeights {
+    /// `[vocab, hidden]`.
+    pub embedding: TensorInfo,
+    /// The decoder blocks in order.
+    pub layers: Vec<LayerWeights>,
+    /// `[hidden]`.
+    pub final_norm: NormWeights,
+    /// `[vocab, hidden]`; the embedding itself when tied.
+    pub head: LinearWeights,
+}
+
+/// The weights of one decoder block.
+#[derive(Clone, Debug)]
+pub struct LayerWeights {
+    /// Before attention, `[hidden]`.
+    pub attention_norm: NormWeights,
+    /// `[heads * head_dim, hidden]`.
+    pub q: LinearWeights,
+    /// `[kv_heads * head_dim, hidden]`.
+    pub k: LinearWeights,
+    /// `[kv_heads * head_dim, hidden]`.
+    pub v: LinearWeights,
+    /// `[hidden, heads * head_dim]`.
+    pub o: LinearWeights,
+    /// Before the feed-forward layer, `[hidden]`.
+    pub mlp_norm: NormWeights,
+    /// `[feed_forward, hidden]`.
+    pub gate: LinearWeights,
+    /// `[feed_forward, hidden]`.
+    pub up: LinearWeights,
+    /// `[hidden, feed_forward]`.
+    pub down: LinearWeights,
+}
+
+/// A weight matrix `[outputs, inputs]` and its bias `[outputs]`.
+#[derive(Clone, Debug)]
+pub struct LinearWeights {
+    /// The matrix.
+    pub weight: TensorInfo,
+    /// The bias.
+    pub bias: Option<TensorInfo>,
+}
+
+/// The scale of a norm.
+#[derive(Clone, Debug)]
+pub struct NormWeights {
+    /// `[width]`.
+    pub weight: TensorInfo,
+}
+
+impl ModelSpec {
+    /// The number of decoder blocks.
+    pub fn layers(&self) -> usize {
+        self.weights.layers.len()
+    }
+
+    /// Every needed tensor once: a tied head is not listed again.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        let weights = &self.weights;
+        let head = (!self.tied_embeddings).then_some(&weights.head.weight);
+        let divisors = match &self.rope.scaling {
+            RopeScaling::Divisors { tensor } => Some(tensor),
+            _ => None,
+        };
+        [&weights.embedding, &weights.final_norm.weight]
+            .into_iter()
+            .chain(head)
+            .chain(weights.head.bias.as_ref())
+            .chain(divisors)
+            .chain(weights.layers.iter().flat_map(LayerWeights::tensors))
+    }
+
+    /// Number of tensors and bytes per stored dtype.
+    pub fn dtypes(&self) -> BTreeMap<DType, (usize, u64)> {
+        let mut dtypes = BTreeMap::new();
+        for tensor in self.tensors() {
+            let entry: &mut (usize, u64) = dtypes.entry(tensor.dtype).or_default();
+            entry.0 += 1;
+            entry.1 += tensor.bytes;
+        }
+        dtypes
+    }
+}
+
+impl LayerWeights {
+    fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        let linears = [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down];
+        [&self.attention_norm.weight, &self.mlp_norm.weight]
+            .into_iter()
+            .chain(linears.into_iter().flat_map(|linear| std::iter::once(&linear.weight).chain(&linear.bias)))
+    }
+}

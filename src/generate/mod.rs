@@ -1,0 +1,1 @@
+//! Ids to text, a piece at a time.

@@ -1,0 +1,6 @@
+//! Loads language models in the dtypes they are stored in, or refuses with a report.
+
+pub mod generate;
+pub mod kernels;
+pub mod threads;
+pub mod tokenizer;
