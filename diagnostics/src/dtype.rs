@@ -108,7 +108,7 @@ impl DType {
     /// Bytes of `elements` consecutive elements, or `None` when they are no whole number of blocks or overflow.
     pub fn bytes_of(self, elements: u64) -> Option<u64> {
         let (len, bytes) = (self.block_len() as u64, self.block_bytes() as u64);
-        if elements % len != 0 { None } else { (elements / len).checked_mul(bytes) }
+        if !elements.is_multiple_of(len) { None } else { (elements / len).checked_mul(bytes) }
     }
 
     /// The dtype of a ggml type id; `None` for ids that ggml removed or never defined (see [`removed_ggml_type`]).

@@ -7,8 +7,10 @@
 pub mod capability;
 pub mod dtype;
 pub mod error;
+pub mod family;
 pub mod hardware;
 pub mod header;
+mod quantization;
 pub mod source;
 pub mod spec;
 pub mod tokenizer;

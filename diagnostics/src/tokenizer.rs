@@ -13,6 +13,10 @@ pub struct TokenizerSpec {
     pub tokens: usize,
     /// The beginning-of-sequence id.
     pub bos: Option<u32>,
+    /// The text of `bos`.
+    pub bos_text: Option<String>,
+    /// The text of the end-of-sequence token.
+    pub eos_text: Option<String>,
     /// Whether encoding a prompt puts `bos` in front.
     pub add_bos: bool,
     /// Ids that end a generation, each with the sources that name it.
@@ -33,4 +37,11 @@ pub enum TokenizerKind {
     ByteLevelBpe,
     /// None found.
     Missing,
+}
+
+impl TokenizerSpec {
+    /// Reads what `header` says of the tokenizer.
+    pub fn from_header(_header: &crate::header::Header) -> crate::Result<TokenizerSpec> {
+        todo!()
+    }
 }

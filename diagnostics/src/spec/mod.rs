@@ -1,5 +1,11 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
+mod inspect;
+mod rope;
+mod tensors;
+
+pub use inspect::inspect;
+
 use crate::dtype::DType;
 use crate::header::TensorInfo;
 use crate::tokenizer::TokenizerSpec;
@@ -175,6 +181,34 @@ pub struct LinearWeights {
 pub struct NormWeights {
     /// `[width]`.
     pub weight: TensorInfo,
+}
+
+/// The sizes a block is built from.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    hidden: usize,
+    feed_forward: usize,
+    layers: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    vocab: usize,
+    context: usize,
+}
+
+/// The number of elements of a tensor.
+fn elements(tensor: &TensorInfo) -> u64 {
+    tensor.shape.iter().product()
+}
+
+impl Rope {
+    /// The factor of the scaling, where the metadata gives one.
+    pub fn factor(&self) -> Option<f64> {
+        match self.scaling {
+            RopeScaling::Linear { factor } | RopeScaling::Llama3 { factor, .. } => Some(factor),
+            RopeScaling::Default | RopeScaling::Divisors { .. } => None,
+        }
+    }
 }
 
 impl ModelSpec {

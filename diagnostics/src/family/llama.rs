@@ -1,0 +1,91 @@
+//! Llama: Meta Llama 3 to 3.3, TinyLlama, SmolLM2, DeepSeek-R1-Distill-Llama.
+
+use super::{Bias, Evidence, Family, FusedName, LLAMA_LIKE_KEYS, Role, TensorName, Variant};
+use crate::spec::{Activation, RopeLayout};
+
+#[rustfmt::skip]
+const TENSORS: &[TensorName] = &[
+    TensorName { role: Role::Embedding,     gguf: "token_embd",          config: "model.embed_tokens" },
+    TensorName { role: Role::FinalNorm,     gguf: "output_norm",         config: "model.norm" },
+    TensorName { role: Role::Head,          gguf: "output",              config: "lm_head" },
+    TensorName { role: Role::AttentionNorm, gguf: "blk.{}.attn_norm",    config: "model.layers.{}.input_layernorm" },
+    TensorName { role: Role::Q,             gguf: "blk.{}.attn_q",       config: "model.layers.{}.self_attn.q_proj" },
+    TensorName { role: Role::K,             gguf: "blk.{}.attn_k",       config: "model.layers.{}.self_attn.k_proj" },
+    TensorName { role: Role::V,             gguf: "blk.{}.attn_v",       config: "model.layers.{}.self_attn.v_proj" },
+    TensorName { role: Role::O,             gguf: "blk.{}.attn_output",  config: "model.layers.{}.self_attn.o_proj" },
+    TensorName { role: Role::MlpNorm,       gguf: "blk.{}.ffn_norm",     config: "model.layers.{}.post_attention_layernorm" },
+    TensorName { role: Role::Gate,          gguf: "blk.{}.ffn_gate",     config: "model.layers.{}.mlp.gate_proj" },
+    TensorName { role: Role::Up,            gguf: "blk.{}.ffn_up",       config: "model.layers.{}.mlp.up_proj" },
+    TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",     config: "model.layers.{}.mlp.down_proj" },
+];
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "llama",
+    gguf_architectures: &["llama"],
+    model_types: &["llama"],
+    classes: &["LlamaForCausalLM", "LLaMAForCausalLM"],
+    keys: LLAMA_LIKE_KEYS,
+    tensors: TENSORS,
+    fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],
+    // transformers `LlamaAttention` and `LlamaMLP`: one flag covers q, k, v and o, the other gate, up and down.
+    biases: &[
+        (Role::Q, Bias::Flag("attention_bias")),
+        (Role::K, Bias::Flag("attention_bias")),
+        (Role::V, Bias::Flag("attention_bias")),
+        (Role::O, Bias::Flag("attention_bias")),
+        (Role::Gate, Bias::Flag("mlp_bias")),
+        (Role::Up, Bias::Flag("mlp_bias")),
+        (Role::Down, Bias::Flag("mlp_bias")),
+    ],
+    activation: (Activation::SwiGlu, &["silu", "swish"]),
+    // The GGUF converter permutes the rows of q and k so that neighbours turn together.
+    gguf_rope: RopeLayout::Interleaved,
+    config_rope: RopeLayout::HalfSplit,
+    default_theta: (10_000.0, "the default of transformers' LlamaConfig and of llama.cpp"),
+    default_tied: (false, "the default of transformers' LlamaConfig"),
+    variants: &[
+        Variant {
+            name: "DeepSeek-R1-Distill-Llama",
+            any: &[
+                &[Evidence::Template("<｜User｜>")],
+                &[Evidence::BosText("<｜begin▁of▁sentence｜>")],
+                &[Evidence::EosText("<｜end▁of▁sentence｜>")],
+            ],
+        },
+        Variant {
+            name: "SmolLM2",
+            any: &[
+                &[Evidence::Pre("smollm")],
+                &[Evidence::Vocab(49152)],
+                &[Evidence::BosText("<|im_start|>")],
+                &[Evidence::BosText("<|endoftext|>")],
+            ],
+        },
+        Variant {
+            name: "TinyLlama",
+            any: &[
+                &[Evidence::Hidden(2048), Evidence::Layers(22), Evidence::KvHeads(4)],
+                &[Evidence::EosText("</s>"), Evidence::Template("<|assistant|>")],
+                &[Evidence::Name("tinyllama")],
+            ],
+        },
+        Variant {
+            name: "Llama 3.3",
+            any: &[
+                &[Evidence::BosText("<|begin_of_text|>"), Evidence::RopeScaled, Evidence::Name("llama-3.3")],
+                &[Evidence::BosText("<|begin_of_text|>"), Evidence::RopeScaled, Evidence::Name("llama 3.3")],
+            ],
+        },
+        Variant {
+            name: "Llama 3.2",
+            any: &[
+                &[Evidence::BosText("<|begin_of_text|>"), Evidence::RopeFactor(32.0)],
+                &[Evidence::BosText("<|begin_of_text|>"), Evidence::RopeScaled, Evidence::Tied],
+            ],
+        },
+        Variant { name: "Llama 3.1", any: &[&[Evidence::BosText("<|begin_of_text|>"), Evidence::RopeScaled]] },
+        Variant { name: "Llama 3", any: &[&[Evidence::BosText("<|begin_of_text|>")]] },
+    ],
+    name: "Llama",
+};

@@ -1,0 +1,198 @@
+//! The registry of families, one line each, and the shape of a family's table. Tables hold data only.
+
+mod llama;
+
+use crate::spec::{Activation, RopeLayout};
+
+/// Every family that is recognised, in the order it is tried.
+pub const REGISTRY: &[&Family] = &[&llama::FAMILY];
+
+/// One family of models: how its files name things, and the options of its block.
+#[derive(Debug)]
+pub struct Family {
+    /// The id reports use.
+    pub id: &'static str,
+    /// Values of GGUF `general.architecture`.
+    pub gguf_architectures: &'static [&'static str],
+    /// Values of `model_type` in `config.json`.
+    pub model_types: &'static [&'static str],
+    /// Values of `architectures[0]` in `config.json`.
+    pub classes: &'static [&'static str],
+    /// Metadata keys by quantity.
+    pub keys: Keys,
+    /// Tensor names without `.weight` or `.bias`, by role; `{}` stands for the layer.
+    pub tensors: &'static [TensorName],
+    /// Tensors that hold several roles as consecutive rows, where a file has them instead.
+    pub fused: &'static [FusedName],
+    /// Which linear layers have a bias.
+    pub biases: &'static [(Role, Bias)],
+    /// The activation and its name in `config.json`.
+    pub activation: (Activation, &'static [&'static str]),
+    /// Which elements of a head turn together in GGUF files.
+    pub gguf_rope: RopeLayout,
+    /// Which elements of a head turn together in safetensors files.
+    pub config_rope: RopeLayout,
+    /// The rotary base where no key gives one, with its source.
+    pub default_theta: (f64, &'static str),
+    /// Whether the output head is the embedding where `config.json` does not say, with its source.
+    pub default_tied: (bool, &'static str),
+    /// Variants by evidence; the first that matches names the model, the family's own name is last.
+    pub variants: &'static [Variant],
+    /// The name where no variant matches.
+    pub name: &'static str,
+}
+
+/// A quantity's key in either format. GGUF keys that begin with a dot follow the architecture's name.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// In GGUF.
+    pub gguf: &'static str,
+    /// In `config.json`.
+    pub config: &'static str,
+}
+
+/// The keys of the quantities a block is built from.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the fields of `ModelSpec` document the quantities
+pub struct Keys {
+    pub hidden: Key,
+    pub feed_forward: Key,
+    pub layers: Key,
+    pub heads: Key,
+    pub kv_heads: Key,
+    pub head_dim: Key,
+    pub vocab: Key,
+    pub context: Key,
+    pub norm_eps: Key,
+}
+
+/// The keys that Llama and everything built like it use.
+#[rustfmt::skip]
+pub const LLAMA_LIKE_KEYS: Keys = Keys {
+    hidden:       Key { gguf: ".embedding_length",                 config: "hidden_size" },
+    feed_forward: Key { gguf: ".feed_forward_length",              config: "intermediate_size" },
+    layers:       Key { gguf: ".block_count",                      config: "num_hidden_layers" },
+    heads:        Key { gguf: ".attention.head_count",             config: "num_attention_heads" },
+    kv_heads:     Key { gguf: ".attention.head_count_kv",          config: "num_key_value_heads" },
+    head_dim:     Key { gguf: ".attention.key_length",             config: "head_dim" },
+    vocab:        Key { gguf: ".vocab_size",                       config: "vocab_size" },
+    context:      Key { gguf: ".context_length",                   config: "max_position_embeddings" },
+    norm_eps:     Key { gguf: ".attention.layer_norm_rms_epsilon", config: "rms_norm_eps" },
+};
+
+/// What a weight does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// `[vocab, hidden]`.
+    Embedding,
+    /// `[hidden]`.
+    FinalNorm,
+    /// `[vocab, hidden]`.
+    Head,
+    /// `[hidden]`.
+    AttentionNorm,
+    /// `[heads * head_dim, hidden]`.
+    Q,
+    /// `[kv_heads * head_dim, hidden]`.
+    K,
+    /// `[kv_heads * head_dim, hidden]`.
+    V,
+    /// `[hidden, heads * head_dim]`.
+    O,
+    /// `[hidden]`.
+    MlpNorm,
+    /// `[feed_forward, hidden]`.
+    Gate,
+    /// `[feed_forward, hidden]`.
+    Up,
+    /// `[hidden, feed_forward]`.
+    Down,
+}
+
+/// The names of one role's tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorName {
+    /// The role.
+    pub role: Role,
+    /// In GGUF.
+    pub gguf: &'static str,
+    /// In safetensors.
+    pub config: &'static str,
+}
+
+/// The names of a tensor that holds several roles' rows, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct FusedName {
+    /// The roles in row order.
+    pub roles: &'static [Role],
+    /// In GGUF; `None` where no writer produces it.
+    pub gguf: Option<&'static str>,
+    /// In safetensors; `None` where no writer produces it.
+    pub config: Option<&'static str>,
+}
+
+/// Whether a linear layer has a bias. A role that is not listed has none.
+#[derive(Clone, Copy, Debug)]
+pub enum Bias {
+    /// In every model of the family.
+    Always,
+    /// As this flag of `config.json` says (absent is false); in GGUF, where the tensor is present.
+    Flag(&'static str),
+}
+
+/// A variant and the evidence that tells it: any of the lists, all of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    /// The name people use.
+    pub name: &'static str,
+    /// Alternatives, each a list of facts that must all hold.
+    pub any: &'static [&'static [Evidence]],
+}
+
+/// One fact about a model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)] // the names of the quantities
+pub enum Evidence {
+    Vocab(usize),
+    Hidden(usize),
+    Layers(usize),
+    KvHeads(usize),
+    /// The text of the beginning-of-sequence token.
+    BosText(&'static str),
+    /// The text of the end-of-sequence token.
+    EosText(&'static str),
+    /// A part of the chat template.
+    Template(&'static str),
+    /// The GGUF pre-tokenizer.
+    Pre(&'static str),
+    /// The factor of the rope scaling in `config.json`.
+    RopeFactor(f64),
+    /// Any rope scaling, a stored tensor of divisors included.
+    RopeScaled,
+    Tied,
+    /// A part of the model's own name (GGUF `general.name` or `general.basename`), lower case. The file name is never
+    /// evidence.
+    Name(&'static str),
+}
+
+/// Architectures that are known and not run: what they are, and what comes nearest.
+pub const STRANGERS: &[(&str, &str)] = &[
+    ("mixtral", "a mixture of experts; dense Llama models run"),
+    ("qwen2_moe", "a mixture of experts"),
+    ("qwen3_moe", "a mixture of experts"),
+    ("qwen2moe", "a mixture of experts"),
+    ("qwen3moe", "a mixture of experts"),
+    ("phimoe", "a mixture of experts"),
+    ("mamba", "a state-space model"),
+    ("mamba2", "a state-space model"),
+    ("mllama", "a vision wrapper; the text-only Llama models run"),
+    ("llava", "a vision wrapper; the text-only Llama models run"),
+    ("qwen2_vl", "a vision wrapper"),
+    ("phi3_v", "a vision wrapper"),
+    ("phi-msft", "the first upload of Phi with other tensor names; use the current one"),
+    ("mixformer-sequential", "the first upload of Phi with other tensor names; use the current one"),
+    ("bert", "an encoder: it does not generate text"),
+    ("clip", "an image encoder: it does not generate text"),
+    ("t5", "an encoder-decoder"),
+    ("llama4", "a mixture of experts with a vision wrapper"),
+];

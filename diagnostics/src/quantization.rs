@@ -1,0 +1,106 @@
+//! How a model's weights are quantised, in words, and the refusal of every scheme that would need a cast.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::header::config::JsonFile;
+use crate::header::{Fields, Header, Metadata};
+use std::collections::BTreeMap;
+
+/// `quant_method` values and what they are called (transformers 5 `utils/quantization_config.py`).
+const METHODS: &[(&str, &str)] = &[
+    ("compressed-tensors", "compressed-tensors"),
+    ("bitsandbytes", "bitsandbytes"),
+    ("gptq", "GPTQ"),
+    ("awq", "AWQ"),
+    ("auto-round", "AutoRound"),
+    ("intel/auto-round", "AutoRound"),
+    ("torchao", "torchao"),
+    ("fp8", "FP8"),
+    ("fbgemm_fp8", "FBGEMM FP8"),
+    ("modelopt", "ModelOpt"),
+    ("mxfp4", "MXFP4"),
+    ("mxfp8", "MXFP8"),
+    ("nvfp4", "NVFP4"),
+    ("quark", "Quark"),
+    ("eetq", "EETQ"),
+    ("quanto", "quanto"),
+    ("hqq", "HQQ"),
+    ("aqlm", "AQLM"),
+    ("vptq", "VPTQ"),
+    ("spqr", "SpQR"),
+    ("higgs", "HIGGS"),
+    ("bitnet", "BitNet"),
+    ("fp_quant", "FP-Quant"),
+    ("exl2", "EXL2"),
+    ("exl3", "EXL3"),
+];
+
+/// Refuses a `config.json` that declares its weights quantised.
+///
+/// # Errors
+/// `Quantization`, with the scheme's name.
+pub(crate) fn refuse_foreign(config: &JsonFile) -> Result<()> {
+    let refuse = |scheme: String| {
+        Err(Error::Quantization {
+            file: config.file().into(),
+            scheme,
+            why: "its weights would have to be dequantised, which is a cast; use the BF16 checkpoint or a GGUF of \
+                  the same model"
+                .into(),
+        })
+    };
+    for key in ["quantization_config", "compression_config"] {
+        let Some(section) = config.section(key)? else { continue };
+        let method = section.text("quant_method")?;
+        return match method {
+            Some(method) => {
+                let known = METHODS.iter().find(|known| known.0 == method).map(|known| known.1.to_owned());
+                refuse(known.unwrap_or_else(|| format!("quantization method {method:?}")))
+            }
+            None if section.has("load_in_8bit") || section.has("load_in_4bit") => refuse("bitsandbytes".into()),
+            None => refuse(format!("a {key} without quant_method")),
+        };
+    }
+    if config.has("quantization") {
+        return refuse("MLX".into());
+    }
+    if config.has("bigdl_transformers_low_bit") {
+        return refuse("ipex-llm".into());
+    }
+    Ok(())
+}
+
+/// The quantization in words: `GGUF Q4_K_M`, `none`.
+///
+/// # Errors
+/// `Format` when `general.file_type` is not a number.
+pub(crate) fn in_words(header: &Header) -> Result<String> {
+    let Metadata::Gguf(metadata) = &header.metadata else { return Ok("none".into()) };
+    let named = metadata.unsigned("general.file_type")?.and_then(file_type);
+    Ok(match named {
+        Some(name) => format!("GGUF {name}"),
+        None => format!("GGUF, mostly {}", most_frequent(header)),
+    })
+}
+
+fn most_frequent(header: &Header) -> DType {
+    let mut bytes: BTreeMap<DType, u64> = BTreeMap::new();
+    for tensor in header.tensors.values() {
+        *bytes.entry(tensor.dtype).or_default() += tensor.bytes;
+    }
+    bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map_or(DType::F32, |(dtype, _)| dtype)
+}
+
+/// The name of a `general.file_type` (llama.cpp `llama_ftype`).
+#[rustfmt::skip]
+fn file_type(id: u64) -> Option<&'static str> {
+    Some(match id {
+        0 => "F32", 1 => "F16", 2 => "Q4_0", 3 => "Q4_1", 7 => "Q8_0", 8 => "Q5_0", 9 => "Q5_1",
+        10 => "Q2_K", 11 => "Q3_K_S", 12 => "Q3_K_M", 13 => "Q3_K_L", 14 => "Q4_K_S", 15 => "Q4_K_M",
+        16 => "Q5_K_S", 17 => "Q5_K_M", 18 => "Q6_K", 19 => "IQ2_XXS", 20 => "IQ2_XS", 21 => "Q2_K_S",
+        22 => "IQ3_XS", 23 => "IQ3_XXS", 24 => "IQ1_S", 25 => "IQ4_NL", 26 => "IQ3_S", 27 => "IQ3_M",
+        28 => "IQ2_S", 29 => "IQ2_M", 30 => "IQ4_XS", 31 => "IQ1_M", 32 => "BF16", 36 => "TQ1_0",
+        37 => "TQ2_0", 38 => "MXFP4", 39 => "NVFP4", 40 => "Q1_0", 41 => "Q2_0",
+        _ => return None,
+    })
+}

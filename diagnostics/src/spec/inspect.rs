@@ -1,0 +1,328 @@
+//! Header -> ModelSpec: chooses the family, reads the sizes, resolves the tensors, names the variant.
+
+use super::rope;
+use super::tensors::Tensors;
+use super::{LayerWeights, ModelSpec, ModelWeights, Norm, Sizes};
+use crate::error::{ArchitectureErrorKind, Error, FormatErrorKind, IncompleteKind, Result};
+use crate::family::{Evidence, Family, Key, Role, STRANGERS};
+use crate::header::{Fields, Header, Metadata};
+use crate::quantization;
+use crate::tokenizer::TokenizerSpec;
+
+/// Resolves `header` by the tables of `families`.
+///
+/// # Errors
+/// `Architecture` when no family matches or the model asks for what its block does not have, `Format` for keys that
+/// are missing or of the wrong type, `Quantization` for schemes that would need a cast, `Incomplete` for tensors that
+/// are missing or contradict the sizes.
+pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpec> {
+    let reader = Reader::new(header)?;
+    let family = reader.family(families)?;
+    let mut assumptions = Vec::new();
+    if let Metadata::Config(files) = &header.metadata {
+        quantization::refuse_foreign(&files.config)?;
+    }
+    let sizes = reader.sizes(family, header, &mut assumptions)?;
+    reader.refuse_experts()?;
+    let activation = reader.activation(family, &mut assumptions)?;
+    let rope = rope::resolve(&reader, family, header, &sizes, &mut assumptions)?;
+    let tied_embeddings = reader.tied(family, header, &mut assumptions)?;
+
+    let mut tensors = Tensors::new(&reader, family, header, &sizes);
+    let embedding = tensors.matrix(Role::Embedding, None)?;
+    let layers = (0..sizes.layers).map(|layer| tensors.layer(layer)).collect::<Result<Vec<LayerWeights>>>()?;
+    let head = if tied_embeddings { embedding.clone() } else { tensors.matrix(Role::Head, None)? };
+    let final_norm = tensors.norm(Role::FinalNorm, None)?;
+    if let super::RopeScaling::Divisors { tensor } = &rope.scaling {
+        tensors.mark_used(&tensor.name);
+    }
+    let unused_tensors = tensors.unused()?;
+
+    let tokenizer = TokenizerSpec::from_header(header)?;
+    let mut spec = ModelSpec {
+        family: family.id,
+        variant: String::new(),
+        architecture: reader.architecture.clone(),
+        parameters: 0,
+        hidden: sizes.hidden,
+        feed_forward: sizes.feed_forward,
+        heads: sizes.heads,
+        kv_heads: sizes.kv_heads,
+        head_dim: sizes.head_dim,
+        vocab: sizes.vocab,
+        context_trained: sizes.context,
+        norm: Norm::Rms { eps: reader.norm_eps(family)? },
+        activation,
+        rope,
+        sliding_window: None,
+        tied_embeddings,
+        weights: ModelWeights { embedding: embedding.weight, layers, final_norm, head },
+        tokenizer,
+        quantization: quantization::in_words(header)?,
+        assumptions,
+        unused_tensors,
+    };
+    spec.parameters = spec.tensors().map(super::elements).sum();
+    spec.variant = variant(&spec, family, &reader, header)?.to_owned();
+    Ok(spec)
+}
+
+/// The metadata of one model with the prefix of its architecture.
+pub(super) struct Reader<'a> {
+    pub(super) fields: &'a dyn Fields,
+    pub(super) architecture: String,
+    gguf: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn new(header: &'a Header) -> Result<Self> {
+        match &header.metadata {
+            Metadata::Gguf(metadata) => {
+                let architecture = metadata.text("general.architecture")?.ok_or_else(|| {
+                    missing(metadata, "general.architecture", "without it the kind of model is unknown")
+                })?;
+                Ok(Reader { fields: metadata, architecture: architecture.to_owned(), gguf: true })
+            }
+            Metadata::Config(files) => {
+                let config = &files.config;
+                let class = config.object().get("architectures").and_then(|list| list.get(0)).and_then(|c| c.as_str());
+                let architecture = match (class, config.text("model_type")?) {
+                    (Some(class), _) => class,
+                    (None, Some(model_type)) => model_type,
+                    (None, None) => {
+                        return Err(missing(config, "model_type", "without it the kind of model is unknown"));
+                    }
+                };
+                Ok(Reader { fields: config, architecture: architecture.to_owned(), gguf: false })
+            }
+        }
+    }
+
+    /// The family whose table names this architecture. In `config.json` the class and the model type must agree.
+    fn family(&self, families: &[&'static Family]) -> Result<&'static Family> {
+        let model_type = if self.gguf { None } else { self.fields.text("model_type")? };
+        let named = |family: &&&'static Family| {
+            if self.gguf {
+                return family.gguf_architectures.contains(&self.architecture.as_str());
+            }
+            let class = family.classes.contains(&self.architecture.as_str());
+            let kind = model_type.map(|kind| family.model_types.contains(&kind));
+            match kind {
+                Some(kind) => kind && (class || self.architecture == model_type.unwrap_or_default()),
+                None => class,
+            }
+        };
+        families.iter().find(named).copied().ok_or_else(|| {
+            let known = |name: &str| STRANGERS.iter().find(|stranger| stranger.0 == name).map(|stranger| stranger.1);
+            let supported = families
+                .iter()
+                .flat_map(|family| if self.gguf { family.gguf_architectures.iter() } else { family.classes.iter() });
+            let found = match model_type {
+                Some(kind) if kind != self.architecture => format!("{} (model_type {kind})", self.architecture),
+                _ => self.architecture.clone(),
+            };
+            Error::Architecture {
+                file: self.fields.file().into(),
+                kind: ArchitectureErrorKind::Unknown {
+                    found,
+                    supported: supported.copied().collect::<Vec<_>>().join(", "),
+                    hint: model_type.and_then(known).or_else(|| known(&self.architecture)),
+                },
+            }
+        })
+    }
+
+    /// The key in this format, prefix applied.
+    pub(super) fn key(&self, key: Key) -> String {
+        match (self.gguf, key.gguf.strip_prefix('.')) {
+            (true, Some(suffix)) => format!("{}.{suffix}", self.architecture),
+            (true, None) => key.gguf.to_owned(),
+            (false, _) => key.config.to_owned(),
+        }
+    }
+
+    pub(super) fn is_gguf(&self) -> bool {
+        self.gguf
+    }
+
+    fn sizes(&self, family: &Family, header: &Header, assumptions: &mut Vec<String>) -> Result<Sizes> {
+        let keys = &family.keys;
+        let require = |key: Key| {
+            self.size(key, header)?
+                .ok_or_else(|| missing(self.fields, &self.key(key), "a size is never guessed from tensor shapes"))
+        };
+        let hidden = require(keys.hidden)?;
+        let heads = require(keys.heads)?;
+        let kv_heads = match self.size(keys.kv_heads, header)? {
+            Some(kv_heads) => kv_heads,
+            None => {
+                assumptions.push(format!(
+                    "kv_heads = heads = {heads}: {} is absent (transformers and llama.cpp default)",
+                    self.key(keys.kv_heads)
+                ));
+                heads
+            }
+        };
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(self.value(&self.key(keys.kv_heads), kv_heads, format!("a divisor of the {heads} heads")));
+        }
+        let head_dim = match self.size(keys.head_dim, header)? {
+            Some(head_dim) => head_dim,
+            None if hidden.is_multiple_of(heads) => hidden / heads,
+            None => {
+                return Err(self.value(
+                    &self.key(keys.heads),
+                    heads,
+                    format!("a divisor of the width {hidden}, as {} is absent", self.key(keys.head_dim)),
+                ));
+            }
+        };
+        let vocab = match (self.size(keys.vocab, header)?, &header.metadata) {
+            (Some(vocab), _) => vocab,
+            (None, Metadata::Gguf(metadata)) => {
+                let tokens = metadata.strings("tokenizer.ggml.tokens")?.map(|tokens| tokens.len()).unwrap_or(0);
+                if tokens == 0 {
+                    return Err(missing(self.fields, &self.key(keys.vocab), "and tokenizer.ggml.tokens is empty too"));
+                }
+                tokens
+            }
+            (None, Metadata::Config(_)) => require(keys.vocab)?,
+        };
+        Ok(Sizes {
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            vocab,
+            layers: require(keys.layers)?,
+            feed_forward: require(keys.feed_forward)?,
+            context: require(keys.context)?,
+        })
+    }
+
+    /// A size between 1 and 2^31 - 1. A GGUF array with one number a layer counts as its one value.
+    fn size(&self, key: Key, header: &Header) -> Result<Option<usize>> {
+        let name = self.key(key);
+        if let Metadata::Gguf(metadata) = &header.metadata
+            && metadata.is_array(&name)
+        {
+            let values = metadata.integers(&name)?.unwrap_or_default();
+            return match values.first() {
+                Some(first) if *first > 0 && values.iter().all(|value| value == first) => {
+                    Ok(Some(usize::try_from(*first).unwrap_or(usize::MAX)))
+                }
+                _ => Err(self.feature("a number that differs between layers", &name, "one number for all layers")),
+            };
+        }
+        let Some(value) = self.fields.unsigned(&name)? else { return Ok(None) };
+        match i32::try_from(value) {
+            Ok(value) if value > 0 => Ok(Some(value as usize)),
+            _ => Err(self.value(&name, value, "a number between 1 and 2147483647".into())),
+        }
+    }
+
+    fn norm_eps(&self, family: &Family) -> Result<f64> {
+        let key = self.key(family.keys.norm_eps);
+        let eps = self.fields.number(&key)?;
+        let eps = eps.ok_or_else(|| missing(self.fields, &key, "the norm's epsilon is never guessed"))?;
+        if eps > 0.0 && eps < 1.0 { Ok(eps) } else { Err(self.value(&key, eps, "a number between 0 and 1".into())) }
+    }
+
+    fn activation(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<super::Activation> {
+        let (activation, names) = family.activation;
+        if !self.gguf {
+            match self.fields.text("hidden_act")? {
+                Some(name) if names.contains(&name) => {}
+                Some(name) => {
+                    return Err(self.feature(&format!("activation {name}"), "hidden_act", names[0]));
+                }
+                None => assumptions.push(format!(
+                    "activation {}: hidden_act is absent (the default of transformers' {})",
+                    names[0], self.architecture
+                )),
+            }
+        }
+        Ok(activation)
+    }
+
+    /// A model with experts is not the dense block, whatever its architecture is called.
+    fn refuse_experts(&self) -> Result<()> {
+        let key = self.key(Key { gguf: ".expert_count", config: "num_local_experts" });
+        match self.fields.unsigned(&key)? {
+            Some(experts) if experts > 0 => {
+                Err(self.feature(&format!("a mixture of {experts} experts"), &key, "dense models"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// In GGUF an absent head is tied; in `config.json` the flag decides.
+    fn tied(&self, family: &Family, header: &Header, assumptions: &mut Vec<String>) -> Result<bool> {
+        let head = family.tensors.iter().find(|name| name.role == Role::Head);
+        if self.gguf {
+            let stored = head.is_some_and(|name| header.tensors.contains_key(&format!("{}.weight", name.gguf)));
+            return Ok(!stored);
+        }
+        Ok(match self.fields.boolean("tie_word_embeddings")? {
+            Some(tied) => tied,
+            None => {
+                let (tied, why) = family.default_tied;
+                assumptions.push(format!("tied embeddings {tied}: tie_word_embeddings is absent ({why})"));
+                tied
+            }
+        })
+    }
+
+    pub(super) fn feature(&self, feature: &str, key: &str, expected: &str) -> Error {
+        Error::Architecture {
+            file: self.fields.file().into(),
+            kind: ArchitectureErrorKind::Feature {
+                feature: feature.to_owned(),
+                key: key.to_owned(),
+                expected: expected.to_owned(),
+            },
+        }
+    }
+
+    pub(super) fn value(&self, key: &str, found: impl ToString, expected: String) -> Error {
+        let kind = FormatErrorKind::KeyValue { key: key.to_owned(), found: found.to_string(), expected };
+        Error::format(self.fields.file(), kind)
+    }
+
+    pub(super) fn contradiction(&self, one: String, other: String) -> Error {
+        Error::incomplete(self.fields.file(), IncompleteKind::Contradiction { one, other })
+    }
+}
+
+pub(super) fn missing(fields: &dyn Fields, key: &str, needed_for: &'static str) -> Error {
+    Error::format(fields.file(), FormatErrorKind::KeyMissing { key: key.to_owned(), needed_for })
+}
+
+/// The first variant whose evidence holds.
+fn variant(spec: &ModelSpec, family: &Family, reader: &Reader<'_>, header: &Header) -> Result<&'static str> {
+    let name = match &header.metadata {
+        Metadata::Gguf(metadata) => {
+            let part = |key| Ok::<_, Error>(metadata.text(key)?.unwrap_or_default().to_lowercase());
+            format!("{} {}", part("general.name")?, part("general.basename")?)
+        }
+        Metadata::Config(_) => reader.fields.text("_name_or_path")?.unwrap_or_default().to_lowercase(),
+    };
+    let tokenizer = &spec.tokenizer;
+    let template = tokenizer.chat_template.as_deref().unwrap_or_default();
+    let holds = |evidence: &Evidence| match *evidence {
+        Evidence::Vocab(vocab) => spec.vocab == vocab,
+        Evidence::Hidden(hidden) => spec.hidden == hidden,
+        Evidence::Layers(layers) => spec.layers() == layers,
+        Evidence::KvHeads(kv_heads) => spec.kv_heads == kv_heads,
+        Evidence::BosText(text) => tokenizer.bos_text.as_deref() == Some(text),
+        Evidence::EosText(text) => tokenizer.eos_text.as_deref() == Some(text),
+        Evidence::Template(part) => template.contains(part),
+        Evidence::Pre(pre) => tokenizer.pre.as_deref() == Some(pre),
+        Evidence::RopeFactor(factor) => spec.rope.factor() == Some(factor),
+        Evidence::RopeScaled => spec.rope.scaling != super::RopeScaling::Default,
+        Evidence::Tied => spec.tied_embeddings,
+        Evidence::Name(part) => name.contains(part),
+    };
+    let matches = |variant: &&crate::family::Variant| variant.any.iter().any(|all| all.iter().all(holds));
+    Ok(family.variants.iter().find(matches).map_or(family.name, |variant| variant.name))
+}

@@ -1,0 +1,249 @@
+//! Roles -> stored tensors: every weight found by name and checked by shape and dtype.
+
+use super::inspect::Reader;
+use super::{LayerWeights, LinearWeights, NormWeights, Sizes};
+use crate::dtype::DType;
+use crate::error::{Error, IncompleteKind, Result};
+use crate::family::{Bias, Family, Role};
+use crate::header::{Header, TensorInfo};
+use std::collections::HashSet;
+
+/// Looks up the tensors of one model and remembers which were used.
+pub(super) struct Tensors<'a> {
+    reader: &'a Reader<'a>,
+    family: &'static Family,
+    header: &'a Header,
+    sizes: &'a Sizes,
+    used: HashSet<String>,
+}
+
+impl<'a> Tensors<'a> {
+    pub(super) fn new(reader: &'a Reader<'a>, family: &'static Family, header: &'a Header, sizes: &'a Sizes) -> Self {
+        Tensors { reader, family, header, sizes, used: HashSet::new() }
+    }
+
+    pub(super) fn layer(&mut self, layer: usize) -> Result<LayerWeights> {
+        let at = Some(layer);
+        Ok(LayerWeights {
+            attention_norm: self.norm(Role::AttentionNorm, at)?,
+            q: self.matrix(Role::Q, at)?,
+            k: self.matrix(Role::K, at)?,
+            v: self.matrix(Role::V, at)?,
+            o: self.matrix(Role::O, at)?,
+            mlp_norm: self.norm(Role::MlpNorm, at)?,
+            gate: self.matrix(Role::Gate, at)?,
+            up: self.matrix(Role::Up, at)?,
+            down: self.matrix(Role::Down, at)?,
+        })
+    }
+
+    /// A linear layer's weight `[outputs, inputs]` and its bias, fused tensors resolved into their rows.
+    pub(super) fn matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
+        let stem = self.stem(role, layer);
+        let name = format!("{stem}.weight");
+        let (outputs, inputs, because) = self.sizes.of(role);
+        let mut weight = None;
+        if !self.header.tensors.contains_key(&name) {
+            weight = self.rows_of_fused(role, layer, "weight", Some(inputs))?;
+        }
+        let weight = match weight {
+            Some(weight) => weight,
+            None => self.checked(&name, &[outputs, inputs], &because)?,
+        };
+        self.check_matrix_dtype(&weight)?;
+        let bias_name = format!("{stem}.bias");
+        let bias = match self.bias_wanted(role, &bias_name)? {
+            false => None,
+            true if self.header.tensors.contains_key(&bias_name) => {
+                Some(self.checked(&bias_name, &[outputs], &because)?)
+            }
+            true => match self.rows_of_fused(role, layer, "bias", None)? {
+                Some(bias) => Some(bias),
+                None => Some(self.checked(&bias_name, &[outputs], &because)?),
+            },
+        };
+        if let Some(bias) = &bias {
+            self.check_vector_dtype(bias)?;
+        }
+        Ok(LinearWeights { weight, bias })
+    }
+
+    pub(super) fn norm(&mut self, role: Role, layer: Option<usize>) -> Result<NormWeights> {
+        let name = format!("{}.weight", self.stem(role, layer));
+        let weight = self.checked(&name, &[self.sizes.hidden as u64], "the width of the model")?;
+        self.check_vector_dtype(&weight)?;
+        Ok(NormWeights { weight })
+    }
+
+    pub(super) fn mark_used(&mut self, name: &str) {
+        self.used.insert(name.to_owned());
+    }
+
+    /// The stored tensors no role asked for. One that belongs to a layer past the last is a contradiction.
+    pub(super) fn unused(&self) -> Result<Vec<String>> {
+        let unused: Vec<String> =
+            self.header.tensors.keys().filter(|name| !self.used.contains(*name)).cloned().collect();
+        let layers = self.sizes.layers;
+        for name in &unused {
+            let layer = self.family.tensors.iter().find_map(|names| {
+                let (prefix, _) = self.pattern(names.gguf, names.config).split_once("{}")?;
+                name.strip_prefix(prefix)?.split('.').next()?.parse::<usize>().ok()
+            });
+            if let Some(layer) = layer
+                && layer >= layers
+            {
+                let key = self.reader.key(self.family.keys.layers);
+                return Err(self.reader.contradiction(
+                    format!("{key} is {layers}"),
+                    format!("tensor {name} belongs to layer {layer}, counted from 0"),
+                ));
+            }
+        }
+        Ok(unused)
+    }
+
+    fn pattern(&self, gguf: &'static str, config: &'static str) -> &'static str {
+        if self.reader.is_gguf() { gguf } else { config }
+    }
+
+    fn stem(&self, role: Role, layer: Option<usize>) -> String {
+        let names = self.family.tensors.iter().find(|names| names.role == role);
+        let pattern = names.map_or("", |names| self.pattern(names.gguf, names.config));
+        fill(pattern, layer)
+    }
+
+    /// The tensor `name` if it has `expected` shape.
+    fn checked(&mut self, name: &str, expected: &[u64], because: &str) -> Result<TensorInfo> {
+        let file = self.reader.fields.file();
+        let Some(tensor) = self.header.tensors.get(name) else {
+            let nearest = nearest(name, self.header.tensors.keys());
+            return Err(Error::incomplete(file, IncompleteKind::TensorMissing { name: name.to_owned(), nearest }));
+        };
+        if tensor.shape != expected {
+            return Err(Error::incomplete(
+                &self.header.source.files[tensor.file].path,
+                IncompleteKind::TensorShape {
+                    name: name.to_owned(),
+                    found: tensor.shape.clone(),
+                    expected: expected.to_vec(),
+                    because: because.to_owned(),
+                },
+            ));
+        }
+        self.used.insert(name.to_owned());
+        Ok(tensor.clone())
+    }
+
+    /// The rows of `role` in a fused tensor, if the file has one. `inputs` is `None` for a bias.
+    fn rows_of_fused(
+        &mut self,
+        role: Role,
+        layer: Option<usize>,
+        suffix: &str,
+        inputs: Option<u64>,
+    ) -> Result<Option<TensorInfo>> {
+        for fused in self.family.fused.iter().filter(|fused| fused.roles.contains(&role)) {
+            let Some(pattern) = (if self.reader.is_gguf() { fused.gguf } else { fused.config }) else { continue };
+            let name = format!("{}.{suffix}", fill(pattern, layer));
+            if !self.header.tensors.contains_key(&name) {
+                continue;
+            }
+            let rows = |role: Role| self.sizes.of(role).0;
+            let total: u64 = fused.roles.iter().map(|role| rows(*role)).sum();
+            let before: u64 = fused.roles.iter().take_while(|part| **part != role).map(|role| rows(*role)).sum();
+            let outputs = rows(role);
+            let because = format!("the rows of {:?} one after the other", fused.roles);
+            let shape: Vec<u64> = std::iter::once(total).chain(inputs).collect();
+            let whole = self.checked(&name, &shape, &because)?;
+            // A row holds whole blocks: the header's reader has checked that, so the division is exact.
+            let row_bytes = whole.bytes / total;
+            return Ok(Some(TensorInfo {
+                shape: std::iter::once(outputs).chain(inputs).collect(),
+                offset: whole.offset + before * row_bytes,
+                bytes: outputs * row_bytes,
+                ..whole
+            }));
+        }
+        Ok(None)
+    }
+
+    fn bias_wanted(&self, role: Role, name: &str) -> Result<bool> {
+        let Some((_, bias)) = self.family.biases.iter().find(|(biased, _)| *biased == role) else {
+            return Ok(false);
+        };
+        Ok(match bias {
+            Bias::Always => true,
+            Bias::Flag(_) if self.reader.is_gguf() => self.header.tensors.contains_key(name),
+            Bias::Flag(flag) => self.reader.fields.boolean(flag)?.unwrap_or(false),
+        })
+    }
+
+    fn check_matrix_dtype(&self, tensor: &TensorInfo) -> Result<()> {
+        let file = &self.header.source.files[tensor.file].path;
+        match tensor.dtype {
+            DType::I8 | DType::U8 => Err(Error::Quantization {
+                file: file.clone(),
+                scheme: format!("tensor {} of {} without a quantization_config", tensor.name, tensor.dtype),
+                why: "its scales are unknown".into(),
+            }),
+            DType::Bool | DType::C64 | DType::I16 | DType::I32 | DType::I64 | DType::U16 | DType::U32 | DType::U64 => {
+                let expected = "a float or a block type";
+                let kind = IncompleteKind::TensorDType { name: tensor.name.clone(), found: tensor.dtype, expected };
+                Err(Error::incomplete(file, kind))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_vector_dtype(&self, tensor: &TensorInfo) -> Result<()> {
+        match tensor.dtype {
+            DType::F32 | DType::F16 | DType::BF16 => Ok(()),
+            found => {
+                let expected = "F32, F16 or BF16 (norms and biases)";
+                let kind = IncompleteKind::TensorDType { name: tensor.name.clone(), found, expected };
+                Err(Error::incomplete(&self.header.source.files[tensor.file].path, kind))
+            }
+        }
+    }
+}
+
+impl Sizes {
+    /// Rows, columns and, in words, why.
+    fn of(&self, role: Role) -> (u64, u64, String) {
+        let &Sizes { hidden, feed_forward, heads, kv_heads, head_dim, vocab, .. } = self;
+        let size = |outputs: usize, inputs: usize, because: String| (outputs as u64, inputs as u64, because);
+        match role {
+            Role::Embedding | Role::Head => size(vocab, hidden, format!("vocabulary {vocab}, width {hidden}")),
+            Role::Q => size(heads * head_dim, hidden, format!("{heads} heads of {head_dim} elements, width {hidden}")),
+            Role::K | Role::V => {
+                let because = format!("{kv_heads} key and value heads of {head_dim} elements, width {hidden}");
+                size(kv_heads * head_dim, hidden, because)
+            }
+            Role::O => size(hidden, heads * head_dim, format!("width {hidden}, {heads} heads of {head_dim} elements")),
+            Role::Gate | Role::Up => {
+                size(feed_forward, hidden, format!("feed-forward width {feed_forward}, width {hidden}"))
+            }
+            Role::Down => size(hidden, feed_forward, format!("width {hidden}, feed-forward width {feed_forward}")),
+            Role::FinalNorm | Role::AttentionNorm | Role::MlpNorm => size(hidden, 1, format!("width {hidden}")),
+        }
+    }
+}
+
+fn fill(pattern: &str, layer: Option<usize>) -> String {
+    match layer {
+        Some(layer) => pattern.replace("{}", &layer.to_string()),
+        None => pattern.to_owned(),
+    }
+}
+
+/// The three names that share the most with `name`: the longest common prefix and suffix together.
+fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n String>) -> Vec<String> {
+    let common = |other: &str| {
+        let prefix = name.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+        let suffix = name.bytes().rev().zip(other.bytes().rev()).take_while(|(a, b)| a == b).count();
+        prefix + suffix
+    };
+    let mut scored: Vec<(usize, &String)> = names.map(|other| (common(other), other)).collect();
+    scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+    scored.into_iter().take(3).map(|(_, other)| other.clone()).collect()
+}
