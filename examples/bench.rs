@@ -1,0 +1,176 @@
+//! Prefill and decode speed, beside the memory bandwidth of the same run.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod common;
+
+use clap::Parser;
+use model_factory::{DeviceChoice, Error, Model, UnifiedModelFactory};
+use serde_json::{Value, json};
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Measure prompt processing into an empty cache and generation from an empty cache.
+#[derive(Parser)]
+struct Arguments {
+    /// A model file or folder; the bundled demo model when absent.
+    path: Option<PathBuf>,
+    /// Prompt tokens.
+    #[arg(short, default_value_t = 256)]
+    p: usize,
+    /// Generated tokens.
+    #[arg(short, default_value_t = 64)]
+    n: usize,
+    /// Repetitions of each test.
+    #[arg(short, default_value_t = 5)]
+    r: usize,
+    /// Threads to compute with; all when absent.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, default_value = "auto")]
+    device: DeviceChoice,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => common::fail(&error),
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let path = arguments.path.clone().unwrap_or_else(common::bundled);
+    let mut builder = UnifiedModelFactory::builder().device(arguments.device);
+    if let Some(threads) = arguments.threads {
+        builder = builder.threads(threads);
+    }
+    let model = builder.load(&path)?;
+    eprintln!("{}", model.report().first_line());
+    let threads = model.threads();
+
+    // A first short run touches every page of the weights and fills the caches of the allocator.
+    prefill(&model, 8)?;
+    let bytes = weight_bytes_per_token(&model);
+    let (mut prefills, mut decodes, mut bandwidths) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..arguments.r.max(1) {
+        bandwidths.push(bandwidth(&model, threads));
+        if arguments.p > 0 {
+            prefills.push(prefill(&model, arguments.p)?);
+        }
+        if arguments.n > 0 {
+            decodes.push(decode(&model, arguments.n)?);
+        }
+    }
+    let bandwidth = Spread::of(&mut bandwidths);
+    let (prefill, decode) = (Spread::of(&mut prefills), Spread::of(&mut decodes));
+    let share = decode.median * bytes as f64 / bandwidth.median;
+    let planned = model.report().plan.as_ref().map(|plan| plan.total);
+    let peak = common::process_bytes("VmHWM");
+    if arguments.json {
+        let object = json!({
+            "model": path.display().to_string(),
+            "device": model.report().device,
+            "threads": threads,
+            "load_s": model.load_time().as_secs_f64(),
+            "prefill": { "tokens": arguments.p, "tok_s": prefill.json() },
+            "decode": { "tokens": arguments.n, "tok_s": decode.json() },
+            "peak_rss_bytes": peak,
+            "planned_bytes": planned,
+            "weight_bytes_per_token": bytes,
+            "bandwidth_gb_s": bandwidth.median / 1e9,
+            "bandwidth_share": share,
+        });
+        println!("{object}");
+        return Ok(());
+    }
+    let mib = |bytes: Option<u64>| bytes.map_or("unknown".into(), |bytes| format!("{} MiB", bytes >> 20));
+    println!("test             median     min     max  tokens/s, {threads} threads, {} repetitions", arguments.r);
+    println!("prefill {:>6} {:>8.1} {:>7.1} {:>7.1}", arguments.p, prefill.median, prefill.min, prefill.max);
+    println!("decode  {:>6} {:>8.1} {:>7.1} {:>7.1}", arguments.n, decode.median, decode.min, decode.max);
+    println!("load             {:.3} s", model.load_time().as_secs_f64());
+    println!("weights a token  {} MiB", bytes >> 20);
+    println!("bandwidth        {:.1} GB/s read, of which decode uses {:.0} %", bandwidth.median / 1e9, share * 100.0);
+    println!("peak resident    {}, planned {} at full context", mib(peak), mib(planned));
+    Ok(())
+}
+
+/// Tokens a second of a prompt of `tokens` ids into an empty cache.
+fn prefill(model: &Model, tokens: usize) -> Result<f64, Error> {
+    let vocab = model.spec().vocab as u32;
+    let ids: Vec<u32> = (0..tokens as u32).map(|i| (i * 7919 + 13) % vocab).collect();
+    let mut session = model.session();
+    let start = Instant::now();
+    session.forward(&ids)?;
+    Ok(tokens as f64 / start.elapsed().as_secs_f64())
+}
+
+/// Tokens a second of `tokens` greedy steps from an empty cache.
+fn decode(model: &Model, tokens: usize) -> Result<f64, Error> {
+    let mut session = model.session();
+    let mut next = 1;
+    let start = Instant::now();
+    for _ in 0..tokens {
+        let logits: Vec<f32> = session.forward(&[next])?.to_vec1()?;
+        let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
+        next = best.unwrap_or(0) as u32;
+    }
+    Ok(tokens as f64 / start.elapsed().as_secs_f64())
+}
+
+/// Bytes of the matrices that one token reads in full: all but an untied embedding, of which it reads one row.
+fn weight_bytes_per_token(model: &Model) -> usize {
+    model.decoder().matrices().skip(1).map(|matrix| matrix.weight().bytes().len()).sum()
+}
+
+/// Bytes a second that `threads` threads read from the mapped weights, doing next to nothing with them.
+fn bandwidth(model: &Model, threads: usize) -> f64 {
+    let weights: Vec<&[u8]> = model.decoder().matrices().skip(1).map(|matrix| matrix.weight().bytes()).collect();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let weights = &weights;
+            scope.spawn(move || {
+                for bytes in weights {
+                    let share = bytes.len() / threads;
+                    black_box(xor(&bytes[thread * share..(thread + 1) * share]));
+                }
+            });
+        }
+    });
+    weights.iter().map(|bytes| bytes.len()).sum::<usize>() as f64 / start.elapsed().as_secs_f64()
+}
+
+/// All bytes folded into 64, in a way the compiler turns into vector loads.
+fn xor(bytes: &[u8]) -> [u8; 64] {
+    let mut folded = [0u8; 64];
+    for chunk in bytes.chunks_exact(64) {
+        for (folded, byte) in folded.iter_mut().zip(chunk) {
+            *folded ^= byte;
+        }
+    }
+    folded
+}
+
+/// Median, least and most of some figures; zeros for none.
+struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Spread {
+    fn of(figures: &mut [f64]) -> Spread {
+        figures.sort_by(f64::total_cmp);
+        let at = |index: usize| figures.get(index).copied().unwrap_or(0.0);
+        Spread { median: at(figures.len() / 2), min: at(0), max: at(figures.len().saturating_sub(1)) }
+    }
+
+    fn json(&self) -> Value {
+        json!({ "median": self.median, "min": self.min, "max": self.max })
+    }
+}

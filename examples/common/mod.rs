@@ -1,0 +1,28 @@
+//! What the examples share: the bundled model, and how an error ends a program.
+#![allow(dead_code, clippy::print_stderr)] // every example uses its own part; examples talk to people
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The model in this repository, for when no path is given.
+pub fn bundled() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo")
+}
+
+/// Prints why a program ends and gives its exit code. A refusal prints its whole report.
+pub fn fail(error: &model_factory::Error) -> ExitCode {
+    match error {
+        model_factory::Error::Refused(report) => eprint!("{report}"),
+        error => eprintln!("error: {error}"),
+    }
+    ExitCode::from(error.code())
+}
+
+/// A line of `/proc/self/status` in bytes: `VmHWM` is the peak resident size, `RssAnon` the anonymous part. `None`
+/// where the system has no such file.
+pub fn process_bytes(field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}

@@ -1,0 +1,69 @@
+//! The raw logits after every token of a text or of given ids.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod common;
+
+use clap::{ArgGroup, Parser};
+use model_factory::candle_core::{Tensor, safetensors};
+use model_factory::{DeviceChoice, Error, UnifiedModelFactory};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Write the logits after every token, or print the ten likeliest next tokens.
+#[derive(Parser)]
+#[command(group(ArgGroup::new("input").required(true).args(["tokens", "prompt"])))]
+struct Arguments {
+    /// A model file or folder; the bundled demo model when absent.
+    path: Option<PathBuf>,
+    /// Ids, used as given: 1,2,3
+    #[arg(long, value_delimiter = ',')]
+    tokens: Vec<u32>,
+    /// A text, encoded by the model's own tokenizer.
+    #[arg(long)]
+    prompt: Option<String>,
+    /// auto, cpu, cuda or cuda:N.
+    #[arg(long, default_value = "auto")]
+    device: DeviceChoice,
+    /// A safetensors file to write `logits` F32 [tokens, vocab] to.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => common::fail(&error),
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let path = arguments.path.clone().unwrap_or_else(common::bundled);
+    let model = UnifiedModelFactory::builder().device(arguments.device).load(path)?;
+    eprintln!("{}", model.report().first_line());
+    let tokens = match &arguments.prompt {
+        Some(prompt) => model.tokenizer().encode(prompt, true)?,
+        None => arguments.tokens.clone(),
+    };
+    let logits = model.logits(&tokens)?;
+    match &arguments.out {
+        Some(out) => {
+            safetensors::save(&HashMap::from([("logits", logits.clone())]), out)?;
+            eprintln!("wrote {:?} logits to {}", logits.dims(), out.display());
+            Ok(())
+        }
+        None => print_top(&model, &logits),
+    }
+}
+
+fn print_top(model: &model_factory::Model, logits: &Tensor) -> Result<(), Error> {
+    let last: Vec<f32> = logits.get(logits.dim(0)? - 1)?.to_vec1()?;
+    let mut ids: Vec<usize> = (0..last.len()).collect();
+    ids.sort_by(|a, b| last[*b].total_cmp(&last[*a]));
+    println!("{:>8}  {:>10}  text", "id", "logit");
+    for id in ids.into_iter().take(10) {
+        let text = model.tokenizer().token_text(id as u32).unwrap_or_default();
+        println!("{id:>8}  {:>10.4}  {text:?}", last[id]);
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! q, k and v side by side -> attention output: rotation in place, then one streaming pass over the cache's pages.
+
+use super::kv_cache::Heads;
+use super::rope::Angles;
+use crate::kernels::{self, Softmax};
+use crate::linear::{Engine, contiguous};
+use candle_core::{CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, bail};
+use model_diagnostics::plan::KV_PAGE;
+use std::ops::Range;
+
+/// Query rows of one task: enough to reuse a page of keys while it is in the cache.
+const QUERY_ROWS: usize = 16;
+
+/// Rotates q and k of every row by its position.
+pub(super) struct Rotate<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) heads: Heads,
+    pub(super) angles: &'a Angles,
+}
+
+impl InplaceOp1 for Rotate<'_> {
+    fn name(&self) -> &'static str {
+        "rotate"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        let (CpuStorage::F32(data), Some((start, end))) = (storage, layout.contiguous_offsets()) else {
+            bail!("q, k and v must be contiguous F32");
+        };
+        let width = self.heads.qkv_width();
+        let rotated = self.heads.rotated_width();
+        self.engine.pool.run_grid(&mut data[start..end], width, QUERY_ROWS, &[0, width], &|tile, out| {
+            for row in tile.rows.clone() {
+                let heads = out.row(row)[..rotated].chunks_exact_mut(self.heads.dim);
+                heads.for_each(|head| self.angles.rotate(row, head));
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The rows of one sequence in a batch.
+pub(super) struct Sequence<'a> {
+    /// Its rows.
+    pub(super) rows: Range<usize>,
+    /// The position of its first row.
+    pub(super) start: usize,
+    /// The pages that hold its keys and values, those of its own rows included.
+    pub(super) pages: &'a [Tensor],
+}
+
+/// Attention of every row over the cached positions up to its own.
+pub(super) struct Attend<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) heads: Heads,
+    pub(super) sequences: &'a [Sequence<'a>],
+}
+
+impl CustomOp1 for Attend<'_> {
+    fn name(&self) -> &'static str {
+        "attend"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let qkv = contiguous(storage, layout)?;
+        let Heads { queries, kv, dim } = self.heads;
+        let (width, group) = (queries * dim, queries / kv);
+        let rows = qkv.len() / self.heads.qkv_width();
+        let guards: Vec<Vec<_>> = self
+            .sequences
+            .iter()
+            .map(|sequence| sequence.pages.iter().map(|page| page.storage_and_layout().0).collect())
+            .collect();
+        let pages: Vec<Vec<&[f32]>> = guards
+            .iter()
+            .map(|guards| guards.iter().map(|guard| page(guard)).collect())
+            .collect::<Result<_>>()?;
+        let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
+        let scale = 1.0 / (dim as f32).sqrt();
+        let mut out = vec![0f32; rows * width];
+        self.engine.pool.run_grid(&mut out, width, QUERY_ROWS, &columns, &|tile, out| {
+            let head = tile.columns.start / (group * dim);
+            let mut softmax = Softmax::new(group, dim);
+            for row in tile.rows.clone() {
+                let found = self.sequences.iter().zip(&pages).find(|(sequence, _)| sequence.rows.contains(&row));
+                let Some((sequence, pages)) = found else { continue };
+                let visible = sequence.start + row - sequence.rows.start + 1;
+                let query = &qkv[row * self.heads.qkv_width()..][tile.columns.clone()];
+                softmax.reset();
+                for (index, page) in pages.iter().enumerate().take(visible.div_ceil(KV_PAGE)) {
+                    let count = (visible - index * KV_PAGE).min(KV_PAGE);
+                    let keys = &page[head * KV_PAGE * dim..][..count * dim];
+                    let values = &page[(kv + head) * KV_PAGE * dim..][..count * dim];
+                    kernels::attend(self.engine.isa, query, keys, values, scale, &mut softmax);
+                }
+                softmax.finish(out.row(row));
+            }
+        });
+        Ok((CpuStorage::F32(out), Shape::from((rows, width))))
+    }
+}
+
+fn page(storage: &Storage) -> Result<&[f32]> {
+    match storage {
+        Storage::Cpu(CpuStorage::F32(page)) => Ok(page),
+        _ => bail!("a page is F32 on the CPU"),
+    }
+}

@@ -1,0 +1,135 @@
+//! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
+
+use crate::error::Error;
+use candle_core::{CpuStorage, DType, Device, InplaceOp2, Layout, Result, Tensor, bail};
+use model_diagnostics::plan::KV_PAGE;
+use std::ops::Range;
+
+/// The sizes of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Query heads.
+    pub queries: usize,
+    /// Key and value heads.
+    pub kv: usize,
+    /// Elements of a head.
+    pub dim: usize,
+}
+
+impl Heads {
+    /// Columns of q, k and v side by side.
+    pub fn qkv_width(&self) -> usize {
+        (self.queries + 2 * self.kv) * self.dim
+    }
+
+    /// The columns of q and of k, which are rotated.
+    pub(super) fn rotated_width(&self) -> usize {
+        (self.queries + self.kv) * self.dim
+    }
+}
+
+/// The keys and values of one sequence: a page a layer holds [`KV_PAGE`] positions as F32
+/// `[2, kv_heads, KV_PAGE, head_dim]`, keys first.
+#[derive(Debug)]
+pub struct KvCache {
+    heads: Heads,
+    device: Device,
+    /// Pages by layer.
+    pages: Vec<Vec<Tensor>>,
+    len: usize,
+}
+
+impl KvCache {
+    /// An empty cache; the first page comes with the first token.
+    pub fn new(layers: usize, heads: Heads, device: &Device) -> KvCache {
+        KvCache { heads, device: device.clone(), pages: vec![Vec::new(); layers], len: 0 }
+    }
+
+    /// Positions held.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes allocated.
+    pub fn bytes(&self) -> usize {
+        let pages: usize = self.pages.iter().map(Vec::len).sum();
+        pages * 2 * self.heads.kv * KV_PAGE * self.heads.dim * DType::F32.size_in_bytes()
+    }
+
+    /// Forgets the positions from `len` on and frees the pages that held only them.
+    pub fn truncate(&mut self, len: usize) {
+        if len < self.len {
+            self.len = len;
+            self.pages.iter_mut().for_each(|pages| pages.truncate(len.div_ceil(KV_PAGE)));
+        }
+    }
+
+    /// Allocates the pages for `tokens` more positions.
+    pub(super) fn reserve(&mut self, tokens: usize) -> Result<(), Error> {
+        let pages = (self.len + tokens).div_ceil(KV_PAGE);
+        let shape = (2, self.heads.kv, KV_PAGE, self.heads.dim);
+        for layer in &mut self.pages {
+            while layer.len() < pages {
+                layer.push(Tensor::zeros(shape, DType::F32, &self.device)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores keys and values of layer `layer` for the positions from `len` on: the given rows of `qkv`.
+    pub(super) fn append(&self, layer: usize, qkv: &Tensor, rows: Range<usize>) -> Result<()> {
+        let mut row = rows.start;
+        while row < rows.end {
+            let position = self.len + row - rows.start;
+            let slot = position % KV_PAGE;
+            let count = (KV_PAGE - slot).min(rows.end - row);
+            let store = Store { heads: self.heads, slot, rows: row..row + count };
+            self.pages[layer][position / KV_PAGE].inplace_op2(qkv, &store)?;
+            row += count;
+        }
+        Ok(())
+    }
+
+    /// Counts `tokens` positions that every layer has stored.
+    pub(super) fn advance(&mut self, tokens: usize) {
+        self.len += tokens;
+    }
+
+    /// The pages of a layer.
+    pub(super) fn pages(&self, layer: usize) -> &[Tensor] {
+        &self.pages[layer]
+    }
+}
+
+/// Copies keys and values from rows of `qkv` into a page.
+struct Store {
+    heads: Heads,
+    slot: usize,
+    rows: Range<usize>,
+}
+
+impl InplaceOp2 for Store {
+    fn name(&self) -> &'static str {
+        "kv-store"
+    }
+
+    fn cpu_fwd(&self, page: &mut CpuStorage, _: &Layout, qkv: &CpuStorage, layout: &Layout) -> Result<()> {
+        let qkv = crate::linear::contiguous(qkv, layout)?;
+        let CpuStorage::F32(page) = page else { bail!("a page is F32") };
+        let Heads { queries, kv, dim } = self.heads;
+        for (slot, row) in (self.slot..).zip(self.rows.clone()) {
+            let row = &qkv[row * self.heads.qkv_width()..][..self.heads.qkv_width()];
+            // `[k heads, v heads]` of a row and `[2, kv_heads]` of a page have the same order.
+            for (head, values) in row[queries * dim..].chunks_exact(dim).enumerate() {
+                debug_assert!(head < 2 * kv);
+                page[(head * KV_PAGE + slot) * dim..][..dim].copy_from_slice(values);
+            }
+        }
+        Ok(())
+    }
+}

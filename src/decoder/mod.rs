@@ -1,0 +1,161 @@
+//! ModelSpec + Weights -> Decoder: ids and caches in, logits out. Knows sizes and options, never a family or a format.
+
+mod attention;
+mod block;
+mod kv_cache;
+mod rope;
+
+pub use kv_cache::{Heads, KvCache};
+
+use crate::error::Error;
+use crate::linear::{Engine, Matrix, NormLinear, NormScale};
+use crate::weights::Weights;
+use block::Block;
+use candle_core::{Device, Tensor};
+use model_diagnostics::spec::{LinearWeights, ModelSpec};
+use rope::RopeFrequencies;
+use std::ops::Range;
+
+/// One model's computation.
+pub struct Decoder {
+    embedding: Matrix,
+    blocks: Vec<Block>,
+    head: NormLinear,
+    rope: RopeFrequencies,
+    heads: Heads,
+    hidden: usize,
+    vocab: usize,
+    device: Device,
+}
+
+/// The next tokens of one sequence.
+pub struct Segment<'a> {
+    /// Ids, at least one.
+    pub tokens: &'a [u32],
+    /// What the sequence has cached; its length is the position of the first token.
+    pub cache: &'a mut KvCache,
+    /// Which positions' logits are wanted.
+    pub logits: Logits,
+}
+
+/// Which positions' logits are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logits {
+    /// None: the tokens only fill the cache.
+    None,
+    /// The last token's.
+    Last,
+    /// Every token's.
+    All,
+}
+
+impl Decoder {
+    /// Attaches kernels to the mapped weights of `spec`; copies none of them.
+    ///
+    /// # Errors
+    /// `Internal` when a dtype has no kernel, which the diagnosis rules out.
+    pub fn new(spec: &ModelSpec, weights: &Weights, engine: Engine) -> Result<Decoder, Error> {
+        let heads = Heads { queries: spec.heads, kv: spec.kv_heads, dim: spec.head_dim };
+        let no_kernel = || Error::Internal("the diagnosis accepted a dtype that has no kernel".into());
+        let stored = &spec.weights;
+        let matrix = |linear: &LinearWeights| Matrix::new(weights, linear, engine.isa).ok_or_else(no_kernel);
+        let embedding = LinearWeights { weight: stored.embedding.clone(), bias: None };
+        let blocks = stored
+            .layers
+            .iter()
+            .map(|layer| Block::new(&engine, heads, spec.norm, weights, layer).ok_or_else(no_kernel))
+            .collect::<Result<_, Error>>()?;
+        let final_norm = NormScale::new(weights, &stored.final_norm, spec.norm);
+        Ok(Decoder {
+            embedding: matrix(&embedding)?,
+            blocks,
+            head: NormLinear::new(engine.clone(), final_norm, vec![matrix(&stored.head)?]),
+            rope: RopeFrequencies::new(&spec.rope, weights),
+            heads,
+            hidden: spec.hidden,
+            vocab: spec.vocab,
+            device: Device::Cpu,
+        })
+    }
+
+    /// An empty cache for one sequence.
+    pub fn cache(&self) -> KvCache {
+        KvCache::new(self.blocks.len(), self.heads, &self.device)
+    }
+
+    /// Ids an embedding row exists for.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// The device it computes on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Runs the tokens of several sequences through the model in one pass over its weights and appends them to their
+    /// caches. Returns the wanted logits F32 `[rows, vocab]` in segment order, or `None` when none are wanted.
+    ///
+    /// # Errors
+    /// `TokenOutOfVocabulary` before anything is computed; `Candle` when memory runs out. After an error the caches
+    /// hold what they held before.
+    pub fn forward(&self, segments: &mut [Segment<'_>]) -> Result<Option<Tensor>, Error> {
+        let rows = rows(segments);
+        let total = rows.last().map_or(0, |rows| rows.end);
+        let mut hidden = vec![0f32; total * self.hidden];
+        let ids = segments.iter().flat_map(|segment| segment.tokens);
+        for (id, row) in ids.zip(hidden.chunks_exact_mut(self.hidden)) {
+            if *id as usize >= self.vocab {
+                return Err(Error::TokenOutOfVocabulary { id: *id, vocab: self.vocab });
+            }
+            self.embedding.widen_row(*id as usize, row);
+        }
+        for segment in segments.iter_mut() {
+            segment.cache.reserve(segment.tokens.len())?;
+        }
+        let positions = segments.iter().flat_map(|s| s.cache.len()..s.cache.len() + s.tokens.len());
+        let angles = self.rope.angles(positions);
+        let mut hidden = Tensor::from_vec(hidden, (total, self.hidden), &self.device)?;
+        for (layer, block) in self.blocks.iter().enumerate() {
+            hidden = block.forward(layer, &hidden, &angles, segments, &rows)?;
+        }
+        for segment in segments.iter_mut() {
+            segment.cache.advance(segment.tokens.len());
+        }
+        let wanted: Vec<Tensor> = segments
+            .iter()
+            .zip(&rows)
+            .filter_map(|(segment, rows)| match segment.logits {
+                Logits::None => None,
+                Logits::Last => Some(hidden.narrow(0, rows.end - 1, 1)),
+                Logits::All => Some(hidden.narrow(0, rows.start, rows.len())),
+            })
+            .collect::<candle_core::Result<_>>()?;
+        let wanted = match wanted.as_slice() {
+            [] => return Ok(None),
+            [one] => one.clone(),
+            several => Tensor::cat(several, 0)?,
+        };
+        Ok(Some(wanted.apply_op1_no_bwd(&self.head)?))
+    }
+
+    /// Every weight matrix the kernels read, for inspection: the embedding, the blocks', the head.
+    pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        std::iter::once(&self.embedding)
+            .chain(self.blocks.iter().flat_map(Block::matrices))
+            .chain(self.head.matrices())
+    }
+}
+
+/// The rows of each segment in the batch.
+fn rows(segments: &[Segment<'_>]) -> Vec<Range<usize>> {
+    let mut end = 0;
+    segments
+        .iter()
+        .map(|segment| {
+            let start = end;
+            end += segment.tokens.len();
+            start..end
+        })
+        .collect()
+}

@@ -1,0 +1,157 @@
+//! Path -> Model: the whole pipeline, once, with no branch per family or dtype.
+
+use crate::decoder::Decoder;
+use crate::error::{Error, Result};
+use crate::kernels::Isa;
+use crate::linear::Engine;
+use crate::model::{Inner, Model};
+use crate::threads::Pool;
+use crate::tokenizer::Tokenizer;
+use crate::weights::Weights;
+use model_diagnostics::family::{Family, REGISTRY};
+use model_diagnostics::{DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Report, diagnose_with};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Loads whatever lies at a path, in the dtypes it is stored in, or refuses with a report.
+#[derive(Clone, Copy, Debug)]
+pub struct UnifiedModelFactory;
+
+impl UnifiedModelFactory {
+    /// Loads the model at `path`: a `.gguf` or `.safetensors` file, a `config.json`, an index, or a folder.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the report when the model is not recognised, not complete, needs a cast or does not fit;
+    /// no weight byte has been read then.
+    pub fn load(path: impl AsRef<Path>) -> Result<Model> {
+        Self::builder().load(path)
+    }
+
+    /// Everything [`load`](Self::load) does short of weights: what the model is, and whether it runs here.
+    pub fn diagnose(path: impl AsRef<Path>) -> Report {
+        Self::builder().diagnose(path)
+    }
+
+    /// Loading with options.
+    pub fn builder() -> Builder {
+        Builder { policy: Policy::default(), threads: None, isa: None, tokenizer: None, families: REGISTRY.to_vec() }
+    }
+}
+
+/// Options of a load; every one has a sensible value when it is not given.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    policy: Policy,
+    threads: Option<usize>,
+    isa: Option<Isa>,
+    tokenizer: Option<PathBuf>,
+    families: Vec<&'static Family>,
+}
+
+impl Builder {
+    /// Where to run; by default the best device that can.
+    pub fn device(mut self, device: DeviceChoice) -> Self {
+        self.policy.device = device;
+        self
+    }
+
+    /// Tokens a session can hold; by default the most that fit, up to what the model was trained for.
+    pub fn context_length(mut self, tokens: usize) -> Self {
+        self.policy.context = Some(tokens);
+        self
+    }
+
+    /// Bytes the plan may use; by default what the machine has available.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.policy.memory_limit = Some(bytes);
+        self
+    }
+
+    /// A `tokenizer.json` to use instead of the model's own.
+    pub fn tokenizer(mut self, path: impl Into<PathBuf>) -> Self {
+        self.tokenizer = Some(path.into());
+        self.policy.tokenizer_given = true;
+        self
+    }
+
+    /// Which tiers are good enough; by default loss-free widening inside a register is.
+    pub fn dtype_policy(mut self, policy: DtypePolicy) -> Self {
+        self.policy.dtypes = policy;
+        self
+    }
+
+    /// Threads to compute with; by default all that this process may use.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads.max(1));
+        self
+    }
+
+    /// Instruction sets kernels may use; by default all that the processor has.
+    pub fn isa(mut self, isa: Isa) -> Self {
+        self.isa = Some(isa);
+        self
+    }
+
+    /// The families to recognise; by default [`REGISTRY`].
+    pub fn families(mut self, families: &[&'static Family]) -> Self {
+        self.families = families.to_vec();
+        self
+    }
+
+    /// Tells what `path` holds and whether it runs, without reading a weight.
+    pub fn diagnose(&self, path: impl AsRef<Path>) -> Report {
+        self.diagnosis(path.as_ref()).report
+    }
+
+    /// Loads the model at `path`.
+    ///
+    /// # Errors
+    /// As [`UnifiedModelFactory::load`].
+    pub fn load(&self, path: impl AsRef<Path>) -> Result<Model> {
+        let start = Instant::now();
+        let Diagnosis { report, ready, .. } = self.diagnosis(path.as_ref());
+        let (Some((header, spec)), Some(plan)) = (ready, &report.plan) else {
+            return Err(Error::Refused(Box::new(report)));
+        };
+        let context_length = plan.context;
+        // The tokenizer takes longest, so it is built beside everything else.
+        let (tokenizer, decoder) = std::thread::scope(|scope| {
+            let tokenizer = scope.spawn(|| match &self.tokenizer {
+                Some(file) => Tokenizer::from_file(file, &spec.tokenizer),
+                None => Tokenizer::from_header(&header, &spec.tokenizer),
+            });
+            let decoder = self.decoder(&header, &spec, report.hardware.cpu.threads);
+            let tokenizer = tokenizer.join();
+            (tokenizer, decoder)
+        });
+        let tokenizer = tokenizer.map_err(|_| Error::Internal("building the tokenizer panicked".into()))??;
+        let decoder = decoder?;
+        Ok(Model::new(Inner { spec, report, tokenizer, decoder, context_length, load_time: start.elapsed() }))
+    }
+
+    fn decoder(
+        &self,
+        header: &model_diagnostics::header::Header,
+        spec: &model_diagnostics::spec::ModelSpec,
+        threads: usize,
+    ) -> Result<Decoder> {
+        let weights = Weights::map(&header.source)?;
+        let isa = self.isa.unwrap_or_else(Isa::detect);
+        let pool = Arc::new(Pool::new(self.threads.unwrap_or(threads)));
+        Decoder::new(spec, &weights, Engine { isa, pool })
+    }
+
+    fn diagnosis(&self, path: &Path) -> Diagnosis {
+        diagnose_with(&self.families, path, &self.hardware(), &self.policy)
+    }
+
+    /// The machine, with the instruction sets that kernels are held to.
+    fn hardware(&self) -> Hardware {
+        let mut hardware = Hardware::detect();
+        if let Some(isa) = self.isa {
+            hardware.cpu.features.retain(|feature| isa.features().contains(feature));
+        }
+        hardware
+    }
+}

@@ -1,0 +1,94 @@
+//! A loaded model: shared weights, and the report of what was loaded.
+
+use crate::decoder::Decoder;
+use crate::error::Error;
+use crate::generate::{GenerateOptions, Generation};
+use crate::session::Session;
+use crate::tokenizer::Tokenizer;
+use candle_core::{Device, Tensor};
+use model_diagnostics::Report;
+use model_diagnostics::spec::ModelSpec;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A loaded model. Clones share the weights; every [`Session`] has a cache of its own.
+#[derive(Clone)]
+pub struct Model(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) spec: ModelSpec,
+    pub(crate) report: Report,
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) decoder: Decoder,
+    pub(crate) context_length: usize,
+    pub(crate) load_time: Duration,
+}
+
+impl Model {
+    pub(crate) fn new(inner: Inner) -> Model {
+        Model(Arc::new(inner))
+    }
+
+    /// The diagnosis this model was loaded by.
+    pub fn report(&self) -> &Report {
+        &self.0.report
+    }
+
+    /// Sizes, options and tensors.
+    pub fn spec(&self) -> &ModelSpec {
+        &self.0.spec
+    }
+
+    /// The model's own tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.0.tokenizer
+    }
+
+    /// The device it computes on.
+    pub fn device(&self) -> &Device {
+        self.0.decoder.device()
+    }
+
+    /// Tokens a session can hold.
+    pub fn context_length(&self) -> usize {
+        self.0.context_length
+    }
+
+    /// How long loading took, diagnosis included.
+    pub fn load_time(&self) -> Duration {
+        self.0.load_time
+    }
+
+    /// The computation itself, for tools that look at the weights.
+    pub fn decoder(&self) -> &Decoder {
+        &self.0.decoder
+    }
+
+    /// A new, empty sequence.
+    pub fn session(&self) -> Session {
+        Session::new(self.clone())
+    }
+
+    /// Continues `prompt` in a session of its own.
+    ///
+    /// # Errors
+    /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit.
+    pub fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<Generation<'_, Session>, Error> {
+        let _ = (prompt, options);
+        todo!()
+    }
+
+    /// The logits after each of `tokens`, F32 `[tokens, vocab]`.
+    ///
+    /// # Errors
+    /// As [`Session::logits`].
+    pub fn logits(&self, tokens: &[u32]) -> Result<Tensor, Error> {
+        self.session().logits(tokens)
+    }
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Model({}, {})", self.0.spec.variant, self.0.spec.quantization)
+    }
+}

@@ -1,0 +1,132 @@
+//! One sequence on a model: its ids, its cache, and the way from ids to logits.
+
+use crate::decoder::{KvCache, Logits, Segment};
+use crate::error::Error;
+use crate::generate::{GenerateOptions, Generation, Step};
+use crate::model::Model;
+use candle_core::Tensor;
+use model_diagnostics::plan::PREFILL_CHUNK;
+
+/// One sequence and its KV cache. Sessions of one model share its weights and may run on different threads at once.
+#[derive(Debug)]
+pub struct Session {
+    model: Model,
+    cache: KvCache,
+    ids: Vec<u32>,
+}
+
+impl Session {
+    pub(crate) fn new(model: Model) -> Session {
+        let cache = model.decoder().cache();
+        Session { model, cache, ids: Vec::new() }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The ids in the cache, in order.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// Tokens in the cache.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether the cache holds no token.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Forgets the tokens from position `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        self.ids.truncate(len);
+        self.cache.truncate(len);
+    }
+
+    /// Bytes the cache has allocated.
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// Appends `tokens` and returns the logits after the last one, F32 `[vocab]`.
+    ///
+    /// # Errors
+    /// `EmptyPrompt` for no tokens, `ContextOverflow` when they do not fit (nothing is computed then),
+    /// `TokenOutOfVocabulary` for an id without an embedding row.
+    pub fn forward(&mut self, tokens: &[u32]) -> Result<Tensor, Error> {
+        let logits = self.advance(tokens, Logits::Last)?;
+        Ok(logits.last().ok_or(Error::EmptyPrompt)?.squeeze(0)?)
+    }
+
+    /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`.
+    ///
+    /// # Errors
+    /// As [`Session::forward`].
+    pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor, Error> {
+        Ok(Tensor::cat(&self.advance(tokens, Logits::All)?, 0)?)
+    }
+
+    /// Runs `tokens` in chunks; the wanted logits of each chunk that has some.
+    fn advance(&mut self, tokens: &[u32], wanted: Logits) -> Result<Vec<Tensor>, Error> {
+        if tokens.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if tokens.len() > self.room() {
+            return Err(Error::ContextOverflow { limit: self.model.context_length(), asked: self.len() + tokens.len() });
+        }
+        let vocab = self.model.decoder().vocab();
+        if let Some(id) = tokens.iter().find(|id| **id as usize >= vocab) {
+            return Err(Error::TokenOutOfVocabulary { id: *id, vocab });
+        }
+        let mut logits = Vec::new();
+        let last = tokens.len().div_ceil(PREFILL_CHUNK) - 1;
+        for (index, chunk) in tokens.chunks(PREFILL_CHUNK).enumerate() {
+            let wanted = if wanted == Logits::All || index == last { wanted } else { Logits::None };
+            let segment = Segment { tokens: chunk, cache: &mut self.cache, logits: wanted };
+            logits.extend(self.model.decoder().forward(&mut [segment])?);
+            self.ids.extend_from_slice(chunk);
+        }
+        Ok(logits)
+    }
+
+    /// Continues `prompt`, the whole conversation so far as text. What the cache already holds of it is not computed
+    /// again; what the cache holds beyond the common part is forgotten.
+    ///
+    /// # Errors
+    /// As [`Session::forward`], before any text.
+    pub fn generate(&mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<'_, &mut Session>, Error> {
+        let ids = self.model.tokenizer().encode(prompt, true)?;
+        self.generate_ids(&ids, options)
+    }
+
+    /// As [`Session::generate`], from ids.
+    ///
+    /// # Errors
+    /// As [`Session::forward`].
+    pub fn generate_ids(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<'_, &mut Session>, Error> {
+        let _ = (prompt, options);
+        todo!()
+    }
+
+    /// Keeps what the cache has in common with `prompt` and returns the rest, at least one id.
+    fn reuse<'p>(&mut self, prompt: &'p [u32]) -> Result<&'p [u32], Error> {
+        let Some(last) = prompt.len().checked_sub(1) else { return Err(Error::EmptyPrompt) };
+        let common = self.ids.iter().zip(prompt).take_while(|(held, asked)| held == asked).count().min(last);
+        self.truncate(common);
+        Ok(&prompt[common..])
+    }
+}
+
+impl Step for Session {
+    fn forward(&mut self, tokens: &[u32]) -> Result<Tensor, Error> {
+        Session::forward(self, tokens)
+    }
+
+    fn room(&self) -> usize {
+        self.model.context_length() - self.len()
+    }
+}

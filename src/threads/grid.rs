@@ -1,0 +1,99 @@
+//! Parallel regions that write one buffer: the buffer is cut into tiles, each handed to exactly one task.
+#![allow(unsafe_code)]
+
+use super::Pool;
+use std::ops::Range;
+
+/// A task's part of a `[rows, width]` buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Rows of the buffer.
+    pub rows: Range<usize>,
+    /// Columns of the buffer.
+    pub columns: Range<usize>,
+}
+
+/// Write access to one [`Tile`].
+#[derive(Debug)]
+pub struct TileMut<'a> {
+    base: *mut f32,
+    width: usize,
+    tile: &'a Tile,
+}
+
+impl TileMut<'_> {
+    /// The tile's columns of buffer row `row`. Panics when the row is not the tile's.
+    pub fn row(&mut self, row: usize) -> &mut [f32] {
+        assert!(self.tile.rows.contains(&row), "row {row} is outside of {:?}", self.tile);
+        let columns = &self.tile.columns;
+        // SAFETY: `run_grid` has checked that rows and columns lie within the buffer it borrows mutably for the whole
+        // region, and made the tiles disjoint; `&mut self` keeps two slices of one tile from existing at once.
+        unsafe { std::slice::from_raw_parts_mut(self.base.add(row * self.width + columns.start), columns.len()) }
+    }
+}
+
+/// A pointer that tasks on other threads may use.
+struct Shared(*mut f32);
+
+// SAFETY: `run_grid` hands every task a tile of its own, so no element is reachable from two threads.
+unsafe impl Sync for Shared {}
+
+impl Pool {
+    /// Cuts `buffer` `[rows, width]` into tiles of `row_step` rows and the columns between neighbours of `columns`, and
+    /// runs `task` once for each.
+    /// Panics when `width` does not divide the buffer, or `columns` does not ascend from 0 to `width`.
+    pub fn run_grid(
+        &self,
+        buffer: &mut [f32],
+        width: usize,
+        row_step: usize,
+        columns: &[usize],
+        task: &(dyn Fn(&Tile, &mut TileMut<'_>) + Sync),
+    ) {
+        if buffer.is_empty() {
+            return;
+        }
+        assert!(buffer.len().is_multiple_of(width) && row_step > 0, "{} elements, width {width}", buffer.len());
+        assert!(columns.first() == Some(&0) && columns.last() == Some(&width) && columns.is_sorted());
+        let rows = buffer.len() / width;
+        let row_tiles = rows.div_ceil(row_step);
+        let column_tiles = columns.len() - 1;
+        let shared = Shared(buffer.as_mut_ptr());
+        self.run(row_tiles * column_tiles, &|index| {
+            let shared = &shared; // the closure captures the wrapper, not its pointer field
+            let (row, column) = (index / column_tiles * row_step, index % column_tiles);
+            let tile = Tile { rows: row..(row + row_step).min(rows), columns: columns[column]..columns[column + 1] };
+            task(&tile, &mut TileMut { base: shared.0, width, tile: &tile });
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_element_belongs_to_one_tile() {
+        let pool = Pool::new(2);
+        for (rows, row_step) in [(1, 1), (5, 2), (7, 3), (4, 100)] {
+            let mut buffer = vec![0f32; rows * 10];
+            pool.run_grid(&mut buffer, 10, row_step, &[0, 3, 4, 10], &|tile, out| {
+                for row in tile.rows.clone() {
+                    for (column, y) in tile.columns.clone().zip(out.row(row)) {
+                        *y += (row * 10 + column + 1) as f32;
+                    }
+                }
+            });
+            let expected: Vec<f32> = (1..=rows * 10).map(|i| i as f32).collect();
+            assert_eq!(buffer, expected, "{rows} rows in steps of {row_step}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside of")]
+    fn a_tile_does_not_reach_other_rows() {
+        Pool::new(1).run_grid(&mut [0.0; 8], 4, 1, &[0, 4], &|tile, out| {
+            out.row(tile.rows.end);
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! Source -> Weights: the model's files mapped read-only, and views of the tensors in them. The only memory map.
+#![allow(unsafe_code)]
+
+use crate::error::Error;
+use memmap2::{Mmap, MmapOptions};
+use model_diagnostics::header::TensorInfo;
+use model_diagnostics::source::Source;
+use model_diagnostics::{DType, IncompleteKind};
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The mapped files of one model.
+///
+/// A file must not shrink or change while it is mapped: the pages are the file's own, so another process that
+/// truncates it makes reading them fail with a bus error, and one that rewrites it changes the model. Replace a model
+/// by renaming a new file over it, as download tools do: the map keeps the old one.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    files: Vec<Arc<Mmap>>,
+}
+
+/// One tensor's bytes, exactly as the file stores them.
+#[derive(Clone)]
+pub struct WeightView {
+    map: Arc<Mmap>,
+    range: Range<usize>,
+    dtype: DType,
+    row_bytes: usize,
+}
+
+impl Weights {
+    /// Maps every file of `source`. Reads no byte of them.
+    ///
+    /// # Errors
+    /// `Io` when a file cannot be opened or mapped; `Diagnosis` when its length is no longer what the header's reader
+    /// saw.
+    pub fn map(source: &Source) -> Result<Weights, Error> {
+        let map = |file: &model_diagnostics::source::SourceFile| {
+            let io = |source| Error::Io { path: file.path.clone(), source };
+            let handle = File::open(&file.path).map_err(io)?;
+            let bytes = handle.metadata().map_err(io)?.len();
+            if bytes != file.bytes {
+                return Err(Error::Diagnosis(model_diagnostics::Error::incomplete(
+                    &file.path,
+                    IncompleteKind::Contradiction {
+                        one: format!("the file was {} bytes long when its header was read", file.bytes),
+                        other: format!("it is {bytes} bytes long now"),
+                    },
+                )));
+            }
+            // SAFETY: the map is read-only and private to this process's view; the type's documentation states what
+            // other processes must not do to the file meanwhile.
+            let map = unsafe { MmapOptions::new().map(&handle) }.map_err(io)?;
+            Ok(Arc::new(map))
+        };
+        Ok(Weights { files: source.files.iter().map(map).collect::<Result<_, Error>>()? })
+    }
+
+    /// The bytes of `tensor`, which comes from the header of the same source.
+    /// Panics when it lies outside the map, which the header's reader has ruled out.
+    pub fn view(&self, tensor: &TensorInfo) -> WeightView {
+        let map = self.files[tensor.file].clone();
+        let start = tensor.offset as usize;
+        let range = start..start + tensor.bytes as usize;
+        assert!(range.end <= map.len(), "tensor {} ends at {} of {}", tensor.name, range.end, map.len());
+        let row = tensor.shape.last().copied().unwrap_or(1);
+        let row_bytes = tensor.dtype.bytes_of(row).unwrap_or(tensor.bytes) as usize;
+        WeightView { map, range, dtype: tensor.dtype, row_bytes }
+    }
+
+    /// Bytes mapped in all.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|map| map.len() as u64).sum()
+    }
+}
+
+impl WeightView {
+    /// The whole tensor.
+    pub fn bytes(&self) -> &[u8] {
+        &self.map[self.range.clone()]
+    }
+
+    /// Consecutive rows, a row being the innermost dimension. Panics past the end.
+    pub fn rows(&self, rows: Range<usize>) -> &[u8] {
+        &self.bytes()[rows.start * self.row_bytes..rows.end * self.row_bytes]
+    }
+
+    /// The stored element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+}
+
+impl std::fmt::Debug for WeightView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "WeightView({}, bytes {}..{})", self.dtype, self.range.start, self.range.end)
+    }
+}

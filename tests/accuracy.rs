@@ -1,0 +1,128 @@
+//! Every fixture against the float64 truth of its logits, beside the error of the reference program on the same file.
+
+mod common;
+
+use common::{FileExpectation, Fixture, relative_l2, top};
+use model_factory::{Model, UnifiedModelFactory};
+
+/// How far from the truth a file may be, and why.
+fn bound(file: &FileExpectation, case: &str) -> (f64, &'static str) {
+    let transformers = file.transformers_error.as_ref().unwrap_or(&file.reference_error);
+    match file.dtype.as_str() {
+        // Another order of the same f32 sums is as far from the truth as transformers' order, give or take.
+        "F32" => (2.0 * transformers[case], "2 x transformers F32"),
+        // Activations are rounded less often than transformers rounds them.
+        "BF16" => (transformers[case], "transformers BF16"),
+        // llama.cpp quantises the same activations with coarser scales; a tenth covers the other order of sums.
+        _ => (1.1 * file.reference_error[case], "1.1 x llama.cpp"),
+    }
+}
+
+fn logits(model: &Model, tokens: &[u32], first_kept: usize) -> Vec<f32> {
+    let logits = model.logits(tokens).expect("the case computes");
+    let kept = logits.narrow(0, first_kept, tokens.len() - first_kept).expect("positions");
+    kept.flatten_all().expect("flat").to_vec1().expect("F32 logits")
+}
+
+#[test]
+fn logits_are_as_near_to_the_truth_as_the_reference() {
+    let mut failures = Vec::new();
+    let mut compared = 0;
+    println!("{:<48} {:<14} {:>10} {:>10} {:>6}  bound", "file", "case", "error", "bound", "ratio");
+    for fixture in common::all() {
+        for (name, file) in &fixture.expected.files {
+            let path = fixture.folder.join(name);
+            let model = UnifiedModelFactory::load(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            for (case, tokens) in &fixture.expected.cases {
+                let truth = fixture.truth(&file.truth, case);
+                let computed = logits(&model, &tokens.tokens, tokens.first_kept);
+                let error = relative_l2(&computed, &truth);
+                let (bound, why) = bound(file, case);
+                let label = format!("{}/{name}", fixture.name());
+                let ratio = error / bound;
+                println!("{label:<48} {case:<14} {error:>10.2e} {bound:>10.2e} {ratio:>6.2}  {why}");
+                compared += 1;
+                if error.is_nan() || error > bound {
+                    failures.push(format!("{label} {case}: {error:.3e} is more than {bound:.3e} ({why})"));
+                }
+                failures.extend(wrong_choices(&label, case, &computed, &truth, model.spec().vocab));
+            }
+        }
+    }
+    println!("{compared} comparisons");
+    assert!(compared >= 60, "only {compared} comparisons");
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Positions where the truth's choice is clear and ours is another.
+fn wrong_choices(label: &str, case: &str, computed: &[f32], truth: &[f32], vocab: usize) -> Vec<String> {
+    let rows = computed.chunks_exact(vocab).zip(truth.chunks_exact(vocab)).enumerate();
+    rows.filter_map(|(position, (computed, truth))| {
+        let errors = computed.iter().zip(truth).map(|(a, t)| (f64::from(*a) - f64::from(*t)).abs());
+        let largest = errors.fold(0.0, f64::max);
+        let (expected, gap) = top(truth);
+        let (found, _) = top(computed);
+        (gap > 2.0 * largest && found != expected)
+            .then(|| format!("{label} {case}: kept position {position} chose {found}, the truth {expected} by {gap:.3}"))
+    })
+    .collect()
+}
+
+/// GGUF stores the q and k rows of `llama` permuted and rope divisors in F32; otherwise the weights are the same
+/// numbers, so two formats of one model differ by the order of sums alone.
+#[test]
+fn formats_of_the_same_weights_agree() {
+    let mut pairs = 0;
+    for fixture in common::all() {
+        for dtype in ["f32", "bf16"] {
+            let load = |name: String| UnifiedModelFactory::load(fixture.folder.join(name)).expect("a fixture loads");
+            let (folder, gguf) = (load(dtype.to_owned()), load(format!("{dtype}.gguf")));
+            let case = &fixture.expected.cases["short"];
+            let a = logits(&folder, &case.tokens, case.first_kept);
+            let b = logits(&gguf, &case.tokens, case.first_kept);
+            let bound = match dtype {
+                // Twice the bound that holds for each against the truth.
+                "f32" => 4.0 * fixture.expected.files["f32"].reference_error["short"],
+                // A last-bit difference in a sum can move an activation to the neighbouring BF16.
+                _ => fixture.expected.files["bf16"].reference_error["short"],
+            };
+            let distance = relative_l2(&a, &b);
+            assert!(distance <= bound, "{} {dtype}: {distance:.2e} apart, bound {bound:.2e}", fixture.name());
+            pairs += 1;
+        }
+    }
+    assert!(pairs >= 16, "only {pairs} pairs");
+}
+
+/// Along the truth's own greedy text our choice is the truth's wherever its lead is larger than any error here.
+#[test]
+fn greedy_text_is_the_truths() {
+    let mut steps = 0;
+    for fixture in common::all() {
+        for (name, file) in &fixture.expected.files {
+            let model = UnifiedModelFactory::load(fixture.folder.join(name)).expect("a fixture loads");
+            let error = largest_error(&model, &fixture, file);
+            let greedy = &fixture.expected.greedy[&file.truth];
+            let mut session = model.session();
+            let mut next = session.forward(&greedy.prompt).expect("the prompt computes");
+            for (step, (token, gap)) in greedy.tokens.iter().zip(&greedy.gaps).enumerate() {
+                let (found, _) = top(&next.to_vec1().expect("F32 logits"));
+                if *gap > 2.0 * error {
+                    assert_eq!(found, *token as usize, "{}/{name} step {step}, gap {gap:.3}", fixture.name());
+                    steps += 1;
+                }
+                next = session.forward(&[*token]).expect("a token computes");
+            }
+        }
+    }
+    println!("{steps} clear steps");
+    assert!(steps >= 500, "only {steps} clear steps");
+}
+
+/// The largest absolute error of any logit in the short case: the scale that a greedy step's lead is measured by.
+fn largest_error(model: &Model, fixture: &Fixture, file: &FileExpectation) -> f64 {
+    let case = &fixture.expected.cases["short"];
+    let computed = logits(model, &case.tokens, case.first_kept);
+    let truth = fixture.truth(&file.truth, "short");
+    computed.iter().zip(&truth).map(|(a, t)| f64::from((a - t).abs())).fold(0.0, f64::max)
+}
