@@ -3,47 +3,60 @@
 //! A [`Kernel`] is chosen once, when a weight is loaded, for a dtype and the instruction sets of the machine
 //! ([`Isa`]). It reads weight bytes exactly as the file stores them and activations in the [`Form`] it asks for.
 //! Every output is one sum in one fixed order that depends on `inputs` alone: not on the number of tokens or rows in
-//! the call, so neither threads nor the way a prompt is chunked change a bit of the result.
+//! the call, so neither threads nor the way a prompt is chunked change a bit of the result. Kernels that read
+//! [`Form::Q8`] give the same bits on every instruction set as well.
 
+#![allow(unsafe_code)]
+
+mod attention;
+mod bf16;
+mod exp;
+mod f16;
+mod f32;
+mod input;
 pub mod isa;
+mod output;
+mod q4_k;
+mod q6_k;
+mod q8_0;
+#[cfg(test)]
+mod testing;
+mod vector;
 
+pub use attention::{Softmax, attend, attend_group};
+pub use input::{Form, Input};
 pub use isa::Isa;
+pub use output::{Product, multiply};
+pub use vector::{Floats, add, add_floats, rms_norm, rotate_half, rotate_pairs, swiglu};
 
+use isa::Sets;
 use model_diagnostics::{DType, capability::Tier};
+use output::Output;
+use std::fmt;
 
-/// How a kernel reads activations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
-    /// 32-bit floats as they are.
-    F32,
-    /// Rounded to the nearest BF16, ties to even.
-    Bf16,
-    /// Blocks of 32: signed bytes `round(x / scale)` with `scale = absmax / 127` in f32, and the sum of the bytes.
-    Q8,
-}
+/// The matrix product of an [`Entry`]: weight rows, activations, and where the results go.
+///
+/// # Safety
+/// The processor has the entry's instruction sets. Nothing else: lengths and forms are checked by the types.
+type Matmul = unsafe fn(&[u8], &Input, &mut Output<'_>);
 
-/// The activations of some tokens `[tokens, inputs]` in the form that kernels read.
-pub struct Input {
+/// A kernel as its dtype's file registers it.
+struct Entry {
+    name: &'static str,
+    dtype: DType,
+    tier: Tier,
     form: Form,
-    tokens: usize,
-    inputs: usize,
+    sets: Sets,
+    matmul: Matmul,
+    widen: fn(&[u8], &mut [f32]),
 }
 
-impl Input {
-    /// Brings `x` `[tokens, inputs]` into `form`.
-    /// Panics if `x` is no whole number of rows, or `inputs` is no multiple of 32 for [`Form::Q8`].
-    pub fn prepare(_isa: Isa, form: Form, x: &[f32], inputs: usize) -> Input {
-        Input { form, tokens: x.len() / inputs, inputs }
-    }
-
-    /// Rows.
-    pub fn tokens(&self) -> usize {
-        self.tokens
-    }
-}
+/// The registry: one line a dtype, in each file the fastest first.
+static REGISTRY: &[&[Entry]] =
+    &[f32::KERNELS, f16::KERNELS, bf16::KERNELS, q8_0::KERNELS, q4_k::KERNELS, q6_k::KERNELS];
 
 /// A matrix product for one stored dtype on one instruction set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Kernel {
     /// `dtype/isa`: `q8_0/avx512-vnni`.
     pub name: &'static str,
@@ -53,12 +66,34 @@ pub struct Kernel {
     pub tier: Tier,
     /// What [`Input`] it reads.
     pub form: Form,
+    /// Only [`Kernel::select`] fills this in, against a token that has the entry's sets.
+    entry: &'static Entry,
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kernel({})", self.name)
+    }
 }
 
 impl Kernel {
     /// The fastest kernel for `dtype` that `isa` can run; `None` when there is none for the dtype.
-    pub fn select(_dtype: DType, _isa: Isa) -> Option<Kernel> {
-        None
+    pub fn select(dtype: DType, isa: Isa) -> Option<Kernel> {
+        let mut entries = REGISTRY.iter().copied().flatten();
+        let entry = entries.find(|entry| entry.dtype == dtype && isa.has(entry.sets))?;
+        Some(Kernel { name: entry.name, dtype, tier: entry.tier, form: entry.form, entry })
+    }
+
+    /// The dtypes that have kernels.
+    pub fn dtypes() -> impl Iterator<Item = DType> {
+        REGISTRY.iter().filter_map(|entries| entries.first()).map(|entry| entry.dtype)
+    }
+
+    /// Bytes of one stored row of `inputs` elements. Panics when they are no whole number of blocks.
+    pub fn row_bytes(&self, inputs: usize) -> usize {
+        let (len, bytes) = (self.entry.dtype.block_len(), self.entry.dtype.block_bytes());
+        assert!(inputs.is_multiple_of(len), "{inputs} elements are no whole number of blocks of {len}");
+        inputs / len * bytes
     }
 
     /// `y[token][row] = sum over i of weight[row][i] * x[token][i]` for the rows whose bytes are `weight`.
@@ -66,12 +101,51 @@ impl Kernel {
     /// `weight` holds whole rows of `inputs` stored elements, at any alignment; `y` is `[tokens, rows]`, overwritten.
     /// Panics when lengths or forms do not match.
     pub fn matmul(&self, weight: &[u8], input: &Input, y: &mut [f32]) {
-        assert_eq!((self.form, input.inputs), (input.form, input.inputs));
-        let _ = (weight, y);
+        let rows = self.rows(weight, input);
+        assert_eq!(y.len(), input.tokens() * rows, "outputs of {} tokens and {rows} rows", input.tokens());
+        self.run(weight, input, &mut Output::new(y, input.tokens(), rows));
+    }
+
+    /// The number of rows in `weight`. Panics when it is not whole, or the form is not the kernel's.
+    fn rows(&self, weight: &[u8], input: &Input) -> usize {
+        assert_eq!(input.form(), self.entry.form, "the form of the activations that {} reads", self.name);
+        let row_bytes = self.row_bytes(input.inputs());
+        assert!(weight.len().is_multiple_of(row_bytes), "{} bytes are no rows of {row_bytes}", weight.len());
+        weight.len() / row_bytes
+    }
+
+    fn run(&self, weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        if output.rows() > 0 && output.tokens() > 0 {
+            // SAFETY: `select` compared the entry's instruction sets with those of a token.
+            unsafe { (self.entry.matmul)(weight, input, output) };
+        }
     }
 
     /// Widens one stored row into `out` without loss of what the dtype defines (embedding lookup).
+    /// Panics when `row` does not hold `out.len()` elements.
     pub fn widen(&self, row: &[u8], out: &mut [f32]) {
-        let _ = (row, out);
+        assert_eq!(row.len(), self.row_bytes(out.len()), "bytes of {} elements", out.len());
+        (self.entry.widen)(row, out);
     }
+}
+
+/// The lanes that an output's sum is made of: lane `i` adds up the elements (or, in block formats, the blocks) whose
+/// number is `i` modulo this, in order.
+const LANES: usize = 16;
+
+/// The end of every sum: lanes added in pairs 8 apart, then 4, 2, 1.
+#[inline(always)]
+fn sum_lanes(mut lanes: [f32; LANES]) -> f32 {
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            lanes[i] += lanes[i + half];
+        }
+    }
+    lanes[0]
+}
+
+/// `a * b + c`: fused where the processor does it at no cost.
+#[inline(always)]
+fn multiply_add<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FUSED { a.mul_add(b, c) } else { a * b + c }
 }

@@ -1,0 +1,399 @@
+//! Activations in f32 -> the form that a kernel reads.
+
+#![allow(unsafe_code)]
+
+use super::isa::{Isa, compiled_for};
+use crate::threads::{Pool, Split};
+use std::cell::RefCell;
+use std::marker::PhantomData;
+
+/// Elements in a block of [`Form::Q8`].
+pub(super) const BLOCK: usize = 32;
+
+/// How a kernel reads activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// 32-bit floats as they are.
+    F32,
+    /// Rounded to the nearest BF16, ties to even.
+    Bf16,
+    /// Blocks of 32: signed bytes `round(x / scale)`, ties to even, with `scale = absmax / 127` in f32, and sums of the
+    /// bytes. A block of zeros has scale 0.
+    Q8,
+}
+
+/// A vector whose elements start on a cache line, of a type for which all bits are valid.
+pub(super) struct Lines<T> {
+    lines: Vec<Line>,
+    element: PhantomData<T>,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Types without padding or invalid bits.
+///
+/// # Safety
+/// Every bit pattern of the type's size is a valid value, and 64 is a multiple of its size and of its alignment.
+pub(super) unsafe trait Plain: Copy {}
+// SAFETY: an integer of 1 byte.
+unsafe impl Plain for i8 {}
+// SAFETY: an integer of 2 bytes.
+unsafe impl Plain for u16 {}
+// SAFETY: an integer of 4 bytes.
+unsafe impl Plain for i32 {}
+// SAFETY: a float of 4 bytes.
+unsafe impl Plain for f32 {}
+
+impl<T: Plain> Lines<T> {
+    const EACH: usize = 64 / size_of::<T>();
+
+    const fn new() -> Lines<T> {
+        Lines { lines: Vec::new(), element: PhantomData }
+    }
+
+    /// Room for `len` elements; what they hold is unspecified.
+    fn resize(&mut self, len: usize) {
+        self.lines.resize(len.div_ceil(Self::EACH), Line([0; 64]));
+    }
+
+    fn all(&self) -> &[T] {
+        // SAFETY: the lines are that many elements of a plain type, initialised and more than aligned.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * Self::EACH) }
+    }
+
+    fn all_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `all`; the borrow is unique.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.lines.len() * Self::EACH) }
+    }
+}
+
+/// The activations of some tokens `[tokens, inputs]` in the form that kernels read.
+///
+/// Rows are an odd number of cache lines apart, so that the same column of many rows falls into different sets of the
+/// first-level cache. What lies between rows is never read.
+pub struct Input {
+    form: Form,
+    tokens: usize,
+    inputs: usize,
+    floats: Lines<f32>,
+    halves: Lines<u16>,
+    bytes: Lines<i8>,
+    scales: Lines<f32>,
+    sums: Lines<f32>,
+    offsets: Lines<i32>,
+    half_offsets: Lines<i32>,
+}
+
+/// One token's row of [`Form::Q8`], for kernels.
+#[derive(Clone, Copy)]
+pub(super) struct Q8<'a> {
+    /// The bytes, from -127 to 127.
+    pub(super) bytes: &'a [i8],
+    /// The scale of each block.
+    pub(super) scales: &'a [f32],
+    /// `scale * sum of the bytes` of each block.
+    pub(super) sums: &'a [f32],
+    /// `-128 * sum of the bytes` of each block: what `vpdpbusd` adds too much when weights carry an offset of 128.
+    pub(super) offsets: &'a [i32],
+    /// `-128 * sum of the bytes` of each half block of 16.
+    pub(super) half_offsets: &'a [i32],
+}
+
+struct Q8Mut<'a> {
+    bytes: &'a mut [i8],
+    scales: &'a mut [f32],
+    sums: &'a mut [f32],
+    offsets: &'a mut [i32],
+    half_offsets: &'a mut [i32],
+}
+
+/// Elements from one row to the next: an odd number of lines.
+fn stride(elements: usize, each: usize) -> usize {
+    (elements.div_ceil(each) | 1) * each
+}
+
+impl Default for Input {
+    fn default() -> Input {
+        Input::new()
+    }
+}
+
+impl Input {
+    /// No tokens; room comes with the first use.
+    pub const fn new() -> Input {
+        Input {
+            form: Form::F32,
+            tokens: 0,
+            inputs: 0,
+            floats: Lines::new(),
+            halves: Lines::new(),
+            bytes: Lines::new(),
+            scales: Lines::new(),
+            sums: Lines::new(),
+            offsets: Lines::new(),
+            half_offsets: Lines::new(),
+        }
+    }
+
+    /// Brings `x` `[tokens, inputs]` into `form`.
+    /// Panics if `x` is no whole number of rows, or `inputs` is no multiple of 32 for [`Form::Q8`].
+    pub fn prepare(isa: Isa, form: Form, x: &[f32], inputs: usize) -> Input {
+        let mut input = Input::new();
+        input.prepare_into(isa, form, x, inputs);
+        input
+    }
+
+    /// As [`Input::prepare`], reusing the memory of `self`.
+    pub fn prepare_into(&mut self, isa: Isa, form: Form, x: &[f32], inputs: usize) {
+        assert!(inputs > 0 && x.len().is_multiple_of(inputs), "{} floats are no rows of {inputs}", x.len());
+        self.reset(form, x.len() / inputs, inputs);
+        for (token, row) in x.chunks_exact(inputs).enumerate() {
+            self.prepare_row(isa, token, row);
+        }
+    }
+
+    /// Makes room for `tokens` rows of `inputs`, to be filled by [`Input::prepare_row`]; until then they hold
+    /// unspecified numbers. Panics if `inputs` is 0, or no multiple of 32 for [`Form::Q8`].
+    pub fn reset(&mut self, form: Form, tokens: usize, inputs: usize) {
+        assert!(inputs > 0, "a row has at least one element");
+        (self.form, self.tokens, self.inputs) = (form, tokens, inputs);
+        match form {
+            Form::F32 => self.floats.resize(tokens * stride(inputs, 16)),
+            Form::Bf16 => self.halves.resize(tokens * stride(inputs, 32)),
+            Form::Q8 => {
+                assert!(inputs.is_multiple_of(BLOCK), "{inputs} inputs are no whole number of blocks of {BLOCK}");
+                let blocks = inputs / BLOCK;
+                self.bytes.resize(tokens * stride(inputs, 64));
+                self.scales.resize(tokens * stride(blocks, 16));
+                self.sums.resize(tokens * stride(blocks, 16));
+                self.offsets.resize(tokens * stride(blocks, 16));
+                self.half_offsets.resize(tokens * stride(2 * blocks, 16));
+            }
+        }
+    }
+
+    /// Brings `x` `[inputs]` into the form as row `token`. Panics if it is longer or shorter, or there is no such row.
+    pub fn prepare_row(&mut self, isa: Isa, token: usize, x: &[f32]) {
+        assert!(token < self.tokens && x.len() == self.inputs, "row {token} of {} by {}", self.tokens, self.inputs);
+        let rows = RowsMut::new(self);
+        // SAFETY: the row exists, and `rows` is the only view of it.
+        unsafe { rows.prepare(isa, token, x) };
+    }
+
+    /// Fills all of `tokens` rows in parallel: `fill(token, row)` writes a row of floats, which then is brought into
+    /// `form`; `row` holds unspecified numbers at first. For [`Form::F32`] it is the input's own row: nothing is copied.
+    pub fn fill(
+        &mut self,
+        pool: &Pool,
+        isa: Isa,
+        form: Form,
+        tokens: usize,
+        inputs: usize,
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) {
+        thread_local! {
+            static ROW: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+        }
+        self.reset(form, tokens, inputs);
+        if form == Form::F32 {
+            let step = stride(inputs, 16);
+            pool.chunks(&mut self.floats.all_mut()[..tokens * step], step, |token, row| {
+                fill(token, &mut row[..inputs]);
+            });
+            return;
+        }
+        let rows = RowsMut::new(self);
+        pool.run(tokens, &|token| {
+            // Taken, not borrowed: `fill` may itself fill another input.
+            let mut row = ROW.with_borrow_mut(std::mem::take);
+            row.resize(inputs, 0.0);
+            fill(token, &mut row);
+            // SAFETY: the row exists, and the pool runs each token's task once.
+            unsafe { rows.prepare(isa, token, &row) };
+            ROW.set(row);
+        });
+    }
+
+    /// Rows.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Elements in a row.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// The form.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Bytes of memory held for `tokens` rows of `inputs` in `form`.
+    pub fn bytes_for(form: Form, tokens: usize, inputs: usize) -> usize {
+        let blocks = inputs / BLOCK;
+        let row = match form {
+            Form::F32 => stride(inputs, 16) * 4,
+            Form::Bf16 => stride(inputs, 32) * 2,
+            Form::Q8 => stride(inputs, 64) + (3 * stride(blocks, 16) + stride(2 * blocks, 16)) * 4,
+        };
+        tokens * row
+    }
+
+    /// The floats of row `token`. Panics for another form.
+    #[inline]
+    pub(super) fn floats(&self, token: usize) -> &[f32] {
+        assert!(self.form == Form::F32 && token < self.tokens);
+        &self.floats.all()[token * stride(self.inputs, 16)..][..self.inputs]
+    }
+
+    /// The BF16 bits of row `token`. Panics for another form.
+    #[inline]
+    pub(super) fn halves(&self, token: usize) -> &[u16] {
+        assert!(self.form == Form::Bf16 && token < self.tokens);
+        &self.halves.all()[token * stride(self.inputs, 32)..][..self.inputs]
+    }
+
+    /// The blocks of row `token`. Panics for another form.
+    #[inline]
+    pub(super) fn q8(&self, token: usize) -> Q8<'_> {
+        assert!(self.form == Form::Q8 && token < self.tokens);
+        let blocks = self.inputs / BLOCK;
+        let (row, half_row) = (stride(blocks, 16), stride(2 * blocks, 16));
+        Q8 {
+            bytes: &self.bytes.all()[token * stride(self.inputs, 64)..][..self.inputs],
+            scales: &self.scales.all()[token * row..][..blocks],
+            sums: &self.sums.all()[token * row..][..blocks],
+            offsets: &self.offsets.all()[token * row..][..blocks],
+            half_offsets: &self.half_offsets.all()[token * half_row..][..2 * blocks],
+        }
+    }
+}
+
+/// The rows of an input, each to be written by one thread.
+struct RowsMut<'a> {
+    form: Form,
+    tokens: usize,
+    inputs: usize,
+    floats: Split<'a, f32>,
+    halves: Split<'a, u16>,
+    bytes: Split<'a, i8>,
+    scales: Split<'a, f32>,
+    sums: Split<'a, f32>,
+    offsets: Split<'a, i32>,
+    half_offsets: Split<'a, i32>,
+}
+
+impl<'a> RowsMut<'a> {
+    fn new(input: &'a mut Input) -> RowsMut<'a> {
+        RowsMut {
+            form: input.form,
+            tokens: input.tokens,
+            inputs: input.inputs,
+            floats: Split::new(input.floats.all_mut()),
+            halves: Split::new(input.halves.all_mut()),
+            bytes: Split::new(input.bytes.all_mut()),
+            scales: Split::new(input.scales.all_mut()),
+            sums: Split::new(input.sums.all_mut()),
+            offsets: Split::new(input.offsets.all_mut()),
+            half_offsets: Split::new(input.half_offsets.all_mut()),
+        }
+    }
+
+    /// Brings `x` into row `token`.
+    ///
+    /// # Safety
+    /// No other thread may be at the same row.
+    unsafe fn prepare(&self, isa: Isa, token: usize, x: &[f32]) {
+        assert!(token < self.tokens && x.len() == self.inputs);
+        let (inputs, blocks) = (self.inputs, self.inputs / BLOCK);
+        match self.form {
+            Form::F32 => {
+                // SAFETY: rows do not overlap, and the caller is alone at this one.
+                unsafe { self.floats.part(token * stride(inputs, 16), inputs) }.copy_from_slice(x);
+            }
+            Form::Bf16 => {
+                // SAFETY: as above.
+                let row = unsafe { self.halves.part(token * stride(inputs, 32), inputs) };
+                round_to_bf16(isa, x, row);
+            }
+            Form::Q8 => {
+                let (row, half_row) = (token * stride(blocks, 16), token * stride(2 * blocks, 16));
+                let q8 = Q8Mut {
+                    // SAFETY: as above.
+                    bytes: unsafe { self.bytes.part(token * stride(inputs, 64), inputs) },
+                    // SAFETY: as above.
+                    scales: unsafe { self.scales.part(row, blocks) },
+                    // SAFETY: as above.
+                    sums: unsafe { self.sums.part(row, blocks) },
+                    // SAFETY: as above.
+                    offsets: unsafe { self.offsets.part(row, blocks) },
+                    // SAFETY: as above.
+                    half_offsets: unsafe { self.half_offsets.part(half_row, 2 * blocks) },
+                };
+                quantize(isa, x, q8);
+            }
+        }
+    }
+}
+
+fn round_to_bf16(isa: Isa, x: &[f32], row: &mut [u16]) {
+    compiled_for!(isa, round_to_bf16_body, (x: &[f32], row: &mut [u16]));
+}
+
+#[inline(always)]
+fn round_to_bf16_body(x: &[f32], row: &mut [u16]) {
+    for (half, &x) in row.iter_mut().zip(x) {
+        *half = bf16_bits(x);
+    }
+}
+
+/// The nearest BF16, ties to even; a NaN stays one.
+#[inline(always)]
+fn bf16_bits(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16;
+    let nan = (bits >> 16) as u16 | 0x40;
+    if bits & 0x7fff_ffff > 0x7f80_0000 { nan } else { rounded }
+}
+
+fn quantize(isa: Isa, x: &[f32], q8: Q8Mut<'_>) {
+    compiled_for!(isa, quantize_body, (x: &[f32], q8: Q8Mut<'_>));
+}
+
+/// The nearest integer, ties to even, for magnitudes below 2^22: adding 1.5 * 2^23 leaves no room for a fraction.
+const ROUND: f32 = 12_582_912.0;
+
+#[inline(always)]
+fn quantize_body(x: &[f32], q8: Q8Mut<'_>) {
+    let (x, _) = x.as_chunks::<BLOCK>();
+    let (bytes, _) = q8.bytes.as_chunks_mut::<BLOCK>();
+    let (half_offsets, _) = q8.half_offsets.as_chunks_mut::<2>();
+    let rows = x.iter().zip(bytes).zip(q8.scales).zip(q8.sums).zip(q8.offsets).zip(half_offsets);
+    for (((((x, bytes), scale), sum), offset), half_offset) in rows {
+        // The largest magnitude by its bits, whose order is that of the numbers; a NaN is larger than all.
+        let mut largest = [0u32; 16];
+        for (lane, largest) in largest.iter_mut().enumerate() {
+            let (a, b) = (x[lane].to_bits() & 0x7fff_ffff, x[lane + 16].to_bits() & 0x7fff_ffff);
+            *largest = a.max(b);
+        }
+        let largest = f32::from_bits(largest.iter().fold(0, |a, &b| a.max(b)));
+        *scale = largest / 127.0;
+        // Where the scale is 0 or NaN any divisor will do: the bytes will be multiplied by that scale.
+        let divisor = if *scale > 0.0 { *scale } else { 1.0 };
+        let mut q = [0i32; BLOCK];
+        for (q, &x) in q.iter_mut().zip(x) {
+            let rounded = (x / divisor + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
+            *q = rounded.clamp(-127, 127);
+        }
+        for (byte, &q) in bytes.iter_mut().zip(&q) {
+            *byte = q as i8;
+        }
+        let halves = [q[..16].iter().sum::<i32>(), q[16..].iter().sum::<i32>()];
+        *half_offset = [-128 * halves[0], -128 * halves[1]];
+        *offset = -128 * (halves[0] + halves[1]);
+        *sum = *scale * (halves[0] + halves[1]) as f32;
+    }
+}
