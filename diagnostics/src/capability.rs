@@ -1,10 +1,214 @@
 //! dtype x engine x features -> tier: the one answer to "is this dtype supported?"
+//!
+//! The tables below are the whole knowledge. A test of the engine's package holds them against the kernels that exist,
+//! both ways.
+
+use crate::dtype::DType;
+use serde::Serialize;
+use std::fmt;
 
 /// How a dtype is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// The hardware multiplies the stored dtype.
     Native,
     /// Every stored value is widened without loss inside a register on its way to the product.
     Widened,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Tier::Native => "native",
+            Tier::Widened => "widened",
+        })
+    }
+}
+
+/// What a tensor is used for, as far as the code that reads it differs. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A projection, the embedding or the head: read by a matrix kernel, one file a dtype.
+    Matrix,
+    /// A norm's scale, a bias or the rope divisors: read element by element.
+    Vector,
+}
+
+/// What computes, with the features that decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Engine<'a> {
+    /// The processor.
+    Cpu {
+        /// Its instruction sets by their usual names (see [`Cpu`](crate::hardware::Cpu)).
+        features: &'a [&'static str],
+    },
+    /// An NVIDIA card.
+    Cuda {
+        /// Major and minor compute capability.
+        compute_capability: (u32, u32),
+    },
+}
+
+/// Why an engine does not compute with a dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lacking {
+    /// No kernel reads the dtype in place, so running it would need a cast.
+    Kernel {
+        /// The stored dtype.
+        dtype: DType,
+        /// What the tensor is used for.
+        role: Role,
+        /// The engine in words.
+        engine: &'static str,
+    },
+    /// The engine itself is not part of this build.
+    Build {
+        /// The engine in words.
+        engine: &'static str,
+    },
+}
+
+impl fmt::Display for Lacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lacking::Kernel { dtype, role: Role::Matrix, engine } => {
+                write!(f, "{dtype} matrices have no {engine} kernel that computes on the stored bytes")
+            }
+            Lacking::Kernel { dtype, role: Role::Vector, engine } => {
+                write!(f, "{dtype} vectors are not read by the {engine}")
+            }
+            Lacking::Build { engine } => write!(f, "this build has no {engine} engine"),
+        }
+    }
+}
+
+impl std::error::Error for Lacking {}
+
+/// When an engine multiplies a dtype itself.
+enum Native {
+    /// On every machine.
+    Always,
+    /// Where all of these features are present; widened elsewhere.
+    With(&'static [&'static str]),
+    /// Nowhere: always widened.
+    Never,
+}
+
+/// Matrix dtypes on the CPU: one row a file of kernels. The integer formats multiply integers on every machine.
+const CPU_MATRICES: &[(DType, Native)] = &[
+    (DType::F32, Native::Always),
+    (DType::BF16, Native::With(&["avx512bf16"])),
+    (DType::Q8_0, Native::Always),
+    (DType::Q4_K, Native::Always),
+    (DType::Q6_K, Native::Always),
+];
+
+/// Vector dtypes on the CPU.
+const CPU_VECTORS: &[(DType, Native)] =
+    &[(DType::F32, Native::Always), (DType::F16, Native::Never), (DType::BF16, Native::Never)];
+
+/// How `engine` computes with matrices of `dtype`.
+///
+/// # Errors
+/// What is lacking, when a cast would be needed or the engine is not there.
+pub fn tier(dtype: DType, engine: &Engine<'_>) -> Result<Tier, Lacking> {
+    tier_for(Role::Matrix, dtype, engine)
+}
+
+/// How `engine` computes with tensors of `dtype` in `role`.
+///
+/// # Errors
+/// What is lacking, when a cast would be needed or the engine is not there.
+pub fn tier_for(role: Role, dtype: DType, engine: &Engine<'_>) -> Result<Tier, Lacking> {
+    let features = match engine {
+        Engine::Cpu { features } => *features,
+        Engine::Cuda { .. } => return Err(Lacking::Build { engine: "CUDA" }),
+    };
+    let rows = match role {
+        Role::Matrix => CPU_MATRICES,
+        Role::Vector => CPU_VECTORS,
+    };
+    let row = rows.iter().find(|row| row.0 == dtype);
+    let (_, native) = row.ok_or(Lacking::Kernel { dtype, role, engine: "CPU" })?;
+    Ok(match native {
+        Native::Always => Tier::Native,
+        Native::With(needed) if needed.iter().all(|feature| features.contains(feature)) => Tier::Native,
+        Native::With(_) | Native::Never => Tier::Widened,
+    })
+}
+
+/// The matrix dtypes that have a CPU kernel.
+pub fn cpu_dtypes() -> impl Iterator<Item = DType> {
+    CPU_MATRICES.iter().map(|row| row.0)
+}
+
+/// A kind of model file as people name and offer it; used to say what would run instead.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FileType {
+    /// The usual name: `Q4_K_M`.
+    pub name: &'static str,
+    /// Whether only GGUF files of it exist.
+    pub gguf_only: bool,
+    /// The dtypes of its matrices.
+    pub matrices: &'static [DType],
+    /// Mean bits a weight, for an estimate of the file's size.
+    pub bits_per_weight: f64,
+}
+
+/// File types from the largest to the smallest. The figure of `Q4_K_M`, a mixture that depends on the model, is the
+/// upper end of what Llama files of 1 to 70 billion parameters have; the others are the formats' own.
+const FILE_TYPES: &[FileType] = &[
+    FileType { name: "F32", gguf_only: false, matrices: &[DType::F32], bits_per_weight: 32.0 },
+    FileType { name: "BF16", gguf_only: false, matrices: &[DType::BF16], bits_per_weight: 16.0 },
+    FileType { name: "Q8_0", gguf_only: true, matrices: &[DType::Q8_0], bits_per_weight: 8.5 },
+    FileType { name: "Q6_K", gguf_only: true, matrices: &[DType::Q6_K], bits_per_weight: 6.5625 },
+    FileType { name: "Q4_K_M", gguf_only: true, matrices: &[DType::Q4_K, DType::Q6_K], bits_per_weight: 4.95 },
+];
+
+impl FileType {
+    /// The file types that `engine` computes with, from the largest to the smallest.
+    pub fn supported(engine: &Engine<'_>) -> impl Iterator<Item = &'static FileType> {
+        let runs = move |file_type: &&FileType| file_type.matrices.iter().all(|&dtype| tier(dtype, engine).is_ok());
+        FILE_TYPES.iter().filter(runs)
+    }
+
+    /// The bytes that a file of this type with `parameters` weights takes, about.
+    pub fn estimated_bytes(&self, parameters: u64) -> u64 {
+        (parameters as f64 * self.bits_per_weight / 8.0) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Engine<'_> = Engine::Cpu { features: &["avx2"] };
+
+    #[test]
+    fn bf16_is_native_only_with_its_instruction_set() {
+        assert_eq!(tier(DType::BF16, &PLAIN), Ok(Tier::Widened));
+        assert_eq!(tier(DType::BF16, &Engine::Cpu { features: &["avx512bf16"] }), Ok(Tier::Native));
+    }
+
+    #[test]
+    fn every_dtype_has_an_answer_that_names_it() {
+        for dtype in DType::all() {
+            for role in [Role::Matrix, Role::Vector] {
+                if let Err(lacking) = tier_for(role, dtype, &PLAIN) {
+                    assert!(lacking.to_string().contains(dtype.name()), "{lacking}");
+                }
+            }
+        }
+        assert!(tier(DType::F16, &PLAIN).is_err() && tier_for(Role::Vector, DType::F16, &PLAIN).is_ok());
+    }
+
+    #[test]
+    fn offers_only_file_types_that_run() {
+        let names: Vec<_> = FileType::supported(&PLAIN).map(|file_type| file_type.name).collect();
+        assert_eq!(names, ["F32", "BF16", "Q8_0", "Q6_K", "Q4_K_M"]);
+        assert_eq!(FileType::supported(&Engine::Cuda { compute_capability: (7, 5) }).count(), 0);
+    }
 }

@@ -3,17 +3,75 @@
 //! ```text
 //! path ─probe─▶ Source ─read─▶ Header ─inspect─▶ ModelSpec ─assess(Hardware, Policy)─▶ Report
 //! ```
+//!
+//! Each arrow is one function, and no weight byte is read by any of them. [`diagnose`] is all of them in a row.
 
+pub mod assess;
 pub mod capability;
 pub mod dtype;
 pub mod error;
 pub mod family;
 pub mod hardware;
 pub mod header;
+pub mod plan;
 mod quantization;
+pub mod report;
 pub mod source;
 pub mod spec;
 pub mod tokenizer;
 
+pub use assess::{DeviceChoice, DtypePolicy, Policy, assess};
 pub use dtype::DType;
 pub use error::{Error, Result};
+pub use hardware::Hardware;
+pub use plan::Plan;
+pub use report::{Report, Verdict};
+
+use family::Family;
+use header::Header;
+use report::Input;
+use spec::ModelSpec;
+use std::path::Path;
+
+/// A report, and what loading goes on from when the model runs.
+#[derive(Debug)]
+pub struct Diagnosis {
+    /// What was found.
+    pub report: Report,
+    /// The header and the resolved model; `None` unless [`Verdict::runs`].
+    pub ready: Option<(Header, ModelSpec)>,
+    /// The error that ended the diagnosis, when one did.
+    pub error: Option<Error>,
+}
+
+/// Diagnoses the model at `path` on `hardware`: headers only, and always a report.
+pub fn diagnose(path: &Path, hardware: &Hardware, policy: &Policy) -> Report {
+    diagnose_with(family::REGISTRY, path, hardware, policy).report
+}
+
+/// Diagnoses with the families of `registry`, and keeps what was read for the loader.
+pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Diagnosis {
+    let mut input = Input::unknown(path);
+    let understood = source::probe(path).and_then(|source| {
+        input = Input::from(&source);
+        let header = Header::read(source)?;
+        input = Input::from(&header);
+        let spec = spec::inspect(&header, registry)?;
+        Ok((header, spec))
+    });
+    match understood {
+        Ok((header, spec)) => {
+            let report = assess(&spec, &input, hardware, policy);
+            let ready = report.verdict.runs().then_some((header, spec));
+            Diagnosis { report, ready, error: None }
+        }
+        Err(error) => {
+            if let Error::Ambiguous { candidates, .. } = &error {
+                let lines = candidates.iter().map(|path| diagnose_with(registry, path, hardware, policy).report);
+                input.candidate_verdicts = lines.map(|report| report.first_line()).collect();
+            }
+            let report = assess::assess_error(&error, input, hardware, policy);
+            Diagnosis { report, ready: None, error: Some(error) }
+        }
+    }
+}

@@ -1,20 +1,34 @@
 //! The machine, detected or described: what `assess` judges against.
 
+mod cpu;
+mod cuda;
+mod memory;
+pub mod profiles;
+
+use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
+
 /// A machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hardware {
+    /// The name of the profile, when the machine is described and not this one.
+    pub profile: Option<&'static str>,
     /// The processor.
     pub cpu: Cpu,
     /// Main memory.
     pub memory: Memory,
     /// NVIDIA GPUs; empty without a driver.
     pub gpus: Vec<Gpu>,
+    /// Why `gpus` is empty or incomplete, in words.
+    pub gpu_note: Option<String>,
     /// Abilities compiled into this build: `cuda`.
     pub build: Vec<&'static str>,
+    /// Environment variables that are set and would make an engine cast weights.
+    pub casting_variables: Vec<&'static str>,
 }
 
 /// A processor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cpu {
     /// The model's name.
     pub model: String,
@@ -22,25 +36,32 @@ pub struct Cpu {
     pub features: Vec<&'static str>,
     /// Threads this process may use.
     pub threads: usize,
+    /// Instruction sets that this build was compiled to take for granted and that the processor does not report.
+    pub missing: Vec<&'static str>,
 }
 
 /// Main memory as this process may use it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// Bytes in all, the tightest limit applied.
     pub total: u64,
     /// Bytes free for use, reclaimable cache included.
     pub available: u64,
+    /// Bytes free for memory that is no mapped file, where a limit counts such memory alone (`RLIMIT_DATA`).
+    pub anonymous: Option<u64>,
     /// Where the figures come from.
     pub how: String,
 }
 
 /// A graphics card.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gpu {
     /// The product name.
     pub name: String,
+    /// `GPU-...`, by which the driver's other interfaces know it.
+    pub uuid: Option<String>,
     /// Major and minor compute capability.
+    #[serde(serialize_with = "dotted")]
     pub compute_capability: (u32, u32),
     /// Bytes in all; `None` where the driver does not tell.
     pub memory_total: Option<u64>,
@@ -48,4 +69,71 @@ pub struct Gpu {
     pub memory_free: Option<u64>,
     /// The driver's version.
     pub driver: String,
+}
+
+/// The variables by which candle's quantised layers are told to dequantise (candle-core 0.11 `quantized/mod.rs`).
+const CASTING_VARIABLES: [&str; 2] = ["CANDLE_DEQUANTIZE_ALL", "CANDLE_DEQUANTIZE_ALL_F16"];
+
+impl Hardware {
+    /// This machine. Takes a few milliseconds, and never fails: what cannot be found out is said in words.
+    pub fn detect() -> Hardware {
+        let (gpus, gpu_note) = cuda::detect();
+        Hardware {
+            profile: None,
+            cpu: cpu::detect(),
+            memory: memory::detect(),
+            gpus,
+            gpu_note,
+            build: Vec::new(),
+            casting_variables: CASTING_VARIABLES.into_iter().filter(|name| is_set(name)).collect(),
+        }
+    }
+
+    /// A machine with this processor and `memory_bytes` of memory, of which an eighth is left to the system.
+    pub fn described(cpu: Cpu, memory_bytes: u64) -> Hardware {
+        let how = "described; an eighth is left to the system".into();
+        let available = memory_bytes - memory_bytes / 8;
+        Hardware {
+            profile: None,
+            cpu,
+            memory: Memory { total: memory_bytes, available, anonymous: None, how },
+            gpus: Vec::new(),
+            gpu_note: Some("none described".into()),
+            build: Vec::new(),
+            casting_variables: Vec::new(),
+        }
+    }
+
+    /// The same machine with a build that has these abilities.
+    pub fn with_build(mut self, features: &[&'static str]) -> Hardware {
+        self.build = features.to_vec();
+        self
+    }
+}
+
+/// candle takes a variable for set when it is neither empty nor `0`.
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+fn dotted<S: Serializer>(version: &(u32, u32), serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{}.{}", version.0, version.1))
+}
+
+impl Serialize for Hardware {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Build<'a> {
+            features: &'a [&'static str],
+        }
+        let mut hardware = serializer.serialize_struct("Hardware", 7)?;
+        hardware.serialize_field("profile", &self.profile)?;
+        hardware.serialize_field("cpu", &self.cpu)?;
+        hardware.serialize_field("memory", &self.memory)?;
+        hardware.serialize_field("gpus", &self.gpus)?;
+        hardware.serialize_field("gpu_note", &self.gpu_note)?;
+        hardware.serialize_field("build", &Build { features: &self.build })?;
+        hardware.serialize_field("casting_variables", &self.casting_variables)?;
+        hardware.end()
+    }
 }

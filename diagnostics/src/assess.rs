@@ -1,0 +1,170 @@
+//! ModelSpec x Hardware x Policy -> Report. Pure and total: it reads nothing but its arguments, and always answers.
+
+mod checks;
+mod failure;
+
+pub(crate) use failure::assess_error;
+
+use crate::capability::Engine;
+use crate::hardware::Hardware;
+use crate::plan::{Budget, Plan};
+use crate::report::{Check, Input, ModelSummary, Report, SCHEMA_VERSION, Status, Verdict};
+use crate::spec::ModelSpec;
+use std::fmt;
+use std::str::FromStr;
+
+/// What the user asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Where to run.
+    pub device: DeviceChoice,
+    /// Tokens of context; `None` is the largest that fits.
+    pub context: Option<usize>,
+    /// Bytes that the plan may use at most, below what the machine has.
+    pub memory_limit: Option<u64>,
+    /// Which tiers are good enough.
+    pub dtypes: DtypePolicy,
+    /// Whether the user brings a tokenizer, so that the model need not have one.
+    pub tokenizer_given: bool,
+}
+
+/// Where to run. Complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The best device that can run the model.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+    /// The NVIDIA card of this index.
+    Cuda(usize),
+}
+
+/// Which tiers are good enough. Complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DtypePolicy {
+    /// Native arithmetic, or loss-free widening inside a register.
+    #[default]
+    NativeOrWidened,
+    /// Only arithmetic in the stored dtype.
+    NativeOnly,
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Auto => f.write_str("auto"),
+            DeviceChoice::Cpu => f.write_str("cpu"),
+            DeviceChoice::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+/// A text that names no device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected auto, cpu, cuda or cuda:N")]
+pub struct UnknownDevice;
+
+impl FromStr for DeviceChoice {
+    type Err = UnknownDevice;
+
+    /// `auto`, `cpu`, `cuda` (the first card), `cuda:N`.
+    fn from_str(text: &str) -> Result<DeviceChoice, UnknownDevice> {
+        match text {
+            "auto" => Ok(DeviceChoice::Auto),
+            "cpu" => Ok(DeviceChoice::Cpu),
+            "cuda" => Ok(DeviceChoice::Cuda(0)),
+            _ => {
+                let index = text.strip_prefix("cuda:").and_then(|index| index.parse().ok());
+                index.map(DeviceChoice::Cuda).ok_or(UnknownDevice)
+            }
+        }
+    }
+}
+
+/// Judges a model, whose files `input` describes, on a machine.
+pub fn assess(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Report {
+    // Whatever was asked for, what can be told is told for the processor, the one engine there is.
+    let engine = Engine::Cpu { features: &hardware.cpu.features };
+    let plan = Plan::new(spec, input.bytes(), &Budget::new(&hardware.memory, policy.memory_limit), policy.context);
+    let checks = vec![
+        checks::input(input),
+        checks::format(input),
+        checks::integrity(spec, input),
+        checks::architecture(spec),
+        checks::tensors(spec),
+        checks::hardware(hardware, policy),
+        checks::environment(hardware),
+        checks::dtype(spec, &engine, policy),
+        checks::rope(spec),
+        checks::tokenizer(spec, policy),
+        checks::template(spec),
+        checks::memory(spec, &plan, &engine, input, hardware),
+    ];
+    let model = ModelSummary::new(spec, &engine);
+    let machine = hardware.profile.unwrap_or("this CPU");
+    let success = format!(
+        "{} ({}, {}) runs on {machine}, context {} of {}",
+        spec.variant,
+        spec.architecture,
+        stored_as(&model, input),
+        plan.context,
+        spec.context_trained
+    );
+    conclude(input.clone(), Some(model), hardware, policy, checks, Some(plan), success)
+}
+
+/// Lets the checks decide: the first failure, else a warning, else nothing.
+fn conclude(
+    input: Input,
+    model: Option<ModelSummary>,
+    hardware: &Hardware,
+    policy: &Policy,
+    checks: Vec<Check>,
+    plan: Option<Plan>,
+    success: String,
+) -> Report {
+    let failure = checks.iter().find(|check| check.status == Status::Fail);
+    let warnings: Vec<&Check> = checks.iter().filter(|check| check.status == Status::Warn).collect();
+    let (verdict, reason) = match failure {
+        // Every failing check carries its verdict; one that did not would be a fault of ours, not of the file.
+        Some(check) => (check.verdict.unwrap_or(Verdict::Unreadable), check.summary.clone()),
+        None if warnings.is_empty() => (Verdict::Compatible, success),
+        None => {
+            let summaries: Vec<_> = warnings.iter().map(|check| check.summary.as_str()).collect();
+            (Verdict::CompatibleWithWarnings, format!("{success}; {}", summaries.join("; ")))
+        }
+    };
+    let (failed, others): (Vec<_>, Vec<_>) = checks.iter().partition(|check| check.status == Status::Fail);
+    let remedies = failed.into_iter().chain(others).flat_map(|check| check.remedy.iter().chain(&check.more_remedies));
+    let device = match policy.device {
+        DeviceChoice::Auto => DeviceChoice::Cpu,
+        chosen => chosen,
+    };
+    Report {
+        schema_version: SCHEMA_VERSION,
+        verdict,
+        exit_code: verdict.exit_code(),
+        reason,
+        remedies: remedies.cloned().collect(),
+        input,
+        model,
+        device: device.to_string(),
+        hardware: hardware.clone(),
+        checks,
+        plan,
+        casts: 0,
+    }
+}
+
+/// `GGUF Q4_K_M`, `safetensors BF16`: the scheme where there is one, else the dtype most bytes are stored in.
+fn stored_as(model: &ModelSummary, input: &Input) -> String {
+    if model.quantization.starts_with(input.format_name()) {
+        return model.quantization.clone();
+    }
+    let dtype = model.dtypes.first().map_or("empty", |summary| summary.dtype.name());
+    match model.quantization.as_str() {
+        "none" => format!("{} {dtype}", input.format_name()),
+        scheme => format!("{} {scheme}", input.format_name()),
+    }
+}

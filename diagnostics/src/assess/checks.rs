@@ -1,0 +1,258 @@
+//! The checks of a model that was understood, one function each.
+
+use super::{DeviceChoice, DtypePolicy, Policy};
+use crate::capability::{self, Engine, FileType, Lacking, Role, Tier};
+use crate::dtype::DType;
+use crate::hardware::Hardware;
+use crate::header::TensorInfo;
+use crate::plan::{Budget, Plan, SMALLEST_CONTEXT};
+use crate::report::{Bytes, Check, Input, Verdict, role};
+use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
+use crate::tokenizer::TokenizerKind;
+use std::collections::BTreeMap;
+
+pub(super) fn input(input: &Input) -> Check {
+    Check::pass("input", format!("one model in {}", files(input.files.len())))
+}
+
+pub(super) fn format(input: &Input) -> Check {
+    Check::pass("format", format!("{}, well formed", input.format_name()))
+}
+
+pub(super) fn integrity(spec: &ModelSpec, input: &Input) -> Check {
+    let tensors = spec.tensors().count() + spec.unused_tensors.len();
+    let bytes = Bytes(input.bytes());
+    Check::pass("integrity", format!("{tensors} tensors lie within {} of {bytes}", files(input.files.len())))
+}
+
+pub(super) fn architecture(spec: &ModelSpec) -> Check {
+    let summary = format!("{} is {} of the family {}", spec.architecture, spec.variant, spec.family);
+    Check::pass("architecture", summary)
+}
+
+pub(super) fn tensors(spec: &ModelSpec) -> Check {
+    let unused = &spec.unused_tensors;
+    let needed = spec.tensors().count();
+    if unused.is_empty() {
+        return Check::pass("tensors", format!("all {needed} are there with the right shapes"));
+    }
+    let summary = match unused.len() {
+        1 => "1 stored tensor is not used".to_owned(),
+        more => format!("{more} stored tensors are not used"),
+    };
+    Check::warn("tensors", summary).evidence(some_of(unused))
+}
+
+pub(super) fn hardware(hardware: &Hardware, policy: &Policy) -> Check {
+    if let DeviceChoice::Cuda(index) = policy.device {
+        let count = hardware.gpus.len();
+        let summary = match hardware.gpus.get(index) {
+            Some(gpu) => format!("this build has no CUDA engine, so it cannot use the {}", gpu.name),
+            None if count == 0 => {
+                let note = hardware.gpu_note.as_deref().unwrap_or("none found");
+                format!("there is no NVIDIA card to run on: {note}")
+            }
+            None => format!("there is no card {index}; the machine has {count}"),
+        };
+        let check = Check::fail("hardware", Verdict::HardwareInsufficient, summary);
+        return check.remedies(["run it on the processor: --device cpu".into()]);
+    }
+    let missing = &hardware.cpu.missing;
+    if !missing.is_empty() {
+        let summary = format!("this build takes for granted what the processor lacks: {}", missing.join(", "));
+        let remedy = "build without target-cpu flags; kernels are chosen at run time".into();
+        return Check::warn("hardware", summary).evidence(hardware.cpu.model.clone()).remedies([remedy]);
+    }
+    let check = Check::pass("hardware", format!("the processor, {} threads", hardware.cpu.threads));
+    match hardware.gpus.first() {
+        Some(gpu) => check.evidence(format!("the {} is not used: this build has no CUDA engine", gpu.name)),
+        None => check.evidence(hardware.cpu.model.clone()),
+    }
+}
+
+pub(super) fn environment(hardware: &Hardware) -> Check {
+    let variables = &hardware.casting_variables;
+    if variables.is_empty() {
+        return Check::pass("environment", "no variable asks for a cast");
+    }
+    let summary = format!("the environment asks candle to cast weights: {}", variables.join(", "));
+    let remedy = format!("unset {}", variables.join(" "));
+    Check::fail("environment", Verdict::UnsupportedDtype, summary).remedies([remedy])
+}
+
+/// The tensors of one dtype and role that do not run.
+struct Refused<'a> {
+    first: &'a TensorInfo,
+    count: usize,
+    bytes: u64,
+    why: Why,
+}
+
+enum Why {
+    Lacking(Lacking),
+    OnlyWidened(DType),
+}
+
+pub(super) fn dtype(spec: &ModelSpec, engine: &Engine<'_>, policy: &Policy) -> Check {
+    let mut tiers: BTreeMap<DType, Tier> = BTreeMap::new();
+    let mut refused: BTreeMap<(DType, bool), Refused<'_>> = BTreeMap::new();
+    for tensor in spec.tensors() {
+        let role = role(&tensor.shape);
+        let why = match capability::tier_for(role, tensor.dtype, engine) {
+            Err(lacking) => Why::Lacking(lacking),
+            // Vectors are no arithmetic of the model's size: the policy is about matrices.
+            Ok(Tier::Widened) if policy.dtypes == DtypePolicy::NativeOnly && role == Role::Matrix => {
+                Why::OnlyWidened(tensor.dtype)
+            }
+            Ok(tier) => {
+                let known = tiers.entry(tensor.dtype).or_insert(tier);
+                if role == Role::Matrix {
+                    *known = tier;
+                }
+                continue;
+            }
+        };
+        let key = (tensor.dtype, role == Role::Matrix);
+        let entry = refused.entry(key).or_insert(Refused { first: tensor, count: 0, bytes: 0, why });
+        entry.count += 1;
+        entry.bytes = entry.bytes.saturating_add(tensor.bytes);
+    }
+    let Some(worst) = refused.values().max_by_key(|refused| refused.bytes) else {
+        let list: Vec<_> = tiers.iter().map(|(dtype, tier)| format!("{dtype} {tier}")).collect();
+        return Check::pass("dtype", format!("computed as stored: {}", list.join(", ")));
+    };
+    let summary = match &worst.why {
+        Why::Lacking(lacking) => format!("running it would need a cast: {lacking} ({} of them here)", worst.count),
+        Why::OnlyWidened(dtype) => format!("{dtype} would be widened here, and only native arithmetic was asked for"),
+    };
+    let all: Vec<_> = refused.values().map(Refused::describe).collect();
+    let runs: Vec<_> =
+        FileType::supported(engine).filter(|file_type| native_enough(file_type, engine, policy)).collect();
+    Check::fail("dtype", Verdict::UnsupportedDtype, summary).evidence(all.join("; ")).remedies(offer(&runs))
+}
+
+impl Refused<'_> {
+    fn describe(&self) -> String {
+        let Refused { first, count, bytes, .. } = self;
+        format!("{count} x {}, {}, the first is {}", first.dtype, Bytes(*bytes), first.name)
+    }
+}
+
+fn native_enough(file_type: &FileType, engine: &Engine<'_>, policy: &Policy) -> bool {
+    let native = |&dtype: &DType| capability::tier(dtype, engine) == Ok(Tier::Native);
+    policy.dtypes == DtypePolicy::NativeOrWidened || file_type.matrices.iter().all(native)
+}
+
+/// What would run instead, in words: checkpoints of any format, then GGUF files.
+fn offer(runs: &[&FileType]) -> Option<String> {
+    let names = |gguf_only: bool| {
+        let names = runs.iter().filter(|file_type| file_type.gguf_only == gguf_only).map(|file_type| file_type.name);
+        names.collect::<Vec<_>>().join(" or ")
+    };
+    match (names(false), names(true)) {
+        (plain, gguf) if plain.is_empty() && gguf.is_empty() => None,
+        (plain, gguf) if gguf.is_empty() => Some(format!("use the {plain} file of the same model")),
+        (plain, gguf) if plain.is_empty() => Some(format!("use the {gguf} GGUF file of the same model")),
+        (plain, gguf) => Some(format!("use the {gguf} GGUF file of the same model, or its {plain} checkpoint")),
+    }
+}
+
+pub(super) fn rope(spec: &ModelSpec) -> Check {
+    let rope = &spec.rope;
+    let layout = match rope.layout {
+        RopeLayout::HalfSplit => "half-split",
+        RopeLayout::Interleaved => "interleaved",
+    };
+    let scaling = match &rope.scaling {
+        RopeScaling::Default => "no scaling".into(),
+        RopeScaling::Linear { factor } => format!("linear, factor {factor}"),
+        RopeScaling::Llama3 { factor, original_context, .. } => {
+            format!("llama3, factor {factor} from {original_context}")
+        }
+        RopeScaling::Divisors { tensor } => format!("divisors stored in {}", tensor.name),
+    };
+    Check::pass("rope", format!("{layout}, theta {}, {scaling}", rope.theta)).evidence(rope.source.clone())
+}
+
+pub(super) fn tokenizer(spec: &ModelSpec, policy: &Policy) -> Check {
+    let tokenizer = &spec.tokenizer;
+    if tokenizer.kind == TokenizerKind::Missing && !policy.tokenizer_given {
+        let check = Check::fail("tokenizer", Verdict::IncompleteOrCorrupt, "the model has no tokenizer");
+        return check.remedies(["put the model's tokenizer.json beside its weights".into()]);
+    }
+    if tokenizer.stop_ids.is_empty() {
+        let summary = "no file names a token that ends a text, so generation ends at its limit";
+        return Check::warn("tokenizer", summary);
+    }
+    let sources = tokenizer.stop_ids.iter().map(|(id, sources)| format!("{id} by {}", sources.join(", ")));
+    let summary = format!("{} tokens, {} of them end a text", tokenizer.tokens, tokenizer.stop_ids.len());
+    Check::pass("tokenizer", summary).evidence(sources.collect::<Vec<_>>().join("; "))
+}
+
+pub(super) fn template(spec: &ModelSpec) -> Check {
+    match &spec.tokenizer.chat_template {
+        Some(template) => Check::pass("template", format!("a chat template of {} characters", template.len())),
+        None => Check::pass("template", "no chat template: the model completes text, chat is not offered"),
+    }
+}
+
+pub(super) fn memory(spec: &ModelSpec, plan: &Plan, engine: &Engine<'_>, input: &Input, hardware: &Hardware) -> Check {
+    let how = &hardware.memory.how;
+    if plan.fits() {
+        let summary = format!("{} of {} at context {}", Bytes(plan.total), Bytes(plan.available), plan.context);
+        return Check::pass("memory", summary).evidence(how.clone());
+    }
+    let anonymous = hardware.memory.anonymous.filter(|&limit| plan.anonymous() > limit && plan.total <= plan.available);
+    let (needed, available) = match anonymous {
+        Some(limit) => (plan.anonymous(), limit),
+        None => (plan.total, plan.available),
+    };
+    let summary = format!(
+        "{} needs {} at context {}, {} are available",
+        spec.variant,
+        Bytes(needed),
+        plan.context,
+        Bytes(available)
+    );
+    let how = if anonymous.is_some() { "RLIMIT_DATA (ulimit -d) leaves that beside mapped files" } else { how };
+    let evidence = format!(
+        "weights {}, KV cache {}, everything else {}; {how}",
+        Bytes(plan.weights_file),
+        Bytes(plan.kv_cache),
+        Bytes(plan.total - plan.weights_file - plan.kv_cache)
+    );
+    let context = (plan.max_context > 0).then(|| format!("take a smaller context: --context {}", plan.max_context));
+    let budget = Budget { available: plan.available, anonymous: hardware.memory.anonymous };
+    let smaller = smaller_files(spec, &budget, engine, input.bytes(), plan.context);
+    let remedies = context.into_iter().chain(smaller);
+    let check = Check::fail("memory", Verdict::DoesNotFit, summary).evidence(evidence);
+    check.remedies(remedies.chain([format!("give it {} of memory", Bytes(needed))]))
+}
+
+/// The file types of the same model that would fit, with their largest context.
+fn smaller_files(spec: &ModelSpec, budget: &Budget, engine: &Engine<'_>, bytes: u64, context: usize) -> Vec<String> {
+    let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
+    let fits = FileType::supported(engine).filter_map(|file_type| {
+        let estimate = file_type.estimated_bytes(spec.parameters);
+        let plan = Plan::new(spec, estimate, budget, None);
+        let helps = estimate < bytes && plan.max_context >= smallest;
+        let article = if file_type.gguf_only { " GGUF" } else { "" };
+        helps.then(|| {
+            let name = file_type.name;
+            let most = plan.max_context.min(context.max(smallest));
+            format!("use the {name}{article} file of this model, about {}: context {most} fits", Bytes(estimate))
+        })
+    });
+    fits.collect()
+}
+
+fn files(count: usize) -> String {
+    if count == 1 { "1 file".into() } else { format!("{count} files") }
+}
+
+/// The first few names, and how many more there are.
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
+}

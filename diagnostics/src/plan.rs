@@ -1,0 +1,163 @@
+//! ModelSpec + memory -> Plan: every allocation that loading and running make, by the functions that make them.
+
+use crate::hardware::Memory;
+use crate::spec::ModelSpec;
+use serde::Serialize;
+
+/// Positions in a page of the KV cache; pages are allocated as the context fills.
+pub const KV_PAGE: usize = 256;
+
+/// Tokens that a prompt is computed in at a time.
+pub const PREFILL_CHUNK: usize = 256;
+
+/// The smallest context worth loading a model for: below it, the model does not fit (unless it was trained for less).
+pub const SMALLEST_CONTEXT: usize = 512;
+
+/// Bytes a vocabulary entry takes in a built tokenizer: two maps of strings and ids, and its share of the merges.
+const TOKENIZER_BYTES_PER_TOKEN: u64 = 400;
+
+/// Bytes a process has before and beside the model: program, stacks, libraries, the parsed header.
+const PROCESS_BYTES: u64 = 24 << 20;
+
+/// What a model takes on one machine, in bytes unless a field says otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// Tokens that the KV cache can hold.
+    pub context: usize,
+    /// The mapped files, all of them in full.
+    pub weights_file: u64,
+    /// Copies of weights outside of the mapped files; 0 on the CPU.
+    pub weights_resident: u64,
+    /// The KV cache when `context` tokens are in it.
+    pub kv_cache: u64,
+    /// Its growth a token.
+    pub kv_per_token: u64,
+    /// Buffers of the forward pass.
+    pub activations: u64,
+    /// The built tokenizer.
+    pub tokenizer: u64,
+    /// The process itself: program, stacks, libraries, the parsed header.
+    pub process: u64,
+    /// What the device's driver takes for itself; 0 on the CPU.
+    pub device_context: u64,
+    /// All of it at the full context.
+    pub total: u64,
+    /// The most that loading takes, before the first token.
+    pub load_peak: u64,
+    /// What the machine and the policy leave for it.
+    pub available: u64,
+    /// Tokens: the largest context up to the trained one that fits; 0 when none does.
+    pub max_context: usize,
+}
+
+/// Memory that a plan may fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes in all, mapped files included.
+    pub available: u64,
+    /// Bytes of memory that is no mapped file, where that has a limit of its own.
+    pub anonymous: Option<u64>,
+}
+
+impl Budget {
+    /// What `memory` leaves, and at most `limit` where the user set one.
+    pub fn new(memory: &Memory, limit: Option<u64>) -> Budget {
+        let available = memory.available.min(limit.unwrap_or(u64::MAX));
+        Budget { available, anonymous: memory.anonymous }
+    }
+}
+
+/// Bytes of the KV cache that holds `context` tokens: F32, one page of keys and one of values a layer for every
+/// [`KV_PAGE`] positions begun.
+pub fn kv_bytes(spec: &ModelSpec, context: usize) -> u64 {
+    let pages = context.div_ceil(KV_PAGE) as u64;
+    kv_bytes_per_token(spec).saturating_mul(pages).saturating_mul(KV_PAGE as u64)
+}
+
+/// Bytes that one token adds to the KV cache.
+pub fn kv_bytes_per_token(spec: &ModelSpec) -> u64 {
+    product(&[spec.layers(), 2, spec.kv_heads, spec.head_dim, size_of::<f32>()])
+}
+
+/// Bytes of the buffers that are alive at the widest point of a forward pass over `chunk` tokens.
+///
+/// A token has: the residual stream, its norm and the projection's output (`3 * hidden`); q, k and v; the attention's
+/// output; gate, up and their product prepared for `down` (`3 * feed_forward`). The last token has its logits twice:
+/// as computed and as handed out. All F32.
+pub fn activation_bytes(spec: &ModelSpec, chunk: usize) -> u64 {
+    let attention =
+        product(&[spec.heads, 2, spec.head_dim]).saturating_add(product(&[spec.kv_heads, 2, spec.head_dim]));
+    let dense = product(&[spec.hidden, 3]).saturating_add(product(&[spec.feed_forward, 3]));
+    let per_token = attention.saturating_add(dense);
+    let logits = product(&[spec.vocab, 2]);
+    per_token.saturating_mul(chunk as u64).saturating_add(logits).saturating_mul(size_of::<f32>() as u64)
+}
+
+/// Bytes of the built tokenizer, about.
+pub fn tokenizer_bytes(spec: &ModelSpec) -> u64 {
+    (spec.tokenizer.tokens as u64).saturating_mul(TOKENIZER_BYTES_PER_TOKEN)
+}
+
+impl Plan {
+    /// Plans `spec`, whose files have `weights_file` bytes together, for the CPU.
+    ///
+    /// Without a `requested` context it takes the largest one up to the trained one that fits, or, when not even
+    /// [`SMALLEST_CONTEXT`] does, that one. A larger context than the trained one is never planned.
+    pub fn new(spec: &ModelSpec, weights_file: u64, budget: &Budget, requested: Option<usize>) -> Plan {
+        let chunk = PREFILL_CHUNK.min(spec.context_trained);
+        let mut plan = Plan {
+            context: 0,
+            weights_file,
+            weights_resident: 0,
+            kv_cache: 0,
+            kv_per_token: kv_bytes_per_token(spec),
+            activations: activation_bytes(spec, chunk),
+            tokenizer: tokenizer_bytes(spec),
+            process: PROCESS_BYTES,
+            device_context: 0,
+            total: 0,
+            load_peak: 0,
+            available: budget.available,
+            max_context: 0,
+        };
+        let left = plan.left(budget);
+        let page = kv_bytes(spec, 1).max(1);
+        let pages = usize::try_from(left.unwrap_or(0) / page).unwrap_or(usize::MAX);
+        plan.max_context = pages.saturating_mul(KV_PAGE).min(spec.context_trained);
+        let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
+        plan.context = requested.unwrap_or(plan.max_context.max(smallest)).min(spec.context_trained);
+        plan.kv_cache = kv_bytes(spec, plan.context);
+        plan.load_peak = sum(&[weights_file, plan.weights_resident, plan.tokenizer, plan.process, plan.device_context]);
+        plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations]);
+        plan
+    }
+
+    /// Whether the plan stays within what is available.
+    pub fn fits(&self) -> bool {
+        self.context <= self.max_context
+    }
+
+    /// The bytes that are no mapped file, at the full context.
+    pub fn anonymous(&self) -> u64 {
+        self.total.saturating_sub(self.weights_file)
+    }
+
+    /// What is left for the KV cache; `None` when the rest alone is too much.
+    fn left(&self, budget: &Budget) -> Option<u64> {
+        let anonymous =
+            sum(&[self.weights_resident, self.activations, self.tokenizer, self.process, self.device_context]);
+        let left = budget.available.checked_sub(self.weights_file)?.checked_sub(anonymous)?;
+        match budget.anonymous {
+            Some(limit) => Some(left.min(limit.checked_sub(anonymous)?)),
+            None => Some(left),
+        }
+    }
+}
+
+fn product(factors: &[usize]) -> u64 {
+    factors.iter().fold(1, |product: u64, &factor| product.saturating_mul(factor as u64))
+}
+
+fn sum(terms: &[u64]) -> u64 {
+    terms.iter().fold(0, |sum: u64, &term| sum.saturating_add(term))
+}

@@ -1,0 +1,218 @@
+//! What a diagnosis found, for people (`Display`) and for tools (JSON, `schema_version` "1").
+
+mod model;
+mod text;
+mod verdict;
+
+pub use model::{DtypeSummary, ModelSummary, RopeSummary, TokenizerSummary};
+pub use text::Bytes;
+pub use verdict::Verdict;
+
+pub(crate) use model::role;
+
+use crate::hardware::Hardware;
+use crate::header::Header;
+use crate::plan::Plan;
+use crate::source::{Format, Source};
+use serde::Serialize;
+use std::path::Path;
+
+/// The stable version of the JSON report.
+pub const SCHEMA_VERSION: &str = "1";
+
+/// What a diagnosis found. Every field is a key of the JSON report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: &'static str,
+    /// What it comes to.
+    pub verdict: Verdict,
+    /// The verdict's exit code.
+    pub exit_code: u8,
+    /// One line: why.
+    pub reason: String,
+    /// What the user can do, the best first.
+    pub remedies: Vec<String>,
+    /// The path and its files.
+    pub input: Input,
+    /// The model; `None` when it could not be understood.
+    pub model: Option<ModelSummary>,
+    /// What the model was judged for: `cpu`.
+    pub device: String,
+    /// The machine.
+    pub hardware: Hardware,
+    /// Every check, in the order they were made.
+    pub checks: Vec<Check>,
+    /// The memory plan; `None` when the model could not be understood.
+    pub plan: Option<Plan>,
+    /// Number of tensors that would be stored in another dtype than the file's: 0, always.
+    pub casts: u64,
+}
+
+/// The path and what lies there.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Input {
+    /// As the user gave it.
+    pub path: String,
+    /// `gguf`, `safetensors`; `None` when not recognised.
+    pub kind: Option<&'static str>,
+    /// The weight files.
+    pub files: Vec<InputFile>,
+    /// Several models at the path: their paths.
+    pub candidates: Vec<String>,
+    /// The first line of each candidate's own report.
+    pub candidate_verdicts: Vec<String>,
+    /// Bytes read from the files to learn all of this; `None` when reading stopped early.
+    pub header_bytes_read: Option<u64>,
+}
+
+/// One weight file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InputFile {
+    /// Its name in the model's folder.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Its place among the parts, from 1.
+    pub part: usize,
+    /// Whether it is there.
+    pub status: FileStatus,
+}
+
+/// Whether a file is there. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileStatus {
+    /// It is.
+    Present,
+    /// It is named or needed, and not there.
+    Missing,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// A stable word: `dtype`, `memory`.
+    pub id: &'static str,
+    /// How it went.
+    pub status: Status,
+    /// One line.
+    pub summary: String,
+    /// What the summary rests on; empty when it says all.
+    pub evidence: String,
+    /// What the user can do about it.
+    pub remedy: Option<String>,
+    /// Further remedies.
+    #[serde(skip)]
+    pub(crate) more_remedies: Vec<String>,
+    /// What the whole comes to when this check fails.
+    #[serde(skip)]
+    pub(crate) verdict: Option<Verdict>,
+}
+
+/// How a check went. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Nothing to say.
+    Pass,
+    /// It runs; this is worth knowing.
+    Warn,
+    /// It does not run.
+    Fail,
+    /// An earlier check left nothing to look at.
+    Skipped,
+}
+
+impl Report {
+    /// The first line of the text: the verdict's word and the reason.
+    pub fn first_line(&self) -> String {
+        format!("{}: {}", self.verdict, self.reason)
+    }
+
+    /// The report as pretty JSON.
+    pub fn to_json(&self) -> String {
+        // Every key is a string and every number is finite or written as null, so this cannot fail.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// The check with this id.
+    pub fn check(&self, id: &str) -> Option<&Check> {
+        self.checks.iter().find(|check| check.id == id)
+    }
+}
+
+impl Input {
+    /// A path of which nothing is known yet.
+    pub fn unknown(path: &Path) -> Input {
+        Input { path: path.display().to_string(), ..Input::default() }
+    }
+
+    /// The files of all parts together, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// `GGUF`, `safetensors` as people write it.
+    pub(crate) fn format_name(&self) -> &'static str {
+        match self.kind {
+            Some("gguf") => "GGUF",
+            Some(kind) => kind,
+            None => "unknown format",
+        }
+    }
+}
+
+impl From<&Source> for Input {
+    fn from(source: &Source) -> Input {
+        let kind = match source.format {
+            Format::Gguf => "gguf",
+            Format::Safetensors => "safetensors",
+        };
+        let files = source.files.iter().enumerate().map(|(index, file)| InputFile {
+            name: file.path.strip_prefix(&source.folder).unwrap_or(&file.path).display().to_string(),
+            bytes: file.bytes,
+            part: index + 1,
+            status: FileStatus::Present,
+        });
+        Input { kind: Some(kind), files: files.collect(), ..Input::unknown(&source.path) }
+    }
+}
+
+impl From<&Header> for Input {
+    fn from(header: &Header) -> Input {
+        Input { header_bytes_read: Some(header.bytes_read), ..Input::from(&header.source) }
+    }
+}
+
+impl Check {
+    pub(crate) fn new(id: &'static str, status: Status, summary: impl Into<String>) -> Check {
+        let (summary, evidence) = (summary.into(), String::new());
+        Check { id, status, summary, evidence, remedy: None, more_remedies: Vec::new(), verdict: None }
+    }
+
+    pub(crate) fn pass(id: &'static str, summary: impl Into<String>) -> Check {
+        Check::new(id, Status::Pass, summary)
+    }
+
+    pub(crate) fn warn(id: &'static str, summary: impl Into<String>) -> Check {
+        Check::new(id, Status::Warn, summary)
+    }
+
+    pub(crate) fn fail(id: &'static str, verdict: Verdict, summary: impl Into<String>) -> Check {
+        Check { verdict: Some(verdict), ..Check::new(id, Status::Fail, summary) }
+    }
+
+    pub(crate) fn evidence(mut self, evidence: impl Into<String>) -> Check {
+        self.evidence = evidence.into();
+        self
+    }
+
+    /// The best remedy first.
+    pub(crate) fn remedies(mut self, remedies: impl IntoIterator<Item = String>) -> Check {
+        let mut remedies = remedies.into_iter();
+        self.remedy = remedies.next();
+        self.more_remedies = remedies.collect();
+        self
+    }
+}

@@ -1,0 +1,181 @@
+//! ModelSpec -> the `model` object of the report.
+
+use crate::capability::{self, Engine, Role, Tier};
+use crate::dtype::DType;
+use crate::spec::{ModelSpec, Rope, RopeLayout, RopeScaling};
+use crate::tokenizer::{TokenizerKind, TokenizerSpec};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// A model in the words of the report.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)] // the fields are those of `ModelSpec`
+pub struct ModelSummary {
+    pub family: &'static str,
+    pub variant: String,
+    pub architecture: String,
+    pub parameters: u64,
+    pub layers: usize,
+    pub hidden: usize,
+    pub feed_forward: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub vocab: usize,
+    pub context_trained: usize,
+    pub tied_embeddings: bool,
+    pub rope: RopeSummary,
+    pub sliding_window: Option<usize>,
+    pub dtypes: Vec<DtypeSummary>,
+    pub quantization: String,
+    pub tokenizer: TokenizerSummary,
+    /// Whether there is one.
+    pub chat_template: bool,
+    pub assumptions: Vec<String>,
+    pub unused_tensors: Vec<String>,
+}
+
+/// Rotary position embedding in the words of the report.
+#[derive(Clone, Debug, Serialize)]
+pub struct RopeSummary {
+    /// `half_split`, `interleaved`.
+    pub layout: &'static str,
+    /// The base of the frequencies.
+    pub theta: f64,
+    /// `default`, `linear`, `llama3`, `divisors`.
+    pub scaling: &'static str,
+    /// The scaling's own numbers.
+    pub scaling_parameters: Value,
+    /// Rotated elements of a head.
+    pub dimensions: usize,
+    /// Where this comes from.
+    pub source: String,
+}
+
+/// The tensors of one dtype.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DtypeSummary {
+    /// The stored dtype.
+    pub dtype: DType,
+    /// How many tensors.
+    pub tensors: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How the device computes with them; `None` when it does not.
+    pub tier: Option<Tier>,
+}
+
+/// The tokenizer in the words of the report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TokenizerSummary {
+    /// `tokenizer_json`, `sentence_piece`, `byte_level_bpe`, `missing`.
+    pub kind: &'static str,
+    /// The name of the GGUF pre-tokenizer.
+    pub pre: Option<String>,
+    /// Entries of the vocabulary.
+    pub tokens: usize,
+    /// The beginning-of-sequence id.
+    pub bos: Option<u32>,
+    /// Whether a prompt begins with it.
+    pub add_bos: bool,
+    /// Ids that end a generation.
+    pub stop_ids: Vec<u32>,
+    /// Where each of them is named.
+    pub stop_sources: BTreeMap<u32, Vec<String>>,
+}
+
+impl ModelSummary {
+    /// Describes `spec` as `engine` would run it.
+    pub fn new(spec: &ModelSpec, engine: &Engine<'_>) -> ModelSummary {
+        ModelSummary {
+            family: spec.family,
+            variant: spec.variant.clone(),
+            architecture: spec.architecture.clone(),
+            parameters: spec.parameters,
+            layers: spec.layers(),
+            hidden: spec.hidden,
+            feed_forward: spec.feed_forward,
+            heads: spec.heads,
+            kv_heads: spec.kv_heads,
+            head_dim: spec.head_dim,
+            vocab: spec.vocab,
+            context_trained: spec.context_trained,
+            tied_embeddings: spec.tied_embeddings,
+            rope: RopeSummary::new(&spec.rope),
+            sliding_window: spec.sliding_window,
+            dtypes: dtypes(spec, engine),
+            quantization: spec.quantization.clone(),
+            tokenizer: TokenizerSummary::new(&spec.tokenizer),
+            chat_template: spec.tokenizer.chat_template.is_some(),
+            assumptions: spec.assumptions.clone(),
+            unused_tensors: spec.unused_tensors.clone(),
+        }
+    }
+}
+
+/// What a tensor of a resolved model is used for: vectors have one dimension, everything else is a matrix.
+pub(crate) fn role(shape: &[u64]) -> Role {
+    if shape.len() == 1 { Role::Vector } else { Role::Matrix }
+}
+
+fn dtypes(spec: &ModelSpec, engine: &Engine<'_>) -> Vec<DtypeSummary> {
+    let mut dtypes: Vec<DtypeSummary> = Vec::new();
+    for (dtype, (tensors, bytes)) in spec.dtypes() {
+        let role = spec.tensors().filter(|tensor| tensor.dtype == dtype).map(|tensor| role(&tensor.shape));
+        // A dtype of matrices and vectors is judged by its matrices: they are the arithmetic.
+        let role = if role.into_iter().any(|role| role == Role::Matrix) { Role::Matrix } else { Role::Vector };
+        dtypes.push(DtypeSummary { dtype, tensors, bytes, tier: capability::tier_for(role, dtype, engine).ok() });
+    }
+    dtypes.sort_by_key(|summary| std::cmp::Reverse(summary.bytes));
+    dtypes
+}
+
+impl RopeSummary {
+    fn new(rope: &Rope) -> RopeSummary {
+        let (scaling, scaling_parameters) = match &rope.scaling {
+            RopeScaling::Default => ("default", json!({})),
+            RopeScaling::Linear { factor } => ("linear", json!({ "factor": factor })),
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => (
+                "llama3",
+                json!({
+                    "factor": factor,
+                    "low_freq_factor": low_freq_factor,
+                    "high_freq_factor": high_freq_factor,
+                    "original_context": original_context,
+                }),
+            ),
+            RopeScaling::Divisors { tensor } => ("divisors", json!({ "tensor": tensor.name })),
+        };
+        RopeSummary {
+            layout: match rope.layout {
+                RopeLayout::HalfSplit => "half_split",
+                RopeLayout::Interleaved => "interleaved",
+            },
+            theta: rope.theta,
+            scaling,
+            scaling_parameters,
+            dimensions: rope.dimensions,
+            source: rope.source.clone(),
+        }
+    }
+}
+
+impl TokenizerSummary {
+    fn new(tokenizer: &TokenizerSpec) -> TokenizerSummary {
+        TokenizerSummary {
+            kind: match tokenizer.kind {
+                TokenizerKind::Json => "tokenizer_json",
+                TokenizerKind::SentencePiece => "sentence_piece",
+                TokenizerKind::ByteLevelBpe => "byte_level_bpe",
+                TokenizerKind::Missing => "missing",
+            },
+            pre: tokenizer.pre.clone(),
+            tokens: tokenizer.tokens,
+            bos: tokenizer.bos,
+            add_bos: tokenizer.add_bos,
+            stop_ids: tokenizer.stop_ids.keys().copied().collect(),
+            stop_sources: tokenizer.stop_ids.clone(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The verdicts, their words and their exit codes.
+
+use crate::error::{Error, IncompleteKind};
+use serde::Serialize;
+use std::fmt;
+
+/// What a diagnosis comes to. Complete; words and exit codes are stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It runs.
+    Compatible,
+    /// It runs; something is worth knowing.
+    CompatibleWithWarnings,
+    /// The path could not be read, so that nothing is known of the model.
+    Unreadable,
+    /// The format is not recognised, or the file is malformed.
+    UnsupportedFormat,
+    /// Nothing here runs this architecture.
+    UnsupportedArchitecture,
+    /// Running it would need a cast.
+    UnsupportedDtype,
+    /// The machine or this build lacks what the model needs.
+    HardwareInsufficient,
+    /// Too little memory.
+    DoesNotFit,
+    /// Parts are missing or contradict each other.
+    IncompleteOrCorrupt,
+    /// Several models at the path.
+    AmbiguousInput,
+}
+
+impl Verdict {
+    /// Whether the model runs.
+    pub fn runs(self) -> bool {
+        self.exit_code() == 0
+    }
+
+    /// The exit code of a program that ends with this verdict.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Verdict::Compatible | Verdict::CompatibleWithWarnings => 0,
+            Verdict::Unreadable => 1,
+            Verdict::UnsupportedFormat => 10,
+            Verdict::UnsupportedArchitecture => 11,
+            Verdict::UnsupportedDtype => 12,
+            Verdict::HardwareInsufficient => 13,
+            Verdict::DoesNotFit => 14,
+            Verdict::IncompleteOrCorrupt => 15,
+            Verdict::AmbiguousInput => 16,
+        }
+    }
+
+    /// The word of the report.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Compatible => "compatible",
+            Verdict::CompatibleWithWarnings => "compatible_with_warnings",
+            Verdict::Unreadable => "unreadable",
+            Verdict::UnsupportedFormat => "unsupported_format",
+            Verdict::UnsupportedArchitecture => "unsupported_architecture",
+            Verdict::UnsupportedDtype => "unsupported_dtype",
+            Verdict::HardwareInsufficient => "hardware_insufficient",
+            Verdict::DoesNotFit => "does_not_fit",
+            Verdict::IncompleteOrCorrupt => "incomplete_or_corrupt",
+            Verdict::AmbiguousInput => "ambiguous_input",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+impl Error {
+    /// The verdict that this error amounts to.
+    pub fn verdict(&self) -> Verdict {
+        match self {
+            Error::Io { .. } => Verdict::Unreadable,
+            Error::Format { .. } => Verdict::UnsupportedFormat,
+            Error::Architecture { .. } => Verdict::UnsupportedArchitecture,
+            Error::Quantization { .. } => Verdict::UnsupportedDtype,
+            Error::Incomplete { .. } => Verdict::IncompleteOrCorrupt,
+            Error::Ambiguous { .. } => Verdict::AmbiguousInput,
+        }
+    }
+
+    /// The exit code of a program that ends with this error.
+    pub fn exit_code(&self) -> u8 {
+        self.verdict().exit_code()
+    }
+
+    /// The check that this error is the failure of.
+    pub(crate) fn check_id(&self) -> &'static str {
+        match self {
+            Error::Io { .. } | Error::Ambiguous { .. } => "input",
+            Error::Format { .. } => "format",
+            Error::Architecture { .. } => "architecture",
+            Error::Quantization { .. } => "dtype",
+            Error::Incomplete { kind, .. } => match kind {
+                IncompleteKind::TensorMissing { .. }
+                | IncompleteKind::TensorShape { .. }
+                | IncompleteKind::TensorDType { .. } => "tensors",
+                _ => "integrity",
+            },
+        }
+    }
+
+    /// What the user can do about it, beyond what the message says.
+    pub(crate) fn remedy(&self) -> Option<String> {
+        Some(match self {
+            Error::Io { .. } => "check the path and its permissions".into(),
+            Error::Format { .. } => {
+                "if this is meant to be a model, fetch the file again and compare its size with the source's".into()
+            }
+            Error::Architecture { .. } => return None,
+            Error::Quantization { .. } => {
+                "use the original BF16 checkpoint, or a Q8_0 or Q4_K_M GGUF file of it".into()
+            }
+            Error::Incomplete { kind: IncompleteKind::FileMissing { name, .. }, .. } => {
+                format!("put {name} into the model's folder")
+            }
+            Error::Incomplete { .. } => "fetch the model's files again, all from one revision".into(),
+            Error::Ambiguous { .. } => "name one of the files".into(),
+        })
+    }
+}
