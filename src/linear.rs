@@ -3,7 +3,7 @@
 //! Each operation is one or two parallel regions over the rows of its weights and fuses what would otherwise be a pass
 //! over memory of its own: the norm in front, the sum with the residual or the gated activation behind.
 
-use crate::kernels::{self, Floats, Form, Input, Isa, Kernel};
+use crate::kernels::{self, Floats, Form, Input, Isa, Kernel, rows_per_task};
 use crate::threads::Pool;
 use crate::weights::{WeightView, Weights};
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, bail};
@@ -21,9 +21,6 @@ pub struct Engine {
     /// The threads.
     pub pool: Arc<Pool>,
 }
-
-/// Rows of one weight that a task computes at a time: enough to amortise the handover, few enough to share evenly.
-const ROWS: usize = 64;
 
 /// A weight `[outputs, inputs]` with its kernel and bias.
 #[derive(Debug)]
@@ -59,11 +56,11 @@ impl Matrix {
     }
 
     /// `y` `[tokens, rows]` = the given rows times `input`, bias included.
-    fn rows(&self, rows: Range<usize>, inputs: &Inputs, y: &mut [f32]) {
+    fn rows(&self, isa: Isa, rows: Range<usize>, inputs: &Inputs, y: &mut [f32]) {
         self.kernel.matmul(self.weight.rows(rows.clone()), inputs.of(self.kernel.form), y);
         if let Some(bias) = &self.bias {
             let bias = floats(bias, rows.clone());
-            y.chunks_exact_mut(rows.len()).for_each(|y| kernels::add_floats(y, bias));
+            y.chunks_exact_mut(rows.len()).for_each(|y| kernels::add_floats(isa, y, bias));
         }
     }
 }
@@ -72,21 +69,36 @@ fn shape(tensor: &TensorInfo) -> (usize, usize) {
     (tensor.shape[0] as usize, tensor.shape[1] as usize)
 }
 
-/// Elements of a stored vector.
+/// Elements of a stored vector, whose dtype the spec has checked.
 fn floats(view: &WeightView, elements: Range<usize>) -> Floats<'_> {
     let size = view.dtype().block_bytes();
-    Floats { dtype: view.dtype(), bytes: &view.bytes()[elements.start * size..elements.end * size] }
+    let bytes = &view.bytes()[elements.start * size..elements.end * size];
+    Floats::new(view.dtype(), bytes).unwrap_or_else(|| unreachable!("a {} vector passed the diagnosis", view.dtype()))
 }
 
 /// The same activations in every form that the weights of one operation read.
 struct Inputs(Vec<Input>);
 
+thread_local! {
+    /// Inputs of the last operations, kept for their memory.
+    static SPARE: RefCell<Vec<Input>> = const { RefCell::new(Vec::new()) };
+}
+
 impl Inputs {
-    fn prepare<'m>(engine: &Engine, x: &[f32], matrices: impl Iterator<Item = &'m Matrix>) -> Inputs {
+    /// `fill(token, row)` writes a row of activations.
+    fn prepare(
+        engine: &Engine,
+        tokens: usize,
+        matrices: &[Matrix],
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Inputs {
         let mut inputs: Vec<Input> = Vec::with_capacity(1);
         for matrix in matrices {
-            if !inputs.iter().any(|input| input.form() == matrix.kernel.form) {
-                inputs.push(Input::prepare_on(&engine.pool, engine.isa, matrix.kernel.form, x, matrix.inputs));
+            let form = matrix.kernel.form;
+            if !inputs.iter().any(|input| input.form() == form) {
+                let mut input = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+                input.fill(&engine.pool, engine.isa, form, tokens, matrix.inputs, &fill);
+                inputs.push(input);
             }
         }
         Inputs(inputs)
@@ -95,6 +107,12 @@ impl Inputs {
     fn of(&self, form: Form) -> &Input {
         let found = self.0.iter().find(|input| input.form() == form);
         found.unwrap_or(&self.0[0]) // `prepare` has made every form its matrices ask for; the kernel checks it again
+    }
+}
+
+impl Drop for Inputs {
+    fn drop(&mut self) {
+        SPARE.with_borrow_mut(|spare| spare.append(&mut self.0));
     }
 }
 
@@ -113,21 +131,17 @@ impl NormScale {
         NormScale { weight: weights.view(&norm.weight), eps: eps as f32, width: norm.weight.shape[0] as usize }
     }
 
-    fn apply(&self, engine: &Engine, x: &[f32]) -> Vec<f32> {
-        let mut normed = vec![0f32; x.len()];
+    /// Prepares the norm of every row of `x` for `matrices`.
+    fn prepare(&self, engine: &Engine, x: &[f32], matrices: &[Matrix]) -> Inputs {
         let scale = floats(&self.weight, 0..self.width);
-        engine.pool.run_grid(&mut normed, self.width, 16, &[0, self.width], &|tile, out| {
-            for row in tile.rows.clone() {
-                let x = &x[row * self.width..][..self.width];
-                kernels::rms_norm(engine.isa, x, scale, self.eps, out.row(row));
-            }
-        });
-        normed
+        Inputs::prepare(engine, x.len() / self.width, matrices, |token, row| {
+            kernels::rms_norm(engine.isa, &x[token * self.width..][..self.width], scale, self.eps, row);
+        })
     }
 }
 
 thread_local! {
-    /// A task's outputs before they are placed: at most `tokens * ROWS` elements twice.
+    /// A task's outputs before they are placed: at most two tiles.
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -148,14 +162,16 @@ pub(crate) fn contiguous<'s>(storage: &'s CpuStorage, layout: &Layout) -> Result
     }
 }
 
-/// The bounds of row chunks over several matrices one after the other: every matrix is cut into [`ROWS`] on its own.
-fn bounds(matrices: &[Matrix]) -> Vec<usize> {
+/// The columns that tasks compute, over matrices whose outputs stand side by side: each is cut on its own.
+fn bounds(engine: &Engine, tokens: usize, matrices: &[Matrix]) -> Vec<usize> {
     let mut bounds = vec![0];
+    let mut start = 0;
     for matrix in matrices {
-        let start = *bounds.last().unwrap_or(&0);
-        let end = start + matrix.outputs;
-        bounds.extend((start + ROWS..end).step_by(ROWS));
-        bounds.push(end);
+        let row_bytes = matrix.kernel.row_bytes(matrix.inputs);
+        let step = rows_per_task(matrix.outputs, row_bytes, tokens, engine.pool.threads());
+        bounds.extend((start + step..start + matrix.outputs).step_by(step));
+        start += matrix.outputs;
+        bounds.push(start);
     }
     bounds
 }
@@ -165,14 +181,12 @@ pub struct NormLinear {
     engine: Engine,
     norm: NormScale,
     matrices: Vec<Matrix>,
-    bounds: Vec<usize>,
 }
 
 impl NormLinear {
     /// All `matrices` read the same input.
     pub fn new(engine: Engine, norm: NormScale, matrices: Vec<Matrix>) -> NormLinear {
-        let bounds = bounds(&matrices);
-        NormLinear { engine, norm, matrices, bounds }
+        NormLinear { engine, norm, matrices }
     }
 
     /// The matrix and its rows that output columns `columns` are.
@@ -201,17 +215,17 @@ impl CustomOp1 for NormLinear {
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let x = contiguous(storage, layout)?;
         let tokens = x.len() / self.norm.width;
-        let normed = self.norm.apply(&self.engine, x);
-        let inputs = Inputs::prepare(&self.engine, &normed, self.matrices.iter());
-        let width = *self.bounds.last().unwrap_or(&0);
+        let inputs = self.norm.prepare(&self.engine, x, &self.matrices);
+        let bounds = bounds(&self.engine, tokens, &self.matrices);
+        let width = *bounds.last().unwrap_or(&0);
         let mut y = vec![0f32; tokens * width];
-        self.engine.pool.run_grid(&mut y, width, tokens, &self.bounds, &|tile, out| {
+        self.engine.pool.run_grid(&mut y, width, tokens, &bounds, &|tile, out| {
             let (matrix, rows) = self.locate(&tile.columns);
             if tokens == 1 {
-                return matrix.rows(rows, &inputs, out.row(0));
+                return matrix.rows(self.engine.isa, rows, &inputs, out.row(0));
             }
             with_scratch(tokens * rows.len(), |scratch| {
-                matrix.rows(rows.clone(), &inputs, scratch);
+                matrix.rows(self.engine.isa, rows.clone(), &inputs, scratch);
                 for (token, y) in scratch.chunks_exact(rows.len()).enumerate() {
                     out.row(token).copy_from_slice(y);
                 }
@@ -225,15 +239,12 @@ impl CustomOp1 for NormLinear {
 pub struct LinearAdd {
     engine: Engine,
     matrices: [Matrix; 1],
-    bounds: Vec<usize>,
 }
 
 impl LinearAdd {
     /// `matrix` reads `[tokens, inputs]` and its output is as wide as the residual.
     pub fn new(engine: Engine, matrix: Matrix) -> LinearAdd {
-        let matrices = [matrix];
-        let bounds = bounds(&matrices);
-        LinearAdd { engine, matrices, bounds }
+        LinearAdd { engine, matrices: [matrix] }
     }
 
     /// The weight, for inspection.
@@ -255,12 +266,15 @@ impl CustomOp2 for LinearAdd {
         if residual.len() != tokens * matrix.outputs {
             bail!("the residual has {} elements, expected {}", residual.len(), tokens * matrix.outputs);
         }
-        let inputs = Inputs::prepare(&self.engine, x, self.matrices.iter());
+        let inputs = Inputs::prepare(&self.engine, tokens, &self.matrices, |token, row| {
+            row.copy_from_slice(&x[token * matrix.inputs..][..matrix.inputs]);
+        });
+        let bounds = bounds(&self.engine, tokens, &self.matrices);
         let mut y = vec![0f32; residual.len()];
-        self.engine.pool.run_grid(&mut y, matrix.outputs, tokens, &self.bounds, &|tile, out| {
+        self.engine.pool.run_grid(&mut y, matrix.outputs, tokens, &bounds, &|tile, out| {
             let rows = tile.columns.clone();
             with_scratch(tokens * rows.len(), |scratch| {
-                matrix.rows(rows.clone(), &inputs, scratch);
+                matrix.rows(self.engine.isa, rows.clone(), &inputs, scratch);
                 for (token, product) in scratch.chunks_exact(rows.len()).enumerate() {
                     let residual = &residual[token * matrix.outputs..][rows.clone()];
                     for ((y, residual), product) in out.row(token).iter_mut().zip(residual).zip(product) {
@@ -278,14 +292,12 @@ pub struct NormGated {
     engine: Engine,
     norm: NormScale,
     gate_up: [Matrix; 2],
-    bounds: Vec<usize>,
 }
 
 impl NormGated {
     /// `gate` and `up` have the same shape.
     pub fn new(engine: Engine, norm: NormScale, gate: Matrix, up: Matrix) -> NormGated {
-        let bounds = bounds(std::slice::from_ref(&gate));
-        NormGated { engine, norm, gate_up: [gate, up], bounds }
+        NormGated { engine, norm, gate_up: [gate, up] }
     }
 
     /// Gate and up, for inspection.
@@ -303,15 +315,15 @@ impl CustomOp1 for NormGated {
         let x = contiguous(storage, layout)?;
         let tokens = x.len() / self.norm.width;
         let [gate, up] = &self.gate_up;
-        let normed = self.norm.apply(&self.engine, x);
-        let inputs = Inputs::prepare(&self.engine, &normed, self.gate_up.iter());
+        let inputs = self.norm.prepare(&self.engine, x, &self.gate_up);
+        let bounds = bounds(&self.engine, tokens, std::slice::from_ref(gate));
         let mut y = vec![0f32; tokens * gate.outputs];
-        self.engine.pool.run_grid(&mut y, gate.outputs, tokens, &self.bounds, &|tile, out| {
+        self.engine.pool.run_grid(&mut y, gate.outputs, tokens, &bounds, &|tile, out| {
             let rows = tile.columns.clone();
             with_scratch(2 * tokens * rows.len(), |scratch| {
                 let (gated, lifted) = scratch.split_at_mut(tokens * rows.len());
-                gate.rows(rows.clone(), &inputs, gated);
-                up.rows(rows.clone(), &inputs, lifted);
+                gate.rows(self.engine.isa, rows.clone(), &inputs, gated);
+                up.rows(self.engine.isa, rows.clone(), &inputs, lifted);
                 let pairs = gated.chunks_exact(rows.len()).zip(lifted.chunks_exact(rows.len()));
                 for (token, (gate, up)) in pairs.enumerate() {
                     kernels::swiglu(self.engine.isa, gate, up, out.row(token));

@@ -17,6 +17,10 @@
 
 #![allow(unsafe_code)]
 
+mod grid;
+
+pub use grid::{Tile, TileMut};
+
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;

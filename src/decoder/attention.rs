@@ -2,7 +2,7 @@
 
 use super::kv_cache::Heads;
 use super::rope::Angles;
-use crate::kernels::{self, Softmax};
+use crate::kernels::{Softmax, attend_group};
 use crate::linear::{Engine, contiguous};
 use candle_core::{CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, bail};
 use model_diagnostics::plan::KV_PAGE;
@@ -32,7 +32,7 @@ impl InplaceOp1 for Rotate<'_> {
         self.engine.pool.run_grid(&mut data[start..end], width, QUERY_ROWS, &[0, width], &|tile, out| {
             for row in tile.rows.clone() {
                 let heads = out.row(row)[..rotated].chunks_exact_mut(self.heads.dim);
-                heads.for_each(|head| self.angles.rotate(row, head));
+                heads.for_each(|head| self.angles.rotate(self.engine.isa, row, head));
             }
         });
         Ok(())
@@ -80,20 +80,19 @@ impl CustomOp1 for Attend<'_> {
         let mut out = vec![0f32; rows * width];
         self.engine.pool.run_grid(&mut out, width, QUERY_ROWS, &columns, &|tile, out| {
             let head = tile.columns.start / (group * dim);
-            let mut softmax = Softmax::new(group, dim);
             for row in tile.rows.clone() {
                 let found = self.sequences.iter().zip(&pages).find(|(sequence, _)| sequence.rows.contains(&row));
                 let Some((sequence, pages)) = found else { continue };
                 let visible = sequence.start + row - sequence.rows.start + 1;
                 let query = &qkv[row * self.heads.qkv_width()..][tile.columns.clone()];
-                softmax.reset();
+                let mut softmax: Vec<Softmax<'_>> = out.row(row).chunks_exact_mut(dim).map(Softmax::new).collect();
                 for (index, page) in pages.iter().enumerate().take(visible.div_ceil(KV_PAGE)) {
                     let count = (visible - index * KV_PAGE).min(KV_PAGE);
                     let keys = &page[head * KV_PAGE * dim..][..count * dim];
                     let values = &page[(kv + head) * KV_PAGE * dim..][..count * dim];
-                    kernels::attend(self.engine.isa, query, keys, values, scale, &mut softmax);
+                    attend_group(self.engine.isa, query, keys, values, scale, &mut softmax);
                 }
-                softmax.finish(out.row(row));
+                softmax.into_iter().for_each(Softmax::finish);
             }
         });
         Ok((CpuStorage::F32(out), Shape::from((rows, width))))

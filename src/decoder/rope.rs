@@ -2,6 +2,7 @@
 //!
 //! Formulas: transformers `modeling_rope_utils.py` (default, linear, llama3); GGUF divisors divide the frequency.
 
+use crate::kernels::{Isa, rotate_half, rotate_pairs};
 use crate::weights::Weights;
 use model_diagnostics::spec::{Rope, RopeLayout, RopeScaling};
 use std::f64::consts::TAU;
@@ -76,21 +77,12 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
 
 impl Angles {
     /// Turns the leading elements of `head` by the angles of row `row`.
-    pub fn rotate(&self, row: usize, head: &mut [f32]) {
+    pub fn rotate(&self, isa: Isa, row: usize, head: &mut [f32]) {
         let range = row * self.pairs..(row + 1) * self.pairs;
         let (cos, sin) = (&self.cos[range.clone()], &self.sin[range]);
         match self.layout {
-            RopeLayout::HalfSplit => {
-                let (first, rest) = head.split_at_mut(self.pairs);
-                for (((x, y), cos), sin) in first.iter_mut().zip(rest).zip(cos).zip(sin) {
-                    (*x, *y) = (*x * cos - *y * sin, *y * cos + *x * sin);
-                }
-            }
-            RopeLayout::Interleaved => {
-                for ((pair, cos), sin) in head.chunks_exact_mut(2).zip(cos).zip(sin) {
-                    (pair[0], pair[1]) = (pair[0] * cos - pair[1] * sin, pair[1] * cos + pair[0] * sin);
-                }
-            }
+            RopeLayout::HalfSplit => rotate_half(isa, head, cos, sin),
+            RopeLayout::Interleaved => rotate_pairs(isa, head, cos, sin),
         }
     }
 }
@@ -114,9 +106,9 @@ mod tests {
     fn both_layouts_turn_the_same_pairs() {
         let angles = |layout| Angles { cos: vec![0.6, 0.0], sin: vec![0.8, 1.0], pairs: 2, layout };
         let mut half = [1.0, 2.0, 3.0, 4.0, 9.0];
-        angles(RopeLayout::HalfSplit).rotate(0, &mut half);
+        angles(RopeLayout::HalfSplit).rotate(Isa::detect(), 0, &mut half);
         let mut pairs = [1.0, 3.0, 2.0, 4.0, 9.0];
-        angles(RopeLayout::Interleaved).rotate(0, &mut pairs);
+        angles(RopeLayout::Interleaved).rotate(Isa::detect(), 0, &mut pairs);
         assert_eq!([half[0], half[2], half[1], half[3], half[4]], pairs);
         assert_eq!(half[1], -4.0);
     }

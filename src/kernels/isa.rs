@@ -101,6 +101,16 @@ impl Isa {
         self.0.name
     }
 
+    /// The names of its sets as detection macros and reports spell them.
+    pub fn features(self) -> Vec<&'static str> {
+        let named: [(Sets, &[&str]); 3] = [
+            (Sets::AVX512, &["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"]),
+            (Sets::VNNI, &["avx512vnni"]),
+            (Sets::BF16, &["avx512bf16"]),
+        ];
+        named.iter().filter(|(sets, _)| self.has(*sets)).flat_map(|(_, names)| names.iter().copied()).collect()
+    }
+
     /// Whether all of `sets` may be used: the proof that calls into functions compiled for them are sound.
     pub(crate) fn has(self, sets: Sets) -> bool {
         self.0.sets.0 & sets.0 == sets.0

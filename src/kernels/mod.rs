@@ -26,7 +26,7 @@ mod vector;
 pub use attention::{Softmax, attend, attend_group};
 pub use input::{Form, Input};
 pub use isa::Isa;
-pub use output::{Product, multiply};
+pub use output::{Product, multiply, rows_per_task};
 pub use vector::{Floats, add, add_floats, rms_norm, rotate_half, rotate_pairs, swiglu};
 
 use isa::Sets;

@@ -105,7 +105,7 @@ pub fn multiply(pool: &Pool, products: &mut [Product<'_>]) {
 
 /// Rows that one task computes: enough bytes that handing it out costs nothing, few enough that the threads end
 /// together, and a multiple of the tiles of the kernels.
-fn rows_per_task(rows: usize, row_bytes: usize, tokens: usize, threads: usize) -> usize {
+pub fn rows_per_task(rows: usize, row_bytes: usize, tokens: usize, threads: usize) -> usize {
     const TILE: usize = 16;
     let bytes = if tokens == 1 { 64 << 10 } else { 128 << 10 };
     let by_bytes = (bytes / row_bytes.max(1)).max(TILE);

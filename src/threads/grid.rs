@@ -1,7 +1,7 @@
 //! Parallel regions that write one buffer: the buffer is cut into tiles, each handed to exactly one task.
 #![allow(unsafe_code)]
 
-use super::Pool;
+use super::{Pool, Split};
 use std::ops::Range;
 
 /// A task's part of a `[rows, width]` buffer.
@@ -14,9 +14,8 @@ pub struct Tile {
 }
 
 /// Write access to one [`Tile`].
-#[derive(Debug)]
 pub struct TileMut<'a> {
-    base: *mut f32,
+    buffer: Split<'a, f32>,
     width: usize,
     tile: &'a Tile,
 }
@@ -26,17 +25,11 @@ impl TileMut<'_> {
     pub fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(self.tile.rows.contains(&row), "row {row} is outside of {:?}", self.tile);
         let columns = &self.tile.columns;
-        // SAFETY: `run_grid` has checked that rows and columns lie within the buffer it borrows mutably for the whole
-        // region, and made the tiles disjoint; `&mut self` keeps two slices of one tile from existing at once.
-        unsafe { std::slice::from_raw_parts_mut(self.base.add(row * self.width + columns.start), columns.len()) }
+        // SAFETY: `run_grid` hands every task a tile of its own, and `&mut self` keeps two parts of one tile from
+        // existing at once.
+        unsafe { self.buffer.part(row * self.width + columns.start, columns.len()) }
     }
 }
-
-/// A pointer that tasks on other threads may use.
-struct Shared(*mut f32);
-
-// SAFETY: `run_grid` hands every task a tile of its own, so no element is reachable from two threads.
-unsafe impl Sync for Shared {}
 
 impl Pool {
     /// Cuts `buffer` `[rows, width]` into tiles of `row_step` rows and the columns between neighbours of `columns`, and
@@ -58,12 +51,11 @@ impl Pool {
         let rows = buffer.len() / width;
         let row_tiles = rows.div_ceil(row_step);
         let column_tiles = columns.len() - 1;
-        let shared = Shared(buffer.as_mut_ptr());
+        let buffer = Split::new(buffer);
         self.run(row_tiles * column_tiles, &|index| {
-            let shared = &shared; // the closure captures the wrapper, not its pointer field
             let (row, column) = (index / column_tiles * row_step, index % column_tiles);
             let tile = Tile { rows: row..(row + row_step).min(rows), columns: columns[column]..columns[column + 1] };
-            task(&tile, &mut TileMut { base: shared.0, width, tile: &tile });
+            task(&tile, &mut TileMut { buffer: buffer.share(), width, tile: &tile });
         });
     }
 }
