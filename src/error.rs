@@ -1,5 +1,6 @@
 //! What can go wrong while loading and generating.
 
+use model_diagnostics::Report;
 use std::path::PathBuf;
 
 /// A result of this crate.
@@ -9,6 +10,20 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The model was diagnosed and does not run here; the report says why (the report's exit code).
+    #[error("{}", .0.first_line())]
+    Refused(Box<Report>),
+    /// The operating system refused (exit code 1).
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A fault of this library (exit code 1).
+    #[error("internal error: {0}")]
+    Internal(String),
     /// The files are not what they must be (the code of the diagnosis).
     #[error(transparent)]
     Files(#[from] model_diagnostics::Error),
@@ -74,6 +89,7 @@ impl Error {
     pub fn code(&self) -> u8 {
         use model_diagnostics::Error as Files;
         match self {
+            Error::Refused(report) => report.exit_code,
             Error::Files(Files::Format { .. }) | Error::Tokenizer { .. } => 10,
             Error::Files(Files::Architecture { .. }) => 11,
             Error::Files(Files::Quantization { .. }) => 12,
@@ -83,7 +99,10 @@ impl Error {
             | Error::ContextOverflow { .. }
             | Error::TokenOutOfVocabulary { .. }
             | Error::Option { .. } => 2,
-            Error::Files(_) | Error::Encode(_) | Error::NonFiniteLogits { .. } | Error::Candle(_) => 1,
+            Error::Files(_)
+            | Error::Io { .. }
+            | Error::Internal(_)
+            | Error::Encode(_) | Error::NonFiniteLogits { .. } | Error::Candle(_) => 1,
         }
     }
 }

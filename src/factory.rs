@@ -115,19 +115,21 @@ impl Builder {
             return Err(Error::Refused(Box::new(report)));
         };
         let context_length = plan.context;
+        let threads = self.threads.unwrap_or(report.hardware.cpu.threads);
         // The tokenizer takes longest, so it is built beside everything else.
         let (tokenizer, decoder) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| match &self.tokenizer {
                 Some(file) => Tokenizer::from_file(file, &spec.tokenizer),
                 None => Tokenizer::from_header(&header, &spec.tokenizer),
             });
-            let decoder = self.decoder(&header, &spec, report.hardware.cpu.threads);
+            let decoder = self.decoder(&header, &spec, threads);
             let tokenizer = tokenizer.join();
             (tokenizer, decoder)
         });
         let tokenizer = tokenizer.map_err(|_| Error::Internal("building the tokenizer panicked".into()))??;
-        let decoder = decoder?;
-        Ok(Model::new(Inner { spec, report, tokenizer, decoder, context_length, load_time: start.elapsed() }))
+        let (tokenizer, decoder) = (Arc::new(tokenizer), decoder?);
+        let load_time = start.elapsed();
+        Ok(Model::new(Inner { spec, report, tokenizer, decoder, context_length, threads, load_time }))
     }
 
     fn decoder(
@@ -138,7 +140,7 @@ impl Builder {
     ) -> Result<Decoder> {
         let weights = Weights::map(&header.source)?;
         let isa = self.isa.unwrap_or_else(Isa::detect);
-        let pool = Arc::new(Pool::new(self.threads.unwrap_or(threads)));
+        let pool = Arc::new(Pool::new(threads));
         Decoder::new(spec, &weights, Engine { isa, pool })
     }
 

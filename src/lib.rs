@@ -1,9 +1,22 @@
 //! Loads language models in the dtypes they are stored in, or refuses with a report.
 
+pub mod decoder;
 pub mod error;
+mod factory;
 pub mod generate;
 pub mod kernels;
+pub mod linear;
+mod model;
+mod session;
 pub mod threads;
 pub mod tokenizer;
+pub mod weights;
 
+pub use candle_core;
 pub use error::{Error, Result};
+pub use factory::{Builder, UnifiedModelFactory};
+pub use generate::{FinishReason, GenerateOptions, Generation, Piece};
+pub use model::Model;
+pub use model_diagnostics as diagnostics;
+pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
+pub use session::Session;

@@ -1,7 +1,7 @@
 //! A loaded model: shared weights, and the report of what was loaded.
 
 use crate::decoder::Decoder;
-use crate::error::Error;
+use crate::error::Result;
 use crate::generate::{GenerateOptions, Generation};
 use crate::session::Session;
 use crate::tokenizer::Tokenizer;
@@ -18,9 +18,10 @@ pub struct Model(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) spec: ModelSpec,
     pub(crate) report: Report,
-    pub(crate) tokenizer: Tokenizer,
+    pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) decoder: Decoder,
     pub(crate) context_length: usize,
+    pub(crate) threads: usize,
     pub(crate) load_time: Duration,
 }
 
@@ -44,6 +45,10 @@ impl Model {
         &self.0.tokenizer
     }
 
+    pub(crate) fn shared_tokenizer(&self) -> Arc<Tokenizer> {
+        Arc::clone(&self.0.tokenizer)
+    }
+
     /// The device it computes on.
     pub fn device(&self) -> &Device {
         self.0.decoder.device()
@@ -57,6 +62,11 @@ impl Model {
     /// How long loading took, diagnosis included.
     pub fn load_time(&self) -> Duration {
         self.0.load_time
+    }
+
+    /// Threads it computes with.
+    pub fn threads(&self) -> usize {
+        self.0.threads
     }
 
     /// The computation itself, for tools that look at the weights.
@@ -73,16 +83,15 @@ impl Model {
     ///
     /// # Errors
     /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit.
-    pub fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<Generation<'_, Session>, Error> {
-        let _ = (prompt, options);
-        todo!()
+    pub fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<Generation<Session>> {
+        self.session().into_generation(prompt, options)
     }
 
     /// The logits after each of `tokens`, F32 `[tokens, vocab]`.
     ///
     /// # Errors
     /// As [`Session::logits`].
-    pub fn logits(&self, tokens: &[u32]) -> Result<Tensor, Error> {
+    pub fn logits(&self, tokens: &[u32]) -> Result<Tensor> {
         self.session().logits(tokens)
     }
 }

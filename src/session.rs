@@ -1,11 +1,12 @@
 //! One sequence on a model: its ids, its cache, and the way from ids to logits.
 
 use crate::decoder::{KvCache, Logits, Segment};
-use crate::error::Error;
-use crate::generate::{GenerateOptions, Generation, Step};
+use crate::error::{Error, Result};
+use crate::generate::{GenerateOptions, Generation, Step, StopTokens};
 use crate::model::Model;
 use candle_core::Tensor;
 use model_diagnostics::plan::PREFILL_CHUNK;
+use std::borrow::Borrow;
 
 /// One sequence and its KV cache. Sessions of one model share its weights and may run on different threads at once.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl Session {
     /// # Errors
     /// `EmptyPrompt` for no tokens, `ContextOverflow` when they do not fit (nothing is computed then),
     /// `TokenOutOfVocabulary` for an id without an embedding row.
-    pub fn forward(&mut self, tokens: &[u32]) -> Result<Tensor, Error> {
+    pub fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
         let logits = self.advance(tokens, Logits::Last)?;
         Ok(logits.last().ok_or(Error::EmptyPrompt)?.squeeze(0)?)
     }
@@ -66,17 +67,17 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::forward`].
-    pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor, Error> {
+    pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor> {
         Ok(Tensor::cat(&self.advance(tokens, Logits::All)?, 0)?)
     }
 
     /// Runs `tokens` in chunks; the wanted logits of each chunk that has some.
-    fn advance(&mut self, tokens: &[u32], wanted: Logits) -> Result<Vec<Tensor>, Error> {
+    fn advance(&mut self, tokens: &[u32], wanted: Logits) -> Result<Vec<Tensor>> {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
         if tokens.len() > self.room() {
-            return Err(Error::ContextOverflow { limit: self.model.context_length(), asked: self.len() + tokens.len() });
+            return Err(Error::ContextOverflow { limit: self.room(), asked: tokens.len() });
         }
         let vocab = self.model.decoder().vocab();
         if let Some(id) = tokens.iter().find(|id| **id as usize >= vocab) {
@@ -97,8 +98,8 @@ impl Session {
     /// again; what the cache holds beyond the common part is forgotten.
     ///
     /// # Errors
-    /// As [`Session::forward`], before any text.
-    pub fn generate(&mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<'_, &mut Session>, Error> {
+    /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit, before any text.
+    pub fn generate(&mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<&mut Session>> {
         let ids = self.model.tokenizer().encode(prompt, true)?;
         self.generate_ids(&ids, options)
     }
@@ -106,23 +107,37 @@ impl Session {
     /// As [`Session::generate`], from ids.
     ///
     /// # Errors
-    /// As [`Session::forward`].
-    pub fn generate_ids(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<'_, &mut Session>, Error> {
-        let _ = (prompt, options);
-        todo!()
+    /// As [`Session::generate`].
+    pub fn generate_ids(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<&mut Session>> {
+        let rest = self.reuse(prompt)?;
+        generation(self, rest, options)
+    }
+
+    /// As [`Session::generate`], taking the session along.
+    pub(crate) fn into_generation(mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<Session>> {
+        let ids = self.model.tokenizer().encode(prompt, true)?;
+        let rest = self.reuse(&ids)?;
+        generation(self, rest, options)
     }
 
     /// Keeps what the cache has in common with `prompt` and returns the rest, at least one id.
-    fn reuse<'p>(&mut self, prompt: &'p [u32]) -> Result<&'p [u32], Error> {
+    fn reuse(&mut self, prompt: &[u32]) -> Result<Vec<u32>> {
         let Some(last) = prompt.len().checked_sub(1) else { return Err(Error::EmptyPrompt) };
         let common = self.ids.iter().zip(prompt).take_while(|(held, asked)| held == asked).count().min(last);
         self.truncate(common);
-        Ok(&prompt[common..])
+        Ok(prompt[common..].to_vec())
     }
 }
 
+fn generation<S: Step + Borrow<Session>>(step: S, rest: Vec<u32>, options: &GenerateOptions) -> Result<Generation<S>> {
+    let session = step.borrow();
+    let (model, before) = (session.model.clone(), session.ids.clone());
+    let stop = StopTokens::new(&model.spec().tokenizer);
+    Generation::new(step, model.shared_tokenizer(), &before, rest, stop, options)
+}
+
 impl Step for Session {
-    fn forward(&mut self, tokens: &[u32]) -> Result<Tensor, Error> {
+    fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
         Session::forward(self, tokens)
     }
 

@@ -5,7 +5,8 @@ use crate::error::Error;
 use memmap2::{Mmap, MmapOptions};
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::source::Source;
-use model_diagnostics::{DType, IncompleteKind};
+use model_diagnostics::DType;
+use model_diagnostics::error::IncompleteKind;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ impl Weights {
     /// Maps every file of `source`. Reads no byte of them.
     ///
     /// # Errors
-    /// `Io` when a file cannot be opened or mapped; `Diagnosis` when its length is no longer what the header's reader
+    /// `Io` when a file cannot be opened or mapped; `Files` when its length is no longer what the header's reader
     /// saw.
     pub fn map(source: &Source) -> Result<Weights, Error> {
         let map = |file: &model_diagnostics::source::SourceFile| {
@@ -41,7 +42,7 @@ impl Weights {
             let handle = File::open(&file.path).map_err(io)?;
             let bytes = handle.metadata().map_err(io)?.len();
             if bytes != file.bytes {
-                return Err(Error::Diagnosis(model_diagnostics::Error::incomplete(
+                return Err(Error::Files(model_diagnostics::Error::incomplete(
                     &file.path,
                     IncompleteKind::Contradiction {
                         one: format!("the file was {} bytes long when its header was read", file.bytes),
