@@ -4,11 +4,14 @@
 //! path ─probe─▶ Source ─read─▶ Header ─inspect─▶ ModelSpec ─assess(Hardware, Policy)─▶ Report
 //! ```
 
+mod bytes;
 pub mod capability;
 pub mod dtype;
 pub mod error;
 pub mod hardware;
 pub mod header;
+mod json;
+pub mod limits;
 pub mod source;
 pub mod spec;
 pub mod tokenizer;
