@@ -10,7 +10,7 @@ use crate::tokenizer::Tokenizer;
 use crate::weights::Weights;
 use model_diagnostics::family::{Family, REGISTRY};
 use model_diagnostics::{DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Report, diagnose_with};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ impl UnifiedModelFactory {
 
     /// Loading with options.
     pub fn builder() -> Builder {
-        Builder { policy: Policy::default(), threads: None, isa: None, tokenizer: None, families: REGISTRY.to_vec() }
+        Builder { policy: Policy::default(), threads: None, isa: None, families: REGISTRY.to_vec() }
     }
 }
 
@@ -45,7 +45,6 @@ pub struct Builder {
     policy: Policy,
     threads: Option<usize>,
     isa: Option<Isa>,
-    tokenizer: Option<PathBuf>,
     families: Vec<&'static Family>,
 }
 
@@ -65,13 +64,6 @@ impl Builder {
     /// Bytes the plan may use; by default what the machine has available.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.policy.memory_limit = Some(bytes);
-        self
-    }
-
-    /// A `tokenizer.json` to use instead of the model's own.
-    pub fn tokenizer(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tokenizer = Some(path.into());
-        self.policy.tokenizer_given = true;
         self
     }
 
@@ -118,10 +110,7 @@ impl Builder {
         let threads = self.threads.unwrap_or(report.hardware.cpu.threads);
         // The tokenizer takes longest, so it is built beside everything else.
         let (tokenizer, decoder) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| match &self.tokenizer {
-                Some(file) => Tokenizer::from_file(file, &spec.tokenizer),
-                None => Tokenizer::from_header(&header, &spec.tokenizer),
-            });
+            let tokenizer = scope.spawn(|| Tokenizer::from_header(&header, &spec.tokenizer));
             let decoder = self.decoder(&header, &spec, threads);
             let tokenizer = tokenizer.join();
             (tokenizer, decoder)

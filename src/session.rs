@@ -132,7 +132,7 @@ impl Session {
 fn generation<S: Step + Borrow<Session>>(step: S, rest: Vec<u32>, options: &GenerateOptions) -> Result<Generation<S>> {
     let session = step.borrow();
     let (model, before) = (session.model.clone(), session.ids.clone());
-    let stop = StopTokens::new(&model.spec().tokenizer);
+    let stop = StopTokens::from(&model.spec().tokenizer);
     Generation::new(step, model.shared_tokenizer(), &before, rest, stop, options)
 }
 

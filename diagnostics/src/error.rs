@@ -96,6 +96,185 @@ pub enum FormatErrorKind {
         /// What cannot be known without it.
         needed_for: &'static str,
     },
+    /// A known kind of file that holds no model a reader here understands.
+    #[error("this is {what}, not a GGUF or safetensors file; {remedy}")]
+    Stranger {
+        /// What it is.
+        what: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// Bytes that no known format begins with.
+    #[error("not recognised: the file begins with {found}; expected a GGUF or safetensors file")]
+    Unrecognised {
+        /// The first bytes in hexadecimal.
+        found: String,
+    },
+    /// A file of no bytes.
+    #[error("the file is empty; download it again")]
+    EmptyFile,
+    /// A device, pipe or socket.
+    #[error("this is neither a regular file nor a folder; give a model file or its folder")]
+    NotAFile,
+    /// A folder without model files.
+    #[error("no model in this folder ({found}); expected a .gguf file, or config.json with .safetensors files")]
+    NoModel {
+        /// What lies there instead.
+        found: String,
+    },
+    /// A folder whose only weights are in a format that is not read here.
+    #[error("the only weights here are {what} ({name}); {remedy}")]
+    OtherWeights {
+        /// What they are.
+        what: &'static str,
+        /// One of the files.
+        name: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A GGUF version that is not read here.
+    #[error("GGUF version {found} is not supported, expected 2 or 3; {remedy}")]
+    Version {
+        /// The version found.
+        found: u32,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A GGUF file of the other byte order.
+    #[error(
+        "this GGUF file (version {version}) is big-endian, expected little-endian; convert the model again with --outtype and without --bigendian"
+    )]
+    BigEndian {
+        /// The version, its bytes turned round.
+        version: u32,
+    },
+    /// Two GGUF files in one.
+    #[error(
+        "a second GGUF begins here: parts were joined with `cat`; keep the parts as separate files, or join them with `llama-gguf-split --merge`"
+    )]
+    Concatenated,
+    /// A number that exceeds what any sound file has, or what could fit.
+    #[error("{what} is {found}, at most {limit} can be valid here; the file is damaged")]
+    TooMany {
+        /// What is counted.
+        what: &'static str,
+        /// The number claimed.
+        found: u64,
+        /// The largest number accepted.
+        limit: u64,
+    },
+    /// A key or tensor name of no bytes.
+    #[error("{what} is empty, expected a name; the file is damaged")]
+    EmptyName {
+        /// What should have a name.
+        what: &'static str,
+    },
+    /// A key or name that is no UTF-8.
+    #[error("{what} {found:?} is not valid UTF-8; the file is damaged")]
+    NotUtf8 {
+        /// What should be UTF-8.
+        what: &'static str,
+        /// The bytes, with replacement characters.
+        found: String,
+    },
+    /// A key that appears twice.
+    #[error("key {key} appears twice, expected once; correct the file or get another copy")]
+    DuplicateKey {
+        /// The key.
+        key: String,
+    },
+    /// A tensor that appears twice.
+    #[error("tensor {name} appears twice, expected once; get another copy of the file")]
+    DuplicateTensor {
+        /// The tensor.
+        name: String,
+    },
+    /// A GGUF value type outside the specification.
+    #[error("key {key} has value type {found}, expected 0 to 12; the file is damaged or newer than this reader")]
+    ValueType {
+        /// The key.
+        key: String,
+        /// The type id found.
+        found: u32,
+    },
+    /// An array of arrays.
+    #[error("key {key} is an array of arrays, expected an array of plain values")]
+    NestedArray {
+        /// The key.
+        key: String,
+    },
+    /// A tensor with too many dimensions.
+    #[error("tensor {name} has {found} dimensions, expected at most {limit}")]
+    Dimensions {
+        /// The tensor.
+        name: String,
+        /// The number found.
+        found: usize,
+        /// The largest number accepted.
+        limit: usize,
+    },
+    /// A tensor whose size is no number of bytes.
+    #[error("tensor {name} of {dtype} with shape {shape:?} has no size in whole bytes below 2^63")]
+    TensorSize {
+        /// The tensor.
+        name: String,
+        /// Its dtype.
+        dtype: DType,
+        /// Its shape, outermost first.
+        shape: Vec<u64>,
+    },
+    /// A row that is no whole number of blocks.
+    #[error("tensor {name} has rows of {row} elements, {dtype} needs a multiple of {}", dtype.block_len())]
+    RowLength {
+        /// The tensor.
+        name: String,
+        /// Elements of a row.
+        row: u64,
+        /// Its dtype.
+        dtype: DType,
+    },
+    /// A tensor that begins elsewhere than where the one before it ends.
+    #[error(
+        "tensor {name} begins at {found} of the data section, expected {expected}: tensors are stored without gap or overlap"
+    )]
+    TensorOffset {
+        /// The tensor.
+        name: String,
+        /// The offset found, from the start of the data section.
+        found: u64,
+        /// The offset that follows from the tensors before it.
+        expected: u64,
+    },
+    /// A byte range that does not fit dtype and shape.
+    #[error("tensor {name} has data_offsets [{begin}, {end}], expected {expected} bytes from its dtype and shape")]
+    TensorRange {
+        /// The tensor.
+        name: String,
+        /// First byte, from the start of the data section.
+        begin: u64,
+        /// First byte after it.
+        end: u64,
+        /// Bytes that dtype and shape need.
+        expected: u64,
+    },
+    /// Data after the last tensor.
+    #[error("{bytes} bytes follow the last tensor, expected none; get another copy of the file")]
+    TrailingBytes {
+        /// How many.
+        bytes: u64,
+    },
+    /// JSON that does not parse, or not into what is expected.
+    #[error("unexpected JSON: {message}")]
+    Json {
+        /// What the parser says.
+        message: String,
+    },
+    /// A number that JSON does not have.
+    #[error("{token} is not JSON; replace it by a number or null")]
+    NotANumber {
+        /// The word found.
+        token: &'static str,
+    },
 }
 
 /// Why an architecture does not run.
@@ -182,6 +361,41 @@ pub enum IncompleteKind {
         /// What names it or needs it.
         why: String,
     },
+    /// A file that ends within its header.
+    #[error(
+        "the file ends at byte {have}, within its header ({what} at byte {at}); the download is incomplete: fetch the file again"
+    )]
+    HeaderTruncated {
+        /// What was being read.
+        what: &'static str,
+        /// Where that begins.
+        at: u64,
+        /// The length of the file.
+        have: u64,
+    },
+    /// A file that ends before its last tensor does.
+    #[error(
+        "the download is incomplete: {have} of {need} bytes ({}%), {} bytes are missing from tensor {name} on; fetch the file again",
+        percent(*have, *need),
+        need.saturating_sub(*have)
+    )]
+    DataTruncated {
+        /// The first tensor past the end.
+        name: String,
+        /// The length of the file.
+        have: u64,
+        /// The length that the header asks for.
+        need: u64,
+    },
+    /// A link whose target is gone.
+    #[error("this link leads nowhere ({target}); download the file again")]
+    BrokenLink {
+        /// Where it leads.
+        target: String,
+    },
+    /// A file that a download tool has not finished.
+    #[error("this is an unfinished download; finish it, or download the file again")]
+    Unfinished,
 }
 
 impl Error {
@@ -203,6 +417,10 @@ impl Error {
 
 fn at(offset: Option<u64>) -> String {
     offset.map(|offset| format!(" at byte {offset}")).unwrap_or_default()
+}
+
+fn percent(have: u64, need: u64) -> u64 {
+    u64::try_from(u128::from(have) * 100 / u128::from(need.max(1))).unwrap_or(100)
 }
 
 fn list(paths: &[PathBuf]) -> String {

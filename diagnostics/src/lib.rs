@@ -7,12 +7,15 @@
 //! Each arrow is one function, and no weight byte is read by any of them. [`diagnose`] is all of them in a row.
 
 pub mod assess;
+mod bytes;
 pub mod capability;
 pub mod dtype;
 pub mod error;
 pub mod family;
 pub mod hardware;
 pub mod header;
+mod json;
+pub mod limits;
 pub mod plan;
 mod quantization;
 pub mod report;

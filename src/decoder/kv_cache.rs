@@ -1,6 +1,5 @@
 //! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
 
-use crate::error::Error;
 use candle_core::{CpuStorage, DType, Device, InplaceOp2, Layout, Result, Tensor, bail};
 use model_diagnostics::plan::KV_PAGE;
 use std::ops::Range;
@@ -70,7 +69,7 @@ impl KvCache {
     }
 
     /// Allocates the pages for `tokens` more positions.
-    pub(super) fn reserve(&mut self, tokens: usize) -> Result<(), Error> {
+    pub(super) fn reserve(&mut self, tokens: usize) -> Result<()> {
         let pages = (self.len + tokens).div_ceil(KV_PAGE);
         let shape = (2, self.heads.kv, KV_PAGE, self.heads.dim);
         for layer in &mut self.pages {

@@ -1,8 +1,11 @@
 //! `config.json` and its companions, as transformers 4 and 5 write them.
 
 use super::Fields;
-use crate::error::Result;
+use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use crate::source::content;
+use crate::{json, limits};
 use serde_json::{Map, Value};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The JSON files that describe a safetensors model.
@@ -27,17 +30,87 @@ pub struct ConfigFiles {
 pub struct JsonFile {
     path: PathBuf,
     object: Map<String, Value>,
+    bytes: u64,
 }
 
 /// A nested object of a [`JsonFile`]; keys in errors carry its name (`rope_scaling.factor`).
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'a> {
     file: &'a Path,
+    parent: Option<&'a Section<'a>>,
     name: &'a str,
     object: &'a Map<String, Value>,
 }
 
+impl ConfigFiles {
+    /// Reads `config.json` and those of its companions that lie in `folder`.
+    ///
+    /// # Errors
+    /// `Incomplete` when `config.json` is missing or a companion is a dead link, `Format` when one is malformed.
+    pub fn read(folder: &Path) -> Result<ConfigFiles> {
+        let config = JsonFile::optional(folder, "config.json")?.ok_or_else(|| {
+            let why = "it says what the tensors mean; download it from the model's repository into this folder";
+            Error::incomplete(folder, IncompleteKind::FileMissing { name: "config.json".into(), why: why.into() })
+        })?;
+        Ok(ConfigFiles {
+            config,
+            generation: JsonFile::optional(folder, "generation_config.json")?,
+            tokenizer_config: JsonFile::optional(folder, "tokenizer_config.json")?,
+            special_tokens_map: JsonFile::optional(folder, "special_tokens_map.json")?,
+            tokenizer: present(folder, "tokenizer.json")?,
+            chat_template: present(folder, "chat_template.jinja")?,
+        })
+    }
+
+    /// Bytes read from all of them.
+    pub fn bytes(&self) -> u64 {
+        let companions = [&self.generation, &self.tokenizer_config, &self.special_tokens_map];
+        self.config.bytes + companions.into_iter().flatten().map(|file| file.bytes).sum::<u64>()
+    }
+}
+
+/// The path of `name` in `folder` if it is there.
+fn present(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
+    let path = folder.join(name);
+    match content::regular_file(&path) {
+        Ok(_) => Ok(Some(path)),
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl JsonFile {
+    /// Reads the JSON file at `path`.
+    ///
+    /// # Errors
+    /// `Io` when it cannot be read, `Format` when it is too long, no JSON, no object, or has a key twice.
+    pub fn read(path: &Path) -> Result<JsonFile> {
+        let (file, len) = content::open(path)?;
+        if len > limits::JSON_BYTES {
+            let (what, limit) = ("the length of this JSON file in bytes", limits::JSON_BYTES);
+            return Err(Error::format(path, FormatErrorKind::TooMany { what, found: len, limit }));
+        }
+        let mut bytes = Vec::new();
+        file.take(limits::JSON_BYTES).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
+        JsonFile::parse(path, &bytes)
+    }
+
+    /// Parses `bytes` as the content of the file `path`.
+    ///
+    /// # Errors
+    /// `Format` as for [`JsonFile::read`].
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<JsonFile> {
+        let value = json::value(path, bytes).map_err(|error| content::stranger(path, bytes).unwrap_or(error))?;
+        match value {
+            Value::Object(object) => Ok(JsonFile { path: path.into(), object, bytes: bytes.len() as u64 }),
+            other => Err(key_type(path, "(the whole file)".into(), &other, "an object")),
+        }
+    }
+
+    fn optional(folder: &Path, name: &str) -> Result<Option<JsonFile>> {
+        present(folder, name)?.map(|path| JsonFile::read(&path)).transpose()
+    }
+
     /// The raw object.
     pub fn object(&self) -> &Map<String, Value> {
         &self.object
@@ -48,15 +121,105 @@ impl JsonFile {
     /// # Errors
     /// `Format` when the value is no object.
     pub fn section<'a>(&'a self, key: &'a str) -> Result<Option<Section<'a>>> {
-        todo!("{key} {:?}", self.path)
+        self.place().section(key)
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place { file: &self.path, section: None, object: &self.object }
     }
 }
 
 impl<'a> Section<'a> {
     /// The raw object.
     pub fn object(&self) -> &'a Map<String, Value> {
-        let _ = (self.file, self.name);
         self.object
+    }
+
+    /// The object nested in this one under `key`; `None` when absent or `null`.
+    ///
+    /// # Errors
+    /// `Format` when the value is no object.
+    pub fn section(&'a self, key: &'a str) -> Result<Option<Section<'a>>> {
+        self.place().section(key)
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place { file: self.file, section: Some(self), object: self.object }
+    }
+
+    fn dotted(&self, key: &str) -> String {
+        let key = format!("{}.{key}", self.name);
+        self.parent.map_or(key.clone(), |parent| parent.dotted(&key))
+    }
+}
+
+/// An object and where it lies.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    file: &'a Path,
+    section: Option<&'a Section<'a>>,
+    object: &'a Map<String, Value>,
+}
+
+impl<'a> Place<'a> {
+    fn get(self, key: &str) -> Option<&'a Value> {
+        self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    fn refuse(self, key: &str, found: &Value, expected: &'static str) -> Error {
+        let key = self.section.map_or_else(|| key.to_owned(), |section| section.dotted(key));
+        key_type(self.file, key, found, expected)
+    }
+
+    fn typed<T>(self, key: &str, expected: &'static str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| self.refuse(key, value, expected))
+    }
+
+    fn section(self, key: &'a str) -> Result<Option<Section<'a>>> {
+        let object = self.typed(key, "an object", Value::as_object)?;
+        Ok(object.map(|object| Section { file: self.file, parent: self.section, name: key, object }))
+    }
+
+    fn unsigned(self, key: &str) -> Result<Option<u64>> {
+        self.typed(key, "a non-negative whole number", whole)
+    }
+
+    fn number(self, key: &str) -> Result<Option<f64>> {
+        self.typed(key, "a finite number", |value| value.as_f64().filter(|number| number.is_finite()))
+    }
+
+    fn boolean(self, key: &str) -> Result<Option<bool>> {
+        self.typed(key, "true or false", Value::as_bool)
+    }
+
+    fn text(self, key: &str) -> Result<Option<&'a str>> {
+        self.typed(key, "a string", Value::as_str)
+    }
+}
+
+/// `4096`, or `4096.0` as some writers have it; not `1.5`, and no float beyond the whole numbers it holds exactly.
+fn whole(value: &Value) -> Option<u64> {
+    const EXACT: f64 = (1_u64 << 53) as f64;
+    let float = || value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=EXACT).contains(number));
+    value.as_u64().or_else(|| float().map(|number| number as u64))
+}
+
+fn key_type(file: &Path, key: String, found: &Value, expected: &'static str) -> Error {
+    Error::format(file, FormatErrorKind::KeyType { key, found: describe(found), expected })
+}
+
+fn describe(value: &Value) -> String {
+    match value {
+        Value::Null => "null".into(),
+        Value::Bool(value) => format!("the truth value {value}"),
+        Value::Number(number) => format!("the number {number}"),
+        Value::String(text) => {
+            let short: String = text.chars().take(40).collect();
+            format!("the string {short:?}{}", if short.len() < text.len() { " (shortened)" } else { "" })
+        }
+        Value::Array(values) => format!("a list of {}", values.len()),
+        Value::Object(_) => "an object".into(),
     }
 }
 
@@ -65,19 +228,19 @@ impl Fields for JsonFile {
         &self.path
     }
     fn has(&self, key: &str) -> bool {
-        todo!("{key}")
+        self.place().get(key).is_some()
     }
     fn unsigned(&self, key: &str) -> Result<Option<u64>> {
-        todo!("{key}")
+        self.place().unsigned(key)
     }
     fn number(&self, key: &str) -> Result<Option<f64>> {
-        todo!("{key}")
+        self.place().number(key)
     }
     fn boolean(&self, key: &str) -> Result<Option<bool>> {
-        todo!("{key}")
+        self.place().boolean(key)
     }
     fn text(&self, key: &str) -> Result<Option<&str>> {
-        todo!("{key}")
+        self.place().text(key)
     }
 }
 
@@ -86,18 +249,18 @@ impl Fields for Section<'_> {
         self.file
     }
     fn has(&self, key: &str) -> bool {
-        todo!("{key}")
+        self.place().get(key).is_some()
     }
     fn unsigned(&self, key: &str) -> Result<Option<u64>> {
-        todo!("{key}")
+        self.place().unsigned(key)
     }
     fn number(&self, key: &str) -> Result<Option<f64>> {
-        todo!("{key}")
+        self.place().number(key)
     }
     fn boolean(&self, key: &str) -> Result<Option<bool>> {
-        todo!("{key}")
+        self.place().boolean(key)
     }
     fn text(&self, key: &str) -> Result<Option<&str>> {
-        todo!("{key}")
+        self.place().text(key)
     }
 }

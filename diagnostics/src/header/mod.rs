@@ -41,6 +41,8 @@ pub struct Header {
     pub metadata: Metadata,
     /// Bytes read from all files to learn this.
     pub bytes_read: u64,
+    /// What is odd about the files and does no harm.
+    pub warnings: Vec<String>,
 }
 
 /// Where a model's description comes from.

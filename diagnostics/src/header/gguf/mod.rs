@@ -1,0 +1,129 @@
+//! GGUF v2 and v3, single and split -> Header.
+
+mod metadata;
+mod parse;
+mod strings;
+
+pub use metadata::GgufMetadata;
+pub use strings::Strings;
+
+use super::{Fields, Header, Metadata, TensorTable};
+use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use crate::source::{Source, content};
+use std::io::{Read, Seek};
+use std::path::Path;
+
+/// What one GGUF file says.
+#[derive(Debug)]
+pub struct GgufFile {
+    /// Its key-value section.
+    pub metadata: GgufMetadata,
+    /// Its tensors.
+    pub tensors: TensorTable,
+    /// What is odd about it and does no harm.
+    pub warnings: Vec<String>,
+    /// Bytes read to learn this.
+    pub bytes_read: u64,
+}
+
+impl GgufFile {
+    /// Parses the header of `source`, the content of `file` with `len` bytes. Tensors get the file index `index`.
+    ///
+    /// # Errors
+    /// `Format`, `Quantization` for a tensor type that no current ggml has, `Incomplete` when the file is cut off.
+    pub fn parse<R: Read + Seek>(file: &Path, index: usize, len: u64, source: R) -> Result<GgufFile> {
+        parse::parse(file, index, len, source)
+    }
+}
+
+pub(super) fn read(source: Source) -> Result<Header> {
+    let mut whole: Option<GgufFile> = None;
+    let mut counts = SplitCounts::default();
+    let mut warnings = source.notes.clone();
+    let mut bytes_read = 0;
+    for (index, part) in source.files.iter().enumerate() {
+        let (file, len) = content::open(&part.path)?;
+        let mut gguf = GgufFile::parse(&part.path, index, len, file)?;
+        bytes_read += gguf.bytes_read;
+        warnings.append(&mut gguf.warnings);
+        check_part(&source, index, &gguf, &mut counts)?;
+        match &mut whole {
+            None => whole = Some(gguf),
+            Some(whole) => merge(&mut whole.tensors, gguf.tensors, &part.path)?,
+        }
+    }
+    let Some(whole) = whole else {
+        let why = "the source has no files".into();
+        return Err(Error::incomplete(&source.path, IncompleteKind::FileMissing { name: "a GGUF file".into(), why }));
+    };
+    if let Some(expected) = counts.tensors
+        && expected != whole.tensors.len() as u64
+    {
+        let one = format!("split.tensors.count is {expected}");
+        let other =
+            format!("the {} parts hold {} tensors; download them again", source.files.len(), whole.tensors.len());
+        return Err(Error::incomplete(&source.files[0].path, IncompleteKind::Contradiction { one, other }));
+    }
+    Ok(Header { source, tensors: whole.tensors, metadata: Metadata::Gguf(whole.metadata), bytes_read, warnings })
+}
+
+/// The tensors of all parts as the parts state it.
+#[derive(Default)]
+struct SplitCounts {
+    tensors: Option<u64>,
+}
+
+/// Checks that part `index` says that it is that part of that many.
+fn check_part(source: &Source, index: usize, gguf: &GgufFile, counts: &mut SplitCounts) -> Result<()> {
+    let file = gguf.metadata.file();
+    let contradiction =
+        |one: String, other: String| Err(Error::incomplete(file, IncompleteKind::Contradiction { one, other }));
+    let parts = source.files.len() as u64;
+    // Absent or 0 is a file that was never split, or merged again.
+    let count = gguf.metadata.unsigned("split.count")?.unwrap_or(0);
+    if count.max(1) != parts {
+        let one = format!("split.count says that the model has {count} parts");
+        let expected = "the name of part 1 ends in";
+        let other = if parts == 1 {
+            format!("the file is not named like a part; {expected} -00001-of-{count:05}.gguf: rename the parts so")
+        } else {
+            format!("its name says {parts}; download the parts again under their own names")
+        };
+        return contradiction(one, other);
+    }
+    if count <= 1 {
+        return Ok(());
+    }
+    let number = gguf.metadata.unsigned("split.no")?.ok_or_else(|| missing(file, "split.no"))?;
+    if number != index as u64 {
+        let one = format!("split.no says that this is part {} of {count}", number.saturating_add(1));
+        return contradiction(one, format!("its name says part {}; rename it or download it again", index + 1));
+    }
+    let tensors = gguf.metadata.unsigned("split.tensors.count")?.ok_or_else(|| missing(file, "split.tensors.count"))?;
+    match counts.tensors {
+        Some(first) if first != tensors => contradiction(
+            format!("split.tensors.count is {tensors} here"),
+            format!("{first} in part 1; the parts belong to different models: download them again"),
+        ),
+        _ => {
+            counts.tensors = Some(tensors);
+            Ok(())
+        }
+    }
+}
+
+fn missing(file: &Path, key: &str) -> Error {
+    let needed_for = "without it the parts of a split model cannot be checked; download this part again";
+    Error::format(file, FormatErrorKind::KeyMissing { key: key.into(), needed_for })
+}
+
+/// Adds the tensors of one more file; a name that is there already is an error.
+pub(super) fn merge(all: &mut TensorTable, more: TensorTable, file: &Path) -> Result<()> {
+    for (name, tensor) in more {
+        if all.contains_key(&name) {
+            return Err(Error::format(file, FormatErrorKind::DuplicateTensor { name }));
+        }
+        all.insert(name, tensor);
+    }
+    Ok(())
+}

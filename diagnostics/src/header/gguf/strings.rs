@@ -1,0 +1,49 @@
+//! An array of byte strings in one buffer: a vocabulary has a hundred thousand of them.
+
+/// An array of byte strings stored without an allocation each.
+#[derive(Clone, Debug, Default)]
+pub struct Strings {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Strings {
+    /// The number of strings.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The bytes of string `index`; `None` past the end. Not necessarily UTF-8.
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let start = if index == 0 { 0 } else { *self.ends.get(index - 1)? };
+        self.bytes.get(start..*self.ends.get(index)?)
+    }
+
+    /// All strings in order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+
+    /// Adds the string that `append` puts at the end of the buffer.
+    pub(super) fn push_with<E>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+        append(&mut self.bytes)?;
+        self.ends.push(self.bytes.len());
+        Ok(())
+    }
+}
+
+impl<'a> FromIterator<&'a [u8]> for Strings {
+    fn from_iter<I: IntoIterator<Item = &'a [u8]>>(strings: I) -> Self {
+        let mut all = Strings::default();
+        for string in strings {
+            all.bytes.extend_from_slice(string);
+            all.ends.push(all.bytes.len());
+        }
+        all
+    }
+}

@@ -1,0 +1,113 @@
+//! safetensors, single and sharded, with its index audited -> Header.
+
+mod parse;
+
+pub use parse::SafetensorsFile;
+
+use super::config::ConfigFiles;
+use super::{Header, Metadata, TensorTable};
+use crate::error::{Error, IncompleteKind, Result};
+use crate::source::index::ShardIndex;
+use crate::source::{Source, content};
+use std::collections::HashMap;
+
+pub(super) fn read(source: Source) -> Result<Header> {
+    let config = ConfigFiles::read(&source.folder)?;
+    let mut bytes_read = config.bytes();
+    let mut warnings = source.notes.clone();
+    let mut shards = Vec::with_capacity(source.files.len());
+    for (index, shard) in source.files.iter().enumerate() {
+        let (file, len) = content::open(&shard.path)?;
+        let parsed = SafetensorsFile::parse(&shard.path, index, len, file)?;
+        bytes_read += parsed.bytes_read;
+        shards.push(parsed.tensors);
+    }
+    let tensors = match &source.index {
+        Some(path) => {
+            let index = ShardIndex::read(path)?;
+            bytes_read += index.bytes;
+            audit(&source, &index, shards, &mut warnings)?
+        }
+        None => unite(&source, shards)?,
+    };
+    Ok(Header { source, tensors, metadata: Metadata::Config(Box::new(config)), bytes_read, warnings })
+}
+
+/// The tensors of shards without an index; one that two shards hold is a contradiction.
+fn unite(source: &Source, shards: Vec<TensorTable>) -> Result<TensorTable> {
+    let mut all = TensorTable::new();
+    for (name, tensor) in shards.into_iter().flatten() {
+        if let Some(other) = all.get(&name) {
+            let (one, other) = (file_name(source, other.file), file_name(source, tensor.file));
+            let one = format!("{one} holds tensor {name}");
+            let other = format!("{other} holds it too, and no index says which one counts; download the model again");
+            return Err(Error::incomplete(&source.folder, IncompleteKind::Contradiction { one, other }));
+        }
+        all.insert(name, tensor);
+    }
+    Ok(all)
+}
+
+/// Compares the index with the shards. A tensor that the index places where it is not is an error; one that only a
+/// shard knows is used, as transformers does, with a warning.
+fn audit(
+    source: &Source,
+    index: &ShardIndex,
+    shards: Vec<TensorTable>,
+    warnings: &mut Vec<String>,
+) -> Result<TensorTable> {
+    let numbers: HashMap<String, usize> =
+        (0..source.files.len()).map(|number| (file_name(source, number), number)).collect();
+    let mut wrong = Vec::new();
+    for (name, file) in &index.tensors {
+        let file = &index.files[*file];
+        if numbers.get(file).is_some_and(|number| shards[*number].contains_key(name)) {
+            continue;
+        }
+        let elsewhere = shards.iter().position(|shard| shard.contains_key(name));
+        let elsewhere = elsewhere.map(|number| file_name(source, number));
+        wrong.push((name, file, elsewhere));
+    }
+    if let Some((name, file, elsewhere)) = wrong.first() {
+        let more = match wrong.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more like it)"),
+        };
+        let one = format!("it places tensor {name} in {file}{more}");
+        let remedy = "the index is stale or a shard is of another model: download index and shards again";
+        let other = match elsewhere {
+            Some(place) => format!("{place} holds it; {remedy}"),
+            None => format!("no shard holds it; {remedy}"),
+        };
+        return Err(Error::incomplete(&index.path, IncompleteKind::Contradiction { one, other }));
+    }
+    let mut all = TensorTable::new();
+    let mut unlisted = Vec::new();
+    for (name, tensor) in shards.into_iter().flatten() {
+        match index.tensors.get(&name) {
+            Some(file) if numbers.get(&index.files[*file]) == Some(&tensor.file) => {}
+            Some(file) => {
+                let (other, file) = (file_name(source, tensor.file), &index.files[*file]);
+                warnings.push(format!("{other} holds another {name}; the one in {file} is used, as the index says"));
+                continue;
+            }
+            None if all.contains_key(&name) => {
+                let one = format!("several shards hold tensor {name}");
+                let other = "the index does not say which one counts; download the model again".into();
+                return Err(Error::incomplete(&index.path, IncompleteKind::Contradiction { one, other }));
+            }
+            None => unlisted.push(name.clone()),
+        }
+        all.insert(name, tensor);
+    }
+    if let Some(first) = unlisted.first() {
+        let count = unlisted.len();
+        warnings.push(format!("{count} tensors are in the shards but not in the index, the first is {first}"));
+    }
+    Ok(all)
+}
+
+fn file_name(source: &Source, index: usize) -> String {
+    let path = source.files.get(index).map(|file| file.path.as_path());
+    path.and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}

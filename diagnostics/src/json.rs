@@ -1,0 +1,151 @@
+//! Bytes -> JSON, with repeated keys refused and errors located by byte.
+
+use crate::error::{Error, FormatErrorKind, Result};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, de};
+use serde_json::{Map, Number, Value};
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::Path;
+
+/// Parses `bytes` of `file` into a value whose objects have no key twice.
+pub(crate) fn value(file: &Path, bytes: &[u8]) -> Result<Value> {
+    let repeated = RefCell::new(None);
+    let mut parser = serde_json::Deserializer::from_slice(bytes);
+    let parsed = Unique { name: "", repeated: &repeated }.deserialize(&mut parser);
+    let parsed = parsed.and_then(|value| parser.end().map(|()| value));
+    parsed.map_err(|error| match repeated.take() {
+        Some(key) => {
+            let offset = Some(offset(bytes, &error));
+            Error::Format { file: file.into(), offset, kind: FormatErrorKind::DuplicateKey { key } }
+        }
+        None => refuse(file, 0, bytes, &error),
+    })
+}
+
+/// Parses `bytes`, which begin at byte `base` of `file`, into a type.
+pub(crate) fn typed<'a, T: Deserialize<'a>>(file: &Path, base: u64, bytes: &'a [u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| refuse(file, base, bytes, &error))
+}
+
+fn refuse(file: &Path, base: u64, bytes: &[u8], error: &serde_json::Error) -> Error {
+    let at = offset(bytes, error);
+    let kind = match not_a_number(bytes, at) {
+        Some(token) if error.is_syntax() => FormatErrorKind::NotANumber { token },
+        _ => {
+            let text = error.to_string();
+            let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
+            FormatErrorKind::Json { message: message.into() }
+        }
+    };
+    Error::Format { file: file.into(), offset: Some(base + at), kind }
+}
+
+/// The byte at which serde_json stopped; it counts lines from 1 and columns in bytes.
+fn offset(bytes: &[u8], error: &serde_json::Error) -> u64 {
+    let lines = error.line().saturating_sub(1);
+    let start = match lines {
+        0 => 0,
+        _ => bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(lines - 1).map_or(0, |(at, _)| at + 1),
+    };
+    (start + error.column().saturating_sub(1)).min(bytes.len()) as u64
+}
+
+/// `NaN` or `Infinity` at or just before byte `at`; some writers put them into JSON, which does not have them.
+fn not_a_number(bytes: &[u8], at: u64) -> Option<&'static str> {
+    let at = usize::try_from(at).ok()?;
+    let near = bytes.get(at.saturating_sub(1)..)?;
+    ["-Infinity", "Infinity", "NaN"].into_iter().find(|token| (0..2).any(|skip| starts(near, skip, token)))
+}
+
+fn starts(bytes: &[u8], skip: usize, token: &str) -> bool {
+    bytes.get(skip..).is_some_and(|rest| rest.starts_with(token.as_bytes()))
+}
+
+/// A JSON object as its pairs in file order, repeated keys included, so that the caller can refuse them by name.
+pub(crate) struct Pairs<V>(pub(crate) Vec<(String, V)>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PairsVisitor<V>(PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
+            type Value = Pairs<V>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    let value = map.next_value().map_err(|error| A::Error::custom(format!("{key}: {error}")))?;
+                    pairs.push((key, value));
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        deserializer.deserialize_map(PairsVisitor(PhantomData))
+    }
+}
+
+/// Builds a [`Value`], stopping at the first key that an object has twice and noting its dotted name.
+struct Unique<'a> {
+    name: &'a str,
+    repeated: &'a RefCell<Option<String>>,
+}
+
+impl<'de> DeserializeSeed<'de> for Unique<'_> {
+    type Value = Value;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Unique<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+    }
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.into()))
+    }
+    fn visit_string<E: de::Error>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = seq.next_element_seed(Unique { name: self.name, repeated: self.repeated })? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let name = if self.name.is_empty() { key.clone() } else { format!("{}.{key}", self.name) };
+            if object.contains_key(&key) {
+                let error = A::Error::custom(format!("key {name} appears twice"));
+                self.repeated.replace(Some(name));
+                return Err(error);
+            }
+            let value = map.next_value_seed(Unique { name: &name, repeated: self.repeated })?;
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}

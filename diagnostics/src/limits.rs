@@ -1,0 +1,44 @@
+//! Every cap on what a file may claim, with the reason for its number.
+//!
+//! A cap turns an absurd claim into an error before anything is allocated. Claims below a cap still meet the length of
+//! the file: nothing is allocated for bytes that are not there.
+
+/// Bytes of all of a GGUF file before its tensor data. The largest real headers (a vocabulary of 256k tokens with
+/// scores, types and merges, or 100k tensor infos) have 10 to 35 MB; llama.cpp allows a single string 1 GiB.
+pub const GGUF_HEADER_BYTES: u64 = 256 << 20;
+
+/// Key-value pairs in one GGUF file. Real files have under a hundred; each costs some hundred bytes of memory.
+pub const GGUF_KEYS: u64 = 1 << 16;
+
+/// Bytes of a GGUF key: ggml `docs/gguf.md`.
+pub const GGUF_KEY_BYTES: u64 = 65_535;
+
+/// Bytes of a GGUF tensor name: ggml keeps names in 64 bytes with a terminator (`GGML_MAX_NAME`).
+pub const GGUF_TENSOR_NAME_BYTES: u64 = 63;
+
+/// Dimensions of a GGUF tensor: `GGML_MAX_DIMS`.
+pub const GGUF_DIMENSIONS: u32 = 4;
+
+/// Tensors in one file of either format. The largest mixtures of experts have about 150,000.
+pub const TENSORS: u64 = 1 << 20;
+
+/// Bytes of a safetensors header: the reference reader's `MAX_HEADER_SIZE`.
+pub const SAFETENSORS_HEADER_BYTES: u64 = 100_000_000;
+
+/// Dimensions of a safetensors tensor. The format has no limit; PyTorch's own is 64.
+pub const SAFETENSORS_DIMENSIONS: usize = 64;
+
+/// Bytes of a shard index. An index of 150,000 tensors has about 15 MB.
+pub const INDEX_BYTES: u64 = 64 << 20;
+
+/// Bytes of `config.json` and its companions. Real ones stay under 2 MB; a parsed value takes up to 40 times its text.
+pub const JSON_BYTES: u64 = 8 << 20;
+
+/// Entries of a folder that are looked at. Model repositories have under a thousand files.
+pub const FOLDER_ENTRIES: usize = 100_000;
+
+/// Files of unknown extension, or folders, that are opened in search of a model where none lies in plain sight.
+pub const FOLDER_GUESSES: usize = 256;
+
+/// Parts of one model that a file name may claim: `-%05d-of-%05d` has five digits.
+pub const PARTS: u64 = 99_999;

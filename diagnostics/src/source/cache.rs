@@ -1,0 +1,53 @@
+//! A model folder of the Hugging Face cache: `models--org--name/{blobs, refs, snapshots/<revision>}`.
+
+use crate::error::{Error, IncompleteKind, Result};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a reference that are read; a revision has 40.
+const REFERENCE_BYTES: u64 = 256;
+
+/// Whether a folder with these folders in it is one model's cache.
+pub(super) fn is_cache(folders: &[String]) -> bool {
+    folders.iter().any(|name| name == "snapshots")
+}
+
+/// The snapshot that the cache folder `path` stands for: that of `refs/main`, or the only one. `None` when `path` is no
+/// cache folder.
+pub(super) fn snapshot(path: &Path, folders: &[String], files: &[String]) -> Result<Option<PathBuf>> {
+    if !is_cache(folders) || !files.is_empty() {
+        return Ok(None);
+    }
+    let snapshots = path.join("snapshots");
+    if let Some(main) = reference(&path.join("refs").join("main")).map(|revision| snapshots.join(revision))
+        && main.is_dir()
+    {
+        return Ok(Some(main));
+    }
+    let mut candidates = Vec::new();
+    for entry in std::fs::read_dir(&snapshots).map_err(|error| Error::io(&snapshots, error))? {
+        let entry = entry.map_err(|error| Error::io(&snapshots, error))?.path();
+        if entry.is_dir() {
+            candidates.push(entry);
+        }
+    }
+    candidates.sort();
+    match candidates.as_slice() {
+        [] => {
+            let (name, why) = ("a snapshot".into(), "this cache folder has none; download the model again".into());
+            Err(Error::incomplete(path, IncompleteKind::FileMissing { name, why }))
+        }
+        [one] => Ok(Some(one.clone())),
+        _ => Err(Error::Ambiguous { path: path.into(), candidates }),
+    }
+}
+
+/// The revision in a reference file; `None` when there is none that could be a folder's name.
+fn reference(path: &Path) -> Option<String> {
+    let file = std::fs::File::open(path).ok().filter(|_| path.is_file())?;
+    let mut text = String::new();
+    file.take(REFERENCE_BYTES).read_to_string(&mut text).ok()?;
+    let revision = text.trim();
+    let sound = !revision.is_empty() && revision.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    sound.then(|| revision.into())
+}

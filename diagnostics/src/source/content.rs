@@ -1,0 +1,133 @@
+//! What a file is, told from its first bytes.
+
+use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use crate::limits;
+use std::fs::File;
+use std::path::Path;
+
+/// Bytes of a file that [`sniff`] wants to see.
+pub(crate) const PREFIX_BYTES: usize = 512;
+
+/// What a file's first bytes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// The GGUF magic, or as much of it as a cut-off file has.
+    Gguf,
+    /// A header length and an opening brace.
+    Safetensors,
+    /// A known stranger: what it is, and what to do instead.
+    Stranger(&'static str, &'static str),
+    /// Nothing known.
+    Unknown,
+}
+
+const CONVERT: &str = "download the model's .safetensors files, or convert it to safetensors or GGUF";
+const OLD: &str = "download the model as GGUF, or convert it again with a current llama.cpp";
+const PAGE: &str =
+    "download the file itself: the link may need a login, an accepted licence or /resolve/ in place of /blob/";
+const UNPACK: &str = "unpack it and give the model file inside";
+
+/// Markers of files that people give in place of a model: (offset, bytes, what, what to do). The first match counts.
+#[rustfmt::skip]
+const STRANGERS: &[(usize, &[u8], &str, &str)] = &[
+    (0, b"version https://git-lfs", "a Git LFS pointer, not the file it stands for", "run `git lfs pull`, or download the file"),
+    (0, b"PK\x03\x04", "a zip archive, as PyTorch saves pickled checkpoints", CONVERT),
+    (0, b"PK\x05\x06", "an empty zip archive", CONVERT),
+    (0, b"lmgg", "an old GGML file (magic ggml)", OLD),
+    (0, b"fmgg", "an old GGML file (magic ggmf)", OLD),
+    (0, b"tjgg", "an old GGML file (magic ggjt)", OLD),
+    (0, b"algg", "an old GGML adapter (magic ggla)", OLD),
+    (0, b"\x89HDF\r\n", "an HDF5 file, as Keras saves weights", CONVERT),
+    (0, b"\x93NUMPY", "a NumPy array", CONVERT),
+    (4, b"TFL3", "a TensorFlow Lite model", CONVERT),
+    (0, b"\x1f\x8b", "a gzip archive", UNPACK),
+    (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive", UNPACK),
+    (0, b"\xfd7zXZ", "an xz archive", UNPACK),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", UNPACK),
+    (257, b"ustar", "a tar archive", UNPACK),
+    (0, b"Entry not found", "the server's message that there is no such file", "check the file's name in the repository"),
+    (0, b"Repository not found", "the server's message that there is no such repository", "check the repository's name and your access to it"),
+    (0, b"Invalid username or password", "the server's refusal of a login", "log in and download again"),
+    (0, b"Access to model", "the server's refusal of access", "accept the model's licence, log in and download again"),
+];
+
+/// Tells what a file of `len` bytes is from the `prefix` it begins with.
+pub(crate) fn sniff(prefix: &[u8], len: u64) -> Content {
+    if !prefix.is_empty() && (prefix.starts_with(b"GGUF") || b"GGUF".starts_with(prefix)) {
+        return Content::Gguf;
+    }
+    // Before the strangers: a header length may look like another format's magic.
+    if let Some((length, [b'{', ..])) = prefix.split_first_chunk::<8>()
+        && u64::from_le_bytes(*length) <= limits::SAFETENSORS_HEADER_BYTES
+    {
+        return Content::Safetensors;
+    }
+    for (offset, magic, what, remedy) in STRANGERS {
+        if prefix.get(*offset..).is_some_and(|rest| rest.starts_with(magic)) {
+            return Content::Stranger(what, remedy);
+        }
+    }
+    if matches!(prefix, [0x80, 2..=5, ..]) {
+        return Content::Stranger("a Python pickle, as PyTorch saves checkpoints", CONVERT);
+    }
+    let text = prefix.strip_prefix(b"\xef\xbb\xbf").unwrap_or(prefix).trim_ascii_start();
+    let lower = text[..text.len().min(16)].to_ascii_lowercase();
+    if [b"<!doctype".as_slice(), b"<html", b"<head", b"<?xml", b"<error"].iter().any(|tag| lower.starts_with(tag)) {
+        return Content::Stranger("a web page saved in the file's place", PAGE);
+    }
+    if text.starts_with(b"{") {
+        return Content::Stranger("a JSON file", "give the model's weights, its config.json or its folder");
+    }
+    if len >= 64 && prefix.len() >= 64 && prefix.iter().all(|byte| *byte == 0) {
+        return Content::Stranger(
+            "a file of zeros, as a download reserves it before the data comes",
+            "download it again",
+        );
+    }
+    Content::Unknown
+}
+
+/// The refusal of bytes that are recognised and hold no model; `None` for anything else.
+pub(crate) fn stranger(file: &Path, prefix: &[u8]) -> Option<Error> {
+    let prefix = &prefix[..prefix.len().min(PREFIX_BYTES)];
+    match sniff(prefix, prefix.len() as u64) {
+        Content::Stranger(what, remedy) if !prefix.starts_with(b"{") => {
+            Some(Error::format(file, FormatErrorKind::Stranger { what, remedy }))
+        }
+        _ => None,
+    }
+}
+
+/// The refusal of a file that begins with `prefix` and is no `expected` file.
+pub(crate) fn refuse(file: &Path, prefix: &[u8], len: u64) -> Error {
+    let kind = match sniff(prefix, len) {
+        Content::Stranger(what, remedy) => FormatErrorKind::Stranger { what, remedy },
+        _ if len == 0 => FormatErrorKind::EmptyFile,
+        _ => {
+            let found = prefix.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+            FormatErrorKind::Unrecognised { found }
+        }
+    };
+    Error::Format { file: file.into(), offset: Some(0), kind }
+}
+
+/// Checks that `path` is a regular file, and gives its length. Never opens it: opening a pipe would wait for ever.
+pub(crate) fn regular_file(path: &Path) -> Result<u64> {
+    let metadata =
+        std::fs::metadata(path).map_err(|error| dead_link(path).unwrap_or_else(|| Error::io(path, error)))?;
+    if metadata.is_file() { Ok(metadata.len()) } else { Err(Error::format(path, FormatErrorKind::NotAFile)) }
+}
+
+/// Opens the regular file `path`, and gives its length.
+pub(crate) fn open(path: &Path) -> Result<(File, u64)> {
+    let len = regular_file(path)?;
+    let file = File::open(path).map_err(|error| Error::io(path, error))?;
+    Ok((file, len))
+}
+
+/// The error of a link whose target cannot be reached.
+pub(crate) fn dead_link(path: &Path) -> Option<Error> {
+    let target = std::fs::read_link(path).ok()?;
+    let target = target.display().to_string();
+    Some(Error::incomplete(path, IncompleteKind::BrokenLink { target }))
+}

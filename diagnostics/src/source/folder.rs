@@ -1,0 +1,402 @@
+//! A folder, or a file and its neighbours -> the files of one model.
+
+use super::index::ShardIndex;
+use super::names::{self, Part};
+use super::{Format, Source, SourceFile, content, sidecar};
+use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use crate::limits;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The name that transformers gives an index.
+const INDEX: &str = "model.safetensors.index.json";
+
+/// Which formats a folder is searched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// All.
+    Any,
+    /// The model that a `config.json` describes.
+    Safetensors,
+}
+
+/// The names in one folder.
+pub(super) struct Folder<'a> {
+    /// The path as the user gave it, for messages and the [`Source`].
+    path: &'a Path,
+    dir: PathBuf,
+    /// Sorted; hidden ones left out.
+    files: Vec<String>,
+    folders: Vec<String>,
+}
+
+/// The last component of `path`, with replacement characters where it is no UTF-8.
+pub(super) fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+impl<'a> Folder<'a> {
+    /// The folder that the file `path` lies in.
+    pub(super) fn of_file(path: &Path) -> PathBuf {
+        match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
+            _ => ".".into(),
+        }
+    }
+
+    /// Lists `dir`.
+    pub(super) fn read(path: &'a Path, dir: &Path) -> Result<Folder<'a>> {
+        let (mut files, mut folders) = (Vec::new(), Vec::new());
+        let failed = |error| Error::io(dir, error);
+        for (count, entry) in std::fs::read_dir(dir).map_err(failed)?.enumerate() {
+            if count >= limits::FOLDER_ENTRIES {
+                let (what, limit) = ("the number of entries of this folder", limits::FOLDER_ENTRIES as u64);
+                return Err(Error::format(dir, FormatErrorKind::TooMany { what, found: limit + 1, limit }));
+            }
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with('.') {
+                continue;
+            }
+            let kind = entry.file_type().map_err(failed)?;
+            let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
+            if is_folder { folders.push(name) } else { files.push(name) }
+        }
+        files.sort();
+        folders.sort();
+        Ok(Folder { path, dir: dir.into(), files, folders })
+    }
+
+    /// Finds the one model in the folder `path`, or in the snapshot it stands for in a Hugging Face cache.
+    pub(super) fn probe(path: &'a Path) -> Result<Source> {
+        let folder = Folder::read(path, path)?;
+        match super::cache::snapshot(path, &folder.folders, &folder.files)? {
+            Some(snapshot) => Folder::read(path, &snapshot)?.choose(Wanted::Any),
+            None => folder.choose(Wanted::Any),
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.files.binary_search_by(|file| file.as_str().cmp(name)).is_ok()
+    }
+
+    fn join(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn with_extension<'s>(&'s self, ext: &'s str) -> impl Iterator<Item = &'s str> {
+        self.files.iter().map(String::as_str).filter(move |name| names::has_extension(name, ext))
+    }
+
+    /// The one model in this folder.
+    pub(super) fn choose(&self, wanted: Wanted) -> Result<Source> {
+        let gguf = if wanted == Wanted::Any { self.gguf_candidates()? } else { Vec::new() };
+        let mut candidates = self.safetensors_candidates();
+        if !gguf.is_empty() && !self.has("config.json") {
+            // Without a config they are no model, and there is another one.
+            candidates.clear();
+        }
+        candidates.extend(gguf);
+        if candidates.is_empty() && wanted == Wanted::Any {
+            candidates = self.guess()?;
+        }
+        match candidates.as_slice() {
+            [] => Err(self.explain()),
+            [one] => {
+                let (path, name) = (self.join(one), one.as_str());
+                if names::has_extension(name, "json") {
+                    return indexed(self.path, &self.dir, &path);
+                }
+                let mut prefix = Vec::new();
+                let (file, len) = content::open(&path)?;
+                let read = std::io::Read::read_to_end(&mut std::io::Read::take(file, 512), &mut prefix);
+                read.map_err(|error| Error::io(&path, error))?;
+                match content::sniff(&prefix, len) {
+                    content::Content::Gguf => match sidecar::about(&path)?.refusal(&path) {
+                        Some(error) => Err(error),
+                        None => gguf_parts(self, name),
+                    },
+                    content::Content::Safetensors => shards(self, name),
+                    _ if len == 0 => Err(Error::format(&path, FormatErrorKind::EmptyFile)),
+                    _ if names::has_extension(name, "safetensors") => shards(self, name),
+                    _ => Err(content::refuse(&path, &prefix, len)),
+                }
+            }
+            _ => {
+                let candidates = candidates.iter().map(|name| self.join(name)).collect();
+                Err(Error::Ambiguous { path: self.path.into(), candidates })
+            }
+        }
+    }
+
+    /// One name for each model in safetensors: its index, its first shard present, or its file.
+    fn safetensors_candidates(&self) -> Vec<String> {
+        let index_names = || self.files.iter().filter(|name| name.ends_with(".safetensors.index.json"));
+        let model: Vec<&str> = self
+            .with_extension("safetensors")
+            .filter(|name| !name.starts_with("consolidated") && !name.starts_with("adapter_model"))
+            .collect();
+        let mut candidates = Vec::new();
+        if self.has(INDEX) {
+            candidates.push(INDEX.to_owned());
+        } else {
+            candidates.extend(index_names().filter(|name| !name.starts_with("consolidated")).cloned());
+        }
+        let single = "model.safetensors";
+        if self.has(single) && !candidates.iter().any(|index| self.index_names(index, single)) {
+            candidates.push(single.into());
+        }
+        if !candidates.is_empty() {
+            return candidates;
+        }
+        candidates = one_name_a_model(model.iter().copied().filter(|name| name.starts_with("model")), "safetensors");
+        if candidates.is_empty() {
+            candidates = one_name_a_model(model.into_iter(), "safetensors");
+        }
+        candidates
+    }
+
+    /// Whether the index file `index` names `file`; a broken index names none, and its own reader will tell.
+    fn index_names(&self, index: &str, file: &str) -> bool {
+        ShardIndex::read(&self.join(index)).is_ok_and(|index| index.files.iter().any(|name| name == file))
+    }
+
+    /// One name for each model in GGUF; projectors, adapters and vocabularies only when there is nothing else.
+    fn gguf_candidates(&self) -> Result<Vec<String>> {
+        let all = one_name_a_model(self.with_extension("gguf"), "gguf");
+        if all.len() < 2 {
+            return Ok(all);
+        }
+        let mut models = Vec::new();
+        for name in &all {
+            let path = self.join(name);
+            // `mtp-` files hold draft heads; nothing inside tells them from a model.
+            let aside = name.starts_with("mtp-") || {
+                let about = sidecar::about(&path)?;
+                about.refusal(&path).is_some() || (about.is_vocabulary() && Part::parse(name, "gguf").is_none())
+            };
+            if !aside {
+                models.push(name.clone());
+            }
+        }
+        Ok(if models.is_empty() { all } else { models })
+    }
+
+    /// Files whose names say nothing and whose content is a model.
+    fn guess(&self) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        let nameless = self.files.iter().filter(|name| {
+            !names::is_unfinished(name)
+                && !["json", "txt", "md", "safetensors"].iter().any(|ext| names::has_extension(name, ext))
+        });
+        for name in nameless.take(limits::FOLDER_GUESSES) {
+            let path = self.join(name);
+            let Ok((mut file, len)) = content::open(&path) else { continue };
+            let mut prefix = [0; 16];
+            let read = std::io::Read::read(&mut file, &mut prefix).map_err(|error| Error::io(&path, error))?;
+            if len >= 16 && content::sniff(&prefix[..read], len) == content::Content::Gguf {
+                found.push(name.clone());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Why there is no model here.
+    fn explain(&self) -> Error {
+        let incomplete =
+            |name: String, why: String| Error::incomplete(self.path, IncompleteKind::FileMissing { name, why });
+        let config = self.has("config.json");
+        if !config && self.has("adapter_config.json") {
+            return sidecar::adapter(self.path);
+        }
+        if let Some(name) = self.files.iter().find(|name| names::is_unfinished(name)) {
+            let why = format!("{name} is an unfinished download; finish it");
+            return incomplete("the model's weights".into(), why);
+        }
+        let other = self.files.iter().find_map(|name| names::other_weights(name).map(|what| (name, what)));
+        if let Some((name, what)) = other {
+            let remedy = "download the model's .safetensors files or a GGUF of it, or convert them to safetensors";
+            return Error::format(self.path, FormatErrorKind::OtherWeights { what, name: name.clone(), remedy });
+        }
+        if config {
+            let why = "config.json is here, its weights are not; download the .safetensors files into this folder";
+            return incomplete("model.safetensors".into(), why.into());
+        }
+        if let Some(error) = self.deeper() {
+            return error;
+        }
+        let mut found: Vec<&str> = self.files.iter().chain(&self.folders).map(String::as_str).take(5).collect();
+        let total = self.files.len() + self.folders.len();
+        let more = format!("{} more", total.saturating_sub(5));
+        if total > 5 {
+            found.push(&more);
+        }
+        let found = if found.is_empty() { "it is empty".into() } else { format!("it holds {}", found.join(", ")) };
+        Error::format(self.path, FormatErrorKind::NoModel { found })
+    }
+
+    /// The folders in this one that seem to hold a model.
+    fn deeper(&self) -> Option<Error> {
+        let aside = ["original", "onnx", "runs", "blobs", "refs"];
+        let folders = self.folders.iter().filter(|name| !aside.contains(&name.as_str()));
+        let holds = |name: &&String| {
+            let Ok(folder) = Folder::read(self.path, &self.join(name)) else { return false };
+            let weights = ["gguf", "safetensors"].iter().any(|ext| folder.with_extension(ext).next().is_some());
+            weights || folder.has("config.json") || super::cache::is_cache(&folder.folders)
+        };
+        let candidates: Vec<PathBuf> =
+            folders.take(limits::FOLDER_GUESSES).filter(holds).map(|name| self.join(name)).collect();
+        match candidates.as_slice() {
+            [] => None,
+            [one] => {
+                let found = format!("there is one in {}: give that folder", one.display());
+                Some(Error::format(self.path, FormatErrorKind::NoModel { found }))
+            }
+            _ => Some(Error::Ambiguous { path: self.path.into(), candidates }),
+        }
+    }
+
+    /// A note on safetensors files that do not belong to the model.
+    fn strays(&self, used: impl Fn(&str) -> bool) -> Vec<String> {
+        let strays: Vec<&str> = self.with_extension("safetensors").filter(|name| !used(name)).collect();
+        if strays.is_empty() {
+            return Vec::new();
+        }
+        vec![format!("{} in {} not part of the model, ignored", strays.join(", "), self.dir.display())]
+    }
+
+    fn source(&self, format: Format, files: Vec<SourceFile>, index: Option<PathBuf>, notes: Vec<String>) -> Source {
+        Source { path: self.path.into(), format, folder: self.dir.clone(), files, index, notes }
+    }
+}
+
+/// Of the parts of a split model only the first that is present.
+fn one_name_a_model<'n>(names: impl Iterator<Item = &'n str>, ext: &str) -> Vec<String> {
+    let (mut seen, mut candidates): (Vec<Part>, Vec<String>) = (Vec::new(), Vec::new());
+    for name in names {
+        if let Some(part) = Part::parse(name, ext) {
+            if seen.iter().any(|other| other.same_model(&part)) {
+                continue;
+            }
+            seen.push(part);
+        }
+        candidates.push(name.into());
+    }
+    candidates
+}
+
+/// The GGUF model that the file `name` in `dir` is or belongs to.
+pub(super) fn gguf(path: &Path, dir: &Path, name: &str) -> Result<Source> {
+    if Part::parse(name, "gguf").is_none() {
+        return single(path, dir, Format::Gguf, path, Vec::new());
+    }
+    gguf_parts(&Folder::read(path, dir)?, name)
+}
+
+fn gguf_parts(folder: &Folder<'_>, name: &str) -> Result<Source> {
+    match Part::parse(name, "gguf") {
+        Some(part) => Ok(folder.source(Format::Gguf, parts(folder, &part, "gguf")?, None, Vec::new())),
+        None => single(folder.path, &folder.dir, Format::Gguf, &folder.join(name), Vec::new()),
+    }
+}
+
+fn single(path: &Path, dir: &Path, format: Format, file: &Path, notes: Vec<String>) -> Result<Source> {
+    let bytes = content::regular_file(file)?;
+    let files = vec![SourceFile { path: file.into(), bytes }];
+    Ok(Source { path: path.into(), format, folder: dir.into(), files, index: None, notes })
+}
+
+/// The safetensors model that the file `name` in `dir` is or belongs to.
+pub(super) fn safetensors(path: &Path, dir: &Path, name: &str) -> Result<Source> {
+    let folder = Folder::read(path, dir)?;
+    if name.starts_with("adapter_model") && !folder.has("config.json") {
+        return Err(sidecar::adapter(path));
+    }
+    if let Some(what) = names::other_weights(name).filter(|_| names::has_extension(name, "safetensors")) {
+        let remedy = "download the model's other .safetensors files and its config.json";
+        return Err(Error::format(path, FormatErrorKind::OtherWeights { what, name: name.into(), remedy }));
+    }
+    if folder.has(INDEX) {
+        match ShardIndex::read(&folder.join(INDEX)) {
+            Ok(index) if index.files.iter().any(|file| file == name) => {
+                return from_index(&folder, index);
+            }
+            // An index that does not name it is of another model in this folder, unless the name says otherwise.
+            Ok(index) if Part::parse(name, "safetensors").is_some() => {
+                let (one, other) =
+                    (format!("{name} is named like a shard"), format!("{INDEX} does not name it; download both again"));
+                return Err(Error::incomplete(&index.path, IncompleteKind::Contradiction { one, other }));
+            }
+            Err(error) if Part::parse(name, "safetensors").is_some() => return Err(error),
+            _ => {}
+        }
+    }
+    if folder.has(name) {
+        return shards(&folder, name);
+    }
+    single(path, dir, Format::Safetensors, path, Vec::new())
+}
+
+fn shards(folder: &Folder<'_>, name: &str) -> Result<Source> {
+    let files = match Part::parse(name, "safetensors") {
+        Some(part) => parts(folder, &part, "safetensors")?,
+        None => vec![SourceFile { path: folder.join(name), bytes: content::regular_file(&folder.join(name))? }],
+    };
+    let used = |name: &str| files.iter().any(|file| file_name(&file.path) == name);
+    let notes = folder.strays(used);
+    Ok(folder.source(Format::Safetensors, files, None, notes))
+}
+
+/// The model whose shards the index file `index` names.
+pub(super) fn indexed(path: &Path, dir: &Path, index: &Path) -> Result<Source> {
+    from_index(&Folder::read(path, dir)?, ShardIndex::read(index)?)
+}
+
+fn from_index(folder: &Folder<'_>, index: ShardIndex) -> Result<Source> {
+    let (mut files, mut missing) = (Vec::new(), Vec::new());
+    for name in &index.files {
+        let path = folder.join(name);
+        match content::regular_file(&path) {
+            Ok(bytes) => files.push(SourceFile { path, bytes }),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => missing.push(name.clone()),
+            Err(error) => return Err(error),
+        }
+    }
+    if !missing.is_empty() {
+        return Err(parts_missing(&index.path, &missing, index.files.len()));
+    }
+    let notes = folder.strays(|name| index.files.iter().any(|file| file == name));
+    Ok(folder.source(Format::Safetensors, files, Some(index.path), notes))
+}
+
+/// All parts of the model that `part` belongs to, in order.
+fn parts(folder: &Folder<'_>, part: &Part, ext: &str) -> Result<Vec<SourceFile>> {
+    let mut found = BTreeMap::new();
+    for name in folder.with_extension(ext) {
+        let Some(other) = Part::parse(name, ext).filter(|other| other.same_model(part)) else { continue };
+        if let Some(twin) = found.insert(other.number, name) {
+            let (one, other) = (format!("{twin} is part {}", other.number), format!("{name} is so too; remove one"));
+            return Err(Error::incomplete(&folder.dir, IncompleteKind::Contradiction { one, other }));
+        }
+    }
+    let missing: Vec<String> =
+        (1..=part.total).filter(|number| !found.contains_key(number)).map(|number| part.name_of(number)).collect();
+    if !missing.is_empty() {
+        return Err(parts_missing(&folder.dir, &missing, part.total as usize));
+    }
+    let parts = found.values().map(|name| {
+        let path = folder.join(name);
+        Ok(SourceFile { bytes: content::regular_file(&path)?, path })
+    });
+    parts.collect()
+}
+
+fn parts_missing(shown_by: &Path, missing: &[String], total: usize) -> Error {
+    let mut name = missing.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+    if missing.len() > 5 {
+        name += &format!(" and {} more", missing.len() - 5);
+    }
+    let why = format!("{} of {total} parts are present; download the rest into this folder", total - missing.len());
+    Error::incomplete(shown_by, IncompleteKind::FileMissing { name, why })
+}

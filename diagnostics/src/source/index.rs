@@ -1,0 +1,88 @@
+//! `model.safetensors.index.json`: which shard holds which tensor.
+
+use super::content;
+use crate::error::{Error, FormatErrorKind, Result};
+use crate::json::{self, Pairs};
+use crate::limits;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// A parsed shard index.
+#[derive(Debug)]
+pub(crate) struct ShardIndex {
+    /// Where it lies.
+    pub(crate) path: PathBuf,
+    /// The shards' file names, sorted; all in the index's own folder.
+    pub(crate) files: Vec<String>,
+    /// For each tensor the position of its shard in `files`.
+    pub(crate) tensors: BTreeMap<String, usize>,
+    /// Bytes read.
+    pub(crate) bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct Text {
+    #[serde(default, rename = "metadata")]
+    _metadata: Option<IgnoredAny>,
+    weight_map: Pairs<String>,
+}
+
+impl ShardIndex {
+    /// Reads the index at `path`.
+    pub(crate) fn read(path: &Path) -> Result<ShardIndex> {
+        let (file, len) = content::open(path)?;
+        if len > limits::INDEX_BYTES {
+            let (what, limit) = ("the length of this index in bytes", limits::INDEX_BYTES);
+            return Err(Error::format(path, FormatErrorKind::TooMany { what, found: len, limit }));
+        }
+        let mut bytes = Vec::new();
+        file.take(limits::INDEX_BYTES).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
+        ShardIndex::parse(path, &bytes)
+    }
+
+    fn parse(path: &Path, bytes: &[u8]) -> Result<ShardIndex> {
+        let text: Text =
+            json::typed(path, 0, bytes).map_err(|error| content::stranger(path, bytes).unwrap_or(error))?;
+        let pairs = text.weight_map.0;
+        let mut files: Vec<String> = Vec::new();
+        let mut numbers: HashMap<String, usize> = HashMap::new();
+        for (tensor, file) in &pairs {
+            if numbers.contains_key(file) {
+                continue;
+            }
+            if !is_plain_name(file) {
+                let (key, expected) = (format!("weight_map.{tensor}"), "a file name in the index's folder".into());
+                let found = format!("{file:?}");
+                return Err(Error::format(path, FormatErrorKind::KeyValue { key, found, expected }));
+            }
+            numbers.insert(file.clone(), 0);
+            files.push(file.clone());
+        }
+        if files.is_empty() {
+            let (key, found) = ("weight_map".into(), "empty".into());
+            let expected = "a file name for every tensor; download the index again".into();
+            return Err(Error::format(path, FormatErrorKind::KeyValue { key, found, expected }));
+        }
+        files.sort();
+        for (number, file) in files.iter().enumerate() {
+            numbers.insert(file.clone(), number);
+        }
+        let mut tensors = BTreeMap::new();
+        for (tensor, file) in pairs {
+            if tensors.contains_key(&tensor) {
+                let key = format!("weight_map.{tensor}");
+                return Err(Error::format(path, FormatErrorKind::DuplicateKey { key }));
+            }
+            tensors.insert(tensor, numbers[&file]);
+        }
+        Ok(ShardIndex { path: path.into(), files, tensors, bytes: bytes.len() as u64 })
+    }
+}
+
+/// Whether `name` can only be a file in the same folder, on every system.
+fn is_plain_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', ':', '\0'])
+}

@@ -1,0 +1,105 @@
+//! Path -> Source: what lies there, told by content first and by extension last.
+
+mod cache;
+pub(crate) mod content;
+mod folder;
+pub(crate) mod index;
+mod names;
+mod sidecar;
+
+use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use content::{Content, PREFIX_BYTES};
+use folder::{Folder, Wanted};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// A container format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// GGUF, single or split.
+    Gguf,
+    /// safetensors, single or sharded, with a `config.json`.
+    Safetensors,
+}
+
+/// One model's files.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The path as the user gave it.
+    pub path: PathBuf,
+    /// The container format.
+    pub format: Format,
+    /// The folder the model's companions lie in.
+    pub folder: PathBuf,
+    /// The weight files in part order.
+    pub files: Vec<SourceFile>,
+    /// The shard index that names `files`.
+    pub index: Option<PathBuf>,
+    /// What is odd about the folder and does no harm.
+    pub notes: Vec<String>,
+}
+
+/// One weight file.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// Finds the one model at `path`.
+///
+/// # Errors
+/// `Io` when the path cannot be read, `Format` when its content is no model format, `Architecture` for adapters and
+/// projectors, `Incomplete` for missing parts, `Ambiguous` for several models.
+pub fn probe(path: &Path) -> Result<Source> {
+    let metadata =
+        std::fs::metadata(path).map_err(|error| content::dead_link(path).unwrap_or_else(|| Error::io(path, error)))?;
+    if metadata.is_dir() {
+        return Folder::probe(path);
+    }
+    let name = folder::file_name(path);
+    if names::is_unfinished(&name) {
+        return Err(Error::incomplete(path, IncompleteKind::Unfinished));
+    }
+    let (mut file, len) = content::open(path)?;
+    let mut prefix = Vec::new();
+    let read = file.by_ref().take(PREFIX_BYTES as u64).read_to_end(&mut prefix);
+    read.map_err(|error| Error::io(path, error))?;
+    let folder = Folder::of_file(path);
+    match content::sniff(&prefix, len) {
+        Content::Gguf => gguf(path, &folder, &name),
+        Content::Safetensors => folder::safetensors(path, &folder, &name),
+        content if len > 0 => by_name(path, &folder, &name, content, &prefix, len),
+        _ => Err(Error::format(path, FormatErrorKind::EmptyFile)),
+    }
+}
+
+fn gguf(path: &Path, folder: &Path, name: &str) -> Result<Source> {
+    let about = sidecar::about(path)?;
+    if let Some(error) = about.refusal(path) {
+        return Err(error);
+    }
+    folder::gguf(path, folder, name)
+}
+
+/// Decides by the file's name what its first bytes left open.
+fn by_name(path: &Path, folder: &Path, name: &str, content: Content, prefix: &[u8], len: u64) -> Result<Source> {
+    let lower = name.to_ascii_lowercase();
+    let json = matches!(content, Content::Stranger(..)) && prefix.trim_ascii_start().starts_with(b"{");
+    if lower.ends_with(".index.json") && lower.contains("safetensors") {
+        return folder::indexed(path, folder, path);
+    }
+    if lower == "config.json" {
+        return Folder::read(path, folder)?.choose(Wanted::Safetensors);
+    }
+    if lower == "adapter_config.json" {
+        return Err(sidecar::adapter(path));
+    }
+    // A cut-off safetensors file can be too short to tell; its own reader says what is wrong.
+    if lower.ends_with(".safetensors") && !json && content == Content::Unknown {
+        return folder::safetensors(path, folder, name);
+    }
+    Err(content::refuse(path, prefix, len))
+}

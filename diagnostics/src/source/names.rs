@@ -1,0 +1,97 @@
+//! What file names say: part numbers, and downloads in progress.
+
+/// A name of the form `stem-00001-of-00003.ext`; numbers of any width, as published models have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// What the names of all parts begin with.
+    pub(super) stem: String,
+    /// From 1.
+    pub(super) number: u64,
+    /// The number of parts.
+    pub(super) total: u64,
+    width: usize,
+    tail: String,
+}
+
+impl Part {
+    /// Takes `name` apart; `None` when it is not a part among several, or not of extension `ext`.
+    pub(super) fn parse(name: &str, ext: &str) -> Option<Part> {
+        let (body, found) = name.rsplit_once('.')?;
+        if !found.eq_ignore_ascii_case(ext) {
+            return None;
+        }
+        let (front, total) = body.rsplit_once("-of-")?;
+        let (stem, number) = front.rsplit_once('-')?;
+        let tail = format!("-of-{total}.{found}");
+        let width = number.len();
+        let (number, total) = (digits(number)?, digits(total)?);
+        let sound = total > 1 && total <= crate::limits::PARTS && (1..=total).contains(&number);
+        sound.then(|| Part { stem: stem.into(), number, total, width, tail })
+    }
+
+    /// Whether `other` belongs to the same model.
+    pub(super) fn same_model(&self, other: &Part) -> bool {
+        self.stem == other.stem && self.total == other.total
+    }
+
+    /// The name of part `number`.
+    pub(super) fn name_of(&self, number: u64) -> String {
+        format!("{}-{number:0width$}{}", self.stem, self.tail, width = self.width)
+    }
+}
+
+fn digits(text: &str) -> Option<u64> {
+    let all = !text.is_empty() && text.len() <= 9 && text.bytes().all(|byte| byte.is_ascii_digit());
+    if all { text.parse().ok() } else { None }
+}
+
+/// Whether a download tool marks `name` as not finished.
+pub(super) fn is_unfinished(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    [".incomplete", ".part", ".partial", ".crdownload", ".download", ".aria2", ".!ut", ".tmp"]
+        .iter()
+        .any(|end| lower.ends_with(end))
+}
+
+/// Whether `name` has extension `ext` in any case.
+pub(super) fn has_extension(name: &str, ext: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, found)| found.eq_ignore_ascii_case(ext))
+}
+
+/// Weights in formats that are not read: (extension, beginning of the name, what they are).
+const OTHERS: &[(&str, &str, &str)] = &[
+    ("bin", "", "pickled PyTorch files"),
+    ("pt", "", "pickled PyTorch files"),
+    ("pth", "", "pickled PyTorch files"),
+    ("ckpt", "", "pickled checkpoints"),
+    ("safetensors", "consolidated", "in the layout of Mistral's own tools"),
+    ("onnx", "", "ONNX graphs"),
+    ("h5", "", "TensorFlow files"),
+    ("msgpack", "", "Flax files"),
+    ("npz", "", "NumPy archives"),
+    ("tflite", "", "TensorFlow Lite files"),
+];
+
+/// What kind of weights `name` belongs to when it is none that is read here.
+pub(super) fn other_weights(name: &str) -> Option<&'static str> {
+    let lower = name.to_ascii_lowercase();
+    let found = OTHERS.iter().find(|(ext, start, _)| has_extension(&lower, ext) && lower.starts_with(start));
+    found.map(|(_, _, what)| *what).filter(|_| lower != "training_args.bin" && lower != "optimizer.pt")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_part_names_of_any_width_apart() {
+        let part = Part::parse("model-00001-of-000002.safetensors", "safetensors").unwrap();
+        assert_eq!((part.stem.as_str(), part.number, part.total), ("model", 1, 2));
+        assert_eq!(part.name_of(2), "model-00002-of-000002.safetensors");
+        let cases =
+            ["a-0-of-3.gguf", "a-4-of-3.gguf", "a-1-of-1.gguf", "a-1-of-.gguf", "a-+1-of-3.gguf", "1-of-3.gguf"];
+        for name in cases.into_iter().chain(["a-00001-of-00003.bin", "-of-", "a-1-of-99999999999999999999.gguf"]) {
+            assert_eq!(Part::parse(name, "gguf"), None, "{name}");
+        }
+    }
+}
