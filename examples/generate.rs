@@ -50,12 +50,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let model = load(arguments)?;
     eprintln!("{}", model.report().first_line());
-    let options = GenerateOptions {
-        max_tokens: arguments.max_tokens,
-        temperature: arguments.temperature,
-        seed: arguments.seed,
-        ..GenerateOptions::default()
-    };
+    let mut options =
+        GenerateOptions::default().max_tokens(arguments.max_tokens).temperature(arguments.temperature);
+    options.sampling.seed = arguments.seed;
     let mut generation = model.generate(&arguments.prompt, &options)?;
     let (mut text, mut tokens) = (String::new(), Vec::new());
     let mut out = std::io::stdout();
@@ -64,7 +61,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     }
     for piece in &mut generation {
         let piece = piece?;
-        tokens.push(piece.token);
+        tokens.extend(piece.token);
         if arguments.json {
             text.push_str(&piece.text);
         } else {
@@ -72,12 +69,31 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         }
     }
     let (finish, timings) = generation.finish();
+    let finish = finish.map(|reason| reason.to_string()).unwrap_or_default();
+    let (prefill, decode) = (timings.prompt_tokens_per_second(), timings.tokens_per_second());
     if arguments.json {
+        let timings = serde_json::json!({
+            "load_s": model.load_time().as_secs_f64(),
+            "prompt_tokens": timings.prompt_tokens,
+            "prefill_s": timings.prefill.as_secs_f64(),
+            "prefill_tok_s": prefill,
+            "generated_tokens": timings.generated,
+            "decode_s": timings.decode.as_secs_f64(),
+            "decode_tok_s": decode,
+            "seed": timings.seed,
+        });
         let object = serde_json::json!({ "text": text, "tokens": tokens, "finish": finish, "timings": timings });
         write(&mut out, &format!("{object}\n"))?;
     } else {
         write(&mut out, "\n")?;
-        eprintln!("{finish}; {timings}; loaded in {:.2} s", model.load_time().as_secs_f64());
+        eprintln!(
+            "{} prompt tokens at {prefill:.0} tokens/s, {} generated at {decode:.0} tokens/s, ended by {finish}, \
+             seed {}, loaded in {:.3} s",
+            timings.prompt_tokens,
+            timings.generated,
+            timings.seed,
+            model.load_time().as_secs_f64()
+        );
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use model_diagnostics::spec::{LayerWeights, Norm};
 use std::ops::Range;
 
 /// The weights of one block, as operations.
-pub struct Block {
+pub(super) struct Block {
     engine: Engine,
     heads: Heads,
     qkv: NormLinear,

@@ -9,7 +9,7 @@ use std::f64::consts::TAU;
 
 /// The frequencies of one model.
 #[derive(Clone, Debug)]
-pub struct RopeFrequencies {
+pub(super) struct RopeFrequencies {
     layout: RopeLayout,
     /// Radians a position, one for each pair of elements.
     frequencies: Vec<f64>,
@@ -17,7 +17,7 @@ pub struct RopeFrequencies {
 
 /// Cosines and sines of some positions, `[positions, pairs]` each.
 #[derive(Debug)]
-pub struct Angles {
+pub(super) struct Angles {
     cos: Vec<f32>,
     sin: Vec<f32>,
     pairs: usize,
@@ -26,7 +26,7 @@ pub struct Angles {
 
 impl RopeFrequencies {
     /// The frequencies of `rope`; divisors are read from the file where it stores them.
-    pub fn new(rope: &Rope, weights: &Weights) -> RopeFrequencies {
+    pub(super) fn new(rope: &Rope, weights: &Weights) -> RopeFrequencies {
         let pairs = rope.dimensions / 2;
         let plain = |i: usize| rope.theta.powf(-2.0 * i as f64 / rope.dimensions as f64);
         let frequencies = match &rope.scaling {
@@ -48,7 +48,7 @@ impl RopeFrequencies {
     }
 
     /// The angles of `positions`.
-    pub fn angles(&self, positions: impl Iterator<Item = usize>) -> Angles {
+    pub(super) fn angles(&self, positions: impl Iterator<Item = usize>) -> Angles {
         let (mut cos, mut sin) = (Vec::new(), Vec::new());
         for position in positions {
             for frequency in &self.frequencies {
@@ -77,7 +77,7 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
 
 impl Angles {
     /// Turns the leading elements of `head` by the angles of row `row`.
-    pub fn rotate(&self, isa: Isa, row: usize, head: &mut [f32]) {
+    pub(super) fn rotate(&self, isa: Isa, row: usize, head: &mut [f32]) {
         let range = row * self.pairs..(row + 1) * self.pairs;
         let (cos, sin) = (&self.cos[range.clone()], &self.sin[range]);
         match self.layout {

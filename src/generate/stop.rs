@@ -15,6 +15,16 @@ pub enum FinishReason {
     Context,
 }
 
+impl std::fmt::Display for FinishReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            FinishReason::Stop(_) => "stop",
+            FinishReason::Length => "length",
+            FinishReason::Context => "context",
+        })
+    }
+}
+
 /// The ids that end a generation: a model has several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StopTokens(BTreeSet<u32>);
