@@ -6,7 +6,7 @@
 The tokenizer has the real size and kind, made up by rule. Weights are streamed: one block of normal numbers is drawn
 once and read from a different place for every tensor, scaled so that activations keep their size from layer to layer.
 Block types are llama.cpp's own work, from a BF16 file that is deleted afterwards. Needs what fixtures/requirements.txt
-lists, and under 4 GB of memory.
+lists, and under 4 GB of memory besides the pages of the file that is being quantised.
 """
 
 import argparse
@@ -141,6 +141,15 @@ class Numbers:
             left, start = left - len(piece), 0
 
 
+    def whole(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        """The next tensor's values in one flat array, with no second copy beside it."""
+        values, filled = np.empty(int(np.prod(shape)), {"BF16": np.uint16, "F16": np.float16}.get(dtype, np.float32)), 0
+        for piece in self.pieces(shape, dtype):
+            values[filled:filled + len(piece)] = piece
+            filled += len(piece)
+        return values
+
+
 def stored(values: np.ndarray, dtype: str) -> np.ndarray:
     """float32 values as the file holds them; BF16 as 16-bit patterns, rounded to nearest even."""
     values = values.astype(np.float32)
@@ -217,7 +226,7 @@ def write_gguf(path: Path, config: LlamaConfig, words: Vocabulary, name: str, dt
         writer.write_tensor_data(divisors)
     numbers = Numbers()
     for shape, held in tensors.values():
-        writer.write_tensor_data(np.concatenate(list(numbers.pieces(shape, held))))
+        writer.write_tensor_data(numbers.whole(shape, held))
     writer.close()
 
 
@@ -234,7 +243,7 @@ def write_quantised(path: Path, config: LlamaConfig, words: Vocabulary, name: st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--geometry", required=True, choices=GEOMETRIES)
-    parser.add_argument("--dtype", required=True, type=str.upper, choices=[name.upper() for name in gguf_files.FILE_TYPES])
+    parser.add_argument("--dtype", required=True, type=str.upper, choices=list(map(str.upper, gguf_files.FILE_TYPES)))
     parser.add_argument("--format", required=True, choices=["safetensors", "gguf"])
     parser.add_argument("--out", required=True, type=Path, help="a folder for safetensors, a file for GGUF")
     parser.add_argument("--threads", type=int, default=2, help="threads of llama.cpp's quantiser")
