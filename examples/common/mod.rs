@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// The model in this repository, for when no path is given.
-pub fn bundled() -> PathBuf {
+pub(crate) fn bundled() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo")
 }
 
 /// Prints why a program ends and gives its exit code. A refusal prints its whole report.
-pub fn fail(error: &model_factory::Error) -> ExitCode {
+pub(crate) fn fail(error: &model_factory::Error) -> ExitCode {
     match error {
         model_factory::Error::Refused(report) => eprint!("{report}"),
         error => eprintln!("error: {error}"),
@@ -20,7 +20,7 @@ pub fn fail(error: &model_factory::Error) -> ExitCode {
 
 /// A line of `/proc/self/status` in bytes: `VmHWM` is the peak resident size, `RssAnon` the anonymous part. `None`
 /// where the system has no such file.
-pub fn process_bytes(field: &str) -> Option<u64> {
+pub(crate) fn process_bytes(field: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

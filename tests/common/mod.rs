@@ -6,53 +6,53 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// `fixtures/` of this checkout.
-pub fn fixtures() -> PathBuf {
+pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
 /// One folder of `fixtures/models`.
-pub struct Fixture {
-    pub folder: PathBuf,
-    pub expected: Expected,
+pub(crate) struct Fixture {
+    pub(crate) folder: PathBuf,
+    pub(crate) expected: Expected,
     truth: Vec<u8>,
 }
 
 /// `expected.json`; `fixtures/README.md` describes it.
 #[derive(Deserialize)]
-pub struct Expected {
-    pub variant: String,
-    pub family: String,
-    pub cases: BTreeMap<String, Case>,
-    pub files: BTreeMap<String, FileExpectation>,
-    pub greedy: BTreeMap<String, Greedy>,
-    pub stop_ids: Vec<u32>,
-    pub bos: Option<u32>,
+pub(crate) struct Expected {
+    pub(crate) variant: String,
+    pub(crate) family: String,
+    pub(crate) cases: BTreeMap<String, Case>,
+    pub(crate) files: BTreeMap<String, FileExpectation>,
+    pub(crate) greedy: BTreeMap<String, Greedy>,
+    pub(crate) stop_ids: Vec<u32>,
+    pub(crate) bos: Option<u32>,
 }
 
 #[derive(Deserialize)]
-pub struct Case {
-    pub tokens: Vec<u32>,
-    pub first_kept: usize,
+pub(crate) struct Case {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) first_kept: usize,
 }
 
 #[derive(Deserialize)]
-pub struct FileExpectation {
-    pub dtype: String,
-    pub truth: String,
-    pub reference: String,
-    pub reference_error: BTreeMap<String, f64>,
-    pub transformers_error: Option<BTreeMap<String, f64>>,
+pub(crate) struct FileExpectation {
+    pub(crate) dtype: String,
+    pub(crate) truth: String,
+    pub(crate) reference: String,
+    pub(crate) reference_error: BTreeMap<String, f64>,
+    pub(crate) transformers_error: Option<BTreeMap<String, f64>>,
 }
 
 #[derive(Deserialize)]
-pub struct Greedy {
-    pub prompt: Vec<u32>,
-    pub tokens: Vec<u32>,
-    pub gaps: Vec<f64>,
+pub(crate) struct Greedy {
+    pub(crate) prompt: Vec<u32>,
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) gaps: Vec<f64>,
 }
 
 /// Every fixture, sorted by name. Panics when there is none: a test that finds nothing to test must not pass.
-pub fn all() -> Vec<Fixture> {
+pub(crate) fn all() -> Vec<Fixture> {
     let mut folders: Vec<PathBuf> = std::fs::read_dir(fixtures().join("models"))
         .expect("fixtures/models exists")
         .map(|entry| entry.expect("an entry").path())
@@ -64,7 +64,7 @@ pub fn all() -> Vec<Fixture> {
 }
 
 /// The fixture called `name`.
-pub fn named(name: &str) -> Fixture {
+pub(crate) fn named(name: &str) -> Fixture {
     Fixture::open(fixtures().join("models").join(name))
 }
 
@@ -76,12 +76,12 @@ impl Fixture {
         Fixture { folder, expected, truth }
     }
 
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.folder.file_name().expect("a folder name").to_string_lossy().into_owned()
     }
 
     /// The truth `name` of `case`: rows of `vocab` logits.
-    pub fn truth(&self, name: &str, case: &str) -> Vec<f32> {
+    pub(crate) fn truth(&self, name: &str, case: &str) -> Vec<f32> {
         let tensors = safetensors::SafeTensors::deserialize(&self.truth).expect("expected.safetensors is valid");
         let tensor = tensors.tensor(&format!("{name}/{case}")).expect("the case has a truth");
         assert_eq!(tensor.dtype(), safetensors::Dtype::F32);
@@ -90,7 +90,7 @@ impl Fixture {
 }
 
 /// `||a - truth|| / ||truth||` over all elements together, in double precision.
-pub fn relative_l2(a: &[f32], truth: &[f32]) -> f64 {
+pub(crate) fn relative_l2(a: &[f32], truth: &[f32]) -> f64 {
     assert_eq!(a.len(), truth.len());
     let square = |x: f64| x * x;
     let difference: f64 = a.iter().zip(truth).map(|(a, t)| square(f64::from(*a) - f64::from(*t))).sum();
@@ -99,7 +99,7 @@ pub fn relative_l2(a: &[f32], truth: &[f32]) -> f64 {
 }
 
 /// The index of the largest element, the first of equals, and its distance to the second largest.
-pub fn top(logits: &[f32]) -> (usize, f64) {
+pub(crate) fn top(logits: &[f32]) -> (usize, f64) {
     let best = (0..logits.len()).rev().max_by(|a, b| logits[*a].total_cmp(&logits[*b])).expect("a vocabulary");
     let others = logits.iter().enumerate().filter(|(index, _)| *index != best);
     let second = others.map(|(_, logit)| *logit).fold(f32::NEG_INFINITY, f32::max);
