@@ -142,7 +142,7 @@ pub enum FormatErrorKind {
     },
     /// A GGUF file of the other byte order.
     #[error(
-        "this GGUF file (version {version}) is big-endian, expected little-endian; convert the model again with --outtype and without --bigendian"
+        "this GGUF file (version {version}) is big-endian, expected little-endian; convert the model again without --bigendian"
     )]
     BigEndian {
         /// The version, its bytes turned round.

@@ -3,6 +3,7 @@
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::limits;
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 /// Bytes of a file that [`sniff`] wants to see.
@@ -85,6 +86,15 @@ pub(crate) fn sniff(prefix: &[u8], len: u64) -> Content {
         );
     }
     Content::Unknown
+}
+
+/// Tells what the file `path` is, and gives the bytes it begins with and its length.
+pub(crate) fn identify(path: &Path) -> Result<(Content, Vec<u8>, u64)> {
+    let (file, len) = open(path)?;
+    let mut prefix = Vec::new();
+    let read = file.take(PREFIX_BYTES as u64).read_to_end(&mut prefix);
+    read.map_err(|error| Error::io(path, error))?;
+    Ok((sniff(&prefix, len), prefix, len))
 }
 
 /// The refusal of bytes that are recognised and hold no model; `None` for anything else.

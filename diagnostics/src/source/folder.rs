@@ -1,8 +1,9 @@
 //! A folder, or a file and its neighbours -> the files of one model.
 
+use super::content::{self, Content};
 use super::index::ShardIndex;
 use super::names::{self, Part};
-use super::{Format, Source, SourceFile, content, sidecar};
+use super::{Format, Source, SourceFile, sidecar};
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::limits;
 use std::collections::BTreeMap;
@@ -55,7 +56,8 @@ impl<'a> Folder<'a> {
                 return Err(Error::format(dir, FormatErrorKind::TooMany { what, found: limit + 1, limit }));
             }
             let entry = entry.map_err(failed)?;
-            let name = entry.file_name().to_string_lossy().into_owned();
+            // A name that is no UTF-8 is no published model's; the file can be given by itself.
+            let Ok(name) = entry.file_name().into_string() else { continue };
             if name.starts_with('.') {
                 continue;
             }
@@ -108,18 +110,15 @@ impl<'a> Folder<'a> {
                 if names::has_extension(name, "json") {
                     return indexed(self.path, &self.dir, &path);
                 }
-                let mut prefix = Vec::new();
-                let (file, len) = content::open(&path)?;
-                let read = std::io::Read::read_to_end(&mut std::io::Read::take(file, 512), &mut prefix);
-                read.map_err(|error| Error::io(&path, error))?;
-                match content::sniff(&prefix, len) {
-                    content::Content::Gguf => match sidecar::about(&path)?.refusal(&path) {
+                let (content, prefix, len) = content::identify(&path)?;
+                match content {
+                    Content::Gguf => match sidecar::about(&path)?.refusal(&path) {
                         Some(error) => Err(error),
                         None => gguf_parts(self, name),
                     },
-                    content::Content::Safetensors => shards(self, name),
-                    _ if len == 0 => Err(Error::format(&path, FormatErrorKind::EmptyFile)),
-                    _ if names::has_extension(name, "safetensors") => shards(self, name),
+                    Content::Safetensors => shards(self, name),
+                    // Too short to tell; its own reader says what is wrong.
+                    Content::Unknown if len > 0 && names::has_extension(name, "safetensors") => shards(self, name),
                     _ => Err(content::refuse(&path, &prefix, len)),
                 }
             }
@@ -173,7 +172,8 @@ impl<'a> Folder<'a> {
             let path = self.join(name);
             // `mtp-` files hold draft heads; nothing inside tells them from a model.
             let aside = name.starts_with("mtp-") || {
-                let about = sidecar::about(&path)?;
+                // One that cannot be read stays a candidate: choosing it tells why.
+                let about = sidecar::about(&path).unwrap_or_default();
                 about.refusal(&path).is_some() || (about.is_vocabulary() && Part::parse(name, "gguf").is_none())
             };
             if !aside {
@@ -195,7 +195,7 @@ impl<'a> Folder<'a> {
             let Ok((mut file, len)) = content::open(&path) else { continue };
             let mut prefix = [0; 16];
             let read = std::io::Read::read(&mut file, &mut prefix).map_err(|error| Error::io(&path, error))?;
-            if len >= 16 && content::sniff(&prefix[..read], len) == content::Content::Gguf {
+            if len >= 16 && content::sniff(&prefix[..read], len) == Content::Gguf {
                 found.push(name.clone());
             }
         }
@@ -243,7 +243,7 @@ impl<'a> Folder<'a> {
         let holds = |name: &&String| {
             let Ok(folder) = Folder::read(self.path, &self.join(name)) else { return false };
             let weights = ["gguf", "safetensors"].iter().any(|ext| folder.with_extension(ext).next().is_some());
-            weights || folder.has("config.json") || super::cache::is_cache(&folder.folders)
+            weights || super::cache::is_cache(&folder.folders)
         };
         let candidates: Vec<PathBuf> =
             folders.take(limits::FOLDER_GUESSES).filter(holds).map(|name| self.join(name)).collect();
@@ -332,10 +332,11 @@ pub(super) fn safetensors(path: &Path, dir: &Path, name: &str) -> Result<Source>
             _ => {}
         }
     }
-    if folder.has(name) {
+    if Part::parse(name, "safetensors").is_some() {
         return shards(&folder, name);
     }
-    single(path, dir, Format::Safetensors, path, Vec::new())
+    let notes = folder.strays(|other| other == name);
+    single(path, dir, Format::Safetensors, path, notes)
 }
 
 fn shards(folder: &Folder<'_>, name: &str) -> Result<Source> {
@@ -364,7 +365,7 @@ fn from_index(folder: &Folder<'_>, index: ShardIndex) -> Result<Source> {
         }
     }
     if !missing.is_empty() {
-        return Err(parts_missing(&index.path, &missing, index.files.len()));
+        return Err(parts_missing(folder, &index.path, &missing, index.files.len()));
     }
     let notes = folder.strays(|name| index.files.iter().any(|file| file == name));
     Ok(folder.source(Format::Safetensors, files, Some(index.path), notes))
@@ -383,7 +384,7 @@ fn parts(folder: &Folder<'_>, part: &Part, ext: &str) -> Result<Vec<SourceFile>>
     let missing: Vec<String> =
         (1..=part.total).filter(|number| !found.contains_key(number)).map(|number| part.name_of(number)).collect();
     if !missing.is_empty() {
-        return Err(parts_missing(&folder.dir, &missing, part.total as usize));
+        return Err(parts_missing(folder, &folder.dir, &missing, part.total as usize));
     }
     let parts = found.values().map(|name| {
         let path = folder.join(name);
@@ -392,11 +393,16 @@ fn parts(folder: &Folder<'_>, part: &Part, ext: &str) -> Result<Vec<SourceFile>>
     parts.collect()
 }
 
-fn parts_missing(shown_by: &Path, missing: &[String], total: usize) -> Error {
+fn parts_missing(folder: &Folder<'_>, shown_by: &Path, missing: &[String], total: usize) -> Error {
     let mut name = missing.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
     if missing.len() > 5 {
         name += &format!(" and {} more", missing.len() - 5);
     }
-    let why = format!("{} of {total} parts are present; download the rest into this folder", total - missing.len());
+    let present = total - missing.len();
+    let remedy = match folder.files.iter().find(|name| names::is_unfinished(name)) {
+        Some(name) => format!("{name} is an unfinished download: finish it"),
+        None => "download the rest into this folder".into(),
+    };
+    let why = format!("{present} of {total} parts are present; {remedy}");
     Error::incomplete(shown_by, IncompleteKind::FileMissing { name, why })
 }

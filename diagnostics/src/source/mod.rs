@@ -8,9 +8,8 @@ mod names;
 mod sidecar;
 
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
-use content::{Content, PREFIX_BYTES};
+use content::Content;
 use folder::{Folder, Wanted};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A container format.
@@ -63,16 +62,13 @@ pub fn probe(path: &Path) -> Result<Source> {
     if names::is_unfinished(&name) {
         return Err(Error::incomplete(path, IncompleteKind::Unfinished));
     }
-    let (mut file, len) = content::open(path)?;
-    let mut prefix = Vec::new();
-    let read = file.by_ref().take(PREFIX_BYTES as u64).read_to_end(&mut prefix);
-    read.map_err(|error| Error::io(path, error))?;
+    let (content, prefix, len) = content::identify(path)?;
     let folder = Folder::of_file(path);
-    match content::sniff(&prefix, len) {
+    match content {
         Content::Gguf => gguf(path, &folder, &name),
         Content::Safetensors => folder::safetensors(path, &folder, &name),
-        content if len > 0 => by_name(path, &folder, &name, content, &prefix, len),
-        _ => Err(Error::format(path, FormatErrorKind::EmptyFile)),
+        _ if len == 0 => Err(Error::format(path, FormatErrorKind::EmptyFile)),
+        _ => by_name(path, &folder, &name, content, &prefix, len),
     }
 }
 

@@ -64,11 +64,10 @@ fn audit(
         if numbers.get(file).is_some_and(|number| shards[*number].contains_key(name)) {
             continue;
         }
-        let elsewhere = shards.iter().position(|shard| shard.contains_key(name));
-        let elsewhere = elsewhere.map(|number| file_name(source, number));
-        wrong.push((name, file, elsewhere));
+        wrong.push((name, file));
     }
-    if let Some((name, file, elsewhere)) = wrong.first() {
+    if let Some((name, file)) = wrong.first() {
+        let elsewhere = shards.iter().position(|shard| shard.contains_key(*name));
         let more = match wrong.len() - 1 {
             0 => String::new(),
             more => format!(" (and {more} more like it)"),
@@ -76,7 +75,7 @@ fn audit(
         let one = format!("it places tensor {name} in {file}{more}");
         let remedy = "the index is stale or a shard is of another model: download index and shards again";
         let other = match elsewhere {
-            Some(place) => format!("{place} holds it; {remedy}"),
+            Some(number) => format!("{} holds it; {remedy}", file_name(source, number)),
             None => format!("no shard holds it; {remedy}"),
         };
         return Err(Error::incomplete(&index.path, IncompleteKind::Contradiction { one, other }));
