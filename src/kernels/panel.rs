@@ -49,6 +49,18 @@ impl Panel<'_> {
         }
     }
 
+    /// Puts in the 16 scales of a super-block of 256 for all rows, and its factor for all rows.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn put_scales(&mut self, i: usize, rows: [__m512i; ROWS], factors: __m512) {
+        let columns = transpose(rows);
+        for (b, floats) in self.floats[24 * i..].as_chunks_mut::<3>().0.iter_mut().take(8).enumerate() {
+            store_floats(&mut floats[0], _mm512_castsi512_ps(columns[2 * b]));
+            store_floats(&mut floats[1], _mm512_castsi512_ps(columns[2 * b + 1]));
+            store_floats(&mut floats[2], factors);
+        }
+    }
+
     /// The floats `[blocks, floats a block, 16 rows]`.
     pub(super) fn floats(&mut self) -> &mut [[f32; ROWS]] {
         self.floats
