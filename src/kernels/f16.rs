@@ -2,20 +2,34 @@
 //!
 //! Lane `i` of 16 adds up the products whose index is `i` modulo 16, in order; the lanes are added by `sum_lanes`.
 
+#![allow(unsafe_code)]
+
 use super::f32::floats_portable;
 use super::isa::Sets;
 use super::{Entry, Form, Input, Output};
 use model_diagnostics::{DType, capability::Tier};
 
-pub(super) const KERNELS: &[Entry] = &[Entry {
-    name: "f16/portable",
-    dtype: DType::F16,
-    tier: Tier::Widened,
-    form: Form::F32,
-    sets: Sets::PORTABLE,
-    matmul: portable,
-    widen,
-}];
+pub(super) const KERNELS: &[Entry] = &[
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "f16/avx512",
+        dtype: DType::F16,
+        tier: Tier::Widened,
+        form: Form::F32,
+        sets: Sets::AVX512,
+        matmul: avx512::matmul,
+        widen,
+    },
+    Entry {
+        name: "f16/portable",
+        dtype: DType::F16,
+        tier: Tier::Widened,
+        form: Form::F32,
+        sets: Sets::PORTABLE,
+        matmul: portable,
+        widen,
+    },
+];
 
 /// The value of the half-precision number stored in two bytes.
 #[inline(always)]
@@ -38,4 +52,44 @@ pub(super) fn widen(row: &[u8], out: &mut [f32]) {
 
 fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
     floats_portable(weight, input, output, widen);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use crate::kernels::avx512::{float_kernel, load_x, load_x_part, mask_16};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    float_kernel!(
+        matmul, "avx512f,avx512bw,avx512dq,avx512vl", 16, 32, floats: f32,
+        load_w, load_w_part, load_x, load_x_part, product
+    );
+
+    /// 16 elements, widened.
+    ///
+    /// # Safety
+    /// 32 bytes are there to be read.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn load_w(w: *const u8) -> __m512 {
+        // SAFETY: the caller's; the load needs no alignment.
+        _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(w.cast()) })
+    }
+
+    /// The first `count` elements, widened, and zeros.
+    ///
+    /// # Safety
+    /// They are there to be read.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load_w_part(w: *const u8, count: usize) -> __m512 {
+        // SAFETY: the caller's; what the mask leaves out is not read.
+        _mm512_cvtph_ps(unsafe { _mm256_maskz_loadu_epi16(mask_16(count), w.cast()) })
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn product(w: __m512, x: __m512, sum: __m512) -> __m512 {
+        _mm512_fmadd_ps(w, x, sum)
+    }
 }

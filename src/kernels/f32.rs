@@ -2,19 +2,33 @@
 //!
 //! Lane `i` of 16 adds up the products whose index is `i` modulo 16, in order; the lanes are added by `sum_lanes`.
 
+#![allow(unsafe_code)]
+
 use super::isa::Sets;
 use super::{Entry, Form, Input, LANES, Output, sum_lanes};
 use model_diagnostics::{DType, capability::Tier};
 
-pub(super) const KERNELS: &[Entry] = &[Entry {
-    name: "f32/portable",
-    dtype: DType::F32,
-    tier: Tier::Native,
-    form: Form::F32,
-    sets: Sets::PORTABLE,
-    matmul: portable,
-    widen,
-}];
+pub(super) const KERNELS: &[Entry] = &[
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "f32/avx512",
+        dtype: DType::F32,
+        tier: Tier::Native,
+        form: Form::F32,
+        sets: Sets::AVX512,
+        matmul: avx512::matmul,
+        widen,
+    },
+    Entry {
+        name: "f32/portable",
+        dtype: DType::F32,
+        tier: Tier::Native,
+        form: Form::F32,
+        sets: Sets::PORTABLE,
+        matmul: portable,
+        widen,
+    },
+];
 
 fn widen(row: &[u8], out: &mut [f32]) {
     for (out, bytes) in out.iter_mut().zip(row.as_chunks::<4>().0) {
@@ -50,4 +64,44 @@ fn dot(w: &[f32], x: &[f32]) -> f32 {
         }
     }
     sum_lanes(lanes)
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use crate::kernels::avx512::{float_kernel, load_x, load_x_part, mask_16};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    float_kernel!(
+        matmul, "avx512f,avx512bw,avx512dq,avx512vl", 16, 64, floats: f32,
+        load_w, load_w_part, load_x, load_x_part, product
+    );
+
+    /// 16 elements.
+    ///
+    /// # Safety
+    /// 64 bytes are there to be read.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn load_w(w: *const u8) -> __m512 {
+        // SAFETY: the caller's; the load needs no alignment.
+        unsafe { _mm512_loadu_ps(w.cast()) }
+    }
+
+    /// The first `count` elements, and zeros.
+    ///
+    /// # Safety
+    /// They are there to be read.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn load_w_part(w: *const u8, count: usize) -> __m512 {
+        // SAFETY: the caller's; what the mask leaves out is not read.
+        unsafe { _mm512_maskz_loadu_ps(mask_16(count), w.cast()) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn product(w: __m512, x: __m512, sum: __m512) -> __m512 {
+        _mm512_fmadd_ps(w, x, sum)
+    }
 }

@@ -39,6 +39,8 @@ struct Line([u8; 64]);
 pub(super) unsafe trait Plain: Copy {}
 // SAFETY: an integer of 1 byte.
 unsafe impl Plain for i8 {}
+// SAFETY: an integer of 1 byte.
+unsafe impl Plain for u8 {}
 // SAFETY: an integer of 2 bytes.
 unsafe impl Plain for u16 {}
 // SAFETY: an integer of 4 bytes.
@@ -49,7 +51,7 @@ unsafe impl Plain for f32 {}
 impl<T: Plain> Lines<T> {
     const EACH: usize = 64 / size_of::<T>();
 
-    const fn new() -> Lines<T> {
+    pub(super) const fn new() -> Lines<T> {
         Lines { lines: Vec::new(), element: PhantomData }
     }
 
@@ -58,12 +60,19 @@ impl<T: Plain> Lines<T> {
         self.lines.resize(len.div_ceil(Self::EACH), Line([0; 64]));
     }
 
-    fn all(&self) -> &[T] {
+    /// Room for at least `len` elements, never less than before.
+    pub(super) fn grow(&mut self, len: usize) {
+        if self.lines.len() * Self::EACH < len {
+            self.resize(len);
+        }
+    }
+
+    pub(super) fn all(&self) -> &[T] {
         // SAFETY: the lines are that many elements of a plain type, initialised and more than aligned.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * Self::EACH) }
     }
 
-    fn all_mut(&mut self) -> &mut [T] {
+    pub(super) fn all_mut(&mut self) -> &mut [T] {
         // SAFETY: as in `all`; the borrow is unique.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.lines.len() * Self::EACH) }
     }

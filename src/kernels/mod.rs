@@ -9,6 +9,8 @@
 #![allow(unsafe_code)]
 
 mod attention;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod bf16;
 mod exp;
 mod f16;
@@ -16,11 +18,15 @@ mod f32;
 mod input;
 pub mod isa;
 mod output;
+#[cfg(target_arch = "x86_64")]
+mod panel;
 mod q4_k;
 mod q6_k;
 mod q8_0;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod vector;
 
 pub use attention::{Softmax, attend, attend_group};

@@ -7,6 +7,8 @@
 //! `b` modulo 16, and takes away `(dmin * m) * (scale * sum of x)`, both by a fused multiply-add, in order; the lanes
 //! are added by `sum_lanes`.
 
+#![allow(unsafe_code)]
+
 use super::f16::f16_to_f32;
 use super::isa::Sets;
 use super::{Entry, Form, Input, LANES, Output, sum_lanes};
@@ -14,15 +16,27 @@ use model_diagnostics::{DType, capability::Tier};
 
 const BYTES: usize = 144;
 
-pub(super) const KERNELS: &[Entry] = &[Entry {
-    name: "q4_k/portable",
-    dtype: DType::Q4_K,
-    tier: Tier::Native,
-    form: Form::Q8,
-    sets: Sets::PORTABLE,
-    matmul: portable,
-    widen,
-}];
+pub(super) const KERNELS: &[Entry] = &[
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "q4_k/avx512-vnni",
+        dtype: DType::Q4_K,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::AVX512.and(Sets::VNNI),
+        matmul: avx512_vnni::matmul,
+        widen,
+    },
+    Entry {
+        name: "q4_k/portable",
+        dtype: DType::Q4_K,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::PORTABLE,
+        matmul: portable,
+        widen,
+    },
+];
 
 /// `d * sc` and `dmin * m` of block `b` of eight.
 fn scale_and_min(block: &[u8; BYTES], b: usize) -> (f32, f32) {
@@ -69,5 +83,173 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
             }
             output.part(token, row, 1)[0] = sum_lanes(lanes);
         }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512_vnni {
+    use super::BYTES;
+    use crate::kernels::avx512::{Scratch, load, load_16, load_floats, room, sum_lanes, with_scratch};
+    use crate::kernels::panel::{self, Panel, ROWS, SCALES_AND_MINS};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    /// A super-block of zeros.
+    static ZEROS: [u8; BYTES] = [0; BYTES];
+
+    /// The order in which the product with one token has the eight blocks of a super-block.
+    const ORDER: [usize; 8] = [0, 1, 4, 5, 2, 3, 6, 7];
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        if input.tokens() == 1 {
+            one_token(weight, input, output);
+        } else {
+            panel::matmul::<SCALES_AND_MINS>(weight, input, output, |rows, panel| unpack(rows, input.inputs(), panel));
+        }
+    }
+
+    /// The nibbles of a super-block: blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn nibbles(block: &[u8; BYTES]) -> [__m512i; 4] {
+        let zero = _mm512_setzero_si512();
+        let low = _mm512_set1_epi8(15);
+        let first = block[16..].first_chunk::<64>().map_or(zero, |bytes| load(bytes));
+        let second = block[80..].first_chunk::<64>().map_or(zero, |bytes| load(bytes));
+        [
+            _mm512_and_si512(first, low),
+            _mm512_and_si512(_mm512_srli_epi16::<4>(first), low),
+            _mm512_and_si512(second, low),
+            _mm512_and_si512(_mm512_srli_epi16::<4>(second), low),
+        ]
+    }
+
+    /// `d * sc` and `dmin * m` of the blocks of two super-blocks, each in the order of the bytes that `order` picks: of
+    /// bytes 0 to 7 for sc and 8 to 15 for m.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn scales_and_mins(a: &[u8; BYTES], b: &[u8; BYTES], order: __m256i) -> (__m512, __m512) {
+        let zero = _mm_setzero_si128();
+        let a = a.first_chunk::<16>().map_or(zero, |bytes| load_16(bytes));
+        let b = b.first_chunk::<16>().map_or(zero, |bytes| load_16(bytes));
+        // In each half: d and dmin, then the twelve bytes as three double words x, y, z. The low four sc are in x and
+        // the low four m in y, by their low 6 bits; the high four have their low 4 bits in the low and high nibbles of
+        // z, and their high 2 bits at the top of x and y.
+        let both = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b);
+        let low = _mm256_shuffle_epi32::<0b11_10_11_01>(both); // x z y z
+        let low = _mm256_srlv_epi32(low, _mm256_setr_epi32(0, 0, 0, 4, 0, 0, 0, 4));
+        let (six, four) = (0x3f3f_3f3f, 0x0f0f_0f0f);
+        let low = _mm256_and_si256(low, _mm256_setr_epi32(six, four, six, four, six, four, six, four));
+        let high = _mm256_srli_epi32::<2>(_mm256_shuffle_epi32::<0b10_10_01_01>(both)); // x x y y
+        let two = 0x3030_3030;
+        let high = _mm256_and_si256(high, _mm256_setr_epi32(0, two, 0, two, 0, two, 0, two));
+        let bytes = _mm256_shuffle_epi8(_mm256_or_si256(low, high), order);
+        let (of_a, of_b) = (_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
+        let sc = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(of_a, of_b)));
+        let m = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpackhi_epi64(of_a, of_b)));
+        let floats = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_unpacklo_epi32(a, b))); // d, dmin of a, of b
+        let d = _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2), floats);
+        let dmin = _mm512_permutexvar_ps(_mm512_setr_epi32(1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3), floats);
+        (_mm512_mul_ps(d, sc), _mm512_mul_ps(dmin, m))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn unpack(rows: &[u8], inputs: usize, panel: &mut Panel<'_>) {
+        let each = inputs / 256;
+        let (all, _) = rows.as_chunks::<BYTES>();
+        let zero = _mm512_setzero_si512();
+        // Scales and minima next to each other, so that a row's eight blocks are 16 floats in the panel's order.
+        let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+        let interleave_low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        for i in 0..each {
+            let block = |r: usize| all.get(r * each + i).unwrap_or(&ZEROS);
+            let (mut quants, mut floats) = ([[zero; ROWS]; 4], [zero; ROWS]);
+            for r in 0..ROWS {
+                let [even, odd, later_even, later_odd] = nibbles(block(r));
+                quants[0][r] = _mm512_shuffle_i64x2::<0b01_00_01_00>(even, odd); // blocks 0, 1
+                quants[1][r] = _mm512_shuffle_i64x2::<0b11_10_11_10>(even, odd); // 2, 3
+                quants[2][r] = _mm512_shuffle_i64x2::<0b01_00_01_00>(later_even, later_odd);
+                quants[3][r] = _mm512_shuffle_i64x2::<0b11_10_11_10>(later_even, later_odd);
+                let (scales, mins) = scales_and_mins(block(r), &ZEROS, order);
+                floats[r] = _mm512_castps_si512(_mm512_permutex2var_ps(scales, interleave_low, mins));
+            }
+            for (j, quants) in quants.into_iter().enumerate() {
+                panel.put(4 * i + j, quants);
+            }
+            panel.put_floats(i, floats);
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn one_token(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        let blocks = input.inputs() / 32;
+        let steps = blocks.div_ceil(16);
+        let x = input.q8(0);
+        with_scratch(|Scratch { bytes, floats, more_floats, .. }| {
+            // Activations up to a whole number of steps, in the order in which nibbles and scales come.
+            let x_bytes = room(bytes, steps * 512).as_chunks_mut::<32>().0;
+            let x_scales = room(floats, steps * 16);
+            let x_sums = room(more_floats, steps * 16);
+            for (i, bytes) in x_bytes.iter_mut().enumerate() {
+                let b = [0, 2, 1, 3, 4, 6, 5, 7][i % 8] + i / 8 * 8;
+                let from = x.bytes.as_chunks::<32>().0.get(b).unwrap_or(&[0; 32]);
+                bytes.iter_mut().zip(from).for_each(|(to, &from)| *to = from as u8);
+            }
+            for (i, (scale, sum)) in x_scales.iter_mut().zip(&mut *x_sums).enumerate() {
+                let b = ORDER[i % 8] + i / 8 * 8;
+                *scale = x.scales.get(b).copied().unwrap_or(0.0);
+                *sum = x.sums.get(b).copied().unwrap_or(0.0);
+            }
+            let x_bytes = x_bytes.as_flattened().as_chunks::<64>().0.as_chunks::<8>().0;
+            let (x_scales, x_sums) = (x_scales.as_chunks::<16>().0, x_sums.as_chunks::<16>().0);
+            let rows = output.rows();
+            let y = output.part(0, 0, rows);
+            for (row, y) in weight.chunks_exact(weight.len() / rows).zip(y) {
+                let (pairs, rest) = row.as_chunks::<BYTES>().0.as_chunks::<2>();
+                let mut sums = _mm512_setzero_ps();
+                for (i, [a, b]) in pairs.iter().enumerate() {
+                    sums = step(a, b, &x_bytes[i], &x_scales[i], &x_sums[i], sums);
+                }
+                if let [last] = rest {
+                    let i = pairs.len();
+                    sums = step(last, &ZEROS, &x_bytes[i], &x_scales[i], &x_sums[i], sums);
+                }
+                let order = _mm512_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+                *y = sum_lanes(_mm512_permutexvar_ps(order, sums));
+            }
+        });
+    }
+
+    /// Adds two super-blocks, one block a lane.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn step(
+        a: &[u8; BYTES],
+        b: &[u8; BYTES],
+        x: &[[u8; 64]; 8],
+        x_scales: &[f32; 16],
+        x_sums: &[f32; 16],
+        sums: __m512,
+    ) -> __m512 {
+        // In each 128 bits a quarter of two blocks: sums of 4 products below 15 * 127 * 4, of 8 below 15240, so that
+        // both fit 16 bits.
+        let four = |q: [__m512i; 4], x: &[[u8; 64]]| {
+            let ones = _mm512_set1_epi16(1);
+            let zero = _mm512_setzero_si512();
+            let dots: [__m512i; 4] = std::array::from_fn(|i| _mm512_dpbusd_epi32(zero, q[i], load(&x[i])));
+            let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
+            let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
+            _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones)
+        };
+        let (dots_a, dots_b) = (four(nibbles(a), &x[..4]), four(nibbles(b), &x[4..]));
+        let even = _mm512_shuffle_i32x4::<0b10_00_10_00>(dots_a, dots_b);
+        let odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(dots_a, dots_b);
+        let dots = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd)); // blocks 0 1 4 5 | 2 3 6 7 | of b
+        let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+        let (scales, mins) = scales_and_mins(a, b, order);
+        let sums = _mm512_fmadd_ps(dots, _mm512_mul_ps(scales, load_floats(x_scales)), sums);
+        _mm512_fnmadd_ps(mins, load_floats(x_sums), sums)
     }
 }

@@ -8,6 +8,8 @@
 //! exactly. Block `b` of 32 then adds `sum * (d * scale of x)` to lane `b` modulo 16 by a fused multiply-add, in order;
 //! the lanes are added by `sum_lanes`.
 
+#![allow(unsafe_code)]
+
 use super::f16::f16_to_f32;
 use super::isa::Sets;
 use super::{Entry, Form, Input, LANES, Output, sum_lanes};
@@ -15,15 +17,27 @@ use model_diagnostics::{DType, capability::Tier};
 
 const BYTES: usize = 210;
 
-pub(super) const KERNELS: &[Entry] = &[Entry {
-    name: "q6_k/portable",
-    dtype: DType::Q6_K,
-    tier: Tier::Native,
-    form: Form::Q8,
-    sets: Sets::PORTABLE,
-    matmul: portable,
-    widen,
-}];
+pub(super) const KERNELS: &[Entry] = &[
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "q6_k/avx512-vnni",
+        dtype: DType::Q6_K,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::AVX512.and(Sets::VNNI),
+        matmul: avx512_vnni::matmul,
+        widen,
+    },
+    Entry {
+        name: "q6_k/portable",
+        dtype: DType::Q6_K,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::PORTABLE,
+        matmul: portable,
+        widen,
+    },
+];
 
 fn d(block: &[u8; BYTES]) -> f32 {
     f16_to_f32([block[208], block[209]])
@@ -67,5 +81,179 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
             }
             output.part(token, row, 1)[0] = sum_lanes(lanes);
         }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512_vnni {
+    use super::BYTES;
+    use crate::kernels::avx512::{
+        Scratch, load, load_16, load_32, load_floats, load_ints, room, sum_lanes, with_scratch,
+    };
+    use crate::kernels::panel::{self, HALF_SCALES, Panel, ROWS};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    /// A super-block of zeros.
+    static ZEROS: [u8; BYTES] = [0; BYTES];
+
+    /// The order in which the product with one token has the eight blocks of a super-block.
+    const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        if input.tokens() == 1 {
+            one_token(weight, input, output);
+        } else {
+            panel::matmul::<HALF_SCALES>(weight, input, output, |rows, panel| unpack(rows, input.inputs(), panel));
+        }
+    }
+
+    /// The elements of a super-block, 64 a vector, with their offset of 32: from 0 to 63.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn elements(block: &[u8; BYTES]) -> [__m512i; 4] {
+        let zero = _mm512_setzero_si512();
+        let (nibble, pair) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x30));
+        // Rotations of double words that bring each 32 bytes' pairs to bits 4 and 5.
+        let first = _mm512_setr_epi32(4, 4, 4, 4, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2, 2, 2);
+        let second = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 30, 30, 30, 30, 30, 30, 30, 30);
+        let half = |low: Option<&[u8; 64]>, high: Option<&[u8; 32]>| {
+            let low = low.map_or(zero, |bytes| load(bytes));
+            let high = high.map_or(zero, |bytes| _mm512_broadcast_i64x4(load_32(bytes)));
+            // (low & nibble) | (high & pair), as the bits of the table 0xea: a & b | c.
+            let both = |low: __m512i, high: __m512i| {
+                _mm512_ternarylogic_epi32::<0xea>(low, nibble, _mm512_and_si512(high, pair))
+            };
+            (
+                both(low, _mm512_rolv_epi32(high, first)),
+                both(_mm512_srli_epi16::<4>(low), _mm512_rolv_epi32(high, second)),
+            )
+        };
+        let (a, b) = half(block.first_chunk(), block[128..].first_chunk());
+        let (c, d) = half(block[64..].first_chunk(), block[160..].first_chunk());
+        [a, b, c, d]
+    }
+
+    /// The 16 scales.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn scales(block: &[u8; BYTES]) -> __m128i {
+        block[192..].first_chunk::<16>().map_or(_mm_setzero_si128(), |bytes| load_16(bytes))
+    }
+
+    fn d(block: &[u8; BYTES]) -> i32 {
+        i32::from(u16::from_le_bytes([block[208], block[209]]))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn unpack(rows: &[u8], inputs: usize, panel: &mut Panel<'_>) {
+        let each = inputs / 256;
+        let (all, _) = rows.as_chunks::<BYTES>();
+        let zero = _mm512_setzero_si512();
+        for i in 0..each {
+            let block = |r: usize| all.get(r * each + i).unwrap_or(&ZEROS);
+            let (mut quants, mut floats) = ([[zero; ROWS]; 4], [zero; ROWS]);
+            let mut d_of_rows = [[0; 2]; ROWS];
+            for r in 0..ROWS {
+                let block = block(r);
+                for (quants, elements) in quants.iter_mut().zip(elements(block)) {
+                    // An offset of 32 becomes one of 128.
+                    quants[r] = _mm512_add_epi8(elements, _mm512_set1_epi8(96));
+                }
+                floats[r] = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(scales(block))));
+                d_of_rows[r] = [block[208], block[209]];
+            }
+            for (j, quants) in quants.into_iter().enumerate() {
+                panel.put(4 * i + j, quants);
+            }
+            let d = d_of_rows.as_flattened().first_chunk::<32>();
+            let d = _mm512_cvtph_ps(d.map_or(_mm256_setzero_si256(), |halves| load_32(halves)));
+            panel.put_scales(i, floats, d);
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn one_token(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        let blocks = input.inputs() / 32;
+        let steps = blocks.div_ceil(16);
+        let x = input.q8(0);
+        with_scratch(|Scratch { bytes, floats, ints, .. }| {
+            // Activations up to a whole number of steps; what the weights' offset adds too much in each four products.
+            let x_bytes = room(bytes, steps * 512);
+            let x_offsets = room(ints, steps * 128);
+            let x_scales = room(floats, steps * 16);
+            x_bytes[x.bytes.len()..].fill(0);
+            x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
+            for (offset, four) in x_offsets.iter_mut().zip(x_bytes.as_chunks::<4>().0) {
+                *offset = -32 * four.iter().map(|&q| i32::from(q as i8)).sum::<i32>();
+            }
+            for (i, scale) in x_scales.iter_mut().enumerate() {
+                *scale = x.scales.get(ORDER[i % 8] + i / 8 * 8).copied().unwrap_or(0.0);
+            }
+            let x_bytes = x_bytes.as_chunks::<64>().0.as_chunks::<8>().0;
+            let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<8>().0;
+            let x_scales = x_scales.as_chunks::<16>().0;
+            let rows = output.rows();
+            let y = output.part(0, 0, rows);
+            for (row, y) in weight.chunks_exact(weight.len() / rows).zip(y) {
+                let (pairs, rest) = row.as_chunks::<BYTES>().0.as_chunks::<2>();
+                let mut sums = _mm512_setzero_ps();
+                for (i, [a, b]) in pairs.iter().enumerate() {
+                    sums = step(a, b, &x_bytes[i], &x_offsets[i], &x_scales[i], sums);
+                }
+                if let [last] = rest {
+                    let i = pairs.len();
+                    sums = step(last, &ZEROS, &x_bytes[i], &x_offsets[i], &x_scales[i], sums);
+                }
+                let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+                *y = sum_lanes(_mm512_permutexvar_ps(order, sums));
+            }
+        });
+    }
+
+    /// Adds two super-blocks, one block a lane.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn step(
+        a: &[u8; BYTES],
+        b: &[u8; BYTES],
+        x: &[[u8; 64]; 8],
+        x_offsets: &[[i32; 16]; 8],
+        x_scales: &[f32; 16],
+        sums: __m512,
+    ) -> __m512 {
+        let one = |block: &[u8; BYTES], x: &[[u8; 64]], x_offsets: &[[i32; 16]]| {
+            let elements = elements(block);
+            let scales = _mm512_broadcast_i32x4(scales(block));
+            // Four products of one sixteen are at most 32 * 127 * 4: they fit 16 bits. In the k-th 128 bits come those
+            // of sixteen k of the first vector and of the second, times their scales: sixteens 8 * j + k and + 4.
+            let half = |j: usize, pick: __m512i| {
+                let dots = |i: usize| _mm512_dpbusd_epi32(load_ints(&x_offsets[i]), elements[i], load(&x[i]));
+                let scales = _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(scales, pick));
+                _mm512_madd_epi16(_mm512_packs_epi32(dots(2 * j), dots(2 * j + 1)), scales)
+            };
+            // Scale k, and scale k + 4, four times each into the high bytes of words.
+            let word = |scale: i32| scale << 24 | 0x80 << 16 | scale << 8 | 0x80;
+            let pick = |k: i32| [word(k), word(k), word(k + 4), word(k + 4)];
+            let [p, q, r, s] = [pick(0), pick(1), pick(2), pick(3)];
+            let first = _mm512_setr_epi32(
+                p[0], p[1], p[2], p[3], q[0], q[1], q[2], q[3], r[0], r[1], r[2], r[3], s[0], s[1], s[2], s[3],
+            );
+            let second = _mm512_add_epi8(first, _mm512_set1_epi16(0x0800));
+            let (first, second) = (_mm512_castsi512_ps(half(0, first)), _mm512_castsi512_ps(half(1, second)));
+            let even = _mm512_castps_si512(_mm512_shuffle_ps::<0b10_00_10_00>(first, second));
+            let odd = _mm512_castps_si512(_mm512_shuffle_ps::<0b11_01_11_01>(first, second));
+            _mm512_add_epi32(even, odd)
+        };
+        let (dots_a, dots_b) = (one(a, &x[..4], &x_offsets[..4]), one(b, &x[4..], &x_offsets[4..]));
+        let even = _mm512_shuffle_i32x4::<0b10_00_10_00>(dots_a, dots_b);
+        let odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(dots_a, dots_b);
+        let dots = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd)); // blocks 0 2 4 6 | 1 3 5 7 | of b
+        let factors = _mm_cvtph_ps(_mm_cvtsi32_si128(d(a) | d(b) << 16));
+        let lanes = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+        let factors = _mm512_permutexvar_ps(lanes, _mm512_castps128_ps512(factors));
+        _mm512_fmadd_ps(dots, _mm512_mul_ps(factors, load_floats(x_scales)), sums)
     }
 }

@@ -3,6 +3,8 @@
 //! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
 //! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
+#![allow(unsafe_code)]
+
 use super::f16::f16_to_f32;
 use super::isa::Sets;
 use super::{Entry, Form, Input, LANES, Output, sum_lanes};
@@ -10,15 +12,27 @@ use model_diagnostics::{DType, capability::Tier};
 
 const BYTES: usize = 34;
 
-pub(super) const KERNELS: &[Entry] = &[Entry {
-    name: "q8_0/portable",
-    dtype: DType::Q8_0,
-    tier: Tier::Native,
-    form: Form::Q8,
-    sets: Sets::PORTABLE,
-    matmul: portable,
-    widen,
-}];
+pub(super) const KERNELS: &[Entry] = &[
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "q8_0/avx512-vnni",
+        dtype: DType::Q8_0,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::AVX512.and(Sets::VNNI),
+        matmul: avx512_vnni::matmul,
+        widen,
+    },
+    Entry {
+        name: "q8_0/portable",
+        dtype: DType::Q8_0,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::PORTABLE,
+        matmul: portable,
+        widen,
+    },
+];
 
 fn widen(row: &[u8], out: &mut [f32]) {
     for (block, out) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<32>().0) {
@@ -47,4 +61,139 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 
 fn dot(q: &[u8], x: &[i8]) -> i32 {
     q.iter().zip(x).map(|(&q, &x)| i32::from(q as i8) * i32::from(x)).sum()
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512_vnni {
+    use super::BYTES;
+    use crate::kernels::avx512::{
+        Scratch, load, load_32, load_floats, load_ints, room, store_floats, sum_lanes, with_scratch,
+    };
+    use crate::kernels::panel::{self, Panel, ROWS, SCALES};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    /// Blocks in a step of the product with one token.
+    const STEP: usize = 16;
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        if input.tokens() == 1 {
+            one_token(weight, input, output);
+        } else {
+            panel::matmul::<SCALES>(weight, input, output, |rows, panel| unpack(rows, input.inputs(), panel));
+        }
+    }
+
+    /// Elements `64 * i ..` of a row whose blocks are `blocks`, with an offset of 128, and zeros past its end.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn pair(blocks: &[[u8; BYTES]], i: usize) -> __m512i {
+        let quants = |b: usize| match blocks.get(b).and_then(|block| block.last_chunk::<32>()) {
+            Some(quants) => load_32(quants),
+            None => _mm256_setzero_si256(),
+        };
+        let pair = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(quants(2 * i)), quants(2 * i + 1));
+        _mm512_xor_si512(pair, _mm512_set1_epi8(-128))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn unpack(rows: &[u8], inputs: usize, panel: &mut Panel<'_>) {
+        let blocks = inputs / 32;
+        let (all, _) = rows.as_chunks::<BYTES>();
+        let row = |r: usize| all.get(r * blocks..(r + 1) * blocks).unwrap_or(&[]);
+        let rows: [&[[u8; BYTES]]; ROWS] = std::array::from_fn(row);
+        for i in 0..blocks.div_ceil(2) {
+            panel.put(i, std::array::from_fn(|r| pair(rows[r], i)));
+        }
+        for (b, scales) in panel.floats()[..blocks].iter_mut().enumerate() {
+            let halves: [[u8; 2]; ROWS] =
+                std::array::from_fn(|r| rows[r].get(b).map_or([0; 2], |block| [block[0], block[1]]));
+            let scales_of_rows = _mm512_cvtph_ps(load_32(halves.as_flattened().first_chunk().unwrap_or(&[0; 32])));
+            store_floats(scales, scales_of_rows);
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn one_token(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        let blocks = input.inputs() / 32;
+        let steps = blocks.div_ceil(STEP);
+        let x = input.q8(0);
+        with_scratch(|Scratch { bytes, floats, ints, .. }| {
+            // Activations up to a whole number of steps.
+            let x_bytes = room(bytes, steps * STEP * 32);
+            let x_scales = room(floats, steps * STEP);
+            let x_offsets = room(ints, steps * STEP);
+            x_bytes[x.bytes.len()..].fill(0);
+            x_scales[blocks..].fill(0.0);
+            x_offsets[blocks..].fill(0);
+            x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
+            x_scales[..blocks].copy_from_slice(x.scales);
+            x_offsets[..blocks].copy_from_slice(x.offsets);
+            let x_bytes = x_bytes.as_chunks::<64>().0.as_chunks::<8>().0;
+            let (x_scales, x_offsets) = (x_scales.as_chunks::<16>().0, x_offsets.as_chunks::<16>().0);
+            let rows = output.rows();
+            let y = output.part(0, 0, rows);
+            for (row, y) in weight.chunks_exact(weight.len() / rows).zip(y) {
+                let (whole, rest) = row.as_chunks::<{ STEP * BYTES }>();
+                let mut sums = _mm512_setzero_ps();
+                for (i, blocks) in whole.iter().enumerate() {
+                    sums = step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums);
+                }
+                if !rest.is_empty() {
+                    let mut padded = [0; STEP * BYTES];
+                    padded[..rest.len()].copy_from_slice(rest);
+                    let i = whole.len();
+                    sums = step(&padded, &x_bytes[i], &x_scales[i], &x_offsets[i], sums);
+                }
+                *y = sum_lanes(sums);
+            }
+        });
+    }
+
+    /// Adds 16 blocks, one a lane.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn step(
+        blocks: &[u8; STEP * BYTES],
+        x: &[[u8; 64]; 8],
+        x_scales: &[f32; 16],
+        x_offsets: &[i32; 16],
+        sums: __m512,
+    ) -> __m512 {
+        let (blocks, _) = blocks.as_chunks::<{ 2 * BYTES }>();
+        let zero = _mm512_setzero_si512();
+        let flip = _mm512_set1_epi8(-128);
+        let mut products = [zero; 8];
+        let mut scales = [zero; 2];
+        for i in 0..8 {
+            let two = &blocks[i];
+            // The f16 at words 0 and 17 go to words 2 * i and 2 * i + 1.
+            let first = two.first_chunk::<64>().map_or(zero, |bytes| load(bytes));
+            let to = 0b11u32 << (2 * i);
+            let from = _mm512_set1_epi32(17 << 16);
+            scales[i / 4] = _mm512_mask_permutexvar_epi16(scales[i / 4], to, from, first);
+            let low = two[2..].first_chunk::<32>().map_or(_mm256_setzero_si256(), |bytes| load_32(bytes));
+            let high = two.last_chunk::<32>().map_or(_mm256_setzero_si256(), |bytes| load_32(bytes));
+            let pair = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
+            products[i] = _mm512_dpbusd_epi32(zero, _mm512_xor_si512(pair, flip), load(&x[i]));
+        }
+        // The eight sums of each block's half: within each 128 bits, one double word a pair of blocks.
+        let four = |v: &[__m512i]| {
+            let a = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+            let b = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+            _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
+        };
+        let (a, b) = (four(&products[..4]), four(&products[4..]));
+        let even = _mm512_shuffle_i32x4::<0b10_00_10_00>(a, b);
+        let odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b);
+        // Lanes 0 2 4 6 | 1 3 5 7 | 8 10 12 14 | 9 11 13 15.
+        let shuffled = _mm512_add_epi32(even, odd);
+        let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+        let dots = _mm512_add_epi32(_mm512_permutexvar_epi32(order, shuffled), load_ints(x_offsets));
+        let scales = _mm512_castsi512_si256(_mm512_or_si512(scales[0], scales[1]));
+        let scales = _mm512_mul_ps(_mm512_cvtph_ps(scales), load_floats(x_scales));
+        _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums)
+    }
 }

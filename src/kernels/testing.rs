@@ -1,1 +1,130 @@
-//! What the kernels' tests share.
+//! What the kernels' tests share: random rows of stored bytes, an f64 oracle, and the walk over instruction sets.
+
+use super::{Form, Input, Isa, Kernel};
+use model_diagnostics::DType;
+
+/// Numbers that look random (xorshift64*).
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(super) fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Between -1 and 1.
+    pub(super) fn float(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    pub(super) fn floats(&mut self, len: usize) -> Vec<f32> {
+        (0..len).map(|_| self.float()).collect()
+    }
+
+    pub(super) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| (self.bits() >> 32) as u8).collect()
+    }
+
+    /// Stored elements: any bits where all are finite, else sane numbers; scales between 2^-9 and 2^-6.
+    pub(super) fn stored(&mut self, dtype: DType, elements: usize) -> Vec<u8> {
+        let mut bytes = self.bytes(dtype.bytes_of(elements as u64).unwrap() as usize);
+        let scales: &[usize] = match dtype {
+            DType::F32 => return self.floats(elements).iter().flat_map(|x| x.to_le_bytes()).collect(),
+            DType::BF16 => {
+                return self.floats(elements).iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect();
+            }
+            DType::F16 => {
+                return self.floats(elements).iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
+            }
+            DType::Q8_0 => &[0],
+            DType::Q4_K => &[0, 2],
+            DType::Q6_K => &[208],
+            other => panic!("no generator for {other}"),
+        };
+        for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+            for &at in scales {
+                let scale = half::f16::from_f32((1.5 + self.float()) / 256.0);
+                block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+            }
+        }
+        bytes
+    }
+}
+
+/// Every available instruction set; the others are printed, and are an error when `REQUIRE_ISA` names them.
+pub(super) fn each_isa() -> Vec<Isa> {
+    let available = Isa::available();
+    let required = std::env::var("REQUIRE_ISA").unwrap_or_default();
+    let required: Vec<&str> = required.split([',', ' ']).filter(|name| !name.is_empty()).collect();
+    let has = |name: &str| available.iter().any(|isa| isa.name() == name);
+    for name in Isa::names().filter(|name| !has(name)) {
+        println!("skipped: {name} is not available here");
+    }
+    for name in required {
+        assert!(has(name), "REQUIRE_ISA names {name}, which is not available here");
+    }
+    available
+}
+
+/// Lengths below, at and above the boundaries of blocks, vectors and steps of `dtype`.
+pub(super) fn lengths(dtype: DType) -> Vec<usize> {
+    match dtype.block_len() {
+        1 => vec![1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 127, 128, 129, 576, 1000],
+        32 => [1, 2, 3, 7, 8, 9, 15, 16, 17, 18, 31, 32, 33, 48, 64].map(|blocks| blocks * 32).to_vec(),
+        block => [1, 2, 3, 4, 5, 8].map(|blocks| blocks * block).to_vec(),
+    }
+}
+
+/// `[tokens, rows]` in f64, and for each output the sum of magnitudes that its error is measured against.
+pub(super) fn oracle(w: &[f32], x: &[f64], inputs: usize) -> Vec<(f64, f64)> {
+    let rows = w.chunks_exact(inputs);
+    let outputs = x.chunks_exact(inputs).flat_map(|x| {
+        rows.clone().map(move |w| {
+            let products = w.iter().zip(x).map(|(&w, &x)| f64::from(w) * x);
+            (products.clone().sum(), products.map(f64::abs).sum())
+        })
+    });
+    outputs.collect()
+}
+
+/// The activations as the form rounds them, in f64.
+pub(super) fn as_rounded(form: Form, x: &[f32], inputs: usize) -> Vec<f64> {
+    match form {
+        Form::F32 => x.iter().map(|&x| f64::from(x)).collect(),
+        Form::Bf16 => x.iter().map(|&x| half::bf16::from_f32(x).to_f64()).collect(),
+        Form::Q8 => {
+            let blocks = x.chunks_exact(inputs).flat_map(|row| row.chunks_exact(32));
+            let rounded = blocks.flat_map(|block| {
+                let scale = block.iter().fold(0.0f32, |a, x| a.max(x.abs())) / 127.0;
+                let q =
+                    move |x: f32| if scale == 0.0 { 0.0 } else { (x / scale).round_ties_even().clamp(-127.0, 127.0) };
+                block.iter().map(move |&x| f64::from(q(x)) * f64::from(scale))
+            });
+            rounded.collect()
+        }
+    }
+}
+
+/// All rows widened.
+pub(super) fn widened(kernel: &Kernel, bytes: &[u8], inputs: usize) -> Vec<f32> {
+    let row_bytes = kernel.row_bytes(inputs);
+    let mut out = vec![0.0; bytes.len() / row_bytes * inputs];
+    for (row, out) in bytes.chunks_exact(row_bytes).zip(out.chunks_exact_mut(inputs)) {
+        kernel.widen(row, out);
+    }
+    out
+}
+
+/// The product by `kernel`.
+pub(super) fn product(kernel: &Kernel, isa: Isa, weight: &[u8], x: &[f32], inputs: usize) -> Vec<f32> {
+    let input = Input::prepare(isa, kernel.form, x, inputs);
+    let mut y = vec![f32::NAN; weight.len() / kernel.row_bytes(inputs) * input.tokens()];
+    kernel.matmul(weight, &input, &mut y);
+    y
+}

@@ -1,0 +1,187 @@
+//! Kernels in bytes of weight per second (one token) and operations per second (many tokens), beside a plain read of
+//! the same bytes; the pool's hand-over; the operations on rows.
+//!
+//! One token: `cargo bench --bench kernels -- decode`. Two operations (multiply, add) count for each weight and token.
+//! Environment: `BENCH_THREADS` (default 2), `BENCH_MIB` of weights (default 128, more than the caches hold).
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use model_diagnostics::DType;
+use model_factory::kernels::{self, Floats, Input, Isa, Kernel, Product, Softmax};
+use model_factory::threads::Pool;
+use std::hint::black_box;
+use std::time::Duration;
+
+const INPUTS: usize = 2048;
+
+fn setting(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+/// Numbers that look random.
+fn random() -> impl FnMut() -> u64 {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    }
+}
+
+/// Rows of small finite numbers, whatever the dtype: bytes below 0x3c in the places of sign and exponent.
+fn weights(dtype: DType, bytes: usize) -> Vec<u8> {
+    let mut next = random();
+    let mut weights: Vec<u8> = (0..bytes / 8).flat_map(|_| next().to_le_bytes()).collect();
+    for block in weights.chunks_mut(dtype.block_bytes()) {
+        match dtype {
+            DType::F32 => block[3] = 0x3c,
+            DType::F16 | DType::BF16 | DType::Q8_0 => block[1] = 0x3c,
+            DType::Q4_K => (block[1], block[3]) = (0x3c, 0x3c),
+            DType::Q6_K => block[209] = 0x3c,
+            other => panic!("no benchmark for {other}"),
+        }
+    }
+    weights
+}
+
+/// A sum that reads every byte once.
+fn read(pool: &Pool, bytes: &[u8]) -> u64 {
+    let (words, _) = bytes.as_chunks::<8>();
+    let chunk = 16 << 10;
+    let sum = std::sync::atomic::AtomicU64::new(0);
+    pool.run(words.len().div_ceil(chunk), &|task| {
+        let words = &words[task * chunk..words.len().min((task + 1) * chunk)];
+        let mut lanes = [0u64; 32];
+        for words in words.as_chunks::<32>().0 {
+            for (lane, word) in lanes.iter_mut().zip(words) {
+                *lane = lane.wrapping_add(u64::from_le_bytes(*word));
+            }
+        }
+        sum.fetch_add(lanes.iter().fold(0, |a, &b| a.wrapping_add(b)), std::sync::atomic::Ordering::Relaxed);
+    });
+    sum.into_inner()
+}
+
+fn decode(criterion: &mut Criterion) {
+    let pool = Pool::new(setting("BENCH_THREADS", 2));
+    let isa = Isa::detect();
+    let x: Vec<f32> = (0..INPUTS).map(|i| (i as f32 * 0.37).sin()).collect();
+    let mut group = criterion.benchmark_group("decode");
+    for dtype in Kernel::dtypes() {
+        let kernel = Kernel::select(dtype, isa).unwrap();
+        let row_bytes = kernel.row_bytes(INPUTS);
+        let rows = (setting("BENCH_MIB", 128) << 20) / row_bytes;
+        let weight = weights(dtype, rows * row_bytes);
+        let input = Input::prepare(isa, kernel.form, &x, INPUTS);
+        let mut y = vec![0.0; rows];
+        group.throughput(Throughput::Bytes(weight.len() as u64));
+        group.bench_function(BenchmarkId::new("read", dtype), |bencher| {
+            bencher.iter(|| black_box(read(&pool, black_box(&weight))));
+        });
+        group.bench_function(BenchmarkId::new("product", kernel.name), |bencher| {
+            bencher.iter(|| {
+                let product = Product { kernel, weight: black_box(&weight), input: &input, y: &mut y };
+                kernels::multiply(&pool, &mut [product]);
+            });
+        });
+    }
+}
+
+fn prefill(criterion: &mut Criterion) {
+    let pool = Pool::new(setting("BENCH_THREADS", 2));
+    let isa = Isa::detect();
+    let mut group = criterion.benchmark_group("prefill");
+    for dtype in Kernel::dtypes() {
+        let kernel = Kernel::select(dtype, isa).unwrap();
+        for (inputs, rows) in [(2048, 5632), (5632, 2048)] {
+            let weight = weights(dtype, rows * kernel.row_bytes(inputs));
+            for tokens in [2, 8, 64, 256] {
+                let x: Vec<f32> = (0..tokens * inputs).map(|i| (i as f32 * 0.37).sin()).collect();
+                let input = Input::prepare(isa, kernel.form, &x, inputs);
+                let mut y = vec![0.0; rows * tokens];
+                group.throughput(Throughput::Elements((2 * rows * inputs * tokens) as u64));
+                group.bench_function(BenchmarkId::new(kernel.name, format!("{inputs}x{rows}/{tokens}")), |bencher| {
+                    bencher.iter(|| {
+                        let product = Product { kernel, weight: black_box(&weight), input: &input, y: &mut y };
+                        kernels::multiply(&pool, &mut [product]);
+                    });
+                });
+            }
+        }
+    }
+}
+
+fn hand_over(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("pool");
+    let threads = setting("BENCH_THREADS", 2);
+    let pool = Pool::new(threads);
+    group.bench_function("hot", |bencher| {
+        bencher.iter(|| pool.run(threads, &|index| _ = black_box(index)));
+    });
+    // Each task waits for the other: what it takes until all threads are in the region.
+    group.bench_function("rendezvous", |bencher| {
+        bencher.iter(|| {
+            let arrived = std::sync::atomic::AtomicUsize::new(0);
+            pool.run(threads, &|_| {
+                arrived.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+                while arrived.load(std::sync::atomic::Ordering::Acquire) < threads {
+                    std::hint::spin_loop();
+                }
+            });
+        });
+    });
+    group.bench_function("parked", |bencher| {
+        bencher.iter_custom(|times| {
+            let mut total = Duration::ZERO;
+            for _ in 0..times {
+                std::thread::sleep(Duration::from_micros(500));
+                let start = std::time::Instant::now();
+                pool.run(threads, &|index| _ = black_box(index));
+                total += start.elapsed();
+            }
+            total
+        });
+    });
+}
+
+fn rows(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("rows");
+    let x: Vec<f32> = (0..INPUTS).map(|i| (i as f32 * 0.37).sin()).collect();
+    let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let mut out = vec![0.0; INPUTS];
+    for isa in Isa::available() {
+        group.throughput(Throughput::Elements(INPUTS as u64));
+        group.bench_function(BenchmarkId::new("rms_norm", isa), |bencher| {
+            let weight = Floats::new(DType::F32, &bytes).unwrap();
+            bencher.iter(|| kernels::rms_norm(isa, black_box(&x), weight, 1e-5, &mut out));
+        });
+        group.bench_function(BenchmarkId::new("swiglu", isa), |bencher| {
+            bencher.iter(|| kernels::swiglu(isa, black_box(&x), &x, &mut out));
+        });
+        for form in [kernels::Form::Bf16, kernels::Form::Q8] {
+            let mut input = Input::new();
+            group.bench_function(BenchmarkId::new(format!("prepare {form:?}"), isa), |bencher| {
+                bencher.iter(|| input.prepare_into(isa, form, black_box(&x), INPUTS));
+            });
+        }
+        // 8 queries of 64 on 512 keys.
+        let (head_dim, queries, keys) = (64, 8, 512);
+        let cache: Vec<f32> = (0..keys * head_dim).map(|i| (i as f32 * 0.73).sin()).collect();
+        let mut out = vec![0.0; queries * head_dim];
+        group.throughput(Throughput::Elements((4 * queries * keys * head_dim) as u64));
+        group.bench_function(BenchmarkId::new("attend_group 8x512x64", isa), |bencher| {
+            bencher.iter(|| {
+                let mut states: Vec<Softmax<'_>> = out.chunks_exact_mut(head_dim).map(Softmax::new).collect();
+                kernels::attend_group(isa, &x[..queries * head_dim], black_box(&cache), &cache, 0.125, &mut states);
+                states.into_iter().for_each(Softmax::finish);
+            });
+        });
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
+    targets = hand_over, rows, decode, prefill
+}
+criterion_main!(benches);

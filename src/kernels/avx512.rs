@@ -1,0 +1,305 @@
+//! AVX-512 pieces that several dtypes share: loads, sums in the defined order, and the tiles of the float dtypes.
+
+#![allow(unsafe_code)]
+
+use super::input::{Lines, Plain};
+use std::arch::x86_64::*;
+use std::cell::RefCell;
+
+/// 64 bytes, at any alignment.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: the array is 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// 64 signed bytes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_signed(bytes: &[i8; 64]) -> __m512i {
+    // SAFETY: the array is 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// 32 bytes, at any alignment.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_32(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: the array is 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// 16 bytes, at any alignment.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_16(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: the array is 16 bytes; the load needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// 16 floats.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_floats(floats: &[f32; 16]) -> __m512 {
+    // SAFETY: the array is 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_ps(floats.as_ptr()) }
+}
+
+/// 16 integers.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_ints(ints: &[i32; 16]) -> __m512i {
+    // SAFETY: the array is 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(ints.as_ptr().cast()) }
+}
+
+/// Stores 64 bytes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store(bytes: &mut [u8; 64], v: __m512i) {
+    // SAFETY: the array is 64 bytes; the store needs no alignment.
+    unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), v) }
+}
+
+/// Stores 16 floats.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store_floats(floats: &mut [f32; 16], v: __m512) {
+    // SAFETY: the array is 64 bytes; the store needs no alignment.
+    unsafe { _mm512_storeu_ps(floats.as_mut_ptr(), v) }
+}
+
+/// The sum of the lanes in the order of `super::sum_lanes`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+pub(super) fn sum_lanes(v: __m512) -> f32 {
+    let eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+}
+
+/// Transposes 16 rows of 16 double words.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
+    let zero = _mm512_setzero_si512();
+    let (mut a, mut b) = ([zero; 16], [zero; 16]);
+    for i in 0..8 {
+        a[2 * i] = _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
+        a[2 * i + 1] = _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
+    }
+    // b[4 * i + j]: columns j, j + 4, j + 8, j + 12 of rows 4 * i ..
+    for i in 0..4 {
+        b[4 * i] = _mm512_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
+        b[4 * i + 1] = _mm512_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
+        b[4 * i + 2] = _mm512_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
+        b[4 * i + 3] = _mm512_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
+    }
+    let mut out = [zero; 16];
+    for j in 0..4 {
+        let low = _mm512_shuffle_i32x4::<0b10_00_10_00>(b[j], b[4 + j]); // columns j, j + 8 of rows 0..8
+        let low_odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(b[j], b[4 + j]); // j + 4, j + 12
+        let high = _mm512_shuffle_i32x4::<0b10_00_10_00>(b[8 + j], b[12 + j]);
+        let high_odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(b[8 + j], b[12 + j]);
+        out[j] = _mm512_shuffle_i32x4::<0b10_00_10_00>(low, high);
+        out[j + 8] = _mm512_shuffle_i32x4::<0b11_01_11_01>(low, high);
+        out[j + 4] = _mm512_shuffle_i32x4::<0b10_00_10_00>(low_odd, high_odd);
+        out[j + 12] = _mm512_shuffle_i32x4::<0b11_01_11_01>(low_odd, high_odd);
+    }
+    out
+}
+
+/// A thread's memory for unpacked panels and rearranged activations.
+pub(super) struct Scratch {
+    pub(super) bytes: Lines<u8>,
+    pub(super) floats: Lines<f32>,
+    pub(super) more_floats: Lines<f32>,
+    pub(super) ints: Lines<i32>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = const {
+        RefCell::new(Scratch { bytes: Lines::new(), floats: Lines::new(), more_floats: Lines::new(), ints: Lines::new() })
+    };
+}
+
+/// Calls `with` with this thread's scratch memory.
+#[inline]
+pub(super) fn with_scratch(with: impl FnOnce(&mut Scratch)) {
+    SCRATCH.with_borrow_mut(with);
+}
+
+/// Room for `len` elements, whose values are unspecified.
+#[inline]
+pub(super) fn room<T: Plain>(lines: &mut Lines<T>, len: usize) -> &mut [T] {
+    lines.grow(len);
+    &mut lines.all_mut()[..len]
+}
+
+/// Defines the matrix product of a float dtype: for each output one vector of sums along the row, several rows and
+/// tokens at once.
+///
+/// `$elements` elements are one step: `$bytes` of weight and 64 of activations. `$load` and `$load_x` read a step,
+/// `$load_part` and `$load_x_part` the first few elements of one, `$product` multiplies and adds.
+macro_rules! float_kernel {
+    (
+        $name:ident, $features:literal, $elements:literal, $bytes:literal, $x:ident: $x_type:ty,
+        $load:ident, $load_part:ident, $load_x:ident, $load_x_part:ident, $product:ident
+    ) => {
+        #[target_feature(enable = $features)]
+        pub(super) fn $name(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+            use std::arch::x86_64::*;
+
+            /// `R` rows at `weight` times `T` tokens from `token` on.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn tile<const R: usize, const T: usize>(
+                weight: &[u8],
+                row_bytes: usize,
+                input: &Input,
+                row: usize,
+                token: usize,
+                output: &mut Output<'_>,
+            ) {
+                let inputs = input.inputs();
+                let w: [&[u8]; R] = std::array::from_fn(|r| &weight[(row + r) * row_bytes..][..row_bytes]);
+                let x: [&[$x_type]; T] = std::array::from_fn(|t| &input.$x(token + t)[..inputs]);
+                let mut sums = [[_mm512_setzero_ps(); T]; R];
+                let steps = inputs / $elements;
+                for step in 0..steps {
+                    // SAFETY: every row has `steps` steps of activations.
+                    let x: [_; T] = std::array::from_fn(|t| unsafe { $load_x(x[t].as_ptr().add(step * $elements)) });
+                    for r in 0..R {
+                        // SAFETY: every row has `steps` steps of weight.
+                        let w = unsafe { $load(w[r].as_ptr().add(step * $bytes)) };
+                        for t in 0..T {
+                            sums[r][t] = $product(w, x[t], sums[r][t]);
+                        }
+                    }
+                }
+                let rest = inputs - steps * $elements;
+                if rest > 0 {
+                    for r in 0..R {
+                        // SAFETY: `rest` elements of the row are left.
+                        let w = unsafe { $load_part(w[r].as_ptr().add(steps * $bytes), rest) };
+                        for t in 0..T {
+                            // SAFETY: `rest` elements of the row are left.
+                            let x = unsafe { $load_x_part(x[t].as_ptr().add(steps * $elements), rest) };
+                            sums[r][t] = $product(w, x, sums[r][t]);
+                        }
+                    }
+                }
+                for t in 0..T {
+                    let y = output.part(token + t, row, R);
+                    for r in 0..R {
+                        y[r] = $crate::kernels::avx512::sum_lanes(sums[r][t]);
+                    }
+                }
+            }
+
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn rows<const T: usize>(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
+                let (rows, row_bytes) = (output.rows(), weight.len() / output.rows());
+                let mut row = 0;
+                while row + 4 <= rows {
+                    tile::<4, T>(weight, row_bytes, input, row, token, output);
+                    row += 4;
+                }
+                while row < rows {
+                    tile::<1, T>(weight, row_bytes, input, row, token, output);
+                    row += 1;
+                }
+            }
+
+            let tokens = input.tokens();
+            let mut token = 0;
+            while token < tokens {
+                token += match tokens - token {
+                    1 => {
+                        rows::<1>(weight, input, token, output);
+                        1
+                    }
+                    2 => {
+                        rows::<2>(weight, input, token, output);
+                        2
+                    }
+                    3 => {
+                        rows::<3>(weight, input, token, output);
+                        3
+                    }
+                    4 | 7 | 8 => {
+                        rows::<4>(weight, input, token, output);
+                        4
+                    }
+                    5 => {
+                        rows::<5>(weight, input, token, output);
+                        5
+                    }
+                    _ => {
+                        rows::<6>(weight, input, token, output);
+                        6
+                    }
+                };
+            }
+        }
+    };
+}
+pub(super) use float_kernel;
+
+/// The low `count` bits, for 16 elements.
+#[inline]
+pub(super) fn mask_16(count: usize) -> u16 {
+    ((1u32 << count.min(16)) - 1) as u16
+}
+
+/// 16 floats of activations.
+///
+/// # Safety
+/// They are there to be read.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn load_x(x: *const f32) -> __m512 {
+    // SAFETY: the caller's.
+    unsafe { _mm512_loadu_ps(x) }
+}
+
+/// The first `count` floats, and zeros.
+///
+/// # Safety
+/// They are there to be read.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn load_x_part(x: *const f32, count: usize) -> __m512 {
+    // SAFETY: the caller's; what the mask leaves out is not read.
+    unsafe { _mm512_maskz_loadu_ps(mask_16(count), x) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::isa::{Isa, Sets};
+
+    #[test]
+    fn transposes() {
+        #[target_feature(enable = "avx512f")]
+        fn transposed(numbers: &[[i32; 16]; 16]) -> [[i32; 16]; 16] {
+            let mut rows = [_mm512_setzero_si512(); 16];
+            rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_ints(numbers));
+            let mut out = [[0; 16]; 16];
+            for (out, column) in out.iter_mut().zip(transpose(rows)) {
+                // SAFETY: the array is 64 bytes.
+                unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), column) };
+            }
+            out
+        }
+        if Isa::detect().has(Sets::AVX512) {
+            let numbers: [[i32; 16]; 16] = std::array::from_fn(|r| std::array::from_fn(|c| (100 * r + c) as i32));
+            // SAFETY: the token is the proof.
+            let out = unsafe { transposed(&numbers) };
+            assert!((0..16).all(|r| (0..16).all(|c| out[c][r] == numbers[r][c])));
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Every registered kernel against the f64 oracle, against itself in other shapes, and across instruction sets.
+
+use super::testing::{Random, as_rounded, each_isa, lengths, oracle, product, widened};
+use super::{Form, Input, Isa, Kernel, Product, REGISTRY, multiply};
+use crate::threads::Pool;
+use model_diagnostics::{DType, capability::Tier};
+
+const TOKENS: [usize; 12] = [1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 17, 64];
+const ROWS: [usize; 9] = [1, 2, 3, 4, 5, 15, 16, 17, 33];
+
+/// Relative to the sum of magnitudes: half a unit in the last place (2^-24 = 6e-8) for each of the roundings that an
+/// element passes: one a step in its lane (at most 63 for 1000 elements), four in the end, two for scales.
+const TOLERANCE: f64 = 70.0 * 6e-8;
+
+fn kernels() -> Vec<(Kernel, Isa)> {
+    let mut kernels: Vec<(Kernel, Isa)> = Vec::new();
+    for isa in each_isa() {
+        for dtype in Kernel::dtypes() {
+            let kernel = Kernel::select(dtype, isa).unwrap();
+            if kernels.iter().all(|(known, _)| known.name != kernel.name) {
+                kernels.push((kernel, isa));
+            }
+        }
+    }
+    kernels
+}
+
+#[test]
+fn finds_every_registered_kernel() {
+    let on_best = Isa::detect();
+    let names: Vec<&str> = kernels().iter().map(|(kernel, _)| kernel.name).collect();
+    for entry in REGISTRY.iter().copied().flatten() {
+        assert_eq!(names.contains(&entry.name), on_best.has(entry.sets), "{}", entry.name);
+    }
+    for entries in REGISTRY {
+        let last = entries.last().unwrap();
+        assert!(last.name.ends_with("/portable"), "{} is the last of its dtype", last.name);
+    }
+    assert_eq!(Kernel::select(DType::IQ2_XXS, on_best).map(|kernel| kernel.name), None);
+}
+
+#[test]
+fn agrees_with_the_oracle() {
+    let mut random = Random::new(1);
+    let mut worst = 0.0f64;
+    for (kernel, isa) in kernels() {
+        for inputs in lengths(kernel.dtype) {
+            for rows in [1, 3, 4, 5, 17] {
+                for tokens in [1, 2, 5, 13] {
+                    let weight = random.stored(kernel.dtype, rows * inputs);
+                    let x = random.floats(tokens * inputs);
+                    let y = product(&kernel, isa, &weight, &x, inputs);
+                    let x = as_rounded(kernel.form, &x, inputs);
+                    // In Q4_K the minima cancel much of the scaled part: measured against both parts' magnitude.
+                    let slack = if kernel.dtype == DType::Q4_K { 4.0 } else { 1.0 };
+                    let truth = oracle(&widened(&kernel, &weight, inputs), &x, inputs);
+                    for (i, (&y, (truth, size))) in y.iter().zip(truth).enumerate() {
+                        let error = (f64::from(y) - truth).abs() / size.max(1e-30) / slack;
+                        worst = worst.max(error);
+                        assert!(
+                            error <= TOLERANCE,
+                            "{}: output {i} of {tokens} tokens, {rows} rows, {inputs} inputs: {y} for {truth}, {error:e}",
+                            kernel.name
+                        );
+                    }
+                }
+            }
+        }
+    }
+    println!("largest error relative to the sum of magnitudes: {worst:.2e}");
+}
+
+#[test]
+fn computes_an_output_alike_in_every_shape() {
+    let mut random = Random::new(2);
+    for (kernel, isa) in kernels() {
+        let inputs = if kernel.dtype.block_len() == 1 { 77 } else { 3 * kernel.dtype.block_len().max(192) };
+        let (rows, tokens) = (33, 64);
+        let row_bytes = kernel.row_bytes(inputs);
+        let weight = random.stored(kernel.dtype, rows * inputs);
+        let x = random.floats(tokens * inputs);
+        let y = product(&kernel, isa, &weight, &x, inputs);
+        for some_rows in ROWS {
+            for some_tokens in TOKENS {
+                let (first_row, first_token) = (rows - some_rows, tokens - some_tokens);
+                let part = product(&kernel, isa, &weight[first_row * row_bytes..], &x[first_token * inputs..], inputs);
+                for token in 0..some_tokens {
+                    for row in 0..some_rows {
+                        let (part, whole) =
+                            (part[token * some_rows + row], y[(first_token + token) * rows + first_row + row]);
+                        assert_eq!(part.to_bits(), whole.to_bits(), "{} {some_rows} x {some_tokens}", kernel.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn integer_kernels_give_the_same_bits_on_every_instruction_set() {
+    let mut random = Random::new(3);
+    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form == Form::Q8) {
+        let portable = Kernel::select(kernel.dtype, Isa::portable()).unwrap();
+        for inputs in lengths(kernel.dtype) {
+            for tokens in [1, 2, 9] {
+                let weight = random.stored(kernel.dtype, 19 * inputs);
+                let x = random.floats(tokens * inputs);
+                let y = product(&kernel, isa, &weight, &x, inputs);
+                assert_eq!(y, product(&portable, Isa::portable(), &weight, &x, inputs), "{} {inputs}", kernel.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn reads_weights_at_any_alignment() {
+    let mut random = Random::new(4);
+    for (kernel, isa) in kernels() {
+        let inputs = 768;
+        let weight = random.stored(kernel.dtype, 18 * inputs);
+        for tokens in [1, 3] {
+            let x = random.floats(tokens * inputs);
+            let y = product(&kernel, isa, &weight, &x, inputs);
+            for offset in 1..4 {
+                let mut moved = vec![0; offset];
+                moved.extend_from_slice(&weight);
+                assert_eq!(y, product(&kernel, isa, &moved[offset..], &x, inputs), "{} at {offset}", kernel.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn survives_extreme_weights_and_activations() {
+    let mut random = Random::new(5);
+    let inputs = 1024;
+    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form == Form::Q8) {
+        let portable = Kernel::select(kernel.dtype, Isa::portable()).unwrap();
+        for fill in [0x00, 0x7f, 0x80, 0xff] {
+            // Scales: ordinary, the smallest subnormal, zero, negative, the largest.
+            for scale in [0x2400u16, 0x0001, 0x0000, 0x9400, 0x7bff] {
+                let mut weight = vec![fill; kernel.row_bytes(inputs) * 17];
+                for block in weight.chunks_exact_mut(kernel.dtype.block_bytes()) {
+                    match kernel.dtype {
+                        DType::Q4_K => block[..4].copy_from_slice(&[scale.to_le_bytes(), scale.to_le_bytes()].concat()),
+                        DType::Q6_K => block[208..].copy_from_slice(&scale.to_le_bytes()),
+                        _ => block[..2].copy_from_slice(&scale.to_le_bytes()),
+                    }
+                }
+                let mut x = random.floats(3 * inputs);
+                x[..96].fill(0.0);
+                x[96..128].fill(1e-45);
+                x[128..160].fill(1e-38);
+                x[inputs..2 * inputs].fill(-1.0);
+                x[2 * inputs..].fill(1e25);
+                for tokens in [1, 3] {
+                    let y = product(&kernel, isa, &weight, &x[..tokens * inputs], inputs);
+                    let expected = product(&portable, Isa::portable(), &weight, &x[..tokens * inputs], inputs);
+                    assert_eq!(y, expected, "{} fill {fill:x} scale {scale:x}", kernel.name);
+                    assert!(y.iter().all(|y| y.is_finite()));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn passes_what_is_no_number_on() {
+    for (kernel, isa) in kernels() {
+        let weight = Random::new(6).stored(kernel.dtype, 2 * 256);
+        for bad in [f32::NAN, f32::INFINITY] {
+            let mut x = vec![0.25; 256];
+            x[200] = bad;
+            let y = product(&kernel, isa, &weight, &x, 256);
+            assert!(y.iter().all(|y| !y.is_finite()), "{} {bad}: {y:?}", kernel.name);
+        }
+    }
+}
+
+#[test]
+fn prepares_the_same_bits_on_every_instruction_set() {
+    let mut random = Random::new(7);
+    for inputs in [32, 64, 96, 544, 1024] {
+        let mut x = random.floats(3 * inputs);
+        x[..32].fill(0.0);
+        x[5] = 1e-40;
+        x[inputs..inputs + 32].iter_mut().enumerate().for_each(|(i, x)| *x = (i as f32 - 15.5) * 0.5);
+        let weight = random.stored(DType::Q8_0, inputs);
+        let portable = Kernel::select(DType::Q8_0, Isa::portable()).unwrap();
+        let expected = as_rounded(Form::Q8, &x, inputs);
+        for isa in each_isa() {
+            let q8 = Input::prepare(isa, Form::Q8, &x, inputs);
+            for (token, expected) in expected.chunks_exact(inputs).enumerate() {
+                let row = q8.q8(token);
+                for (i, &expected) in expected.iter().enumerate() {
+                    assert_eq!(f64::from(row.bytes[i]) * f64::from(row.scales[i / 32]), expected, "{isa} {inputs} {i}");
+                }
+                for (b, block) in row.bytes.as_chunks::<32>().0.iter().enumerate() {
+                    let sum: i32 = block.iter().map(|&q| i32::from(q)).sum();
+                    assert_eq!(row.offsets[b], -128 * sum);
+                    assert_eq!(row.half_offsets[2 * b] + row.half_offsets[2 * b + 1], -128 * sum);
+                    assert_eq!(row.sums[b], row.scales[b] * sum as f32);
+                }
+            }
+            assert_eq!(
+                product(&portable, isa, &weight, &x, inputs),
+                product(&portable, Isa::portable(), &weight, &x, inputs)
+            );
+            let bf16 = Input::prepare(isa, Form::Bf16, &x, inputs);
+            for (token, x) in x.chunks_exact(inputs).enumerate() {
+                let expected: Vec<u16> = x.iter().map(|&x| half::bf16::from_f32(x).to_bits()).collect();
+                assert_eq!(bf16.halves(token), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn multiplies_on_the_pool_as_alone() {
+    let mut random = Random::new(8);
+    let pool = Pool::new(3);
+    for (kernel, isa) in kernels() {
+        let inputs = 256;
+        for tokens in [1, 5, 20] {
+            let weights = [100, 1, 37].map(|rows| random.stored(kernel.dtype, rows * inputs));
+            let x = random.floats(tokens * inputs);
+            let mut input = Input::new();
+            input.fill(&pool, isa, kernel.form, tokens, inputs, |token, row| {
+                row.copy_from_slice(&x[token * inputs..][..inputs]);
+            });
+            let mut ys: Vec<Vec<f32>> =
+                weights.iter().map(|weight| vec![0.0; weight.len() / kernel.row_bytes(inputs) * tokens]).collect();
+            let mut products: Vec<Product<'_>> =
+                weights.iter().zip(&mut ys).map(|(weight, y)| Product { kernel, weight, input: &input, y }).collect();
+            multiply(&pool, &mut products);
+            for (weight, y) in weights.iter().zip(ys) {
+                assert_eq!(y, product(&kernel, isa, weight, &x, inputs), "{}", kernel.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn widens_without_loss() {
+    let mut random = Random::new(9);
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let kernel = Kernel::select(dtype, Isa::detect()).unwrap();
+        let bytes = random.bytes(4096 * dtype.block_bytes());
+        let mut out = vec![0.0; 4096];
+        kernel.widen(&bytes, &mut out);
+        for (i, (&out, bytes)) in out.iter().zip(bytes.chunks_exact(dtype.block_bytes())).enumerate() {
+            let expected = match dtype {
+                DType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()),
+                DType::F16 => half::f16::from_le_bytes(bytes.try_into().unwrap()).to_f32(),
+                _ => half::bf16::from_le_bytes(bytes.try_into().unwrap()).to_f32(),
+            };
+            assert!(out == expected || out.is_nan() && expected.is_nan(), "{dtype} {i}: {out} for {expected}");
+        }
+    }
+}
+
+#[test]
+fn refuses_lengths_and_forms_that_do_not_match() {
+    let kernel = Kernel::select(DType::Q8_0, Isa::portable()).unwrap();
+    assert_eq!((kernel.tier, kernel.form), (Tier::Native, Form::Q8));
+    let input = Input::prepare(Isa::portable(), Form::Q8, &[1.0; 64], 64);
+    let floats = Input::prepare(Isa::portable(), Form::F32, &[1.0; 64], 64);
+    let cases: [(&str, &dyn Fn()); 5] = [
+        ("part of a row", &|| kernel.matmul(&[0; 67], &input, &mut [0.0; 1])),
+        ("short output", &|| kernel.matmul(&[0; 136], &input, &mut [0.0; 1])),
+        ("another form", &|| kernel.matmul(&[0; 68], &floats, &mut [0.0; 1])),
+        ("part of a block", &|| kernel.widen(&[0; 34], &mut [0.0; 31])),
+        ("blocks that do not divide", &|| drop(Input::prepare(Isa::portable(), Form::Q8, &[1.0; 33], 33))),
+    ];
+    for (name, case) in cases {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(case));
+        assert!(result.is_err(), "{name} was accepted");
+    }
+}
