@@ -99,7 +99,8 @@ pub fn assess(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Pol
         checks::rope(spec),
         checks::tokenizer(spec, policy),
         checks::template(spec),
-        checks::memory(spec, &plan, &engine, input, hardware),
+        checks::context(spec, policy),
+        checks::memory(spec, input, hardware, policy, &plan),
     ];
     let model = ModelSummary::new(spec, &engine);
     let machine = hardware.profile.unwrap_or("this CPU");

@@ -121,9 +121,13 @@ pub(super) fn dtype(spec: &ModelSpec, engine: &Engine<'_>, policy: &Policy) -> C
         let list: Vec<_> = tiers.iter().map(|(dtype, tier)| format!("{dtype} {tier}")).collect();
         return Check::pass("dtype", format!("computed as stored: {}", list.join(", ")));
     };
+    let (count, all_tensors) = (worst.count, spec.tensors().count());
     let summary = match &worst.why {
-        Why::Lacking(lacking) => format!("running it would need a cast: {lacking} ({} of them here)", worst.count),
-        Why::OnlyWidened(dtype) => format!("{dtype} would be widened here, and only native arithmetic was asked for"),
+        Why::Lacking(lacking) => format!("running it would need a cast: {lacking} ({count} of {all_tensors} tensors)"),
+        Why::OnlyWidened(dtype) => format!(
+            "{dtype} would be widened on this processor, and only native arithmetic was asked for ({count} of \
+             {all_tensors} tensors)"
+        ),
     };
     let all: Vec<_> = refused.values().map(Refused::describe).collect();
     let runs: Vec<_> =
@@ -143,18 +147,26 @@ fn native_enough(file_type: &FileType, engine: &Engine<'_>, policy: &Policy) -> 
     policy.dtypes == DtypePolicy::NativeOrWidened || file_type.matrices.iter().all(native)
 }
 
-/// What would run instead, in words: checkpoints of any format, then GGUF files.
+/// What would run instead, in words: GGUF files, then checkpoints of any format.
 fn offer(runs: &[&FileType]) -> Option<String> {
     let names = |gguf_only: bool| {
-        let names = runs.iter().filter(|file_type| file_type.gguf_only == gguf_only).map(|file_type| file_type.name);
-        names.collect::<Vec<_>>().join(" or ")
+        let names = runs.iter().rev().filter(|file_type| file_type.gguf_only == gguf_only);
+        names.map(|file_type| file_type.name).collect::<Vec<_>>()
     };
-    match (names(false), names(true)) {
-        (plain, gguf) if plain.is_empty() && gguf.is_empty() => None,
-        (plain, gguf) if gguf.is_empty() => Some(format!("use the {plain} file of the same model")),
-        (plain, gguf) if plain.is_empty() => Some(format!("use the {gguf} GGUF file of the same model")),
-        (plain, gguf) => Some(format!("use the {gguf} GGUF file of the same model, or its {plain} checkpoint")),
+    match (either(&names(false)), either(&names(true))) {
+        (None, None) => None,
+        (Some(plain), None) => Some(format!("use the {plain} file of the same model")),
+        (None, Some(gguf)) => Some(format!("use the {gguf} GGUF file of the same model")),
+        (Some(plain), Some(gguf)) => {
+            Some(format!("use the {gguf} GGUF file of the same model, or its {plain} checkpoint"))
+        }
     }
+}
+
+/// `a`, `a or b`, `a, b or c`; `None` of nothing.
+fn either(names: &[&str]) -> Option<String> {
+    let (last, others) = names.split_last()?;
+    Some(if others.is_empty() { (*last).to_owned() } else { format!("{} or {last}", others.join(", ")) })
 }
 
 pub(super) fn rope(spec: &ModelSpec) -> Check {
@@ -196,7 +208,19 @@ pub(super) fn template(spec: &ModelSpec) -> Check {
     }
 }
 
-pub(super) fn memory(spec: &ModelSpec, plan: &Plan, engine: &Engine<'_>, input: &Input, hardware: &Hardware) -> Check {
+pub(super) fn context(spec: &ModelSpec, policy: &Policy) -> Check {
+    let trained = spec.context_trained;
+    match policy.context {
+        Some(context) if context > trained => {
+            let summary = format!("context {context} was asked for, {trained} is what the model was trained for");
+            Check::warn("context", summary).remedies([format!("ask for at most --context {trained}")])
+        }
+        Some(context) => Check::pass("context", format!("{context} as asked for, of {trained}")),
+        None => Check::pass("context", format!("the largest that fits, up to {trained}")),
+    }
+}
+
+pub(super) fn memory(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy, plan: &Plan) -> Check {
     let how = &hardware.memory.how;
     if plan.fits() {
         let summary = format!("{} of {} at context {}", Bytes(plan.total), Bytes(plan.available), plan.context);
@@ -208,39 +232,47 @@ pub(super) fn memory(spec: &ModelSpec, plan: &Plan, engine: &Engine<'_>, input: 
         None => (plan.total, plan.available),
     };
     let summary = format!(
-        "{} needs {} at context {}, {} are available",
+        "{} needs {} at context {}, {} are available on {}",
         spec.variant,
         Bytes(needed),
         plan.context,
-        Bytes(available)
+        Bytes(available),
+        hardware.profile.unwrap_or("this machine")
     );
     let how = if anonymous.is_some() { "RLIMIT_DATA (ulimit -d) leaves that beside mapped files" } else { how };
     let evidence = format!(
         "weights {}, KV cache {}, everything else {}; {how}",
         Bytes(plan.weights_file),
         Bytes(plan.kv_cache),
-        Bytes(plan.total - plan.weights_file - plan.kv_cache)
+        Bytes(plan.total.saturating_sub(plan.weights_file).saturating_sub(plan.kv_cache))
     );
     let context = (plan.max_context > 0).then(|| format!("take a smaller context: --context {}", plan.max_context));
+    let engine = Engine::Cpu { features: &hardware.cpu.features };
     let budget = Budget { available: plan.available, anonymous: hardware.memory.anonymous };
-    let smaller = smaller_files(spec, &budget, engine, input.bytes(), plan.context);
+    let smaller = smaller_files(spec, &budget, &engine, input.bytes(), policy.context);
     let remedies = context.into_iter().chain(smaller);
     let check = Check::fail("memory", Verdict::DoesNotFit, summary).evidence(evidence);
     check.remedies(remedies.chain([format!("give it {} of memory", Bytes(needed))]))
 }
 
-/// The file types of the same model that would fit, with their largest context.
-fn smaller_files(spec: &ModelSpec, budget: &Budget, engine: &Engine<'_>, bytes: u64, context: usize) -> Vec<String> {
+/// The clearly smaller file types of the same model that would fit, the largest first, with their largest context.
+fn smaller_files(
+    spec: &ModelSpec,
+    budget: &Budget,
+    engine: &Engine<'_>,
+    bytes: u64,
+    requested: Option<usize>,
+) -> Vec<String> {
     let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
     let fits = FileType::supported(engine).filter_map(|file_type| {
         let estimate = file_type.estimated_bytes(spec.parameters);
-        let plan = Plan::new(spec, estimate, budget, None);
-        let helps = estimate < bytes && plan.max_context >= smallest;
-        let article = if file_type.gguf_only { " GGUF" } else { "" };
+        let most = Plan::new(spec, estimate, budget, None).max_context;
+        let helps = estimate < bytes - bytes / 20 && most >= smallest;
         helps.then(|| {
-            let name = file_type.name;
-            let most = plan.max_context.min(context.max(smallest));
-            format!("use the {name}{article} file of this model, about {}: context {most} fits", Bytes(estimate))
+            let kind = if file_type.gguf_only { "GGUF file" } else { "checkpoint" };
+            let context = requested.unwrap_or(most).min(most);
+            let estimate = Bytes(estimate);
+            format!("use the {} {kind} of this model, about {estimate}: it fits with context {context}", file_type.name)
         })
     });
     fits.collect()
@@ -252,7 +284,7 @@ fn files(count: usize) -> String {
 
 /// The first few names, and how many more there are.
 fn some_of(names: &[String]) -> String {
-    const SHOWN: usize = 4;
+    const SHOWN: usize = 2;
     let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
 }

@@ -6,7 +6,7 @@ use crate::hardware::Hardware;
 use crate::report::{Check, FileStatus, Input, InputFile, Report, Status};
 
 /// The checks in the order of the pipeline.
-const CHECKS: [&str; 12] = [
+const CHECKS: [&str; 13] = [
     "input",
     "format",
     "integrity",
@@ -18,6 +18,7 @@ const CHECKS: [&str; 12] = [
     "rope",
     "tokenizer",
     "template",
+    "context",
     "memory",
 ];
 
@@ -34,12 +35,20 @@ pub(crate) fn assess_error(error: &Error, mut input: Input, hardware: &Hardware,
         _ => {}
     }
     let failed = error.check_id();
-    let failure = Check::fail(failed, error.verdict(), error.to_string()).remedies(error.remedy());
+    let summary = match error {
+        // The candidates have lines of their own.
+        Error::Ambiguous { path, candidates } => {
+            format!("{} holds {} models; name one of them", path.display(), candidates.len())
+        }
+        other => other.to_string(),
+    };
+    let failure = Check::fail(failed, error.verdict(), summary).remedies(error.remedy());
     let mut failure = Some(failure);
     let checks = CHECKS.iter().map(|&id| match (id == failed, failure.is_some()) {
         (true, _) => failure.take().unwrap_or_else(|| skipped(id)),
         // The stages run in this order, except that a quantization is recognised before tensors are looked at.
-        (false, true) if id == "input" || (id == "format" && input.kind.is_some()) => Check::pass(id, ""),
+        (false, true) if id == "input" => Check::pass(id, "readable"),
+        (false, true) if id == "format" && input.kind.is_some() => Check::pass(id, input.format_name()),
         (false, _) => skipped(id),
     });
     let checks: Vec<Check> = checks.collect();
@@ -48,4 +57,90 @@ pub(crate) fn assess_error(error: &Error, mut input: Input, hardware: &Hardware,
 
 fn skipped(id: &'static str) -> Check {
     Check::new(id, Status::Skipped, "not reached")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{ArchitectureErrorKind, FormatErrorKind};
+    use crate::hardware::profiles::PROFILES;
+    use crate::report::Verdict;
+    use std::path::{Path, PathBuf};
+
+    fn report(error: &Error, kind: Option<&'static str>) -> Report {
+        let input = Input { kind, ..Input::unknown(Path::new("models/x")) };
+        assess_error(error, input, &PROFILES[0].hardware(), &Policy::default())
+    }
+
+    #[test]
+    fn every_error_has_its_verdict_and_its_failed_check() {
+        let file = PathBuf::from("models/x");
+        let missing = FormatErrorKind::KeyMissing { key: "k".into(), needed_for: "the size is unknown without it" };
+        let unknown = ArchitectureErrorKind::Unknown { found: "mamba".into(), supported: "llama".into(), hint: None };
+        let part = IncompleteKind::FileMissing { name: "part-2".into(), why: "the index names it".into() };
+        let tensor = IncompleteKind::TensorMissing { name: "lm_head".into(), nearest: Vec::new() };
+        let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let cases = [
+            (Error::io(&file, gone), Verdict::Unreadable, 1, "input"),
+            (Error::format(&file, missing), Verdict::UnsupportedFormat, 10, "format"),
+            (
+                Error::Architecture { file: file.clone(), kind: unknown },
+                Verdict::UnsupportedArchitecture,
+                11,
+                "architecture",
+            ),
+            (
+                Error::Quantization { file: file.clone(), scheme: "AWQ".into(), why: "it would be cast".into() },
+                Verdict::UnsupportedDtype,
+                12,
+                "dtype",
+            ),
+            (Error::incomplete(&file, part), Verdict::IncompleteOrCorrupt, 15, "integrity"),
+            (Error::incomplete(&file, tensor), Verdict::IncompleteOrCorrupt, 15, "tensors"),
+            (
+                Error::Ambiguous { path: file.clone(), candidates: vec!["a".into(), "b".into()] },
+                Verdict::AmbiguousInput,
+                16,
+                "input",
+            ),
+        ];
+        for (error, verdict, code, failed) in &cases {
+            let report = report(error, Some("gguf"));
+            assert_eq!((report.verdict, report.exit_code, error.exit_code()), (*verdict, *code, *code), "{error}");
+            let ids: Vec<_> = report.checks.iter().map(|check| check.id).collect();
+            assert_eq!(ids, CHECKS);
+            let fails = report.checks.iter().filter(|check| check.status == Status::Fail).map(|check| check.id);
+            assert_eq!(fails.collect::<Vec<_>>(), [*failed], "{error}");
+            assert!(report.model.is_none() && report.plan.is_none());
+        }
+    }
+
+    #[test]
+    fn several_models_are_listed_one_a_line() {
+        let candidates = vec!["models/a.gguf".into(), "models/long-name.gguf".into()];
+        let error = Error::Ambiguous { path: "models".into(), candidates };
+        let mut report = report(&error, None);
+        report.input.candidate_verdicts = vec!["compatible: A runs".into(), "does_not_fit: B needs more".into()];
+        insta::assert_snapshot!(report, @r"
+        ambiguous_input: models holds 2 models; name one of them
+
+        models     models/a.gguf          compatible: A runs
+                   models/long-name.gguf  does_not_fit: B needs more
+        remedies   give one of the paths: models/a.gguf
+        ");
+    }
+
+    #[test]
+    fn a_missing_part_is_listed_as_missing() {
+        let part = IncompleteKind::FileMissing { name: "model-2.safetensors".into(), why: "the index names it".into() };
+        let report = report(&Error::incomplete(Path::new("models/x"), part), Some("safetensors"));
+        assert_eq!(report.input.files.last().map(|file| file.status), Some(FileStatus::Missing));
+        insta::assert_snapshot!(report, @r"
+        incomplete_or_corrupt: models/x: model-2.safetensors is missing: the index names it
+
+        input      models/x (safetensors)
+                   missing: model-2.safetensors
+        remedies   put model-2.safetensors into the model's folder
+        ");
+    }
 }

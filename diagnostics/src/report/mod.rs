@@ -1,9 +1,11 @@
 //! What a diagnosis found, for people (`Display`) and for tools (JSON, `schema_version` "1").
 
+mod devices;
 mod model;
 mod text;
 mod verdict;
 
+pub use devices::{DeviceList, DeviceTiers};
 pub use model::{DtypeSummary, ModelSummary, RopeSummary, TokenizerSummary};
 pub use text::Bytes;
 pub use verdict::Verdict;

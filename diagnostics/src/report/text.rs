@@ -1,6 +1,7 @@
 //! Report -> text: the verdict and its reason in the first line, then one aligned screen.
 
-use super::{Check, ModelSummary, Report, Status};
+use super::{Check, FileStatus, ModelSummary, Report, Status};
+use crate::hardware::Hardware;
 use crate::plan::Plan;
 use std::fmt::{self, Display, Formatter};
 
@@ -38,7 +39,7 @@ impl Display for Report {
             plan_lines(plan, &self.hardware.memory.how, f)?;
         }
         if self.model.is_some() {
-            self.hardware_lines(f)?;
+            self.hardware.lines(f)?;
             row(f, "casts", format_args!("{}", self.casts))?;
         }
         self.check_lines(f)?;
@@ -50,39 +51,26 @@ impl Report {
     fn input_lines(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let input = &self.input;
         if input.kind.is_some() {
-            let files = input.files.len();
+            let files = input.files.iter().filter(|file| file.status == FileStatus::Present).count();
             let plural = if files == 1 { "" } else { "s" };
             let size = Bytes(input.bytes());
             let read = input.header_bytes_read.map(|bytes| format!(", {} of headers read", Bytes(bytes)));
             let read = read.unwrap_or_default();
             row(f, "input", format_args!("{} ({})", input.path, input.format_name()))?;
-            row(f, "", format_args!("{files} file{plural}, {size}{read}"))?;
+            if files > 0 {
+                row(f, "", format_args!("{files} file{plural}, {size}{read}"))?;
+            }
+            for file in input.files.iter().filter(|file| file.status == FileStatus::Missing) {
+                row(f, "", format_args!("missing: {}", file.name))?;
+            }
         }
+        let width = input.candidates.iter().map(|path| path.chars().count()).max().unwrap_or(0);
         for (index, candidate) in input.candidates.iter().enumerate() {
-            let verdict = input.candidate_verdicts.get(index).map(|line| format!("  {line}")).unwrap_or_default();
-            row(f, if index == 0 { "candidates" } else { "" }, format_args!("{candidate}{verdict}"))?;
+            let verdict = input.candidate_verdicts.get(index).map_or("", String::as_str);
+            let line = format!("{candidate:<width$}  {verdict}");
+            row(f, if index == 0 { "models" } else { "" }, format_args!("{}", line.trim_end()))?;
         }
         Ok(())
-    }
-
-    fn hardware_lines(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let hardware = &self.hardware;
-        let cpu = &hardware.cpu;
-        let profile = hardware.profile.map(|name| format!("{name}: ")).unwrap_or_default();
-        row(f, "hardware", format_args!("{profile}{}, {} threads", cpu.model, cpu.threads))?;
-        let features = if cpu.features.is_empty() { "none known".into() } else { cpu.features.join(" ") };
-        row(f, "", format_args!("instruction sets: {features}"))?;
-        let note = hardware.gpu_note.as_deref();
-        if hardware.gpus.is_empty() {
-            return row(f, "", format_args!("NVIDIA cards: none ({})", note.unwrap_or("none found")));
-        }
-        for gpu in &hardware.gpus {
-            let (major, minor) = gpu.compute_capability;
-            let memory = gpu.memory_total.map_or_else(|| "shared memory".into(), |total| Bytes(total).to_string());
-            let line = format_args!("{}, compute capability {major}.{minor}, {memory}, not used", gpu.name).to_string();
-            row(f, "", format_args!("{line}"))?;
-        }
-        note.map_or(Ok(()), |note| row(f, "", format_args!("{note}")))
     }
 
     fn check_lines(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -98,6 +86,29 @@ impl Report {
             }
         }
         Ok(())
+    }
+}
+
+impl Hardware {
+    /// The machine, a line for each part.
+    pub(super) fn lines(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let hardware = self;
+        let cpu = &hardware.cpu;
+        let profile = hardware.profile.map(|name| format!("{name}: ")).unwrap_or_default();
+        row(f, "hardware", format_args!("{profile}{}, {} threads", cpu.model, cpu.threads))?;
+        let features = if cpu.features.is_empty() { "none to rely on".into() } else { cpu.features.join(" ") };
+        row(f, "", format_args!("instruction sets: {features}"))?;
+        let note = hardware.gpu_note.as_deref();
+        if hardware.gpus.is_empty() {
+            return row(f, "", format_args!("NVIDIA cards: none ({})", note.unwrap_or("none found")));
+        }
+        for gpu in &hardware.gpus {
+            let (major, minor) = gpu.compute_capability;
+            let memory = gpu.memory_total.map_or_else(|| "shared memory".into(), |total| Bytes(total).to_string());
+            let line = format_args!("{}, compute capability {major}.{minor}, {memory}, not used", gpu.name).to_string();
+            row(f, "", format_args!("{line}"))?;
+        }
+        note.map_or(Ok(()), |note| row(f, "", format_args!("{note}")))
     }
 }
 
@@ -164,6 +175,7 @@ fn list(f: &mut Formatter<'_>, label: &str, lines: &[String]) -> fmt::Result {
     Ok(())
 }
 
-fn row(f: &mut Formatter<'_>, label: &str, value: fmt::Arguments<'_>) -> fmt::Result {
+/// One line with its label in front.
+pub(super) fn row(f: &mut Formatter<'_>, label: &str, value: fmt::Arguments<'_>) -> fmt::Result {
     writeln!(f, "{label:<LABEL$}{value}")
 }

@@ -123,7 +123,9 @@ impl Error {
                 format!("put {name} into the model's folder")
             }
             Error::Incomplete { .. } => "fetch the model's files again, all from one revision".into(),
-            Error::Ambiguous { .. } => "name one of the files".into(),
+            Error::Ambiguous { candidates, .. } => {
+                format!("give one of the paths: {}", candidates.first()?.display())
+            }
         })
     }
 }

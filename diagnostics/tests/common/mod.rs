@@ -1,0 +1,185 @@
+//! Models made by hand: a geometry and a dtype become the spec and the input that real files would give.
+#![allow(dead_code, clippy::expect_used)] // each test file uses its part; all of it is test code
+
+use model_diagnostics::DType;
+use model_diagnostics::header::TensorInfo;
+use model_diagnostics::report::{FileStatus, Input, InputFile};
+use model_diagnostics::spec::{
+    Activation, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Norm, NormWeights, Rope, RopeLayout, RopeScaling,
+};
+use model_diagnostics::tokenizer::{TokenizerKind, TokenizerSpec};
+
+pub(crate) struct Geometry {
+    pub(crate) variant: &'static str,
+    pub(crate) hidden: u64,
+    pub(crate) feed_forward: u64,
+    pub(crate) layers: usize,
+    pub(crate) heads: u64,
+    pub(crate) kv_heads: u64,
+    pub(crate) head_dim: u64,
+    pub(crate) vocab: u64,
+    pub(crate) context: usize,
+    pub(crate) tied: bool,
+}
+
+pub(crate) const TINY_LLAMA: Geometry = Geometry {
+    variant: "TinyLlama",
+    hidden: 2048,
+    feed_forward: 5632,
+    layers: 22,
+    heads: 32,
+    kv_heads: 4,
+    head_dim: 64,
+    vocab: 32000,
+    context: 2048,
+    tied: false,
+};
+
+pub(crate) const LLAMA_31_8B: Geometry = Geometry {
+    variant: "Llama 3.1",
+    hidden: 4096,
+    feed_forward: 14336,
+    layers: 32,
+    heads: 32,
+    kv_heads: 8,
+    head_dim: 128,
+    vocab: 128256,
+    context: 131072,
+    tied: false,
+};
+
+pub(crate) const LLAMA_32_1B: Geometry = Geometry {
+    variant: "Llama 3.2",
+    hidden: 2048,
+    feed_forward: 8192,
+    layers: 16,
+    heads: 32,
+    kv_heads: 8,
+    head_dim: 64,
+    vocab: 128256,
+    context: 131072,
+    tied: true,
+};
+
+/// A safetensors model whose tensors all have `dtype`.
+pub(crate) fn safetensors(geometry: &Geometry, dtype: DType) -> (ModelSpec, Input) {
+    let spec = spec(geometry, &Dtypes { matrix: dtype, vector: dtype, values: dtype, head: dtype });
+    let input = input(&spec, "safetensors", "model.safetensors");
+    (ModelSpec { architecture: "LlamaForCausalLM".into(), ..spec }, input)
+}
+
+/// A GGUF model of one file type: norms in F32, and for Q4_K_M the mixture that llama.cpp makes.
+pub(crate) fn gguf(geometry: &Geometry, file_type: &str) -> (ModelSpec, Input) {
+    let (matrix, other) = match file_type {
+        "Q4_K_M" => (DType::Q4_K, DType::Q6_K),
+        name => {
+            let dtype = DType::all().find(|dtype| dtype.name() == name).expect("a dtype's name");
+            (dtype, dtype)
+        }
+    };
+    let mut spec = spec(geometry, &Dtypes { matrix, vector: DType::F32, values: other, head: other });
+    let input = input(&spec, "gguf", &format!("model-{file_type}.gguf"));
+    spec.architecture = "llama".into();
+    spec.quantization = format!("GGUF {file_type}");
+    spec.rope.layout = RopeLayout::Interleaved;
+    spec.tokenizer.kind = TokenizerKind::ByteLevelBpe;
+    spec.tokenizer.pre = Some("llama-bpe".into());
+    (spec, input)
+}
+
+struct Dtypes {
+    matrix: DType,
+    vector: DType,
+    /// Of `v` and `down`, which mixtures keep finer.
+    values: DType,
+    head: DType,
+}
+
+fn tensor(name: String, dtype: DType, shape: &[u64]) -> TensorInfo {
+    let bytes = dtype.bytes_of(shape.iter().product()).expect("whole blocks");
+    TensorInfo { name, dtype, shape: shape.to_vec(), file: 0, offset: 0, bytes }
+}
+
+fn linear(name: String, dtype: DType, outputs: u64, inputs: u64) -> LinearWeights {
+    LinearWeights { weight: tensor(name, dtype, &[outputs, inputs]), bias: None }
+}
+
+fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
+    let &Geometry { hidden, feed_forward, heads, kv_heads, head_dim, vocab, .. } = geometry;
+    let norm = |name: String| NormWeights { weight: tensor(name, dtypes.vector, &[hidden]) };
+    let (query, kv) = (heads * head_dim, kv_heads * head_dim);
+    let layers = (0..geometry.layers).map(|layer| {
+        let name = |part: &str| format!("model.layers.{layer}.{part}.weight");
+        let matrix = |part: &str, outputs, inputs| linear(name(part), dtypes.matrix, outputs, inputs);
+        LayerWeights {
+            attention_norm: norm(name("input_layernorm")),
+            q: matrix("self_attn.q_proj", query, hidden),
+            k: matrix("self_attn.k_proj", kv, hidden),
+            v: linear(name("self_attn.v_proj"), dtypes.values, kv, hidden),
+            o: matrix("self_attn.o_proj", hidden, query),
+            mlp_norm: norm(name("post_attention_layernorm")),
+            gate: matrix("mlp.gate_proj", feed_forward, hidden),
+            up: matrix("mlp.up_proj", feed_forward, hidden),
+            down: linear(name("mlp.down_proj"), dtypes.values, hidden, feed_forward),
+        }
+    });
+    let weights = ModelWeights {
+        embedding: tensor("model.embed_tokens.weight".into(), dtypes.matrix, &[vocab, hidden]),
+        layers: layers.collect(),
+        final_norm: norm("model.norm.weight".into()),
+        head: linear("lm_head.weight".into(), dtypes.head, vocab, hidden),
+    };
+    let mut spec = ModelSpec {
+        family: "llama",
+        variant: geometry.variant.into(),
+        architecture: String::new(),
+        parameters: 0,
+        hidden: hidden as usize,
+        feed_forward: feed_forward as usize,
+        heads: heads as usize,
+        kv_heads: kv_heads as usize,
+        head_dim: head_dim as usize,
+        vocab: vocab as usize,
+        context_trained: geometry.context,
+        norm: Norm::Rms { eps: 1e-5 },
+        activation: Activation::SwiGlu,
+        rope: Rope {
+            layout: RopeLayout::HalfSplit,
+            theta: 10000.0,
+            scaling: RopeScaling::Default,
+            dimensions: head_dim as usize,
+            source: "rope_theta".into(),
+        },
+        sliding_window: None,
+        tied_embeddings: geometry.tied,
+        weights,
+        tokenizer: TokenizerSpec {
+            kind: TokenizerKind::Json,
+            pre: None,
+            tokens: vocab as usize,
+            bos: Some(1),
+            bos_text: Some("<s>".into()),
+            eos_text: Some("</s>".into()),
+            add_bos: true,
+            stop_ids: [(2, vec!["config.json".into(), "generation_config.json".into()])].into(),
+            chat_template: Some("{{ messages }}".into()),
+        },
+        quantization: "none".into(),
+        assumptions: Vec::new(),
+        unused_tensors: Vec::new(),
+    };
+    spec.parameters = spec.tensors().map(|tensor| tensor.shape.iter().product::<u64>()).sum();
+    spec
+}
+
+fn input(spec: &ModelSpec, kind: &'static str, name: &str) -> Input {
+    let bytes = spec.tensors().map(|tensor| tensor.bytes).sum::<u64>() + 20_000;
+    let file = InputFile { name: name.into(), bytes, part: 1, status: FileStatus::Present };
+    Input {
+        path: format!("models/{name}"),
+        kind: Some(kind),
+        files: vec![file],
+        header_bytes_read: Some(20_000),
+        ..Input::default()
+    }
+}

@@ -1,0 +1,214 @@
+//! Models made by hand on described machines: every verdict that `assess` can reach, and what it says.
+
+mod common;
+
+use common::{LLAMA_31_8B, LLAMA_32_1B, TINY_LLAMA, gguf, safetensors};
+use model_diagnostics::hardware::Gpu;
+use model_diagnostics::hardware::profiles::Profile;
+use model_diagnostics::plan;
+use model_diagnostics::report::{Input, Status};
+use model_diagnostics::spec::ModelSpec;
+use model_diagnostics::tokenizer::TokenizerKind;
+use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Policy, Report, Verdict, assess};
+
+fn machine(profile: &str) -> Hardware {
+    Profile::find(profile).unwrap_or_else(|| panic!("no profile {profile}")).hardware()
+}
+
+fn judge((spec, input): &(ModelSpec, Input), profile: &str) -> Report {
+    assess(spec, input, &machine(profile), &Policy::default())
+}
+
+#[test]
+fn verdicts_of_models_on_machines() {
+    use Verdict::{Compatible, DoesNotFit, UnsupportedDtype};
+    let cases = [
+        ("tiny bf16", safetensors(&TINY_LLAMA, DType::BF16), "cpu-2gb", DoesNotFit),
+        ("tiny bf16", safetensors(&TINY_LLAMA, DType::BF16), "cpu-4gb", Compatible),
+        ("tiny f32", safetensors(&TINY_LLAMA, DType::F32), "cpu-4gb", DoesNotFit),
+        ("tiny f32", safetensors(&TINY_LLAMA, DType::F32), "cpu-8gb", Compatible),
+        ("tiny q4_k_m", gguf(&TINY_LLAMA, "Q4_K_M"), "cpu-2gb", Compatible),
+        ("tiny q8_0", gguf(&TINY_LLAMA, "Q8_0"), "cpu-2gb", Compatible),
+        ("tiny f16", safetensors(&TINY_LLAMA, DType::F16), "cpu-32gb", UnsupportedDtype),
+        ("tiny q5_0", gguf(&TINY_LLAMA, "Q5_0"), "cpu-32gb", UnsupportedDtype),
+        ("tiny iq4_nl", gguf(&TINY_LLAMA, "IQ4_NL"), "cpu-32gb", UnsupportedDtype),
+        ("tiny i8", safetensors(&TINY_LLAMA, DType::I8), "cpu-32gb", UnsupportedDtype),
+        ("1b bf16", safetensors(&LLAMA_32_1B, DType::BF16), "cpu-4gb", Compatible),
+        ("8b bf16", safetensors(&LLAMA_31_8B, DType::BF16), "cpu-16gb", DoesNotFit),
+        ("8b bf16", safetensors(&LLAMA_31_8B, DType::BF16), "cpu-32gb", Compatible),
+        ("8b q4_k_m", gguf(&LLAMA_31_8B, "Q4_K_M"), "cpu-4gb", DoesNotFit),
+        ("8b q4_k_m", gguf(&LLAMA_31_8B, "Q4_K_M"), "cpu-8gb", Compatible),
+        ("8b q4_k_m", gguf(&LLAMA_31_8B, "Q4_K_M"), "cpu-bf16-512gb", Compatible),
+    ];
+    let mut wrong = Vec::new();
+    for (model, case, profile, expected) in &cases {
+        let report = judge(case, profile);
+        let consistent = report.exit_code == report.verdict.exit_code() && report.casts == 0;
+        let fits = report.plan.as_ref().is_some_and(|plan| plan.fits() == (plan.total <= plan.available));
+        if report.verdict != *expected || !consistent || !fits {
+            wrong.push(format!("{model} on {profile}: {}", report.first_line()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn too_little_memory_names_what_would_fit() {
+    let report = judge(&safetensors(&TINY_LLAMA, DType::BF16), "cpu-2gb");
+    assert_eq!(report.exit_code, 14);
+    assert!(report.remedies.iter().any(|remedy| remedy.contains("Q8_0 GGUF file")), "{:?}", report.remedies);
+    assert!(report.remedies.iter().any(|remedy| remedy.contains("Q4_K_M GGUF file")), "{:?}", report.remedies);
+    assert!(!report.remedies.iter().any(|remedy| remedy.contains("F32")), "{:?}", report.remedies);
+}
+
+#[test]
+fn a_context_that_does_not_fit_is_refused_with_the_one_that_does() {
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q4_K_M");
+    let machine = machine("cpu-8gb");
+    let ask = |context| assess(&spec, &input, &machine, &Policy { context: Some(context), ..Policy::default() });
+    let refused = ask(131072);
+    assert_eq!(refused.verdict, Verdict::DoesNotFit);
+    let largest = refused.plan.as_ref().map(|plan| plan.max_context).expect("a plan");
+    assert!(refused.remedies[0].contains(&format!("--context {largest}")), "{:?}", refused.remedies);
+    assert_eq!(ask(largest).verdict, Verdict::Compatible);
+    assert_eq!(ask(largest + plan::KV_PAGE).verdict, Verdict::DoesNotFit);
+}
+
+#[test]
+fn without_a_request_the_plan_takes_the_largest_context_that_fits() {
+    let plan = judge(&gguf(&LLAMA_31_8B, "Q4_K_M"), "cpu-8gb").plan.expect("a plan");
+    assert_eq!(plan.context, plan.max_context);
+    assert!(plan.context > 512 && plan.context < 131072);
+    assert!(plan.total <= plan.available && plan.available - plan.total < plan.kv_per_token * plan::KV_PAGE as u64);
+    let plan = judge(&gguf(&LLAMA_31_8B, "Q4_K_M"), "cpu-bf16-512gb").plan.expect("a plan");
+    assert_eq!((plan.context, plan.max_context), (131072, 131072));
+}
+
+#[test]
+fn the_plan_counts_to_the_byte() {
+    let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
+    let plan = judge(&(spec.clone(), input.clone()), "cpu-8gb").plan.expect("a plan");
+    assert_eq!(plan.weights_file, input.bytes());
+    assert_eq!(plan.weights_resident, 0);
+    assert_eq!(plan.kv_per_token, 22 * 2 * 4 * 64 * 4);
+    assert_eq!(plan.kv_cache, plan.kv_per_token * 2048);
+    assert_eq!(plan::kv_bytes(&spec, 1), plan.kv_per_token * 256);
+    assert_eq!(plan.total, plan.load_peak + plan.kv_cache + plan.activations);
+}
+
+#[test]
+fn a_limit_below_the_machines_memory_counts() {
+    let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
+    let machine = machine("cpu-8gb");
+    let policy = |limit| Policy { memory_limit: Some(limit), ..Policy::default() };
+    assert_eq!(assess(&spec, &input, &machine, &policy(2 << 30)).verdict, Verdict::DoesNotFit);
+    assert_eq!(assess(&spec, &input, &machine, &policy(u64::MAX)).plan.map(|plan| plan.available), Some(7 << 30));
+    let mut machine = machine;
+    machine.memory.anonymous = Some(64 << 20);
+    let report = assess(&spec, &input, &machine, &Policy::default());
+    assert_eq!(report.verdict, Verdict::DoesNotFit);
+    assert!(report.check("memory").is_some_and(|check| check.evidence.contains("RLIMIT_DATA")));
+}
+
+#[test]
+fn a_refused_dtype_is_named_with_its_first_tensor() {
+    let report = judge(&safetensors(&TINY_LLAMA, DType::F16), "cpu-8gb");
+    assert!(report.reason.contains("F16"), "{}", report.reason);
+    let check = report.check("dtype").expect("the check");
+    assert_eq!(check.status, Status::Fail);
+    assert!(check.evidence.contains("model.embed_tokens.weight"), "{}", check.evidence);
+    assert!(report.remedies[0].contains("Q8_0") && report.remedies[0].contains("BF16"), "{:?}", report.remedies);
+    assert_eq!(report.model.map(|model| model.dtypes[0].tier), Some(None));
+}
+
+#[test]
+fn native_only_refuses_what_would_be_widened() {
+    let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
+    let policy = Policy { dtypes: DtypePolicy::NativeOnly, ..Policy::default() };
+    assert_eq!(assess(&spec, &input, &machine("cpu-8gb"), &policy).verdict, Verdict::UnsupportedDtype);
+    assert_eq!(assess(&spec, &input, &machine("cpu-bf16-64gb"), &policy).verdict, Verdict::Compatible);
+}
+
+#[test]
+fn a_card_is_insufficient_hardware_without_driver_card_or_engine() {
+    let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
+    let mut machine = machine("cpu-8gb");
+    let ask = |machine: &Hardware, index| {
+        let policy = Policy { device: DeviceChoice::Cuda(index), ..Policy::default() };
+        assess(&spec, &input, machine, &policy)
+    };
+    machine.gpu_note = Some("no NVIDIA driver library".into());
+    let report = ask(&machine, 0);
+    assert_eq!(report.exit_code, 13);
+    assert!(report.reason.contains("no NVIDIA driver library"), "{}", report.reason);
+    machine.gpus.push(Gpu {
+        name: "Tesla T4".into(),
+        uuid: None,
+        compute_capability: (7, 5),
+        memory_total: Some(16 << 30),
+        memory_free: None,
+        driver: "580.1".into(),
+    });
+    assert!(ask(&machine, 0).reason.contains("Tesla T4"));
+    assert!(ask(&machine, 1).reason.contains("no card 1"));
+    let report = assess(&spec, &input, &machine, &Policy::default());
+    assert_eq!((report.verdict, report.device.as_str()), (Verdict::Compatible, "cpu"));
+    assert!(report.check("hardware").is_some_and(|check| check.evidence.contains("Tesla T4 is not used")));
+}
+
+#[test]
+fn a_casting_environment_is_refused() {
+    let (spec, input) = gguf(&TINY_LLAMA, "Q4_K_M");
+    let mut machine = machine("cpu-8gb");
+    machine.casting_variables = vec!["CANDLE_DEQUANTIZE_ALL"];
+    let report = assess(&spec, &input, &machine, &Policy::default());
+    assert_eq!(report.exit_code, 12);
+    assert_eq!(report.remedies, ["unset CANDLE_DEQUANTIZE_ALL"]);
+}
+
+#[test]
+fn a_missing_tokenizer_is_incomplete_unless_the_user_brings_one() {
+    let (mut spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
+    spec.tokenizer.kind = TokenizerKind::Missing;
+    let machine = machine("cpu-8gb");
+    assert_eq!(assess(&spec, &input, &machine, &Policy::default()).exit_code, 15);
+    let policy = Policy { tokenizer_given: true, ..Policy::default() };
+    assert_eq!(assess(&spec, &input, &machine, &policy).exit_code, 0);
+}
+
+#[test]
+fn warnings_keep_it_compatible() {
+    let (mut spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
+    spec.unused_tensors = vec!["model.layers.0.extra".into()];
+    let mut machine = machine("cpu-8gb");
+    let warned = assess(&spec, &input, &machine, &Policy::default());
+    assert_eq!((warned.verdict, warned.exit_code), (Verdict::CompatibleWithWarnings, 0));
+    spec.unused_tensors.clear();
+    machine.cpu.missing = vec!["avx512f"];
+    assert_eq!(assess(&spec, &input, &machine, &Policy::default()).verdict, Verdict::CompatibleWithWarnings);
+    machine.cpu.missing.clear();
+    let long = Policy { context: Some(4096), ..Policy::default() };
+    let report = assess(&spec, &input, &machine, &long);
+    assert_eq!(report.verdict, Verdict::CompatibleWithWarnings);
+    assert_eq!(report.plan.map(|plan| plan.context), Some(2048));
+    spec.tokenizer.stop_ids.clear();
+    assert_eq!(assess(&spec, &input, &machine, &Policy::default()).verdict, Verdict::CompatibleWithWarnings);
+}
+
+#[test]
+fn the_dtype_decides_before_the_memory() {
+    let report = judge(&safetensors(&LLAMA_31_8B, DType::F16), "cpu-2gb");
+    assert_eq!(report.exit_code, 12);
+    assert_eq!(report.check("memory").map(|check| check.status), Some(Status::Fail));
+}
+
+#[test]
+fn absurd_sizes_saturate() {
+    let (mut spec, mut input) = safetensors(&TINY_LLAMA, DType::BF16);
+    (spec.kv_heads, spec.feed_forward, spec.vocab) = (usize::MAX, usize::MAX, usize::MAX);
+    (spec.context_trained, spec.tokenizer.tokens) = (usize::MAX, usize::MAX);
+    input.files[0].bytes = u64::MAX;
+    let report = assess(&spec, &input, &machine("cpu-2gb"), &Policy::default());
+    assert_eq!(report.verdict, Verdict::DoesNotFit);
+    assert!(!report.to_string().is_empty() && !report.to_json().is_empty());
+}
