@@ -1,1 +1,177 @@
-//! Text to ids and back.
+//! Text to ids and back, from a `tokenizer.json` or from GGUF keys alone.
+
+mod gguf;
+mod json;
+mod sentencepiece;
+mod stream;
+mod vocabulary;
+
+use crate::error::{Error, Result};
+use model_diagnostics::error::IncompleteKind;
+use model_diagnostics::header::{Header, Metadata};
+use model_diagnostics::tokenizer::{TokenizerKind, TokenizerSpec};
+use std::fmt;
+use tokenizers::{DecoderWrapper, Model, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl};
+
+pub use stream::PieceDecoder;
+use vocabulary::Vocabulary;
+
+/// The tokenizer of one model. The tokenizer is the one owner of BOS: nothing else puts it in front of a prompt.
+pub struct Tokenizer {
+    encoder: Box<dyn Encoder>,
+    vocabulary: Vocabulary,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    add_bos: bool,
+    add_eos: bool,
+}
+
+/// Text to ids without BOS or EOS.
+trait Encoder: Send + Sync {
+    fn encode(&self, text: &str) -> tokenizers::Result<Vec<u32>>;
+    fn token_text(&self, id: u32) -> Option<String>;
+    fn token_id(&self, text: &str) -> Option<u32>;
+}
+
+/// The parts of the tokenizers library around a model. Post-processor and decoder stay unused: BOS, EOS and decoding
+/// are [`Tokenizer`]'s.
+type Pipeline<M> = TokenizerImpl<M, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+
+impl<M: Model + Send + Sync> Encoder for Pipeline<M> {
+    fn encode(&self, text: &str) -> tokenizers::Result<Vec<u32>> {
+        Ok(self.encode_fast(text, false)?.get_ids().to_vec())
+    }
+
+    fn token_text(&self, id: u32) -> Option<String> {
+        self.id_to_token(id)
+    }
+
+    fn token_id(&self, text: &str) -> Option<u32> {
+        self.token_to_id(text)
+    }
+}
+
+impl Tokenizer {
+    /// Builds the tokenizer that `header` describes and `spec` was read from.
+    ///
+    /// # Errors
+    /// `Files` (incomplete) when the model has none, `Tokenizer` or `Files` (format) when its description is damaged.
+    pub fn from_header(header: &Header, spec: &TokenizerSpec) -> Result<Tokenizer> {
+        let (encoder, vocabulary) = match (&header.metadata, spec.kind) {
+            (Metadata::Config(files), TokenizerKind::Json) => {
+                let path = files.tokenizer.as_deref().ok_or_else(|| none(header))?;
+                json::build(path, spec)?
+            }
+            (Metadata::Gguf(metadata), TokenizerKind::SentencePiece) => gguf::sentence_piece(metadata, spec)?,
+            (Metadata::Gguf(metadata), TokenizerKind::ByteLevelBpe) => gguf::byte_level(metadata, spec)?,
+            _ => return Err(none(header)),
+        };
+        Ok(Tokenizer {
+            encoder,
+            vocabulary,
+            bos: spec.bos,
+            eos: spec.eos,
+            add_bos: spec.add_bos,
+            add_eos: spec.add_eos,
+        })
+    }
+
+    /// The ids of `text`.
+    ///
+    /// With `add_special`, BOS comes in front where the model's tokenizer puts it there: once, also when the text
+    /// itself begins with it (a rendered chat template does). EOS follows where the tokenizer appends one. Special
+    /// tokens spelled in the text become their ids, as in transformers; text from strangers that must not contain any
+    /// has to be checked by the caller.
+    ///
+    /// # Errors
+    /// `Encode` when the text cannot be cut into tokens.
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
+        let mut ids = self.encoder.encode(text).map_err(Error::Encode)?;
+        if add_special {
+            if let Some(bos) = self.bos.filter(|bos| self.add_bos && ids.first() != Some(bos)) {
+                ids.insert(0, bos);
+            }
+            ids.extend(self.eos.filter(|_| self.add_eos));
+        }
+        Ok(ids)
+    }
+
+    /// The text of `ids`. Special tokens are hidden, unknown ids add nothing, and bytes that form no character become
+    /// U+FFFD. Nothing else is cleaned up.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        let mut decoder = self.stream();
+        let mut text = String::new();
+        for id in ids {
+            decoder.push(self.token_bytes(*id).unwrap_or_default(), &mut text);
+        }
+        decoder.finish(&mut text);
+        text
+    }
+
+    /// A decoder for a text that begins here: its pieces together are [`decode`](Self::decode) of all ids.
+    pub fn stream(&self) -> PieceDecoder {
+        PieceDecoder::new(self.vocabulary.drops_leading_space())
+    }
+
+    /// A decoder for a text that continues `prompt`: its pieces are what [`decode`](Self::decode) of the whole adds to
+    /// the decoded prompt, a leading space included.
+    pub fn stream_after(&self, prompt: &[u32]) -> PieceDecoder {
+        let begun = prompt.iter().any(|id| self.token_bytes(*id).is_some_and(|bytes| !bytes.is_empty()));
+        PieceDecoder::new(self.vocabulary.drops_leading_space() && !begun)
+    }
+
+    /// The bytes `id` adds to a text; empty for a special token, `None` outside the vocabulary.
+    pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
+        self.vocabulary.bytes(id)
+    }
+
+    /// The entry of the vocabulary as its file spells it: `Ġthe`, `▁the`, `<|eot_id|>`.
+    pub fn token_text(&self, id: u32) -> Option<String> {
+        self.encoder.token_text(id)
+    }
+
+    /// The id of an entry of the vocabulary, spelled as in its file.
+    pub fn token_id(&self, text: &str) -> Option<u32> {
+        self.encoder.token_id(text)
+    }
+
+    /// Whether `id` is a special token: hidden from text.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.vocabulary.is_special(id)
+    }
+
+    /// One more than the largest id. A model's embedding may have more rows: those have no text and are never sampled.
+    pub fn vocab_len(&self) -> usize {
+        self.vocabulary.len()
+    }
+
+    /// The beginning-of-sequence id, whether or not [`encode`](Self::encode) adds it.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// The end-of-sequence id of the tokenizer; what ends a generation is `TokenizerSpec::stop_ids`.
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
+    /// Whether [`encode`](Self::encode) puts BOS in front.
+    pub fn adds_bos(&self) -> bool {
+        self.add_bos
+    }
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Tokenizer").field("tokens", &self.vocab_len()).field("bos", &self.bos).finish_non_exhaustive()
+    }
+}
+
+fn none(header: &Header) -> Error {
+    let (name, why) = match header.metadata {
+        Metadata::Config(_) => ("tokenizer.json", "text cannot become ids; download it from the model's repository"),
+        Metadata::Gguf(_) => ("tokenizer.ggml.model", "the file has no vocabulary, so text cannot become ids"),
+    };
+    let kind = IncompleteKind::FileMissing { name: name.into(), why: why.into() };
+    model_diagnostics::Error::incomplete(&header.source.path, kind).into()
+}

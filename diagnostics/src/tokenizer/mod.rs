@@ -1,24 +1,45 @@
 //! Header -> TokenizerSpec: what the files say of the vocabulary, BOS, stop tokens and template, without building it.
 
+mod gguf;
+mod json;
+pub mod pre;
+
+use crate::error::{Error, FormatErrorKind, Result};
+use crate::header::{Header, Metadata};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// What the files say of the tokenizer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenizerSpec {
     /// How text becomes ids.
     pub kind: TokenizerKind,
-    /// The name of the GGUF pre-tokenizer.
+    /// The vocabulary's model as the file names it: `BPE`, `Unigram`; `llama`, `gpt2`.
+    pub model: Option<String>,
+    /// The name of the GGUF pre-tokenizer; always one of [`pre::PRE_TOKENIZERS`] for [`TokenizerKind::ByteLevelBpe`].
     pub pre: Option<String>,
-    /// Entries of the vocabulary, added tokens included.
+    /// One more than the largest id of the vocabulary, added tokens included; 0 when there is none.
     pub tokens: usize,
     /// The beginning-of-sequence id.
     pub bos: Option<u32>,
+    /// The text of `bos`: `<｜begin▁of▁sentence｜>` tells a DeepSeek distill from what it was distilled into.
+    pub bos_text: Option<String>,
     /// Whether encoding a prompt puts `bos` in front.
     pub add_bos: bool,
+    /// The end-of-sequence id of the tokenizer; [`stop_ids`](Self::stop_ids) is what ends a generation.
+    pub eos: Option<u32>,
+    /// The text of `eos`.
+    pub eos_text: Option<String>,
+    /// Whether encoding a text appends `eos`.
+    pub add_eos: bool,
+    /// Whether a SentencePiece-like tokenizer puts a space in front of a text.
+    pub add_space_prefix: bool,
     /// Ids that end a generation, each with the sources that name it.
     pub stop_ids: BTreeMap<u32, Vec<String>>,
     /// The model's Jinja chat template.
     pub chat_template: Option<String>,
+    /// Defaults that were taken and statements that were ignored, each with its reason.
+    pub assumptions: Vec<String>,
 }
 
 /// How text becomes ids.
@@ -33,4 +54,120 @@ pub enum TokenizerKind {
     ByteLevelBpe,
     /// None found.
     Missing,
+}
+
+/// Texts that end a turn or a document wherever a vocabulary has them as a token (the end-of-generation list of
+/// llama.cpp's `llama-vocab.cpp`).
+const END_TEXTS: [&str; 22] = [
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
+    "[e~[",
+];
+
+impl TokenizerSpec {
+    /// Learns what `header` says of its tokenizer; `tokenizer.json` is read, but its vocabulary is only counted.
+    ///
+    /// # Errors
+    /// `Format` for a known key of a wrong type or an unknown value (an unknown tokenizer model or pre-tokenizer among
+    /// them), `Incomplete` for arrays that contradict each other, `Io` when a companion file cannot be read.
+    pub fn from_header(header: &Header) -> Result<TokenizerSpec> {
+        match &header.metadata {
+            Metadata::Gguf(metadata) => gguf::spec(metadata),
+            Metadata::Config(files) => json::spec(files),
+        }
+    }
+
+    fn empty(kind: TokenizerKind) -> Self {
+        TokenizerSpec {
+            kind,
+            model: None,
+            pre: None,
+            tokens: 0,
+            bos: None,
+            bos_text: None,
+            add_bos: false,
+            eos: None,
+            eos_text: None,
+            add_eos: false,
+            add_space_prefix: false,
+            stop_ids: BTreeMap::new(),
+            chat_template: None,
+            assumptions: Vec::new(),
+        }
+    }
+
+    fn assume(&mut self, what: impl Into<String>) {
+        self.assumptions.push(what.into());
+    }
+
+    /// Adds `id`, named by `source`, to the stop set; an id outside the vocabulary is noted instead.
+    fn stop(&mut self, id: u64, source: &str) {
+        match u32::try_from(id) {
+            Ok(id) if self.kind == TokenizerKind::Missing || (id as usize) < self.tokens => {
+                let sources = self.stop_ids.entry(id).or_default();
+                if !sources.iter().any(|known| known == source) {
+                    sources.push(source.into());
+                }
+            }
+            _ => self.assume(format!("{source} names id {id}, outside the {} tokens: ignored", self.tokens)),
+        }
+    }
+
+    /// Adds the tokens whose text is known to end a turn; `known` yields ids and texts.
+    fn stop_on_known_texts<'a>(&mut self, known: impl Iterator<Item = (u32, &'a [u8])>) {
+        let mut found: Vec<(u32, &'static str)> = Vec::new();
+        for (id, text) in known {
+            // The cheap test first: this walks vocabularies of 200,000 tokens.
+            if matches!(text.first(), Some(b'<' | b'[' | b'_')) && text.len() <= 32 {
+                found.extend(END_TEXTS.iter().filter(|end| end.as_bytes() == text).map(|&end| (id, end)));
+            }
+        }
+        let has = |text: &str| found.iter().any(|(_, known)| *known == text);
+        // In these vocabularies `<|end|>` ends a message, not the turn.
+        let end_is_inner = (has("<|return|>") && has("<|call|>")) || (has("<|calls|>") && has("<|flush|>"));
+        for (id, text) in found {
+            if text == "<|end|>" && end_is_inner {
+                continue;
+            }
+            self.stop(id.into(), &format!("token text {text}"));
+            if self.chat_template.as_ref().is_some_and(|template| template.contains(text)) {
+                self.stop(id.into(), "chat template");
+            }
+        }
+    }
+
+    /// Keeps `add_bos` and `add_eos` only where there is an id to add.
+    fn settle(&mut self) {
+        if self.add_bos && self.bos.is_none() {
+            self.add_bos = false;
+            self.assume("a BOS is asked for but none is named: none is added");
+        }
+        if self.add_eos && self.eos.is_none() {
+            self.add_eos = false;
+            self.assume("an EOS is asked for but none is named: none is added");
+        }
+    }
+}
+
+fn unknown_value(file: &Path, key: &str, found: impl Into<String>, expected: impl Into<String>) -> Error {
+    Error::format(file, FormatErrorKind::KeyValue { key: key.into(), found: found.into(), expected: expected.into() })
 }

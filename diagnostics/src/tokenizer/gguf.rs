@@ -1,0 +1,148 @@
+//! The `tokenizer.*` keys of a GGUF file.
+
+use super::{TokenizerKind, TokenizerSpec, pre, unknown_value};
+use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use crate::header::Fields;
+use crate::header::gguf::{GgufMetadata, Strings};
+
+const MODEL: &str = "tokenizer.ggml.model";
+const PRE: &str = "tokenizer.ggml.pre";
+const TOKENS: &str = "tokenizer.ggml.tokens";
+const SCORES: &str = "tokenizer.ggml.scores";
+const TYPES: &str = "tokenizer.ggml.token_type";
+const MERGES: &str = "tokenizer.ggml.merges";
+
+pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
+    let kind = kind(metadata)?;
+    let mut spec = TokenizerSpec::empty(kind);
+    spec.chat_template = chat_template(metadata)?;
+    if kind == TokenizerKind::Missing {
+        return Ok(spec);
+    }
+    let tokens = metadata.strings(TOKENS)?.ok_or_else(|| missing(metadata, TOKENS, "text cannot become ids"))?;
+    spec.model = metadata.text(MODEL)?.map(Into::into);
+    spec.tokens = tokens.len();
+    check_lengths(metadata, kind, tokens.len())?;
+    let sentence_piece = kind == TokenizerKind::SentencePiece;
+    let add_bos_default = if sentence_piece { true } else { pre_tokenizer(metadata, &mut spec)?.add_bos };
+
+    // The llama vocabulary has `<s>` and `</s>` at 1 and 2; no other kind has ids that could be assumed.
+    spec.bos = special_id(metadata, &mut spec, "tokenizer.ggml.bos_token_id", sentence_piece.then_some(1))?;
+    spec.eos = special_id(metadata, &mut spec, "tokenizer.ggml.eos_token_id", sentence_piece.then_some(2))?;
+    spec.bos_text = spec.bos.and_then(|id| text_of(tokens, id));
+    spec.eos_text = spec.eos.and_then(|id| text_of(tokens, id));
+    spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos_default && spec.bos.is_some());
+    spec.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
+    spec.add_space_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(sentence_piece);
+
+    if let Some(eos) = spec.eos {
+        spec.stop(eos.into(), "tokenizer.ggml.eos_token_id");
+    }
+    for key in ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"] {
+        if let Some(id) = metadata.unsigned(key)? {
+            spec.stop(id, key);
+        }
+    }
+    spec.stop_on_known_texts((0..).zip(tokens.iter()));
+    spec.settle();
+    Ok(spec)
+}
+
+fn kind(metadata: &GgufMetadata) -> Result<TokenizerKind> {
+    match metadata.text(MODEL)? {
+        Some("llama") => Ok(TokenizerKind::SentencePiece),
+        Some("gpt2") => Ok(TokenizerKind::ByteLevelBpe),
+        Some("none" | "no_vocab") => Ok(TokenizerKind::Missing),
+        None if !metadata.has(TOKENS) => Ok(TokenizerKind::Missing),
+        None => Err(missing(metadata, MODEL, "the kind of the vocabulary is unknown")),
+        Some(other) => Err(unknown_value(
+            metadata.file(),
+            MODEL,
+            format!("{other:?}"),
+            "llama (SentencePiece) or gpt2 (byte-level BPE)",
+        )),
+    }
+}
+
+fn pre_tokenizer(metadata: &GgufMetadata, spec: &mut TokenizerSpec) -> Result<&'static pre::PreTokenizer> {
+    let name = match metadata.text(PRE)? {
+        Some(name) => name,
+        None => {
+            spec.assume(format!("{PRE} is absent: the pre-tokenizer is taken as default, as llama.cpp does"));
+            "default"
+        }
+    };
+    spec.pre = Some(name.into());
+    pre::find(name)
+        .ok_or_else(|| unknown_value(metadata.file(), PRE, format!("{name:?}"), format!("one of {}", pre::names())))
+}
+
+fn special_id(
+    metadata: &GgufMetadata,
+    spec: &mut TokenizerSpec,
+    key: &str,
+    default: Option<u32>,
+) -> Result<Option<u32>> {
+    let Some(id) = metadata.unsigned(key)? else {
+        let default = default.filter(|id| (*id as usize) < spec.tokens);
+        match default {
+            Some(id) => spec.assume(format!("{key} is absent: {id}, as in every llama vocabulary")),
+            None => spec.assume(format!("{key} is absent: none is used")),
+        }
+        return Ok(default);
+    };
+    match u32::try_from(id) {
+        Ok(id) if (id as usize) < spec.tokens => Ok(Some(id)),
+        _ => {
+            spec.assume(format!("{key} names id {id}, outside the {} tokens: ignored", spec.tokens));
+            Ok(None)
+        }
+    }
+}
+
+/// The arrays that describe the same tokens are equally long, and of known values.
+fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) -> Result<()> {
+    let same = |key: &str, len: usize| {
+        if len == tokens {
+            return Ok(());
+        }
+        let kind = IncompleteKind::Contradiction {
+            one: format!("{TOKENS} has {tokens} entries"),
+            other: format!("{key} has {len}"),
+        };
+        Err(Error::incomplete(metadata.file(), kind))
+    };
+    match metadata.floats(SCORES)? {
+        Some(scores) => same(SCORES, scores.len())?,
+        None if kind == TokenizerKind::SentencePiece => {
+            return Err(missing(metadata, SCORES, "the order of merges is unknown"));
+        }
+        None => {}
+    }
+    if let Some(types) = metadata.integers(TYPES)? {
+        same(TYPES, types.len())?;
+        if let Some((id, value)) = types.iter().enumerate().find(|(_, value)| !(0..=6).contains(*value)) {
+            return Err(unknown_value(metadata.file(), TYPES, format!("{value} for token {id}"), "0 to 6"));
+        }
+    }
+    if kind == TokenizerKind::ByteLevelBpe && metadata.strings(MERGES)?.is_none() {
+        return Err(missing(metadata, MERGES, "bytes cannot be merged into tokens"));
+    }
+    Ok(())
+}
+
+fn chat_template(metadata: &GgufMetadata) -> Result<Option<String>> {
+    let template = match metadata.text("tokenizer.chat_template")? {
+        Some(template) => Some(template),
+        None => metadata.text("tokenizer.chat_template.default")?,
+    };
+    Ok(template.map(Into::into))
+}
+
+fn text_of(tokens: &Strings, id: u32) -> Option<String> {
+    tokens.get(id as usize).map(|text| String::from_utf8_lossy(text).into_owned())
+}
+
+fn missing(metadata: &GgufMetadata, key: &str, needed_for: &'static str) -> Error {
+    Error::format(metadata.file(), FormatErrorKind::KeyMissing { key: key.into(), needed_for })
+}

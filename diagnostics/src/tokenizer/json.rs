@@ -1,0 +1,418 @@
+//! `tokenizer.json` and the JSON files beside it.
+
+use super::{TokenizerKind, TokenizerSpec, unknown_value};
+use crate::error::{Error, FormatErrorKind, Result};
+use crate::header::Fields;
+use crate::header::config::{ConfigFiles, JsonFile};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
+/// Above every `tokenizer.json` in use (the largest published ones have about 35 MB).
+const MAX_TOKENIZER_BYTES: u64 = 256 << 20;
+/// Above every chat template in use (the longest published ones have about 20 kB).
+const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
+
+pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
+    let template = chat_template(files)?;
+    let roles = Roles::read(files)?;
+    let Some(path) = &files.tokenizer else {
+        let mut spec = TokenizerSpec::empty(TokenizerKind::Missing);
+        spec.chat_template = template;
+        spec.bos_text = roles.bos.map(|(text, _)| text);
+        spec.eos_text = roles.eos.map(|(text, _)| text);
+        stop_on_config_ids(&mut spec, files)?;
+        return Ok(spec);
+    };
+    let bytes = read_capped(path, MAX_TOKENIZER_BYTES)?;
+    let wanted: Vec<&str> = [&roles.bos, &roles.eos].into_iter().flatten().map(|(text, _)| text.as_str()).collect();
+    let content = Content::parse(path, &bytes, &wanted)?;
+
+    let mut spec = TokenizerSpec::empty(TokenizerKind::Json);
+    spec.chat_template = template;
+    spec.model = content.model.clone();
+    spec.tokens = content.ids_end();
+    special_tokens(&mut spec, files, path, &content, &roles)?;
+    stop_on_config_ids(&mut spec, files)?;
+    if let Some((text, source)) = &roles.eos {
+        match content.id_of(text) {
+            Some(id) => spec.stop(id.into(), source),
+            None => spec.assume(format!("{source} {text:?} is no token of the vocabulary: ignored")),
+        }
+    }
+    spec.stop_on_known_texts(content.added.iter().map(|token| (token.id, token.content.as_bytes())));
+    spec.settle();
+    Ok(spec)
+}
+
+/// BOS and EOS: what the post-processor adds decides over what `tokenizer_config.json` says, and both decide over the
+/// ids of `config.json`, which are wrong in some repositories.
+fn special_tokens(
+    spec: &mut TokenizerSpec,
+    files: &ConfigFiles,
+    path: &Path,
+    content: &Content,
+    roles: &Roles,
+) -> Result<()> {
+    let template = added_by_post_processor(path, &content.post_processor)?;
+    let named = |role: &Option<(String, String)>| role.as_ref().and_then(|(text, _)| content.id_of(text));
+    let (named_bos, named_eos) = (named(&roles.bos), named(&roles.eos));
+    match template {
+        Some((before, after)) => {
+            spec.add_bos = before.is_some();
+            spec.add_eos = after.is_some();
+            spec.bos = before.or(named_bos);
+            spec.eos = after.or(named_eos);
+            if before.is_some() && named_bos.is_some() && before != named_bos {
+                spec.assume(format!(
+                    "tokenizer.json puts {} in front, the named BOS is {}: tokenizer.json decides",
+                    content.text_of(before),
+                    content.text_of(named_bos)
+                ));
+            }
+        }
+        None => {
+            let says = |key: &str| -> Result<bool> {
+                Ok(files.tokenizer_config.as_ref().map(|config| config.boolean(key)).transpose()?.flatten()
+                    == Some(true))
+            };
+            spec.add_bos = says("add_bos_token")?;
+            spec.add_eos = says("add_eos_token")?;
+            spec.bos = named_bos;
+            spec.eos = named_eos;
+        }
+    }
+    if files.tokenizer_config.is_none() {
+        let ids = id_list(&files.config, "bos_token_id")?;
+        if let (None, [id]) = (spec.bos, ids.as_slice())
+            && (*id as usize) < spec.tokens
+        {
+            spec.bos = u32::try_from(*id).ok();
+            spec.assume(format!("no tokenizer_config.json: BOS is {id} as config.json says"));
+        }
+    }
+    spec.bos_text = spec.bos.and_then(|id| content.text(id));
+    spec.eos_text = spec.eos.and_then(|id| content.text(id));
+    Ok(())
+}
+
+fn stop_on_config_ids(spec: &mut TokenizerSpec, files: &ConfigFiles) -> Result<()> {
+    for (file, source) in [
+        (Some(&files.config), "config.json eos_token_id"),
+        (files.generation.as_ref(), "generation_config.json eos_token_id"),
+    ] {
+        for id in file.map(|file| id_list(file, "eos_token_id")).transpose()?.unwrap_or_default() {
+            spec.stop(id, source);
+        }
+    }
+    Ok(())
+}
+
+/// One id or a list of ids.
+fn id_list(file: &JsonFile, key: &str) -> Result<Vec<u64>> {
+    let wrong = |found: &Value| {
+        Error::format(
+            file.file(),
+            FormatErrorKind::KeyType {
+                key: key.into(),
+                found: found.to_string(),
+                expected: "a token id or a list of them",
+            },
+        )
+    };
+    let one = |value: &Value| value.as_u64().ok_or_else(|| wrong(value));
+    match file.object().get(key) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(ids)) => ids.iter().map(one).collect(),
+        Some(value) => Ok(vec![one(value)?]),
+    }
+}
+
+/// The texts of BOS and EOS, each with the file and key that names it.
+struct Roles {
+    bos: Option<(String, String)>,
+    eos: Option<(String, String)>,
+}
+
+impl Roles {
+    fn read(files: &ConfigFiles) -> Result<Roles> {
+        let role = |key: &str| -> Result<Option<(String, String)>> {
+            for (file, name) in [
+                (&files.tokenizer_config, "tokenizer_config.json"),
+                (&files.special_tokens_map, "special_tokens_map.json"),
+            ] {
+                if let Some(text) = file.as_ref().map(|file| token_text(file, key)).transpose()?.flatten() {
+                    return Ok(Some((text, format!("{name} {key}"))));
+                }
+            }
+            Ok(None)
+        };
+        Ok(Roles { bos: role("bos_token")?, eos: role("eos_token")? })
+    }
+}
+
+/// A token given as its text or as an object that holds it under `content`.
+fn token_text(file: &JsonFile, key: &str) -> Result<Option<String>> {
+    let text = match file.object().get(key) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Object(object)) => object.get("content").and_then(Value::as_str),
+        Some(value) => value.as_str(),
+    };
+    let text = text.ok_or_else(|| {
+        let found = file.object().get(key).map(Value::to_string).unwrap_or_default();
+        let expected = "a token text or an object with its content";
+        Error::format(file.file(), FormatErrorKind::KeyType { key: key.into(), found, expected })
+    })?;
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+/// `chat_template.jinja` before `tokenizer_config.json`, as transformers does.
+fn chat_template(files: &ConfigFiles) -> Result<Option<String>> {
+    if let Some(path) = &files.chat_template {
+        let bytes = read_capped(path, MAX_TEMPLATE_BYTES)?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            unknown_value(
+                path,
+                "chat_template.jinja",
+                format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to()),
+                "UTF-8",
+            )
+        })?;
+        return Ok(Some(text));
+    }
+    let Some(config) = &files.tokenizer_config else { return Ok(None) };
+    let wrong = |found: &Value| {
+        let expected = "a template, or a list of objects with name and template";
+        Error::format(
+            config.file(),
+            FormatErrorKind::KeyType { key: "chat_template".into(), found: shortened(found), expected },
+        )
+    };
+    match config.object().get("chat_template") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(Value::Array(named)) => {
+            for entry in named {
+                let field = |key: &str| entry.get(key).and_then(Value::as_str).ok_or_else(|| wrong(entry));
+                if field("name")? == "default" {
+                    return Ok(Some(field("template")?.to_owned()));
+                }
+            }
+            Ok(None)
+        }
+        Some(other) => Err(wrong(other)),
+    }
+}
+
+/// What the post-processor adds before and after a text; `None` when it is no template and adds nothing.
+type Added = Option<(Option<u32>, Option<u32>)>;
+
+fn added_by_post_processor(path: &Path, processor: &Value) -> Result<Added> {
+    const KEY: &str = "post_processor";
+    let Value::Object(object) = processor else { return Ok(None) };
+    match object.get("type").and_then(Value::as_str) {
+        Some("ByteLevel") => Ok(None),
+        Some("Sequence") => {
+            let mut found = None;
+            for part in object.get("processors").and_then(Value::as_array).into_iter().flatten() {
+                if let Some(added) = added_by_post_processor(path, part)?
+                    && found.replace(added).is_some()
+                {
+                    return Err(unknown_value(path, KEY, "two TemplateProcessing", "one"));
+                }
+            }
+            Ok(found)
+        }
+        Some("TemplateProcessing") => template_processing(path, object).map(Some),
+        other => Err(unknown_value(
+            path,
+            "post_processor.type",
+            format!("{:?}", other.unwrap_or_default()),
+            "ByteLevel, TemplateProcessing or a Sequence of them",
+        )),
+    }
+}
+
+fn template_processing(path: &Path, object: &Map<String, Value>) -> Result<(Option<u32>, Option<u32>)> {
+    let wrong = |found: String| {
+        unknown_value(path, "post_processor.single", found, "at most one token before and after the text")
+    };
+    let single = object.get("single").and_then(Value::as_array).ok_or_else(|| wrong("no list".into()))?;
+    let (mut before, mut after, mut text_seen) = (Vec::new(), Vec::new(), false);
+    for item in single {
+        if item.get("Sequence").is_some() {
+            text_seen = true;
+            continue;
+        }
+        let name = item.get("SpecialToken").and_then(|token| token.get("id")).and_then(Value::as_str);
+        let name = name.ok_or_else(|| wrong(item.to_string()))?;
+        let ids = object.get("special_tokens").and_then(|tokens| tokens.get(name)).and_then(|token| token.get("ids"));
+        let ids = ids.and_then(Value::as_array).ok_or_else(|| wrong(format!("{name:?} without ids")))?;
+        let side = if text_seen { &mut after } else { &mut before };
+        for id in ids {
+            side.push(id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| wrong(id.to_string()))?);
+        }
+    }
+    if !text_seen || before.len() > 1 || after.len() > 1 {
+        return Err(wrong(Value::from(single.clone()).to_string()));
+    }
+    Ok((before.first().copied(), after.first().copied()))
+}
+
+fn read_capped(path: &Path, cap: u64) -> Result<Vec<u8>> {
+    let found = std::fs::metadata(path).map_err(|error| Error::io(path, error))?.len();
+    if found > cap {
+        return Err(unknown_value(path, "file length", format!("{found} bytes"), format!("at most {cap}")));
+    }
+    std::fs::read(path).map_err(|error| Error::io(path, error))
+}
+
+fn shortened(value: &Value) -> String {
+    value.to_string().chars().take(60).collect()
+}
+
+/// One entry of `added_tokens`.
+#[derive(serde::Deserialize)]
+struct AddedToken {
+    id: u32,
+    content: String,
+}
+
+/// What is kept of a `tokenizer.json`: its vocabulary is counted, not stored.
+#[derive(Default)]
+struct Content {
+    added: Vec<AddedToken>,
+    post_processor: Value,
+    model: Option<String>,
+    /// One more than the largest id of the model's vocabulary.
+    vocabulary_end: usize,
+    /// Ids of the wanted texts that the model's vocabulary has.
+    wanted: HashMap<String, u32>,
+}
+
+impl Content {
+    fn parse(path: &Path, bytes: &[u8], wanted: &[&str]) -> Result<Content> {
+        let mut content = Content::default();
+        let mut json = serde_json::Deserializer::from_slice(bytes);
+        Root { content: &mut content, wanted }.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| {
+            unknown_value(path, "tokenizer.json", error.to_string(), "a tokenizer of the tokenizers library")
+        })?;
+        match content.model.as_deref() {
+            Some("BPE" | "Unigram") => Ok(content),
+            Some(other) => Err(unknown_value(path, "model.type", format!("{other:?}"), "BPE or Unigram")),
+            None => {
+                let kind =
+                    FormatErrorKind::KeyMissing { key: "model.type".into(), needed_for: "text cannot become ids" };
+                Err(Error::format(path, kind))
+            }
+        }
+    }
+
+    fn ids_end(&self) -> usize {
+        self.added.iter().map(|token| token.id as usize + 1).fold(self.vocabulary_end, usize::max)
+    }
+
+    fn id_of(&self, text: &str) -> Option<u32> {
+        let added = self.added.iter().find(|token| token.content == text).map(|token| token.id);
+        added.or_else(|| self.wanted.get(text).copied())
+    }
+
+    fn text(&self, id: u32) -> Option<String> {
+        let added = self.added.iter().find(|token| token.id == id).map(|token| token.content.clone());
+        added.or_else(|| self.wanted.iter().find(|(_, known)| **known == id).map(|(text, _)| text.clone()))
+    }
+
+    fn text_of(&self, id: Option<u32>) -> String {
+        id.and_then(|id| self.text(id)).unwrap_or_else(|| format!("{id:?}"))
+    }
+}
+
+/// Fills `content` from the root object.
+struct Root<'c, 'w> {
+    content: &'c mut Content,
+    wanted: &'w [&'w str],
+}
+
+/// Fills `content` from the object under `model`.
+struct Model<'c, 'w>(Root<'c, 'w>);
+
+/// Counts the vocabulary: an object of texts and ids, or a list.
+struct Vocabulary<'c, 'w>(Root<'c, 'w>);
+
+macro_rules! seed {
+    ($seed:ty, $expecting:literal, { $($visit:item)* }) => {
+        impl<'de> DeserializeSeed<'de> for $seed {
+            type Value = ();
+            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+                deserializer.deserialize_any(self)
+            }
+        }
+        impl<'de> Visitor<'de> for $seed {
+            type Value = ();
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str($expecting)
+            }
+            $($visit)*
+        }
+    };
+}
+
+seed!(Root<'_, '_>, "an object", {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Cow<str>>()? {
+            match key.as_ref() {
+                "added_tokens" => self.content.added = map.next_value()?,
+                "post_processor" => self.content.post_processor = map.next_value()?,
+                "model" => map.next_value_seed(Model(Root { content: self.content, wanted: self.wanted }))?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+});
+
+seed!(Model<'_, '_>, "a model", {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Root { content, wanted } = self.0;
+        while let Some(key) = map.next_key::<Cow<str>>()? {
+            match key.as_ref() {
+                "type" => content.model = Some(map.next_value()?),
+                "vocab" => map.next_value_seed(Vocabulary(Root { content, wanted }))?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+});
+
+seed!(Vocabulary<'_, '_>, "an object of texts and ids, or a list of texts and scores", {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Root { content, wanted } = self.0;
+        while let Some(text) = map.next_key::<Text>()? {
+            let id: u32 = map.next_value()?;
+            content.vocabulary_end = content.vocabulary_end.max(id as usize + 1);
+            if wanted.contains(&text.0.as_ref()) {
+                content.wanted.insert(text.0.into_owned(), id);
+            }
+        }
+        Ok(())
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let Root { content, wanted } = self.0;
+        while let Some((text, _score)) = list.next_element::<(Text, f64)>()? {
+            let id = u32::try_from(content.vocabulary_end).map_err(|_| A::Error::custom("too many tokens"))?;
+            content.vocabulary_end += 1;
+            if wanted.contains(&text.0.as_ref()) {
+                content.wanted.insert(text.0.into_owned(), id);
+            }
+        }
+        Ok(())
+    }
+});
+
+/// A string that borrows from the input where it has no escapes (a plain `Cow` never borrows).
+#[derive(serde::Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);

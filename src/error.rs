@@ -1,0 +1,89 @@
+//! What can go wrong while loading and generating.
+
+use std::path::PathBuf;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that stops a load or a generation. [`code`](Error::code) is the exit code of the examples.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The files are not what they must be (the code of the diagnosis).
+    #[error(transparent)]
+    Files(#[from] model_diagnostics::Error),
+    /// The description of the tokenizer does not make a tokenizer (exit code 10).
+    #[error("{}: the tokenizer is damaged: {reason}", file.display())]
+    Tokenizer {
+        /// The file that describes it.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A text could not be turned into ids (exit code 1).
+    #[error("the text cannot be turned into ids: {0}")]
+    Encode(#[source] tokenizers::Error),
+    /// There is nothing to continue (exit code 2).
+    #[error("the prompt is empty and the model puts no token in front; give at least one token")]
+    EmptyPrompt,
+    /// The text is longer than the context (exit code 2).
+    #[error(
+        "{asked} tokens do not fit in the {limit} that are left of the context; shorten the prompt or ask for a larger context"
+    )]
+    ContextOverflow {
+        /// Positions that were free.
+        limit: usize,
+        /// Positions that were needed.
+        asked: usize,
+    },
+    /// An id has no row in the embedding (exit code 2).
+    #[error("token {id} is outside the vocabulary of {vocab}")]
+    TokenOutOfVocabulary {
+        /// The id.
+        id: u32,
+        /// Entries of the vocabulary.
+        vocab: usize,
+    },
+    /// The model computed a logit that is no number (exit code 1).
+    #[error(
+        "the logit of token {id} is {value}: the weights are damaged or a computation overflowed; no token can be chosen"
+    )]
+    NonFiniteLogits {
+        /// The first token concerned.
+        id: usize,
+        /// NaN or an infinity.
+        value: f32,
+    },
+    /// A sampling option is out of its range (exit code 2).
+    #[error("{option} is {value}, expected {expected}")]
+    Option {
+        /// The option's name.
+        option: &'static str,
+        /// The value given.
+        value: f64,
+        /// The range.
+        expected: &'static str,
+    },
+    /// A tensor operation failed (exit code 1).
+    #[error(transparent)]
+    Candle(#[from] candle_core::Error),
+}
+
+impl Error {
+    /// The exit code of the contract.
+    pub fn code(&self) -> u8 {
+        use model_diagnostics::Error as Files;
+        match self {
+            Error::Files(Files::Format { .. }) | Error::Tokenizer { .. } => 10,
+            Error::Files(Files::Architecture { .. }) => 11,
+            Error::Files(Files::Quantization { .. }) => 12,
+            Error::Files(Files::Incomplete { .. }) => 15,
+            Error::Files(Files::Ambiguous { .. }) => 16,
+            Error::EmptyPrompt
+            | Error::ContextOverflow { .. }
+            | Error::TokenOutOfVocabulary { .. }
+            | Error::Option { .. } => 2,
+            Error::Files(_) | Error::Encode(_) | Error::NonFiniteLogits { .. } | Error::Candle(_) => 1,
+        }
+    }
+}
