@@ -42,3 +42,9 @@ pub const FOLDER_GUESSES: usize = 256;
 
 /// Parts of one model that a file name may claim: `-%05d-of-%05d` has five digits.
 pub const PARTS: u64 = 99_999;
+
+/// Bytes of a `tokenizer.json`. The largest published ones have about 35 MB.
+pub const TOKENIZER_JSON_BYTES: u64 = 256 << 20;
+
+/// Bytes of a chat template file. The longest published ones have about 20 kB.
+pub const CHAT_TEMPLATE_BYTES: u64 = 1 << 20;

@@ -230,3 +230,6 @@ impl<S: Step> Iterator for Generation<S> {
         result.transpose()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,9 @@
 //! Text to ids and back, from a `tokenizer.json` or from GGUF keys alone.
 
+mod bpe;
 mod gguf;
 mod json;
+mod merge;
 mod sentencepiece;
 mod stream;
 mod vocabulary;

@@ -1,7 +1,8 @@
 //! SentencePiece-like BPE by scores: the model of GGUF vocabularies called `llama`.
 
+use super::merge::{Symbol, merge};
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use tokenizers::models::bpe::{BpeTrainer, Vocab};
 use tokenizers::{Model, Result, Token};
@@ -21,84 +22,28 @@ pub(super) struct SentencePiece {
     pub(super) unknown: Option<u32>,
 }
 
-/// A part of the text; merged-away ones are empty.
-struct Symbol {
-    start: usize,
-    end: usize,
-    previous: Option<usize>,
-    next: Option<usize>,
-}
+/// A score, ordered.
+#[derive(PartialEq)]
+struct Score(f32);
 
-/// Two neighbours that would make a token of `len` bytes.
-struct Pair {
-    score: f32,
-    left: usize,
-    right: usize,
-    len: usize,
-}
-
-impl PartialEq for Pair {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-impl Eq for Pair {}
-impl PartialOrd for Pair {
+impl Eq for Score {}
+impl PartialOrd for Score {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Pair {
+impl Ord for Score {
     fn cmp(&self, other: &Self) -> Ordering {
-        // The best score first, then the leftmost.
-        self.score.total_cmp(&other.score).then(other.left.cmp(&self.left))
+        self.0.total_cmp(&other.0)
     }
 }
 
 impl SentencePiece {
-    fn merge(&self, text: &str) -> Vec<Symbol> {
-        let mut symbols: Vec<Symbol> = text
-            .char_indices()
-            .enumerate()
-            .map(|(index, (start, character))| Symbol {
-                start,
-                end: start + character.len_utf8(),
-                previous: index.checked_sub(1),
-                next: Some(index + 1),
-            })
-            .collect();
-        if let Some(last) = symbols.last_mut() {
-            last.next = None;
-        }
-        let mut pairs: BinaryHeap<Pair> =
-            (1..symbols.len()).filter_map(|right| self.pair(text, &symbols, right - 1, right)).collect();
-        while let Some(Pair { left, right, len, .. }) = pairs.pop() {
-            // A pair is stale when one of its sides has grown or is gone since it was found.
-            let side = |index: usize| symbols[index].end - symbols[index].start;
-            if side(left) == 0 || side(right) == 0 || side(left) + side(right) != len {
-                continue;
-            }
-            let (end, next) = (symbols[right].end, symbols[right].next);
-            symbols[left].end = end;
-            symbols[left].next = next;
-            symbols[right].start = end;
-            if let Some(next) = next {
-                symbols[next].previous = Some(left);
-                pairs.extend(self.pair(text, &symbols, left, next));
-            }
-            if let Some(previous) = symbols[left].previous {
-                pairs.extend(self.pair(text, &symbols, previous, left));
-            }
-        }
-        symbols.retain(|symbol| symbol.start < symbol.end);
-        symbols
-    }
-
-    fn pair(&self, text: &str, symbols: &[Symbol], left: usize, right: usize) -> Option<Pair> {
-        let joined = &text[symbols[left].start..symbols[right].end];
-        let id = *self.ids.get(joined)?;
+    /// The token that merging can make of `part`, and its score.
+    fn find(&self, part: &str) -> Option<(Score, u32)> {
+        let id = *self.ids.get(part)?;
         let score = (*self.scores.get(id as usize)?)?;
-        Some(Pair { score, left, right, len: joined.len() })
+        Some((Score(score), id))
     }
 }
 
@@ -106,12 +51,19 @@ impl Model for SentencePiece {
     type Trainer = BpeTrainer;
 
     fn tokenize(&self, text: &str) -> Result<Vec<Token>> {
-        let mut tokens = Vec::new();
-        for Symbol { start, end, .. } in self.merge(text) {
+        let mut symbols: Vec<Symbol> = text
+            .char_indices()
+            .map(|(start, character)| {
+                let end = start + character.len_utf8();
+                Symbol { start, end, id: self.find(&text[start..end]).map(|(_, id)| id) }
+            })
+            .collect();
+        merge(&mut symbols, |left, right| self.find(&text[left.start..right.end]));
+        let mut tokens = Vec::with_capacity(symbols.len());
+        for Symbol { start, end, id } in symbols {
             let part = &text[start..end];
-            let whole = self.ids.get(part).filter(|id| self.scores.get(**id as usize).is_some_and(Option::is_some));
-            if let Some(id) = whole {
-                tokens.push(Token::new(*id, part.to_owned(), (start, end)));
+            if let Some(id) = id {
+                tokens.push(Token::new(id, String::new(), (start, end)));
                 continue;
             }
             for (offset, byte) in part.bytes().enumerate() {

@@ -146,3 +146,6 @@ fn text_of(tokens: &Strings, id: u32) -> Option<String> {
 fn missing(metadata: &GgufMetadata, key: &str, needed_for: &'static str) -> Error {
     Error::format(metadata.file(), FormatErrorKind::KeyMissing { key: key.into(), needed_for })
 }
+
+#[cfg(test)]
+mod tests;

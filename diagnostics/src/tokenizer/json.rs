@@ -4,17 +4,13 @@ use super::{TokenizerKind, TokenizerSpec, unknown_value};
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile};
+use crate::limits;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
-
-/// Above every `tokenizer.json` in use (the largest published ones have about 35 MB).
-const MAX_TOKENIZER_BYTES: u64 = 256 << 20;
-/// Above every chat template in use (the longest published ones have about 20 kB).
-const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 
 pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
     let template = chat_template(files)?;
@@ -27,7 +23,7 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
         stop_on_config_ids(&mut spec, files)?;
         return Ok(spec);
     };
-    let bytes = read_capped(path, MAX_TOKENIZER_BYTES)?;
+    let bytes = read_capped(path, limits::TOKENIZER_JSON_BYTES)?;
     let wanted: Vec<&str> = [&roles.bos, &roles.eos].into_iter().flatten().map(|(text, _)| text.as_str()).collect();
     let content = Content::parse(path, &bytes, &wanted)?;
 
@@ -172,7 +168,7 @@ fn token_text(file: &JsonFile, key: &str) -> Result<Option<String>> {
 /// `chat_template.jinja` before `tokenizer_config.json`, as transformers does.
 fn chat_template(files: &ConfigFiles) -> Result<Option<String>> {
     if let Some(path) = &files.chat_template {
-        let bytes = read_capped(path, MAX_TEMPLATE_BYTES)?;
+        let bytes = read_capped(path, limits::CHAT_TEMPLATE_BYTES)?;
         let text = String::from_utf8(bytes).map_err(|error| {
             unknown_value(
                 path,
@@ -265,7 +261,8 @@ fn template_processing(path: &Path, object: &Map<String, Value>) -> Result<(Opti
 fn read_capped(path: &Path, cap: u64) -> Result<Vec<u8>> {
     let found = std::fs::metadata(path).map_err(|error| Error::io(path, error))?.len();
     if found > cap {
-        return Err(unknown_value(path, "file length", format!("{found} bytes"), format!("at most {cap}")));
+        let what = "the length of this file in bytes";
+        return Err(Error::format(path, FormatErrorKind::TooMany { what, found, limit: cap }));
     }
     std::fs::read(path).map_err(|error| Error::io(path, error))
 }
@@ -297,9 +294,10 @@ impl Content {
     fn parse(path: &Path, bytes: &[u8], wanted: &[&str]) -> Result<Content> {
         let mut content = Content::default();
         let mut json = serde_json::Deserializer::from_slice(bytes);
-        Root { content: &mut content, wanted }.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| {
-            unknown_value(path, "tokenizer.json", error.to_string(), "a tokenizer of the tokenizers library")
-        })?;
+        Root { content: &mut content, wanted }
+            .deserialize(&mut json)
+            .and_then(|()| json.end())
+            .map_err(|error| Error::format(path, FormatErrorKind::Json { message: error.to_string() }))?;
         match content.model.as_deref() {
             Some("BPE" | "Unigram") => Ok(content),
             Some(other) => Err(unknown_value(path, "model.type", format!("{other:?}"), "BPE or Unigram")),
@@ -416,3 +414,6 @@ seed!(Vocabulary<'_, '_>, "an object of texts and ids, or a list of texts and sc
 /// A string that borrows from the input where it has no escapes (a plain `Cow` never borrows).
 #[derive(serde::Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[cfg(test)]
+mod tests;

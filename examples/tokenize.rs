@@ -1,0 +1,72 @@
+//! Prints the ids of a text: `tokenize [PATH] --text T`. A GGUF file that holds only a vocabulary is enough.
+
+use clap::Parser;
+use model_diagnostics::header::Header;
+use model_diagnostics::source::probe;
+use model_diagnostics::tokenizer::TokenizerSpec;
+use model_factory::tokenizer::Tokenizer;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Prints the ids of a text on one line, separated by spaces.
+#[derive(Parser)]
+struct Arguments {
+    /// A model file or folder; without it the bundled demo model.
+    path: Option<PathBuf>,
+    /// The text.
+    #[arg(long, conflicts_with = "file", required_unless_present = "file")]
+    text: Option<String>,
+    /// A file whose content is the text, a final newline included.
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// Adds no BOS and no EOS.
+    #[arg(long)]
+    no_special: bool,
+    /// Prints an object with the ids and their texts instead.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::from(error.downcast_ref::<model_factory::Error>().map_or(1, model_factory::Error::code))
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let demo = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/demo"));
+    let path = arguments.path.as_ref().unwrap_or(&demo);
+    let text = match (&arguments.text, &arguments.file) {
+        (Some(text), _) => text.clone(),
+        (None, Some(file)) => {
+            std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?
+        }
+        (None, None) => String::new(),
+    };
+    let tokenizer = open(path)?;
+    let ids = tokenizer.encode(&text, !arguments.no_special)?;
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        let texts: Vec<Option<String>> = ids.iter().map(|id| tokenizer.token_text(*id)).collect();
+        let decoded = tokenizer.decode(&ids);
+        writeln!(out, "{}", serde_json::json!({"ids": ids, "tokens": texts, "decoded": decoded}))?;
+    } else {
+        let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+        writeln!(out, "{}", ids.join(" "))?;
+    }
+    Ok(())
+}
+
+fn open(path: &std::path::Path) -> model_factory::Result<Tokenizer> {
+    let header = Header::read(probe(path)?)?;
+    let spec = TokenizerSpec::from_header(&header)?;
+    for assumption in &spec.assumptions {
+        let _ = writeln!(std::io::stderr(), "assumed: {assumption}");
+    }
+    Tokenizer::from_header(&header, &spec)
+}

@@ -1,0 +1,170 @@
+use super::*;
+use candle_core::Device;
+use model_diagnostics::header::Header;
+use model_diagnostics::source::probe;
+use model_diagnostics::tokenizer::TokenizerSpec;
+use std::sync::LazyLock;
+
+/// A byte-level tokenizer of the 256 bytes at ids 0 to 255 by value, `<s>` at 256 and `</s>` at 257.
+static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
+    let letters: Vec<char> = (0..=255u32)
+        .map(|byte| match byte {
+            0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => byte,
+            0..=0x20 => byte + 0x100,
+            0x7f..=0xa0 => byte - 0x7f + 0x121,
+            _ => 0x143,
+        })
+        .map(|code| char::from_u32(code).unwrap())
+        .collect();
+    let vocab: serde_json::Map<String, serde_json::Value> =
+        letters.iter().zip(0..).map(|(letter, id)| (letter.to_string(), id.into())).collect();
+    let added: Vec<serde_json::Value> = (256..)
+        .zip(["<s>", "</s>"])
+        .map(|(id, text)| {
+            serde_json::json!({"id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true})
+        })
+        .collect();
+    let content = serde_json::json!({"version": "1.0", "added_tokens": added, "normalizer": null,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+        "model": {"type": "BPE", "vocab": vocab, "merges": []}});
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &[u8]| std::fs::write(folder.path().join(name), content).unwrap();
+    write("tokenizer.json", content.to_string().as_bytes());
+    write("config.json", br#"{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "eos_token_id": 257}"#);
+    write("tokenizer_config.json", br#"{"bos_token": "<s>", "add_bos_token": true}"#);
+    let tensors = br#"{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+    let mut weights = (tensors.len() as u64).to_le_bytes().to_vec();
+    weights.extend(tensors);
+    weights.extend([0; 4]);
+    write("model.safetensors", &weights);
+    let header = Header::read(probe(folder.path()).unwrap()).unwrap();
+    let spec = TokenizerSpec::from_header(&header).unwrap();
+    Arc::new(Tokenizer::from_header(&header, &spec).unwrap())
+});
+
+/// A model that says `script`, one token a step, whatever it is given.
+struct Script {
+    script: Vec<u32>,
+    at: usize,
+    used: usize,
+    context: usize,
+    runs: Vec<usize>,
+}
+
+impl Step for Script {
+    fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
+        self.used += tokens.len();
+        self.runs.push(tokens.len());
+        // Two rows more than there are tokens, as padded embeddings have, and the largest logit on one of them.
+        let mut logits = vec![0.0f32; 260];
+        logits[259] = 9.0;
+        match self.script.get(self.at) {
+            Some(&token) => logits[token as usize] = 5.0,
+            None => logits[0] = f32::NAN,
+        }
+        self.at += 1;
+        Ok(Tensor::new(logits, &Device::Cpu)?)
+    }
+
+    fn room(&self) -> usize {
+        self.context - self.used
+    }
+}
+
+fn script(text: &[u8], stop: Option<u32>, context: usize) -> Script {
+    let script = text.iter().map(|byte| u32::from(*byte)).chain(stop).collect();
+    Script { script, at: 0, used: 0, context, runs: Vec::new() }
+}
+
+fn start(step: &mut Script, options: &GenerateOptions) -> Result<Generation<&mut Script>> {
+    let prompt = TOKENIZER.encode("Hi", true)?;
+    let stop = StopTokens::from_iter([257]);
+    Generation::new(step, Arc::clone(&TOKENIZER), &[], prompt, stop, options)
+}
+
+#[test]
+fn bos_is_added_once() {
+    assert_eq!(TOKENIZER.encode("Hi", true).unwrap(), [256, 72, 105]);
+    assert_eq!(TOKENIZER.encode("<s>Hi", true).unwrap(), [256, 72, 105]);
+    assert_eq!(TOKENIZER.encode("Hi", false).unwrap(), [72, 105]);
+    assert_eq!(TOKENIZER.encode("", true).unwrap(), [256]);
+}
+
+#[test]
+fn ends_on_a_stop_token_that_is_no_part_of_the_text() {
+    let mut model = script(" é!".as_bytes(), Some(257), 100);
+    let mut generation = start(&mut model, &GenerateOptions::default()).unwrap();
+    let pieces: Vec<Piece> = generation.by_ref().map(Result::unwrap).collect();
+    let texts: Vec<&str> = pieces.iter().map(|piece| piece.text.as_str()).collect();
+    assert_eq!(texts, [" ", "", "é", "!"]);
+    assert_eq!(pieces.iter().filter_map(|piece| piece.token).collect::<Vec<_>>(), [0x20, 0xc3, 0xa9, 0x21]);
+    let (finish, timings) = generation.finish();
+    assert_eq!(finish, Some(FinishReason::Stop(257)));
+    assert_eq!((timings.prompt_tokens, timings.generated, timings.decode_steps), (3, 4, 4));
+    assert!(timings.tokens_per_second() > 0.0);
+    assert!(generation.next().is_none());
+    drop(generation);
+    assert_eq!(model.runs, [3, 1, 1, 1, 1]);
+}
+
+#[test]
+fn bytes_left_over_come_out_when_it_ends() {
+    let mut model = script(b"a\xc3", Some(257), 100);
+    let mut generation = start(&mut model, &GenerateOptions::default()).unwrap();
+    assert_eq!(generation.text().unwrap(), "a\u{fffd}");
+    let mut model = script("aé".as_bytes(), None, 100);
+    let mut generation = start(&mut model, &GenerateOptions::default().max_tokens(2)).unwrap();
+    assert_eq!(generation.text().unwrap(), "a\u{fffd}");
+    assert_eq!(generation.finish().0, Some(FinishReason::Length));
+}
+
+#[test]
+fn ends_at_the_limit_without_one_step_more() {
+    let mut model = script(b"abcdef", None, 100);
+    let mut generation = start(&mut model, &GenerateOptions::default().max_tokens(3)).unwrap();
+    assert_eq!(generation.text().unwrap(), "abc");
+    drop(generation);
+    assert_eq!(model.runs, [3, 1, 1]);
+    let mut none = script(b"", None, 100);
+    let mut generation = start(&mut none, &GenerateOptions::default().max_tokens(0)).unwrap();
+    assert_eq!(generation.text().unwrap(), "");
+    assert_eq!(generation.finish().0, Some(FinishReason::Length));
+}
+
+#[test]
+fn ends_when_the_context_is_full() {
+    let mut model = script(b"abcdef", None, 5);
+    let mut generation = start(&mut model, &GenerateOptions::default()).unwrap();
+    assert_eq!(generation.text().unwrap(), "abc");
+    assert_eq!(generation.finish().0, Some(FinishReason::Context));
+}
+
+#[test]
+fn refuses_what_cannot_begin() {
+    let options = GenerateOptions::default();
+    let mut model = script(b"a", None, 2);
+    assert!(matches!(start(&mut model, &options), Err(Error::ContextOverflow { limit: 2, asked: 3 })));
+    let empty = Generation::new(&mut model, Arc::clone(&TOKENIZER), &[], vec![], StopTokens::default(), &options);
+    assert!(matches!(empty, Err(Error::EmptyPrompt)));
+}
+
+#[test]
+fn an_error_ends_the_iteration() {
+    let mut model = script(b"a", None, 100);
+    let mut generation = start(&mut model, &GenerateOptions::default()).unwrap();
+    assert_eq!(generation.next().unwrap().unwrap().text, "a");
+    assert!(matches!(generation.next(), Some(Err(Error::NonFiniteLogits { id: 0, .. }))));
+    assert!(generation.next().is_none());
+    assert_eq!(generation.finish().0, None);
+}
+
+#[test]
+fn a_stop_token_can_be_ignored() {
+    let mut model = script(b"a", Some(257), 100);
+    let options = GenerateOptions { ignore_stop: true, max_tokens: 2, ..GenerateOptions::default() };
+    let mut generation = start(&mut model, &options).unwrap();
+    let tokens: Vec<u32> = generation.by_ref().filter_map(|piece| piece.unwrap().token).collect();
+    assert_eq!(tokens, [97, 257]);
+}

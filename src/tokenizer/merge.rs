@@ -1,0 +1,79 @@
+//! Byte-pair merging: the best pair of neighbours first, the leftmost among equals, until no pair is left.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// A part of the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Symbol {
+    /// First byte.
+    pub(super) start: usize,
+    /// One past the last byte; equal to `start` once the symbol is part of the one before.
+    pub(super) end: usize,
+    /// The token it is, where it is one.
+    pub(super) id: Option<u32>,
+}
+
+impl Symbol {
+    fn len(&self) -> usize {
+        self.end - self.start
+    }
+}
+
+/// Two neighbours that would make a token; `len` is the sum of their lengths when it was found.
+struct Pair<P> {
+    priority: P,
+    left: usize,
+    right: usize,
+    len: usize,
+    id: u32,
+}
+
+impl<P: Ord> PartialEq for Pair<P> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl<P: Ord> Eq for Pair<P> {}
+impl<P: Ord> PartialOrd for Pair<P> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<P: Ord> Ord for Pair<P> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.priority.cmp(&other.priority).then(other.left.cmp(&self.left))
+    }
+}
+
+/// Merges `symbols`, which follow each other, as `find` says: the priority and the token of two neighbours, if they
+/// make one. Takes time `n log n`.
+pub(super) fn merge<P: Ord>(symbols: &mut Vec<Symbol>, find: impl Fn(&Symbol, &Symbol) -> Option<(P, u32)>) {
+    let mut previous: Vec<usize> = (0..symbols.len()).map(|index| index.wrapping_sub(1)).collect();
+    let mut next: Vec<usize> = (1..=symbols.len()).collect();
+    let pair = |symbols: &[Symbol], left: usize, right: usize| -> Option<Pair<P>> {
+        let (one, other) = (symbols.get(left)?, symbols.get(right)?);
+        let (priority, id) = find(one, other)?;
+        Some(Pair { priority, left, right, len: one.len() + other.len(), id })
+    };
+    let mut pairs: BinaryHeap<Pair<P>> =
+        (1..symbols.len()).filter_map(|right| pair(symbols, right - 1, right)).collect();
+    while let Some(Pair { left, right, len, id, .. }) = pairs.pop() {
+        // A pair is stale when one of its sides has grown or is gone since it was found.
+        let sides = (symbols[left].len(), symbols[right].len());
+        if sides.0 == 0 || sides.1 == 0 || sides.0 + sides.1 != len {
+            continue;
+        }
+        let end = symbols[right].end;
+        symbols[left] = Symbol { start: symbols[left].start, end, id: Some(id) };
+        symbols[right].start = end;
+        let after = next[right];
+        next[left] = after;
+        if let Some(before) = previous.get_mut(after) {
+            *before = left;
+        }
+        pairs.extend(pair(symbols, left, after));
+        pairs.extend(pair(symbols, previous[left], left));
+    }
+    symbols.retain(|symbol| symbol.len() > 0);
+}

@@ -1,0 +1,119 @@
+//! Ids against references: the texts of real vocabularies where they are at hand, and the fixtures.
+
+use model_diagnostics::header::Header;
+use model_diagnostics::source::probe;
+use model_diagnostics::tokenizer::TokenizerSpec;
+use model_factory::tokenizer::Tokenizer;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+fn open(path: &Path) -> (TokenizerSpec, Tokenizer) {
+    let header = Header::read(probe(path).unwrap()).unwrap();
+    let spec = TokenizerSpec::from_header(&header).unwrap();
+    let begun = Instant::now();
+    let tokenizer = Tokenizer::from_header(&header, &spec).unwrap();
+    println!("{}: {} tokens built in {:?}", path.display(), spec.tokens, begun.elapsed());
+    (spec, tokenizer)
+}
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The folder of reference vocabularies, which lies beside the repository and is no part of it.
+fn shared_vocabularies() -> Option<PathBuf> {
+    repository().ancestors().skip(1).map(|folder| folder.join("shared/vocab")).find(|folder| folder.is_dir())
+}
+
+#[test]
+fn reproduces_the_ids_of_real_vocabularies() {
+    let Some(folder) = shared_vocabularies() else {
+        println!("skipped: no shared/vocab beside the repository");
+        return;
+    };
+    let mut failures = Vec::new();
+    let mut cases = 0;
+    for name in ["ggml-vocab-llama-spm.gguf", "ggml-vocab-llama-bpe.gguf"] {
+        let (_, tokenizer) = open(&folder.join(name));
+        let texts = std::fs::read_to_string(folder.join(format!("{name}.inp"))).unwrap();
+        let ids = std::fs::read_to_string(folder.join(format!("{name}.out"))).unwrap();
+        let texts: Vec<&str> = texts.split("\n__ggml_vocab_test__\n").collect();
+        let ids: Vec<&str> = ids.lines().collect();
+        assert_eq!(texts.len().min(ids.len()), ids.len(), "{name}");
+        for (text, line) in texts.iter().zip(ids) {
+            let expected: Vec<u32> = line.split_whitespace().map(|id| id.parse().unwrap()).collect();
+            let found = tokenizer.encode(text, false).unwrap();
+            cases += 1;
+            if found != expected {
+                failures.push(format!("{name} {text:?}: {found:?}, expected {expected:?}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} of {cases}:\n{}", failures.len(), failures.join("\n"));
+    assert!(cases >= 90, "only {cases} cases");
+}
+
+/// The variants of `fixtures/tokenizers` with the model folder and the GGUF file that must agree with it.
+fn fixtures() -> Vec<(String, Value, [PathBuf; 2])> {
+    let root = repository().join("fixtures");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(root.join("tokenizers")).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let models = match name.as_str() {
+            "demo" => [root.join("demo"), root.join("demo-q4_k_m.gguf")],
+            _ => [root.join("models").join(&name).join("f32"), root.join("models").join(&name).join("f32.gguf")],
+        };
+        found.push((name, serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap(), models));
+    }
+    found
+}
+
+fn ids(case: &Value, key: &str) -> Vec<u32> {
+    case[key].as_array().unwrap().iter().map(|id| u32::try_from(id.as_u64().unwrap()).unwrap()).collect()
+}
+
+#[test]
+fn agrees_with_the_reference_on_hostile_texts() {
+    let mut failures = Vec::new();
+    let mut cases = 0;
+    for (name, reference, models) in fixtures() {
+        for model in models {
+            let (spec, tokenizer) = open(&model);
+            for case in reference["cases"].as_array().unwrap() {
+                let text = case["text"].as_str().unwrap();
+                let (mut expected, plain) = (ids(case, "ids"), ids(case, "ids_no_special"));
+                // BOS has one owner here; transformers doubles the one a text brings along.
+                if spec.add_bos && expected.len() > 1 && expected[0] == expected[1] && Some(expected[0]) == spec.bos {
+                    expected.remove(0);
+                }
+                cases += 1;
+                for (found, expected, add_special) in [
+                    (tokenizer.encode(text, true).unwrap(), &expected, true),
+                    (tokenizer.encode(text, false).unwrap(), &plain, false),
+                ] {
+                    if found != *expected {
+                        let model = model.display();
+                        failures.push(format!("{name} {model} {text:?} {add_special}: {found:?}, not {expected:?}"));
+                    }
+                }
+                let mut stream = tokenizer.stream();
+                let mut pieces = String::new();
+                for id in &plain {
+                    stream.push(tokenizer.token_bytes(*id).unwrap(), &mut pieces);
+                }
+                stream.finish(&mut pieces);
+                let decoded = tokenizer.decode(&plain);
+                // Special tokens are hidden, and a SentencePiece-like vocabulary writes a space as `▁`.
+                let shows_all = !plain.iter().any(|id| tokenizer.is_special(*id));
+                let spelled = if reference["kind"] == "llama" { text.replace('▁', " ") } else { text.into() };
+                if pieces != decoded || (shows_all && decoded != spelled) {
+                    failures.push(format!("{name} {text:?}: decoded {decoded:?}, streamed {pieces:?}"));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} of {cases}:\n{}", failures.len(), failures.join("\n"));
+    assert!(cases >= 1500, "only {cases} cases; fixtures/tokenizers is incomplete");
+}
