@@ -1,0 +1,114 @@
+//! The same tokens give the same bits, whatever the threads, the chunks and the company.
+
+mod common;
+
+use model_factory::decoder::{Logits, Segment};
+use model_factory::{Model, Session, UnifiedModelFactory};
+
+/// Files that cover every dtype with a kernel.
+const FILES: &[&str] = &["f32", "bf16", "q8_0.gguf", "q4_k.gguf", "q6_k.gguf", "q4_k_m.gguf"];
+
+fn load(file: &str, threads: usize) -> Model {
+    let path = common::named("llama-256").folder.join(file);
+    UnifiedModelFactory::builder().threads(threads).load(path).expect("a fixture loads")
+}
+
+fn tokens(count: usize) -> Vec<u32> {
+    (0..count as u32).map(|i| (i * 97 + 5) % 320).collect()
+}
+
+/// The bits of the logits after the last token.
+fn last(session: &mut Session, chunks: &[&[u32]]) -> Vec<u32> {
+    let mut logits = None;
+    for chunk in chunks {
+        logits = Some(session.forward(chunk).expect("a chunk computes"));
+    }
+    bits(&logits.expect("at least one chunk"))
+}
+
+fn bits(logits: &model_factory::candle_core::Tensor) -> Vec<u32> {
+    let logits: Vec<f32> = logits.flatten_all().expect("flat").to_vec1().expect("F32");
+    logits.into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn runs_and_threads_give_the_same_bits() {
+    for file in FILES {
+        let (one, two) = (load(file, 1), load(file, 2));
+        let tokens = tokens(300);
+        let first = bits(&one.logits(&tokens).expect("logits"));
+        assert_eq!(first, bits(&one.logits(&tokens).expect("logits")), "{file}: a second run");
+        assert_eq!(first, bits(&two.logits(&tokens).expect("logits")), "{file}: two threads");
+    }
+}
+
+/// Stricter than a tolerance: every output is one sum in one order, so chunks cannot matter at all.
+#[test]
+fn whole_chunked_and_single_token_prompts_give_the_same_bits() {
+    for file in FILES {
+        let model = load(file, 2);
+        let tokens = tokens(270); // crosses a page of the cache and a chunk of the prefill
+        let whole = last(&mut model.session(), &[&tokens]);
+        let pieces = [&tokens[..7], &tokens[7..8], &tokens[8..200], &tokens[200..263], &tokens[263..]];
+        assert_eq!(whole, last(&mut model.session(), &pieces), "{file}: chunks");
+        let singles: Vec<&[u32]> = tokens.chunks(1).collect();
+        assert_eq!(whole, last(&mut model.session(), &singles), "{file}: one by one");
+    }
+}
+
+#[test]
+fn a_batch_gives_each_sequence_what_it_gets_alone() {
+    let model = load("q4_k_m.gguf", 2);
+    let decoder = model.decoder();
+    let (a, b) = (tokens(40), tokens(300));
+    let mut alone = [model.session(), model.session()];
+    let expected = [last(&mut alone[0], &[&a]), last(&mut alone[1], &[&b])].concat();
+
+    let (mut cache_a, mut cache_b) = (decoder.cache(), decoder.cache());
+    let prefix = Segment { tokens: &b[..260], cache: &mut cache_b, logits: Logits::None };
+    assert!(decoder.forward(&mut [prefix]).expect("the prefix computes").is_none());
+    let mut batch = [
+        Segment { tokens: &a, cache: &mut cache_a, logits: Logits::Last },
+        Segment { tokens: &b[260..], cache: &mut cache_b, logits: Logits::Last },
+    ];
+    let together = decoder.forward(&mut batch).expect("the batch computes").expect("logits are wanted");
+    assert_eq!(expected, bits(&together));
+}
+
+#[test]
+fn sessions_run_in_parallel_on_one_model() {
+    let model = load("bf16", 2);
+    let tokens = tokens(120);
+    let expected = last(&mut model.session(), &[&tokens]);
+    std::thread::scope(|scope| {
+        let sessions: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| last(&mut model.session(), &tokens.chunks(11).collect::<Vec<_>>())))
+            .collect();
+        for session in sessions {
+            assert_eq!(expected, session.join().expect("no panic"));
+        }
+    });
+}
+
+#[test]
+fn a_session_forgets_and_goes_on() {
+    let model = load("q8_0.gguf", 2);
+    let (first, second) = (tokens(290), tokens(30));
+    let mut session = model.session();
+    session.forward(&first).expect("tokens compute");
+    let full = session.cache_bytes();
+    session.truncate(100);
+    assert_eq!(session.len(), 100);
+    assert!(session.cache_bytes() < full, "a page behind the end is freed");
+    let expected = last(&mut model.session(), &[&first[..100], &second]);
+    assert_eq!(expected, last(&mut session, &[&second]));
+}
+
+fn assert_send_sync<T: Send + Sync>() {}
+fn assert_send<T: Send>() {}
+
+#[test]
+fn models_are_shared_and_sessions_move() {
+    assert_send_sync::<Model>();
+    assert_send::<Session>();
+}

@@ -1,0 +1,76 @@
+//! Weights are the file: the bytes kernels read are the file's own, and nothing copies them.
+
+mod common;
+
+use model_factory::UnifiedModelFactory;
+use model_factory::diagnostics::spec::ModelSpec;
+use model_factory::kernels::{Isa, Kernel};
+use std::collections::BTreeSet;
+
+/// The matrices of a spec in the decoder's order: embedding, blocks, head.
+fn matrices(spec: &ModelSpec) -> Vec<&model_factory::diagnostics::header::TensorInfo> {
+    let layers = spec.weights.layers.iter().flat_map(|layer| {
+        [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down].map(|linear| &linear.weight)
+    });
+    std::iter::once(&spec.weights.embedding).chain(layers).chain([&spec.weights.head.weight]).collect()
+}
+
+#[test]
+fn kernels_read_the_bytes_of_the_file() {
+    let mut compared = 0;
+    for fixture in common::all() {
+        for name in fixture.expected.files.keys() {
+            let path = fixture.folder.join(name);
+            let model = UnifiedModelFactory::load(&path).expect("a fixture loads");
+            let files: Vec<Vec<u8>> = weight_files(&path).iter().map(|file| std::fs::read(file).expect("a file")).collect();
+            let expected = matrices(model.spec());
+            let read: Vec<_> = model.decoder().matrices().collect();
+            assert_eq!(read.len(), expected.len());
+            for (matrix, tensor) in read.iter().zip(&expected) {
+                let stored = &files[tensor.file][tensor.offset as usize..(tensor.offset + tensor.bytes) as usize];
+                assert_eq!(matrix.weight().dtype(), tensor.dtype);
+                assert!(matrix.weight().bytes() == stored, "{}: {}", path.display(), tensor.name);
+                compared += 1;
+            }
+            if model.spec().tied_embeddings {
+                let (embedding, head) = (read[0].weight().bytes(), read[read.len() - 1].weight().bytes());
+                assert!(std::ptr::eq(embedding, head), "{}: a tied head is the embedding", path.display());
+            }
+            assert_eq!(model.report().casts, 0);
+        }
+    }
+    assert!(compared > 500, "only {compared} matrices");
+}
+
+/// The files of a model in part order, found independently of the library.
+fn weight_files(path: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let folder = if path.is_dir() { path } else { path.parent().expect("a folder") };
+    let is_part = |name: &str| name.contains("-of-") && (name.ends_with(".gguf") || name.ends_with(".safetensors"));
+    let mut parts: Vec<_> = std::fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.file_name().is_some_and(|name| is_part(&name.to_string_lossy())))
+        .collect();
+    parts.sort();
+    match (path.is_dir(), parts.is_empty()) {
+        (_, false) => parts,
+        (true, true) => vec![path.join("model.safetensors")],
+        (false, true) => vec![path.to_path_buf()],
+    }
+}
+
+#[test]
+fn capability_rows_and_kernels_agree_both_ways() {
+    let rows: BTreeSet<_> = model_factory::diagnostics::capability::cpu_dtypes().collect();
+    let kernels: BTreeSet<_> = Kernel::dtypes().collect();
+    assert_eq!(rows, kernels);
+    for isa in Isa::available() {
+        for dtype in &rows {
+            let kernel = Kernel::select(*dtype, isa).expect("every dtype has a kernel on every instruction set");
+            let features = isa.features();
+            let engine = model_factory::diagnostics::capability::Engine::Cpu { features: &features };
+            let tier = model_factory::diagnostics::capability::tier(*dtype, &engine).expect("a row");
+            assert_eq!(kernel.tier, tier, "{}", kernel.name);
+        }
+    }
+}
