@@ -50,8 +50,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let model = load(arguments)?;
     eprintln!("{}", model.report().first_line());
-    let mut options =
-        GenerateOptions::default().max_tokens(arguments.max_tokens).temperature(arguments.temperature);
+    let mut options = GenerateOptions::default().max_tokens(arguments.max_tokens).temperature(arguments.temperature);
     options.sampling.seed = arguments.seed;
     let mut generation = model.generate(&arguments.prompt, &options)?;
     let (mut text, mut tokens) = (String::new(), Vec::new());

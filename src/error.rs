@@ -26,7 +26,7 @@ pub enum Error {
     Internal(String),
     /// The files are not what they must be (the code of the diagnosis).
     #[error(transparent)]
-    Files(#[from] model_diagnostics::Error),
+    Files(Box<model_diagnostics::Error>),
     /// The description of the tokenizer does not make a tokenizer (exit code 10).
     #[error("{}: the tokenizer is damaged: {reason}", file.display())]
     Tokenizer {
@@ -87,22 +87,37 @@ pub enum Error {
 impl Error {
     /// The exit code of the contract.
     pub fn code(&self) -> u8 {
-        use model_diagnostics::Error as Files;
         match self {
             Error::Refused(report) => report.exit_code,
-            Error::Files(Files::Format { .. }) | Error::Tokenizer { .. } => 10,
-            Error::Files(Files::Architecture { .. }) => 11,
-            Error::Files(Files::Quantization { .. }) => 12,
-            Error::Files(Files::Incomplete { .. }) => 15,
-            Error::Files(Files::Ambiguous { .. }) => 16,
+            Error::Files(error) => files_code(error),
+            Error::Tokenizer { .. } => 10,
             Error::EmptyPrompt
             | Error::ContextOverflow { .. }
             | Error::TokenOutOfVocabulary { .. }
             | Error::Option { .. } => 2,
-            Error::Files(_)
-            | Error::Io { .. }
+            Error::Io { .. }
             | Error::Internal(_)
-            | Error::Encode(_) | Error::NonFiniteLogits { .. } | Error::Candle(_) => 1,
+            | Error::Encode(_)
+            | Error::NonFiniteLogits { .. }
+            | Error::Candle(_) => 1,
         }
+    }
+}
+
+impl From<model_diagnostics::Error> for Error {
+    fn from(error: model_diagnostics::Error) -> Self {
+        Error::Files(Box::new(error))
+    }
+}
+
+fn files_code(error: &model_diagnostics::Error) -> u8 {
+    use model_diagnostics::Error as Files;
+    match error {
+        Files::Format { .. } => 10,
+        Files::Architecture { .. } => 11,
+        Files::Quantization { .. } => 12,
+        Files::Incomplete { .. } => 15,
+        Files::Ambiguous { .. } => 16,
+        _ => 1,
     }
 }

@@ -86,12 +86,7 @@ thread_local! {
 
 impl Inputs {
     /// `fill(token, row)` writes a row of activations.
-    fn prepare(
-        engine: &Engine,
-        tokens: usize,
-        matrices: &[Matrix],
-        fill: impl Fn(usize, &mut [f32]) + Sync,
-    ) -> Inputs {
+    fn prepare(engine: &Engine, tokens: usize, matrices: &[Matrix], fill: impl Fn(usize, &mut [f32]) + Sync) -> Inputs {
         let mut inputs: Vec<Input> = Vec::with_capacity(1);
         for matrix in matrices {
             let form = matrix.kernel.form;
@@ -258,7 +253,13 @@ impl CustomOp2 for LinearAdd {
         "linear-add"
     }
 
-    fn cpu_fwd(&self, x: &CpuStorage, x_layout: &Layout, r: &CpuStorage, r_layout: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        x_layout: &Layout,
+        r: &CpuStorage,
+        r_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
         let [matrix] = &self.matrices;
         let x = contiguous(x, x_layout)?;
         let residual = contiguous(r, r_layout)?;

@@ -3,10 +3,10 @@
 
 use crate::error::Error;
 use memmap2::{Mmap, MmapOptions};
-use model_diagnostics::header::TensorInfo;
-use model_diagnostics::source::Source;
 use model_diagnostics::DType;
 use model_diagnostics::error::IncompleteKind;
+use model_diagnostics::header::TensorInfo;
+use model_diagnostics::source::Source;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Weights {
             let handle = File::open(&file.path).map_err(io)?;
             let bytes = handle.metadata().map_err(io)?.len();
             if bytes != file.bytes {
-                return Err(Error::Files(model_diagnostics::Error::incomplete(
+                return Err(Error::from(model_diagnostics::Error::incomplete(
                     &file.path,
                     IncompleteKind::Contradiction {
                         one: format!("the file was {} bytes long when its header was read", file.bytes),

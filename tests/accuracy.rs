@@ -62,8 +62,9 @@ fn wrong_choices(label: &str, case: &str, computed: &[f32], truth: &[f32], vocab
         let largest = errors.fold(0.0, f64::max);
         let (expected, gap) = top(truth);
         let (found, _) = top(computed);
-        (gap > 2.0 * largest && found != expected)
-            .then(|| format!("{label} {case}: kept position {position} chose {found}, the truth {expected} by {gap:.3}"))
+        (gap > 2.0 * largest && found != expected).then(|| {
+            format!("{label} {case}: kept position {position} chose {found}, the truth {expected} by {gap:.3}")
+        })
     })
     .collect()
 }

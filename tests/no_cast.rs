@@ -22,7 +22,8 @@ fn kernels_read_the_bytes_of_the_file() {
         for name in fixture.expected.files.keys() {
             let path = fixture.folder.join(name);
             let model = UnifiedModelFactory::load(&path).expect("a fixture loads");
-            let files: Vec<Vec<u8>> = weight_files(&path).iter().map(|file| std::fs::read(file).expect("a file")).collect();
+            let files: Vec<Vec<u8>> =
+                weight_files(&path).iter().map(|file| std::fs::read(file).expect("a file")).collect();
             let expected = matrices(model.spec());
             let read: Vec<_> = model.decoder().matrices().collect();
             assert_eq!(read.len(), expected.len());

@@ -1,5 +1,7 @@
 //! Ids against references: the texts of real vocabularies where they are at hand, and the fixtures.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
+
 use model_diagnostics::header::Header;
 use model_diagnostics::source::probe;
 use model_diagnostics::tokenizer::TokenizerSpec;

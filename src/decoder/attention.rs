@@ -71,10 +71,8 @@ impl CustomOp1 for Attend<'_> {
             .iter()
             .map(|sequence| sequence.pages.iter().map(|page| page.storage_and_layout().0).collect())
             .collect();
-        let pages: Vec<Vec<&[f32]>> = guards
-            .iter()
-            .map(|guards| guards.iter().map(|guard| page(guard)).collect())
-            .collect::<Result<_>>()?;
+        let pages: Vec<Vec<&[f32]>> =
+            guards.iter().map(|guards| guards.iter().map(|guard| page(guard)).collect()).collect::<Result<_>>()?;
         let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
         let scale = 1.0 / (dim as f32).sqrt();
         let mut out = vec![0f32; rows * width];

@@ -1,9 +1,9 @@
 //! One decoder block: attention and feed-forward layer, each behind its norm and added to the residual.
 
+use super::Segment;
 use super::attention::{Attend, Rotate, Sequence};
 use super::kv_cache::Heads;
 use super::rope::Angles;
-use super::Segment;
 use crate::linear::{Engine, LinearAdd, Matrix, NormGated, NormLinear, NormScale};
 use crate::weights::Weights;
 use candle_core::{Result, Tensor};

@@ -141,9 +141,7 @@ impl Decoder {
 
     /// Every weight matrix the kernels read, for inspection: the embedding, the blocks', the head.
     pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        std::iter::once(&self.embedding)
-            .chain(self.blocks.iter().flat_map(Block::matrices))
-            .chain(self.head.matrices())
+        std::iter::once(&self.embedding).chain(self.blocks.iter().flat_map(Block::matrices)).chain(self.head.matrices())
     }
 }
 

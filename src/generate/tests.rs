@@ -78,7 +78,7 @@ fn script(text: &[u8], stop: Option<u32>, context: usize) -> Script {
     Script { script, at: 0, used: 0, context, runs: Vec::new() }
 }
 
-fn start(step: &mut Script, options: &GenerateOptions) -> Result<Generation<&mut Script>> {
+fn start<'m>(step: &'m mut Script, options: &GenerateOptions) -> Result<Generation<&'m mut Script>> {
     let prompt = TOKENIZER.encode("Hi", true)?;
     let stop = StopTokens::from_iter([257]);
     Generation::new(step, Arc::clone(&TOKENIZER), &[], prompt, stop, options)

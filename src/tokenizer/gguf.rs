@@ -100,16 +100,22 @@ pub(super) fn byte_level(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Resul
     let merges = split_merges(merges, &ids).map_err(|reason| entries.damaged(reason))?;
     let added = entries.added()?;
     let model = ByteLevelBpe { ids, texts: entries.take_texts(), merges, ignore_merges: pre.ignore_merges };
-    let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
-    for pattern in pre.patterns {
-        let split = Split::new(SplitPattern::Regex((*pattern).into()), SplitDelimiterBehavior::Isolated, false);
-        steps.push(split.map_err(|error| entries.damaged(error.to_string()))?.into());
-    }
-    steps.push(ByteLevel::new(false, false, false).into());
+    let splits = splits(pre.patterns).map_err(|error| entries.damaged(error.to_string()))?;
     let mut pipeline = Pipeline::new(model);
-    pipeline.with_pre_tokenizer(Some(Sequence::new(steps)));
+    pipeline.with_pre_tokenizer(Some(splits));
     pipeline.add_tokens(&added);
     Ok((Box::new(pipeline), vocabulary))
+}
+
+/// The cuts of a pre-tokenizer, then the byte alphabet.
+fn splits(patterns: &[&str]) -> tokenizers::Result<Sequence> {
+    let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
+    for pattern in patterns {
+        let pattern = SplitPattern::Regex((*pattern).into());
+        steps.push(Split::new(pattern, SplitDelimiterBehavior::Isolated, false)?.into());
+    }
+    steps.push(ByteLevel::new(false, false, false).into());
+    Ok(Sequence::new(steps))
 }
 
 /// The vocabulary as the file lists it.
@@ -233,4 +239,50 @@ fn split_merges(merges: &Strings, ids: &Vocab) -> Result<MergeMap, String> {
         }
     }
     Ok(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
+
+    fn pieces(name: &str, text: &str) -> Vec<String> {
+        let mut cut = PreTokenizedString::from(text);
+        splits(pre::find(name).unwrap().patterns).unwrap().pre_tokenize(&mut cut).unwrap();
+        cut.get_splits(OffsetReferential::Original, OffsetType::Byte)
+            .into_iter()
+            .map(|(piece, _, _)| String::from_utf8_lossy(&to_bytes(piece)).into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn every_pre_tokenizer_cuts_without_losing_a_byte() {
+        let text = " Hello WörLd's 12345 日本語 !? x\r\n\n\ty  z\u{1fd3}\u{1f7d} $1+2=3 ";
+        for pre in pre::PRE_TOKENIZERS {
+            let pieces = pieces(pre.names[0], text);
+            assert_eq!(pieces.concat(), text, "{}", pre.names[0]);
+            assert!(pieces.len() > 5, "{}: {pieces:?}", pre.names[0]);
+        }
+    }
+
+    #[test]
+    fn digits_are_cut_as_each_family_does() {
+        let text = "a12345";
+        assert_eq!(pieces("llama-bpe", text), ["a", "123", "45"]);
+        assert_eq!(pieces("qwen2", text), ["a", "1", "2", "3", "4", "5"]);
+        assert_eq!(pieces("gpt-2", text), ["a", "12345"]);
+        assert_eq!(pieces("smollm", text), ["a", "1", "2", "3", "4", "5"]);
+        assert_eq!(pieces("deepseek-llm", text), ["a", "12345"]);
+        assert_eq!(pieces("default", text), ["a", "123", "45"]);
+    }
+
+    #[test]
+    fn fillers_never_match_a_text() {
+        for stored in [2, 3, 4] {
+            assert_eq!(token_type(stored, b"[PAD312]"), TokenType::Unused);
+        }
+        assert_eq!(token_type(3, b"<|unused_7|>"), TokenType::Unused);
+        assert_eq!(token_type(3, b"<|eot_id|>"), TokenType::Control);
+        assert_eq!(token_type(4, b"<think>"), TokenType::UserDefined);
+    }
 }
