@@ -6,7 +6,7 @@ use clap::Parser;
 use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::report::{DeviceList, Verdict};
 use model_diagnostics::{DeviceChoice, Hardware, Policy, diagnose};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -67,10 +67,10 @@ fn main() -> ExitCode {
     write(&if arguments.json { report.to_json() } else { report.to_string() }, report.exit_code)
 }
 
-/// Writes `text` to standard output; a closed pipe ends the program with 1 like any failed output.
+/// Writes `text` to standard output at once. A reader that has seen enough changes nothing about the verdict.
 fn write(text: &str, code: u8) -> ExitCode {
-    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
-        Ok(()) => code.into(),
-        Err(_) => ExitCode::FAILURE,
+    match std::io::stdout().write_all(format!("{}\n", text.trim_end()).as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => code.into(),
     }
 }

@@ -54,6 +54,16 @@ pub fn diagnose(path: &Path, hardware: &Hardware, policy: &Policy) -> Report {
 
 /// Diagnoses with the families of `registry`, and keeps what was read for the loader.
 pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Diagnosis {
+    let mut diagnosis = diagnose_one(registry, path, hardware, policy);
+    if let Some(Error::Ambiguous { candidates, .. }) = &diagnosis.error {
+        // One level deep: a folder among the candidates may lead back here.
+        let reports = candidates.iter().map(|path| diagnose_one(registry, path, hardware, policy).report);
+        diagnosis.report.input.candidate_verdicts = reports.map(|report| report.first_line()).collect();
+    }
+    diagnosis
+}
+
+fn diagnose_one(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Diagnosis {
     let mut input = Input::unknown(path);
     let understood = source::probe(path).and_then(|source| {
         input = Input::from(&source);
@@ -69,10 +79,6 @@ pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardw
             Diagnosis { report, ready, error: None }
         }
         Err(error) => {
-            if let Error::Ambiguous { candidates, .. } = &error {
-                let lines = candidates.iter().map(|path| diagnose_with(registry, path, hardware, policy).report);
-                input.candidate_verdicts = lines.map(|report| report.first_line()).collect();
-            }
             let report = assess::assess_error(&error, input, hardware, policy);
             Diagnosis { report, ready: None, error: Some(error) }
         }

@@ -191,6 +191,9 @@ fn warnings_keep_it_compatible() {
     let report = assess(&spec, &input, &machine, &long);
     assert_eq!(report.verdict, Verdict::CompatibleWithWarnings);
     assert_eq!(report.plan.map(|plan| plan.context), Some(2048));
+    spec.tokenizer.tokens += 1;
+    assert_eq!(assess(&spec, &input, &machine, &Policy::default()).verdict, Verdict::CompatibleWithWarnings);
+    spec.tokenizer.tokens -= 1;
     spec.tokenizer.stop_ids.clear();
     assert_eq!(assess(&spec, &input, &machine, &Policy::default()).verdict, Verdict::CompatibleWithWarnings);
 }

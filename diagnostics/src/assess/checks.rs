@@ -192,9 +192,17 @@ pub(super) fn tokenizer(spec: &ModelSpec, policy: &Policy) -> Check {
         let check = Check::fail("tokenizer", Verdict::IncompleteOrCorrupt, "the model has no tokenizer");
         return check.remedies(["put the model's tokenizer.json beside its weights".into()]);
     }
+    if tokenizer.tokens > spec.vocab {
+        let (tokens, rows) = (tokenizer.tokens, spec.vocab);
+        let summary = format!("the tokenizer has {tokens} ids, the embedding has rows for {rows} of them");
+        return Check::warn("tokenizer", summary);
+    }
     if tokenizer.stop_ids.is_empty() {
         let summary = "no file names a token that ends a text, so generation ends at its limit";
         return Check::warn("tokenizer", summary);
+    }
+    if tokenizer.kind == TokenizerKind::Missing {
+        return Check::pass("tokenizer", "the one that was given");
     }
     let sources = tokenizer.stop_ids.iter().map(|(id, sources)| format!("{id} by {}", sources.join(", ")));
     let summary = format!("{} tokens, {} of them end a text", tokenizer.tokens, tokenizer.stop_ids.len());

@@ -32,6 +32,7 @@ pub struct ModelSummary {
     pub tokenizer: TokenizerSummary,
     /// Whether there is one.
     pub chat_template: bool,
+    /// Of the model, then of the tokenizer.
     pub assumptions: Vec<String>,
     pub unused_tensors: Vec<String>,
 }
@@ -108,7 +109,7 @@ impl ModelSummary {
             quantization: spec.quantization.clone(),
             tokenizer: TokenizerSummary::new(&spec.tokenizer),
             chat_template: spec.tokenizer.chat_template.is_some(),
-            assumptions: spec.assumptions.clone(),
+            assumptions: spec.assumptions.iter().chain(&spec.tokenizer.assumptions).cloned().collect(),
             unused_tensors: spec.unused_tensors.clone(),
         }
     }

@@ -1,0 +1,58 @@
+//! From a path to a report: what goes on to the loader, and what a path without a model gives.
+
+#![allow(clippy::expect_used)] // helper functions of tests
+
+use model_diagnostics::hardware::profiles::Profile;
+use model_diagnostics::{Hardware, Policy, Verdict, diagnose, diagnose_with, family};
+use std::fs::{create_dir, write};
+use std::path::{Path, PathBuf};
+
+fn machine(profile: &str) -> Hardware {
+    Profile::find(profile).unwrap_or_else(|| panic!("no profile {profile}")).hardware()
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures").join(name)
+}
+
+#[test]
+fn a_model_that_runs_keeps_its_header_and_spec_for_the_loader() {
+    let diagnose = |profile, policy: &Policy| {
+        diagnose_with(family::REGISTRY, &fixture("demo-q4_k_m.gguf"), &machine(profile), policy)
+    };
+    let diagnosis = diagnose("cpu-8gb", &Policy::default());
+    assert_eq!(diagnosis.report.exit_code, 0, "{}", diagnosis.report);
+    let (header, spec) = diagnosis.ready.expect("a spec");
+    assert_eq!(diagnosis.report.input.header_bytes_read, Some(header.bytes_read));
+    assert_eq!(diagnosis.report.plan.map(|plan| plan.context), Some(spec.context_trained));
+    let refused = diagnose("cpu-8gb", &Policy { memory_limit: Some(1 << 20), ..Policy::default() });
+    assert_eq!(refused.report.verdict, Verdict::DoesNotFit);
+    assert!(refused.ready.is_none() && refused.error.is_none());
+}
+
+#[test]
+fn headers_are_read_and_weights_are_not() {
+    let report = diagnose(&fixture("demo-q4_k_m.gguf"), &machine("cpu-8gb"), &Policy::default());
+    let read = report.input.header_bytes_read.expect("a count");
+    assert!(read > 0 && read < report.input.bytes() / 2, "{read} of {}", report.input.bytes());
+}
+
+#[test]
+fn paths_without_one_model_give_a_report_with_their_exit_code() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (text, empty, two) = (folder.path().join("a.txt"), folder.path().join("empty"), folder.path().join("two"));
+    write(&text, "not a model").expect("written");
+    create_dir(&empty).and_then(|()| create_dir(&two)).expect("made");
+    for name in ["a.gguf", "b.gguf"] {
+        std::fs::copy(fixture("demo-q4_k_m.gguf"), two.join(name)).expect("copied");
+    }
+    let cases = [(folder.path().join("nothing.gguf"), 1), (text, 10), (empty, 10), (two.clone(), 16)];
+    for (path, code) in &cases {
+        let report = diagnose(path, &machine("cpu-8gb"), &Policy::default());
+        assert_eq!(report.exit_code, *code, "{}: {report}", path.display());
+        assert!(report.model.is_none() && report.plan.is_none() && !report.reason.is_empty());
+    }
+    let report = diagnose(&two, &machine("cpu-8gb"), &Policy::default());
+    assert_eq!(report.input.candidates.len(), 2);
+    assert!(report.input.candidate_verdicts.iter().all(|line| line.starts_with("compatible: ")), "{report}");
+}
