@@ -100,6 +100,7 @@ enum Native {
 /// Matrix dtypes on the CPU: one row a file of kernels. The integer formats multiply integers on every machine.
 const CPU_MATRICES: &[(DType, Native)] = &[
     (DType::F32, Native::Always),
+    (DType::F16, Native::Never),
     (DType::BF16, Native::With(&["avx512bf16"])),
     (DType::Q8_0, Native::Always),
     (DType::Q4_K, Native::Always),
@@ -163,6 +164,7 @@ pub struct FileType {
 const FILE_TYPES: &[FileType] = &[
     FileType { name: "F32", gguf_only: false, matrices: &[DType::F32], bits_per_weight: 32.0 },
     FileType { name: "BF16", gguf_only: false, matrices: &[DType::BF16], bits_per_weight: 16.0 },
+    FileType { name: "F16", gguf_only: false, matrices: &[DType::F16], bits_per_weight: 16.0 },
     FileType { name: "Q8_0", gguf_only: true, matrices: &[DType::Q8_0], bits_per_weight: 8.5 },
     FileType { name: "Q6_K", gguf_only: true, matrices: &[DType::Q6_K], bits_per_weight: 6.5625 },
     FileType { name: "Q4_K_M", gguf_only: true, matrices: &[DType::Q4_K, DType::Q6_K], bits_per_weight: 4.95 },
@@ -202,13 +204,13 @@ mod tests {
                 }
             }
         }
-        assert!(tier(DType::F16, &PLAIN).is_err() && tier_for(Role::Vector, DType::F16, &PLAIN).is_ok());
+        assert!(tier(DType::IQ4_NL, &PLAIN).is_err() && tier_for(Role::Vector, DType::F16, &PLAIN).is_ok());
     }
 
     #[test]
     fn offers_only_file_types_that_run() {
         let names: Vec<_> = FileType::supported(&PLAIN).map(|file_type| file_type.name).collect();
-        assert_eq!(names, ["F32", "BF16", "Q8_0", "Q6_K", "Q4_K_M"]);
+        assert_eq!(names, ["F32", "BF16", "F16", "Q8_0", "Q6_K", "Q4_K_M"]);
         assert_eq!(FileType::supported(&Engine::Cuda { compute_capability: (7, 5) }).count(), 0);
     }
 }

@@ -41,7 +41,7 @@ fn text_of_a_context_that_does_not_fit() {
 
 #[test]
 fn text_of_a_refused_dtype() {
-    let (spec, input) = safetensors(&TINY_LLAMA, DType::F16);
+    let (spec, input) = safetensors(&TINY_LLAMA, DType::F64);
     insta::assert_snapshot!("refused_dtype", assess(&spec, &input, &machine("cpu-8gb"), &Policy::default()));
 }
 

@@ -29,7 +29,7 @@ fn verdicts_of_models_on_machines() {
         ("tiny f32", safetensors(&TINY_LLAMA, DType::F32), "cpu-8gb", Compatible),
         ("tiny q4_k_m", gguf(&TINY_LLAMA, "Q4_K_M"), "cpu-2gb", Compatible),
         ("tiny q8_0", gguf(&TINY_LLAMA, "Q8_0"), "cpu-2gb", Compatible),
-        ("tiny f16", safetensors(&TINY_LLAMA, DType::F16), "cpu-32gb", UnsupportedDtype),
+        ("tiny f64", safetensors(&TINY_LLAMA, DType::F64), "cpu-32gb", UnsupportedDtype),
         ("tiny q5_0", gguf(&TINY_LLAMA, "Q5_0"), "cpu-32gb", UnsupportedDtype),
         ("tiny iq4_nl", gguf(&TINY_LLAMA, "IQ4_NL"), "cpu-32gb", UnsupportedDtype),
         ("tiny i8", safetensors(&TINY_LLAMA, DType::I8), "cpu-32gb", UnsupportedDtype),
@@ -112,8 +112,8 @@ fn a_limit_below_the_machines_memory_counts() {
 
 #[test]
 fn a_refused_dtype_is_named_with_its_first_tensor() {
-    let report = judge(&safetensors(&TINY_LLAMA, DType::F16), "cpu-8gb");
-    assert!(report.reason.contains("F16"), "{}", report.reason);
+    let report = judge(&safetensors(&TINY_LLAMA, DType::F64), "cpu-8gb");
+    assert!(report.reason.contains("F64"), "{}", report.reason);
     let check = report.check("dtype").expect("the check");
     assert_eq!(check.status, Status::Fail);
     assert!(check.evidence.contains("model.embed_tokens.weight"), "{}", check.evidence);
@@ -200,7 +200,7 @@ fn warnings_keep_it_compatible() {
 
 #[test]
 fn the_dtype_decides_before_the_memory() {
-    let report = judge(&safetensors(&LLAMA_31_8B, DType::F16), "cpu-2gb");
+    let report = judge(&safetensors(&LLAMA_31_8B, DType::F64), "cpu-2gb");
     assert_eq!(report.exit_code, 12);
     assert_eq!(report.check("memory").map(|check| check.status), Some(Status::Fail));
 }

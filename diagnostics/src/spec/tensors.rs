@@ -195,15 +195,16 @@ impl<'a> Tensors<'a> {
         }
     }
 
+    /// Norms and biases are floats; whether the machine reads this kind of float is the capability table's answer.
     fn check_vector_dtype(&self, tensor: &TensorInfo) -> Result<()> {
         match tensor.dtype {
-            DType::F32 | DType::F16 | DType::BF16 => Ok(()),
-            found => {
-                let expected = "F32, F16 or BF16 (norms and biases)";
-                let kind = IncompleteKind::TensorDType { name: tensor.name.clone(), found, expected };
-                Err(Error::incomplete(&self.header.source.files[tensor.file].path, kind))
-            }
+            DType::Bool | DType::C64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => {}
+            DType::U8 | DType::U16 | DType::U32 | DType::U64 => {}
+            _ => return Ok(()),
         }
+        let expected = "a float (norms and biases)";
+        let kind = IncompleteKind::TensorDType { name: tensor.name.clone(), found: tensor.dtype, expected };
+        Err(Error::incomplete(&self.header.source.files[tensor.file].path, kind))
     }
 }
 
