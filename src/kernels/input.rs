@@ -2,7 +2,8 @@
 
 #![allow(unsafe_code)]
 
-use super::isa::{Isa, compiled_for};
+use super::isa::Isa;
+use super::quantize::{Q8Mut, quantize, round_to_bf16};
 use crate::threads::{Pool, Split};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -108,14 +109,6 @@ pub(super) struct Q8<'a> {
     pub(super) offsets: &'a [i32],
     /// `-128 * sum of the bytes` of each half block of 16.
     pub(super) half_offsets: &'a [i32],
-}
-
-struct Q8Mut<'a> {
-    bytes: &'a mut [i8],
-    scales: &'a mut [f32],
-    sums: &'a mut [f32],
-    offsets: &'a mut [i32],
-    half_offsets: &'a mut [i32],
 }
 
 /// Elements from one row to the next: an odd number of lines.
@@ -345,64 +338,5 @@ impl<'a> RowsMut<'a> {
                 quantize(isa, x, q8);
             }
         }
-    }
-}
-
-fn round_to_bf16(isa: Isa, x: &[f32], row: &mut [u16]) {
-    compiled_for!(isa, round_to_bf16_body, (x: &[f32], row: &mut [u16]));
-}
-
-#[inline(always)]
-fn round_to_bf16_body(x: &[f32], row: &mut [u16]) {
-    for (half, &x) in row.iter_mut().zip(x) {
-        *half = bf16_bits(x);
-    }
-}
-
-/// The nearest BF16, ties to even; a NaN stays one.
-#[inline(always)]
-fn bf16_bits(x: f32) -> u16 {
-    let bits = x.to_bits();
-    let rounded = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16;
-    let nan = (bits >> 16) as u16 | 0x40;
-    if bits & 0x7fff_ffff > 0x7f80_0000 { nan } else { rounded }
-}
-
-fn quantize(isa: Isa, x: &[f32], q8: Q8Mut<'_>) {
-    compiled_for!(isa, quantize_body, (x: &[f32], q8: Q8Mut<'_>));
-}
-
-/// The nearest integer, ties to even, for magnitudes below 2^22: adding 1.5 * 2^23 leaves no room for a fraction.
-const ROUND: f32 = 12_582_912.0;
-
-#[inline(always)]
-fn quantize_body(x: &[f32], q8: Q8Mut<'_>) {
-    let (x, _) = x.as_chunks::<BLOCK>();
-    let (bytes, _) = q8.bytes.as_chunks_mut::<BLOCK>();
-    let (half_offsets, _) = q8.half_offsets.as_chunks_mut::<2>();
-    let rows = x.iter().zip(bytes).zip(q8.scales).zip(q8.sums).zip(q8.offsets).zip(half_offsets);
-    for (((((x, bytes), scale), sum), offset), half_offset) in rows {
-        // The largest magnitude by its bits, whose order is that of the numbers; a NaN is larger than all.
-        let mut largest = [0u32; 16];
-        for (lane, largest) in largest.iter_mut().enumerate() {
-            let (a, b) = (x[lane].to_bits() & 0x7fff_ffff, x[lane + 16].to_bits() & 0x7fff_ffff);
-            *largest = a.max(b);
-        }
-        let largest = f32::from_bits(largest.iter().fold(0, |a, &b| a.max(b)));
-        *scale = largest / 127.0;
-        // Where the scale is 0 or NaN any divisor will do: the bytes will be multiplied by that scale.
-        let divisor = if *scale > 0.0 { *scale } else { 1.0 };
-        let mut q = [0i32; BLOCK];
-        for (q, &x) in q.iter_mut().zip(x) {
-            let rounded = (x / divisor + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
-            *q = rounded.clamp(-127, 127);
-        }
-        for (byte, &q) in bytes.iter_mut().zip(&q) {
-            *byte = q as i8;
-        }
-        let halves = [q[..16].iter().sum::<i32>(), q[16..].iter().sum::<i32>()];
-        *half_offset = [-128 * halves[0], -128 * halves[1]];
-        *offset = -128 * (halves[0] + halves[1]);
-        *sum = *scale * (halves[0] + halves[1]) as f32;
     }
 }

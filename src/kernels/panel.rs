@@ -165,9 +165,9 @@ fn tile<const KIND: u8, const T: usize>(
         waiting[level] = sums;
     }
     let rows = ROWS.min(output.rows() - row);
-    for t in 0..T {
+    for (t, sums) in waiting[4].into_iter().enumerate() {
         let mut y = [0.0; ROWS];
-        store_floats(&mut y, waiting[4][t]);
+        store_floats(&mut y, sums);
         output.part(token + t, row, rows).copy_from_slice(&y[..rows]);
     }
 }
