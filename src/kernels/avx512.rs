@@ -219,7 +219,8 @@ pub(super) struct Scratch {
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = const {
-        RefCell::new(Scratch { bytes: Lines::new(), floats: Lines::new(), more_floats: Lines::new(), ints: Lines::new() })
+        RefCell::new(Scratch { bytes: Lines::new(),
+            floats: Lines::new(), more_floats: Lines::new(), ints: Lines::new() })
     };
 }
 

@@ -17,6 +17,7 @@ mod f16;
 mod f32;
 mod input;
 pub mod isa;
+mod order;
 mod output;
 #[cfg(target_arch = "x86_64")]
 mod panel;

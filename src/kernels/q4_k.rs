@@ -89,7 +89,9 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{Scratch, load, load_16, load_floats, room, rows_times_token, with_scratch};
+    use crate::kernels::avx512::{
+        Scratch, load, load_16, load_floats, room, rows_times_token, transpose, with_scratch,
+    };
     use crate::kernels::panel::{self, Panel, ROWS, SCALES_AND_MINS};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -178,7 +180,11 @@ mod avx512_vnni {
             for (j, quants) in quants.into_iter().enumerate() {
                 panel.put(4 * i + j, quants);
             }
-            panel.put_floats(i, floats);
+            let columns = transpose(floats);
+            for (b, columns) in columns.as_chunks::<2>().0.iter().enumerate() {
+                let columns = [_mm512_castsi512_ps(columns[0]), _mm512_castsi512_ps(columns[1])];
+                panel.put_floats(8 * i + b, columns);
+            }
         }
     }
 

@@ -88,7 +88,7 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 mod avx512_vnni {
     use super::BYTES;
     use crate::kernels::avx512::{
-        Scratch, load, load_16, load_32, load_floats, load_ints, room, rows_times_token, with_scratch,
+        Scratch, load, load_16, load_32, load_floats, load_ints, room, rows_times_token, transpose, with_scratch,
     };
     use crate::kernels::panel::{self, HALF_SCALES, Panel, ROWS};
     use crate::kernels::{Input, Output};
@@ -170,7 +170,11 @@ mod avx512_vnni {
             }
             let d = d_of_rows.as_flattened().first_chunk::<32>();
             let d = _mm512_cvtph_ps(d.map_or(_mm256_setzero_si256(), |halves| load_32(halves)));
-            panel.put_scales(i, floats, d);
+            let columns = transpose(floats);
+            for (b, columns) in columns.as_chunks::<2>().0.iter().enumerate() {
+                let columns = [_mm512_castsi512_ps(columns[0]), _mm512_castsi512_ps(columns[1])];
+                panel.put_floats(8 * i + b, [columns[0], columns[1], d]);
+            }
         }
     }
 

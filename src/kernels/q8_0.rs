@@ -67,7 +67,7 @@ fn dot(q: &[u8], x: &[i8]) -> i32 {
 mod avx512_vnni {
     use super::BYTES;
     use crate::kernels::avx512::{
-        Scratch, load, load_32, load_apart, load_floats, load_ints, room, rows_times_token, store_floats, with_scratch,
+        Scratch, load, load_32, load_apart, load_floats, load_ints, room, rows_times_token, with_scratch,
     };
     use crate::kernels::panel::{self, Panel, ROWS, SCALES};
     use crate::kernels::{Input, Output};
@@ -108,13 +108,16 @@ mod avx512_vnni {
         let row = |r: usize| all.get(r * blocks..(r + 1) * blocks).unwrap_or(&[]);
         let rows: [&[[u8; BYTES]]; ROWS] = std::array::from_fn(row);
         for i in 0..blocks.div_ceil(2) {
-            panel.put(i, std::array::from_fn(|r| pair(rows[r], i)));
+            let mut quants = [_mm512_setzero_si512(); ROWS];
+            for (quants, row) in quants.iter_mut().zip(rows) {
+                *quants = pair(row, i);
+            }
+            panel.put(i, quants);
         }
-        for (b, scales) in panel.floats()[..blocks].iter_mut().enumerate() {
-            let halves: [[u8; 2]; ROWS] =
-                std::array::from_fn(|r| rows[r].get(b).map_or([0; 2], |block| [block[0], block[1]]));
-            let scales_of_rows = _mm512_cvtph_ps(load_32(halves.as_flattened().first_chunk().unwrap_or(&[0; 32])));
-            store_floats(scales, scales_of_rows);
+        for b in 0..blocks {
+            let d = rows.map(|row| row.get(b).map_or([0; 2], |block| [block[0], block[1]]));
+            let d = d.as_flattened().first_chunk().map_or(_mm256_setzero_si256(), |halves| load_32(halves));
+            panel.put_floats(b, [_mm512_cvtph_ps(d)]);
         }
     }
 

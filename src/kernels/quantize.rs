@@ -36,7 +36,7 @@ fn bf16_bits(x: f32) -> u16 {
 }
 
 /// Brings `x` into blocks.
-pub(super) fn quantize(isa: Isa, x: &[f32], q8: Q8Mut<'_>) {
+pub(super) fn quantize(isa: Isa, x: &[f32], q8: &mut Q8Mut<'_>) {
     #[cfg(target_arch = "x86_64")]
     if isa.has(super::isa::Sets::AVX512) {
         // SAFETY: the token is proof of the instruction sets.
@@ -49,11 +49,11 @@ pub(super) fn quantize(isa: Isa, x: &[f32], q8: Q8Mut<'_>) {
 const ROUND: f32 = 12_582_912.0;
 
 #[inline(always)]
-fn quantize_body(x: &[f32], q8: Q8Mut<'_>) {
+fn quantize_body(x: &[f32], q8: &mut Q8Mut<'_>) {
     let (x, _) = x.as_chunks::<BLOCK>();
     let (bytes, _) = q8.bytes.as_chunks_mut::<BLOCK>();
     let (half_offsets, _) = q8.half_offsets.as_chunks_mut::<2>();
-    let rows = x.iter().zip(bytes).zip(q8.scales).zip(q8.sums).zip(q8.offsets).zip(half_offsets);
+    let rows = x.iter().zip(bytes).zip(&mut *q8.scales).zip(&mut *q8.sums).zip(&mut *q8.offsets).zip(half_offsets);
     for (((((x, bytes), scale), sum), offset), half_offset) in rows {
         // The largest magnitude by its bits, whose order is that of the numbers; a NaN is larger than all.
         let mut largest = [0u32; 16];
@@ -88,11 +88,11 @@ mod avx512 {
 
     /// As `quantize_body`, bit by bit.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(super) fn quantize(x: &[f32], q8: Q8Mut<'_>) {
+    pub(super) fn quantize(x: &[f32], q8: &mut Q8Mut<'_>) {
         let (x, _) = x.as_chunks::<BLOCK>();
         let (bytes, _) = q8.bytes.as_chunks_mut::<BLOCK>();
         let (half_offsets, _) = q8.half_offsets.as_chunks_mut::<2>();
-        let rows = x.iter().zip(bytes).zip(q8.scales).zip(q8.sums).zip(q8.offsets).zip(half_offsets);
+        let rows = x.iter().zip(bytes).zip(&mut *q8.scales).zip(&mut *q8.sums).zip(&mut *q8.offsets).zip(half_offsets);
         let magnitude = _mm512_set1_epi32(0x7fff_ffff);
         let round = _mm512_set1_ps(ROUND);
         for (((((x, bytes), scale), sum), offset), half_offset) in rows {
