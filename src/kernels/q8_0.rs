@@ -108,11 +108,7 @@ mod avx512_vnni {
         let row = |r: usize| all.get(r * blocks..(r + 1) * blocks).unwrap_or(&[]);
         let rows: [&[[u8; BYTES]]; ROWS] = std::array::from_fn(row);
         for i in 0..blocks.div_ceil(2) {
-            let mut quants = [_mm512_setzero_si512(); ROWS];
-            for (quants, row) in quants.iter_mut().zip(rows) {
-                *quants = pair(row, i);
-            }
-            panel.put(i, quants);
+            panel.put(i, std::array::from_fn(|r| pair(rows[r], i)));
         }
         for b in 0..blocks {
             let d = rows.map(|row| row.get(b).map_or([0; 2], |block| [block[0], block[1]]));
