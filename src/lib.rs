@@ -2,8 +2,7 @@
 //!
 //! # Modules
 //!
-//! The pipeline is [`UnifiedModelFactory`]; its stages left of the weights are the crate
-//! [`diagnostics`](model_diagnostics). What is loaded is a [`Model`]; a sequence on it is a [`Session`].
+//! The pipeline is [`UnifiedModelFactory`]; its stages left of the weights are the crate [`diagnostics`]. What is loaded is a [`Model`]; a sequence on it is a [`Session`].
 
 pub mod decoder;
 pub mod error;
