@@ -1,4 +1,5 @@
 //! Every fixture against the float64 truth of its logits, beside the error of the reference program on the same file.
+#![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; tables are for reading
 
 mod common;
 
