@@ -42,7 +42,7 @@ impl Sampler {
 
     /// Tells that the sequence begins with `ids`; the repetition penalty counts them.
     pub fn prompt(&mut self, ids: &[u32]) {
-        ids.iter().for_each(|id| self.seen.prompt(*id));
+        self.seen.prompt(ids);
     }
 
     /// The seed in use.

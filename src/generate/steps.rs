@@ -78,8 +78,10 @@ fn finite(logit: f64) -> f32 {
 pub(super) struct Seen(HashMap<u32, u32>);
 
 impl Seen {
-    pub(super) fn prompt(&mut self, id: u32) {
-        self.0.entry(id).or_default();
+    pub(super) fn prompt(&mut self, ids: &[u32]) {
+        for id in ids {
+            self.0.entry(*id).or_default();
+        }
     }
 
     pub(super) fn generated(&mut self, id: u32) {
@@ -227,8 +229,8 @@ mod tests {
     fn repetition_divides_positive_logits_of_seen_tokens_and_multiplies_the_others() {
         let mut seen = Seen::default();
         // 0 in the prompt, 1 generated twice, 2 both, 3 at zero, 4 unseen, 9 no candidate.
-        [0, 2, 3, 9].map(|id| seen.prompt(id));
-        [1, 1, 2].map(|id| seen.generated(id));
+        seen.prompt(&[0, 2, 3, 9]);
+        [1, 1, 2].into_iter().for_each(|id| seen.generated(id));
         let mut candidates = candidates(&[3.0, -1.0, 2.0, 0.0, 5.0]);
         RepetitionPenalty(2.0).apply(&mut candidates, &seen);
         // 3 / 2; -1 * 2, once although seen twice; 2 / 2; 0 * 2; untouched.
@@ -241,7 +243,7 @@ mod tests {
     fn presence_counts_once_and_frequency_every_time() {
         let mut seen = Seen::default();
         seen.prompt(0);
-        [1, 2, 2, 2].map(|id| seen.generated(id));
+        [1, 2, 2, 2].into_iter().for_each(|id| seen.generated(id));
         let mut first = candidates(&[1.0; 4]);
         CountPenalty { presence: 0.5, frequency: 0.0 }.apply(&mut first, &seen);
         // The prompt does not count; 1 - 0.5 however often; 3 unseen.
@@ -261,7 +263,7 @@ mod tests {
         let mut candidates = known();
         TopK(3).apply(&mut candidates, &Seen::default());
         let mut seen = Seen::default();
-        [0, 4].map(|id| seen.generated(id));
+        [0, 4].into_iter().for_each(|id| seen.generated(id));
         let before = logits(&candidates);
         CountPenalty { presence: 1.0, frequency: 0.0 }.apply(&mut candidates, &seen);
         assert_eq!(ids(&candidates), [1, 3, 4]);
@@ -277,7 +279,7 @@ mod tests {
         Temperature(1e-7).apply(&mut extreme, &Seen::default());
         assert_eq!(logits(&extreme), [f32::MAX, f32::MIN, 0.0]);
         let mut seen = Seen::default();
-        [0, 1, 2].map(|id| seen.prompt(id));
+        seen.prompt(&[0, 1, 2]);
         for penalty in [f64::MIN_POSITIVE, f64::MAX] {
             RepetitionPenalty(penalty).apply(&mut extreme, &seen);
             assert!(logits(&extreme).iter().all(|logit| logit.is_finite()), "{penalty}");
