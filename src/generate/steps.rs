@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn presence_counts_once_and_frequency_every_time() {
         let mut seen = Seen::default();
-        seen.prompt(0);
+        seen.prompt(&[0]);
         [1, 2, 2, 2].into_iter().for_each(|id| seen.generated(id));
         let mut first = candidates(&[1.0; 4]);
         CountPenalty { presence: 0.5, frequency: 0.0 }.apply(&mut first, &seen);

@@ -243,6 +243,34 @@ fn penalties_count_what_the_session_holds_and_the_prompt() {
     assert_eq!(first(&[b], &[b], &presence), [b, b]);
 }
 
+/// A model in a loop: after `a` comes `b` and after `b` comes `a`, with `c` next in line.
+struct Loop;
+
+impl Step for Loop {
+    fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
+        let mut logits = vec![-1.0f32; 258];
+        logits[if tokens.last() == Some(&97) { 98 } else { 97 }] = 3.0;
+        logits[99] = 2.0;
+        Ok(Tensor::new(logits, &Device::Cpu)?)
+    }
+
+    fn room(&self) -> usize {
+        100
+    }
+}
+
+#[test]
+fn a_repetition_penalty_breaks_a_loop() {
+    let said = |penalty| {
+        let options = GenerateOptions::default().repetition_penalty(penalty).max_tokens(5);
+        let (tokenizer, prompt) = (Arc::clone(&TOKENIZER), TOKENIZER.encode("x", true).unwrap());
+        Generation::new(Loop, tokenizer, &[], prompt, StopTokens::default(), &options).unwrap().text().unwrap()
+    };
+    assert_eq!(said(1.0), "ababa");
+    // The 2 of c beats the 3 / 2 of an a that was seen; then c is 2 / 2.
+    assert_eq!(said(2.0), "abcab");
+}
+
 #[test]
 fn refuses_options_before_anything_is_computed() {
     let mut model = script(b"a", None, 100);
