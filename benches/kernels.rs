@@ -4,6 +4,8 @@
 //! One token: `cargo bench --bench kernels -- decode`. Two operations (multiply, add) count for each weight and token.
 //! Environment: `BENCH_THREADS` (default 2), `BENCH_MIB` of weights (default 128, more than the caches hold).
 
+#![allow(clippy::unwrap_used)]
+
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use model_diagnostics::DType;
 use model_factory::kernels::{self, Floats, Input, Isa, Kernel, Product, Softmax};

@@ -52,6 +52,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let model = builder.load(&path)?;
     eprintln!("{}", model.report().first_line());
     let threads = model.threads();
+    let anonymous = common::process_bytes("RssAnon");
 
     // A first short run touches every page of the weights and fills the caches of the allocator.
     prefill(&model, 8)?;
@@ -69,7 +70,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let bandwidth = Spread::of(&mut bandwidths);
     let (prefill, decode) = (Spread::of(&mut prefills), Spread::of(&mut decodes));
     let share = decode.median * bytes as f64 / bandwidth.median;
-    let planned = model.report().plan.as_ref().map(|plan| plan.total);
+    let plan = model.report().plan.as_ref();
+    let (planned, planned_anonymous) = (plan.map(|plan| plan.total), plan.map(|plan| plan.anonymous()));
     let peak = common::process_bytes("VmHWM");
     if arguments.json {
         let object = json!({
@@ -81,6 +83,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "decode": { "tokens": arguments.n, "tok_s": decode.json() },
             "peak_rss_bytes": peak,
             "planned_bytes": planned,
+            "anonymous_after_load_bytes": anonymous,
+            "planned_anonymous_bytes": planned_anonymous,
             "weight_bytes_per_token": bytes,
             "bandwidth_gb_s": bandwidth.median / 1e9,
             "bandwidth_share": share,
@@ -95,6 +99,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     println!("load             {:.3} s", model.load_time().as_secs_f64());
     println!("weights a token  {} MiB", bytes >> 20);
     println!("bandwidth        {:.1} GB/s read, of which decode uses {:.0} %", bandwidth.median / 1e9, share * 100.0);
+    println!("after load       {} anonymous, planned {} at full context", mib(anonymous), mib(planned_anonymous));
     println!("peak resident    {}, planned {} at full context", mib(peak), mib(planned));
     Ok(())
 }

@@ -1,4 +1,8 @@
-//! Loads language models in the dtypes they are stored in, or refuses with a report.
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
+//!
+//! The pipeline is [`UnifiedModelFactory`]; its stages left of the weights are the crate [`diagnostics`]. What is loaded is a [`Model`]; a sequence on it is a [`Session`].
 
 pub mod decoder;
 pub mod error;

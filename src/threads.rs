@@ -11,7 +11,7 @@
 //!
 //! # Waiting
 //!
-//! A worker without a region spins for [`SPIN`], then parks. Parking and opening could miss each other: the worker
+//! A worker without a region spins for `SPIN`, then parks. Parking and opening could miss each other: the worker
 //! announces that it is going to park and then looks at `state` once more, the caller opens the region and then looks
 //! for announcements. All four are sequentially consistent, so at least one of the two sees the other.
 

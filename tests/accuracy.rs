@@ -1,9 +1,10 @@
 //! Every fixture against the float64 truth of its logits, beside the error of the reference program on the same file.
+#![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; tables are for reading
 
 mod common;
 
 use common::{FileExpectation, Fixture, relative_l2, top};
-use model_factory::{Model, UnifiedModelFactory};
+use model_factory::Model;
 
 /// How far from the truth a file may be, and why.
 fn bound(file: &FileExpectation, case: &str) -> (f64, &'static str) {
@@ -32,7 +33,7 @@ fn logits_are_as_near_to_the_truth_as_the_reference() {
     for fixture in common::all() {
         for (name, file) in &fixture.expected.files {
             let path = fixture.folder.join(name);
-            let model = UnifiedModelFactory::load(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let model = common::load(&path);
             for (case, tokens) in &fixture.expected.cases {
                 let truth = fixture.truth(&file.truth, case);
                 let computed = logits(&model, &tokens.tokens, tokens.first_kept);
@@ -76,7 +77,7 @@ fn formats_of_the_same_weights_agree() {
     let mut pairs = 0;
     for fixture in common::all() {
         for dtype in ["f32", "bf16"] {
-            let load = |name: String| UnifiedModelFactory::load(fixture.folder.join(name)).expect("a fixture loads");
+            let load = |name: String| common::load(fixture.folder.join(name));
             let (folder, gguf) = (load(dtype.to_owned()), load(format!("{dtype}.gguf")));
             let case = &fixture.expected.cases["short"];
             let a = logits(&folder, &case.tokens, case.first_kept);
@@ -101,7 +102,7 @@ fn greedy_text_is_the_truths() {
     let mut steps = 0;
     for fixture in common::all() {
         for (name, file) in &fixture.expected.files {
-            let model = UnifiedModelFactory::load(fixture.folder.join(name)).expect("a fixture loads");
+            let model = common::load(fixture.folder.join(name));
             let error = largest_error(&model, &fixture, file);
             let greedy = &fixture.expected.greedy[&file.truth];
             let mut session = model.session();

@@ -1,16 +1,17 @@
 //! The same tokens give the same bits, whatever the threads, the chunks and the company.
+#![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; tables are for reading
 
 mod common;
 
 use model_factory::decoder::{Logits, Segment};
-use model_factory::{Model, Session, UnifiedModelFactory};
+use model_factory::{Model, Session};
 
 /// Files that cover every dtype with a kernel.
 const FILES: &[&str] = &["f32", "bf16", "q8_0.gguf", "q4_k.gguf", "q6_k.gguf", "q4_k_m.gguf"];
 
 fn load(file: &str, threads: usize) -> Model {
     let path = common::named("llama-256").folder.join(file);
-    UnifiedModelFactory::builder().threads(threads).load(path).expect("a fixture loads")
+    common::builder().threads(threads).load(path).expect("a fixture loads")
 }
 
 fn tokens(count: usize) -> Vec<u32> {

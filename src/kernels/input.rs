@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code)]
 
-use super::isa::{Isa, compiled_for};
+use super::isa::Isa;
+use super::order::{GROUP, Order};
+use super::quantize::{Q8Mut, quantize, round_to_bf16};
 use crate::threads::{Pool, Split};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -93,6 +95,9 @@ pub struct Input {
     sums: Lines<f32>,
     offsets: Lines<i32>,
     half_offsets: Lines<i32>,
+    packed_bytes: Lines<i8>,
+    packed_floats: Lines<f32>,
+    packed_ints: Lines<i32>,
 }
 
 /// One token's row of [`Form::Q8`], for kernels.
@@ -110,12 +115,18 @@ pub(super) struct Q8<'a> {
     pub(super) half_offsets: &'a [i32],
 }
 
-struct Q8Mut<'a> {
-    bytes: &'a mut [i8],
-    scales: &'a mut [f32],
-    sums: &'a mut [f32],
-    offsets: &'a mut [i32],
-    half_offsets: &'a mut [i32],
+/// The tokens of one group in the order of panels, for kernels.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(super) struct Packed<'a> {
+    /// How many they are.
+    pub(super) tokens: usize,
+    /// `[blocks, tokens, 32]`
+    pub(super) bytes: &'a [i8],
+    /// `[blocks, 2, tokens]`: scale and sum.
+    pub(super) floats: &'a [f32],
+    /// `[blocks, 3, tokens]`: offset of the block and of its halves.
+    pub(super) ints: &'a [i32],
 }
 
 /// Elements from one row to the next: an odd number of lines.
@@ -143,6 +154,9 @@ impl Input {
             sums: Lines::new(),
             offsets: Lines::new(),
             half_offsets: Lines::new(),
+            packed_bytes: Lines::new(),
+            packed_floats: Lines::new(),
+            packed_ints: Lines::new(),
         }
     }
 
@@ -179,6 +193,11 @@ impl Input {
                 self.sums.resize(tokens * stride(blocks, 16));
                 self.offsets.resize(tokens * stride(blocks, 16));
                 self.half_offsets.resize(tokens * stride(2 * blocks, 16));
+                // One token alone is read as a row.
+                let packed = if tokens > 1 { tokens * blocks } else { 0 };
+                self.packed_bytes.resize(packed * BLOCK);
+                self.packed_floats.resize(packed * 2);
+                self.packed_ints.resize(packed * 3);
             }
         }
     }
@@ -246,7 +265,10 @@ impl Input {
         let row = match form {
             Form::F32 => stride(inputs, 16) * 4,
             Form::Bf16 => stride(inputs, 32) * 2,
-            Form::Q8 => stride(inputs, 64) + (3 * stride(blocks, 16) + stride(2 * blocks, 16)) * 4,
+            Form::Q8 => {
+                let packed = if tokens > 1 { blocks * (BLOCK + 5 * 4) } else { 0 };
+                stride(inputs, 64) + (3 * stride(blocks, 16) + stride(2 * blocks, 16)) * 4 + packed
+            }
         };
         tokens * row
     }
@@ -279,6 +301,22 @@ impl Input {
             half_offsets: &self.half_offsets.all()[token * half_row..][..2 * blocks],
         }
     }
+
+    /// Group `group` of the tokens. Panics for another form, or if there is only one token.
+    #[inline]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub(super) fn packed(&self, group: usize) -> Packed<'_> {
+        assert!(self.form == Form::Q8 && self.tokens > 1 && group * GROUP < self.tokens);
+        let tokens = GROUP.min(self.tokens - group * GROUP);
+        let blocks = self.inputs / BLOCK;
+        let (first, each) = (group * GROUP * blocks, tokens * blocks);
+        Packed {
+            tokens,
+            bytes: &self.packed_bytes.all()[first * BLOCK..][..each * BLOCK],
+            floats: &self.packed_floats.all()[first * 2..][..each * 2],
+            ints: &self.packed_ints.all()[first * 3..][..each * 3],
+        }
+    }
 }
 
 /// The rows of an input, each to be written by one thread.
@@ -293,6 +331,9 @@ struct RowsMut<'a> {
     sums: Split<'a, f32>,
     offsets: Split<'a, i32>,
     half_offsets: Split<'a, i32>,
+    packed_bytes: Split<'a, i8>,
+    packed_floats: Split<'a, f32>,
+    packed_ints: Split<'a, i32>,
 }
 
 impl<'a> RowsMut<'a> {
@@ -308,6 +349,9 @@ impl<'a> RowsMut<'a> {
             sums: Split::new(input.sums.all_mut()),
             offsets: Split::new(input.offsets.all_mut()),
             half_offsets: Split::new(input.half_offsets.all_mut()),
+            packed_bytes: Split::new(input.packed_bytes.all_mut()),
+            packed_floats: Split::new(input.packed_floats.all_mut()),
+            packed_ints: Split::new(input.packed_ints.all_mut()),
         }
     }
 
@@ -330,7 +374,7 @@ impl<'a> RowsMut<'a> {
             }
             Form::Q8 => {
                 let (row, half_row) = (token * stride(blocks, 16), token * stride(2 * blocks, 16));
-                let q8 = Q8Mut {
+                let mut q8 = Q8Mut {
                     // SAFETY: as above.
                     bytes: unsafe { self.bytes.part(token * stride(inputs, 64), inputs) },
                     // SAFETY: as above.
@@ -342,67 +386,46 @@ impl<'a> RowsMut<'a> {
                     // SAFETY: as above.
                     half_offsets: unsafe { self.half_offsets.part(half_row, 2 * blocks) },
                 };
-                quantize(isa, x, q8);
+                quantize(isa, x, &mut q8);
+                let row = Q8 {
+                    bytes: q8.bytes,
+                    scales: q8.scales,
+                    sums: q8.sums,
+                    offsets: q8.offsets,
+                    half_offsets: q8.half_offsets,
+                };
+                if self.tokens > 1 {
+                    // SAFETY: the caller is alone at this row.
+                    unsafe { self.pack(token, row) };
+                }
             }
         }
     }
-}
 
-fn round_to_bf16(isa: Isa, x: &[f32], row: &mut [u16]) {
-    compiled_for!(isa, round_to_bf16_body, (x: &[f32], row: &mut [u16]));
-}
-
-#[inline(always)]
-fn round_to_bf16_body(x: &[f32], row: &mut [u16]) {
-    for (half, &x) in row.iter_mut().zip(x) {
-        *half = bf16_bits(x);
-    }
-}
-
-/// The nearest BF16, ties to even; a NaN stays one.
-#[inline(always)]
-fn bf16_bits(x: f32) -> u16 {
-    let bits = x.to_bits();
-    let rounded = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16;
-    let nan = (bits >> 16) as u16 | 0x40;
-    if bits & 0x7fff_ffff > 0x7f80_0000 { nan } else { rounded }
-}
-
-fn quantize(isa: Isa, x: &[f32], q8: Q8Mut<'_>) {
-    compiled_for!(isa, quantize_body, (x: &[f32], q8: Q8Mut<'_>));
-}
-
-/// The nearest integer, ties to even, for magnitudes below 2^22: adding 1.5 * 2^23 leaves no room for a fraction.
-const ROUND: f32 = 12_582_912.0;
-
-#[inline(always)]
-fn quantize_body(x: &[f32], q8: Q8Mut<'_>) {
-    let (x, _) = x.as_chunks::<BLOCK>();
-    let (bytes, _) = q8.bytes.as_chunks_mut::<BLOCK>();
-    let (half_offsets, _) = q8.half_offsets.as_chunks_mut::<2>();
-    let rows = x.iter().zip(bytes).zip(q8.scales).zip(q8.sums).zip(q8.offsets).zip(half_offsets);
-    for (((((x, bytes), scale), sum), offset), half_offset) in rows {
-        // The largest magnitude by its bits, whose order is that of the numbers; a NaN is larger than all.
-        let mut largest = [0u32; 16];
-        for (lane, largest) in largest.iter_mut().enumerate() {
-            let (a, b) = (x[lane].to_bits() & 0x7fff_ffff, x[lane + 16].to_bits() & 0x7fff_ffff);
-            *largest = a.max(b);
+    /// Copies row `token` to its places in its group.
+    ///
+    /// # Safety
+    /// No other thread may be at the same row.
+    unsafe fn pack(&self, token: usize, row: Q8<'_>) {
+        let order = Order::new(self.inputs / BLOCK);
+        let (first, t) = (token / GROUP * GROUP, token % GROUP);
+        let tokens = GROUP.min(self.tokens - first);
+        for (b, bytes) in row.bytes.as_chunks::<BLOCK>().0.iter().enumerate() {
+            let Some(place) = order.place(b) else { continue };
+            let at = first * order.blocks + place * tokens;
+            // SAFETY: token `t`'s place in this block is no other token's.
+            unsafe { self.packed_bytes.part((at + t) * BLOCK, BLOCK) }.copy_from_slice(bytes);
+            for (i, float) in [row.scales[b], row.sums[b]].into_iter().enumerate() {
+                // SAFETY: as above.
+                let place = unsafe { self.packed_floats.part(2 * at + i * tokens + t, 1) };
+                place[0] = float;
+            }
+            let ints = [row.offsets[b], row.half_offsets[2 * b], row.half_offsets[2 * b + 1]];
+            for (i, int) in ints.into_iter().enumerate() {
+                // SAFETY: as above.
+                let place = unsafe { self.packed_ints.part(3 * at + i * tokens + t, 1) };
+                place[0] = int;
+            }
         }
-        let largest = f32::from_bits(largest.iter().fold(0, |a, &b| a.max(b)));
-        *scale = largest / 127.0;
-        // Where the scale is 0 or NaN any divisor will do: the bytes will be multiplied by that scale.
-        let divisor = if *scale > 0.0 { *scale } else { 1.0 };
-        let mut q = [0i32; BLOCK];
-        for (q, &x) in q.iter_mut().zip(x) {
-            let rounded = (x / divisor + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
-            *q = rounded.clamp(-127, 127);
-        }
-        for (byte, &q) in bytes.iter_mut().zip(&q) {
-            *byte = q as i8;
-        }
-        let halves = [q[..16].iter().sum::<i32>(), q[16..].iter().sum::<i32>()];
-        *half_offset = [-128 * halves[0], -128 * halves[1]];
-        *offset = -128 * (halves[0] + halves[1]);
-        *sum = *scale * (halves[0] + halves[1]) as f32;
     }
 }

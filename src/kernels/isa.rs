@@ -1,7 +1,7 @@
 //! Instruction-set tokens: proof that the processor has what a kernel needs.
 //!
-//! A level is one line in [`LEVELS`]: its name, the sets it stands for (those of the levels it builds on included) and
-//! how its presence is detected. A new instruction set is a constant in [`Sets`], a line here, and functions in the
+//! A level is one line in `LEVELS`: its name, the sets it stands for (those of the levels it builds on included) and
+//! how its presence is detected. A new instruction set is a constant in `Sets`, a line here, and functions in the
 //! dtype files that gain from it.
 
 use std::fmt;

@@ -17,12 +17,14 @@ mod f16;
 mod f32;
 mod input;
 pub mod isa;
+mod order;
 mod output;
 #[cfg(target_arch = "x86_64")]
 mod panel;
 mod q4_k;
 mod q6_k;
 mod q8_0;
+mod quantize;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -148,10 +150,4 @@ fn sum_lanes(mut lanes: [f32; LANES]) -> f32 {
         }
     }
     lanes[0]
-}
-
-/// `a * b + c`: fused where the processor does it at no cost.
-#[inline(always)]
-fn multiply_add<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FUSED { a.mul_add(b, c) } else { a * b + c }
 }

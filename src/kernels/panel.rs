@@ -6,8 +6,9 @@
 
 #![allow(unsafe_code)]
 
-use super::avx512::{Scratch, load_floats, room, store, store_floats, transpose, with_scratch};
-use super::input::{BLOCK, Q8};
+use super::avx512::{load, load_floats, room, store, store_floats, transpose, with_scratch};
+use super::input::{BLOCK, Packed};
+use super::order::{GROUP, Order};
 use super::{Input, LANES, Output};
 use std::arch::x86_64::*;
 
@@ -23,8 +24,9 @@ pub(super) const HALF_SCALES: u8 = 2;
 
 /// The memory of one panel, to be filled by the dtype.
 pub(super) struct Panel<'a> {
+    order: Order,
     /// `[blocks, 8, 16 rows, 4]`
-    bytes: &'a mut [[u8; 64]],
+    bytes: &'a mut [[[u8; 64]; 8]],
     /// `[blocks, floats a block, 16 rows]`
     floats: &'a mut [[f32; ROWS]],
 }
@@ -34,36 +36,25 @@ impl Panel<'_> {
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn put(&mut self, i: usize, rows: [__m512i; ROWS]) {
-        let bytes: &mut [[u8; 64]; 16] = &mut self.bytes.as_chunks_mut::<16>().0[i];
-        for (bytes, column) in bytes.iter_mut().zip(transpose(rows)) {
-            store(bytes, column);
-        }
-    }
-
-    /// Puts in 16 floats of all rows: for row `r`, `rows[r]` goes to the floats `16 * i ..`.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    pub(super) fn put_floats(&mut self, i: usize, rows: [__m512i; ROWS]) {
-        for (floats, column) in self.floats[16 * i..].iter_mut().zip(transpose(rows)) {
-            store_floats(floats, _mm512_castsi512_ps(column));
-        }
-    }
-
-    /// Puts in the 16 scales of a super-block of 256 for all rows, and its factor for all rows.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    pub(super) fn put_scales(&mut self, i: usize, rows: [__m512i; ROWS], factors: __m512) {
         let columns = transpose(rows);
-        for (b, floats) in self.floats[24 * i..].as_chunks_mut::<3>().0.iter_mut().take(8).enumerate() {
-            store_floats(&mut floats[0], _mm512_castsi512_ps(columns[2 * b]));
-            store_floats(&mut floats[1], _mm512_castsi512_ps(columns[2 * b + 1]));
-            store_floats(&mut floats[2], factors);
+        for (b, columns) in [2 * i, 2 * i + 1].into_iter().zip(columns.as_chunks::<8>().0) {
+            if let Some(place) = self.order.place(b) {
+                for (bytes, &column) in self.bytes[place].iter_mut().zip(columns) {
+                    store(bytes, column);
+                }
+            }
         }
     }
 
-    /// The floats `[blocks, floats a block, 16 rows]`.
-    pub(super) fn floats(&mut self) -> &mut [[f32; ROWS]] {
-        self.floats
+    /// Puts in `N` floats of block `b`, each a vector of 16 rows.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn put_floats<const N: usize>(&mut self, b: usize, rows: [__m512; N]) {
+        if let Some(place) = self.order.place(b) {
+            for (floats, row) in self.floats[place * N..][..N].iter_mut().zip(rows) {
+                store_floats(floats, row);
+            }
+        }
     }
 }
 
@@ -81,79 +72,82 @@ pub(super) fn matmul<const KIND: u8>(
     output: &mut Output<'_>,
     unpack: impl Fn(&[u8], &mut Panel<'_>),
 ) {
-    let blocks = input.inputs() / BLOCK;
+    let order = Order::new(input.inputs() / BLOCK);
     let row_bytes = weight.len() / output.rows();
-    // The dtypes unpack whole super-blocks or pairs of blocks.
-    let padded = blocks.next_multiple_of(16);
-    let (bytes_each, floats_each) = (padded * BLOCK * ROWS, padded * floats_a_block(KIND) * ROWS);
-    with_scratch(|Scratch { bytes, floats, .. }| {
+    let (bytes_each, floats_each) = (order.blocks * BLOCK * ROWS, order.blocks * floats_a_block(KIND) * ROWS);
+    with_scratch(|scratch| {
         let panels = output.rows().div_ceil(ROWS);
-        let bytes = room(bytes, panels * bytes_each);
-        let floats = room(floats, panels * floats_each);
+        let bytes = room(&mut scratch.bytes, panels * bytes_each);
+        let floats = room(&mut scratch.floats, panels * floats_each);
         for (i, rows) in weight.chunks(ROWS * row_bytes).enumerate() {
             let bytes = &mut bytes[i * bytes_each..][..bytes_each];
             let mut panel = Panel {
-                bytes: bytes.as_chunks_mut().0,
+                order,
+                bytes: bytes.as_chunks_mut().0.as_chunks_mut().0,
                 floats: floats[i * floats_each..][..floats_each].as_chunks_mut().0,
             };
             unpack(rows, &mut panel);
         }
-        let tokens = input.tokens();
-        let mut token = 0;
-        while token < tokens {
-            let mut all = |token, count| {
-                for (i, (bytes, floats)) in
-                    bytes.chunks_exact(bytes_each).zip(floats.chunks_exact(floats_each)).enumerate()
-                {
-                    let at = (i * ROWS, token);
-                    match count {
-                        1 => tile::<KIND, 1>(bytes, floats, blocks, input, at, output),
-                        2 => tile::<KIND, 2>(bytes, floats, blocks, input, at, output),
-                        3 => tile::<KIND, 3>(bytes, floats, blocks, input, at, output),
-                        4 => tile::<KIND, 4>(bytes, floats, blocks, input, at, output),
-                        5 => tile::<KIND, 5>(bytes, floats, blocks, input, at, output),
-                        6 => tile::<KIND, 6>(bytes, floats, blocks, input, at, output),
-                        _ => tile::<KIND, 8>(bytes, floats, blocks, input, at, output),
-                    }
-                }
-            };
-            let count = match tokens - token {
-                few @ 1..=6 => few,
-                7 | 9 => 5,
-                _ => 8,
-            };
-            all(token, count);
-            token += count;
+        for token in (0..input.tokens()).step_by(GROUP) {
+            let tiles = Tiles { order, bytes, floats, x: input.packed(token / GROUP) };
+            match tiles.x.tokens {
+                1 => tiles.multiply::<KIND, 1>(token, output),
+                2 => tiles.multiply::<KIND, 2>(token, output),
+                3 => tiles.multiply::<KIND, 3>(token, output),
+                4 => tiles.multiply::<KIND, 4>(token, output),
+                5 => tiles.multiply::<KIND, 5>(token, output),
+                6 => tiles.multiply::<KIND, 6>(token, output),
+                7 => tiles.multiply::<KIND, 7>(token, output),
+                _ => tiles.multiply::<KIND, GROUP>(token, output),
+            }
         }
     });
+}
+
+/// All panels of a call, and the tokens that they are multiplied with.
+struct Tiles<'a> {
+    order: Order,
+    bytes: &'a [u8],
+    floats: &'a [f32],
+    x: Packed<'a>,
+}
+
+impl Tiles<'_> {
+    /// All panels times the `T` tokens, the first of which is `token`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn multiply<const KIND: u8, const T: usize>(&self, token: usize, output: &mut Output<'_>) {
+        let blocks = self.order.blocks;
+        let (bytes_each, floats_each) = (blocks * BLOCK * ROWS, blocks * floats_a_block(KIND) * ROWS);
+        let panels = self.bytes.chunks_exact(bytes_each).zip(self.floats.chunks_exact(floats_each));
+        for (i, (bytes, floats)) in panels.enumerate() {
+            let sums = tile::<KIND, T>(bytes, floats, &self.order, &self.x);
+            let rows = ROWS.min(output.rows() - i * ROWS);
+            for (t, sums) in sums.into_iter().enumerate() {
+                let mut y = [0.0; ROWS];
+                store_floats(&mut y, sums);
+                output.part(token + t, i * ROWS, rows).copy_from_slice(&y[..rows]);
+            }
+        }
+    }
 }
 
 /// One panel times `T` tokens.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn tile<const KIND: u8, const T: usize>(
-    bytes: &[u8],
-    floats: &[f32],
-    blocks: usize,
-    input: &Input,
-    (row, token): (usize, usize),
-    output: &mut Output<'_>,
-) {
-    let x: [Q8<'_>; T] = std::array::from_fn(|t| input.q8(token + t));
-    for x in &x {
-        assert!(x.bytes.len() >= blocks * BLOCK && x.scales.len() >= blocks && x.sums.len() >= blocks);
-        assert!(x.offsets.len() >= blocks && x.half_offsets.len() >= 2 * blocks);
-    }
+fn tile<const KIND: u8, const T: usize>(bytes: &[u8], floats: &[f32], order: &Order, x: &Packed<'_>) -> [__m512; T] {
+    let blocks = order.blocks;
     assert!(bytes.len() >= blocks * BLOCK * ROWS && floats.len() >= blocks * floats_a_block(KIND) * ROWS);
+    assert!(x.bytes.len() >= blocks * T * BLOCK && x.floats.len() >= blocks * 2 * T && x.ints.len() >= blocks * 3 * T);
     let zero = _mm512_setzero_ps();
-    // The lanes of `sum_lanes`, visited so that each pair it adds is at hand: 0, 8, 4, 12, 2, 10, ...
     let mut waiting = [[zero; T]; 5];
+    let mut place = 0;
     for i in 0..LANES {
-        let lane = (i as u8).reverse_bits() as usize >> 4;
         let mut sums = [zero; T];
-        for b in (lane..blocks).step_by(LANES) {
-            // SAFETY: `b < blocks`, and the lengths above are those of `blocks` blocks.
-            unsafe { block::<KIND, T>(bytes, floats, b, &x, &mut sums) };
+        for _ in 0..order.count(i) {
+            // SAFETY: the counts add up to `blocks`, and the lengths above are those of `blocks` blocks.
+            unsafe { block::<KIND, T>(bytes, floats, place, x, &mut sums) };
+            place += 1;
         }
         let mut level = 0;
         while i >> level & 1 == 1 {
@@ -164,98 +158,65 @@ fn tile<const KIND: u8, const T: usize>(
         }
         waiting[level] = sums;
     }
-    let rows = ROWS.min(output.rows() - row);
-    for t in 0..T {
-        let mut y = [0.0; ROWS];
-        store_floats(&mut y, waiting[4][t]);
-        output.part(token + t, row, rows).copy_from_slice(&y[..rows]);
-    }
+    waiting[4]
 }
 
-/// Adds block `b` of 16 rows to the sums of `T` tokens.
+/// Adds the block at `place` of 16 rows to the sums of `T` tokens.
 ///
 /// # Safety
-/// The panel and all of `x` have that block.
+/// The panel and `x` have that block.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn block<const KIND: u8, const T: usize>(
     bytes: &[u8],
     floats: &[f32],
-    b: usize,
-    x: &[Q8<'_>; T],
+    place: usize,
+    x: &Packed<'_>,
     sums: &mut [__m512; T],
 ) {
-    /// Four consecutive groups of four elements.
-    ///
-    /// # Safety
-    /// The panel and all of `x` have elements `at ..`.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    unsafe fn half<const T: usize>(bytes: &[u8], at: usize, x: &[Q8<'_>; T], mut sums: [__m512i; T]) -> [__m512i; T] {
-        for group in (at..at + 16).step_by(4) {
-            // SAFETY: the caller's: four elements of 16 rows.
-            let w = unsafe { _mm512_load_si512(bytes.as_ptr().add(group * ROWS).cast()) };
+    // SAFETY: the caller's: 16 rows of a block.
+    let w = unsafe { &*bytes.as_ptr().add(place * BLOCK * ROWS).cast::<[[u8; 64]; 8]>() };
+    // SAFETY: the caller's: the floats of a block for 16 rows.
+    let w_floats = unsafe { &*floats.as_ptr().add(place * floats_a_block(KIND) * ROWS).cast::<[f32; ROWS]>() };
+    let w_floats = |i: usize| {
+        // SAFETY: `i < floats_a_block(KIND)`.
+        load_floats(unsafe { &*std::ptr::from_ref(w_floats).add(i) })
+    };
+    // SAFETY: the caller's: a block of `T` tokens.
+    let x_bytes = unsafe { &*x.bytes.as_ptr().add(place * T * BLOCK).cast::<[[[i8; 4]; 8]; T]>() };
+    // SAFETY: the caller's.
+    let [scales, x_sums] = unsafe { &*x.floats.as_ptr().add(place * 2 * T).cast::<[[f32; T]; 2]>() };
+    // SAFETY: the caller's.
+    let offsets = unsafe { &*x.ints.as_ptr().add(place * 3 * T).cast::<[[i32; T]; 3]>() };
+
+    let products = |groups: std::ops::Range<usize>, mut sums: [__m512i; T]| {
+        for group in groups {
+            let w = load(&w[group]);
             for t in 0..T {
-                // SAFETY: the caller's: four elements.
-                let x = unsafe { x[t].bytes.as_ptr().add(group).cast::<i32>().read_unaligned() };
-                sums[t] = _mm512_dpbusd_epi32(sums[t], w, _mm512_set1_epi32(x));
+                let x = _mm512_set1_epi32(i32::from_le_bytes(x_bytes[t][group].map(|x| x as u8)));
+                sums[t] = _mm512_dpbusd_epi32(sums[t], w, x);
             }
         }
         sums
-    }
-    let at = b * BLOCK;
-    let float = |i: usize| {
-        // SAFETY: the caller's: the floats of block `b` for 16 rows.
-        load_floats(unsafe { &*floats.as_ptr().add((b * floats_a_block(KIND) + i) * ROWS).cast::<[f32; 16]>() })
     };
     if KIND == HALF_SCALES {
-        let first = std::array::from_fn(|t| {
-            // SAFETY: the caller's.
-            _mm512_set1_epi32(unsafe { *x[t].half_offsets.get_unchecked(2 * b) })
-        });
-        // SAFETY: the caller's.
-        let first = unsafe { half::<T>(bytes, at, x, first) };
-        let second = std::array::from_fn(|t| {
-            // SAFETY: the caller's.
-            _mm512_set1_epi32(unsafe { *x[t].half_offsets.get_unchecked(2 * b + 1) })
-        });
-        // SAFETY: the caller's.
-        let second = unsafe { half::<T>(bytes, at + 16, x, second) };
-        let (first_scale, second_scale, factor) = (float(0), float(1), float(2));
+        let first = products(0..4, std::array::from_fn(|t| _mm512_set1_epi32(offsets[1][t])));
+        let second = products(4..8, std::array::from_fn(|t| _mm512_set1_epi32(offsets[2][t])));
         for t in 0..T {
-            // |sum| <= 16 * 32 * 127 = 2^15.99 and |scale| <= 2^7: every product and their sum are exact in f32.
-            let sum = _mm512_mul_ps(_mm512_cvtepi32_ps(first[t]), first_scale);
-            let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(second[t]), second_scale, sum);
-            // SAFETY: the caller's.
-            let scale = _mm512_set1_ps(unsafe { *x[t].scales.get_unchecked(b) });
-            sums[t] = _mm512_fmadd_ps(sum, _mm512_mul_ps(factor, scale), sums[t]);
+            // |sum| <= 16 * 32 * 127 < 2^16 and |scale| <= 2^7: both products and their sum are exact in f32.
+            let sum = _mm512_mul_ps(_mm512_cvtepi32_ps(first[t]), w_floats(0));
+            let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(second[t]), w_floats(1), sum);
+            sums[t] = _mm512_fmadd_ps(sum, _mm512_mul_ps(w_floats(2), _mm512_set1_ps(scales[t])), sums[t]);
         }
         return;
     }
-    let start = std::array::from_fn(|t| {
-        if KIND == SCALES {
-            // SAFETY: the caller's.
-            _mm512_set1_epi32(unsafe { *x[t].offsets.get_unchecked(b) })
-        } else {
-            _mm512_setzero_si512()
-        }
-    });
-    // SAFETY: the caller's.
-    let products = unsafe { half::<T>(bytes, at, x, start) };
-    // SAFETY: the caller's.
-    let products = unsafe { half::<T>(bytes, at + 16, x, products) };
-    let factor = float(0);
+    let start = |t: usize| if KIND == SCALES { _mm512_set1_epi32(offsets[0][t]) } else { _mm512_setzero_si512() };
+    let dots = products(0..8, std::array::from_fn(start));
     for t in 0..T {
-        // SAFETY: the caller's.
-        let scale = _mm512_set1_ps(unsafe { *x[t].scales.get_unchecked(b) });
-        sums[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products[t]), _mm512_mul_ps(factor, scale), sums[t]);
-    }
-    if KIND == SCALES_AND_MINS {
-        let min = float(1);
-        for t in 0..T {
-            // SAFETY: the caller's.
-            let sum = _mm512_set1_ps(unsafe { *x[t].sums.get_unchecked(b) });
-            sums[t] = _mm512_fnmadd_ps(min, sum, sums[t]);
+        let factor = _mm512_mul_ps(w_floats(0), _mm512_set1_ps(scales[t]));
+        sums[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[t]), factor, sums[t]);
+        if KIND == SCALES_AND_MINS {
+            sums[t] = _mm512_fnmadd_ps(w_floats(1), _mm512_set1_ps(x_sums[t]), sums[t]);
         }
     }
 }

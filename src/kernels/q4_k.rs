@@ -89,7 +89,9 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{Scratch, load, load_16, load_floats, room, sum_lanes, with_scratch};
+    use crate::kernels::avx512::{
+        Scratch, load, load_16, load_floats, room, rows_times_token, transpose, with_scratch,
+    };
     use crate::kernels::panel::{self, Panel, ROWS, SCALES_AND_MINS};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -178,7 +180,11 @@ mod avx512_vnni {
             for (j, quants) in quants.into_iter().enumerate() {
                 panel.put(4 * i + j, quants);
             }
-            panel.put_floats(i, floats);
+            let columns = transpose(floats);
+            for (b, columns) in columns.as_chunks::<2>().0.iter().enumerate() {
+                let columns = [_mm512_castsi512_ps(columns[0]), _mm512_castsi512_ps(columns[1])];
+                panel.put_floats(8 * i + b, columns);
+            }
         }
     }
 
@@ -205,20 +211,13 @@ mod avx512_vnni {
             let x_bytes = x_bytes.as_flattened().as_chunks::<64>().0.as_chunks::<8>().0;
             let (x_scales, x_sums) = (x_scales.as_chunks::<16>().0, x_sums.as_chunks::<16>().0);
             let rows = output.rows();
-            let y = output.part(0, 0, rows);
-            for (row, y) in weight.chunks_exact(weight.len() / rows).zip(y) {
-                let (pairs, rest) = row.as_chunks::<BYTES>().0.as_chunks::<2>();
-                let mut sums = _mm512_setzero_ps();
-                for (i, [a, b]) in pairs.iter().enumerate() {
-                    sums = step(a, b, &x_bytes[i], &x_scales[i], &x_sums[i], sums);
+            let order = _mm512_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+            rows_times_token(weight, output.part(0, 0, rows), order, |two: &[u8; 2 * BYTES], i, sums| {
+                match two.as_chunks::<BYTES>().0 {
+                    [a, b] => step(a, b, &x_bytes[i], &x_scales[i], &x_sums[i], sums),
+                    _ => unreachable!("two super-blocks"),
                 }
-                if let [last] = rest {
-                    let i = pairs.len();
-                    sums = step(last, &ZEROS, &x_bytes[i], &x_scales[i], &x_sums[i], sums);
-                }
-                let order = _mm512_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
-                *y = sum_lanes(_mm512_permutexvar_ps(order, sums));
-            }
+            });
         });
     }
 

@@ -88,7 +88,7 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 mod avx512_vnni {
     use super::BYTES;
     use crate::kernels::avx512::{
-        Scratch, load, load_16, load_32, load_floats, load_ints, room, sum_lanes, with_scratch,
+        Scratch, load, load_16, load_32, load_floats, load_ints, room, rows_times_token, transpose, with_scratch,
     };
     use crate::kernels::panel::{self, HALF_SCALES, Panel, ROWS};
     use crate::kernels::{Input, Output};
@@ -170,7 +170,11 @@ mod avx512_vnni {
             }
             let d = d_of_rows.as_flattened().first_chunk::<32>();
             let d = _mm512_cvtph_ps(d.map_or(_mm256_setzero_si256(), |halves| load_32(halves)));
-            panel.put_scales(i, floats, d);
+            let columns = transpose(floats);
+            for (b, columns) in columns.as_chunks::<2>().0.iter().enumerate() {
+                let columns = [_mm512_castsi512_ps(columns[0]), _mm512_castsi512_ps(columns[1])];
+                panel.put_floats(8 * i + b, [columns[0], columns[1], d]);
+            }
         }
     }
 
@@ -196,20 +200,13 @@ mod avx512_vnni {
             let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<8>().0;
             let x_scales = x_scales.as_chunks::<16>().0;
             let rows = output.rows();
-            let y = output.part(0, 0, rows);
-            for (row, y) in weight.chunks_exact(weight.len() / rows).zip(y) {
-                let (pairs, rest) = row.as_chunks::<BYTES>().0.as_chunks::<2>();
-                let mut sums = _mm512_setzero_ps();
-                for (i, [a, b]) in pairs.iter().enumerate() {
-                    sums = step(a, b, &x_bytes[i], &x_offsets[i], &x_scales[i], sums);
+            let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+            rows_times_token(weight, output.part(0, 0, rows), order, |two: &[u8; 2 * BYTES], i, sums| {
+                match two.as_chunks::<BYTES>().0 {
+                    [a, b] => step(a, b, &x_bytes[i], &x_offsets[i], &x_scales[i], sums),
+                    _ => unreachable!("two super-blocks"),
                 }
-                if let [last] = rest {
-                    let i = pairs.len();
-                    sums = step(last, &ZEROS, &x_bytes[i], &x_offsets[i], &x_scales[i], sums);
-                }
-                let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-                *y = sum_lanes(_mm512_permutexvar_ps(order, sums));
-            }
+            });
         });
     }
 

@@ -67,7 +67,7 @@ fn dot(q: &[u8], x: &[i8]) -> i32 {
 mod avx512_vnni {
     use super::BYTES;
     use crate::kernels::avx512::{
-        Scratch, load, load_32, load_floats, load_ints, room, store_floats, sum_lanes, with_scratch,
+        Scratch, load, load_32, load_apart, load_floats, load_ints, room, rows_times_token, with_scratch,
     };
     use crate::kernels::panel::{self, Panel, ROWS, SCALES};
     use crate::kernels::{Input, Output};
@@ -75,6 +75,9 @@ mod avx512_vnni {
 
     /// Blocks in a step of the product with one token.
     const STEP: usize = 16;
+
+    /// The order in which its lanes have each eight blocks.
+    const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
@@ -107,11 +110,10 @@ mod avx512_vnni {
         for i in 0..blocks.div_ceil(2) {
             panel.put(i, std::array::from_fn(|r| pair(rows[r], i)));
         }
-        for (b, scales) in panel.floats()[..blocks].iter_mut().enumerate() {
-            let halves: [[u8; 2]; ROWS] =
-                std::array::from_fn(|r| rows[r].get(b).map_or([0; 2], |block| [block[0], block[1]]));
-            let scales_of_rows = _mm512_cvtph_ps(load_32(halves.as_flattened().first_chunk().unwrap_or(&[0; 32])));
-            store_floats(scales, scales_of_rows);
+        for b in 0..blocks {
+            let d = rows.map(|row| row.get(b).map_or([0; 2], |block| [block[0], block[1]]));
+            let d = d.as_flattened().first_chunk().map_or(_mm256_setzero_si256(), |halves| load_32(halves));
+            panel.put_floats(b, [_mm512_cvtph_ps(d)]);
         }
     }
 
@@ -126,29 +128,19 @@ mod avx512_vnni {
             let x_scales = room(floats, steps * STEP);
             let x_offsets = room(ints, steps * STEP);
             x_bytes[x.bytes.len()..].fill(0);
-            x_scales[blocks..].fill(0.0);
-            x_offsets[blocks..].fill(0);
             x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
-            x_scales[..blocks].copy_from_slice(x.scales);
-            x_offsets[..blocks].copy_from_slice(x.offsets);
+            for (i, (scale, offset)) in x_scales.iter_mut().zip(&mut *x_offsets).enumerate() {
+                let b = ORDER[i % 8] + i / 8 * 8;
+                *scale = x.scales.get(b).copied().unwrap_or(0.0);
+                *offset = x.offsets.get(b).copied().unwrap_or(0);
+            }
             let x_bytes = x_bytes.as_chunks::<64>().0.as_chunks::<8>().0;
             let (x_scales, x_offsets) = (x_scales.as_chunks::<16>().0, x_offsets.as_chunks::<16>().0);
             let rows = output.rows();
-            let y = output.part(0, 0, rows);
-            for (row, y) in weight.chunks_exact(weight.len() / rows).zip(y) {
-                let (whole, rest) = row.as_chunks::<{ STEP * BYTES }>();
-                let mut sums = _mm512_setzero_ps();
-                for (i, blocks) in whole.iter().enumerate() {
-                    sums = step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums);
-                }
-                if !rest.is_empty() {
-                    let mut padded = [0; STEP * BYTES];
-                    padded[..rest.len()].copy_from_slice(rest);
-                    let i = whole.len();
-                    sums = step(&padded, &x_bytes[i], &x_scales[i], &x_offsets[i], sums);
-                }
-                *y = sum_lanes(sums);
-            }
+            let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+            rows_times_token(weight, output.part(0, 0, rows), order, |blocks: &[u8; STEP * BYTES], i, sums| {
+                step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)
+            });
         });
     }
 
@@ -165,14 +157,14 @@ mod avx512_vnni {
         let (blocks, _) = blocks.as_chunks::<{ 2 * BYTES }>();
         let zero = _mm512_setzero_si512();
         let flip = _mm512_set1_epi8(-128);
+        let from = _mm512_castsi256_si512(_mm256_setr_epi16(0, 0, 0, 0, 17, 17, 17, 17, 0, 0, 0, 0, 17, 17, 17, 17));
         let mut products = [zero; 8];
         let mut scales = [zero; 2];
         for i in 0..8 {
             let two = &blocks[i];
-            // The f16 at words 0 and 17 go to words 2 * i and 2 * i + 1.
-            let first = two.first_chunk::<64>().map_or(zero, |bytes| load(bytes));
-            let to = 0b11u32 << (2 * i);
-            let from = _mm512_set1_epi32(17 << 16);
+            // The f16 at words 0 and 17 go to the places of their blocks in ORDER.
+            let first = two.first_chunk::<64>().map_or(zero, |bytes| load_apart(bytes));
+            let to = 0x11u32 << (i % 4 + i / 4 * 8);
             scales[i / 4] = _mm512_mask_permutexvar_epi16(scales[i / 4], to, from, first);
             let low = two[2..].first_chunk::<32>().map_or(_mm256_setzero_si256(), |bytes| load_32(bytes));
             let high = two.last_chunk::<32>().map_or(_mm256_setzero_si256(), |bytes| load_32(bytes));
@@ -188,10 +180,7 @@ mod avx512_vnni {
         let (a, b) = (four(&products[..4]), four(&products[4..]));
         let even = _mm512_shuffle_i32x4::<0b10_00_10_00>(a, b);
         let odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b);
-        // Lanes 0 2 4 6 | 1 3 5 7 | 8 10 12 14 | 9 11 13 15.
-        let shuffled = _mm512_add_epi32(even, odd);
-        let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-        let dots = _mm512_add_epi32(_mm512_permutexvar_epi32(order, shuffled), load_ints(x_offsets));
+        let dots = _mm512_add_epi32(_mm512_add_epi32(even, odd), load_ints(x_offsets)); // in ORDER
         let scales = _mm512_castsi512_si256(_mm512_or_si512(scales[0], scales[1]));
         let scales = _mm512_mul_ps(_mm512_cvtph_ps(scales), load_floats(x_scales));
         _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums)

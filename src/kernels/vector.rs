@@ -140,3 +140,94 @@ fn rotate_pairs_body(x: &mut [f32], cos: &[f32], sin: &[f32]) {
         (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::testing::{Random, each_isa};
+
+    const LENGTHS: [usize; 9] = [1, 2, 15, 16, 17, 64, 100, 576, 2048];
+
+    fn stored(dtype: DType, values: &[f32]) -> Vec<u8> {
+        let bytes = |x: &f32| match dtype {
+            DType::F32 => x.to_le_bytes().to_vec(),
+            DType::F16 => half::f16::from_f32(*x).to_le_bytes().to_vec(),
+            _ => half::bf16::from_f32(*x).to_le_bytes().to_vec(),
+        };
+        // One byte in front: no alignment.
+        std::iter::once(0).chain(values.iter().flat_map(bytes)).collect()
+    }
+
+    #[test]
+    fn norms_and_adds_with_every_float_dtype() {
+        let mut random = Random::new(21);
+        for len in LENGTHS {
+            let (x, w) = (random.floats(len), random.floats(len));
+            for dtype in [DType::F32, DType::F16, DType::BF16] {
+                let bytes = stored(dtype, &w);
+                let weight = Floats::new(dtype, &bytes[1..]).unwrap();
+                assert_eq!((weight.len(), weight.is_empty()), (len, false));
+                let mut wide = vec![0.0; len];
+                add_floats(Isa::portable(), &mut wide, weight);
+                let mean = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() / len as f64;
+                for isa in each_isa() {
+                    let mut out = vec![f32::NAN; len];
+                    rms_norm(isa, &x, weight, 1e-5, &mut out);
+                    let mut sum = x.clone();
+                    add_floats(isa, &mut sum, weight);
+                    for i in 0..len {
+                        let truth = f64::from(x[i]) / (mean + f64::from(1e-5f32)).sqrt() * f64::from(wide[i]);
+                        // Three roundings: of the factor and of two products.
+                        assert!((f64::from(out[i]) - truth).abs() <= 2e-7 * truth.abs(), "{isa} {dtype} {len} {i}");
+                        assert_eq!(sum[i], x[i] + wide[i]);
+                    }
+                }
+            }
+        }
+        assert!(Floats::new(DType::Q8_0, &[0; 34]).is_none());
+        assert!(Floats::new(DType::F32, &[0; 5]).is_none());
+    }
+
+    #[test]
+    fn gates_and_rotates() {
+        let mut random = Random::new(22);
+        for len in LENGTHS {
+            let gate: Vec<f32> = random.floats(len).iter().map(|x| x * 40.0).collect();
+            let up = random.floats(len);
+            let angles = random.floats(len);
+            let (cos, sin): (Vec<f32>, Vec<f32>) = angles.iter().map(|a| (a.cos(), a.sin())).unzip();
+            let x = random.floats(2 * len + 3);
+            for isa in each_isa() {
+                let mut out = vec![f32::NAN; len];
+                swiglu(isa, &gate, &up, &mut out);
+                for i in 0..len {
+                    let truth = f64::from(gate[i]) / (1.0 + (-f64::from(gate[i])).exp()) * f64::from(up[i]);
+                    // The exponential within 1.5, and a rounding each of sum, quotient and product.
+                    assert!((f64::from(out[i]) - truth).abs() <= 4e-7 * truth.abs(), "{isa} {len} {i}");
+                }
+                let (mut half, mut pairs) = (x.clone(), x.clone());
+                rotate_half(isa, &mut half, &cos, &sin);
+                rotate_pairs(isa, &mut pairs, &cos, &sin);
+                for i in 0..len {
+                    let turned = |a: f32, b: f32| (a * cos[i] - b * sin[i], b * cos[i] + a * sin[i]);
+                    assert_eq!((half[i], half[i + len]), turned(x[i], x[i + len]));
+                    assert_eq!((pairs[2 * i], pairs[2 * i + 1]), turned(x[2 * i], x[2 * i + 1]));
+                }
+                assert_eq!((&half[2 * len..], &pairs[2 * len..]), (&x[2 * len..], &x[2 * len..]));
+            }
+        }
+    }
+
+    #[test]
+    fn gates_at_the_ends_of_the_range() {
+        for isa in each_isa() {
+            let gate = [-1e30, -200.0, -89.0, 0.0, 89.0, 1e30, f32::NAN];
+            let mut out = [1.0; 7];
+            swiglu(isa, &gate, &[1.0; 7], &mut out);
+            assert_eq!(out[..2], [0.0, 0.0]);
+            assert!(out[2].abs() < 1e-36);
+            assert_eq!(out[3..6], [0.0, 89.0, 1e30]);
+            assert!(out[6].is_nan());
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! Fixture discovery and comparison, shared by the integration tests.
 #![allow(dead_code)] // every test binary uses its own part
 
+use model_factory::kernels::Isa;
+use model_factory::{Builder, Model, UnifiedModelFactory};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,6 +10,24 @@ use std::path::{Path, PathBuf};
 /// `fixtures/` of this checkout.
 pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+}
+
+/// A builder held to the instruction sets that `TEST_ISA` names (`avx2`, `portable`), or to none.
+pub(crate) fn builder() -> Builder {
+    let builder = UnifiedModelFactory::builder();
+    match std::env::var("TEST_ISA") {
+        Ok(name) => {
+            let isa = Isa::named(&name).unwrap_or_else(|| panic!("TEST_ISA={name}: this machine does not have it"));
+            builder.isa(isa)
+        }
+        Err(_) => builder,
+    }
+}
+
+/// Loads a model that must load.
+pub(crate) fn load(path: impl AsRef<Path>) -> Model {
+    let path = path.as_ref();
+    builder().load(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// One folder of `fixtures/models`.

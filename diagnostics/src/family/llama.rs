@@ -56,10 +56,13 @@ pub(super) const FAMILY: Family = Family {
         Variant {
             name: "SmolLM2",
             any: &[
-                &[Evidence::Pre("smollm")],
-                &[Evidence::Vocab(49152)],
-                &[Evidence::BosText("<|im_start|>")],
-                &[Evidence::BosText("<|endoftext|>")],
+                // The first SmolLM has the same tokenizer and a base of 10000.
+                &[Evidence::Pre("smollm"), Evidence::Theta(100_000.0)],
+                &[Evidence::Pre("smollm"), Evidence::Theta(130_000.0)],
+                &[Evidence::Vocab(49152), Evidence::Theta(100_000.0)],
+                &[Evidence::Vocab(49152), Evidence::Theta(130_000.0)],
+                &[Evidence::BosText("<|im_start|>"), Evidence::Theta(100_000.0)],
+                &[Evidence::BosText("<|endoftext|>"), Evidence::Theta(100_000.0)],
             ],
         },
         Variant {

@@ -157,6 +157,8 @@ pub enum Evidence {
     Hidden(usize),
     Layers(usize),
     KvHeads(usize),
+    /// The rotary base.
+    Theta(f64),
     /// The text of the beginning-of-sequence token.
     BosText(&'static str),
     /// The text of the end-of-sequence token.

@@ -314,6 +314,7 @@ fn variant(spec: &ModelSpec, family: &Family, reader: &Reader<'_>, header: &Head
         Evidence::Hidden(hidden) => spec.hidden == hidden,
         Evidence::Layers(layers) => spec.layers() == layers,
         Evidence::KvHeads(kv_heads) => spec.kv_heads == kv_heads,
+        Evidence::Theta(theta) => spec.rope.theta == theta,
         Evidence::BosText(text) => tokenizer.bos_text.as_deref() == Some(text),
         Evidence::EosText(text) => tokenizer.eos_text.as_deref() == Some(text),
         Evidence::Template(part) => template.contains(part),

@@ -1,0 +1,63 @@
+//! The order of blocks, and the groups of tokens, in products with many tokens.
+
+use super::LANES;
+
+/// Tokens whose activations lie next to each other; the last group may have fewer.
+pub(super) const GROUP: usize = 8;
+
+/// The order in which blocks lie in panels: lane by lane (a block's number modulo 16), the lanes so that each pair that
+/// `sum_lanes` adds is at hand when it is needed: 0, 8, 4, 12, 2, 10, ...
+#[derive(Clone, Copy)]
+pub(super) struct Order {
+    pub(super) blocks: usize,
+    /// For each lane, the place of its first block.
+    start: [usize; LANES],
+}
+
+impl Order {
+    pub(super) fn new(blocks: usize) -> Order {
+        let (mut start, mut place) = ([0; LANES], 0);
+        for i in 0..LANES {
+            start[Order::lane(i)] = place;
+            place += Order { blocks, start }.count(i);
+        }
+        Order { blocks, start }
+    }
+
+    /// The lane that comes as number `i`.
+    fn lane(i: usize) -> usize {
+        (i as u8).reverse_bits() as usize >> 4
+    }
+
+    /// The number of its blocks.
+    pub(super) fn count(&self, i: usize) -> usize {
+        (self.blocks + LANES - 1 - Order::lane(i)) / LANES
+    }
+
+    /// Where block `b` lies; `None` past the end.
+    pub(super) fn place(&self, b: usize) -> Option<usize> {
+        (b < self.blocks).then(|| self.start[b % LANES] + b / LANES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_blocks_lane_by_lane() {
+        for blocks in [1, 2, 8, 15, 16, 17, 64, 100] {
+            let order = Order::new(blocks);
+            let mut expected = 0;
+            for i in 0..LANES {
+                let lane = (Order::lane(i)..blocks).step_by(LANES);
+                assert_eq!(lane.len(), order.count(i));
+                for b in lane {
+                    assert_eq!(order.place(b), Some(expected));
+                    expected += 1;
+                }
+            }
+            assert_eq!((expected, order.place(blocks)), (blocks, None));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The examples as a user runs them: exit codes, what goes to which stream, and the JSON that tools rely on.
+#![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; tables are for reading
+
+mod common;
+
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Runs an example. `cargo test` builds them beside the tests; `cargo test --test examples` alone does not renew them.
+fn example(name: &str, arguments: &[&str]) -> Output {
+    let test = std::env::current_exe().expect("the path of this test");
+    let target = test.parent().and_then(|deps| deps.parent()).expect("target/PROFILE/deps");
+    let program = target.join("examples").join(name).with_extension(std::env::consts::EXE_EXTENSION);
+    let output = Command::new(&program).args(arguments).output();
+    output.unwrap_or_else(|error| panic!("{}: {error}", program.display()))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error} in {}", text(&output.stdout)))
+}
+
+fn model(path: &str) -> String {
+    common::fixtures().join("models").join(path).display().to_string()
+}
+
+#[test]
+fn every_example_explains_itself_and_refuses_unknown_options() {
+    for name in ["diagnose", "generate", "tokenize", "logits", "bench"] {
+        let help = example(name, &["--help"]);
+        assert!(help.status.success() && text(&help.stdout).contains("Usage"), "{name} --help");
+        assert_eq!(example(name, &["--no-such-option"]).status.code(), Some(2), "{name}");
+    }
+}
+
+#[test]
+fn generate_tells_a_story_on_standard_output_alone() {
+    let output = example("generate", &["--prompt", "Once upon a time", "--max-tokens", "200"]);
+    assert!(output.status.success());
+    let story = text(&output.stdout);
+    assert!(story.starts_with("Once upon a time") && story.trim_end().ends_with('.'), "{story}");
+    assert!(text(&output.stderr).starts_with("compatible: "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn generate_reports_ids_finish_and_timings_as_json() {
+    let arguments =
+        ["--prompt", "Once upon a time", "--max-tokens", "5", "--temperature", "0.8", "--seed", "7", "--json"];
+    let (first, second) = (json(&example("generate", &arguments)), json(&example("generate", &arguments)));
+    assert_eq!(first["text"], second["text"], "one seed, one text");
+    assert_eq!(first["tokens"].as_array().map(Vec::len), Some(5));
+    assert_eq!((&first["finish"], &first["timings"]["seed"]), (&"length".into(), &7.into()));
+}
+
+#[test]
+fn diagnose_speaks_by_exit_code() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, content: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).expect("a file");
+        path.display().to_string()
+    };
+    let shard: PathBuf = common::named("llama-3.1").folder.join("f32-sharded");
+    let lonely = folder.path().join("lonely");
+    std::fs::create_dir(&lonely).expect("a folder");
+    for file in ["config.json", "model.safetensors.index.json", "model-00001-of-00003.safetensors"] {
+        std::fs::copy(shard.join(file), lonely.join(file)).expect("a copy");
+    }
+    let cases = [
+        (0, vec![model("llama-3.1/f32")]),
+        (0, vec![model("llama-256/q4_k_m.gguf")]),
+        (1, vec!["/no/such/path".into()]),
+        (2, vec!["--device".into(), "abacus".into()]),
+        (10, vec![write("page.gguf", b"<!doctype html><html>please log in</html>")]),
+        (13, vec!["--device".into(), "cuda".into(), model("llama-3/f32")]),
+        (14, vec!["--device".into(), "cpu-2gb".into(), large_checkpoint(folder.path())]),
+        (15, vec![lonely.display().to_string()]),
+        (16, vec![model("llama-256")]),
+    ];
+    let mut wrong = Vec::new();
+    for (code, arguments) in &cases {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let output = example("diagnose", &arguments);
+        if output.status.code() != Some(*code) {
+            wrong.push(format!(
+                "{arguments:?}: {:?} instead of {code}\n{}",
+                output.status.code(),
+                text(&output.stdout)
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A checkpoint of TinyLlama's shape in BF16, 2.2 GB of which are a hole in a sparse file: diagnosis reads headers only.
+fn large_checkpoint(parent: &Path) -> String {
+    let folder = parent.join("large");
+    std::fs::create_dir(&folder).expect("a folder");
+    let tiny = common::named("tinyllama").folder.join("bf16");
+    for file in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
+        std::fs::copy(tiny.join(file), folder.join(file)).expect("a copy");
+    }
+    let (hidden, wide, kv, vocab) = (2048u64, 5632, 256, 32000);
+    let config = serde_json::json!({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": hidden,
+        "intermediate_size": wide, "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4,
+        "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "vocab_size": vocab,
+        "tie_word_embeddings": false,
+    });
+    std::fs::write(folder.join("config.json"), config.to_string()).expect("a file");
+    let mut shapes = vec![
+        ("model.embed_tokens".to_owned(), vec![vocab, hidden]),
+        ("model.norm".to_owned(), vec![hidden]),
+        ("lm_head".to_owned(), vec![vocab, hidden]),
+    ];
+    for layer in 0..22 {
+        let named = [
+            ("input_layernorm", vec![hidden]),
+            ("self_attn.q_proj", vec![hidden, hidden]),
+            ("self_attn.k_proj", vec![kv, hidden]),
+            ("self_attn.v_proj", vec![kv, hidden]),
+            ("self_attn.o_proj", vec![hidden, hidden]),
+            ("post_attention_layernorm", vec![hidden]),
+            ("mlp.gate_proj", vec![wide, hidden]),
+            ("mlp.up_proj", vec![wide, hidden]),
+            ("mlp.down_proj", vec![hidden, wide]),
+        ];
+        shapes.extend(named.map(|(name, shape)| (format!("model.layers.{layer}.{name}"), shape)));
+    }
+    let mut end = 0u64;
+    let entries: serde_json::Map<String, Value> = shapes
+        .into_iter()
+        .map(|(name, shape)| {
+            let start = end;
+            end += 2 * shape.iter().product::<u64>();
+            let entry = serde_json::json!({ "dtype": "BF16", "shape": shape, "data_offsets": [start, end] });
+            (format!("{name}.weight"), entry)
+        })
+        .collect();
+    let header = Value::Object(entries).to_string();
+    let mut file = std::fs::File::create(folder.join("model.safetensors")).expect("a file");
+    file.write_all(&(header.len() as u64).to_le_bytes()).expect("a length");
+    file.write_all(header.as_bytes()).expect("a header");
+    file.set_len(8 + header.len() as u64 + end).expect("a sparse file");
+    folder.display().to_string()
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_what_would() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let report = json(&example("diagnose", &["--json", "--device", "cpu-2gb", &large_checkpoint(folder.path())]));
+    assert_eq!((&report["verdict"], &report["exit_code"]), (&"does_not_fit".into(), &14.into()));
+    let remedies = report["remedies"].to_string();
+    assert!(remedies.contains("Q4_K_M") && remedies.contains("context 2048"), "{remedies}");
+    let read = report["input"]["header_bytes_read"].as_u64().expect("a number");
+    assert!(read < 1 << 20, "{read} bytes read of a file of 2.2 GB");
+}
+
+#[test]
+fn diagnose_names_the_variant_of_every_fixture() {
+    for fixture in common::all() {
+        for (name, file) in &fixture.expected.files {
+            let path = fixture.folder.join(name).display().to_string();
+            let report = json(&example("diagnose", &["--json", &path]));
+            assert_eq!(report["verdict"], "compatible", "{path}: {}", report["reason"]);
+            assert_eq!(report["model"]["variant"], fixture.expected.variant.as_str(), "{path}");
+            assert_eq!(report["model"]["family"], fixture.expected.family.as_str(), "{path}");
+            assert_eq!(report["casts"], 0);
+            let stops: Vec<u64> = report["model"]["tokenizer"]["stop_ids"]
+                .as_array()
+                .expect("ids")
+                .iter()
+                .filter_map(Value::as_u64)
+                .collect();
+            let expected: Vec<u64> = fixture.expected.stop_ids.iter().map(|id| u64::from(*id)).collect();
+            assert_eq!(stops, expected, "{path}");
+            assert!(!file.dtype.is_empty());
+        }
+    }
+}
+
+#[test]
+fn logits_are_written_raw() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("logits.safetensors");
+    let path = model("llama-3/f32");
+    let output = example("logits", &[&path, "--tokens", "1,2,3", "--out", &out.display().to_string()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let bytes = std::fs::read(&out).expect("the file");
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("valid safetensors");
+    assert_eq!(tensors.tensor("logits").expect("logits").shape(), [3, 320]);
+    assert_eq!(example("logits", &[&path, "--tokens", "99999"]).status.code(), Some(2), "an id without a row");
+    assert_eq!(text(&example("logits", &[&path, "--tokens", "1"]).stdout).lines().count(), 11);
+}
+
+#[test]
+fn bench_measures_what_the_contract_lists() {
+    let report = json(&example("bench", &["-p", "16", "-n", "4", "-r", "2", "--threads", "1", "--json"]));
+    for key in [
+        "model",
+        "device",
+        "threads",
+        "load_s",
+        "prefill",
+        "decode",
+        "peak_rss_bytes",
+        "planned_bytes",
+        "weight_bytes_per_token",
+        "bandwidth_gb_s",
+        "bandwidth_share",
+    ] {
+        assert!(!report[key].is_null(), "{key} in {report}");
+    }
+    assert!(report["decode"]["tok_s"]["median"].as_f64().is_some_and(|speed| speed > 0.0));
+    assert_eq!((&report["prefill"]["tokens"], &report["threads"]), (&16.into(), &1.into()));
+}
