@@ -151,34 +151,33 @@ impl SamplingStep for TopK {
 /// Holtzman et al. 2019, section 3.1).
 pub(super) struct TopP(pub(super) f64);
 
-impl TopP {
-    /// How many candidates are ranked first; four times as many every time these do not suffice. The nucleus of a
-    /// confident model is small, so the vocabulary is hardly ever sorted as a whole.
-    const RANKED_FIRST: usize = 64;
-}
-
 impl SamplingStep for TopP {
     fn apply(&self, candidates: &mut Candidates, _: &Seen) {
         let Some(best) = candidates.best() else { return };
         let weight = |candidate: &Candidate| f64::from((candidate.logit - best.logit).exp());
-        let wanted = self.0 * candidates.entries.iter().map(weight).sum::<f64>();
-        candidates.scratch.clone_from(&candidates.entries);
-        let (mut rest, mut block) = (candidates.scratch.as_mut_slice(), Self::RANKED_FIRST);
-        let mut mass = 0.0;
-        while !rest.is_empty() {
-            if block < rest.len() {
-                rest.select_nth_unstable_by(block, Candidate::rank);
+        let total: f64 = candidates.entries.iter().map(weight).sum();
+        let wanted = self.0 * total;
+        // All below this share together weigh less than what may be left out: most of a vocabulary is.
+        let negligible = (1.0 - self.0) * total / candidates.entries.len() as f64;
+        let least = f64::from(best.logit) + negligible.ln();
+        candidates.scratch.clear();
+        let likely = candidates.entries.iter().filter(|candidate| f64::from(candidate.logit) >= least);
+        candidates.scratch.extend(likely);
+        // Halves what holds the last one to keep until that is alone: linear, where a sort is not.
+        let (mut rest, mut mass) = (candidates.scratch.as_mut_slice(), 0.0);
+        while rest.len() > 1 {
+            let middle = rest.len() / 2;
+            rest.select_nth_unstable_by(middle, Candidate::rank);
+            let (likelier, others) = rest.split_at_mut(middle);
+            let with_likelier = mass + likelier.iter().map(weight).sum::<f64>();
+            if with_likelier >= wanted {
+                rest = likelier;
+            } else {
+                (rest, mass) = (others, with_likelier);
             }
-            let (ranked, others) = rest.split_at_mut(block.min(rest.len()));
-            ranked.sort_unstable_by(Candidate::rank);
-            let last = ranked.iter().copied().find(|candidate| {
-                mass += weight(candidate);
-                mass >= wanted
-            });
-            if let Some(last) = last {
-                return candidates.keep_to(last);
-            }
-            (rest, block) = (others, block * 4);
+        }
+        if let [last] = *rest {
+            candidates.keep_to(last);
         }
     }
 }

@@ -162,7 +162,9 @@ mod tests {
 
     #[test]
     fn ends_before_the_first_stop_string() {
-        let table: [(&[&str], &[&str], &str, Option<usize>); 12] = [
+        /// Stop strings, pieces; the text and which one ended it.
+        type Case<'t> = (&'t [&'t str], &'t [&'t str], &'t str, Option<usize>);
+        let table: [Case; 12] = [
             (&["END"], &["some text END more"], "some text ", Some(0)),
             (&["END"], &["some text E", "N", "D more"], "some text ", Some(0)),
             (&["END"], &["some text E", "N"], "some text EN", None),
