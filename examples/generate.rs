@@ -4,6 +4,8 @@
 mod common;
 
 use clap::Parser;
+use clap::builder::NonEmptyStringValueParser;
+use model_factory::generate::Sampler;
 use model_factory::{DeviceChoice, Error, GenerateOptions, Model, UnifiedModelFactory};
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,11 +23,32 @@ struct Arguments {
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
     /// 0 always takes the likeliest token; higher is more varied.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f64,
+    /// Chooses among this many of the likeliest tokens; 0 is all.
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    top_k: usize,
+    /// Chooses among the fewest likeliest tokens that together have this probability; 1 is all.
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
+    top_p: f64,
+    /// Chooses among tokens at least this share as likely as the likeliest; 0 is all.
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
+    min_p: f64,
+    /// Above 1 makes tokens of the prompt and the text less likely; 1 is off.
+    #[arg(long, value_name = "PENALTY", default_value_t = 1.0, allow_negative_numbers = true)]
+    repeat_penalty: f64,
+    /// Makes tokens of the text less likely, -2 to 2; 0 is off.
+    #[arg(long, value_name = "PENALTY", default_value_t = 0.0, allow_negative_numbers = true)]
+    presence_penalty: f64,
+    /// Makes tokens of the text less likely every time they occur, -2 to 2; 0 is off.
+    #[arg(long, value_name = "PENALTY", default_value_t = 0.0, allow_negative_numbers = true)]
+    frequency_penalty: f64,
     /// Repeats a varied text; drawn and printed when absent.
     #[arg(long)]
     seed: Option<u64>,
+    /// Ends before this text; may be given several times.
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    stop: Vec<String>,
     /// auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto")]
     device: DeviceChoice,
@@ -48,19 +71,19 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
+    let options = options(arguments);
+    // A wrong option is told before a model is loaded.
+    Sampler::new(&options.sampling, 0)?;
     let model = load(arguments)?;
     eprintln!("{}", model.report().first_line());
-    let mut options = GenerateOptions::default().max_tokens(arguments.max_tokens).temperature(arguments.temperature);
-    options.sampling.seed = arguments.seed;
     let mut generation = model.generate(&arguments.prompt, &options)?;
-    let (mut text, mut tokens) = (String::new(), Vec::new());
+    let mut text = String::new();
     let mut out = std::io::stdout();
     if !arguments.json {
         write(&mut out, &arguments.prompt)?;
     }
     for piece in &mut generation {
         let piece = piece?;
-        tokens.extend(piece.token);
         if arguments.json {
             text.push_str(&piece.text);
         } else {
@@ -81,20 +104,36 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "decode_tok_s": decode,
             "seed": timings.seed,
         });
-        let object = serde_json::json!({ "text": text, "tokens": tokens, "finish": finish, "timings": timings });
+        let object =
+            serde_json::json!({ "text": text, "tokens": generation.ids(), "finish": finish, "timings": timings });
         write(&mut out, &format!("{object}\n"))?;
     } else {
         write(&mut out, "\n")?;
+        let seed = if arguments.temperature > 0.0 { format!("seed {}, ", timings.seed) } else { String::new() };
         eprintln!(
             "{} prompt tokens at {prefill:.0} tokens/s, {} generated at {decode:.0} tokens/s, ended by {finish}, \
-             seed {}, loaded in {:.3} s",
+             {seed}loaded in {:.3} s",
             timings.prompt_tokens,
             timings.generated,
-            timings.seed,
             model.load_time().as_secs_f64()
         );
     }
     Ok(())
+}
+
+fn options(arguments: &Arguments) -> GenerateOptions {
+    let mut options = GenerateOptions::default()
+        .max_tokens(arguments.max_tokens)
+        .temperature(arguments.temperature)
+        .top_k(arguments.top_k)
+        .top_p(arguments.top_p)
+        .min_p(arguments.min_p)
+        .repetition_penalty(arguments.repeat_penalty)
+        .presence_penalty(arguments.presence_penalty)
+        .frequency_penalty(arguments.frequency_penalty);
+    options.sampling.seed = arguments.seed;
+    options.stop.clone_from(&arguments.stop);
+    options
 }
 
 fn load(arguments: &Arguments) -> Result<Model, Error> {

@@ -79,6 +79,12 @@ pub enum Error {
         /// The range.
         expected: &'static str,
     },
+    /// A text that ends a generation is empty (exit code 2).
+    #[error("stop string {index} is empty, expected at least one character")]
+    EmptyStopString {
+        /// Its place among the stop strings, from 0.
+        index: usize,
+    },
     /// A tensor operation failed (exit code 1).
     #[error(transparent)]
     Candle(#[from] candle_core::Error),
@@ -94,7 +100,8 @@ impl Error {
             Error::EmptyPrompt
             | Error::ContextOverflow { .. }
             | Error::TokenOutOfVocabulary { .. }
-            | Error::Option { .. } => 2,
+            | Error::Option { .. }
+            | Error::EmptyStopString { .. } => 2,
             Error::Io { .. }
             | Error::Internal(_)
             | Error::Encode(_)

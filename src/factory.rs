@@ -10,7 +10,7 @@ use crate::tokenizer::Tokenizer;
 use crate::weights::Weights;
 use model_diagnostics::family::{Family, REGISTRY};
 use model_diagnostics::{DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Report, diagnose_with};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -67,6 +67,13 @@ impl Builder {
         self
     }
 
+    /// A `tokenizer.json` in place of the model's own, which need not have one then. Ids are the model's: its stop
+    /// tokens and its template stay, and its BOS is found in the file by its text.
+    pub fn tokenizer(mut self, path: impl Into<PathBuf>) -> Self {
+        self.policy.tokenizer = Some(path.into());
+        self
+    }
+
     /// Which tiers are good enough; by default loss-free widening inside a register is.
     pub fn dtype_policy(mut self, policy: DtypePolicy) -> Self {
         self.policy.dtypes = policy;
@@ -110,7 +117,10 @@ impl Builder {
         let threads = self.threads.unwrap_or(report.hardware.cpu.threads);
         // The tokenizer takes longest, so it is built beside everything else.
         let (tokenizer, decoder) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| Tokenizer::from_header(&header, &spec.tokenizer));
+            let tokenizer = scope.spawn(|| match &self.policy.tokenizer {
+                Some(given) => Tokenizer::from_json(given, &spec.tokenizer),
+                None => Tokenizer::from_header(&header, &spec.tokenizer),
+            });
             let decoder = self.decoder(&header, &spec, threads);
             let tokenizer = tokenizer.join();
             (tokenizer, decoder)

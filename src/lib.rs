@@ -19,7 +19,7 @@ pub mod weights;
 pub use candle_core;
 pub use error::{Error, Result};
 pub use factory::{Builder, UnifiedModelFactory};
-pub use generate::{FinishReason, GenerateOptions, Generation, Piece};
+pub use generate::{FinishReason, GenerateOptions, Generation, Piece, SamplingOptions};
 pub use model::Model;
 pub use model_diagnostics as diagnostics;
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};

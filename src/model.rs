@@ -40,7 +40,7 @@ impl Model {
         &self.0.spec
     }
 
-    /// The model's own tokenizer.
+    /// The tokenizer: the model's own, or the one that was given.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.0.tokenizer
     }

@@ -11,6 +11,7 @@ use crate::plan::{Budget, Plan};
 use crate::report::{Check, Input, ModelSummary, Report, SCHEMA_VERSION, Status, Verdict};
 use crate::spec::ModelSpec;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// What the user asked for.
@@ -24,8 +25,8 @@ pub struct Policy {
     pub memory_limit: Option<u64>,
     /// Which tiers are good enough.
     pub dtypes: DtypePolicy,
-    /// Whether the user brings a tokenizer, so that the model need not have one.
-    pub tokenizer_given: bool,
+    /// A `tokenizer.json` that takes the place of the model's own, which need not have one then.
+    pub tokenizer: Option<PathBuf>,
 }
 
 /// Where to run. Complete.

@@ -35,6 +35,7 @@ use header::Header;
 use report::Input;
 use spec::ModelSpec;
 use std::path::Path;
+use tokenizer::TokenizerSpec;
 
 /// A report, and what loading goes on from when the model runs.
 #[derive(Debug)]
@@ -67,9 +68,15 @@ fn diagnose_one(registry: &[&'static Family], path: &Path, hardware: &Hardware, 
     let mut input = Input::unknown(path);
     let understood = source::probe(path).and_then(|source| {
         input = Input::from(&source);
-        let header = Header::read(source)?;
+        let mut header = Header::read(source)?;
+        if let Some(given) = &policy.tokenizer {
+            TokenizerSpec::give(&mut header, given)?;
+        }
         input = Input::from(&header);
-        let spec = spec::inspect(&header, registry)?;
+        let mut spec = spec::inspect(&header, registry)?;
+        if let Some(given) = &policy.tokenizer {
+            spec.tokenizer = spec.tokenizer.with_given(&header, given)?;
+        }
         Ok((header, spec))
     });
     match understood {

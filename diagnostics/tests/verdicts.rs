@@ -172,7 +172,7 @@ fn a_missing_tokenizer_is_incomplete_unless_the_user_brings_one() {
     spec.tokenizer.kind = TokenizerKind::Missing;
     let machine = machine("cpu-8gb");
     assert_eq!(assess(&spec, &input, &machine, &Policy::default()).exit_code, 15);
-    let policy = Policy { tokenizer_given: true, ..Policy::default() };
+    let policy = Policy { tokenizer: Some("tokenizer.json".into()), ..Policy::default() };
     assert_eq!(assess(&spec, &input, &machine, &policy).exit_code, 0);
 }
 

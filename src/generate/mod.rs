@@ -1,6 +1,8 @@
 //! Prompt ids -> text, a piece at a time.
 
+mod options;
 mod sampler;
+mod steps;
 mod stop;
 
 use crate::error::{Error, Result};
@@ -9,7 +11,9 @@ use candle_core::Tensor;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use sampler::{Sampler, SamplingOptions};
+pub use options::{GenerateOptions, SamplingOptions};
+pub use sampler::Sampler;
+use stop::StopStrings;
 pub use stop::{FinishReason, StopTokens};
 
 /// What a generation needs of a model: the logits after one more run of tokens.
@@ -34,51 +38,11 @@ impl<S: Step + ?Sized> Step for &mut S {
     }
 }
 
-/// How to generate. The default is greedy, up to 256 tokens, and ends on the model's stop tokens.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct GenerateOptions {
-    /// The most tokens to generate.
-    pub max_tokens: usize,
-    /// How the next token is chosen.
-    pub sampling: SamplingOptions,
-    /// Goes on after a stop token, which then is a token like any other (for measurements).
-    pub ignore_stop: bool,
-}
-
-impl Default for GenerateOptions {
-    fn default() -> Self {
-        GenerateOptions { max_tokens: 256, sampling: SamplingOptions::default(), ignore_stop: false }
-    }
-}
-
-impl GenerateOptions {
-    /// With at most `max_tokens` tokens.
-    #[must_use]
-    pub fn max_tokens(mut self, max_tokens: usize) -> Self {
-        self.max_tokens = max_tokens;
-        self
-    }
-
-    /// With this temperature; 0 is greedy.
-    #[must_use]
-    pub fn temperature(mut self, temperature: f64) -> Self {
-        self.sampling.temperature = temperature;
-        self
-    }
-
-    /// With this seed; the same seed, prompt and model give the same text.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.sampling.seed = Some(seed);
-        self
-    }
-}
-
 /// A step of a generation. Pieces put together are the whole text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The text that is complete with this token; empty while a character waits for its last byte.
+    /// The text that is complete with this token; empty while a character waits for its last byte, or what may become
+    /// a stop string for the rest of it.
     pub text: String,
     /// The token, or `None` for text that was left over when the generation ended.
     pub token: Option<u32>,
@@ -124,19 +88,24 @@ pub struct Generation<S> {
     decoder: PieceDecoder,
     sampler: Sampler,
     stop: StopTokens,
+    stop_strings: StopStrings,
     max_tokens: usize,
     /// What the next step continues with: the prompt, then the last token.
     input: Vec<u32>,
+    ids: Vec<u32>,
     finish: Option<FinishReason>,
+    /// An error that comes after text that was held back.
+    failed: Option<Error>,
     timings: Timings,
 }
 
 impl<S: Step> Generation<S> {
     /// Prepares to continue with `prompt`, ids that `step` has not seen, until one of `stop`. `before` are the ids it
-    /// has seen: text that continues them keeps its leading space. Nothing is computed before the first `next`.
+    /// has seen: text that continues them keeps its leading space, and penalties count them. Nothing is computed before the first `next`.
     ///
     /// # Errors
-    /// `EmptyPrompt`, `ContextOverflow` when the prompt does not fit, `Option` for a sampling option out of range.
+    /// `EmptyPrompt`, `ContextOverflow` when the prompt does not fit, `Option` for a sampling option out of range,
+    /// `EmptyStopString`.
     pub fn new(
         step: S,
         tokenizer: Arc<Tokenizer>,
@@ -152,8 +121,11 @@ impl<S: Step> Generation<S> {
         if asked > limit {
             return Err(Error::ContextOverflow { limit, asked });
         }
-        let sampler = Sampler::new(&options.sampling, tokenizer.vocab_len())?;
-        let decoder = tokenizer.stream_after(&[before, &prompt].concat());
+        let mut sampler = Sampler::new(&options.sampling, tokenizer.vocab_len())?;
+        let stop_strings = StopStrings::new(&options.stop)?;
+        let sequence = [before, &prompt].concat();
+        sampler.prompt(&sequence);
+        let decoder = tokenizer.stream_after(&sequence);
         let timings = Timings { prompt_tokens: asked, seed: sampler.seed(), ..Timings::default() };
         let finish = (options.max_tokens == 0).then_some(FinishReason::Length);
         Ok(Generation {
@@ -162,11 +134,19 @@ impl<S: Step> Generation<S> {
             decoder,
             sampler,
             stop: if options.ignore_stop { StopTokens::default() } else { stop },
+            stop_strings,
             max_tokens: options.max_tokens,
             input: prompt,
+            ids: Vec::new(),
             finish,
+            failed: None,
             timings,
         })
+    }
+
+    /// The tokens generated so far, those of a stop string included; a stop token is not.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
     }
 
     /// Why the generation ended (`None` while it runs, or after an error) and how long it took.
@@ -192,26 +172,41 @@ impl<S: Step> Generation<S> {
             self.timings.decode += begun.elapsed();
             self.timings.decode_steps += 1;
         }
+        let mut text = String::new();
         if self.stop.contains(token) {
             self.finish = Some(FinishReason::Stop(token));
-            let mut text = String::new();
-            self.decoder.finish(&mut text);
+            self.flush(&mut text);
             return Ok((!text.is_empty()).then_some(Piece { text, token: None }));
         }
         self.timings.generated += 1;
+        self.ids.push(token);
         self.input.clear();
         self.input.push(token);
-        let mut text = String::new();
-        self.decoder.push(self.tokenizer.token_bytes(token).unwrap_or_default(), &mut text);
+        let mut decoded = String::new();
+        self.decoder.push(self.tokenizer.token_bytes(token).unwrap_or_default(), &mut decoded);
+        if let Some(index) = self.stop_strings.push(&decoded, &mut text) {
+            self.finish = Some(FinishReason::StopString(index));
+            return Ok(Some(Piece { text, token: Some(token) }));
+        }
         if self.timings.generated == self.max_tokens {
             self.finish = Some(FinishReason::Length);
         } else if self.step.room() == 0 {
             self.finish = Some(FinishReason::Context);
         }
         if self.finish.is_some() {
-            self.decoder.finish(&mut text);
+            self.flush(&mut text);
         }
         Ok(Some(Piece { text, token: Some(token) }))
+    }
+
+    /// Appends what waited for more: nothing follows. That may still be what completes a stop string.
+    fn flush(&mut self, text: &mut String) {
+        let mut decoded = String::new();
+        self.decoder.finish(&mut decoded);
+        match self.stop_strings.push(&decoded, text) {
+            Some(index) => self.finish = Some(FinishReason::StopString(index)),
+            None => self.stop_strings.finish(text),
+        }
     }
 }
 
@@ -219,15 +214,25 @@ impl<S: Step> Iterator for Generation<S> {
     type Item = Result<Piece>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
+        }
         if self.finish.is_some() || self.input.is_empty() {
             return None;
         }
-        let result = self.advance();
-        if result.is_err() {
-            // An error ends the iteration: nothing sensible can follow.
-            self.input.clear();
+        let error = match self.advance() {
+            Ok(piece) => return piece.map(Ok),
+            Err(error) => error,
+        };
+        // An error ends the iteration: nothing sensible can follow. What the text before it still owes comes first.
+        self.input.clear();
+        let mut text = String::new();
+        self.flush(&mut text);
+        if text.is_empty() {
+            return Some(Err(error));
         }
-        result.transpose()
+        self.failed = Some(error);
+        Some(Ok(Piece { text, token: None }))
     }
 }
 

@@ -1,46 +1,48 @@
 //! Logits -> token.
 
+use super::options::SamplingOptions;
+use super::steps::{Candidates, CountPenalty, MinP, RepetitionPenalty, SamplingStep, Seen, Temperature, TopK, TopP};
 use crate::error::{Error, Result};
 use candle_core::{Device, Tensor};
 use candle_transformers::generation::{LogitsProcessor, Sampling};
 use std::hash::{BuildHasher, RandomState};
 use std::time::SystemTime;
 
-/// How the next token is chosen. The default is greedy.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct SamplingOptions {
-    /// 0 takes the most likely token; above, logits are divided by it before one is drawn.
-    pub temperature: f64,
-    /// The seed of the draws; without one it is drawn, and reported in the timings.
-    pub seed: Option<u64>,
-}
-
 /// Below this a division only makes numbers that F32 cannot hold; the most likely token is taken.
 const GREEDY_BELOW: f64 = 1e-7;
 
 /// Chooses tokens, one generation long.
+///
+/// candle's `LogitsProcessor` draws, from what the steps left. The steps are ours: its own has no min-p and no
+/// penalties, its top-p after top-k is of all probabilities rather than of those left, and it sorts the whole
+/// vocabulary.
 pub struct Sampler {
     vocab: usize,
     seed: u64,
+    steps: Vec<Box<dyn SamplingStep>>,
     /// `None` is greedy.
-    processor: Option<LogitsProcessor>,
+    draw: Option<LogitsProcessor>,
+    seen: Seen,
+    candidates: Candidates,
 }
 
 impl Sampler {
     /// A sampler that only ever chooses ids below `vocab`: rows that pad an embedding are no tokens.
     ///
     /// # Errors
-    /// `Option` for a temperature that is negative or no finite number.
+    /// `Option` for a value out of its range.
     pub fn new(options: &SamplingOptions, vocab: usize) -> Result<Sampler> {
-        let SamplingOptions { temperature, seed } = *options;
-        if !(temperature.is_finite() && temperature >= 0.0) {
-            return Err(Error::Option { option: "temperature", value: temperature, expected: "a number from 0 up" });
-        }
-        let seed = seed.unwrap_or_else(random_seed);
-        let sampling = (temperature >= GREEDY_BELOW).then_some(Sampling::All { temperature });
-        let processor = sampling.map(|sampling| LogitsProcessor::from_sampling(seed, sampling));
-        Ok(Sampler { vocab, seed, processor })
+        options.in_range()?;
+        let seed = options.seed.unwrap_or_else(random_seed);
+        let draws = options.temperature >= GREEDY_BELOW;
+        let draw = draws.then(|| LogitsProcessor::from_sampling(seed, Sampling::All { temperature: 1.0 }));
+        let (steps, seen, candidates) = (steps(options, draws), Seen::default(), Candidates::default());
+        Ok(Sampler { vocab, seed, steps, draw, seen, candidates })
+    }
+
+    /// Tells that the sequence begins with `ids`; the repetition penalty counts them.
+    pub fn prompt(&mut self, ids: &[u32]) {
+        self.seen.prompt(ids);
     }
 
     /// The seed in use.
@@ -48,33 +50,47 @@ impl Sampler {
         self.seed
     }
 
-    /// Chooses a token by its logits `[vocab]`, F32. Greedily the lowest id wins among equals.
+    /// Chooses a token by its logits `[vocab]`, F32; the penalties count it from then on. Greedily the lowest id wins
+    /// among equals.
     ///
     /// # Errors
     /// `NonFiniteLogits` when any logit, padding included, is NaN or infinite.
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
-        let mut logits: Vec<f32> = logits.to_vec1()?;
-        if let Some((id, value)) = logits.iter().enumerate().find(|(_, value)| !value.is_finite()) {
-            return Err(Error::NonFiniteLogits { id, value: *value });
+        self.candidates.fill(&logits.to_vec1::<f32>()?, self.vocab)?;
+        for step in &self.steps {
+            step.apply(&mut self.candidates, &self.seen);
         }
-        logits.truncate(self.vocab);
-        let token = match &mut self.processor {
-            None => largest(&logits),
-            Some(processor) => Some(processor.sample(&Tensor::new(logits, &Device::Cpu)?)?),
+        let chosen = match &mut self.draw {
+            None => self.candidates.best(),
+            Some(draw) => {
+                let logits = self.candidates.entries().iter().map(|candidate| candidate.logit);
+                let index = draw.sample(&Tensor::from_iter(logits, &Device::Cpu)?)?;
+                self.candidates.entries().get(index as usize).copied()
+            }
         };
-        token.ok_or(Error::TokenOutOfVocabulary { id: 0, vocab: 0 })
+        let token = chosen.ok_or(Error::TokenOutOfVocabulary { id: 0, vocab: 0 })?.id;
+        self.seen.generated(token);
+        Ok(token)
     }
 }
 
-/// The index of the largest value, the first among equals; `None` of none.
-fn largest(values: &[f32]) -> Option<u32> {
-    let mut best: Option<(u32, f32)> = None;
-    for (id, value) in (0..).zip(values) {
-        if best.is_none_or(|(_, most)| *value > most) {
-            best = Some((id, *value));
+/// The steps that `options` ask for, in order; those of a draw only if there is one.
+fn steps(options: &SamplingOptions, draws: bool) -> Vec<Box<dyn SamplingStep>> {
+    let SamplingOptions { temperature, top_k, top_p, min_p, .. } = *options;
+    let (presence, frequency) = (options.presence_penalty, options.frequency_penalty);
+    let mut steps: Vec<Box<dyn SamplingStep>> = Vec::new();
+    let mut add = |wanted: bool, step: Box<dyn SamplingStep>| {
+        if wanted {
+            steps.push(step);
         }
-    }
-    best.map(|(id, _)| id)
+    };
+    add(options.repetition_penalty != 1.0, Box::new(RepetitionPenalty(options.repetition_penalty)));
+    add(presence != 0.0 || frequency != 0.0, Box::new(CountPenalty { presence, frequency }));
+    add(draws && temperature != 1.0, Box::new(Temperature(temperature)));
+    add(draws && top_k > 0, Box::new(TopK(top_k)));
+    add(draws && top_p < 1.0, Box::new(TopP(top_p)));
+    add(draws && min_p > 0.0, Box::new(MinP(min_p)));
+    steps
 }
 
 /// 53 bits, so that a tool that reads JSON numbers as doubles repeats it exactly.
@@ -90,28 +106,39 @@ mod tests {
         Tensor::new(values, &Device::Cpu).unwrap()
     }
 
-    fn sampler(temperature: f64, seed: Option<u64>, vocab: usize) -> Sampler {
-        Sampler::new(&SamplingOptions { temperature, seed }, vocab).unwrap()
+    fn greedy() -> SamplingOptions {
+        SamplingOptions::default()
+    }
+
+    fn drawing(temperature: f64, seed: u64) -> SamplingOptions {
+        SamplingOptions { temperature, seed: Some(seed), ..SamplingOptions::default() }
+    }
+
+    fn sampler(options: SamplingOptions, vocab: usize) -> Sampler {
+        Sampler::new(&options, vocab).unwrap()
     }
 
     #[test]
     fn greedy_takes_the_largest_and_the_lowest_id_among_equals() {
-        assert_eq!(sampler(0.0, None, 4).sample(&logits(&[-1.0, 3.0, 2.0, 3.0])).unwrap(), 1);
-        assert_eq!(sampler(0.0, None, 2).sample(&logits(&[-0.0, 0.0])).unwrap(), 0);
+        assert_eq!(sampler(greedy(), 4).sample(&logits(&[-1.0, 3.0, 2.0, 3.0])).unwrap(), 1);
+        assert_eq!(sampler(greedy(), 2).sample(&logits(&[-0.0, 0.0])).unwrap(), 0);
     }
 
     #[test]
     fn rows_beyond_the_vocabulary_are_never_chosen() {
-        assert_eq!(sampler(0.0, None, 2).sample(&logits(&[1.0, 2.0, 9.0])).unwrap(), 1);
-        let mut hot = sampler(100.0, Some(1), 2);
+        assert_eq!(sampler(greedy(), 2).sample(&logits(&[1.0, 2.0, 9.0])).unwrap(), 1);
+        let mut hot = sampler(drawing(100.0, 1), 2);
         assert!((0..200).all(|_| hot.sample(&logits(&[1.0, 2.0, 900.0])).unwrap() < 2));
+        // Nor are they the most likely one that min-p measures by.
+        let mut relative = sampler(SamplingOptions { min_p: 0.5, ..drawing(1.0, 1) }, 2);
+        assert!((0..50).any(|_| relative.sample(&logits(&[1.0, 1.0, 900.0])).unwrap() == 0));
     }
 
     #[test]
     fn a_seed_repeats_its_draws_and_a_drawn_one_is_reported() {
         let even = logits(&[0.0; 64]);
         let draws = |seed| {
-            let mut sampler = sampler(1.0, seed, 64);
+            let mut sampler = sampler(SamplingOptions { seed, ..drawing(1.0, 0) }, 64);
             ((0..20).map(|_| sampler.sample(&even).unwrap()).collect::<Vec<u32>>(), sampler.seed())
         };
         let (first, seed) = draws(None);
@@ -120,30 +147,138 @@ mod tests {
         assert!(seed < 1 << 53);
     }
 
+    /// Pearson's statistic of `counts` against `probabilities`.
+    fn chi_square(counts: &[u32], probabilities: &[f64]) -> f64 {
+        let draws = f64::from(counts.iter().sum::<u32>());
+        let term = |(count, p): (&u32, &f64)| (f64::from(*count) - draws * p).powi(2) / (draws * p);
+        counts.iter().zip(probabilities).map(term).sum()
+    }
+
+    fn histogram(options: SamplingOptions, values: &[f32], draws: usize) -> Vec<u32> {
+        let mut sampler = sampler(options, values.len());
+        let (values, mut counts) = (logits(values), vec![0; values.len()]);
+        for _ in 0..draws {
+            counts[sampler.sample(&values).unwrap() as usize] += 1;
+        }
+        counts
+    }
+
     #[test]
-    fn draws_follow_the_softmax_of_the_scaled_logits() {
-        // softmax([2, 0] / 2) is [0.731, 0.269]; 4000 draws stray by at most 4 standard deviations, 0.028.
-        let mut sampler = sampler(2.0, Some(7), 2);
-        let values = logits(&[2.0, 0.0]);
-        let first = (0..4000).filter(|_| sampler.sample(&values).unwrap() == 0).count() as f64 / 4000.0;
-        assert!((first - 0.731).abs() < 0.028, "{first}");
+    fn draws_follow_the_probabilities_of_what_the_steps_left() {
+        // Probabilities 0.1, 0.4, 0.05, 0.15, 0.3. The bounds are the chi-square values that one seed in 10,000
+        // exceeds (23.5 at 4 degrees of freedom, 18.4 at 2, 15.1 at 1); the seed is fixed, so the test cannot flicker.
+        let known = [0.1f32, 0.4, 0.05, 0.15, 0.3].map(f32::ln);
+        let all = histogram(drawing(1.0, 7), &known, 4000);
+        assert!(chi_square(&all, &[0.1, 0.4, 0.05, 0.15, 0.3]) < 23.5, "{all:?}");
+
+        // At temperature 1/2 probabilities are squared, 0.01, 0.16, 0.0025, 0.0225, 0.09, and divided by their sum 0.285.
+        let cold = histogram(drawing(0.5, 7), &known, 4000);
+        let squared = [0.01, 0.16, 0.0025, 0.0225, 0.09].map(|p| p / 0.285);
+        assert!(chi_square(&cold, &squared) < 23.5, "{cold:?}");
+
+        // The three most likely are 1, 4 and 3: 0.4, 0.3 and 0.15 of 0.85.
+        let top_k = histogram(SamplingOptions { top_k: 3, ..drawing(1.0, 7) }, &known, 4000);
+        assert_eq!((top_k[0], top_k[2]), (0, 0));
+        assert!(chi_square(&[top_k[1], top_k[3], top_k[4]], &[8.0 / 17.0, 3.0 / 17.0, 6.0 / 17.0]) < 18.4, "{top_k:?}");
+
+        // 0.4 + 0.3 reach 0.6; then 4 to 3. At least half of 0.4 has 0.3 alone, so min-p keeps the same two.
+        for options in
+            [SamplingOptions { top_p: 0.6, ..drawing(1.0, 7) }, SamplingOptions { min_p: 0.5, ..drawing(1.0, 7) }]
+        {
+            let two = histogram(options, &known, 4000);
+            assert_eq!((two[0], two[2], two[3]), (0, 0, 0));
+            assert!(chi_square(&[two[1], two[4]], &[4.0 / 7.0, 3.0 / 7.0]) < 15.1, "{two:?}");
+        }
+    }
+
+    #[test]
+    fn steps_apply_in_the_documented_order() {
+        // Temperature comes before top-p: probabilities 0.6, 0.3, 0.1 squared are 0.783, 0.196, 0.022, so that 0.7 is
+        // reached by the first alone. In the other order 0.6 would not reach it and two would be left.
+        let values = [0.6f32, 0.3, 0.1].map(f32::ln);
+        let before = histogram(SamplingOptions { top_p: 0.7, ..drawing(0.5, 3) }, &values, 300);
+        assert_eq!(before, [300, 0, 0]);
+        // Temperature comes before min-p too: flattened by 4 every share exceeds 0.5 (the third's is 6^(-1/4), 0.64).
+        let flat = histogram(SamplingOptions { min_p: 0.5, ..drawing(4.0, 3) }, &values, 300);
+        assert!(flat.iter().all(|count| *count > 0), "{flat:?}");
+        // Penalties come before top-k: the largest logit is seen, and 4 / 2 is no longer the largest.
+        let mut penalized = sampler(SamplingOptions { top_k: 1, repetition_penalty: 2.0, ..drawing(1.0, 3) }, 2);
+        penalized.prompt(&[0]);
+        assert_eq!(penalized.sample(&logits(&[4.0, 3.0])).unwrap(), 1);
+        // Repetition comes before presence: 4 / 2 - 1 = 1 loses to 1.25. In the other order (4 - 1) / 2 = 1.5 would win.
+        let options = SamplingOptions { repetition_penalty: 2.0, presence_penalty: 1.0, ..greedy() };
+        let mut both = sampler(options, 2);
+        assert_eq!(both.sample(&logits(&[4.0, 1.25])).unwrap(), 0);
+        assert_eq!(both.sample(&logits(&[4.0, 1.25])).unwrap(), 1);
+    }
+
+    #[test]
+    fn greedy_heeds_penalties_and_nothing_else() {
+        let narrowing = SamplingOptions { top_k: 1, top_p: 0.1, min_p: 1.0, ..greedy() };
+        assert_eq!(sampler(narrowing, 2).sample(&logits(&[1.0, 2.0])).unwrap(), 1);
+        let values = logits(&[2.0, 1.75, 1.0]);
+        let greedily = |options| {
+            let mut sampler = sampler(options, 3);
+            (0..6).map(|_| sampler.sample(&values).unwrap()).collect::<Vec<u32>>()
+        };
+        // 2 - 0.5 = 1.5 after the first, so 1; then 1.75 - 0.5 = 1.25, and both keep their places for good.
+        assert_eq!(greedily(SamplingOptions { presence_penalty: 0.5, ..greedy() }), [0, 1, 0, 0, 0, 0]);
+        // Scores before each choice: 2, 1.75, 1 | 1.5, 1.75, 1 | 1.5, 1.25, 1 | 1, 1.25, 1 | 1, 0.75, 1 | 0.5, 0.75, 1.
+        assert_eq!(greedily(SamplingOptions { frequency_penalty: 0.5, ..greedy() }), [0, 1, 0, 1, 0, 2]);
+        // 2 / 4, then 1.75 / 4, then 1 / 4: the first leads again, once a token only.
+        assert_eq!(greedily(SamplingOptions { repetition_penalty: 4.0, ..greedy() }), [0, 1, 2, 0, 0, 0]);
+    }
+
+    #[test]
+    fn one_candidate_is_the_greedy_choice_at_any_temperature() {
+        let values: Vec<f32> = (0..500).map(|id| ((id * 7919) % 499) as f32 / 50.0).collect();
+        let best = sampler(greedy(), 500).sample(&logits(&values)).unwrap();
+        for options in [
+            SamplingOptions { top_k: 1, ..drawing(5.0, 1) },
+            SamplingOptions { top_p: 0.0, ..drawing(5.0, 1) },
+            SamplingOptions { min_p: 1.0, ..drawing(5.0, 1) },
+            drawing(GREEDY_BELOW, 1),
+            drawing(f64::MIN_POSITIVE, 1),
+        ] {
+            assert_eq!(sampler(options.clone(), 500).sample(&logits(&values)).unwrap(), best, "{options:?}");
+        }
     }
 
     #[test]
     fn refuses_logits_that_are_no_numbers() {
         for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            for temperature in [0.0, 1.0] {
-                let error = sampler(temperature, Some(0), 2).sample(&logits(&[0.0, 1.0, value])).unwrap_err();
-                assert!(matches!(error, Error::NonFiniteLogits { id: 2, .. }), "{error}");
+            for options in [greedy(), drawing(1.0, 0), SamplingOptions { top_k: 1, min_p: 0.1, ..drawing(1.0, 0) }] {
+                for values in [[0.0, 1.0, value], [value, 0.0, 1.0]] {
+                    let error = sampler(options.clone(), 2).sample(&logits(&values)).unwrap_err();
+                    assert!(matches!(error, Error::NonFiniteLogits { id: 0 | 2, .. }), "{error}");
+                }
             }
         }
     }
 
     #[test]
-    fn refuses_a_temperature_out_of_range() {
-        for temperature in [-0.1, f64::NAN, f64::INFINITY] {
-            let options = SamplingOptions { temperature, seed: None };
-            assert!(matches!(Sampler::new(&options, 2), Err(Error::Option { option: "temperature", .. })));
+    fn refuses_values_out_of_range_by_name() {
+        type Set = fn(&mut SamplingOptions, f64);
+        let table: [(&str, Set, &[f64], &[f64]); 6] = [
+            ("temperature", |options, value| options.temperature = value, &[-0.1], &[0.0, 5.0]),
+            ("top_p", |options, value| options.top_p = value, &[-0.1, 1.1], &[0.0, 1.0]),
+            ("min_p", |options, value| options.min_p = value, &[-0.1, 1.1], &[0.0, 1.0]),
+            ("repetition_penalty", |options, value| options.repetition_penalty = value, &[0.0, -1.0], &[0.5, 2.0]),
+            ("presence_penalty", |options, value| options.presence_penalty = value, &[-2.1, 2.1], &[-2.0, 2.0]),
+            ("frequency_penalty", |options, value| options.frequency_penalty = value, &[-2.1, 2.1], &[-2.0, 2.0]),
+        ];
+        for (name, set, wrong, right) in table {
+            for value in wrong.iter().copied().chain([f64::NAN, f64::INFINITY, f64::NEG_INFINITY]) {
+                let mut options = greedy();
+                set(&mut options, value);
+                let error = Sampler::new(&options, 2).err();
+                assert!(matches!(error, Some(Error::Option { option, .. }) if option == name), "{name} {value}");
+            }
+            for value in right {
+                let mut options = greedy();
+                set(&mut options, *value);
+                assert!(Sampler::new(&options, 2).is_ok(), "{name} {value}");
+            }
         }
     }
 }

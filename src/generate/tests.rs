@@ -168,3 +168,116 @@ fn a_stop_token_can_be_ignored() {
     let tokens: Vec<u32> = generation.by_ref().filter_map(|piece| piece.unwrap().token).collect();
     assert_eq!(tokens, [97, 257]);
 }
+
+/// The pieces' texts, the whole, and how it ended.
+fn run(said: &str, options: &GenerateOptions) -> (Vec<String>, Option<FinishReason>, Vec<u32>) {
+    let mut model = script(said.as_bytes(), Some(257), 100);
+    let mut generation = start(&mut model, options).unwrap();
+    let pieces = generation.by_ref().map(|piece| piece.unwrap().text).collect();
+    (pieces, generation.finish().0, generation.ids().to_vec())
+}
+
+#[test]
+fn a_stop_string_ends_it_and_is_no_part_of_the_text() {
+    let options = GenerateOptions::default().stop("never").stop("é.");
+    let (pieces, finish, ids) = run("caé é. more", &options);
+    // One token a byte. "é" is held back until a space or a full stop decides.
+    assert_eq!(pieces, ["c", "a", "", "", "é ", "", "", ""]);
+    assert_eq!(finish, Some(FinishReason::StopString(1)));
+    assert_eq!(ids, "caé é.".bytes().map(u32::from).collect::<Vec<_>>(), "the tokens of the stop string are there");
+}
+
+#[test]
+fn text_held_back_comes_out_however_it_ends() {
+    let options = GenerateOptions::default().stop("<end>");
+    let (pieces, finish, _) = run("a<en", &options);
+    assert_eq!((pieces.concat().as_str(), finish), ("a<en", Some(FinishReason::Stop(257))));
+    let (pieces, finish, _) = run("a<end>", &options.clone().max_tokens(4));
+    assert_eq!((pieces.concat().as_str(), finish), ("a<en", Some(FinishReason::Length)));
+    let (pieces, finish, _) = run("a<end>", &options.clone().max_tokens(6));
+    assert_eq!((pieces.concat().as_str(), finish), ("a", Some(FinishReason::StopString(0))));
+
+    let mut broken = script(b"a<e", None, 100);
+    let mut generation = start(&mut broken, &options).unwrap();
+    let texts: Vec<Result<String>> = generation.by_ref().map(|piece| piece.map(|piece| piece.text)).collect();
+    let told: Vec<&str> = texts.iter().flatten().map(String::as_str).collect();
+    assert_eq!(told, ["a", "", "", "<e"]);
+    assert!(matches!(texts.last(), Some(Err(Error::NonFiniteLogits { .. }))) && texts.len() == 5);
+    assert!(generation.next().is_none());
+}
+
+#[test]
+fn a_stop_string_may_end_with_what_is_no_character() {
+    // The lone byte becomes U+FFFD only when the generation ends, and completes the stop string then.
+    let mut model = script(b"ab\xc3", Some(257), 100);
+    let mut generation = start(&mut model, &GenerateOptions::default().stop("b\u{fffd}")).unwrap();
+    assert_eq!(generation.text().unwrap(), "a");
+    assert_eq!(generation.finish().0, Some(FinishReason::StopString(0)));
+}
+
+#[test]
+fn the_prompt_is_not_searched_for_stop_strings() {
+    let (pieces, finish, _) = run("i there", &GenerateOptions::default().stop("Hi").stop("ii"));
+    assert_eq!((pieces.concat().as_str(), finish), ("i there", Some(FinishReason::Stop(257))));
+}
+
+#[test]
+fn penalties_count_what_the_session_holds_and_the_prompt() {
+    // The model says "b", with a logit of 5 against 0 for all others.
+    let first = |before: &[u32], prompt: &[u32], options: &GenerateOptions| {
+        let mut model = script(b"bb", Some(257), 100);
+        let tokenizer = Arc::clone(&TOKENIZER);
+        let stop = StopTokens::from_iter([257]);
+        let mut generation = Generation::new(&mut model, tokenizer, before, prompt.to_vec(), stop, options).unwrap();
+        generation.by_ref().for_each(|piece| drop(piece.unwrap()));
+        generation.ids().to_vec()
+    };
+    let (b, other) = (98, 99);
+    // 5 divided by the largest number is 0 in F32: of equals the lowest id is chosen.
+    let zero = GenerateOptions::default().repetition_penalty(f64::MAX).max_tokens(1);
+    assert_eq!(first(&[other], &[other], &zero), [b]);
+    assert_eq!(first(&[b], &[other], &zero), [0]);
+    assert_eq!(first(&[other], &[b], &zero), [0]);
+    let presence = GenerateOptions::default().presence_penalty(2.0).frequency_penalty(2.0).max_tokens(2);
+    // 5, then 5 - 2 - 2 = 1, more than 0; had the prompt counted, the second would be 5 - 2 - 3 * 2.
+    assert_eq!(first(&[b], &[b], &presence), [b, b]);
+}
+
+/// A model in a loop: after `a` comes `b` and after `b` comes `a`, with `c` next in line.
+struct Loop;
+
+impl Step for Loop {
+    fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
+        let mut logits = vec![-1.0f32; 258];
+        logits[if tokens.last() == Some(&97) { 98 } else { 97 }] = 3.0;
+        logits[99] = 2.0;
+        Ok(Tensor::new(logits, &Device::Cpu)?)
+    }
+
+    fn room(&self) -> usize {
+        100
+    }
+}
+
+#[test]
+fn a_repetition_penalty_breaks_a_loop() {
+    let said = |penalty| {
+        let options = GenerateOptions::default().repetition_penalty(penalty).max_tokens(5);
+        let (tokenizer, prompt) = (Arc::clone(&TOKENIZER), TOKENIZER.encode("x", true).unwrap());
+        Generation::new(Loop, tokenizer, &[], prompt, StopTokens::default(), &options).unwrap().text().unwrap()
+    };
+    assert_eq!(said(1.0), "ababa");
+    // The 2 of c beats the 3 / 2 of an a that was seen; then c is 2 / 2.
+    assert_eq!(said(2.0), "abcab");
+}
+
+#[test]
+fn refuses_options_before_anything_is_computed() {
+    let mut model = script(b"a", None, 100);
+    for options in [GenerateOptions::default().top_p(1.5), GenerateOptions::default().repetition_penalty(0.0)] {
+        assert!(matches!(start(&mut model, &options), Err(Error::Option { .. })));
+    }
+    let empty = GenerateOptions::default().stop("");
+    assert!(matches!(start(&mut model, &empty), Err(Error::EmptyStopString { index: 0 })));
+    assert!(model.runs.is_empty());
+}

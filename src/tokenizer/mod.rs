@@ -13,6 +13,7 @@ use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::{Header, Metadata};
 use model_diagnostics::tokenizer::{TokenizerKind, TokenizerSpec};
 use std::fmt;
+use std::path::Path;
 use tokenizers::{DecoderWrapper, Model, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl};
 
 pub use stream::PieceDecoder;
@@ -68,14 +69,21 @@ impl Tokenizer {
             (Metadata::Gguf(metadata), TokenizerKind::ByteLevelBpe) => gguf::byte_level(metadata, spec)?,
             _ => return Err(none(header)),
         };
-        Ok(Tokenizer {
-            encoder,
-            vocabulary,
-            bos: spec.bos,
-            eos: spec.eos,
-            add_bos: spec.add_bos,
-            add_eos: spec.add_eos,
-        })
+        Ok(Tokenizer::new(encoder, vocabulary, spec))
+    }
+
+    /// Builds the tokenizer of the `tokenizer.json` at `path`, with BOS and EOS as `spec` has them.
+    ///
+    /// # Errors
+    /// `Files` when the file cannot be read, `Tokenizer` when it is damaged.
+    pub fn from_json(path: &Path, spec: &TokenizerSpec) -> Result<Tokenizer> {
+        let (encoder, vocabulary) = json::build(path, spec)?;
+        Ok(Tokenizer::new(encoder, vocabulary, spec))
+    }
+
+    fn new(encoder: Box<dyn Encoder>, vocabulary: Vocabulary, spec: &TokenizerSpec) -> Tokenizer {
+        let TokenizerSpec { bos, eos, add_bos, add_eos, .. } = *spec;
+        Tokenizer { encoder, vocabulary, bos, eos, add_bos, add_eos }
     }
 
     /// The ids of `text`.

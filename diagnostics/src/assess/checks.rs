@@ -188,9 +188,10 @@ pub(super) fn rope(spec: &ModelSpec) -> Check {
 
 pub(super) fn tokenizer(spec: &ModelSpec, policy: &Policy) -> Check {
     let tokenizer = &spec.tokenizer;
-    if tokenizer.kind == TokenizerKind::Missing && !policy.tokenizer_given {
+    if tokenizer.kind == TokenizerKind::Missing && policy.tokenizer.is_none() {
         let check = Check::fail("tokenizer", Verdict::IncompleteOrCorrupt, "the model has no tokenizer");
-        return check.remedies(["put the model's tokenizer.json beside its weights".into()]);
+        return check
+            .remedies(["put the model's tokenizer.json beside its weights, or give its path when loading".into()]);
     }
     if tokenizer.tokens > spec.vocab {
         let (tokens, rows) = (tokenizer.tokens, spec.vocab);

@@ -11,12 +11,15 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 const SCORES: &str = "tokenizer.ggml.scores";
 const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
+const BOS: &str = "tokenizer.ggml.bos_token_id";
+const EOS: &str = "tokenizer.ggml.eos_token_id";
 
 pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     let kind = kind(metadata)?;
     let mut spec = TokenizerSpec::empty(kind);
     spec.chat_template = chat_template(metadata)?;
     if kind == TokenizerKind::Missing {
+        unnamed_ids(metadata, &mut spec)?;
         return Ok(spec);
     }
     let tokens = metadata.strings(TOKENS)?.ok_or_else(|| missing(metadata, TOKENS, "text cannot become ids"))?;
@@ -27,8 +30,8 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     let add_bos_default = if sentence_piece { true } else { pre_tokenizer(metadata, &mut spec)?.add_bos };
 
     // The llama vocabulary has `<s>` and `</s>` at 1 and 2; no other kind has ids that could be assumed.
-    spec.bos = special_id(metadata, &mut spec, "tokenizer.ggml.bos_token_id", sentence_piece.then_some(1))?;
-    spec.eos = special_id(metadata, &mut spec, "tokenizer.ggml.eos_token_id", sentence_piece.then_some(2))?;
+    spec.bos = special_id(metadata, &mut spec, BOS, sentence_piece.then_some(1))?;
+    spec.eos = special_id(metadata, &mut spec, EOS, sentence_piece.then_some(2))?;
     spec.bos_text = spec.bos.and_then(|id| text_of(tokens, id));
     spec.eos_text = spec.eos.and_then(|id| text_of(tokens, id));
     spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos_default && spec.bos.is_some());
@@ -36,16 +39,33 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     spec.add_space_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(sentence_piece);
 
     if let Some(eos) = spec.eos {
-        spec.stop(eos.into(), "tokenizer.ggml.eos_token_id");
+        spec.stop(eos.into(), EOS);
     }
+    stop_on_turn_ids(metadata, &mut spec)?;
+    spec.stop_on_known_texts((0..).zip(tokens.iter()));
+    spec.settle();
+    Ok(spec)
+}
+
+/// What a file without a vocabulary says of ids: they are the model's, whatever tokenizer the user brings.
+fn unnamed_ids(metadata: &GgufMetadata, spec: &mut TokenizerSpec) -> Result<()> {
+    let id = |key: &str| Ok::<_, Error>(metadata.unsigned(key)?.and_then(|id| u32::try_from(id).ok()));
+    (spec.bos, spec.eos) = (id(BOS)?, id(EOS)?);
+    spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(false);
+    spec.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
+    if let Some(eos) = spec.eos {
+        spec.stop(eos.into(), EOS);
+    }
+    stop_on_turn_ids(metadata, spec)
+}
+
+fn stop_on_turn_ids(metadata: &GgufMetadata, spec: &mut TokenizerSpec) -> Result<()> {
     for key in ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"] {
         if let Some(id) = metadata.unsigned(key)? {
             spec.stop(id, key);
         }
     }
-    spec.stop_on_known_texts((0..).zip(tokens.iter()));
-    spec.settle();
-    Ok(spec)
+    Ok(())
 }
 
 fn kind(metadata: &GgufMetadata) -> Result<TokenizerKind> {

@@ -53,33 +53,13 @@ fn special_tokens(
     content: &Content,
     roles: &Roles,
 ) -> Result<()> {
-    let template = added_by_post_processor(path, &content.post_processor)?;
     let named = |role: &Option<(String, String)>| role.as_ref().and_then(|(text, _)| content.id_of(text));
-    let (named_bos, named_eos) = (named(&roles.bos), named(&roles.eos));
-    match template {
-        Some((before, after)) => {
-            spec.add_bos = before.is_some();
-            spec.add_eos = after.is_some();
-            spec.bos = before.or(named_bos);
-            spec.eos = after.or(named_eos);
-            if before.is_some() && named_bos.is_some() && before != named_bos {
-                spec.assume(format!(
-                    "tokenizer.json puts {} in front, the named BOS is {}: tokenizer.json decides",
-                    content.text_of(before),
-                    content.text_of(named_bos)
-                ));
-            }
-        }
-        None => {
-            let says = |key: &str| -> Result<bool> {
-                Ok(files.tokenizer_config.as_ref().map(|config| config.boolean(key)).transpose()?.flatten()
-                    == Some(true))
-            };
-            spec.add_bos = says("add_bos_token")?;
-            spec.add_eos = says("add_eos_token")?;
-            spec.bos = named_bos;
-            spec.eos = named_eos;
-        }
+    let says = |key: &str| -> Result<bool> {
+        Ok(files.tokenizer_config.as_ref().map(|config| config.boolean(key)).transpose()?.flatten() == Some(true))
+    };
+    (spec.bos, spec.eos) = (named(&roles.bos), named(&roles.eos));
+    if !post_processed(spec, path, content)? {
+        (spec.add_bos, spec.add_eos) = (says("add_bos_token")?, says("add_eos_token")?);
     }
     if files.tokenizer_config.is_none() {
         let ids = id_list(&files.config, "bos_token_id")?;
@@ -93,6 +73,58 @@ fn special_tokens(
     spec.bos_text = spec.bos.and_then(|id| content.text(id));
     spec.eos_text = spec.eos.and_then(|id| content.text(id));
     Ok(())
+}
+
+/// Lets the post-processor decide what is added, over the BOS and EOS that `spec` names; whether there is one.
+fn post_processed(spec: &mut TokenizerSpec, path: &Path, content: &Content) -> Result<bool> {
+    let Some((before, after)) = added_by_post_processor(path, &content.post_processor)? else { return Ok(false) };
+    if before.is_some() && spec.bos.is_some() && before != spec.bos {
+        spec.assume(format!(
+            "tokenizer.json puts {} in front, the named BOS is {}: tokenizer.json decides",
+            content.text_of(before),
+            content.text_of(spec.bos)
+        ));
+    }
+    (spec.add_bos, spec.add_eos) = (before.is_some(), after.is_some());
+    (spec.bos, spec.eos) = (before.or(spec.bos), after.or(spec.eos));
+    Ok(true)
+}
+
+/// What the `tokenizer.json` at `path` is for a model whose own vocabulary is `own`. Ids are the model's: its stop
+/// tokens stay, and BOS and EOS are found by their text, or by their id where no text is known.
+pub(super) fn given(path: &Path, own: &TokenizerSpec) -> Result<TokenizerSpec> {
+    let bytes = read_capped(path, limits::TOKENIZER_JSON_BYTES)?;
+    let wanted: Vec<&str> = [&own.bos_text, &own.eos_text].into_iter().flatten().map(String::as_str).collect();
+    let content = Content::parse(path, &bytes, &wanted)?;
+    let mut spec = TokenizerSpec::empty(TokenizerKind::Json);
+    spec.chat_template.clone_from(&own.chat_template);
+    spec.model.clone_from(&content.model);
+    spec.tokens = content.ids_end();
+    let find = |id: Option<u32>, text: &Option<String>| match text {
+        Some(text) => content.id_of(text),
+        None => id.filter(|id| (*id as usize) < content.ids_end()),
+    };
+    (spec.bos, spec.eos) = (find(own.bos, &own.bos_text), find(own.eos, &own.eos_text));
+    let (bos, eos) = (spec.bos, spec.eos);
+    for (role, text, own, given) in [("BOS", &own.bos_text, own.bos, bos), ("EOS", &own.eos_text, own.eos, eos)] {
+        if own != given {
+            let text = text.as_deref().unwrap_or("without a text");
+            spec.assume(format!(
+                "the model's {role}, {text}, is id {own:?}; in the given tokenizer.json it is {given:?}"
+            ));
+        }
+    }
+    if !post_processed(&mut spec, path, &content)? {
+        (spec.add_bos, spec.add_eos) = (own.add_bos, own.add_eos);
+    }
+    spec.bos_text = spec.bos.and_then(|id| content.text(id));
+    spec.eos_text = spec.eos.and_then(|id| content.text(id));
+    for (id, source) in own.stop_ids.iter().flat_map(|(id, sources)| sources.iter().map(|source| (*id, source))) {
+        spec.stop(id.into(), source);
+    }
+    spec.stop_on_known_texts(content.added.iter().map(|token| (token.id, token.content.as_bytes())));
+    spec.settle();
+    Ok(spec)
 }
 
 fn stop_on_config_ids(spec: &mut TokenizerSpec, files: &ConfigFiles) -> Result<()> {

@@ -6,6 +6,7 @@ pub mod pre;
 
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::{Header, Metadata};
+use crate::source::content;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -94,6 +95,34 @@ impl TokenizerSpec {
             Metadata::Gguf(metadata) => gguf::spec(metadata),
             Metadata::Config(files) => json::spec(files),
         }
+    }
+
+    /// Puts the `tokenizer.json` at `path` in the place of the one in the model's folder, which is not read then. A
+    /// GGUF file has its vocabulary inside: [`with_given`](Self::with_given) replaces what it says.
+    ///
+    /// # Errors
+    /// `Io` when there is no such file, `Format` when it is no regular file.
+    pub fn give(header: &mut Header, path: &Path) -> Result<()> {
+        content::regular_file(path)?;
+        if let Metadata::Config(files) = &mut header.metadata {
+            files.tokenizer = Some(path.into());
+        }
+        Ok(())
+    }
+
+    /// What was learned from `header` when the user gives the `tokenizer.json` at `path`: BOS, stop tokens and template
+    /// are the model's, everything else is the given file's.
+    ///
+    /// # Errors
+    /// `Format` when the file is damaged or of an unknown kind, `Io` when it cannot be read.
+    pub fn with_given(self, header: &Header, path: &Path) -> Result<TokenizerSpec> {
+        let mut spec = match &header.metadata {
+            Metadata::Gguf(_) => json::given(path, &self)?,
+            // `give` has put it where the rest was read.
+            Metadata::Config(_) => self,
+        };
+        spec.assume(format!("the tokenizer is {}, as given", path.display()));
+        Ok(spec)
     }
 
     fn empty(kind: TokenizerKind) -> Self {

@@ -164,3 +164,17 @@ fn every_pre_tokenizer_has_one_entry() {
     assert_eq!(names.len(), all);
     assert!(pre::names().contains("llama-bpe"));
 }
+
+#[test]
+fn a_file_without_a_vocabulary_still_names_its_ids() {
+    let spec = spec_of(&[
+        (MODEL, Text("no_vocab")),
+        ("tokenizer.ggml.bos_token_id", Id(3)),
+        ("tokenizer.ggml.eos_token_id", Id(4)),
+        ("tokenizer.ggml.eot_token_id", Id(9)),
+        ("tokenizer.ggml.add_bos_token", Flag(true)),
+    ]);
+    let spec = spec.unwrap();
+    assert_eq!((spec.kind, spec.bos, spec.eos, spec.add_bos), (TokenizerKind::Missing, Some(3), Some(4), true));
+    assert_eq!(spec.stop_ids.keys().copied().collect::<Vec<_>>(), [4, 9]);
+}

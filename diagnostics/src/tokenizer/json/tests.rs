@@ -152,3 +152,48 @@ fn refuses_known_keys_of_a_wrong_type_or_value() {
         assert!(matches!(spec_of(&files), Err(Error::Format { .. })), "{what}: {:?}", spec_of(&files));
     }
 }
+
+fn given_to(own: &TokenizerSpec, content: Value) -> TokenizerSpec {
+    let folder = folder(&[("tokenizer.json", content)]);
+    given(&folder.path().join("tokenizer.json"), own).unwrap()
+}
+
+#[test]
+fn a_given_file_has_the_texts_and_the_model_the_roles() {
+    let mut own = TokenizerSpec::empty(TokenizerKind::SentencePiece);
+    (own.tokens, own.add_bos, own.add_space_prefix) = (100, true, true);
+    (own.bos, own.bos_text) = (Some(4), Some("<s>".into()));
+    (own.eos, own.eos_text) = (Some(5), Some("</s>".into()));
+    own.chat_template = Some("x<|im_end|>".into());
+    own.stop(5, "tokenizer.ggml.eos_token_id");
+    own.stop(70, "tokenizer.ggml.eot_token_id");
+
+    let spec = given_to(&own, tokenizer(&["<s>", "</s>", "<|im_end|>"], Value::Null));
+    assert_eq!((spec.kind, spec.tokens, spec.add_space_prefix), (TokenizerKind::Json, 7, false));
+    assert_eq!((spec.bos, spec.add_bos, spec.eos, spec.add_eos), (Some(4), true, Some(5), false));
+    assert_eq!(spec.chat_template, own.chat_template);
+    assert_eq!(spec.stop_ids.keys().copied().collect::<Vec<_>>(), [5, 6]);
+    assert!(spec.assumptions.iter().any(|what| what.contains("70")), "{:?}", spec.assumptions);
+
+    // Its post-processor decides what is put in front.
+    own.add_bos = false;
+    let spec = given_to(&own, tokenizer(&["<s>", "</s>"], template("<s>", 4)));
+    assert_eq!((spec.bos, spec.add_bos), (Some(4), true));
+
+    // The vocabulary of another model is told.
+    own.add_bos = true;
+    let spec = given_to(&own, tokenizer(&["</s>", "<x>"], Value::Null));
+    assert_eq!((spec.bos, spec.add_bos, spec.eos), (None, false, Some(4)));
+    let told = |role: &str| spec.assumptions.iter().any(|what| what.contains(role));
+    assert!(told("the model's BOS, <s>") && told("the model's EOS, </s>"), "{:?}", spec.assumptions);
+}
+
+#[test]
+fn a_given_file_serves_a_model_without_a_vocabulary_by_ids() {
+    let mut own = TokenizerSpec::empty(TokenizerKind::Missing);
+    (own.bos, own.eos, own.add_bos) = (Some(4), Some(700), true);
+    own.stop(5, "tokenizer.ggml.eot_token_id");
+    let spec = given_to(&own, tokenizer(&["<s>", "end"], Value::Null));
+    assert_eq!((spec.bos, spec.bos_text.as_deref(), spec.add_bos, spec.eos), (Some(4), Some("<s>"), true, None));
+    assert_eq!(spec.stop_ids.keys().copied().collect::<Vec<_>>(), [5]);
+}

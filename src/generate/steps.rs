@@ -1,0 +1,405 @@
+//! Candidates -> fewer or other candidates: one small type for every sampling option.
+
+use crate::error::{Error, Result};
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+/// A token that may come next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Candidate {
+    pub(super) id: u32,
+    pub(super) logit: f32,
+}
+
+impl Candidate {
+    /// The more likely first; among equals the lower id.
+    fn rank(&self, other: &Candidate) -> Ordering {
+        // Logits are finite, so they compare; -0 and 0 are equal.
+        other.logit.partial_cmp(&self.logit).unwrap_or(Ordering::Equal).then(self.id.cmp(&other.id))
+    }
+}
+
+/// The tokens that may come next. Ids ascend, logits are finite, and no step removes the most likely one.
+#[derive(Default)]
+pub(super) struct Candidates {
+    entries: Vec<Candidate>,
+    /// For partial sorts, so that the order of `entries` (and what a seed draws) depends on no sorting algorithm.
+    scratch: Vec<Candidate>,
+}
+
+impl Candidates {
+    /// Begins anew with the ids below `vocab`.
+    ///
+    /// # Errors
+    /// `NonFiniteLogits` when any logit is NaN or infinite, those from `vocab` on included.
+    pub(super) fn fill(&mut self, logits: &[f32], vocab: usize) -> Result<()> {
+        if let Some((id, value)) = logits.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+            return Err(Error::NonFiniteLogits { id, value: *value });
+        }
+        self.entries.clear();
+        self.entries.extend((0..).zip(logits).take(vocab).map(|(id, &logit)| Candidate { id, logit }));
+        Ok(())
+    }
+
+    pub(super) fn entries(&self) -> &[Candidate] {
+        &self.entries
+    }
+
+    /// The most likely one; `None` of none.
+    pub(super) fn best(&self) -> Option<Candidate> {
+        self.entries.iter().copied().reduce(|best, next| if next.logit > best.logit { next } else { best })
+    }
+
+    /// Changes the logit of `id`, if it is a candidate, to what `change` makes of it.
+    fn change(&mut self, id: u32, change: impl Fn(f64) -> f64) {
+        // Before the first removal an id is its own index.
+        let index = match self.entries.get(id as usize) {
+            Some(candidate) if candidate.id == id => Ok(id as usize),
+            _ => self.entries.binary_search_by_key(&id, |candidate| candidate.id),
+        };
+        if let Some(candidate) = index.ok().and_then(|index| self.entries.get_mut(index)) {
+            candidate.logit = finite(change(candidate.logit.into()));
+        }
+    }
+
+    /// Keeps `last` and what is more likely.
+    fn keep_to(&mut self, last: Candidate) {
+        self.entries.retain(|candidate| candidate.rank(&last).is_le());
+    }
+}
+
+/// The nearest finite F32: logits at the edge of the range stay numbers.
+fn finite(logit: f64) -> f32 {
+    logit.clamp(f32::MIN.into(), f32::MAX.into()) as f32
+}
+
+/// The tokens of the sequence so far, each with how often it was generated; 0 is a token of the prompt alone.
+#[derive(Debug, Default)]
+pub(super) struct Seen(HashMap<u32, u32>);
+
+impl Seen {
+    pub(super) fn prompt(&mut self, ids: &[u32]) {
+        for id in ids {
+            self.0.entry(*id).or_default();
+        }
+    }
+
+    pub(super) fn generated(&mut self, id: u32) {
+        *self.0.entry(id).or_default() += 1;
+    }
+}
+
+/// One step from the logits of a model to those a token is drawn by.
+pub(super) trait SamplingStep: Send + Sync {
+    /// Changes logits or removes candidates, never the most likely one.
+    fn apply(&self, candidates: &mut Candidates, seen: &Seen);
+}
+
+/// Divides positive logits of seen tokens by the penalty and multiplies the others
+/// (transformers `RepetitionPenaltyLogitsProcessor`; Keskar et al. 2019, section 4.1). Once a token, however often seen.
+pub(super) struct RepetitionPenalty(pub(super) f64);
+
+impl SamplingStep for RepetitionPenalty {
+    fn apply(&self, candidates: &mut Candidates, seen: &Seen) {
+        for id in seen.0.keys() {
+            candidates.change(*id, |logit| if logit > 0.0 { logit / self.0 } else { logit * self.0 });
+        }
+    }
+}
+
+/// `logit - presence * (count > 0) - frequency * count`, where `count` is how often a token was generated
+/// (the OpenAI API's parameter details).
+pub(super) struct CountPenalty {
+    pub(super) presence: f64,
+    pub(super) frequency: f64,
+}
+
+impl SamplingStep for CountPenalty {
+    fn apply(&self, candidates: &mut Candidates, seen: &Seen) {
+        for (id, count) in seen.0.iter().filter(|(_, count)| **count > 0) {
+            candidates.change(*id, |logit| logit - self.presence - self.frequency * f64::from(*count));
+        }
+    }
+}
+
+/// Divides every logit by the temperature (transformers `TemperatureLogitsWarper`).
+pub(super) struct Temperature(pub(super) f64);
+
+impl SamplingStep for Temperature {
+    fn apply(&self, candidates: &mut Candidates, _: &Seen) {
+        for candidate in &mut candidates.entries {
+            candidate.logit = finite(f64::from(candidate.logit) / self.0);
+        }
+    }
+}
+
+/// Keeps the `k` most likely (transformers `TopKLogitsWarper`, which keeps all equals of the last one as well; here 1
+/// is the greedy choice).
+pub(super) struct TopK(pub(super) usize);
+
+impl SamplingStep for TopK {
+    fn apply(&self, candidates: &mut Candidates, _: &Seen) {
+        let Some(last) = self.0.checked_sub(1).filter(|last| *last < candidates.entries.len()) else { return };
+        candidates.scratch.clone_from(&candidates.entries);
+        let (_, last, _) = candidates.scratch.select_nth_unstable_by(last, Candidate::rank);
+        let last = *last;
+        candidates.keep_to(last);
+    }
+}
+
+/// Keeps the fewest most likely whose probabilities add up to `p`, at least one (transformers `TopPLogitsWarper`;
+/// Holtzman et al. 2019, section 3.1).
+pub(super) struct TopP(pub(super) f64);
+
+impl SamplingStep for TopP {
+    fn apply(&self, candidates: &mut Candidates, _: &Seen) {
+        let Some(best) = candidates.best() else { return };
+        let weight = |candidate: &Candidate| f64::from((candidate.logit - best.logit).exp());
+        let total: f64 = candidates.entries.iter().map(weight).sum();
+        let wanted = self.0 * total;
+        // All below this share together weigh less than what may be left out: most of a vocabulary is.
+        let negligible = (1.0 - self.0) * total / candidates.entries.len() as f64;
+        let least = f64::from(best.logit) + negligible.ln();
+        candidates.scratch.clear();
+        let likely = candidates.entries.iter().filter(|candidate| f64::from(candidate.logit) >= least);
+        candidates.scratch.extend(likely);
+        // Halves what holds the last one to keep until that is alone: linear, where a sort is not.
+        let (mut rest, mut mass) = (candidates.scratch.as_mut_slice(), 0.0);
+        while rest.len() > 1 {
+            let middle = rest.len() / 2;
+            rest.select_nth_unstable_by(middle, Candidate::rank);
+            let (likelier, others) = rest.split_at_mut(middle);
+            let with_likelier = mass + likelier.iter().map(weight).sum::<f64>();
+            if with_likelier >= wanted {
+                rest = likelier;
+            } else {
+                (rest, mass) = (others, with_likelier);
+            }
+        }
+        if let [last] = *rest {
+            candidates.keep_to(last);
+        }
+    }
+}
+
+/// Keeps what is at least `p` times as probable as the most likely (transformers `MinPLogitsWarper`;
+/// Nguyen et al. 2024, section 3). Compares logits: the softmax's denominator is on both sides.
+pub(super) struct MinP(pub(super) f64);
+
+impl SamplingStep for MinP {
+    fn apply(&self, candidates: &mut Candidates, _: &Seen) {
+        let Some(best) = candidates.best() else { return };
+        let least = f64::from(best.logit) + self.0.ln();
+        candidates.entries.retain(|candidate| f64::from(candidate.logit) >= least);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn candidates(logits: &[f32]) -> Candidates {
+        let mut candidates = Candidates::default();
+        candidates.fill(logits, logits.len()).unwrap();
+        candidates
+    }
+
+    fn ids(candidates: &Candidates) -> Vec<u32> {
+        candidates.entries().iter().map(|candidate| candidate.id).collect()
+    }
+
+    fn logits(candidates: &Candidates) -> Vec<f32> {
+        candidates.entries().iter().map(|candidate| candidate.logit).collect()
+    }
+
+    /// Ids 0 to 4 with the probabilities 0.1, 0.4, 0.05, 0.15, 0.3: in order of rank 1, 4, 3, 0, 2.
+    fn known() -> Candidates {
+        candidates(&[0.1f32, 0.4, 0.05, 0.15, 0.3].map(f32::ln))
+    }
+
+    fn kept(step: impl SamplingStep) -> Vec<u32> {
+        let mut candidates = known();
+        step.apply(&mut candidates, &Seen::default());
+        ids(&candidates)
+    }
+
+    #[test]
+    fn repetition_divides_positive_logits_of_seen_tokens_and_multiplies_the_others() {
+        let mut seen = Seen::default();
+        // 0 in the prompt, 1 generated twice, 2 both, 3 at zero, 4 unseen, 9 no candidate.
+        seen.prompt(&[0, 2, 3, 9]);
+        [1, 1, 2].into_iter().for_each(|id| seen.generated(id));
+        let mut candidates = candidates(&[3.0, -1.0, 2.0, 0.0, 5.0]);
+        RepetitionPenalty(2.0).apply(&mut candidates, &seen);
+        // 3 / 2; -1 * 2, once although seen twice; 2 / 2; 0 * 2; untouched.
+        assert_eq!(logits(&candidates), [1.5, -2.0, 1.0, 0.0, 5.0]);
+        RepetitionPenalty(0.5).apply(&mut candidates, &seen);
+        assert_eq!(logits(&candidates), [3.0, -1.0, 2.0, 0.0, 5.0], "below 1 it favours what was seen");
+    }
+
+    #[test]
+    fn presence_counts_once_and_frequency_every_time() {
+        let mut seen = Seen::default();
+        seen.prompt(&[0]);
+        [1, 2, 2, 2].into_iter().for_each(|id| seen.generated(id));
+        let mut first = candidates(&[1.0; 4]);
+        CountPenalty { presence: 0.5, frequency: 0.0 }.apply(&mut first, &seen);
+        // The prompt does not count; 1 - 0.5 however often; 3 unseen.
+        assert_eq!(logits(&first), [1.0, 0.5, 0.5, 1.0]);
+        let mut second = candidates(&[1.0; 4]);
+        CountPenalty { presence: 0.0, frequency: 0.25 }.apply(&mut second, &seen);
+        // 1 - 0.25 * 1; 1 - 0.25 * 3.
+        assert_eq!(logits(&second), [1.0, 0.75, 0.25, 1.0]);
+        let mut both = candidates(&[1.0; 4]);
+        CountPenalty { presence: -0.5, frequency: 0.25 }.apply(&mut both, &seen);
+        // 1 + 0.5 - 0.25; 1 + 0.5 - 0.75.
+        assert_eq!(logits(&both), [1.0, 1.25, 0.75, 1.0]);
+    }
+
+    #[test]
+    fn a_penalty_finds_its_token_among_fewer_candidates() {
+        let mut candidates = known();
+        TopK(3).apply(&mut candidates, &Seen::default());
+        let mut seen = Seen::default();
+        [0, 4].into_iter().for_each(|id| seen.generated(id));
+        let before = logits(&candidates);
+        CountPenalty { presence: 1.0, frequency: 0.0 }.apply(&mut candidates, &seen);
+        assert_eq!(ids(&candidates), [1, 3, 4]);
+        assert_eq!(logits(&candidates), [before[0], before[1], before[2] - 1.0]);
+    }
+
+    #[test]
+    fn temperature_divides_and_stays_finite() {
+        let mut warm = candidates(&[1.0, -3.0, 0.0]);
+        Temperature(2.0).apply(&mut warm, &Seen::default());
+        assert_eq!(logits(&warm), [0.5, -1.5, 0.0]);
+        let mut extreme = candidates(&[f32::MAX, f32::MIN, 0.0]);
+        Temperature(1e-7).apply(&mut extreme, &Seen::default());
+        assert_eq!(logits(&extreme), [f32::MAX, f32::MIN, 0.0]);
+        let mut seen = Seen::default();
+        seen.prompt(&[0, 1, 2]);
+        for penalty in [f64::MIN_POSITIVE, f64::MAX] {
+            RepetitionPenalty(penalty).apply(&mut extreme, &seen);
+            assert!(logits(&extreme).iter().all(|logit| logit.is_finite()), "{penalty}");
+        }
+    }
+
+    #[test]
+    fn top_k_keeps_exactly_the_k_most_likely() {
+        let table: [(usize, &[u32]); 7] = [
+            (0, &[0, 1, 2, 3, 4]),
+            (1, &[1]),
+            (2, &[1, 4]),
+            (3, &[1, 3, 4]),
+            (4, &[0, 1, 3, 4]),
+            (5, &[0, 1, 2, 3, 4]),
+            (usize::MAX, &[0, 1, 2, 3, 4]),
+        ];
+        for (k, expected) in table {
+            assert_eq!(kept(TopK(k)), expected, "top_k {k}");
+        }
+        let mut equal = candidates(&[1.0, 2.0, 2.0, -0.0, 2.0, 0.0]);
+        TopK(2).apply(&mut equal, &Seen::default());
+        assert_eq!(ids(&equal), [1, 2], "the lowest ids among equals");
+    }
+
+    #[test]
+    fn top_p_keeps_the_fewest_that_reach_it() {
+        // Sums in order of rank: 0.4, 0.7, 0.85, 0.95, 1.
+        let table: [(f64, &[u32]); 8] = [
+            (0.0, &[1]),
+            (0.3, &[1]),
+            (0.41, &[1, 4]),
+            (0.69, &[1, 4]),
+            (0.71, &[1, 3, 4]),
+            (0.86, &[0, 1, 3, 4]),
+            (0.96, &[0, 1, 2, 3, 4]),
+            (1.0, &[0, 1, 2, 3, 4]),
+        ];
+        for (p, expected) in table {
+            assert_eq!(kept(TopP(p)), expected, "top_p {p}");
+        }
+    }
+
+    #[test]
+    fn min_p_keeps_a_share_of_the_most_likely() {
+        // Shares of 0.4: 0.25, 1, 0.125, 0.375, 0.75.
+        let table: [(f64, &[u32]); 7] = [
+            (0.0, &[0, 1, 2, 3, 4]),
+            (0.12, &[0, 1, 2, 3, 4]),
+            (0.13, &[0, 1, 3, 4]),
+            (0.26, &[1, 3, 4]),
+            (0.38, &[1, 4]),
+            (0.76, &[1]),
+            (1.0, &[1]),
+        ];
+        for (p, expected) in table {
+            assert_eq!(kept(MinP(p)), expected, "min_p {p}");
+        }
+    }
+
+    #[test]
+    fn top_p_is_of_what_top_k_left() {
+        let mut candidates = known();
+        TopK(2).apply(&mut candidates, &Seen::default());
+        // 0.4 is 0.571 of the 0.7 that is left: it reaches 0.5 alone, among all five it would not.
+        TopP(0.5).apply(&mut candidates, &Seen::default());
+        assert_eq!(ids(&candidates), [1]);
+        assert_eq!(kept(TopP(0.5)), [1, 4]);
+    }
+
+    #[test]
+    fn no_step_fails_without_candidates() {
+        let steps: [Box<dyn SamplingStep>; 4] =
+            [Box::new(TopK(1)), Box::new(TopP(0.5)), Box::new(MinP(0.5)), Box::new(Temperature(1.0))];
+        for step in steps {
+            let mut none = candidates(&[]);
+            step.apply(&mut none, &Seen::default());
+            assert!(none.best().is_none());
+        }
+    }
+
+    /// Few distinct values, so that equals occur.
+    fn some_logits() -> impl Strategy<Value = Vec<f32>> {
+        prop::collection::vec((-40i8..40).prop_map(|value| f32::from(value) / 4.0), 1..700)
+    }
+
+    /// All candidates in order of rank.
+    fn sorted(logits: &[f32]) -> Vec<Candidate> {
+        let mut all = candidates(logits).entries;
+        all.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id)));
+        all
+    }
+
+    fn sorted_ids(ranked: &[Candidate]) -> Vec<u32> {
+        let mut ids: Vec<u32> = ranked.iter().map(|candidate| candidate.id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    proptest! {
+        #[test]
+        fn top_k_is_the_head_of_the_full_sort(logits in some_logits(), k in 1usize..800) {
+            let mut filtered = candidates(&logits);
+            TopK(k).apply(&mut filtered, &Seen::default());
+            let all = sorted(&logits);
+            prop_assert_eq!(ids(&filtered), sorted_ids(&all[..k.min(all.len())]));
+        }
+
+        #[test]
+        fn top_p_is_a_head_of_the_full_sort_and_no_longer_than_needed(logits in some_logits(), p in 0.0f64..1.0) {
+            let mut filtered = candidates(&logits);
+            TopP(p).apply(&mut filtered, &Seen::default());
+            let all = sorted(&logits);
+            let weights: Vec<f64> = all.iter().map(|candidate| f64::from(candidate.logit).exp()).collect();
+            let total: f64 = weights.iter().sum();
+            let kept = filtered.entries().len();
+            prop_assert_eq!(ids(&filtered), sorted_ids(&all[..kept]));
+            // 1e-6: exponentials in F32 are off by 6e-8 each, and these sums only decide at their edge.
+            let reached = weights[..kept].iter().sum::<f64>() / total;
+            let without_last = weights[..kept - 1].iter().sum::<f64>() / total;
+            prop_assert!(reached >= p - 1e-6 && (kept == 1 || without_last < p + 1e-6), "{} {}", reached, without_last);
+        }
+    }
+}
