@@ -39,6 +39,9 @@ impl UnifiedModelFactory {
     }
 }
 
+/// More threads than any machine has that one model is shared by. Starting tens of thousands aborts a process.
+pub const MAX_THREADS: usize = 1024;
+
 /// Options of a load; every one has a sensible value when it is not given.
 #[derive(Clone, Debug)]
 pub struct Builder {
@@ -80,9 +83,9 @@ impl Builder {
         self
     }
 
-    /// Threads to compute with; by default all that this process may use.
+    /// Threads to compute with, at most [`MAX_THREADS`]; by default all that this process may use.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = Some(threads.max(1));
+        self.threads = Some(threads.clamp(1, MAX_THREADS));
         self
     }
 
@@ -114,14 +117,15 @@ impl Builder {
             return Err(Error::Refused(Box::new(report)));
         };
         let context_length = plan.context;
-        let threads = self.threads.unwrap_or(report.hardware.cpu.threads);
+        let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.threads)));
+        let threads = pool.threads();
         // The tokenizer takes longest, so it is built beside everything else.
         let (tokenizer, decoder) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| match &self.policy.tokenizer {
                 Some(given) => Tokenizer::from_json(given, &spec.tokenizer),
                 None => Tokenizer::from_header(&header, &spec.tokenizer),
             });
-            let decoder = self.decoder(&header, &spec, threads);
+            let decoder = self.decoder(&header, &spec, pool);
             let tokenizer = tokenizer.join();
             (tokenizer, decoder)
         });
@@ -135,11 +139,10 @@ impl Builder {
         &self,
         header: &model_diagnostics::header::Header,
         spec: &model_diagnostics::spec::ModelSpec,
-        threads: usize,
+        pool: Arc<Pool>,
     ) -> Result<Decoder> {
         let weights = Weights::map(&header.source)?;
         let isa = self.isa.unwrap_or_else(Isa::detect);
-        let pool = Arc::new(Pool::new(threads));
         Decoder::new(spec, &weights, Engine { isa, pool })
     }
 

@@ -18,7 +18,7 @@ pub mod weights;
 
 pub use candle_core;
 pub use error::{Error, Result};
-pub use factory::{Builder, UnifiedModelFactory};
+pub use factory::{Builder, MAX_THREADS, UnifiedModelFactory};
 pub use generate::{FinishReason, GenerateOptions, Generation, Piece, SamplingOptions};
 pub use model::Model;
 pub use model_diagnostics as diagnostics;

@@ -3,8 +3,9 @@
 use crate::decoder::{KvCache, Logits, Segment};
 use crate::error::{Error, Result};
 use crate::generate::{GenerateOptions, Generation, Step, StopTokens};
+use crate::linear::contiguous;
 use crate::model::Model;
-use candle_core::Tensor;
+use candle_core::{Storage, Tensor};
 use model_diagnostics::plan::PREFILL_CHUNK;
 use std::borrow::Borrow;
 
@@ -59,48 +60,78 @@ impl Session {
     /// `EmptyPrompt` for no tokens, `ContextOverflow` when they do not fit (nothing is computed then),
     /// `TokenOutOfVocabulary` for an id without an embedding row.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
-        let logits = self.advance(tokens, Logits::Last)?;
-        Ok(logits.last().ok_or(Error::EmptyPrompt)?.squeeze(0)?)
+        let mut last = None;
+        self.advance(tokens, Logits::Last, |logits| {
+            last = Some(logits.squeeze(0)?);
+            Ok(())
+        })?;
+        last.ok_or_else(|| Error::Internal("the last chunk had no logits".into()))
     }
 
-    /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`.
+    /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`: `tokens * vocab * 4` bytes,
+    /// which the memory plan does not count, as generating never needs them.
     ///
     /// # Errors
     /// As [`Session::forward`].
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor> {
-        Ok(Tensor::cat(&self.advance(tokens, Logits::All)?, 0)?)
+        let vocab = self.model.decoder().vocab();
+        let mut rows: Vec<f32> = Vec::new();
+        self.advance(tokens, Logits::All, |logits| {
+            rows.reserve_exact(if rows.is_empty() { tokens.len() * vocab } else { 0 });
+            let (storage, layout) = logits.storage_and_layout();
+            match &*storage {
+                Storage::Cpu(storage) => rows.extend_from_slice(contiguous(storage, layout)?),
+                _ => rows.extend(logits.flatten_all()?.to_vec1::<f32>()?),
+            }
+            Ok(())
+        })?;
+        Ok(Tensor::from_vec(rows, (tokens.len(), vocab), self.model.device())?)
     }
 
-    /// Runs `tokens` in chunks; the wanted logits of each chunk that has some.
-    fn advance(&mut self, tokens: &[u32], wanted: Logits) -> Result<Vec<Tensor>> {
+    /// Runs `tokens` in chunks and hands over the wanted logits of each chunk that has some. After an error the sequence
+    /// is as it was before.
+    fn advance(&mut self, tokens: &[u32], wanted: Logits, mut take: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
         if tokens.len() > self.room() {
             return Err(Error::ContextOverflow { limit: self.room(), asked: tokens.len() });
         }
-        let vocab = self.model.decoder().vocab();
-        if let Some(id) = tokens.iter().find(|id| **id as usize >= vocab) {
-            return Err(Error::TokenOutOfVocabulary { id: *id, vocab });
-        }
-        let mut logits = Vec::new();
+        self.check_ids(tokens)?;
+        let before = self.len();
         let last = tokens.len().div_ceil(PREFILL_CHUNK) - 1;
         for (index, chunk) in tokens.chunks(PREFILL_CHUNK).enumerate() {
             let wanted = if wanted == Logits::All || index == last { wanted } else { Logits::None };
             let segment = Segment { tokens: chunk, cache: &mut self.cache, logits: wanted };
-            logits.extend(self.model.decoder().forward(&mut [segment])?);
+            let computed = self.model.decoder().forward(&mut [segment]).and_then(|computed| match computed {
+                Some(logits) => take(&logits),
+                None => Ok(()),
+            });
+            if let Err(error) = computed {
+                self.truncate(before);
+                return Err(error);
+            }
             self.ids.extend_from_slice(chunk);
         }
-        Ok(logits)
+        Ok(())
+    }
+
+    fn check_ids(&self, tokens: &[u32]) -> Result<()> {
+        let vocab = self.model.decoder().vocab();
+        match tokens.iter().find(|id| **id as usize >= vocab) {
+            Some(id) => Err(Error::TokenOutOfVocabulary { id: *id, vocab }),
+            None => Ok(()),
+        }
     }
 
     /// Continues `prompt`, the whole conversation so far as text. What the cache already holds of it is not computed
     /// again; what the cache holds beyond the common part is forgotten.
     ///
     /// # Errors
-    /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit, before any text.
+    /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit, `TokenOutOfVocabulary`, and
+    /// `Option` or `EmptyStopString` for options out of range; nothing is forgotten then.
     pub fn generate(&mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<&mut Session>> {
-        let ids = self.model.tokenizer().encode(prompt, true)?;
+        let ids = self.model.tokenizer().encode_prompt(prompt)?;
         self.generate_ids(&ids, options)
     }
 
@@ -109,20 +140,27 @@ impl Session {
     /// # Errors
     /// As [`Session::generate`].
     pub fn generate_ids(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<&mut Session>> {
-        let rest = self.reuse(prompt)?;
+        let rest = self.reuse(prompt, options)?;
         generation(self, rest, options)
     }
 
     /// As [`Session::generate`], taking the session along.
     pub(crate) fn into_generation(mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<Session>> {
-        let ids = self.model.tokenizer().encode(prompt, true)?;
-        let rest = self.reuse(&ids)?;
+        let ids = self.model.tokenizer().encode_prompt(prompt)?;
+        let rest = self.reuse(&ids, options)?;
         generation(self, rest, options)
     }
 
-    /// Keeps what the cache has in common with `prompt` and returns the rest, at least one id.
-    fn reuse(&mut self, prompt: &[u32]) -> Result<Vec<u32>> {
+    /// Keeps what the cache has in common with `prompt` and returns the rest, at least one id. Forgets nothing when the
+    /// prompt or the options will be refused.
+    fn reuse(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Vec<u32>> {
         let Some(last) = prompt.len().checked_sub(1) else { return Err(Error::EmptyPrompt) };
+        let limit = self.model.context_length();
+        if prompt.len() > limit {
+            return Err(Error::ContextOverflow { limit, asked: prompt.len() });
+        }
+        self.check_ids(prompt)?;
+        options.check()?;
         let common = self.ids.iter().zip(prompt).take_while(|(held, asked)| held == asked).count().min(last);
         self.truncate(common);
         Ok(prompt[common..].to_vec())

@@ -9,6 +9,7 @@ use model_diagnostics::header::TensorInfo;
 use model_diagnostics::source::Source;
 use std::fs::File;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The mapped files of one model.
@@ -19,6 +20,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Weights {
     files: Vec<Arc<Mmap>>,
+    paths: Vec<PathBuf>,
 }
 
 /// One tensor's bytes, exactly as the file stores them.
@@ -55,7 +57,8 @@ impl Weights {
             let map = unsafe { MmapOptions::new().map(&handle) }.map_err(io)?;
             Ok(Arc::new(map))
         };
-        Ok(Weights { files: source.files.iter().map(map).collect::<Result<_, Error>>()? })
+        let files = source.files.iter().map(map).collect::<Result<_, Error>>()?;
+        Ok(Weights { files, paths: source.files.iter().map(|file| file.path.clone()).collect() })
     }
 
     /// The bytes of `tensor`, which comes from the header of the same source.
@@ -68,6 +71,11 @@ impl Weights {
         let row = tensor.shape.last().copied().unwrap_or(1);
         let row_bytes = tensor.dtype.bytes_of(row).unwrap_or(tensor.bytes) as usize;
         WeightView { map, range, dtype: tensor.dtype, row_bytes }
+    }
+
+    /// The path of file number `file`.
+    pub fn path(&self, file: usize) -> &Path {
+        &self.paths[file]
     }
 
     /// Bytes mapped in all.

@@ -113,3 +113,27 @@ fn models_are_shared_and_sessions_move() {
     assert_send_sync::<Model>();
     assert_send::<Session>();
 }
+
+/// A conversation goes on from its prefix, and a request that is refused forgets nothing.
+#[test]
+fn a_refused_request_leaves_the_session_as_it_was() {
+    let model = load("q8_0.gguf", 1);
+    let mut session = model.session();
+    session.forward(&tokens(30)).expect("tokens compute");
+    let held = session.ids().to_vec();
+    let options = model_factory::GenerateOptions::default();
+    let too_hot = options.clone().temperature(-1.0);
+    let too_long = vec![1; model.context_length() + 1];
+    assert!(session.generate_ids(&too_long, &options).is_err());
+    assert!(session.generate_ids(&[1, 2, 3], &too_hot).is_err());
+    assert!(session.generate_ids(&[1, 2, 99_999], &options).is_err());
+    assert!(session.forward(&[99_999]).is_err());
+    assert_eq!(session.ids(), held);
+
+    let longer = [held.as_slice(), &[7, 8, 9]].concat();
+    let expected = bits(&model.session().forward(&longer).expect("tokens compute"));
+    let generation = session.generate_ids(&longer, &options).expect("a continuation");
+    assert_eq!(generation.finish().1.prompt_tokens, 3, "the prefix is not computed again");
+    drop(generation);
+    assert_eq!(bits(&session.forward(&longer[30..]).expect("tokens compute")), expected);
+}

@@ -53,7 +53,8 @@ impl Decoder {
     /// Attaches kernels to the mapped weights of `spec`; copies none of them.
     ///
     /// # Errors
-    /// `Internal` when a dtype has no kernel, which the diagnosis rules out.
+    /// `Files` when the rotary frequencies that the files give are no numbers; `Internal` when a dtype has no kernel,
+    /// which the diagnosis rules out.
     pub fn new(spec: &ModelSpec, weights: &Weights, engine: Engine) -> Result<Decoder, Error> {
         let heads = Heads { queries: spec.heads, kv: spec.kv_heads, dim: spec.head_dim };
         let no_kernel = || Error::Internal("the diagnosis accepted a dtype that has no kernel".into());
@@ -70,7 +71,7 @@ impl Decoder {
             embedding: matrix(&embedding)?,
             blocks,
             head: NormLinear::new(engine.clone(), final_norm, vec![matrix(&stored.head)?]),
-            rope: RopeFrequencies::new(&spec.rope, weights),
+            rope: RopeFrequencies::new(&spec.rope, weights)?,
             heads,
             hidden: spec.hidden,
             vocab: spec.vocab,

@@ -2,8 +2,10 @@
 //!
 //! Formulas: transformers `modeling_rope_utils.py` (default, linear, llama3); GGUF divisors divide the frequency.
 
+use crate::error::{Error, Result};
 use crate::kernels::{Isa, rotate_half, rotate_pairs};
 use crate::weights::Weights;
+use model_diagnostics::error::FormatErrorKind;
 use model_diagnostics::spec::{Rope, RopeLayout, RopeScaling};
 use std::f64::consts::TAU;
 
@@ -26,10 +28,13 @@ pub(super) struct Angles {
 
 impl RopeFrequencies {
     /// The frequencies of `rope`; divisors are read from the file where it stores them.
-    pub(super) fn new(rope: &Rope, weights: &Weights) -> RopeFrequencies {
+    ///
+    /// # Errors
+    /// `Files` when a frequency that follows from the model is no positive number.
+    pub(super) fn new(rope: &Rope, weights: &Weights) -> Result<RopeFrequencies> {
         let pairs = rope.dimensions / 2;
         let plain = |i: usize| rope.theta.powf(-2.0 * i as f64 / rope.dimensions as f64);
-        let frequencies = match &rope.scaling {
+        let frequencies: Vec<f64> = match &rope.scaling {
             RopeScaling::Linear { factor } => (0..pairs).map(|i| plain(i) / factor).collect(),
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => (0..pairs)
                 .map(|i| {
@@ -44,7 +49,10 @@ impl RopeFrequencies {
             }
             _ => (0..pairs).map(plain).collect(),
         };
-        RopeFrequencies { layout: rope.layout, frequencies }
+        match frequencies.iter().position(|frequency| !frequency.is_normal() || *frequency < 0.0) {
+            None => Ok(RopeFrequencies { layout: rope.layout, frequencies }),
+            Some(pair) => Err(unusable(rope, weights, pair, frequencies[pair])),
+        }
     }
 
     /// The angles of `positions`.
@@ -59,6 +67,17 @@ impl RopeFrequencies {
         }
         Angles { cos, sin, pairs: self.frequencies.len(), layout: self.layout }
     }
+}
+
+fn unusable(rope: &Rope, weights: &Weights, pair: usize, frequency: f64) -> Error {
+    let (file, key) = match &rope.scaling {
+        RopeScaling::Divisors { tensor } => (weights.path(tensor.file), tensor.name.clone()),
+        _ => (weights.path(0), rope.source.clone()),
+    };
+    let found = format!("such that pair {pair} turns by {frequency} radians a position");
+    let expected = "values that make every frequency a positive number".into();
+    let kind = FormatErrorKind::KeyValue { key, found, expected };
+    Error::from(model_diagnostics::Error::format(file, kind))
 }
 
 /// Frequencies with a wavelength up to `short` tokens stay, those above `long` are divided by `factor`, and between

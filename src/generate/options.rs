@@ -1,5 +1,7 @@
 //! What a caller may ask of a generation, and the ranges of it.
 
+use super::sampler::Sampler;
+use super::stop::StopStrings;
 use crate::error::{Error, Result};
 use std::ops::RangeInclusive;
 
@@ -47,6 +49,14 @@ pub struct SamplingOptions {
     pub frequency_penalty: f64,
     /// The seed of the draws; without one it is drawn, and reported in the timings.
     pub seed: Option<u64>,
+}
+
+impl GenerateOptions {
+    /// Whether every option is in its range.
+    pub(crate) fn check(&self) -> Result<()> {
+        Sampler::new(&self.sampling, 1)?;
+        StopStrings::new(&self.stop).map(drop)
+    }
 }
 
 impl Default for GenerateOptions {

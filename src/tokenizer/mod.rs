@@ -96,12 +96,22 @@ impl Tokenizer {
     /// # Errors
     /// `Encode` when the text cannot be cut into tokens.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
+        if !add_special {
+            return self.encoder.encode(text).map_err(Error::Encode);
+        }
+        let mut ids = self.encode_prompt(text)?;
+        ids.extend(self.eos.filter(|_| self.add_eos));
+        Ok(ids)
+    }
+
+    /// The ids of a text to be continued: as [`encode`](Self::encode) with special tokens, but never with EOS behind.
+    ///
+    /// # Errors
+    /// `Encode` when the text cannot be cut into tokens.
+    pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = self.encoder.encode(text).map_err(Error::Encode)?;
-        if add_special {
-            if let Some(bos) = self.bos.filter(|bos| self.add_bos && ids.first() != Some(bos)) {
-                ids.insert(0, bos);
-            }
-            ids.extend(self.eos.filter(|_| self.add_eos));
+        if let Some(bos) = self.bos.filter(|bos| self.add_bos && ids.first() != Some(bos)) {
+            ids.insert(0, bos);
         }
         Ok(ids)
     }

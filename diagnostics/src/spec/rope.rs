@@ -285,7 +285,12 @@ fn scaling(
 }
 
 fn positive(reader: &Reader<'_>, key: &str, value: f64) -> Result<f64> {
-    if value > 0.0 { Ok(value) } else { Err(reader.value(key, value, "a positive number".into())) }
+    // Far outside of every base and factor in use, and far inside of what the angles can be computed with.
+    if (1e-9..=1e15).contains(&value) {
+        Ok(value)
+    } else {
+        Err(reader.value(key, value, "a number between 1e-9 and 1e15".into()))
+    }
 }
 
 fn default_theta(family: &Family, key: &str, assumptions: &mut Vec<String>) -> (f64, String) {
