@@ -33,6 +33,7 @@ static HERON: Family = Family {
     activation: (Activation::SwiGlu, &["silu"]),
     gguf_rope: RopeLayout::HalfSplit,
     config_rope: RopeLayout::HalfSplit,
+    gguf_divisors_expected: None,
     default_theta: (10_000.0, "made up"),
     default_tied: (false, "made up"),
     variants: &[Variant { name: "Grey Heron", any: &[&[]] }],

@@ -292,7 +292,7 @@ pub enum ArchitectureErrorKind {
         hint: Option<&'static str>,
     },
     /// A known architecture asks for something its block does not have here.
-    #[error("{feature} (from {key}) is not supported; {expected}")]
+    #[error("{feature} (from {key}) is not supported; expected {expected}")]
     Feature {
         /// The feature in words.
         feature: String,

@@ -2,6 +2,7 @@
 
 use crate::hardware::Memory;
 use crate::spec::ModelSpec;
+use crate::tokenizer::TokenizerKind;
 use serde::Serialize;
 
 /// Positions in a page of the KV cache; pages are allocated as the context fills.
@@ -13,8 +14,12 @@ pub const PREFILL_CHUNK: usize = 256;
 /// The smallest context worth loading a model for: below it, the model does not fit (unless it was trained for less).
 pub const SMALLEST_CONTEXT: usize = 512;
 
-/// Bytes a vocabulary entry takes in a built tokenizer: two maps of strings and ids, and its share of the merges.
-const TOKENIZER_BYTES_PER_TOKEN: u64 = 400;
+/// Bytes a vocabulary entry takes in a tokenizer built from `tokenizer.json`, its share of the merges included: a
+/// vocabulary of 128000 tokens and as many merges took 490 a token; Llama 3 has more than two merges a token.
+const TOKENIZER_JSON_BYTES_PER_TOKEN: u64 = 800;
+
+/// The same for one built from GGUF keys: Llama 3's took 280 a token.
+const TOKENIZER_GGUF_BYTES_PER_TOKEN: u64 = 400;
 
 /// Bytes a process has before and beside the model: program, stacks, libraries, the parsed header.
 const PROCESS_BYTES: u64 = 24 << 20;
@@ -95,7 +100,11 @@ pub fn activation_bytes(spec: &ModelSpec, chunk: usize) -> u64 {
 
 /// Bytes of the built tokenizer, about.
 pub fn tokenizer_bytes(spec: &ModelSpec) -> u64 {
-    (spec.tokenizer.tokens as u64).saturating_mul(TOKENIZER_BYTES_PER_TOKEN)
+    let each = match spec.tokenizer.kind {
+        TokenizerKind::Json => TOKENIZER_JSON_BYTES_PER_TOKEN,
+        _ => TOKENIZER_GGUF_BYTES_PER_TOKEN,
+    };
+    (spec.tokenizer.tokens as u64).saturating_mul(each)
 }
 
 impl Plan {

@@ -42,6 +42,7 @@ pub(super) const FAMILY: Family = Family {
     // The GGUF converter permutes the rows of q and k so that neighbours turn together.
     gguf_rope: RopeLayout::Interleaved,
     config_rope: RopeLayout::HalfSplit,
+    gguf_divisors_expected: Some((500_000.0, 8192)),
     default_theta: (10_000.0, "the default of transformers' LlamaConfig and of llama.cpp"),
     default_tied: (false, "the default of transformers' LlamaConfig"),
     variants: &[
@@ -49,8 +50,8 @@ pub(super) const FAMILY: Family = Family {
             name: "DeepSeek-R1-Distill-Llama",
             any: &[
                 &[Evidence::Template("<｜User｜>")],
-                &[Evidence::BosText("<｜begin▁of▁sentence｜>")],
-                &[Evidence::EosText("<｜end▁of▁sentence｜>")],
+                // Other DeepSeek models share these texts, but not Llama 3's base and scaling.
+                &[Evidence::BosText("<｜begin▁of▁sentence｜>"), Evidence::RopeScaled, Evidence::Theta(500_000.0)],
             ],
         },
         Variant {
@@ -69,8 +70,13 @@ pub(super) const FAMILY: Family = Family {
             name: "TinyLlama",
             any: &[
                 &[Evidence::Hidden(2048), Evidence::Layers(22), Evidence::KvHeads(4)],
-                &[Evidence::EosText("</s>"), Evidence::Template("<|assistant|>")],
-                &[Evidence::Name("tinyllama")],
+                // Llama 1 and 2 of this template have no grouped queries or a longer context.
+                &[
+                    Evidence::EosText("</s>"),
+                    Evidence::Template("<|assistant|>"),
+                    Evidence::Context(2048),
+                    Evidence::GroupedQueries,
+                ],
             ],
         },
         Variant {

@@ -32,6 +32,9 @@ pub struct Family {
     pub gguf_rope: RopeLayout,
     /// Which elements of a head turn together in safetensors files.
     pub config_rope: RopeLayout,
+    /// A rotary base and the context that models of that base reach without scaling: a GGUF file that claims more should
+    /// store divisors, and the report says so when it does not.
+    pub gguf_divisors_expected: Option<(f64, usize)>,
     /// The rotary base where no key gives one, with its source.
     pub default_theta: (f64, &'static str),
     /// Whether the output head is the embedding where `config.json` does not say, with its source.
@@ -157,6 +160,9 @@ pub enum Evidence {
     Hidden(usize),
     Layers(usize),
     KvHeads(usize),
+    Context(usize),
+    /// Fewer key and value heads than query heads.
+    GroupedQueries,
     /// The rotary base.
     Theta(f64),
     /// The text of the beginning-of-sequence token.
@@ -172,8 +178,8 @@ pub enum Evidence {
     /// Any rope scaling, a stored tensor of divisors included.
     RopeScaled,
     Tied,
-    /// A part of the model's own name (GGUF `general.name` or `general.basename`), lower case. The file name is never
-    /// evidence.
+    /// A part of the model's own name (GGUF `general.name` or `general.basename`), lower case. Neither the file name nor
+    /// the folder that `config.json` was saved from is evidence.
     Name(&'static str),
 }
 

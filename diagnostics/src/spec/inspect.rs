@@ -5,9 +5,11 @@ use super::tensors::Tensors;
 use super::{LayerWeights, ModelSpec, ModelWeights, Norm, Sizes};
 use crate::error::{ArchitectureErrorKind, Error, FormatErrorKind, IncompleteKind, Result};
 use crate::family::{Evidence, Family, Key, Role, STRANGERS};
+use crate::header::config::JsonFile;
 use crate::header::{Fields, Header, Metadata};
 use crate::quantization;
 use crate::tokenizer::TokenizerSpec;
+use serde_json::Value;
 
 /// Resolves `header` by the tables of `families`.
 ///
@@ -24,6 +26,8 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     }
     let sizes = reader.sizes(family, header, &mut assumptions)?;
     reader.refuse_experts()?;
+    reader.refuse_other_attention(&sizes)?;
+    reader.note_absent_flags(family, &mut assumptions)?;
     let activation = reader.activation(family, &mut assumptions)?;
     let rope = rope::resolve(&reader, family, header, &sizes, &mut assumptions)?;
     let tied_embeddings = reader.tied(family, header, &mut assumptions)?;
@@ -63,7 +67,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         unused_tensors,
     };
     spec.parameters = spec.tensors().map(super::elements).sum();
-    spec.variant = variant(&spec, family, &reader, header)?.to_owned();
+    spec.variant = variant(&spec, family, header)?.to_owned();
     Ok(spec)
 }
 
@@ -85,7 +89,7 @@ impl<'a> Reader<'a> {
             }
             Metadata::Config(files) => {
                 let config = &files.config;
-                let class = config.object().get("architectures").and_then(|list| list.get(0)).and_then(|c| c.as_str());
+                let class = class(config)?;
                 let architecture = match (class, config.text("model_type")?) {
                     (Some(class), _) => class,
                     (None, Some(model_type)) => model_type,
@@ -168,7 +172,14 @@ impl<'a> Reader<'a> {
         }
         let head_dim = match self.size(keys.head_dim, header)? {
             Some(head_dim) => head_dim,
-            None if hidden.is_multiple_of(heads) => hidden / heads,
+            None if hidden.is_multiple_of(heads) => {
+                let key = self.key(keys.head_dim);
+                assumptions.push(format!(
+                    "head_dim = width / heads = {}: {key} is absent (transformers and llama.cpp default)",
+                    hidden / heads
+                ));
+                hidden / heads
+            }
             None => {
                 return Err(self.value(
                     &self.key(keys.heads),
@@ -181,9 +192,13 @@ impl<'a> Reader<'a> {
             (Some(vocab), _) => vocab,
             (None, Metadata::Gguf(metadata)) => {
                 let tokens = metadata.strings("tokenizer.ggml.tokens")?.map(|tokens| tokens.len()).unwrap_or(0);
+                let key = self.key(keys.vocab);
                 if tokens == 0 {
-                    return Err(missing(self.fields, &self.key(keys.vocab), "and tokenizer.ggml.tokens is empty too"));
+                    return Err(missing(self.fields, &key, "and tokenizer.ggml.tokens is empty too"));
                 }
+                assumptions.push(format!(
+                    "vocabulary = entries of tokenizer.ggml.tokens = {tokens}: {key} is absent (llama.cpp default)"
+                ));
                 tokens
             }
             (None, Metadata::Config(_)) => require(keys.vocab)?,
@@ -207,11 +222,15 @@ impl<'a> Reader<'a> {
             && metadata.is_array(&name)
         {
             let values = metadata.integers(&name)?.unwrap_or_default();
-            return match values.first() {
-                Some(first) if *first > 0 && values.iter().all(|value| value == first) => {
-                    Ok(Some(usize::try_from(*first).unwrap_or(usize::MAX)))
-                }
-                _ => Err(self.feature("a number that differs between layers", &name, "one number for all layers")),
+            let Some(first) = values.first() else {
+                return Err(self.value(&name, "an empty list", "a number, or one a layer".into()));
+            };
+            if values.iter().any(|value| value != first) {
+                return Err(self.feature("a number that differs between layers", &name, "one number for all layers"));
+            }
+            return match i32::try_from(*first) {
+                Ok(value) if value > 0 => Ok(Some(value as usize)),
+                _ => Err(self.value(&name, first, "numbers between 1 and 2147483647".into())),
             };
         }
         let Some(value) = self.fields.unsigned(&name)? else { return Ok(None) };
@@ -256,6 +275,56 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// GGUF keys that would change attention, at values that do not.
+    fn refuse_other_attention(&self, sizes: &Sizes) -> Result<()> {
+        if !self.gguf {
+            return Ok(());
+        }
+        let key = |suffix: &str| format!("{}{suffix}", self.architecture);
+        let causal = key(".attention.causal");
+        if self.fields.boolean(&causal)? == Some(false) {
+            return Err(self.feature("attention to later positions", &causal, "true"));
+        }
+        let window = key(".attention.sliding_window");
+        if let Some(tokens) = self.fields.unsigned(&window)?
+            && tokens != 0
+            && tokens < sizes.context as u64
+        {
+            return Err(self.feature(&format!("a sliding window of {tokens} tokens"), &window, "none"));
+        }
+        let values = key(".attention.value_length");
+        if let Some(length) = self.fields.unsigned(&values)?
+            && length != sizes.head_dim as u64
+        {
+            let expected = format!("{}, as long as the keys", sizes.head_dim);
+            return Err(self.feature(&format!("value heads of {length} elements"), &values, &expected));
+        }
+        let version = "general.quantization_version";
+        match self.fields.unsigned(version)? {
+            None | Some(2) => Ok(()),
+            Some(found) => Err(self.value(version, found, "2, the block layouts of today".into())),
+        }
+    }
+
+    /// Flags of `config.json` that decide on biases and are absent.
+    fn note_absent_flags(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<()> {
+        let mut flags: Vec<&str> = Vec::new();
+        for (_, bias) in family.biases {
+            if let crate::family::Bias::Flag(flag) = bias
+                && !self.gguf
+                && !flags.contains(flag)
+                && self.fields.boolean(flag)?.is_none()
+            {
+                flags.push(flag);
+            }
+        }
+        if !flags.is_empty() {
+            let (flags, class) = (flags.join(" and "), &self.architecture);
+            assumptions.push(format!("no biases: {flags} absent (the default of transformers' {class})"));
+        }
+        Ok(())
+    }
+
     /// In GGUF an absent head is tied; in `config.json` the flag decides.
     fn tied(&self, family: &Family, header: &Header, assumptions: &mut Vec<String>) -> Result<bool> {
         let head = family.tensors.iter().find(|name| name.role == Role::Head);
@@ -294,18 +363,37 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The first of `architectures`, which is a list of class names or absent.
+fn class(config: &JsonFile) -> Result<Option<&str>> {
+    let wrong = |found: &Value| {
+        let expected = "a list of class names";
+        let kind = FormatErrorKind::KeyType { key: "architectures".into(), found: found.to_string(), expected };
+        Error::format(config.file(), kind)
+    };
+    match config.object().get("architectures") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Array(classes)) => {
+            if let Some(stranger) = classes.iter().find(|class| !class.is_string()) {
+                return Err(wrong(stranger));
+            }
+            Ok(classes.first().and_then(Value::as_str))
+        }
+        Some(other) => Err(wrong(other)),
+    }
+}
+
 pub(super) fn missing(fields: &dyn Fields, key: &str, needed_for: &'static str) -> Error {
     Error::format(fields.file(), FormatErrorKind::KeyMissing { key: key.to_owned(), needed_for })
 }
 
 /// The first variant whose evidence holds.
-fn variant(spec: &ModelSpec, family: &Family, reader: &Reader<'_>, header: &Header) -> Result<&'static str> {
+fn variant(spec: &ModelSpec, family: &Family, header: &Header) -> Result<&'static str> {
     let name = match &header.metadata {
         Metadata::Gguf(metadata) => {
             let part = |key| Ok::<_, Error>(metadata.text(key)?.unwrap_or_default().to_lowercase());
             format!("{} {}", part("general.name")?, part("general.basename")?)
         }
-        Metadata::Config(_) => reader.fields.text("_name_or_path")?.unwrap_or_default().to_lowercase(),
+        Metadata::Config(_) => String::new(),
     };
     let tokenizer = &spec.tokenizer;
     let template = tokenizer.chat_template.as_deref().unwrap_or_default();
@@ -314,6 +402,8 @@ fn variant(spec: &ModelSpec, family: &Family, reader: &Reader<'_>, header: &Head
         Evidence::Hidden(hidden) => spec.hidden == hidden,
         Evidence::Layers(layers) => spec.layers() == layers,
         Evidence::KvHeads(kv_heads) => spec.kv_heads == kv_heads,
+        Evidence::Context(context) => spec.context_trained == context,
+        Evidence::GroupedQueries => spec.kv_heads < spec.heads,
         Evidence::Theta(theta) => spec.rope.theta == theta,
         Evidence::BosText(text) => tokenizer.bos_text.as_deref() == Some(text),
         Evidence::EosText(text) => tokenizer.eos_text.as_deref() == Some(text),

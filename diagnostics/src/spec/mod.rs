@@ -201,6 +201,19 @@ fn elements(tensor: &TensorInfo) -> u64 {
     tensor.shape.iter().product()
 }
 
+impl RopeScaling {
+    fn in_words(&self) -> String {
+        match self {
+            RopeScaling::Default => "no scaling".into(),
+            RopeScaling::Linear { factor } => format!("linear by {factor}"),
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => format!(
+                "llama3 by {factor} between {low_freq_factor} and {high_freq_factor} of {original_context} tokens"
+            ),
+            RopeScaling::Divisors { tensor } => format!("divisors in {}", tensor.name),
+        }
+    }
+}
+
 impl Rope {
     /// The factor of the scaling, where the metadata gives one.
     pub fn factor(&self) -> Option<f64> {

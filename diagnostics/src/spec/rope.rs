@@ -49,7 +49,13 @@ fn from_gguf(
     let fields = reader.fields;
     let dimensions_key = key(".rope.dimension_count");
     let dimensions = match fields.unsigned(&dimensions_key)? {
-        None => sizes.head_dim,
+        None => {
+            assumptions.push(format!(
+                "all {} elements of a head are rotated: {dimensions_key} is absent (llama.cpp default)",
+                sizes.head_dim
+            ));
+            sizes.head_dim
+        }
         // llama.cpp refuses a `llama` file in which the two differ.
         Some(dimensions) if dimensions == sizes.head_dim as u64 => sizes.head_dim,
         Some(dimensions) => {
@@ -68,10 +74,16 @@ fn from_gguf(
     let factor_key = key(".rope.scaling.factor");
     let old_factor_key = key(".rope.scale_linear");
     let kind = fields.text(&type_key)?;
-    let factor = match fields.number(&factor_key)? {
-        Some(factor) => Some(factor),
-        None => fields.number(&old_factor_key)?,
+    let (factor, factor_key) = match fields.number(&factor_key)? {
+        Some(factor) => (Some(factor), factor_key),
+        None => (fields.number(&old_factor_key)?, old_factor_key),
     };
+    let attention_key = key(".rope.scaling.attn_factor");
+    if let Some(factor) = fields.number(&attention_key)?
+        && factor != 1.0
+    {
+        return Err(reader.feature(&format!("cosines and sines times {factor}"), &attention_key, "1"));
+    }
     let linear = match (kind, factor) {
         (Some("none"), _) | (None | Some("linear"), None) => None,
         // llama.cpp reads a factor of 0 as none, and takes a factor without a type as linear.
@@ -81,7 +93,7 @@ fn from_gguf(
             return Err(reader.feature(&format!("rope scaling {kind}"), &type_key, "none, linear or stored divisors"));
         }
         (Some(kind), _) => {
-            return Err(reader.value(&type_key, format!("{kind:?}"), "none, linear, yarn or longrope".into()));
+            return Err(reader.value(&type_key, format!("{kind:?}"), "none or linear".into()));
         }
     };
     let (scaling, source) = match (header.tensors.get(DIVISORS), linear) {
@@ -94,7 +106,19 @@ fn from_gguf(
             return Err(reader.feature(&feature, &factor_key, "one of them"));
         }
         (None, Some(factor)) => (RopeScaling::Linear { factor }, format!("{theta_source}, {factor_key}")),
-        (None, None) => (RopeScaling::Default, theta_source),
+        (None, None) => {
+            if let Some((base, context)) = family.gguf_divisors_expected
+                && theta == base
+                && sizes.context > context
+            {
+                assumptions.push(format!(
+                    "no rope scaling: {DIVISORS} is absent although the context is {} (files converted before mid-2024 \
+                     lack it: beyond {context} tokens their text degrades; convert the model again)",
+                    sizes.context
+                ));
+            }
+            (RopeScaling::Default, theta_source)
+        }
     };
     Ok(Rope { layout: family.gguf_rope, theta, scaling, dimensions, source })
 }
@@ -117,7 +141,7 @@ fn check_divisors(reader: &Reader<'_>, tensor: &crate::header::TensorInfo, dimen
 }
 
 /// transformers 5 writes `rope_parameters`, transformers 4 `rope_scaling` and `rope_theta`; where both lie in one file
-/// transformers 5 lets `rope_scaling` win.
+/// they must agree.
 fn from_config(
     reader: &Reader<'_>,
     family: &Family,
@@ -134,10 +158,22 @@ fn from_config(
     if reader.fields.boolean("rope_interleaved")? == Some(true) {
         return Err(reader.feature("interleaved rotation", "rope_interleaved", "false"));
     }
-    let section = legacy.map(|section| ("rope_scaling", section)).or(current.map(|s| ("rope_parameters", s)));
-    let (scaling, source) = match section {
-        Some((name, section)) => (scaling(reader, name, section)?, format!("{theta_source}, {name}")),
-        None => (RopeScaling::Default, theta_source),
+    let mut scale = |name, section: Option<Section<'_>>| {
+        section.map(|section| scaling(reader, name, section, assumptions)).transpose()
+    };
+    let (old, new) = (scale("rope_scaling", legacy)?, scale("rope_parameters", current)?);
+    if let (Some(old), Some(new)) = (&old, &new)
+        && old != new
+    {
+        return Err(reader.contradiction(
+            format!("rope_scaling says {}", old.in_words()),
+            format!("rope_parameters says {}", new.in_words()),
+        ));
+    }
+    let (scaling, source) = match (old, new) {
+        (Some(scaling), _) => (scaling, format!("{theta_source}, rope_scaling")),
+        (None, Some(scaling)) => (scaling, format!("{theta_source}, rope_parameters")),
+        (None, None) => (RopeScaling::Default, theta_source),
     };
     let dimensions = sizes.head_dim;
     Ok(Rope { layout: family.config_rope, theta, scaling, dimensions, source })
@@ -180,10 +216,17 @@ fn theta(
     })
 }
 
-fn scaling(reader: &Reader<'_>, name: &str, section: Section<'_>) -> Result<RopeScaling> {
-    let kind = match section.text("rope_type")? {
-        Some(kind) => Some(kind),
-        None => section.text("type")?,
+fn scaling(
+    reader: &Reader<'_>,
+    name: &str,
+    section: Section<'_>,
+    assumptions: &mut Vec<String>,
+) -> Result<RopeScaling> {
+    let kind = match (section.text("rope_type")?, section.text("type")?) {
+        (Some(new), Some(old)) if new != old => {
+            return Err(reader.contradiction(format!("{name}.rope_type is {new}"), format!("{name}.type is {old}")));
+        }
+        (new, old) => new.or(old),
     };
     let require = |key: &str| {
         let dotted = format!("{name}.{key}");
@@ -191,7 +234,15 @@ fn scaling(reader: &Reader<'_>, name: &str, section: Section<'_>) -> Result<Rope
         positive(reader, &dotted, value.ok_or_else(|| missing(reader.fields, &dotted, "the scaling needs it"))?)
     };
     match kind {
-        None => Err(missing(reader.fields, &format!("{name}.rope_type"), "the kind of scaling is never guessed")),
+        None if section.has("factor") => {
+            Err(missing(reader.fields, &format!("{name}.rope_type"), "the kind of scaling is never guessed"))
+        }
+        None => {
+            assumptions.push(format!(
+                "no rope scaling: {name}.rope_type is absent (transformers' standardize_rope_params takes default)"
+            ));
+            Ok(RopeScaling::Default)
+        }
         Some("default") => Ok(RopeScaling::Default),
         Some("linear") => Ok(RopeScaling::Linear { factor: require("factor")? }),
         Some("llama3") => {
