@@ -58,6 +58,44 @@ fn generate_reports_ids_finish_and_timings_as_json() {
 }
 
 #[test]
+fn generate_tells_the_seed_where_it_decided_anything() {
+    let tells = |temperature: &str| {
+        let output = example("generate", &["--max-tokens", "5", "--seed", "77", "--temperature", temperature]);
+        assert!(output.status.success());
+        text(&output.stderr).contains("seed 77")
+    };
+    assert!(!tells("0") && tells("0.9"));
+}
+
+#[test]
+fn generate_ends_before_a_stop_string() {
+    let arguments = ["--prompt", "Once upon a time", "--stop", "no such text", "--stop", " captain", "--json"];
+    let report = json(&example("generate", &arguments));
+    assert_eq!((&report["text"], &report["finish"]), (&" there was a".into(), &"stop".into()));
+}
+
+#[test]
+fn generate_refuses_options_out_of_range_by_name() {
+    let cases = [
+        ("--temperature", "-1", "temperature is -1"),
+        ("--temperature", "nan", "temperature is NaN"),
+        ("--top-p", "1.5", "top_p is 1.5"),
+        ("--min-p", "-0.5", "min_p is -0.5"),
+        ("--repeat-penalty", "0", "repetition_penalty is 0"),
+        ("--presence-penalty", "-3", "presence_penalty is -3"),
+        ("--frequency-penalty", "9", "frequency_penalty is 9"),
+        ("--top-k", "-1", "--top-k"),
+        ("--stop", "", "--stop"),
+    ];
+    for (option, value, told) in cases {
+        let output = example("generate", &["--max-tokens", "1", option, value]);
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains(told), "{option} {value}: {error}");
+        assert!(!error.contains("compatible"), "{option} {value} is refused before a model is loaded");
+    }
+}
+
+#[test]
 fn diagnose_speaks_by_exit_code() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, content: &[u8]| {

@@ -1,5 +1,5 @@
 //! Options of a generation and of a load on the bundled model, as a program uses them.
-#![allow(clippy::unwrap_used)] // tests
+#![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
 mod common;
 
