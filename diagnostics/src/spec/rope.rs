@@ -181,10 +181,9 @@ fn theta(
 }
 
 fn scaling(reader: &Reader<'_>, name: &str, section: Section<'_>) -> Result<RopeScaling> {
-    let kind = match section.text("rope_type")? {
-        Some(kind) => Some(kind),
-        None => section.text("type")?,
-    };
+    // transformers 5 standardises on `rope_type`; both are read, so that neither can be of another type.
+    let (current, old) = (section.text("rope_type")?, section.text("type")?);
+    let kind = current.or(old);
     let require = |key: &str| {
         let dotted = format!("{name}.{key}");
         let value = section.number(key)?;

@@ -52,7 +52,7 @@ impl<'a> Tensors<'a> {
         };
         self.check_matrix_dtype(&weight)?;
         let bias_name = format!("{stem}.bias");
-        let bias = match self.bias_wanted(role, &bias_name)? {
+        let bias = match self.bias_wanted(role, layer, &bias_name)? {
             false => None,
             true if self.header.tensors.contains_key(&bias_name) => {
                 Some(self.checked(&bias_name, &[outputs], &because)?)
@@ -167,13 +167,18 @@ impl<'a> Tensors<'a> {
         Ok(None)
     }
 
-    fn bias_wanted(&self, role: Role, name: &str) -> Result<bool> {
+    fn bias_wanted(&self, role: Role, layer: Option<usize>, name: &str) -> Result<bool> {
         let Some((_, bias)) = self.family.biases.iter().find(|(biased, _)| *biased == role) else {
             return Ok(false);
         };
         Ok(match bias {
             Bias::Always => true,
-            Bias::Flag(_) if self.reader.is_gguf() => self.header.tensors.contains_key(name),
+            Bias::Flag(_) if self.reader.is_gguf() => {
+                let fused = self.family.fused.iter().filter(|fused| fused.roles.contains(&role));
+                let fused =
+                    fused.filter_map(|fused| fused.gguf).map(|pattern| format!("{}.bias", fill(pattern, layer)));
+                fused.chain([name.to_owned()]).any(|name| self.header.tensors.contains_key(&name))
+            }
             Bias::Flag(flag) => self.reader.fields.boolean(flag)?.unwrap_or(false),
         })
     }
