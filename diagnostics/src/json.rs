@@ -1,27 +1,33 @@
 //! Bytes -> JSON, with repeated keys refused and errors located by byte.
 
 use crate::error::{Error, FormatErrorKind, Result};
+use crate::limits;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 use serde_json::{Map, Number, Value};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
 
 /// Parses `bytes` of `file` into a value whose objects have no key twice.
 pub(crate) fn value(file: &Path, bytes: &[u8]) -> Result<Value> {
-    let repeated = RefCell::new(None);
+    let seen = Seen::default();
     let mut parser = serde_json::Deserializer::from_slice(bytes);
-    let parsed = Unique { name: "", repeated: &repeated }.deserialize(&mut parser);
+    let parsed = Unique { name: Name::Root, seen: &seen }.deserialize(&mut parser);
     let parsed = parsed.and_then(|value| parser.end().map(|()| value));
-    parsed.map_err(|error| match repeated.take() {
+    parsed.map_err(|error| match seen.repeated.take() {
         Some(key) => {
             let offset = Some(offset(bytes, &error));
             Error::Format { file: file.into(), offset, kind: FormatErrorKind::DuplicateKey { key } }
         }
         None => refuse(file, 0, bytes, &error),
     })
+}
+
+/// A value within a larger document: no key twice, and no more values than [`limits::JSON_VALUES`].
+pub(crate) fn nested<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    Unique { name: Name::Root, seen: &Seen::default() }.deserialize(deserializer)
 }
 
 /// Parses `bytes`, which begin at byte `base` of `file`, into a type.
@@ -63,7 +69,8 @@ fn starts(bytes: &[u8], skip: usize, token: &str) -> bool {
     bytes.get(skip..).is_some_and(|rest| rest.starts_with(token.as_bytes()))
 }
 
-/// A JSON object as its pairs in file order, repeated keys included, so that the caller can refuse them by name.
+/// A JSON object as its pairs in file order, repeated keys included, so that the caller can refuse them by name. At most
+/// [`limits::TENSORS`] of them.
 pub(crate) struct Pairs<V>(pub(crate) Vec<(String, V)>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
@@ -78,6 +85,9 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
                 let mut pairs = Vec::new();
                 while let Some(key) = map.next_key::<String>()? {
                     let value = map.next_value().map_err(|error| A::Error::custom(format!("{key}: {error}")))?;
+                    if pairs.len() as u64 >= limits::TENSORS {
+                        return Err(A::Error::custom(format!("more than {} entries", limits::TENSORS)));
+                    }
                     pairs.push((key, value));
                 }
                 Ok(Pairs(pairs))
@@ -87,15 +97,46 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
     }
 }
 
-/// Builds a [`Value`], stopping at the first key that an object has twice and noting its dotted name.
+/// What was met so far in one document.
+#[derive(Default)]
+struct Seen {
+    /// The dotted name of the first key that an object has twice.
+    repeated: RefCell<Option<String>>,
+    values: Cell<usize>,
+}
+
+/// Where a value stands. A name is put together only for an error: long keys of many children would cost their product.
+#[derive(Clone, Copy)]
+enum Name<'a> {
+    Root,
+    Key(&'a Name<'a>, &'a str),
+}
+
+impl Name<'_> {
+    fn dotted(&self) -> String {
+        match self {
+            Name::Root => String::new(),
+            Name::Key(Name::Root, key) => (*key).to_owned(),
+            Name::Key(parent, key) => format!("{}.{key}", parent.dotted()),
+        }
+    }
+}
+
+/// Builds a [`Value`], stopping at the first key that an object has twice.
+#[derive(Clone, Copy)]
 struct Unique<'a> {
-    name: &'a str,
-    repeated: &'a RefCell<Option<String>>,
+    name: Name<'a>,
+    seen: &'a Seen,
 }
 
 impl<'de> DeserializeSeed<'de> for Unique<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let values = self.seen.values.get() + 1;
+        self.seen.values.set(values);
+        if values > limits::JSON_VALUES {
+            return Err(D::Error::custom(format!("more than {} values", limits::JSON_VALUES)));
+        }
         deserializer.deserialize_any(self)
     }
 }
@@ -129,7 +170,7 @@ impl<'de> Visitor<'de> for Unique<'_> {
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(value) = seq.next_element_seed(Unique { name: self.name, repeated: self.repeated })? {
+        while let Some(value) = seq.next_element_seed(self)? {
             values.push(value);
         }
         Ok(Value::Array(values))
@@ -137,13 +178,12 @@ impl<'de> Visitor<'de> for Unique<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            let name = if self.name.is_empty() { key.clone() } else { format!("{}.{key}", self.name) };
+            let name = Name::Key(&self.name, &key);
             if object.contains_key(&key) {
-                let error = A::Error::custom(format!("key {name} appears twice"));
-                self.repeated.replace(Some(name));
-                return Err(error);
+                self.seen.repeated.replace(Some(name.dotted()));
+                return Err(A::Error::custom("a key appears twice"));
             }
-            let value = map.next_value_seed(Unique { name: &name, repeated: self.repeated })?;
+            let value = map.next_value_seed(Unique { name, seen: self.seen })?;
             object.insert(key, value);
         }
         Ok(Value::Object(object))

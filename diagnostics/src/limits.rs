@@ -16,6 +16,10 @@ pub const GGUF_KEY_BYTES: u64 = 65_535;
 /// Bytes of a GGUF tensor name: ggml keeps names in 64 bytes with a terminator (`GGML_MAX_NAME`).
 pub const GGUF_TENSOR_NAME_BYTES: u64 = 63;
 
+/// Bytes of a GGUF string that is a name, a word or a template; the longest published template has about 20 kB. Arrays
+/// and unknown keys are bounded by the header alone.
+pub const GGUF_TEXT_BYTES: usize = 1 << 20;
+
 /// Dimensions of a GGUF tensor: `GGML_MAX_DIMS`.
 pub const GGUF_DIMENSIONS: u32 = 4;
 
@@ -25,14 +29,21 @@ pub const TENSORS: u64 = 1 << 20;
 /// Bytes of a safetensors header: the reference reader's `MAX_HEADER_SIZE`.
 pub const SAFETENSORS_HEADER_BYTES: u64 = 100_000_000;
 
+/// Bytes of a safetensors tensor name. Published ones stay under 200.
+pub const SAFETENSORS_NAME_BYTES: usize = 4096;
+
 /// Dimensions of a safetensors tensor. The format has no limit; PyTorch's own is 64.
 pub const SAFETENSORS_DIMENSIONS: usize = 64;
 
 /// Bytes of a shard index. An index of 150,000 tensors has about 15 MB.
 pub const INDEX_BYTES: u64 = 64 << 20;
 
-/// Bytes of `config.json` and its companions. Real ones stay under 2 MB; a parsed value takes up to 40 times its text.
+/// Bytes of `config.json` and its companions. Real ones stay under 2 MB.
 pub const JSON_BYTES: u64 = 8 << 20;
+
+/// Values in one of them, or in the part of a `tokenizer.json` that is kept. The largest published
+/// `tokenizer_config.json` has about 50,000; a value takes up to 600 bytes, an object of eight bytes of text among them.
+pub const JSON_VALUES: usize = 1 << 18;
 
 /// Entries of a folder that are looked at. Model repositories have under a thousand files.
 pub const FOLDER_ENTRIES: usize = 100_000;

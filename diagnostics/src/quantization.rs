@@ -1,8 +1,9 @@
 //! How a model's weights are quantised, in words, and the refusal of every scheme that would need a cast.
 
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::config::JsonFile;
+use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
 use std::collections::BTreeMap;
 
@@ -44,8 +45,8 @@ pub(crate) fn refuse_foreign(config: &JsonFile) -> Result<()> {
         Err(Error::Quantization {
             file: config.file().into(),
             scheme,
-            why: "its weights would have to be dequantised, which is a cast; use the BF16 checkpoint or a GGUF of \
-                  the same model"
+            why: "no kernel here computes it as stored, and dequantising its weights would be a cast; use the BF16 \
+                  checkpoint or a GGUF of the same model"
                 .into(),
         })
     };
@@ -73,13 +74,37 @@ pub(crate) fn refuse_foreign(config: &JsonFile) -> Result<()> {
 /// The quantization in words: `GGUF Q4_K_M`, `none`.
 ///
 /// # Errors
-/// `Format` when `general.file_type` is not a number.
+/// `Format` when `general.file_type` is no number or an unknown one, `Quantization` for blocks of another version.
 pub(crate) fn in_words(header: &Header) -> Result<String> {
     let Metadata::Gguf(metadata) = &header.metadata else { return Ok("none".into()) };
-    let named = metadata.unsigned("general.file_type")?.and_then(file_type);
-    Ok(match named {
-        Some(name) => format!("GGUF {name}"),
-        None => format!("GGUF, mostly {}", most_frequent(header)),
+    refuse_other_layouts(header, metadata)?;
+    const KEY: &str = "general.file_type";
+    let Some(id) = metadata.unsigned(KEY)? else { return Ok(format!("GGUF, mostly {}", most_frequent(header))) };
+    match file_type(id) {
+        // What a writer called the mixture is a claim; where most bytes are another dtype, both are said.
+        Some(name) => {
+            let most = most_frequent(header).name();
+            Ok(if name.starts_with(most) { format!("GGUF {name}") } else { format!("GGUF {name}, mostly {most}") })
+        }
+        None => {
+            let (found, expected) = (id.to_string(), "a llama_ftype that llama.cpp still writes, at most 41".into());
+            Err(Error::format(metadata.file(), FormatErrorKind::KeyValue { key: KEY.into(), found, expected }))
+        }
+    }
+}
+
+/// Block layouts have a version of their own; every GGUF file is of version 2 (ggml `GGML_QNT_VERSION`).
+fn refuse_other_layouts(header: &Header, metadata: &GgufMetadata) -> Result<()> {
+    let version = metadata.unsigned("general.quantization_version")?.unwrap_or(2);
+    let blocks = header.tensors.values().any(|tensor| tensor.dtype.block_len() > 1);
+    if version == 2 || !blocks {
+        return Ok(());
+    }
+    Err(Error::Quantization {
+        file: metadata.file().into(),
+        scheme: format!("general.quantization_version {version}"),
+        why: "its blocks are laid out in another way than version 2; convert the model again with a current llama.cpp"
+            .into(),
     })
 }
 

@@ -20,6 +20,9 @@ pub(super) fn format(input: &Input) -> Check {
 }
 
 pub(super) fn integrity(spec: &ModelSpec, input: &Input) -> Check {
+    if let Some(first) = input.warnings.first() {
+        return Check::warn("integrity", first.clone()).evidence(some_of(&input.warnings));
+    }
     let tensors = spec.tensors().count() + spec.unused_tensors.len();
     let bytes = Bytes(input.bytes());
     Check::pass("integrity", format!("{tensors} tensors lie within {} of {bytes}", files(input.files.len())))

@@ -64,6 +64,8 @@ pub struct Input {
     pub candidates: Vec<String>,
     /// The first line of each candidate's own report.
     pub candidate_verdicts: Vec<String>,
+    /// What the readers of the files found odd and harmless: a stray file, bytes behind the last tensor.
+    pub warnings: Vec<String>,
     /// Bytes read from the files to learn all of this; `None` when reading stopped early.
     pub header_bytes_read: Option<u64>,
 }
@@ -183,13 +185,36 @@ impl From<&Source> for Input {
 
 impl From<&Header> for Input {
     fn from(header: &Header) -> Input {
-        Input { header_bytes_read: Some(header.bytes_read), ..Input::from(&header.source) }
+        let warnings = header.warnings.clone();
+        Input { header_bytes_read: Some(header.bytes_read), warnings, ..Input::from(&header.source) }
     }
+}
+
+/// Characters of one line of the report; the longest of our own have a few hundred.
+const LINE: usize = 2000;
+
+/// `text` as one line that a terminal only shows: it may quote names from a file, and those may be anything.
+fn plain(text: String) -> String {
+    let hidden = |character: char| {
+        character.is_control() || matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if text.len() <= LINE && !text.contains(hidden) {
+        return text;
+    }
+    let mut line = String::new();
+    for (count, character) in text.chars().enumerate() {
+        if count == LINE {
+            line.push_str(" (shortened)");
+            break;
+        }
+        if hidden(character) { line.extend(character.escape_unicode()) } else { line.push(character) }
+    }
+    line
 }
 
 impl Check {
     pub(crate) fn new(id: &'static str, status: Status, summary: impl Into<String>) -> Check {
-        let (summary, evidence) = (summary.into(), String::new());
+        let (summary, evidence) = (plain(summary.into()), String::new());
         Check { id, status, summary, evidence, remedy: None, more_remedies: Vec::new(), verdict: None }
     }
 
@@ -206,13 +231,13 @@ impl Check {
     }
 
     pub(crate) fn evidence(mut self, evidence: impl Into<String>) -> Check {
-        self.evidence = evidence.into();
+        self.evidence = plain(evidence.into());
         self
     }
 
     /// The best remedy first.
     pub(crate) fn remedies(mut self, remedies: impl IntoIterator<Item = String>) -> Check {
-        let mut remedies = remedies.into_iter();
+        let mut remedies = remedies.into_iter().map(plain);
         self.remedy = remedies.next();
         self.more_remedies = remedies.collect();
         self

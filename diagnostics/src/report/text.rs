@@ -1,6 +1,6 @@
 //! Report -> text: the verdict and its reason in the first line, then one aligned screen.
 
-use super::{Check, FileStatus, ModelSummary, Report, Status};
+use super::{Check, FileStatus, ModelSummary, Report, Status, plain};
 use crate::hardware::Hardware;
 use crate::plan::Plan;
 use std::fmt::{self, Display, Formatter};
@@ -177,5 +177,5 @@ fn list(f: &mut Formatter<'_>, label: &str, lines: &[String]) -> fmt::Result {
 
 /// One line with its label in front.
 pub(super) fn row(f: &mut Formatter<'_>, label: &str, value: fmt::Arguments<'_>) -> fmt::Result {
-    writeln!(f, "{label:<LABEL$}{value}")
+    writeln!(f, "{label:<LABEL$}{}", plain(value.to_string()))
 }

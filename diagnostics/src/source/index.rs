@@ -84,5 +84,5 @@ impl ShardIndex {
 
 /// Whether `name` can only be a file in the same folder, on every system.
 fn is_plain_name(name: &str) -> bool {
-    !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', ':', '\0'])
+    !matches!(name, "" | "." | "..") && !name.contains(|c: char| matches!(c, '/' | '\\' | ':') || c.is_control())
 }

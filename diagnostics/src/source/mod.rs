@@ -5,7 +5,7 @@ pub(crate) mod content;
 mod folder;
 pub(crate) mod index;
 mod names;
-mod sidecar;
+pub(crate) mod sidecar;
 
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use content::Content;

@@ -74,16 +74,21 @@ impl About {
 
     /// The refusal of a file that says that it is no language model.
     pub(super) fn refusal(&self, path: &Path) -> Option<Error> {
-        let (what, remedy) = match (self.kind.as_deref(), self.architecture.as_deref()) {
-            (Some("mmproj"), _) | (_, Some("clip")) => {
-                ("a multimodal projector (mmproj)", "give the language model's GGUF from the same repository")
-            }
-            (Some("adapter"), _) => ("a LoRA adapter", "merge it into its base model, or give the base model"),
-            (Some("imatrix"), _) => ("an importance matrix for quantising", "give the model it was made for"),
-            _ => return None,
-        };
-        Some(not_a_model(path, what, remedy))
+        refusal(path, self.kind.as_deref(), self.architecture.as_deref())
     }
+}
+
+/// The refusal of a file whose `general.type` and `general.architecture` say that it is no language model.
+pub(crate) fn refusal(path: &Path, kind: Option<&str>, architecture: Option<&str>) -> Option<Error> {
+    let (what, remedy) = match (kind, architecture) {
+        (Some("mmproj"), _) | (_, Some("clip")) => {
+            ("a multimodal projector (mmproj)", "give the language model's GGUF from the same repository")
+        }
+        (Some("adapter"), _) => ("a LoRA adapter", "merge it into its base model, or give the base model"),
+        (Some("imatrix"), _) => ("an importance matrix for quantising", "give the model it was made for"),
+        _ => return None,
+    };
+    Some(not_a_model(path, what, remedy))
 }
 
 /// The refusal of a PEFT adapter folder or file.

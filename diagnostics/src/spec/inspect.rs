@@ -6,8 +6,10 @@ use super::{LayerWeights, ModelSpec, ModelWeights, Norm, Sizes};
 use crate::error::{ArchitectureErrorKind, Error, FormatErrorKind, IncompleteKind, Result};
 use crate::family::{Evidence, Family, Key, Role, STRANGERS};
 use crate::header::config::JsonFile;
+use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
 use crate::quantization;
+use crate::source::sidecar;
 use crate::tokenizer::TokenizerSpec;
 use serde_json::Value;
 
@@ -66,7 +68,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         assumptions,
         unused_tensors,
     };
-    spec.parameters = spec.tensors().map(super::elements).sum();
+    spec.parameters = spec.tensors().map(super::elements).fold(0, u64::saturating_add);
     spec.variant = variant(&spec, family, header)?.to_owned();
     Ok(spec)
 }
@@ -82,6 +84,7 @@ impl<'a> Reader<'a> {
     fn new(header: &'a Header) -> Result<Self> {
         match &header.metadata {
             Metadata::Gguf(metadata) => {
+                refuse_other_types(metadata)?;
                 let architecture = metadata.text("general.architecture")?.ok_or_else(|| {
                     missing(metadata, "general.architecture", "without it the kind of model is unknown")
                 })?;
@@ -89,8 +92,7 @@ impl<'a> Reader<'a> {
             }
             Metadata::Config(files) => {
                 let config = &files.config;
-                let class = class(config)?;
-                let architecture = match (class, config.text("model_type")?) {
+                let architecture = match (class(config)?, config.text("model_type")?) {
                     (Some(class), _) => class,
                     (None, Some(model_type)) => model_type,
                     (None, None) => {
@@ -151,13 +153,14 @@ impl<'a> Reader<'a> {
 
     fn sizes(&self, family: &Family, header: &Header, assumptions: &mut Vec<String>) -> Result<Sizes> {
         let keys = &family.keys;
-        let require = |key: Key| {
-            self.size(key, header)?
-                .ok_or_else(|| missing(self.fields, &self.key(key), "a size is never guessed from tensor shapes"))
+        let present = |key: Key, size: Option<usize>| {
+            size.ok_or_else(|| missing(self.fields, &self.key(key), "a size is never guessed from tensor shapes"))
         };
+        let require = |key: Key| present(key, self.size(key)?);
         let hidden = require(keys.hidden)?;
-        let heads = require(keys.heads)?;
-        let kv_heads = match self.size(keys.kv_heads, header)? {
+        let layers = require(keys.layers)?;
+        let heads = present(keys.heads, self.size_a_layer(keys.heads, header, layers)?)?;
+        let kv_heads = match self.size_a_layer(keys.kv_heads, header, layers)? {
             Some(kv_heads) => kv_heads,
             None => {
                 assumptions.push(format!(
@@ -168,9 +171,12 @@ impl<'a> Reader<'a> {
             }
         };
         if !heads.is_multiple_of(kv_heads) {
-            return Err(self.value(&self.key(keys.kv_heads), kv_heads, format!("a divisor of the {heads} heads")));
+            let (one, other) = (self.key(keys.heads), self.key(keys.kv_heads));
+            return Err(
+                self.contradiction(format!("{one} is {heads}"), format!("{other} is {kv_heads}, no divisor of it"))
+            );
         }
-        let head_dim = match self.size(keys.head_dim, header)? {
+        let head_dim = match self.size(keys.head_dim)? {
             Some(head_dim) => head_dim,
             None if hidden.is_multiple_of(heads) => {
                 let key = self.key(keys.head_dim);
@@ -181,14 +187,15 @@ impl<'a> Reader<'a> {
                 hidden / heads
             }
             None => {
-                return Err(self.value(
-                    &self.key(keys.heads),
-                    heads,
-                    format!("a divisor of the width {hidden}, as {} is absent", self.key(keys.head_dim)),
+                let (one, other, absent) = (self.key(keys.hidden), self.key(keys.heads), self.key(keys.head_dim));
+                return Err(self.contradiction(
+                    format!("{one} is {hidden} and {absent} is absent"),
+                    format!("{other} is {heads}, no divisor of it"),
                 ));
             }
         };
-        let vocab = match (self.size(keys.vocab, header)?, &header.metadata) {
+        self.refuse_other_values(head_dim)?;
+        let vocab = match (self.size(keys.vocab)?, &header.metadata) {
             (Some(vocab), _) => vocab,
             (None, Metadata::Gguf(metadata)) => {
                 let tokens = metadata.strings("tokenizer.ggml.tokens")?.map(|tokens| tokens.len()).unwrap_or(0);
@@ -209,34 +216,55 @@ impl<'a> Reader<'a> {
             kv_heads,
             head_dim,
             vocab,
-            layers: require(keys.layers)?,
-            feed_forward: require(keys.feed_forward)?,
+            layers,
+            feed_forward: present(keys.feed_forward, self.size_a_layer(keys.feed_forward, header, layers)?)?,
             context: require(keys.context)?,
         })
     }
 
-    /// A size between 1 and 2^31 - 1. A GGUF array with one number a layer counts as its one value.
-    fn size(&self, key: Key, header: &Header) -> Result<Option<usize>> {
+    /// A size between 1 and 2^31 - 1.
+    fn size(&self, key: Key) -> Result<Option<usize>> {
         let name = self.key(key);
-        if let Metadata::Gguf(metadata) = &header.metadata
-            && metadata.is_array(&name)
-        {
-            let values = metadata.integers(&name)?.unwrap_or_default();
-            let Some(first) = values.first() else {
-                return Err(self.value(&name, "an empty list", "a number, or one a layer".into()));
-            };
-            if values.iter().any(|value| value != first) {
-                return Err(self.feature("a number that differs between layers", &name, "one number for all layers"));
-            }
-            return match i32::try_from(*first) {
-                Ok(value) if value > 0 => Ok(Some(value as usize)),
-                _ => Err(self.value(&name, first, "numbers between 1 and 2147483647".into())),
-            };
-        }
         let Some(value) = self.fields.unsigned(&name)? else { return Ok(None) };
-        match i32::try_from(value) {
-            Ok(value) if value > 0 => Ok(Some(value as usize)),
-            _ => Err(self.value(&name, value, "a number between 1 and 2147483647".into())),
+        self.bounded(&name, value).map(Some)
+    }
+
+    /// As [`size`](Self::size), or in GGUF an array with that one number for each of the `layers`.
+    fn size_a_layer(&self, key: Key, header: &Header, layers: usize) -> Result<Option<usize>> {
+        let name = self.key(key);
+        let Metadata::Gguf(metadata) = &header.metadata else { return self.size(key) };
+        let Some(count) = metadata.array_len(&name) else { return self.size(key) };
+        if count != layers {
+            return Err(
+                self.contradiction(format!("the model has {layers} layers"), format!("{name} has {count} entries"))
+            );
+        }
+        let values = metadata.integers(&name)?.unwrap_or_default();
+        match values.first() {
+            Some(first) if values.iter().all(|value| value == first) => self.bounded(&name, *first).map(Some),
+            _ => Err(self.feature("a number that differs between layers", &name, "one number for all layers")),
+        }
+    }
+
+    fn bounded<T: TryInto<i32> + ToString + Copy>(&self, name: &str, value: T) -> Result<usize> {
+        match value.try_into() {
+            Ok(value) if value > 0 => Ok(value as usize),
+            _ => Err(self.value(name, value, "a number between 1 and 2147483647".into())),
+        }
+    }
+
+    /// In GGUF the values of a head could be longer or shorter than its keys.
+    fn refuse_other_values(&self, head_dim: usize) -> Result<()> {
+        if !self.gguf {
+            return Ok(());
+        }
+        let key = self.key(Key { gguf: ".attention.value_length", config: "" });
+        match self.fields.unsigned(&key)? {
+            Some(length) if length != head_dim as u64 => {
+                let feature = format!("values of {length} elements a head beside keys of {head_dim}");
+                Err(self.feature(&feature, &key, "keys and values of one length"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -292,18 +320,7 @@ impl<'a> Reader<'a> {
         {
             return Err(self.feature(&format!("a sliding window of {tokens} tokens"), &window, "none"));
         }
-        let values = key(".attention.value_length");
-        if let Some(length) = self.fields.unsigned(&values)?
-            && length != sizes.head_dim as u64
-        {
-            let expected = format!("{}, as long as the keys", sizes.head_dim);
-            return Err(self.feature(&format!("value heads of {length} elements"), &values, &expected));
-        }
-        let version = "general.quantization_version";
-        match self.fields.unsigned(version)? {
-            None | Some(2) => Ok(()),
-            Some(found) => Err(self.value(version, found, "2, the block layouts of today".into())),
-        }
+        Ok(())
     }
 
     /// Flags of `config.json` that decide on biases and are absent.
@@ -363,22 +380,35 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The first of `architectures`, which is a list of class names or absent.
+/// What a GGUF file says that it is, wherever the key stands; the probe has looked at the first keys alone.
+fn refuse_other_types(metadata: &GgufMetadata) -> Result<()> {
+    const KEY: &str = "general.type";
+    match metadata.text(KEY)? {
+        None | Some("model") => Ok(()),
+        Some(kind) => match sidecar::refusal(metadata.file(), Some(kind), None) {
+            Some(error) => Err(error),
+            None => {
+                let (key, found, expected) = (KEY.into(), format!("{kind:?}"), "model".into());
+                Err(Error::format(metadata.file(), FormatErrorKind::KeyValue { key, found, expected }))
+            }
+        },
+    }
+}
+
+/// The first of the `architectures` in `config.json`.
 fn class(config: &JsonFile) -> Result<Option<&str>> {
     let wrong = |found: &Value| {
-        let expected = "a list of class names";
-        let kind = FormatErrorKind::KeyType { key: "architectures".into(), found: found.to_string(), expected };
-        Error::format(config.file(), kind)
+        let found = found.to_string().chars().take(60).collect();
+        let kind = FormatErrorKind::KeyType { key: "architectures".into(), found, expected: "a list of strings" };
+        Err(Error::format(config.file(), kind))
     };
     match config.object().get("architectures") {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::Array(classes)) => {
-            if let Some(stranger) = classes.iter().find(|class| !class.is_string()) {
-                return Err(wrong(stranger));
-            }
-            Ok(classes.first().and_then(Value::as_str))
-        }
-        Some(other) => Err(wrong(other)),
+        Some(Value::Array(classes)) => match classes.iter().find(|class| !class.is_string()) {
+            Some(other) => wrong(other),
+            None => Ok(classes.first().and_then(Value::as_str)),
+        },
+        Some(other) => wrong(other),
     }
 }
 

@@ -175,9 +175,9 @@ impl<'a> Tensors<'a> {
             Bias::Always => true,
             Bias::Flag(_) if self.reader.is_gguf() => {
                 let fused = self.family.fused.iter().filter(|fused| fused.roles.contains(&role));
-                let fused = fused.filter_map(|fused| fused.gguf).map(|stem| format!("{}.bias", fill(stem, layer)));
-                self.header.tensors.contains_key(name)
-                    || fused.into_iter().any(|name| self.header.tensors.contains_key(&name))
+                let fused =
+                    fused.filter_map(|fused| fused.gguf).map(|pattern| format!("{}.bias", fill(pattern, layer)));
+                fused.chain([name.to_owned()]).any(|name| self.header.tensors.contains_key(&name))
             }
             Bias::Flag(flag) => self.reader.fields.boolean(flag)?.unwrap_or(false),
         })

@@ -23,6 +23,9 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
         return Ok(spec);
     }
     let tokens = metadata.strings(TOKENS)?.ok_or_else(|| missing(metadata, TOKENS, "text cannot become ids"))?;
+    if tokens.is_empty() {
+        return Err(unknown_value(metadata.file(), TOKENS, "an array of 0 strings", "at least one token"));
+    }
     spec.model = metadata.text(MODEL)?.map(Into::into);
     spec.tokens = tokens.len();
     check_lengths(metadata, kind, tokens.len())?;
@@ -41,6 +44,8 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     if let Some(eos) = spec.eos {
         spec.stop(eos.into(), EOS);
     }
+    // Read by whoever builds the tokenizer.
+    metadata.unsigned("tokenizer.ggml.unknown_token_id")?;
     stop_on_turn_ids(metadata, &mut spec)?;
     spec.stop_on_known_texts((0..).zip(tokens.iter()));
     spec.settle();
@@ -132,15 +137,18 @@ fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) ->
         };
         Err(Error::incomplete(metadata.file(), kind))
     };
+    // Lengths first: reading widens every element.
+    for key in [SCORES, TYPES] {
+        metadata.array_len(key).map_or(Ok(()), |len| same(key, len))?;
+    }
     match metadata.floats(SCORES)? {
-        Some(scores) => same(SCORES, scores.len())?,
+        Some(_) => {}
         None if kind == TokenizerKind::SentencePiece => {
             return Err(missing(metadata, SCORES, "the order of merges is unknown"));
         }
         None => {}
     }
     if let Some(types) = metadata.integers(TYPES)? {
-        same(TYPES, types.len())?;
         if let Some((id, value)) = types.iter().enumerate().find(|(_, value)| !(0..=6).contains(*value)) {
             return Err(unknown_value(metadata.file(), TYPES, format!("{value} for token {id}"), "0 to 6"));
         }

@@ -4,12 +4,14 @@ use super::{TokenizerKind, TokenizerSpec, unknown_value};
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile};
-use crate::limits;
+use crate::source::content;
+use crate::{json, limits};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::io::Read;
 use std::path::Path;
 
 pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
@@ -57,9 +59,11 @@ fn special_tokens(
     let says = |key: &str| -> Result<bool> {
         Ok(files.tokenizer_config.as_ref().map(|config| config.boolean(key)).transpose()?.flatten() == Some(true))
     };
+    // Read before anything decides, so that neither can be of another type.
+    let (says_bos, says_eos) = (says("add_bos_token")?, says("add_eos_token")?);
     (spec.bos, spec.eos) = (named(&roles.bos), named(&roles.eos));
     if !post_processed(spec, path, content)? {
-        (spec.add_bos, spec.add_eos) = (says("add_bos_token")?, says("add_eos_token")?);
+        (spec.add_bos, spec.add_eos) = (says_bos, says_eos);
     }
     if files.tokenizer_config.is_none() {
         let ids = id_list(&files.config, "bos_token_id")?;
@@ -296,7 +300,10 @@ fn read_capped(path: &Path, cap: u64) -> Result<Vec<u8>> {
         let what = "the length of this file in bytes";
         return Err(Error::format(path, FormatErrorKind::TooMany { what, found, limit: cap }));
     }
-    std::fs::read(path).map_err(|error| Error::io(path, error))
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| Error::io(path, error))?;
+    file.take(cap).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
+    Ok(bytes)
 }
 
 fn shortened(value: &Value) -> String {
@@ -318,20 +325,27 @@ struct Content {
     model: Option<String>,
     /// One more than the largest id of the model's vocabulary.
     vocabulary_end: usize,
+    /// A bit for each id of the model's vocabulary that has a text.
+    ids: Vec<u64>,
+    /// Bytes of the file: every entry takes some, so a larger id is a hole that would only make us allocate.
+    bytes: usize,
     /// Ids of the wanted texts that the model's vocabulary has.
     wanted: HashMap<String, u32>,
 }
 
 impl Content {
     fn parse(path: &Path, bytes: &[u8], wanted: &[&str]) -> Result<Content> {
-        let mut content = Content::default();
+        let mut found = Content { bytes: bytes.len(), ..Content::default() };
         let mut json = serde_json::Deserializer::from_slice(bytes);
-        Root { content: &mut content, wanted }
-            .deserialize(&mut json)
-            .and_then(|()| json.end())
-            .map_err(|error| Error::format(path, FormatErrorKind::Json { message: error.to_string() }))?;
-        match content.model.as_deref() {
-            Some("BPE" | "Unigram") => Ok(content),
+        Root { content: &mut found, wanted }.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| {
+            let json = || Error::format(path, FormatErrorKind::Json { message: error.to_string() });
+            content::stranger(path, bytes).unwrap_or_else(json)
+        })?;
+        match found.model.as_deref() {
+            Some("BPE" | "Unigram") if found.ids_end() == 0 => {
+                Err(unknown_value(path, "model.vocab", "empty", "at least one token"))
+            }
+            Some("BPE" | "Unigram") => Ok(found),
             Some(other) => Err(unknown_value(path, "model.type", format!("{other:?}"), "BPE or Unigram")),
             None => {
                 let kind =
@@ -339,6 +353,24 @@ impl Content {
                 Err(Error::format(path, kind))
             }
         }
+    }
+
+    /// Notes an id of the vocabulary.
+    fn add_id(&mut self, id: u32) -> Result<(), String> {
+        let index = id as usize;
+        if index >= self.bytes {
+            return Err(format!("the vocabulary has the id {id}, more than {} bytes can list", self.bytes));
+        }
+        if self.ids.len() <= index / 64 {
+            self.ids.resize(index / 64 + 1, 0);
+        }
+        let word = &mut self.ids[index / 64];
+        if *word & (1 << (index % 64)) != 0 {
+            return Err(format!("the vocabulary has the id {id} twice"));
+        }
+        *word |= 1 << (index % 64);
+        self.vocabulary_end = self.vocabulary_end.max(index + 1);
+        Ok(())
     }
 
     fn ids_end(&self) -> usize {
@@ -392,10 +424,12 @@ macro_rules! seed {
 
 seed!(Root<'_, '_>, "an object", {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut seen = Vec::new();
         while let Some(key) = map.next_key::<Cow<str>>()? {
+            once(&mut seen, &key, &["added_tokens", "post_processor", "model"]).map_err(A::Error::custom)?;
             match key.as_ref() {
                 "added_tokens" => self.content.added = map.next_value()?,
-                "post_processor" => self.content.post_processor = map.next_value()?,
+                "post_processor" => self.content.post_processor = map.next_value::<Kept>()?.0,
                 "model" => map.next_value_seed(Model(Root { content: self.content, wanted: self.wanted }))?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -407,7 +441,9 @@ seed!(Root<'_, '_>, "an object", {
 seed!(Model<'_, '_>, "a model", {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Root { content, wanted } = self.0;
+        let mut seen = Vec::new();
         while let Some(key) = map.next_key::<Cow<str>>()? {
+            once(&mut seen, &key, &["type", "vocab", "merges"]).map_err(A::Error::custom)?;
             match key.as_ref() {
                 "type" => content.model = Some(map.next_value()?),
                 "vocab" => map.next_value_seed(Vocabulary(Root { content, wanted }))?,
@@ -423,7 +459,7 @@ seed!(Vocabulary<'_, '_>, "an object of texts and ids, or a list of texts and sc
         let Root { content, wanted } = self.0;
         while let Some(text) = map.next_key::<Text>()? {
             let id: u32 = map.next_value()?;
-            content.vocabulary_end = content.vocabulary_end.max(id as usize + 1);
+            content.add_id(id).map_err(A::Error::custom)?;
             if wanted.contains(&text.0.as_ref()) {
                 content.wanted.insert(text.0.into_owned(), id);
             }
@@ -442,6 +478,22 @@ seed!(Vocabulary<'_, '_>, "an object of texts and ids, or a list of texts and sc
         Ok(())
     }
 });
+
+/// Refuses one of `keys` that was seen before.
+fn once(seen: &mut Vec<&'static str>, key: &str, keys: &[&'static str]) -> Result<(), String> {
+    match keys.iter().find(|known| **known == key) {
+        Some(known) if seen.contains(known) => Err(format!("key {key} appears twice")),
+        Some(known) => {
+            seen.push(known);
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// A value that is kept as it is.
+#[derive(serde::Deserialize)]
+struct Kept(#[serde(deserialize_with = "json::nested")] Value);
 
 /// A string that borrows from the input where it has no escapes (a plain `Cow` never borrows).
 #[derive(serde::Deserialize)]

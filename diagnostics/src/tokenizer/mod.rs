@@ -169,6 +169,10 @@ impl TokenizerSpec {
             if matches!(text.first(), Some(b'<' | b'[' | b'_')) && text.len() <= 32 {
                 found.extend(END_TEXTS.iter().filter(|end| end.as_bytes() == text).map(|&end| (id, end)));
             }
+            // A vocabulary that spells them again and again is refused when it is built.
+            if found.len() > 16 * END_TEXTS.len() {
+                break;
+            }
         }
         let has = |text: &str| found.iter().any(|(_, known)| *known == text);
         // In these vocabularies `<|end|>` ends a message, not the turn.

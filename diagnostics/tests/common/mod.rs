@@ -184,6 +184,7 @@ fn input(spec: &ModelSpec, kind: &'static str, name: &str) -> Input {
         path: format!("models/{name}"),
         kind: Some(kind),
         files: vec![file],
+        warnings: Vec::new(),
         header_bytes_read: Some(20_000),
         ..Input::default()
     }

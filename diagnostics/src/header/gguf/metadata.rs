@@ -3,6 +3,7 @@
 use super::Strings;
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
+use crate::limits;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -112,7 +113,16 @@ impl GgufMetadata {
 
     /// Whether the value is an array (`head_count` may be one number or one a layer).
     pub fn is_array(&self, key: &str) -> bool {
-        matches!(self.values.get(key), Some(Value::Array(_)))
+        self.array_len(key).is_some()
+    }
+
+    /// The number of elements of an array; `None` for anything else. [`integers`](Self::integers) and
+    /// [`floats`](Self::floats) take up to eight times the bytes that the file has: ask here first.
+    pub fn array_len(&self, key: &str) -> Option<usize> {
+        match self.values.get(key) {
+            Some(Value::Array(array)) => Some(array.kind().1),
+            _ => None,
+        }
     }
 
     /// The keys in file order.
@@ -177,6 +187,9 @@ impl Fields for GgufMetadata {
     fn text(&self, key: &str) -> Result<Option<&str>> {
         match self.values.get(key) {
             None => Ok(None),
+            Some(found @ Value::Text(bytes)) if bytes.len() > limits::GGUF_TEXT_BYTES => {
+                Err(self.key_value(key, found, &format!("a string of at most {} bytes", limits::GGUF_TEXT_BYTES)))
+            }
             Some(found @ Value::Text(bytes)) => match std::str::from_utf8(bytes) {
                 Ok(text) => Ok(Some(text)),
                 Err(_) => Err(self.key_value(key, found, "a string in UTF-8")),

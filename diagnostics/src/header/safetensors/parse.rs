@@ -4,11 +4,11 @@ use crate::bytes::Reader;
 use crate::dtype::DType;
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::header::{TensorInfo, TensorTable};
-use crate::json::{self, Pairs};
+use crate::json;
 use crate::limits;
 use crate::source::content::{self, Content, PREFIX_BYTES};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
@@ -74,8 +74,59 @@ struct Entries(Vec<(String, Entry)>);
 #[derive(Deserialize)]
 struct Entry {
     dtype: String,
-    shape: Vec<u64>,
+    shape: Shape,
     data_offsets: (u64, u64),
+}
+
+/// Dimensions: how many there are, and as many of them as can be valid.
+struct Shape {
+    found: usize,
+    dimensions: Vec<u64>,
+}
+
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ShapeVisitor;
+        impl<'de> Visitor<'de> for ShapeVisitor {
+            type Value = Shape;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of dimensions")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Shape, A::Error> {
+                let (mut found, mut dimensions) = (0, Vec::new());
+                while let Some(dimension) = list.next_element()? {
+                    found += 1;
+                    if found <= limits::SAFETENSORS_DIMENSIONS {
+                        dimensions.push(dimension);
+                    }
+                }
+                Ok(Shape { found, dimensions })
+            }
+        }
+        deserializer.deserialize_seq(ShapeVisitor)
+    }
+}
+
+/// An object of strings, none of which is kept.
+struct Texts;
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextsVisitor;
+        impl<'de> Visitor<'de> for TextsVisitor {
+            type Value = Texts;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts, A::Error> {
+                while let Some(key) = map.next_key::<String>()? {
+                    map.next_value::<String>().map_err(|error| A::Error::custom(format!("{key}: {error}")))?;
+                }
+                Ok(Texts)
+            }
+        }
+        deserializer.deserialize_map(TextsVisitor)
+    }
 }
 
 impl<'de> Deserialize<'de> for Entries {
@@ -90,12 +141,18 @@ impl<'de> Deserialize<'de> for Entries {
                 let mut entries = Vec::new();
                 let mut described = false;
                 while let Some(name) = map.next_key::<String>()? {
+                    if name.len() > limits::SAFETENSORS_NAME_BYTES {
+                        let (found, most) = (name.len(), limits::SAFETENSORS_NAME_BYTES);
+                        return Err(A::Error::custom(format!(
+                            "a tensor name of {found} bytes, at most {most} are valid"
+                        )));
+                    }
                     let located = |error| A::Error::custom(format!("{name}: {error}"));
                     if name == METADATA {
                         if std::mem::replace(&mut described, true) {
                             return Err(A::Error::custom("__metadata__ appears twice"));
                         }
-                        map.next_value::<Pairs<String>>().map_err(located)?;
+                        map.next_value::<Texts>().map_err(located)?;
                         continue;
                     }
                     let entry = map.next_value::<Entry>().map_err(located)?;
@@ -119,8 +176,9 @@ fn locate<R: Read>(reader: &Reader<R>, index: usize, data: u64, entries: Vec<(St
     for (name, entry) in entries {
         let Entry { dtype, shape, data_offsets: (begin, end) } = entry;
         let refuse = |kind| Error::format(file, kind);
-        if shape.len() > limits::SAFETENSORS_DIMENSIONS {
-            let (found, limit) = (shape.len(), limits::SAFETENSORS_DIMENSIONS);
+        let Shape { found, dimensions: shape } = shape;
+        if found > limits::SAFETENSORS_DIMENSIONS {
+            let limit = limits::SAFETENSORS_DIMENSIONS;
             return Err(refuse(FormatErrorKind::Dimensions { name, found, limit }));
         }
         let dtype = DType::from_safetensors(&dtype).ok_or_else(|| Error::Quantization {
