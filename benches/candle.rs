@@ -72,7 +72,7 @@ fn ours_run(model: &Model, prompt: usize, generated: usize) -> (f64, f64) {
 
 /// candle's model of the file's format.
 enum Candle {
-    Gguf(quantized_llama::ModelWeights),
+    Gguf(Box<quantized_llama::ModelWeights>),
     Safetensors(Box<(llama::Llama, llama::Config)>),
 }
 
@@ -83,7 +83,7 @@ impl Candle {
             let mut file = std::fs::File::open(path).expect("the file opens");
             let content = gguf_file::Content::read(&mut file).expect("candle reads the header");
             let model = quantized_llama::ModelWeights::from_gguf(content, &mut file, &device);
-            return Candle::Gguf(model.expect("candle loads the weights"));
+            return Candle::Gguf(Box::new(model.expect("candle loads the weights")));
         }
         let config = std::fs::read(path.join("config.json")).expect("config.json");
         let mut config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");

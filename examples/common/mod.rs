@@ -1,6 +1,7 @@
 //! What the examples share: the bundled model, and how an error ends a program.
 #![allow(dead_code, clippy::print_stderr)] // every example uses its own part; examples talk to people
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -12,6 +13,8 @@ pub(crate) fn bundled() -> PathBuf {
 /// Prints why a program ends and gives its exit code. A refusal prints its whole report.
 pub(crate) fn fail(error: &model_factory::Error) -> ExitCode {
     match error {
+        // Whoever reads our output has seen enough.
+        model_factory::Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         model_factory::Error::Refused(report) => eprint!("{report}"),
         error => eprintln!("error: {error}"),
     }

@@ -148,10 +148,10 @@ fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) ->
         }
         None => {}
     }
-    if let Some(types) = metadata.integers(TYPES)? {
-        if let Some((id, value)) = types.iter().enumerate().find(|(_, value)| !(0..=6).contains(*value)) {
-            return Err(unknown_value(metadata.file(), TYPES, format!("{value} for token {id}"), "0 to 6"));
-        }
+    if let Some(types) = metadata.integers(TYPES)?
+        && let Some((id, value)) = types.iter().enumerate().find(|(_, value)| !(0..=6).contains(*value))
+    {
+        return Err(unknown_value(metadata.file(), TYPES, format!("{value} for token {id}"), "0 to 6"));
     }
     if kind == TokenizerKind::ByteLevelBpe && metadata.strings(MERGES)?.is_none() {
         return Err(missing(metadata, MERGES, "bytes cannot be merged into tokens"));
