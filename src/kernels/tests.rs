@@ -1,7 +1,7 @@
 //! Every registered kernel against the f64 oracle, against itself in other shapes, and across instruction sets.
 
 use super::testing::{Random, as_rounded, each_isa, lengths, oracle, product, widened};
-use super::{Form, Input, Isa, Kernel, Product, REGISTRY, multiply};
+use super::{Form, Input, Isa, Kernel, REGISTRY, rows_per_task};
 use crate::threads::Pool;
 use model_diagnostics::{DType, capability::Tier};
 
@@ -221,21 +221,25 @@ fn multiplies_on_the_pool_as_alone() {
     let pool = Pool::new(3);
     for (kernel, isa) in kernels() {
         let inputs = 256;
-        for tokens in [1, 5, 20] {
-            let weights = [100, 1, 37].map(|rows| random.stored(kernel.dtype, rows * inputs));
+        let row_bytes = kernel.row_bytes(inputs);
+        for (tokens, rows) in [(1, 100), (5, 1), (20, 137)] {
+            let weight = random.stored(kernel.dtype, rows * inputs);
             let x = random.floats(tokens * inputs);
             let mut input = Input::new();
             input.fill(&pool, isa, kernel.form, tokens, inputs, |token, row| {
                 row.copy_from_slice(&x[token * inputs..][..inputs]);
             });
-            let mut ys: Vec<Vec<f32>> =
-                weights.iter().map(|weight| vec![0.0; weight.len() / kernel.row_bytes(inputs) * tokens]).collect();
-            let mut products: Vec<Product<'_>> =
-                weights.iter().zip(&mut ys).map(|(weight, y)| Product { kernel, weight, input: &input, y }).collect();
-            multiply(&pool, &mut products);
-            for (weight, y) in weights.iter().zip(ys) {
-                assert_eq!(y, product(&kernel, isa, weight, &x, inputs), "{}", kernel.name);
-            }
+            let step = rows_per_task(rows, row_bytes, tokens, pool.threads());
+            let columns: Vec<usize> = (0..rows).step_by(step).chain([rows]).collect();
+            let mut y = vec![f32::NAN; tokens * rows];
+            pool.run_grid(&mut y, rows, tokens, &columns, &|tile, out| {
+                let mut part = vec![f32::NAN; tokens * tile.columns.len()];
+                kernel.matmul(&weight[tile.columns.start * row_bytes..tile.columns.end * row_bytes], &input, &mut part);
+                for (token, part) in part.chunks_exact(tile.columns.len()).enumerate() {
+                    out.row(token).copy_from_slice(part);
+                }
+            });
+            assert_eq!(y, product(&kernel, isa, &weight, &x, inputs), "{}", kernel.name);
         }
     }
 }
