@@ -69,7 +69,7 @@ mod avx512_vnni {
     use crate::kernels::avx512::{
         Scratch, load, load_32, load_apart, load_floats, load_ints, room, rows_times_token, with_scratch,
     };
-    use crate::kernels::panel::{self, Panel, ROWS, SCALES};
+    use crate::kernels::panel::{self, SCALES, unpack_blocks};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -84,7 +84,9 @@ mod avx512_vnni {
         if input.tokens() == 1 {
             one_token(weight, input, output);
         } else {
-            panel::matmul::<SCALES>(weight, input, output, |rows, panel| unpack(rows, input.inputs(), panel));
+            panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
+                unpack_blocks(rows, input.inputs(), panel, |blocks, i| pair(blocks, i));
+            });
         }
     }
 
@@ -98,23 +100,6 @@ mod avx512_vnni {
         };
         let pair = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(quants(2 * i)), quants(2 * i + 1));
         _mm512_xor_si512(pair, _mm512_set1_epi8(-128))
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn unpack(rows: &[u8], inputs: usize, panel: &mut Panel<'_>) {
-        let blocks = inputs / 32;
-        let (all, _) = rows.as_chunks::<BYTES>();
-        let row = |r: usize| all.get(r * blocks..(r + 1) * blocks).unwrap_or(&[]);
-        let rows: [&[[u8; BYTES]]; ROWS] = std::array::from_fn(row);
-        for i in 0..blocks.div_ceil(2) {
-            panel.put(i, std::array::from_fn(|r| pair(rows[r], i)));
-        }
-        for b in 0..blocks {
-            let d = rows.map(|row| row.get(b).map_or([0; 2], |block| [block[0], block[1]]));
-            let d = d.as_flattened().first_chunk().map_or(_mm256_setzero_si256(), |halves| load_32(halves));
-            panel.put_floats(b, [_mm512_cvtph_ps(d)]);
-        }
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
