@@ -64,6 +64,14 @@ pub(super) fn load_ints(ints: &[i32; 16]) -> __m512i {
     unsafe { _mm512_loadu_si512(ints.as_ptr().cast()) }
 }
 
+/// 32 words.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_words(words: &[i16; 32]) -> __m512i {
+    // SAFETY: the array is 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+}
+
 /// Stores 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f")]

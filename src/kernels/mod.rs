@@ -21,7 +21,10 @@ mod order;
 mod output;
 #[cfg(target_arch = "x86_64")]
 mod panel;
+mod q4_0;
 mod q4_k;
+mod q5_0;
+mod q5_k;
 mod q6_k;
 mod q8_0;
 mod quantize;
@@ -60,8 +63,17 @@ struct Entry {
 }
 
 /// The registry: one line a dtype, in each file the fastest first.
-static REGISTRY: &[&[Entry]] =
-    &[f32::KERNELS, f16::KERNELS, bf16::KERNELS, q8_0::KERNELS, q4_k::KERNELS, q6_k::KERNELS];
+static REGISTRY: &[&[Entry]] = &[
+    f32::KERNELS,
+    f16::KERNELS,
+    bf16::KERNELS,
+    q8_0::KERNELS,
+    q4_0::KERNELS,
+    q5_0::KERNELS,
+    q4_k::KERNELS,
+    q5_k::KERNELS,
+    q6_k::KERNELS,
+];
 
 /// A matrix product for one stored dtype on one instruction set.
 #[derive(Clone, Copy)]

@@ -58,25 +58,34 @@ impl Panel<'_> {
     }
 }
 
-/// Fills a panel with rows of blocks of 32 that begin with their scale. `pair(blocks, i)` has elements `64 * i ..` of a
-/// row with an offset of 128, and anything past its end.
+/// Fills a panel with rows of blocks of 32 that begin with their scale. `elements` has those of a block with an offset
+/// of 128.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) fn unpack_blocks<const BYTES: usize>(
     rows: &[u8],
     inputs: usize,
     panel: &mut Panel<'_>,
-    pair: impl Fn(&[[u8; BYTES]], usize) -> __m512i,
+    elements: impl Fn(&[u8; BYTES]) -> __m256i,
 ) {
     let blocks = inputs / BLOCK;
     let (all, _) = rows.as_chunks::<BYTES>();
-    let row = |r: usize| all.get(r * blocks..(r + 1) * blocks).unwrap_or(&[]);
-    let rows: [&[[u8; BYTES]]; ROWS] = std::array::from_fn(row);
+    // What is past the end of a row or of the rows goes nowhere.
+    let block = |r: usize, b: usize| all.get(r * blocks + b).unwrap_or(&[0; BYTES]);
     for i in 0..blocks.div_ceil(2) {
-        panel.put(i, std::array::from_fn(|r| pair(rows[r], i)));
+        let mut quants = [_mm512_setzero_si512(); ROWS];
+        for (r, quants) in quants.iter_mut().enumerate() {
+            let (first, second) = (elements(block(r, 2 * i)), elements(block(r, 2 * i + 1)));
+            *quants = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second);
+        }
+        panel.put(i, quants);
     }
     for b in 0..blocks {
-        let d = rows.map(|row| row.get(b).map_or([0; 2], |block| [block[0], block[1]]));
+        let mut d = [[0; 2]; ROWS];
+        for (r, d) in d.iter_mut().enumerate() {
+            let block = block(r, b);
+            *d = [block[0], block[1]];
+        }
         let d = d.as_flattened().first_chunk().map_or(_mm256_setzero_si256(), |halves| load_32(halves));
         panel.put_floats(b, [_mm512_cvtph_ps(d)]);
     }

@@ -39,7 +39,7 @@ pub(super) const KERNELS: &[Entry] = &[
 ];
 
 /// `d * sc` and `dmin * m` of block `b` of eight.
-fn scale_and_min(block: &[u8; BYTES], b: usize) -> (f32, f32) {
+fn scale_and_min(block: &[u8], b: usize) -> (f32, f32) {
     let (d, dmin) = (f16_to_f32([block[0], block[1]]), f16_to_f32([block[2], block[3]]));
     let s = &block[4..16];
     let (sc, m) = if b < 4 {
@@ -51,23 +51,41 @@ fn scale_and_min(block: &[u8; BYTES], b: usize) -> (f32, f32) {
 }
 
 /// Element `i` of block `b` of eight.
-fn nibble(block: &[u8; BYTES], b: usize, i: usize) -> u8 {
-    let byte = block[16 + 32 * (b / 2) + i];
-    if b.is_multiple_of(2) { byte & 15 } else { byte >> 4 }
+fn element(block: &[u8; BYTES], b: usize, i: usize) -> u8 {
+    block[16 + 32 * (b / 2) + i] >> (4 * (b % 2)) & 15
 }
 
 fn widen(row: &[u8], out: &mut [f32]) {
+    widen_super_blocks(row, out, element);
+}
+
+fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    super_blocks_portable(weight, input, output, element);
+}
+
+/// Rows of super-blocks that begin with scales and minima, widened.
+pub(super) fn widen_super_blocks<const BYTES: usize>(
+    row: &[u8],
+    out: &mut [f32],
+    element: impl Fn(&[u8; BYTES], usize, usize) -> u8,
+) {
     for (block, out) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<256>().0) {
         for (b, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             let (scale, min) = scale_and_min(block, b);
             for (i, out) in out.iter_mut().enumerate() {
-                *out = scale * f32::from(nibble(block, b, i)) - min;
+                *out = scale * f32::from(element(block, b, i)) - min;
             }
         }
     }
 }
 
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+/// Rows of super-blocks that begin with scales and minima, times all tokens.
+pub(super) fn super_blocks_portable<const BYTES: usize>(
+    weight: &[u8],
+    input: &Input,
+    output: &mut Output<'_>,
+    element: impl Fn(&[u8; BYTES], usize, usize) -> u8,
+) {
     for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
         for token in 0..input.tokens() {
             let x = input.q8(token);
@@ -75,7 +93,7 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
             for b in 0..input.inputs() / 32 {
                 let block = &bytes.as_chunks::<BYTES>().0[b / 8];
                 let (scale, min) = scale_and_min(block, b % 8);
-                let q = (0..32).map(|i| i32::from(nibble(block, b % 8, i)));
+                let q = (0..32).map(|i| i32::from(element(block, b % 8, i)));
                 let sum: i32 = q.zip(&x.bytes[32 * b..]).map(|(q, &x)| q * i32::from(x)).sum();
                 let lane = &mut lanes[b % LANES];
                 *lane = (sum as f32).mul_add(scale * x.scales[b], *lane);
@@ -190,6 +208,7 @@ pub(super) mod avx512_vnni {
         for i in 0..each {
             let block = |r: usize| all.get(r * each + i).unwrap_or(&zeros);
             let (mut quants, mut floats) = ([[zero; ROWS]; 4], [zero; ROWS]);
+            #[allow(clippy::needless_range_loop)] // the second index
             for r in 0..ROWS {
                 let [even, even_later, odd, odd_later] = halves(block(r));
                 let low = _mm512_shuffle_i64x2::<0b01_00_01_00>(even, even_later);

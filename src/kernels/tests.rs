@@ -51,8 +51,8 @@ fn agrees_with_the_oracle() {
                     let x = random.floats(tokens * inputs);
                     let y = product(&kernel, isa, &weight, &x, inputs);
                     let x = as_rounded(kernel.form, &x, inputs);
-                    // In Q4_K the minima cancel much of the scaled part: measured against both parts' magnitude.
-                    let slack = if kernel.dtype == DType::Q4_K { 4.0 } else { 1.0 };
+                    // Minima cancel much of the scaled part: measured against both parts' magnitude.
+                    let slack = if matches!(kernel.dtype, DType::Q4_K | DType::Q5_K) { 4.0 } else { 1.0 };
                     let truth = oracle(&widened(&kernel, &weight, inputs), &x, inputs);
                     for (i, (&y, (truth, size))) in y.iter().zip(truth).enumerate() {
                         let error = (f64::from(y) - truth).abs() / size.max(1e-30) / slack;
@@ -142,7 +142,9 @@ fn survives_extreme_weights_and_activations() {
                 let mut weight = vec![fill; kernel.row_bytes(inputs) * 17];
                 for block in weight.chunks_exact_mut(kernel.dtype.block_bytes()) {
                     match kernel.dtype {
-                        DType::Q4_K => block[..4].copy_from_slice(&[scale.to_le_bytes(), scale.to_le_bytes()].concat()),
+                        DType::Q4_K | DType::Q5_K => {
+                            block[..4].copy_from_slice(&[scale.to_le_bytes(), scale.to_le_bytes()].concat())
+                        }
                         DType::Q6_K => block[208..].copy_from_slice(&scale.to_le_bytes()),
                         _ => block[..2].copy_from_slice(&scale.to_le_bytes()),
                     }
