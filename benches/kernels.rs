@@ -8,7 +8,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use model_diagnostics::DType;
-use model_factory::kernels::{self, Floats, Input, Isa, Kernel, Product, Softmax};
+use model_factory::kernels::{self, Floats, Input, Isa, Kernel, Softmax, rows_per_task};
 use model_factory::threads::Pool;
 use std::hint::black_box;
 use std::time::Duration;
@@ -37,8 +37,8 @@ fn weights(dtype: DType, bytes: usize) -> Vec<u8> {
     for block in weights.chunks_mut(dtype.block_bytes()) {
         match dtype {
             DType::F32 => block[3] = 0x3c,
-            DType::F16 | DType::BF16 | DType::Q8_0 => block[1] = 0x3c,
-            DType::Q4_K => (block[1], block[3]) = (0x3c, 0x3c),
+            DType::F16 | DType::BF16 | DType::Q4_0 | DType::Q5_0 | DType::Q8_0 => block[1] = 0x3c,
+            DType::Q4_K | DType::Q5_K => (block[1], block[3]) = (0x3c, 0x3c),
             DType::Q6_K => block[209] = 0x3c,
             other => panic!("no benchmark for {other}"),
         }
@@ -64,50 +64,67 @@ fn read(pool: &Pool, bytes: &[u8]) -> u64 {
     sum.into_inner()
 }
 
+/// The kernels for `dtype` on all instruction sets of this machine, the portable one left out.
+fn kernels_for(dtype: DType) -> Vec<(Kernel, Isa)> {
+    let mut kernels: Vec<(Kernel, Isa)> = Vec::new();
+    for isa in Isa::available().into_iter().rev().filter(|&isa| isa != Isa::portable()) {
+        let kernel = Kernel::select(dtype, isa).unwrap();
+        if kernels.iter().all(|(known, _)| known.name != kernel.name) {
+            kernels.push((kernel, isa));
+        }
+    }
+    kernels
+}
+
+/// The product in the tasks that the engine cuts, each with outputs of its own.
+fn multiply(pool: &Pool, kernel: Kernel, weight: &[u8], input: &Input, y: &mut [f32]) {
+    let (tokens, row_bytes) = (input.tokens(), kernel.row_bytes(input.inputs()));
+    let step = rows_per_task(weight.len() / row_bytes, row_bytes, tokens, pool.threads());
+    pool.chunks(y, step * tokens, |task, y| {
+        let bytes = y.len() / tokens * row_bytes;
+        kernel.matmul(&weight[task * step * row_bytes..][..bytes], input, y);
+    });
+}
+
 fn decode(criterion: &mut Criterion) {
     let pool = Pool::new(setting("BENCH_THREADS", 2));
-    let isa = Isa::detect();
     let x: Vec<f32> = (0..INPUTS).map(|i| (i as f32 * 0.37).sin()).collect();
     let mut group = criterion.benchmark_group("decode");
     for dtype in Kernel::dtypes() {
-        let kernel = Kernel::select(dtype, isa).unwrap();
-        let row_bytes = kernel.row_bytes(INPUTS);
+        let row_bytes = dtype.bytes_of(INPUTS as u64).unwrap() as usize;
         let rows = (setting("BENCH_MIB", 128) << 20) / row_bytes;
         let weight = weights(dtype, rows * row_bytes);
-        let input = Input::prepare(isa, kernel.form, &x, INPUTS);
         let mut y = vec![0.0; rows];
         group.throughput(Throughput::Bytes(weight.len() as u64));
         group.bench_function(BenchmarkId::new("read", dtype), |bencher| {
             bencher.iter(|| black_box(read(&pool, black_box(&weight))));
         });
-        group.bench_function(BenchmarkId::new("product", kernel.name), |bencher| {
-            bencher.iter(|| {
-                let product = Product { kernel, weight: black_box(&weight), input: &input, y: &mut y };
-                kernels::multiply(&pool, &mut [product]);
+        for (kernel, isa) in kernels_for(dtype) {
+            let input = Input::prepare(isa, kernel.form, &x, INPUTS);
+            group.bench_function(BenchmarkId::new("product", kernel.name), |bencher| {
+                bencher.iter(|| multiply(&pool, kernel, black_box(&weight), &input, &mut y));
             });
-        });
+        }
     }
 }
 
 fn prefill(criterion: &mut Criterion) {
     let pool = Pool::new(setting("BENCH_THREADS", 2));
-    let isa = Isa::detect();
     let mut group = criterion.benchmark_group("prefill");
     for dtype in Kernel::dtypes() {
-        let kernel = Kernel::select(dtype, isa).unwrap();
         for (inputs, rows) in [(2048, 5632), (5632, 2048)] {
-            let weight = weights(dtype, rows * kernel.row_bytes(inputs));
+            let weight = weights(dtype, rows * dtype.bytes_of(inputs as u64).unwrap() as usize);
             for tokens in [2, 8, 64, 256] {
                 let x: Vec<f32> = (0..tokens * inputs).map(|i| (i as f32 * 0.37).sin()).collect();
-                let input = Input::prepare(isa, kernel.form, &x, inputs);
                 let mut y = vec![0.0; rows * tokens];
                 group.throughput(Throughput::Elements((2 * rows * inputs * tokens) as u64));
-                group.bench_function(BenchmarkId::new(kernel.name, format!("{inputs}x{rows}/{tokens}")), |bencher| {
-                    bencher.iter(|| {
-                        let product = Product { kernel, weight: black_box(&weight), input: &input, y: &mut y };
-                        kernels::multiply(&pool, &mut [product]);
+                for (kernel, isa) in kernels_for(dtype) {
+                    let input = Input::prepare(isa, kernel.form, &x, inputs);
+                    let shape = format!("{inputs}x{rows}/{tokens}");
+                    group.bench_function(BenchmarkId::new(kernel.name, shape), |bencher| {
+                        bencher.iter(|| multiply(&pool, kernel, black_box(&weight), &input, &mut y));
                     });
-                });
+                }
             }
         }
     }

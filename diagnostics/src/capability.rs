@@ -103,7 +103,10 @@ const CPU_MATRICES: &[(DType, Native)] = &[
     (DType::F16, Native::Never),
     (DType::BF16, Native::With(&["avx512bf16"])),
     (DType::Q8_0, Native::Always),
+    (DType::Q4_0, Native::Always),
+    (DType::Q5_0, Native::Always),
     (DType::Q4_K, Native::Always),
+    (DType::Q5_K, Native::Always),
     (DType::Q6_K, Native::Always),
 ];
 
@@ -159,15 +162,17 @@ pub struct FileType {
     pub bits_per_weight: f64,
 }
 
-/// File types from the largest to the smallest. The figure of `Q4_K_M`, a mixture that depends on the model, is the
-/// upper end of what Llama files of 1 to 70 billion parameters have; the others are the formats' own.
+/// File types from the largest to the smallest. The figures of `Q5_K_M`, `Q4_K_M` and `Q4_0`, mixtures that depend on the
+/// model, are the upper end of what Llama files of 1 to 70 billion parameters have; the others are the formats' own.
 const FILE_TYPES: &[FileType] = &[
     FileType { name: "F32", gguf_only: false, matrices: &[DType::F32], bits_per_weight: 32.0 },
     FileType { name: "BF16", gguf_only: false, matrices: &[DType::BF16], bits_per_weight: 16.0 },
     FileType { name: "F16", gguf_only: false, matrices: &[DType::F16], bits_per_weight: 16.0 },
     FileType { name: "Q8_0", gguf_only: true, matrices: &[DType::Q8_0], bits_per_weight: 8.5 },
     FileType { name: "Q6_K", gguf_only: true, matrices: &[DType::Q6_K], bits_per_weight: 6.5625 },
+    FileType { name: "Q5_K_M", gguf_only: true, matrices: &[DType::Q5_K, DType::Q6_K], bits_per_weight: 5.7 },
     FileType { name: "Q4_K_M", gguf_only: true, matrices: &[DType::Q4_K, DType::Q6_K], bits_per_weight: 4.95 },
+    FileType { name: "Q4_0", gguf_only: true, matrices: &[DType::Q4_0, DType::Q6_K], bits_per_weight: 4.7 },
 ];
 
 impl FileType {
@@ -210,7 +215,7 @@ mod tests {
     #[test]
     fn offers_only_file_types_that_run() {
         let names: Vec<_> = FileType::supported(&PLAIN).map(|file_type| file_type.name).collect();
-        assert_eq!(names, ["F32", "BF16", "F16", "Q8_0", "Q6_K", "Q4_K_M"]);
+        assert_eq!(names, ["F32", "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0"]);
         assert_eq!(FileType::supported(&Engine::Cuda { compute_capability: (7, 5) }).count(), 0);
     }
 }

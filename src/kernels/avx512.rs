@@ -64,6 +64,14 @@ pub(super) fn load_ints(ints: &[i32; 16]) -> __m512i {
     unsafe { _mm512_loadu_si512(ints.as_ptr().cast()) }
 }
 
+/// 32 words.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_words(words: &[i16; 32]) -> __m512i {
+    // SAFETY: the array is 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+}
+
 /// Stores 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -166,7 +174,8 @@ pub(super) fn prefetch<const N: usize>(bytes: *const u8) {
 /// Block dtypes times one token: for each row of `weight`, `step(bytes, i, sums)` adds step `i` to its lanes, and
 /// `order` brings the lanes into the order of the blocks. A row's end is padded with zeros.
 ///
-/// Four rows take turns, so that the memory sees several streams; the same place some rows ahead is asked for.
+/// Four rows take turns, so that the memory sees several streams; the same place some rows ahead is asked for. `step`
+/// is called in one place, so that compilers put it there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn rows_times_token<const STEP: usize>(
@@ -176,36 +185,32 @@ pub(super) fn rows_times_token<const STEP: usize>(
     step: impl Fn(&[u8; STEP], usize, __m512) -> __m512,
 ) {
     let row_bytes = weight.len() / y.len();
-    let ahead = rows_ahead(row_bytes);
-    let steps = row_bytes / STEP;
-    let tail = !row_bytes.is_multiple_of(STEP);
-    let padded = |row: &[u8]| {
-        let mut padded = [0; STEP];
-        let rest = &row[steps * STEP..];
-        padded[..rest.len()].copy_from_slice(rest);
-        padded
-    };
-    let group = |weight: &[u8], y: &mut [f32]| {
-        let mut sums = [_mm512_setzero_ps(); 4];
-        let rows: [&[u8]; 4] = std::array::from_fn(|r| weight.get(r * row_bytes..).unwrap_or(&[]));
-        for i in 0..steps {
-            for (row, sums) in rows.iter().zip(&mut sums).take(y.len()) {
-                if let Some(bytes) = row[i * STEP..].first_chunk::<STEP>() {
-                    prefetch::<STEP>(bytes.as_ptr().wrapping_add(ahead));
-                    *sums = step(bytes, i, *sums);
-                }
-            }
-        }
-        for ((row, sums), y) in rows.iter().zip(&mut sums).zip(y) {
-            if tail {
-                *sums = step(&padded(&row[..row_bytes]), steps, *sums);
-            }
-            *y = sum_lanes(_mm512_permutexvar_ps(order, *sums));
-        }
-    };
+    let (ahead, steps, rest) = (rows_ahead(row_bytes), row_bytes / STEP, row_bytes % STEP);
+    let mut padded = [[0; STEP]; 4];
     for (weight, y) in weight.chunks(4 * row_bytes).zip(y.chunks_mut(4)) {
-        // The count of rows is a constant where it matters.
-        if y.len() == 4 { group(weight, &mut y[..4]) } else { group(weight, y) }
+        // Four rows always: the last stands in for those that are not there.
+        let rows: [&[u8]; 4] = std::array::from_fn(|r| &weight[r.min(y.len() - 1) * row_bytes..][..row_bytes]);
+        if rest > 0 {
+            padded
+                .iter_mut()
+                .zip(rows)
+                .for_each(|(padded, row)| padded[..rest].copy_from_slice(&row[row_bytes - rest..]));
+        }
+        let mut sums = [_mm512_setzero_ps(); 4];
+        for i in 0..steps + usize::from(rest > 0) {
+            for r in 0..4 {
+                let bytes = match i < steps {
+                    // SAFETY: the row has `steps` steps.
+                    true => unsafe { &*rows[r].as_ptr().add(i * STEP).cast::<[u8; STEP]>() },
+                    false => &padded[r],
+                };
+                prefetch::<STEP>(bytes.as_ptr().wrapping_add(ahead));
+                sums[r] = step(bytes, i, sums[r]);
+            }
+        }
+        for (y, sums) in y.iter_mut().zip(sums) {
+            *y = sum_lanes(_mm512_permutexvar_ps(order, sums));
+        }
     }
 }
 

@@ -259,20 +259,6 @@ impl Input {
         self.form
     }
 
-    /// Bytes of memory held for `tokens` rows of `inputs` in `form`.
-    pub fn bytes_for(form: Form, tokens: usize, inputs: usize) -> usize {
-        let blocks = inputs / BLOCK;
-        let row = match form {
-            Form::F32 => stride(inputs, 16) * 4,
-            Form::Bf16 => stride(inputs, 32) * 2,
-            Form::Q8 => {
-                let packed = if tokens > 1 { blocks * (BLOCK + 5 * 4) } else { 0 };
-                stride(inputs, 64) + (3 * stride(blocks, 16) + stride(2 * blocks, 16)) * 4 + packed
-            }
-        };
-        tokens * row
-    }
-
     /// The floats of row `token`. Panics for another form.
     #[inline]
     pub(super) fn floats(&self, token: usize) -> &[f32] {

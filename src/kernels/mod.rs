@@ -21,7 +21,10 @@ mod order;
 mod output;
 #[cfg(target_arch = "x86_64")]
 mod panel;
+mod q4_0;
 mod q4_k;
+mod q5_0;
+mod q5_k;
 mod q6_k;
 mod q8_0;
 mod quantize;
@@ -34,7 +37,7 @@ mod vector;
 pub use attention::{Softmax, attend, attend_group};
 pub use input::{Form, Input};
 pub use isa::Isa;
-pub use output::{Product, multiply, rows_per_task};
+pub use output::rows_per_task;
 pub use vector::{Floats, add, add_floats, rms_norm, rotate_half, rotate_pairs, swiglu};
 
 use isa::Sets;
@@ -60,8 +63,17 @@ struct Entry {
 }
 
 /// The registry: one line a dtype, in each file the fastest first.
-static REGISTRY: &[&[Entry]] =
-    &[f32::KERNELS, f16::KERNELS, bf16::KERNELS, q8_0::KERNELS, q4_k::KERNELS, q6_k::KERNELS];
+static REGISTRY: &[&[Entry]] = &[
+    f32::KERNELS,
+    f16::KERNELS,
+    bf16::KERNELS,
+    q8_0::KERNELS,
+    q4_0::KERNELS,
+    q5_0::KERNELS,
+    q4_k::KERNELS,
+    q5_k::KERNELS,
+    q6_k::KERNELS,
+];
 
 /// A matrix product for one stored dtype on one instruction set.
 #[derive(Clone, Copy)]
@@ -109,23 +121,14 @@ impl Kernel {
     /// `weight` holds whole rows of `inputs` stored elements, at any alignment; `y` is `[tokens, rows]`, overwritten.
     /// Panics when lengths or forms do not match.
     pub fn matmul(&self, weight: &[u8], input: &Input, y: &mut [f32]) {
-        let rows = self.rows(weight, input);
-        assert_eq!(y.len(), input.tokens() * rows, "outputs of {} tokens and {rows} rows", input.tokens());
-        self.run(weight, input, &mut Output::new(y, input.tokens(), rows));
-    }
-
-    /// The number of rows in `weight`. Panics when it is not whole, or the form is not the kernel's.
-    fn rows(&self, weight: &[u8], input: &Input) -> usize {
         assert_eq!(input.form(), self.entry.form, "the form of the activations that {} reads", self.name);
         let row_bytes = self.row_bytes(input.inputs());
         assert!(weight.len().is_multiple_of(row_bytes), "{} bytes are no rows of {row_bytes}", weight.len());
-        weight.len() / row_bytes
-    }
-
-    fn run(&self, weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if output.rows() > 0 && output.tokens() > 0 {
+        let rows = weight.len() / row_bytes;
+        let mut output = Output::new(y, input.tokens(), rows);
+        if rows > 0 && input.tokens() > 0 {
             // SAFETY: `select` compared the entry's instruction sets with those of a token.
-            unsafe { (self.entry.matmul)(weight, input, output) };
+            unsafe { (self.entry.matmul)(weight, input, &mut output) };
         }
     }
 

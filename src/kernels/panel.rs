@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code)]
 
-use super::avx512::{load, load_floats, room, store, store_floats, transpose, with_scratch};
+use super::avx512::{load, load_32, load_floats, room, store, store_floats, transpose, with_scratch};
 use super::input::{BLOCK, Packed};
 use super::order::{GROUP, Order};
 use super::{Input, LANES, Output};
@@ -15,9 +15,9 @@ use std::arch::x86_64::*;
 /// Rows in a panel.
 pub(super) const ROWS: usize = 16;
 
-/// One scale a block, and bytes with an offset of 128 (Q8_0).
+/// One scale a block, and bytes with an offset of 128 (Q4_0, Q5_0, Q8_0).
 pub(super) const SCALES: u8 = 0;
-/// One scale and one minimum a block, and unsigned bytes (Q4_K).
+/// One scale and one minimum a block, and unsigned bytes (Q4_K, Q5_K).
 pub(super) const SCALES_AND_MINS: u8 = 1;
 /// An integer scale each 16 elements, one factor for all of a block, and bytes with an offset of 128 (Q6_K).
 pub(super) const HALF_SCALES: u8 = 2;
@@ -55,6 +55,39 @@ impl Panel<'_> {
                 store_floats(floats, row);
             }
         }
+    }
+}
+
+/// Fills a panel with rows of blocks of 32 that begin with their scale. `elements` has those of a block with an offset
+/// of 128.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn unpack_blocks<const BYTES: usize>(
+    rows: &[u8],
+    inputs: usize,
+    panel: &mut Panel<'_>,
+    elements: impl Fn(&[u8; BYTES]) -> __m256i,
+) {
+    let blocks = inputs / BLOCK;
+    let (all, _) = rows.as_chunks::<BYTES>();
+    // What is past the end of a row or of the rows goes nowhere.
+    let block = |r: usize, b: usize| all.get(r * blocks + b).unwrap_or(&[0; BYTES]);
+    for i in 0..blocks.div_ceil(2) {
+        let mut quants = [_mm512_setzero_si512(); ROWS];
+        for (r, quants) in quants.iter_mut().enumerate() {
+            let (first, second) = (elements(block(r, 2 * i)), elements(block(r, 2 * i + 1)));
+            *quants = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second);
+        }
+        panel.put(i, quants);
+    }
+    for b in 0..blocks {
+        let mut d = [[0; 2]; ROWS];
+        for (r, d) in d.iter_mut().enumerate() {
+            let block = block(r, b);
+            *d = [block[0], block[1]];
+        }
+        let d = d.as_flattened().first_chunk().map_or(_mm256_setzero_si256(), |halves| load_32(halves));
+        panel.put_floats(b, [_mm512_cvtph_ps(d)]);
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) const KERNELS: &[Entry] = &[
 ];
 
 /// `d * sc` and `dmin * m` of block `b` of eight.
-fn scale_and_min(block: &[u8; BYTES], b: usize) -> (f32, f32) {
+fn scale_and_min(block: &[u8], b: usize) -> (f32, f32) {
     let (d, dmin) = (f16_to_f32([block[0], block[1]]), f16_to_f32([block[2], block[3]]));
     let s = &block[4..16];
     let (sc, m) = if b < 4 {
@@ -51,23 +51,41 @@ fn scale_and_min(block: &[u8; BYTES], b: usize) -> (f32, f32) {
 }
 
 /// Element `i` of block `b` of eight.
-fn nibble(block: &[u8; BYTES], b: usize, i: usize) -> u8 {
-    let byte = block[16 + 32 * (b / 2) + i];
-    if b.is_multiple_of(2) { byte & 15 } else { byte >> 4 }
+fn element(block: &[u8; BYTES], b: usize, i: usize) -> u8 {
+    block[16 + 32 * (b / 2) + i] >> (4 * (b % 2)) & 15
 }
 
 fn widen(row: &[u8], out: &mut [f32]) {
+    widen_super_blocks(row, out, element);
+}
+
+fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    super_blocks_portable(weight, input, output, element);
+}
+
+/// Rows of super-blocks that begin with scales and minima, widened.
+pub(super) fn widen_super_blocks<const BYTES: usize>(
+    row: &[u8],
+    out: &mut [f32],
+    element: impl Fn(&[u8; BYTES], usize, usize) -> u8,
+) {
     for (block, out) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<256>().0) {
         for (b, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             let (scale, min) = scale_and_min(block, b);
             for (i, out) in out.iter_mut().enumerate() {
-                *out = scale * f32::from(nibble(block, b, i)) - min;
+                *out = scale * f32::from(element(block, b, i)) - min;
             }
         }
     }
 }
 
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+/// Rows of super-blocks that begin with scales and minima, times all tokens.
+pub(super) fn super_blocks_portable<const BYTES: usize>(
+    weight: &[u8],
+    input: &Input,
+    output: &mut Output<'_>,
+    element: impl Fn(&[u8; BYTES], usize, usize) -> u8,
+) {
     for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
         for token in 0..input.tokens() {
             let x = input.q8(token);
@@ -75,7 +93,7 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
             for b in 0..input.inputs() / 32 {
                 let block = &bytes.as_chunks::<BYTES>().0[b / 8];
                 let (scale, min) = scale_and_min(block, b % 8);
-                let q = (0..32).map(|i| i32::from(nibble(block, b % 8, i)));
+                let q = (0..32).map(|i| i32::from(element(block, b % 8, i)));
                 let sum: i32 = q.zip(&x.bytes[32 * b..]).map(|(q, &x)| q * i32::from(x)).sum();
                 let lane = &mut lanes[b % LANES];
                 *lane = (sum as f32).mul_add(scale * x.scales[b], *lane);
@@ -86,8 +104,9 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
     }
 }
 
+/// What Q4_K and Q5_K share: super-blocks of 256 that begin with 16 bytes of scales and minima.
 #[cfg(target_arch = "x86_64")]
-mod avx512_vnni {
+pub(super) mod avx512_vnni {
     use super::BYTES;
     use crate::kernels::avx512::{
         Scratch, load, load_16, load_floats, room, rows_times_token, transpose, with_scratch,
@@ -96,42 +115,44 @@ mod avx512_vnni {
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
-    /// A super-block of zeros.
-    static ZEROS: [u8; BYTES] = [0; BYTES];
-
-    /// The order in which the product with one token has the eight blocks of a super-block.
-    const ORDER: [usize; 8] = [0, 1, 4, 5, 2, 3, 6, 7];
+    /// Where the product with one token has the blocks of two super-blocks, numbered 0 to 7 and 8 to 15.
+    const ORDER: [usize; 16] = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15];
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        let halves = |block: &[u8; BYTES]| match block.last_chunk() {
+            Some(bytes) => nibbles(bytes),
+            None => [_mm512_setzero_si512(); 4],
+        };
         if input.tokens() == 1 {
-            one_token(weight, input, output);
+            one_token::<4, BYTES, { 2 * BYTES }>(weight, input, output, halves);
         } else {
-            panel::matmul::<SCALES_AND_MINS>(weight, input, output, |rows, panel| unpack(rows, input.inputs(), panel));
+            many_tokens(weight, input, output, halves);
         }
     }
 
-    /// The nibbles of a super-block: blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7.
+    /// The nibbles of eight blocks, 16 a quarter of a vector: the first halves of blocks 0, 2, 4 and 6, the second
+    /// halves, then both halves of blocks 1, 3, 5 and 7.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn nibbles(block: &[u8; BYTES]) -> [__m512i; 4] {
-        let zero = _mm512_setzero_si512();
+    pub(in crate::kernels) fn nibbles(bytes: &[u8; 128]) -> [__m512i; 4] {
+        let [first, second] = bytes.as_chunks::<64>().0 else { unreachable!("two times 64 bytes") };
+        let (a, b) = (load(first), load(second));
         let low = _mm512_set1_epi8(15);
-        let first = block[16..].first_chunk::<64>().map_or(zero, |bytes| load(bytes));
-        let second = block[80..].first_chunk::<64>().map_or(zero, |bytes| load(bytes));
+        let first = _mm512_shuffle_i64x2::<0b10_00_10_00>(a, b);
+        let second = _mm512_shuffle_i64x2::<0b11_01_11_01>(a, b);
         [
             _mm512_and_si512(first, low),
-            _mm512_and_si512(_mm512_srli_epi16::<4>(first), low),
             _mm512_and_si512(second, low),
+            _mm512_and_si512(_mm512_srli_epi16::<4>(first), low),
             _mm512_and_si512(_mm512_srli_epi16::<4>(second), low),
         ]
     }
 
-    /// `d * sc` and `dmin * m` of the blocks of two super-blocks, each in the order of the bytes that `order` picks: of
-    /// bytes 0 to 7 for sc and 8 to 15 for m.
+    /// `d * sc` and `dmin * m` of the blocks of two super-blocks in ORDER.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn scales_and_mins(a: &[u8; BYTES], b: &[u8; BYTES], order: __m256i) -> (__m512, __m512) {
+    fn scales_and_mins<const BYTES: usize>(a: &[u8; BYTES], b: &[u8; BYTES]) -> (__m512, __m512) {
         let zero = _mm_setzero_si128();
         let a = a.first_chunk::<16>().map_or(zero, |bytes| load_16(bytes));
         let b = b.first_chunk::<16>().map_or(zero, |bytes| load_16(bytes));
@@ -146,36 +167,63 @@ mod avx512_vnni {
         let high = _mm256_srli_epi32::<2>(_mm256_shuffle_epi32::<0b10_10_01_01>(both)); // x x y y
         let two = 0x3030_3030;
         let high = _mm256_and_si256(high, _mm256_setr_epi32(0, two, 0, two, 0, two, 0, two));
-        let bytes = _mm256_shuffle_epi8(_mm256_or_si256(low, high), order);
+        // In each half sc of the eight blocks, then m: two words of the one, two of the other are ORDER.
+        let bytes = _mm256_or_si256(low, high);
         let (of_a, of_b) = (_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
-        let sc = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(of_a, of_b)));
-        let m = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpackhi_epi64(of_a, of_b)));
-        let floats = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_unpacklo_epi32(a, b))); // d, dmin of a, of b
-        let d = _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2), floats);
-        let dmin = _mm512_permutexvar_ps(_mm512_setr_epi32(1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3), floats);
+        let sc = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi16(of_a, of_b)));
+        let m = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpackhi_epi16(of_a, of_b)));
+        let floats = _mm512_broadcast_f32x4(_mm_cvtph_ps(_mm_unpacklo_epi32(a, b))); // d, dmin of a, of b
+        let (d, dmin) = (_mm512_permute_ps::<0b10_10_00_00>(floats), _mm512_permute_ps::<0b11_11_01_01>(floats));
         (_mm512_mul_ps(d, sc), _mm512_mul_ps(dmin, m))
+    }
+
+    /// The product with several tokens; `halves` has the elements of a super-block as [`nibbles`] does.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(in crate::kernels) fn many_tokens<const BYTES: usize>(
+        weight: &[u8],
+        input: &Input,
+        output: &mut Output<'_>,
+        halves: impl Fn(&[u8; BYTES]) -> [__m512i; 4],
+    ) {
+        panel::matmul::<SCALES_AND_MINS>(weight, input, output, |rows, panel| {
+            unpack(rows, input.inputs(), panel, &halves);
+        });
     }
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn unpack(rows: &[u8], inputs: usize, panel: &mut Panel<'_>) {
+    fn unpack<const BYTES: usize>(
+        rows: &[u8],
+        inputs: usize,
+        panel: &mut Panel<'_>,
+        halves: impl Fn(&[u8; BYTES]) -> [__m512i; 4],
+    ) {
         let each = inputs / 256;
         let (all, _) = rows.as_chunks::<BYTES>();
-        let zero = _mm512_setzero_si512();
-        // Scales and minima next to each other, so that a row's eight blocks are 16 floats in the panel's order.
-        let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-        let interleave_low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        let (zero, zeros) = (_mm512_setzero_si512(), [0; BYTES]);
+        // From ORDER: scales and minima in turns, so that a row's eight blocks are 16 floats in the panel's order.
+        let of_first = _mm512_setr_epi32(0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+        let of_second = _mm512_add_epi32(of_first, _mm512_set1_epi32(2));
         for i in 0..each {
-            let block = |r: usize| all.get(r * each + i).unwrap_or(&ZEROS);
+            let block = |r: usize| all.get(r * each + i).unwrap_or(&zeros);
             let (mut quants, mut floats) = ([[zero; ROWS]; 4], [zero; ROWS]);
+            #[allow(clippy::needless_range_loop)] // the second index
             for r in 0..ROWS {
-                let [even, odd, later_even, later_odd] = nibbles(block(r));
-                quants[0][r] = _mm512_shuffle_i64x2::<0b01_00_01_00>(even, odd); // blocks 0, 1
-                quants[1][r] = _mm512_shuffle_i64x2::<0b11_10_11_10>(even, odd); // 2, 3
-                quants[2][r] = _mm512_shuffle_i64x2::<0b01_00_01_00>(later_even, later_odd);
-                quants[3][r] = _mm512_shuffle_i64x2::<0b11_10_11_10>(later_even, later_odd);
-                let (scales, mins) = scales_and_mins(block(r), &ZEROS, order);
-                floats[r] = _mm512_castps_si512(_mm512_permutex2var_ps(scales, interleave_low, mins));
+                let [even, even_later, odd, odd_later] = halves(block(r));
+                let low = _mm512_shuffle_i64x2::<0b01_00_01_00>(even, even_later);
+                let low_odd = _mm512_shuffle_i64x2::<0b01_00_01_00>(odd, odd_later);
+                let high = _mm512_shuffle_i64x2::<0b11_10_11_10>(even, even_later);
+                let high_odd = _mm512_shuffle_i64x2::<0b11_10_11_10>(odd, odd_later);
+                quants[0][r] = _mm512_shuffle_i64x2::<0b10_00_10_00>(low, low_odd); // blocks 0, 1
+                quants[1][r] = _mm512_shuffle_i64x2::<0b11_01_11_01>(low, low_odd); // 2, 3
+                quants[2][r] = _mm512_shuffle_i64x2::<0b10_00_10_00>(high, high_odd);
+                quants[3][r] = _mm512_shuffle_i64x2::<0b11_01_11_01>(high, high_odd);
+            }
+            for (r, floats) in floats.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                let (scales, mins) = scales_and_mins(block(2 * r), block(2 * r + 1));
+                floats[0] = _mm512_castps_si512(_mm512_permutex2var_ps(scales, of_first, mins));
+                floats[1] = _mm512_castps_si512(_mm512_permutex2var_ps(scales, of_second, mins));
             }
             for (j, quants) in quants.into_iter().enumerate() {
                 panel.put(4 * i + j, quants);
@@ -188,67 +236,70 @@ mod avx512_vnni {
         }
     }
 
+    /// The product with one token; `halves` has the elements of a super-block as [`nibbles`] does, of `BITS` bits.
+    #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn one_token(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    pub(in crate::kernels) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
+        weight: &[u8],
+        input: &Input,
+        output: &mut Output<'_>,
+        halves: impl Fn(&[u8; BYTES]) -> [__m512i; 4],
+    ) {
         let blocks = input.inputs() / 32;
         let steps = blocks.div_ceil(16);
         let x = input.q8(0);
         with_scratch(|Scratch { bytes, floats, more_floats, .. }| {
-            // Activations up to a whole number of steps, in the order in which nibbles and scales come.
-            let x_bytes = room(bytes, steps * 512).as_chunks_mut::<32>().0;
+            // Activations up to a whole number of steps, in the order in which elements and scales come.
+            let x_bytes = room(bytes, steps * 512).as_chunks_mut::<16>().0;
             let x_scales = room(floats, steps * 16);
             let x_sums = room(more_floats, steps * 16);
+            let (x_halves, _) = x.bytes.as_chunks::<16>();
             for (i, bytes) in x_bytes.iter_mut().enumerate() {
-                let b = [0, 2, 1, 3, 4, 6, 5, 7][i % 8] + i / 8 * 8;
-                let from = x.bytes.as_chunks::<32>().0.get(b).unwrap_or(&[0; 32]);
-                bytes.iter_mut().zip(from).for_each(|(to, &from)| *to = from as u8);
+                let (quarter, vector) = (i % 4, i / 4 % 4);
+                let block = 2 * quarter + vector / 2 + i / 16 * 8;
+                let from = x_halves.get(2 * block + vector % 2).unwrap_or(&[0; 16]);
+                *bytes = from.map(|x| x as u8);
             }
             for (i, (scale, sum)) in x_scales.iter_mut().zip(&mut *x_sums).enumerate() {
-                let b = ORDER[i % 8] + i / 8 * 8;
+                let b = ORDER[i % 16] + i / 16 * 16;
                 *scale = x.scales.get(b).copied().unwrap_or(0.0);
                 *sum = x.sums.get(b).copied().unwrap_or(0.0);
             }
             let x_bytes = x_bytes.as_flattened().as_chunks::<64>().0.as_chunks::<8>().0;
             let (x_scales, x_sums) = (x_scales.as_chunks::<16>().0, x_sums.as_chunks::<16>().0);
             let rows = output.rows();
-            let order = _mm512_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
-            rows_times_token(weight, output.part(0, 0, rows), order, |two: &[u8; 2 * BYTES], i, sums| {
-                match two.as_chunks::<BYTES>().0 {
-                    [a, b] => step(a, b, &x_bytes[i], &x_scales[i], &x_sums[i], sums),
-                    _ => unreachable!("two super-blocks"),
-                }
+            let order = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+            rows_times_token(weight, output.part(0, 0, rows), order, |two: &[u8; TWO], i, sums| {
+                let [a, b] = two.as_chunks::<BYTES>().0 else { unreachable!("two super-blocks") };
+                let dots = dots::<BITS>(halves(a), halves(b), &x_bytes[i]);
+                let (scales, mins) = scales_and_mins(a, b);
+                let scales = _mm512_mul_ps(scales, load_floats(&x_scales[i]));
+                let sums = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums);
+                _mm512_fnmadd_ps(mins, load_floats(&x_sums[i]), sums)
             });
         });
     }
 
-    /// Adds two super-blocks, one block a lane.
+    /// The products of two super-blocks, added up for each block, in ORDER.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn step(
-        a: &[u8; BYTES],
-        b: &[u8; BYTES],
-        x: &[[u8; 64]; 8],
-        x_scales: &[f32; 16],
-        x_sums: &[f32; 16],
-        sums: __m512,
-    ) -> __m512 {
-        // In each 128 bits a quarter of two blocks: sums of 4 products below 15 * 127 * 4, of 8 below 15240, so that
-        // both fit 16 bits.
-        let four = |q: [__m512i; 4], x: &[[u8; 64]]| {
-            let ones = _mm512_set1_epi16(1);
-            let zero = _mm512_setzero_si512();
-            let dots: [__m512i; 4] = std::array::from_fn(|i| _mm512_dpbusd_epi32(zero, q[i], load(&x[i])));
-            let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
-            let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
-            _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones)
+    fn dots<const BITS: u32>(a: [__m512i; 4], b: [__m512i; 4], x: &[[u8; 64]; 8]) -> __m512i {
+        const { assert!(BITS <= 5) };
+        let ones = _mm512_set1_epi16(1);
+        let products = |a: __m512i, b: __m512i, x: &[[u8; 64]]| {
+            _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), a, load(&x[0])), b, load(&x[1]))
         };
-        let (dots_a, dots_b) = (four(nibbles(a), &x[..4]), four(nibbles(b), &x[4..]));
-        let even = _mm512_shuffle_i32x4::<0b10_00_10_00>(dots_a, dots_b);
-        let odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(dots_a, dots_b);
-        let dots = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd)); // blocks 0 1 4 5 | 2 3 6 7 | of b
-        let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
-        let (scales, mins) = scales_and_mins(a, b, order);
-        let sums = _mm512_fmadd_ps(dots, _mm512_mul_ps(scales, load_floats(x_scales)), sums);
-        _mm512_fnmadd_ps(mins, load_floats(x_sums), sums)
+        // In each 128 bits, four sums of 8 products of one block: at most 31 * 127 * 8, so that they fit 16 bits.
+        let of_a = _mm512_packs_epi32(products(a[0], a[1], &x[..2]), products(a[2], a[3], &x[2..4]));
+        let of_b = _mm512_packs_epi32(products(b[0], b[1], &x[4..6]), products(b[2], b[3], &x[6..]));
+        let (of_a, of_b) = (_mm512_madd_epi16(of_a, ones), _mm512_madd_epi16(of_b, ones));
+        if BITS == 4 {
+            // 16 products are at most 15 * 127 * 16: 16 bits once more.
+            return _mm512_madd_epi16(_mm512_packs_epi32(of_a, of_b), ones);
+        }
+        let (of_a, of_b) = (_mm512_castsi512_ps(of_a), _mm512_castsi512_ps(of_b));
+        let even = _mm512_castps_si512(_mm512_shuffle_ps::<0b10_00_10_00>(of_a, of_b));
+        let odd = _mm512_castps_si512(_mm512_shuffle_ps::<0b11_01_11_01>(of_a, of_b));
+        _mm512_add_epi32(even, odd)
     }
 }

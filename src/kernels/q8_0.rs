@@ -5,9 +5,9 @@
 
 #![allow(unsafe_code)]
 
-use super::f16::f16_to_f32;
 use super::isa::Sets;
-use super::{Entry, Form, Input, LANES, Output, sum_lanes};
+use super::q4_0::{blocks_portable, widen_blocks};
+use super::{Entry, Form, Input, Output};
 use model_diagnostics::{DType, capability::Tier};
 
 const BYTES: usize = 34;
@@ -34,33 +34,16 @@ pub(super) const KERNELS: &[Entry] = &[
     },
 ];
 
+fn elements(block: &[u8; BYTES]) -> [i8; 32] {
+    std::array::from_fn(|i| block[2 + i] as i8)
+}
+
 fn widen(row: &[u8], out: &mut [f32]) {
-    for (block, out) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<32>().0) {
-        let d = f16_to_f32([block[0], block[1]]);
-        for (out, &q) in out.iter_mut().zip(&block[2..]) {
-            *out = d * f32::from(q as i8);
-        }
-    }
+    widen_blocks(row, out, elements);
 }
 
 fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
-        for token in 0..input.tokens() {
-            let x = input.q8(token);
-            let mut lanes = [0.0; LANES];
-            for (b, block) in bytes.as_chunks::<BYTES>().0.iter().enumerate() {
-                let d = f16_to_f32([block[0], block[1]]);
-                let sum = dot(&block[2..], &x.bytes[32 * b..][..32]);
-                let lane = &mut lanes[b % LANES];
-                *lane = (sum as f32).mul_add(d * x.scales[b], *lane);
-            }
-            output.part(token, row, 1)[0] = sum_lanes(lanes);
-        }
-    }
-}
-
-fn dot(q: &[u8], x: &[i8]) -> i32 {
-    q.iter().zip(x).map(|(&q, &x)| i32::from(q as i8) * i32::from(x)).sum()
+    blocks_portable(weight, input, output, elements);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -69,7 +52,7 @@ mod avx512_vnni {
     use crate::kernels::avx512::{
         Scratch, load, load_32, load_apart, load_floats, load_ints, room, rows_times_token, with_scratch,
     };
-    use crate::kernels::panel::{self, Panel, ROWS, SCALES};
+    use crate::kernels::panel::{self, SCALES, unpack_blocks};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -84,36 +67,12 @@ mod avx512_vnni {
         if input.tokens() == 1 {
             one_token(weight, input, output);
         } else {
-            panel::matmul::<SCALES>(weight, input, output, |rows, panel| unpack(rows, input.inputs(), panel));
-        }
-    }
-
-    /// Elements `64 * i ..` of a row whose blocks are `blocks`, with an offset of 128, and zeros past its end.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn pair(blocks: &[[u8; BYTES]], i: usize) -> __m512i {
-        let quants = |b: usize| match blocks.get(b).and_then(|block| block.last_chunk::<32>()) {
-            Some(quants) => load_32(quants),
-            None => _mm256_setzero_si256(),
-        };
-        let pair = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(quants(2 * i)), quants(2 * i + 1));
-        _mm512_xor_si512(pair, _mm512_set1_epi8(-128))
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn unpack(rows: &[u8], inputs: usize, panel: &mut Panel<'_>) {
-        let blocks = inputs / 32;
-        let (all, _) = rows.as_chunks::<BYTES>();
-        let row = |r: usize| all.get(r * blocks..(r + 1) * blocks).unwrap_or(&[]);
-        let rows: [&[[u8; BYTES]]; ROWS] = std::array::from_fn(row);
-        for i in 0..blocks.div_ceil(2) {
-            panel.put(i, std::array::from_fn(|r| pair(rows[r], i)));
-        }
-        for b in 0..blocks {
-            let d = rows.map(|row| row.get(b).map_or([0; 2], |block| [block[0], block[1]]));
-            let d = d.as_flattened().first_chunk().map_or(_mm256_setzero_si256(), |halves| load_32(halves));
-            panel.put_floats(b, [_mm512_cvtph_ps(d)]);
+            panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
+                unpack_blocks(rows, input.inputs(), panel, |block: &[u8; BYTES]| {
+                    let elements = block.last_chunk().map_or(_mm256_setzero_si256(), |bytes| load_32(bytes));
+                    _mm256_xor_si256(elements, _mm256_set1_epi8(-128))
+                });
+            });
         }
     }
 

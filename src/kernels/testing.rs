@@ -42,8 +42,8 @@ impl Random {
             DType::F16 => {
                 return self.floats(elements).iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
             }
-            DType::Q8_0 => &[0],
-            DType::Q4_K => &[0, 2],
+            DType::Q4_0 | DType::Q5_0 | DType::Q8_0 => &[0],
+            DType::Q4_K | DType::Q5_K => &[0, 2],
             DType::Q6_K => &[208],
             other => panic!("no generator for {other}"),
         };

@@ -1,7 +1,7 @@
 //! Every registered kernel against the f64 oracle, against itself in other shapes, and across instruction sets.
 
 use super::testing::{Random, as_rounded, each_isa, lengths, oracle, product, widened};
-use super::{Form, Input, Isa, Kernel, Product, REGISTRY, multiply};
+use super::{Form, Input, Isa, Kernel, REGISTRY, rows_per_task};
 use crate::threads::Pool;
 use model_diagnostics::{DType, capability::Tier};
 
@@ -51,8 +51,8 @@ fn agrees_with_the_oracle() {
                     let x = random.floats(tokens * inputs);
                     let y = product(&kernel, isa, &weight, &x, inputs);
                     let x = as_rounded(kernel.form, &x, inputs);
-                    // In Q4_K the minima cancel much of the scaled part: measured against both parts' magnitude.
-                    let slack = if kernel.dtype == DType::Q4_K { 4.0 } else { 1.0 };
+                    // Minima cancel much of the scaled part: measured against both parts' magnitude.
+                    let slack = if matches!(kernel.dtype, DType::Q4_K | DType::Q5_K) { 4.0 } else { 1.0 };
                     let truth = oracle(&widened(&kernel, &weight, inputs), &x, inputs);
                     for (i, (&y, (truth, size))) in y.iter().zip(truth).enumerate() {
                         let error = (f64::from(y) - truth).abs() / size.max(1e-30) / slack;
@@ -142,7 +142,9 @@ fn survives_extreme_weights_and_activations() {
                 let mut weight = vec![fill; kernel.row_bytes(inputs) * 17];
                 for block in weight.chunks_exact_mut(kernel.dtype.block_bytes()) {
                     match kernel.dtype {
-                        DType::Q4_K => block[..4].copy_from_slice(&[scale.to_le_bytes(), scale.to_le_bytes()].concat()),
+                        DType::Q4_K | DType::Q5_K => {
+                            block[..4].copy_from_slice(&[scale.to_le_bytes(), scale.to_le_bytes()].concat())
+                        }
                         DType::Q6_K => block[208..].copy_from_slice(&scale.to_le_bytes()),
                         _ => block[..2].copy_from_slice(&scale.to_le_bytes()),
                     }
@@ -221,21 +223,25 @@ fn multiplies_on_the_pool_as_alone() {
     let pool = Pool::new(3);
     for (kernel, isa) in kernels() {
         let inputs = 256;
-        for tokens in [1, 5, 20] {
-            let weights = [100, 1, 37].map(|rows| random.stored(kernel.dtype, rows * inputs));
+        let row_bytes = kernel.row_bytes(inputs);
+        for (tokens, rows) in [(1, 100), (5, 1), (20, 137)] {
+            let weight = random.stored(kernel.dtype, rows * inputs);
             let x = random.floats(tokens * inputs);
             let mut input = Input::new();
             input.fill(&pool, isa, kernel.form, tokens, inputs, |token, row| {
                 row.copy_from_slice(&x[token * inputs..][..inputs]);
             });
-            let mut ys: Vec<Vec<f32>> =
-                weights.iter().map(|weight| vec![0.0; weight.len() / kernel.row_bytes(inputs) * tokens]).collect();
-            let mut products: Vec<Product<'_>> =
-                weights.iter().zip(&mut ys).map(|(weight, y)| Product { kernel, weight, input: &input, y }).collect();
-            multiply(&pool, &mut products);
-            for (weight, y) in weights.iter().zip(ys) {
-                assert_eq!(y, product(&kernel, isa, weight, &x, inputs), "{}", kernel.name);
-            }
+            let step = rows_per_task(rows, row_bytes, tokens, pool.threads());
+            let columns: Vec<usize> = (0..rows).step_by(step).chain([rows]).collect();
+            let mut y = vec![f32::NAN; tokens * rows];
+            pool.run_grid(&mut y, rows, tokens, &columns, &|tile, out| {
+                let mut part = vec![f32::NAN; tokens * tile.columns.len()];
+                kernel.matmul(&weight[tile.columns.start * row_bytes..tile.columns.end * row_bytes], &input, &mut part);
+                for (token, part) in part.chunks_exact(tile.columns.len()).enumerate() {
+                    out.row(token).copy_from_slice(part);
+                }
+            });
+            assert_eq!(y, product(&kernel, isa, &weight, &x, inputs), "{}", kernel.name);
         }
     }
 }

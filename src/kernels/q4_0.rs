@@ -1,0 +1,225 @@
+//! Q4_0: blocks of 32 nibbles with an f16 scale, `w = d * (q - 8)`; 18 bytes: d, then 16 bytes with element `i` in the
+//! low and element `i + 16` in the high half of byte `i`.
+//!
+//! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
+//! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
+
+#![allow(unsafe_code)]
+
+use super::f16::f16_to_f32;
+use super::isa::Sets;
+use super::{Entry, Form, Input, LANES, Output, sum_lanes};
+use model_diagnostics::{DType, capability::Tier};
+
+const BYTES: usize = 18;
+
+pub(super) const KERNELS: &[Entry] = &[
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "q4_0/avx512-vnni",
+        dtype: DType::Q4_0,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::AVX512.and(Sets::VNNI),
+        matmul: avx512_vnni::matmul,
+        widen,
+    },
+    Entry {
+        name: "q4_0/portable",
+        dtype: DType::Q4_0,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::PORTABLE,
+        matmul: portable,
+        widen,
+    },
+];
+
+/// The elements of a block, from -8 to 7.
+fn elements(block: &[u8; BYTES]) -> [i8; 32] {
+    std::array::from_fn(|i| (block[2 + i % 16] >> (4 * (i / 16)) & 15) as i8 - 8)
+}
+
+fn widen(row: &[u8], out: &mut [f32]) {
+    widen_blocks(row, out, elements);
+}
+
+fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    blocks_portable(weight, input, output, elements);
+}
+
+/// Rows of blocks of 32 that begin with their scale, widened.
+pub(super) fn widen_blocks<const BYTES: usize>(
+    row: &[u8],
+    out: &mut [f32],
+    elements: impl Fn(&[u8; BYTES]) -> [i8; 32],
+) {
+    for (block, out) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<32>().0) {
+        let d = f16_to_f32([block[0], block[1]]);
+        for (out, q) in out.iter_mut().zip(elements(block)) {
+            *out = d * f32::from(q);
+        }
+    }
+}
+
+/// Rows of blocks of 32 that begin with their scale, times all tokens.
+pub(super) fn blocks_portable<const BYTES: usize>(
+    weight: &[u8],
+    input: &Input,
+    output: &mut Output<'_>,
+    elements: impl Fn(&[u8; BYTES]) -> [i8; 32],
+) {
+    for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
+        for token in 0..input.tokens() {
+            let x = input.q8(token);
+            let mut lanes = [0.0; LANES];
+            for (b, block) in bytes.as_chunks::<BYTES>().0.iter().enumerate() {
+                let d = f16_to_f32([block[0], block[1]]);
+                let products = elements(block).into_iter().zip(&x.bytes[32 * b..]);
+                let sum: i32 = products.map(|(q, &x)| i32::from(q) * i32::from(x)).sum();
+                let lane = &mut lanes[b % LANES];
+                *lane = (sum as f32).mul_add(d * x.scales[b], *lane);
+            }
+            output.part(token, row, 1)[0] = sum_lanes(lanes);
+        }
+    }
+}
+
+/// What Q4_0 and Q5_0 share: blocks of a scale, bits that differ, and 16 bytes of nibbles.
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512_vnni {
+    use super::BYTES;
+    use crate::kernels::avx512::{
+        Scratch, load, load_16, load_apart, load_floats, load_ints, load_words, room, rows_times_token, with_scratch,
+    };
+    use crate::kernels::panel::{self, SCALES, unpack_blocks};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        if input.tokens() == 1 {
+            one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(weight, input, output, |first, second| {
+                nibbles::<BYTES>(first, second)
+            });
+        } else {
+            panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
+                unpack_blocks(rows, input.inputs(), panel, |block: &[u8; BYTES]| {
+                    // An offset of 8 becomes one of 128.
+                    _mm256_add_epi8(nibbles_of(block), _mm256_set1_epi8(120))
+                });
+            });
+        }
+    }
+
+    /// The nibbles of a block.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(in crate::kernels) fn nibbles_of<const BYTES: usize>(block: &[u8; BYTES]) -> __m256i {
+        let bytes = block.last_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
+        let both = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
+        _mm256_and_si256(both, _mm256_set1_epi8(15))
+    }
+
+    /// Where two vectors with the first and the last 64 bytes of `four` have the words at these bytes of block `i / 8`:
+    /// `at`, and `step` more for each of 8.
+    pub(in crate::kernels) const fn places(block: usize, four: usize, at: usize, step: usize) -> [i16; 32] {
+        let (mut places, mut i) = ([0; 32], 0);
+        while i < 32 {
+            let byte = i / 8 * block + at + i % 8 * step;
+            places[i] = if byte < 64 { byte as i16 / 2 } else { 32 + (byte + 64 - four) as i16 / 2 };
+            i += 1;
+        }
+        places
+    }
+
+    /// The nibbles of four blocks, of which `first` and `second` are the first and the last 64 bytes: elements 0 to 15
+    /// of each, and elements 16 to 31.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(in crate::kernels) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (__m512i, __m512i) {
+        let places = const { places(BYTES, 4 * BYTES, BYTES - 16, 2) };
+        let bytes = _mm512_permutex2var_epi16(first, load_words(&places), second);
+        let low = _mm512_set1_epi8(15);
+        (_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low))
+    }
+
+    /// The product with one token. `elements` has the elements of four blocks as [`nibbles`] does, with an offset of
+    /// `OFFSET`. `FOUR` and `STEP` are the bytes of 4 and of 16 blocks.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(in crate::kernels) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize, const STEP: usize>(
+        weight: &[u8],
+        input: &Input,
+        output: &mut Output<'_>,
+        elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
+    ) {
+        const { assert!(OFFSET <= 16 && FOUR == 4 * BYTES && STEP == 4 * FOUR) };
+        let blocks = input.inputs() / 32;
+        let steps = blocks.div_ceil(16);
+        let x = input.q8(0);
+        with_scratch(|Scratch { bytes, floats, ints, .. }| {
+            // Activations up to a whole number of steps, in the order in which elements and scales come; what the
+            // weights' offset adds too much in each eight products.
+            let x_bytes = room(bytes, steps * 512).as_chunks_mut::<16>().0;
+            let x_scales = room(floats, steps * 16);
+            let x_offsets = room(ints, steps * 64);
+            let (x_halves, _) = x.bytes.as_chunks::<16>();
+            for (i, bytes) in x_bytes.iter_mut().enumerate() {
+                let from = x_halves.get(i / 8 * 8 + i % 4 * 2 + i / 4 % 2).unwrap_or(&[0; 16]);
+                *bytes = from.map(|x| x as u8);
+            }
+            for (offsets, halves) in x_offsets.as_chunks_mut::<16>().0.iter_mut().zip(x_bytes.as_chunks::<8>().0) {
+                for (i, offset) in offsets.iter_mut().enumerate() {
+                    let sum = |half: usize| -> i32 {
+                        halves[i / 4 + 4 * half][i % 4 * 4..][..4].iter().map(|&x| i32::from(x as i8)).sum()
+                    };
+                    *offset = -OFFSET * (sum(0) + sum(1));
+                }
+            }
+            for (i, scale) in x_scales.iter_mut().enumerate() {
+                *scale = x.scales.get(i / 16 * 16 + i % 4 * 4 + i / 4 % 4).copied().unwrap_or(0.0);
+            }
+            let x_bytes = x_bytes.as_flattened().as_chunks::<64>().0.as_chunks::<8>().0;
+            let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<4>().0;
+            let x_scales = x_scales.as_chunks::<16>().0;
+            let rows = output.rows();
+            let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            rows_times_token(weight, output.part(0, 0, rows), order, |blocks: &[u8; STEP], i, sums| {
+                let (x, x_offsets) = (&x_bytes[i], &x_offsets[i]);
+                let zero = _mm512_setzero_si512();
+                let (mut dots, mut scales) = ([zero; 4], zero);
+                for (j, four) in blocks.as_chunks::<FOUR>().0.iter().enumerate() {
+                    let first = four.first_chunk().map_or(zero, |bytes| load_apart(bytes));
+                    let second = four.last_chunk().map_or(zero, |bytes| load_apart(bytes));
+                    let (low, high) = elements(first, second);
+                    let sums = _mm512_dpbusd_epi32(load_ints(&x_offsets[j]), low, load(&x[2 * j]));
+                    dots[j] = _mm512_dpbusd_epi32(sums, high, load(&x[2 * j + 1]));
+                    // Scale k of the four goes to double word j of the k-th 128 bits.
+                    let at = const { scales_at(BYTES, FOUR) };
+                    let four = _mm512_maskz_permutex2var_epi16(0x1111 << j, first, load_words(&at), second);
+                    scales = _mm512_or_si512(scales, four);
+                }
+                // In each 128 bits, four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so
+                // that they fit 16 bits.
+                let ones = _mm512_set1_epi16(1);
+                let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
+                let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
+                let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones);
+                let scales = _mm512_cvtph_ps(_mm512_castsi512_si256(scales));
+                let scales = _mm512_mul_ps(scales, load_floats(&x_scales[i]));
+                _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums)
+            });
+        });
+    }
+
+    /// The places of the scales of four blocks, each four times.
+    const fn scales_at(block: usize, four: usize) -> [i16; 32] {
+        let (all, mut places, mut i) = (places(block, four, 0, 0), [0; 32], 0);
+        while i < 16 {
+            places[i] = all[i / 4 * 8];
+            i += 1;
+        }
+        places
+    }
+}

@@ -1,0 +1,94 @@
+//! Q5_K: 256 elements as eight blocks of 32 elements of 5 bits, `w = d * sc * q - dmin * m`; 176 bytes.
+//!
+//! The first 16 bytes are Q4_K's: d, dmin, and the 6-bit sc and m of the eight blocks. Then 32 bytes with the high bits:
+//! bit `b` of byte `i` belongs to element `i` of block `b`. Then 128 bytes of nibbles as in Q4_K.
+//!
+//! The order of sums is Q4_K's.
+
+#![allow(unsafe_code)]
+
+use super::isa::Sets;
+use super::q4_k::{super_blocks_portable, widen_super_blocks};
+use super::{Entry, Form, Input, Output};
+use model_diagnostics::{DType, capability::Tier};
+
+const BYTES: usize = 176;
+
+pub(super) const KERNELS: &[Entry] = &[
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "q5_k/avx512-vnni",
+        dtype: DType::Q5_K,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::AVX512.and(Sets::VNNI),
+        matmul: avx512_vnni::matmul,
+        widen,
+    },
+    Entry {
+        name: "q5_k/portable",
+        dtype: DType::Q5_K,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::PORTABLE,
+        matmul: portable,
+        widen,
+    },
+];
+
+/// Element `i` of block `b` of eight.
+fn element(block: &[u8; BYTES], b: usize, i: usize) -> u8 {
+    let low = block[48 + 32 * (b / 2) + i] >> (4 * (b % 2)) & 15;
+    low | (block[16 + i] >> b & 1) << 4
+}
+
+fn widen(row: &[u8], out: &mut [f32]) {
+    widen_super_blocks(row, out, element);
+}
+
+fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    super_blocks_portable(weight, input, output, element);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512_vnni {
+    use super::BYTES;
+    use crate::kernels::avx512::load_16;
+    use crate::kernels::q4_k::avx512_vnni::{many_tokens, nibbles, one_token};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        if input.tokens() == 1 {
+            one_token::<5, BYTES, { 2 * BYTES }>(weight, input, output, |block| halves(block));
+        } else {
+            many_tokens(weight, input, output, |block| halves(block));
+        }
+    }
+
+    /// The elements of a super-block in the order of `nibbles`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn halves(block: &[u8; BYTES]) -> [__m512i; 4] {
+        let zero = _mm512_setzero_si512();
+        let [even, even_later, odd, odd_later] = block.last_chunk().map_or([zero; 4], |bytes| nibbles(bytes));
+        let bits =
+            |bytes: &[u8]| _mm512_broadcast_i32x4(bytes.first_chunk().map_or(_mm_setzero_si128(), |b| load_16(b)));
+        let (first, later) = (bits(&block[16..32]), bits(&block[32..48]));
+        // Rotations that bring the bits of blocks 0, 2, 4, 6 and of 1, 3, 5, 7 to bit 4.
+        let to_even = _mm512_setr_epi32(4, 4, 4, 4, 2, 2, 2, 2, 0, 0, 0, 0, 30, 30, 30, 30);
+        let to_odd = _mm512_setr_epi32(3, 3, 3, 3, 1, 1, 1, 1, 31, 31, 31, 31, 29, 29, 29, 29);
+        let bit = _mm512_set1_epi8(16);
+        // (bits & bit) | nibbles, as the bits of the table 0xea: a & b | c.
+        let both = |bits: __m512i, rotation: __m512i, nibbles: __m512i| {
+            _mm512_ternarylogic_epi32::<0xea>(_mm512_rolv_epi32(bits, rotation), bit, nibbles)
+        };
+        [
+            both(first, to_even, even),
+            both(later, to_even, even_later),
+            both(first, to_odd, odd),
+            both(later, to_odd, odd_later),
+        ]
+    }
+}
