@@ -129,7 +129,11 @@ impl Builder {
             let tokenizer = tokenizer.join();
             (tokenizer, decoder)
         });
-        let tokenizer = tokenizer.map_err(|_| Error::Internal("building the tokenizer panicked".into()))??;
+        // The library that builds it is not ours, and what it is given comes from a file.
+        let tokenizer = tokenizer.map_err(|_| Error::Tokenizer {
+            file: header.source.path.clone(),
+            reason: "building it panicked".into(),
+        })??;
         let (tokenizer, decoder) = (Arc::new(tokenizer), decoder?);
         let load_time = start.elapsed();
         Ok(Model::new(Inner { spec, report, tokenizer, decoder, context_length, threads, load_time }))

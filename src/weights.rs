@@ -106,3 +106,53 @@ impl std::fmt::Debug for WeightView {
         write!(f, "WeightView({}, bytes {}..{})", self.dtype, self.range.start, self.range.end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model_diagnostics::header::Header;
+    use model_diagnostics::source;
+    use std::fs::{self, OpenOptions};
+    use std::path::PathBuf;
+
+    const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/models/tinyllama/q8_0.gguf");
+
+    /// A folder with a copy of a fixture in it, the copy, and its header.
+    fn copy() -> (tempfile::TempDir, PathBuf, Header) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.gguf");
+        fs::copy(FIXTURE, &path).unwrap();
+        let header = source::probe(&path).and_then(Header::read).unwrap();
+        (folder, path, header)
+    }
+
+    #[test]
+    fn refuses_a_file_whose_length_changed_since_its_header_was_read() {
+        for change in [-1, 1, -100_000] {
+            let (_folder, path, header) = copy();
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            file.set_len(header.source.files[0].bytes.strict_add_signed(change)).unwrap();
+            let error = Weights::map(&header.source).unwrap_err();
+            assert_eq!(error.code(), 15, "{change}: {error}");
+            assert!(error.to_string().contains("m.gguf"), "{error}");
+        }
+        let (_folder, path, header) = copy();
+        fs::remove_file(path).unwrap();
+        assert_eq!(Weights::map(&header.source).unwrap_err().code(), 1);
+    }
+
+    #[test]
+    fn keeps_the_old_weights_when_a_file_is_renamed_over() {
+        let (folder, path, header) = copy();
+        let weights = Weights::map(&header.source).unwrap();
+        let name = "token_embd.weight";
+        let view = weights.view(&header.tensors[name]);
+        let before = view.bytes().to_vec();
+        let other = folder.path().join("download");
+        fs::write(&other, vec![0; 4096]).unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert_eq!(view.bytes(), before);
+        assert!(before.iter().any(|byte| *byte != 0));
+        assert_eq!(Weights::map(&header.source).unwrap_err().code(), 15);
+    }
+}

@@ -19,7 +19,8 @@ use tokenizers::{AddedToken, Model, NormalizerWrapper, PreTokenizerWrapper};
 struct File<M> {
     #[serde(default)]
     added_tokens: Vec<Added>,
-    normalizer: Option<NormalizerWrapper>,
+    #[serde(default)]
+    normalizer: Value,
     pre_tokenizer: Option<PreTokenizerWrapper>,
     #[serde(default)]
     decoder: Value,
@@ -56,8 +57,14 @@ where
     }
     let file: File<M> = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
     let rules = Rules::from_decoder(&file.decoder).map_err(damaged)?;
+    if has_character_map(&file.normalizer) {
+        let reason = "its normalizer has a precompiled character map, expected rules (Prepend, Replace, NFC)";
+        return Err(damaged(reason.into()));
+    }
+    let normalizer: Option<NormalizerWrapper> =
+        serde_json::from_value(file.normalizer).map_err(|error| damaged(error.to_string()))?;
     let mut pipeline = Pipeline::new(file.model);
-    pipeline.with_normalizer(file.normalizer).with_pre_tokenizer(file.pre_tokenizer);
+    pipeline.with_normalizer(normalizer).with_pre_tokenizer(file.pre_tokenizer);
     let (ids, tokens): (Vec<u32>, Vec<AddedToken>) =
         file.added_tokens.into_iter().map(|added| (added.id, added.token)).unzip();
     pipeline.add_tokens(&tokens);
@@ -77,6 +84,19 @@ where
         }
     }
     Ok((Box::new(pipeline), vocabulary))
+}
+
+/// Whether a normalizer, or one within it, is a map compiled by SentencePiece. The library trusts it: a damaged one makes
+/// it panic, when it is read or when it is used. No family here has one.
+fn has_character_map(normalizer: &Value) -> bool {
+    match normalizer {
+        Value::Object(object) => {
+            let named = object.get("type").and_then(Value::as_str) == Some("Precompiled");
+            named || object.contains_key("precompiled_charsmap") || object.values().any(has_character_map)
+        }
+        Value::Array(values) => values.iter().any(has_character_map),
+        _ => false,
+    }
 }
 
 /// What a `decoder` does to the text of one token, and to the start of a whole text.

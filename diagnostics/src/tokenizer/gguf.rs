@@ -142,15 +142,18 @@ fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) ->
         metadata.array_len(key).map_or(Ok(()), |len| same(key, len))?;
     }
     match metadata.floats(SCORES)? {
-        Some(_) => {}
+        Some(scores) => {
+            if let Some(id) = scores.iter().position(|score| score.is_nan()) {
+                return Err(unknown_value(metadata.file(), SCORES, format!("NaN for token {id}"), "numbers"));
+            }
+        }
         None if kind == TokenizerKind::SentencePiece => {
             return Err(missing(metadata, SCORES, "the order of merges is unknown"));
         }
         None => {}
     }
-    if let Some(types) = metadata.integers(TYPES)?
-        && let Some((id, value)) = types.iter().enumerate().find(|(_, value)| !(0..=6).contains(*value))
-    {
+    let types = metadata.integers(TYPES)?.unwrap_or_default();
+    if let Some((id, value)) = types.iter().enumerate().find(|(_, value)| !(0..=6).contains(*value)) {
         return Err(unknown_value(metadata.file(), TYPES, format!("{value} for token {id}"), "0 to 6"));
     }
     if kind == TokenizerKind::ByteLevelBpe && metadata.strings(MERGES)?.is_none() {

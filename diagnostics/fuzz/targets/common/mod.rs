@@ -1,0 +1,34 @@
+//! What the targets share: a header made in memory, and everything that comes after one.
+#![allow(dead_code)] // each target uses its part
+
+use model_diagnostics::family::REGISTRY;
+use model_diagnostics::hardware::profiles::PROFILES;
+use model_diagnostics::header::{Header, Metadata, TensorTable};
+use model_diagnostics::report::Input;
+use model_diagnostics::source::{Format, Source, SourceFile};
+use model_diagnostics::{Policy, Report, assess, spec};
+use std::path::Path;
+
+/// The header of a model of one file `name` with `bytes` bytes.
+pub fn header(format: Format, name: &str, bytes: u64, tensors: TensorTable, metadata: Metadata) -> Header {
+    let files = vec![SourceFile { path: name.into(), bytes }];
+    let source =
+        Source { path: name.into(), format, folder: Path::new("").into(), files, index: None, notes: Vec::new() };
+    Header { source, tensors, metadata, bytes_read: 0, warnings: Vec::new() }
+}
+
+/// Header -> report, as `diagnose` does it, without a file.
+pub fn judge(header: &Header) {
+    if let Ok(spec) = spec::inspect(header, REGISTRY) {
+        let report = assess(&spec, &Input::from(header), &PROFILES[0].hardware(), &Policy::default());
+        render(&report);
+    }
+}
+
+/// Every rendering of a report.
+pub fn render(report: &Report) {
+    assert_eq!(report.casts, 0);
+    assert_eq!(report.exit_code, report.verdict.exit_code());
+    assert!(!report.first_line().contains('\n'), "{:?}", report.first_line());
+    let _ = (report.to_string(), report.to_json());
+}

@@ -1,0 +1,53 @@
+//! Hostile input: what is malformed, incomplete or damaged ends with the right exit code and an error that names file
+//! and tensor or key; nothing panics, and nothing takes more than 2 GiB of addresses or 10 seconds.
+
+// A sample that cannot be written is a broken test; `pub` is for the sibling modules.
+#![allow(clippy::unwrap_used, unreachable_pub)]
+
+#[path = "../formats/build.rs"]
+#[allow(dead_code)] // this file uses its part
+mod build;
+mod damage;
+mod edit;
+mod folders;
+mod gguf;
+mod safetensors;
+mod table;
+mod worst;
+
+use std::process::Command;
+
+/// Set in a test process whose address space is limited.
+const LIMITED: &str = "HOSTILE_LIMITED";
+
+/// Runs `body`, the body of the test called `name`, in a process of its own with 2 GiB of addresses; elsewhere than on
+/// Linux right here.
+pub fn within_two_gibibytes(name: &str, body: impl FnOnce()) {
+    if cfg!(not(target_os = "linux")) || std::env::var_os(LIMITED).is_some() {
+        return body();
+    }
+    let output = Command::new("sh")
+        .args(["-c", r#"ulimit -v 2097152 && exec "$0" "$@""#])
+        .arg(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(LIMITED, "1")
+        .output()
+        .unwrap();
+    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{}\n{out}{errors}", output.status);
+}
+
+/// Fewest inputs that the table must hold.
+const LEAST: usize = 700;
+
+#[test]
+fn refuses_every_malformed_or_incomplete_input_by_name() {
+    within_two_gibibytes("refuses_every_malformed_or_incomplete_input_by_name", || {
+        let mut table = table::Table::default();
+        gguf::cases(&mut table);
+        safetensors::cases(&mut table);
+        folders::cases(&mut table);
+        let count = table.finish();
+        assert!(count >= LEAST, "only {count} inputs");
+    });
+}

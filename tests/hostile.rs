@@ -1,0 +1,170 @@
+//! Damaged tokenizers, which a diagnosis does not build: loading does, and refuses them before it returns.
+
+// A sample that cannot be written is a broken test; `pub` is for the files that other tests share.
+#![allow(clippy::unwrap_used, unreachable_pub)]
+
+#[path = "../diagnostics/tests/formats/build.rs"]
+#[allow(dead_code)] // this file uses its part
+mod build;
+#[path = "../diagnostics/tests/hostile/edit.rs"]
+#[allow(dead_code)]
+mod edit;
+
+use build::{ARRAY, F32_VALUE, I32, TEXT, Tree, array, string};
+use edit::{Files, Gguf};
+use model_factory::UnifiedModelFactory;
+use serde_json::{Map, Value, json};
+use std::time::{Duration, Instant};
+
+#[derive(Default)]
+struct Table {
+    refused: usize,
+    failures: Vec<String>,
+}
+
+impl Table {
+    /// Loading `name` in `tree` must end with `code` and an error that has all of `says` in it.
+    fn refuses(&mut self, case: &str, tree: &Tree, name: &str, code: u8, says: &[&str]) {
+        let start = Instant::now();
+        let (found, text) = match UnifiedModelFactory::builder().threads(1).context_length(64).load(tree.path(name)) {
+            Ok(_) => (0, "loaded".to_owned()),
+            Err(error) => (error.code(), error.to_string()),
+        };
+        self.refused += 1;
+        if found != code || says.iter().any(|part| !text.contains(part)) || start.elapsed() > Duration::from_secs(10) {
+            self.failures.push(format!("{case}: expected {code} with {says:?}, found {found}: {text}"));
+        }
+    }
+}
+
+#[test]
+fn loading_refuses_a_damaged_tokenizer() {
+    let mut table = Table::default();
+    from_json(&mut table);
+    from_byte_level_keys(&mut table);
+    from_sentence_piece_keys(&mut table);
+    assert!(table.failures.is_empty(), "{} inputs failed:\n{}", table.failures.len(), table.failures.join("\n"));
+    assert!(table.refused >= 40, "only {} inputs", table.refused);
+}
+
+fn from_json(table: &mut Table) {
+    const NAME: &str = "tokenizer.json";
+    let llama = Files::fixture("llama-3.1/bf16");
+    table.refuses("no tokenizer", &llama.without(NAME).tree(), "", 15, &["no tokenizer"]);
+    table.refuses("a tokenizer cut off", &llama.cut(NAME, 5000).tree(), "", 10, &[NAME]);
+    let mut case = |case: &str, change: &dyn Fn(&mut Map<String, Value>)| {
+        table.refuses(case, &llama.json(NAME, change).tree(), "", 10, &[NAME]);
+    };
+    let set = |key: &'static str, value: Value| move |root: &mut Map<String, Value>| root[key] = value.clone();
+    for (key, values) in [
+        (
+            "decoder",
+            vec![
+                json!(null),
+                json!({"type": "WordPiece"}),
+                json!({"type": "Strip", "content": "x", "start": 9, "stop": 9}),
+                json!(5),
+            ],
+        ),
+        (
+            "normalizer",
+            vec![
+                json!({"type": "Nonsense"}),
+                json!("NFC"),
+                json!({"type": "Replace", "pattern": {"Regex": "("}, "content": ""}),
+                json!({"type": "Precompiled", "precompiled_charsmap": "not base64"}),
+                json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+                json!({"type": "Precompiled", "precompiled_charsmap": "/////w=="}),
+                json!({"type": "Precompiled", "precompiled_charsmap": ""}),
+                json!({"precompiled_charsmap": "AAAA"}),
+                json!({"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": "AAAA"}]}),
+            ],
+        ),
+        (
+            "pre_tokenizer",
+            vec![
+                json!({"type": "Nonsense"}),
+                json!({"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": false}),
+                json!({"type": "Split", "pattern": {"Regex": "a{99999999}{99999999}"}, "behavior": "Isolated", "invert": false}),
+                json!({"type": "Split", "pattern": {"String": "a"}, "behavior": "Nonsense", "invert": false}),
+                json!({"type": "Sequence", "pretokenizers": 5}),
+            ],
+        ),
+    ] {
+        for value in values {
+            case(&format!("{key} is {value}"), &set(key, value.clone()));
+        }
+    }
+    let model =
+        |key: &'static str, value: Value| move |root: &mut Map<String, Value>| root["model"][key] = value.clone();
+    case("merges of unknown tokens", &model("merges", json!([["no such", "token"]])));
+    case("merges that make no token", &model("merges", json!([["!", "\""]])));
+    case("merges of three", &model("merges", json!([["a", "b", "c"]])));
+    case("merges of one", &model("merges", json!(["ab"])));
+    case("merges of numbers", &model("merges", json!([1, 2])));
+    case("merges that are a text", &model("merges", json!("a b")));
+    case("no merges", &|root| drop(root["model"].as_object_mut().unwrap().remove("merges")));
+    case("no vocabulary", &|root| drop(root["model"].as_object_mut().unwrap().remove("vocab")));
+    case("a vocabulary of another model", &|root| root["model"]["type"] = json!("Unigram"));
+    case("a list as the vocabulary of BPE", &model("vocab", json!([["a", 0.0]])));
+    case("a dropout of 5", &model("dropout", json!(5.0)));
+    case("a vocabulary of one token", &model("vocab", json!({"a": 0})));
+    case("an added token in another place", &|root| root["added_tokens"][0]["id"] = json!(400));
+    case("two added tokens with one text", &|root| root["added_tokens"][1]["content"] = json!("<|begin_of_text|>"));
+    case("an added token without its flags", &|root| root["added_tokens"] = json!([{"id": 312, "content": "x"}]));
+    let unigram = |model: Value| move |root: &mut Map<String, Value>| root["model"] = model.clone();
+    case(
+        "a Unigram with an unknown token beyond",
+        &unigram(json!({"type": "Unigram", "unk_id": 7, "vocab": [["a", 0.0]]})),
+    );
+    case("a Unigram of texts", &unigram(json!({"type": "Unigram", "unk_id": 0, "vocab": ["a"]})));
+    case("a Unigram with an empty list", &unigram(json!({"type": "Unigram", "unk_id": 0, "vocab": []})));
+}
+
+fn from_byte_level_keys(table: &mut Table) {
+    let llama = Gguf::fixture("llama-3.1/q8_0.gguf");
+    let (tokens, merges) = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges");
+    let mut case = |case: &str, file: &Gguf, code: u8, says: &str| {
+        table.refuses(case, &Tree::new().with("m.gguf", file.build()), "m.gguf", code, &["m.gguf", says]);
+    };
+    let texts =
+        |texts: &[&[u8]]| array(TEXT, texts.len() as u64, texts.iter().map(string).collect::<Vec<_>>().concat());
+    for (what, merge) in [
+        ("no space", &b"ab"[..]),
+        ("nothing", b""),
+        ("a space", b" "),
+        ("unknown halves", b"no-such token"),
+        ("halves that make no token", b"! !"),
+        ("bytes that are no UTF-8", b"\xff \xfe"),
+    ] {
+        case(&format!("a merge of {what}"), &llama.set(merges, ARRAY, texts(&[merge])), 10, "merge 0");
+    }
+    case("equal tokens", &llama.set(tokens, ARRAY, texts(&[&b"a"[..]; 320])), 10, "same text");
+    case("empty tokens", &llama.set(tokens, ARRAY, texts(&[&b""[..]; 320])), 10, "merge 0");
+    case("no pre-tokenizer of this name", &llama.text("tokenizer.ggml.pre", "x"), 10, "tokenizer.ggml.pre");
+    let none = llama.text("tokenizer.ggml.model", "none");
+    table.refuses("no vocabulary", &Tree::new().with("m.gguf", none.build()), "m.gguf", 15, &["no tokenizer"]);
+}
+
+fn from_sentence_piece_keys(table: &mut Table) {
+    let tiny = Gguf::fixture("tinyllama/q8_0.gguf");
+    let (tokens, scores, types) = ("tokenizer.ggml.tokens", "tokenizer.ggml.scores", "tokenizer.ggml.token_type");
+    let mut case = |case: &str, file: &Gguf, code: u8, says: &str| {
+        table.refuses(case, &Tree::new().with("m.gguf", file.build()), "m.gguf", code, &["m.gguf", says]);
+    };
+    let equal = array(TEXT, 480, string("a").repeat(480));
+    case("equal pieces", &tiny.set(tokens, ARRAY, equal), 10, "same text");
+    case(
+        "scores that are no numbers",
+        &tiny.set(scores, ARRAY, array(F32_VALUE, 480, f32::NAN.to_le_bytes().repeat(480))),
+        10,
+        scores,
+    );
+    case(
+        "a type for every second piece",
+        &tiny.set(types, ARRAY, array(I32, 240, 1_i32.to_le_bytes().repeat(240))),
+        15,
+        types,
+    );
+    case("no scores", &tiny.without(scores), 10, scores);
+}
