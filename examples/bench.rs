@@ -4,6 +4,7 @@
 mod common;
 
 use clap::Parser;
+use model_factory::kernels::Isa;
 use model_factory::{DeviceChoice, Error, Model, UnifiedModelFactory};
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -28,6 +29,9 @@ struct Arguments {
     /// Threads to compute with; all when absent.
     #[arg(long)]
     threads: Option<usize>,
+    /// Instruction sets to use at most (avx2, portable), for a machine that misbehaves; all when absent.
+    #[arg(long, value_parser = common::isa)]
+    isa: Option<Isa>,
     /// auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto")]
     device: DeviceChoice,
@@ -48,6 +52,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let mut builder = UnifiedModelFactory::builder().device(arguments.device);
     if let Some(threads) = arguments.threads {
         builder = builder.threads(threads);
+    }
+    if let Some(isa) = arguments.isa {
+        builder = builder.isa(isa);
     }
     let model = builder.load(&path)?;
     eprintln!("{}", model.report().first_line());

@@ -6,6 +6,7 @@ mod common;
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use model_factory::generate::Sampler;
+use model_factory::kernels::Isa;
 use model_factory::{DeviceChoice, Error, GenerateOptions, Model, UnifiedModelFactory};
 use std::io::Write;
 use std::path::PathBuf;
@@ -58,6 +59,9 @@ struct Arguments {
     /// Threads to compute with; all when absent.
     #[arg(long)]
     threads: Option<usize>,
+    /// Instruction sets to use at most (avx2, portable), for a machine that misbehaves; all when absent.
+    #[arg(long, value_parser = common::isa)]
+    isa: Option<Isa>,
     /// Print one JSON object instead of the text as it comes.
     #[arg(long)]
     json: bool,
@@ -143,6 +147,9 @@ fn load(arguments: &Arguments) -> Result<Model, Error> {
     }
     if let Some(threads) = arguments.threads {
         builder = builder.threads(threads);
+    }
+    if let Some(isa) = arguments.isa {
+        builder = builder.isa(isa);
     }
     builder.load(arguments.path.clone().unwrap_or_else(common::bundled))
 }

@@ -237,6 +237,16 @@ fn logits_are_written_raw() {
 }
 
 #[test]
+fn instruction_sets_can_be_forced_down() {
+    let arguments = ["--prompt", "Once upon a time", "--max-tokens", "20", "--isa"];
+    let stories = ["portable", model_factory::kernels::Isa::detect().name()]
+        .map(|isa| example("generate", &[&arguments[..], &[isa]].concat()));
+    assert!(stories.iter().all(|output| output.status.success()));
+    assert_eq!(stories[0].stdout, stories[1].stdout, "the demo's choices are clear on every instruction set");
+    assert_eq!(example("generate", &["--isa", "abacus"]).status.code(), Some(2));
+}
+
+#[test]
 fn bench_measures_what_the_contract_lists() {
     let report = json(&example("bench", &["-p", "16", "-n", "4", "-r", "2", "--threads", "1", "--json"]));
     for key in [

@@ -1,6 +1,7 @@
 //! What the examples share: the bundled model, and how an error ends a program.
 #![allow(dead_code, clippy::print_stderr)] // every example uses its own part; examples talk to people
 
+use model_factory::kernels::Isa;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,6 +9,14 @@ use std::process::ExitCode;
 /// The model in this repository, for when no path is given.
 pub(crate) fn bundled() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo")
+}
+
+/// The instruction sets of this name, for an option.
+pub(crate) fn isa(name: &str) -> Result<Isa, String> {
+    Isa::named(name).ok_or_else(|| {
+        let here: Vec<_> = Isa::available().into_iter().map(Isa::name).collect();
+        format!("this machine has {}", here.join(", "))
+    })
 }
 
 /// Prints why a program ends and gives its exit code. A refusal prints its whole report.
