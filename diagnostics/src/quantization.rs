@@ -120,7 +120,7 @@ fn most_frequent(header: &Header) -> DType {
 #[rustfmt::skip]
 fn file_type(id: u64) -> Option<&'static str> {
     Some(match id {
-        0 => "F32", 1 => "F16", 2 => "Q4_0", 3 => "Q4_1", 7 => "Q8_0", 8 => "Q5_0", 9 => "Q5_1",
+        0 => "F32", 1 => "F16", 2 => "Q4_0", 3 => "Q4_1", 4 => "Q4_1_SOME_F16", 7 => "Q8_0", 8 => "Q5_0", 9 => "Q5_1",
         10 => "Q2_K", 11 => "Q3_K_S", 12 => "Q3_K_M", 13 => "Q3_K_L", 14 => "Q4_K_S", 15 => "Q4_K_M",
         16 => "Q5_K_S", 17 => "Q5_K_M", 18 => "Q6_K", 19 => "IQ2_XXS", 20 => "IQ2_XS", 21 => "Q2_K_S",
         22 => "IQ3_XS", 23 => "IQ3_XXS", 24 => "IQ1_S", 25 => "IQ4_NL", 26 => "IQ3_S", 27 => "IQ3_M",
