@@ -6,6 +6,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 
 use super::exp::exp;
@@ -63,6 +65,11 @@ fn attend_checked(isa: Isa, q: &[f32], keys: &[f32], values: &[f32], scale: f32,
     if isa.has(super::isa::Sets::AVX512) {
         // SAFETY: the token is proof of the instruction sets.
         return unsafe { avx512::attend(q, keys, values, scale, states) };
+    }
+    #[cfg(target_arch = "x86_64")]
+    if isa.has(super::isa::Sets::AVX2) {
+        // SAFETY: as above.
+        return unsafe { avx2::attend(q, keys, values, scale, states) };
     }
     let _ = isa;
     let head_dim = q.len() / states.len();
@@ -181,6 +188,17 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn gives_the_same_bits_by_avx2_and_by_avx512() {
+        let mut random = Random::new(12);
+        let [Some(avx2), Some(avx512)] = ["avx2", "avx512"].map(Isa::named) else { return };
+        for (head_dim, n) in [(20, 70), (64, 130), (96, 17), (128, 64)] {
+            let (q, cache) = (random.floats(3 * head_dim), random.floats(n * head_dim));
+            let by = |isa: Isa| attended(isa, &q, &cache, &cache, 3, 64);
+            assert_eq!(by(avx2), by(avx512), "{head_dim} {n}");
         }
     }
 
