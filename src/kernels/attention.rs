@@ -5,6 +5,11 @@
 
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
 use super::exp::exp;
 use super::isa::Isa;
 use super::{LANES, sum_lanes};
@@ -61,6 +66,11 @@ fn attend_checked(isa: Isa, q: &[f32], keys: &[f32], values: &[f32], scale: f32,
         // SAFETY: the token is proof of the instruction sets.
         return unsafe { avx512::attend(q, keys, values, scale, states) };
     }
+    #[cfg(target_arch = "x86_64")]
+    if isa.has(super::isa::Sets::AVX2) {
+        // SAFETY: as above.
+        return unsafe { avx2::attend(q, keys, values, scale, states) };
+    }
     let _ = isa;
     let head_dim = q.len() / states.len();
     for (keys, values) in keys.chunks(TILE * head_dim).zip(values.chunks(TILE * head_dim)) {
@@ -82,14 +92,10 @@ fn attend_checked(isa: Isa, q: &[f32], keys: &[f32], values: &[f32], scale: f32,
 /// maximum. False if there is nothing to add.
 #[inline(always)]
 fn weigh(scores: &mut [f32; TILE], state: &mut Softmax<'_>) -> bool {
-    let mut maxima = [state.max; LANES];
-    for scores in scores.as_chunks::<LANES>().0 {
-        for (max, &score) in maxima.iter_mut().zip(scores) {
-            // What is no number becomes the maximum and then everything.
-            *max = if score > *max || score.is_nan() { score } else { *max };
-        }
-    }
-    let max = maxima.iter().fold(state.max, |max, &x| if x > max || x.is_nan() { x } else { max });
+    let max = match largest(scores) {
+        max if max > state.max || max.is_nan() => max,
+        _ => state.max,
+    };
     if max == f32::NEG_INFINITY {
         return false;
     }
@@ -107,6 +113,22 @@ fn weigh(scores: &mut [f32; TILE], state: &mut Softmax<'_>) -> bool {
     true
 }
 
+/// The largest score; what is no number is larger than all.
+#[inline(always)]
+fn largest(scores: &[f32; TILE]) -> f32 {
+    // By integers in the same order, which compilers bring into vectors.
+    let ordered = |bits: i32| bits ^ ((bits >> 31) & i32::MAX);
+    let (mut maxima, mut nan) = ([i32::MIN; LANES], [false; LANES]);
+    for scores in scores.as_chunks::<LANES>().0 {
+        for ((max, nan), score) in maxima.iter_mut().zip(&mut nan).zip(scores) {
+            *max = ordered(score.to_bits() as i32).max(*max);
+            *nan |= score.is_nan();
+        }
+    }
+    let max = maxima.iter().fold(i32::MIN, |a, &b| a.max(b));
+    if nan.iter().fold(false, |a, &b| a | b) { f32::NAN } else { f32::from_bits(ordered(max) as u32) }
+}
+
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
     for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
@@ -115,80 +137,6 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
         }
     }
     sum_lanes(lanes)
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx512 {
-    use super::{LANES, Softmax, TILE, weigh};
-    use crate::kernels::avx512::{mask_16, store_floats, sum_sixteen};
-    use std::arch::x86_64::*;
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-    pub(super) fn attend(q: &[f32], keys: &[f32], values: &[f32], scale: f32, states: &mut [Softmax<'_>]) {
-        let head_dim = q.len() / states.len();
-        for (keys, values) in keys.chunks(TILE * head_dim).zip(values.chunks(TILE * head_dim)) {
-            for (q, state) in q.chunks_exact(head_dim).zip(states.iter_mut()) {
-                let mut scores = [f32::NEG_INFINITY; TILE];
-                for (scores, keys) in scores.as_chunks_mut::<LANES>().0.iter_mut().zip(keys.chunks(LANES * head_dim)) {
-                    score(q, keys, scale, scores);
-                }
-                if weigh(&mut scores, state) {
-                    add_values(&scores, values, state.out);
-                }
-            }
-        }
-    }
-
-    /// The scores of up to 16 keys.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-    fn score(q: &[f32], keys: &[f32], scale: f32, scores: &mut [f32; LANES]) {
-        let head_dim = q.len();
-        let n = keys.len() / head_dim;
-        // Sixteen keys always: the last stands in for those that are not there.
-        let rows: [&[f32]; LANES] = std::array::from_fn(|i| &keys[i.min(n - 1) * head_dim..][..head_dim]);
-        let mut sums = [_mm512_setzero_ps(); LANES];
-        for at in (0..head_dim).step_by(LANES) {
-            let mask = mask_16(head_dim - at);
-            // SAFETY: `at < head_dim`, and the mask keeps the load inside.
-            let q = unsafe { _mm512_maskz_loadu_ps(mask, q.as_ptr().add(at)) };
-            for (sum, row) in sums.iter_mut().zip(rows) {
-                // SAFETY: as above.
-                let key = unsafe { _mm512_maskz_loadu_ps(mask, row.as_ptr().add(at)) };
-                *sum = _mm512_fmadd_ps(q, key, *sum);
-            }
-        }
-        let dots = _mm512_mul_ps(sum_sixteen(sums), _mm512_set1_ps(scale));
-        let missing = _mm512_set1_ps(f32::NEG_INFINITY);
-        store_floats(scores, _mm512_mask_blend_ps(mask_16(n), missing, dots));
-    }
-
-    /// `out += sum over i of weights[i] * values[i]`, in the order of the values.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-    fn add_values(weights: &[f32; TILE], values: &[f32], out: &mut [f32]) {
-        const WIDE: usize = 4;
-        let head_dim = out.len();
-        for at in (0..head_dim).step_by(WIDE * LANES) {
-            let masks: [u16; WIDE] = std::array::from_fn(|j| mask_16(head_dim.saturating_sub(at + j * LANES)));
-            let mut sums: [__m512; WIDE] = std::array::from_fn(|j| {
-                // SAFETY: the mask keeps the load inside; a pointer that is past the end is not read.
-                unsafe { _mm512_maskz_loadu_ps(masks[j], out.as_ptr().wrapping_add(at + j * LANES)) }
-            });
-            for (&weight, value) in weights.iter().zip(values.chunks_exact(head_dim)) {
-                let weight = _mm512_set1_ps(weight);
-                for j in 0..WIDE {
-                    // SAFETY: as above.
-                    let value = unsafe { _mm512_maskz_loadu_ps(masks[j], value.as_ptr().wrapping_add(at + j * LANES)) };
-                    sums[j] = _mm512_fmadd_ps(weight, value, sums[j]);
-                }
-            }
-            for j in 0..WIDE {
-                // SAFETY: the mask keeps the store inside.
-                unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr().wrapping_add(at + j * LANES), masks[j], sums[j]) };
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -225,10 +173,10 @@ mod tests {
         for isa in each_isa() {
             for head_dim in [1, 8, 16, 20, 64, 80, 96, 128] {
                 for n in [1, 2, 15, 16, 17, 63, 64, 65, 130, 300] {
-                    let q: Vec<f32> = random.floats(3 * head_dim).iter().map(|x| x * 4.0).collect();
+                    let q: Vec<f32> = random.floats(7 * head_dim).iter().map(|x| x * 4.0).collect();
                     let (keys, values) = (random.floats(n * head_dim), random.floats(n * head_dim));
                     for tile in [64, 128, 40] {
-                        let together = attended(isa, &q, &keys, &values, 3, tile);
+                        let together = attended(isa, &q, &keys, &values, 7, tile);
                         for (q, together) in q.chunks_exact(head_dim).zip(together.chunks_exact(head_dim)) {
                             assert_eq!(attended(isa, q, &keys, &values, 1, tile), together, "{isa} {head_dim} {n}");
                             for (&out, truth) in together.iter().zip(oracle(q, &keys, &values)) {
@@ -240,6 +188,17 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn gives_the_same_bits_by_avx2_and_by_avx512() {
+        let mut random = Random::new(12);
+        let [Some(avx2), Some(avx512)] = ["avx2", "avx512"].map(Isa::named) else { return };
+        for (head_dim, n) in [(20, 70), (64, 130), (96, 17), (128, 64)] {
+            let (q, cache) = (random.floats(3 * head_dim), random.floats(n * head_dim));
+            let by = |isa: Isa| attended(isa, &q, &cache, &cache, 3, 64);
+            assert_eq!(by(avx2), by(avx512), "{head_dim} {n}");
         }
     }
 

@@ -2,9 +2,8 @@
 
 #![allow(unsafe_code)]
 
-use super::input::{Lines, Plain};
+use super::x86::{prefetch, rows_ahead};
 use std::arch::x86_64::*;
-use std::cell::RefCell;
 
 /// 64 bytes, at any alignment.
 #[inline]
@@ -155,22 +154,6 @@ pub(super) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
     out
 }
 
-/// How far ahead of the product with one token weights are asked for: the next four rows, or more if they are short.
-/// The processor's own prefetch alone gives half the bandwidth, because it starts anew with each row and page.
-#[inline]
-pub(super) fn rows_ahead(row_bytes: usize) -> usize {
-    8192usize.div_ceil(4 * row_bytes) * 4 * row_bytes
-}
-
-/// Asks for `N` bytes to be brought into the second-level cache.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn prefetch<const N: usize>(bytes: *const u8) {
-    for line in 0..N.div_ceil(64) {
-        _mm_prefetch::<_MM_HINT_T1>(bytes.wrapping_add(64 * line).cast());
-    }
-}
-
 /// Block dtypes times one token: for each row of `weight`, `step(bytes, i, sums)` adds step `i` to its lanes, and
 /// `order` brings the lanes into the order of the blocks. A row's end is padded with zeros.
 ///
@@ -214,34 +197,6 @@ pub(super) fn rows_times_token<const STEP: usize>(
     }
 }
 
-/// A thread's memory for unpacked panels and rearranged activations.
-pub(super) struct Scratch {
-    pub(super) bytes: Lines<u8>,
-    pub(super) floats: Lines<f32>,
-    pub(super) more_floats: Lines<f32>,
-    pub(super) ints: Lines<i32>,
-}
-
-thread_local! {
-    static SCRATCH: RefCell<Scratch> = const {
-        RefCell::new(Scratch { bytes: Lines::new(),
-            floats: Lines::new(), more_floats: Lines::new(), ints: Lines::new() })
-    };
-}
-
-/// Calls `with` with this thread's scratch memory.
-#[inline]
-pub(super) fn with_scratch(with: impl FnOnce(&mut Scratch)) {
-    SCRATCH.with_borrow_mut(with);
-}
-
-/// Room for `len` elements, whose values are unspecified.
-#[inline]
-pub(super) fn room<T: Plain>(lines: &mut Lines<T>, len: usize) -> &mut [T] {
-    lines.grow(len);
-    &mut lines.all_mut()[..len]
-}
-
 /// Defines the matrix product of a float dtype: for each output one vector of sums along the row, several rows and
 /// tokens at once.
 ///
@@ -268,7 +223,7 @@ macro_rules! float_kernel {
                 output: &mut Output<'_>,
             ) {
                 let inputs = input.inputs();
-                let ahead = $crate::kernels::avx512::rows_ahead(row_bytes);
+                let ahead = $crate::kernels::x86::rows_ahead(row_bytes);
                 let w: [&[u8]; R] = std::array::from_fn(|r| &weight[(row + r) * row_bytes..][..row_bytes]);
                 let x: [&[$x_type]; T] = std::array::from_fn(|t| &input.$x(token + t)[..inputs]);
                 let mut sums = [[_mm512_setzero_ps(); T]; R];
@@ -280,7 +235,7 @@ macro_rules! float_kernel {
                         // SAFETY: every row has `steps` steps of weight.
                         let at = unsafe { w[r].as_ptr().add(step * $bytes) };
                         if T == 1 && step * $bytes % 64 == 0 {
-                            $crate::kernels::avx512::prefetch::<64>(at.wrapping_add(ahead));
+                            $crate::kernels::x86::prefetch::<64>(at.wrapping_add(ahead));
                         }
                         // SAFETY: as above.
                         let w = unsafe { $load(at) };

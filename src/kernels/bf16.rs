@@ -31,6 +31,16 @@ pub(super) const KERNELS: &[Entry] = &[
         matmul: avx512::matmul,
         widen,
     },
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "bf16/avx2",
+        dtype: DType::BF16,
+        tier: Tier::Widened,
+        form: Form::F32,
+        sets: Sets::AVX2,
+        matmul: avx2::matmul,
+        widen,
+    },
     Entry {
         name: "bf16/portable",
         dtype: DType::BF16,
@@ -50,6 +60,20 @@ pub(super) fn widen(row: &[u8], out: &mut [f32]) {
 
 fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
     floats_portable(weight, input, output, widen);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use crate::kernels::avx2::{floats, load_16};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        floats(weight, input, output, |eight: &[u8; 16]| {
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load_16(eight))))
+        });
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

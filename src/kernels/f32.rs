@@ -19,6 +19,16 @@ pub(super) const KERNELS: &[Entry] = &[
         matmul: avx512::matmul,
         widen,
     },
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "f32/avx2",
+        dtype: DType::F32,
+        tier: Tier::Native,
+        form: Form::F32,
+        sets: Sets::AVX2,
+        matmul: avx2::matmul,
+        widen,
+    },
     Entry {
         name: "f32/portable",
         dtype: DType::F32,
@@ -64,6 +74,18 @@ fn dot(w: &[f32], x: &[f32]) -> f32 {
         }
     }
     sum_lanes(lanes)
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use crate::kernels::avx2::{floats, load};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        floats(weight, input, output, |eight: &[u8; 32]| _mm256_castsi256_ps(load(eight)));
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::isa::Isa;
-use super::order::{GROUP, Order};
+use super::order::{FEW, GROUP, Order};
 use super::quantize::{Q8Mut, quantize, round_to_bf16};
 use crate::threads::{Pool, Split};
 use std::cell::RefCell;
@@ -193,8 +193,8 @@ impl Input {
                 self.sums.resize(tokens * stride(blocks, 16));
                 self.offsets.resize(tokens * stride(blocks, 16));
                 self.half_offsets.resize(tokens * stride(2 * blocks, 16));
-                // One token alone is read as a row.
-                let packed = if tokens > 1 { tokens * blocks } else { 0 };
+                // Few tokens are read as rows.
+                let packed = if tokens > FEW { tokens * blocks } else { 0 };
                 self.packed_bytes.resize(packed * BLOCK);
                 self.packed_floats.resize(packed * 2);
                 self.packed_ints.resize(packed * 3);
@@ -288,11 +288,11 @@ impl Input {
         }
     }
 
-    /// Group `group` of the tokens. Panics for another form, or if there is only one token.
+    /// Group `group` of the tokens. Panics for another form, or if there are only few tokens.
     #[inline]
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) fn packed(&self, group: usize) -> Packed<'_> {
-        assert!(self.form == Form::Q8 && self.tokens > 1 && group * GROUP < self.tokens);
+        assert!(self.form == Form::Q8 && self.tokens > FEW && group * GROUP < self.tokens);
         let tokens = GROUP.min(self.tokens - group * GROUP);
         let blocks = self.inputs / BLOCK;
         let (first, each) = (group * GROUP * blocks, tokens * blocks);
@@ -380,7 +380,7 @@ impl<'a> RowsMut<'a> {
                     offsets: q8.offsets,
                     half_offsets: q8.half_offsets,
                 };
-                if self.tokens > 1 {
+                if self.tokens > FEW {
                     // SAFETY: the caller is alone at this row.
                     unsafe { self.pack(token, row) };
                 }

@@ -13,12 +13,14 @@ pub(crate) struct Sets(u32);
 impl Sets {
     /// What Rust compiles for without being asked.
     pub(crate) const PORTABLE: Sets = Sets(0);
-    /// AVX-512 F, BW, DQ and VL, which bring AVX2, FMA and F16C.
-    pub(crate) const AVX512: Sets = Sets(1);
+    /// AVX2, FMA and F16C.
+    pub(crate) const AVX2: Sets = Sets(1);
+    /// AVX-512 F, BW, DQ and VL, and AVX2.
+    pub(crate) const AVX512: Sets = Sets(2).and(Sets::AVX2);
     /// AVX-512 VNNI.
-    pub(crate) const VNNI: Sets = Sets(2);
+    pub(crate) const VNNI: Sets = Sets(4);
     /// AVX-512 BF16.
-    pub(crate) const BF16: Sets = Sets(4);
+    pub(crate) const BF16: Sets = Sets(8);
 
     /// Both.
     pub(crate) const fn and(self, other: Sets) -> Sets {
@@ -38,6 +40,8 @@ struct Level {
 static LEVELS: &[Level] = &[
     Level { name: "portable", sets: Sets::PORTABLE, detected: || true },
     #[cfg(target_arch = "x86_64")]
+    Level { name: "avx2", sets: Sets::AVX2, detected: detect_avx2 },
+    #[cfg(target_arch = "x86_64")]
     Level { name: "avx512", sets: Sets::AVX512, detected: detect_avx512 },
     #[cfg(target_arch = "x86_64")]
     Level { name: "avx512-vnni", sets: Sets::AVX512.and(Sets::VNNI), detected: detect_avx512_vnni },
@@ -46,14 +50,17 @@ static LEVELS: &[Level] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
+fn detect_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
 fn detect_avx512() -> bool {
-    is_x86_feature_detected!("avx512f")
+    detect_avx2()
+        && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("f16c")
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -103,8 +110,9 @@ impl Isa {
 
     /// The names of its sets as detection macros and reports spell them.
     pub fn features(self) -> Vec<&'static str> {
-        let named: [(Sets, &[&str]); 3] = [
-            (Sets::AVX512, &["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"]),
+        let named: [(Sets, &[&str]); 4] = [
+            (Sets::AVX2, &["avx2", "fma", "f16c"]),
+            (Sets::AVX512, &["avx512f", "avx512bw", "avx512dq", "avx512vl"]),
             (Sets::VNNI, &["avx512vnni"]),
             (Sets::BF16, &["avx512bf16"]),
         ];
@@ -137,7 +145,7 @@ impl fmt::Display for Isa {
     }
 }
 
-/// Runs a function body compiled once for every machine and once for AVX-512, as the token allows.
+/// Runs a function body compiled for every machine, for AVX2 and for AVX-512, as the token allows.
 ///
 /// `compiled_for!(isa, body(x: &[f32], y: &mut [f32]))` calls `body(x, y)`, an `#[inline(always)]` safe function.
 /// Nothing but the compiler's vectorisation differs, so the results are the same bits.
@@ -152,6 +160,14 @@ macro_rules! compiled_for {
             if $crate::kernels::isa::Isa::has($isa, $crate::kernels::isa::Sets::AVX512) {
                 // SAFETY: the token is proof of the instruction sets that the function is compiled for.
                 return unsafe { avx512($($arg),*) };
+            }
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn avx2($($arg: $ty),*) {
+                $body($($arg),*)
+            }
+            if $crate::kernels::isa::Isa::has($isa, $crate::kernels::isa::Sets::AVX2) {
+                // SAFETY: as above.
+                return unsafe { avx2($($arg),*) };
             }
         }
         $body($($arg),*)

@@ -10,6 +10,10 @@
 
 mod attention;
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx2_panel;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bf16;
 mod exp;
@@ -33,6 +37,8 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod vector;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use attention::{Softmax, attend, attend_group};
 pub use input::{Form, Input};

@@ -6,9 +6,10 @@
 
 #![allow(unsafe_code)]
 
-use super::avx512::{load, load_32, load_floats, room, store, store_floats, transpose, with_scratch};
+use super::avx512::{load, load_32, load_floats, store, store_floats, transpose};
 use super::input::{BLOCK, Packed};
 use super::order::{GROUP, Order};
+use super::x86::{room, with_scratch};
 use super::{Input, LANES, Output};
 use std::arch::x86_64::*;
 

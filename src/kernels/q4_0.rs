@@ -24,6 +24,16 @@ pub(super) const KERNELS: &[Entry] = &[
         matmul: avx512_vnni::matmul,
         widen,
     },
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "q4_0/avx2",
+        dtype: DType::Q4_0,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::AVX2,
+        matmul: avx2::matmul,
+        widen,
+    },
     Entry {
         name: "q4_0/portable",
         dtype: DType::Q4_0,
@@ -85,23 +95,73 @@ pub(super) fn blocks_portable<const BYTES: usize>(
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2 {
+    use super::BYTES;
+    use crate::kernels::avx2::{self, Format, load_16, scales_of};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    struct Q40;
+
+    impl Format for Q40 {
+        const BITS: u32 = 4;
+        const OFFSET: i32 = 8;
+        const MINS: bool = false;
+        const HALVES: bool = false;
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        avx2::matmul::<Q40, { 8 * BYTES }>(
+            weight,
+            input,
+            output,
+            |eight| elements(eight),
+            |eight| scales_of(eight.as_chunks::<BYTES>().0),
+        );
+    }
+
+    /// The elements of eight blocks.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn elements(eight: &[u8; 8 * BYTES]) -> [__m256i; 8] {
+        let mut all = [_mm256_setzero_si256(); 8];
+        for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
+            *all = nibbles(block);
+        }
+        all
+    }
+
+    /// The nibbles of a block.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(in crate::kernels) fn nibbles<const BYTES: usize>(block: &[u8; BYTES]) -> __m256i {
+        let bytes = block.last_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
+        let both = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
+        _mm256_and_si256(both, _mm256_set1_epi8(15))
+    }
+}
+
 /// What Q4_0 and Q5_0 share: blocks of a scale, bits that differ, and 16 bytes of nibbles.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{
-        Scratch, load, load_16, load_apart, load_floats, load_ints, load_words, room, rows_times_token, with_scratch,
-    };
+    use crate::kernels::avx512::{load, load_16, load_apart, load_floats, load_ints, load_words, rows_times_token};
+    use crate::kernels::order::FEW;
     use crate::kernels::panel::{self, SCALES, unpack_blocks};
+    use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() == 1 {
-            one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(weight, input, output, |first, second| {
-                nibbles::<BYTES>(first, second)
-            });
+        if input.tokens() <= FEW {
+            for token in 0..input.tokens() {
+                one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(weight, input, token, output, |first, second| {
+                    nibbles::<BYTES>(first, second)
+                });
+            }
         } else {
             panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
                 unpack_blocks(rows, input.inputs(), panel, |block: &[u8; BYTES]| {
@@ -151,13 +211,14 @@ pub(super) mod avx512_vnni {
     pub(in crate::kernels) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize, const STEP: usize>(
         weight: &[u8],
         input: &Input,
+        token: usize,
         output: &mut Output<'_>,
         elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
     ) {
         const { assert!(OFFSET <= 16 && FOUR == 4 * BYTES && STEP == 4 * FOUR) };
         let blocks = input.inputs() / 32;
         let steps = blocks.div_ceil(16);
-        let x = input.q8(0);
+        let x = input.q8(token);
         with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps, in the order in which elements and scales come; what the
             // weights' offset adds too much in each eight products.
@@ -185,7 +246,7 @@ pub(super) mod avx512_vnni {
             let x_scales = x_scales.as_chunks::<16>().0;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-            rows_times_token(weight, output.part(0, 0, rows), order, |blocks: &[u8; STEP], i, sums| {
+            rows_times_token(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP], i, sums| {
                 let (x, x_offsets) = (&x_bytes[i], &x_offsets[i]);
                 let zero = _mm512_setzero_si512();
                 let (mut dots, mut scales) = ([zero; 4], zero);

@@ -27,6 +27,16 @@ pub(super) const KERNELS: &[Entry] = &[
         matmul: avx512_vnni::matmul,
         widen,
     },
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "q4_k/avx2",
+        dtype: DType::Q4_K,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::AVX2,
+        matmul: avx2::matmul,
+        widen,
+    },
     Entry {
         name: "q4_k/portable",
         dtype: DType::Q4_K,
@@ -104,14 +114,76 @@ pub(super) fn super_blocks_portable<const BYTES: usize>(
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2 {
+    use super::BYTES;
+    use crate::kernels::avx2::{self, Factors, Format, load, load_16};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    struct Q4K;
+
+    impl Format for Q4K {
+        const BITS: u32 = 4;
+        const OFFSET: i32 = 0;
+        const MINS: bool = true;
+        const HALVES: bool = false;
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        avx2::matmul::<Q4K, BYTES>(weight, input, output, |block| elements(block), |block| scales_and_mins(block));
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn elements(block: &[u8; BYTES]) -> [__m256i; 8] {
+        block.last_chunk().map_or([_mm256_setzero_si256(); 8], |bytes| nibbles(bytes))
+    }
+
+    /// The nibbles of eight blocks.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(in crate::kernels) fn nibbles(bytes: &[u8; 128]) -> [__m256i; 8] {
+        let low = _mm256_set1_epi8(15);
+        let mut all = [_mm256_setzero_si256(); 8];
+        for (two, bytes) in all.as_chunks_mut::<2>().0.iter_mut().zip(bytes.as_chunks::<32>().0) {
+            let bytes = load(bytes);
+            *two = [_mm256_and_si256(bytes, low), _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), low)];
+        }
+        all
+    }
+
+    /// `d * sc` and `dmin * m` of the eight blocks of a super-block of Q4_K or Q5_K.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(in crate::kernels) fn scales_and_mins<const BYTES: usize>(block: &[u8; BYTES]) -> Factors {
+        let head = block.first_chunk::<16>().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
+        // d and dmin, then the twelve bytes as three double words x, y, z. The low four sc are in x and the low four m
+        // in y, by their low 6 bits; the high four have their low 4 bits in the low and high nibbles of z, and their
+        // high 2 bits at the top of x and y.
+        let low = _mm_srlv_epi32(_mm_shuffle_epi32::<0b11_10_11_01>(head), _mm_setr_epi32(0, 0, 0, 4)); // x z y z
+        let low = _mm_and_si128(low, _mm_setr_epi32(0x3f3f_3f3f, 0x0f0f_0f0f, 0x3f3f_3f3f, 0x0f0f_0f0f));
+        let high = _mm_srli_epi32::<2>(_mm_shuffle_epi32::<0b10_10_01_01>(head)); // x x y y
+        let bytes = _mm_or_si128(low, _mm_and_si128(high, _mm_setr_epi32(0, 0x3030_3030, 0, 0x3030_3030)));
+        let wide = |bytes: __m128i| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+        let d = _mm_cvtph_ps(head);
+        Factors {
+            scales: _mm256_mul_ps(_mm256_broadcastss_ps(d), wide(bytes)),
+            mins: _mm256_mul_ps(_mm256_broadcastss_ps(_mm_movehdup_ps(d)), wide(_mm_srli_si128::<8>(bytes))),
+            halves: _mm_setzero_si128(),
+        }
+    }
+}
+
 /// What Q4_K and Q5_K share: super-blocks of 256 that begin with 16 bytes of scales and minima.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{
-        Scratch, load, load_16, load_floats, room, rows_times_token, transpose, with_scratch,
-    };
+    use crate::kernels::avx512::{load, load_16, load_floats, rows_times_token, transpose};
+    use crate::kernels::order::FEW;
     use crate::kernels::panel::{self, Panel, ROWS, SCALES_AND_MINS};
+    use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -124,8 +196,10 @@ pub(super) mod avx512_vnni {
             Some(bytes) => nibbles(bytes),
             None => [_mm512_setzero_si512(); 4],
         };
-        if input.tokens() == 1 {
-            one_token::<4, BYTES, { 2 * BYTES }>(weight, input, output, halves);
+        if input.tokens() <= FEW {
+            for token in 0..input.tokens() {
+                one_token::<4, BYTES, { 2 * BYTES }>(weight, input, token, output, halves);
+            }
         } else {
             many_tokens(weight, input, output, halves);
         }
@@ -242,12 +316,13 @@ pub(super) mod avx512_vnni {
     pub(in crate::kernels) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
         weight: &[u8],
         input: &Input,
+        token: usize,
         output: &mut Output<'_>,
         halves: impl Fn(&[u8; BYTES]) -> [__m512i; 4],
     ) {
         let blocks = input.inputs() / 32;
         let steps = blocks.div_ceil(16);
-        let x = input.q8(0);
+        let x = input.q8(token);
         with_scratch(|Scratch { bytes, floats, more_floats, .. }| {
             // Activations up to a whole number of steps, in the order in which elements and scales come.
             let x_bytes = room(bytes, steps * 512).as_chunks_mut::<16>().0;
@@ -269,7 +344,7 @@ pub(super) mod avx512_vnni {
             let (x_scales, x_sums) = (x_scales.as_chunks::<16>().0, x_sums.as_chunks::<16>().0);
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-            rows_times_token(weight, output.part(0, 0, rows), order, |two: &[u8; TWO], i, sums| {
+            rows_times_token(weight, output.part(token, 0, rows), order, |two: &[u8; TWO], i, sums| {
                 let [a, b] = two.as_chunks::<BYTES>().0 else { unreachable!("two super-blocks") };
                 let dots = dots::<BITS>(halves(a), halves(b), &x_bytes[i]);
                 let (scales, mins) = scales_and_mins(a, b);

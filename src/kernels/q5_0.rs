@@ -24,6 +24,16 @@ pub(super) const KERNELS: &[Entry] = &[
         matmul: avx512_vnni::matmul,
         widen,
     },
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "q5_0/avx2",
+        dtype: DType::Q5_0,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::AVX2,
+        matmul: avx2::matmul,
+        widen,
+    },
     Entry {
         name: "q5_0/portable",
         dtype: DType::Q5_0,
@@ -58,9 +68,55 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 }
 
 #[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{BYTES, high_bits};
+    use crate::kernels::avx2::{self, Format, scales_of};
+    use crate::kernels::q4_0::avx2::nibbles;
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    struct Q50;
+
+    impl Format for Q50 {
+        const BITS: u32 = 5;
+        const OFFSET: i32 = 16;
+        const MINS: bool = false;
+        const HALVES: bool = false;
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        avx2::matmul::<Q50, { 8 * BYTES }>(
+            weight,
+            input,
+            output,
+            |eight| elements(eight),
+            |eight| scales_of(eight.as_chunks::<BYTES>().0),
+        );
+    }
+
+    /// The elements of eight blocks.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn elements(eight: &[u8; 8 * BYTES]) -> [__m256i; 8] {
+        let mut all = [_mm256_setzero_si256(); 8];
+        for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
+            // Each bit's byte in its place, then the bit alone.
+            let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+            let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+            let bits = _mm256_shuffle_epi8(_mm256_set1_epi32(high_bits(block) as i32), places);
+            let set = _mm256_cmpeq_epi8(_mm256_and_si256(bits, bit), bit);
+            *all = _mm256_or_si256(nibbles(block), _mm256_and_si256(set, _mm256_set1_epi8(16)));
+        }
+        all
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::{BYTES, high_bits};
     use crate::kernels::avx512::load_words;
+    use crate::kernels::order::FEW;
     use crate::kernels::panel::{self, SCALES, unpack_blocks};
     use crate::kernels::q4_0::avx512_vnni::{nibbles, nibbles_of, one_token, places};
     use crate::kernels::{Input, Output};
@@ -68,10 +124,12 @@ mod avx512_vnni {
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() == 1 {
-            one_token::<16, BYTES, { 4 * BYTES }, { 16 * BYTES }>(weight, input, output, |first, second| {
-                elements(first, second)
-            });
+        if input.tokens() <= FEW {
+            for token in 0..input.tokens() {
+                one_token::<16, BYTES, { 4 * BYTES }, { 16 * BYTES }>(weight, input, token, output, |first, second| {
+                    elements(first, second)
+                });
+            }
         } else {
             panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
                 unpack_blocks(rows, input.inputs(), panel, |block: &[u8; BYTES]| {

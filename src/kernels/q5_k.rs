@@ -25,6 +25,16 @@ pub(super) const KERNELS: &[Entry] = &[
         matmul: avx512_vnni::matmul,
         widen,
     },
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "q5_k/avx2",
+        dtype: DType::Q5_K,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::AVX2,
+        matmul: avx2::matmul,
+        widen,
+    },
     Entry {
         name: "q5_k/portable",
         dtype: DType::Q5_K,
@@ -51,17 +61,66 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 }
 
 #[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::BYTES;
+    use crate::kernels::avx2::{self, Format, load};
+    use crate::kernels::q4_k::avx2::{nibbles, scales_and_mins};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    struct Q5K;
+
+    impl Format for Q5K {
+        const BITS: u32 = 5;
+        const OFFSET: i32 = 0;
+        const MINS: bool = true;
+        const HALVES: bool = false;
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        avx2::matmul::<Q5K, BYTES>(weight, input, output, |block| elements(block), |block| scales_and_mins(block));
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn elements(block: &[u8; BYTES]) -> [__m256i; 8] {
+        let zero = _mm256_setzero_si256();
+        let mut all = block.last_chunk().map_or([zero; 8], |bytes| nibbles(bytes));
+        let bits = block[16..].first_chunk().map_or(zero, |bytes| load(bytes));
+        // The bits of each block brought to bit 4.
+        let bits = [
+            _mm256_slli_epi16::<4>(bits),
+            _mm256_slli_epi16::<3>(bits),
+            _mm256_slli_epi16::<2>(bits),
+            _mm256_slli_epi16::<1>(bits),
+            bits,
+            _mm256_srli_epi16::<1>(bits),
+            _mm256_srli_epi16::<2>(bits),
+            _mm256_srli_epi16::<3>(bits),
+        ];
+        for (all, bits) in all.iter_mut().zip(bits) {
+            *all = _mm256_or_si256(*all, _mm256_and_si256(bits, _mm256_set1_epi8(16)));
+        }
+        all
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::BYTES;
     use crate::kernels::avx512::load_16;
+    use crate::kernels::order::FEW;
     use crate::kernels::q4_k::avx512_vnni::{many_tokens, nibbles, one_token};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() == 1 {
-            one_token::<5, BYTES, { 2 * BYTES }>(weight, input, output, |block| halves(block));
+        if input.tokens() <= FEW {
+            for token in 0..input.tokens() {
+                one_token::<5, BYTES, { 2 * BYTES }>(weight, input, token, output, |block| halves(block));
+            }
         } else {
             many_tokens(weight, input, output, |block| halves(block));
         }

@@ -28,6 +28,16 @@ pub(super) const KERNELS: &[Entry] = &[
         matmul: avx512_vnni::matmul,
         widen,
     },
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "q6_k/avx2",
+        dtype: DType::Q6_K,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::AVX2,
+        matmul: avx2::matmul,
+        widen,
+    },
     Entry {
         name: "q6_k/portable",
         dtype: DType::Q6_K,
@@ -85,12 +95,67 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 }
 
 #[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::BYTES;
+    use crate::kernels::avx2::{self, Factors, Format, load, load_16};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    struct Q6K;
+
+    impl Format for Q6K {
+        const BITS: u32 = 6;
+        const OFFSET: i32 = 32;
+        const MINS: bool = false;
+        const HALVES: bool = true;
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        avx2::matmul::<Q6K, BYTES>(weight, input, output, |block| elements(block), |block| factors(block));
+    }
+
+    /// The elements of a super-block with their offset of 32: from 0 to 63.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn elements(block: &[u8; BYTES]) -> [__m256i; 8] {
+        let zero = _mm256_setzero_si256();
+        let (nibble, pair) = (_mm256_set1_epi8(0x0f), _mm256_set1_epi8(0x30));
+        let mut all = [zero; 8];
+        for (half, all) in all.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let bytes = |at: usize| block[at..].first_chunk().map_or(zero, |bytes| load(bytes));
+            let (low, later) = (bytes(64 * half), bytes(64 * half + 32));
+            let high = bytes(128 + 32 * half);
+            let lows = [low, later, _mm256_srli_epi16::<4>(low), _mm256_srli_epi16::<4>(later)];
+            let highs =
+                [_mm256_slli_epi16::<4>(high), _mm256_slli_epi16::<2>(high), high, _mm256_srli_epi16::<2>(high)];
+            for ((all, low), high) in all.iter_mut().zip(lows).zip(highs) {
+                *all = _mm256_or_si256(_mm256_and_si256(low, nibble), _mm256_and_si256(high, pair));
+            }
+        }
+        all
+    }
+
+    /// d and the 16 scales.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn factors(block: &[u8; BYTES]) -> Factors {
+        let d = _mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(u16::from_le_bytes([block[208], block[209]]))));
+        Factors {
+            scales: _mm256_broadcastss_ps(d),
+            mins: _mm256_setzero_ps(),
+            halves: block[192..].first_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes)),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{
-        Scratch, load, load_16, load_32, load_floats, load_ints, room, rows_times_token, transpose, with_scratch,
-    };
+    use crate::kernels::avx512::{load, load_16, load_32, load_floats, load_ints, rows_times_token, transpose};
+    use crate::kernels::order::FEW;
     use crate::kernels::panel::{self, HALF_SCALES, Panel, ROWS};
+    use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -102,8 +167,10 @@ mod avx512_vnni {
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() == 1 {
-            one_token(weight, input, output);
+        if input.tokens() <= FEW {
+            for token in 0..input.tokens() {
+                one_token(weight, input, token, output);
+            }
         } else {
             panel::matmul::<HALF_SCALES>(weight, input, output, |rows, panel| unpack(rows, input.inputs(), panel));
         }
@@ -179,10 +246,10 @@ mod avx512_vnni {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn one_token(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
         let blocks = input.inputs() / 32;
         let steps = blocks.div_ceil(16);
-        let x = input.q8(0);
+        let x = input.q8(token);
         with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps; what the weights' offset adds too much in each four products.
             let x_bytes = room(bytes, steps * 512);
@@ -201,7 +268,7 @@ mod avx512_vnni {
             let x_scales = x_scales.as_chunks::<16>().0;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-            rows_times_token(weight, output.part(0, 0, rows), order, |two: &[u8; 2 * BYTES], i, sums| {
+            rows_times_token(weight, output.part(token, 0, rows), order, |two: &[u8; 2 * BYTES], i, sums| {
                 match two.as_chunks::<BYTES>().0 {
                     [a, b] => step(a, b, &x_bytes[i], &x_offsets[i], &x_scales[i], sums),
                     _ => unreachable!("two super-blocks"),

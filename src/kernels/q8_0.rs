@@ -23,6 +23,16 @@ pub(super) const KERNELS: &[Entry] = &[
         matmul: avx512_vnni::matmul,
         widen,
     },
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "q8_0/avx2",
+        dtype: DType::Q8_0,
+        tier: Tier::Native,
+        form: Form::Q8,
+        sets: Sets::AVX2,
+        matmul: avx2::matmul,
+        widen,
+    },
     Entry {
         name: "q8_0/portable",
         dtype: DType::Q8_0,
@@ -47,12 +57,51 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 }
 
 #[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::BYTES;
+    use crate::kernels::avx2::{self, Format, load, scales_of};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    struct Q80;
+
+    impl Format for Q80 {
+        const BITS: u32 = 8;
+        const OFFSET: i32 = 0;
+        const MINS: bool = false;
+        const HALVES: bool = false;
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        avx2::matmul::<Q80, { 8 * BYTES }>(
+            weight,
+            input,
+            output,
+            |eight| elements(eight),
+            |eight| scales_of(eight.as_chunks::<BYTES>().0),
+        );
+    }
+
+    /// The elements of eight blocks.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn elements(eight: &[u8; 8 * BYTES]) -> [__m256i; 8] {
+        let mut all = [_mm256_setzero_si256(); 8];
+        for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
+            *all = block.last_chunk().map_or(*all, |bytes| load(bytes));
+        }
+        all
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{
-        Scratch, load, load_32, load_apart, load_floats, load_ints, room, rows_times_token, with_scratch,
-    };
+    use crate::kernels::avx512::{load, load_32, load_apart, load_floats, load_ints, rows_times_token};
+    use crate::kernels::order::FEW;
     use crate::kernels::panel::{self, SCALES, unpack_blocks};
+    use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -64,8 +113,10 @@ mod avx512_vnni {
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() == 1 {
-            one_token(weight, input, output);
+        if input.tokens() <= FEW {
+            for token in 0..input.tokens() {
+                one_token(weight, input, token, output);
+            }
         } else {
             panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
                 unpack_blocks(rows, input.inputs(), panel, |block: &[u8; BYTES]| {
@@ -77,10 +128,10 @@ mod avx512_vnni {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn one_token(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
         let blocks = input.inputs() / 32;
         let steps = blocks.div_ceil(STEP);
-        let x = input.q8(0);
+        let x = input.q8(token);
         with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps.
             let x_bytes = room(bytes, steps * STEP * 32);
@@ -97,7 +148,7 @@ mod avx512_vnni {
             let (x_scales, x_offsets) = (x_scales.as_chunks::<16>().0, x_offsets.as_chunks::<16>().0);
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-            rows_times_token(weight, output.part(0, 0, rows), order, |blocks: &[u8; STEP * BYTES], i, sums| {
+            rows_times_token(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP * BYTES], i, sums| {
                 step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)
             });
         });

@@ -42,7 +42,11 @@ pub(super) fn quantize(isa: Isa, x: &[f32], q8: &mut Q8Mut<'_>) {
         // SAFETY: the token is proof of the instruction sets.
         return unsafe { avx512::quantize(x, q8) };
     }
-    quantize_body(x, q8);
+    quantize_compiled(isa, x, q8);
+}
+
+fn quantize_compiled(isa: Isa, x: &[f32], q8: &mut Q8Mut<'_>) {
+    compiled_for!(isa, quantize_body, (x: &[f32], q8: &mut Q8Mut<'_>));
 }
 
 /// The nearest integer, ties to even, for magnitudes below 2^22: adding 1.5 * 2^23 leaves no room for a fraction.

@@ -113,6 +113,19 @@ fn integer_kernels_give_the_same_bits_on_every_instruction_set() {
 }
 
 #[test]
+fn kernels_that_widen_give_the_same_bits_by_avx2_and_by_avx512() {
+    let mut random = Random::new(10);
+    let [Some(avx2), Some(avx512)] = ["avx2", "avx512"].map(Isa::named) else { return };
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for inputs in lengths(dtype) {
+            let (weight, x) = (random.stored(dtype, 5 * inputs), random.floats(7 * inputs));
+            let by = |isa: Isa| product(&Kernel::select(dtype, isa).unwrap(), isa, &weight, &x, inputs);
+            assert_eq!(by(avx2), by(avx512), "{dtype} {inputs}");
+        }
+    }
+}
+
+#[test]
 fn reads_weights_at_any_alignment() {
     let mut random = Random::new(4);
     for (kernel, isa) in kernels() {

@@ -1,0 +1,209 @@
+//! Attention by AVX2: two queries at a time share every key and value that is loaded. The same bits as by AVX-512.
+
+#![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
+
+use super::{LANES, Softmax, TILE, weigh};
+use crate::kernels::avx2::{store_floats, sum_eight_lanes};
+use std::arch::x86_64::*;
+
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn attend(q: &[f32], keys: &[f32], values: &[f32], scale: f32, states: &mut [Softmax<'_>]) {
+    if (q.len() / states.len()).is_multiple_of(LANES) {
+        attend_heads::<true>(q, keys, values, scale, states);
+    } else {
+        attend_heads::<false>(q, keys, values, scale, states);
+    }
+}
+
+/// `WHOLE`: heads are whole vectors.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn attend_heads<const WHOLE: bool>(q: &[f32], keys: &[f32], values: &[f32], scale: f32, states: &mut [Softmax<'_>]) {
+    let head_dim = q.len() / states.len();
+    for (keys, values) in keys.chunks(TILE * head_dim).zip(values.chunks(TILE * head_dim)) {
+        let mut first = 0;
+        while first < states.len() {
+            let (q, states) = (&q[first * head_dim..], &mut states[first..]);
+            first += match states.len() {
+                1 => some_queries::<WHOLE, 1, 8>(q, keys, values, scale, states),
+                _ => some_queries::<WHOLE, 2, 4>(q, keys, values, scale, states),
+            };
+        }
+    }
+}
+
+/// A tile for the first `Q` queries, `KEYS = 8 / Q` keys at a time; gives `Q` back.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn some_queries<const WHOLE: bool, const Q: usize, const KEYS: usize>(
+    q: &[f32],
+    keys: &[f32],
+    values: &[f32],
+    scale: f32,
+    states: &mut [Softmax<'_>],
+) -> usize {
+    let head_dim = states[0].out.len();
+    let mut scores = [[f32::NEG_INFINITY; TILE]; Q];
+    let n = keys.len() / head_dim;
+    for first in (0..n).step_by(KEYS) {
+        score::<WHOLE, Q, KEYS>(&q[..Q * head_dim], &keys[first * head_dim..], scale, first, &mut scores);
+    }
+    let mut all = true;
+    for (scores, state) in scores.iter_mut().zip(&mut *states) {
+        if !weigh(scores, state) {
+            // Nothing to add: the weights are 0, but a value may be no number.
+            all = false;
+        }
+    }
+    if all {
+        add_values::<WHOLE, Q>(&scores, values, states);
+        return Q;
+    }
+    for (scores, state) in scores.iter().zip(states) {
+        if state.max != f32::NEG_INFINITY {
+            add_values::<WHOLE, 1>(std::array::from_ref(scores), values, std::slice::from_mut(state));
+        }
+    }
+    Q
+}
+
+/// Half the lanes.
+const HALF: usize = LANES / 2;
+
+/// The mask of the first `left` of 8 elements.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn mask(left: usize) -> __m256i {
+    _mm256_cmpgt_epi32(_mm256_set1_epi32(left.min(HALF) as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
+}
+
+/// 8 elements, or those before the end with zeros after them.
+///
+/// # Safety
+/// 8 elements can be read if `WHOLE`, else `left` or 8, whichever is less.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load<const WHOLE: bool>(at: *const f32, left: usize) -> __m256 {
+    if WHOLE {
+        // SAFETY: the caller's.
+        return unsafe { _mm256_loadu_ps(at) };
+    }
+    // SAFETY: the caller's; what the mask leaves out is not read.
+    unsafe { _mm256_maskload_ps(at, mask(left)) }
+}
+
+/// The scores of up to `KEYS` keys, the first of which is number `first` of the tile.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn score<const WHOLE: bool, const Q: usize, const KEYS: usize>(
+    q: &[f32],
+    keys: &[f32],
+    scale: f32,
+    first: usize,
+    scores: &mut [[f32; TILE]; Q],
+) {
+    const { assert!(Q * KEYS == HALF) };
+    let head_dim = q.len() / Q;
+    let n = KEYS.min(keys.len() / head_dim);
+    assert!(n > 0);
+    // So many keys always: the last stands in for those that are not there.
+    let mut rows = [0; KEYS];
+    rows.iter_mut().enumerate().for_each(|(i, row)| *row = i.min(n - 1) * head_dim);
+    // Lanes 0 to 7 of all, then lanes 8 to 15.
+    let mut halves = [[_mm256_setzero_ps(); HALF]; 2];
+    for (half, sums) in halves.iter_mut().enumerate() {
+        for at in (half * HALF..head_dim).step_by(LANES) {
+            let left = head_dim - at;
+            let mut x = [_mm256_setzero_ps(); Q];
+            for i in 0..Q {
+                // SAFETY: `at < head_dim`, and there are `Q` queries.
+                x[i] = unsafe { load::<WHOLE>(q.as_ptr().add(i * head_dim + at), left) };
+            }
+            for j in 0..KEYS {
+                // SAFETY: as above, in row `rows[j]` of the keys.
+                let key = unsafe { load::<WHOLE>(keys.as_ptr().add(rows[j] + at), left) };
+                for i in 0..Q {
+                    sums[i * KEYS + j] = _mm256_fmadd_ps(x[i], key, sums[i * KEYS + j]);
+                }
+            }
+        }
+    }
+    let mut dots = [0.0; HALF];
+    store_floats(&mut dots, _mm256_mul_ps(sum_eight_lanes(halves[0], halves[1]), _mm256_set1_ps(scale)));
+    for (scores, dots) in scores.iter_mut().zip(dots.as_chunks_mut::<KEYS>().0) {
+        if n < KEYS {
+            dots[n..].fill(f32::NEG_INFINITY);
+        }
+        scores[first..first + KEYS].copy_from_slice(dots);
+    }
+}
+
+/// `out += sum over i of weights[i] * values[i]` for `Q` queries, in the order of the values.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_values<const WHOLE: bool, const Q: usize>(
+    weights: &[[f32; TILE]; Q],
+    values: &[f32],
+    states: &mut [Softmax<'_>],
+) {
+    const WIDE: usize = 4;
+    let head_dim = states[0].out.len();
+    let n = values.len() / head_dim;
+    let mut at = 0;
+    while at < head_dim {
+        // Four vectors at a time while there are as many.
+        let wide = if head_dim - at >= WIDE * HALF { WIDE } else { 1 };
+        let left = head_dim - at;
+        if wide == WIDE {
+            add_columns::<true, Q, WIDE>(weights, values, n, at, left, states);
+        } else {
+            add_columns::<WHOLE, Q, 1>(weights, values, n, at, left, states);
+        }
+        at += wide * HALF;
+    }
+}
+
+/// The `WIDE` vectors from element `at` on, of which `left` elements are there.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_columns<const WHOLE: bool, const Q: usize, const WIDE: usize>(
+    weights: &[[f32; TILE]; Q],
+    values: &[f32],
+    n: usize,
+    at: usize,
+    left: usize,
+    states: &mut [Softmax<'_>],
+) {
+    let head_dim = at + left;
+    assert!(n <= TILE && values.len() >= n * head_dim && (!WHOLE || left >= WIDE * HALF) && (WHOLE || WIDE == 1));
+    let mut sums = [[_mm256_setzero_ps(); WIDE]; Q];
+    for i in 0..Q {
+        let out = &states[i].out[at..head_dim];
+        for j in 0..WIDE {
+            // SAFETY: `left` elements are there, `WIDE` vectors if whole.
+            sums[i][j] = unsafe { load::<WHOLE>(out.as_ptr().add(j * HALF), left) };
+        }
+    }
+    for key in 0..n {
+        let mut value = [_mm256_setzero_ps(); WIDE];
+        for j in 0..WIDE {
+            // SAFETY: as above, in row `key` of `n`.
+            value[j] = unsafe { load::<WHOLE>(values.as_ptr().add(key * head_dim + at + j * HALF), left) };
+        }
+        for i in 0..Q {
+            let weight = _mm256_set1_ps(weights[i][key]);
+            for j in 0..WIDE {
+                sums[i][j] = _mm256_fmadd_ps(weight, value[j], sums[i][j]);
+            }
+        }
+    }
+    for i in 0..Q {
+        let out = &mut states[i].out[at..head_dim];
+        for j in 0..WIDE {
+            let mask = mask(out.len() - j * HALF);
+            // SAFETY: the mask keeps the store inside.
+            unsafe { _mm256_maskstore_ps(out.as_mut_ptr().add(j * HALF), mask, sums[i][j]) };
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! AVX2 pieces that several dtypes share: loads, sums in the defined order, the product of block dtypes with one token,
+//! and the tiles of the float dtypes.
+//!
+//! A row's 16 lanes are two vectors: lanes 0 to 7 and 8 to 15. Block dtypes come eight blocks at a time.
+//!
+//! # No product saturates
+//!
+//! `vpmaddubsw` multiplies unsigned by signed bytes and adds pairs, saturating at 16 bits. Activations are -127 to 127,
+//! and weights are taken as unsigned, so that a pair is at most `2 * (2^BITS - 1) * 127`: 3810 for 4 bits, 7874 for 5,
+//! 16002 for 6. Signed weights (8 bits) enter by their magnitude, at most 128, and their sign goes to the activation,
+//! which has a negative for each of its values: at most 2 * 128 * 127 = 32512. All are below 2^15, and so are 8 pairs of
+//! 4 bits (30480), 4 of 5 bits (31496) and 2 of 6 bits (32004).
+
+#![allow(unsafe_code)]
+
+use super::order::FEW;
+use super::x86::{Scratch, prefetch, room, rows_ahead, with_scratch};
+use super::{Input, Output, avx2_panel};
+use std::arch::x86_64::*;
+
+/// 32 bytes, at any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: the array is 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// 16 bytes, at any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_16(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: the array is 16 bytes; the load needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// 8 floats.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_floats(floats: &[f32; 8]) -> __m256 {
+    // SAFETY: the array is 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_ps(floats.as_ptr()) }
+}
+
+/// 8 integers.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_ints(ints: &[i32; 8]) -> __m256i {
+    // SAFETY: the array is 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(ints.as_ptr().cast()) }
+}
+
+/// Stores 32 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn store(bytes: &mut [u8; 32], v: __m256i) {
+    // SAFETY: the array is 32 bytes; the store needs no alignment.
+    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), v) }
+}
+
+/// Stores 8 floats.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn store_floats(floats: &mut [f32; 8], v: __m256) {
+    // SAFETY: the array is 32 bytes; the store needs no alignment.
+    unsafe { _mm256_storeu_ps(floats.as_mut_ptr(), v) }
+}
+
+/// The sum of 16 lanes in the order of `super::sum_lanes`.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum_lanes(lanes: [__m256; 2]) -> f32 {
+    let eight = _mm256_add_ps(lanes[0], lanes[1]);
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+}
+
+/// The sums of 8 vectors of lanes 0 to 7 and of lanes 8 to 15, each in the order of `super::sum_lanes`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn sum_eight_lanes(low: [__m256; 8], high: [__m256; 8]) -> __m256 {
+    let (mut four, mut two) = ([_mm256_setzero_ps(); 4], [_mm256_setzero_ps(); 2]);
+    for i in 0..4 {
+        // Vector i + 4 goes where the shuffles bring it to lane i + 4.
+        let (a, b) = (_mm256_add_ps(low[i], high[i]), _mm256_add_ps(low[i + 4], high[i + 4]));
+        let first = _mm256_permute2f128_ps::<0x20>(a, b);
+        four[i] = _mm256_add_ps(first, _mm256_permute2f128_ps::<0x31>(a, b));
+    }
+    for i in 0..2 {
+        let (a, b) = (four[2 * i], four[2 * i + 1]);
+        let first = _mm256_shuffle_ps::<0b01_00_01_00>(a, b);
+        two[i] = _mm256_add_ps(first, _mm256_shuffle_ps::<0b11_10_11_10>(a, b));
+    }
+    let even = _mm256_shuffle_ps::<0b10_00_10_00>(two[0], two[1]);
+    _mm256_add_ps(even, _mm256_shuffle_ps::<0b11_01_11_01>(two[0], two[1]))
+}
+
+/// Transposes 8 rows of 8 double words.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn transpose(rows: [__m256i; 8]) -> [__m256i; 8] {
+    let zero = _mm256_setzero_si256();
+    let (mut a, mut b, mut out) = ([zero; 8], [zero; 8], [zero; 8]);
+    for i in 0..4 {
+        a[2 * i] = _mm256_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
+        a[2 * i + 1] = _mm256_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
+    }
+    // b[4 * i + j]: columns j and j + 4 of rows 4 * i ..
+    for i in 0..2 {
+        b[4 * i] = _mm256_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
+        b[4 * i + 1] = _mm256_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
+        b[4 * i + 2] = _mm256_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
+        b[4 * i + 3] = _mm256_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
+    }
+    for j in 0..4 {
+        out[j] = _mm256_permute2x128_si256::<0x20>(b[j], b[4 + j]);
+        out[j + 4] = _mm256_permute2x128_si256::<0x31>(b[j], b[4 + j]);
+    }
+    out
+}
+
+/// The sum of the double words of each of 8 vectors.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum_eight(v: [__m256i; 8]) -> __m256i {
+    let two = |a: __m256i, b: __m256i| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let four = |a: __m256i, b: __m256i| _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    let low = four(two(v[0], v[1]), two(v[2], v[3]));
+    let high = four(two(v[4], v[5]), two(v[6], v[7]));
+    add_halves(low, high)
+}
+
+/// The sum of the words of each of 8 vectors; any 4 words of a vector add up to a word.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum_eight_words(v: [__m256i; 8]) -> __m256i {
+    let ones = _mm256_set1_epi16(1);
+    let two = |a: __m256i, b: __m256i| _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    let four = |a: __m256i, b: __m256i| {
+        let (a, b) = (_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+        let even = _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(a, b));
+        let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(a, b));
+        _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones)
+    };
+    add_halves(four(two(v[0], v[1]), two(v[2], v[3])), four(two(v[4], v[5]), two(v[6], v[7])))
+}
+
+/// The 128-bit halves of each added up: of `low`, then of `high`.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_halves(low: __m256i, high: __m256i) -> __m256i {
+    let first = _mm256_permute2x128_si256::<0x20>(low, high);
+    _mm256_add_epi32(first, _mm256_permute2x128_si256::<0x31>(low, high))
+}
+
+/// What multiplies the sums of eight blocks.
+#[derive(Clone, Copy)]
+pub(super) struct Factors {
+    /// The scale of each block.
+    pub(super) scales: __m256,
+    /// The minimum of each block, where the dtype has them.
+    pub(super) mins: __m256,
+    /// The integer scale of each half block, where the dtype has them.
+    pub(super) halves: __m128i,
+}
+
+/// The factors of eight blocks that begin with their scale.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(super) fn scales_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
+    let mut d = [[0; 2]; 8];
+    for (d, block) in d.iter_mut().zip(blocks) {
+        *d = [block[0], block[1]];
+    }
+    let d = d.as_flattened().first_chunk().map_or(_mm_setzero_si128(), |halves| load_16(halves));
+    Factors { scales: _mm256_cvtph_ps(d), mins: _mm256_setzero_ps(), halves: _mm_setzero_si128() }
+}
+
+/// A block dtype, for code that is compiled for each.
+pub(super) trait Format {
+    /// Bits of an element: from 4 to 6 unsigned, 8 signed.
+    const BITS: u32;
+    /// What elements are above their value; 0 or a power of 2.
+    const OFFSET: i32;
+    /// Whether blocks have minima.
+    const MINS: bool;
+    /// Whether half blocks have integer scales.
+    const HALVES: bool;
+    /// How much an offset that holds 128 times a sum is to be shifted.
+    const SHIFT: i32 = if Self::OFFSET > 0 { 7 - Self::OFFSET.ilog2() as i32 } else { 0 };
+}
+
+/// The matrix product of a block dtype. `elements` and `factors` have those of eight blocks, whose bytes are `EIGHT`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn matmul<F: Format, const EIGHT: usize>(
+    weight: &[u8],
+    input: &Input,
+    output: &mut Output<'_>,
+    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
+    factors: impl Fn(&[u8; EIGHT]) -> Factors,
+) {
+    if input.tokens() <= FEW {
+        for token in 0..input.tokens() {
+            one_token::<F, EIGHT>(weight, input, token, output, &elements, &factors);
+        }
+    } else {
+        avx2_panel::matmul::<F, EIGHT>(weight, input, output, elements, factors);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn one_token<F: Format, const EIGHT: usize>(
+    weight: &[u8],
+    input: &Input,
+    token: usize,
+    output: &mut Output<'_>,
+    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
+    factors: impl Fn(&[u8; EIGHT]) -> Factors,
+) {
+    fn pad<T: Copy + Default>(to: &mut [T], from: &[T]) {
+        let (copy, rest) = to.split_at_mut(from.len());
+        copy.copy_from_slice(from);
+        rest.fill(T::default());
+    }
+    let eights = (input.inputs() / 32).div_ceil(8);
+    let x = input.q8(token);
+    with_scratch(|Scratch { bytes, floats, more_floats, ints }| {
+        // Activations up to a whole number of steps.
+        let x_bytes = room(bytes, eights * 256);
+        let (x_scales, x_sums) = (room(floats, eights * 8), room(more_floats, eights * 8));
+        let x_ints = room(ints, eights * 8);
+        x_bytes[x.bytes.len()..].fill(0);
+        x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
+        pad(x_scales, x.scales);
+        pad(x_sums, x.sums);
+        if F::HALVES {
+            // The sums of the two halves of a block, as two words.
+            for (to, halves) in x_ints.iter_mut().zip(x.half_offsets.as_chunks::<2>().0) {
+                let [first, second] = halves.map(|offset| offset >> 7);
+                *to = first & 0xffff | second << 16;
+            }
+        } else {
+            pad(x_ints, x.offsets);
+        }
+        let x_bytes = x_bytes.as_chunks::<32>().0.as_chunks::<8>().0;
+        let (x_scales, x_sums) = (x_scales.as_chunks::<8>().0, x_sums.as_chunks::<8>().0);
+        let x_ints = x_ints.as_chunks::<8>().0;
+        let rows = output.rows();
+        rows_times_token(weight, output.part(token, 0, rows), |eight: &[u8; EIGHT], i, sums| {
+            let factors = factors(eight);
+            let mut dots = dots::<F>(elements(eight), &x_bytes[i], factors.halves);
+            if F::HALVES {
+                // The ints are sums with their sign turned.
+                let sums = _mm256_madd_epi16(_mm256_cvtepi8_epi16(factors.halves), load_ints(&x_ints[i]));
+                let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
+                dots = _mm256_add_epi32(dots, _mm256_sll_epi32(sums, shift));
+            } else if F::OFFSET > 0 {
+                let shift = _mm_cvtsi32_si128(F::SHIFT);
+                dots = _mm256_add_epi32(dots, _mm256_sra_epi32(load_ints(&x_ints[i]), shift));
+            }
+            let scales = _mm256_mul_ps(factors.scales, load_floats(&x_scales[i]));
+            let sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, sums);
+            if F::MINS { _mm256_fnmadd_ps(factors.mins, load_floats(&x_sums[i]), sums) } else { sums }
+        });
+    });
+}
+
+/// The products of eight blocks, added up for each, with the scales of half blocks where there are any.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn dots<F: Format>(q: [__m256i; 8], x: &[[u8; 32]; 8], halves: __m128i) -> __m256i {
+    let mut sums = [_mm256_setzero_si256(); 8];
+    if F::HALVES {
+        // The scales of first halves in the low 128 bits and of second halves in the high, a word each.
+        let split = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+        let scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(halves, split));
+        for b in 0..8 {
+            let scale = _mm256_shuffle_epi8(scales, _mm256_set1_epi16(0x0202 * b as i16 + 0x0100));
+            sums[b] = _mm256_madd_epi16(_mm256_maddubs_epi16(q[b], load(&x[b])), scale);
+        }
+        return sum_eight(sums);
+    }
+    for b in 0..8 {
+        sums[b] = pairs::<F>(q[b], load(&x[b]));
+    }
+    if F::BITS <= 5 {
+        return sum_eight_words(sums);
+    }
+    sum_eight(sums.map(|sums| _mm256_madd_epi16(sums, _mm256_set1_epi16(1))))
+}
+
+/// The products of elements and activations, added up in pairs.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn pairs<F: Format>(q: __m256i, x: __m256i) -> __m256i {
+    if F::BITS == 8 {
+        _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(x, q))
+    } else {
+        _mm256_maddubs_epi16(q, x)
+    }
+}
+
+/// For each row of `weight`, `step(bytes, i, sums)` adds eight blocks to lanes 0 to 7 for even `i`, to the others for
+/// odd. A row's end is padded with zeros.
+///
+/// Four rows take turns, so that the memory sees several streams; the same place some rows ahead is asked for. `step`
+/// is called in one place, so that compilers put it there.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn rows_times_token<const EIGHT: usize>(
+    weight: &[u8],
+    y: &mut [f32],
+    step: impl Fn(&[u8; EIGHT], usize, __m256) -> __m256,
+) {
+    let row_bytes = weight.len() / y.len();
+    let (ahead, steps, rest) = (rows_ahead(row_bytes), row_bytes / EIGHT, row_bytes % EIGHT);
+    let mut padded = [[0; EIGHT]; 4];
+    for (weight, y) in weight.chunks(4 * row_bytes).zip(y.chunks_mut(4)) {
+        // Four rows always: the last stands in for those that are not there.
+        let rows: [&[u8]; 4] = std::array::from_fn(|r| &weight[r.min(y.len() - 1) * row_bytes..][..row_bytes]);
+        if rest > 0 {
+            for (padded, row) in padded.iter_mut().zip(rows) {
+                padded[..rest].copy_from_slice(&row[row_bytes - rest..]);
+            }
+        }
+        let mut sums = [[_mm256_setzero_ps(); 4]; 2];
+        for i in 0..steps + usize::from(rest > 0) {
+            for r in 0..4 {
+                let bytes = match i < steps {
+                    // SAFETY: the row has `steps` steps.
+                    true => unsafe { &*rows[r].as_ptr().add(i * EIGHT).cast::<[u8; EIGHT]>() },
+                    false => &padded[r],
+                };
+                prefetch::<EIGHT>(bytes.as_ptr().wrapping_add(ahead));
+                sums[i % 2][r] = step(bytes, i, sums[i % 2][r]);
+            }
+        }
+        for (r, y) in y.iter_mut().enumerate() {
+            *y = sum_lanes([sums[0][r], sums[1][r]]);
+        }
+    }
+}
+
+/// The matrix product of a float dtype: for each output two vectors of sums along the row, several rows and tokens at
+/// once. `load` widens eight elements, whose bytes are `EIGHT`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn floats<const EIGHT: usize>(
+    weight: &[u8],
+    input: &Input,
+    output: &mut Output<'_>,
+    load: impl Fn(&[u8; EIGHT]) -> __m256,
+) {
+    let tokens = input.tokens();
+    let mut token = 0;
+    while token < tokens {
+        token += match tokens - token {
+            1 => rows::<4, 1, EIGHT>(weight, input, token, output, &load),
+            2 | 4 => rows::<3, 2, EIGHT>(weight, input, token, output, &load),
+            _ => rows::<2, 3, EIGHT>(weight, input, token, output, &load),
+        };
+    }
+}
+
+/// All rows times `T` tokens from `token` on; gives `T` back.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn rows<const R: usize, const T: usize, const EIGHT: usize>(
+    weight: &[u8],
+    input: &Input,
+    token: usize,
+    output: &mut Output<'_>,
+    load: impl Fn(&[u8; EIGHT]) -> __m256,
+) -> usize {
+    let row_bytes = weight.len() / output.rows();
+    assert_eq!(row_bytes * 8, input.inputs() * EIGHT);
+    let (mut row, whole) = (0, output.rows() / R * R);
+    while row < whole {
+        tile::<R, T, EIGHT>(weight, row_bytes, input, row, token, output, &load);
+        row += R;
+    }
+    while row < output.rows() {
+        tile::<1, T, EIGHT>(weight, row_bytes, input, row, token, output, &load);
+        row += 1;
+    }
+    T
+}
+
+/// `R` rows from `row` on times `T` tokens from `token` on.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+#[allow(clippy::needless_range_loop)] // rows, tokens and halves are indices of several arrays
+fn tile<const R: usize, const T: usize, const EIGHT: usize>(
+    weight: &[u8],
+    row_bytes: usize,
+    input: &Input,
+    row: usize,
+    token: usize,
+    output: &mut Output<'_>,
+    load: impl Fn(&[u8; EIGHT]) -> __m256,
+) {
+    let inputs = input.inputs();
+    let ahead = rows_ahead(row_bytes);
+    let w: [&[u8]; R] = std::array::from_fn(|r| &weight[(row + r) * row_bytes..][..row_bytes]);
+    let x: [&[f32]; T] = std::array::from_fn(|t| &input.floats(token + t)[..inputs]);
+    let mut sums = [[[_mm256_setzero_ps(); 2]; T]; R];
+    let steps = inputs / 16;
+    for step in 0..steps {
+        for half in 0..2 {
+            let mut x_eight = [_mm256_setzero_ps(); T];
+            for t in 0..T {
+                // SAFETY: every row has `steps` steps of activations.
+                x_eight[t] = unsafe { _mm256_loadu_ps(x[t].as_ptr().add(step * 16 + half * 8)) };
+            }
+            for r in 0..R {
+                // SAFETY: every row has `steps` steps of weight, two times `EIGHT` bytes each.
+                let at = unsafe { &*w[r].as_ptr().add((2 * step + half) * EIGHT).cast::<[u8; EIGHT]>() };
+                if T == 1 && ((2 * step + half) * EIGHT).is_multiple_of(64) {
+                    prefetch::<64>(at.as_ptr().wrapping_add(ahead));
+                }
+                let w = load(at);
+                for t in 0..T {
+                    sums[r][t][half] = _mm256_fmadd_ps(w, x_eight[t], sums[r][t][half]);
+                }
+            }
+        }
+    }
+    let rest = inputs - steps * 16;
+    if rest > 0 {
+        for r in 0..R {
+            let mut w_rest = [[0; EIGHT]; 2];
+            let bytes = &w[r][2 * steps * EIGHT..];
+            w_rest.as_flattened_mut()[..bytes.len()].copy_from_slice(bytes);
+            for t in 0..T {
+                let mut x_rest = [[0.0; 8]; 2];
+                x_rest.as_flattened_mut()[..rest].copy_from_slice(&x[t][steps * 16..]);
+                for half in 0..2 {
+                    let x = load_floats(&x_rest[half]);
+                    sums[r][t][half] = _mm256_fmadd_ps(load(&w_rest[half]), x, sums[r][t][half]);
+                }
+            }
+        }
+    }
+    for t in 0..T {
+        let y = output.part(token + t, row, R);
+        for r in 0..R {
+            y[r] = sum_lanes(sums[r][t]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::isa::{Isa, Sets};
+
+    #[test]
+    fn transposes() {
+        #[target_feature(enable = "avx2")]
+        fn transposed(numbers: &[[i32; 8]; 8]) -> [[i32; 8]; 8] {
+            let mut rows = [_mm256_setzero_si256(); 8];
+            rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_ints(numbers));
+            let mut out = [[0; 8]; 8];
+            for (out, column) in out.iter_mut().zip(transpose(rows)) {
+                // SAFETY: the array is 32 bytes.
+                unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), column) };
+            }
+            out
+        }
+        if Isa::detect().has(Sets::AVX2) {
+            let numbers: [[i32; 8]; 8] = std::array::from_fn(|r| std::array::from_fn(|c| (100 * r + c) as i32));
+            // SAFETY: the token is the proof.
+            let out = unsafe { transposed(&numbers) };
+            assert!((0..8).all(|r| (0..8).all(|c| out[c][r] == numbers[r][c])));
+        }
+    }
+}
