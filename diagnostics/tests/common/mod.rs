@@ -48,6 +48,19 @@ pub(crate) const LLAMA_31_8B: Geometry = Geometry {
     tied: false,
 };
 
+pub(crate) const PHI_3_MINI_128K: Geometry = Geometry {
+    variant: "Phi-3",
+    hidden: 3072,
+    feed_forward: 8192,
+    layers: 32,
+    heads: 32,
+    kv_heads: 32,
+    head_dim: 96,
+    vocab: 32064,
+    context: 131072,
+    tied: false,
+};
+
 pub(crate) const LLAMA_32_1B: Geometry = Geometry {
     variant: "Llama 3.2",
     hidden: 2048,
