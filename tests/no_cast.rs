@@ -3,8 +3,11 @@
 
 mod common;
 
+use model_factory::diagnostics::DType;
+use model_factory::diagnostics::capability::Tier;
 use model_factory::diagnostics::spec::ModelSpec;
 use model_factory::kernels::{Isa, Kernel};
+use model_factory::{DtypePolicy, UnifiedModelFactory};
 use std::collections::BTreeSet;
 
 /// The matrices of a spec in the decoder's order: embedding, blocks, head.
@@ -74,5 +77,22 @@ fn capability_rows_and_kernels_agree_both_ways() {
             let tier = model_factory::diagnostics::capability::tier(*dtype, &engine).expect("a row");
             assert_eq!(kernel.tier, tier, "{}", kernel.name);
         }
+    }
+}
+
+#[test]
+fn a_forced_instruction_set_decides_the_tiers_of_the_report() {
+    let path = common::named("llama-256").folder.join("bf16");
+    for isa in Isa::available() {
+        let builder = UnifiedModelFactory::builder().isa(isa);
+        let report = builder.diagnose(&path);
+        let model = report.model.expect("a model that runs");
+        let bf16 = model.dtypes.iter().find(|summary| summary.dtype == DType::BF16).expect("BF16 tensors");
+        // Only the last level multiplies BF16; all below it widen, AVX2 and plain AVX-512 included.
+        let multiplies = isa.name() == "avx512-vnni-bf16";
+        assert_eq!(bf16.tier, Some(if multiplies { Tier::Native } else { Tier::Widened }), "{isa}");
+        assert!(report.hardware.cpu.features.iter().all(|feature| isa.features().contains(feature)), "{isa}");
+        let native_only = builder.dtype_policy(DtypePolicy::NativeOnly).diagnose(&path);
+        assert_eq!(native_only.exit_code, if multiplies { 0 } else { 12 }, "{isa}: {}", native_only.reason);
     }
 }

@@ -5,6 +5,9 @@ mod phi2;
 mod phi3;
 mod qwen2;
 mod qwen3;
+pub(crate) mod strangers;
+
+pub use strangers::STRANGERS;
 
 use crate::spec::{Activation, RopeLayout};
 
@@ -266,25 +269,3 @@ pub enum Evidence {
     /// the folder that `config.json` was saved from is evidence.
     Name(&'static str),
 }
-
-/// Architectures that are known and not run: what they are, and what comes nearest.
-pub const STRANGERS: &[(&str, &str)] = &[
-    ("mixtral", "a mixture of experts; dense Llama models run"),
-    ("qwen2_moe", "a mixture of experts"),
-    ("qwen3_moe", "a mixture of experts"),
-    ("qwen2moe", "a mixture of experts"),
-    ("qwen3moe", "a mixture of experts"),
-    ("phimoe", "a mixture of experts"),
-    ("mamba", "a state-space model"),
-    ("mamba2", "a state-space model"),
-    ("mllama", "a vision wrapper; the text-only Llama models run"),
-    ("llava", "a vision wrapper; the text-only Llama models run"),
-    ("qwen2_vl", "a vision wrapper"),
-    ("phi3_v", "a vision wrapper"),
-    ("phi-msft", "the first upload of Phi with other tensor names; use the current one"),
-    ("mixformer-sequential", "the first upload of Phi with other tensor names; use the current one"),
-    ("bert", "an encoder: it does not generate text"),
-    ("clip", "an image encoder: it does not generate text"),
-    ("t5", "an encoder-decoder"),
-    ("llama4", "a mixture of experts with a vision wrapper"),
-];

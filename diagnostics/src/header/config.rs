@@ -3,7 +3,7 @@
 use super::Fields;
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::source::content;
-use crate::{json, limits};
+use crate::{json, limits, quantization};
 use serde_json::{Map, Value};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,8 @@ pub struct ConfigFiles {
     pub tokenizer: Option<PathBuf>,
     /// The path of `chat_template.jinja`.
     pub chat_template: Option<PathBuf>,
+    /// The first file beside `config.json` that says how the weights are quantised.
+    pub quantization: Option<JsonFile>,
 }
 
 /// One JSON file whose root is an object.
@@ -59,12 +61,15 @@ impl ConfigFiles {
             special_tokens_map: JsonFile::optional(folder, "special_tokens_map.json")?,
             tokenizer: present(folder, "tokenizer.json")?,
             chat_template: present(folder, "chat_template.jinja")?,
+            quantization: quantization::side_files()
+                .find_map(|name| JsonFile::optional(folder, name).transpose())
+                .transpose()?,
         })
     }
 
     /// Bytes read from all of them.
     pub fn bytes(&self) -> u64 {
-        let companions = [&self.generation, &self.tokenizer_config, &self.special_tokens_map];
+        let companions = [&self.generation, &self.tokenizer_config, &self.special_tokens_map, &self.quantization];
         self.config.bytes + companions.into_iter().flatten().map(|file| file.bytes).sum::<u64>()
     }
 }

@@ -207,8 +207,9 @@ impl<'a> Folder<'a> {
         let incomplete =
             |name: String, why: String| Error::incomplete(self.path, IncompleteKind::FileMissing { name, why });
         let config = self.has("config.json");
-        if !config && self.has("adapter_config.json") {
-            return sidecar::adapter(self.path);
+        let of_adapter = |name: &String| name.starts_with("adapter_model.");
+        if self.files.iter().any(of_adapter) || (!config && self.has("adapter_config.json")) {
+            return sidecar::adapter(&self.dir);
         }
         if let Some(name) = self.files.iter().find(|name| names::is_unfinished(name)) {
             let why = format!("{name} is an unfinished download; finish it");
@@ -310,7 +311,7 @@ fn single(path: &Path, dir: &Path, format: Format, file: &Path, notes: Vec<Strin
 /// The safetensors model that the file `name` in `dir` is or belongs to.
 pub(super) fn safetensors(path: &Path, dir: &Path, name: &str) -> Result<Source> {
     let folder = Folder::read(path, dir)?;
-    if name.starts_with("adapter_model") && !folder.has("config.json") {
+    if name.starts_with("adapter_model") {
         return Err(sidecar::adapter(path));
     }
     if let Some(what) = names::other_weights(name).filter(|_| names::has_extension(name, "safetensors")) {

@@ -1,10 +1,10 @@
 //! Header -> ModelSpec: chooses the family, reads the sizes, resolves the tensors, names the variant.
 
-use super::rope;
 use super::tensors::Tensors;
 use super::{LayerWeights, LinearWeights, ModelSpec, ModelWeights, Norm, Sizes};
+use super::{rope, stranger};
 use crate::error::{ArchitectureErrorKind, Error, FormatErrorKind, IncompleteKind, Result};
-use crate::family::{Evidence, Family, Key, NormKind, Role, STRANGERS, Window};
+use crate::family::{Evidence, Family, Key, NormKind, Role, Window};
 use crate::header::config::JsonFile;
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
@@ -24,7 +24,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let family = reader.family(families)?;
     let mut assumptions = Vec::new();
     if let Metadata::Config(files) = &header.metadata {
-        quantization::refuse_foreign(&files.config)?;
+        quantization::refuse(header, files)?;
     }
     let sizes = reader.sizes(family, header, &mut assumptions)?;
     reader.refuse_experts()?;
@@ -122,23 +122,23 @@ impl<'a> Reader<'a> {
                 None => class,
             }
         };
-        families.iter().find(named).copied().ok_or_else(|| {
-            let known = |name: &str| STRANGERS.iter().find(|stranger| stranger.0 == name).map(|stranger| stranger.1);
-            let supported = families
-                .iter()
-                .flat_map(|family| if self.gguf { family.gguf_architectures.iter() } else { family.classes.iter() });
-            let found = match model_type {
-                Some(kind) if kind != self.architecture => format!("{} (model_type {kind})", self.architecture),
-                _ => self.architecture.clone(),
-            };
-            Error::Architecture {
-                file: self.fields.file().into(),
-                kind: ArchitectureErrorKind::Unknown {
-                    found,
-                    supported: supported.copied().collect::<Vec<_>>().join(", "),
-                    hint: model_type.and_then(known).or_else(|| known(&self.architecture)),
-                },
-            }
+        if let Some(family) = families.iter().find(named) {
+            return Ok(family);
+        }
+        let supported = families
+            .iter()
+            .flat_map(|family| if self.gguf { family.gguf_architectures.iter() } else { family.classes.iter() });
+        let found = match model_type {
+            Some(kind) if kind != self.architecture => format!("{} (model_type {kind})", self.architecture),
+            _ => self.architecture.clone(),
+        };
+        Err(Error::Architecture {
+            file: self.fields.file().into(),
+            kind: ArchitectureErrorKind::Unknown {
+                found,
+                supported: supported.copied().collect::<Vec<_>>().join(", "),
+                hint: stranger::hint(self.fields, self.gguf, &self.architecture, model_type),
+            },
         })
     }
 

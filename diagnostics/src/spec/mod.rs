@@ -2,6 +2,7 @@
 
 mod inspect;
 mod rope;
+mod stranger;
 mod tensors;
 
 pub use inspect::inspect;

@@ -9,7 +9,7 @@ pub use strings::Strings;
 
 use super::{Fields, Header, Metadata, TensorTable};
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
-use crate::source::{Source, content};
+use crate::source::{Source, content, sidecar};
 use std::io::{Read, Seek};
 use std::path::Path;
 
@@ -64,6 +64,7 @@ pub(super) fn read(source: Source) -> Result<Header> {
             format!("the {} parts hold {} tensors; download them again", source.files.len(), whole.tensors.len());
         return Err(Error::incomplete(&source.files[0].path, IncompleteKind::Contradiction { one, other }));
     }
+    sidecar::refuse_adapter(&source, &whole.tensors)?;
     Ok(Header { source, tensors: whole.tensors, metadata: Metadata::Gguf(whole.metadata), bytes_read, warnings })
 }
 

@@ -8,11 +8,16 @@ use super::config::ConfigFiles;
 use super::{Header, Metadata, TensorTable};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::source::index::ShardIndex;
-use crate::source::{Source, content};
+use crate::source::{Source, content, sidecar};
 use std::collections::HashMap;
 
 pub(super) fn read(source: Source) -> Result<Header> {
-    let config = ConfigFiles::read(&source.folder)?;
+    let config = ConfigFiles::read(&source.folder);
+    if let Err(Error::Incomplete { kind: IncompleteKind::FileMissing { .. }, .. }) = &config {
+        // An adapter has no config.json of its own; any other fault of the shards comes after the missing file.
+        adapter_alone(&source)?;
+    }
+    let config = config?;
     let mut bytes_read = config.bytes();
     let mut warnings = source.notes.clone();
     let mut shards = Vec::with_capacity(source.files.len());
@@ -30,7 +35,18 @@ pub(super) fn read(source: Source) -> Result<Header> {
         }
         None => unite(&source, shards)?,
     };
+    sidecar::refuse_adapter(&source, &tensors)?;
     Ok(Header { source, tensors, metadata: Metadata::Config(Box::new(config)), bytes_read, warnings })
+}
+
+fn adapter_alone(source: &Source) -> Result<()> {
+    for (index, shard) in source.files.iter().enumerate() {
+        let (file, len) = content::open(&shard.path)?;
+        if let Ok(parsed) = SafetensorsFile::parse(&shard.path, index, len, file) {
+            sidecar::refuse_adapter(source, &parsed.tensors)?;
+        }
+    }
+    Ok(())
 }
 
 /// The tensors of shards without an index; one that two shards hold is a contradiction.

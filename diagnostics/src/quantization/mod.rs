@@ -1,75 +1,15 @@
 //! How a model's weights are quantised, in words, and the refusal of every scheme that would need a cast.
 
+mod foreign;
+mod methods;
+
+pub(crate) use foreign::{refuse, side_files};
+
 use crate::dtype::DType;
 use crate::error::{Error, FormatErrorKind, Result};
-use crate::header::config::JsonFile;
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
 use std::collections::BTreeMap;
-
-/// `quant_method` values and what they are called (transformers 5 `utils/quantization_config.py`).
-const METHODS: &[(&str, &str)] = &[
-    ("compressed-tensors", "compressed-tensors"),
-    ("bitsandbytes", "bitsandbytes"),
-    ("gptq", "GPTQ"),
-    ("awq", "AWQ"),
-    ("auto-round", "AutoRound"),
-    ("intel/auto-round", "AutoRound"),
-    ("torchao", "torchao"),
-    ("fp8", "FP8"),
-    ("fbgemm_fp8", "FBGEMM FP8"),
-    ("modelopt", "ModelOpt"),
-    ("mxfp4", "MXFP4"),
-    ("mxfp8", "MXFP8"),
-    ("nvfp4", "NVFP4"),
-    ("quark", "Quark"),
-    ("eetq", "EETQ"),
-    ("quanto", "quanto"),
-    ("hqq", "HQQ"),
-    ("aqlm", "AQLM"),
-    ("vptq", "VPTQ"),
-    ("spqr", "SpQR"),
-    ("higgs", "HIGGS"),
-    ("bitnet", "BitNet"),
-    ("fp_quant", "FP-Quant"),
-    ("exl2", "EXL2"),
-    ("exl3", "EXL3"),
-];
-
-/// Refuses a `config.json` that declares its weights quantised.
-///
-/// # Errors
-/// `Quantization`, with the scheme's name.
-pub(crate) fn refuse_foreign(config: &JsonFile) -> Result<()> {
-    let refuse = |scheme: String| {
-        Err(Error::Quantization {
-            file: config.file().into(),
-            scheme,
-            why: "no kernel here computes it as stored, and dequantising its weights would be a cast; use the BF16 \
-                  checkpoint or a GGUF of the same model"
-                .into(),
-        })
-    };
-    for key in ["quantization_config", "compression_config"] {
-        let Some(section) = config.section(key)? else { continue };
-        let method = section.text("quant_method")?;
-        return match method {
-            Some(method) => {
-                let known = METHODS.iter().find(|known| known.0 == method).map(|known| known.1.to_owned());
-                refuse(known.unwrap_or_else(|| format!("quantization method {method:?}")))
-            }
-            None if section.has("load_in_8bit") || section.has("load_in_4bit") => refuse("bitsandbytes".into()),
-            None => refuse(format!("a {key} without quant_method")),
-        };
-    }
-    if config.has("quantization") {
-        return refuse("MLX".into());
-    }
-    if config.has("bigdl_transformers_low_bit") {
-        return refuse("ipex-llm".into());
-    }
-    Ok(())
-}
 
 /// The quantization in words: `GGUF Q4_K_M`, `none`.
 ///

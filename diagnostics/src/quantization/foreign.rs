@@ -1,0 +1,202 @@
+//! The refusal of weights that another tool quantised, by what `config.json`, a file beside it or the tensors say.
+
+use super::methods::{DETAILS, FILES, METHODS, Mark, Method, OTHER_PARTS, SECTIONS, TELLING};
+use crate::error::{Error, Result};
+use crate::header::config::{ConfigFiles, JsonFile};
+use crate::header::{Fields, Header, TensorInfo};
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// Deepest nesting in which keys of a method are looked for.
+const DEPTH: usize = 4;
+
+/// The names of files beside a model that announce a method.
+pub(crate) fn side_files() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|file| file.0)
+}
+
+/// Refuses a model in safetensors whose weights are quantised, and names method, file and key or tensor.
+///
+/// # Errors
+/// `Quantization`; `Format` where a key of the method is of another type.
+pub(crate) fn refuse(header: &Header, files: &ConfigFiles) -> Result<()> {
+    by_config(&files.config)?;
+    if let Some(file) = &files.quantization {
+        by_side_file(file)?;
+    }
+    by_tensors(header)
+}
+
+fn by_config(config: &JsonFile) -> Result<()> {
+    const IPEX: &str = "bigdl_transformers_low_bit";
+    for &key in SECTIONS {
+        let Some(section) = config.section(key)? else { continue };
+        let (method, told_by) = match (section.text("quant_method")?, key) {
+            (Some(method), _) => (named(method), Some("quant_method")),
+            (None, "quantization") => (named("mlx"), None),
+            (None, _) => match telling(section.object()) {
+                Some((told_by, method)) => (of_name(method), Some(told_by)),
+                // MLX writes its own section a second time under this name.
+                None if config.has("quantization") => continue,
+                None => (Named { name: format!("a {key} without quant_method"), nearest: "Q8_0" }, None),
+            },
+        };
+        let place = told_by.map_or(key.to_owned(), |told_by| format!("{key}.{told_by}"));
+        return Err(refusal(config.file(), &method, &place, section.object()));
+    }
+    match config.text(IPEX)? {
+        Some(kind) => Err(refusal(
+            config.file(),
+            &named("ipex-llm"),
+            IPEX,
+            &Map::from_iter([("quant_type".to_owned(), kind.into())]),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn by_side_file(file: &JsonFile) -> Result<()> {
+    let name = file.file().file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let Some(&(_, key, method)) = FILES.iter().find(|known| known.0 == name) else { return Ok(()) };
+    let section = match key {
+        Some(key) => file.section(key)?,
+        None => None,
+    };
+    let object = section.map_or(file.object(), |section| section.object());
+    let text = match &section {
+        Some(section) => section.text("quant_method")?,
+        None => file.text("quant_method")?,
+    };
+    let (method, key) = match (text, telling(object)) {
+        (Some(text), _) => (named(text), "quant_method".to_owned()),
+        (None, Some((told_by, method))) => {
+            (of_name(method), key.map_or(told_by.into(), |key| format!("{key}.{told_by}")))
+        }
+        (None, None) => (of_name(method), "the file itself".to_owned()),
+    };
+    Err(refusal(file.file(), &method, &key, object))
+}
+
+/// Refuses tensors that only a method's own layout has, where nothing says which it is.
+fn by_tensors(header: &Header) -> Result<()> {
+    for method in METHODS {
+        for marks in method.tensors {
+            let found: Option<Vec<&TensorInfo>> =
+                marks.iter().map(|mark| header.tensors.values().find(|tensor| mark.is_of(tensor))).collect();
+            let Some(tensor) = found.as_ref().and_then(|found| found.first()) else { continue };
+            let named = Named { name: method.name.into(), nearest: method.nearest };
+            let place = format!("tensor {} of {}", tensor.name, tensor.dtype);
+            return Err(refusal(&header.source.files[tensor.file].path, &named, &place, &Map::new()));
+        }
+    }
+    Ok(())
+}
+
+impl Mark {
+    fn is_of(self, tensor: &TensorInfo) -> bool {
+        match self {
+            Mark::End(end) => tensor.name.ends_with(end),
+            Mark::Part(part) => tensor.name.contains(part),
+            Mark::Typed(end, dtypes) => tensor.name.ends_with(end) && dtypes.contains(&tensor.dtype),
+        }
+    }
+}
+
+/// A method in words, known or not.
+struct Named {
+    name: String,
+    nearest: &'static str,
+}
+
+impl From<&Method> for Named {
+    fn from(method: &Method) -> Named {
+        Named { name: method.name.into(), nearest: method.nearest }
+    }
+}
+
+/// The method that `quant_method` names.
+fn named(quant_method: &str) -> Named {
+    let lower = quant_method.to_ascii_lowercase();
+    let known = METHODS.iter().find(|method| method.quant_methods.contains(&lower.as_str()));
+    known.map_or_else(|| Named { name: format!("quantization method {quant_method:?}"), nearest: "Q8_0" }, Named::from)
+}
+
+/// The method of this row of the table.
+fn of_name(name: &str) -> Named {
+    let known = METHODS.iter().find(|method| method.name == name);
+    known.map_or_else(|| Named { name: "a quantization of unknown method".into(), nearest: "Q8_0" }, Named::from)
+}
+
+fn telling(object: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
+    TELLING.iter().copied().find(|(key, _)| object.get(*key).is_some_and(|value| !value.is_null()))
+}
+
+fn refusal(file: &Path, method: &Named, place: &str, object: &Map<String, Value>) -> Error {
+    let mut found = Vec::new();
+    details(object, DEPTH, &mut found);
+    let mut words = vec![method.name.clone()];
+    for (key, pattern) in DETAILS {
+        let value = found.iter().find(|(name, _)| name == key).map(|(_, value)| pattern.replace("{}", value));
+        words.extend(value.filter(|value| !words.contains(value)));
+    }
+    let scheme = words.join(", ");
+    let nearest = bits(&found).unwrap_or(method.nearest);
+    Error::Quantization {
+        file: file.into(),
+        scheme: format!("{scheme} ({place})"),
+        why: format!(
+            "no kernel here computes it as stored, and dequantising its weights would be a cast; the unquantised \
+             checkpoint, or a GGUF {nearest} of the same model, runs"
+        ),
+    }
+}
+
+/// The values of known keys, those nearest to the root first.
+fn details(object: &Map<String, Value>, depth: usize, found: &mut Vec<(&'static str, String)>) {
+    for (key, _) in DETAILS {
+        if let Some(value) = object.get(*key).and_then(plain)
+            && !found.iter().any(|(name, _)| name == key)
+        {
+            found.push((key, value));
+        }
+    }
+    if depth == 0 {
+        return;
+    }
+    for (key, value) in object {
+        if let Value::Object(nested) = value
+            && !OTHER_PARTS.contains(&key.as_str())
+        {
+            details(nested, depth - 1, found);
+        }
+    }
+}
+
+/// A value that fits into a sentence.
+fn plain(value: &Value) -> Option<String> {
+    let text = match value {
+        Value::Bool(true) => "true".into(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.chars().filter(|c| !c.is_control()).collect(),
+        Value::Array(values) if values.iter().all(Value::is_number) => value.to_string(),
+        _ => return None,
+    };
+    (!text.is_empty()).then(|| text.chars().take(40).collect())
+}
+
+/// The GGUF file type of about as many bits as the method has, where its keys say.
+fn bits(found: &[(&'static str, String)]) -> Option<&'static str> {
+    let value = |keys: &[&str]| found.iter().find(|(name, _)| keys.contains(name)).map(|(_, value)| value.as_str());
+    let bits = match (value(&["load_in_8bit"]), value(&["load_in_4bit"])) {
+        (Some(_), _) => 8.0,
+        (_, Some(_)) => 4.0,
+        _ => value(&["bits", "w_bit", "nbits", "num_bits"])?.parse().ok()?,
+    };
+    Some(if bits > 7.0 {
+        "Q8_0"
+    } else if bits > 5.0 {
+        "Q6_K"
+    } else {
+        "Q4_K_M"
+    })
+}

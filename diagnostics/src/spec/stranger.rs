@@ -1,0 +1,72 @@
+//! What an architecture without a table is, as far as a name or a key tells.
+
+use crate::family::strangers::{STRANGERS, TELLING};
+use crate::header::Fields;
+
+/// What `architecture` or `model_type` is, where a table knows them or a key of `fields` tells.
+pub(super) fn hint(
+    fields: &dyn Fields,
+    gguf: bool,
+    architecture: &str,
+    model_type: Option<&str>,
+) -> Option<&'static str> {
+    let known = |name: &str| STRANGERS.iter().find(|(_, names)| names.contains(&plain(name).as_str()));
+    if let Some((hint, _)) = model_type.and_then(known).or_else(|| known(without_head(architecture))) {
+        return Some(hint);
+    }
+    for (suffix, config, hint) in TELLING {
+        let key = if gguf { format!("{architecture}{suffix}") } else { (*config).to_owned() };
+        let told = if gguf { !suffix.is_empty() } else { !config.is_empty() };
+        // A count of 0 and a flag that is false tell of nothing; a value of another type is the key's own affair.
+        let nothing = matches!(fields.unsigned(&key), Ok(Some(0))) || matches!(fields.boolean(&key), Ok(Some(false)));
+        if told && fields.has(&key) && !nothing {
+            return Some(hint);
+        }
+    }
+    None
+}
+
+/// The class `MixtralForCausalLM` without what it is for.
+fn without_head(class: &str) -> &str {
+    let cut = ["For", "LMHeadModel", "Model"].iter().filter_map(|head| class.find(head)).filter(|at| *at > 0).min();
+    cut.map_or(class, |at| &class[..at])
+}
+
+/// The letters and digits of `name` in lower case.
+fn plain(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::REGISTRY;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_plain_and_unique_and_none_is_supported() {
+        let mut seen = HashSet::new();
+        for name in STRANGERS.iter().flat_map(|(_, names)| names.iter().copied()) {
+            assert_eq!(plain(name), name);
+            assert!(seen.insert(name), "{name} is listed twice");
+        }
+        for family in REGISTRY {
+            for name in family.gguf_architectures.iter().chain(family.model_types) {
+                assert!(!seen.contains(plain(name).as_str()), "{name} is supported");
+            }
+        }
+    }
+
+    #[test]
+    fn classes_lose_what_they_are_for() {
+        for (class, name) in [
+            ("MixtralForCausalLM", "Mixtral"),
+            ("GPT2LMHeadModel", "GPT2"),
+            ("BertModel", "Bert"),
+            ("mamba2", "mamba2"),
+            ("Model", "Model"),
+        ] {
+            assert_eq!(without_head(class), name);
+        }
+    }
+}

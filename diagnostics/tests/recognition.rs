@@ -1,0 +1,348 @@
+//! What is recognised and refused by name: quantization methods wherever they announce themselves, architectures of
+//! other kinds, adapters. Every row asserts the exit code, the method or kind in words, and the file with the key or
+//! the tensor.
+
+// A sample that cannot be written is a broken test; `pub` is for the sibling modules.
+#![allow(clippy::unwrap_used, unreachable_pub)]
+
+#[path = "formats/build.rs"]
+#[allow(dead_code)] // this file uses its part
+mod build;
+#[path = "hostile/edit.rs"]
+#[allow(dead_code)] // this file uses its part
+mod edit;
+#[path = "hostile/table.rs"]
+#[allow(dead_code)] // this file uses its part
+mod table;
+
+use build::{Tree, safetensors};
+use edit::{Files, Gguf};
+use model_diagnostics::DType;
+use serde_json::{Value, json};
+use table::Table;
+
+/// What every refusal of a method offers.
+const OFFER: &str = "the unquantised checkpoint, or a GGUF";
+
+fn model() -> Files {
+    Files::fixture("llama-3.1/bf16")
+}
+
+/// The model with one more key in its `config.json`.
+fn config(key: &str, value: Value) -> Files {
+    model().json("config.json", |config| drop(config.insert(key.into(), value)))
+}
+
+#[test]
+fn methods_are_named_by_config_json() {
+    #[rustfmt::skip]
+    let cases: &[(Value, &[&str])] = &[
+        (json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": true}), &["GPTQ, 4 bits, groups of 128", "Q4_K_M"]),
+        (json!({"quant_method": "gptq", "bits": 8, "group_size": -1}), &["GPTQ, 8 bits, groups of -1", "Q8_0"]),
+        (json!({"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm"}), &["AWQ, 4 bits, groups of 64"]),
+        (json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "bnb_4bit_quant_type": "nf4"}), &["bitsandbytes, 4 bits, nf4", "Q4_K_M"]),
+        (json!({"quant_method": "bitsandbytes", "load_in_8bit": true}), &["bitsandbytes, 8 bits", "Q8_0"]),
+        (json!({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}), &["FBGEMM FP8"]),
+        (json!({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}), &["FP8, blocks of [128,128], e4m3, dynamic activations"]),
+        (json!({"quant_method": "modelopt", "quant_algo": "NVFP4"}), &["ModelOpt, NVFP4"]),
+        (json!({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 32}}}}), &["torchao, groups of 32, Int4WeightOnlyConfig"]),
+        (json!({"quant_method": "torchao", "quant_type": "int8_weight_only"}), &["torchao, int8_weight_only"]),
+        (json!({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}), &["HQQ, 4 bits, groups of 64"]),
+        (json!({"quant_method": "eetq", "weights": "int8"}), &["EETQ, int8"]),
+        (json!({"quant_method": "quanto", "weights": "int4"}), &["quanto, int4"]),
+        (json!({"quant_method": "aqlm", "in_group_size": 8, "nbits_per_codebook": 16}), &["AQLM, groups of 8"]),
+        (json!({"quant_method": "vptq", "config_for_layers": {}}), &["VPTQ"]),
+        (json!({"quant_method": "spqr", "bits": 3}), &["SpQR, 3 bits"]),
+        (json!({"quant_method": "higgs", "bits": 4, "group_size": 256}), &["HIGGS, 4 bits, groups of 256"]),
+        (json!({"quant_method": "auto-round", "bits": 2, "group_size": 64}), &["AutoRound, 2 bits, groups of 64"]),
+        (json!({"quant_method": "intel/auto-round", "bits": 4}), &["AutoRound, 4 bits"]),
+        (json!({"quant_method": "bitnet"}), &["BitNet"]),
+        (json!({"quant_method": "mxfp4"}), &["MXFP4"]),
+        (json!({"quant_method": "mxfp8"}), &["MXFP8"]),
+        (json!({"quant_method": "nvfp4"}), &["NVFP4"]),
+        (json!({"quant_method": "quark", "global_quant_config": {"input_tensors": {"dtype": "int8"}, "weight": {"dtype": "uint4", "group_size": 128}}}), &["Quark, groups of 128, uint4"]),
+        (json!({"quant_method": "fp_quant", "forward_dtype": "mxfp4"}), &["FP-Quant"]),
+        (json!({"quant_method": "sinq", "nbits": 4, "group_size": 64}), &["SINQ, 4 bits, groups of 64"]),
+        (json!({"quant_method": "exl2", "bits": 4.25, "head_bits": 6, "version": "0.1.8"}), &["EXL2, 4.25 bits", "Q4_K_M"]),
+        (json!({"quant_method": "exl3", "bits": 6.0}), &["EXL3, 6.0 bits", "Q6_K"]),
+        (json!({"quant_method": "metal", "bits": 4, "group_size": 64}), &["MLX, 4 bits, groups of 64"]),
+        (json!({"quant_method": "GPTQ", "bits": 3}), &["GPTQ, 3 bits"]),
+        (json!({"quant_method": "brand-new", "bits": 1.58}), &["quantization method \"brand-new\", 1.58 bits"]),
+        (json!({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": {
+            "input_activations": null, "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}}}}),
+            &["compressed-tensors, 4 bits, groups of 128, pack-quantized, int, a scale a group"]),
+        (json!({"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0": {
+            "input_activations": {"num_bits": 16, "type": "int"}, "weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}}}),
+            &["compressed-tensors, 8 bits, float-quantized, float, a scale a channel"]),
+    ];
+    let mut table = Table::default();
+    for (section, says) in cases {
+        let tree = config("quantization_config", section.clone()).tree();
+        let says = [says, ["config.json", "quantization_config.quant_method", OFFER].as_slice()].concat();
+        table.refuses(&section.to_string(), &tree, "", 12, &says);
+    }
+    #[rustfmt::skip]
+    let elsewhere: &[(&str, Value, &[&str])] = &[
+        ("quantization_config", json!({"load_in_4bit": true, "bnb_4bit_quant_type": "fp4"}), &["bitsandbytes, 4 bits, fp4", "quantization_config.load_in_4bit"]),
+        ("quantization_config", json!({"quant_algo": "FP8"}), &["ModelOpt, FP8", "quantization_config.quant_algo"]),
+        ("quantization_config", json!({"bits": 4}), &["a quantization_config without quant_method, 4 bits"]),
+        ("quantization_config", json!({}), &["a quantization_config without quant_method"]),
+        ("compression_config", json!({"quant_method": "compressed-tensors", "format": "marlin-24"}), &["compressed-tensors, marlin-24", "compression_config.quant_method"]),
+        ("quantization", json!({"group_size": 64, "bits": 4, "mode": "affine"}), &["MLX, 4 bits, groups of 64, affine", "(quantization)"]),
+        ("bigdl_transformers_low_bit", json!("sym_int4"), &["ipex-llm low bit, sym_int4", "bigdl_transformers_low_bit"]),
+    ];
+    for (key, value, says) in elsewhere {
+        let says = [says, ["config.json", OFFER].as_slice()].concat();
+        table.refuses(&format!("{key} {value}"), &config(key, value.clone()).tree(), "", 12, &says);
+    }
+    let twice = config("quantization", json!({"group_size": 32, "bits": 8})).json("config.json", |config| {
+        drop(config.insert("quantization_config".into(), json!({"group_size": 32, "bits": 8})))
+    });
+    table.refuses("MLX twice", &twice.tree(), "", 12, &["MLX, 8 bits, groups of 32", "(quantization)", "Q8_0"]);
+    table.refuses(
+        "a number as method",
+        &config("quantization_config", json!({"quant_method": 4})).tree(),
+        "",
+        10,
+        &["quantization_config.quant_method"],
+    );
+    table.refuses(
+        "a number as section",
+        &config("quantization_config", json!(4)).tree(),
+        "",
+        10,
+        &["quantization_config"],
+    );
+    table.accepts("no quantization", &config("quantization_config", Value::Null).tree(), "");
+    assert_eq!(table.finish(), cases.len() + elsewhere.len() + 3);
+}
+
+#[test]
+fn methods_are_named_by_the_files_beside_config_json() {
+    #[rustfmt::skip]
+    let cases: &[(&str, Value, &[&str])] = &[
+        ("quantize_config.json", json!({"bits": 4, "group_size": 128, "desc_act": false, "sym": true}), &["GPTQ, 4 bits, groups of 128", "desc_act"]),
+        ("quantize_config.json", json!({"bits": 4, "quant_method": "awq"}), &["AWQ, 4 bits", "quant_method"]),
+        ("quant_config.json", json!({"zero_point": true, "q_group_size": 128, "w_bit": 4, "version": "GEMM"}), &["AWQ, 4 bits, groups of 128", "w_bit"]),
+        ("hf_quant_config.json", json!({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "group_size": 16}}), &["ModelOpt, groups of 16, NVFP4", "quantization.quant_algo"]),
+        ("quantization_config.json", json!({"quant_method": "exl3", "bits": 3.5}), &["EXL3, 3.5 bits", "quant_method"]),
+        ("quanto_qmap.json", json!({"model.layers.0.mlp.up_proj": {"weights": "qint8", "activations": "none"}}), &["quanto, qint8"]),
+    ];
+    let mut table = Table::default();
+    for (name, content, says) in cases {
+        let tree = model().with(name, content.to_string()).tree();
+        let says = [says, [*name, OFFER].as_slice()].concat();
+        table.refuses(&format!("{name} {content}"), &tree, "", 12, &says);
+    }
+    table.refuses("a damaged file", &model().with("quant_config.json", "{").tree(), "", 10, &["quant_config.json"]);
+    assert_eq!(table.finish(), cases.len() + 1);
+}
+
+/// A folder with a Llama's `config.json` and tensors of these names and dtypes, each of 16 x 16 elements.
+fn tensors(pairs: &[(&str, DType)]) -> Tree {
+    let (mut entries, mut end) = (Vec::new(), 0);
+    for (name, dtype) in pairs {
+        let bytes = dtype.bytes_of(256).unwrap();
+        let offsets = [end, end + bytes];
+        end += bytes;
+        entries.push(format!(
+            "{:?}:{}",
+            name,
+            json!({"dtype": dtype.name(), "shape": [16, 16], "data_offsets": offsets})
+        ));
+    }
+    model().with("model.safetensors", safetensors(&format!("{{{}}}", entries.join(",")), end as usize)).tree()
+}
+
+#[test]
+fn methods_are_named_by_their_tensors() {
+    use DType::{BF16, F8_E4M3, F16, F32, I8, I16, I32, I64, U8, U32};
+    /// The endings of a layer's tensors, and what they are called.
+    #[rustfmt::skip]
+    const CASES: &[(&[(&str, DType)], &str)] = &[
+        (&[(".qweight", I32), (".qzeros", I32), (".scales", F16), (".g_idx", I32)], "GPTQ ("),
+        (&[(".qweight", I32), (".qzeros", I32), (".scales", F16)], "AWQ, or GPTQ"),
+        (&[(".weight", U8), (".weight.absmax", U8), (".weight.quant_map", F32), (".weight.quant_state.bitsandbytes__nf4", U8)], "bitsandbytes 4-bit"),
+        (&[(".weight", I8), (".SCB", F32), (".weight_format", U8)], "bitsandbytes 8-bit"),
+        (&[(".weight", F8_E4M3), (".weight_scale_inv", F32)], "FP8 in blocks"),
+        (&[(".weight", F8_E4M3), (".weight_scale", F32), (".input_scale", F32)], "FP8 ("),
+        (&[(".weight", U8), (".weight_scale", F8_E4M3), (".weight_scale_2", F32)], "NVFP4"),
+        (&[(".weight_packed", U8), (".weight_scale", F8_E4M3), (".weight_global_scale", F32)], "NVFP4"),
+        (&[(".weight_packed", I32), (".weight_scale", BF16), (".weight_shape", I64)], "compressed-tensors"),
+        (&[(".weight", I8), (".weight_scale", BF16)], "int8 with scales"),
+        (&[("_blocks", U8), ("_scales", U8)], "MXFP4"),
+        (&[(".weight", U32), (".scales", BF16), (".biases", BF16)], "MLX"),
+        (&[(".weight", U8), (".weight_scale", BF16)], "BitNet"),
+        (&[(".weight._data", I8), (".weight._scale", BF16)], "quanto"),
+        (&[(".weight", I8), (".weight_scales", F16)], "EETQ"),
+        (&[(".W_q", U8), (".scale", F16), (".zero", F16)], "HQQ"),
+        (&[(".codes", I8), (".codebooks", F16), (".scales", F16)], "AQLM"),
+        (&[(".indices", I16), (".centroids.weight", F16)], "VPTQ"),
+        (&[(".dense_weights", I64), (".row_offsets", I32)], "SpQR"),
+        (&[(".weight", I16), (".scales", F16), (".tables2", F32)], "HIGGS"),
+        (&[("._weight_qdata", I8), ("._weight_scale", F32)], "torchao"),
+        (&[(".q_weight", I32), (".q_scale", I32), (".q_invperm", I16)], "EXL2"),
+        (&[(".trellis", I16), (".suh", F16), (".svh", F16)], "EXL3"),
+        (&[(".qweight", U8), (".scales", U8), (".forward_hadamard_matrix", BF16)], "FP-Quant"),
+    ];
+    let mut table = Table::default();
+    for (parts, method) in CASES {
+        let names: Vec<String> = parts.iter().map(|(end, _)| format!("model.layers.0.mlp.up_proj{end}")).collect();
+        let pairs: Vec<(&str, DType)> = names.iter().zip(*parts).map(|(name, part)| (name.as_str(), part.1)).collect();
+        let says = [method, "model.safetensors", "tensor model.layers.0.mlp.up_proj", OFFER];
+        table.refuses(&format!("{parts:?}"), &tensors(&pairs), "", 12, &says);
+    }
+    assert_eq!(table.finish(), CASES.len());
+}
+
+#[test]
+fn other_architectures_are_named_with_their_kind() {
+    /// `model_type`, class, and words of the kind.
+    #[rustfmt::skip]
+    const CONFIGS: &[(&str, &str, &str)] = &[
+        ("mixtral", "MixtralForCausalLM", "mixture of experts"),
+        ("qwen3_moe", "Qwen3MoeForCausalLM", "mixture of experts"),
+        ("deepseek_v3", "DeepseekV3ForCausalLM", "mixture of experts"),
+        ("gpt_oss", "GptOssForCausalLM", "mixture of experts"),
+        ("phimoe", "PhiMoEForCausalLM", "mixture of experts"),
+        ("mllama", "MllamaForConditionalGeneration", "sees or hears"),
+        ("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "sees or hears"),
+        ("llava", "LlavaForConditionalGeneration", "sees or hears"),
+        ("phi3_v", "Phi3VForCausalLM", "sees or hears"),
+        ("phi-msft", "PhiForCausalLM", "first upload of Phi"),
+        ("mixformer-sequential", "MixFormerSequentialForCausalLM", "first upload of Phi"),
+        ("mamba", "MambaForCausalLM", "state-space"),
+        ("falcon_h1", "FalconH1ForCausalLM", "state-space"),
+        ("bert", "BertForMaskedLM", "an encoder:"),
+        ("xlm-roberta", "XLMRobertaModel", "an encoder:"),
+        ("t5", "T5ForConditionalGeneration", "encoder-decoder"),
+        ("gemma2", "Gemma2ForCausalLM", "Gemma"),
+        ("cohere", "CohereForCausalLM", "block is built otherwise"),
+        ("mistral", "MistralForCausalLM", "Mistral 7B from v0.2"),
+        ("whisper", "WhisperForConditionalGeneration", "encoder-decoder"),
+        ("clip", "CLIPModel", "does not generate text"),
+        ("llada", "LLaDAModelLM", "diffusion"),
+    ];
+    const GGUF: &[(&str, &str)] = &[
+        ("qwen2moe", "mixture of experts"),
+        ("deepseek2", "mixture of experts"),
+        ("gpt-oss", "mixture of experts"),
+        ("gemma3", "Gemma"),
+        ("command-r", "block is built otherwise"),
+        ("mamba", "state-space"),
+        ("rwkv7", "state-space"),
+        ("bert", "an encoder:"),
+        ("nomic-bert", "an encoder:"),
+        ("t5", "encoder-decoder"),
+        ("qwen2vl", "sees or hears"),
+        ("falcon", "block is built otherwise"),
+    ];
+    let mut table = Table::default();
+    for (model_type, class, kind) in CONFIGS {
+        let files = model().json("config.json", |config| {
+            config.insert("model_type".into(), json!(model_type));
+            config.insert("architectures".into(), json!([class]));
+        });
+        table.refuses(class, &files.tree(), "", 11, &["config.json", class, kind, "supported: LlamaForCausalLM"]);
+        let nameless = files.json("config.json", |config| drop(config.remove("architectures")));
+        table.refuses(model_type, &nameless.tree(), "", 11, &["config.json", model_type, kind]);
+    }
+    let llama = Gguf::fixture("llama-3.1/q8_0.gguf");
+    for (architecture, kind) in GGUF {
+        let tree = Tree::new().with("m.gguf", llama.text("general.architecture", architecture).build());
+        let says = ["m.gguf", &format!("{architecture:?}"), *kind, "supported: llama"];
+        table.refuses(&format!("{architecture} in GGUF"), &tree, "m.gguf", 11, &says);
+    }
+    // Of no table: a key tells the kind, or nothing does.
+    let unknown = |key: &str, value: Value| {
+        model().json("config.json", |config| {
+            config.insert("model_type".into(), json!("tomorrow"));
+            config.insert("architectures".into(), json!(["TomorrowForCausalLM"]));
+            config.insert(key.into(), value);
+        })
+    };
+    #[rustfmt::skip]
+    let keys = [
+        ("num_experts", json!(64), "mixture of experts"), ("vision_config", json!({"depth": 1}), "sees or hears"),
+        ("is_encoder_decoder", json!(true), "encoder-decoder"), ("state_size", json!(16), "state-space"),
+    ];
+    for (key, value, kind) in keys {
+        table.refuses(key, &unknown(key, value).tree(), "", 11, &["TomorrowForCausalLM", kind, "supported: Llama"]);
+    }
+    let tomorrow = llama.text("general.architecture", "tomorrow");
+    let experts = Tree::new().with("m.gguf", tomorrow.u32("tomorrow.expert_count", 8).build());
+    table.refuses("unknown experts in GGUF", &experts, "m.gguf", 11, &["tomorrow", "mixture of experts"]);
+    for (case, tree) in [
+        ("unknown", unknown("num_experts", json!(0)).tree()),
+        ("unknown in GGUF", Tree::new().with("m.gguf", tomorrow.build())),
+    ] {
+        table.refuses(case, &tree, "", 11, &["omorrow", "supported: "]);
+        let line = table::judge(&tree.path("")).first_line();
+        assert!(!line.ends_with(')'), "no kind is guessed: {line}");
+    }
+    assert_eq!(table.finish(), 2 * CONFIGS.len() + GGUF.len() + 7);
+}
+
+#[test]
+fn adapters_are_named() {
+    let peft = json!({"peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-3.1-8B", "r": 8}).to_string();
+    let ia3 = json!({"peft_type": "IA3"}).to_string();
+    let lora = |prefix: &str| {
+        let names = ["A", "B"].map(|part| format!("{prefix}layers.0.self_attn.q_proj.lora_{part}.weight"));
+        build::vectors(&names.each_ref().map(String::as_str))
+    };
+    let weights = lora("base_model.model.model.");
+    let mut table = Table::default();
+    let folder = Tree::new().with("adapter_config.json", &peft).with("adapter_model.safetensors", &weights);
+    for name in ["", "adapter_model.safetensors", "adapter_config.json"] {
+        let says = ["a LoRA adapter", "the base model (meta-llama/Llama-3.1-8B)"];
+        table.refuses(&format!("a PEFT adapter given as {name:?}"), &folder, name, 11, &says);
+    }
+    let other = Tree::new().with("adapter_config.json", &ia3).with("adapter_model.safetensors", &weights);
+    table.refuses("an IA3 adapter", &other, "", 11, &["a PEFT adapter (IA3)"]);
+    let pickled = Tree::new().with("adapter_config.json", &peft).with("adapter_model.bin", "x");
+    table.refuses("a pickled adapter", &pickled, "", 11, &["a LoRA adapter", "meta-llama/Llama-3.1-8B"]);
+    let beside = model().without("model.safetensors").with("adapter_config.json", &peft);
+    let beside = beside.with("adapter_model.safetensors", &weights);
+    table.refuses("an adapter beside a config.json", &beside.tree(), "", 11, &["a LoRA adapter"]);
+    let alone = Tree::new().with("lora.safetensors", &weights);
+    let says = ["lora.safetensors", "a LoRA adapter", "lora_A.weight"];
+    table.refuses("a LoRA without any config", &alone, "", 11, &says);
+    table.refuses("the file of a LoRA without any config", &alone, "lora.safetensors", 11, &says);
+    let named = model().with("model.safetensors", &weights);
+    table.refuses(
+        "a LoRA called a model",
+        &named.tree(),
+        "",
+        11,
+        &["model.safetensors", "a LoRA adapter", "lora_A.weight"],
+    );
+    let unmerged = model()
+        .with("model-2.safetensors", lora("model."))
+        .renamed("model.safetensors", "model-00001-of-00002.safetensors");
+    let unmerged = unmerged.renamed("model-2.safetensors", "model-00002-of-00002.safetensors");
+    table.refuses(
+        "an unmerged LoRA",
+        &unmerged.tree(),
+        "",
+        11,
+        &["model-00002-of-00002", "not merged", "lora_A.weight"],
+    );
+    let llama = Gguf::fixture("llama-3.1/q8_0.gguf");
+    let typed = Tree::new().with("m.gguf", llama.text("general.type", "adapter").build());
+    table.refuses("a GGUF of type adapter", &typed, "m.gguf", 11, &["m.gguf", "a LoRA adapter"]);
+    let gguf = build::Gguf::empty().text("general.architecture", "llama").tensor(
+        "blk.0.attn_q.weight.lora_a",
+        &[8, 2],
+        build::F32,
+    );
+    let gguf = Tree::new().with("m.gguf", gguf.tensor("blk.0.attn_q.weight.lora_b", &[2, 8], build::F32).build());
+    table.refuses(
+        "a GGUF adapter without a type",
+        &gguf,
+        "m.gguf",
+        11,
+        &["m.gguf", "a LoRA adapter", "attn_q.weight.lora_a"],
+    );
+    assert_eq!(table.finish(), 12);
+}
