@@ -65,7 +65,7 @@ impl Decoder {
         let no_kernel = || Error::Internal("the diagnosis accepted a dtype that has no kernel".into());
         let stored = &spec.weights;
         let matrix = |linear: &LinearWeights| Matrix::new(weights, linear, engine.isa).ok_or_else(no_kernel);
-        let embedding = LinearWeights { weight: stored.embedding.clone(), bias: None };
+        let embedding = LinearWeights { weight: stored.embedding.clone(), bias: None, int8: None };
         let blocks = stored
             .layers
             .iter()

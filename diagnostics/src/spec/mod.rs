@@ -223,6 +223,41 @@ pub struct LinearWeights {
     pub weight: TensorInfo,
     /// The bias.
     pub bias: Option<TensorInfo>,
+    /// What an I8 matrix is multiplied with, and how: there for every I8 matrix and for no other.
+    pub int8: Option<Int8>,
+}
+
+/// An int8 product: `y = scale of x * scale of w * sum((x - zero) * w)`, in integers up to the scales.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Int8 {
+    /// Scales of the weight, floats: `[1]`, `[outputs, 1]`, or `[outputs, inputs / group]`.
+    pub scale: TensorInfo,
+    /// Consecutive inputs that share a scale; all of them unless the scheme is by group.
+    pub group: usize,
+    /// How activations become integers.
+    pub activations: Int8Activations,
+}
+
+/// How the activations of an int8 product become integers from -128 to 127. Complete.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Int8Activations {
+    /// With a scale, and a zero point unless symmetric, for each token's row.
+    PerToken {
+        /// Whether the zero point is always 0.
+        symmetric: bool,
+    },
+    /// With one scale for all rows that are computed together.
+    PerTensor {
+        /// Whether the zero point is always 0.
+        symmetric: bool,
+    },
+    /// With a stored scale.
+    Static {
+        /// One float.
+        scale: TensorInfo,
+        /// One I8; 0 where there is none.
+        zero_point: Option<TensorInfo>,
+    },
 }
 
 /// The scale of a norm, and the shift of one that has it.
@@ -347,7 +382,20 @@ impl LayerWeights {
             .into_iter()
             .flatten()
             .flat_map(NormWeights::tensors)
-            .chain(linears.flat_map(|linear| std::iter::once(&linear.weight).chain(&linear.bias)))
+            .chain(linears.flat_map(LinearWeights::tensors))
+    }
+}
+
+impl LinearWeights {
+    fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        let int8 = self.int8.iter().flat_map(|int8| {
+            let (scale, zero_point) = match &int8.activations {
+                Int8Activations::Static { scale, zero_point } => (Some(scale), zero_point.as_ref()),
+                Int8Activations::PerToken { .. } | Int8Activations::PerTensor { .. } => (None, None),
+            };
+            std::iter::once(&int8.scale).chain(scale).chain(zero_point)
+        });
+        std::iter::once(&self.weight).chain(&self.bias).chain(int8)
     }
 }
 

@@ -55,7 +55,7 @@ impl<'a> Tensors<'a> {
             None => self.checked(&name, &[outputs, inputs], &because)?,
         };
         self.check_matrix_dtype(&weight)?;
-        Ok(LinearWeights { weight, bias: self.bias(role, layer)? })
+        Ok(LinearWeights { weight, bias: self.bias(role, layer)?, int8: None })
     }
 
     /// The bias of a linear layer, where it has one.

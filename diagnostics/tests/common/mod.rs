@@ -114,7 +114,7 @@ fn tensor(name: String, dtype: DType, shape: &[u64]) -> TensorInfo {
 }
 
 fn linear(name: String, dtype: DType, outputs: u64, inputs: u64) -> LinearWeights {
-    LinearWeights { weight: tensor(name, dtype, &[outputs, inputs]), bias: None }
+    LinearWeights { weight: tensor(name, dtype, &[outputs, inputs]), bias: None, int8: None }
 }
 
 fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
