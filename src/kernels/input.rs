@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use super::int8::{self, Extent, Int8Rule, Step};
 use super::isa::Isa;
 use super::order::{FEW, GROUP, Order};
 use super::quantize::{Q8Mut, quantize, round_to_bf16};
@@ -22,6 +23,15 @@ pub enum Form {
     /// Blocks of 32: signed bytes `round(x / scale)`, ties to even, with `scale = absmax / 127` in f32, and sums of the
     /// bytes. A block of zeros has scale 0.
     Q8,
+    /// Signed bytes with one scale and one zero point a row.
+    Int8(Int8Rule),
+}
+
+impl Form {
+    /// Whether a kernel that reads `self` reads `other`: rows of int8 are read alike, whatever rule made them.
+    pub(super) fn is_read_as(self, other: Form) -> bool {
+        self == other || matches!((self, other), (Form::Int8(_), Form::Int8(_)))
+    }
 }
 
 /// A vector whose elements start on a cache line, of a type for which all bits are valid.
@@ -115,6 +125,23 @@ pub(super) struct Q8<'a> {
     pub(super) half_offsets: &'a [i32],
 }
 
+/// One token's row of [`Form::Int8`], for kernels.
+#[derive(Clone, Copy)]
+pub(super) struct Int8Row<'a> {
+    /// The integers.
+    pub(super) bytes: &'a [i8],
+    /// The same, up to a whole number of 64; what follows them is unspecified.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub(super) padded: &'a [[i8; 64]],
+    /// What an integer less the zero point stands for.
+    pub(super) scale: f32,
+    /// The integer that stands for 0.
+    pub(super) zero: i32,
+    /// The sum of the integers.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub(super) sum: i32,
+}
+
 /// The tokens of one group in the order of panels, for kernels.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
@@ -172,6 +199,15 @@ impl Input {
     pub fn prepare_into(&mut self, isa: Isa, form: Form, x: &[f32], inputs: usize) {
         assert!(inputs > 0 && x.len().is_multiple_of(inputs), "{} floats are no rows of {inputs}", x.len());
         self.reset(form, x.len() / inputs, inputs);
+        if let Form::Int8(rule @ Int8Rule::Tensor { .. }) = form {
+            let step = rule.step(Extent::of(isa, x));
+            let rows = RowsMut::new(self);
+            for (token, row) in x.chunks_exact(inputs).enumerate() {
+                // SAFETY: the row exists, and `rows` is the only view of it.
+                unsafe { rows.quantize(isa, token, row, step) };
+            }
+            return;
+        }
         for (token, row) in x.chunks_exact(inputs).enumerate() {
             self.prepare_row(isa, token, row);
         }
@@ -185,6 +221,14 @@ impl Input {
         match form {
             Form::F32 => self.floats.resize(tokens * stride(inputs, 16)),
             Form::Bf16 => self.halves.resize(tokens * stride(inputs, 32)),
+            Form::Int8(rule) => {
+                self.bytes.resize(tokens * stride(inputs, 64));
+                self.scales.resize(tokens);
+                self.offsets.resize(2 * tokens);
+                if matches!(rule, Int8Rule::Tensor { .. }) {
+                    self.floats.resize(tokens * stride(inputs, 16));
+                }
+            }
             Form::Q8 => {
                 assert!(inputs.is_multiple_of(BLOCK), "{inputs} inputs are no whole number of blocks of {BLOCK}");
                 let blocks = inputs / BLOCK;
@@ -232,6 +276,9 @@ impl Input {
             });
             return;
         }
+        if let Form::Int8(rule @ Int8Rule::Tensor { .. }) = form {
+            return self.fill_together(pool, isa, rule, tokens, fill);
+        }
         let rows = RowsMut::new(self);
         pool.run(tokens, &|token| {
             // Taken, not borrowed: `fill` may itself fill another input.
@@ -242,6 +289,44 @@ impl Input {
             unsafe { rows.prepare(isa, token, &row) };
             ROW.set(row);
         });
+    }
+
+    /// Fills the rows by a rule that looks at all of them before it writes one.
+    fn fill_together(
+        &mut self,
+        pool: &Pool,
+        isa: Isa,
+        rule: Int8Rule,
+        tokens: usize,
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) {
+        let (inputs, step) = (self.inputs, stride(self.inputs, 16));
+        pool.chunks(&mut self.floats.all_mut()[..tokens * step], step, |token, row| fill(token, &mut row[..inputs]));
+        let floats = std::mem::replace(&mut self.floats, Lines::new());
+        let x = |token: usize| &floats.all()[token * step..][..inputs];
+        let extent = (0..tokens).fold(Extent::EMPTY, |extent, token| extent.and(Extent::of(isa, x(token))));
+        let together = rule.step(extent);
+        let rows = RowsMut::new(self);
+        pool.run(tokens, &|token| {
+            // SAFETY: the row exists, and the pool runs each token's task once.
+            unsafe { rows.quantize(isa, token, x(token), together) };
+        });
+        drop(rows);
+        self.floats = floats;
+    }
+
+    /// The int8 of row `token`. Panics for another form.
+    #[inline]
+    pub(super) fn int8(&self, token: usize) -> Int8Row<'_> {
+        assert!(matches!(self.form, Form::Int8(_)) && token < self.tokens);
+        let row = &self.bytes.all()[token * stride(self.inputs, 64)..];
+        Int8Row {
+            bytes: &row[..self.inputs],
+            padded: row[..self.inputs.next_multiple_of(64)].as_chunks().0,
+            scale: self.scales.all()[token],
+            zero: self.offsets.all()[2 * token],
+            sum: self.offsets.all()[2 * token + 1],
+        }
     }
 
     /// Rows.
@@ -358,6 +443,10 @@ impl<'a> RowsMut<'a> {
                 let row = unsafe { self.halves.part(token * stride(inputs, 32), inputs) };
                 round_to_bf16(isa, x, row);
             }
+            Form::Int8(rule) => {
+                // SAFETY: the caller is alone at this row.
+                unsafe { self.quantize(isa, token, x, rule.step(Extent::of(isa, x))) };
+            }
             Form::Q8 => {
                 let (row, half_row) = (token * stride(blocks, 16), token * stride(2 * blocks, 16));
                 let mut q8 = Q8Mut {
@@ -386,6 +475,22 @@ impl<'a> RowsMut<'a> {
                 }
             }
         }
+    }
+
+    /// Writes `x` into row `token` of int8.
+    ///
+    /// # Safety
+    /// No other thread may be at the same row.
+    unsafe fn quantize(&self, isa: Isa, token: usize, x: &[f32], step: Step) {
+        assert!(token < self.tokens && x.len() == self.inputs);
+        // SAFETY: rows do not overlap, and the caller is alone at this one.
+        let bytes = unsafe { self.bytes.part(token * stride(self.inputs, 64), self.inputs) };
+        let sum = int8::quantize(isa, x, step, bytes);
+        // SAFETY: as above.
+        let scale = unsafe { self.scales.part(token, 1) };
+        scale[0] = step.scale;
+        // SAFETY: as above.
+        unsafe { self.offsets.part(2 * token, 2) }.copy_from_slice(&[step.zero, sum]);
     }
 
     /// Copies row `token` to its places in its group.

@@ -19,7 +19,9 @@ mod bf16;
 mod exp;
 mod f16;
 mod f32;
+mod i8;
 mod input;
+mod int8;
 pub mod isa;
 mod order;
 mod output;
@@ -41,7 +43,9 @@ mod vector;
 mod x86;
 
 pub use attention::{Softmax, attend, attend_group};
+pub use i8::int8_groups;
 pub use input::{Form, Input};
+pub use int8::Int8Rule;
 pub use isa::Isa;
 pub use output::rows_per_task;
 pub use vector::{Floats, add, add_floats, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs, swiglu};
@@ -73,6 +77,7 @@ static REGISTRY: &[&[Entry]] = &[
     f32::KERNELS,
     f16::KERNELS,
     bf16::KERNELS,
+    i8::KERNELS,
     q8_0::KERNELS,
     q4_0::KERNELS,
     q5_0::KERNELS,
@@ -90,7 +95,7 @@ pub struct Kernel {
     pub dtype: DType,
     /// Whether the hardware multiplies the stored dtype or a register-wide widening of it.
     pub tier: Tier,
-    /// What [`Input`] it reads.
+    /// What [`Input`] it reads; for I8 by any rule.
     pub form: Form,
     /// Only [`Kernel::select`] fills this in, against a token that has the entry's sets.
     entry: &'static Entry,
@@ -127,7 +132,7 @@ impl Kernel {
     /// `weight` holds whole rows of `inputs` stored elements, at any alignment; `y` is `[tokens, rows]`, overwritten.
     /// Panics when lengths or forms do not match.
     pub fn matmul(&self, weight: &[u8], input: &Input, y: &mut [f32]) {
-        assert_eq!(input.form(), self.entry.form, "the form of the activations that {} reads", self.name);
+        assert!(self.entry.form.is_read_as(input.form()), "the form of the activations that {} reads", self.name);
         let row_bytes = self.row_bytes(input.inputs());
         assert!(weight.len().is_multiple_of(row_bytes), "{} bytes are no rows of {row_bytes}", weight.len());
         let rows = weight.len() / row_bytes;

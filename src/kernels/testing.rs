@@ -42,6 +42,7 @@ impl Random {
             DType::F16 => {
                 return self.floats(elements).iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
             }
+            DType::I8 => return bytes,
             DType::Q4_0 | DType::Q5_0 | DType::Q8_0 => &[0],
             DType::Q4_K | DType::Q5_K => &[0, 2],
             DType::Q6_K => &[208],
@@ -98,6 +99,13 @@ pub(super) fn as_rounded(form: Form, x: &[f32], inputs: usize) -> Vec<f64> {
     match form {
         Form::F32 => x.iter().map(|&x| f64::from(x)).collect(),
         Form::Bf16 => x.iter().map(|&x| half::bf16::from_f32(x).to_f64()).collect(),
+        Form::Int8(_) => {
+            let rows = x.chunks_exact(inputs).flat_map(|row| {
+                let scale = row.iter().fold(0.0f32, |a, x| a.max(x.abs())) / 127.0;
+                row.iter().map(move |x| f64::from((x / scale).round_ties_even()) * f64::from(scale))
+            });
+            rows.collect()
+        }
         Form::Q8 => {
             let blocks = x.chunks_exact(inputs).flat_map(|row| row.chunks_exact(32));
             let rounded = blocks.flat_map(|block| {

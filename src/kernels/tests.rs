@@ -99,7 +99,7 @@ fn computes_an_output_alike_in_every_shape() {
 #[test]
 fn integer_kernels_give_the_same_bits_on_every_instruction_set() {
     let mut random = Random::new(3);
-    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form == Form::Q8) {
+    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| matches!(kernel.form, Form::Q8 | Form::Int8(_))) {
         let portable = Kernel::select(kernel.dtype, Isa::portable()).unwrap();
         for inputs in lengths(kernel.dtype) {
             for tokens in [1, 2, 9] {

@@ -378,11 +378,7 @@ impl LayerWeights {
         let [q, k, v, o] = [&self.q, &self.k, &self.v, &self.o].map(Some);
         let linears = [q, k, v, o, self.gate.as_ref(), Some(&self.up), Some(&self.down)];
         let linears = linears.into_iter().flatten();
-        norms
-            .into_iter()
-            .flatten()
-            .flat_map(NormWeights::tensors)
-            .chain(linears.flat_map(LinearWeights::tensors))
+        norms.into_iter().flatten().flat_map(NormWeights::tensors).chain(linears.flat_map(LinearWeights::tensors))
     }
 }
 

@@ -1,0 +1,450 @@
+//! I8: signed bytes, of which a layer's scales make weights; the product is `scale of x * sum of (x - zero) * w`.
+//!
+//! Sums are exact in 32 bits, so every instruction set gives the same bits: a weight of -128 times an activation less
+//! its zero point is at most `128 * 255`, which 65793 inputs fit into. The caller multiplies by the weight's scales.
+
+#![allow(unsafe_code)]
+
+use super::input::Int8Row;
+use super::int8::Int8Rule;
+use super::isa::{Isa, Sets, compiled_for};
+use super::vector::Floats;
+use super::{Entry, Form, Input, Output};
+use model_diagnostics::{DType, capability::Tier};
+
+const FORM: Form = Form::Int8(Int8Rule::Token { symmetric: true });
+
+pub(super) const KERNELS: &[Entry] = &[
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "i8/avx512-vnni",
+        dtype: DType::I8,
+        tier: Tier::Native,
+        form: FORM,
+        sets: Sets::AVX512.and(Sets::VNNI),
+        matmul: avx512_vnni::matmul,
+        widen,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Entry {
+        name: "i8/avx2",
+        dtype: DType::I8,
+        tier: Tier::Native,
+        form: FORM,
+        sets: Sets::AVX2,
+        matmul: avx2::matmul,
+        widen,
+    },
+    Entry {
+        name: "i8/portable",
+        dtype: DType::I8,
+        tier: Tier::Native,
+        form: FORM,
+        sets: Sets::PORTABLE,
+        matmul: portable,
+        widen,
+    },
+];
+
+fn widen(row: &[u8], out: &mut [f32]) {
+    out.iter_mut().zip(row).for_each(|(out, &q)| *out = f32::from(q as i8));
+}
+
+/// `sum of (x - zero) * w` from the sums with and of `w`.
+#[inline(always)]
+fn without_zero(product: i32, zero: i32, sum_of_weights: i32) -> i32 {
+    product.wrapping_sub(zero.wrapping_mul(sum_of_weights))
+}
+
+#[inline(always)]
+fn dot(w: &[u8], x: &[i8]) -> i32 {
+    w.iter().zip(x).map(|(&w, &x)| i32::from(w as i8) * i32::from(x)).sum()
+}
+
+#[inline(always)]
+fn sum_of(w: &[u8]) -> i32 {
+    w.iter().map(|&w| i32::from(w as i8)).sum()
+}
+
+fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    for (row, weight) in weight.chunks_exact(input.inputs()).enumerate() {
+        let sum = sum_of(weight);
+        for token in 0..input.tokens() {
+            let Int8Row { bytes, scale, zero, .. } = input.int8(token);
+            output.part(token, row, 1)[0] = without_zero(dot(weight, bytes), zero, sum) as f32 * scale;
+        }
+    }
+}
+
+/// As a kernel's product, with a weight scale for each `group` inputs:
+/// `y[token][row] = scale of x * sum over groups of scale of the group * sum of (x - zero) * w`. `scales` has those of all
+/// rows in order. Panics when lengths do not match.
+pub fn int8_groups(isa: Isa, weight: &[u8], scales: Floats<'_>, group: usize, input: &Input, y: &mut [f32]) {
+    let inputs = input.inputs();
+    assert!(group > 0 && inputs.is_multiple_of(group), "groups of {group} in {inputs} inputs");
+    assert!(weight.len().is_multiple_of(inputs), "{} bytes are no rows of {inputs}", weight.len());
+    let rows = weight.len() / inputs;
+    assert_eq!(scales.len() * group, weight.len(), "scales of {rows} rows");
+    let mut wide = vec![0.0; scales.len()];
+    super::vector::add_floats(isa, &mut wide, scales);
+    let mut output = Output::new(y, input.tokens(), rows);
+    groups(isa, weight, &wide, group, input, &mut output);
+}
+
+fn groups(isa: Isa, weight: &[u8], scales: &[f32], group: usize, input: &Input, output: &mut Output<'_>) {
+    compiled_for!(isa, groups_body, (
+        weight: &[u8], scales: &[f32], group: usize, input: &Input, output: &mut Output<'_>
+    ));
+}
+
+#[inline(always)]
+fn groups_body(weight: &[u8], scales: &[f32], group: usize, input: &Input, output: &mut Output<'_>) {
+    let each = input.inputs() / group;
+    for (row, (weight, scales)) in weight.chunks_exact(input.inputs()).zip(scales.chunks_exact(each)).enumerate() {
+        for token in 0..input.tokens() {
+            let x = input.int8(token);
+            let mut sum = 0.0;
+            for ((w, x_group), scale) in weight.chunks_exact(group).zip(x.bytes.chunks_exact(group)).zip(scales) {
+                let product = if x.zero == 0 { dot(w, x_group) } else { dot_less(w, x_group, x.zero) };
+                sum += product as f32 * scale;
+            }
+            output.part(token, row, 1)[0] = sum * x.scale;
+        }
+    }
+}
+
+#[inline(always)]
+fn dot_less(w: &[u8], x: &[i8], zero: i32) -> i32 {
+    w.iter().zip(x).map(|(&w, &x)| i32::from(w as i8) * (i32::from(x) - zero)).sum()
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{dot, sum_of, without_zero};
+    use crate::kernels::avx2::load_16;
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    /// Each row times up to four tokens at once. Bytes are widened to words, whose products and pairs are exact.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        for token in (0..input.tokens()).step_by(4) {
+            match input.tokens() - token {
+                1 => rows::<1>(weight, input, token, output),
+                2 => rows::<2>(weight, input, token, output),
+                3 => rows::<3>(weight, input, token, output),
+                _ => rows::<4>(weight, input, token, output),
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn rows<const T: usize>(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
+        let x: [_; T] = std::array::from_fn(|t| input.int8(token + t));
+        let zeros = x.iter().any(|x| x.zero != 0);
+        let chunks: [_; T] = std::array::from_fn(|t| x[t].bytes.as_chunks::<16>());
+        for (row, weight) in weight.chunks_exact(input.inputs()).enumerate() {
+            let (w_chunks, w_rest) = weight.as_chunks::<16>();
+            let mut sums = [_mm256_setzero_si256(); T];
+            for (i, w) in w_chunks.iter().enumerate() {
+                let w = _mm256_cvtepi8_epi16(load_16(w));
+                for t in 0..T {
+                    let x = _mm256_cvtepi8_epi16(load_16(&chunks[t].0[i].map(|x| x as u8)));
+                    sums[t] = _mm256_add_epi32(sums[t], _mm256_madd_epi16(w, x));
+                }
+            }
+            let sum = if zeros { sum_of(weight) } else { 0 };
+            for t in 0..T {
+                let product = add_lanes(sums[t]) + dot(w_rest, chunks[t].1);
+                output.part(token + t, row, 1)[0] = without_zero(product, x[t].zero, sum) as f32 * x[t].scale;
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn add_lanes(v: __m256i) -> i32 {
+        let four = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
+        let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
+        _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<0b00_00_00_01>(two)))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512_vnni {
+    use super::without_zero;
+    use crate::kernels::avx512::{load, store, store_floats, transpose};
+    use crate::kernels::input::Int8Row;
+    use crate::kernels::order::{FEW, GROUP};
+    use crate::kernels::x86::{prefetch, room, rows_ahead, with_scratch};
+    use crate::kernels::{Input, Output};
+    use std::arch::x86_64::*;
+
+    /// Rows of a panel.
+    const ROWS: usize = 16;
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        if input.tokens() <= FEW {
+            for token in 0..input.tokens() {
+                one_token(weight, input, token, output);
+            }
+        } else {
+            many_tokens(weight, input, output);
+        }
+    }
+
+    /// The bytes from `64 * i` on with an offset of 128, as the unsigned factor of `vpdpbusd`; 0 past the end of the row.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn flipped(row: &[u8], i: usize) -> __m512i {
+        let flip = _mm512_set1_epi8(-128);
+        let rest = &row[64 * i..];
+        match rest.first_chunk() {
+            Some(bytes) => _mm512_xor_si512(load(bytes), flip),
+            None => {
+                let mask = (1u64 << rest.len()) - 1;
+                // SAFETY: what the mask leaves out is not read.
+                let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, rest.as_ptr().cast()) };
+                _mm512_maskz_mov_epi8(mask, _mm512_xor_si512(bytes, flip))
+            }
+        }
+    }
+
+    /// Four rows take turns, so that the memory sees several streams; the same place some rows ahead is asked for.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
+        let inputs = input.inputs();
+        let x = input.int8(token);
+        let ahead = rows_ahead(inputs);
+        let (rows, ones) = (output.rows(), _mm512_set1_epi8(1));
+        for (weight, y) in weight.chunks(4 * inputs).zip(output.part(token, 0, rows).chunks_mut(4)) {
+            // Four rows always: the last stands in for those that are not there.
+            let rows: [&[u8]; 4] = std::array::from_fn(|r| &weight[r.min(y.len() - 1) * inputs..][..inputs]);
+            let (mut products, mut sums) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
+            for (i, x_bytes) in x.padded.iter().enumerate() {
+                let x_bytes = load_signed(x_bytes);
+                for r in 0..4 {
+                    prefetch::<64>(rows[r].as_ptr().wrapping_add(64 * i + ahead));
+                    let w = flipped(rows[r], i);
+                    products[r] = _mm512_dpbusd_epi32(products[r], w, x_bytes);
+                    if x.zero != 0 {
+                        sums[r] = _mm512_dpbusd_epi32(sums[r], w, ones);
+                    }
+                }
+            }
+            for (r, y) in y.iter_mut().enumerate() {
+                let product = _mm512_reduce_add_epi32(products[r]).wrapping_sub(128 * x.sum);
+                let sum = _mm512_reduce_add_epi32(sums[r]) - 128 * inputs as i32;
+                *y = without_zero(product, x.zero, sum) as f32 * x.scale;
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn load_signed(bytes: &[i8; 64]) -> __m512i {
+        // SAFETY: the array is 64 bytes; the load needs no alignment.
+        unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+    }
+
+    /// Rows are brought into panels of 16, in which one vector has four consecutive elements of each row; a `vpdpbusd`
+    /// with four activations of a token, repeated in all lanes, advances 16 outputs. Two panels share the activations.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn many_tokens(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        let inputs = input.inputs();
+        let each = inputs.div_ceil(64) * 16;
+        let panels = output.rows().div_ceil(ROWS).next_multiple_of(2);
+        with_scratch(|scratch| {
+            let bytes = room(&mut scratch.bytes, panels * each * 64).as_chunks_mut::<64>().0;
+            let sums = room(&mut scratch.ints, panels * ROWS);
+            let rows_of = |i: usize| weight.get(i * ROWS * inputs..).unwrap_or_default();
+            for (i, (panel, sums)) in bytes.chunks_exact_mut(each).zip(sums.as_chunks_mut::<ROWS>().0).enumerate() {
+                unpack(rows_of(i), inputs, panel, sums);
+            }
+            for token in (0..input.tokens()).step_by(GROUP) {
+                let pairs = bytes.chunks_exact(2 * each).zip(sums.as_chunks::<{ 2 * ROWS }>().0);
+                for (i, (pair, sums)) in pairs.enumerate() {
+                    let pair = Pair { bytes: pair, sums, first_row: i * 2 * ROWS };
+                    match input.tokens() - token {
+                        1 => pair.multiply::<1>(input, token, output),
+                        2 => pair.multiply::<2>(input, token, output),
+                        3 => pair.multiply::<3>(input, token, output),
+                        4 => pair.multiply::<4>(input, token, output),
+                        5 => pair.multiply::<5>(input, token, output),
+                        6 => pair.multiply::<6>(input, token, output),
+                        7 => pair.multiply::<7>(input, token, output),
+                        _ => pair.multiply::<GROUP>(input, token, output),
+                    }
+                }
+            }
+        });
+    }
+
+    /// Fills a panel with up to 16 rows, and their sums.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn unpack(rows: &[u8], inputs: usize, panel: &mut [[u8; 64]], sums: &mut [i32; ROWS]) {
+        let ones = _mm512_set1_epi8(1);
+        let mut total = _mm512_set1_epi32(-128 * inputs as i32);
+        for (i, columns) in panel.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {
+            let mut bytes = [_mm512_setzero_si512(); ROWS];
+            for (bytes, row) in bytes.iter_mut().zip(rows.chunks_exact(inputs)) {
+                *bytes = flipped(row, i);
+            }
+            for (column, bytes) in columns.iter_mut().zip(transpose(bytes)) {
+                total = _mm512_dpbusd_epi32(total, bytes, ones);
+                store(column, bytes);
+            }
+        }
+        // SAFETY: the array is 64 bytes; the store needs no alignment.
+        unsafe { _mm512_storeu_si512(sums.as_mut_ptr().cast(), total) };
+    }
+
+    /// Two panels, one after the other.
+    struct Pair<'a> {
+        bytes: &'a [[u8; 64]],
+        sums: &'a [i32; 2 * ROWS],
+        first_row: usize,
+    }
+
+    impl Pair<'_> {
+        /// Both panels times the `T` tokens from `token` on.
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+        fn multiply<const T: usize>(&self, input: &Input, token: usize, output: &mut Output<'_>) {
+            let x: [Int8Row<'_>; T] = std::array::from_fn(|t| input.int8(token + t));
+            let columns: [&[[i8; 4]]; T] = std::array::from_fn(|t| x[t].padded.as_flattened().as_chunks().0);
+            let (first, second) = self.bytes.split_at(self.bytes.len() / 2);
+            assert!(columns.iter().all(|columns| columns.len() == first.len()) && second.len() == first.len());
+            let start = |t: usize| _mm512_set1_epi32((-128i32).wrapping_mul(x[t].sum));
+            let mut low: [__m512i; T] = std::array::from_fn(start);
+            let mut high = low;
+            for (i, (first, second)) in first.iter().zip(second).enumerate() {
+                let (first, second) = (load(first), load(second));
+                for t in 0..T {
+                    // SAFETY: all have one length, as asserted.
+                    let four = unsafe { columns[t].get_unchecked(i) };
+                    let four = _mm512_set1_epi32(i32::from_le_bytes(four.map(|x| x as u8)));
+                    low[t] = _mm512_dpbusd_epi32(low[t], first, four);
+                    high[t] = _mm512_dpbusd_epi32(high[t], second, four);
+                }
+            }
+            for t in 0..T {
+                for (half, products) in [low[t], high[t]].into_iter().enumerate() {
+                    let row = self.first_row + half * ROWS;
+                    let rows = ROWS.min(output.rows().saturating_sub(row));
+                    if rows == 0 {
+                        continue;
+                    }
+                    // SAFETY: half of the sums are 64 bytes; the load needs no alignment.
+                    let sums = unsafe { _mm512_loadu_si512(self.sums[half * ROWS..].as_ptr().cast()) };
+                    let zero = _mm512_mullo_epi32(sums, _mm512_set1_epi32(x[t].zero));
+                    let products = _mm512_cvtepi32_ps(_mm512_sub_epi32(products, zero));
+                    let mut y = [0.0; ROWS];
+                    store_floats(&mut y, _mm512_mul_ps(products, _mm512_set1_ps(x[t].scale)));
+                    output.part(token + t, row, rows).copy_from_slice(&y[..rows]);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::Kernel;
+    use crate::kernels::testing::{Random, each_isa};
+
+    const RULES: [Int8Rule; 4] = [
+        Int8Rule::Token { symmetric: true },
+        Int8Rule::Token { symmetric: false },
+        Int8Rule::Tensor { symmetric: false },
+        Int8Rule::Static { scale_bits: 0x3c00_0000, zero: -77 },
+    ];
+
+    /// Weights with -128 and 127 among them.
+    fn weights(random: &mut Random, len: usize) -> Vec<u8> {
+        random.bytes(len).iter().enumerate().map(|(i, &b)| [0x80, 0x7f, b, b, b][i % 5]).collect()
+    }
+
+    /// Activations whose integers reach both ends.
+    fn activations(random: &mut Random, len: usize) -> Vec<f32> {
+        random.floats(len).iter().enumerate().map(|(i, &x)| [-2.0, 2.0, x, x * 0.1, x][i % 5]).collect()
+    }
+
+    /// The exact sums, in 64 bits.
+    fn exact(weight: &[u8], input: &Input) -> Vec<i64> {
+        let inputs = input.inputs();
+        let sum = |x: Int8Row<'_>, w: &[u8]| {
+            let products =
+                w.iter().zip(x.bytes).map(|(&w, &q)| i64::from(w as i8) * (i64::from(q) - i64::from(x.zero)));
+            products.sum::<i64>()
+        };
+        let rows = |token| weight.chunks_exact(inputs).map(move |w| sum(input.int8(token), w));
+        (0..input.tokens()).flat_map(rows).collect()
+    }
+
+    #[test]
+    fn sums_are_exact_on_every_instruction_set() {
+        let mut random = Random::new(41);
+        let mut compared = 0;
+        for inputs in [1, 3, 15, 16, 17, 31, 63, 64, 65, 127, 128, 129, 200, 576, 5632] {
+            for rows in [1, 4, 15, 16, 17, 31, 32, 33, 50] {
+                let weight = weights(&mut random, rows * inputs);
+                for tokens in [1, 2, 3, 8, 9, 21] {
+                    let x = activations(&mut random, tokens * inputs);
+                    let rule = RULES[compared % RULES.len()];
+                    for isa in each_isa() {
+                        let kernel = Kernel::select(DType::I8, isa).unwrap();
+                        let input = Input::prepare(isa, Form::Int8(rule), &x, inputs);
+                        let mut y = vec![f32::NAN; rows * tokens];
+                        kernel.matmul(&weight, &input, &mut y);
+                        for (i, (&y, sum)) in y.iter().zip(exact(&weight, &input)).enumerate() {
+                            let scale = input.int8(i / rows).scale;
+                            let sum = i32::try_from(sum).unwrap();
+                            assert_eq!(y, sum as f32 * scale, "{} {rule:?} {tokens} x {rows} x {inputs}", kernel.name);
+                        }
+                    }
+                    compared += 1;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn groups_are_summed_by_their_scales_alike_everywhere() {
+        let mut random = Random::new(42);
+        for (inputs, group) in [(128, 32), (192, 64), (256, 128), (60, 20)] {
+            let (rows, tokens) = (7, 3);
+            let weight = weights(&mut random, rows * inputs);
+            let scales = random.floats(rows * inputs / group);
+            let bytes: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
+            let floats = Floats::new(DType::F32, &bytes).unwrap();
+            for rule in RULES {
+                let x = activations(&mut random, tokens * inputs);
+                let by = |isa| {
+                    let input = Input::prepare(isa, Form::Int8(rule), &x, inputs);
+                    let mut y = vec![f32::NAN; rows * tokens];
+                    int8_groups(isa, &weight, floats, group, &input, &mut y);
+                    y
+                };
+                let portable = by(Isa::portable());
+                let input = Input::prepare(Isa::portable(), Form::Int8(rule), &x, inputs);
+                for (i, &y) in portable.iter().enumerate() {
+                    let (x, row) = (input.int8(i / rows), i % rows);
+                    let term = |k: usize| {
+                        let product = i32::from(weight[row * inputs + k] as i8) * (i32::from(x.bytes[k]) - x.zero);
+                        f64::from(product) * f64::from(scales[(row * inputs + k) / group])
+                    };
+                    let truth = (0..inputs).map(term).sum::<f64>() * f64::from(x.scale);
+                    let size = (0..inputs).map(|k| term(k).abs()).sum::<f64>() * f64::from(x.scale);
+                    // A rounding for each group's product and sum, and of the last product.
+                    assert!((f64::from(y) - truth).abs() <= 20.0 * 6e-8 * size, "{rule:?} {inputs} {i}");
+                }
+                each_isa().into_iter().for_each(|isa| assert_eq!(by(isa), portable, "{isa} {rule:?}"));
+            }
+        }
+    }
+}
