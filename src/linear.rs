@@ -8,7 +8,7 @@ use crate::threads::Pool;
 use crate::weights::{WeightView, Weights};
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, bail};
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::spec::{LinearWeights, Norm, NormWeights};
+use model_diagnostics::spec::{Activation, LinearWeights, Norm, NormWeights};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -115,6 +115,7 @@ impl Drop for Inputs {
 #[derive(Debug)]
 pub struct NormScale {
     weight: WeightView,
+    bias: Option<WeightView>,
     eps: f32,
     width: usize,
 }
@@ -122,15 +123,28 @@ pub struct NormScale {
 impl NormScale {
     /// The norm of `weights`.
     pub fn new(weights: &Weights, norm: &NormWeights, kind: Norm) -> NormScale {
-        let Norm::Rms { eps } = kind else { unreachable!("the family tables know no other norm") };
-        NormScale { weight: weights.view(&norm.weight), eps: eps as f32, width: norm.weight.shape[0] as usize }
+        let (Norm::Rms { eps } | Norm::Layer { eps }) = kind else { unreachable!("the decoder knows no other norm") };
+        NormScale {
+            weight: weights.view(&norm.weight),
+            bias: norm.bias.as_ref().map(|bias| weights.view(bias)),
+            eps: eps as f32,
+            width: norm.weight.shape[0] as usize,
+        }
+    }
+
+    /// `out` = the norm of the row `x`.
+    pub fn apply(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
+        let weight = floats(&self.weight, 0..self.width);
+        match &self.bias {
+            None => kernels::rms_norm(isa, x, weight, self.eps, out),
+            Some(bias) => kernels::layer_norm(isa, x, weight, floats(bias, 0..self.width), self.eps, out),
+        }
     }
 
     /// Prepares the norm of every row of `x` for `matrices`.
     fn prepare(&self, engine: &Engine, x: &[f32], matrices: &[Matrix]) -> Inputs {
-        let scale = floats(&self.weight, 0..self.width);
         Inputs::prepare(engine, x.len() / self.width, matrices, |token, row| {
-            kernels::rms_norm(engine.isa, &x[token * self.width..][..self.width], scale, self.eps, row);
+            self.apply(engine.isa, &x[token * self.width..][..self.width], row);
         })
     }
 }
@@ -140,7 +154,7 @@ thread_local! {
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-fn with_scratch<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {
+pub(crate) fn with_scratch<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {
     SCRATCH.with_borrow_mut(|scratch| {
         if scratch.len() < len {
             scratch.resize(len, 0.0);
@@ -288,49 +302,75 @@ impl CustomOp2 for LinearAdd {
     }
 }
 
-/// `silu(gate * norm(x)) * (up * norm(x))`.
-pub struct NormGated {
+/// `silu(gate * norm(x)) * (up * norm(x))`, or `gelu(up * norm(x))` without a gate.
+pub struct NormActivate {
     engine: Engine,
     norm: NormScale,
-    gate_up: [Matrix; 2],
+    activation: Activation,
+    /// Up, and behind it gate where there is one.
+    up_gate: Vec<Matrix>,
 }
 
-impl NormGated {
-    /// `gate` and `up` have the same shape.
-    pub fn new(engine: Engine, norm: NormScale, gate: Matrix, up: Matrix) -> NormGated {
-        NormGated { engine, norm, gate_up: [gate, up] }
+impl NormActivate {
+    /// `gate` has the shape of `up`; `None` unless the activation and the weights agree on having one.
+    pub fn new(
+        engine: Engine,
+        norm: NormScale,
+        activation: Activation,
+        up: Matrix,
+        gate: Option<Matrix>,
+    ) -> Option<NormActivate> {
+        let gated = match activation {
+            Activation::SwiGlu => true,
+            Activation::GeluTanh => false,
+            _ => return None,
+        };
+        (gated == gate.is_some()).then(|| NormActivate {
+            engine,
+            norm,
+            activation,
+            up_gate: std::iter::once(up).chain(gate).collect(),
+        })
     }
 
-    /// Gate and up, for inspection.
+    /// Up and gate, for inspection.
     pub fn matrices(&self) -> &[Matrix] {
-        &self.gate_up
+        &self.up_gate
     }
 }
 
-impl CustomOp1 for NormGated {
+impl CustomOp1 for NormActivate {
     fn name(&self) -> &'static str {
-        "norm-gated"
+        "norm-activate"
     }
 
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let x = contiguous(storage, layout)?;
         let tokens = x.len() / self.norm.width;
-        let [gate, up] = &self.gate_up;
-        let inputs = self.norm.prepare(&self.engine, x, &self.gate_up);
-        let bounds = bounds(&self.engine, tokens, std::slice::from_ref(gate));
-        let mut y = vec![0f32; tokens * gate.outputs];
-        self.engine.pool.run_grid(&mut y, gate.outputs, tokens, &bounds, &|tile, out| {
+        let isa = self.engine.isa;
+        let up = &self.up_gate[0];
+        let inputs = self.norm.prepare(&self.engine, x, &self.up_gate);
+        let bounds = bounds(&self.engine, tokens, std::slice::from_ref(up));
+        let mut y = vec![0f32; tokens * up.outputs];
+        self.engine.pool.run_grid(&mut y, up.outputs, tokens, &bounds, &|tile, out| {
             let rows = tile.columns.clone();
-            with_scratch(2 * tokens * rows.len(), |scratch| {
-                let (gated, lifted) = scratch.split_at_mut(tokens * rows.len());
-                gate.rows(self.engine.isa, rows.clone(), &inputs, gated);
-                up.rows(self.engine.isa, rows.clone(), &inputs, lifted);
-                let pairs = gated.chunks_exact(rows.len()).zip(lifted.chunks_exact(rows.len()));
-                for (token, (gate, up)) in pairs.enumerate() {
-                    kernels::swiglu(self.engine.isa, gate, up, out.row(token));
+            with_scratch(self.up_gate.len() * tokens * rows.len(), |scratch| {
+                let (lifted, gated) = scratch.split_at_mut(tokens * rows.len());
+                up.rows(isa, rows.clone(), &inputs, lifted);
+                if let Some(gate) = self.up_gate.get(1) {
+                    gate.rows(isa, rows.clone(), &inputs, gated);
+                }
+                for (token, up) in lifted.chunks_exact_mut(rows.len()).enumerate() {
+                    match self.activation {
+                        Activation::GeluTanh => {
+                            kernels::gelu_tanh(isa, up);
+                            out.row(token).copy_from_slice(up);
+                        }
+                        _ => kernels::swiglu(isa, &gated[token * rows.len()..][..rows.len()], up, out.row(token)),
+                    }
                 }
             });
         });
-        Ok((CpuStorage::F32(y), Shape::from((tokens, gate.outputs))))
+        Ok((CpuStorage::F32(y), Shape::from((tokens, up.outputs))))
     }
 }

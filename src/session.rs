@@ -1,6 +1,6 @@
 //! One sequence on a model: its ids, its cache, and the way from ids to logits.
 
-use crate::decoder::{KvCache, Logits, Segment};
+use crate::decoder::{KvCache, Logits, Rotation, Segment};
 use crate::error::{Error, Result};
 use crate::generate::{GenerateOptions, Generation, Step, StopTokens};
 use crate::linear::contiguous;
@@ -14,13 +14,15 @@ use std::borrow::Borrow;
 pub struct Session {
     model: Model,
     cache: KvCache,
+    /// How the cached keys are rotated.
+    rotation: Rotation,
     ids: Vec<u32>,
 }
 
 impl Session {
     pub(crate) fn new(model: Model) -> Session {
         let cache = model.decoder().cache();
-        Session { model, cache, ids: Vec::new() }
+        Session { model, cache, rotation: Rotation::Short, ids: Vec::new() }
     }
 
     /// The model.
@@ -88,9 +90,12 @@ impl Session {
         Ok(Tensor::from_vec(rows, (tokens.len(), vocab), self.model.device())?)
     }
 
-    /// Runs `tokens` in chunks and hands over the wanted logits of each chunk that has some. After an error the sequence
-    /// is as it was before.
-    fn advance(&mut self, tokens: &[u32], wanted: Logits, mut take: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
+    /// Appends `tokens` and hands over the wanted logits of each chunk that has some. After an error the sequence is as it
+    /// was before, or, when it had to be computed anew, a beginning of it.
+    ///
+    /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
+    /// transformers, a sequence that grows past that length, or is cut back below it, is computed anew.
+    fn advance(&mut self, tokens: &[u32], wanted: Logits, take: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
@@ -98,11 +103,32 @@ impl Session {
             return Err(Error::ContextOverflow { limit: self.room(), asked: tokens.len() });
         }
         self.check_ids(tokens)?;
+        let reach = self.len() + tokens.len();
+        let rotation = self.model.decoder().rotation(reach);
+        if rotation != self.rotation {
+            let held = std::mem::take(&mut self.ids);
+            self.truncate(0);
+            self.rotation = rotation;
+            if !held.is_empty() {
+                self.run(&held, reach, Logits::None, |_| Ok(()))?;
+            }
+        }
+        self.run(tokens, reach, wanted, take)
+    }
+
+    /// Runs `tokens` in chunks, as a part of a sequence that will be `reach` long.
+    fn run(
+        &mut self,
+        tokens: &[u32],
+        reach: usize,
+        wanted: Logits,
+        mut take: impl FnMut(&Tensor) -> Result<()>,
+    ) -> Result<()> {
         let before = self.len();
         let last = tokens.len().div_ceil(PREFILL_CHUNK) - 1;
         for (index, chunk) in tokens.chunks(PREFILL_CHUNK).enumerate() {
             let wanted = if wanted == Logits::All || index == last { wanted } else { Logits::None };
-            let segment = Segment { tokens: chunk, cache: &mut self.cache, logits: wanted };
+            let segment = Segment { tokens: chunk, cache: &mut self.cache, reach, logits: wanted };
             let computed = self.model.decoder().forward(&mut [segment]).and_then(|computed| match computed {
                 Some(logits) => take(&logits),
                 None => Ok(()),

@@ -66,11 +66,11 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
     let expected = [last(&mut alone[0], &[&a]), last(&mut alone[1], &[&b])].concat();
 
     let (mut cache_a, mut cache_b) = (decoder.cache(), decoder.cache());
-    let prefix = Segment { tokens: &b[..260], cache: &mut cache_b, logits: Logits::None };
+    let prefix = Segment { tokens: &b[..260], cache: &mut cache_b, reach: b.len(), logits: Logits::None };
     assert!(decoder.forward(&mut [prefix]).expect("the prefix computes").is_none());
     let mut batch = [
-        Segment { tokens: &a, cache: &mut cache_a, logits: Logits::Last },
-        Segment { tokens: &b[260..], cache: &mut cache_b, logits: Logits::Last },
+        Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), logits: Logits::Last },
+        Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), logits: Logits::Last },
     ];
     let together = decoder.forward(&mut batch).expect("the batch computes").expect("logits are wanted");
     assert_eq!(expected, bits(&together));

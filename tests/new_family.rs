@@ -4,8 +4,7 @@
 mod common;
 
 use model_factory::UnifiedModelFactory;
-use model_factory::diagnostics::family::{Family, LLAMA_LIKE_KEYS, REGISTRY, Role, TensorName, Variant};
-use model_factory::diagnostics::spec::{Activation, RopeLayout};
+use model_factory::diagnostics::family::{Family, LLAMA_LIKE, REGISTRY, Role, TensorName, Variant};
 use std::path::Path;
 
 static HERON: Family = Family {
@@ -13,7 +12,6 @@ static HERON: Family = Family {
     gguf_architectures: &["heron"],
     model_types: &["heron"],
     classes: &["HeronForCausalLM"],
-    keys: LLAMA_LIKE_KEYS,
     tensors: &[
         TensorName { role: Role::Embedding, gguf: "token_embd", config: "heron.words" },
         TensorName { role: Role::FinalNorm, gguf: "output_norm", config: "heron.last_norm" },
@@ -28,16 +26,9 @@ static HERON: Family = Family {
         TensorName { role: Role::Up, gguf: "blk.{}.ffn_up", config: "heron.{}.up" },
         TensorName { role: Role::Down, gguf: "blk.{}.ffn_down", config: "heron.{}.down" },
     ],
-    fused: &[],
-    biases: &[],
-    activation: (Activation::SwiGlu, &["silu"]),
-    gguf_rope: RopeLayout::HalfSplit,
-    config_rope: RopeLayout::HalfSplit,
-    gguf_divisors_expected: None,
-    default_theta: (10_000.0, "made up"),
-    default_tied: (false, "made up"),
     variants: &[Variant { name: "Grey Heron", any: &[&[]] }],
     name: "Heron",
+    ..LLAMA_LIKE
 };
 
 /// The Llama 3 fixture under the names of the new family.

@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 /// The matrices of a spec in the decoder's order: embedding, blocks, head.
 fn matrices(spec: &ModelSpec) -> Vec<&model_factory::diagnostics::header::TensorInfo> {
     let layers = spec.weights.layers.iter().flat_map(|layer| {
-        [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down].map(|linear| &linear.weight)
+        let attention = [&layer.q, &layer.k, &layer.v, &layer.o, &layer.up];
+        attention.into_iter().chain(&layer.gate).chain([&layer.down]).map(|linear| &linear.weight)
     });
     std::iter::once(&spec.weights.embedding).chain(layers).chain([&spec.weights.head.weight]).collect()
 }

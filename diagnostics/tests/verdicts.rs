@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{LLAMA_31_8B, LLAMA_32_1B, TINY_LLAMA, gguf, safetensors};
+use common::{LLAMA_31_8B, LLAMA_32_1B, PHI_3_MINI_128K, TINY_LLAMA, gguf, safetensors};
 use model_diagnostics::hardware::Gpu;
 use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::plan;
@@ -95,6 +95,19 @@ fn the_plan_counts_to_the_byte() {
     assert_eq!(plan.kv_cache, plan.kv_per_token * 2048);
     assert_eq!(plan::kv_bytes(&spec, 1), plan.kv_per_token * 256);
     assert_eq!(plan.total, plan.load_peak + plan.kv_cache + plan.activations);
+}
+
+/// Its full context would take 96 GiB of cache.
+#[test]
+fn the_cache_of_a_long_context_model_is_what_was_asked_for() {
+    let (spec, input) = gguf(&PHI_3_MINI_128K, "Q4_K_M");
+    let machine = machine("cpu-8gb");
+    let ask = |context| assess(&spec, &input, &machine, &Policy { context: Some(context), ..Policy::default() });
+    let report = ask(4096);
+    assert_eq!(report.verdict, Verdict::Compatible);
+    let plan = report.plan.expect("a plan");
+    assert_eq!((plan.context, plan.kv_cache), (4096, 4096 * 32 * 2 * 32 * 96 * 4));
+    assert_eq!(ask(131_072).verdict, Verdict::DoesNotFit);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::kv_cache::Heads;
 use super::rope::Angles;
 use crate::kernels::{Softmax, attend_group};
-use crate::linear::{Engine, contiguous};
+use crate::linear::{Engine, NormScale, contiguous, with_scratch};
 use candle_core::{CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, bail};
 use model_diagnostics::plan::KV_PAGE;
 use std::ops::Range;
@@ -11,10 +11,12 @@ use std::ops::Range;
 /// Query rows of one task: enough to reuse a page of keys while it is in the cache.
 const QUERY_ROWS: usize = 16;
 
-/// Rotates q and k of every row by its position.
+/// Norms every head of q and k, where the model does, and rotates it by its row's position.
 pub(super) struct Rotate<'a> {
     pub(super) engine: &'a Engine,
     pub(super) heads: Heads,
+    pub(super) q_norm: Option<&'a NormScale>,
+    pub(super) k_norm: Option<&'a NormScale>,
     pub(super) angles: &'a Angles,
 }
 
@@ -32,7 +34,16 @@ impl InplaceOp1 for Rotate<'_> {
         self.engine.pool.run_grid(&mut data[start..end], width, QUERY_ROWS, &[0, width], &|tile, out| {
             for row in tile.rows.clone() {
                 let heads = out.row(row)[..rotated].chunks_exact_mut(self.heads.dim);
-                heads.for_each(|head| self.angles.rotate(self.engine.isa, row, head));
+                for (index, head) in heads.enumerate() {
+                    let norm = if index < self.heads.queries { self.q_norm } else { self.k_norm };
+                    if let Some(norm) = norm {
+                        with_scratch(head.len(), |plain| {
+                            plain.copy_from_slice(head);
+                            norm.apply(self.engine.isa, plain, head);
+                        });
+                    }
+                    self.angles.rotate(self.engine.isa, row, head);
+                }
             }
         });
         Ok(())
@@ -49,10 +60,11 @@ pub(super) struct Sequence<'a> {
     pub(super) pages: &'a [Tensor],
 }
 
-/// Attention of every row over the cached positions up to its own.
+/// Attention of every row over the cached positions up to its own, or the last `window` of them.
 pub(super) struct Attend<'a> {
     pub(super) engine: &'a Engine,
     pub(super) heads: Heads,
+    pub(super) window: Option<usize>,
     pub(super) sequences: &'a [Sequence<'a>],
 }
 
@@ -81,13 +93,15 @@ impl CustomOp1 for Attend<'_> {
             for row in tile.rows.clone() {
                 let found = self.sequences.iter().zip(&pages).find(|(sequence, _)| sequence.rows.contains(&row));
                 let Some((sequence, pages)) = found else { continue };
-                let visible = sequence.start + row - sequence.rows.start + 1;
+                let end = sequence.start + row - sequence.rows.start + 1;
+                let first = self.window.map_or(0, |window| end.saturating_sub(window));
                 let query = &qkv[row * self.heads.qkv_width()..][tile.columns.clone()];
                 let mut softmax: Vec<Softmax<'_>> = out.row(row).chunks_exact_mut(dim).map(Softmax::new).collect();
-                for (index, page) in pages.iter().enumerate().take(visible.div_ceil(KV_PAGE)) {
-                    let count = (visible - index * KV_PAGE).min(KV_PAGE);
-                    let keys = &page[head * KV_PAGE * dim..][..count * dim];
-                    let values = &page[(kv + head) * KV_PAGE * dim..][..count * dim];
+                for (index, page) in pages.iter().enumerate().take(end.div_ceil(KV_PAGE)).skip(first / KV_PAGE) {
+                    let base = index * KV_PAGE;
+                    let slots = first.saturating_sub(base) * dim..(end - base).min(KV_PAGE) * dim;
+                    let keys = &page[head * KV_PAGE * dim..][slots.clone()];
+                    let values = &page[(kv + head) * KV_PAGE * dim..][slots];
                     attend_group(self.engine.isa, query, keys, values, scale, &mut softmax);
                 }
                 softmax.into_iter().for_each(Softmax::finish);

@@ -4,10 +4,10 @@ use super::Segment;
 use super::attention::{Attend, Rotate, Sequence};
 use super::kv_cache::Heads;
 use super::rope::Angles;
-use crate::linear::{Engine, LinearAdd, Matrix, NormGated, NormLinear, NormScale};
+use crate::linear::{Engine, LinearAdd, Matrix, NormActivate, NormLinear, NormScale};
 use crate::weights::Weights;
 use candle_core::{Result, Tensor};
-use model_diagnostics::spec::{LayerWeights, Norm};
+use model_diagnostics::spec::{LayerWeights, ModelSpec};
 use std::ops::Range;
 
 /// The weights of one block, as operations.
@@ -15,9 +15,13 @@ pub(super) struct Block {
     engine: Engine,
     heads: Heads,
     qkv: NormLinear,
+    q_norm: Option<NormScale>,
+    k_norm: Option<NormScale>,
+    window: Option<usize>,
     attention_out: LinearAdd,
-    gated: NormGated,
+    activated: NormActivate,
     down: LinearAdd,
+    parallel: bool,
 }
 
 impl Block {
@@ -25,20 +29,29 @@ impl Block {
     pub(super) fn new(
         engine: &Engine,
         heads: Heads,
-        norm: Norm,
+        spec: &ModelSpec,
         weights: &Weights,
         layer: &LayerWeights,
     ) -> Option<Block> {
         let matrix = |linear| Matrix::new(weights, linear, engine.isa);
-        let scale = |weight| NormScale::new(weights, weight, norm);
+        let scale = |weight| NormScale::new(weights, weight, spec.norm);
         let qkv = vec![matrix(&layer.q)?, matrix(&layer.k)?, matrix(&layer.v)?];
+        let gate = match &layer.gate {
+            Some(gate) => Some(matrix(gate)?),
+            None => None,
+        };
+        let mlp_norm = scale(&layer.mlp_norm);
         Some(Block {
             engine: engine.clone(),
             heads,
             qkv: NormLinear::new(engine.clone(), scale(&layer.attention_norm), qkv),
+            q_norm: layer.q_norm.as_ref().map(scale),
+            k_norm: layer.k_norm.as_ref().map(scale),
+            window: spec.sliding_window,
             attention_out: LinearAdd::new(engine.clone(), matrix(&layer.o)?),
-            gated: NormGated::new(engine.clone(), scale(&layer.mlp_norm), matrix(&layer.gate)?, matrix(&layer.up)?),
+            activated: NormActivate::new(engine.clone(), mlp_norm, spec.activation, matrix(&layer.up)?, gate)?,
             down: LinearAdd::new(engine.clone(), matrix(&layer.down)?),
+            parallel: spec.parallel_block,
         })
     }
 
@@ -52,22 +65,24 @@ impl Block {
         rows: &[Range<usize>],
     ) -> Result<Tensor> {
         let qkv = hidden.apply_op1_no_bwd(&self.qkv)?;
-        qkv.inplace_op1(&Rotate { engine: &self.engine, heads: self.heads, angles })?;
+        let (q_norm, k_norm) = (self.q_norm.as_ref(), self.k_norm.as_ref());
+        qkv.inplace_op1(&Rotate { engine: &self.engine, heads: self.heads, q_norm, k_norm, angles })?;
         let mut sequences = Vec::with_capacity(segments.len());
         for (segment, rows) in segments.iter().zip(rows) {
             segment.cache.append(layer, &qkv, rows.clone())?;
             let pages = segment.cache.pages(layer);
             sequences.push(Sequence { rows: rows.clone(), start: segment.cache.len(), pages });
         }
-        let attend = Attend { engine: &self.engine, heads: self.heads, sequences: &sequences };
+        let attend = Attend { engine: &self.engine, heads: self.heads, window: self.window, sequences: &sequences };
         let attended = qkv.apply_op1_no_bwd(&attend)?;
-        let hidden = attended.apply_op2_no_bwd(hidden, &self.attention_out)?;
-        hidden.apply_op1_no_bwd(&self.gated)?.apply_op2_no_bwd(&hidden, &self.down)
+        let changed = attended.apply_op2_no_bwd(hidden, &self.attention_out)?;
+        let read = if self.parallel { hidden } else { &changed };
+        read.apply_op1_no_bwd(&self.activated)?.apply_op2_no_bwd(&changed, &self.down)
     }
 
     /// Every weight matrix, for inspection.
     pub(super) fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        [self.qkv.matrices(), self.attention_out.matrices(), self.gated.matrices(), self.down.matrices()]
+        [self.qkv.matrices(), self.attention_out.matrices(), self.activated.matrices(), self.down.matrices()]
             .into_iter()
             .flatten()
     }

@@ -6,6 +6,7 @@ mod kv_cache;
 mod rope;
 
 pub use kv_cache::{Heads, KvCache};
+pub use rope::Rotation;
 
 use crate::error::Error;
 use crate::linear::{Engine, Matrix, NormLinear, NormScale};
@@ -34,6 +35,10 @@ pub struct Segment<'a> {
     pub tokens: &'a [u32],
     /// What the sequence has cached; its length is the position of the first token.
     pub cache: &'a mut KvCache,
+    /// The length of the sequence when all that is known of it is in: this segment, and those of the same prompt that
+    /// follow. It decides on the rotation, where a model has two, and what is cached must have been computed with the
+    /// same: see [`Decoder::rotation`].
+    pub reach: usize,
     /// Which positions' logits are wanted.
     pub logits: Logits,
 }
@@ -64,7 +69,7 @@ impl Decoder {
         let blocks = stored
             .layers
             .iter()
-            .map(|layer| Block::new(&engine, heads, spec.norm, weights, layer).ok_or_else(no_kernel))
+            .map(|layer| Block::new(&engine, heads, spec, weights, layer).ok_or_else(no_kernel))
             .collect::<Result<_, Error>>()?;
         let final_norm = NormScale::new(weights, &stored.final_norm, spec.norm);
         Ok(Decoder {
@@ -87,6 +92,11 @@ impl Decoder {
     /// Ids an embedding row exists for.
     pub fn vocab(&self) -> usize {
         self.vocab
+    }
+
+    /// How a sequence of `length` tokens is rotated. Keys that were cached with one rotation are useless with another.
+    pub fn rotation(&self, length: usize) -> Rotation {
+        self.rope.rotation(length)
     }
 
     /// The device it computes on.
@@ -114,8 +124,10 @@ impl Decoder {
         for segment in segments.iter_mut() {
             segment.cache.reserve(segment.tokens.len())?;
         }
-        let positions = segments.iter().flat_map(|s| s.cache.len()..s.cache.len() + s.tokens.len());
-        let angles = self.rope.angles(positions);
+        let mut angles = self.rope.no_angles();
+        for Segment { tokens, cache, reach, .. } in segments.iter() {
+            self.rope.extend(&mut angles, self.rope.rotation(*reach), cache.len()..cache.len() + tokens.len());
+        }
         let mut hidden = Tensor::from_vec(hidden, (total, self.hidden), &self.device)?;
         for (layer, block) in self.blocks.iter().enumerate() {
             hidden = block.forward(layer, &hidden, &angles, segments, &rows)?;

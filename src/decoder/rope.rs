@@ -1,13 +1,16 @@
 //! Rotary position embedding: frequencies from the spec, angles in double precision.
 //!
-//! Formulas: transformers `modeling_rope_utils.py` (default, linear, llama3); GGUF divisors divide the frequency.
+//! Formulas: transformers `modeling_rope_utils.py` (default, linear, llama3, yarn, longrope); GGUF divisors divide the
+//! frequency.
 
 use crate::error::{Error, Result};
 use crate::kernels::{Isa, rotate_half, rotate_pairs};
 use crate::weights::Weights;
 use model_diagnostics::error::FormatErrorKind;
-use model_diagnostics::spec::{Rope, RopeLayout, RopeScaling};
+use model_diagnostics::header::TensorInfo;
+use model_diagnostics::spec::{Divisors, Rope, RopeLayout, RopeScaling};
 use std::f64::consts::TAU;
+use std::ops::Range;
 
 /// The frequencies of one model.
 #[derive(Clone, Debug)]
@@ -15,6 +18,19 @@ pub(super) struct RopeFrequencies {
     layout: RopeLayout,
     /// Radians a position, one for each pair of elements.
     frequencies: Vec<f64>,
+    /// Those of sequences longer than a limit, in models that have them.
+    long: Option<(usize, Vec<f64>)>,
+    /// What cosines and sines are multiplied by.
+    magnitude: f64,
+}
+
+/// One of the ways in which a model rotates, chosen by the length of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rotation {
+    /// The only one, or that of sequences up to the original context.
+    Short,
+    /// That of longer sequences, in models with longrope scaling.
+    Long,
 }
 
 /// Cosines and sines of some positions, `[positions, pairs]` each.
@@ -42,37 +58,92 @@ impl RopeFrequencies {
                     llama3(plain(i), *factor, context / low_freq_factor, context / high_freq_factor, context)
                 })
                 .collect(),
-            RopeScaling::Divisors { tensor } => {
-                let view = weights.view(tensor);
-                let divisors = view.bytes().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-                divisors.enumerate().map(|(i, divisor)| plain(i) / f64::from(divisor)).collect()
+            RopeScaling::Divisors { tensor } => divided(plain, &stored(weights, tensor)),
+            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate } => {
+                let pair = |turns| yarn_pair(turns, *original_context as f64, rope.theta, rope.dimensions as f64);
+                let ramp = yarn_ramp(pair(*beta_fast), pair(*beta_slow), *truncate, rope.dimensions);
+                (0..pairs).map(|i| plain(i) * (1.0 - ramp(i)) + plain(i) / factor * ramp(i)).collect()
             }
+            RopeScaling::LongRope { short, .. } => divided(plain, &values(weights, short)),
             _ => (0..pairs).map(plain).collect(),
         };
-        match frequencies.iter().position(|frequency| !frequency.is_normal() || *frequency < 0.0) {
-            None => Ok(RopeFrequencies { layout: rope.layout, frequencies }),
-            Some(pair) => Err(unusable(rope, weights, pair, frequencies[pair])),
+        let long = match &rope.scaling {
+            RopeScaling::LongRope { long, original_context, .. } => {
+                Some((*original_context, divided(plain, &values(weights, long))))
+            }
+            _ => None,
+        };
+        let all = frequencies.iter().chain(long.iter().flat_map(|(_, long)| long));
+        match all.enumerate().find(|(_, frequency)| !frequency.is_normal() || **frequency < 0.0) {
+            None => Ok(RopeFrequencies { layout: rope.layout, frequencies, long, magnitude: rope.magnitude }),
+            Some((pair, frequency)) => Err(unusable(rope, weights, pair % pairs, *frequency)),
         }
     }
 
-    /// The angles of `positions`.
-    pub(super) fn angles(&self, positions: impl Iterator<Item = usize>) -> Angles {
-        let (mut cos, mut sin) = (Vec::new(), Vec::new());
+    /// How a sequence of `length` tokens is rotated.
+    pub(super) fn rotation(&self, length: usize) -> Rotation {
+        match &self.long {
+            Some((limit, _)) if length > *limit => Rotation::Long,
+            _ => Rotation::Short,
+        }
+    }
+
+    /// Angles of no position.
+    pub(super) fn no_angles(&self) -> Angles {
+        Angles { cos: Vec::new(), sin: Vec::new(), pairs: self.frequencies.len(), layout: self.layout }
+    }
+
+    /// Appends the angles of `positions`.
+    pub(super) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) {
+        let frequencies = match (&self.long, rotation) {
+            (Some((_, long)), Rotation::Long) => long,
+            _ => &self.frequencies,
+        };
         for position in positions {
-            for frequency in &self.frequencies {
-                let (s, c) = (position as f64 * frequency).sin_cos();
-                cos.push(c as f32);
-                sin.push(s as f32);
+            for frequency in frequencies {
+                let (sin, cos) = (position as f64 * frequency).sin_cos();
+                angles.cos.push((cos * self.magnitude) as f32);
+                angles.sin.push((sin * self.magnitude) as f32);
             }
         }
-        Angles { cos, sin, pairs: self.frequencies.len(), layout: self.layout }
     }
 }
 
+/// A stored tensor of divisors.
+fn stored(weights: &Weights, tensor: &TensorInfo) -> Vec<f64> {
+    let view = weights.view(tensor);
+    let values = view.bytes().as_chunks::<4>().0.iter();
+    values.map(|bytes| f64::from(f32::from_le_bytes(*bytes))).collect()
+}
+
+fn values(weights: &Weights, divisors: &Divisors) -> Vec<f64> {
+    match divisors {
+        Divisors::Values(values) => values.clone(),
+        Divisors::Stored(tensor) => stored(weights, tensor),
+    }
+}
+
+fn divided(plain: impl Fn(usize) -> f64, divisors: &[f64]) -> Vec<f64> {
+    divisors.iter().enumerate().map(|(i, divisor)| plain(i) / divisor).collect()
+}
+
+/// The pair, as a fraction, that turns `turns` times in the original context.
+fn yarn_pair(turns: f64, original_context: f64, theta: f64, dimensions: f64) -> f64 {
+    dimensions * (original_context / (turns * TAU)).ln() / (2.0 * theta.ln())
+}
+
+/// How far a pair's frequency is divided: 0 up to the pair `low`, 1 from the pair `high` on.
+fn yarn_ramp(low: f64, high: f64, truncate: bool, dimensions: usize) -> impl Fn(usize) -> f64 {
+    let (low, high) = if truncate { (low.floor(), high.ceil()) } else { (low, high) };
+    let (low, high) = (low.max(0.0), high.min(dimensions as f64 - 1.0));
+    let high = if low == high { high + 0.001 } else { high };
+    move |pair| ((pair as f64 - low) / (high - low)).clamp(0.0, 1.0)
+}
+
 fn unusable(rope: &Rope, weights: &Weights, pair: usize, frequency: f64) -> Error {
-    let (file, key) = match &rope.scaling {
-        RopeScaling::Divisors { tensor } => (weights.path(tensor.file), tensor.name.clone()),
-        _ => (weights.path(0), rope.source.clone()),
+    let (file, key) = match rope.tensors().next() {
+        Some(tensor) => (weights.path(tensor.file), tensor.name.clone()),
+        None => (weights.path(0), rope.source.clone()),
     };
     let found = format!("such that pair {pair} turns by {frequency} radians a position");
     let expected = "values that make every frequency a positive number".into();
@@ -119,6 +190,21 @@ mod tests {
         let ramp = scaled(0.1);
         let smooth = (64.0 / (TAU / 0.1) - 1.0) / 3.0;
         assert!((ramp - ((1.0 - smooth) * 0.1 / 8.0 + smooth * 0.1)).abs() < 1e-15);
+    }
+
+    #[test]
+    fn yarn_keeps_fast_pairs_and_divides_slow_ones() {
+        // theta 10000, 64 elements, 2048 tokens: pair 8.09 turns 32 times, pair 20.1 once.
+        let pair = |turns| yarn_pair(turns, 2048.0, 10_000.0, 64.0);
+        for turns in [32.0, 1.0] {
+            let frequency = 10_000f64.powf(-2.0 * pair(turns) / 64.0);
+            assert!((frequency * 2048.0 / TAU - turns).abs() < 1e-9);
+        }
+        let ramp = yarn_ramp(pair(32.0), pair(1.0), true, 64);
+        assert_eq!((ramp(0), ramp(8), ramp(21), ramp(31)), (0.0, 0.0, 1.0, 1.0));
+        assert!((ramp(9) - 1.0 / 13.0).abs() < 1e-12);
+        let whole = yarn_ramp(pair(32.0), pair(1.0), false, 64);
+        assert!((whole(9) - (9.0 - pair(32.0)) / (pair(1.0) - pair(32.0))).abs() < 1e-12);
     }
 
     #[test]

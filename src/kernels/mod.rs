@@ -44,7 +44,7 @@ pub use attention::{Softmax, attend, attend_group};
 pub use input::{Form, Input};
 pub use isa::Isa;
 pub use output::rows_per_task;
-pub use vector::{Floats, add, add_floats, rms_norm, rotate_half, rotate_pairs, swiglu};
+pub use vector::{Floats, add, add_floats, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs, swiglu};
 
 use isa::Sets;
 use model_diagnostics::{DType, capability::Tier};

@@ -63,19 +63,43 @@ pub fn rms_norm(isa: Isa, x: &[f32], weight: Floats<'_>, eps: f32, out: &mut [f3
 
 #[inline(always)]
 fn rms_norm_body(x: &[f32], weight: Floats<'_>, eps: f32, out: &mut [f32]) {
+    let mean = sum_in_lanes(x, |x| f64::from(x) * f64::from(x)) / x.len() as f64;
+    let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
+    for_each_float(weight, |i, weight| out[i] = x[i] * factor * weight);
+}
+
+/// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`; mean and variance in f64. Panics unless all have one
+/// length, at least 1.
+pub fn layer_norm(isa: Isa, x: &[f32], weight: Floats<'_>, bias: Floats<'_>, eps: f32, out: &mut [f32]) {
+    let lengths = [weight.len(), bias.len(), out.len()];
+    assert!(!x.is_empty() && lengths.iter().all(|len| *len == x.len()), "lengths of a norm");
+    compiled_for!(isa, layer_norm_body, (x: &[f32], weight: Floats<'_>, bias: Floats<'_>, eps: f32, out: &mut [f32]));
+}
+
+#[inline(always)]
+fn layer_norm_body(x: &[f32], weight: Floats<'_>, bias: Floats<'_>, eps: f32, out: &mut [f32]) {
+    let n = x.len() as f64;
+    let mean = sum_in_lanes(x, f64::from) / n;
+    let variance = sum_in_lanes(x, |x| (f64::from(x) - mean) * (f64::from(x) - mean)) / n;
+    let (mean, factor) = (mean as f32, (1.0 / (variance + f64::from(eps)).sqrt()) as f32);
+    for_each_float(weight, |i, weight| out[i] = (x[i] - mean) * factor * weight);
+    for_each_float(bias, |i, bias| out[i] += bias);
+}
+
+/// The sum of `term(x)` in sixteen lanes.
+#[inline(always)]
+fn sum_in_lanes(x: &[f32], term: impl Fn(f32) -> f64) -> f64 {
     let mut lanes = [0.0f64; 16];
     let (chunks, rest) = x.as_chunks::<16>();
     for chunk in chunks {
         for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane += f64::from(x) * f64::from(x);
+            *lane += term(x);
         }
     }
     for (lane, &x) in lanes.iter_mut().zip(rest) {
-        *lane += f64::from(x) * f64::from(x);
+        *lane += term(x);
     }
-    let mean = lanes.iter().sum::<f64>() / x.len() as f64;
-    let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
-    for_each_float(weight, |i, weight| out[i] = x[i] * factor * weight);
+    lanes.iter().sum()
 }
 
 /// `y += floats`. Panics unless the lengths are equal.
@@ -110,6 +134,22 @@ pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
 fn swiglu_body(gate: &[f32], up: &[f32], out: &mut [f32]) {
     for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
         *out = gate / (1.0 + exp(-gate)) * up;
+    }
+}
+
+/// `x = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`, which is `x / (1 + e^-2u)` with the argument `u` of the
+/// tanh.
+pub fn gelu_tanh(isa: Isa, x: &mut [f32]) {
+    compiled_for!(isa, gelu_tanh_body, (x: &mut [f32]));
+}
+
+#[inline(always)]
+fn gelu_tanh_body(x: &mut [f32]) {
+    /// `-2 * sqrt(2 / pi)`.
+    const OUTER: f32 = -1.595_769;
+    for x in x {
+        let exponent = OUTER * (*x + 0.044715 * *x * *x * *x);
+        *x /= 1.0 + exp(exponent);
     }
 }
 
@@ -215,6 +255,64 @@ mod tests {
                 }
                 assert_eq!((&half[2 * len..], &pairs[2 * len..]), (&x[2 * len..], &x[2 * len..]));
             }
+        }
+    }
+
+    #[test]
+    fn layer_norms_with_every_float_dtype() {
+        let mut random = Random::new(23);
+        for len in LENGTHS {
+            // Far from zero on average, so that a mean that is not subtracted shows.
+            let x: Vec<f32> = random.floats(len).iter().map(|x| x + 3.0).collect();
+            let (w, b) = (random.floats(len), random.floats(len));
+            for dtype in [DType::F32, DType::F16, DType::BF16] {
+                let (weight, bias) = (stored(dtype, &w), stored(dtype, &b));
+                let [weight, bias] = [&weight, &bias].map(|bytes| Floats::new(dtype, &bytes[1..]).unwrap());
+                let widened = [weight, bias].map(|floats| {
+                    let mut wide = vec![0.0; len];
+                    add_floats(Isa::portable(), &mut wide, floats);
+                    wide
+                });
+                let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / len as f64;
+                let variance = x.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / len as f64;
+                for isa in each_isa() {
+                    let mut out = vec![f32::NAN; len];
+                    layer_norm(isa, &x, weight, bias, 1e-5, &mut out);
+                    for i in 0..len {
+                        let factor = 1.0 / (variance + f64::from(1e-5f32)).sqrt();
+                        let scaled = (f64::from(x[i]) - mean) * factor * f64::from(widened[0][i]);
+                        let truth = scaled + f64::from(widened[1][i]);
+                        // The rounded mean is off by 2^-24 of it; three more roundings of the scaled part, one of the sum.
+                        let size = mean.abs() * factor * f64::from(widened[0][i]).abs() + scaled.abs() + truth.abs();
+                        assert!((f64::from(out[i]) - truth).abs() <= 3e-7 * size, "{isa} {dtype} {len} {i}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gelu_by_its_tanh_formula() {
+        let truth = |x: f64| {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            0.5 * x * (1.0 + inner.tanh())
+        };
+        for isa in each_isa() {
+            let xs: Vec<f32> = (-400..=400).map(|i| i as f32 / 40.0).collect();
+            let mut out = xs.clone();
+            gelu_tanh(isa, &mut out);
+            for (&x, &out) in xs.iter().zip(&out) {
+                let truth = truth(f64::from(x));
+                // An exponent of e of up to 88 carries four roundings, which the exponential makes relative errors.
+                let bound = 88.0 * 4.0 * 6e-8 * truth.abs() + 1e-37;
+                // The f64 formula itself cancels where tanh is nearly -1.
+                let cancelled = 1e-16 * f64::from(x).abs();
+                assert!((f64::from(out) - truth).abs() <= bound + cancelled, "{isa} {x}: {out} for {truth}");
+            }
+            let mut ends = [-1e30, -100.0, 0.0, 100.0, 1e30, f32::NAN];
+            gelu_tanh(isa, &mut ends);
+            assert_eq!(ends[..5], [0.0, 0.0, 0.0, 100.0, 1e30]);
+            assert!(ends[5].is_nan());
         }
     }
 

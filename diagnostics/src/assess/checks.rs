@@ -185,6 +185,8 @@ pub(super) fn rope(spec: &ModelSpec) -> Check {
             format!("llama3, factor {factor} from {original_context}")
         }
         RopeScaling::Divisors { tensor } => format!("divisors stored in {}", tensor.name),
+        RopeScaling::Yarn { factor, original_context, .. } => format!("yarn, factor {factor} from {original_context}"),
+        RopeScaling::LongRope { original_context, .. } => format!("longrope, its long list beyond {original_context}"),
     };
     Check::pass("rope", format!("{layout}, theta {}, {scaling}", rope.theta)).evidence(rope.source.clone())
 }

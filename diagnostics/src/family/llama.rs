@@ -1,23 +1,7 @@
 //! Llama: Meta Llama 3 to 3.3, TinyLlama, SmolLM2, DeepSeek-R1-Distill-Llama.
 
-use super::{Bias, Evidence, Family, FusedName, LLAMA_LIKE_KEYS, Role, TensorName, Variant};
-use crate::spec::{Activation, RopeLayout};
-
-#[rustfmt::skip]
-const TENSORS: &[TensorName] = &[
-    TensorName { role: Role::Embedding,     gguf: "token_embd",          config: "model.embed_tokens" },
-    TensorName { role: Role::FinalNorm,     gguf: "output_norm",         config: "model.norm" },
-    TensorName { role: Role::Head,          gguf: "output",              config: "lm_head" },
-    TensorName { role: Role::AttentionNorm, gguf: "blk.{}.attn_norm",    config: "model.layers.{}.input_layernorm" },
-    TensorName { role: Role::Q,             gguf: "blk.{}.attn_q",       config: "model.layers.{}.self_attn.q_proj" },
-    TensorName { role: Role::K,             gguf: "blk.{}.attn_k",       config: "model.layers.{}.self_attn.k_proj" },
-    TensorName { role: Role::V,             gguf: "blk.{}.attn_v",       config: "model.layers.{}.self_attn.v_proj" },
-    TensorName { role: Role::O,             gguf: "blk.{}.attn_output",  config: "model.layers.{}.self_attn.o_proj" },
-    TensorName { role: Role::MlpNorm,       gguf: "blk.{}.ffn_norm",     config: "model.layers.{}.post_attention_layernorm" },
-    TensorName { role: Role::Gate,          gguf: "blk.{}.ffn_gate",     config: "model.layers.{}.mlp.gate_proj" },
-    TensorName { role: Role::Up,            gguf: "blk.{}.ffn_up",       config: "model.layers.{}.mlp.up_proj" },
-    TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",     config: "model.layers.{}.mlp.down_proj" },
-];
+use super::{Bias, Evidence, Family, FusedName, LLAMA_LIKE, Role, Variant};
+use crate::spec::RopeLayout;
 
 /// The table.
 pub(super) const FAMILY: Family = Family {
@@ -25,8 +9,6 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["llama"],
     model_types: &["llama"],
     classes: &["LlamaForCausalLM", "LLaMAForCausalLM"],
-    keys: LLAMA_LIKE_KEYS,
-    tensors: TENSORS,
     fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],
     // transformers `LlamaAttention` and `LlamaMLP`: one flag covers q, k, v and o, the other gate, up and down.
     biases: &[
@@ -38,10 +20,8 @@ pub(super) const FAMILY: Family = Family {
         (Role::Up, Bias::Flag("mlp_bias")),
         (Role::Down, Bias::Flag("mlp_bias")),
     ],
-    activation: (Activation::SwiGlu, &["silu", "swish"]),
     // The GGUF converter permutes the rows of q and k so that neighbours turn together.
     gguf_rope: RopeLayout::Interleaved,
-    config_rope: RopeLayout::HalfSplit,
     gguf_divisors_expected: Some((500_000.0, 8192)),
     default_theta: (10_000.0, "the default of transformers' LlamaConfig and of llama.cpp"),
     default_tied: (false, "the default of transformers' LlamaConfig"),
@@ -97,4 +77,5 @@ pub(super) const FAMILY: Family = Family {
         Variant { name: "Llama 3", any: &[&[Evidence::BosText("<|begin_of_text|>")]] },
     ],
     name: "Llama",
+    ..LLAMA_LIKE
 };

@@ -1,6 +1,10 @@
 //! The registry of families, one line each, and the shape of a family's table. Tables hold data only.
 
 mod llama;
+mod phi2;
+mod phi3;
+mod qwen2;
+mod qwen3;
 pub(crate) mod strangers;
 
 pub use strangers::STRANGERS;
@@ -8,10 +12,10 @@ pub use strangers::STRANGERS;
 use crate::spec::{Activation, RopeLayout};
 
 /// Every family that is recognised, in the order it is tried.
-pub const REGISTRY: &[&Family] = &[&llama::FAMILY];
+pub const REGISTRY: &[&Family] = &[&llama::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY, &phi3::FAMILY, &phi2::FAMILY];
 
 /// One family of models: how its files name things, and the options of its block.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Family {
     /// The id reports use.
     pub id: &'static str,
@@ -29,8 +33,16 @@ pub struct Family {
     pub fused: &'static [FusedName],
     /// Which linear layers have a bias.
     pub biases: &'static [(Role, Bias)],
+    /// The norm in front of attention, of the feed-forward layer and of the head.
+    pub norm: NormKind,
+    /// Whether attention and feed-forward layer read the same normed input, and both are added to it.
+    pub parallel: bool,
     /// The activation and its name in `config.json`.
     pub activation: (Activation, &'static [&'static str]),
+    /// What a stored sliding window means.
+    pub window: Window,
+    /// Flags of `config.json` that must not be set, and what they would ask for.
+    pub refused_flags: &'static [(&'static str, &'static str)],
     /// Which elements of a head turn together in GGUF files.
     pub gguf_rope: RopeLayout,
     /// Which elements of a head turn together in safetensors files.
@@ -38,6 +50,12 @@ pub struct Family {
     /// A rotary base and the context that models of that base reach without scaling: a GGUF file that claims more should
     /// store divisors, and the report says so when it does not.
     pub gguf_divisors_expected: Option<(f64, usize)>,
+    /// The part of a head that is rotated where no key gives it, with its source; `None` where it is always all of it.
+    pub rotary_part: Option<(f64, &'static str)>,
+    /// Other names of rope scalings in `config.json`, and what they mean in this family.
+    pub rope_aliases: &'static [(&'static str, &'static str)],
+    /// The context before rope scaling where no key gives it, with its source.
+    pub default_original_context: Option<(u64, &'static str)>,
     /// The rotary base where no key gives one, with its source.
     pub default_theta: (f64, &'static str),
     /// Whether the output head is the embedding where `config.json` does not say, with its source.
@@ -72,6 +90,68 @@ pub struct Keys {
     pub norm_eps: Key,
 }
 
+/// The norms of the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// Root mean square, with a weight.
+    Rms,
+    /// Mean and variance, with a weight and a bias.
+    Layer,
+}
+
+/// What a stored sliding window means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// Every layer looks back that far and no further.
+    Honoured,
+    /// Nothing in `config.json`, where its own flag is off; in GGUF one shorter than the context is refused.
+    Unused,
+}
+
+/// A table to start from: the block of Llama without options. What a family says itself comes before it.
+pub const LLAMA_LIKE: Family = Family {
+    id: "",
+    gguf_architectures: &[],
+    model_types: &[],
+    classes: &[],
+    keys: LLAMA_LIKE_KEYS,
+    tensors: LLAMA_LIKE_TENSORS,
+    fused: &[],
+    biases: &[],
+    norm: NormKind::Rms,
+    parallel: false,
+    activation: (Activation::SwiGlu, &["silu", "swish"]),
+    window: Window::Unused,
+    refused_flags: &[],
+    gguf_rope: RopeLayout::HalfSplit,
+    config_rope: RopeLayout::HalfSplit,
+    gguf_divisors_expected: None,
+    rotary_part: None,
+    rope_aliases: &[],
+    default_original_context: None,
+    default_theta: (10_000.0, "the default of transformers and of llama.cpp"),
+    default_tied: (false, "the default of transformers"),
+    variants: &[],
+    name: "",
+};
+
+/// The tensor names that Llama and everything built like it use.
+#[rustfmt::skip]
+pub const LLAMA_LIKE_TENSORS: &[TensorName] = &[
+    TensorName { role: Role::Embedding,     gguf: "token_embd",          config: "model.embed_tokens" },
+    TensorName { role: Role::FinalNorm,     gguf: "output_norm",         config: "model.norm" },
+    TensorName { role: Role::Head,          gguf: "output",              config: "lm_head" },
+    TensorName { role: Role::AttentionNorm, gguf: "blk.{}.attn_norm",    config: "model.layers.{}.input_layernorm" },
+    TensorName { role: Role::Q,             gguf: "blk.{}.attn_q",       config: "model.layers.{}.self_attn.q_proj" },
+    TensorName { role: Role::K,             gguf: "blk.{}.attn_k",       config: "model.layers.{}.self_attn.k_proj" },
+    TensorName { role: Role::V,             gguf: "blk.{}.attn_v",       config: "model.layers.{}.self_attn.v_proj" },
+    TensorName { role: Role::O,             gguf: "blk.{}.attn_output",  config: "model.layers.{}.self_attn.o_proj" },
+    TensorName { role: Role::MlpNorm,       gguf: "blk.{}.ffn_norm",     config: "model.layers.{}.post_attention_layernorm" },
+    TensorName { role: Role::Gate,          gguf: "blk.{}.ffn_gate",     config: "model.layers.{}.mlp.gate_proj" },
+    TensorName { role: Role::Up,            gguf: "blk.{}.ffn_up",       config: "model.layers.{}.mlp.up_proj" },
+    TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",     config: "model.layers.{}.mlp.down_proj" },
+];
+
 /// The keys that Llama and everything built like it use.
 #[rustfmt::skip]
 pub const LLAMA_LIKE_KEYS: Keys = Keys {
@@ -105,6 +185,10 @@ pub enum Role {
     V,
     /// `[hidden, heads * head_dim]`.
     O,
+    /// `[head_dim]`, applied to every query head.
+    QNorm,
+    /// `[head_dim]`, applied to every key head.
+    KNorm,
     /// `[hidden]`.
     MlpNorm,
     /// `[feed_forward, hidden]`.

@@ -147,6 +147,19 @@ impl RopeSummary {
                 }),
             ),
             RopeScaling::Divisors { tensor } => ("divisors", json!({ "tensor": tensor.name })),
+            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate: _ } => (
+                "yarn",
+                json!({
+                    "factor": factor,
+                    "original_context": original_context,
+                    "beta_fast": beta_fast,
+                    "beta_slow": beta_slow,
+                    "magnitude": rope.magnitude,
+                }),
+            ),
+            RopeScaling::LongRope { original_context, .. } => {
+                ("longrope", json!({ "original_context": original_context, "magnitude": rope.magnitude }))
+            }
         };
         RopeSummary {
             layout: match rope.layout {

@@ -1,10 +1,10 @@
 //! Header -> ModelSpec: chooses the family, reads the sizes, resolves the tensors, names the variant.
 
 use super::tensors::Tensors;
-use super::{LayerWeights, ModelSpec, ModelWeights, Norm, Sizes};
+use super::{LayerWeights, LinearWeights, ModelSpec, ModelWeights, Norm, Sizes};
 use super::{rope, stranger};
 use crate::error::{ArchitectureErrorKind, Error, FormatErrorKind, IncompleteKind, Result};
-use crate::family::{Evidence, Family, Key, Role};
+use crate::family::{Evidence, Family, Key, NormKind, Role, Window};
 use crate::header::config::JsonFile;
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
@@ -28,7 +28,8 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     }
     let sizes = reader.sizes(family, header, &mut assumptions)?;
     reader.refuse_experts()?;
-    reader.refuse_other_attention(&sizes)?;
+    reader.refuse_flags(family)?;
+    let sliding_window = reader.sliding_window(family, &sizes, &mut assumptions)?;
     reader.note_absent_flags(family, &mut assumptions)?;
     let activation = reader.activation(family, &mut assumptions)?;
     let rope = rope::resolve(&reader, family, header, &sizes, &mut assumptions)?;
@@ -37,11 +38,13 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let mut tensors = Tensors::new(&reader, family, header, &sizes);
     let embedding = tensors.matrix(Role::Embedding, None)?;
     let layers = (0..sizes.layers).map(|layer| tensors.layer(layer)).collect::<Result<Vec<LayerWeights>>>()?;
-    let head = if tied_embeddings { embedding.clone() } else { tensors.matrix(Role::Head, None)? };
+    let head = if tied_embeddings {
+        LinearWeights { bias: tensors.bias(Role::Head, None)?, ..embedding.clone() }
+    } else {
+        tensors.matrix(Role::Head, None)?
+    };
     let final_norm = tensors.norm(Role::FinalNorm, None)?;
-    if let super::RopeScaling::Divisors { tensor } = &rope.scaling {
-        tensors.mark_used(&tensor.name);
-    }
+    rope.tensors().for_each(|tensor| tensors.mark_used(&tensor.name));
     let unused_tensors = tensors.unused()?;
 
     let tokenizer = TokenizerSpec::from_header(header)?;
@@ -57,10 +60,11 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         head_dim: sizes.head_dim,
         vocab: sizes.vocab,
         context_trained: sizes.context,
-        norm: Norm::Rms { eps: reader.norm_eps(family)? },
+        norm: reader.norm(family)?,
         activation,
+        parallel_block: family.parallel,
         rope,
-        sliding_window: None,
+        sliding_window,
         tied_embeddings,
         weights: ModelWeights { embedding: embedding.weight, layers, final_norm, head },
         tokenizer,
@@ -268,11 +272,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn norm_eps(&self, family: &Family) -> Result<f64> {
+    fn norm(&self, family: &Family) -> Result<Norm> {
         let key = self.key(family.keys.norm_eps);
         let eps = self.fields.number(&key)?;
         let eps = eps.ok_or_else(|| missing(self.fields, &key, "the norm's epsilon is never guessed"))?;
-        if eps > 0.0 && eps < 1.0 { Ok(eps) } else { Err(self.value(&key, eps, "a number between 0 and 1".into())) }
+        if !(eps > 0.0 && eps < 1.0) {
+            return Err(self.value(&key, eps, "a number between 0 and 1".into()));
+        }
+        Ok(match family.norm {
+            NormKind::Rms => Norm::Rms { eps },
+            NormKind::Layer => Norm::Layer { eps },
+        })
     }
 
     fn activation(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<super::Activation> {
@@ -303,24 +313,41 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// GGUF keys that would change attention, at values that do not.
-    fn refuse_other_attention(&self, sizes: &Sizes) -> Result<()> {
-        if !self.gguf {
-            return Ok(());
+    /// Flags that would change the block.
+    fn refuse_flags(&self, family: &Family) -> Result<()> {
+        if self.gguf {
+            let causal = self.key(Key { gguf: ".attention.causal", config: "" });
+            return match self.fields.boolean(&causal)? {
+                Some(false) => Err(self.feature("attention to later positions", &causal, "true")),
+                _ => Ok(()),
+            };
         }
-        let key = |suffix: &str| format!("{}{suffix}", self.architecture);
-        let causal = key(".attention.causal");
-        if self.fields.boolean(&causal)? == Some(false) {
-            return Err(self.feature("attention to later positions", &causal, "true"));
-        }
-        let window = key(".attention.sliding_window");
-        if let Some(tokens) = self.fields.unsigned(&window)?
-            && tokens != 0
-            && tokens < sizes.context as u64
-        {
-            return Err(self.feature(&format!("a sliding window of {tokens} tokens"), &window, "none"));
+        for (flag, feature) in family.refused_flags {
+            if self.fields.boolean(flag)? == Some(true) {
+                return Err(self.feature(feature, flag, "false"));
+            }
         }
         Ok(())
+    }
+
+    /// The window, where the family has one and it is shorter than the context. 0 in GGUF and null are none.
+    fn sliding_window(&self, family: &Family, sizes: &Sizes, assumptions: &mut Vec<String>) -> Result<Option<usize>> {
+        if family.window == Window::Unused && !self.gguf {
+            return Ok(None);
+        }
+        let key = self.key(Key { gguf: ".attention.sliding_window", config: "sliding_window" });
+        let window = self.fields.unsigned(&key)?;
+        match window {
+            None if family.window == Window::Honoured => {
+                assumptions.push(format!("no sliding window: {key} is absent (llama.cpp and transformers default)"));
+                Ok(None)
+            }
+            Some(0) if !self.gguf => Err(self.value(&key, 0, "a positive number or null".into())),
+            None | Some(0) => Ok(None),
+            Some(tokens) if tokens >= sizes.context as u64 => Ok(None),
+            Some(tokens) if family.window == Window::Honoured => Ok(Some(tokens as usize)),
+            Some(tokens) => Err(self.feature(&format!("a sliding window of {tokens} tokens"), &key, "none")),
+        }
     }
 
     /// Flags of `config.json` that decide on biases and are absent.

@@ -41,9 +41,11 @@ pub struct ModelSpec {
     pub norm: Norm,
     /// The activation of the feed-forward layer.
     pub activation: Activation,
+    /// Whether the feed-forward layer reads what attention reads, instead of what attention has changed.
+    pub parallel_block: bool,
     /// Rotary position embedding.
     pub rope: Rope,
-    /// Tokens a position can look back to, where the model limits it.
+    /// Positions that a token attends to, its own included, where the model limits them.
     pub sliding_window: Option<usize>,
     /// Whether the output head is the embedding.
     pub tied_embeddings: bool,
@@ -68,6 +70,11 @@ pub enum Norm {
         /// Added to the mean square.
         eps: f64,
     },
+    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`.
+    Layer {
+        /// Added to the variance.
+        eps: f64,
+    },
 }
 
 /// A feed-forward activation.
@@ -76,6 +83,8 @@ pub enum Norm {
 pub enum Activation {
     /// `silu(gate) * up`.
     SwiGlu,
+    /// `gelu(up)` by its tanh formula; there is no gate.
+    GeluTanh,
 }
 
 /// Rotary position embedding.
@@ -89,6 +98,8 @@ pub struct Rope {
     pub scaling: RopeScaling,
     /// Leading elements of a head that are rotated.
     pub dimensions: usize,
+    /// What cosines and sines are multiplied by: 1 but for scalings that say otherwise.
+    pub magnitude: f64,
     /// Which keys or tensors this comes from.
     pub source: String,
 }
@@ -130,6 +141,39 @@ pub enum RopeScaling {
         /// The tensor.
         tensor: TensorInfo,
     },
+    /// Slow rotations divided by `factor`, fast ones kept, a ramp between them over the pairs of a head
+    /// (transformers `modeling_rope_utils.py`, `yarn`).
+    Yarn {
+        /// The divisor of slow rotations.
+        factor: f64,
+        /// The context of the original training.
+        original_context: u64,
+        /// Pairs that turn more often than this in the original context are kept.
+        beta_fast: f64,
+        /// Pairs that turn less often than this are divided.
+        beta_slow: f64,
+        /// Whether the ends of the ramp are whole pairs.
+        truncate: bool,
+    },
+    /// Every frequency divided by one of two lists, by the length of the whole sequence
+    /// (transformers `modeling_rope_utils.py`, `longrope`).
+    LongRope {
+        /// For sequences up to `original_context`.
+        short: Divisors,
+        /// For longer ones.
+        long: Divisors,
+        /// The context of the original training.
+        original_context: usize,
+    },
+}
+
+/// Divisors of the frequencies, `dimensions / 2` of them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Divisors {
+    /// From `config.json`.
+    Values(Vec<f64>),
+    /// An F32 tensor.
+    Stored(TensorInfo),
 }
 
 /// The weights by role. A fused tensor is resolved into row ranges of its bytes, so nothing later knows of fusion.
@@ -156,12 +200,16 @@ pub struct LayerWeights {
     pub k: LinearWeights,
     /// `[kv_heads * head_dim, hidden]`.
     pub v: LinearWeights,
+    /// Norm of every query head before its rotation, `[head_dim]`.
+    pub q_norm: Option<NormWeights>,
+    /// Norm of every key head before its rotation, `[head_dim]`.
+    pub k_norm: Option<NormWeights>,
     /// `[hidden, heads * head_dim]`.
     pub o: LinearWeights,
-    /// Before the feed-forward layer, `[hidden]`.
+    /// Before the feed-forward layer, `[hidden]`; the same as `attention_norm` in a parallel block.
     pub mlp_norm: NormWeights,
-    /// `[feed_forward, hidden]`.
-    pub gate: LinearWeights,
+    /// `[feed_forward, hidden]`, where the activation has a gate.
+    pub gate: Option<LinearWeights>,
     /// `[feed_forward, hidden]`.
     pub up: LinearWeights,
     /// `[hidden, feed_forward]`.
@@ -177,11 +225,13 @@ pub struct LinearWeights {
     pub bias: Option<TensorInfo>,
 }
 
-/// The scale of a norm.
+/// The scale of a norm, and the shift of one that has it.
 #[derive(Clone, Debug)]
 pub struct NormWeights {
     /// `[width]`.
     pub weight: TensorInfo,
+    /// `[width]`.
+    pub bias: Option<TensorInfo>,
 }
 
 /// The sizes a block is built from.
@@ -211,6 +261,21 @@ impl RopeScaling {
                 "llama3 by {factor} between {low_freq_factor} and {high_freq_factor} of {original_context} tokens"
             ),
             RopeScaling::Divisors { tensor } => format!("divisors in {}", tensor.name),
+            RopeScaling::Yarn { factor, original_context, .. } => {
+                format!("yarn by {factor} of {original_context} tokens")
+            }
+            RopeScaling::LongRope { original_context, .. } => {
+                format!("longrope, short up to {original_context} tokens and long beyond")
+            }
+        }
+    }
+}
+
+impl Divisors {
+    fn tensor(&self) -> Option<&TensorInfo> {
+        match self {
+            Divisors::Stored(tensor) => Some(tensor),
+            Divisors::Values(_) => None,
         }
     }
 }
@@ -219,9 +284,24 @@ impl Rope {
     /// The factor of the scaling, where the metadata gives one.
     pub fn factor(&self) -> Option<f64> {
         match self.scaling {
-            RopeScaling::Linear { factor } | RopeScaling::Llama3 { factor, .. } => Some(factor),
-            RopeScaling::Default | RopeScaling::Divisors { .. } => None,
+            RopeScaling::Linear { factor } | RopeScaling::Llama3 { factor, .. } | RopeScaling::Yarn { factor, .. } => {
+                Some(factor)
+            }
+            RopeScaling::Default | RopeScaling::Divisors { .. } | RopeScaling::LongRope { .. } => None,
         }
+    }
+
+    /// The stored tensors of divisors.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        let [first, second] = match &self.scaling {
+            RopeScaling::Divisors { tensor } => [Some(tensor), None],
+            RopeScaling::LongRope { short, long, .. } => [short.tensor(), long.tensor()],
+            RopeScaling::Default
+            | RopeScaling::Linear { .. }
+            | RopeScaling::Llama3 { .. }
+            | RopeScaling::Yarn { .. } => [None, None],
+        };
+        first.into_iter().chain(second)
     }
 }
 
@@ -235,15 +315,11 @@ impl ModelSpec {
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         let weights = &self.weights;
         let head = (!self.tied_embeddings).then_some(&weights.head.weight);
-        let divisors = match &self.rope.scaling {
-            RopeScaling::Divisors { tensor } => Some(tensor),
-            _ => None,
-        };
-        [&weights.embedding, &weights.final_norm.weight]
-            .into_iter()
+        std::iter::once(&weights.embedding)
+            .chain(weights.final_norm.tensors())
             .chain(head)
             .chain(weights.head.bias.as_ref())
-            .chain(divisors)
+            .chain(self.rope.tensors())
             .chain(weights.layers.iter().flat_map(LayerWeights::tensors))
     }
 
@@ -261,9 +337,22 @@ impl ModelSpec {
 
 impl LayerWeights {
     fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let linears = [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down];
-        [&self.attention_norm.weight, &self.mlp_norm.weight]
+        let shared = self.mlp_norm.weight.name == self.attention_norm.weight.name;
+        let mlp_norm = (!shared).then_some(&self.mlp_norm);
+        let norms = [Some(&self.attention_norm), self.q_norm.as_ref(), self.k_norm.as_ref(), mlp_norm];
+        let [q, k, v, o] = [&self.q, &self.k, &self.v, &self.o].map(Some);
+        let linears = [q, k, v, o, self.gate.as_ref(), Some(&self.up), Some(&self.down)];
+        let linears = linears.into_iter().flatten();
+        norms
             .into_iter()
-            .chain(linears.into_iter().flat_map(|linear| std::iter::once(&linear.weight).chain(&linear.bias)))
+            .flatten()
+            .flat_map(NormWeights::tensors)
+            .chain(linears.flat_map(|linear| std::iter::once(&linear.weight).chain(&linear.bias)))
+    }
+}
+
+impl NormWeights {
+    fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        std::iter::once(&self.weight).chain(&self.bias)
     }
 }

@@ -1,10 +1,10 @@
 //! Roles -> stored tensors: every weight found by name and checked by shape and dtype.
 
 use super::inspect::Reader;
-use super::{LayerWeights, LinearWeights, NormWeights, Sizes};
+use super::{Activation, LayerWeights, LinearWeights, NormWeights, Sizes};
 use crate::dtype::DType;
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::{Bias, Family, Role};
+use crate::family::{Bias, Family, NormKind, Role};
 use crate::header::{Header, TensorInfo};
 use std::collections::HashSet;
 
@@ -24,14 +24,22 @@ impl<'a> Tensors<'a> {
 
     pub(super) fn layer(&mut self, layer: usize) -> Result<LayerWeights> {
         let at = Some(layer);
+        let attention_norm = self.norm(Role::AttentionNorm, at)?;
+        let mlp_norm = if self.family.parallel { attention_norm.clone() } else { self.norm(Role::MlpNorm, at)? };
+        let gate = match self.family.activation.0 {
+            Activation::SwiGlu => Some(self.matrix(Role::Gate, at)?),
+            Activation::GeluTanh => None,
+        };
         Ok(LayerWeights {
-            attention_norm: self.norm(Role::AttentionNorm, at)?,
+            attention_norm,
             q: self.matrix(Role::Q, at)?,
             k: self.matrix(Role::K, at)?,
             v: self.matrix(Role::V, at)?,
+            q_norm: self.norm_of_heads(Role::QNorm, at)?,
+            k_norm: self.norm_of_heads(Role::KNorm, at)?,
             o: self.matrix(Role::O, at)?,
-            mlp_norm: self.norm(Role::MlpNorm, at)?,
-            gate: self.matrix(Role::Gate, at)?,
+            mlp_norm,
+            gate,
             up: self.matrix(Role::Up, at)?,
             down: self.matrix(Role::Down, at)?,
         })
@@ -42,37 +50,53 @@ impl<'a> Tensors<'a> {
         let stem = self.stem(role, layer);
         let name = format!("{stem}.weight");
         let (outputs, inputs, because) = self.sizes.of(role);
-        let mut weight = None;
-        if !self.header.tensors.contains_key(&name) {
-            weight = self.rows_of_fused(role, layer, "weight", Some(inputs))?;
-        }
-        let weight = match weight {
+        let weight = match self.rows_of_fused(role, layer, "weight", Some(inputs))? {
             Some(weight) => weight,
             None => self.checked(&name, &[outputs, inputs], &because)?,
         };
         self.check_matrix_dtype(&weight)?;
-        let bias_name = format!("{stem}.bias");
-        let bias = match self.bias_wanted(role, layer, &bias_name)? {
-            false => None,
-            true if self.header.tensors.contains_key(&bias_name) => {
-                Some(self.checked(&bias_name, &[outputs], &because)?)
-            }
-            true => match self.rows_of_fused(role, layer, "bias", None)? {
-                Some(bias) => Some(bias),
-                None => Some(self.checked(&bias_name, &[outputs], &because)?),
-            },
-        };
-        if let Some(bias) = &bias {
-            self.check_vector_dtype(bias)?;
+        Ok(LinearWeights { weight, bias: self.bias(role, layer)? })
+    }
+
+    /// The bias of a linear layer, where it has one.
+    pub(super) fn bias(&mut self, role: Role, layer: Option<usize>) -> Result<Option<TensorInfo>> {
+        let name = format!("{}.bias", self.stem(role, layer));
+        if !self.bias_wanted(role, layer, &name)? {
+            return Ok(None);
         }
-        Ok(LinearWeights { weight, bias })
+        let bias = match self.rows_of_fused(role, layer, "bias", None)? {
+            Some(bias) => bias,
+            None => {
+                let (outputs, _, because) = self.sizes.of(role);
+                self.checked(&name, &[outputs], &because)?
+            }
+        };
+        self.check_vector_dtype(&bias)?;
+        Ok(Some(bias))
     }
 
     pub(super) fn norm(&mut self, role: Role, layer: Option<usize>) -> Result<NormWeights> {
-        let name = format!("{}.weight", self.stem(role, layer));
-        let weight = self.checked(&name, &[self.sizes.hidden as u64], "the width of the model")?;
-        self.check_vector_dtype(&weight)?;
-        Ok(NormWeights { weight })
+        let weight = self.vector(role, layer, "weight")?;
+        let bias = match self.family.norm {
+            NormKind::Layer => Some(self.vector(role, layer, "bias")?),
+            NormKind::Rms => None,
+        };
+        Ok(NormWeights { weight, bias })
+    }
+
+    /// The norm of every query or key head, in families that have it.
+    fn norm_of_heads(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
+        match self.family.tensors.iter().any(|names| names.role == role) {
+            true => self.norm(role, layer).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn vector(&mut self, role: Role, layer: Option<usize>, suffix: &str) -> Result<TensorInfo> {
+        let (width, _, because) = self.sizes.of(role);
+        let vector = self.checked(&format!("{}.{suffix}", self.stem(role, layer)), &[width], &because)?;
+        self.check_vector_dtype(&vector)?;
+        Ok(vector)
     }
 
     pub(super) fn mark_used(&mut self, name: &str) {
@@ -230,6 +254,7 @@ impl Sizes {
                 size(feed_forward, hidden, format!("feed-forward width {feed_forward}, width {hidden}"))
             }
             Role::Down => size(hidden, feed_forward, format!("width {hidden}, feed-forward width {feed_forward}")),
+            Role::QNorm | Role::KNorm => size(head_dim, 1, format!("{head_dim} elements a head")),
             Role::FinalNorm | Role::AttentionNorm | Role::MlpNorm => size(hidden, 1, format!("width {hidden}")),
         }
     }

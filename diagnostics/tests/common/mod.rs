@@ -48,6 +48,19 @@ pub(crate) const LLAMA_31_8B: Geometry = Geometry {
     tied: false,
 };
 
+pub(crate) const PHI_3_MINI_128K: Geometry = Geometry {
+    variant: "Phi-3",
+    hidden: 3072,
+    feed_forward: 8192,
+    layers: 32,
+    heads: 32,
+    kv_heads: 32,
+    head_dim: 96,
+    vocab: 32064,
+    context: 131072,
+    tied: false,
+};
+
 pub(crate) const LLAMA_32_1B: Geometry = Geometry {
     variant: "Llama 3.2",
     hidden: 2048,
@@ -106,19 +119,21 @@ fn linear(name: String, dtype: DType, outputs: u64, inputs: u64) -> LinearWeight
 
 fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
     let &Geometry { hidden, feed_forward, heads, kv_heads, head_dim, vocab, .. } = geometry;
-    let norm = |name: String| NormWeights { weight: tensor(name, dtypes.vector, &[hidden]) };
+    let norm = |name: String| NormWeights { weight: tensor(name, dtypes.vector, &[hidden]), bias: None };
     let (query, kv) = (heads * head_dim, kv_heads * head_dim);
     let layers = (0..geometry.layers).map(|layer| {
         let name = |part: &str| format!("model.layers.{layer}.{part}.weight");
         let matrix = |part: &str, outputs, inputs| linear(name(part), dtypes.matrix, outputs, inputs);
         LayerWeights {
+            q_norm: None,
+            k_norm: None,
             attention_norm: norm(name("input_layernorm")),
             q: matrix("self_attn.q_proj", query, hidden),
             k: matrix("self_attn.k_proj", kv, hidden),
             v: linear(name("self_attn.v_proj"), dtypes.values, kv, hidden),
             o: matrix("self_attn.o_proj", hidden, query),
             mlp_norm: norm(name("post_attention_layernorm")),
-            gate: matrix("mlp.gate_proj", feed_forward, hidden),
+            gate: Some(matrix("mlp.gate_proj", feed_forward, hidden)),
             up: matrix("mlp.up_proj", feed_forward, hidden),
             down: linear(name("mlp.down_proj"), dtypes.values, hidden, feed_forward),
         }
@@ -130,6 +145,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         head: linear("lm_head.weight".into(), dtypes.head, vocab, hidden),
     };
     let mut spec = ModelSpec {
+        parallel_block: false,
         family: "llama",
         variant: geometry.variant.into(),
         architecture: String::new(),
@@ -147,6 +163,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             layout: RopeLayout::HalfSplit,
             theta: 10000.0,
             scaling: RopeScaling::Default,
+            magnitude: 1.0,
             dimensions: head_dim as usize,
             source: "rope_theta".into(),
         },

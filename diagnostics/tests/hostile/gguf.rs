@@ -311,9 +311,16 @@ fn values(table: &mut Table, llama: &Gguf) {
 
     let (kind, factor) = ("llama.rope.scaling.type", "llama.rope.scaling.factor");
     case("an unknown rope scaling", &llama.text(kind, "stretch"), 10, kind);
-    for foreign in ["yarn", "longrope"] {
-        case(&format!("the rope scaling {foreign}"), &llama.text(kind, foreign), 11, kind);
-    }
+    case("yarn beside divisors", &llama.text(kind, "yarn").f32(factor, 4.0), 11, "rope_freqs.weight");
+    case("longrope beside divisors", &llama.text(kind, "longrope"), 11, "rope_freqs.weight");
+    let without = llama.without_tensor("rope_freqs.weight");
+    case("longrope without its lists", &without.text(kind, "longrope"), 15, "rope_factors_short.weight");
+    case("yarn without a factor", &without.text(kind, "yarn"), 10, factor);
+    let yarn = without.text(kind, "yarn").f32(factor, 4.0);
+    case("yarn without an original context", &yarn, 10, "llama.rope.scaling.original_context_length");
+    let context = "llama.rope.scaling.original_context_length";
+    case("yarn of no context", &yarn.u32(context, 0), 10, context);
+    case("yarn with an attention factor", &yarn.f32("llama.rope.scaling.attn_factor", 2.0), 11, "attn_factor");
     case("a linear factor beside divisors", &llama.text(kind, "linear").f32(factor, 4.0), 11, factor);
     let plain = llama.without_tensor("rope_freqs.weight").text(kind, "linear");
     for value in [-1.0, f32::NAN, f32::INFINITY] {

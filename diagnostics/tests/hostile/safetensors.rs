@@ -302,9 +302,30 @@ fn rope(table: &mut Table, llama: &Files, plain: &Files) {
     let mut case = |key: &str, value: Value, code: u8, says: &str| {
         table.refuses(&format!("{key} is {value}"), &set(llama, key, value), "", code, &[CONFIG, says]);
     };
-    for kind in ["yarn", "longrope", "dynamic", "mrope"] {
+    for kind in ["dynamic", "mrope", "su"] {
         case("rope_scaling.rope_type", json!(kind), 11, kind);
     }
+    case("rope_scaling.rope_type", json!("longrope"), 10, "rope_scaling.short_factor");
+    let yarn = |key: &str, value: Value| {
+        let mut yarn = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64});
+        yarn[key] = value;
+        yarn
+    };
+    for (key, value) in [("factor", json!(0)), ("beta_fast", json!(-1)), ("mscale", json!("1")), ("truncate", json!(1))]
+    {
+        case("rope_scaling", yarn(key, value), 10, &format!("rope_scaling.{key}"));
+    }
+    let longrope = |short: Value, long: Value| {
+        let lists = json!({"rope_type": "longrope", "short_factor": short, "long_factor": long});
+        let mut scaling = lists.as_object().unwrap().clone();
+        scaling.insert("original_max_position_embeddings".into(), json!(64));
+        Value::Object(scaling)
+    };
+    let eight = json!([1, 1, 1, 1, 1, 1, 1, 1]);
+    case("rope_scaling", longrope(eight.clone(), json!([1, 2])), 15, "rope_scaling.long_factor");
+    case("rope_scaling", longrope(json!("1"), eight.clone()), 10, "rope_scaling.short_factor");
+    case("rope_scaling", longrope(json!([1, 1, 1, 0, 1, 1, 1, 1]), eight.clone()), 10, "short_factor[3]");
+    case("rope_scaling", longrope(eight, json!([1, 1, 1, "1", 1, 1, 1, 1])), 10, "long_factor[3]");
     case("rope_scaling.rope_type", json!("llama4"), 10, "rope_scaling.rope_type");
     case("rope_scaling.factor", json!(0), 10, "rope_scaling.factor");
     case("rope_scaling.factor", json!(-8), 10, "rope_scaling.factor");

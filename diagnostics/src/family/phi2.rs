@@ -1,0 +1,52 @@
+//! Phi: Phi-1, Phi-1.5 and Phi-2.
+
+use super::{Bias, Evidence, Family, FusedName, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, NormKind, Role};
+use super::{TensorName, Variant};
+use crate::spec::Activation;
+
+#[rustfmt::skip]
+const TENSORS: &[TensorName] = &[
+    TensorName { role: Role::Embedding,     gguf: "token_embd",          config: "model.embed_tokens" },
+    TensorName { role: Role::FinalNorm,     gguf: "output_norm",         config: "model.final_layernorm" },
+    TensorName { role: Role::Head,          gguf: "output",              config: "lm_head" },
+    TensorName { role: Role::AttentionNorm, gguf: "blk.{}.attn_norm",    config: "model.layers.{}.input_layernorm" },
+    TensorName { role: Role::Q,             gguf: "blk.{}.attn_q",       config: "model.layers.{}.self_attn.q_proj" },
+    TensorName { role: Role::K,             gguf: "blk.{}.attn_k",       config: "model.layers.{}.self_attn.k_proj" },
+    TensorName { role: Role::V,             gguf: "blk.{}.attn_v",       config: "model.layers.{}.self_attn.v_proj" },
+    TensorName { role: Role::O,             gguf: "blk.{}.attn_output",  config: "model.layers.{}.self_attn.dense" },
+    TensorName { role: Role::Up,            gguf: "blk.{}.ffn_up",       config: "model.layers.{}.mlp.fc1" },
+    TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",     config: "model.layers.{}.mlp.fc2" },
+];
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "phi2",
+    gguf_architectures: &["phi2"],
+    model_types: &["phi"],
+    classes: &["PhiForCausalLM"],
+    keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..LLAMA_LIKE_KEYS },
+    tensors: TENSORS,
+    fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],
+    biases: &[
+        (Role::Q, Bias::Always),
+        (Role::K, Bias::Always),
+        (Role::V, Bias::Always),
+        (Role::O, Bias::Always),
+        (Role::Up, Bias::Always),
+        (Role::Down, Bias::Always),
+        (Role::Head, Bias::Always),
+    ],
+    norm: NormKind::Layer,
+    parallel: true,
+    activation: (Activation::GeluTanh, &["gelu_new", "gelu_pytorch_tanh"]),
+    refused_flags: &[("qk_layernorm", "norms of queries and keys")],
+    rotary_part: Some((0.5, "the default of transformers' PhiConfig")),
+    default_tied: (false, "the default of transformers' PhiConfig"),
+    variants: &[
+        Variant { name: "Phi-2", any: &[&[Evidence::Hidden(2560), Evidence::Layers(32)], &[Evidence::Name("phi-2")]] },
+        // Phi-1 has the same sizes and tokenizer.
+        Variant { name: "Phi-1.5", any: &[&[Evidence::Hidden(2048), Evidence::Layers(24)]] },
+    ],
+    name: "Phi",
+    ..LLAMA_LIKE
+};

@@ -1,0 +1,35 @@
+//! Qwen2: Qwen2 and Qwen2.5, DeepSeek-R1-Distill-Qwen.
+
+use super::{Bias, Evidence, Family, LLAMA_LIKE, Role, Variant};
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "qwen2",
+    gguf_architectures: &["qwen2"],
+    model_types: &["qwen2"],
+    classes: &["Qwen2ForCausalLM"],
+    // transformers `Qwen2Attention`: no flag, always biased; the output projection never.
+    biases: &[(Role::Q, Bias::Always), (Role::K, Bias::Always), (Role::V, Bias::Always)],
+    refused_flags: &[("use_sliding_window", "a sliding window in some layers")],
+    default_tied: (false, "the default of transformers' Qwen2Config"),
+    variants: &[
+        Variant {
+            name: "DeepSeek-R1-Distill-Qwen",
+            any: &[
+                &[Evidence::Template("<｜User｜>")],
+                &[Evidence::Pre("deepseek-r1-qwen")],
+                &[Evidence::EosText("<｜end▁of▁sentence｜>")],
+            ],
+        },
+        Variant {
+            name: "Qwen2.5",
+            any: &[
+                &[Evidence::Template("You are Qwen, created by Alibaba Cloud")],
+                &[Evidence::Name("qwen2.5")],
+                &[Evidence::Name("qwen 2.5")],
+            ],
+        },
+    ],
+    name: "Qwen2",
+    ..LLAMA_LIKE
+};

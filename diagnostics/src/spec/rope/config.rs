@@ -1,0 +1,255 @@
+//! The rotary embedding of `config.json`.
+
+use super::{Resolver, Scaled, longrope_magnitude, unread_attention_factor, yarn_magnitude};
+use crate::error::{Error, FormatErrorKind, Result};
+use crate::header::Fields;
+use crate::header::config::Section;
+use crate::spec::inspect::missing;
+use crate::spec::{Divisors, Rope, RopeScaling};
+use serde_json::Value;
+
+/// Scalings that exist elsewhere and are not computed here.
+const FOREIGN: &[&str] = &["su", "dynamic", "mrope", "proportional"];
+
+/// The scalings that are.
+const KNOWN: &str = "default, linear, llama3, yarn or longrope";
+
+const ORIGINAL_CONTEXT: &str = "original_max_position_embeddings";
+
+impl Resolver<'_> {
+    /// transformers 5 writes `rope_parameters`, transformers 4 `rope_scaling` and `rope_theta`; where both lie in one
+    /// file they must agree.
+    pub(super) fn config_rope(&mut self, legacy: Option<Section<'_>>, current: Option<Section<'_>>) -> Result<Rope> {
+        let (theta, theta_source) = self.theta(legacy, current)?;
+        let dimensions = self.dimensions(legacy, current)?;
+        if self.reader.fields.boolean("rope_interleaved")? == Some(true) {
+            return Err(self.reader.feature("interleaved rotation", "rope_interleaved", "false"));
+        }
+        let old = legacy.map(|section| self.scaling("rope_scaling", section, dimensions)).transpose()?;
+        let new = current.map(|section| self.scaling("rope_parameters", section, dimensions)).transpose()?;
+        if let (Some(old), Some(new)) = (&old, &new)
+            && old != new
+        {
+            return Err(self.reader.contradiction(
+                format!("rope_scaling says {}", old.scaling.in_words()),
+                format!("rope_parameters says {}", new.scaling.in_words()),
+            ));
+        }
+        let (scaled, source) = match (old, new) {
+            (Some(scaled), _) => (scaled, format!("{theta_source}, rope_scaling")),
+            (None, Some(scaled)) => (scaled, format!("{theta_source}, rope_parameters")),
+            (None, None) => (Scaled::plain(RopeScaling::Default), theta_source),
+        };
+        let Scaled { scaling, magnitude } = scaled;
+        Ok(Rope { layout: self.family.config_rope, theta, scaling, dimensions, magnitude, source })
+    }
+
+    fn theta(&mut self, legacy: Option<Section<'_>>, current: Option<Section<'_>>) -> Result<(f64, String)> {
+        match self.agreed("rope_theta", legacy, current)? {
+            Some((theta, key)) => Ok((self.positive(&key, theta)?, key)),
+            None => Ok(self.default_theta("rope_theta")),
+        }
+    }
+
+    /// The rotated elements of a head: all, or the leading part that the model or its family names.
+    fn dimensions(&mut self, legacy: Option<Section<'_>>, current: Option<Section<'_>>) -> Result<usize> {
+        let head_dim = self.sizes.head_dim;
+        let stored = self.agreed("partial_rotary_factor", legacy, current)?;
+        let part = match (self.family.rotary_part, stored) {
+            (None, None) => return Ok(head_dim),
+            (None, Some((part, key))) if part != 1.0 => {
+                return Err(self.reader.feature(&format!("a partial rotation of {part}"), &key, "1.0"));
+            }
+            (Some(_), Some((part, key))) if !(part > 0.0 && part <= 1.0) => {
+                return Err(self.reader.value(&key, part, "a number above 0 and up to 1".into()));
+            }
+            (_, Some((part, _))) => part,
+            (Some((part, why)), None) => {
+                self.assumptions.push(format!("partial_rotary_factor {part}: it is absent ({why})"));
+                part
+            }
+        };
+        // Rounded down, as by `int()` in transformers.
+        match (head_dim as f64 * part) as usize {
+            0 => Err(self.reader.value("partial_rotary_factor", part, "a part with at least one pair".into())),
+            dimensions => Ok(dimensions),
+        }
+    }
+
+    /// A number that may stand at the top level and in either section, with the first key that has it; all must agree.
+    fn agreed(
+        &self,
+        key: &str,
+        legacy: Option<Section<'_>>,
+        current: Option<Section<'_>>,
+    ) -> Result<Option<(f64, String)>> {
+        let nested = |section: Option<Section<'_>>| section.map_or(Ok(None), |section| section.number(key));
+        let places = [
+            (format!("rope_scaling.{key}"), nested(legacy)?),
+            (format!("rope_parameters.{key}"), nested(current)?),
+            (key.to_owned(), self.reader.fields.number(key)?),
+        ];
+        let mut found: Option<(f64, String)> = None;
+        for (key, value) in places {
+            let Some(value) = value else { continue };
+            match &found {
+                Some((first, first_key)) if *first != value => {
+                    let (one, other) = (format!("{first_key} is {first}"), format!("{key} is {value}"));
+                    return Err(self.reader.contradiction(one, other));
+                }
+                Some(_) => {}
+                None => found = Some((value, key)),
+            }
+        }
+        Ok(found)
+    }
+
+    fn scaling(&mut self, name: &str, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
+        let kind = match (section.text("rope_type")?, section.text("type")?) {
+            (Some(new), Some(old)) if new != old => {
+                let (one, other) = (format!("{name}.rope_type is {new}"), format!("{name}.type is {old}"));
+                return Err(self.reader.contradiction(one, other));
+            }
+            (new, old) => new.or(old),
+        };
+        let alias = |kind: &str| self.family.rope_aliases.iter().find(|alias| alias.0 == kind).map(|alias| alias.1);
+        match kind.map(|kind| alias(kind).unwrap_or(kind)) {
+            None if section.has("factor") => {
+                let key = format!("{name}.rope_type");
+                Err(missing(self.reader.fields, &key, "the kind of scaling is never guessed"))
+            }
+            None => {
+                self.assumptions.push(format!(
+                    "no rope scaling: {name}.rope_type is absent (transformers' standardize_rope_params takes default)"
+                ));
+                Ok(Scaled::plain(RopeScaling::Default))
+            }
+            Some("default") => Ok(Scaled::plain(RopeScaling::Default)),
+            Some("linear") => {
+                let factor = self.require(name, section, "factor")?;
+                Ok(Scaled::plain(RopeScaling::Linear { factor }))
+            }
+            Some("llama3") => self.llama3(name, section),
+            Some("yarn") => self.yarn(name, section),
+            Some("longrope") => self.longrope(name, section, dimensions),
+            Some(kind) if FOREIGN.contains(&kind) => {
+                let key = format!("{name}.rope_type");
+                Err(self.reader.feature(&format!("rope scaling {kind}"), &key, KNOWN))
+            }
+            Some(kind) => {
+                let key = format!("{name}.rope_type");
+                Err(self.reader.value(&key, format!("{kind:?}"), KNOWN.into()))
+            }
+        }
+    }
+
+    fn require(&self, name: &str, section: Section<'_>, key: &str) -> Result<f64> {
+        let dotted = format!("{name}.{key}");
+        let value = section.number(key)?;
+        self.positive(&dotted, value.ok_or_else(|| missing(self.reader.fields, &dotted, "the scaling needs it"))?)
+    }
+
+    fn optional(&self, name: &str, section: Section<'_>, key: &str) -> Result<Option<f64>> {
+        section.number(key)?.map(|value| self.positive(&format!("{name}.{key}"), value)).transpose()
+    }
+
+    fn llama3(&mut self, name: &str, section: Section<'_>) -> Result<Scaled> {
+        let original_context = self.original_context(name, section)?;
+        let low_freq_factor = self.require(name, section, "low_freq_factor")?;
+        let high_freq_factor = self.require(name, section, "high_freq_factor")?;
+        if high_freq_factor <= low_freq_factor {
+            let key = format!("{name}.high_freq_factor");
+            let expected = format!("more than low_freq_factor, which is {low_freq_factor}");
+            return Err(self.reader.value(&key, high_freq_factor, expected));
+        }
+        let factor = self.require(name, section, "factor")?;
+        Ok(Scaled::plain(RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context }))
+    }
+
+    fn yarn(&mut self, name: &str, section: Section<'_>) -> Result<Scaled> {
+        let factor = self.require(name, section, "factor")?;
+        let original_context = self.original_context(name, section)?;
+        let weights = (self.optional(name, section, "mscale")?, self.optional(name, section, "mscale_all_dim")?);
+        let magnitude = match (self.optional(name, section, "attention_factor")?, weights) {
+            (Some(factor), _) => factor,
+            (None, (Some(mscale), Some(all))) => yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all),
+            (None, _) => yarn_magnitude(factor, 1.0),
+        };
+        if let Some(unread) = section.number("attn_factor")? {
+            self.assumptions.push(unread_attention_factor(&format!("{name}.attn_factor"), unread, magnitude));
+        }
+        let scaling = RopeScaling::Yarn {
+            factor,
+            original_context,
+            // 32 and 1: the YaRN paper and transformers.
+            beta_fast: self.optional(name, section, "beta_fast")?.unwrap_or(32.0),
+            beta_slow: self.optional(name, section, "beta_slow")?.unwrap_or(1.0),
+            truncate: section.boolean("truncate")?.unwrap_or(true),
+        };
+        Ok(Scaled { scaling, magnitude })
+    }
+
+    fn longrope(&mut self, name: &str, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
+        let original_context = self.original_context(name, section)?;
+        let factor = match self.optional(name, section, "factor")? {
+            Some(factor) => factor,
+            None => self.sizes.context as f64 / original_context as f64,
+        };
+        let magnitude = match self.optional(name, section, "attention_factor")? {
+            Some(magnitude) => magnitude,
+            None => longrope_magnitude(factor, original_context as f64),
+        };
+        let mut list = |key: &str| self.divisors(name, section, key, dimensions).map(Divisors::Values);
+        let (short, long) = (list("short_factor")?, list("long_factor")?);
+        let original_context = original_context as usize;
+        Ok(Scaled { scaling: RopeScaling::LongRope { short, long, original_context }, magnitude })
+    }
+
+    /// A list of `dimensions / 2` divisors, rounded to F32 as transformers and GGUF writers do.
+    fn divisors(&mut self, name: &str, section: Section<'_>, key: &str, dimensions: usize) -> Result<Vec<f64>> {
+        let dotted = format!("{name}.{key}");
+        let list = match section.object().get(key) {
+            None | Some(Value::Null) => {
+                return Err(missing(self.reader.fields, &dotted, "the scaling needs it"));
+            }
+            Some(Value::Array(list)) => list,
+            Some(other) => {
+                let found = other.to_string().chars().take(60).collect();
+                let kind = FormatErrorKind::KeyType { key: dotted, found, expected: "a list of numbers" };
+                return Err(Error::format(self.reader.fields.file(), kind));
+            }
+        };
+        if list.len() != dimensions / 2 {
+            return Err(self.reader.contradiction(
+                format!("{dotted} has {} entries", list.len()),
+                format!("{dimensions} elements of a head are rotated, in pairs"),
+            ));
+        }
+        let number = |(index, value): (usize, &Value)| {
+            let key = format!("{dotted}[{index}]");
+            match value.as_f64() {
+                Some(number) => self.positive(&key, number).map(|number| f64::from(number as f32)),
+                None => Err(self.reader.value(&key, value, "a number".into())),
+            }
+        };
+        list.iter().enumerate().map(number).collect()
+    }
+
+    /// The context before scaling. A value at the top level wins, as in transformers.
+    fn original_context(&mut self, name: &str, section: Section<'_>) -> Result<u64> {
+        let dotted = format!("{name}.{ORIGINAL_CONTEXT}");
+        let (context, key) = match self.reader.fields.unsigned(ORIGINAL_CONTEXT)? {
+            Some(context) => (Some(context), ORIGINAL_CONTEXT),
+            None => (section.unsigned(ORIGINAL_CONTEXT)?, dotted.as_str()),
+        };
+        match (context, self.family.default_original_context) {
+            (Some(context @ (0 | 1)), _) => Err(self.reader.value(key, context, "more than 1".into())),
+            (Some(context), _) => Ok(context),
+            (None, Some((context, why))) => {
+                self.assumptions.push(format!("original context {context}: {ORIGINAL_CONTEXT} is absent ({why})"));
+                Ok(context)
+            }
+            (None, None) => Err(missing(self.reader.fields, &dotted, "the scaling needs it")),
+        }
+    }
+}

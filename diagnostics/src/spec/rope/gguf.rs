@@ -1,0 +1,220 @@
+//! The rotary embedding of GGUF files.
+
+use super::{Resolver, Scaled, longrope_magnitude, unread_attention_factor, yarn_magnitude};
+use crate::dtype::DType;
+use crate::error::{Error, IncompleteKind, Result};
+use crate::family::Key;
+use crate::header::{Fields, TensorInfo};
+use crate::spec::inspect::missing;
+use crate::spec::{Divisors, Rope, RopeScaling};
+
+/// The tensor of divisors that writers store for `llama3` scaling.
+const DIVISORS: &str = "rope_freqs.weight";
+
+/// The tensors of divisors that writers store for `longrope` scaling.
+const SHORT_DIVISORS: &str = "rope_factors_short.weight";
+const LONG_DIVISORS: &str = "rope_factors_long.weight";
+
+impl Resolver<'_> {
+    fn key(&self, suffix: &'static str) -> String {
+        self.reader.key(Key { gguf: suffix, config: "" })
+    }
+
+    fn fields(&self) -> &dyn Fields {
+        self.reader.fields
+    }
+
+    pub(super) fn gguf_rope(&mut self) -> Result<Rope> {
+        let dimensions = self.gguf_dimensions()?;
+        let theta_key = self.key(".rope.freq_base");
+        let (theta, theta_source) = match self.fields().number(&theta_key)? {
+            Some(theta) => (self.positive(&theta_key, theta)?, theta_key),
+            None => self.default_theta(&theta_key),
+        };
+        let (Scaled { scaling, magnitude }, source) = self.gguf_scaling(theta, theta_source, dimensions)?;
+        Ok(Rope { layout: self.family.gguf_rope, theta, scaling, dimensions, magnitude, source })
+    }
+
+    fn gguf_dimensions(&mut self) -> Result<usize> {
+        let head_dim = self.sizes.head_dim;
+        let key = self.key(".rope.dimension_count");
+        let all = self.family.rotary_part.is_none();
+        match self.fields().unsigned(&key)? {
+            None if self.family.rotary_part.is_some_and(|(part, _)| part != 1.0) => {
+                Err(missing(self.fields(), &key, "models of this family rotate a part of a head"))
+            }
+            None => {
+                self.assumptions.push(format!(
+                    "all {head_dim} elements of a head are rotated: {key} is absent (llama.cpp default)"
+                ));
+                Ok(head_dim)
+            }
+            Some(dimensions) if dimensions == head_dim as u64 => Ok(head_dim),
+            // llama.cpp refuses a `llama` file in which the two differ.
+            Some(dimensions) if all => Err(self.reader.contradiction(
+                format!("{key} is {dimensions}"),
+                format!("a head has {head_dim} elements and this family rotates all of them"),
+            )),
+            Some(dimensions) if dimensions > 0 && dimensions < head_dim as u64 => Ok(dimensions as usize),
+            Some(dimensions) => Err(self
+                .reader
+                .contradiction(format!("{key} is {dimensions}"), format!("a head has {head_dim} elements"))),
+        }
+    }
+
+    /// The scaling and where it comes from.
+    fn gguf_scaling(&mut self, theta: f64, theta_source: String, dimensions: usize) -> Result<(Scaled, String)> {
+        let type_key = self.key(".rope.scaling.type");
+        let factor_key = self.key(".rope.scaling.factor");
+        let old_factor_key = self.key(".rope.scale_linear");
+        let kind = self.reader.fields.text(&type_key)?;
+        let (factor, factor_key) = match self.fields().number(&factor_key)? {
+            Some(factor) => (Some(factor), factor_key),
+            None => (self.fields().number(&old_factor_key)?, old_factor_key),
+        };
+        let tensors = &self.header.tensors;
+        if let (Some(kind @ ("yarn" | "longrope")), true) = (kind, tensors.contains_key(DIVISORS)) {
+            return Err(self.reader.feature(&format!("{kind} together with {DIVISORS}"), &type_key, "one of them"));
+        }
+        let lists = (tensors.get(SHORT_DIVISORS), tensors.get(LONG_DIVISORS));
+        match (kind, lists) {
+            (None | Some("longrope"), (Some(short), Some(long))) => {
+                let scaled = self.gguf_longrope(short, long, dimensions)?;
+                return Ok((scaled, format!("{theta_source}, {SHORT_DIVISORS}, {LONG_DIVISORS}")));
+            }
+            (Some("longrope"), _) => {
+                let absent = if lists.0.is_none() { SHORT_DIVISORS } else { LONG_DIVISORS };
+                let kind = IncompleteKind::TensorMissing { name: absent.into(), nearest: Vec::new() };
+                return Err(Error::incomplete(self.fields().file(), kind));
+            }
+            _ => {}
+        }
+        if kind == Some("yarn") {
+            let absent = || missing(self.fields(), &self.key(".rope.scaling.factor"), "the scaling needs it");
+            let factor = factor.ok_or_else(absent)?;
+            let factor = self.positive(&factor_key, factor)?;
+            return Ok((self.gguf_yarn(factor)?, format!("{theta_source}, {type_key}, {factor_key}")));
+        }
+        self.refuse_attention_factor()?;
+        let linear = match (kind, factor) {
+            (Some("none"), _) | (None | Some("linear"), None) => None,
+            // llama.cpp reads a factor of 0 as none, and takes a factor without a type as linear.
+            (None | Some("linear"), Some(factor)) if factor == 0.0 || factor == 1.0 => None,
+            (None | Some("linear"), Some(factor)) => Some(self.positive(&factor_key, factor)?),
+            (Some(kind), _) => {
+                return Err(self.reader.value(&type_key, format!("{kind:?}"), "none, linear, yarn or longrope".into()));
+            }
+        };
+        Ok(match (tensors.get(DIVISORS), linear) {
+            (Some(tensor), None) => {
+                self.check_divisors(tensor, dimensions)?;
+                let scaled = Scaled::plain(RopeScaling::Divisors { tensor: tensor.clone() });
+                (scaled, format!("{theta_source}, {DIVISORS}"))
+            }
+            (Some(_), Some(factor)) => {
+                let feature = format!("{DIVISORS} together with a linear factor of {factor}");
+                return Err(self.reader.feature(&feature, &factor_key, "one of them"));
+            }
+            (None, Some(factor)) => {
+                (Scaled::plain(RopeScaling::Linear { factor }), format!("{theta_source}, {factor_key}"))
+            }
+            (None, None) => {
+                self.note_absent_divisors(theta);
+                (Scaled::plain(RopeScaling::Default), theta_source)
+            }
+        })
+    }
+
+    fn note_absent_divisors(&mut self, theta: f64) {
+        if let Some((base, context)) = self.family.gguf_divisors_expected
+            && theta == base
+            && self.sizes.context > context
+        {
+            self.assumptions.push(format!(
+                "no rope scaling: {DIVISORS} is absent although the context is {} (files converted before mid-2024 lack \
+                 it: beyond {context} tokens their text degrades; convert the model again)",
+                self.sizes.context
+            ));
+        }
+    }
+
+    fn gguf_longrope(&mut self, short: &TensorInfo, long: &TensorInfo, dimensions: usize) -> Result<Scaled> {
+        self.check_divisors(short, dimensions)?;
+        self.check_divisors(long, dimensions)?;
+        let original_context = self.gguf_original_context()?;
+        let key = self.key(".rope.scaling.attn_factor");
+        let magnitude = match self.fields().number(&key)? {
+            Some(factor) => self.positive(&key, factor)?,
+            None => {
+                let factor = self.sizes.context as f64 / original_context as f64;
+                let magnitude = longrope_magnitude(factor, original_context as f64);
+                self.assumptions.push(format!(
+                    "cosines and sines times {magnitude:.6}: {key} is absent (transformers' longrope, for {factor} times \
+                     the original context)"
+                ));
+                magnitude
+            }
+        };
+        let (short, long) = (Divisors::Stored(short.clone()), Divisors::Stored(long.clone()));
+        let original_context = original_context as usize;
+        Ok(Scaled { scaling: RopeScaling::LongRope { short, long, original_context }, magnitude })
+    }
+
+    fn gguf_yarn(&mut self, factor: f64) -> Result<Scaled> {
+        self.refuse_attention_factor()?;
+        let original_context = self.gguf_original_context()?;
+        let magnitude = yarn_magnitude(factor, 1.0);
+        let attention_key = self.key(".rope.scaling.yarn_attn_factor");
+        if let Some(unread) = self.fields().number(&attention_key)?
+            && unread != 1.0
+        {
+            self.assumptions.push(unread_attention_factor(&attention_key, unread, magnitude));
+        }
+        let turns = |suffix, default: f64| {
+            let key = self.key(suffix);
+            let turns = self.reader.fields.number(&key)?;
+            turns.map_or(Ok(default), |turns| self.positive(&key, turns))
+        };
+        // 32 and 1: the YaRN paper, transformers and llama.cpp.
+        let beta_fast = turns(".rope.scaling.yarn_beta_fast", 32.0)?;
+        let beta_slow = turns(".rope.scaling.yarn_beta_slow", 1.0)?;
+        let scaling = RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate: true };
+        Ok(Scaled { scaling, magnitude })
+    }
+
+    fn gguf_original_context(&self) -> Result<u64> {
+        let key = self.key(".rope.scaling.original_context_length");
+        match self.fields().unsigned(&key)? {
+            None => Err(missing(self.fields(), &key, "the scaling needs it")),
+            Some(context @ (0 | 1)) => Err(self.reader.value(&key, context, "more than 1".into())),
+            Some(context) => Ok(context),
+        }
+    }
+
+    fn refuse_attention_factor(&self) -> Result<()> {
+        let key = self.key(".rope.scaling.attn_factor");
+        match self.fields().number(&key)? {
+            Some(factor) if factor != 1.0 => {
+                Err(self.reader.feature(&format!("cosines and sines times {factor}"), &key, "1"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_divisors(&self, tensor: &TensorInfo, dimensions: usize) -> Result<()> {
+        let expected = vec![dimensions as u64 / 2];
+        let kind = if tensor.dtype != DType::F32 {
+            IncompleteKind::TensorDType { name: tensor.name.clone(), found: tensor.dtype, expected: "F32" }
+        } else if tensor.shape != expected {
+            IncompleteKind::TensorShape {
+                name: tensor.name.clone(),
+                found: tensor.shape.clone(),
+                expected,
+                because: format!("half of the {dimensions} rotated elements"),
+            }
+        } else {
+            return Ok(());
+        };
+        Err(Error::incomplete(self.fields().file(), kind))
+    }
+}
