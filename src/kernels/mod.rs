@@ -33,6 +33,8 @@ mod q6_k;
 mod q8_0;
 mod quantize;
 #[cfg(test)]
+mod references;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
