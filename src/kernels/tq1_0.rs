@@ -25,7 +25,7 @@ fn element(bytes: &[u8; BYTES], i: usize) -> i8 {
         _ => (bytes[48 + i % 4], (i - 240) / 4),
     };
     let rest = (0..digit).fold(byte, |rest, _| rest.wrapping_mul(3));
-    (u16::from(rest) * 3 >> 8) as i8 - 1
+    ((u16::from(rest) * 3) >> 8) as i8 - 1
 }
 
 /// The scale and the elements of block `b` of eight.
