@@ -4,8 +4,6 @@
 //! With one token a step is sixteen blocks, a lane each: blocks `b` and `b + 8` share a register. Many tokens go through
 //! `super::panel`. `vpdpbusd` adds four products in 32 bits, so nothing saturates.
 
-#![allow(unsafe_code)]
-
 use super::avx2::{Factors, Format, scales_and_mins_of_halves};
 use super::avx512::{load, load_floats, load_ints, rows_times_token, transpose};
 use super::input::BLOCK;

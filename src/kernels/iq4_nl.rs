@@ -3,8 +3,6 @@
 //!
 //! The order of sums is Q4_0's.
 
-#![allow(unsafe_code)]
-
 use super::blocks::block_kernels;
 use super::q4_0::{blocks_portable, widen_blocks};
 use super::{Input, Output};

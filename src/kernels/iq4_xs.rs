@@ -7,8 +7,6 @@
 //! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * (sc - 32) * scale of x)` to
 //! lane `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-#![allow(unsafe_code)]
-
 use super::blocks::{block_kernels, portable_scaled, widen_scaled};
 use super::f16::f16_to_f32;
 use super::iq4_nl::VALUES;

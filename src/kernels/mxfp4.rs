@@ -4,8 +4,6 @@
 //! Elements are taken twice, so that they are integers, and the scale half: `2^(exponent - 128)`. The order of sums is
 //! Q4_0's.
 
-#![allow(unsafe_code)]
-
 use super::blocks::{block_kernels, portable_scaled, widen_scaled};
 use super::{Input, Output};
 

@@ -8,8 +8,6 @@
 //! `-sum of minima * (dmin * scale of x)` to lane `b` modulo 16 by fused multiply-adds, in order; the lanes are added by
 //! `sum_lanes`.
 
-#![allow(unsafe_code)]
-
 use super::blocks::block_kernels;
 use super::f16::f16_to_f32;
 use super::{Input, LANES, Output, sum_lanes};

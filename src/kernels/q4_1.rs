@@ -4,8 +4,6 @@
 //! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` and `m * (scale
 //! of x * sum of x)` to lane `b` modulo 16 by fused multiply-adds, in order; the lanes are added by `sum_lanes`.
 
-#![allow(unsafe_code)]
-
 use super::blocks::block_kernels;
 use super::f16::f16_to_f32;
 use super::{Input, LANES, Output, sum_lanes};

@@ -3,8 +3,6 @@
 //!
 //! The order of sums is Q4_1's.
 
-#![allow(unsafe_code)]
-
 use super::blocks::block_kernels;
 use super::q4_1::{portable_based, widen_based};
 use super::{Input, Output};

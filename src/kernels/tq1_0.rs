@@ -7,8 +7,6 @@
 //!
 //! The order of sums is TQ2_0's.
 
-#![allow(unsafe_code)]
-
 use super::blocks::{block_kernels, portable_scaled, widen_scaled};
 use super::f16::f16_to_f32;
 use super::{Input, Output};

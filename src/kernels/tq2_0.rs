@@ -4,8 +4,6 @@
 //! The products of a block of 32 are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
 //! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-#![allow(unsafe_code)]
-
 use super::blocks::{block_kernels, portable_scaled, widen_scaled};
 use super::f16::f16_to_f32;
 use super::{Input, Output};
