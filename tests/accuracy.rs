@@ -126,8 +126,9 @@ fn greedy_text_is_the_truths() {
 
 /// The largest absolute error of any logit in the short case: the scale that a greedy step's lead is measured by.
 fn largest_error(model: &Model, fixture: &Fixture, file: &FileExpectation) -> f64 {
-    let case = &fixture.expected.cases["short"];
+    let name = file.reference_error.keys().find(|case| case.starts_with("short")).expect("a short case");
+    let case = &fixture.expected.cases[name];
     let computed = logits(model, &case.tokens, case.first_kept);
-    let truth = fixture.truth(&file.truth, "short");
+    let truth = fixture.truth(&file.truth, name);
     computed.iter().zip(&truth).map(|(a, t)| f64::from((a - t).abs())).fold(0.0, f64::max)
 }

@@ -15,27 +15,41 @@ mod avx2;
 mod avx2_panel;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_blocks;
 mod bf16;
+mod blocks;
 mod exp;
 mod f16;
 mod f32;
 mod input;
+mod iq4_nl;
+mod iq4_xs;
 pub mod isa;
+mod mxfp4;
 mod order;
 mod output;
 #[cfg(target_arch = "x86_64")]
 mod panel;
+mod q2_k;
+mod q3_k;
 mod q4_0;
+mod q4_1;
 mod q4_k;
 mod q5_0;
+mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
 mod quantize;
 #[cfg(test)]
+mod references;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod tq1_0;
+mod tq2_0;
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -79,6 +93,15 @@ static REGISTRY: &[&[Entry]] = &[
     q4_k::KERNELS,
     q5_k::KERNELS,
     q6_k::KERNELS,
+    q4_1::KERNELS,
+    q5_1::KERNELS,
+    q2_k::KERNELS,
+    q3_k::KERNELS,
+    iq4_nl::KERNELS,
+    iq4_xs::KERNELS,
+    mxfp4::KERNELS,
+    tq1_0::KERNELS,
+    tq2_0::KERNELS,
 ];
 
 /// A matrix product for one stored dtype on one instruction set.
