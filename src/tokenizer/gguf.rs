@@ -58,7 +58,7 @@ pub(super) fn sentence_piece(metadata: &GgufMetadata, spec: &TokenizerSpec) -> R
             TokenType::Normal => vocabulary.push(Some(&with_spaces(raw))),
             TokenType::UserDefined => vocabulary.push(Some(raw)),
             TokenType::Control => vocabulary.push(None),
-            TokenType::Unused => vocabulary.push(Some(b"")),
+            TokenType::Unused => vocabulary.push_unused(),
             TokenType::Byte => {
                 let byte = byte_token(raw);
                 if let Some(slot) = byte.and_then(|byte| model.bytes.get_mut(usize::from(byte))) {
@@ -92,7 +92,7 @@ pub(super) fn byte_level(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Resul
     for ((raw, text), kind) in entries.raw.iter().zip(&entries.texts).zip(&entries.types) {
         match (kind, text) {
             (TokenType::Control, _) => vocabulary.push(None),
-            (TokenType::Unused, _) => vocabulary.push(Some(b"")),
+            (TokenType::Unused, _) => vocabulary.push_unused(),
             (TokenType::UserDefined, _) | (_, None) => vocabulary.push(Some(raw)),
             (_, Some(text)) => vocabulary.push(Some(&to_bytes(text))),
         }
