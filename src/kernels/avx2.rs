@@ -42,6 +42,14 @@ pub(super) fn load_floats(floats: &[f32; 8]) -> __m256 {
     unsafe { _mm256_loadu_ps(floats.as_ptr()) }
 }
 
+/// 4 words of 8 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_words(words: &[u64; 4]) -> __m256i {
+    // SAFETY: the array is 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
+}
+
 /// 8 integers.
 #[inline]
 #[target_feature(enable = "avx2")]

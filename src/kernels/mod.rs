@@ -22,7 +22,15 @@ mod blocks;
 mod exp;
 mod f16;
 mod f32;
+mod grids;
 mod input;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
 pub mod isa;
@@ -99,6 +107,13 @@ static REGISTRY: &[&[Entry]] = &[
     q3_k::KERNELS,
     iq4_nl::KERNELS,
     iq4_xs::KERNELS,
+    iq3_s::KERNELS,
+    iq3_xxs::KERNELS,
+    iq2_s::KERNELS,
+    iq2_xs::KERNELS,
+    iq2_xxs::KERNELS,
+    iq1_s::KERNELS,
+    iq1_m::KERNELS,
     mxfp4::KERNELS,
     tq1_0::KERNELS,
     tq2_0::KERNELS,
