@@ -79,9 +79,9 @@ fn wrong_choices(label: &str, case: &str, computed: &[f32], truth: &[f32], vocab
 fn formats_of_the_same_weights_agree() {
     let mut pairs = 0;
     for fixture in common::all() {
-        let both = |dtype: &&str| {
+        let both = |dtype: &&&str| {
             let files = &fixture.expected.files;
-            files.contains_key(*dtype) && files.contains_key(&format!("{dtype}.gguf"))
+            files.contains_key(**dtype) && files.contains_key(&format!("{dtype}.gguf"))
         };
         for dtype in ["f32", "bf16", "f16"].iter().filter(both) {
             let load = |name: String| common::load(fixture.folder.join(name));
