@@ -10,7 +10,7 @@ use model_factory::{Model, Session};
 const FILES: &[&str] = &[
     "llama-3.2/f32",
     "llama-3.2/bf16",
-    "llama-3.2/f16",
+    "qwen2.5/f16",
     "llama-256/q8_0.gguf",
     "llama-256/q4_k.gguf",
     "llama-256/q6_k.gguf",
