@@ -38,8 +38,16 @@ fn weights(dtype: DType, bytes: usize) -> Vec<u8> {
         match dtype {
             DType::F32 => block[3] = 0x3c,
             DType::F16 | DType::BF16 | DType::Q4_0 | DType::Q5_0 | DType::Q8_0 => block[1] = 0x3c,
-            DType::Q4_K | DType::Q5_K => (block[1], block[3]) = (0x3c, 0x3c),
+            DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => (block[1], block[3]) = (0x3c, 0x3c),
+            DType::Q2_K => (block[81], block[83]) = (0x3c, 0x3c),
+            DType::Q3_K => block[109] = 0x3c,
             DType::Q6_K => block[209] = 0x3c,
+            DType::IQ4_NL | DType::IQ4_XS | DType::IQ3_S | DType::IQ3_XXS | DType::IQ2_S => block[1] = 0x3c,
+            DType::IQ2_XS | DType::IQ2_XXS | DType::IQ1_S => block[1] = 0x3c,
+            DType::IQ1_M => block[55] = 0x3c, // the top nibble is the scale's
+            DType::TQ1_0 => block[53] = 0x3c,
+            DType::TQ2_0 => block[65] = 0x3c,
+            DType::MXFP4 => block[0] = 0x7c, // an exponent
             other => panic!("no benchmark for {other}"),
         }
     }

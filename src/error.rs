@@ -85,6 +85,29 @@ pub enum Error {
         /// Its place among the stop strings, from 0.
         index: usize,
     },
+    /// The model has no chat template (exit code 2).
+    #[error("the model has no chat template, so it cannot be chatted with; continue a plain prompt with generate")]
+    NoChatTemplate,
+    /// The chat template is no Jinja, or fails on these messages (exit code 10).
+    #[error("the model's chat template cannot be rendered: {reason}; continue a plain prompt with generate")]
+    ChatTemplate {
+        /// What the template engine says, with the line.
+        reason: String,
+    },
+    /// The chat template refuses these messages (exit code 2).
+    #[error("the model's chat template refuses the messages: {message}")]
+    ChatRefused {
+        /// What the template says.
+        message: String,
+    },
+    /// The chat template does not end, or writes without measure (exit code 10).
+    #[error("the model's chat template takes more than {limit} {what}; continue a plain prompt with generate")]
+    ChatTemplateLimit {
+        /// What it takes too much of.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
     /// A tensor operation failed (exit code 1).
     #[error(transparent)]
     Candle(#[from] candle_core::Error),
@@ -96,12 +119,14 @@ impl Error {
         match self {
             Error::Refused(report) => report.exit_code,
             Error::Files(error) => files_code(error),
-            Error::Tokenizer { .. } => 10,
+            Error::Tokenizer { .. } | Error::ChatTemplate { .. } | Error::ChatTemplateLimit { .. } => 10,
             Error::EmptyPrompt
             | Error::ContextOverflow { .. }
             | Error::TokenOutOfVocabulary { .. }
             | Error::Option { .. }
-            | Error::EmptyStopString { .. } => 2,
+            | Error::EmptyStopString { .. }
+            | Error::NoChatTemplate
+            | Error::ChatRefused { .. } => 2,
             Error::Io { .. }
             | Error::Internal(_)
             | Error::Encode(_)

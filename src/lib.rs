@@ -4,6 +4,7 @@
 //!
 //! The pipeline is [`UnifiedModelFactory`]; its stages left of the weights are the crate [`diagnostics`]. What is loaded is a [`Model`]; a sequence on it is a [`Session`].
 
+pub mod chat;
 pub mod decoder;
 pub mod error;
 mod factory;
@@ -17,6 +18,7 @@ pub mod tokenizer;
 pub mod weights;
 
 pub use candle_core;
+pub use chat::{ChatOptions, Message};
 pub use error::{Error, Result};
 pub use factory::{Builder, MAX_THREADS, UnifiedModelFactory};
 pub use generate::{FinishReason, GenerateOptions, Generation, Piece, SamplingOptions};

@@ -1,7 +1,8 @@
 //! A loaded model: shared weights, and the report of what was loaded.
 
+use crate::chat::{ChatOptions, ChatTemplate, Message};
 use crate::decoder::Decoder;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::generate::{GenerateOptions, Generation};
 use crate::session::Session;
 use crate::tokenizer::Tokenizer;
@@ -85,6 +86,25 @@ impl Model {
     /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit.
     pub fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<Generation<Session>> {
         self.session().into_generation(prompt, options)
+    }
+
+    /// Answers `messages` in a session of its own.
+    ///
+    /// # Errors
+    /// As [`Session::chat`].
+    pub fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<Generation<Session>> {
+        self.session().into_generation(&self.chat_prompt(messages, &options.chat)?, options)
+    }
+
+    /// The text of `messages` in the model's own template, ready for the answer: what [`chat`](Self::chat) continues.
+    ///
+    /// # Errors
+    /// `NoChatTemplate`, and those of [`ChatTemplate::render`].
+    pub fn chat_prompt(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
+        let tokenizer = &self.0.spec.tokenizer;
+        let source = tokenizer.chat_template.as_deref().ok_or(Error::NoChatTemplate)?;
+        let template = ChatTemplate { source, bos: tokenizer.bos_text.as_deref(), eos: tokenizer.eos_text.as_deref() };
+        template.render(messages, options, true)
     }
 
     /// The logits after each of `tokens`, F32 `[tokens, vocab]`.

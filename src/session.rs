@@ -1,5 +1,6 @@
 //! One sequence on a model: its ids, its cache, and the way from ids to logits.
 
+use crate::chat::Message;
 use crate::decoder::{KvCache, Logits, Rotation, Segment};
 use crate::error::{Error, Result};
 use crate::generate::{GenerateOptions, Generation, Step, StopTokens};
@@ -159,6 +160,19 @@ impl Session {
     pub fn generate(&mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<&mut Session>> {
         let ids = self.model.tokenizer().encode_prompt(prompt)?;
         self.generate_ids(&ids, options)
+    }
+
+    /// Answers `messages`, the whole conversation so far. What the cache already holds of it is not computed again.
+    ///
+    /// Special tokens spelled in a message become their ids, as in transformers. BOS stands in front once, whether the
+    /// template or the tokenizer puts it there.
+    ///
+    /// # Errors
+    /// `NoChatTemplate` when the model has none, `ChatRefused` when it refuses the messages, `ChatTemplate` and
+    /// `ChatTemplateLimit` when it cannot be rendered, and those of [`Session::generate`].
+    pub fn chat(&mut self, messages: &[Message], options: &GenerateOptions) -> Result<Generation<&mut Session>> {
+        let prompt = self.model.chat_prompt(messages, &options.chat)?;
+        self.generate(&prompt, options)
     }
 
     /// As [`Session::generate`], from ids.

@@ -7,10 +7,19 @@ use model_factory::decoder::{Logits, Segment};
 use model_factory::{Model, Session};
 
 /// Files that cover every dtype with a kernel.
-const FILES: &[&str] = &["f32", "bf16", "q8_0.gguf", "q4_k.gguf", "q6_k.gguf", "q4_k_m.gguf"];
+const FILES: &[&str] = &[
+    "llama-3.2/f32",
+    "llama-3.2/bf16",
+    "qwen2.5/f16",
+    "llama-256/q8_0.gguf",
+    "llama-256/q4_k.gguf",
+    "llama-256/q6_k.gguf",
+    "llama-256/q4_k_m.gguf",
+    "llama-256/iq2_xs.gguf",
+];
 
 fn load(file: &str, threads: usize) -> Model {
-    let path = common::named("llama-256").folder.join(file);
+    let path = common::fixtures().join("models").join(file);
     common::builder().threads(threads).load(path).expect("a fixture loads")
 }
 
@@ -59,7 +68,7 @@ fn whole_chunked_and_single_token_prompts_give_the_same_bits() {
 
 #[test]
 fn a_batch_gives_each_sequence_what_it_gets_alone() {
-    let model = load("q4_k_m.gguf", 2);
+    let model = load("llama-256/q4_k_m.gguf", 2);
     let decoder = model.decoder();
     let (a, b) = (tokens(40), tokens(300));
     let mut alone = [model.session(), model.session()];
@@ -78,7 +87,7 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
 
 #[test]
 fn sessions_run_in_parallel_on_one_model() {
-    let model = load("bf16", 2);
+    let model = load("llama-3.2/bf16", 2);
     let tokens = tokens(120);
     let expected = last(&mut model.session(), &[&tokens]);
     std::thread::scope(|scope| {
@@ -93,7 +102,7 @@ fn sessions_run_in_parallel_on_one_model() {
 
 #[test]
 fn a_session_forgets_and_goes_on() {
-    let model = load("q8_0.gguf", 2);
+    let model = load("llama-256/q8_0.gguf", 2);
     let (first, second) = (tokens(290), tokens(30));
     let mut session = model.session();
     session.forward(&first).expect("tokens compute");
@@ -117,7 +126,7 @@ fn models_are_shared_and_sessions_move() {
 /// A conversation goes on from its prefix, and a request that is refused forgets nothing.
 #[test]
 fn a_refused_request_leaves_the_session_as_it_was() {
-    let model = load("q8_0.gguf", 1);
+    let model = load("llama-256/q8_0.gguf", 1);
     let mut session = model.session();
     session.forward(&tokens(30)).expect("tokens compute");
     let held = session.ids().to_vec();

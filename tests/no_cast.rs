@@ -82,7 +82,7 @@ fn capability_rows_and_kernels_agree_both_ways() {
 
 #[test]
 fn a_forced_instruction_set_decides_the_tiers_of_the_report() {
-    let path = common::named("llama-256").folder.join("bf16");
+    let path = common::named("llama-3.2").folder.join("bf16");
     for isa in Isa::available() {
         let builder = UnifiedModelFactory::builder().isa(isa);
         let report = builder.diagnose(&path);

@@ -65,7 +65,13 @@ fn fixtures() -> Vec<(String, Value, [PathBuf; 2])> {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let models = match name.as_str() {
             "demo" => [root.join("demo"), root.join("demo-q4_k_m.gguf")],
-            _ => [root.join("models").join(&name).join("f32"), root.join("models").join(&name).join("f32.gguf")],
+            _ => {
+                let first = |names: &[&str]| {
+                    let paths = names.iter().map(|file| root.join("models").join(&name).join(file));
+                    paths.clone().find(|path| path.exists()).or_else(|| paths.clone().next()).unwrap()
+                };
+                [first(&["bf16", "f32", "q8_0.gguf"]), first(&["bf16.gguf", "f32.gguf", "q4_k.gguf"])]
+            }
         };
         found.push((name, serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap(), models));
     }

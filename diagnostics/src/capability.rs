@@ -108,6 +108,22 @@ const CPU_MATRICES: &[(DType, Native)] = &[
     (DType::Q4_K, Native::Always),
     (DType::Q5_K, Native::Always),
     (DType::Q6_K, Native::Always),
+    (DType::Q4_1, Native::Always),
+    (DType::Q5_1, Native::Always),
+    (DType::Q2_K, Native::Always),
+    (DType::Q3_K, Native::Always),
+    (DType::IQ4_NL, Native::Always),
+    (DType::IQ4_XS, Native::Always),
+    (DType::IQ3_S, Native::Always),
+    (DType::IQ3_XXS, Native::Always),
+    (DType::IQ2_S, Native::Always),
+    (DType::IQ2_XS, Native::Always),
+    (DType::IQ2_XXS, Native::Always),
+    (DType::IQ1_S, Native::Always),
+    (DType::IQ1_M, Native::Always),
+    (DType::MXFP4, Native::Always),
+    (DType::TQ1_0, Native::Always),
+    (DType::TQ2_0, Native::Always),
 ];
 
 /// Vector dtypes on the CPU.
@@ -209,7 +225,7 @@ mod tests {
                 }
             }
         }
-        assert!(tier(DType::IQ4_NL, &PLAIN).is_err() && tier_for(Role::Vector, DType::F16, &PLAIN).is_ok());
+        assert!(tier(DType::NVFP4, &PLAIN).is_err() && tier_for(Role::Vector, DType::F16, &PLAIN).is_ok());
     }
 
     #[test]

@@ -175,7 +175,7 @@ fn methods_are_named_by_their_tensors() {
         (&[(".weight", U8), (".weight_scale", BF16)], "BitNet"),
         (&[(".weight._data", I8), (".weight._scale", BF16)], "quanto"),
         (&[(".weight", I8), (".weight_scales", F16)], "EETQ"),
-        (&[(".W_q", U8), (".scale", F16), (".zero", F16)], "HQQ"),
+        (&[(".W_q", U8), (".scale", F16), (".zero", F16)], "HQQ or SINQ ("),
         (&[(".codes", I8), (".codebooks", F16), (".scales", F16)], "AQLM"),
         (&[(".indices", I16), (".centroids.weight", F16)], "VPTQ"),
         (&[(".dense_weights", I64), (".row_offsets", I32)], "SpQR"),

@@ -174,6 +174,6 @@ fn a_list_of_devices_has_the_tier_of_every_dtype_on_each() {
         let tiers = device["tiers"].as_object().unwrap();
         assert_eq!(tiers.len(), DType::all().count());
         assert_eq!(tiers["F32"], "native");
-        assert!(tiers["IQ2_XXS"].is_null());
+        assert!(tiers["NVFP4"].is_null());
     }
 }

@@ -121,7 +121,7 @@ impl<S: Step> Generation<S> {
         if asked > limit {
             return Err(Error::ContextOverflow { limit, asked });
         }
-        let mut sampler = Sampler::new(&options.sampling, tokenizer.vocab_len())?;
+        let mut sampler = Sampler::new(&options.sampling, tokenizer.vocab_len())?.without(tokenizer.unused_ids());
         let stop_strings = StopStrings::new(&options.stop)?;
         let sequence = [before, &prompt].concat();
         sampler.prompt(&sequence);

@@ -2,6 +2,7 @@
 
 use super::sampler::Sampler;
 use super::stop::StopStrings;
+use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
 use std::ops::RangeInclusive;
 
@@ -17,6 +18,8 @@ pub struct GenerateOptions {
     pub stop: Vec<String>,
     /// Goes on after a stop token, which then is a token like any other (for measurements).
     pub ignore_stop: bool,
+    /// What the chat template is given beside the messages.
+    pub chat: ChatOptions,
 }
 
 /// How the next token is chosen. The default is greedy, and every other option is off.
@@ -62,7 +65,13 @@ impl GenerateOptions {
 impl Default for GenerateOptions {
     fn default() -> Self {
         let sampling = SamplingOptions::default();
-        GenerateOptions { max_tokens: 256, sampling, stop: Vec::new(), ignore_stop: false }
+        GenerateOptions {
+            max_tokens: 256,
+            sampling,
+            stop: Vec::new(),
+            ignore_stop: false,
+            chat: ChatOptions::default(),
+        }
     }
 }
 
@@ -142,6 +151,13 @@ impl GenerateOptions {
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.sampling.seed = Some(seed);
+        self
+    }
+
+    /// With the variable `name` for the chat template, such as `enable_thinking`.
+    #[must_use]
+    pub fn chat_variable(mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
+        self.chat = self.chat.variable(name, value);
         self
     }
 

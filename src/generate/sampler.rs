@@ -18,6 +18,8 @@ const GREEDY_BELOW: f64 = 1e-7;
 /// vocabulary.
 pub struct Sampler {
     vocab: usize,
+    /// In ascending order.
+    unused: Vec<u32>,
     seed: u64,
     steps: Vec<Box<dyn SamplingStep>>,
     /// `None` is greedy.
@@ -37,7 +39,15 @@ impl Sampler {
         let draws = options.temperature >= GREEDY_BELOW;
         let draw = draws.then(|| LogitsProcessor::from_sampling(seed, Sampling::All { temperature: 1.0 }));
         let (steps, seen, candidates) = (steps(options, draws), Seen::default(), Candidates::default());
-        Ok(Sampler { vocab, seed, steps, draw, seen, candidates })
+        Ok(Sampler { vocab, unused: Vec::new(), seed, steps, draw, seen, candidates })
+    }
+
+    /// The same sampler, which never chooses any of `unused` either, in ascending order: tokens without a text that
+    /// fill a vocabulary up.
+    #[must_use]
+    pub fn without(mut self, unused: &[u32]) -> Sampler {
+        self.unused = unused.to_vec();
+        self
     }
 
     /// Tells that the sequence begins with `ids`; the repetition penalty counts them.
@@ -57,6 +67,7 @@ impl Sampler {
     /// `NonFiniteLogits` when any logit, padding included, is NaN or infinite.
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
         self.candidates.fill(&logits.to_vec1::<f32>()?, self.vocab)?;
+        self.candidates.remove(&self.unused);
         for step in &self.steps {
             step.apply(&mut self.candidates, &self.seen);
         }
@@ -132,6 +143,18 @@ mod tests {
         // Nor are they the most likely one that min-p measures by.
         let mut relative = sampler(SamplingOptions { min_p: 0.5, ..drawing(1.0, 1) }, 2);
         assert!((0..50).any(|_| relative.sample(&logits(&[1.0, 1.0, 900.0])).unwrap() == 0));
+    }
+
+    #[test]
+    fn tokens_that_fill_the_vocabulary_up_are_never_chosen() {
+        let values = logits(&[1.0, 90.0, 2.0, 900.0]);
+        assert_eq!(sampler(greedy(), 4).without(&[1, 3]).sample(&values).unwrap(), 2);
+        let mut hot = sampler(drawing(5.0, 3), 4).without(&[1, 3]);
+        let drawn: Vec<u32> = (0..100).map(|_| hot.sample(&values).unwrap()).collect();
+        assert!(drawn.contains(&0) && drawn.contains(&2) && !drawn.contains(&1) && !drawn.contains(&3), "{drawn:?}");
+        // The penalty finds its token although ids are no longer indices.
+        let mut penalized = sampler(SamplingOptions { presence_penalty: 1.5, ..greedy() }, 4).without(&[1, 3]);
+        assert_eq!([(); 2].map(|()| penalized.sample(&values).unwrap()), [2, 0]);
     }
 
     #[test]

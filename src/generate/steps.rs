@@ -41,6 +41,13 @@ impl Candidates {
         Ok(())
     }
 
+    /// Removes `ids`, which ascend.
+    pub(super) fn remove(&mut self, ids: &[u32]) {
+        if !ids.is_empty() {
+            self.entries.retain(|candidate| ids.binary_search(&candidate.id).is_err());
+        }
+    }
+
     pub(super) fn entries(&self) -> &[Candidate] {
         &self.entries
     }

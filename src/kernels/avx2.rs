@@ -9,7 +9,7 @@
 //! and weights are taken as unsigned, so that a pair is at most `2 * (2^BITS - 1) * 127`: 3810 for 4 bits, 7874 for 5,
 //! 16002 for 6. Signed weights (8 bits) enter by their magnitude, at most 128, and their sign goes to the activation,
 //! which has a negative for each of its values: at most 2 * 128 * 127 = 32512. All are below 2^15, and so are 8 pairs of
-//! 4 bits (30480), 4 of 5 bits (31496) and 2 of 6 bits (32004).
+//! 4 bits (30480), 4 of 5 bits (31496) and 2 of 6 bits (32004). Fewer bits count as 4.
 
 #![allow(unsafe_code)]
 
@@ -40,6 +40,14 @@ pub(super) fn load_16(bytes: &[u8; 16]) -> __m128i {
 pub(super) fn load_floats(floats: &[f32; 8]) -> __m256 {
     // SAFETY: the array is 32 bytes; the load needs no alignment.
     unsafe { _mm256_loadu_ps(floats.as_ptr()) }
+}
+
+/// 4 words of 8 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_words(words: &[u64; 4]) -> __m256i {
+    // SAFETY: the array is 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }
 
 /// 8 integers.
@@ -161,7 +169,8 @@ pub(super) struct Factors {
     pub(super) scales: __m256,
     /// The minimum of each block, where the dtype has them.
     pub(super) mins: __m256,
-    /// The integer scale of each half block, where the dtype has them.
+    /// The integer scale of each half block, where the dtype has them; a nibble, with the half's minimum in the high
+    /// one, where it has both.
     pub(super) halves: __m128i,
 }
 
@@ -177,13 +186,41 @@ pub(super) fn scales_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
     Factors { scales: _mm256_cvtph_ps(d), mins: _mm256_setzero_ps(), halves: _mm_setzero_si128() }
 }
 
+/// The factors of eight blocks that begin with their scale and the opposite of their minimum.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(super) fn scales_and_bases_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
+    let mut both = [[[0; 2]; 8]; 2];
+    for (i, block) in blocks.iter().enumerate() {
+        both[0][i] = [block[0], block[1]];
+        both[1][i] = [block[2], block[3]];
+    }
+    let [d, m] = both.map(|halves| halves.as_flattened().first_chunk().map_or(_mm_setzero_si128(), |h| load_16(h)));
+    Factors {
+        scales: _mm256_cvtph_ps(d),
+        mins: _mm256_xor_ps(_mm256_cvtph_ps(m), _mm256_set1_ps(-0.0)),
+        halves: _mm_setzero_si128(),
+    }
+}
+
+/// The scales and the minima of half blocks, where there are any.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn scales_and_mins_of_halves<F: Format>(halves: __m128i) -> [__m128i; 2] {
+    if !F::MINS {
+        return [halves, _mm_setzero_si128()];
+    }
+    let low = _mm_set1_epi8(15);
+    [_mm_and_si128(halves, low), _mm_and_si128(_mm_srli_epi16::<4>(halves), low)]
+}
+
 /// A block dtype, for code that is compiled for each.
 pub(super) trait Format {
-    /// Bits of an element: from 4 to 6 unsigned, 8 signed.
+    /// Bits of an element: up to 6 unsigned, 8 signed.
     const BITS: u32;
     /// What elements are above their value; 0 or a power of 2.
     const OFFSET: i32;
-    /// Whether blocks have minima.
+    /// Whether blocks, or half blocks if these have scales, have minima.
     const MINS: bool;
     /// Whether half blocks have integer scales.
     const HALVES: bool;
@@ -251,10 +288,13 @@ fn one_token<F: Format, const EIGHT: usize>(
         let rows = output.rows();
         rows_times_token(weight, output.part(token, 0, rows), |eight: &[u8; EIGHT], i, sums| {
             let factors = factors(eight);
-            let mut dots = dots::<F>(elements(eight), &x_bytes[i], factors.halves);
-            if F::HALVES {
-                // The ints are sums with their sign turned.
-                let sums = _mm256_madd_epi16(_mm256_cvtepi8_epi16(factors.halves), load_ints(&x_ints[i]));
+            let [halves, half_mins] = scales_and_mins_of_halves::<F>(factors.halves);
+            let mut dots = dots::<F>(elements(eight), &x_bytes[i], halves);
+            // The products of what half blocks have and the sums of their activations; the ints are these sums with
+            // their sign turned.
+            let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), load_ints(&x_ints[i]));
+            if F::HALVES && F::OFFSET > 0 {
+                let sums = by_half(halves);
                 let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
                 dots = _mm256_add_epi32(dots, _mm256_sll_epi32(sums, shift));
             } else if F::OFFSET > 0 {
@@ -263,6 +303,10 @@ fn one_token<F: Format, const EIGHT: usize>(
             }
             let scales = _mm256_mul_ps(factors.scales, load_floats(&x_scales[i]));
             let sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, sums);
+            if F::MINS && F::HALVES {
+                let mins = _mm256_mul_ps(factors.mins, load_floats(&x_scales[i]));
+                return _mm256_fmadd_ps(_mm256_cvtepi32_ps(by_half(half_mins)), mins, sums);
+            }
             if F::MINS { _mm256_fnmadd_ps(factors.mins, load_floats(&x_sums[i]), sums) } else { sums }
         });
     });

@@ -7,7 +7,9 @@
 
 #![allow(unsafe_code)]
 
-use super::avx2::{Factors, Format, load, load_floats, pairs, store, store_floats, transpose};
+use super::avx2::{
+    Factors, Format, load, load_floats, pairs, scales_and_mins_of_halves, store, store_floats, transpose,
+};
 use super::input::{BLOCK, Packed};
 use super::order::{GROUP, Order};
 use super::x86::{room, with_scratch};
@@ -29,16 +31,17 @@ struct Panel<'a> {
     floats: &'a mut [[f32; ROWS]],
 }
 
-/// The floats that a format has for each block: a scale, and a minimum or the scales of both halves.
+/// The floats that a format has for each block: a scale, a minimum, the scales of both halves, and their minima, as far
+/// as there are any.
 const fn floats_a_block<F: Format>() -> usize {
-    1 + F::MINS as usize + 2 * F::HALVES as usize
+    (1 + F::MINS as usize) * (1 + 2 * F::HALVES as usize)
 }
 
-/// Vectors of pairs that fit 16 bits when they are added up.
+/// Vectors of pairs that fit 16 bits when they are added up; half a block has four.
 const fn pairs_a_word<F: Format>() -> usize {
     match F::BITS {
-        4 => 8,
-        5 => 4,
+        0..=4 if !F::HALVES => 8,
+        0..=5 => 4,
         6 => 2,
         _ => 1,
     }
@@ -91,7 +94,7 @@ fn unpack<F: Format, const EIGHT: usize>(
     let mut padded = [0; EIGHT];
     for i in 0..order.blocks.div_ceil(8) {
         let (mut quants, mut scales, mut mins) = ([[zero; ROWS]; 8], [zero; ROWS], [zero; ROWS]);
-        let mut halves = [[zero; ROWS]; 2];
+        let (mut halves, mut half_mins) = ([[zero; ROWS]; 2], [[zero; ROWS]; 2]);
         for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
             let bytes = &row[i * EIGHT..];
             let eight = bytes.first_chunk().unwrap_or_else(|| {
@@ -106,11 +109,15 @@ fn unpack<F: Format, const EIGHT: usize>(
             mins[r] = _mm256_castps_si256(factors.mins);
             if F::HALVES {
                 let wide = |bytes: __m128i| _mm256_castps_si256(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
-                halves[0][r] = wide(factors.halves);
-                halves[1][r] = wide(_mm_srli_si128::<8>(factors.halves));
+                let [scales, mins] = scales_and_mins_of_halves::<F>(factors.halves);
+                for (to, bytes) in [(&mut halves, scales), (&mut half_mins, mins)] {
+                    to[0][r] = wide(bytes);
+                    to[1][r] = wide(_mm_srli_si128::<8>(bytes));
+                }
             }
         }
-        let (scales, mins, halves) = (transpose(scales), transpose(mins), halves.map(|halves| transpose(halves)));
+        let (scales, mins) = (transpose(scales), transpose(mins));
+        let [halves, half_mins] = [halves, half_mins].map(|halves| halves.map(|halves| transpose(halves)));
         for b in 0..8 {
             let Some(place) = order.place(8 * i + b) else { return };
             for (bytes, column) in panel.bytes[place].iter_mut().zip(transpose(quants[b])) {
@@ -120,12 +127,16 @@ fn unpack<F: Format, const EIGHT: usize>(
             let floats = &mut panel.floats[place * each..][..each];
             let mut put = |i: usize, v: __m256i| store_floats(&mut floats[i], _mm256_castsi256_ps(v));
             put(0, scales[b]);
-            if F::MINS {
-                put(1, mins[b]);
-            }
             if F::HALVES {
                 put(1, halves[b / 4][b % 4 * 2]);
                 put(2, halves[b / 4][b % 4 * 2 + 1]);
+            }
+            if F::MINS {
+                put(each / 2, mins[b]);
+            }
+            if F::MINS && F::HALVES {
+                put(4, half_mins[b / 4][b % 4 * 2]);
+                put(5, half_mins[b / 4][b % 4 * 2 + 1]);
             }
         }
     }
@@ -233,6 +244,14 @@ impl Tiles<'_> {
                 let sum = _mm256_fmadd_ps(less(second[t], 2, t), load_floats(&w_floats[2]), sum);
                 let factor = _mm256_mul_ps(load_floats(&w_floats[0]), _mm256_set1_ps(floats[t]));
                 sums[t] = _mm256_fmadd_ps(sum, factor, sums[t]);
+                if F::MINS {
+                    // The ints are -128 times a sum; what follows is exact too.
+                    let x_sum = |half: usize| _mm256_cvtepi32_ps(_mm256_set1_epi32(ints[half * tokens + t] >> 7));
+                    let less = _mm256_mul_ps(x_sum(1), load_floats(&w_floats[4]));
+                    let less = _mm256_fmadd_ps(x_sum(2), load_floats(&w_floats[5]), less);
+                    let factor = _mm256_mul_ps(load_floats(&w_floats[3]), _mm256_set1_ps(floats[t]));
+                    sums[t] = _mm256_fmadd_ps(less, factor, sums[t]);
+                }
             }
             return;
         }

@@ -15,29 +15,51 @@ mod avx2;
 mod avx2_panel;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_blocks;
 mod bf16;
+mod blocks;
 mod exp;
 mod f16;
 mod f32;
+mod grids;
 mod i8;
 mod input;
 mod int8;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
+mod iq4_nl;
+mod iq4_xs;
 pub mod isa;
+mod mxfp4;
 mod order;
 mod output;
 #[cfg(target_arch = "x86_64")]
 mod panel;
+mod q2_k;
+mod q3_k;
 mod q4_0;
+mod q4_1;
 mod q4_k;
 mod q5_0;
+mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
 mod quantize;
 #[cfg(test)]
+mod references;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod tq1_0;
+mod tq2_0;
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -84,6 +106,22 @@ static REGISTRY: &[&[Entry]] = &[
     q4_k::KERNELS,
     q5_k::KERNELS,
     q6_k::KERNELS,
+    q4_1::KERNELS,
+    q5_1::KERNELS,
+    q2_k::KERNELS,
+    q3_k::KERNELS,
+    iq4_nl::KERNELS,
+    iq4_xs::KERNELS,
+    iq3_s::KERNELS,
+    iq3_xxs::KERNELS,
+    iq2_s::KERNELS,
+    iq2_xs::KERNELS,
+    iq2_xxs::KERNELS,
+    iq1_s::KERNELS,
+    iq1_m::KERNELS,
+    mxfp4::KERNELS,
+    tq1_0::KERNELS,
+    tq2_0::KERNELS,
 ];
 
 /// A matrix product for one stored dtype on one instruction set.

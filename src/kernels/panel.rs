@@ -23,6 +23,10 @@ pub(super) const SCALES_AND_MINS: u8 = 1;
 /// An integer scale each 16 elements, one factor for all of a block, and bytes with an offset of 128 (Q6_K).
 pub(super) const HALF_SCALES: u8 = 2;
 
+/// An integer scale and an integer minimum each 16 elements, two factors for all of a block, and unsigned bytes (Q2_K):
+/// both scales and their factor, then both minima and theirs.
+pub(super) const HALF_SCALES_AND_MINS: u8 = 3;
+
 /// The memory of one panel, to be filled by the dtype.
 pub(super) struct Panel<'a> {
     order: Order,
@@ -94,7 +98,7 @@ pub(super) fn unpack_blocks<const BYTES: usize>(
 
 /// The floats that a kind has for each block.
 const fn floats_a_block(kind: u8) -> usize {
-    [1, 2, 3][kind as usize]
+    [1, 2, 3, 6][kind as usize]
 }
 
 /// Multiplies rows with tokens; `unpack(rows, panel)` fills a panel with up to 16 rows of stored bytes.
@@ -233,14 +237,23 @@ unsafe fn block<const KIND: u8, const T: usize>(
         }
         sums
     };
-    if KIND == HALF_SCALES {
-        let first = products(0..4, std::array::from_fn(|t| _mm512_set1_epi32(offsets[1][t])));
-        let second = products(4..8, std::array::from_fn(|t| _mm512_set1_epi32(offsets[2][t])));
+    if KIND == HALF_SCALES || KIND == HALF_SCALES_AND_MINS {
+        let start = |half: usize, t: usize| {
+            if KIND == HALF_SCALES { _mm512_set1_epi32(offsets[half][t]) } else { _mm512_setzero_si512() }
+        };
+        let first = products(0..4, std::array::from_fn(|t| start(1, t)));
+        let second = products(4..8, std::array::from_fn(|t| start(2, t)));
         for t in 0..T {
             // |sum| <= 16 * 32 * 127 < 2^16 and |scale| <= 2^7: both products and their sum are exact in f32.
             let sum = _mm512_mul_ps(_mm512_cvtepi32_ps(first[t]), w_floats(0));
             let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(second[t]), w_floats(1), sum);
             sums[t] = _mm512_fmadd_ps(sum, _mm512_mul_ps(w_floats(2), _mm512_set1_ps(scales[t])), sums[t]);
+            if KIND == HALF_SCALES_AND_MINS {
+                // The offsets are -128 times a sum; what follows is exact too.
+                let x_sum = |half: usize| _mm512_cvtepi32_ps(_mm512_set1_epi32(offsets[half][t] >> 7));
+                let less = _mm512_fmadd_ps(x_sum(2), w_floats(4), _mm512_mul_ps(x_sum(1), w_floats(3)));
+                sums[t] = _mm512_fmadd_ps(less, _mm512_mul_ps(w_floats(5), _mm512_set1_ps(scales[t])), sums[t]);
+            }
         }
         return;
     }

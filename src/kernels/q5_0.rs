@@ -68,7 +68,7 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod avx2 {
+pub(super) mod avx2 {
     use super::{BYTES, high_bits};
     use crate::kernels::avx2::{self, Format, scales_of};
     use crate::kernels::q4_0::avx2::nibbles;
@@ -101,14 +101,21 @@ mod avx2 {
     fn elements(eight: &[u8; 8 * BYTES]) -> [__m256i; 8] {
         let mut all = [_mm256_setzero_si256(); 8];
         for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
-            // Each bit's byte in its place, then the bit alone.
-            let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
-            let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
-            let bits = _mm256_shuffle_epi8(_mm256_set1_epi32(high_bits(block) as i32), places);
-            let set = _mm256_cmpeq_epi8(_mm256_and_si256(bits, bit), bit);
-            *all = _mm256_or_si256(nibbles(block), _mm256_and_si256(set, _mm256_set1_epi8(16)));
+            *all = five_bits(block, high_bits(block));
         }
         all
+    }
+
+    /// The nibbles of a block, with `bits` above them.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(in crate::kernels) fn five_bits<const BYTES: usize>(block: &[u8; BYTES], bits: u32) -> __m256i {
+        // Each bit's byte in its place, then the bit alone.
+        let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+        let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+        let bits = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), places);
+        let set = _mm256_cmpeq_epi8(_mm256_and_si256(bits, bit), bit);
+        _mm256_or_si256(nibbles(block), _mm256_and_si256(set, _mm256_set1_epi8(16)))
     }
 }
 

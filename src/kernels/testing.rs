@@ -34,7 +34,7 @@ impl Random {
     /// Stored elements: any bits where all are finite, else sane numbers; scales between 2^-9 and 2^-6.
     pub(super) fn stored(&mut self, dtype: DType, elements: usize) -> Vec<u8> {
         let mut bytes = self.bytes(dtype.bytes_of(elements as u64).unwrap() as usize);
-        let scales: &[usize] = match dtype {
+        match dtype {
             DType::F32 => return self.floats(elements).iter().flat_map(|x| x.to_le_bytes()).collect(),
             DType::BF16 => {
                 return self.floats(elements).iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect();
@@ -43,19 +43,49 @@ impl Random {
                 return self.floats(elements).iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
             }
             DType::I8 => return bytes,
-            DType::Q4_0 | DType::Q5_0 | DType::Q8_0 => &[0],
-            DType::Q4_K | DType::Q5_K => &[0, 2],
-            DType::Q6_K => &[208],
-            other => panic!("no generator for {other}"),
-        };
+            _ => {}
+        }
         for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
-            for &at in scales {
-                let scale = half::f16::from_f32((1.5 + self.float()) / 256.0);
-                block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
-            }
+            set_scales(dtype, block, || half::f16::from_f32((1.5 + self.float()) / 256.0));
         }
         bytes
     }
+}
+
+/// Puts scales, and minima where there are any, into a block of any GGUF block type.
+pub(super) fn set_scales(dtype: DType, block: &mut [u8], mut scale: impl FnMut() -> half::f16) {
+    let halves: &[usize] = match dtype {
+        DType::Q4_0 | DType::Q5_0 | DType::Q8_0 | DType::IQ4_NL | DType::IQ4_XS => &[0],
+        DType::IQ3_S | DType::IQ3_XXS | DType::IQ2_S | DType::IQ2_XS | DType::IQ2_XXS | DType::IQ1_S => &[0],
+        DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
+        DType::Q2_K => &[80, 82],
+        DType::Q3_K => &[108],
+        DType::Q6_K => &[208],
+        DType::TQ1_0 => &[52],
+        DType::TQ2_0 => &[64],
+        DType::IQ1_M => {
+            // A nibble at the top of each of the last four words.
+            let bits = scale().to_bits();
+            for i in 0..4 {
+                block[49 + 2 * i] = block[49 + 2 * i] & 15 | ((bits >> (4 * i) & 15) << 4) as u8;
+            }
+            return;
+        }
+        DType::MXFP4 => {
+            // The exponent alone, as a float has it.
+            block[0] = (scale().to_f32().to_bits() >> 23) as u8;
+            return;
+        }
+        other => panic!("{other} has no scales"),
+    };
+    for &at in halves {
+        block[at..at + 2].copy_from_slice(&scale().to_le_bytes());
+    }
+}
+
+/// Whether blocks have minima, which cancel much of the scaled part.
+pub(super) fn has_minima(dtype: DType) -> bool {
+    matches!(dtype, DType::Q4_1 | DType::Q5_1 | DType::Q2_K | DType::Q4_K | DType::Q5_K)
 }
 
 /// Every available instruction set; the others are printed, and are an error when `REQUIRE_ISA` names them.

@@ -1,6 +1,6 @@
 //! Every registered kernel against the f64 oracle, against itself in other shapes, and across instruction sets.
 
-use super::testing::{Random, as_rounded, each_isa, lengths, oracle, product, widened};
+use super::testing::{Random, as_rounded, each_isa, has_minima, lengths, oracle, product, set_scales, widened};
 use super::{Form, Input, Isa, Kernel, REGISTRY, rows_per_task};
 use crate::threads::Pool;
 use model_diagnostics::{DType, capability::Tier};
@@ -36,7 +36,7 @@ fn finds_every_registered_kernel() {
         let last = entries.last().unwrap();
         assert!(last.name.ends_with("/portable"), "{} is the last of its dtype", last.name);
     }
-    assert_eq!(Kernel::select(DType::IQ2_XXS, on_best).map(|kernel| kernel.name), None);
+    assert_eq!(Kernel::select(DType::NVFP4, on_best).map(|kernel| kernel.name), None);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn agrees_with_the_oracle() {
                     let y = product(&kernel, isa, &weight, &x, inputs);
                     let x = as_rounded(kernel.form, &x, inputs);
                     // Minima cancel much of the scaled part: measured against both parts' magnitude.
-                    let slack = if matches!(kernel.dtype, DType::Q4_K | DType::Q5_K) { 4.0 } else { 1.0 };
+                    let slack = if has_minima(kernel.dtype) { 4.0 } else { 1.0 };
                     let truth = oracle(&widened(&kernel, &weight, inputs), &x, inputs);
                     for (i, (&y, (truth, size))) in y.iter().zip(truth).enumerate() {
                         let error = (f64::from(y) - truth).abs() / size.max(1e-30) / slack;
@@ -154,13 +154,7 @@ fn survives_extreme_weights_and_activations() {
             for scale in [0x2400u16, 0x0001, 0x0000, 0x9400, 0x7bff] {
                 let mut weight = vec![fill; kernel.row_bytes(inputs) * 17];
                 for block in weight.chunks_exact_mut(kernel.dtype.block_bytes()) {
-                    match kernel.dtype {
-                        DType::Q4_K | DType::Q5_K => {
-                            block[..4].copy_from_slice(&[scale.to_le_bytes(), scale.to_le_bytes()].concat())
-                        }
-                        DType::Q6_K => block[208..].copy_from_slice(&scale.to_le_bytes()),
-                        _ => block[..2].copy_from_slice(&scale.to_le_bytes()),
-                    }
+                    set_scales(kernel.dtype, block, || half::f16::from_bits(scale));
                 }
                 let mut x = random.floats(3 * inputs);
                 x[..96].fill(0.0);

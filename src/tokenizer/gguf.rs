@@ -10,6 +10,7 @@ use model_diagnostics::header::gguf::{GgufMetadata, Strings};
 use model_diagnostics::tokenizer::{TokenizerSpec, pre};
 use std::borrow::Cow;
 use tokenizers::models::bpe::{MergeMap, Vocab};
+use tokenizers::normalizers::NFC;
 use tokenizers::normalizers::prepend::Prepend;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::normalizers::utils::Sequence as Normalizers;
@@ -57,7 +58,7 @@ pub(super) fn sentence_piece(metadata: &GgufMetadata, spec: &TokenizerSpec) -> R
             TokenType::Normal => vocabulary.push(Some(&with_spaces(raw))),
             TokenType::UserDefined => vocabulary.push(Some(raw)),
             TokenType::Control => vocabulary.push(None),
-            TokenType::Unused => vocabulary.push(Some(b"")),
+            TokenType::Unused => vocabulary.push_unused(),
             TokenType::Byte => {
                 let byte = byte_token(raw);
                 if let Some(slot) = byte.and_then(|byte| model.bytes.get_mut(usize::from(byte))) {
@@ -91,7 +92,7 @@ pub(super) fn byte_level(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Resul
     for ((raw, text), kind) in entries.raw.iter().zip(&entries.texts).zip(&entries.types) {
         match (kind, text) {
             (TokenType::Control, _) => vocabulary.push(None),
-            (TokenType::Unused, _) => vocabulary.push(Some(b"")),
+            (TokenType::Unused, _) => vocabulary.push_unused(),
             (TokenType::UserDefined, _) | (_, None) => vocabulary.push(Some(raw)),
             (_, Some(text)) => vocabulary.push(Some(&to_bytes(text))),
         }
@@ -102,6 +103,7 @@ pub(super) fn byte_level(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Resul
     let model = ByteLevelBpe { ids, texts: entries.take_texts(), merges, ignore_merges: pre.ignore_merges };
     let splits = splits(pre.patterns).map_err(|error| entries.damaged(error.to_string()))?;
     let mut pipeline = Pipeline::new(model);
+    pipeline.with_normalizer(pre.nfc.then_some(NFC));
     pipeline.with_pre_tokenizer(Some(splits));
     pipeline.add_tokens(&added);
     Ok((Box::new(pipeline), vocabulary))
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(pieces("qwen2", text), ["a", "1", "2", "3", "4", "5"]);
         assert_eq!(pieces("gpt-2", text), ["a", "12345"]);
         assert_eq!(pieces("smollm", text), ["a", "1", "2", "3", "4", "5"]);
-        assert_eq!(pieces("deepseek-llm", text), ["a", "12345"]);
+        assert_eq!(pieces("deepseek-llm", text), ["a", "1", "2", "3", "4", "5"]);
         assert_eq!(pieces("default", text), ["a", "123", "45"]);
     }
 

@@ -160,6 +160,12 @@ impl Tokenizer {
         self.vocabulary.is_special(id)
     }
 
+    /// Ids below [`vocab_len`](Self::vocab_len) that only fill the vocabulary up (`[PAD32011]`, GGUF's type 5), in
+    /// ascending order. No text becomes one, and none is sampled.
+    pub fn unused_ids(&self) -> &[u32] {
+        self.vocabulary.unused()
+    }
+
     /// One more than the largest id. A model's embedding may have more rows: those have no text and are never sampled.
     pub fn vocab_len(&self) -> usize {
         self.vocabulary.len()

@@ -7,6 +7,7 @@ pub(super) struct Vocabulary {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     special: Vec<bool>,
+    unused: Vec<u32>,
     leading_space: bool,
 }
 
@@ -17,6 +18,7 @@ impl Vocabulary {
             bytes: Vec::with_capacity(tokens * 8),
             ends: Vec::with_capacity(tokens),
             special: Vec::with_capacity(tokens),
+            unused: Vec::new(),
             leading_space,
         }
     }
@@ -27,6 +29,17 @@ impl Vocabulary {
         // A vocabulary comes from a file below 4 GiB (see the caps of the readers).
         self.ends.push(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
         self.special.push(bytes.is_none());
+    }
+
+    /// Appends a token that only fills the vocabulary up: it has no bytes, and no text has it.
+    pub(super) fn push_unused(&mut self) {
+        self.unused.extend(u32::try_from(self.len()));
+        self.push(Some(b""));
+    }
+
+    /// The tokens that fill the vocabulary up, in ascending order.
+    pub(super) fn unused(&self) -> &[u32] {
+        &self.unused
     }
 
     pub(super) fn bytes(&self, id: u32) -> Option<&[u8]> {

@@ -262,6 +262,8 @@ pub enum Evidence {
     Pre(&'static str),
     /// The factor of the rope scaling in `config.json`.
     RopeFactor(f64),
+    /// The first of longrope's long divisors in `config.json`.
+    LongFactor(f64),
     /// Any rope scaling, a stored tensor of divisors included.
     RopeScaled,
     Tied,

@@ -32,7 +32,10 @@ pub(super) const FAMILY: Family = Family {
             any: &[&[Evidence::Vocab(200_064)], &[Evidence::Tied], &[Evidence::Name("phi-4-mini")]],
         },
         Variant { name: "Phi-4", any: &[&[Evidence::Vocab(100_352)], &[Evidence::Template("<|im_sep|>")]] },
-        Variant { name: "Phi-3.5", any: &[&[Evidence::Name("phi-3.5")], &[Evidence::Name("phi 3.5")]] },
+        Variant {
+            name: "Phi-3.5",
+            any: &[&[Evidence::LongFactor(1.08)], &[Evidence::Name("phi-3.5")], &[Evidence::Name("phi 3.5")]],
+        },
     ],
     name: "Phi-3",
     ..LLAMA_LIKE

@@ -1,8 +1,8 @@
 //! The quantization methods that are recognised and not computed: one row a method, with the places where it announces
 //! itself. Tables hold data only.
 //!
-//! Methods and keys: transformers 5 `utils/quantization_config.py`; tensor names: its `integrations/`, and the writers'
-//! own code for EXL2, EXL3, MLX and SmoothQuant.
+//! Methods and keys: transformers 5 `utils/quantization_config.py`. Tensor names: its `integrations/` and `quantizers/`.
+//! Those of EXL2, EXL3, MLX, QuIP#, SmoothQuant and quanto are what published checkpoints have, as far as known.
 
 use crate::dtype::DType;
 
@@ -76,7 +76,8 @@ pub(super) const METHODS: &[Method] = &[
     Method { name: "quanto", quant_methods: &["quanto"], nearest: "Q8_0",
              tensors: &[&[End(".weight._data")], &[End(".weight._data._data")]] },
     Method { name: "EETQ", quant_methods: &["eetq"], nearest: "Q8_0", tensors: &[&[End(".weight_scales")]] },
-    Method { name: "HQQ", quant_methods: &["hqq"], nearest: "Q4_K_M", tensors: &[&[End(".W_q")]] },
+    Method { name: "HQQ", quant_methods: &["hqq"], nearest: "Q4_K_M", tensors: &[] },
+    Method { name: "HQQ or SINQ", quant_methods: &[], nearest: "Q4_K_M", tensors: &[&[End(".W_q")]] },
     Method { name: "SINQ", quant_methods: &["sinq"], nearest: "Q4_K_M", tensors: &[] },
     Method { name: "AQLM", quant_methods: &["aqlm"], nearest: "Q4_K_M", tensors: &[&[End(".codes"), End(".codebooks")]] },
     Method { name: "VPTQ", quant_methods: &["vptq"], nearest: "Q4_K_M",

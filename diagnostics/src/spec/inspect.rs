@@ -467,6 +467,12 @@ fn variant(spec: &ModelSpec, family: &Family, header: &Header) -> Result<&'stati
         Evidence::Template(part) => template.contains(part),
         Evidence::Pre(pre) => tokenizer.pre.as_deref() == Some(pre),
         Evidence::RopeFactor(factor) => spec.rope.factor() == Some(factor),
+        Evidence::LongFactor(first) => match &spec.rope.scaling {
+            super::RopeScaling::LongRope { long: super::Divisors::Values(long), .. } => {
+                long.first().is_some_and(|factor| (factor - first).abs() < 1e-6)
+            }
+            _ => false,
+        },
         Evidence::RopeScaled => spec.rope.scaling != super::RopeScaling::Default,
         Evidence::Tied => spec.tied_embeddings,
         Evidence::Name(part) => name.contains(part),

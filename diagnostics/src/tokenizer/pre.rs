@@ -5,6 +5,8 @@
 pub struct PreTokenizer {
     /// The values of the key that mean this one.
     pub names: &'static [&'static str],
+    /// Whether a text is brought into Unicode's composed form (NFC) first.
+    pub nfc: bool,
     /// Regular expressions applied in order; matches, and the gaps between them, are the pieces.
     pub patterns: &'static [&'static str],
     /// Whether a piece that is itself a token is taken whole, without merging.
@@ -37,50 +39,67 @@ const CJK: &str = r#"[一-龥ࠀ-一가-퟿]+"#;
 pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer {
         names: &["llama-bpe", "llama3", "llama-v3"],
+        nfc: false,
         patterns: &[LLAMA3],
         ignore_merges: true,
         add_bos: true,
     },
-    PreTokenizer { names: &["dbrx", "smaug-bpe"], patterns: &[LLAMA3], ignore_merges: false, add_bos: false },
     PreTokenizer {
-        names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"],
+        names: &["dbrx", "smaug-bpe"],
+        nfc: false,
+        patterns: &[LLAMA3],
+        ignore_merges: false,
+        add_bos: false,
+    },
+    // The normalizer of Qwen's tokenizer.json; llama.cpp has none and differs on text that is not composed.
+    PreTokenizer { names: &["qwen2"], nfc: true, patterns: &[QWEN2], ignore_merges: false, add_bos: false },
+    PreTokenizer {
+        names: &["deepseek-r1-qwen", "stablelm2", "megrez"],
+        nfc: false,
         patterns: &[QWEN2],
         ignore_merges: false,
         add_bos: false,
     },
     PreTokenizer {
         names: &["gpt-2", "phi-2", "mpt", "olmo", "jais"],
+        nfc: false,
         patterns: &[GPT2],
         ignore_merges: false,
         add_bos: false,
     },
     PreTokenizer {
         names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"],
+        nfc: false,
         patterns: &[r#"\p{N}"#, GPT2],
         ignore_merges: false,
         add_bos: false,
     },
     PreTokenizer {
         names: &["gpt-4o", "llama4", "kanana2", "minimax-m2"],
+        nfc: false,
         patterns: &[GPT4O],
         ignore_merges: false,
         add_bos: false,
     },
-    PreTokenizer { names: &["tekken"], patterns: &[TEKKEN], ignore_merges: true, add_bos: true },
+    PreTokenizer { names: &["tekken"], nfc: false, patterns: &[TEKKEN], ignore_merges: true, add_bos: true },
+    // Digits one by one (DeepSeek LLM, arXiv 2401.02954, section 2.1); llama.cpp relies on merges that join none.
     PreTokenizer {
         names: &["deepseek-llm"],
-        patterns: &[r#"[\r\n]"#, CASED_LETTERS, r#"\s?[!-/:-~！-／：-～‘-‟　-。]+"#, r#"\s+$"#, CJK, r#"\p{N}+"#],
+        nfc: false,
+        patterns: &[r#"[\r\n]"#, CASED_LETTERS, r#"\s?[!-/:-~！-／：-～‘-‟　-。]+"#, r#"\s+$"#, CJK, r"\p{N}"],
         ignore_merges: false,
         add_bos: false,
     },
     PreTokenizer {
         names: &["deepseek-coder"],
+        nfc: false,
         patterns: &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, r"\p{N}"],
         ignore_merges: false,
         add_bos: false,
     },
     PreTokenizer {
         names: &["deepseek-v3"],
+        nfc: false,
         patterns: &[
             r#"\p{N}{1,3}"#,
             r#"[一-龥぀-ゟ゠-ヿ]+"#,
@@ -91,6 +110,7 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
     PreTokenizer {
         names: &["default"],
+        nfc: false,
         patterns: &[r#"[\p{P}\$\+<=>\^~\|]+"#, GPT2, r#"\p{N}+"#, r#"[0-9][0-9][0-9]"#],
         ignore_merges: false,
         add_bos: false,

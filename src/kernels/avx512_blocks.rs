@@ -1,0 +1,223 @@
+//! Products of block dtypes by AVX-512 VNNI from the same two routines as by AVX2 (`super::avx2`): the elements and the
+//! factors of eight blocks.
+//!
+//! With one token a step is sixteen blocks, a lane each: blocks `b` and `b + 8` share a register. Many tokens go through
+//! `super::panel`. `vpdpbusd` adds four products in 32 bits, so nothing saturates.
+
+use super::avx2::{Factors, Format, scales_and_mins_of_halves};
+use super::avx512::{load, load_floats, load_ints, rows_times_token, transpose};
+use super::input::BLOCK;
+use super::order::FEW;
+use super::panel::{self, HALF_SCALES, HALF_SCALES_AND_MINS, Panel, ROWS, SCALES, SCALES_AND_MINS};
+use super::x86::{Scratch, room, with_scratch};
+use super::{Input, Output};
+use std::arch::x86_64::*;
+
+/// The matrix product of a block dtype. `elements` and `factors` have those of eight blocks, whose bytes are `EIGHT`;
+/// `SIXTEEN` is twice that.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn matmul<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
+    weight: &[u8],
+    input: &Input,
+    output: &mut Output<'_>,
+    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
+    factors: impl Fn(&[u8; EIGHT]) -> Factors,
+) {
+    if input.tokens() <= FEW {
+        for token in 0..input.tokens() {
+            one_token::<F, EIGHT, SIXTEEN>(weight, input, token, output, &elements, &factors);
+        }
+        return;
+    }
+    let unpack = |rows: &[u8], panel: &mut Panel<'_>| {
+        unpack::<F, EIGHT>(rows, input.inputs(), panel, &elements, &factors);
+    };
+    match (F::HALVES, F::MINS) {
+        (false, false) => panel::matmul::<SCALES>(weight, input, output, unpack),
+        (false, true) => panel::matmul::<SCALES_AND_MINS>(weight, input, output, unpack),
+        (true, false) => panel::matmul::<HALF_SCALES>(weight, input, output, unpack),
+        (true, true) => panel::matmul::<HALF_SCALES_AND_MINS>(weight, input, output, unpack),
+    }
+}
+
+/// Two vectors side by side.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn join(a: __m256i, b: __m256i) -> __m512i {
+    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn join_floats(a: __m256, b: __m256) -> __m512 {
+    _mm512_insertf32x8::<1>(_mm512_castps256_ps512(a), b)
+}
+
+/// Fills a panel with up to 16 rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn unpack<F: Format, const EIGHT: usize>(
+    rows: &[u8],
+    inputs: usize,
+    panel: &mut Panel<'_>,
+    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
+    factors: impl Fn(&[u8; EIGHT]) -> Factors,
+) {
+    let blocks = inputs / BLOCK;
+    let zero = _mm512_setzero_si512();
+    // Panels of values that have a sign have an offset of 128.
+    let raise = _mm512_set1_epi8(if F::MINS { 0 } else { (128 - F::OFFSET) as i8 });
+    let mut padded = [0; EIGHT];
+    for i in 0..blocks.div_ceil(8) {
+        let (mut quants, mut floats, mut halves) = ([[zero; ROWS]; 4], [zero; ROWS], [[zero; ROWS]; 2]);
+        for (r, row) in rows.chunks_exact(blocks * EIGHT / 8).enumerate() {
+            let bytes = &row[i * EIGHT..];
+            let eight = bytes.first_chunk().unwrap_or_else(|| {
+                padded[..bytes.len()].copy_from_slice(bytes);
+                &padded
+            });
+            for (quants, two) in quants.iter_mut().zip(elements(eight).as_chunks::<2>().0) {
+                quants[r] = _mm512_add_epi8(join(two[0], two[1]), raise);
+            }
+            let factors = factors(eight);
+            floats[r] = _mm512_castps_si512(join_floats(factors.scales, factors.mins));
+            if F::HALVES {
+                for (to, of_halves) in halves.iter_mut().zip(scales_and_mins_of_halves::<F>(factors.halves)) {
+                    to[r] = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(of_halves)));
+                }
+            }
+        }
+        for (j, quants) in quants.into_iter().enumerate() {
+            panel.put(4 * i + j, quants);
+        }
+        let (floats, [halves, half_mins]) = (transpose(floats), halves.map(|halves| transpose(halves)));
+        for b in 0..8 {
+            let of = |columns: &[__m512i; 16], i: usize| _mm512_castsi512_ps(columns[i]);
+            let (scale, min) = (of(&floats, b), of(&floats, 8 + b));
+            let of_halves = |columns: &[__m512i; 16]| [of(columns, 2 * b), of(columns, 2 * b + 1)];
+            let ([first, second], [first_min, second_min]) = (of_halves(&halves), of_halves(&half_mins));
+            match (F::HALVES, F::MINS) {
+                (false, false) => panel.put_floats(8 * i + b, [scale]),
+                (false, true) => panel.put_floats(8 * i + b, [scale, min]),
+                (true, false) => panel.put_floats(8 * i + b, [first, second, scale]),
+                (true, true) => panel.put_floats(8 * i + b, [first, second, scale, first_min, second_min, min]),
+            }
+        }
+    }
+}
+
+/// The product with one token.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
+    weight: &[u8],
+    input: &Input,
+    token: usize,
+    output: &mut Output<'_>,
+    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
+    factors: impl Fn(&[u8; EIGHT]) -> Factors,
+) {
+    const { assert!(SIXTEEN == 2 * EIGHT) };
+    let steps = (input.inputs() / BLOCK).div_ceil(16);
+    let x = input.q8(token);
+    with_scratch(|Scratch { bytes, floats, more_floats, ints }| {
+        // Activations up to a whole number of steps, blocks b and b + 8 of a step side by side.
+        let x_bytes = room(bytes, steps * 16 * BLOCK).as_chunks_mut::<BLOCK>().0;
+        let (x_scales, x_sums) = (room(floats, steps * 16), room(more_floats, steps * 16));
+        let x_ints = room(ints, steps * 16);
+        let (x_blocks, _) = x.bytes.as_chunks::<BLOCK>();
+        for (i, to) in x_bytes.iter_mut().enumerate() {
+            let from = x_blocks.get(i / 16 * 16 + i % 2 * 8 + i % 16 / 2).unwrap_or(&[0; BLOCK]);
+            *to = from.map(|x| x as u8);
+        }
+        for (b, ((scale, sum), int)) in x_scales.iter_mut().zip(&mut *x_sums).zip(&mut *x_ints).enumerate() {
+            *scale = x.scales.get(b).copied().unwrap_or(0.0);
+            *sum = x.sums.get(b).copied().unwrap_or(0.0);
+            *int = match x.half_offsets.as_chunks::<2>().0.get(b) {
+                // The sums of both halves with their sign turned, as two words.
+                Some([first, second]) if F::HALVES => first >> 7 & 0xffff | second >> 7 << 16,
+                // What an element's offset adds too much: 128 for signed bytes.
+                Some(_) => x.offsets[b] >> F::SHIFT,
+                None => 0,
+            };
+        }
+        let x_bytes = x_bytes.as_flattened().as_chunks::<64>().0.as_chunks::<8>().0;
+        let (x_scales, x_sums) = (x_scales.as_chunks::<16>().0, x_sums.as_chunks::<16>().0);
+        let x_ints = x_ints.as_chunks::<16>().0;
+        let rows = output.rows();
+        let order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        rows_times_token(weight, output.part(token, 0, rows), order, |sixteen: &[u8; SIXTEEN], i, sums| {
+            let [a, b] = sixteen.as_chunks::<EIGHT>().0 else { unreachable!("two times eight blocks") };
+            let (of_a, of_b) = (factors(a), factors(b));
+            let [halves_a, mins_a] = scales_and_mins_of_halves::<F>(of_a.halves);
+            let [halves_b, mins_b] = scales_and_mins_of_halves::<F>(of_b.halves);
+            let ints = load_ints(&x_ints[i]);
+            let by_half =
+                |a: __m128i, b: __m128i| _mm512_madd_epi16(_mm512_cvtepi8_epi16(_mm256_set_m128i(b, a)), ints);
+            let mut dots = dots::<F>(elements(a), elements(b), &x_bytes[i], halves_a, halves_b);
+            if F::HALVES && F::OFFSET > 0 {
+                let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
+                dots = _mm512_add_epi32(dots, _mm512_sll_epi32(by_half(halves_a, halves_b), shift));
+            } else if !F::MINS {
+                dots = _mm512_add_epi32(dots, ints);
+            }
+            let x_scales = load_floats(&x_scales[i]);
+            let scales = _mm512_mul_ps(join_floats(of_a.scales, of_b.scales), x_scales);
+            let sums = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums);
+            if !F::MINS {
+                return sums;
+            }
+            let mins = join_floats(of_a.mins, of_b.mins);
+            if F::HALVES {
+                let dots = _mm512_cvtepi32_ps(by_half(mins_a, mins_b));
+                _mm512_fmadd_ps(dots, _mm512_mul_ps(mins, x_scales), sums)
+            } else {
+                _mm512_fnmadd_ps(mins, load_floats(&x_sums[i]), sums)
+            }
+        });
+    });
+}
+
+/// The products of sixteen blocks, added up for each, with the scales of half blocks where there are any.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn dots<F: Format>(
+    a: [__m256i; 8],
+    b: [__m256i; 8],
+    x: &[[u8; 64]; 8],
+    halves_a: __m128i,
+    halves_b: __m128i,
+) -> __m512i {
+    // The scales of first halves, then of second halves, a word each: of `a` in the low 256 bits, of `b` in the high.
+    let split = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    let words = |halves: __m128i| _mm256_cvtepi8_epi16(_mm_shuffle_epi8(halves, split));
+    let scales = join(words(halves_a), words(halves_b));
+    let mut sums = [_mm512_setzero_si512(); 8];
+    for j in 0..8 {
+        let mut q = join(a[j], b[j]);
+        if F::BITS == 8 {
+            q = _mm512_xor_si512(q, _mm512_set1_epi8(-128));
+        }
+        sums[j] = _mm512_dpbusd_epi32(sums[j], q, load(&x[j]));
+        if F::HALVES {
+            // Four products of at most 6 bits fit a word (32004), so the high word, the sign, is left out.
+            let pick = _mm512_set1_epi32(0x8080_0100_u32 as i32 + 0x0202 * j as i32);
+            sums[j] = _mm512_madd_epi16(sums[j], _mm512_shuffle_epi8(scales, pick));
+        }
+    }
+    sum_eight(sums)
+}
+
+/// The sums of the double words of each half of 8 vectors: of the low halves, then of the high.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn sum_eight(v: [__m512i; 8]) -> __m512i {
+    let two = |a: __m512i, b: __m512i| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let four = |a: __m512i, b: __m512i| _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+    let low = four(two(v[0], v[1]), two(v[2], v[3]));
+    let high = four(two(v[4], v[5]), two(v[6], v[7]));
+    let even = _mm512_shuffle_i64x2::<0b10_00_10_00>(low, high);
+    let sums = _mm512_add_epi32(even, _mm512_shuffle_i64x2::<0b11_01_11_01>(low, high));
+    _mm512_shuffle_i64x2::<0b11_01_10_00>(sums, sums)
+}
