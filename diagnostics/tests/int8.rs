@@ -12,6 +12,8 @@ mod build;
 mod table;
 
 use build::{Tree, safetensors};
+use model_diagnostics::DType;
+use model_diagnostics::capability::Tier;
 use serde_json::{Map, Value, json};
 use table::Table;
 
@@ -324,4 +326,30 @@ fn contradictions_name_both_sides() {
         table.refuses(name, &model.tree(), "", *code, says);
     }
     assert_eq!(table.finish(), cases.len());
+}
+
+#[test]
+fn the_fixtures_of_compressed_tensors_run() {
+    let cases = [
+        ("llama-channel-token", "weights by channel, activations dynamic by token"),
+        ("llama-tied", "weights by channel, activations dynamic by token"),
+        ("qwen2", "weights by channel, activations dynamic by token"),
+        ("qwen3", "weights by channel, activations dynamic by token"),
+        ("phi3", "weights by channel, activations dynamic by token"),
+        ("llama-tensor-token", "weights by tensor, activations dynamic by token"),
+        ("llama-group-token", "weights by groups of 32, activations dynamic by token"),
+        ("llama-static", "weights by channel, activations static by tensor"),
+        ("llama-static-asymmetric", "weights by channel, activations static by tensor with zero points"),
+        ("llama-token-asymmetric", "weights by channel, activations dynamic by token with zero points"),
+        ("llama-dynamic-tensor", "weights by channel, activations dynamic by tensor"),
+        ("llama-naive", "weights by channel, activations dynamic by token"),
+    ];
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/int8");
+    for (name, words) in cases {
+        let report = table::judge(&root.join(name));
+        assert!(report.verdict.runs(), "{name}: {}", report.first_line());
+        let model = report.model.unwrap();
+        assert_eq!(model.quantization, format!("{PREFIX}{words}"), "{name}");
+        assert!(model.dtypes.iter().any(|summary| summary.dtype == DType::I8 && summary.tier == Some(Tier::Native)));
+    }
 }
