@@ -3,12 +3,12 @@
 //! Each operation is one or two parallel regions over the rows of its weights and fuses what would otherwise be a pass
 //! over memory of its own: the norm in front, the sum with the residual or the gated activation behind.
 
-use crate::kernels::{self, Floats, Form, Input, Isa, Kernel, rows_per_task};
+use crate::kernels::{self, Floats, Form, Input, Int8Rule, Isa, Kernel, rows_per_task};
 use crate::threads::Pool;
 use crate::weights::{WeightView, Weights};
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, bail};
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::spec::{Activation, LinearWeights, Norm, NormWeights};
+use model_diagnostics::spec::{Activation, Int8, Int8Activations, LinearWeights, Norm, NormWeights};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,19 +26,35 @@ pub struct Engine {
 #[derive(Debug)]
 pub struct Matrix {
     kernel: Kernel,
+    /// How it reads activations.
+    form: Form,
     weight: WeightView,
+    scales: Option<Scales>,
     bias: Option<WeightView>,
     outputs: usize,
     inputs: usize,
+}
+
+/// The scales of an int8 weight.
+#[derive(Debug)]
+struct Scales {
+    view: WeightView,
+    /// Those of a row; 0 where all rows share one.
+    a_row: usize,
+    /// Inputs that share one.
+    group: usize,
 }
 
 impl Matrix {
     /// Chooses the kernel for the stored dtype. `None` when there is none: the diagnosis has refused such a model.
     pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa) -> Option<Matrix> {
         let (outputs, inputs) = shape(&linear.weight);
+        let kernel = Kernel::select(linear.weight.dtype, isa)?;
         Some(Matrix {
-            kernel: Kernel::select(linear.weight.dtype, isa)?,
+            kernel,
+            form: linear.int8.as_ref().map_or(kernel.form, |int8| Form::Int8(rule(weights, int8))),
             weight: weights.view(&linear.weight),
+            scales: linear.int8.as_ref().map(|int8| Scales::new(weights, int8, inputs)),
             bias: linear.bias.as_ref().map(|bias| weights.view(bias)),
             outputs,
             inputs,
@@ -57,10 +73,54 @@ impl Matrix {
 
     /// `y` `[tokens, rows]` = the given rows times `input`, bias included.
     fn rows(&self, isa: Isa, rows: Range<usize>, inputs: &Inputs, y: &mut [f32]) {
-        self.kernel.matmul(self.weight.rows(rows.clone()), inputs.of(self.kernel.form), y);
+        let (weight, input) = (self.weight.rows(rows.clone()), inputs.of(self.form));
+        match &self.scales {
+            None => self.kernel.matmul(weight, input, y),
+            Some(scales) if scales.a_row > 1 => {
+                kernels::int8_groups(isa, weight, scales.of(&rows), scales.group, input, y);
+            }
+            Some(scales) => {
+                self.kernel.matmul(weight, input, y);
+                let scales = scales.of(&rows);
+                y.chunks_exact_mut(rows.len()).for_each(|y| kernels::scale_floats(isa, y, scales));
+            }
+        }
         if let Some(bias) = &self.bias {
             let bias = floats(bias, rows.clone());
             y.chunks_exact_mut(rows.len()).for_each(|y| kernels::add_floats(isa, y, bias));
+        }
+    }
+}
+
+impl Scales {
+    fn new(weights: &Weights, int8: &Int8, inputs: usize) -> Scales {
+        let whole = int8.scale.shape.iter().product::<u64>() == 1;
+        Scales {
+            view: weights.view(&int8.scale),
+            a_row: if whole { 0 } else { inputs / int8.group },
+            group: int8.group,
+        }
+    }
+
+    /// Those of `rows`, or the one of all.
+    fn of(&self, rows: &Range<usize>) -> Floats<'_> {
+        match self.a_row {
+            0 => floats(&self.view, 0..1),
+            each => floats(&self.view, rows.start * each..rows.end * each),
+        }
+    }
+}
+
+/// How the activations of an int8 product become integers.
+fn rule(weights: &Weights, int8: &Int8) -> Int8Rule {
+    match &int8.activations {
+        Int8Activations::PerToken { symmetric } => Int8Rule::Token { symmetric: *symmetric },
+        Int8Activations::PerTensor { symmetric } => Int8Rule::Tensor { symmetric: *symmetric },
+        Int8Activations::Static { scale, zero_point } => {
+            let mut wide = [0.0];
+            kernels::add_floats(Isa::portable(), &mut wide, floats(&weights.view(scale), 0..1));
+            let zero = zero_point.as_ref().and_then(|zero| weights.view(zero).bytes().first().copied());
+            Int8Rule::Static { scale_bits: wide[0].to_bits(), zero: zero.unwrap_or(0) as i8 }
         }
     }
 }
@@ -89,7 +149,7 @@ impl Inputs {
     fn prepare(engine: &Engine, tokens: usize, matrices: &[Matrix], fill: impl Fn(usize, &mut [f32]) + Sync) -> Inputs {
         let mut inputs: Vec<Input> = Vec::with_capacity(1);
         for matrix in matrices {
-            let form = matrix.kernel.form;
+            let form = matrix.form;
             if !inputs.iter().any(|input| input.form() == form) {
                 let mut input = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
                 input.fill(&engine.pool, engine.isa, form, tokens, matrix.inputs, &fill);

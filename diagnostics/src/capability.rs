@@ -102,6 +102,7 @@ const CPU_MATRICES: &[(DType, Native)] = &[
     (DType::F32, Native::Always),
     (DType::F16, Native::Never),
     (DType::BF16, Native::With(&["avx512bf16"])),
+    (DType::I8, Native::Always),
     (DType::Q8_0, Native::Always),
     (DType::Q4_0, Native::Always),
     (DType::Q5_0, Native::Always),

@@ -68,12 +68,6 @@ fn methods_are_named_by_config_json() {
         (json!({"quant_method": "metal", "bits": 4, "group_size": 64}), &["MLX, 4 bits, groups of 64"]),
         (json!({"quant_method": "GPTQ", "bits": 3}), &["GPTQ, 3 bits"]),
         (json!({"quant_method": "brand-new", "bits": 1.58}), &["quantization method \"brand-new\", 1.58 bits"]),
-        (json!({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": {
-            "input_activations": null, "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}}}}),
-            &["compressed-tensors, 4 bits, groups of 128, pack-quantized, int, a scale a group"]),
-        (json!({"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0": {
-            "input_activations": {"num_bits": 16, "type": "int"}, "weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}}}),
-            &["compressed-tensors, 8 bits, float-quantized, float, a scale a channel"]),
     ];
     let mut table = Table::default();
     for (section, says) in cases {
@@ -87,7 +81,6 @@ fn methods_are_named_by_config_json() {
         ("quantization_config", json!({"quant_algo": "FP8"}), &["ModelOpt, FP8", "quantization_config.quant_algo"]),
         ("quantization_config", json!({"bits": 4}), &["a quantization_config without quant_method, 4 bits"]),
         ("quantization_config", json!({}), &["a quantization_config without quant_method"]),
-        ("compression_config", json!({"quant_method": "compressed-tensors", "format": "marlin-24"}), &["compressed-tensors, marlin-24", "compression_config.quant_method"]),
         ("quantization", json!({"group_size": 64, "bits": 4, "mode": "affine"}), &["MLX, 4 bits, groups of 64, affine", "(quantization)"]),
         ("bigdl_transformers_low_bit", json!("sym_int4"), &["ipex-llm low bit, sym_int4", "bigdl_transformers_low_bit"]),
     ];

@@ -70,7 +70,9 @@ pub use input::{Form, Input};
 pub use int8::Int8Rule;
 pub use isa::Isa;
 pub use output::rows_per_task;
-pub use vector::{Floats, add, add_floats, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs, swiglu};
+pub use vector::{
+    Floats, add, add_floats, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, swiglu,
+};
 
 use isa::Sets;
 use model_diagnostics::{DType, capability::Tier};

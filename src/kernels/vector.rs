@@ -113,6 +113,21 @@ fn add_floats_body(y: &mut [f32], floats: Floats<'_>) {
     for_each_float(floats, |i, value| y[i] += value);
 }
 
+/// `y *= floats`, one for each or one for all. Panics unless there are as many or one.
+pub fn scale_floats(isa: Isa, y: &mut [f32], floats: Floats<'_>) {
+    assert!(floats.len() == y.len() || floats.len() == 1, "lengths of a product");
+    compiled_for!(isa, scale_floats_body, (y: &mut [f32], floats: Floats<'_>));
+}
+
+#[inline(always)]
+fn scale_floats_body(y: &mut [f32], floats: Floats<'_>) {
+    if floats.len() == 1 {
+        for_each_float(floats, |_, value| y.iter_mut().for_each(|y| *y *= value));
+    } else {
+        for_each_float(floats, |i, value| y[i] *= value);
+    }
+}
+
 /// `y += x`. Panics unless the lengths are equal.
 pub fn add(isa: Isa, y: &mut [f32], x: &[f32]) {
     assert_eq!(y.len(), x.len(), "lengths of a sum");

@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::hardware::Hardware;
 use crate::header::TensorInfo;
 use crate::plan::{Budget, Plan, SMALLEST_CONTEXT};
-use crate::report::{Bytes, Check, Input, Verdict, role};
+use crate::report::{Bytes, Check, Input, Verdict, roles};
 use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
 use crate::tokenizer::TokenizerKind;
 use std::collections::BTreeMap;
@@ -99,8 +99,7 @@ enum Why {
 pub(super) fn dtype(spec: &ModelSpec, engine: &Engine<'_>, policy: &Policy) -> Check {
     let mut tiers: BTreeMap<DType, Tier> = BTreeMap::new();
     let mut refused: BTreeMap<(DType, bool), Refused<'_>> = BTreeMap::new();
-    for tensor in spec.tensors() {
-        let role = role(&tensor.shape);
+    for (role, tensor) in roles(spec) {
         let why = match capability::tier_for(role, tensor.dtype, engine) {
             Err(lacking) => Why::Lacking(lacking),
             // Vectors are no arithmetic of the model's size: the policy is about matrices.

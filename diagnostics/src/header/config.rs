@@ -152,7 +152,18 @@ impl<'a> Section<'a> {
         Place { file: self.file, section: Some(self), object: self.object }
     }
 
-    fn dotted(&self, key: &str) -> String {
+    /// The object of the file's root that this one lies in, or is.
+    pub(crate) fn root(&self) -> &'a Map<String, Value> {
+        self.parent.map_or(self.object, |parent| parent.root())
+    }
+
+    /// The path of this object from the root of the file: `quantization_config.config_groups`.
+    pub(crate) fn path(&self) -> String {
+        self.parent.map_or_else(|| self.name.to_owned(), |parent| parent.dotted(self.name))
+    }
+
+    /// The path of `key` in this object.
+    pub(crate) fn dotted(&self, key: &str) -> String {
         let key = format!("{}.{key}", self.name);
         self.parent.map_or(key.clone(), |parent| parent.dotted(&key))
     }

@@ -1,8 +1,9 @@
 //! The refusal of weights that another tool quantised, by what `config.json`, a file beside it or the tensors say.
 
-use super::methods::{DETAILS, FILES, METHODS, Mark, Method, OTHER_PARTS, SECTIONS, TELLING};
+use super::compressed_tensors::{self, Scheme};
+use super::methods::{DETAILS, FILES, INT8_WITH_SCALES, METHODS, Mark, Method, OTHER_PARTS, SECTIONS, TELLING};
 use crate::error::{Error, Result};
-use crate::header::config::{ConfigFiles, JsonFile};
+use crate::header::config::{ConfigFiles, JsonFile, Section};
 use crate::header::{Fields, Header, TensorInfo};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -15,16 +16,26 @@ pub(crate) fn side_files() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|file| file.0)
 }
 
-/// Refuses a model in safetensors whose weights are quantised, and names method, file and key or tensor.
+/// The scheme of a model in safetensors whose quantised weights run, `None` for plain weights.
 ///
 /// # Errors
-/// `Quantization`; `Format` where a key of the method is of another type.
-pub(crate) fn refuse(header: &Header, files: &ConfigFiles) -> Result<()> {
-    by_config(&files.config)?;
+/// `Quantization` for weights quantised in any other way, with method, file and key or tensor; `Format` where a key of
+/// the method is of another type.
+pub(crate) fn recognise(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
+    let scheme = compressed_tensors::read(&files.config)?;
+    if scheme.is_none() {
+        by_config(&files.config)?;
+    }
     if let Some(file) = &files.quantization {
         by_side_file(file)?;
     }
-    by_tensors(header)
+    by_tensors(header, scheme.is_some())?;
+    Ok(scheme)
+}
+
+/// The refusal of a scheme of compressed-tensors, for what `why` says of a key of `section`.
+pub(super) fn unsupported(section: &Section<'_>, why: &str) -> Error {
+    refusal(section.file(), &of_name("compressed-tensors"), why, section.root())
 }
 
 fn by_config(config: &JsonFile) -> Result<()> {
@@ -43,6 +54,12 @@ fn by_config(config: &JsonFile) -> Result<()> {
         };
         let place = told_by.map_or(key.to_owned(), |told_by| format!("{key}.{told_by}"));
         return Err(refusal(config.file(), &method, &place, section.object()));
+    }
+    if let Some(text) = config.section("text_config")?
+        && let Some(section) = text.section("quantization_config")?
+    {
+        let method = section.text("quant_method")?.map_or_else(|| of_name(""), named);
+        return Err(refusal(config.file(), &method, &section.path(), section.object()));
     }
     match config.text(IPEX)? {
         Some(kind) => Err(refusal(
@@ -78,8 +95,9 @@ fn by_side_file(file: &JsonFile) -> Result<()> {
 }
 
 /// Refuses tensors that only a method's own layout has, where nothing says which it is.
-fn by_tensors(header: &Header) -> Result<()> {
-    for method in METHODS {
+/// I8 weights with scales are known where a scheme describes them.
+fn by_tensors(header: &Header, int8_known: bool) -> Result<()> {
+    for method in METHODS.iter().filter(|method| !int8_known || method.name != INT8_WITH_SCALES) {
         for marks in method.tensors {
             let found: Option<Vec<&TensorInfo>> =
                 marks.iter().map(|mark| header.tensors.values().find(|tensor| mark.is_of(tensor))).collect();

@@ -36,6 +36,9 @@ const F8: &[DType] =
     &[DType::F8_E4M3, DType::F8_E5M2, DType::F8_E4M3FNUZ, DType::F8_E5M2FNUZ, DType::F6_E2M3, DType::F6_E3M2];
 const BYTE: &[DType] = &[DType::U8, DType::I8];
 
+/// I8 matrices with scales, where nothing says how activations are to be quantised.
+pub(super) const INT8_WITH_SCALES: &str = "int8 with scales (the layout of compressed-tensors)";
+
 /// Tried from the top: a row whose marks are a part of another's comes after it.
 #[rustfmt::skip]
 pub(super) const METHODS: &[Method] = &[
@@ -65,7 +68,7 @@ pub(super) const METHODS: &[Method] = &[
     Method { name: "compressed-tensors", quant_methods: &["compressed-tensors"], nearest: "Q8_0",
              tensors: &[&[End(".weight_packed")], &[End(".weight_shape"), End(".weight_scale")],
                         &[End(".bitmask"), End(".compressed")]] },
-    Method { name: "int8 with scales (the layout of compressed-tensors)", quant_methods: &[], nearest: "Q8_0",
+    Method { name: INT8_WITH_SCALES, quant_methods: &[], nearest: "Q8_0",
              tensors: &[&[Typed(".weight", &[DType::I8]), End(".weight_scale")]] },
     Method { name: "SmoothQuant int8", quant_methods: &["smoothquant"], nearest: "Q8_0",
              tensors: &[&[Typed(".weight", &[DType::I8]), End(".dequant_scale")], &[Typed(".weight", &[DType::I8]), End(".a")]] },

@@ -1,9 +1,11 @@
-//! How a model's weights are quantised, in words, and the refusal of every scheme that would need a cast.
+//! How a model's weights are quantised, the schemes that run, and the refusal of every scheme that would need a cast.
 
+mod compressed_tensors;
 mod foreign;
 mod methods;
 
-pub(crate) use foreign::{refuse, side_files};
+pub(crate) use compressed_tensors::{ActivationScheme, Answer, Group, Scales, Scheme};
+pub(crate) use foreign::{recognise, side_files};
 
 use crate::dtype::DType;
 use crate::error::{Error, FormatErrorKind, Result};

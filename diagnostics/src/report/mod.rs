@@ -10,7 +10,7 @@ pub use model::{DtypeSummary, ModelSummary, RopeSummary, TokenizerSummary};
 pub use text::Bytes;
 pub use verdict::Verdict;
 
-pub(crate) use model::role;
+pub(crate) use model::roles;
 
 use crate::hardware::Hardware;
 use crate::header::Header;

@@ -2,11 +2,12 @@
 
 use crate::capability::{self, Engine, Role, Tier};
 use crate::dtype::DType;
+use crate::header::TensorInfo;
 use crate::spec::{ModelSpec, Rope, RopeLayout, RopeScaling};
 use crate::tokenizer::{TokenizerKind, TokenizerSpec};
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// A model in the words of the report.
 #[derive(Clone, Debug, Serialize)]
@@ -115,15 +116,24 @@ impl ModelSummary {
     }
 }
 
-/// What a tensor of a resolved model is used for: vectors have one dimension, everything else is a matrix.
-pub(crate) fn role(shape: &[u64]) -> Role {
-    if shape.len() == 1 { Role::Vector } else { Role::Matrix }
+/// What every tensor of a resolved model is used for: vectors have one dimension, everything else is a matrix. Scales
+/// are read as vectors whatever their shape; zero points are integers that no arithmetic reads as numbers of a model.
+pub(crate) fn roles(spec: &ModelSpec) -> impl Iterator<Item = (Role, &TensorInfo)> {
+    let scales: HashSet<&str> = spec.scales().map(|scale| scale.name.as_str()).collect();
+    spec.tensors().filter_map(move |tensor| {
+        let scale = scales.contains(tensor.name.as_str());
+        match (scale, tensor.dtype) {
+            (true, DType::I8) => None,
+            (true, _) => Some((Role::Vector, tensor)),
+            (false, _) => Some((if tensor.shape.len() == 1 { Role::Vector } else { Role::Matrix }, tensor)),
+        }
+    })
 }
 
 fn dtypes(spec: &ModelSpec, engine: &Engine<'_>) -> Vec<DtypeSummary> {
     let mut dtypes: Vec<DtypeSummary> = Vec::new();
     for (dtype, (tensors, bytes)) in spec.dtypes() {
-        let role = spec.tensors().filter(|tensor| tensor.dtype == dtype).map(|tensor| role(&tensor.shape));
+        let role = roles(spec).filter(|(_, tensor)| tensor.dtype == dtype).map(|(role, _)| role);
         // A dtype of matrices and vectors is judged by its matrices: they are the arithmetic.
         let role = if role.into_iter().any(|role| role == Role::Matrix) { Role::Matrix } else { Role::Vector };
         dtypes.push(DtypeSummary { dtype, tensors, bytes, tier: capability::tier_for(role, dtype, engine).ok() });

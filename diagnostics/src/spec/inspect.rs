@@ -8,7 +8,7 @@ use crate::family::{Evidence, Family, Key, NormKind, Role, Window};
 use crate::header::config::JsonFile;
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
-use crate::quantization;
+use crate::quantization::{self, Scheme};
 use crate::source::sidecar;
 use crate::tokenizer::TokenizerSpec;
 use serde_json::Value;
@@ -23,9 +23,11 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let reader = Reader::new(header)?;
     let family = reader.family(families)?;
     let mut assumptions = Vec::new();
-    if let Metadata::Config(files) = &header.metadata {
-        quantization::refuse(header, files)?;
-    }
+    let scheme = match &header.metadata {
+        Metadata::Config(files) => quantization::recognise(header, files)?,
+        Metadata::Gguf(_) => None,
+    };
+    let scheme = scheme.as_ref();
     let sizes = reader.sizes(family, header, &mut assumptions)?;
     reader.refuse_experts()?;
     reader.refuse_flags(family)?;
@@ -35,7 +37,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let rope = rope::resolve(&reader, family, header, &sizes, &mut assumptions)?;
     let tied_embeddings = reader.tied(family, header, &mut assumptions)?;
 
-    let mut tensors = Tensors::new(&reader, family, header, &sizes);
+    let mut tensors = Tensors::new(&reader, family, header, &sizes, scheme);
     let embedding = tensors.matrix(Role::Embedding, None)?;
     let layers = (0..sizes.layers).map(|layer| tensors.layer(layer)).collect::<Result<Vec<LayerWeights>>>()?;
     let head = if tied_embeddings {
@@ -46,6 +48,9 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let final_norm = tensors.norm(Role::FinalNorm, None)?;
     rope.tensors().for_each(|tensor| tensors.mark_used(&tensor.name));
     let unused_tensors = tensors.unused()?;
+    if let Some(scheme) = scheme {
+        note_scheme(scheme, &tensors.plain_modules, &mut assumptions);
+    }
 
     let tokenizer = TokenizerSpec::from_header(header)?;
     let mut spec = ModelSpec {
@@ -72,9 +77,30 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         assumptions,
         unused_tensors,
     };
-    spec.parameters = spec.tensors().map(super::elements).fold(0, u64::saturating_add);
+    let all = spec.tensors().map(super::elements).fold(0, u64::saturating_add);
+    let scales = spec.scales().map(super::elements).fold(0, u64::saturating_add);
+    spec.parameters = all.saturating_sub(scales);
+    if let Some(scheme) = scheme
+        && spec.scales().next().is_some()
+    {
+        spec.quantization = scheme.in_words();
+    }
     spec.variant = variant(&spec, family, header)?.to_owned();
     Ok(spec)
+}
+
+/// What was taken for granted of a quantised model.
+fn note_scheme(scheme: &Scheme, plain: &[String], assumptions: &mut Vec<String>) {
+    if let Some(first) = plain.first() {
+        let count = plain.len();
+        assumptions.push(format!(
+            "{count} modules that {} covers are stored as floats and computed as such; the first is {first}",
+            scheme.place
+        ));
+    }
+    if !scheme.unknown_keys.is_empty() {
+        assumptions.push(format!("no change to the arithmetic by unknown keys: {}", scheme.unknown_keys.join(", ")));
+    }
 }
 
 /// The metadata of one model with the prefix of its architecture.

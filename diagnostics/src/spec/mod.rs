@@ -1,6 +1,7 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
 mod inspect;
+mod int8;
 mod rope;
 mod stranger;
 mod tensors;
@@ -354,8 +355,15 @@ impl ModelSpec {
             .chain(weights.final_norm.tensors())
             .chain(head)
             .chain(weights.head.bias.as_ref())
+            .chain(weights.head.int8.iter().flat_map(Int8::tensors))
             .chain(self.rope.tensors())
             .chain(weights.layers.iter().flat_map(LayerWeights::tensors))
+    }
+
+    /// The tensors that say how int8 products are scaled; they are among [`tensors`](Self::tensors), and no weights.
+    pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
+        let linears = self.weights.layers.iter().flat_map(LayerWeights::linears);
+        linears.chain([&self.weights.head]).filter_map(|linear| linear.int8.as_ref()).flat_map(Int8::tensors)
     }
 
     /// Number of tensors and bytes per stored dtype.
@@ -375,23 +383,30 @@ impl LayerWeights {
         let shared = self.mlp_norm.weight.name == self.attention_norm.weight.name;
         let mlp_norm = (!shared).then_some(&self.mlp_norm);
         let norms = [Some(&self.attention_norm), self.q_norm.as_ref(), self.k_norm.as_ref(), mlp_norm];
+        let norms = norms.into_iter().flatten().flat_map(NormWeights::tensors);
+        norms.chain(self.linears().flat_map(LinearWeights::tensors))
+    }
+
+    fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
         let [q, k, v, o] = [&self.q, &self.k, &self.v, &self.o].map(Some);
-        let linears = [q, k, v, o, self.gate.as_ref(), Some(&self.up), Some(&self.down)];
-        let linears = linears.into_iter().flatten();
-        norms.into_iter().flatten().flat_map(NormWeights::tensors).chain(linears.flat_map(LinearWeights::tensors))
+        [q, k, v, o, self.gate.as_ref(), Some(&self.up), Some(&self.down)].into_iter().flatten()
     }
 }
 
 impl LinearWeights {
     fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let int8 = self.int8.iter().flat_map(|int8| {
-            let (scale, zero_point) = match &int8.activations {
-                Int8Activations::Static { scale, zero_point } => (Some(scale), zero_point.as_ref()),
-                Int8Activations::PerToken { .. } | Int8Activations::PerTensor { .. } => (None, None),
-            };
-            std::iter::once(&int8.scale).chain(scale).chain(zero_point)
-        });
+        let int8 = self.int8.iter().flat_map(Int8::tensors);
         std::iter::once(&self.weight).chain(&self.bias).chain(int8)
+    }
+}
+
+impl Int8 {
+    fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        let (scale, zero_point) = match &self.activations {
+            Int8Activations::Static { scale, zero_point } => (Some(scale), zero_point.as_ref()),
+            Int8Activations::PerToken { .. } | Int8Activations::PerTensor { .. } => (None, None),
+        };
+        std::iter::once(&self.scale).chain(scale).chain(zero_point)
     }
 }
 

@@ -6,20 +6,44 @@ use crate::dtype::DType;
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::{Bias, Family, NormKind, Role};
 use crate::header::{Header, TensorInfo};
+use crate::quantization::Scheme;
 use std::collections::HashSet;
+use std::path::Path;
 
 /// Looks up the tensors of one model and remembers which were used.
 pub(super) struct Tensors<'a> {
-    reader: &'a Reader<'a>,
+    pub(super) reader: &'a Reader<'a>,
     family: &'static Family,
-    header: &'a Header,
+    pub(super) header: &'a Header,
     sizes: &'a Sizes,
     used: HashSet<String>,
+    /// What quantised the weights, where something did.
+    pub(super) scheme: Option<&'a Scheme>,
+    /// Modules that the scheme covers and whose weights are floats.
+    pub(super) plain_modules: Vec<String>,
+}
+
+/// The rows of a matrix or a bias, in a tensor of their own or in a fused one.
+pub(super) struct Rows {
+    /// The rows.
+    pub(super) tensor: TensorInfo,
+    /// The stored tensor's name without `.weight` or `.bias`.
+    pub(super) module: String,
+    /// Rows of the stored tensor before these.
+    pub(super) before: u64,
+    /// Rows of the stored tensor in all.
+    pub(super) total: u64,
 }
 
 impl<'a> Tensors<'a> {
-    pub(super) fn new(reader: &'a Reader<'a>, family: &'static Family, header: &'a Header, sizes: &'a Sizes) -> Self {
-        Tensors { reader, family, header, sizes, used: HashSet::new() }
+    pub(super) fn new(
+        reader: &'a Reader<'a>,
+        family: &'static Family,
+        header: &'a Header,
+        sizes: &'a Sizes,
+        scheme: Option<&'a Scheme>,
+    ) -> Self {
+        Tensors { reader, family, header, sizes, used: HashSet::new(), scheme, plain_modules: Vec::new() }
     }
 
     pub(super) fn layer(&mut self, layer: usize) -> Result<LayerWeights> {
@@ -50,12 +74,18 @@ impl<'a> Tensors<'a> {
         let stem = self.stem(role, layer);
         let name = format!("{stem}.weight");
         let (outputs, inputs, because) = self.sizes.of(role);
-        let weight = match self.rows_of_fused(role, layer, "weight", Some(inputs))? {
-            Some(weight) => weight,
-            None => self.checked(&name, &[outputs, inputs], &because)?,
+        let rows = match self.rows_of_fused(role, layer, "weight", Some(inputs))? {
+            Some(rows) => rows,
+            None => {
+                let tensor = self.checked(&name, &[outputs, inputs], &because)?;
+                Rows { tensor, module: stem, before: 0, total: outputs }
+            }
         };
-        self.check_matrix_dtype(&weight)?;
-        Ok(LinearWeights { weight, bias: self.bias(role, layer)?, int8: None })
+        let int8 = self.int8(&rows, role)?;
+        if int8.is_none() {
+            self.check_matrix_dtype(&rows.tensor)?;
+        }
+        Ok(LinearWeights { weight: rows.tensor, bias: self.bias(role, layer)?, int8 })
     }
 
     /// The bias of a linear layer, where it has one.
@@ -65,7 +95,7 @@ impl<'a> Tensors<'a> {
             return Ok(None);
         }
         let bias = match self.rows_of_fused(role, layer, "bias", None)? {
-            Some(bias) => bias,
+            Some(bias) => bias.tensor,
             None => {
                 let (outputs, _, because) = self.sizes.of(role);
                 self.checked(&name, &[outputs], &because)?
@@ -165,10 +195,11 @@ impl<'a> Tensors<'a> {
         layer: Option<usize>,
         suffix: &str,
         inputs: Option<u64>,
-    ) -> Result<Option<TensorInfo>> {
+    ) -> Result<Option<Rows>> {
         for fused in self.family.fused.iter().filter(|fused| fused.roles.contains(&role)) {
             let Some(pattern) = (if self.reader.is_gguf() { fused.gguf } else { fused.config }) else { continue };
-            let name = format!("{}.{suffix}", fill(pattern, layer));
+            let module = fill(pattern, layer);
+            let name = format!("{module}.{suffix}");
             if !self.header.tensors.contains_key(&name) {
                 continue;
             }
@@ -181,12 +212,13 @@ impl<'a> Tensors<'a> {
             let whole = self.checked(&name, &shape, &because)?;
             // A row holds whole blocks: the header's reader has checked that, so the division is exact.
             let row_bytes = whole.bytes / total;
-            return Ok(Some(TensorInfo {
+            let tensor = TensorInfo {
                 shape: std::iter::once(outputs).chain(inputs).collect(),
                 offset: whole.offset + before * row_bytes,
                 bytes: outputs * row_bytes,
                 ..whole
-            }));
+            };
+            return Ok(Some(Rows { tensor, module, before, total }));
         }
         Ok(None)
     }
@@ -207,11 +239,15 @@ impl<'a> Tensors<'a> {
         })
     }
 
+    pub(super) fn file_of(&self, tensor: &TensorInfo) -> &Path {
+        &self.header.source.files[tensor.file].path
+    }
+
     fn check_matrix_dtype(&self, tensor: &TensorInfo) -> Result<()> {
-        let file = &self.header.source.files[tensor.file].path;
+        let file = self.file_of(tensor);
         match tensor.dtype {
             DType::I8 | DType::U8 => Err(Error::Quantization {
-                file: file.clone(),
+                file: file.into(),
                 scheme: format!("tensor {} of {} without a quantization_config", tensor.name, tensor.dtype),
                 why: "its scales are unknown".into(),
             }),

@@ -1,0 +1,82 @@
+//! `targets` and `ignore`: lists of module names, class names and `re:` patterns.
+
+use super::refusal;
+use crate::error::{Error, FormatErrorKind, Result};
+use crate::header::Fields;
+use crate::header::config::Section;
+use regex::{Regex, RegexBuilder};
+use serde_json::Value;
+
+/// Bytes a compiled pattern may take; real ones take a few thousand.
+const PATTERN_BYTES: usize = 1 << 20;
+
+/// What two dialects read differently inside of brackets: sets of sets.
+const OTHER_DIALECT: &[&str] = &["[[", "&&", "--", "~~"];
+
+/// One list.
+#[derive(Debug)]
+pub(super) struct Names(Vec<Name>);
+
+#[derive(Debug)]
+struct Name {
+    text: String,
+    /// Of an entry that begins with `re:`.
+    pattern: Option<Regex>,
+}
+
+impl Names {
+    /// The list under `key`; absent is empty.
+    ///
+    /// # Errors
+    /// `Format` when it is no list of strings, `Quantization` for a pattern that cannot be evaluated here.
+    pub(super) fn read(section: &Section<'_>, key: &str) -> Result<Names> {
+        let wrong = |found: &Value| {
+            let found = found.to_string().chars().take(60).collect();
+            let kind = FormatErrorKind::KeyType { key: section.dotted(key), found, expected: "a list of strings" };
+            Error::format(section.file(), kind)
+        };
+        let entries = match section.object().get(key) {
+            None | Some(Value::Null) => return Ok(Names(Vec::new())),
+            Some(Value::Array(entries)) => entries,
+            Some(other) => return Err(wrong(other)),
+        };
+        let name = |entry: &Value| {
+            let text = entry.as_str().ok_or_else(|| wrong(entry))?.to_owned();
+            let pattern = text.strip_prefix("re:").map(|body| pattern(section, key, body)).transpose()?;
+            Ok(Name { text, pattern })
+        };
+        entries.iter().map(name).collect::<Result<_>>().map(Names)
+    }
+
+    /// The first entry that names `module` or its `class`.
+    pub(super) fn matching(&self, module: &str, class: &str) -> Option<&str> {
+        self.0.iter().find(|name| name.rank(module, class).is_some()).map(|name| name.text.as_str())
+    }
+
+    /// How closely the closest entry names `module`: 0 by name, 1 by a pattern, 2 by class.
+    pub(super) fn rank(&self, module: &str, class: &str) -> Option<u8> {
+        self.0.iter().filter_map(|name| name.rank(module, class)).min()
+    }
+}
+
+impl Name {
+    fn rank(&self, module: &str, class: &str) -> Option<u8> {
+        match &self.pattern {
+            Some(pattern) => pattern.is_match(module).then_some(1),
+            None if self.text == module => Some(0),
+            None => (self.text == class).then_some(2),
+        }
+    }
+}
+
+/// A pattern that matches from the start of a name, not necessarily to its end: Python's `re.match`.
+fn pattern(section: &Section<'_>, key: &str, body: &str) -> Result<Regex> {
+    let unsupported =
+        || refusal(section, key, &format!("the pattern {body:?}"), "one without look-around or references");
+    if OTHER_DIALECT.iter().any(|part| body.contains(part)) {
+        return Err(unsupported());
+    }
+    // Once alone, so that no parenthesis of it closes the group around it.
+    let build = |text: &str| RegexBuilder::new(text).size_limit(PATTERN_BYTES).build();
+    build(body).and_then(|_| build(&format!(r"\A(?:{body})"))).map_err(|_| unsupported())
+}

@@ -1,0 +1,183 @@
+//! I8 matrices: what the config says of a module, crossed with the tensors that are stored for it.
+
+use super::tensors::{Rows, Tensors};
+use super::{Int8, Int8Activations, elements};
+use crate::dtype::DType;
+use crate::error::{Error, IncompleteKind, Result};
+use crate::family::Role;
+use crate::header::TensorInfo;
+use crate::quantization::{ActivationScheme, Answer, Group, Scales, Scheme};
+
+/// Tensors that only other schemes have beside an I8 weight, and what they would mean.
+const FOREIGN: &[(&str, &str)] = &[
+    ("weight_zero_point", "weights with zero points"),
+    ("weight_g_idx", "inputs grouped out of order"),
+    ("output_scale", "quantised outputs"),
+];
+
+impl Tensors<'_> {
+    /// The int8 product of the matrix in `rows`; `None` for a matrix of floats.
+    pub(super) fn int8(&mut self, rows: &Rows, role: Role) -> Result<Option<Int8>> {
+        let Some(scheme) = self.scheme else { return Ok(None) };
+        let class = if role == Role::Embedding { "Embedding" } else { "Linear" };
+        let (module, weight) = (rows.module.as_str(), &rows.tensor);
+        let answer = scheme.of(module, class);
+        if weight.dtype != DType::I8 {
+            return self.plain(scheme, answer, rows).map(|()| None);
+        }
+        let stored = format!("tensor {} is I8", weight.name);
+        let group = match answer {
+            _ if role == Role::Embedding => {
+                return Err(Error::Quantization {
+                    file: self.file_of(weight).into(),
+                    scheme: format!("an embedding of int8 ({stored})"),
+                    why: "rows of an embedding are read as they are, and only floats are; quantise the linear layers \
+                          alone"
+                        .into(),
+                });
+            }
+            Answer::Group(group) => group,
+            Answer::Ignored(entry) => {
+                return Err(self.conflict(scheme, format!("{}.ignore has {entry:?}", scheme.place), stored));
+            }
+            Answer::Uncovered => {
+                let says = format!("no target of {}.config_groups names {module}", scheme.place);
+                return Err(self.conflict(scheme, says, stored));
+            }
+        };
+        for (suffix, meaning) in FOREIGN {
+            let name = format!("{module}.{suffix}");
+            if self.header.tensors.contains_key(&name) {
+                let says = format!("{} describes symmetric int8 weights in order", group.place);
+                return Err(self.conflict(scheme, says, format!("tensor {name} is stored for {meaning}")));
+            }
+        }
+        let (scale, size) = self.weight_scale(scheme, group, rows)?;
+        let activations = self.activation_parts(scheme, group, module)?;
+        Ok(Some(Int8 { scale, group: size, activations }))
+    }
+
+    /// Takes note of a matrix of floats that the config would have quantised; no scale may be beside it.
+    fn plain(&mut self, scheme: &Scheme, answer: Answer<'_>, rows: &Rows) -> Result<()> {
+        let scale = format!("{}.weight_scale", rows.module);
+        if self.header.tensors.contains_key(&scale) {
+            let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
+            return Err(self.conflict(scheme, format!("tensor {scale} is stored"), format!("{stored}, not I8")));
+        }
+        if let Answer::Group(_) = answer
+            && !self.plain_modules.contains(&rows.module)
+        {
+            self.plain_modules.push(rows.module.clone());
+        }
+        Ok(())
+    }
+
+    /// The scales of the rows, and how many inputs share one.
+    fn weight_scale(&mut self, scheme: &Scheme, group: &Group, rows: &Rows) -> Result<(TensorInfo, usize)> {
+        let name = format!("{}.weight_scale", rows.module);
+        let inputs = rows.tensor.shape.get(1).copied().unwrap_or(1);
+        let Some(scale) = self.header.tensors.get(&name).cloned() else {
+            let (one, other) = (format!("tensor {} is I8", rows.tensor.name), format!("its scale {name} is missing"));
+            return Err(self.conflict(scheme, one, other));
+        };
+        let (size, columns) = match group.weights {
+            Scales::Tensor | Scales::Channel => (inputs, 1),
+            Scales::Group(size) if inputs.is_multiple_of(size) => (size, inputs / size),
+            Scales::Group(size) => {
+                let one = format!("{} has groups of {size}", group.place);
+                let other = format!("tensor {} has {inputs} inputs, no multiple of it", rows.tensor.name);
+                return Err(self.conflict(scheme, one, other));
+            }
+        };
+        let one = scale.shape.is_empty() || scale.shape == [1];
+        let right = match group.weights {
+            Scales::Tensor => one,
+            Scales::Channel => scale.shape == [rows.total, 1] || scale.shape == [rows.total],
+            Scales::Group(_) => scale.shape == [rows.total, columns],
+        };
+        if !right {
+            let expected = if group.weights == Scales::Tensor { vec![1] } else { vec![rows.total, columns] };
+            let because = format!("weights {} by {}", group.weights, group.place);
+            return Err(self.wrong_shape(&scale, expected, because));
+        }
+        self.check_scale_dtype(&scale)?;
+        self.mark_used(&name);
+        if group.weights == Scales::Tensor {
+            return Ok((TensorInfo { shape: vec![1], ..scale }, size as usize));
+        }
+        let outputs = rows.tensor.shape.first().copied().unwrap_or(1);
+        let row_bytes = scale.bytes / rows.total;
+        let part = TensorInfo {
+            shape: vec![outputs, columns],
+            offset: scale.offset + rows.before * row_bytes,
+            bytes: outputs * row_bytes,
+            ..scale
+        };
+        Ok((part, size as usize))
+    }
+
+    /// What is stored for the activations of a module: nothing unless they are static.
+    fn activation_parts(&mut self, scheme: &Scheme, group: &Group, module: &str) -> Result<Int8Activations> {
+        let [scale, zero_point] = ["input_scale", "input_zero_point"].map(|suffix| format!("{module}.{suffix}"));
+        let says = format!("{} says activations {}", group.place, group.activations);
+        let wanted = match group.activations {
+            ActivationScheme::PerToken { .. } | ActivationScheme::PerTensor { .. } => [false, false],
+            ActivationScheme::Static { symmetric } => [true, !symmetric],
+        };
+        for (name, wanted) in [&scale, &zero_point].into_iter().zip(wanted) {
+            let stored = self.header.tensors.contains_key(name);
+            if stored != wanted {
+                let found = if stored { "is stored" } else { "is missing" };
+                return Err(self.conflict(scheme, says, format!("tensor {name} {found}")));
+            }
+        }
+        Ok(match group.activations {
+            ActivationScheme::PerToken { symmetric } => Int8Activations::PerToken { symmetric },
+            ActivationScheme::PerTensor { symmetric } => Int8Activations::PerTensor { symmetric },
+            ActivationScheme::Static { symmetric } => {
+                let scale = self.single(&scale, &says)?;
+                self.check_scale_dtype(&scale)?;
+                let zero_point = if symmetric { None } else { Some(self.single(&zero_point, &says)?) };
+                if let Some(zero_point) = &zero_point
+                    && zero_point.dtype != DType::I8
+                {
+                    let (name, found) = (zero_point.name.clone(), zero_point.dtype);
+                    let kind = IncompleteKind::TensorDType { name, found, expected: "I8" };
+                    return Err(Error::incomplete(self.file_of(zero_point), kind));
+                }
+                Int8Activations::Static { scale, zero_point }
+            }
+        })
+    }
+
+    /// The tensor `name` of one element, as `[1]`.
+    fn single(&mut self, name: &str, because: &str) -> Result<TensorInfo> {
+        let Some(tensor) = self.header.tensors.get(name).cloned() else {
+            let kind = IncompleteKind::TensorMissing { name: name.to_owned(), nearest: Vec::new() };
+            return Err(Error::incomplete(self.reader.fields.file(), kind));
+        };
+        if elements(&tensor) != 1 {
+            return Err(self.wrong_shape(&tensor, vec![1], because.to_owned()));
+        }
+        self.mark_used(name);
+        Ok(TensorInfo { shape: vec![1], ..tensor })
+    }
+
+    fn check_scale_dtype(&self, scale: &TensorInfo) -> Result<()> {
+        if matches!(scale.dtype, DType::F32 | DType::F16 | DType::BF16) {
+            return Ok(());
+        }
+        let (name, found) = (scale.name.clone(), scale.dtype);
+        let kind = IncompleteKind::TensorDType { name, found, expected: "F32, F16 or BF16 (scales)" };
+        Err(Error::incomplete(self.file_of(scale), kind))
+    }
+
+    fn wrong_shape(&self, tensor: &TensorInfo, expected: Vec<u64>, because: String) -> Error {
+        let (name, found) = (tensor.name.clone(), tensor.shape.clone());
+        Error::incomplete(self.file_of(tensor), IncompleteKind::TensorShape { name, found, expected, because })
+    }
+
+    fn conflict(&self, scheme: &Scheme, one: String, other: String) -> Error {
+        Error::incomplete(&scheme.file, IncompleteKind::Contradiction { one, other })
+    }
+}

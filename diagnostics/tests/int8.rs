@@ -1,0 +1,355 @@
+//! int8 checkpoints of compressed-tensors: every scheme that runs, and every one that is refused with its exit code, the
+//! key or the tensor.
+
+// A sample that cannot be written is a broken test; `pub` is for the sibling modules.
+#![allow(clippy::unwrap_used, unreachable_pub)]
+
+#[path = "formats/build.rs"]
+#[allow(dead_code)] // this file uses its part
+mod build;
+#[path = "hostile/table.rs"]
+#[allow(dead_code)] // this file uses its part
+mod table;
+
+use build::{Tree, safetensors};
+use model_diagnostics::DType;
+use model_diagnostics::capability::Tier;
+use serde_json::{Map, Value, json};
+use table::Table;
+
+const HIDDEN: u64 = 64;
+const WIDE: u64 = 96;
+const UP: &str = "model.layers.0.mlp.up_proj";
+
+/// A model of one layer: its config and its tensors, (dtype, shape) by name.
+#[derive(Clone)]
+struct Model {
+    config: Value,
+    tensors: Vec<(String, &'static str, Vec<u64>)>,
+}
+
+fn args(more: Value) -> Value {
+    let mut args = json!({"num_bits": 8, "type": "int", "symmetric": true});
+    args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    args
+}
+
+fn group(weights: Value, activations: Value) -> Value {
+    json!({"targets": ["Linear"], "weights": args(weights), "input_activations": args(activations)})
+}
+
+fn usual() -> Value {
+    group(json!({"strategy": "channel"}), json!({"strategy": "token", "dynamic": true}))
+}
+
+fn block(group: Value) -> Value {
+    json!({"quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head"],
+           "config_groups": {"group_0": group}})
+}
+
+impl Model {
+    /// Linear layers in I8 with scales of this shape, `[0]` standing for the outputs.
+    fn new(group: Value, scale: impl Fn(u64, u64) -> Vec<u64>) -> Model {
+        let config = json!({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN,
+            "intermediate_size": WIDE, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "head_dim": 16, "vocab_size": 32, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+            "hidden_act": "silu", "tie_word_embeddings": false, "attention_bias": false, "mlp_bias": false,
+            "quantization_config": block(group)});
+        let mut model = Model { config, tensors: Vec::new() };
+        for name in ["model.embed_tokens", "lm_head"] {
+            model.add(&format!("{name}.weight"), "BF16", &[32, HIDDEN]);
+        }
+        for name in ["model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"] {
+            model.add(&format!("{name}.weight"), "BF16", &[HIDDEN]);
+        }
+        for (part, outputs, inputs) in [
+            ("self_attn.q_proj", HIDDEN, HIDDEN),
+            ("self_attn.k_proj", 32, HIDDEN),
+            ("self_attn.v_proj", 32, HIDDEN),
+            ("self_attn.o_proj", HIDDEN, HIDDEN),
+            ("mlp.gate_proj", WIDE, HIDDEN),
+            ("mlp.up_proj", WIDE, HIDDEN),
+            ("mlp.down_proj", HIDDEN, WIDE),
+        ] {
+            let module = format!("model.layers.0.{part}");
+            model.add(&format!("{module}.weight"), "I8", &[outputs, inputs]);
+            model.add(&format!("{module}.weight_scale"), "BF16", &scale(outputs, inputs));
+        }
+        model
+    }
+
+    fn usual() -> Model {
+        Model::new(usual(), |outputs, _| vec![outputs, 1])
+    }
+
+    fn add(&mut self, name: &str, dtype: &'static str, shape: &[u64]) {
+        self.tensors.retain(|tensor| tensor.0 != name);
+        self.tensors.push((name.into(), dtype, shape.to_vec()));
+    }
+
+    /// With a tensor of its own for every quantised module.
+    fn beside_all(mut self, suffix: &str, dtype: &'static str, shape: &[u64]) -> Model {
+        let weights = self.tensors.iter().filter(|tensor| tensor.1 == "I8" && tensor.0.ends_with(".weight"));
+        let modules: Vec<String> = weights.map(|tensor| tensor.0.trim_end_matches(".weight").into()).collect();
+        modules.iter().for_each(|module| self.add(&format!("{module}.{suffix}"), dtype, shape));
+        self
+    }
+
+    fn with(mut self, name: &str, dtype: &'static str, shape: &[u64]) -> Model {
+        self.add(name, dtype, shape);
+        self
+    }
+
+    fn without(mut self, name: &str) -> Model {
+        self.tensors.retain(|tensor| tensor.0 != name);
+        self
+    }
+
+    /// With another value in the quantization block.
+    fn set(mut self, pointer: &str, key: &str, value: Value) -> Model {
+        let place = self.config.pointer_mut(&format!("/quantization_config{pointer}")).unwrap();
+        place.as_object_mut().unwrap().insert(key.into(), value);
+        self
+    }
+
+    fn tree(&self) -> Tree {
+        let (mut header, mut end) = (Map::new(), 0);
+        for (name, dtype, shape) in &self.tensors {
+            let size = match *dtype {
+                "I8" | "F8_E4M3" => 1,
+                "I32" | "F32" => 4,
+                _ => 2,
+            };
+            let begin = end;
+            end += shape.iter().product::<u64>() * size;
+            header.insert(name.clone(), json!({"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}));
+        }
+        let weights = safetensors(&Value::Object(header).to_string(), end as usize);
+        let tokenizer = json!({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "added_tokens": []});
+        Tree::new()
+            .with("config.json", self.config.to_string())
+            .with("model.safetensors", weights)
+            .with("tokenizer.json", tokenizer.to_string())
+    }
+
+    /// What the report says of the quantization, once it runs.
+    fn words(&self) -> String {
+        let tree = self.tree();
+        let report = table::judge(&tree.path(""));
+        assert!(report.verdict.runs(), "{}", report.first_line());
+        report.model.unwrap().quantization
+    }
+}
+
+const PREFIX: &str = "compressed-tensors int8 w8a8: ";
+
+#[test]
+fn every_scheme_that_runs_is_said_in_words() {
+    let token = || json!({"strategy": "token", "dynamic": true});
+    let tensor = |dynamic: bool| json!({"strategy": "tensor", "dynamic": dynamic});
+    let channel = || json!({"strategy": "channel"});
+    let asymmetric = |mut args: Value| {
+        args.as_object_mut().unwrap().insert("symmetric".into(), json!(false));
+        args
+    };
+    let by_channel = |activations| Model::new(group(channel(), activations), |outputs, _| vec![outputs, 1]);
+    let cases = [
+        (Model::usual(), "weights by channel, activations dynamic by token"),
+        (Model::new(usual(), |outputs, _| vec![outputs]), "weights by channel, activations dynamic by token"),
+        (
+            Model::new(group(json!({"strategy": "tensor"}), token()), |_, _| vec![1]),
+            "weights by tensor, activations dynamic by token",
+        ),
+        (
+            Model::new(group(json!({"strategy": "tensor"}), token()), |_, _| vec![]),
+            "weights by tensor, activations dynamic by token",
+        ),
+        (
+            Model::new(group(json!({"strategy": "group", "group_size": 32}), token()), |o, i| vec![o, i / 32]),
+            "weights by groups of 32, activations dynamic by token",
+        ),
+        (
+            Model::new(group(json!({"group_size": -1}), token()), |o, _| vec![o, 1]),
+            "weights by channel, activations dynamic by token",
+        ),
+        (by_channel(asymmetric(token())), "weights by channel, activations dynamic by token with zero points"),
+        (by_channel(tensor(true)), "weights by channel, activations dynamic by tensor"),
+        (
+            by_channel(tensor(false)).beside_all("input_scale", "BF16", &[1]),
+            "weights by channel, activations static by tensor",
+        ),
+        (
+            by_channel(asymmetric(tensor(false))).beside_all("input_scale", "F32", &[]).beside_all(
+                "input_zero_point",
+                "I8",
+                &[1],
+            ),
+            "weights by channel, activations static by tensor with zero points",
+        ),
+        (
+            Model::usual().set("", "format", json!("naive-quantized")),
+            "weights by channel, activations dynamic by token",
+        ),
+        (
+            Model::usual().set("", "config_groups", json!({"W8A8": ["Linear"]})),
+            "weights by channel, activations dynamic by token",
+        ),
+        (Model::usual().set("", "ignore", json!(["re:.*lm_head"])), "weights by channel, activations dynamic by token"),
+        (
+            Model::usual().set("/config_groups/group_0", "targets", json!([r"re:model\.layers\.\d+\."])),
+            "weights by channel, activations dynamic by token",
+        ),
+        (
+            Model::usual().set("", "ignore", json!([])).with("lm_head.weight", "I8", &[32, HIDDEN]).with(
+                "lm_head.weight_scale",
+                "BF16",
+                &[32, 1],
+            ),
+            "weights by channel, activations dynamic by token",
+        ),
+    ];
+    for (model, words) in cases {
+        assert_eq!(model.words(), format!("{PREFIX}{words}"));
+    }
+}
+
+#[test]
+fn the_block_is_found_in_every_place() {
+    let usual = Model::usual();
+    let scheme = usual.config["quantization_config"].clone();
+    let wrapped = json!({"quantization_config": scheme, "sparsity_config": {"format": "dense"}});
+    for (key, value) in [
+        ("compression_config", scheme.clone()),
+        ("text_config", json!({"quantization_config": scheme})),
+        ("compression_config", wrapped),
+    ] {
+        let mut model = usual.clone();
+        model.config.as_object_mut().unwrap().remove("quantization_config");
+        model.config.as_object_mut().unwrap().insert(key.into(), value);
+        assert!(model.words().starts_with(PREFIX), "{key}");
+    }
+}
+
+#[test]
+fn a_covered_float_is_plain_and_said() {
+    let model =
+        Model::usual().with(&format!("{UP}.weight"), "BF16", &[WIDE, HIDDEN]).without(&format!("{UP}.weight_scale"));
+    let tree = model.tree();
+    let report = table::judge(&tree.path(""));
+    assert!(report.verdict.runs(), "{}", report.first_line());
+    let text = serde_json::to_string(&report).unwrap();
+    assert!(
+        text.contains(&format!(
+            "1 modules that quantization_config covers are stored as floats and computed as such; the first is {UP}"
+        )),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_does_not_run_is_refused_by_its_key() {
+    const GROUP: &str = "/config_groups/group_0";
+    const WEIGHTS: &str = "/config_groups/group_0/weights";
+    const INPUTS: &str = "/config_groups/group_0/input_activations";
+    let cases = [
+        ("", "format", json!("pack-quantized"), "quantization_config.format is \"pack-quantized\""),
+        ("", "format", json!("float-quantized"), "quantization_config.format is \"float-quantized\""),
+        ("", "format", json!("nvfp4-pack-quantized"), "\"nvfp4-pack-quantized\""),
+        ("", "format", json!("mxfp4-pack-quantized"), "\"mxfp4-pack-quantized\""),
+        ("", "format", json!("marlin-24"), "\"marlin-24\""),
+        ("", "format", json!("mixed-precision"), "\"mixed-precision\""),
+        ("", "format", json!("tomorrow"), "\"tomorrow\""),
+        ("", "format", Value::Null, "quantization_config.format is absent"),
+        ("", "config_groups", Value::Null, "quantization_config.config_groups is absent"),
+        ("", "config_groups", json!({"W4A16": ["Linear"]}), "config_groups.W4A16 is a preset"),
+        ("", "config_groups", json!({"FP8_DYNAMIC": ["Linear"]}), "config_groups.FP8_DYNAMIC is a preset"),
+        ("", "kv_cache_scheme", json!({"num_bits": 8}), "quantization_config.kv_cache_scheme is given"),
+        (
+            "",
+            "sparsity_config",
+            json!({"format": "sparse-24-bitmask"}),
+            "sparsity_config.format is \"sparse-24-bitmask\"",
+        ),
+        ("", "transform_config", json!({"config_groups": {"u": {"type": "hadamard"}}}), "transform_config is given"),
+        ("", "ignore", json!(["re:(?!model).*"]), "ignore is the pattern \"(?!model).*\""),
+        ("", "ignore", json!(["re:a)|(b"]), "ignore is the pattern"),
+        (GROUP, "input_activations", Value::Null, "group_0.input_activations is null (w8a16)"),
+        (GROUP, "weights", Value::Null, "group_0.weights is null"),
+        (GROUP, "output_activations", json!({"num_bits": 8}), "group_0.output_activations is given"),
+        (GROUP, "format", json!("pack-quantized"), "group_0.format is \"pack-quantized\""),
+        (WEIGHTS, "num_bits", json!(4), "group_0.weights.num_bits is 4"),
+        (WEIGHTS, "num_bits", json!({"mlp": 8}), "group_0.weights.num_bits is a map"),
+        (WEIGHTS, "type", json!("float"), "group_0.weights.type is \"float\""),
+        (WEIGHTS, "symmetric", json!(false), "group_0.weights.symmetric is false"),
+        (WEIGHTS, "strategy", json!("block"), "group_0.weights.strategy is block"),
+        (WEIGHTS, "actorder", json!("group"), "group_0.weights.actorder is \"group\""),
+        (INPUTS, "num_bits", json!(4), "group_0.input_activations.num_bits is 4"),
+        (INPUTS, "dynamic", json!("local"), "group_0.input_activations.dynamic is \"local\""),
+        (INPUTS, "dynamic", json!(false), "group_0.input_activations.strategy is token with dynamic false"),
+        (INPUTS, "group_size", json!(128), "group_0.input_activations.group_size is 128"),
+    ];
+    let mut table = Table::default();
+    for (place, key, value, says) in &cases {
+        let tree = Model::usual().set(place, key, value.clone()).tree();
+        table.refuses(&format!("{place} {key} {value}"), &tree, "", 12, &["compressed-tensors", "config.json", says]);
+    }
+    assert_eq!(table.finish(), cases.len());
+}
+
+#[test]
+fn contradictions_name_both_sides() {
+    let weight = format!("{UP}.weight");
+    let scale = format!("{UP}.weight_scale");
+    let static_ =
+        || Model::new(group(json!({"strategy": "channel"}), json!({"strategy": "tensor"})), |o, _| vec![o, 1]);
+    #[rustfmt::skip]
+    let cases: &[(&str, Model, u8, &[&str])] = &[
+        ("no scale", Model::usual().without(&scale), 15, &[&weight, "is I8", &scale, "is missing"]),
+        ("a float with a scale", Model::usual().with(&weight, "BF16", &[WIDE, HIDDEN]), 15, &[&weight, "not I8", &scale]),
+        ("a scale of another shape", Model::usual().with(&scale, "BF16", &[WIDE, 2]), 15, &[&scale, "[96, 2]", "[96, 1]", "by channel"]),
+        ("a scale for all", Model::usual().with(&scale, "BF16", &[1]), 15, &[&scale, "[1]", "[96, 1]"]),
+        ("a scale of I32", Model::usual().with(&scale, "I32", &[WIDE, 1]), 15, &[&scale, "I32"]),
+        ("ignored", Model::usual().set("", "ignore", json!(["lm_head", UP])), 15, &["quantization_config.ignore", UP, "is I8"]),
+        ("uncovered", Model::usual().set("/config_groups/group_0", "targets", json!(["re:.*attn"])), 15, &["no target", "model.layers.0.mlp.gate_proj", "is I8"]),
+        ("weights with zero points", Model::usual().with(&format!("{UP}.weight_zero_point"), "I8", &[WIDE, 1]), 15, &["symmetric", "weight_zero_point"]),
+        ("static without a scale", static_(), 15, &["static by tensor", "input_scale is missing"]),
+        ("dynamic with a scale", Model::usual().with(&format!("{UP}.input_scale"), "BF16", &[1]), 15, &["dynamic by token", UP, "input_scale is stored"]),
+        ("symmetric with a zero point", static_().beside_all("input_scale", "BF16", &[1]).beside_all("input_zero_point", "I8", &[1]), 15, &["input_zero_point is stored"]),
+        ("two static scales", static_().beside_all("input_scale", "BF16", &[2]), 15, &["input_scale", "[2]", "[1]"]),
+        ("an embedding of int8", Model::usual().with("model.embed_tokens.weight", "I8", &[32, HIDDEN]), 12, &["embedding of int8", "model.embed_tokens.weight"]),
+        ("float8 weights", Model::usual().with(&weight, "F8_E4M3", &[WIDE, HIDDEN]), 12, &["FP8", &weight]),
+        ("packed weights", Model::usual().with(&format!("{UP}.weight_packed"), "I32", &[WIDE, 16]), 12, &["weight_packed"]),
+        ("groups that do not divide", Model::new(group(json!({"strategy": "group", "group_size": 48}), json!({"strategy": "token", "dynamic": true})), |o, _| vec![o, 2]), 15, &["groups of 48", "64 inputs"]),
+    ];
+    let mut table = Table::default();
+    for (name, model, code, says) in cases {
+        table.refuses(name, &model.tree(), "", *code, says);
+    }
+    assert_eq!(table.finish(), cases.len());
+}
+
+#[test]
+fn the_fixtures_of_compressed_tensors_run() {
+    let cases = [
+        ("llama-channel-token", "weights by channel, activations dynamic by token"),
+        ("llama-tied", "weights by channel, activations dynamic by token"),
+        ("qwen2", "weights by channel, activations dynamic by token"),
+        ("qwen3", "weights by channel, activations dynamic by token"),
+        ("phi3", "weights by channel, activations dynamic by token"),
+        ("llama-tensor-token", "weights by tensor, activations dynamic by token"),
+        ("llama-group-token", "weights by groups of 32, activations dynamic by token"),
+        ("llama-static", "weights by channel, activations static by tensor"),
+        ("llama-static-asymmetric", "weights by channel, activations static by tensor with zero points"),
+        ("llama-token-asymmetric", "weights by channel, activations dynamic by token with zero points"),
+        ("llama-dynamic-tensor", "weights by channel, activations dynamic by tensor"),
+        ("llama-naive", "weights by channel, activations dynamic by token"),
+    ];
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/int8");
+    for (name, words) in cases {
+        let report = table::judge(&root.join(name));
+        assert!(report.verdict.runs(), "{name}: {}", report.first_line());
+        let model = report.model.unwrap();
+        assert_eq!(model.quantization, format!("{PREFIX}{words}"), "{name}");
+        assert!(model.dtypes.iter().any(|summary| summary.dtype == DType::I8 && summary.tier == Some(Tier::Native)));
+    }
+}
