@@ -413,6 +413,61 @@ mod tests {
         }
     }
 
+    /// What numpy makes of the same rule, in `fixtures/int8/linear.safetensors`: one layer for each scheme.
+    #[test]
+    fn a_layer_is_what_the_rule_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/int8/linear.safetensors");
+        let file = std::fs::read(path).unwrap();
+        let tensors = safetensors::SafeTensors::deserialize(&file).unwrap();
+        let names: Vec<&str> = tensors.names().into_iter().filter_map(|name| name.strip_suffix("/y")).collect();
+        assert!(names.len() >= 9, "only {} layers", names.len());
+        for name in names {
+            let bytes = |part: &str| tensors.tensor(&format!("{name}/{part}")).unwrap().data().to_vec();
+            let floats = |part: &str| -> Vec<f32> {
+                bytes(part).as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            };
+            let (x, weight, scale, zero) = (floats("x"), bytes("weight"), floats("scale"), bytes("zero"));
+            let y: Vec<f64> = bytes("y").as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
+            let (tokens, rows) = (5, y.len() / 5);
+            let inputs = x.len() / tokens;
+            let symmetric = !name.ends_with("asymmetric");
+            let rule = match name {
+                name if name.contains("static") => {
+                    Int8Rule::Static { scale_bits: scale[0].to_bits(), zero: zero[0] as i8 }
+                }
+                "llama-dynamic-tensor" => Int8Rule::Tensor { symmetric },
+                _ => Int8Rule::Token { symmetric },
+            };
+            let stored = bytes("weight_scale");
+            let scales = Floats::new(DType::F32, &stored).unwrap();
+            for isa in each_isa() {
+                let input = Input::prepare(isa, Form::Int8(rule), &x, inputs);
+                for token in 0..tokens {
+                    let row = input.int8(token);
+                    let expected: Vec<i8> = bytes("q")[token * inputs..][..inputs].iter().map(|&q| q as i8).collect();
+                    assert_eq!(row.bytes, expected, "{isa} {name} token {token}");
+                    let of = token % scale.len();
+                    assert_eq!(
+                        (row.scale.to_bits(), row.zero),
+                        (scale[of].to_bits(), i32::from(zero[of] as i8)),
+                        "{name}"
+                    );
+                }
+                let mut out = vec![0.0; tokens * rows];
+                if scales.len() > rows {
+                    int8_groups(isa, &weight, scales, weight.len() / scales.len(), &input, &mut out);
+                } else {
+                    Kernel::select(DType::I8, isa).unwrap().matmul(&weight, &input, &mut out);
+                    out.chunks_exact_mut(rows).for_each(|y| crate::kernels::scale_floats(isa, y, scales));
+                }
+                let square = |x: f64| x * x;
+                let apart: f64 = out.iter().zip(&y).map(|(&out, &y)| square(f64::from(out) - y)).sum();
+                let norm: f64 = y.iter().map(|&y| square(y)).sum();
+                assert!((apart / norm).sqrt() < 1e-6, "{isa} {name}: {}", (apart / norm).sqrt());
+            }
+        }
+    }
+
     #[test]
     fn groups_are_summed_by_their_scales_alike_everywhere() {
         let mut random = Random::new(42);
