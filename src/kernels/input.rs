@@ -311,7 +311,6 @@ impl Input {
             // SAFETY: the row exists, and the pool runs each token's task once.
             unsafe { rows.quantize(isa, token, x(token), together) };
         });
-        drop(rows);
         self.floats = floats;
     }
 
