@@ -7,7 +7,7 @@ use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use model_factory::generate::Sampler;
 use model_factory::kernels::Isa;
-use model_factory::{DeviceChoice, Error, GenerateOptions, Model, UnifiedModelFactory};
+use model_factory::{DeviceChoice, Error, GenerateOptions, Message, Model, UnifiedModelFactory};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,6 +20,12 @@ struct Arguments {
     /// The text to continue.
     #[arg(long, default_value = "Once upon a time")]
     prompt: String,
+    /// Asks this, by the model's own chat template, instead of continuing a text.
+    #[arg(long, value_name = "TEXT", conflicts_with = "prompt")]
+    chat: Option<String>,
+    /// What the model is told to be, with --chat.
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    system: Option<String>,
     /// Tokens to generate at most.
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
@@ -80,10 +86,17 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     Sampler::new(&options.sampling, 0)?;
     let model = load(arguments)?;
     eprintln!("{}", model.report().first_line());
-    let mut generation = model.generate(&arguments.prompt, &options)?;
+    let mut generation = match &arguments.chat {
+        None => model.generate(&arguments.prompt, &options)?,
+        Some(question) => {
+            let system = arguments.system.as_ref().map(Message::system);
+            let messages: Vec<Message> = system.into_iter().chain([Message::user(question)]).collect();
+            model.chat(&messages, &options)?
+        }
+    };
     let mut text = String::new();
     let mut out = std::io::stdout();
-    if !arguments.json {
+    if !arguments.json && arguments.chat.is_none() {
         write(&mut out, &arguments.prompt)?;
     }
     for piece in &mut generation {

@@ -48,6 +48,24 @@ fn generate_tells_a_story_on_standard_output_alone() {
 }
 
 #[test]
+fn generate_chats_by_the_models_own_template() {
+    let chat = |name: &str, more: &[&str]| {
+        let path = model(name);
+        example("generate", &[&[path.as_str(), "--chat", "Hello", "--max-tokens", "4", "--json"], more].concat())
+    };
+    let tokens = |output: &Output| json(output)["timings"]["prompt_tokens"].as_u64().expect("a count");
+    let plain = example("generate", &[&model("smollm2/bf16"), "--prompt", "Hello", "--max-tokens", "4", "--json"]);
+    let (asked, told) = (chat("smollm2/bf16", &[]), chat("smollm2/bf16", &["--system", "Be brief and kind."]));
+    assert!(asked.status.success(), "{}", text(&asked.stderr));
+    assert!(tokens(&asked) > tokens(&plain), "the turns' own tokens");
+    assert_ne!(tokens(&told), tokens(&asked));
+    let without = chat("phi-2/bf16", &[]);
+    assert_eq!((without.status.code(), without.stdout.is_empty()), (Some(2), true));
+    assert!(text(&without.stderr).contains("template"), "{}", text(&without.stderr));
+    assert_eq!(example("generate", &["--system", "x"]).status.code(), Some(2), "--system alone");
+}
+
+#[test]
 fn generate_reports_ids_finish_and_timings_as_json() {
     let arguments =
         ["--prompt", "Once upon a time", "--max-tokens", "5", "--temperature", "0.8", "--seed", "7", "--json"];
