@@ -32,6 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
         special_tokens_map: file("special_tokens_map.json"),
         tokenizer: None,
         chat_template: None,
+        quantization: file("quantize_config.json"),
     };
     let metadata = Metadata::Config(Box::new(files));
     let header = common::header(Format::Safetensors, "x.safetensors", MODEL.len() as u64, TENSORS.clone(), metadata);

@@ -33,6 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
                 special_tokens_map: None,
                 tokenizer: None,
                 chat_template: None,
+                quantization: None,
             };
             let metadata = Metadata::Config(Box::new(files));
             common::judge(&common::header(Format::Safetensors, "x.safetensors", len, file.tensors, metadata));
