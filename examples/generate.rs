@@ -5,7 +5,6 @@ mod common;
 
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
-use model_factory::generate::Sampler;
 use model_factory::kernels::Isa;
 use model_factory::{DeviceChoice, Error, GenerateOptions, Message, Model, UnifiedModelFactory};
 use std::io::Write;
@@ -29,21 +28,21 @@ struct Arguments {
     /// Tokens to generate at most.
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
-    /// 0 always takes the likeliest token; higher is more varied.
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
-    temperature: f64,
+    /// 0 always takes the likeliest token; higher is more varied. As the model ships it when absent, as the next four.
+    #[arg(long, allow_negative_numbers = true)]
+    temperature: Option<f64>,
     /// Chooses among this many of the likeliest tokens; 0 is all.
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
-    top_k: usize,
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    top_k: Option<usize>,
     /// Chooses among the fewest likeliest tokens that together have this probability; 1 is all.
-    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
-    top_p: f64,
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    top_p: Option<f64>,
     /// Chooses among tokens at least this share as likely as the likeliest; 0 is all.
-    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
-    min_p: f64,
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    min_p: Option<f64>,
     /// Above 1 makes tokens of the prompt and the text less likely; 1 is off.
-    #[arg(long, value_name = "PENALTY", default_value_t = 1.0, allow_negative_numbers = true)]
-    repeat_penalty: f64,
+    #[arg(long, value_name = "PENALTY", allow_negative_numbers = true)]
+    repeat_penalty: Option<f64>,
     /// Makes tokens of the text less likely, -2 to 2; 0 is off.
     #[arg(long, value_name = "PENALTY", default_value_t = 0.0, allow_negative_numbers = true)]
     presence_penalty: f64,
@@ -68,6 +67,9 @@ struct Arguments {
     /// Instruction sets to use at most (avx2, portable), for a machine that misbehaves; all when absent.
     #[arg(long, value_parser = common::isa)]
     isa: Option<Isa>,
+    /// With --json: the log-probability of each token, and of the N likeliest at its place.
+    #[arg(long, value_name = "N", requires = "json")]
+    logprobs: Option<usize>,
     /// Print one JSON object instead of the text as it comes.
     #[arg(long)]
     json: bool,
@@ -83,7 +85,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let options = options(arguments);
     // A wrong option is told before a model is loaded.
-    Sampler::new(&options.sampling, 0)?;
+    options.check()?;
     let model = load(arguments)?;
     eprintln!("{}", model.report().first_line());
     let mut generation = match &arguments.chat {
@@ -94,7 +96,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             model.chat(&messages, &options)?
         }
     };
-    let mut text = String::new();
+    let (mut text, mut logprobs) = (String::new(), Vec::new());
     let mut out = std::io::stdout();
     if !arguments.json && arguments.chat.is_none() {
         write(&mut out, &arguments.prompt)?;
@@ -103,6 +105,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         let piece = piece?;
         if arguments.json {
             text.push_str(&piece.text);
+            logprobs.extend(piece.token.zip(piece.logprobs).map(|(token, of)| {
+                let top: Vec<_> = of.top.iter().map(|(token, logprob)| entry(*token, *logprob)).collect();
+                serde_json::json!({ "token": token, "logprob": of.chosen, "top": top })
+            }));
         } else {
             write(&mut out, &piece.text)?;
         }
@@ -121,12 +127,17 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "decode_tok_s": decode,
             "seed": timings.seed,
         });
-        let object =
+        let mut object =
             serde_json::json!({ "text": text, "tokens": generation.ids(), "finish": finish, "timings": timings });
+        if arguments.logprobs.is_some() {
+            object["logprobs"] = logprobs.into();
+        }
         write(&mut out, &format!("{object}\n"))?;
     } else {
         write(&mut out, "\n")?;
-        let seed = if arguments.temperature > 0.0 { format!("seed {}, ", timings.seed) } else { String::new() };
+        let drawn =
+            options.sampling.or(&model.spec().sampling).temperature.is_some_and(|temperature| temperature > 0.0);
+        let seed = if drawn { format!("seed {}, ", timings.seed) } else { String::new() };
         eprintln!(
             "{} prompt tokens at {prefill:.0} tokens/s, {} generated at {decode:.0} tokens/s, ended by {finish}, \
              {seed}loaded in {:.3} s",
@@ -138,17 +149,22 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     Ok(())
 }
 
+fn entry(token: u32, logprob: f64) -> serde_json::Value {
+    serde_json::json!({ "token": token, "logprob": logprob })
+}
+
 fn options(arguments: &Arguments) -> GenerateOptions {
     let mut options = GenerateOptions::default()
         .max_tokens(arguments.max_tokens)
-        .temperature(arguments.temperature)
-        .top_k(arguments.top_k)
-        .top_p(arguments.top_p)
-        .min_p(arguments.min_p)
-        .repetition_penalty(arguments.repeat_penalty)
         .presence_penalty(arguments.presence_penalty)
         .frequency_penalty(arguments.frequency_penalty);
+    options.sampling.temperature = arguments.temperature;
+    options.sampling.top_k = arguments.top_k;
+    options.sampling.top_p = arguments.top_p;
+    options.sampling.min_p = arguments.min_p;
+    options.sampling.repetition_penalty = arguments.repeat_penalty;
     options.sampling.seed = arguments.seed;
+    options.logprobs = arguments.logprobs;
     options.stop.clone_from(&arguments.stop);
     options
 }

@@ -21,7 +21,7 @@ pub use candle_core;
 pub use chat::{ChatOptions, Message};
 pub use error::{Error, Result};
 pub use factory::{Builder, MAX_THREADS, UnifiedModelFactory};
-pub use generate::{FinishReason, GenerateOptions, Generation, Piece, SamplingOptions};
+pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions};
 pub use model::Model;
 pub use model_diagnostics as diagnostics;
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};

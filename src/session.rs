@@ -211,7 +211,8 @@ fn generation<S: Step + Borrow<Session>>(step: S, rest: Vec<u32>, options: &Gene
     let session = step.borrow();
     let (model, before) = (session.model.clone(), session.ids.clone());
     let stop = StopTokens::from(&model.spec().tokenizer);
-    Generation::new(step, model.shared_tokenizer(), &before, rest, stop, options)
+    let options = GenerateOptions { sampling: options.sampling.or(&model.spec().sampling), ..options.clone() };
+    Generation::new(step, model.shared_tokenizer(), &before, rest, stop, &options)
 }
 
 impl Step for Session {

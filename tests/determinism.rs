@@ -130,7 +130,7 @@ fn a_refused_request_leaves_the_session_as_it_was() {
     let mut session = model.session();
     session.forward(&tokens(30)).expect("tokens compute");
     let held = session.ids().to_vec();
-    let options = model_factory::GenerateOptions::default();
+    let options = model_factory::GenerateOptions::default().temperature(0.0);
     let too_hot = options.clone().temperature(-1.0);
     let too_long = vec![1; model.context_length() + 1];
     assert!(session.generate_ids(&too_long, &options).is_err());

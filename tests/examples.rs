@@ -76,6 +76,21 @@ fn generate_reports_ids_finish_and_timings_as_json() {
 }
 
 #[test]
+fn generate_reports_log_probabilities_on_request() {
+    let arguments = ["--max-tokens", "3", "--json", "--logprobs", "2"];
+    let report = json(&example("generate", &arguments));
+    let entries = report["logprobs"].as_array().expect("a list");
+    assert_eq!(entries.len(), 3);
+    for (entry, token) in entries.iter().zip(report["tokens"].as_array().expect("ids")) {
+        // Greedily the likeliest token is the one that was chosen.
+        assert_eq!((&entry["token"], &entry["top"][0]["token"]), (token, token));
+        assert_eq!(entry["top"][0]["logprob"], entry["logprob"]);
+        assert_eq!(entry["top"].as_array().expect("a list").len(), 2);
+    }
+    assert!(json(&example("generate", &arguments[..3]))["logprobs"].is_null());
+}
+
+#[test]
 fn generate_tells_the_seed_where_it_decided_anything() {
     let tells = |temperature: &str| {
         let output = example("generate", &["--max-tokens", "5", "--seed", "77", "--temperature", temperature]);

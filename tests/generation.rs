@@ -3,6 +3,7 @@
 
 mod common;
 
+use model_factory::diagnostics::spec::Sampling;
 use model_factory::{Error, FinishReason, GenerateOptions, Model, UnifiedModelFactory};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -48,6 +49,74 @@ fn greedy_needs_no_seed() {
     assert_eq!(text(&model, &greedy.clone().seed(1)), text(&model, &greedy.clone().seed(2)));
     let one = greedy.clone().temperature(1.0).top_k(1).seed(3);
     assert_eq!(text(&model, &one), text(&model, &greedy));
+}
+
+#[test]
+fn what_the_options_leave_open_is_as_the_model_ships_it() {
+    let fixture = common::named("tinyllama");
+    let model = common::load(fixture.folder.join("f32"));
+    let shipped = &model.spec().sampling;
+    assert_eq!(shipped.to_string(), "temperature 0.6, top-p 0.9, top-k 50");
+    let open = GenerateOptions::default().max_tokens(40);
+    let spelled = open.clone().temperature(0.6).top_p(0.9).top_k(50);
+    for seed in 0..8 {
+        assert_eq!(text(&model, &open.clone().seed(seed)), text(&model, &spelled.clone().seed(seed)));
+    }
+    let others = [
+        ("temperature", open.clone().temperature(0.0)),
+        ("temperature", open.clone().temperature(3.0)),
+        ("top_k", open.clone().temperature(3.0).top_k(2)),
+        ("top_p", open.clone().top_p(0.05)),
+    ];
+    for (option, other) in others {
+        let differ =
+            (0..8).any(|seed| text(&model, &open.clone().seed(seed)) != text(&model, &other.clone().seed(seed)));
+        assert!(differ, "{option} has no effect");
+    }
+    // The bundled model ships no way to draw: it is greedy.
+    assert_eq!(self::model().spec().sampling, Sampling::default());
+}
+
+/// The logarithms of the softmax of one row of the truth.
+fn log_softmax(row: &[f32]) -> Vec<f64> {
+    let best = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = row.iter().map(|logit| f64::from(logit - best).exp()).sum();
+    row.iter().map(|logit| f64::from(logit - best) - sum.ln()).collect()
+}
+
+#[test]
+fn log_probabilities_are_those_of_the_model_whatever_the_options() {
+    let fixture = common::named("qwen3");
+    let model = common::load(fixture.folder.join("f32"));
+    let case = &fixture.expected.cases["short"];
+    let truth = fixture.truth("f32", "short");
+    let vocab = model.spec().vocab;
+    let usual = GenerateOptions::default().max_tokens(1).logprobs(5);
+    let (mut compared, mut unlikely) = (0, 0);
+    for (row, end) in truth.chunks_exact(vocab).zip(case.first_kept + 1..) {
+        let expected = log_softmax(row);
+        for options in [usual.clone().temperature(0.0), usual.clone().temperature(9.0).top_k(0).repetition_penalty(1.5)]
+        {
+            let mut session = model.session();
+            let mut generation = session.generate_ids(&case.tokens[..end], &options.seed(end as u64)).unwrap();
+            let Some(piece) = generation.next().transpose().unwrap() else { continue };
+            let (Some(token), Some(found)) = (piece.token, piece.logprobs) else { continue };
+            assert_eq!(found.top.len(), 5);
+            assert!(found.top.is_sorted_by(|a, b| a.1 >= b.1));
+            // The error of F32 arithmetic in logits of this size; another token's would be off by tenths.
+            for (token, logprob) in found.top.iter().copied().chain([(token, found.chosen)]) {
+                assert!((logprob - expected[token as usize]).abs() < 1e-4, "token {token}: {logprob}");
+            }
+            unlikely += usize::from(found.top.iter().all(|(likely, _)| *likely != token));
+            compared += 1;
+        }
+    }
+    assert!(compared > 20 && unlikely > 5, "{compared} compared, {unlikely} of them unlikely");
+    let many = GenerateOptions::default().logprobs(21);
+    assert!(matches!(model.generate(PROMPT, &many), Err(Error::Option { option: "logprobs", .. })));
+    // Without the option there are none.
+    let plain = GenerateOptions::default().max_tokens(1);
+    assert!(model.generate(PROMPT, &plain).unwrap().next().unwrap().unwrap().logprobs.is_none());
 }
 
 #[test]

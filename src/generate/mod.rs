@@ -1,5 +1,6 @@
 //! Prompt ids -> text, a piece at a time.
 
+mod logprobs;
 mod options;
 mod sampler;
 mod steps;
@@ -11,6 +12,7 @@ use candle_core::Tensor;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use logprobs::LogProbs;
 pub use options::{GenerateOptions, SamplingOptions};
 pub use sampler::Sampler;
 use stop::StopStrings;
@@ -39,13 +41,16 @@ impl<S: Step + ?Sized> Step for &mut S {
 }
 
 /// A step of a generation. Pieces put together are the whole text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Piece {
     /// The text that is complete with this token; empty while a character waits for its last byte, or what may become
     /// a stop string for the rest of it.
     pub text: String,
     /// The token, or `None` for text that was left over when the generation ended.
     pub token: Option<u32>,
+    /// How probable the token was, where [`GenerateOptions::logprobs`] asks for it.
+    pub logprobs: Option<LogProbs>,
 }
 
 /// How long a generation took.
@@ -101,10 +106,11 @@ pub struct Generation<S> {
 
 impl<S: Step> Generation<S> {
     /// Prepares to continue with `prompt`, ids that `step` has not seen, until one of `stop`. `before` are the ids it
-    /// has seen: text that continues them keeps its leading space, and penalties count them. Nothing is computed before the first `next`.
+    /// has seen: text that continues them keeps its leading space, and penalties count them. Sampling options that say
+    /// nothing are off here. Nothing is computed before the first `next`.
     ///
     /// # Errors
-    /// `EmptyPrompt`, `ContextOverflow` when the prompt does not fit, `Option` for a sampling option out of range,
+    /// `EmptyPrompt`, `ContextOverflow` when the prompt does not fit, `Option` for an option out of range,
     /// `EmptyStopString`.
     pub fn new(
         step: S,
@@ -121,7 +127,10 @@ impl<S: Step> Generation<S> {
         if asked > limit {
             return Err(Error::ContextOverflow { limit, asked });
         }
-        let mut sampler = Sampler::new(&options.sampling, tokenizer.vocab_len())?.without(tokenizer.unused_ids());
+        options.check()?;
+        let mut sampler = Sampler::new(&options.sampling, tokenizer.vocab_len())?
+            .without(tokenizer.unused_ids())
+            .with_logprobs(options.logprobs);
         let stop_strings = StopStrings::new(&options.stop)?;
         let sequence = [before, &prompt].concat();
         sampler.prompt(&sequence);
@@ -166,6 +175,7 @@ impl<S: Step> Generation<S> {
         let begun = Instant::now();
         let logits = self.step.forward(&self.input)?;
         let token = self.sampler.sample(&logits)?;
+        let logprobs = self.sampler.take_logprobs();
         if self.timings.prefill.is_zero() {
             self.timings.prefill = begun.elapsed();
         } else {
@@ -176,7 +186,7 @@ impl<S: Step> Generation<S> {
         if self.stop.contains(token) {
             self.finish = Some(FinishReason::Stop(token));
             self.flush(&mut text);
-            return Ok((!text.is_empty()).then_some(Piece { text, token: None }));
+            return Ok((!text.is_empty()).then_some(Piece { text, token: None, logprobs: None }));
         }
         self.timings.generated += 1;
         self.ids.push(token);
@@ -186,7 +196,7 @@ impl<S: Step> Generation<S> {
         self.decoder.push(self.tokenizer.token_bytes(token).unwrap_or_default(), &mut decoded);
         if let Some(index) = self.stop_strings.push(&decoded, &mut text) {
             self.finish = Some(FinishReason::StopString(index));
-            return Ok(Some(Piece { text, token: Some(token) }));
+            return Ok(Some(Piece { text, token: Some(token), logprobs }));
         }
         if self.timings.generated == self.max_tokens {
             self.finish = Some(FinishReason::Length);
@@ -196,7 +206,7 @@ impl<S: Step> Generation<S> {
         if self.finish.is_some() {
             self.flush(&mut text);
         }
-        Ok(Some(Piece { text, token: Some(token) }))
+        Ok(Some(Piece { text, token: Some(token), logprobs }))
     }
 
     /// Appends what waited for more: nothing follows. That may still be what completes a stop string.
@@ -232,7 +242,7 @@ impl<S: Step> Iterator for Generation<S> {
             return Some(Err(error));
         }
         self.failed = Some(error);
-        Some(Ok(Piece { text, token: None }))
+        Some(Ok(Piece { text, token: None, logprobs: None }))
     }
 }
 

@@ -1,12 +1,13 @@
 //! What a caller may ask of a generation, and the ranges of it.
 
-use super::sampler::Sampler;
+use super::logprobs;
 use super::stop::StopStrings;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
+use model_diagnostics::spec::Sampling;
 use std::ops::RangeInclusive;
 
-/// How to generate. The default is greedy, up to 256 tokens, and ends on the model's stop tokens.
+/// How to generate. The default is the model's own way of choosing tokens, up to 256 of them, and ends on its stop tokens.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct GenerateOptions {
@@ -18,33 +19,37 @@ pub struct GenerateOptions {
     pub stop: Vec<String>,
     /// Goes on after a stop token, which then is a token like any other (for measurements).
     pub ignore_stop: bool,
+    /// Gives every piece the logarithm of its token's probability and of so many of the most likely, up to 20.
+    pub logprobs: Option<usize>,
     /// What the chat template is given beside the messages.
     pub chat: ChatOptions,
 }
 
-/// How the next token is chosen. The default is greedy, and every other option is off.
+/// How the next token is chosen. What is `None` is as the model ships it
+/// ([`ModelSpec::sampling`](crate::diagnostics::spec::ModelSpec::sampling)), or off where it ships nothing: a model
+/// without `generation_config.json` is greedy.
 ///
 /// The steps and their order are those of transformers (`GenerationMixin._get_logits_processor`): repetition penalty,
 /// then temperature, top-k, top-p and min-p. Presence and frequency penalties, which transformers has not, follow the
 /// repetition penalty, as in vLLM (`apply_penalties`). A step sees what the one before left, so the probabilities of
 /// top-p are those among the tokens of top-k.
 ///
-/// Greedily (temperature 0) only the penalties apply: no later step changes which token is the most likely. Among
+/// Greedily (temperature 0 or none) only the penalties apply: no later step changes which token is the most likely. Among
 /// equals the lowest id is the more likely.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SamplingOptions {
     /// From 0 up. 0 takes the most likely token; above, logits are divided by it before one is drawn.
-    pub temperature: f64,
+    pub temperature: Option<f64>,
     /// Draws among this many of the most likely tokens; 0 is all.
-    pub top_k: usize,
+    pub top_k: Option<usize>,
     /// From 0 to 1. Draws among the fewest most likely tokens that together are this probable; 1 is all.
-    pub top_p: f64,
+    pub top_p: Option<f64>,
     /// From 0 to 1. Draws among tokens at least this share as probable as the most likely one; 0 is all.
-    pub min_p: f64,
+    pub min_p: Option<f64>,
     /// Above 0. A token of the prompt or of the text so far has its logit divided by this when the logit is positive,
     /// else multiplied (transformers' `RepetitionPenaltyLogitsProcessor`); 1 is off, below 1 favours repetition.
-    pub repetition_penalty: f64,
+    pub repetition_penalty: Option<f64>,
     /// From -2 to 2, as in the OpenAI API. Taken off the logit of a token that was generated before; 0 is off.
     pub presence_penalty: f64,
     /// From -2 to 2, as in the OpenAI API. Taken off the logit of a token once for every time it was generated; 0 is
@@ -56,8 +61,12 @@ pub struct SamplingOptions {
 
 impl GenerateOptions {
     /// Whether every option is in its range.
-    pub(crate) fn check(&self) -> Result<()> {
-        Sampler::new(&self.sampling, 1)?;
+    ///
+    /// # Errors
+    /// `Option` for the first that is not, `EmptyStopString`.
+    pub fn check(&self) -> Result<()> {
+        self.sampling.in_range()?;
+        logprobs::check(self.logprobs)?;
         StopStrings::new(&self.stop).map(drop)
     }
 }
@@ -70,22 +79,8 @@ impl Default for GenerateOptions {
             sampling,
             stop: Vec::new(),
             ignore_stop: false,
+            logprobs: None,
             chat: ChatOptions::default(),
-        }
-    }
-}
-
-impl Default for SamplingOptions {
-    fn default() -> Self {
-        SamplingOptions {
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-            presence_penalty: 0.0,
-            frequency_penalty: 0.0,
-            seed: None,
         }
     }
 }
@@ -101,35 +96,35 @@ impl GenerateOptions {
     /// With this temperature; 0 is greedy.
     #[must_use]
     pub fn temperature(mut self, temperature: f64) -> Self {
-        self.sampling.temperature = temperature;
+        self.sampling.temperature = Some(temperature);
         self
     }
 
     /// With draws among the `top_k` most likely tokens; 0 is all.
     #[must_use]
     pub fn top_k(mut self, top_k: usize) -> Self {
-        self.sampling.top_k = top_k;
+        self.sampling.top_k = Some(top_k);
         self
     }
 
     /// With draws among the fewest most likely tokens that together have the probability `top_p`; 1 is all.
     #[must_use]
     pub fn top_p(mut self, top_p: f64) -> Self {
-        self.sampling.top_p = top_p;
+        self.sampling.top_p = Some(top_p);
         self
     }
 
     /// With draws among tokens at least `min_p` times as probable as the most likely one; 0 is all.
     #[must_use]
     pub fn min_p(mut self, min_p: f64) -> Self {
-        self.sampling.min_p = min_p;
+        self.sampling.min_p = Some(min_p);
         self
     }
 
     /// With this penalty on tokens of the prompt and the text so far; 1 is off.
     #[must_use]
     pub fn repetition_penalty(mut self, penalty: f64) -> Self {
-        self.sampling.repetition_penalty = penalty;
+        self.sampling.repetition_penalty = Some(penalty);
         self
     }
 
@@ -161,6 +156,13 @@ impl GenerateOptions {
         self
     }
 
+    /// With the logarithms of probabilities: the chosen token's and those of the `top` most likely, up to 20.
+    #[must_use]
+    pub fn logprobs(mut self, top: usize) -> Self {
+        self.logprobs = Some(top);
+        self
+    }
+
     /// With `text` as one more text that ends the generation.
     #[must_use]
     pub fn stop(mut self, text: impl Into<String>) -> Self {
@@ -170,18 +172,32 @@ impl GenerateOptions {
 }
 
 impl SamplingOptions {
+    /// These options, with what the model ships where they say nothing.
+    #[must_use]
+    pub fn or(&self, model: &Sampling) -> SamplingOptions {
+        SamplingOptions {
+            temperature: self.temperature.or(model.temperature),
+            top_k: self.top_k.or(model.top_k),
+            top_p: self.top_p.or(model.top_p),
+            min_p: self.min_p.or(model.min_p),
+            repetition_penalty: self.repetition_penalty.or(model.repetition_penalty),
+            ..self.clone()
+        }
+    }
+
     /// `Option` for the first value out of its range; NaN is out of every range.
     pub(super) fn in_range(&self) -> Result<()> {
-        let ranges: [(&'static str, f64, RangeInclusive<f64>, &'static str); 6] = [
+        let penalty = f64::MIN_POSITIVE..=f64::MAX;
+        let ranges: [(&'static str, Option<f64>, RangeInclusive<f64>, &'static str); 6] = [
             ("temperature", self.temperature, 0.0..=f64::MAX, "a number from 0 up"),
             ("top_p", self.top_p, 0.0..=1.0, "a number from 0 to 1"),
             ("min_p", self.min_p, 0.0..=1.0, "a number from 0 to 1"),
-            ("repetition_penalty", self.repetition_penalty, f64::MIN_POSITIVE..=f64::MAX, "a number above 0"),
-            ("presence_penalty", self.presence_penalty, -2.0..=2.0, "a number from -2 to 2"),
-            ("frequency_penalty", self.frequency_penalty, -2.0..=2.0, "a number from -2 to 2"),
+            ("repetition_penalty", self.repetition_penalty, penalty, "a number above 0"),
+            ("presence_penalty", Some(self.presence_penalty), -2.0..=2.0, "a number from -2 to 2"),
+            ("frequency_penalty", Some(self.frequency_penalty), -2.0..=2.0, "a number from -2 to 2"),
         ];
         for (option, value, range, expected) in ranges {
-            if !range.contains(&value) {
+            if let Some(value) = value.filter(|value| !range.contains(value)) {
                 return Err(Error::Option { option, value, expected });
             }
         }

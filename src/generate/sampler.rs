@@ -1,5 +1,6 @@
 //! Logits -> token.
 
+use super::logprobs::{Distribution, LogProbs};
 use super::options::SamplingOptions;
 use super::steps::{Candidates, CountPenalty, MinP, RepetitionPenalty, SamplingStep, Seen, Temperature, TopK, TopP};
 use crate::error::{Error, Result};
@@ -26,6 +27,9 @@ pub struct Sampler {
     draw: Option<LogitsProcessor>,
     seen: Seen,
     candidates: Candidates,
+    /// How many of the most likely tokens to report.
+    top: Option<usize>,
+    logprobs: Option<LogProbs>,
 }
 
 impl Sampler {
@@ -36,10 +40,22 @@ impl Sampler {
     pub fn new(options: &SamplingOptions, vocab: usize) -> Result<Sampler> {
         options.in_range()?;
         let seed = options.seed.unwrap_or_else(random_seed);
-        let draws = options.temperature >= GREEDY_BELOW;
+        let draws = options.temperature.is_some_and(|temperature| temperature >= GREEDY_BELOW);
         let draw = draws.then(|| LogitsProcessor::from_sampling(seed, Sampling::All { temperature: 1.0 }));
         let (steps, seen, candidates) = (steps(options, draws), Seen::default(), Candidates::default());
-        Ok(Sampler { vocab, unused: Vec::new(), seed, steps, draw, seen, candidates })
+        Ok(Sampler { vocab, unused: Vec::new(), seed, steps, draw, seen, candidates, top: None, logprobs: None })
+    }
+
+    /// The same sampler, which also keeps the log-probabilities of each choice if `top` says of how many tokens.
+    #[must_use]
+    pub fn with_logprobs(mut self, top: Option<usize>) -> Sampler {
+        self.top = top;
+        self
+    }
+
+    /// The log-probabilities of the last choice, once.
+    pub fn take_logprobs(&mut self) -> Option<LogProbs> {
+        self.logprobs.take()
     }
 
     /// The same sampler, which never chooses any of `unused` either, in ascending order: tokens without a text that
@@ -66,8 +82,10 @@ impl Sampler {
     /// # Errors
     /// `NonFiniteLogits` when any logit, padding included, is NaN or infinite.
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
-        self.candidates.fill(&logits.to_vec1::<f32>()?, self.vocab)?;
+        let logits = logits.to_vec1::<f32>()?;
+        self.candidates.fill(&logits, self.vocab)?;
         self.candidates.remove(&self.unused);
+        let distribution = self.top.map(|top| Distribution::new(&logits, self.candidates.entries(), top));
         for step in &self.steps {
             step.apply(&mut self.candidates, &self.seen);
         }
@@ -81,26 +99,25 @@ impl Sampler {
         };
         let token = chosen.ok_or(Error::TokenOutOfVocabulary { id: 0, vocab: 0 })?.id;
         self.seen.generated(token);
+        self.logprobs = distribution.and_then(|distribution| distribution.chosen(token));
         Ok(token)
     }
 }
 
 /// The steps that `options` ask for, in order; those of a draw only if there is one.
 fn steps(options: &SamplingOptions, draws: bool) -> Vec<Box<dyn SamplingStep>> {
-    let SamplingOptions { temperature, top_k, top_p, min_p, .. } = *options;
     let (presence, frequency) = (options.presence_penalty, options.frequency_penalty);
+    let repetition = options.repetition_penalty.filter(|penalty| *penalty != 1.0);
+    let drawn = |value: Option<f64>, off: f64| value.filter(|value| draws && *value != off);
+    let top_k = options.top_k.filter(|k| draws && *k > 0);
     let mut steps: Vec<Box<dyn SamplingStep>> = Vec::new();
-    let mut add = |wanted: bool, step: Box<dyn SamplingStep>| {
-        if wanted {
-            steps.push(step);
-        }
-    };
-    add(options.repetition_penalty != 1.0, Box::new(RepetitionPenalty(options.repetition_penalty)));
-    add(presence != 0.0 || frequency != 0.0, Box::new(CountPenalty { presence, frequency }));
-    add(draws && temperature != 1.0, Box::new(Temperature(temperature)));
-    add(draws && top_k > 0, Box::new(TopK(top_k)));
-    add(draws && top_p < 1.0, Box::new(TopP(top_p)));
-    add(draws && min_p > 0.0, Box::new(MinP(min_p)));
+    let mut add = |step: Option<Box<dyn SamplingStep>>| steps.extend(step);
+    add(repetition.map(|penalty| Box::new(RepetitionPenalty(penalty)) as _));
+    add((presence != 0.0 || frequency != 0.0).then(|| Box::new(CountPenalty { presence, frequency }) as _));
+    add(drawn(options.temperature, 1.0).map(|temperature| Box::new(Temperature(temperature)) as _));
+    add(top_k.map(|k| Box::new(TopK(k)) as _));
+    add(drawn(options.top_p, 1.0).map(|p| Box::new(TopP(p)) as _));
+    add(drawn(options.min_p, 0.0).map(|p| Box::new(MinP(p)) as _));
     steps
 }
 
@@ -122,7 +139,7 @@ mod tests {
     }
 
     fn drawing(temperature: f64, seed: u64) -> SamplingOptions {
-        SamplingOptions { temperature, seed: Some(seed), ..SamplingOptions::default() }
+        SamplingOptions { temperature: Some(temperature), seed: Some(seed), ..SamplingOptions::default() }
     }
 
     fn sampler(options: SamplingOptions, vocab: usize) -> Sampler {
@@ -141,7 +158,7 @@ mod tests {
         let mut hot = sampler(drawing(100.0, 1), 2);
         assert!((0..200).all(|_| hot.sample(&logits(&[1.0, 2.0, 900.0])).unwrap() < 2));
         // Nor are they the most likely one that min-p measures by.
-        let mut relative = sampler(SamplingOptions { min_p: 0.5, ..drawing(1.0, 1) }, 2);
+        let mut relative = sampler(SamplingOptions { min_p: Some(0.5), ..drawing(1.0, 1) }, 2);
         assert!((0..50).any(|_| relative.sample(&logits(&[1.0, 1.0, 900.0])).unwrap() == 0));
     }
 
@@ -200,14 +217,15 @@ mod tests {
         assert!(chi_square(&cold, &squared) < 23.5, "{cold:?}");
 
         // The three most likely are 1, 4 and 3: 0.4, 0.3 and 0.15 of 0.85.
-        let top_k = histogram(SamplingOptions { top_k: 3, ..drawing(1.0, 7) }, &known, 4000);
+        let top_k = histogram(SamplingOptions { top_k: Some(3), ..drawing(1.0, 7) }, &known, 4000);
         assert_eq!((top_k[0], top_k[2]), (0, 0));
         assert!(chi_square(&[top_k[1], top_k[3], top_k[4]], &[8.0 / 17.0, 3.0 / 17.0, 6.0 / 17.0]) < 18.4, "{top_k:?}");
 
         // 0.4 + 0.3 reach 0.6; then 4 to 3. At least half of 0.4 has 0.3 alone, so min-p keeps the same two.
-        for options in
-            [SamplingOptions { top_p: 0.6, ..drawing(1.0, 7) }, SamplingOptions { min_p: 0.5, ..drawing(1.0, 7) }]
-        {
+        for options in [
+            SamplingOptions { top_p: Some(0.6), ..drawing(1.0, 7) },
+            SamplingOptions { min_p: Some(0.5), ..drawing(1.0, 7) },
+        ] {
             let two = histogram(options, &known, 4000);
             assert_eq!((two[0], two[2], two[3]), (0, 0, 0));
             assert!(chi_square(&[two[1], two[4]], &[4.0 / 7.0, 3.0 / 7.0]) < 15.1, "{two:?}");
@@ -219,17 +237,18 @@ mod tests {
         // Temperature comes before top-p: probabilities 0.6, 0.3, 0.1 squared are 0.783, 0.196, 0.022, so that 0.7 is
         // reached by the first alone. In the other order 0.6 would not reach it and two would be left.
         let values = [0.6f32, 0.3, 0.1].map(f32::ln);
-        let before = histogram(SamplingOptions { top_p: 0.7, ..drawing(0.5, 3) }, &values, 300);
+        let before = histogram(SamplingOptions { top_p: Some(0.7), ..drawing(0.5, 3) }, &values, 300);
         assert_eq!(before, [300, 0, 0]);
         // Temperature comes before min-p too: flattened by 4 every share exceeds 0.5 (the third's is 6^(-1/4), 0.64).
-        let flat = histogram(SamplingOptions { min_p: 0.5, ..drawing(4.0, 3) }, &values, 300);
+        let flat = histogram(SamplingOptions { min_p: Some(0.5), ..drawing(4.0, 3) }, &values, 300);
         assert!(flat.iter().all(|count| *count > 0), "{flat:?}");
         // Penalties come before top-k: the largest logit is seen, and 4 / 2 is no longer the largest.
-        let mut penalized = sampler(SamplingOptions { top_k: 1, repetition_penalty: 2.0, ..drawing(1.0, 3) }, 2);
+        let mut penalized =
+            sampler(SamplingOptions { top_k: Some(1), repetition_penalty: Some(2.0), ..drawing(1.0, 3) }, 2);
         penalized.prompt(&[0]);
         assert_eq!(penalized.sample(&logits(&[4.0, 3.0])).unwrap(), 1);
         // Repetition comes before presence: 4 / 2 - 1 = 1 loses to 1.25. In the other order (4 - 1) / 2 = 1.5 would win.
-        let options = SamplingOptions { repetition_penalty: 2.0, presence_penalty: 1.0, ..greedy() };
+        let options = SamplingOptions { repetition_penalty: Some(2.0), presence_penalty: 1.0, ..greedy() };
         let mut both = sampler(options, 2);
         assert_eq!(both.sample(&logits(&[4.0, 1.25])).unwrap(), 0);
         assert_eq!(both.sample(&logits(&[4.0, 1.25])).unwrap(), 1);
@@ -237,7 +256,7 @@ mod tests {
 
     #[test]
     fn greedy_heeds_penalties_and_nothing_else() {
-        let narrowing = SamplingOptions { top_k: 1, top_p: 0.1, min_p: 1.0, ..greedy() };
+        let narrowing = SamplingOptions { top_k: Some(1), top_p: Some(0.1), min_p: Some(1.0), ..greedy() };
         assert_eq!(sampler(narrowing, 2).sample(&logits(&[1.0, 2.0])).unwrap(), 1);
         let values = logits(&[2.0, 1.75, 1.0]);
         let greedily = |options| {
@@ -249,7 +268,7 @@ mod tests {
         // Scores before each choice: 2, 1.75, 1 | 1.5, 1.75, 1 | 1.5, 1.25, 1 | 1, 1.25, 1 | 1, 0.75, 1 | 0.5, 0.75, 1.
         assert_eq!(greedily(SamplingOptions { frequency_penalty: 0.5, ..greedy() }), [0, 1, 0, 1, 0, 2]);
         // 2 / 4, then 1.75 / 4, then 1 / 4: the first leads again, once a token only.
-        assert_eq!(greedily(SamplingOptions { repetition_penalty: 4.0, ..greedy() }), [0, 1, 2, 0, 0, 0]);
+        assert_eq!(greedily(SamplingOptions { repetition_penalty: Some(4.0), ..greedy() }), [0, 1, 2, 0, 0, 0]);
     }
 
     #[test]
@@ -257,9 +276,9 @@ mod tests {
         let values: Vec<f32> = (0..500).map(|id| ((id * 7919) % 499) as f32 / 50.0).collect();
         let best = sampler(greedy(), 500).sample(&logits(&values)).unwrap();
         for options in [
-            SamplingOptions { top_k: 1, ..drawing(5.0, 1) },
-            SamplingOptions { top_p: 0.0, ..drawing(5.0, 1) },
-            SamplingOptions { min_p: 1.0, ..drawing(5.0, 1) },
+            SamplingOptions { top_k: Some(1), ..drawing(5.0, 1) },
+            SamplingOptions { top_p: Some(0.0), ..drawing(5.0, 1) },
+            SamplingOptions { min_p: Some(1.0), ..drawing(5.0, 1) },
             drawing(GREEDY_BELOW, 1),
             drawing(f64::MIN_POSITIVE, 1),
         ] {
@@ -270,7 +289,9 @@ mod tests {
     #[test]
     fn refuses_logits_that_are_no_numbers() {
         for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            for options in [greedy(), drawing(1.0, 0), SamplingOptions { top_k: 1, min_p: 0.1, ..drawing(1.0, 0) }] {
+            for options in
+                [greedy(), drawing(1.0, 0), SamplingOptions { top_k: Some(1), min_p: Some(0.1), ..drawing(1.0, 0) }]
+            {
                 for values in [[0.0, 1.0, value], [value, 0.0, 1.0]] {
                     let error = sampler(options.clone(), 2).sample(&logits(&values)).unwrap_err();
                     assert!(matches!(error, Error::NonFiniteLogits { id: 0 | 2, .. }), "{error}");
@@ -283,10 +304,15 @@ mod tests {
     fn refuses_values_out_of_range_by_name() {
         type Set = fn(&mut SamplingOptions, f64);
         let table: [(&str, Set, &[f64], &[f64]); 6] = [
-            ("temperature", |options, value| options.temperature = value, &[-0.1], &[0.0, 5.0]),
-            ("top_p", |options, value| options.top_p = value, &[-0.1, 1.1], &[0.0, 1.0]),
-            ("min_p", |options, value| options.min_p = value, &[-0.1, 1.1], &[0.0, 1.0]),
-            ("repetition_penalty", |options, value| options.repetition_penalty = value, &[0.0, -1.0], &[0.5, 2.0]),
+            ("temperature", |options, value| options.temperature = Some(value), &[-0.1], &[0.0, 5.0]),
+            ("top_p", |options, value| options.top_p = Some(value), &[-0.1, 1.1], &[0.0, 1.0]),
+            ("min_p", |options, value| options.min_p = Some(value), &[-0.1, 1.1], &[0.0, 1.0]),
+            (
+                "repetition_penalty",
+                |options, value| options.repetition_penalty = Some(value),
+                &[0.0, -1.0],
+                &[0.5, 2.0],
+            ),
             ("presence_penalty", |options, value| options.presence_penalty = value, &[-2.1, 2.1], &[-2.0, 2.0]),
             ("frequency_penalty", |options, value| options.frequency_penalty = value, &[-2.1, 2.1], &[-2.0, 2.0]),
         ];

@@ -13,7 +13,7 @@ pub(super) struct Candidate {
 
 impl Candidate {
     /// The more likely first; among equals the lower id.
-    fn rank(&self, other: &Candidate) -> Ordering {
+    pub(super) fn rank(&self, other: &Candidate) -> Ordering {
         // Logits are finite, so they compare; -0 and 0 are equal.
         other.logit.partial_cmp(&self.logit).unwrap_or(Ordering::Equal).then(self.id.cmp(&other.id))
     }

@@ -3,7 +3,7 @@
 use crate::capability::{self, Engine, Role, Tier};
 use crate::dtype::DType;
 use crate::header::TensorInfo;
-use crate::spec::{ModelSpec, Rope, RopeLayout, RopeScaling};
+use crate::spec::{ModelSpec, Rope, RopeLayout, RopeScaling, Sampling};
 use crate::tokenizer::{TokenizerKind, TokenizerSpec};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -33,6 +33,8 @@ pub struct ModelSummary {
     pub tokenizer: TokenizerSummary,
     /// Whether there is one.
     pub chat_template: bool,
+    /// How the model's makers choose tokens.
+    pub sampling: Sampling,
     /// Of the model, then of the tokenizer.
     pub assumptions: Vec<String>,
     pub unused_tensors: Vec<String>,
@@ -110,6 +112,7 @@ impl ModelSummary {
             quantization: spec.quantization.clone(),
             tokenizer: TokenizerSummary::new(&spec.tokenizer),
             chat_template: spec.tokenizer.chat_template.is_some(),
+            sampling: spec.sampling.clone(),
             assumptions: spec.assumptions.iter().chain(&spec.tokenizer.assumptions).cloned().collect(),
             unused_tensors: spec.unused_tensors.clone(),
         }

@@ -143,6 +143,7 @@ fn model_lines(model: &ModelSummary, f: &mut Formatter<'_>) -> fmt::Result {
     let template = if model.chat_template { "a chat template" } else { "no chat template" };
     row(f, "tokenizer", format_args!("{}{pre}, {} tokens", tokenizer.kind, tokenizer.tokens))?;
     row(f, "", format_args!("BOS {bos}, stops {stops}, {template}"))?;
+    row(f, "sampling", format_args!("{}", model.sampling))?;
     list(f, "assumed", &model.assumptions)
 }
 

@@ -1,7 +1,7 @@
 //! Header -> ModelSpec: chooses the family, reads the sizes, resolves the tensors, names the variant.
 
 use super::tensors::Tensors;
-use super::{LayerWeights, LinearWeights, ModelSpec, ModelWeights, Norm, Sizes};
+use super::{LayerWeights, LinearWeights, ModelSpec, ModelWeights, Norm, Sampling, Sizes};
 use super::{rope, stranger};
 use crate::error::{ArchitectureErrorKind, Error, FormatErrorKind, IncompleteKind, Result};
 use crate::family::{Evidence, Family, Key, NormKind, Role, Window};
@@ -53,6 +53,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     }
 
     let tokenizer = TokenizerSpec::from_header(header)?;
+    let sampling = Sampling::read(header, &mut assumptions)?;
     let mut spec = ModelSpec {
         family: family.id,
         variant: String::new(),
@@ -73,6 +74,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         tied_embeddings,
         weights: ModelWeights { embedding: embedding.weight, layers, final_norm, head },
         tokenizer,
+        sampling,
         quantization: quantization::in_words(header)?,
         assumptions,
         unused_tensors,

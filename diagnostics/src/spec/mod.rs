@@ -3,10 +3,12 @@
 mod inspect;
 mod int8;
 mod rope;
+mod sampling;
 mod stranger;
 mod tensors;
 
 pub use inspect::inspect;
+pub use sampling::Sampling;
 
 use crate::dtype::DType;
 use crate::header::TensorInfo;
@@ -54,6 +56,8 @@ pub struct ModelSpec {
     pub weights: ModelWeights,
     /// What the files say of the tokenizer, BOS and stop tokens.
     pub tokenizer: TokenizerSpec,
+    /// How the model's makers choose the next token.
+    pub sampling: Sampling,
     /// The quantization in words: `none`, `GGUF Q4_K_M`.
     pub quantization: String,
     /// Defaults and derivations that were taken, each with its reason.

@@ -6,6 +6,7 @@ use model_diagnostics::header::TensorInfo;
 use model_diagnostics::report::{FileStatus, Input, InputFile};
 use model_diagnostics::spec::{
     Activation, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Norm, NormWeights, Rope, RopeLayout, RopeScaling,
+    Sampling,
 };
 use model_diagnostics::tokenizer::{TokenizerKind, TokenizerSpec};
 
@@ -186,6 +187,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             stop_ids: [(2, vec!["config.json".into(), "generation_config.json".into()])].into(),
             chat_template: Some("{{ messages }}".into()),
         },
+        sampling: Sampling::default(),
         quantization: "none".into(),
         assumptions: Vec::new(),
         unused_tensors: Vec::new(),

@@ -1,0 +1,207 @@
+//! How the model's makers choose the next token: `generation_config.json`, or the keys of a GGUF file made from it.
+
+use crate::error::{Error, FormatErrorKind, Result};
+use crate::header::{Fields, Header, Metadata};
+use serde::Serialize;
+use std::ops::RangeInclusive;
+
+/// The settings a model ships for the choice of the next token; `None` where it says nothing.
+///
+/// Settings that only count when tokens are drawn are `None` for a model that does not ask for draws.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Sampling {
+    /// 0 and `None` are greedy.
+    pub temperature: Option<f64>,
+    /// Draws among this many of the most likely tokens; 0 is all.
+    pub top_k: Option<usize>,
+    /// From 0 to 1: draws among the fewest most likely tokens that together are this probable.
+    pub top_p: Option<f64>,
+    /// From 0 to 1: draws among tokens at least this share as probable as the most likely one.
+    pub min_p: Option<f64>,
+    /// Above 0; 1 is off.
+    pub repetition_penalty: Option<f64>,
+}
+
+/// The names of the settings in one format.
+struct Keys {
+    temperature: &'static str,
+    top_k: &'static str,
+    top_p: &'static str,
+    min_p: &'static str,
+    repetition_penalty: &'static str,
+}
+
+const CONFIG: Keys = Keys {
+    temperature: "temperature",
+    top_k: "top_k",
+    top_p: "top_p",
+    min_p: "min_p",
+    repetition_penalty: "repetition_penalty",
+};
+
+/// As gguf-py's `constants.py` spells them.
+const GGUF: Keys = Keys {
+    temperature: "general.sampling.temp",
+    top_k: "general.sampling.top_k",
+    top_p: "general.sampling.top_p",
+    min_p: "general.sampling.min_p",
+    repetition_penalty: "general.sampling.penalty_repeat",
+};
+
+/// What transformers takes when a model draws and names none
+/// (`GenerationConfig._get_default_generation_params`, version 5).
+const TRANSFORMERS_TEMPERATURE: f64 = 1.0;
+const TRANSFORMERS_TOP_K: usize = 50;
+
+/// Settings that change the text and that nothing here computes, each with the value that is off.
+const NOT_APPLIED: [(&str, f64); 9] = [
+    ("num_beams", 1.0),
+    ("no_repeat_ngram_size", 0.0),
+    ("typical_p", 1.0),
+    ("epsilon_cutoff", 0.0),
+    ("eta_cutoff", 0.0),
+    ("top_h", 0.0),
+    ("penalty_alpha", 0.0),
+    ("min_new_tokens", 0.0),
+    ("min_length", 0.0),
+];
+
+impl Sampling {
+    /// Reads what `header`'s model ships.
+    pub(super) fn read(header: &Header, assumptions: &mut Vec<String>) -> Result<Sampling> {
+        match &header.metadata {
+            Metadata::Gguf(metadata) => {
+                let mut found = settings(metadata, &GGUF)?;
+                let draws = [found.top_p, found.min_p].iter().any(Option::is_some) || found.top_k.is_some();
+                if draws && found.temperature.is_none() {
+                    found.temperature = Some(TRANSFORMERS_TEMPERATURE);
+                    assumptions.push(format!(
+                        "temperature 1: {} is absent beside other settings of a draw (transformers default)",
+                        GGUF.temperature
+                    ));
+                }
+                Ok(found)
+            }
+            Metadata::Config(files) => match &files.generation {
+                Some(file) => config(file, assumptions),
+                None => Ok(Sampling::default()),
+            },
+        }
+    }
+}
+
+/// `generation_config.json` as transformers' `generate` reads it.
+fn config(file: &dyn Fields, assumptions: &mut Vec<String>) -> Result<Sampling> {
+    for (key, off) in NOT_APPLIED {
+        // Some of them are `null` or lists in the wild; only a number asks for something.
+        if let Ok(Some(value)) = file.number(key)
+            && value != off
+        {
+            assumptions.push(format!("{key} {value} of generation_config.json is not applied"));
+        }
+    }
+    let mut found = settings(file, &CONFIG)?;
+    if file.boolean("do_sample")? != Some(true) {
+        return Ok(Sampling { repetition_penalty: found.repetition_penalty, ..Sampling::default() });
+    }
+    if found.temperature.is_none() {
+        found.temperature = Some(TRANSFORMERS_TEMPERATURE);
+        assumptions
+            .push("temperature 1: do_sample without one in generation_config.json (transformers default)".into());
+    }
+    if found.top_k.is_none() {
+        found.top_k = Some(TRANSFORMERS_TOP_K);
+        assumptions.push("top-k 50: do_sample without one in generation_config.json (transformers default)".into());
+    }
+    Ok(found)
+}
+
+fn settings(fields: &dyn Fields, keys: &Keys) -> Result<Sampling> {
+    let number = |key: &str, range: RangeInclusive<f64>, expected| match fields.number(key)? {
+        Some(value) if !range.contains(&value) => {
+            let kind = FormatErrorKind::KeyType { key: key.into(), found: format!("the number {value}"), expected };
+            Err(Error::format(fields.file(), kind))
+        }
+        value => Ok(value),
+    };
+    Ok(Sampling {
+        temperature: number(keys.temperature, 0.0..=f64::MAX, "a number from 0 up")?,
+        top_k: fields.unsigned(keys.top_k)?.map(|k| usize::try_from(k).unwrap_or(usize::MAX)),
+        top_p: number(keys.top_p, 0.0..=1.0, "a number from 0 to 1")?,
+        min_p: number(keys.min_p, 0.0..=1.0, "a number from 0 to 1")?,
+        repetition_penalty: number(keys.repetition_penalty, f64::MIN_POSITIVE..=f64::MAX, "a number above 0")?,
+    })
+}
+
+impl std::fmt::Display for Sampling {
+    /// `greedy`, `temperature 0.6, top-p 0.9, top-k 50`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.temperature {
+            Some(temperature) if temperature > 0.0 => {
+                write!(f, "temperature {temperature}")?;
+                let others = [("top-p", self.top_p), ("min-p", self.min_p)];
+                for (name, value) in others.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+                    write!(f, ", {name} {value}")?;
+                }
+                if let Some(k) = self.top_k.filter(|k| *k > 0) {
+                    write!(f, ", top-k {k}")?;
+                }
+            }
+            _ => f.write_str("greedy")?,
+        }
+        match self.repetition_penalty {
+            Some(penalty) if penalty != 1.0 => write!(f, ", repetition penalty {penalty}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header::config::JsonFile;
+    use serde_json::json;
+    use std::path::Path;
+
+    fn read(config: serde_json::Value) -> (Result<Sampling>, Vec<String>) {
+        let bytes = config.to_string().into_bytes();
+        let file = JsonFile::parse(Path::new("generation_config.json"), &bytes).unwrap();
+        let mut assumptions = Vec::new();
+        (super::config(&file, &mut assumptions), assumptions)
+    }
+
+    #[test]
+    fn draws_only_where_the_model_asks_for_them() {
+        let (found, assumed) = read(json!({"temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1}));
+        let expected = Sampling { repetition_penalty: Some(1.1), ..Sampling::default() };
+        assert_eq!((found.unwrap(), assumed), (expected, vec![]));
+        let (found, assumed) = read(json!({"do_sample": true, "temperature": 0.6, "top_p": 0.95, "top_k": 20}));
+        let found = found.unwrap();
+        assert_eq!(found.to_string(), "temperature 0.6, top-p 0.95, top-k 20");
+        assert!(assumed.is_empty());
+        let (found, assumed) = read(json!({"do_sample": true, "min_p": 0.05}));
+        assert_eq!(found.unwrap().to_string(), "temperature 1, min-p 0.05, top-k 50");
+        assert_eq!(assumed.len(), 2, "{assumed:?}");
+        let (found, assumed) = read(json!({"num_beams": 4, "typical_p": 1.0, "top_k": null}));
+        assert_eq!(found.unwrap().to_string(), "greedy");
+        assert_eq!(assumed, ["num_beams 4 of generation_config.json is not applied"]);
+    }
+
+    #[test]
+    fn what_is_no_setting_is_refused_by_its_key() {
+        let wrong = [
+            json!({"temperature": -0.5}),
+            json!({"temperature": "hot"}),
+            json!({"top_p": 1.5}),
+            json!({"top_k": -1}),
+            json!({"min_p": 2}),
+            json!({"repetition_penalty": 0}),
+            json!({"do_sample": "yes"}),
+        ];
+        for config in wrong {
+            let key = config.as_object().unwrap().keys().next().unwrap().clone();
+            let error = read(config).0.unwrap_err().to_string();
+            assert!(error.contains("generation_config.json") && error.contains(&key), "{error}");
+        }
+    }
+}
