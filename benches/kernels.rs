@@ -84,10 +84,10 @@ fn kernels_for(dtype: DType) -> Vec<(Kernel, Isa)> {
     kernels
 }
 
-/// The product in the tasks that the engine cuts, each with outputs of its own.
+/// The product in the longest tasks that the engine cuts, each with outputs of its own.
 fn multiply(pool: &Pool, kernel: Kernel, weight: &[u8], input: &Input, y: &mut [f32]) {
     let (tokens, row_bytes) = (input.tokens(), kernel.row_bytes(input.inputs()));
-    let step = rows_per_task(weight.len() / row_bytes, row_bytes, tokens, pool.threads());
+    let step = rows_per_task(weight.len(), row_bytes, tokens, pool.threads());
     pool.chunks(y, step * tokens, |task, y| {
         let bytes = y.len() / tokens * row_bytes;
         kernel.matmul(&weight[task * step * row_bytes..][..bytes], input, y);

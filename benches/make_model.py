@@ -1,18 +1,21 @@
 """Writes random-weight checkpoints of real geometry, for speed and memory; nobody should read what they say.
 
     python benches/make_model.py --geometry tinyllama-1.1b --dtype BF16 --format safetensors --out models/tinyllama
+    python benches/make_model.py --geometry tinyllama-1.1b --dtype W8A8 --format safetensors --out models/tinyllama-w8a8
     python benches/make_model.py --geometry llama-3.1-8b --dtype Q4_K_M --format gguf --out models/llama-8b-q4_k_m.gguf
 
 The tokenizer has the real size and kind, made up by rule. Weights are streamed: one block of normal numbers is drawn
 once and read from a different place for every tensor, scaled so that activations keep their size from layer to layer.
-Block types are llama.cpp's own work, from a BF16 file that is deleted afterwards. Needs what fixtures/requirements.txt
-lists, and under 4 GB of memory besides the pages of the file that is being quantised.
+Block types are llama.cpp's own work, and W8A8 (int8 weights a channel, dynamic int8 activations a token, head as it is)
+that of compressed-tensors, from a BF16 model that is deleted afterwards. Needs what fixtures/requirements.txt lists, and
+under 4 GB of memory besides the pages of the file that is being quantised; W8A8 the BF16 model twice.
 """
 
 import argparse
 import itertools
 import json
 import random
+import shutil
 import struct
 import sys
 from pathlib import Path
@@ -205,6 +208,26 @@ def write_folder(folder: Path, config: LlamaConfig, words: Vocabulary, dtype: st
         vocabulary.write_json(folder / "model.safetensors.index.json", index)
 
 
+def write_w8a8(folder: Path, config: LlamaConfig, words: Vocabulary) -> None:
+    """A compressed-tensors folder, by way of a BF16 one beside it."""
+    import torch
+    from compressed_tensors.compressors import ModelCompressor
+    from make import int8
+    from transformers import LlamaForCausalLM
+    middle = folder.with_name(folder.name + ".bf16")
+    try:
+        write_folder(middle, config, words, "BF16")
+        model = LlamaForCausalLM.from_pretrained(middle, dtype=torch.bfloat16).eval()
+        int8.quantise(model, "channel", "token", True, "int-quantized", torch.tensor([[1]]))
+        compressor = ModelCompressor.from_pretrained_model(model, quantization_format="int-quantized")
+        compressor.compress_model(model)
+        model.save_pretrained(folder, max_shard_size=SHARD_BYTES)
+        compressor.update_config(folder)
+        vocabulary.write_hub_style(words, folder)
+    finally:
+        shutil.rmtree(middle, ignore_errors=True)
+
+
 def write_gguf(path: Path, config: LlamaConfig, words: Vocabulary, name: str, dtype: str) -> None:
     """An F32, F16 or BF16 GGUF file; norms are F32 as llama.cpp's converter leaves them."""
     kinds = {"F32": gguf.GGMLQuantizationType.F32, "F16": gguf.GGMLQuantizationType.F16,
@@ -243,14 +266,19 @@ def write_quantised(path: Path, config: LlamaConfig, words: Vocabulary, name: st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--geometry", required=True, choices=GEOMETRIES)
-    parser.add_argument("--dtype", required=True, type=str.upper, choices=list(map(str.upper, gguf_files.FILE_TYPES)))
+    dtypes = [*map(str.upper, gguf_files.FILE_TYPES), "W8A8"]
+    parser.add_argument("--dtype", required=True, type=str.upper, choices=dtypes)
     parser.add_argument("--format", required=True, choices=["safetensors", "gguf"])
     parser.add_argument("--out", required=True, type=Path, help="a folder for safetensors, a file for GGUF")
     parser.add_argument("--threads", type=int, default=2, help="threads of llama.cpp's quantiser")
     arguments = parser.parse_args()
-    if arguments.format == "safetensors" and arguments.dtype not in ITEM_BYTES:
-        parser.error(f"safetensors has no {arguments.dtype}: choose one of {', '.join(ITEM_BYTES)}")
+    if arguments.format == "safetensors" and arguments.dtype not in (*ITEM_BYTES, "W8A8"):
+        parser.error(f"safetensors has no {arguments.dtype}: choose one of {', '.join(ITEM_BYTES)}, W8A8")
+    if arguments.format == "gguf" and arguments.dtype == "W8A8":
+        parser.error("W8A8 is a safetensors format")
     config, words = checkpoint(arguments.geometry)
+    if arguments.dtype == "W8A8":
+        return write_w8a8(arguments.out, config, words)
     if arguments.format == "safetensors":
         return write_folder(arguments.out, config, words, arguments.dtype)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -233,14 +233,18 @@ pub(crate) fn contiguous<'s>(storage: &'s CpuStorage, layout: &Layout) -> Result
 
 /// The columns that tasks compute, over matrices whose outputs stand side by side: each is cut on its own.
 fn bounds(engine: &Engine, tokens: usize, matrices: &[Matrix]) -> Vec<usize> {
-    let mut bounds = vec![0];
-    let mut start = 0;
+    let row_bytes = |matrix: &Matrix| matrix.kernel.row_bytes(matrix.inputs);
+    let mut left: usize = matrices.iter().map(|matrix| matrix.outputs * row_bytes(matrix)).sum();
+    let (mut bounds, mut start) = (vec![0], 0);
     for matrix in matrices {
-        let row_bytes = matrix.kernel.row_bytes(matrix.inputs);
-        let step = rows_per_task(matrix.outputs, row_bytes, tokens, engine.pool.threads());
-        bounds.extend((start + step..start + matrix.outputs).step_by(step));
+        let mut row = 0;
+        while row < matrix.outputs {
+            let rows = rows_per_task(left, row_bytes(matrix), tokens, engine.pool.threads()).min(matrix.outputs - row);
+            row += rows;
+            left -= rows * row_bytes(matrix);
+            bounds.push(start + row);
+        }
         start += matrix.outputs;
-        bounds.push(start);
     }
     bounds
 }

@@ -14,7 +14,7 @@
 #![allow(unsafe_code)]
 
 use super::order::FEW;
-use super::x86::{Scratch, prefetch, room, rows_ahead, with_scratch};
+use super::x86::{AHEAD, Scratch, prefetch, room, streams, with_scratch};
 use super::{Input, Output, avx2_panel};
 use std::arch::x86_64::*;
 
@@ -350,8 +350,7 @@ pub(super) fn pairs<F: Format>(q: __m256i, x: __m256i) -> __m256i {
 /// For each row of `weight`, `step(bytes, i, sums)` adds eight blocks to lanes 0 to 7 for even `i`, to the others for
 /// odd. A row's end is padded with zeros.
 ///
-/// Four rows take turns, so that the memory sees several streams; the same place some rows ahead is asked for. `step`
-/// is called in one place, so that compilers put it there.
+/// `step` is called in one place, so that compilers put it there.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn rows_times_token<const EIGHT: usize>(
@@ -360,11 +359,10 @@ fn rows_times_token<const EIGHT: usize>(
     step: impl Fn(&[u8; EIGHT], usize, __m256) -> __m256,
 ) {
     let row_bytes = weight.len() / y.len();
-    let (ahead, steps, rest) = (rows_ahead(row_bytes), row_bytes / EIGHT, row_bytes % EIGHT);
+    let (steps, rest) = (row_bytes / EIGHT, row_bytes % EIGHT);
     let mut padded = [[0; EIGHT]; 4];
-    for (weight, y) in weight.chunks(4 * row_bytes).zip(y.chunks_mut(4)) {
-        // Four rows always: the last stands in for those that are not there.
-        let rows: [&[u8]; 4] = std::array::from_fn(|r| &weight[r.min(y.len() - 1) * row_bytes..][..row_bytes]);
+    for indices in streams::<4>(y.len()) {
+        let rows = indices.map(|row| &weight[row * row_bytes..][..row_bytes]);
         if rest > 0 {
             for (padded, row) in padded.iter_mut().zip(rows) {
                 padded[..rest].copy_from_slice(&row[row_bytes - rest..]);
@@ -378,12 +376,12 @@ fn rows_times_token<const EIGHT: usize>(
                     true => unsafe { &*rows[r].as_ptr().add(i * EIGHT).cast::<[u8; EIGHT]>() },
                     false => &padded[r],
                 };
-                prefetch::<EIGHT>(bytes.as_ptr().wrapping_add(ahead));
+                prefetch::<EIGHT>(bytes.as_ptr().wrapping_add(AHEAD));
                 sums[i % 2][r] = step(bytes, i, sums[i % 2][r]);
             }
         }
-        for (r, y) in y.iter_mut().enumerate() {
-            *y = sum_lanes([sums[0][r], sums[1][r]]);
+        for (r, row) in indices.into_iter().enumerate() {
+            y[row] = sum_lanes([sums[0][r], sums[1][r]]);
         }
     }
 }
@@ -421,19 +419,13 @@ fn rows<const R: usize, const T: usize, const EIGHT: usize>(
 ) -> usize {
     let row_bytes = weight.len() / output.rows();
     assert_eq!(row_bytes * 8, input.inputs() * EIGHT);
-    let (mut row, whole) = (0, output.rows() / R * R);
-    while row < whole {
-        tile::<R, T, EIGHT>(weight, row_bytes, input, row, token, output, &load);
-        row += R;
-    }
-    while row < output.rows() {
-        tile::<1, T, EIGHT>(weight, row_bytes, input, row, token, output, &load);
-        row += 1;
+    for rows in streams::<R>(output.rows()) {
+        tile::<R, T, EIGHT>(weight, row_bytes, input, rows, token, output, &load);
     }
     T
 }
 
-/// `R` rows from `row` on times `T` tokens from `token` on.
+/// `R` rows times `T` tokens from `token` on.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 #[allow(clippy::needless_range_loop)] // rows, tokens and halves are indices of several arrays
@@ -441,14 +433,13 @@ fn tile<const R: usize, const T: usize, const EIGHT: usize>(
     weight: &[u8],
     row_bytes: usize,
     input: &Input,
-    row: usize,
+    rows: [usize; R],
     token: usize,
     output: &mut Output<'_>,
     load: impl Fn(&[u8; EIGHT]) -> __m256,
 ) {
     let inputs = input.inputs();
-    let ahead = rows_ahead(row_bytes);
-    let w: [&[u8]; R] = std::array::from_fn(|r| &weight[(row + r) * row_bytes..][..row_bytes]);
+    let w = rows.map(|row| &weight[row * row_bytes..][..row_bytes]);
     let x: [&[f32]; T] = std::array::from_fn(|t| &input.floats(token + t)[..inputs]);
     let mut sums = [[[_mm256_setzero_ps(); 2]; T]; R];
     let steps = inputs / 16;
@@ -463,7 +454,7 @@ fn tile<const R: usize, const T: usize, const EIGHT: usize>(
                 // SAFETY: every row has `steps` steps of weight, two times `EIGHT` bytes each.
                 let at = unsafe { &*w[r].as_ptr().add((2 * step + half) * EIGHT).cast::<[u8; EIGHT]>() };
                 if T == 1 && ((2 * step + half) * EIGHT).is_multiple_of(64) {
-                    prefetch::<64>(at.as_ptr().wrapping_add(ahead));
+                    prefetch::<64>(at.as_ptr().wrapping_add(AHEAD));
                 }
                 let w = load(at);
                 for t in 0..T {
@@ -489,9 +480,8 @@ fn tile<const R: usize, const T: usize, const EIGHT: usize>(
         }
     }
     for t in 0..T {
-        let y = output.part(token + t, row, R);
         for r in 0..R {
-            y[r] = sum_lanes(sums[r][t]);
+            output.part(token + t, rows[r], 1)[0] = sum_lanes(sums[r][t]);
         }
     }
 }

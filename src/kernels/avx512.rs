@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::x86::{prefetch, rows_ahead};
+use super::x86::{AHEAD, prefetch, streams};
 use std::arch::x86_64::*;
 
 /// 64 bytes, at any alignment.
@@ -157,8 +157,7 @@ pub(super) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
 /// Block dtypes times one token: for each row of `weight`, `step(bytes, i, sums)` adds step `i` to its lanes, and
 /// `order` brings the lanes into the order of the blocks. A row's end is padded with zeros.
 ///
-/// Four rows take turns, so that the memory sees several streams; the same place some rows ahead is asked for. `step`
-/// is called in one place, so that compilers put it there.
+/// `step` is called in one place, so that compilers put it there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn rows_times_token<const STEP: usize>(
@@ -168,11 +167,10 @@ pub(super) fn rows_times_token<const STEP: usize>(
     step: impl Fn(&[u8; STEP], usize, __m512) -> __m512,
 ) {
     let row_bytes = weight.len() / y.len();
-    let (ahead, steps, rest) = (rows_ahead(row_bytes), row_bytes / STEP, row_bytes % STEP);
+    let (steps, rest) = (row_bytes / STEP, row_bytes % STEP);
     let mut padded = [[0; STEP]; 4];
-    for (weight, y) in weight.chunks(4 * row_bytes).zip(y.chunks_mut(4)) {
-        // Four rows always: the last stands in for those that are not there.
-        let rows: [&[u8]; 4] = std::array::from_fn(|r| &weight[r.min(y.len() - 1) * row_bytes..][..row_bytes]);
+    for indices in streams::<4>(y.len()) {
+        let rows = indices.map(|row| &weight[row * row_bytes..][..row_bytes]);
         if rest > 0 {
             padded
                 .iter_mut()
@@ -187,12 +185,12 @@ pub(super) fn rows_times_token<const STEP: usize>(
                     true => unsafe { &*rows[r].as_ptr().add(i * STEP).cast::<[u8; STEP]>() },
                     false => &padded[r],
                 };
-                prefetch::<STEP>(bytes.as_ptr().wrapping_add(ahead));
+                prefetch::<STEP>(bytes.as_ptr().wrapping_add(AHEAD));
                 sums[r] = step(bytes, i, sums[r]);
             }
         }
-        for (y, sums) in y.iter_mut().zip(sums) {
-            *y = sum_lanes(_mm512_permutexvar_ps(order, sums));
+        for (row, sums) in indices.into_iter().zip(sums) {
+            y[row] = sum_lanes(_mm512_permutexvar_ps(order, sums));
         }
     }
 }
@@ -211,20 +209,19 @@ macro_rules! float_kernel {
         pub(super) fn $name(weight: &[u8], input: &Input, output: &mut Output<'_>) {
             use std::arch::x86_64::*;
 
-            /// `R` rows at `weight` times `T` tokens from `token` on.
+            /// `R` rows of `weight` times `T` tokens from `token` on.
             #[inline]
             #[target_feature(enable = $features)]
             fn tile<const R: usize, const T: usize>(
                 weight: &[u8],
                 row_bytes: usize,
                 input: &Input,
-                row: usize,
+                rows: [usize; R],
                 token: usize,
                 output: &mut Output<'_>,
             ) {
                 let inputs = input.inputs();
-                let ahead = $crate::kernels::x86::rows_ahead(row_bytes);
-                let w: [&[u8]; R] = std::array::from_fn(|r| &weight[(row + r) * row_bytes..][..row_bytes]);
+                let w = rows.map(|row| &weight[row * row_bytes..][..row_bytes]);
                 let x: [&[$x_type]; T] = std::array::from_fn(|t| &input.$x(token + t)[..inputs]);
                 let mut sums = [[_mm512_setzero_ps(); T]; R];
                 let steps = inputs / $elements;
@@ -235,7 +232,7 @@ macro_rules! float_kernel {
                         // SAFETY: every row has `steps` steps of weight.
                         let at = unsafe { w[r].as_ptr().add(step * $bytes) };
                         if T == 1 && step * $bytes % 64 == 0 {
-                            $crate::kernels::x86::prefetch::<64>(at.wrapping_add(ahead));
+                            $crate::kernels::x86::prefetch::<64>(at.wrapping_add($crate::kernels::x86::AHEAD));
                         }
                         // SAFETY: as above.
                         let w = unsafe { $load(at) };
@@ -257,9 +254,8 @@ macro_rules! float_kernel {
                     }
                 }
                 for t in 0..T {
-                    let y = output.part(token + t, row, R);
                     for r in 0..R {
-                        y[r] = $crate::kernels::avx512::sum_lanes(sums[r][t]);
+                        output.part(token + t, rows[r], 1)[0] = $crate::kernels::avx512::sum_lanes(sums[r][t]);
                     }
                 }
             }
@@ -267,15 +263,9 @@ macro_rules! float_kernel {
             #[inline]
             #[target_feature(enable = $features)]
             fn rows<const T: usize>(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
-                let (rows, row_bytes) = (output.rows(), weight.len() / output.rows());
-                let mut row = 0;
-                while row + 4 <= rows {
-                    tile::<4, T>(weight, row_bytes, input, row, token, output);
-                    row += 4;
-                }
-                while row < rows {
-                    tile::<1, T>(weight, row_bytes, input, row, token, output);
-                    row += 1;
+                let row_bytes = weight.len() / output.rows();
+                for rows in $crate::kernels::x86::streams::<4>(output.rows()) {
+                    tile::<4, T>(weight, row_bytes, input, rows, token, output);
                 }
             }
 

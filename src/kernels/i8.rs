@@ -177,7 +177,7 @@ mod avx512_vnni {
     use crate::kernels::avx512::{load, store, store_floats, transpose};
     use crate::kernels::input::Int8Row;
     use crate::kernels::order::{FEW, GROUP};
-    use crate::kernels::x86::{prefetch, room, rows_ahead, with_scratch};
+    use crate::kernels::x86::{AHEAD, prefetch, room, streams, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -212,21 +212,19 @@ mod avx512_vnni {
         }
     }
 
-    /// Four rows take turns, so that the memory sees several streams; the same place some rows ahead is asked for.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
         let inputs = input.inputs();
         let x = input.int8(token);
-        let ahead = rows_ahead(inputs);
         let (rows, ones) = (output.rows(), _mm512_set1_epi8(1));
-        for (weight, y) in weight.chunks(4 * inputs).zip(output.part(token, 0, rows).chunks_mut(4)) {
-            // Four rows always: the last stands in for those that are not there.
-            let rows: [&[u8]; 4] = std::array::from_fn(|r| &weight[r.min(y.len() - 1) * inputs..][..inputs]);
+        let y = output.part(token, 0, rows);
+        for indices in streams::<4>(rows) {
+            let rows = indices.map(|row| &weight[row * inputs..][..inputs]);
             let (mut products, mut sums) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
             for (i, x_bytes) in x.padded.iter().enumerate() {
                 let x_bytes = load_signed(x_bytes);
                 for r in 0..4 {
-                    prefetch::<64>(rows[r].as_ptr().wrapping_add(64 * i + ahead));
+                    prefetch::<64>(rows[r].as_ptr().wrapping_add(64 * i + AHEAD));
                     let w = flipped(rows[r], i);
                     products[r] = _mm512_dpbusd_epi32(products[r], w, x_bytes);
                     if x.zero != 0 {
@@ -234,10 +232,10 @@ mod avx512_vnni {
                     }
                 }
             }
-            for (r, y) in y.iter_mut().enumerate() {
+            for (r, row) in indices.into_iter().enumerate() {
                 let product = _mm512_reduce_add_epi32(products[r]).wrapping_sub(128 * x.sum);
                 let sum = _mm512_reduce_add_epi32(sums[r]) - 128 * inputs as i32;
-                *y = without_zero(product, x.zero, sum) as f32 * x.scale;
+                y[row] = without_zero(product, x.zero, sum) as f32 * x.scale;
             }
         }
     }

@@ -25,12 +25,11 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Rows that one task computes: enough bytes that handing it out costs nothing, few enough that the threads end
-/// together, and a multiple of the tiles of the kernels.
-pub fn rows_per_task(rows: usize, row_bytes: usize, tokens: usize, threads: usize) -> usize {
-    const TILE: usize = 16;
-    let bytes = if tokens == 1 { 64 << 10 } else { 128 << 10 };
-    let by_bytes = (bytes / row_bytes.max(1)).max(TILE);
-    let by_share = rows.div_ceil(threads * 4).max(TILE);
-    by_bytes.min(by_share).next_multiple_of(TILE)
+/// Rows that the next task computes while `left` bytes of weights of a region are not handed out yet: many at first,
+/// because memory serves long runs of rows faster, and fewer and fewer, so that the threads end together. A multiple of
+/// the tiles of the kernels.
+pub fn rows_per_task(left: usize, row_bytes: usize, tokens: usize, threads: usize) -> usize {
+    let (most, tile) = if tokens == 1 { (512 << 10, 8) } else { (128 << 10, 16) };
+    let bytes = (left / (2 * threads)).min(most);
+    (bytes / row_bytes.max(1)).next_multiple_of(tile).max(tile)
 }

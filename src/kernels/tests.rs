@@ -238,8 +238,11 @@ fn multiplies_on_the_pool_as_alone() {
             input.fill(&pool, isa, kernel.form, tokens, inputs, |token, row| {
                 row.copy_from_slice(&x[token * inputs..][..inputs]);
             });
-            let step = rows_per_task(rows, row_bytes, tokens, pool.threads());
-            let columns: Vec<usize> = (0..rows).step_by(step).chain([rows]).collect();
+            let mut columns = vec![0];
+            while let Some(left) = rows.checked_sub(columns[columns.len() - 1]).filter(|left| *left > 0) {
+                let step = rows_per_task(left * row_bytes, row_bytes, tokens, pool.threads());
+                columns.push(rows - left + step.min(left));
+            }
             let mut y = vec![f32::NAN; tokens * rows];
             pool.run_grid(&mut y, rows, tokens, &columns, &|tile, out| {
                 let mut part = vec![f32::NAN; tokens * tile.columns.len()];
