@@ -247,6 +247,25 @@ fn a_covered_float_is_plain_and_said() {
 }
 
 #[test]
+fn defaults_of_absent_keys_are_said() {
+    let mut model = Model::usual();
+    let place = "/quantization_config/config_groups/group_0/input_activations";
+    let args = model.config.pointer_mut(place).unwrap().as_object_mut().unwrap();
+    for key in ["num_bits", "type", "symmetric"] {
+        args.remove(key).unwrap();
+    }
+    let tree = model.tree();
+    let report = table::judge(&tree.path(""));
+    let path = "quantization_config.config_groups.group_0.input_activations";
+    let said = format!(
+        "{path}.num_bits = 8, {path}.type = int, {path}.symmetric = true: absent (compressed-tensors' \
+         default)"
+    );
+    let assumptions = report.model.unwrap().assumptions;
+    assert!(assumptions.iter().any(|line| line.contains(&said)), "{assumptions:?}");
+}
+
+#[test]
 fn what_does_not_run_is_refused_by_its_key() {
     const GROUP: &str = "/config_groups/group_0";
     const WEIGHTS: &str = "/config_groups/group_0/weights";

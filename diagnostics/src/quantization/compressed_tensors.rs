@@ -36,8 +36,23 @@ pub(crate) struct Scheme {
     pub(crate) place: String,
     groups: Vec<Group>,
     ignore: Names,
+    /// What was read past or taken for granted.
+    pub(crate) notes: Notes,
+}
+
+/// What a config block does not say, or says to nobody here.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
     /// Keys that no known version writes.
-    pub(crate) unknown_keys: Vec<String>,
+    pub(crate) unknown: Vec<String>,
+    /// Absent keys, each with the default of compressed-tensors' `QuantizationArgs`.
+    pub(crate) defaults: Vec<String>,
+}
+
+impl Notes {
+    fn absent(&mut self, section: &Section<'_>, key: &str, value: &str) {
+        self.defaults.push(format!("{} = {value}", section.dotted(key)));
+    }
 }
 
 /// One entry of `config_groups`.
@@ -110,7 +125,7 @@ fn scheme(outer: &Section<'_>) -> Result<Option<Scheme>> {
         place: block.path(),
         groups: Vec::new(),
         ignore: Names::read(block, "ignore")?,
-        unknown_keys: Vec::new(),
+        notes: Notes::default(),
     };
     for (name, value) in groups.object() {
         let group = match value {
@@ -125,7 +140,7 @@ fn scheme(outer: &Section<'_>) -> Result<Option<Scheme>> {
             }
             Value::Array(_) => return Err(refusal(&groups, name, "a preset", "W8A8 or INT8")),
             _ => match groups.section(name)? {
-                Some(section) => group(block, &section, &mut scheme.unknown_keys)?,
+                Some(section) => group(block, &section, &mut scheme.notes)?,
                 None => continue,
             },
         };
@@ -164,9 +179,11 @@ fn refuse_parts(block: &Section<'_>) -> Result<()> {
     Ok(())
 }
 
-fn group(block: &Section<'_>, group: &Section<'_>, unknown: &mut Vec<String>) -> Result<Group> {
+fn group(block: &Section<'_>, group: &Section<'_>, notes: &mut Notes) -> Result<Group> {
     const KNOWN: &[&str] = &["targets", "weights", "input_activations", "output_activations", "format"];
-    unknown.extend(group.object().keys().filter(|key| !KNOWN.contains(&key.as_str())).map(|key| group.dotted(key)));
+    notes
+        .unknown
+        .extend(group.object().keys().filter(|key| !KNOWN.contains(&key.as_str())).map(|key| group.dotted(key)));
     check_format(block, group)?;
     if group.has("output_activations") {
         return Err(refusal(group, "output_activations", "given", "null: outputs are not quantised"));
@@ -174,11 +191,11 @@ fn group(block: &Section<'_>, group: &Section<'_>, unknown: &mut Vec<String>) ->
     let Some(weights) = group.section("weights")? else {
         return Err(refusal(group, "weights", "null", "int8 weights"));
     };
-    let weights = args::weights(&weights, unknown)?;
+    let weights = args::weights(&weights, notes)?;
     let Some(activations) = group.section("input_activations")? else {
         return Err(refusal(group, "input_activations", "null (w8a16)", "int8 activations"));
     };
-    let activations = args::activations(&activations, unknown)?;
+    let activations = args::activations(&activations, notes)?;
     Ok(Group { place: group.path(), targets: Names::read(group, "targets")?, weights, activations })
 }
 

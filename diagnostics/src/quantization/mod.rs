@@ -4,7 +4,7 @@ mod compressed_tensors;
 mod foreign;
 mod methods;
 
-pub(crate) use compressed_tensors::{ActivationScheme, Answer, Group, Scales, Scheme};
+pub(crate) use compressed_tensors::{ActivationScheme, Answer, Group, Notes, Scales, Scheme};
 pub(crate) use foreign::{recognise, side_files};
 
 use crate::dtype::DType;

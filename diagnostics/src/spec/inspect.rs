@@ -8,7 +8,7 @@ use crate::family::{Evidence, Family, Key, NormKind, Role, Window};
 use crate::header::config::JsonFile;
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
-use crate::quantization::{self, Scheme};
+use crate::quantization::{self, Notes, Scheme};
 use crate::source::sidecar;
 use crate::tokenizer::TokenizerSpec;
 use serde_json::Value;
@@ -100,8 +100,13 @@ fn note_scheme(scheme: &Scheme, plain: &[String], assumptions: &mut Vec<String>)
             scheme.place
         ));
     }
-    if !scheme.unknown_keys.is_empty() {
-        assumptions.push(format!("no change to the arithmetic by unknown keys: {}", scheme.unknown_keys.join(", ")));
+    let Notes { unknown, defaults } = &scheme.notes;
+    if !unknown.is_empty() {
+        assumptions.push(format!("no change to the arithmetic by unknown keys: {}", unknown.join(", ")));
+    }
+    if !defaults.is_empty() {
+        let defaults = defaults.join(", ");
+        assumptions.push(format!("{defaults}: absent (compressed-tensors' default)"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The arguments of one group: `weights` and `input_activations`.
 
-use super::refusal;
+use super::{Notes, refusal};
 use crate::error::Result;
 use crate::header::Fields;
 use crate::header::config::Section;
@@ -43,12 +43,12 @@ const KNOWN: &[&str] = &[
     "zp_dtype",
 ];
 
-pub(super) fn weights(args: &Section<'_>, unknown: &mut Vec<String>) -> Result<WeightScales> {
-    int8(args, unknown)?;
-    if !symmetric(args)? {
+pub(super) fn weights(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
+    int8(args, notes)?;
+    if !symmetric(args, notes)? {
         return Err(refusal(args, "symmetric", "false", "true: weights have no zero points"));
     }
-    if dynamic(args)? {
+    if dynamic(args, notes)? {
         return Err(refusal(args, "dynamic", "true", "false: weights are stored quantised"));
     }
     match args.object().get("actorder") {
@@ -65,7 +65,11 @@ pub(super) fn weights(args: &Section<'_>, unknown: &mut Vec<String>) -> Result<W
         },
     };
     let minus_one = args.object().get("group_size").and_then(Value::as_i64) == Some(-1);
-    match (args.text("strategy")?, group) {
+    let strategy = args.text("strategy")?;
+    if strategy.is_none() {
+        notes.absent(args, "strategy", if minus_one { "channel" } else { group.map_or("tensor", |_| "group") });
+    }
+    match (strategy, group) {
         (Some("channel"), None) => Ok(WeightScales::Channel),
         (None, None) if minus_one => Ok(WeightScales::Channel),
         (Some("tensor") | None, None) if !minus_one => Ok(WeightScales::Tensor),
@@ -79,14 +83,18 @@ pub(super) fn weights(args: &Section<'_>, unknown: &mut Vec<String>) -> Result<W
     }
 }
 
-pub(super) fn activations(args: &Section<'_>, unknown: &mut Vec<String>) -> Result<Activations> {
-    int8(args, unknown)?;
-    let symmetric = symmetric(args)?;
+pub(super) fn activations(args: &Section<'_>, notes: &mut Notes) -> Result<Activations> {
+    int8(args, notes)?;
+    let symmetric = symmetric(args, notes)?;
     match args.object().get("group_size") {
         None | Some(Value::Null) => {}
         Some(size) => return Err(refusal(args, "group_size", &size.to_string(), "null")),
     }
-    match (args.text("strategy")?, dynamic(args)?) {
+    let strategy = args.text("strategy")?;
+    if strategy.is_none() {
+        notes.absent(args, "strategy", "tensor");
+    }
+    match (strategy, dynamic(args, notes)?) {
         (Some("token"), true) => Ok(Activations::PerToken { symmetric }),
         (Some("tensor") | None, true) => Ok(Activations::PerTensor { symmetric }),
         (Some("tensor") | None, false) => Ok(Activations::Static { symmetric }),
@@ -98,32 +106,39 @@ pub(super) fn activations(args: &Section<'_>, unknown: &mut Vec<String>) -> Resu
 }
 
 /// Checks what both kinds of arguments have in common.
-fn int8(args: &Section<'_>, unknown: &mut Vec<String>) -> Result<()> {
-    unknown.extend(args.object().keys().filter(|key| !KNOWN.contains(&key.as_str())).map(|key| args.dotted(key)));
+fn int8(args: &Section<'_>, notes: &mut Notes) -> Result<()> {
+    notes.unknown.extend(args.object().keys().filter(|key| !KNOWN.contains(&key.as_str())).map(|key| args.dotted(key)));
     match args.object().get("num_bits") {
-        // The default of compressed-tensors' QuantizationArgs.
-        None | Some(Value::Null) => {}
+        None | Some(Value::Null) => notes.absent(args, "num_bits", "8"),
         Some(bits) if bits.as_u64() == Some(8) => {}
         Some(Value::Object(_)) => return Err(refusal(args, "num_bits", "a map", "8 for all modules of a group")),
         Some(bits) => return Err(refusal(args, "num_bits", &bits.to_string(), "8")),
     }
     match args.text("type")? {
-        None | Some("int") => Ok(()),
-        Some(other) => Err(refusal(args, "type", &format!("{other:?}"), "int")),
+        None => notes.absent(args, "type", "int"),
+        Some("int") => {}
+        Some(other) => return Err(refusal(args, "type", &format!("{other:?}"), "int")),
     }
+    Ok(())
 }
 
-/// Absent is true: the default of compressed-tensors' QuantizationArgs.
-fn symmetric(args: &Section<'_>) -> Result<bool> {
-    Ok(args.boolean("symmetric")?.unwrap_or(true))
+fn symmetric(args: &Section<'_>, notes: &mut Notes) -> Result<bool> {
+    let found = args.boolean("symmetric")?;
+    if found.is_none() {
+        notes.absent(args, "symmetric", "true");
+    }
+    Ok(found.unwrap_or(true))
 }
 
-/// Absent is false: the default of compressed-tensors' QuantizationArgs.
-fn dynamic(args: &Section<'_>) -> Result<bool> {
-    match args.object().get("dynamic") {
-        Some(Value::String(kind)) => Err(refusal(args, "dynamic", &format!("{kind:?}"), "true or false")),
-        _ => Ok(args.boolean("dynamic")?.unwrap_or(false)),
+fn dynamic(args: &Section<'_>, notes: &mut Notes) -> Result<bool> {
+    if let Some(Value::String(kind)) = args.object().get("dynamic") {
+        return Err(refusal(args, "dynamic", &format!("{kind:?}"), "true or false"));
     }
+    let found = args.boolean("dynamic")?;
+    if found.is_none() {
+        notes.absent(args, "dynamic", "false");
+    }
+    Ok(found.unwrap_or(false))
 }
 
 impl fmt::Display for WeightScales {
