@@ -27,12 +27,22 @@ pub(super) const KERNELS: &[Entry] = &[
     },
     #[cfg(target_arch = "x86_64")]
     Entry {
+        name: "i8/avx-vnni",
+        dtype: DType::I8,
+        tier: Tier::Native,
+        form: FORM,
+        sets: Sets::AVX2.and(Sets::AVX_VNNI),
+        matmul: narrow::avx_vnni,
+        widen,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Entry {
         name: "i8/avx2",
         dtype: DType::I8,
         tier: Tier::Native,
         form: FORM,
         sets: Sets::AVX2,
-        matmul: avx2::matmul,
+        matmul: narrow::avx2,
         widen,
     },
     Entry {
@@ -119,47 +129,113 @@ fn dot_less(w: &[u8], x: &[i8], zero: i32) -> i32 {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::{dot, sum_of, without_zero};
-    use crate::kernels::avx2::load_16;
+mod narrow {
+    use super::{sum_of, without_zero};
+    use crate::kernels::avx2::load;
+    use crate::kernels::x86::{AHEAD, prefetch, streams};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
-    /// Each row times up to four tokens at once. Bytes are widened to words, whose products and pairs are exact.
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        for token in (0..input.tokens()).step_by(4) {
-            match input.tokens() - token {
-                1 => rows::<1>(weight, input, token, output),
-                2 => rows::<2>(weight, input, token, output),
-                3 => rows::<3>(weight, input, token, output),
-                _ => rows::<4>(weight, input, token, output),
+    /// Defines a matrix product in vectors of 32 bytes, several rows and tokens at once. `$product` adds the products of
+    /// 32 weights, of which `$flip` was added to each as an unsigned byte, and 32 activations.
+    macro_rules! kernel {
+        ($name:ident, $features:literal, $flip:literal, $product:ident) => {
+            #[target_feature(enable = $features)]
+            pub(in super::super) fn $name(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+                #[inline]
+                #[target_feature(enable = $features)]
+                fn tile<const R: usize, const T: usize>(
+                    weight: &[u8],
+                    rows: [usize; R],
+                    input: &Input,
+                    token: usize,
+                    output: &mut Output<'_>,
+                ) {
+                    let inputs = input.inputs();
+                    let flip = _mm256_set1_epi8(-$flip);
+                    let w = rows.map(|row| &weight[row * inputs..][..inputs]);
+                    let x: [_; T] = std::array::from_fn(|t| input.int8(token + t));
+                    let x_bytes: [&[[i8; 32]]; T] = std::array::from_fn(|t| x[t].padded.as_flattened().as_chunks().0);
+                    let (steps, rest) = (inputs / 32, inputs % 32);
+                    let mut padded = [[0; 32]; R];
+                    padded.iter_mut().zip(w).for_each(|(to, w)| to[..rest].copy_from_slice(&w[inputs - rest..]));
+                    let mut sums = [[_mm256_setzero_si256(); T]; R];
+                    for i in 0..steps + usize::from(rest > 0) {
+                        let mut w_bytes = [_mm256_setzero_si256(); R];
+                        for r in 0..R {
+                            let bytes = match i < steps {
+                                // SAFETY: the row has `steps` times 32 bytes.
+                                true => unsafe { &*w[r].as_ptr().add(32 * i).cast() },
+                                false => &padded[r],
+                            };
+                            if T == 1 && i % 2 == 0 {
+                                prefetch::<64>(bytes.as_ptr().wrapping_add(AHEAD));
+                            }
+                            w_bytes[r] = _mm256_xor_si256(load(bytes), flip);
+                        }
+                        for t in 0..T {
+                            let x = load_signed(&x_bytes[t][i]);
+                            for r in 0..R {
+                                sums[r][t] = $product(sums[r][t], w_bytes[r], x);
+                            }
+                        }
+                    }
+                    for r in 0..R {
+                        let sum = if x.iter().any(|x| x.zero != 0) { sum_of(w[r]) } else { 0 };
+                        for t in 0..T {
+                            let product = add_lanes(sums[r][t]).wrapping_sub($flip * x[t].sum);
+                            output.part(token + t, rows[r], 1)[0] =
+                                without_zero(product, x[t].zero, sum) as f32 * x[t].scale;
+                        }
+                    }
+                }
+
+                for token in (0..input.tokens()).step_by(4) {
+                    match input.tokens() - token {
+                        1 => streams(output.rows()).for_each(|rows| tile::<4, 1>(weight, rows, input, token, output)),
+                        2 => streams(output.rows()).for_each(|rows| tile::<2, 2>(weight, rows, input, token, output)),
+                        3 => streams(output.rows()).for_each(|rows| tile::<2, 3>(weight, rows, input, token, output)),
+                        _ => streams(output.rows()).for_each(|rows| tile::<2, 4>(weight, rows, input, token, output)),
+                    }
+                }
             }
-        }
+        };
+    }
+
+    kernel!(avx2, "avx2,fma,f16c", 0, words);
+    kernel!(avx_vnni, "avx2,fma,f16c,avxvnni", 128, dpbusd_avx);
+    // The same by the instruction of AVX-512, for a test: machines that have it need not have the other.
+    #[cfg(test)]
+    kernel!(avx_vnni_by_avx512, "avx2,fma,f16c,avx512vl,avx512vnni", 128, dpbusd);
+
+    /// Bytes are widened to words, whose products and the sums of pairs are exact.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn words(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
+        let low = |v| _mm256_cvtepi8_epi16(_mm256_castsi256_si128(v));
+        let high = |v| _mm256_cvtepi8_epi16(_mm256_extracti128_si256::<1>(v));
+        let sum = _mm256_add_epi32(sum, _mm256_madd_epi16(low(w), low(x)));
+        _mm256_add_epi32(sum, _mm256_madd_epi16(high(w), high(x)))
     }
 
     #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn rows<const T: usize>(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
-        let x: [_; T] = std::array::from_fn(|t| input.int8(token + t));
-        let zeros = x.iter().any(|x| x.zero != 0);
-        let chunks: [_; T] = std::array::from_fn(|t| x[t].bytes.as_chunks::<16>());
-        for (row, weight) in weight.chunks_exact(input.inputs()).enumerate() {
-            let (w_chunks, w_rest) = weight.as_chunks::<16>();
-            let mut sums = [_mm256_setzero_si256(); T];
-            for (i, w) in w_chunks.iter().enumerate() {
-                let w = _mm256_cvtepi8_epi16(load_16(w));
-                for t in 0..T {
-                    let x = _mm256_cvtepi8_epi16(load_16(&chunks[t].0[i].map(|x| x as u8)));
-                    sums[t] = _mm256_add_epi32(sums[t], _mm256_madd_epi16(w, x));
-                }
-            }
-            let sum = if zeros { sum_of(weight) } else { 0 };
-            for t in 0..T {
-                let product = add_lanes(sums[t]) + dot(w_rest, chunks[t].1);
-                output.part(token + t, row, 1)[0] = without_zero(product, x[t].zero, sum) as f32 * x[t].scale;
-            }
-        }
+    #[target_feature(enable = "avxvnni")]
+    fn dpbusd_avx(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
+        _mm256_dpbusd_avx_epi32(sum, w, x)
+    }
+
+    #[cfg(test)]
+    #[inline]
+    #[target_feature(enable = "avx512vl,avx512vnni")]
+    fn dpbusd(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
+        _mm256_dpbusd_epi32(sum, w, x)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn load_signed(bytes: &[i8; 32]) -> __m256i {
+        // SAFETY: the array is 32 bytes; the load needs no alignment.
+        unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
     }
 
     #[inline]
@@ -406,6 +482,30 @@ mod tests {
                         }
                     }
                     compared += 1;
+                }
+            }
+        }
+    }
+
+    /// The body of the AVX-VNNI kernel, which this machine may lack, by the instruction of AVX-512.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn sums_of_narrow_vectors_are_exact() {
+        if !Isa::detect().has(Sets::AVX512.and(Sets::VNNI)) {
+            println!("skipped: this machine has no AVX-512 VNNI");
+            return;
+        }
+        let mut random = Random::new(43);
+        for inputs in [1, 31, 32, 33, 64, 95, 200, 576, 5632] {
+            for (rows, tokens) in [(1, 1), (2, 2), (3, 3), (5, 4), (7, 9), (16, 1)] {
+                let (weight, x) = (weights(&mut random, rows * inputs), activations(&mut random, tokens * inputs));
+                for rule in RULES {
+                    let input = Input::prepare(Isa::portable(), Form::Int8(rule), &x, inputs);
+                    let (mut y, mut expected) = (vec![f32::NAN; rows * tokens], vec![f32::NAN; rows * tokens]);
+                    // SAFETY: the machine has the instructions.
+                    unsafe { narrow::avx_vnni_by_avx512(&weight, &input, &mut Output::new(&mut y, tokens, rows)) };
+                    portable(&weight, &input, &mut Output::new(&mut expected, tokens, rows));
+                    assert_eq!(y, expected, "{rule:?} {tokens} x {rows} x {inputs}");
                 }
             }
         }

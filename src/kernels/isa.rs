@@ -21,6 +21,8 @@ impl Sets {
     pub(crate) const VNNI: Sets = Sets(4);
     /// AVX-512 BF16.
     pub(crate) const BF16: Sets = Sets(8);
+    /// AVX-VNNI: the instructions of AVX-512 VNNI in vectors of 256 bits, for processors without AVX-512.
+    pub(crate) const AVX_VNNI: Sets = Sets(16);
 
     /// Both.
     pub(crate) const fn and(self, other: Sets) -> Sets {
@@ -42,6 +44,8 @@ static LEVELS: &[Level] = &[
     #[cfg(target_arch = "x86_64")]
     Level { name: "avx2", sets: Sets::AVX2, detected: detect_avx2 },
     #[cfg(target_arch = "x86_64")]
+    Level { name: "avx-vnni", sets: Sets::AVX2.and(Sets::AVX_VNNI), detected: detect_avx_vnni },
+    #[cfg(target_arch = "x86_64")]
     Level { name: "avx512", sets: Sets::AVX512, detected: detect_avx512 },
     #[cfg(target_arch = "x86_64")]
     Level { name: "avx512-vnni", sets: Sets::AVX512.and(Sets::VNNI), detected: detect_avx512_vnni },
@@ -52,6 +56,11 @@ static LEVELS: &[Level] = &[
 #[cfg(target_arch = "x86_64")]
 fn detect_avx2() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect_avx_vnni() -> bool {
+    detect_avx2() && is_x86_feature_detected!("avxvnni")
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -110,8 +119,9 @@ impl Isa {
 
     /// The names of its sets as detection macros and reports spell them.
     pub fn features(self) -> Vec<&'static str> {
-        let named: [(Sets, &[&str]); 4] = [
+        let named: [(Sets, &[&str]); 5] = [
             (Sets::AVX2, &["avx2", "fma", "f16c"]),
+            (Sets::AVX_VNNI, &["avxvnni"]),
             (Sets::AVX512, &["avx512f", "avx512bw", "avx512dq", "avx512vl"]),
             (Sets::VNNI, &["avx512vnni"]),
             (Sets::BF16, &["avx512bf16"]),
