@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Measure prompt processing into an empty cache and generation from an empty cache.
 #[derive(Parser)]
@@ -65,8 +65,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     prefill(&model, 8)?;
     let bytes = weight_bytes_per_token(&model);
     let (mut prefills, mut decodes, mut bandwidths) = (Vec::new(), Vec::new(), Vec::new());
+    let mut peaks: Vec<f64> = Vec::new();
     for _ in 0..arguments.r.max(1) {
         bandwidths.push(bandwidth(&model, threads));
+        peaks.extend(peak(&model, threads));
         if arguments.p > 0 {
             prefills.push(prefill(&model, arguments.p)?);
         }
@@ -75,8 +77,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         }
     }
     let bandwidth = Spread::of(&mut bandwidths);
+    let arithmetic = (!peaks.is_empty()).then(|| Spread::of(&mut peaks).median);
     let (prefill, decode) = (Spread::of(&mut prefills), Spread::of(&mut decodes));
     let share = decode.median * bytes as f64 / bandwidth.median;
+    let arithmetic_share = arithmetic.map(|peak| prefill.median * operations_per_prompt_token(&model) as f64 / peak);
     let plan = model.report().plan.as_ref();
     let (planned, planned_anonymous) = (plan.map(|plan| plan.total), plan.map(|plan| plan.anonymous()));
     let peak = common::process_bytes("VmHWM");
@@ -95,6 +99,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "weight_bytes_per_token": bytes,
             "bandwidth_gb_s": bandwidth.median / 1e9,
             "bandwidth_share": share,
+            "arithmetic_gop_s": arithmetic.map(|peak| peak / 1e9),
+            "arithmetic_share": arithmetic_share,
         });
         println!("{object}");
         return Ok(());
@@ -106,6 +112,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     println!("load             {:.3} s", model.load_time().as_secs_f64());
     println!("weights a token  {} MiB", bytes >> 20);
     println!("bandwidth        {:.1} GB/s read, of which decode uses {:.0} %", bandwidth.median / 1e9, share * 100.0);
+    if let (Some(peak), Some(share)) = (arithmetic, arithmetic_share) {
+        let share = share * 100.0;
+        println!("arithmetic       {:.0} Gop/s in registers, of which prefill uses {share:.0} %", peak / 1e9);
+    }
     println!("after load       {} anonymous, planned {} at full context", mib(anonymous), mib(planned_anonymous));
     println!("peak resident    {}, planned {} at full context", mib(peak), mib(planned));
     Ok(())
@@ -155,6 +165,22 @@ fn bandwidth(model: &Model, threads: usize) -> f64 {
         }
     });
     weights.iter().map(|bytes| bytes.len()).sum::<usize>() as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Multiplications and additions for one token of a prompt: of all blocks; the head computes the last token alone.
+fn operations_per_prompt_token(model: &Model) -> usize {
+    let blocks = model.decoder().matrices().skip(1).collect::<Vec<_>>();
+    blocks.iter().take(blocks.len().saturating_sub(1)).map(|matrix| matrix.operations()).sum()
+}
+
+/// Operations a second of `threads` threads by the instruction that most of the model is multiplied with; `None` where
+/// that is no vector instruction.
+fn peak(model: &Model, threads: usize) -> Option<f64> {
+    let kernel = model.decoder().matrices().skip(1).max_by_key(|matrix| matrix.operations())?.kernel();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| kernel.peak(Duration::from_millis(50)))).collect();
+        threads.into_iter().map(|thread| thread.join().ok().flatten()).sum()
+    })
 }
 
 /// All bytes folded into 64, in a way the compiler turns into vector loads.

@@ -61,6 +61,16 @@ impl Matrix {
         })
     }
 
+    /// The kernel of its dtype.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+
+    /// Multiplications and additions for one token.
+    pub fn operations(&self) -> usize {
+        2 * self.outputs * self.inputs
+    }
+
     /// The bytes the kernel reads.
     pub fn weight(&self) -> &WeightView {
         &self.weight

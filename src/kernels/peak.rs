@@ -1,0 +1,99 @@
+//! What the multiplying instruction of a kernel does at most: a loop that touches registers alone. For measurements.
+
+#![allow(unsafe_code)]
+
+use super::isa::Sets;
+use super::{Form, Kernel};
+use std::time::{Duration, Instant};
+
+/// Steps of the loop between two looks at the clock, some microseconds.
+const STEPS: u64 = 1 << 14;
+
+/// A loop of `STEPS` steps, and the operations of one.
+struct Loop {
+    run: unsafe fn(),
+    operations: u64,
+}
+
+impl Kernel {
+    /// Multiplications and additions a second of this thread for about `time`, by the instruction that this kernel
+    /// multiplies with and nothing else; `None` for portable code. Two operations count for each pair of factors.
+    pub fn peak(&self, time: Duration) -> Option<f64> {
+        let Loop { run, operations } = self.peak_loop()?;
+        let start = Instant::now();
+        let mut loops = 0;
+        while start.elapsed() < time {
+            // SAFETY: the kernel was selected by a token with the entry's instruction sets.
+            unsafe { run() };
+            loops += 1;
+        }
+        Some((loops * STEPS * operations) as f64 / start.elapsed().as_secs_f64())
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn peak_loop(&self) -> Option<Loop> {
+        let sets = self.entry.sets;
+        let has = |wanted: Sets| sets.and(wanted) == sets;
+        let integers = matches!(self.form, Form::Q8 | Form::Int8(_));
+        let (run, pairs): (unsafe fn(), u64) = match self.form {
+            _ if integers && has(Sets::VNNI) => (x86::dpbusd_512, 64),
+            _ if integers && has(Sets::AVX_VNNI) => (x86::dpbusd_256, 32),
+            _ if integers && has(Sets::AVX2) => (x86::maddubs_256, 32),
+            Form::Bf16 if has(Sets::BF16) => (x86::dpbf16_512, 32),
+            Form::F32 if has(Sets::AVX512) => (x86::fma_512, 16),
+            Form::F32 if has(Sets::AVX2) => (x86::fma_256, 8),
+            _ => return None,
+        };
+        // Twelve chains hide the latency of each of them.
+        Some(Loop { run, operations: 12 * pairs * 2 })
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn peak_loop(&self) -> Option<Loop> {
+        None
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::STEPS;
+    use std::arch::asm;
+
+    /// Defines a loop of one step a chain: `$step` adds to register `\\c`, which runs from 0 to 11.
+    macro_rules! chains {
+        ($name:ident, $features:literal, $step:literal) => {
+            #[target_feature(enable = $features)]
+            pub(super) fn $name() {
+                // SAFETY: the instructions are those of the features, and touch the registers that are given alone.
+                unsafe {
+                    asm!(
+                        "vzeroall",
+                        "2:",
+                        ".irp c,0,1,2,3,4,5,6,7,8,9,10,11",
+                        $step,
+                        ".endr",
+                        "dec {steps}",
+                        "jnz 2b",
+                        steps = inout(reg) STEPS => _,
+                        out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _, out("ymm4") _, out("ymm5") _,
+                        out("ymm6") _, out("ymm7") _, out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
+                        out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
+                        options(nomem, nostack),
+                    );
+                }
+            }
+        };
+    }
+
+    chains!(dpbusd_512, "avx512f,avx512vnni", "vpdpbusd zmm\\c, zmm14, zmm15");
+    chains!(dpbusd_256, "avx2,avxvnni", "{{vex}} vpdpbusd ymm\\c, ymm14, ymm15");
+    chains!(dpbf16_512, "avx512f,avx512bf16", "vdpbf16ps zmm\\c, zmm14, zmm15");
+    chains!(fma_512, "avx512f", "vfmadd231ps zmm\\c, zmm14, zmm15");
+    chains!(fma_256, "avx2,fma", "vfmadd231ps ymm\\c, ymm14, ymm15");
+    // What a byte product takes without VNNI: products of bytes, sums of pairs, sum.
+    chains!(
+        maddubs_256,
+        "avx2",
+        "vpmaddubsw ymm12, ymm14, ymm15\nvpmaddwd ymm12, ymm12, ymm15\nvpaddd ymm\\c, ymm\\c, ymm12"
+    );
+}
