@@ -3,8 +3,12 @@
 
 mod common;
 
-use common::{FileExpectation, Fixture, relative_l2, top};
+use common::{FileExpectation, Fixture, matrices, relative_l2, top};
 use model_factory::Model;
+use model_factory::diagnostics::DType;
+use model_factory::diagnostics::capability::cpu_dtypes;
+use model_factory::diagnostics::family::REGISTRY;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How far from the truth a file may be, and why.
 fn bound(file: &FileExpectation, case: &str) -> (f64, &'static str) {
@@ -135,4 +139,67 @@ fn largest_error(model: &Model, fixture: &Fixture, file: &FileExpectation) -> f6
     let computed = logits(model, &case.tokens, case.first_kept);
     let truth = fixture.truth(&file.truth, name);
     computed.iter().zip(&truth).map(|(a, t)| f64::from((a - t).abs())).fold(0.0, f64::max)
+}
+
+/// The formats that every family has a file in.
+const FORMATS: [&str; 7] = ["F32", "F16", "BF16", "sharded", "GGUF F16", "Q8_0", "Q4_K_M"];
+
+/// The format of a file by what it holds, not by what it is called alone; `None` for one that is not on the list.
+fn format(model: &Model, gguf: bool, called: &str) -> Option<&'static str> {
+    let stored = matrices(model.spec());
+    let dtypes: BTreeSet<DType> = stored.iter().map(|tensor| tensor.dtype).collect();
+    let files: BTreeSet<usize> = stored.iter().map(|tensor| tensor.file).collect();
+    match (gguf, Vec::from_iter(dtypes.iter().copied()).as_slice()) {
+        (false, _) if files.len() > 1 => Some("sharded"),
+        (false, [DType::F32]) => Some("F32"),
+        (false, [DType::F16]) => Some("F16"),
+        (false, [DType::BF16]) => Some("BF16"),
+        (true, [DType::F16]) => Some("GGUF F16"),
+        (true, [DType::Q8_0]) => Some("Q8_0"),
+        // The mix, with blocks of 256: a model whose rows are all too narrow for them has Q5_0 and Q8_0 instead.
+        (true, _) if called == "Q4_K_M" && dtypes.contains(&DType::Q4_K) && dtypes.contains(&DType::Q6_K) => {
+            Some("Q4_K_M")
+        }
+        _ => None,
+    }
+}
+
+/// What the comparisons above stand on: no family without one of the formats, no block type without a file, all block
+/// types in one family.
+#[test]
+fn every_family_has_every_format_and_one_has_every_block_type() {
+    let mut cells: BTreeMap<(String, &str), Vec<String>> = BTreeMap::new();
+    let mut blocks: BTreeMap<String, BTreeSet<DType>> = BTreeMap::new();
+    for fixture in common::all() {
+        for (name, file) in &fixture.expected.files {
+            let model = common::load(fixture.folder.join(name));
+            let family = model.spec().family.to_owned();
+            assert_eq!(family, fixture.expected.family, "{}/{name}", fixture.name());
+            if let Some(format) = format(&model, name.ends_with(".gguf"), &file.dtype) {
+                cells.entry((family.clone(), format)).or_default().push(fixture.name());
+            }
+            blocks.entry(family).or_default().extend(matrices(model.spec()).iter().map(|tensor| tensor.dtype));
+        }
+    }
+    println!("{:<8}{}", "family", FORMATS.map(|format| format!("{format:<16}")).concat());
+    let mut empty = Vec::new();
+    for family in REGISTRY {
+        print!("{:<8}", family.id);
+        for format in FORMATS {
+            let files = cells.get(&(family.id.to_owned(), format)).map_or(&[][..], Vec::as_slice);
+            let first = files.first().map_or("-", String::as_str);
+            let more = if files.len() > 1 { format!(" +{}", files.len() - 1) } else { String::new() };
+            print!("{:<16}", format!("{first}{more}"));
+            if files.is_empty() {
+                empty.push(format!("{} has no {format}", family.id));
+            }
+        }
+        println!();
+    }
+    assert!(empty.is_empty(), "{}", empty.join("\n"));
+
+    let all: BTreeSet<DType> = cpu_dtypes().filter(|dtype| dtype.block_len() > 1).collect();
+    assert!(all.len() >= 22, "only {} block types", all.len());
+    let missing = blocks.values().map(|found| all.difference(found).collect::<Vec<_>>()).min_by_key(Vec::len);
+    assert_eq!(missing, Some(Vec::new()), "no family has a file of these");
 }

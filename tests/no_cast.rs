@@ -3,21 +3,12 @@
 
 mod common;
 
+use common::matrices;
 use model_factory::diagnostics::DType;
 use model_factory::diagnostics::capability::Tier;
-use model_factory::diagnostics::spec::ModelSpec;
 use model_factory::kernels::{Isa, Kernel};
 use model_factory::{DtypePolicy, UnifiedModelFactory};
 use std::collections::BTreeSet;
-
-/// The matrices of a spec in the decoder's order: embedding, blocks, head.
-fn matrices(spec: &ModelSpec) -> Vec<&model_factory::diagnostics::header::TensorInfo> {
-    let layers = spec.weights.layers.iter().flat_map(|layer| {
-        let attention = [&layer.q, &layer.k, &layer.v, &layer.o, &layer.up];
-        attention.into_iter().chain(&layer.gate).chain([&layer.down]).map(|linear| &linear.weight)
-    });
-    std::iter::once(&spec.weights.embedding).chain(layers).chain([&spec.weights.head.weight]).collect()
-}
 
 #[test]
 fn kernels_read_the_bytes_of_the_file() {

@@ -3,6 +3,9 @@
 //! `MODEL_FACTORY_MODELS=~/models cargo test --release --test real_models -- --ignored --nocapture`
 #![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; tables are for reading
 
+mod common;
+
+use common::status;
 use model_factory::{GenerateOptions, Model, Report, UnifiedModelFactory};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -187,13 +190,6 @@ impl Drop for End<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-/// A line of `/proc/self/status` in bytes; `None` where the system has no such file.
-fn status(field: &str) -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
 /// What took more memory than its plan has.

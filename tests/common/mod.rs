@@ -1,6 +1,8 @@
 //! Fixture discovery and comparison, shared by the integration tests.
 #![allow(dead_code)] // every test binary uses its own part
 
+use model_factory::diagnostics::header::TensorInfo;
+use model_factory::diagnostics::spec::ModelSpec;
 use model_factory::kernels::Isa;
 use model_factory::{Builder, Model, UnifiedModelFactory};
 use serde::Deserialize;
@@ -107,6 +109,22 @@ impl Fixture {
         assert_eq!(tensor.dtype(), safetensors::Dtype::F32);
         tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     }
+}
+
+/// The matrices of a spec in the decoder's order: embedding, blocks, head.
+pub(crate) fn matrices(spec: &ModelSpec) -> Vec<&TensorInfo> {
+    let layers = spec.weights.layers.iter().flat_map(|layer| {
+        let attention = [&layer.q, &layer.k, &layer.v, &layer.o, &layer.up];
+        attention.into_iter().chain(&layer.gate).chain([&layer.down]).map(|linear| &linear.weight)
+    });
+    std::iter::once(&spec.weights.embedding).chain(layers).chain([&spec.weights.head.weight]).collect()
+}
+
+/// A line of `/proc/self/status` in bytes; `None` where the system has no such file.
+pub(crate) fn status(field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
 /// `||a - truth|| / ||truth||` over all elements together, in double precision.

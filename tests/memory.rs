@@ -1,0 +1,76 @@
+//! The KV cache is as large as the context that was asked for, however long a context the model was trained on.
+#![cfg(target_os = "linux")] // /proc tells the anonymous memory
+#![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; tables are for reading
+
+mod common;
+
+use model_factory::{Error, Model};
+use std::path::Path;
+
+/// Phi-3-128k's context.
+const TRAINED: usize = 131_072;
+
+/// Anonymous memory that comes and goes beside the cache: freed buffers that the allocator keeps for a chunk of prefill,
+/// a page's headroom for each thread. The cache of the trained context is 128 MiB.
+const BESIDE: u64 = 8 << 20;
+
+/// `phi-3.5/bf16` with the context of Phi-3-128k, the longrope factors and the original context kept.
+fn write_128k(folder: &Path) {
+    let phi = common::named("phi-3.5").folder.join("bf16");
+    for name in ["model.safetensors", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(phi.join(name), folder.join(name)).expect("a copy");
+    }
+    let config = std::fs::read(phi.join("config.json")).expect("config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+    config["max_position_embeddings"] = TRAINED.into();
+    assert_eq!(config["rope_parameters"]["rope_type"], "longrope");
+    std::fs::write(folder.join("config.json"), config.to_string()).expect("config.json is written");
+}
+
+fn tokens(count: usize) -> Vec<u32> {
+    (0..count as u32).map(|i| (i * 97 + 5) % 320).collect()
+}
+
+fn anonymous() -> u64 {
+    common::status("RssAnon").expect("/proc/self/status has RssAnon")
+}
+
+/// The bytes of keys and values of `count` tokens: two layers of four heads of 16, F32.
+fn cache(count: usize) -> u64 {
+    (count * 2 * 2 * 4 * 16 * 4) as u64
+}
+
+fn load(folder: &Path, context: usize) -> Model {
+    let model = common::builder().context_length(context).load(folder).expect("the model loads");
+    assert_eq!((model.context_length(), model.spec().context_trained), (context, TRAINED));
+    let plan = model.report().plan.as_ref().expect("a plan");
+    assert_eq!(plan.kv_cache, cache(context), "planned for {context}");
+    model
+}
+
+#[test]
+fn the_cache_is_as_large_as_the_context_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_128k(folder.path());
+    // Everything that is allocated once: threads, kernels, the allocator's own.
+    load(folder.path(), 512).session().forward(&tokens(300)).expect("tokens compute");
+
+    println!("{:>8} {:>8} {:>12} {:>12}", "context", "tokens", "cache", "anonymous");
+    for (context, lengths) in [(512, &[512][..]), (TRAINED, &[512, 8192][..])] {
+        let before = anonymous();
+        let model = load(folder.path(), context);
+        let mut session = model.session();
+        assert_eq!(session.cache_bytes(), 0, "a session without tokens has no cache");
+        for &length in lengths {
+            session.forward(&tokens(length - session.len())).expect("tokens compute");
+            let (held, grown) = (session.cache_bytes() as u64, anonymous().saturating_sub(before));
+            println!("{context:>8} {length:>8} {held:>12} {grown:>12}");
+            assert_eq!(held, cache(length), "context {context}, {length} tokens");
+            assert!(grown <= held + BESIDE, "{grown} bytes for a cache of {held}; context {context}, {length} tokens");
+            // What is in the cache is in memory: the measure sees it. Half is for what had been freed and was used again.
+            assert!(held < BESIDE || grown >= held / 2, "{grown} bytes cannot hold a cache of {held}");
+        }
+        let refused = session.forward(&tokens(context - session.len() + 1));
+        assert!(matches!(refused, Err(Error::ContextOverflow { .. })), "context {context} holds no more");
+    }
+}
