@@ -54,7 +54,7 @@ fn greedy_needs_no_seed() {
 #[test]
 fn what_the_options_leave_open_is_as_the_model_ships_it() {
     let fixture = common::named("tinyllama");
-    let model = common::load(fixture.folder.join("f32"));
+    let model = common::load(fixture.folder.join("f16"));
     let shipped = &model.spec().sampling;
     assert_eq!(shipped.to_string(), "temperature 0.6, top-p 0.9, top-k 50");
     let open = GenerateOptions::default().max_tokens(40);

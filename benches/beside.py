@@ -1,0 +1,102 @@
+"""This library and llama.cpp in turns: medians, ratios, and the shares of what the machine can do at most.
+
+    cargo build --release --examples
+    python benches/beside.py models/tinyllama-w8a8:models/tinyllama-q8_0.gguf models/tinyllama-q4_k_m.gguf -p 512 -n 64 -r 5
+
+Each argument is a model, and after a colon the GGUF file that llama.cpp is given instead of the same. A round runs
+`examples/bench` and `benches/peers.py` once each, as processes of their own, so that both meet the machine in the same
+state; every figure is the median of `-r` rounds, and every ratio the median of the rounds' ratios. A table goes to
+standard error, one JSON object with the figures and the machine to standard output: `benches/record/` keeps them.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def run(command: list[str]) -> dict:
+    """The JSON object that a program prints."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}:\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def speeds(report: dict) -> dict[str, float]:
+    """Median tokens a second of one process."""
+    return {test: report[test]["tok_s"]["median"] for test in ("prefill", "decode")}
+
+
+def compare(model: str, peer: str, arguments: argparse.Namespace) -> dict:
+    """The rounds of one model."""
+    common = ["-p", str(arguments.p), "-n", str(arguments.n), "--threads", str(arguments.threads)]
+    rounds = []
+    for _ in range(arguments.r):
+        isa = ["--isa", arguments.isa] if arguments.isa else []
+        ours = run([str(arguments.bench), model, *common, "-r", "2", "--json", *isa])
+        theirs = run([sys.executable, str(HERE / "peers.py"), peer, *common, "-r", "2"])
+        rounds.append((ours, theirs))
+
+    def median(pick) -> float:
+        return statistics.median(pick(ours, theirs) for ours, theirs in rounds)
+
+    row = {"model": Path(model).name, "peer": Path(peer).name}
+    for test in ("prefill", "decode"):
+        row[test] = {
+            "tok_s": median(lambda ours, _, test=test: speeds(ours)[test]),
+            "peer_tok_s": median(lambda _, theirs, test=test: speeds(theirs)[test]),
+            "ratio": median(lambda ours, theirs, test=test: speeds(ours)[test] / speeds(theirs)[test]),
+        }
+    row["bandwidth_gb_s"] = median(lambda ours, _: ours["bandwidth_gb_s"])
+    row["bandwidth_share"] = median(lambda ours, _: ours["bandwidth_share"])
+    row["arithmetic_gop_s"] = median(lambda ours, _: ours["arithmetic_gop_s"] or 0.0)
+    row["arithmetic_share"] = median(lambda ours, _: ours["arithmetic_share"] or 0.0)
+    row["load_s"] = median(lambda ours, _: ours["load_s"])
+    row["peak_rss_bytes"], row["planned_bytes"] = rounds[-1][0]["peak_rss_bytes"], rounds[-1][0]["planned_bytes"]
+    return row
+
+
+def processor() -> str:
+    """The processor's name."""
+    names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+             if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", metavar="MODEL[:PEER.gguf]")
+    parser.add_argument("-p", type=int, default=512, help="prompt tokens")
+    parser.add_argument("-n", type=int, default=64, help="generated tokens")
+    parser.add_argument("-r", type=int, default=5, help="rounds")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--isa", help="instruction sets of this library at most")
+    parser.add_argument("--bench", type=Path, default=HERE.parent / "target/release/examples/bench")
+    arguments = parser.parse_args()
+
+    load = os.getloadavg()[0]
+    rows = []
+    print(f"{'model':<24} {'prefill':>8} {'peer':>7} {'ratio':>6} {'of peak':>8} {'decode':>8} {'peer':>7} {'ratio':>6} "
+          f"{'of read':>8}", file=sys.stderr)
+    for pair in arguments.models:
+        model, _, peer = pair.partition(":")
+        row = compare(model, peer or model, arguments)
+        rows.append(row)
+        prefill, decode = row["prefill"], row["decode"]
+        print(f"{row['model']:<24} {prefill['tok_s']:>8.1f} {prefill['peer_tok_s']:>7.1f} {prefill['ratio']:>6.2f} "
+              f"{row['arithmetic_share']:>7.0%} {decode['tok_s']:>9.1f} {decode['peer_tok_s']:>7.1f} "
+              f"{decode['ratio']:>6.2f} {row['bandwidth_share']:>7.0%}", file=sys.stderr)
+    print(json.dumps({
+        "processor": processor(), "threads": arguments.threads, "isa": arguments.isa, "load_average_before": load,
+        "prompt_tokens": arguments.p, "generated_tokens": arguments.n, "rounds": arguments.r, "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
