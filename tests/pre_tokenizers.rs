@@ -287,3 +287,104 @@ fn sentence_piece_keys_alone_give_the_ids_of_the_original() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
+
+/// A copy of the model in `folder` with the `files` in place of its tokenizer.json.
+fn model_with(folder: &str, files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
+    let (from, to) = (fixtures().join(folder), tempfile::tempdir().unwrap());
+    for name in ["config.json", "model.safetensors", "tokenizer_config.json"] {
+        std::fs::copy(from.join(name), to.path().join(name)).unwrap();
+    }
+    for (name, content) in files {
+        std::fs::write(to.path().join(name), content).unwrap();
+    }
+    to
+}
+
+/// The `vocab.json` and `merges.txt` that a tokenizer.json was made of; its added tokens stay out of the vocabulary.
+fn vocab_and_merges(original: &Value) -> [(&'static str, Vec<u8>); 2] {
+    let mut merges = "#version: 0.2\n".to_owned();
+    for merge in original["model"]["merges"].as_array().unwrap() {
+        let halves =
+            merge.as_array().map(|halves| format!("{} {}", halves[0].as_str().unwrap(), halves[1].as_str().unwrap()));
+        merges.push_str(&halves.unwrap_or_else(|| merge.as_str().unwrap().to_owned()));
+        merges.push('\n');
+    }
+    [("vocab.json", original["model"]["vocab"].to_string().into_bytes()), ("merges.txt", merges.into_bytes())]
+}
+
+/// The library's tokenizer of the same vocabulary with a family's own pipeline.
+fn file_of(fixture: &Value, pipeline: &Value) -> Value {
+    serde_json::from_str(&library(fixture, pipeline).to_string(false).unwrap()).unwrap()
+}
+
+#[test]
+fn vocab_and_merges_alone_give_the_ids_of_the_tokenizer_json_they_were_saved_with() {
+    let wide = json(&fixtures().join("pre_tokenizers.json"));
+    let wide = file_of(&wide, &wide["pipelines"]["qwen2"]);
+    let own = |folder: &str| json(&fixtures().join(folder).join("tokenizer.json"));
+    let mut failures = Vec::new();
+    for (name, folder, class, original) in [
+        ("a wide vocabulary", "models/qwen2.5/bf16", "Qwen2TokenizerFast", wide),
+        ("qwen2.5", "models/qwen2.5/bf16", "Qwen2Tokenizer", own("models/qwen2.5/bf16")),
+        ("qwen3", "models/qwen3/bf16", "Qwen2Tokenizer", own("models/qwen3/bf16")),
+        ("phi-2", "models/phi-2/bf16", "CodeGenTokenizer", own("models/phi-2/bf16")),
+        ("demo", "demo", "GPT2Tokenizer", own("demo")),
+    ] {
+        let added = &original["added_tokens"];
+        let library = Library::from_bytes(original.to_string()).unwrap();
+        // The three places where added tokens are named: with their flags, by id alone, and by role alone.
+        let by_id: Map<String, Value> =
+            added.as_array().unwrap().iter().map(|token| (token["id"].to_string(), token.clone())).collect();
+        let by_text: Map<String, Value> =
+            by_id.values().map(|token| (token["content"].as_str().unwrap().to_owned(), token["id"].clone())).collect();
+        let special: Vec<&String> = by_text.keys().collect();
+        let config = serde_json::json!({"tokenizer_class": class, "added_tokens_decoder": by_id});
+        let bare = serde_json::json!({"tokenizer_class": class, "additional_special_tokens": special});
+        let files = vocab_and_merges(&original);
+        let with = |config: &Value, more: &[(&'static str, Vec<u8>)]| {
+            let config = ("tokenizer_config.json", config.to_string().into_bytes());
+            model_with(folder, &[&files, [config].as_slice(), more].concat())
+        };
+        agree(name, &open(with(&config, &[]).path()), &library, &mut failures);
+        let listed = with(&bare, &[("added_tokens.json", Value::from(by_text).to_string().into_bytes())]);
+        agree(&format!("{name} with added_tokens.json"), &open(listed.path()), &library, &mut failures);
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn a_sentence_piece_model_alone_gives_the_ids_of_its_tokenizer_json() {
+    let folder = "models/tinyllama/bf16";
+    let mut original = json(&fixtures().join(folder).join("tokenizer.json"));
+    let mut config = json(&fixtures().join(folder).join("tokenizer_config.json"));
+    let model = ("tokenizer.model", std::fs::read(fixtures().join(folder).join("tokenizer.model")).unwrap());
+    let mut failures = Vec::new();
+    let plain = model_with(folder, std::slice::from_ref(&model));
+    let library = Library::from_bytes(original.to_string()).unwrap();
+    agree("tinyllama", &open(plain.path()), &library, &mut failures);
+
+    // Tokens behind the pieces, as Phi-3 has them: they take the white space that follows.
+    for (id, content) in (480..).zip(["<|user|>", "<|end|>", "<|system|>"]) {
+        let mut token = original["added_tokens"][0].clone();
+        (token["id"], token["content"], token["rstrip"]) =
+            (id.into(), content.into(), (content != "<|system|>").into());
+        original["added_tokens"].as_array_mut().unwrap().push(token.clone());
+        config["added_tokens_decoder"][id.to_string()] = token;
+    }
+    let config = ("tokenizer_config.json", config.to_string().into_bytes());
+    let more = model_with(folder, &[model, config]);
+    let library = Library::from_bytes(original.to_string()).unwrap();
+    let ours = open(more.path());
+    agree("tinyllama with more tokens", &ours, &library, &mut failures);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert_eq!((ours.bos(), ours.eos(), ours.adds_bos(), ours.vocab_len()), (Some(1), Some(2), true, 483));
+}
+
+#[test]
+fn tokenizer_json_wins_over_the_files_beside_it() {
+    let folder = "models/tinyllama/bf16";
+    let damaged = [("tokenizer.model", b"\xff".to_vec()), ("vocab.json", b"{".to_vec())];
+    let own = ("tokenizer.json", std::fs::read(fixtures().join(folder).join("tokenizer.json")).unwrap());
+    let model = model_with(folder, &[damaged.as_slice(), &[own]].concat());
+    assert_eq!(open(model.path()).vocab_len(), 480);
+}
