@@ -43,8 +43,10 @@ fn loading_refuses_a_damaged_tokenizer() {
     from_json(&mut table);
     from_byte_level_keys(&mut table);
     from_sentence_piece_keys(&mut table);
+    from_vocab_and_merges(&mut table);
+    from_sentence_piece_file(&mut table);
     assert!(table.failures.is_empty(), "{} inputs failed:\n{}", table.failures.len(), table.failures.join("\n"));
-    assert!(table.refused >= 40, "only {} inputs", table.refused);
+    assert!(table.refused >= 70, "only {} inputs", table.refused);
 }
 
 fn from_json(table: &mut Table) {
@@ -119,6 +121,66 @@ fn from_json(table: &mut Table) {
     );
     case("a Unigram of texts", &unigram(json!({"type": "Unigram", "unk_id": 0, "vocab": ["a"]})));
     case("a Unigram with an empty list", &unigram(json!({"type": "Unigram", "unk_id": 0, "vocab": []})));
+}
+
+/// Folders as they were before tokenizer.json: the fixture's own vocabulary in two files.
+fn from_vocab_and_merges(table: &mut Table) {
+    const CONFIG: &str = "tokenizer_config.json";
+    let qwen = Files::fixture("qwen2.5/bf16");
+    let own: Value = serde_json::from_slice(qwen.get("tokenizer.json")).unwrap();
+    let merges = own["model"]["merges"].as_array().unwrap().iter();
+    let merges: Vec<String> =
+        merges.map(|merge| format!("{} {}\n", merge[0].as_str().unwrap(), merge[1].as_str().unwrap())).collect();
+    let class = |root: &mut Map<String, Value>| root["tokenizer_class"] = json!("Qwen2Tokenizer");
+    let qwen = qwen
+        .without("tokenizer.json")
+        .with("vocab.json", own["model"]["vocab"].to_string())
+        .with("merges.txt", merges.concat())
+        .json(CONFIG, class);
+    table.refuses("nothing: it is whole", &qwen.tree(), "", 0, &["loaded"]);
+    let pointer = "version https://git-lfs.github.com/spec/v1\n";
+    let mut case = |case: &str, files: &Files, code: u8, says: &[&str]| {
+        table.refuses(case, &files.tree(), "", code, says);
+    };
+    case("no merges.txt", &qwen.without("merges.txt"), 15, &["merges.txt"]);
+    case("merges.txt alone", &qwen.without("vocab.json"), 15, &["no tokenizer"]);
+    case("a vocabulary cut off", &qwen.cut("vocab.json", 100), 10, &["vocab.json"]);
+    case("a pointer for a vocabulary", &qwen.with("vocab.json", pointer), 10, &["vocab.json", "Git LFS"]);
+    case("a pointer for merges", &qwen.with("merges.txt", pointer), 10, &["merges.txt", "Git LFS"]);
+    case("a list for a vocabulary", &qwen.with("vocab.json", "[[\"a\", 0.5]]"), 10, &["vocab.json"]);
+    case("an id without end", &qwen.with("vocab.json", "{\"a\": 4294967295}"), 10, &["vocab.json"]);
+    case("merges of unknown tokens", &qwen.with("merges.txt", "zz yy\n"), 10, &["merges.txt", "merge 0"]);
+    case("merges that make no token", &qwen.with("merges.txt", "! !\n"), 10, &["merges.txt", "merge 0"]);
+    case("merges of three", &qwen.with("merges.txt", "a b c\n"), 10, &["merges.txt", "line 1"]);
+    case("merges of one", &qwen.with("merges.txt", "#version: 0.2\nab\n"), 10, &["merges.txt", "line 2"]);
+    case("merges of no UTF-8", &qwen.with("merges.txt", b"a b\n\xff b\n"), 10, &["merges.txt", "line 2"]);
+    let decoder = |value: Value| qwen.json(CONFIG, |root| root["added_tokens_decoder"] = value);
+    case("a token in another's place", &decoder(json!({"5": {"content": "zzz"}})), 10, &["vocab.json", "zzz"]);
+    case("a token far behind", &decoder(json!({"4294967295": {"content": "zzz"}})), 10, &[CONFIG, "zzz"]);
+    case("added tokens that are a list", &decoder(json!([])), 10, &[CONFIG, "added_tokens_decoder"]);
+    let other = qwen.json(CONFIG, |root| root["tokenizer_class"] = json!("BloomTokenizerFast"));
+    case("another class", &other, 10, &[CONFIG, "tokenizer_class", "BloomTokenizerFast", "save tokenizer.json"]);
+    let number = qwen.json(CONFIG, |root| root["tokenizer_class"] = json!(5));
+    case("a class that is a number", &number, 10, &[CONFIG, "tokenizer_class"]);
+}
+
+fn from_sentence_piece_file(table: &mut Table) {
+    const NAME: &str = "tokenizer.model";
+    let llama = Files::fixture("tinyllama/bf16").without("tokenizer.json");
+    table.refuses("nothing: it is whole", &llama.tree(), "", 0, &["loaded"]);
+    let mut case = |case: &str, bytes: &[u8], says: &[&str]| {
+        table.refuses(case, &llama.with(NAME, bytes).tree(), "", 10, &[&[NAME], says].concat());
+    };
+    let whole = llama.get(NAME).to_vec();
+    case("a model cut off", &whole[..5000], &[]);
+    case("an empty model", b"", &["empty"]);
+    case("zeros", &[0; 4096], &[]);
+    case("a tiktoken file", b"IQ== 0\nIg== 1\n", &["tiktoken", "tokenizer.json"]);
+    let at = whole.windows(6).position(|part| part == b"<0x0A>").unwrap();
+    case("a byte of no number", &[&whole[..at], b"<0xZZ>", &whole[at + 6..]].concat(), &["<0xZZ>"]);
+    let class = |root: &mut Map<String, Value>| root["tokenizer_class"] = json!("T5Tokenizer");
+    let t5 = llama.json("tokenizer_config.json", class);
+    table.refuses("another class", &t5.tree(), "", 10, &["tokenizer_config.json", "T5Tokenizer"]);
 }
 
 fn from_byte_level_keys(table: &mut Table) {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
 
-use model_diagnostics::header::Header;
+use model_diagnostics::header::{Header, Metadata};
 use model_diagnostics::source::probe;
 use model_diagnostics::tokenizer::TokenizerSpec;
 use model_factory::tokenizer::Tokenizer;
@@ -54,6 +54,61 @@ fn reproduces_the_ids_of_real_vocabularies() {
     }
     assert!(failures.is_empty(), "{} of {cases}:\n{}", failures.len(), failures.join("\n"));
     assert!(cases >= 90, "only {cases} cases");
+}
+
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2];
+    let mut length = content.len();
+    while length >= 0x80 {
+        bytes.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
+        length >>= 7;
+    }
+    bytes.push(u8::try_from(length).unwrap());
+    [bytes, content.to_vec()].concat()
+}
+
+/// The SentencePiece file (`sentencepiece_model.proto`) that the keys of a GGUF file were made of.
+fn sentence_piece_file(gguf: &Path) -> Vec<u8> {
+    let header = Header::read(probe(gguf).unwrap()).unwrap();
+    let Metadata::Gguf(keys) = &header.metadata else { panic!("{} is no GGUF file", gguf.display()) };
+    let texts = keys.strings("tokenizer.ggml.tokens").unwrap().unwrap();
+    let scores = keys.floats("tokenizer.ggml.scores").unwrap().unwrap();
+    let types = keys.integers("tokenizer.ggml.token_type").unwrap().unwrap();
+    let pieces = texts.iter().zip(scores).zip(types).flat_map(|((text, score), kind)| {
+        let score = [&[2 << 3 | 5], score.to_le_bytes().as_slice()].concat();
+        field(1, &[field(1, text), score, vec![3 << 3, u8::try_from(kind).unwrap()]].concat())
+    });
+    // BPE with byte fallback; white space is kept.
+    let (trainer, normalizer) = ([3 << 3, 2, 0x98, 0x02, 1], [4 << 3, 0]);
+    pieces.chain(field(2, &trainer)).chain(field(3, &normalizer)).collect()
+}
+
+#[test]
+fn a_real_sentence_piece_model_gives_the_ids_of_the_reference() {
+    let Some(folder) = shared_vocabularies() else {
+        println!("skipped: no shared/vocab beside the repository");
+        return;
+    };
+    let gguf = folder.join("ggml-vocab-llama-spm.gguf");
+    let model = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        let from = repository().join("fixtures/models/tinyllama/bf16").join(name);
+        std::fs::copy(from, model.path().join(name)).unwrap();
+    }
+    std::fs::write(model.path().join("tokenizer.model"), sentence_piece_file(&gguf)).unwrap();
+    let (spec, tokenizer) = open(model.path());
+    let (_, original) = open(&gguf);
+    let texts = std::fs::read_to_string(folder.join("ggml-vocab-llama-spm.gguf.inp")).unwrap();
+    let ids = std::fs::read_to_string(folder.join("ggml-vocab-llama-spm.gguf.out")).unwrap();
+    let mut cases = 0;
+    for (text, line) in texts.split("\n__ggml_vocab_test__\n").zip(ids.lines()) {
+        let expected: Vec<u32> = line.split_whitespace().map(|id| id.parse().unwrap()).collect();
+        assert_eq!(tokenizer.encode(text, false).unwrap(), expected, "{text:?}");
+        assert_eq!(tokenizer.decode(&expected), original.decode(&expected), "{text:?}");
+        cases += 1;
+    }
+    assert!(cases >= 45, "only {cases} cases");
+    assert_eq!((spec.tokens, spec.bos, spec.eos, spec.add_bos), (32000, Some(1), Some(2), true));
 }
 
 /// The variants of `fixtures/tokenizers` with the model folder and the GGUF file that must agree with it.

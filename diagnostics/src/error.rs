@@ -104,6 +104,20 @@ pub enum FormatErrorKind {
         /// What to do instead.
         remedy: &'static str,
     },
+    /// A `tokenizer.model` whose bytes are no SentencePiece model.
+    #[error("this is no SentencePiece model: {what}; get another copy of the file, or the model's tokenizer.json")]
+    SentencePiece {
+        /// What is wrong at that place.
+        what: &'static str,
+    },
+    /// A vocabulary in a form that is not read here.
+    #[error("this is {what}; {remedy}")]
+    OtherTokenizer {
+        /// What it is.
+        what: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
     /// Bytes that no known format begins with.
     #[error("not recognised: the file begins with {found}; expected a GGUF or safetensors file")]
     Unrecognised {

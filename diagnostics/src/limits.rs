@@ -57,5 +57,12 @@ pub const PARTS: u64 = 99_999;
 /// Bytes of a `tokenizer.json`. The largest published ones have about 35 MB.
 pub const TOKENIZER_JSON_BYTES: u64 = 256 << 20;
 
+/// Bytes of a `vocab.json` or a `merges.txt`. The largest published ones have about 10 MB.
+pub const VOCABULARY_BYTES: u64 = 64 << 20;
+
+/// Bytes of a SentencePiece `tokenizer.model`. The largest published ones have about 5 MB; a piece takes at least five
+/// bytes of the file and ten times that in memory.
+pub const SENTENCE_PIECE_BYTES: u64 = 16 << 20;
+
 /// Bytes of a chat template file. The longest published ones have about 20 kB.
 pub const CHAT_TEMPLATE_BYTES: u64 = 1 << 20;

@@ -1,15 +1,16 @@
 //! GGUF keys -> encoder and vocabulary.
 
-use super::bpe::ByteLevelBpe;
+use super::Pipeline;
+use super::bpe::{ByteLevelBpe, merge_map};
+use super::json::Built;
 use super::sentencepiece::SentencePiece;
 use super::vocabulary::{Vocabulary, byte_level as to_bytes, byte_token};
-use super::{Encoder, Pipeline};
 use crate::error::{Error, Result};
 use model_diagnostics::header::Fields;
 use model_diagnostics::header::gguf::{GgufMetadata, Strings};
 use model_diagnostics::tokenizer::{TokenizerSpec, pre};
 use std::borrow::Cow;
-use tokenizers::models::bpe::{MergeMap, Vocab};
+use tokenizers::models::bpe::Vocab;
 use tokenizers::normalizers::NFC;
 use tokenizers::normalizers::prepend::Prepend;
 use tokenizers::normalizers::replace::Replace;
@@ -18,8 +19,6 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
-
-type Built = (Box<dyn Encoder>, Vocabulary);
 
 /// A space as SentencePiece writes it.
 const SPACE: &str = "▁";
@@ -68,14 +67,11 @@ pub(super) fn sentence_piece(metadata: &GgufMetadata, spec: &TokenizerSpec) -> R
             }
         }
     }
-    let prefix = spec.add_space_prefix.then(|| Prepend::new(SPACE.into()).into());
-    let replace = Replace::new(" ", SPACE).map_err(|error| entries.damaged(error.to_string()))?;
+    let normalizer = with_prefix(spec.add_space_prefix).map_err(|error| entries.damaged(error.to_string()))?;
     let added = entries.added()?;
     model.texts = entries.take_texts();
     let mut pipeline = Pipeline::new(model);
-    pipeline.with_normalizer(Some(Normalizers::new(
-        prefix.into_iter().chain([NormalizerWrapper::from(replace)]).collect(),
-    )));
+    pipeline.with_normalizer(Some(normalizer));
     pipeline.add_tokens(&added);
     Ok((Box::new(pipeline), vocabulary))
 }
@@ -98,7 +94,7 @@ pub(super) fn byte_level(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Resul
         }
     }
     let ids = entries.ids()?;
-    let merges = split_merges(merges, &ids).map_err(|reason| entries.damaged(reason))?;
+    let merges = merge_map(halves(merges), &ids).map_err(|reason| entries.damaged(reason))?;
     let added = entries.added()?;
     let model = ByteLevelBpe { ids, texts: entries.take_texts(), merges, ignore_merges: pre.ignore_merges };
     let splits = splits(pre.patterns).map_err(|error| entries.damaged(error.to_string()))?;
@@ -109,8 +105,15 @@ pub(super) fn byte_level(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Resul
     Ok((Box::new(pipeline), vocabulary))
 }
 
+/// Spaces as SentencePiece writes them, one more before each text if `space`.
+pub(super) fn with_prefix(space: bool) -> tokenizers::Result<Normalizers> {
+    let prefix = space.then(|| NormalizerWrapper::from(Prepend::new(SPACE.into())));
+    let replace = NormalizerWrapper::from(Replace::new(" ", SPACE)?);
+    Ok(Normalizers::new(prefix.into_iter().chain([replace]).collect()))
+}
+
 /// The cuts of a pre-tokenizer, then the byte alphabet.
-fn splits(patterns: &[&str]) -> tokenizers::Result<Sequence> {
+pub(super) fn splits(patterns: &[&str]) -> tokenizers::Result<Sequence> {
     let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
     for pattern in patterns {
         let pattern = SplitPattern::Regex((*pattern).into());
@@ -219,28 +222,16 @@ fn with_spaces(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Every `A B`, cut at the first space that is not the first byte, by the ids of `A` and `B`: its rank and the id of
-/// `AB`. Ids instead of texts keep a vocabulary of 128,000 tokens and 280,000 merges below a tenth of a second.
-fn split_merges(merges: &Strings, ids: &Vocab) -> Result<MergeMap, String> {
-    let mut pairs = MergeMap::with_capacity(merges.len());
-    let mut joined = String::new();
-    for (rank, merge) in (0..).zip(merges.iter()) {
-        let damaged = |why: &str| format!("merge {rank} is {:?}, {why}", String::from_utf8_lossy(merge));
-        let halves = std::str::from_utf8(merge).ok().and_then(|merge| {
-            let cut = merge.bytes().skip(1).position(|byte| byte == b' ')? + 1;
-            Some((merge.get(..cut)?, merge.get(cut + 1..)?))
+/// Every `A B`, cut at the first space that is not the first byte.
+fn halves(merges: &Strings) -> impl Iterator<Item = Result<(&str, &str), String>> {
+    merges.iter().map(|merge| {
+        let text = std::str::from_utf8(merge).ok();
+        let halves = text.and_then(|text| {
+            let cut = text.bytes().skip(1).position(|byte| byte == b' ')? + 1;
+            Some((text.get(..cut)?, text.get(cut + 1..)?))
         });
-        let (left, right) = halves.ok_or_else(|| damaged("expected two texts"))?;
-        joined.clear();
-        joined.push_str(left);
-        joined.push_str(right);
-        match (ids.get(left), ids.get(right), ids.get(joined.as_str())) {
-            // Of two equal merges the later counts, as in the tokenizers library.
-            (Some(left), Some(right), Some(id)) => drop(pairs.insert((*left, *right), (rank, *id))),
-            _ => return Err(damaged("expected tokens that make a token")),
-        }
-    }
-    Ok(pairs)
+        halves.ok_or_else(|| format!("{:?}, expected two texts", String::from_utf8_lossy(merge)))
+    })
 }
 
 #[cfg(test)]

@@ -34,7 +34,19 @@ struct Added {
     token: AddedToken,
 }
 
-pub(super) fn build(path: &Path, spec: &TokenizerSpec) -> Result<(Box<dyn Encoder>, Vocabulary)> {
+/// An encoder and its vocabulary.
+pub(super) type Built = (Box<dyn Encoder>, Vocabulary);
+
+/// What surrounds a model.
+pub(super) struct Parts {
+    /// The tokens matched as a whole, with their ids.
+    pub(super) added: Vec<(u32, AddedToken)>,
+    pub(super) normalizer: Option<NormalizerWrapper>,
+    pub(super) pre_tokenizer: Option<PreTokenizerWrapper>,
+    pub(super) rules: Rules,
+}
+
+pub(super) fn build(path: &Path, spec: &TokenizerSpec) -> Result<Built> {
     let text = std::fs::read(path).map_err(|error| model_diagnostics::Error::io(path, error))?;
     match spec.model.as_deref() {
         Some("Unigram") => read::<Unigram>(path, &text, spec),
@@ -42,7 +54,7 @@ pub(super) fn build(path: &Path, spec: &TokenizerSpec) -> Result<(Box<dyn Encode
     }
 }
 
-fn read<M>(path: &Path, text: &[u8], spec: &TokenizerSpec) -> Result<(Box<dyn Encoder>, Vocabulary)>
+fn read<M>(path: &Path, text: &[u8], spec: &TokenizerSpec) -> Result<Built>
 where
     M: Model + DeserializeOwned + Send + Sync + 'static,
 {
@@ -63,14 +75,24 @@ where
     }
     let normalizer: Option<NormalizerWrapper> =
         serde_json::from_value(file.normalizer).map_err(|error| damaged(error.to_string()))?;
-    let mut pipeline = Pipeline::new(file.model);
-    pipeline.with_normalizer(normalizer).with_pre_tokenizer(file.pre_tokenizer);
-    let (ids, tokens): (Vec<u32>, Vec<AddedToken>) =
-        file.added_tokens.into_iter().map(|added| (added.id, added.token)).unzip();
+    let added = file.added_tokens.into_iter().map(|added| (added.id, added.token)).collect();
+    assemble(path, file.model, Parts { added, normalizer, pre_tokenizer: file.pre_tokenizer, rules }, spec)
+}
+
+/// Puts the `parts` around `model`, the model of the file at `path`.
+pub(super) fn assemble<M>(path: &Path, model: M, parts: Parts, spec: &TokenizerSpec) -> Result<Built>
+where
+    M: Model + Send + Sync + 'static,
+{
+    let Parts { added, normalizer, pre_tokenizer, rules } = parts;
+    let mut pipeline = Pipeline::new(model);
+    pipeline.with_normalizer(normalizer).with_pre_tokenizer(pre_tokenizer);
+    let (ids, tokens): (Vec<u32>, Vec<AddedToken>) = added.into_iter().unzip();
     pipeline.add_tokens(&tokens);
     for (id, token) in ids.iter().zip(&tokens).filter(|(_, token)| !token.content.is_empty()) {
         if pipeline.token_to_id(&token.content) != Some(*id) {
-            return Err(damaged(format!("added token {:?} has id {id}, but its place is another", token.content)));
+            let reason = format!("added token {:?} has id {id}, but its place is another", token.content);
+            return Err(Error::Tokenizer { file: path.into(), reason });
         }
     }
     let special: HashSet<u32> =
@@ -101,7 +123,7 @@ fn has_character_map(normalizer: &Value) -> bool {
 
 /// What a `decoder` does to the text of one token, and to the start of a whole text.
 #[derive(Debug, Default, PartialEq)]
-struct Rules {
+pub(super) struct Rules {
     byte_level: bool,
     byte_tokens: bool,
     replacements: Vec<(String, String)>,
@@ -109,6 +131,17 @@ struct Rules {
 }
 
 impl Rules {
+    /// GPT-2's byte alphabet.
+    pub(super) fn byte_level() -> Rules {
+        Rules { byte_level: true, ..Rules::default() }
+    }
+
+    /// `▁` for a space, byte tokens, and a space before the text where one was put there.
+    pub(super) fn sentence_piece(drops_leading_space: bool) -> Rules {
+        let replacements = vec![("▁".into(), " ".into())];
+        Rules { byte_level: false, byte_tokens: true, replacements, drops_leading_space }
+    }
+
     fn from_decoder(decoder: &Value) -> Result<Rules, String> {
         let mut rules = Rules::default();
         match decoder.get("decoders").and_then(Value::as_array) {

@@ -1,6 +1,7 @@
-//! Text to ids and back, from a `tokenizer.json` or from GGUF keys alone.
+//! Text to ids and back, from a `tokenizer.json`, the files that came before it, or from GGUF keys alone.
 
 mod bpe;
+mod folder;
 mod gguf;
 mod json;
 mod merge;
@@ -64,6 +65,9 @@ impl Tokenizer {
             (Metadata::Config(files), TokenizerKind::Json) => {
                 let path = files.tokenizer.as_deref().ok_or_else(|| none(header))?;
                 json::build(path, spec)?
+            }
+            (Metadata::Config(files), TokenizerKind::SentencePiece | TokenizerKind::ByteLevelBpe) => {
+                folder::build(files, spec)?.ok_or_else(|| none(header))?
             }
             (Metadata::Gguf(metadata), TokenizerKind::SentencePiece) => gguf::sentence_piece(metadata, spec)?,
             (Metadata::Gguf(metadata), TokenizerKind::ByteLevelBpe) => gguf::byte_level(metadata, spec)?,

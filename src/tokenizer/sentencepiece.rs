@@ -1,4 +1,4 @@
-//! SentencePiece-like BPE by scores: the model of GGUF vocabularies called `llama`.
+//! SentencePiece-like BPE by scores: the model of GGUF vocabularies called `llama`, and of `tokenizer.model`.
 
 use super::merge::{Symbol, merge};
 use std::cmp::Ordering;
@@ -96,7 +96,7 @@ impl Model for SentencePiece {
     }
 
     fn save(&self, _: &Path, _: Option<&str>) -> Result<Vec<PathBuf>> {
-        Err("a vocabulary read from a GGUF file is not written".into())
+        Err("a vocabulary is read, never written".into())
     }
 
     fn get_trainer(&self) -> BpeTrainer {

@@ -14,7 +14,7 @@ use std::fs::{self, OpenOptions};
 /// What begins a section; the number of its file in [`NAMES`] follows.
 const SEPARATOR: &[u8] = b"\0FILE";
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 19] = [
     "config.json",
     "model.safetensors",
     "tokenizer.json",
@@ -30,6 +30,10 @@ const NAMES: [&str; 15] = [
     "part-00002-of-00002.gguf",
     "adapter_config.json",
     "nameless",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
 ];
 
 /// Longest sparse file that a header may ask for.

@@ -21,10 +21,31 @@ pub struct ConfigFiles {
     pub special_tokens_map: Option<JsonFile>,
     /// The path of `tokenizer.json`; its content is large and read on demand.
     pub tokenizer: Option<PathBuf>,
+    /// The vocabulary in another form, where there is no `tokenizer.json`.
+    pub vocabulary: Option<VocabularyFiles>,
+    /// `added_tokens.json`, where there is no `tokenizer.json`.
+    pub added_tokens: Option<JsonFile>,
     /// The path of `chat_template.jinja`.
     pub chat_template: Option<PathBuf>,
     /// The first file beside `config.json` that says how the weights are quantised.
     pub quantization: Option<JsonFile>,
+}
+
+/// The files of a vocabulary without a `tokenizer.json`; their content is large and read on demand.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum VocabularyFiles {
+    /// Byte-level BPE.
+    Merges {
+        /// `vocab.json`.
+        vocab: PathBuf,
+        /// `merges.txt`.
+        merges: Option<PathBuf>,
+    },
+    /// `tokenizer.model`.
+    SentencePiece(PathBuf),
+    /// `qwen.tiktoken`.
+    Tiktoken(PathBuf),
 }
 
 /// One JSON file whose root is an object.
@@ -54,12 +75,19 @@ impl ConfigFiles {
             let why = "it says what the tensors mean; download it from the model's repository into this folder";
             Error::incomplete(folder, IncompleteKind::FileMissing { name: "config.json".into(), why: why.into() })
         })?;
+        let tokenizer = present(folder, "tokenizer.json")?;
+        let (vocabulary, added_tokens) = match tokenizer {
+            Some(_) => (None, None),
+            None => (VocabularyFiles::find(folder)?, JsonFile::optional(folder, "added_tokens.json")?),
+        };
         Ok(ConfigFiles {
             config,
             generation: JsonFile::optional(folder, "generation_config.json")?,
             tokenizer_config: JsonFile::optional(folder, "tokenizer_config.json")?,
             special_tokens_map: JsonFile::optional(folder, "special_tokens_map.json")?,
-            tokenizer: present(folder, "tokenizer.json")?,
+            vocabulary,
+            added_tokens,
+            tokenizer,
             chat_template: present(folder, "chat_template.jinja")?,
             quantization: quantization::side_files()
                 .find_map(|name| JsonFile::optional(folder, name).transpose())
@@ -69,8 +97,26 @@ impl ConfigFiles {
 
     /// Bytes read from all of them.
     pub fn bytes(&self) -> u64 {
-        let companions = [&self.generation, &self.tokenizer_config, &self.special_tokens_map, &self.quantization];
+        let companions = [
+            &self.generation,
+            &self.tokenizer_config,
+            &self.special_tokens_map,
+            &self.added_tokens,
+            &self.quantization,
+        ];
         self.config.bytes + companions.into_iter().flatten().map(|file| file.bytes).sum::<u64>()
+    }
+}
+
+impl VocabularyFiles {
+    fn find(folder: &Path) -> Result<Option<VocabularyFiles>> {
+        if let Some(vocab) = present(folder, "vocab.json")? {
+            return Ok(Some(VocabularyFiles::Merges { vocab, merges: present(folder, "merges.txt")? }));
+        }
+        if let Some(path) = present(folder, "tokenizer.model")? {
+            return Ok(Some(VocabularyFiles::SentencePiece(path)));
+        }
+        Ok(present(folder, "qwen.tiktoken")?.map(VocabularyFiles::Tiktoken))
     }
 }
 

@@ -1,23 +1,19 @@
 //! `tokenizer.json` and the JSON files beside it.
 
-use super::{TokenizerKind, TokenizerSpec, unknown_value};
+use super::entries::Content;
+use super::folder::{self, Found};
+use super::{TokenizerKind, TokenizerSpec, read_capped, unknown_value};
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile};
-use crate::source::content;
-use crate::{json, limits};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use crate::limits;
 use serde_json::{Map, Value};
-use std::borrow::Cow;
-use std::collections::HashMap;
-use std::fmt;
-use std::io::Read;
 use std::path::Path;
 
 pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
     let template = chat_template(files)?;
-    let roles = Roles::read(files)?;
-    let Some(path) = &files.tokenizer else {
+    let mut roles = Roles::read(files)?;
+    let Some(Found { kind, path, content, pre, space_prefix, assumption }) = find(files, &roles)? else {
         let mut spec = TokenizerSpec::empty(TokenizerKind::Missing);
         spec.chat_template = template;
         spec.bos_text = roles.bos.map(|(text, _)| text);
@@ -25,14 +21,18 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
         stop_on_config_ids(&mut spec, files)?;
         return Ok(spec);
     };
-    let bytes = read_capped(path, limits::TOKENIZER_JSON_BYTES)?;
-    let wanted: Vec<&str> = [&roles.bos, &roles.eos].into_iter().flatten().map(|(text, _)| text.as_str()).collect();
-    let content = Content::parse(path, &bytes, &wanted)?;
+    if kind == TokenizerKind::SentencePiece {
+        let default = |text: &str| Some((text.to_owned(), "LlamaTokenizer's default".to_owned()));
+        roles = Roles { bos: roles.bos.or(default("<s>")), eos: roles.eos.or(default("</s>")) };
+    }
 
-    let mut spec = TokenizerSpec::empty(TokenizerKind::Json);
+    let mut spec = TokenizerSpec::empty(kind);
     spec.chat_template = template;
     spec.model = content.model.clone();
+    spec.pre = pre.map(Into::into);
     spec.tokens = content.ids_end();
+    spec.add_space_prefix = space_prefix;
+    spec.assumptions.extend(assumption.map(Into::into));
     special_tokens(&mut spec, files, path, &content, &roles)?;
     stop_on_config_ids(&mut spec, files)?;
     if let Some((text, source)) = &roles.eos {
@@ -46,6 +46,17 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
     Ok(spec)
 }
 
+/// The folder's vocabulary: `tokenizer.json` before every other form, as in transformers.
+fn find<'f>(files: &'f ConfigFiles, roles: &Roles) -> Result<Option<Found<'f>>> {
+    let Some(path) = files.tokenizer.as_deref() else {
+        return files.vocabulary.as_ref().map(|vocabulary| folder::read(files, vocabulary)).transpose();
+    };
+    let bytes = read_capped(path, limits::TOKENIZER_JSON_BYTES)?;
+    let wanted = [&roles.bos, &roles.eos].into_iter().flatten().map(|(text, _)| text.as_str()).collect();
+    let content = Content::parse(path, &bytes, &wanted)?;
+    Ok(Some(Found { kind: TokenizerKind::Json, path, content, pre: None, space_prefix: false, assumption: None }))
+}
+
 /// BOS and EOS: what the post-processor adds decides over what `tokenizer_config.json` says, and both decide over the
 /// ids of `config.json`, which are wrong in some repositories.
 fn special_tokens(
@@ -56,11 +67,12 @@ fn special_tokens(
     roles: &Roles,
 ) -> Result<()> {
     let named = |role: &Option<(String, String)>| role.as_ref().and_then(|(text, _)| content.id_of(text));
-    let says = |key: &str| -> Result<bool> {
-        Ok(files.tokenizer_config.as_ref().map(|config| config.boolean(key)).transpose()?.flatten() == Some(true))
+    let says = |key: &str| -> Result<Option<bool>> {
+        Ok(files.tokenizer_config.as_ref().map(|config| config.boolean(key)).transpose()?.flatten())
     };
-    // Read before anything decides, so that neither can be of another type.
-    let (says_bos, says_eos) = (says("add_bos_token")?, says("add_eos_token")?);
+    // Read before anything decides, so that neither can be of another type. LlamaTokenizer adds BOS unless told not to.
+    let says_bos = says("add_bos_token")?.unwrap_or(spec.kind == TokenizerKind::SentencePiece);
+    let says_eos = says("add_eos_token")?.unwrap_or(false);
     (spec.bos, spec.eos) = (named(&roles.bos), named(&roles.eos));
     if !post_processed(spec, path, content)? {
         (spec.add_bos, spec.add_eos) = (says_bos, says_eos);
@@ -98,7 +110,7 @@ fn post_processed(spec: &mut TokenizerSpec, path: &Path, content: &Content) -> R
 /// tokens stay, and BOS and EOS are found by their text, or by their id where no text is known.
 pub(super) fn given(path: &Path, own: &TokenizerSpec) -> Result<TokenizerSpec> {
     let bytes = read_capped(path, limits::TOKENIZER_JSON_BYTES)?;
-    let wanted: Vec<&str> = [&own.bos_text, &own.eos_text].into_iter().flatten().map(String::as_str).collect();
+    let wanted = [&own.bos_text, &own.eos_text].into_iter().flatten().map(String::as_str).collect();
     let content = Content::parse(path, &bytes, &wanted)?;
     let mut spec = TokenizerSpec::empty(TokenizerKind::Json);
     spec.chat_template.clone_from(&own.chat_template);
@@ -294,210 +306,9 @@ fn template_processing(path: &Path, object: &Map<String, Value>) -> Result<(Opti
     Ok((before.first().copied(), after.first().copied()))
 }
 
-fn read_capped(path: &Path, cap: u64) -> Result<Vec<u8>> {
-    let found = std::fs::metadata(path).map_err(|error| Error::io(path, error))?.len();
-    if found > cap {
-        let what = "the length of this file in bytes";
-        return Err(Error::format(path, FormatErrorKind::TooMany { what, found, limit: cap }));
-    }
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|error| Error::io(path, error))?;
-    file.take(cap).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
-    Ok(bytes)
-}
-
 fn shortened(value: &Value) -> String {
     value.to_string().chars().take(60).collect()
 }
-
-/// One entry of `added_tokens`.
-#[derive(serde::Deserialize)]
-struct AddedToken {
-    id: u32,
-    content: String,
-}
-
-/// What is kept of a `tokenizer.json`: its vocabulary is counted, not stored.
-#[derive(Default)]
-struct Content {
-    added: Vec<AddedToken>,
-    post_processor: Value,
-    model: Option<String>,
-    /// One more than the largest id of the model's vocabulary.
-    vocabulary_end: usize,
-    /// A bit for each id of the model's vocabulary that has a text.
-    ids: Vec<u64>,
-    /// Bytes of the file: every entry takes some, so a larger id is a hole that would only make us allocate.
-    bytes: usize,
-    /// Ids of the wanted texts that the model's vocabulary has.
-    wanted: HashMap<String, u32>,
-}
-
-impl Content {
-    fn parse(path: &Path, bytes: &[u8], wanted: &[&str]) -> Result<Content> {
-        let mut found = Content { bytes: bytes.len(), ..Content::default() };
-        let mut json = serde_json::Deserializer::from_slice(bytes);
-        Root { content: &mut found, wanted }.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| {
-            let json = || Error::format(path, FormatErrorKind::Json { message: error.to_string() });
-            content::stranger(path, bytes).unwrap_or_else(json)
-        })?;
-        match found.model.as_deref() {
-            Some("BPE" | "Unigram") if found.ids_end() == 0 => {
-                Err(unknown_value(path, "model.vocab", "empty", "at least one token"))
-            }
-            Some("BPE" | "Unigram") => Ok(found),
-            Some(other) => Err(unknown_value(path, "model.type", format!("{other:?}"), "BPE or Unigram")),
-            None => {
-                let kind =
-                    FormatErrorKind::KeyMissing { key: "model.type".into(), needed_for: "text cannot become ids" };
-                Err(Error::format(path, kind))
-            }
-        }
-    }
-
-    /// Notes an id of the vocabulary.
-    fn add_id(&mut self, id: u32) -> Result<(), String> {
-        let index = id as usize;
-        if index >= self.bytes {
-            return Err(format!("the vocabulary has the id {id}, more than {} bytes can list", self.bytes));
-        }
-        if self.ids.len() <= index / 64 {
-            self.ids.resize(index / 64 + 1, 0);
-        }
-        let word = &mut self.ids[index / 64];
-        if *word & (1 << (index % 64)) != 0 {
-            return Err(format!("the vocabulary has the id {id} twice"));
-        }
-        *word |= 1 << (index % 64);
-        self.vocabulary_end = self.vocabulary_end.max(index + 1);
-        Ok(())
-    }
-
-    fn ids_end(&self) -> usize {
-        self.added.iter().map(|token| token.id as usize + 1).fold(self.vocabulary_end, usize::max)
-    }
-
-    fn id_of(&self, text: &str) -> Option<u32> {
-        let added = self.added.iter().find(|token| token.content == text).map(|token| token.id);
-        added.or_else(|| self.wanted.get(text).copied())
-    }
-
-    fn text(&self, id: u32) -> Option<String> {
-        let added = self.added.iter().find(|token| token.id == id).map(|token| token.content.clone());
-        added.or_else(|| self.wanted.iter().find(|(_, known)| **known == id).map(|(text, _)| text.clone()))
-    }
-
-    fn text_of(&self, id: Option<u32>) -> String {
-        id.and_then(|id| self.text(id)).unwrap_or_else(|| format!("{id:?}"))
-    }
-}
-
-/// Fills `content` from the root object.
-struct Root<'c, 'w> {
-    content: &'c mut Content,
-    wanted: &'w [&'w str],
-}
-
-/// Fills `content` from the object under `model`.
-struct Model<'c, 'w>(Root<'c, 'w>);
-
-/// Counts the vocabulary: an object of texts and ids, or a list.
-struct Vocabulary<'c, 'w>(Root<'c, 'w>);
-
-macro_rules! seed {
-    ($seed:ty, $expecting:literal, { $($visit:item)* }) => {
-        impl<'de> DeserializeSeed<'de> for $seed {
-            type Value = ();
-            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-                deserializer.deserialize_any(self)
-            }
-        }
-        impl<'de> Visitor<'de> for $seed {
-            type Value = ();
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str($expecting)
-            }
-            $($visit)*
-        }
-    };
-}
-
-seed!(Root<'_, '_>, "an object", {
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut seen = Vec::new();
-        while let Some(key) = map.next_key::<Cow<str>>()? {
-            once(&mut seen, &key, &["added_tokens", "post_processor", "model"]).map_err(A::Error::custom)?;
-            match key.as_ref() {
-                "added_tokens" => self.content.added = map.next_value()?,
-                "post_processor" => self.content.post_processor = map.next_value::<Kept>()?.0,
-                "model" => map.next_value_seed(Model(Root { content: self.content, wanted: self.wanted }))?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(())
-    }
-});
-
-seed!(Model<'_, '_>, "a model", {
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Root { content, wanted } = self.0;
-        let mut seen = Vec::new();
-        while let Some(key) = map.next_key::<Cow<str>>()? {
-            once(&mut seen, &key, &["type", "vocab", "merges"]).map_err(A::Error::custom)?;
-            match key.as_ref() {
-                "type" => content.model = Some(map.next_value()?),
-                "vocab" => map.next_value_seed(Vocabulary(Root { content, wanted }))?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(())
-    }
-});
-
-seed!(Vocabulary<'_, '_>, "an object of texts and ids, or a list of texts and scores", {
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Root { content, wanted } = self.0;
-        while let Some(text) = map.next_key::<Text>()? {
-            let id: u32 = map.next_value()?;
-            content.add_id(id).map_err(A::Error::custom)?;
-            if wanted.contains(&text.0.as_ref()) {
-                content.wanted.insert(text.0.into_owned(), id);
-            }
-        }
-        Ok(())
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let Root { content, wanted } = self.0;
-        while let Some((text, _score)) = list.next_element::<(Text, f64)>()? {
-            let id = u32::try_from(content.vocabulary_end).map_err(|_| A::Error::custom("too many tokens"))?;
-            content.vocabulary_end += 1;
-            if wanted.contains(&text.0.as_ref()) {
-                content.wanted.insert(text.0.into_owned(), id);
-            }
-        }
-        Ok(())
-    }
-});
-
-/// Refuses one of `keys` that was seen before.
-fn once(seen: &mut Vec<&'static str>, key: &str, keys: &[&'static str]) -> Result<(), String> {
-    match keys.iter().find(|known| **known == key) {
-        Some(known) if seen.contains(known) => Err(format!("key {key} appears twice")),
-        Some(known) => {
-            seen.push(known);
-            Ok(())
-        }
-        None => Ok(()),
-    }
-}
-
-/// A value that is kept as it is.
-#[derive(serde::Deserialize)]
-struct Kept(#[serde(deserialize_with = "json::nested")] Value);
-
-/// A string that borrows from the input where it has no escapes (a plain `Cow` never borrows).
-#[derive(serde::Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,22 @@
 //! Header -> TokenizerSpec: what the files say of the vocabulary, BOS, stop tokens and template, without building it.
 
+mod added;
+mod entries;
+mod folder;
 mod gguf;
 mod json;
 pub mod pre;
+pub mod sentencepiece;
 
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::{Header, Metadata};
 use crate::source::content;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
+
+pub use added::AddedToken;
+pub use folder::{MergesFile, byte_level_added, sentence_piece_added};
 
 /// What the files say of the tokenizer.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +25,7 @@ pub struct TokenizerSpec {
     pub kind: TokenizerKind,
     /// The vocabulary's model as the file names it: `BPE`, `Unigram`; `llama`, `gpt2`.
     pub model: Option<String>,
-    /// The name of the GGUF pre-tokenizer; always one of [`pre::PRE_TOKENIZERS`] for [`TokenizerKind::ByteLevelBpe`].
+    /// The name of the pre-tokenizer as GGUF has it; always one of [`pre::PRE_TOKENIZERS`] for [`TokenizerKind::ByteLevelBpe`].
     pub pre: Option<String>,
     /// One more than the largest id of the vocabulary, added tokens included; 0 when there is none.
     pub tokens: usize,
@@ -49,9 +57,9 @@ pub struct TokenizerSpec {
 pub enum TokenizerKind {
     /// A `tokenizer.json`.
     Json,
-    /// GGUF keys of model `llama`: SentencePiece-like BPE by scores.
+    /// GGUF keys of model `llama`, or a `tokenizer.model`: SentencePiece-like BPE by scores.
     SentencePiece,
-    /// GGUF keys of model `gpt2`: byte-level BPE by merges.
+    /// GGUF keys of model `gpt2`, or `vocab.json` and `merges.txt`: byte-level BPE by merges.
     ByteLevelBpe,
     /// None found.
     Missing,
@@ -203,4 +211,16 @@ impl TokenizerSpec {
 
 fn unknown_value(file: &Path, key: &str, found: impl Into<String>, expected: impl Into<String>) -> Error {
     Error::format(file, FormatErrorKind::KeyValue { key: key.into(), found: found.into(), expected: expected.into() })
+}
+
+fn read_capped(path: &Path, cap: u64) -> Result<Vec<u8>> {
+    let found = std::fs::metadata(path).map_err(|error| Error::io(path, error))?.len();
+    if found > cap {
+        let what = "the length of this file in bytes";
+        return Err(Error::format(path, FormatErrorKind::TooMany { what, found, limit: cap }));
+    }
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| Error::io(path, error))?;
+    file.take(cap).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
+    Ok(bytes)
 }

@@ -51,10 +51,18 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
         ignore_merges: false,
         add_bos: false,
     },
-    // The normalizer of Qwen's tokenizer.json; llama.cpp has none and differs on text that is not composed.
-    PreTokenizer { names: &["qwen2"], nfc: true, patterns: &[QWEN2], ignore_merges: false, add_bos: false },
+    // The normalizer of Qwen's tokenizer.json; llama.cpp has none and differs on text that is not composed. DeepSeek's
+    // distills are Qwen's tokenizer with other special tokens: transformers opens theirs as Qwen2Tokenizer, which
+    // composes (transformers pull request 48211), so theirs is composed too.
     PreTokenizer {
-        names: &["deepseek-r1-qwen", "stablelm2", "megrez"],
+        names: &["qwen2", "deepseek-r1-qwen"],
+        nfc: true,
+        patterns: &[QWEN2],
+        ignore_merges: false,
+        add_bos: false,
+    },
+    PreTokenizer {
+        names: &["stablelm2", "megrez"],
         nfc: false,
         patterns: &[QWEN2],
         ignore_merges: false,

@@ -1,0 +1,167 @@
+//! The tokens that the JSON files of a folder add to a vocabulary, where no `tokenizer.json` lists them.
+
+use super::unknown_value;
+use crate::error::{Error, FormatErrorKind, Result};
+use crate::header::Fields;
+use crate::header::config::{ConfigFiles, JsonFile};
+use serde_json::{Map, Value};
+use std::collections::{BTreeSet, HashSet};
+
+/// A token that is matched in a text as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddedToken {
+    /// Its id.
+    pub id: u32,
+    /// Its text.
+    pub content: String,
+    /// Whether it must not lie within a word.
+    pub single_word: bool,
+    /// Whether it takes the white space before it.
+    pub lstrip: bool,
+    /// Whether it takes the white space behind it.
+    pub rstrip: bool,
+    /// Whether it is looked for in the normalized text.
+    pub normalized: bool,
+    /// Whether it is hidden from text.
+    pub special: bool,
+}
+
+/// The keys of `tokenizer_config.json` and `special_tokens_map.json` that name special tokens.
+const ROLES: [&str; 9] = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+    "additional_special_tokens",
+    "extra_special_tokens",
+];
+const DECODER: &str = "added_tokens_decoder";
+
+/// The tokens added to a vocabulary of `tokens` entries, by ascending id, as transformers adds them:
+/// `added_tokens_decoder`, or else `added_tokens.json`; then the named special tokens that `id_of` finds in the
+/// vocabulary, and those of `own` that it finds: what the vocabulary, or its class, has without being told.
+///
+/// # Errors
+/// `Format` for a token of another form, two tokens of one id or text, or an id beyond what the tokens can fill.
+pub(super) fn added_tokens(
+    files: &ConfigFiles,
+    tokens: usize,
+    own: &[AddedToken],
+    id_of: impl Fn(&str) -> Option<u32>,
+) -> Result<Vec<AddedToken>> {
+    let named = named(files)?;
+    let decoder = files.tokenizer_config.as_ref().map(|file| file.section(DECODER)).transpose()?.flatten();
+    let (mut added, place) = match (&files.tokenizer_config, decoder, &files.added_tokens) {
+        (Some(file), Some(section), _) => (from_decoder(file, section.object())?, file),
+        (_, None, Some(file)) => (from_map(file, &named)?, file),
+        (Some(file), None, None) => (Vec::new(), file),
+        _ => (Vec::new(), &files.config),
+    };
+    let mut known: HashSet<String> = added.iter().map(|token| token.content.clone()).collect();
+    added.extend(own.iter().filter(|token| known.insert(token.content.clone())).cloned());
+    for text in named.into_iter().filter(|text| !known.contains(text)) {
+        added.extend(id_of(&text).map(|id| AddedToken::special(id, text)));
+    }
+    added.sort_by_key(|token| token.id);
+    for pair in added.windows(2) {
+        if let [one, other] = pair
+            && one.id == other.id
+        {
+            let found = format!("{:?} and {:?} for the id {}", one.content, other.content, one.id);
+            return Err(unknown_value(place.file(), DECODER, found, "one token for an id"));
+        }
+    }
+    let end = tokens + added.iter().filter(|token| token.id as usize >= tokens).count();
+    if let Some(token) = added.last().filter(|token| token.id as usize >= end) {
+        let found = format!("{:?} with the id {}", token.content, token.id);
+        let expected = format!("ids that follow on the {tokens} of the vocabulary without a gap");
+        return Err(unknown_value(place.file(), DECODER, found, expected));
+    }
+    Ok(added)
+}
+
+impl AddedToken {
+    /// A special token that takes nothing of the text around it.
+    pub fn special(id: u32, content: String) -> AddedToken {
+        AddedToken { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special: true }
+    }
+}
+
+/// The texts that the files name as special.
+pub(super) fn named(files: &ConfigFiles) -> Result<BTreeSet<String>> {
+    let mut texts = BTreeSet::new();
+    for file in [&files.tokenizer_config, &files.special_tokens_map].into_iter().flatten() {
+        for key in ROLES {
+            match file.object().get(key) {
+                None | Some(Value::Null) => {}
+                Some(Value::Array(list)) => {
+                    for token in list {
+                        texts.insert(text(token).ok_or_else(|| wrong(file, key, token))?);
+                    }
+                }
+                // `extra_special_tokens` may name the roles of its tokens.
+                Some(Value::Object(roles)) if key == "extra_special_tokens" => {
+                    for token in roles.values() {
+                        texts.insert(text(token).ok_or_else(|| wrong(file, key, token))?);
+                    }
+                }
+                Some(token) => drop(texts.insert(text(token).ok_or_else(|| wrong(file, key, token))?)),
+            }
+        }
+    }
+    texts.remove("");
+    Ok(texts)
+}
+
+fn text(token: &Value) -> Option<String> {
+    match token {
+        Value::Object(object) => object.get("content").and_then(Value::as_str),
+        other => other.as_str(),
+    }
+    .map(str::to_owned)
+}
+
+fn from_decoder(file: &JsonFile, decoder: &Map<String, Value>) -> Result<Vec<AddedToken>> {
+    let mut added = Vec::with_capacity(decoder.len());
+    for (id, token) in decoder {
+        let key = || format!("{DECODER}.{id}");
+        let number: u32 = id.parse().map_err(|_| wrong(file, &key(), token))?;
+        let content = token.get("content").and_then(Value::as_str).filter(|text| !text.is_empty());
+        let content = content.ok_or_else(|| wrong(file, &key(), token))?;
+        let flag = |name: &str| match token.get(name) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(other) => Err(wrong(file, &format!("{}.{name}", key()), other)),
+        };
+        let special = flag("special")?.unwrap_or(false);
+        added.push(AddedToken {
+            id: number,
+            content: content.to_owned(),
+            single_word: flag("single_word")?.unwrap_or(false),
+            lstrip: flag("lstrip")?.unwrap_or(false),
+            rstrip: flag("rstrip")?.unwrap_or(false),
+            normalized: flag("normalized")?.unwrap_or(!special),
+            special,
+        });
+    }
+    Ok(added)
+}
+
+fn from_map(file: &JsonFile, named: &BTreeSet<String>) -> Result<Vec<AddedToken>> {
+    let mut added = Vec::with_capacity(file.object().len());
+    for (text, id) in file.object() {
+        let number = id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| wrong(file, text, id))?;
+        let special = named.contains(text);
+        added.push(AddedToken { special, normalized: !special, ..AddedToken::special(number, text.clone()) });
+    }
+    Ok(added)
+}
+
+fn wrong(file: &JsonFile, key: &str, found: &Value) -> Error {
+    let found = found.to_string().chars().take(60).collect();
+    let expected = "an id and a token: its text, or an object with its content and flags";
+    Error::format(file.file(), FormatErrorKind::KeyType { key: key.into(), found, expected })
+}

@@ -1,0 +1,95 @@
+//! `vocab.json` and `merges.txt`, or `tokenizer.model` -> encoder and vocabulary.
+
+use super::bpe::{ByteLevelBpe, merge_map};
+use super::gguf::{splits, with_prefix};
+use super::json::{Built, Parts, Rules, assemble};
+use super::sentencepiece::SentencePiece;
+use super::vocabulary::byte_token;
+use crate::error::{Error, Result};
+use model_diagnostics::header::config::{ConfigFiles, VocabularyFiles};
+use model_diagnostics::tokenizer::sentencepiece::{PieceKind, SentencePieceModel};
+use model_diagnostics::tokenizer::{
+    AddedToken, MergesFile, TokenizerSpec, byte_level_added, pre, sentence_piece_added,
+};
+use std::path::Path;
+use tokenizers::models::bpe::Vocab;
+use tokenizers::normalizers::NFC;
+use tokenizers::{NormalizerWrapper, PreTokenizerWrapper};
+
+/// Builds the tokenizer of a folder without a `tokenizer.json`; `None` when it has no vocabulary.
+pub(super) fn build(files: &ConfigFiles, spec: &TokenizerSpec) -> Result<Option<Built>> {
+    match &files.vocabulary {
+        Some(VocabularyFiles::Merges { vocab, merges: Some(merges) }) => {
+            byte_level(files, vocab, merges, spec).map(Some)
+        }
+        Some(VocabularyFiles::SentencePiece(path)) => sentence_piece(files, path, spec).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn byte_level(files: &ConfigFiles, path: &Path, merges: &Path, spec: &TokenizerSpec) -> Result<Built> {
+    let damaged = |file: &Path, reason: String| Error::Tokenizer { file: file.into(), reason };
+    let text = std::fs::read(path).map_err(|error| model_diagnostics::Error::io(path, error))?;
+    let ids: Vocab = serde_json::from_slice(&text).map_err(|error| damaged(path, error.to_string()))?;
+    // A sound vocabulary has as many entries as ids; the spec has bounded the ids by the length of the file.
+    let tokens = ids.values().map(|id| *id as usize + 1).max().unwrap_or(0);
+    if tokens > text.len() {
+        return Err(damaged(path, format!("it has ids up to {tokens}, more than its {} bytes can list", text.len())));
+    }
+    let mut texts = vec![String::new(); tokens];
+    for (text, id) in &ids {
+        texts[*id as usize].clone_from(text);
+    }
+    let lines = MergesFile::read(merges)?;
+    let merged = merge_map(lines.pairs().map(Ok), &ids).map_err(|reason| damaged(merges, reason))?;
+    let added = byte_level_added(files, tokens, |text| ids.get(text).copied())?;
+    let known = || damaged(path, "its pre-tokenizer is not known".into());
+    let pre = spec.pre.as_deref().and_then(pre::find).ok_or_else(known)?;
+    let pieces = splits(pre.patterns).map_err(|error| damaged(path, error.to_string()))?;
+    let parts = Parts {
+        added: added.into_iter().map(library_token).collect(),
+        normalizer: pre.nfc.then(|| NormalizerWrapper::from(NFC)),
+        pre_tokenizer: Some(PreTokenizerWrapper::from(pieces)),
+        rules: Rules::byte_level(),
+    };
+    assemble(path, ByteLevelBpe { ids, texts, merges: merged, ignore_merges: pre.ignore_merges }, parts, spec)
+}
+
+fn sentence_piece(files: &ConfigFiles, path: &Path, spec: &TokenizerSpec) -> Result<Built> {
+    let read = SentencePieceModel::read(path)?;
+    let added = sentence_piece_added(files, &read)?;
+    let texts: Vec<String> = read.pieces.iter().map(|piece| piece.text.clone()).collect();
+    let mut model = SentencePiece {
+        ids: texts.iter().cloned().zip(0..).collect(),
+        texts,
+        scores: Vec::with_capacity(read.pieces.len()),
+        bytes: vec![None; 256],
+        unknown: None,
+    };
+    for (id, piece) in (0..).zip(&read.pieces) {
+        let merges = matches!(piece.kind, PieceKind::Normal | PieceKind::UserDefined);
+        model.scores.push(merges.then_some(piece.score));
+        if piece.kind == PieceKind::Unknown {
+            model.unknown = Some(id);
+        }
+        if piece.kind == PieceKind::Byte {
+            let slot = byte_token(piece.text.as_bytes()).and_then(|byte| model.bytes.get_mut(usize::from(byte)));
+            let reason = || format!("piece {id} is {:?}, expected a byte as <0x0A>", piece.text);
+            slot.ok_or_else(|| Error::Tokenizer { file: path.into(), reason: reason() })?.get_or_insert(id);
+        }
+    }
+    let damaged = |error: tokenizers::Error| Error::Tokenizer { file: path.into(), reason: error.to_string() };
+    let parts = Parts {
+        added: added.into_iter().map(library_token).collect(),
+        normalizer: Some(with_prefix(spec.add_space_prefix).map_err(damaged)?.into()),
+        pre_tokenizer: None,
+        rules: Rules::sentence_piece(spec.add_space_prefix),
+    };
+    assemble(path, model, parts, spec)
+}
+
+fn library_token(token: AddedToken) -> (u32, tokenizers::AddedToken) {
+    let AddedToken { id, content, single_word, lstrip, rstrip, normalized, special } = token;
+    let token = tokenizers::AddedToken { content, single_word, lstrip, rstrip, normalized, special };
+    (id, token)
+}
