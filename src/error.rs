@@ -1,6 +1,7 @@
 //! What can go wrong while loading and generating.
 
 use model_diagnostics::Report;
+use model_diagnostics::tokenizer::TemplatePlace;
 use std::path::PathBuf;
 
 /// A result of this crate.
@@ -88,10 +89,25 @@ pub enum Error {
     /// The model has no chat template (exit code 2).
     #[error("the model has no chat template, so it cannot be chatted with; continue a plain prompt with generate")]
     NoChatTemplate,
+    /// The model has no chat template of the name asked for, or several and none is named `default` (exit code 2).
+    #[error("{}", template_name(.asked.as_deref(), .known))]
+    ChatTemplateName {
+        /// The name asked for.
+        asked: Option<String>,
+        /// The names there are.
+        known: Vec<String>,
+    },
     /// The chat template is no Jinja, or fails on these messages (exit code 10).
-    #[error("the model's chat template cannot be rendered: {reason}; continue a plain prompt with generate")]
+    #[error(
+        "{place}{}: the chat template cannot be rendered: {reason}; continue a plain prompt with generate",
+        line.map(|line| format!(", line {line}")).unwrap_or_default()
+    )]
     ChatTemplate {
-        /// What the template engine says, with the line.
+        /// Where the template was found.
+        place: TemplatePlace,
+        /// The line of the template, from 1.
+        line: Option<usize>,
+        /// What the template engine says.
         reason: String,
     },
     /// The chat template refuses these messages (exit code 2).
@@ -101,8 +117,10 @@ pub enum Error {
         message: String,
     },
     /// The chat template does not end, or writes without measure (exit code 10).
-    #[error("the model's chat template takes more than {limit} {what}; continue a plain prompt with generate")]
+    #[error("{place}: the chat template takes more than {limit} {what}; continue a plain prompt with generate")]
     ChatTemplateLimit {
+        /// Where the template was found.
+        place: TemplatePlace,
         /// What it takes too much of.
         what: &'static str,
         /// The limit.
@@ -126,6 +144,7 @@ impl Error {
             | Error::Option { .. }
             | Error::EmptyStopString { .. }
             | Error::NoChatTemplate
+            | Error::ChatTemplateName { .. }
             | Error::ChatRefused { .. } => 2,
             Error::Io { .. }
             | Error::Internal(_)
@@ -139,6 +158,14 @@ impl Error {
 impl From<model_diagnostics::Error> for Error {
     fn from(error: model_diagnostics::Error) -> Self {
         Error::Files(Box::new(error))
+    }
+}
+
+fn template_name(asked: Option<&str>, known: &[String]) -> String {
+    let known = known.join(", ");
+    match asked {
+        Some(name) => format!("the model has no chat template named {name:?}; choose one of {known}"),
+        None => format!("the model has chat templates by name and none is named default; choose one of {known}"),
     }
 }
 
