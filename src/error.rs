@@ -99,8 +99,10 @@ pub enum Error {
     },
     /// The chat template is no Jinja, or fails on these messages (exit code 10).
     #[error(
-        "{place}{}: the chat template cannot be rendered: {reason}; continue a plain prompt with generate",
-        line.map(|line| format!(", line {line}")).unwrap_or_default()
+        "{}{}: the chat template cannot be rendered: {}; continue a plain prompt with generate",
+        plain(&.place.to_string()),
+        .line.map(|line| format!(", line {line}")).unwrap_or_default(),
+        plain(.reason)
     )]
     ChatTemplate {
         /// Where the template was found.
@@ -111,13 +113,16 @@ pub enum Error {
         reason: String,
     },
     /// The chat template refuses these messages (exit code 2).
-    #[error("the model's chat template refuses the messages: {message}")]
+    #[error("the model's chat template refuses the messages: {}", plain(.message))]
     ChatRefused {
         /// What the template says.
         message: String,
     },
     /// The chat template does not end, or writes without measure (exit code 10).
-    #[error("{place}: the chat template takes more than {limit} {what}; continue a plain prompt with generate")]
+    #[error(
+        "{}: the chat template takes more than {limit} {what}; continue a plain prompt with generate",
+        plain(&.place.to_string())
+    )]
     ChatTemplateLimit {
         /// Where the template was found.
         place: TemplatePlace,
@@ -162,11 +167,26 @@ impl From<model_diagnostics::Error> for Error {
 }
 
 fn template_name(asked: Option<&str>, known: &[String]) -> String {
-    let known = known.join(", ");
+    const SHOWN: usize = 16;
+    let names = known.iter().take(SHOWN).map(|name| plain(name)).collect::<Vec<_>>().join(", ");
+    let more = if known.len() > SHOWN { format!(" and {} more", known.len() - SHOWN) } else { String::new() };
     match asked {
-        Some(name) => format!("the model has no chat template named {name:?}; choose one of {known}"),
-        None => format!("the model has chat templates by name and none is named default; choose one of {known}"),
+        Some(name) => format!("the model has no chat template named {name:?}; choose one of {names}{more}"),
+        None => format!("the model has chat templates by name and none is named default; choose one of {names}{more}"),
     }
+}
+
+/// What a file says, with control characters and those that turn the direction of text shown as escapes.
+fn plain(text: &str) -> String {
+    let acts = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
+        if acts(c) {
+            line.extend(c.escape_unicode())
+        } else {
+            line.push(c)
+        }
+        line
+    })
 }
 
 fn files_code(error: &model_diagnostics::Error) -> u8 {

@@ -83,6 +83,8 @@ fn what_a_template_raises_is_told() {
     assert!(matches!(&raised, Err(Error::ChatRefused { message }) if message == "no user"), "{raised:?}");
     let inside = rendered("{% macro m() %}{{ raise_exception('deep') }}{% endmacro %}{{ m() }}");
     assert!(matches!(&inside, Err(Error::ChatRefused { message }) if message == "deep"), "{inside:?}");
+    let acting = rendered("{{ raise_exception('a\\u001b[2Jé') }}").unwrap_err();
+    assert!(acting.to_string().ends_with(": a\\u{1b}[2Jé"), "control characters are shown: {acting}");
 }
 
 #[test]
@@ -135,9 +137,8 @@ fn tokenizer_of(files: &serde_json::Map<String, Json>) -> TokenizerSpec {
 }
 
 fn asked(tokenizer: &TokenizerSpec, name: Option<&str>, tools: bool) -> Result<String> {
-    let mut options = ChatOptions::default();
-    options.template = name.map(str::to_owned);
-    options.tools = tools.then(Vec::new);
+    let (template, tools) = (name.map(str::to_owned), tools.then(Vec::new));
+    let options = ChatOptions { template, tools, ..ChatOptions::default() };
     ChatTemplate::of(tokenizer, &options).map(|template| template.source.to_owned())
 }
 
