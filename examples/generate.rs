@@ -7,7 +7,7 @@ use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use model_factory::kernels::Isa;
 use model_factory::{DeviceChoice, Error, GenerateOptions, Message, Model, UnifiedModelFactory};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,6 +25,9 @@ struct Arguments {
     /// What the model is told to be, with --chat.
     #[arg(long, value_name = "TEXT", requires = "chat")]
     system: Option<String>,
+    /// The model's chat template of this name, such as tool_use, with --chat; its default one when absent.
+    #[arg(long, value_name = "NAME", requires = "chat")]
+    template: Option<String>,
     /// Tokens to generate at most.
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
@@ -96,8 +99,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             model.chat(&messages, &options)?
         }
     };
-    let (mut text, mut logprobs) = (String::new(), Vec::new());
+    let (mut text, mut thought, mut answer) = (String::new(), String::new(), String::new());
+    let mut logprobs = Vec::new();
     let mut out = std::io::stdout();
+    let mut dim = Dim { on_terminal: out.is_terminal(), on: false };
     if !arguments.json && arguments.chat.is_none() {
         write(&mut out, &arguments.prompt)?;
     }
@@ -109,10 +114,13 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
                 let top: Vec<_> = of.top.iter().map(|(token, logprob)| entry(*token, *logprob)).collect();
                 serde_json::json!({ "token": token, "logprob": of.chosen, "top": top })
             }));
+            if piece.thinking { &mut thought } else { &mut answer }.push_str(&piece.text);
         } else {
+            write(&mut out, dim.mark(piece.thinking))?;
             write(&mut out, &piece.text)?;
         }
     }
+    write(&mut out, dim.mark(false))?;
     let (finish, timings) = generation.finish();
     let finish = finish.map(|reason| reason.to_string()).unwrap_or_default();
     let (prefill, decode) = (timings.prompt_tokens_per_second(), timings.tokens_per_second());
@@ -127,8 +135,14 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "decode_tok_s": decode,
             "seed": timings.seed,
         });
-        let mut object =
-            serde_json::json!({ "text": text, "tokens": generation.ids(), "finish": finish, "timings": timings });
+        let mut object = serde_json::json!({
+            "text": text,
+            "thinking": thought,
+            "answer": answer,
+            "tokens": generation.ids(),
+            "finish": finish,
+            "timings": timings,
+        });
         if arguments.logprobs.is_some() {
             object["logprobs"] = logprobs.into();
         }
@@ -166,6 +180,7 @@ fn options(arguments: &Arguments) -> GenerateOptions {
     options.sampling.seed = arguments.seed;
     options.logprobs = arguments.logprobs;
     options.stop.clone_from(&arguments.stop);
+    options.chat.template.clone_from(&arguments.template);
     options
 }
 
@@ -181,6 +196,23 @@ fn load(arguments: &Arguments) -> Result<Model, Error> {
         builder = builder.isa(isa);
     }
     builder.load(arguments.path.clone().unwrap_or_else(common::bundled))
+}
+
+/// Shows thought dim on a terminal; elsewhere nothing is put between the text.
+struct Dim {
+    on_terminal: bool,
+    on: bool,
+}
+
+impl Dim {
+    /// What switches to text that is thought, or to text that is none.
+    fn mark(&mut self, thinking: bool) -> &'static str {
+        if !self.on_terminal || self.on == thinking {
+            return "";
+        }
+        self.on = thinking;
+        if thinking { "\x1b[2m" } else { "\x1b[22m" }
+    }
 }
 
 fn write(out: &mut impl Write, text: &str) -> Result<(), Error> {

@@ -1,14 +1,18 @@
 //! Messages -> prompt: renders the model's own Jinja template as transformers does.
 
 mod json;
+mod message;
 
 use crate::error::{Error, Result};
 use jiff::civil::DateTime;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, ErrorKind, Output, State, escape_formatter};
+use model_diagnostics::tokenizer::{DEFAULT_TEMPLATE, TemplatePlace, TokenizerSpec};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+pub use message::{ChatOptions, Message};
 
 /// Instructions a template may execute: an ordinary one takes under a hundred a message.
 const FUEL: u64 = 10_000_000;
@@ -17,109 +21,117 @@ const FUEL: u64 = 10_000_000;
 /// may say all of itself.
 const ADDED_BYTES: usize = 1 << 20;
 
-/// One turn of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Message {
-    /// Who speaks: `system`, `user`, `assistant`, or another role that the template knows.
-    pub role: String,
-    /// What is said.
-    pub content: String,
-}
-
-impl Message {
-    /// What `role` says.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
-        Message { role: role.into(), content: content.into() }
-    }
-
-    /// What the model is told to be.
-    pub fn system(content: impl Into<String>) -> Message {
-        Message::new("system", content)
-    }
-
-    /// What the user says.
-    pub fn user(content: impl Into<String>) -> Message {
-        Message::new("user", content)
-    }
-
-    /// What the model said.
-    pub fn assistant(content: impl Into<String>) -> Message {
-        Message::new("assistant", content)
-    }
-}
-
-/// What a template is given beside the messages.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct ChatOptions {
-    /// Variables by name, such as `enable_thinking`; they go before the template's own.
-    pub variables: BTreeMap<String, serde_json::Value>,
-    /// The local date and time that `strftime_now` tells; the machine's when absent.
-    pub now: Option<DateTime>,
-}
-
-impl ChatOptions {
-    /// With the variable `name`.
-    #[must_use]
-    pub fn variable(mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
-        self.variables.insert(name.into(), value.into());
-        self
-    }
-
-    /// With the date and time that `strftime_now` tells.
-    #[must_use]
-    pub fn now(mut self, now: DateTime) -> Self {
-        self.now = Some(now);
-        self
-    }
-}
-
 /// A model's chat template, and the texts of BOS and EOS that it may write.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatTemplate<'a> {
     /// The Jinja source.
     pub source: &'a str,
+    /// Where it was found, for errors.
+    pub place: &'a TemplatePlace,
     /// `bos_token`; undefined in the template when the model has none.
     pub bos: Option<&'a str>,
     /// `eos_token`; undefined in the template when the model has none.
     pub eos: Option<&'a str>,
 }
 
-impl ChatTemplate<'_> {
+impl<'a> ChatTemplate<'a> {
+    /// The template of `tokenizer` that `options` name. Without a name it is chosen as in transformers
+    /// (`get_chat_template`): `tool_use` where there are tools and a template of that name, else `default`.
+    ///
+    /// # Errors
+    /// `NoChatTemplate` when the model has none, `ChatTemplateName` when it has none of that name, or several and no
+    /// default.
+    pub fn of(tokenizer: &'a TokenizerSpec, options: &ChatOptions) -> Result<ChatTemplate<'a>> {
+        const TOOL_USE: &str = "tool_use";
+        let templates = &tokenizer.chat_templates;
+        if templates.is_empty() {
+            return Err(Error::NoChatTemplate);
+        }
+        let with_tools = options.tools.is_some() && templates.contains_key(TOOL_USE);
+        let name = options.template.as_deref().unwrap_or(if with_tools { TOOL_USE } else { DEFAULT_TEMPLATE });
+        let found = templates.get(name).ok_or_else(|| Error::ChatTemplateName {
+            asked: options.template.clone(),
+            known: templates.keys().cloned().collect(),
+        })?;
+        Ok(ChatTemplate {
+            source: &found.text,
+            place: &found.place,
+            bos: tokenizer.bos_text.as_deref(),
+            eos: tokenizer.eos_text.as_deref(),
+        })
+    }
+
     /// The text of `messages`, ready for the model's answer with `generation_prompt`.
     ///
     /// Rendered as `apply_chat_template` of transformers 5 does: blocks are trimmed, `tojson` writes what Python's
-    /// `json.dumps` writes, strings have Python's methods, and `tools` and `documents` are none.
+    /// `json.dumps` writes, strings have Python's methods, and `documents` is none.
     ///
     /// # Errors
     /// `ChatTemplate` for a template that is no Jinja or fails, `ChatRefused` with what the template itself says of the
-    /// messages (`raise_exception`), `ChatTemplateLimit` for one that does not end or writes without measure.
+    /// messages (`raise_exception`), `ChatTemplateLimit` for one that does not end or writes without measure. What
+    /// it computes without writing it is bounded by its instructions alone, not in bytes: the template engine has no such
+    /// bound, and a template that doubles a text over and over (`{% set x = x ~ x %}`) can take all memory. Render
+    /// templates of strangers where that ends no more than it may.
     pub fn render(&self, messages: &[Message], options: &ChatOptions, generation_prompt: bool) -> Result<String> {
-        let environment = environment(options.now).map_err(|error| failure(&error))?;
+        let environment = environment(options.now).map_err(|error| self.failure(&error))?;
         let source = without_generation_marks(self.source);
-        let template = environment.template_from_str(&source).map_err(|error| failure(&error))?;
+        let template = environment.template_from_str(&source).map_err(|error| self.failure(&error))?;
+        let messages: Vec<_> = messages.iter().map(Message::object).collect();
         let mut context: BTreeMap<&str, Value> = BTreeMap::new();
         for (name, text) in [("bos_token", self.bos), ("eos_token", self.eos)] {
             context.extend(text.map(|text| (name, Value::from(text))));
         }
         context.extend([
-            ("messages", Value::from(Serde(messages))),
-            ("tools", Value::from(())),
+            ("messages", Value::from(Serde(&messages))),
+            ("tools", Value::from(Serde(&options.tools))),
             ("documents", Value::from(())),
             ("add_generation_prompt", Value::from(generation_prompt)),
         ]);
         context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))));
-        let given: usize = messages.iter().map(|message| message.role.len() + message.content.len()).sum();
-        let variables: usize = options.variables.values().map(|value| value.to_string().len()).sum();
+        let given = json_bytes(&messages) + json_bytes(&options.tools) + json_bytes(&options.variables);
         // A history may be written twice: as it is, and as what was thought.
-        let mut text = Bounded { bytes: Vec::new(), limit: 2 * (given + variables) + ADDED_BYTES, full: false };
+        let mut text = Bounded { bytes: Vec::new(), limit: 2 * given + ADDED_BYTES, full: false };
         let rendered = template.render_captured_to(context, &mut text).map(drop);
         if text.full {
-            return Err(Error::ChatTemplateLimit { what: "bytes of text", limit: text.limit as u64 });
+            return Err(self.beyond("bytes of text", text.limit as u64));
         }
-        rendered.map_err(|error| failure(&error))?;
+        rendered.map_err(|error| self.failure(&error))?;
         String::from_utf8(text.bytes).map_err(|error| Error::Internal(error.to_string()))
     }
+
+    fn beyond(&self, what: &'static str, limit: u64) -> Error {
+        Error::ChatTemplateLimit { place: self.place.clone(), what, limit }
+    }
+
+    /// The typed error behind one of the engine's.
+    fn failure(&self, error: &minijinja::Error) -> Error {
+        let (mut reason, mut line) = (String::new(), None);
+        let mut cause: Option<&dyn std::error::Error> = Some(error);
+        while let Some(error) = cause {
+            if let Some(raised) = error.downcast_ref::<Raised>() {
+                return Error::ChatRefused { message: raised.0.clone() };
+            }
+            let separator = if reason.is_empty() { "" } else { ": " };
+            // Writing to a string does not fail.
+            let _ = match error.downcast_ref::<minijinja::Error>() {
+                Some(error) if error.kind() == ErrorKind::OutOfFuel => return self.beyond("instructions", FUEL),
+                Some(error) => {
+                    // The innermost one tells where: the outer ones call it.
+                    line = error.line().or(line);
+                    let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+                    write!(reason, "{separator}{}{detail}", error.kind())
+                }
+                None => write!(reason, "{separator}{error}"),
+            };
+            cause = error.source();
+        }
+        Error::ChatTemplate { place: self.place.clone(), line, reason }
+    }
+}
+
+/// Bytes of `value` as JSON.
+fn json_bytes(value: &impl serde::Serialize) -> usize {
+    serde_json::to_string(value).map_or(0, |text| text.len())
 }
 
 /// Text up to a limit.
@@ -202,25 +214,6 @@ fn without_generation_marks(source: &str) -> String {
     }
     text.push_str(rest);
     text
-}
-
-/// The typed error behind one of the engine's.
-fn failure(error: &minijinja::Error) -> Error {
-    let mut reason = String::new();
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
-    while let Some(error) = cause {
-        if let Some(raised) = error.downcast_ref::<Raised>() {
-            return Error::ChatRefused { message: raised.0.clone() };
-        }
-        if error.downcast_ref::<minijinja::Error>().is_some_and(|error| error.kind() == ErrorKind::OutOfFuel) {
-            return Error::ChatTemplateLimit { what: "instructions", limit: FUEL };
-        }
-        let separator = if reason.is_empty() { "" } else { ": " };
-        // Writing to a string does not fail.
-        let _ = write!(reason, "{separator}{error}");
-        cause = error.source();
-    }
-    Error::ChatTemplate { reason }
 }
 
 #[cfg(test)]

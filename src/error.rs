@@ -1,6 +1,7 @@
 //! What can go wrong while loading and generating.
 
 use model_diagnostics::Report;
+use model_diagnostics::tokenizer::TemplatePlace;
 use std::path::PathBuf;
 
 /// A result of this crate.
@@ -88,21 +89,43 @@ pub enum Error {
     /// The model has no chat template (exit code 2).
     #[error("the model has no chat template, so it cannot be chatted with; continue a plain prompt with generate")]
     NoChatTemplate,
+    /// The model has no chat template of the name asked for, or several and none is named `default` (exit code 2).
+    #[error("{}", template_name(.asked.as_deref(), .known))]
+    ChatTemplateName {
+        /// The name asked for.
+        asked: Option<String>,
+        /// The names there are.
+        known: Vec<String>,
+    },
     /// The chat template is no Jinja, or fails on these messages (exit code 10).
-    #[error("the model's chat template cannot be rendered: {reason}; continue a plain prompt with generate")]
+    #[error(
+        "{}{}: the chat template cannot be rendered: {}; continue a plain prompt with generate",
+        plain(&.place.to_string()),
+        .line.map(|line| format!(", line {line}")).unwrap_or_default(),
+        plain(.reason)
+    )]
     ChatTemplate {
-        /// What the template engine says, with the line.
+        /// Where the template was found.
+        place: TemplatePlace,
+        /// The line of the template, from 1.
+        line: Option<usize>,
+        /// What the template engine says.
         reason: String,
     },
     /// The chat template refuses these messages (exit code 2).
-    #[error("the model's chat template refuses the messages: {message}")]
+    #[error("the model's chat template refuses the messages: {}", plain(.message))]
     ChatRefused {
         /// What the template says.
         message: String,
     },
     /// The chat template does not end, or writes without measure (exit code 10).
-    #[error("the model's chat template takes more than {limit} {what}; continue a plain prompt with generate")]
+    #[error(
+        "{}: the chat template takes more than {limit} {what}; continue a plain prompt with generate",
+        plain(&.place.to_string())
+    )]
     ChatTemplateLimit {
+        /// Where the template was found.
+        place: TemplatePlace,
         /// What it takes too much of.
         what: &'static str,
         /// The limit.
@@ -126,6 +149,7 @@ impl Error {
             | Error::Option { .. }
             | Error::EmptyStopString { .. }
             | Error::NoChatTemplate
+            | Error::ChatTemplateName { .. }
             | Error::ChatRefused { .. } => 2,
             Error::Io { .. }
             | Error::Internal(_)
@@ -140,6 +164,29 @@ impl From<model_diagnostics::Error> for Error {
     fn from(error: model_diagnostics::Error) -> Self {
         Error::Files(Box::new(error))
     }
+}
+
+fn template_name(asked: Option<&str>, known: &[String]) -> String {
+    const SHOWN: usize = 16;
+    let names = known.iter().take(SHOWN).map(|name| plain(name)).collect::<Vec<_>>().join(", ");
+    let more = if known.len() > SHOWN { format!(" and {} more", known.len() - SHOWN) } else { String::new() };
+    match asked {
+        Some(name) => format!("the model has no chat template named {name:?}; choose one of {names}{more}"),
+        None => format!("the model has chat templates by name and none is named default; choose one of {names}{more}"),
+    }
+}
+
+/// What a file says, with control characters and those that turn the direction of text shown as escapes.
+fn plain(text: &str) -> String {
+    let acts = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
+        if acts(c) {
+            line.extend(c.escape_unicode())
+        } else {
+            line.push(c)
+        }
+        line
+    })
 }
 
 fn files_code(error: &model_diagnostics::Error) -> u8 {

@@ -2,7 +2,7 @@
 
 use crate::chat::{ChatOptions, ChatTemplate, Message};
 use crate::decoder::Decoder;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::generate::{GenerateOptions, Generation};
 use crate::session::Session;
 use crate::tokenizer::Tokenizer;
@@ -99,12 +99,9 @@ impl Model {
     /// The text of `messages` in the model's own template, ready for the answer: what [`chat`](Self::chat) continues.
     ///
     /// # Errors
-    /// `NoChatTemplate`, and those of [`ChatTemplate::render`].
+    /// Those of [`ChatTemplate::of`] and [`ChatTemplate::render`].
     pub fn chat_prompt(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
-        let tokenizer = &self.0.spec.tokenizer;
-        let source = tokenizer.chat_template.as_deref().ok_or(Error::NoChatTemplate)?;
-        let template = ChatTemplate { source, bos: tokenizer.bos_text.as_deref(), eos: tokenizer.eos_text.as_deref() };
-        template.render(messages, options, true)
+        ChatTemplate::of(&self.0.spec.tokenizer, options)?.render(messages, options, true)
     }
 
     /// The logits after each of `tokens`, F32 `[tokens, vocab]`.

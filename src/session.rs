@@ -168,8 +168,9 @@ impl Session {
     /// template or the tokenizer puts it there.
     ///
     /// # Errors
-    /// `NoChatTemplate` when the model has none, `ChatRefused` when it refuses the messages, `ChatTemplate` and
-    /// `ChatTemplateLimit` when it cannot be rendered, and those of [`Session::generate`].
+    /// `NoChatTemplate` when the model has none, `ChatTemplateName` when it has none of the name asked for,
+    /// `ChatRefused` when it refuses the messages, `ChatTemplate` and `ChatTemplateLimit` when it cannot be rendered,
+    /// and those of [`Session::generate`].
     pub fn chat(&mut self, messages: &[Message], options: &GenerateOptions) -> Result<Generation<&mut Session>> {
         let prompt = self.model.chat_prompt(messages, &options.chat)?;
         self.generate(&prompt, options)

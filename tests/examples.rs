@@ -62,7 +62,25 @@ fn generate_chats_by_the_models_own_template() {
     let without = chat("phi-2/bf16", &[]);
     assert_eq!((without.status.code(), without.stdout.is_empty()), (Some(2), true));
     assert!(text(&without.stderr).contains("template"), "{}", text(&without.stderr));
-    assert_eq!(example("generate", &["--system", "x"]).status.code(), Some(2), "--system alone");
+    for option in ["--system", "--template"] {
+        assert_eq!(example("generate", &[option, "x"]).status.code(), Some(2), "{option} alone");
+    }
+    assert!(chat("smollm2/bf16", &["--template", "default"]).status.success());
+    let unknown = chat("smollm2/bf16", &["--template", "rag"]);
+    assert_eq!((unknown.status.code(), unknown.stdout.is_empty()), (Some(2), true));
+    assert!(text(&unknown.stderr).contains("choose one of default"), "{}", text(&unknown.stderr));
+}
+
+#[test]
+fn generate_tells_thought_from_answer() {
+    let path = model("r1-distill-llama/bf16");
+    let ask = |more: &[&str]| example("generate", &[&[path.as_str(), "--max-tokens", "6"], more].concat());
+    let report = json(&ask(&["--chat", "Hi", "--json"]));
+    assert_eq!((&report["thinking"], &report["answer"]), (&report["text"], &"".into()), "the template opens a block");
+    let report = json(&ask(&["--prompt", "Hi", "--json"]));
+    assert_eq!((&report["thinking"], &report["answer"]), (&"".into(), &report["text"]));
+    let plain = text(&ask(&["--chat", "Hi"]).stdout);
+    assert!(!plain.contains('\x1b') && plain.len() > 1, "a pipe gets the text alone: {plain:?}");
 }
 
 #[test]

@@ -66,3 +66,6 @@ pub const SENTENCE_PIECE_BYTES: u64 = 16 << 20;
 
 /// Bytes of a chat template file. The longest published ones have about 20 kB.
 pub const CHAT_TEMPLATE_BYTES: u64 = 1 << 20;
+
+/// Chat templates in a folder of them. Published models have up to three.
+pub const CHAT_TEMPLATES: usize = 64;

@@ -50,7 +50,7 @@ fn text_with_warnings_assumptions_and_parts() {
     let (mut spec, mut input) = safetensors(&TINY_LLAMA, DType::BF16);
     spec.unused_tensors = (0..6).map(|layer| format!("model.layers.{layer}.self_attn.rotary_emb.inv_freq")).collect();
     spec.assumptions = vec!["rope theta 10000: rope_theta is absent (transformers LlamaConfig)".into()];
-    spec.tokenizer.chat_template = None;
+    spec.tokenizer.chat_templates.clear();
     let half = input.files[0].bytes / 2;
     input.files = (1..=2)
         .map(|part| InputFile {

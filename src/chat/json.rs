@@ -60,7 +60,21 @@ fn write(value: &Json, style: &Style, depth: usize, text: &mut String) {
             }
             container(('{', '}'), &items, style, depth, text);
         }
+        Json::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => text.push_str(&python_float(float)),
+            None => text.push_str(&number.to_string()),
+        },
         plain => text.push_str(&plain.to_string()),
+    }
+}
+
+/// The shortest digits that read back as `float`, as Python's `repr` has them: an exponent below -4 and from 16 up, with a
+/// sign and at least two digits.
+fn python_float(float: f64) -> String {
+    let scientific = format!("{float:e}");
+    match scientific.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
+        Some((digits, Ok(exponent))) if !(-4..16).contains(&exponent) => format!("{digits}e{exponent:+03}"),
+        _ => format!("{float:?}"),
     }
 }
 

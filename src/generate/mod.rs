@@ -5,10 +5,12 @@ mod options;
 mod sampler;
 mod steps;
 mod stop;
+mod thinking;
 
 use crate::error::{Error, Result};
 use crate::tokenizer::{PieceDecoder, Tokenizer};
 use candle_core::Tensor;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ pub use options::{GenerateOptions, SamplingOptions};
 pub use sampler::Sampler;
 use stop::StopStrings;
 pub use stop::{FinishReason, StopTokens};
+use thinking::Thinking;
 
 /// What a generation needs of a model: the logits after one more run of tokens.
 pub trait Step {
@@ -47,10 +50,15 @@ pub struct Piece {
     /// The text that is complete with this token; empty while a character waits for its last byte, or what may become
     /// a stop string for the rest of it.
     pub text: String,
-    /// The token, or `None` for text that was left over when the generation ended.
+    /// The token, or `None` for text that was left over when the generation ended or where thought begins or ends.
     pub token: Option<u32>,
     /// How probable the token was, where [`GenerateOptions::logprobs`] asks for it.
     pub logprobs: Option<LogProbs>,
+    /// Whether a reasoning model thinks this: it lies between `<think>` and `</think>`, or is one of these marks, so
+    /// that all other pieces put together are the answer. Marks are told by their ids: a model without the two as added
+    /// tokens of its vocabulary never thinks, whatever it spells. A prompt that ends with `<think>` and blanks, as the
+    /// templates of such models do, begins with thought.
+    pub thinking: bool,
 }
 
 /// How long a generation took.
@@ -99,6 +107,9 @@ pub struct Generation<S> {
     input: Vec<u32>,
     ids: Vec<u32>,
     finish: Option<FinishReason>,
+    thinking: Thinking,
+    /// Pieces of the last step that were not given out yet.
+    ready: VecDeque<Piece>,
     /// An error that comes after text that was held back.
     failed: Option<Error>,
     timings: Timings,
@@ -135,6 +146,7 @@ impl<S: Step> Generation<S> {
         let sequence = [before, &prompt].concat();
         sampler.prompt(&sequence);
         let decoder = tokenizer.stream_after(&sequence);
+        let thinking = Thinking::after(&tokenizer, &sequence);
         let timings = Timings { prompt_tokens: asked, seed: sampler.seed(), ..Timings::default() };
         let finish = (options.max_tokens == 0).then_some(FinishReason::Length);
         Ok(Generation {
@@ -148,6 +160,8 @@ impl<S: Step> Generation<S> {
             input: prompt,
             ids: Vec::new(),
             finish,
+            thinking,
+            ready: VecDeque::new(),
             failed: None,
             timings,
         })
@@ -171,7 +185,8 @@ impl<S: Step> Generation<S> {
         self.try_fold(String::new(), |text, piece| Ok(text + &piece?.text))
     }
 
-    fn advance(&mut self) -> Result<Option<Piece>> {
+    /// Computes one step and makes its pieces ready.
+    fn advance(&mut self) -> Result<()> {
         let begun = Instant::now();
         let logits = self.step.forward(&self.input)?;
         let token = self.sampler.sample(&logits)?;
@@ -186,17 +201,21 @@ impl<S: Step> Generation<S> {
         if self.stop.contains(token) {
             self.finish = Some(FinishReason::Stop(token));
             self.flush(&mut text);
-            return Ok((!text.is_empty()).then_some(Piece { text, token: None, logprobs: None }));
+            self.give(&text, None, None);
+            return Ok(());
         }
         self.timings.generated += 1;
         self.ids.push(token);
         self.input.clear();
         self.input.push(token);
         let mut decoded = String::new();
-        self.decoder.push(self.tokenizer.token_bytes(token).unwrap_or_default(), &mut decoded);
+        let bytes = self.tokenizer.token_bytes(token).unwrap_or_default();
+        self.decoder.push(bytes, &mut decoded);
+        let thinking = self.thinking.token(token, decoded.len(), bytes.len());
         if let Some(index) = self.stop_strings.push(&decoded, &mut text) {
             self.finish = Some(FinishReason::StopString(index));
-            return Ok(Some(Piece { text, token: Some(token), logprobs }));
+            self.give(&text, Some((token, thinking)), logprobs);
+            return Ok(());
         }
         if self.timings.generated == self.max_tokens {
             self.finish = Some(FinishReason::Length);
@@ -206,13 +225,26 @@ impl<S: Step> Generation<S> {
         if self.finish.is_some() {
             self.flush(&mut text);
         }
-        Ok(Some(Piece { text, token: Some(token), logprobs }))
+        self.give(&text, Some((token, thinking)), logprobs);
+        Ok(())
+    }
+
+    /// Makes `text` ready, a piece for thought and one for what is none; the last one has the token.
+    fn give(&mut self, text: &str, token: Option<(u32, bool)>, logprobs: Option<LogProbs>) {
+        let parts = self.thinking.cut(text).into_iter();
+        self.ready.extend(parts.map(|(text, thinking)| Piece { text, token: None, logprobs: None, thinking }));
+        let Some((id, thinking)) = token else { return };
+        match self.ready.back_mut().filter(|last| last.thinking == thinking) {
+            Some(last) => (last.token, last.logprobs) = (Some(id), logprobs),
+            None => self.ready.push_back(Piece { text: String::new(), token: Some(id), logprobs, thinking }),
+        }
     }
 
     /// Appends what waited for more: nothing follows. That may still be what completes a stop string.
     fn flush(&mut self, text: &mut String) {
         let mut decoded = String::new();
         self.decoder.finish(&mut decoded);
+        self.thinking.rest(decoded.len());
         match self.stop_strings.push(&decoded, text) {
             Some(index) => self.finish = Some(FinishReason::StopString(index)),
             None => self.stop_strings.finish(text),
@@ -224,25 +256,16 @@ impl<S: Step> Iterator for Generation<S> {
     type Item = Result<Piece>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(error) = self.failed.take() {
-            return Some(Err(error));
+        while self.ready.is_empty() && self.failed.is_none() && self.finish.is_none() && !self.input.is_empty() {
+            let Err(error) = self.advance() else { continue };
+            // An error ends the iteration: nothing sensible can follow. What the text before it still owes comes first.
+            self.input.clear();
+            let mut text = String::new();
+            self.flush(&mut text);
+            self.give(&text, None, None);
+            self.failed = Some(error);
         }
-        if self.finish.is_some() || self.input.is_empty() {
-            return None;
-        }
-        let error = match self.advance() {
-            Ok(piece) => return piece.map(Ok),
-            Err(error) => error,
-        };
-        // An error ends the iteration: nothing sensible can follow. What the text before it still owes comes first.
-        self.input.clear();
-        let mut text = String::new();
-        self.flush(&mut text);
-        if text.is_empty() {
-            return Some(Err(error));
-        }
-        self.failed = Some(error);
-        Some(Ok(Piece { text, token: None, logprobs: None }))
+        self.ready.pop_front().map(Ok).or_else(|| self.failed.take().map(Err))
     }
 }
 

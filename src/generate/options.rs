@@ -163,6 +163,13 @@ impl GenerateOptions {
         self
     }
 
+    /// With this for the chat template: tools, variables, and which template it is.
+    #[must_use]
+    pub fn chat(mut self, chat: ChatOptions) -> Self {
+        self.chat = chat;
+        self
+    }
+
     /// With `text` as one more text that ends the generation.
     #[must_use]
     pub fn stop(mut self, text: impl Into<String>) -> Self {

@@ -6,7 +6,14 @@ use model_diagnostics::tokenizer::TokenizerSpec;
 use std::sync::LazyLock;
 
 /// A byte-level tokenizer of the 256 bytes at ids 0 to 255 by value, `<s>` at 256 and `</s>` at 257.
-static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
+static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| tokenizer(&[("<s>", true), ("</s>", true)]));
+
+/// As `TOKENIZER`, with `<think>` at 258 and `</think>` at 259, shown in text as those of DeepSeek and Qwen are.
+static THINKER: LazyLock<Arc<Tokenizer>> =
+    LazyLock::new(|| tokenizer(&[("<s>", true), ("</s>", true), ("<think>", false), ("</think>", false)]));
+
+/// The bytes and then `added`, each special or not.
+fn tokenizer(added: &[(&str, bool)]) -> Arc<Tokenizer> {
     let letters: Vec<char> = (0..=255u32)
         .map(|byte| match byte {
             0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => byte,
@@ -19,10 +26,10 @@ static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
     let vocab: serde_json::Map<String, serde_json::Value> =
         letters.iter().zip(0..).map(|(letter, id)| (letter.to_string(), id.into())).collect();
     let added: Vec<serde_json::Value> = (256..)
-        .zip(["<s>", "</s>"])
-        .map(|(id, text)| {
+        .zip(added)
+        .map(|(id, (text, special))| {
             serde_json::json!({"id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": true})
+                "normalized": false, "special": special})
         })
         .collect();
     let content = serde_json::json!({"version": "1.0", "added_tokens": added, "normalizer": null,
@@ -42,7 +49,7 @@ static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
     let header = Header::read(probe(folder.path()).unwrap()).unwrap();
     let spec = TokenizerSpec::from_header(&header).unwrap();
     Arc::new(Tokenizer::from_header(&header, &spec).unwrap())
-});
+}
 
 /// A model that says `script`, one token a step, whatever it is given.
 struct Script {
@@ -58,8 +65,8 @@ impl Step for Script {
         self.used += tokens.len();
         self.runs.push(tokens.len());
         // Two rows more than there are tokens, as padded embeddings have, and the largest logit on one of them.
-        let mut logits = vec![0.0f32; 260];
-        logits[259] = 9.0;
+        let mut logits = vec![0.0f32; 262];
+        logits[261] = 9.0;
         match self.script.get(self.at) {
             Some(&token) => logits[token as usize] = 5.0,
             None => logits[0] = f32::NAN,
@@ -280,4 +287,77 @@ fn refuses_options_before_anything_is_computed() {
     let empty = GenerateOptions::default().stop("");
     assert!(matches!(start(&mut model, &empty), Err(Error::EmptyStopString { index: 0 })));
     assert!(model.runs.is_empty());
+}
+
+/// What is thought and what is not, where the model says `said` after `prompt`: `[` opens a block and `]` closes it.
+fn thoughts(tokenizer: &Arc<Tokenizer>, prompt: &str, said: &[u8], options: &GenerateOptions) -> Vec<(String, bool)> {
+    let token = |byte: &u8| match byte {
+        b'[' => 258,
+        b']' => 259,
+        byte => u32::from(*byte),
+    };
+    let script = said.iter().map(token).chain([257]).collect();
+    let mut model = Script { script, at: 0, used: 0, context: 100, runs: Vec::new() };
+    let prompt = tokenizer.encode(prompt, true).unwrap();
+    let stop = StopTokens::from_iter([257]);
+    let mut generation = Generation::new(&mut model, Arc::clone(tokenizer), &[], prompt, stop, options).unwrap();
+    let pieces: Vec<Piece> = generation.by_ref().map(Result::unwrap).collect();
+    let tokens: Vec<u32> = pieces.iter().filter_map(|piece| piece.token).collect();
+    assert_eq!(tokens, generation.ids(), "every token comes once");
+    let mut parts: Vec<(String, bool)> = Vec::new();
+    for Piece { text, thinking, .. } in pieces {
+        match parts.last_mut() {
+            _ if text.is_empty() => {}
+            Some((last, same)) if *same == thinking => last.push_str(&text),
+            _ => parts.push((text, thinking)),
+        }
+    }
+    parts
+}
+
+#[test]
+fn text_between_the_marks_is_thought() {
+    /// The prompt, what is said, stop strings, and what comes out of it.
+    type Case = (&'static str, &'static [u8], &'static [&'static str], &'static [(&'static str, bool)]);
+    let table: [Case; 14] = [
+        ("Hi", b"[ab]cd", &[], &[("<think>ab</think>", true), ("cd", false)]),
+        ("Hi", b"a[b]c[d]", &[], &[("a", false), ("<think>b</think>", true), ("c", false), ("<think>d</think>", true)]),
+        ("Hi", b"[ab", &[], &[("<think>ab", true)]),
+        ("Hi<think>\n", b"ab]\n\nc", &[], &[("ab</think>", true), ("\n\nc", false)]),
+        ("Hi<think>", b"a]b", &[], &[("a</think>", true), ("b", false)]),
+        ("Hi<think> \n\t", b"a]b", &[], &[("a</think>", true), ("b", false)]),
+        ("Hi<think>\n\n</think>\n\n", b"ab", &[], &[("ab", false)]),
+        ("Hi<think>x", b"ab", &[], &[("ab", false)]),
+        ("Hi", b"a]b", &[], &[("a</think>b", false)]),
+        ("Hi<think>", b"a[b]c", &[], &[("a<think>b</think>", true), ("c", false)]),
+        // A character that is never finished belongs to what began it.
+        (
+            "Hi",
+            b"a\xc3[b\xc3]c\xc3",
+            &[],
+            &[("a\u{fffd}", false), ("<think>b\u{fffd}</think>", true), ("c\u{fffd}", false)],
+        ),
+        // Text that is held back for a stop string keeps its mark.
+        ("Hi", b"[a]bc", &["</think>bX"], &[("<think>a</think>", true), ("bc", false)]),
+        ("Hi", b"x[a]bc", &["x<think>Y", "nkX"], &[("x", false), ("<think>a</think>", true), ("bc", false)]),
+        ("Hi", b"[a]bXc", &["nk>bX"], &[("<think>a</thi", true)]),
+    ];
+    for (prompt, said, stops, expected) in table {
+        let options = stops.iter().fold(GenerateOptions::default(), |options, stop| options.stop(*stop));
+        let found = thoughts(&THINKER, prompt, said, &options);
+        let found: Vec<(&str, bool)> = found.iter().map(|(text, thinking)| (text.as_str(), *thinking)).collect();
+        assert_eq!(found, expected, "{prompt:?} {:?} {stops:?}", String::from_utf8_lossy(said));
+    }
+}
+
+#[test]
+fn a_mark_that_is_no_token_of_its_own_is_text() {
+    let options = GenerateOptions::default();
+    let spelled = thoughts(&THINKER, "Hi", b"<think>a</think>b", &options);
+    assert_eq!(spelled, [("<think>a</think>b".to_owned(), false)], "spelled letter by letter");
+    let without = thoughts(&TOKENIZER, "Hi<think>\n", b"a</think>b", &options);
+    assert_eq!(without, [("a</think>b".to_owned(), false)], "a vocabulary without marks");
+    let hidden = tokenizer(&[("<s>", true), ("</s>", true), ("<think>", true), ("</think>", true)]);
+    let hidden = thoughts(&hidden, "Hi", b"[a]b", &options);
+    assert_eq!(hidden, [("a".to_owned(), true), ("b".to_owned(), false)], "special marks have no text");
 }

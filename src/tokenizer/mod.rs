@@ -35,6 +35,7 @@ trait Encoder: Send + Sync {
     fn encode(&self, text: &str) -> tokenizers::Result<Vec<u32>>;
     fn token_text(&self, id: u32) -> Option<String>;
     fn token_id(&self, text: &str) -> Option<u32>;
+    fn added_token(&self, text: &str) -> Option<u32>;
 }
 
 /// The parts of the tokenizers library around a model. Post-processor and decoder stay unused: BOS, EOS and decoding
@@ -52,6 +53,10 @@ impl<M: Model + Send + Sync> Encoder for Pipeline<M> {
 
     fn token_id(&self, text: &str) -> Option<u32> {
         self.token_to_id(text)
+    }
+
+    fn added_token(&self, text: &str) -> Option<u32> {
+        self.get_added_vocabulary().get_vocab().get(text).copied()
     }
 }
 
@@ -157,6 +162,11 @@ impl Tokenizer {
     /// The id of an entry of the vocabulary, spelled as in its file.
     pub fn token_id(&self, text: &str) -> Option<u32> {
         self.encoder.token_id(text)
+    }
+
+    /// The id of an added token: one that is found in a text as a whole before the rest is cut, such as `<think>`.
+    pub fn added_token(&self, text: &str) -> Option<u32> {
+        self.encoder.added_token(text)
     }
 
     /// Whether `id` is a special token: hidden from text.

@@ -215,10 +215,17 @@ pub(super) fn tokenizer(spec: &ModelSpec, policy: &Policy) -> Check {
 }
 
 pub(super) fn template(spec: &ModelSpec) -> Check {
-    match &spec.tokenizer.chat_template {
-        Some(template) => Check::pass("template", format!("a chat template of {} characters", template.len())),
-        None => Check::pass("template", "no chat template: the model completes text, chat is not offered"),
-    }
+    let templates = &spec.tokenizer.chat_templates;
+    let summary = match (spec.tokenizer.chat_template(), templates.len()) {
+        (_, 0) => "no chat template: the model completes text, chat is not offered".into(),
+        (Some(text), 1) => format!("a chat template of {} characters", text.len()),
+        (default, _) => {
+            let names = templates.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let choose = if default.is_some() { "" } else { "; one has to be chosen by name" };
+            format!("chat templates by name: {names}{choose}")
+        }
+    };
+    Check::pass("template", summary)
 }
 
 pub(super) fn context(spec: &ModelSpec, policy: &Policy) -> Check {

@@ -5,7 +5,9 @@ use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::source::content;
 use crate::{json, limits, quantization};
 use serde_json::{Map, Value};
-use std::io::Read;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// The JSON files that describe a safetensors model.
@@ -27,6 +29,10 @@ pub struct ConfigFiles {
     pub added_tokens: Option<JsonFile>,
     /// The path of `chat_template.jinja`.
     pub chat_template: Option<PathBuf>,
+    /// The paths of `additional_chat_templates/NAME.jinja`, by name.
+    pub additional_chat_templates: BTreeMap<String, PathBuf>,
+    /// The path of `chat_template.json`.
+    pub chat_template_json: Option<PathBuf>,
     /// The first file beside `config.json` that says how the weights are quantised.
     pub quantization: Option<JsonFile>,
 }
@@ -89,6 +95,8 @@ impl ConfigFiles {
             added_tokens,
             tokenizer,
             chat_template: present(folder, "chat_template.jinja")?,
+            additional_chat_templates: additional_chat_templates(&folder.join("additional_chat_templates"))?,
+            chat_template_json: present(folder, "chat_template.json")?,
             quantization: quantization::side_files()
                 .find_map(|name| JsonFile::optional(folder, name).transpose())
                 .transpose()?,
@@ -128,6 +136,31 @@ fn present(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The files `NAME.jinja` in `folder` by name; none where there is no such folder.
+fn additional_chat_templates(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(BTreeMap::new());
+        }
+        Err(error) => return Err(Error::io(folder, error)),
+    };
+    let mut found = BTreeMap::new();
+    for entry in entries.take(limits::FOLDER_ENTRIES) {
+        let path = entry.map_err(|error| Error::io(folder, error))?.path();
+        let name = path.file_name().and_then(OsStr::to_str).and_then(|name| name.strip_suffix(".jinja"));
+        if let Some(name) = name.map(str::to_owned) {
+            content::regular_file(&path)?;
+            found.insert(name, path);
+        }
+        if found.len() > limits::CHAT_TEMPLATES {
+            let (what, found, limit) = ("templates in this folder", found.len() as u64, limits::CHAT_TEMPLATES as u64);
+            return Err(Error::format(folder, FormatErrorKind::TooMany { what, found, limit }));
+        }
+    }
+    Ok(found)
 }
 
 impl JsonFile {

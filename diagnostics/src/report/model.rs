@@ -111,7 +111,7 @@ impl ModelSummary {
             dtypes: dtypes(spec, engine),
             quantization: spec.quantization.clone(),
             tokenizer: TokenizerSummary::new(&spec.tokenizer),
-            chat_template: spec.tokenizer.chat_template.is_some(),
+            chat_template: !spec.tokenizer.chat_templates.is_empty(),
             sampling: spec.sampling.clone(),
             assumptions: spec.assumptions.iter().chain(&spec.tokenizer.assumptions).cloned().collect(),
             unused_tensors: spec.unused_tensors.clone(),

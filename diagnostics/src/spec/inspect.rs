@@ -486,7 +486,7 @@ fn variant(spec: &ModelSpec, family: &Family, header: &Header) -> Result<&'stati
         Metadata::Config(_) => String::new(),
     };
     let tokenizer = &spec.tokenizer;
-    let template = tokenizer.chat_template.as_deref().unwrap_or_default();
+    let template = tokenizer.chat_template().unwrap_or_default();
     let holds = |evidence: &Evidence| match *evidence {
         Evidence::Vocab(vocab) => spec.vocab == vocab,
         Evidence::Hidden(hidden) => spec.hidden == hidden,

@@ -1,6 +1,6 @@
 //! The `tokenizer.*` keys of a GGUF file.
 
-use super::{TokenizerKind, TokenizerSpec, pre, unknown_value};
+use super::{TokenizerKind, TokenizerSpec, pre, templates, unknown_value};
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::header::Fields;
 use crate::header::gguf::{GgufMetadata, Strings};
@@ -17,7 +17,7 @@ const EOS: &str = "tokenizer.ggml.eos_token_id";
 pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     let kind = kind(metadata)?;
     let mut spec = TokenizerSpec::empty(kind);
-    spec.chat_template = chat_template(metadata)?;
+    (spec.chat_templates, spec.assumptions) = templates::of_gguf(metadata)?;
     if kind == TokenizerKind::Missing {
         unnamed_ids(metadata, &mut spec)?;
         return Ok(spec);
@@ -160,14 +160,6 @@ fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) ->
         return Err(missing(metadata, MERGES, "bytes cannot be merged into tokens"));
     }
     Ok(())
-}
-
-fn chat_template(metadata: &GgufMetadata) -> Result<Option<String>> {
-    let template = match metadata.text("tokenizer.chat_template")? {
-        Some(template) => Some(template),
-        None => metadata.text("tokenizer.chat_template.default")?,
-    };
-    Ok(template.map(Into::into))
 }
 
 fn text_of(tokens: &Strings, id: u32) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use super::entries::Content;
 use super::folder::{self, Found};
-use super::{TokenizerKind, TokenizerSpec, read_capped, unknown_value};
+use super::{TokenizerKind, TokenizerSpec, read_capped, templates, unknown_value};
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile};
@@ -11,11 +11,11 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
-    let template = chat_template(files)?;
+    let chat_templates = templates::of_folder(files)?;
     let mut roles = Roles::read(files)?;
     let Some(Found { kind, path, content, pre, space_prefix, assumption }) = find(files, &roles)? else {
         let mut spec = TokenizerSpec::empty(TokenizerKind::Missing);
-        spec.chat_template = template;
+        spec.chat_templates = chat_templates;
         spec.bos_text = roles.bos.map(|(text, _)| text);
         spec.eos_text = roles.eos.map(|(text, _)| text);
         stop_on_config_ids(&mut spec, files)?;
@@ -27,7 +27,7 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
     }
 
     let mut spec = TokenizerSpec::empty(kind);
-    spec.chat_template = template;
+    spec.chat_templates = chat_templates;
     spec.model = content.model.clone();
     spec.pre = pre.map(Into::into);
     spec.tokens = content.ids_end();
@@ -113,7 +113,7 @@ pub(super) fn given(path: &Path, own: &TokenizerSpec) -> Result<TokenizerSpec> {
     let wanted = [&own.bos_text, &own.eos_text].into_iter().flatten().map(String::as_str).collect();
     let content = Content::parse(path, &bytes, &wanted)?;
     let mut spec = TokenizerSpec::empty(TokenizerKind::Json);
-    spec.chat_template.clone_from(&own.chat_template);
+    spec.chat_templates.clone_from(&own.chat_templates);
     spec.model.clone_from(&content.model);
     spec.tokens = content.ids_end();
     let find = |id: Option<u32>, text: &Option<String>| match text {
@@ -213,44 +213,6 @@ fn token_text(file: &JsonFile, key: &str) -> Result<Option<String>> {
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
-/// `chat_template.jinja` before `tokenizer_config.json`, as transformers does.
-fn chat_template(files: &ConfigFiles) -> Result<Option<String>> {
-    if let Some(path) = &files.chat_template {
-        let bytes = read_capped(path, limits::CHAT_TEMPLATE_BYTES)?;
-        let text = String::from_utf8(bytes).map_err(|error| {
-            unknown_value(
-                path,
-                "chat_template.jinja",
-                format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to()),
-                "UTF-8",
-            )
-        })?;
-        return Ok(Some(text));
-    }
-    let Some(config) = &files.tokenizer_config else { return Ok(None) };
-    let wrong = |found: &Value| {
-        let expected = "a template, or a list of objects with name and template";
-        Error::format(
-            config.file(),
-            FormatErrorKind::KeyType { key: "chat_template".into(), found: shortened(found), expected },
-        )
-    };
-    match config.object().get("chat_template") {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(Value::Array(named)) => {
-            for entry in named {
-                let field = |key: &str| entry.get(key).and_then(Value::as_str).ok_or_else(|| wrong(entry));
-                if field("name")? == "default" {
-                    return Ok(Some(field("template")?.to_owned()));
-                }
-            }
-            Ok(None)
-        }
-        Some(other) => Err(wrong(other)),
-    }
-}
-
 /// What the post-processor adds before and after a text; `None` when it is no template and adds nothing.
 type Added = Option<(Option<u32>, Option<u32>)>;
 
@@ -304,10 +266,6 @@ fn template_processing(path: &Path, object: &Map<String, Value>) -> Result<(Opti
         return Err(wrong(Value::from(single.clone()).to_string()));
     }
     Ok((before.first().copied(), after.first().copied()))
-}
-
-fn shortened(value: &Value) -> String {
-    value.to_string().chars().take(60).collect()
 }
 
 #[cfg(test)]

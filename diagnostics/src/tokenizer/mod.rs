@@ -7,6 +7,7 @@ mod gguf;
 mod json;
 pub mod pre;
 pub mod sentencepiece;
+mod templates;
 
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::{Header, Metadata};
@@ -17,6 +18,7 @@ use std::path::Path;
 
 pub use added::AddedToken;
 pub use folder::{MergesFile, byte_level_added, sentence_piece_added};
+pub use templates::{ChatTemplateSource, DEFAULT as DEFAULT_TEMPLATE, TemplatePlace};
 
 /// What the files say of the tokenizer.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,8 +47,8 @@ pub struct TokenizerSpec {
     pub add_space_prefix: bool,
     /// Ids that end a generation, each with the sources that name it.
     pub stop_ids: BTreeMap<u32, Vec<String>>,
-    /// The model's Jinja chat template.
-    pub chat_template: Option<String>,
+    /// The model's Jinja chat templates by name; the only one of most models is [`DEFAULT_TEMPLATE`].
+    pub chat_templates: BTreeMap<String, ChatTemplateSource>,
     /// Defaults that were taken and statements that were ignored, each with its reason.
     pub assumptions: Vec<String>,
 }
@@ -147,9 +149,14 @@ impl TokenizerSpec {
             add_eos: false,
             add_space_prefix: false,
             stop_ids: BTreeMap::new(),
-            chat_template: None,
+            chat_templates: BTreeMap::new(),
             assumptions: Vec::new(),
         }
+    }
+
+    /// The text of the default chat template.
+    pub fn chat_template(&self) -> Option<&str> {
+        self.chat_templates.get(DEFAULT_TEMPLATE).map(|template| template.text.as_str())
     }
 
     fn assume(&mut self, what: impl Into<String>) {
@@ -190,7 +197,7 @@ impl TokenizerSpec {
                 continue;
             }
             self.stop(id.into(), &format!("token text {text}"));
-            if self.chat_template.as_ref().is_some_and(|template| template.contains(text)) {
+            if self.chat_template().is_some_and(|template| template.contains(text)) {
                 self.stop(id.into(), "chat template");
             }
         }

@@ -8,7 +8,7 @@ use model_diagnostics::spec::{
     Activation, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Norm, NormWeights, Rope, RopeLayout, RopeScaling,
     Sampling,
 };
-use model_diagnostics::tokenizer::{TokenizerKind, TokenizerSpec};
+use model_diagnostics::tokenizer::{ChatTemplateSource, DEFAULT_TEMPLATE, TemplatePlace, TokenizerKind, TokenizerSpec};
 
 pub(crate) struct Geometry {
     pub(crate) variant: &'static str,
@@ -145,6 +145,8 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         final_norm: norm("model.norm.weight".into()),
         head: linear("lm_head.weight".into(), dtypes.head, vocab, hidden),
     };
+    let place = TemplatePlace { file: "chat_template.jinja".into(), key: None };
+    let template = ChatTemplateSource { text: "{{ messages }}".into(), place };
     let mut spec = ModelSpec {
         parallel_block: false,
         family: "llama",
@@ -185,7 +187,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             add_space_prefix: false,
             assumptions: Vec::new(),
             stop_ids: [(2, vec!["config.json".into(), "generation_config.json".into()])].into(),
-            chat_template: Some("{{ messages }}".into()),
+            chat_templates: [(DEFAULT_TEMPLATE.into(), template)].into(),
         },
         sampling: Sampling::default(),
         quantization: "none".into(),

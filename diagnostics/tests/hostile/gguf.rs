@@ -233,6 +233,7 @@ fn wrong_types(table: &mut Table, llama: &Gguf) {
         "tokenizer.ggml.model",
         "tokenizer.ggml.pre",
         "tokenizer.chat_template",
+        "tokenizer.chat_template.tool_use",
     ];
     for key in texts {
         table.refuses(&format!("a number as {key}"), &tree(llama.u32(key, 2).build()), NAME, 10, &[NAME, key]);

@@ -178,3 +178,32 @@ fn a_file_without_a_vocabulary_still_names_its_ids() {
     assert_eq!((spec.kind, spec.bos, spec.eos, spec.add_bos), (TokenizerKind::Missing, Some(3), Some(4), true));
     assert_eq!(spec.stop_ids.keys().copied().collect::<Vec<_>>(), [4, 9]);
 }
+
+#[test]
+fn every_template_is_read_by_its_name() {
+    let scores = [0.0; 6];
+    let pairs = [
+        (MODEL, Text("llama")),
+        (TOKENS, Texts(&LLAMA)),
+        (SCORES, Floats(&scores)),
+        ("tokenizer.chat_template.tool_use", Text("t")),
+        ("tokenizer.chat_template.default", Text("other")),
+        ("tokenizer.chat_template", Text("d")),
+        ("tokenizer.chat_templates", Texts(&["tool_use", "rag"])),
+    ];
+    let found = |pairs: &[(&str, Value)]| {
+        let spec = spec_of(pairs).unwrap();
+        let describe = |(name, template): (&String, &crate::tokenizer::ChatTemplateSource)| {
+            format!("{name}={} from {}", template.text, template.place.key.as_deref().unwrap())
+        };
+        let lost = spec.assumptions.iter().filter(|what| what.contains("chat_templates")).count();
+        (spec.chat_templates.iter().map(describe).collect::<Vec<_>>(), lost)
+    };
+    let tool = "tool_use=t from tokenizer.chat_template.tool_use".to_owned();
+    assert_eq!(found(&pairs), (vec!["default=d from tokenizer.chat_template".into(), tool.clone()], 1));
+    assert_eq!(
+        found(&pairs[..5]),
+        (vec!["default=other from tokenizer.chat_template.default".into(), tool.clone()], 0)
+    );
+    assert_eq!(found(&pairs[..4]), (vec![tool], 0));
+}

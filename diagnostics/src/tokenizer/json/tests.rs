@@ -1,4 +1,5 @@
 use super::*;
+use crate::tokenizer::{ChatTemplateSource, DEFAULT_TEMPLATE, TemplatePlace};
 use serde_json::json;
 
 const BOS: &str = "<｜begin▁of▁sentence｜>";
@@ -61,6 +62,7 @@ fn the_stop_set_unites_all_sources_and_names_them() {
         ("tokenizer.json", tokenizer(&["<bos>", "<x>", "<y>", "<z>", "<end>", "<|eot_id|>", "<|other|>"], Value::Null)),
     ];
     let spec = spec_of(&files).unwrap();
+    assert_eq!(spec.chat_template(), Some("x<|eot_id|>"));
     let found: Vec<(u32, Vec<String>)> = spec.stop_ids.into_iter().collect();
     let expected: [(u32, &[&str]); 5] = [
         (5, &["config.json eos_token_id"]),
@@ -70,7 +72,6 @@ fn the_stop_set_unites_all_sources_and_names_them() {
         (9, &["token text <|eot_id|>", "chat template"]),
     ];
     assert_eq!(found, expected.map(|(id, sources)| (id, sources.iter().map(|&source| source.to_owned()).collect())));
-    assert_eq!(spec.chat_template.as_deref(), Some("x<|eot_id|>"));
     assert_eq!((spec.bos, spec.add_bos), (None, false));
 }
 
@@ -82,7 +83,7 @@ fn the_template_file_comes_before_the_config() {
         ("chat_template.jinja", json!("new")),
     ];
     let spec = spec_of(&files).unwrap();
-    assert_eq!((spec.chat_template.as_deref(), spec.kind), (Some("new"), TokenizerKind::Missing));
+    assert_eq!((spec.chat_template(), spec.kind), (Some("new"), TokenizerKind::Missing));
 }
 
 #[test]
@@ -164,14 +165,15 @@ fn a_given_file_has_the_texts_and_the_model_the_roles() {
     (own.tokens, own.add_bos, own.add_space_prefix) = (100, true, true);
     (own.bos, own.bos_text) = (Some(4), Some("<s>".into()));
     (own.eos, own.eos_text) = (Some(5), Some("</s>".into()));
-    own.chat_template = Some("x<|im_end|>".into());
+    let place = TemplatePlace { file: "model.gguf".into(), key: Some("tokenizer.chat_template".into()) };
+    own.chat_templates = [(DEFAULT_TEMPLATE.into(), ChatTemplateSource { text: "x<|im_end|>".into(), place })].into();
     own.stop(5, "tokenizer.ggml.eos_token_id");
     own.stop(70, "tokenizer.ggml.eot_token_id");
 
     let spec = given_to(&own, tokenizer(&["<s>", "</s>", "<|im_end|>"], Value::Null));
     assert_eq!((spec.kind, spec.tokens, spec.add_space_prefix), (TokenizerKind::Json, 7, false));
     assert_eq!((spec.bos, spec.add_bos, spec.eos, spec.add_eos), (Some(4), true, Some(5), false));
-    assert_eq!(spec.chat_template, own.chat_template);
+    assert_eq!(spec.chat_templates, own.chat_templates);
     assert_eq!(spec.stop_ids.keys().copied().collect::<Vec<_>>(), [5, 6]);
     assert!(spec.assumptions.iter().any(|what| what.contains("70")), "{:?}", spec.assumptions);
 

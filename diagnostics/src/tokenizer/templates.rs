@@ -1,0 +1,128 @@
+//! Header -> chat templates by name, with the place of each, by the precedence that transformers has.
+
+use crate::error::{Error, FormatErrorKind, Result};
+use crate::header::Fields;
+use crate::header::config::{ConfigFiles, JsonFile};
+use crate::header::gguf::GgufMetadata;
+use crate::limits;
+use crate::source::content;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// The name of the template that is used where none is asked for.
+pub const DEFAULT: &str = "default";
+
+/// One chat template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatTemplateSource {
+    /// The Jinja text.
+    pub text: String,
+    /// Where it was found.
+    pub place: TemplatePlace,
+}
+
+/// Where a chat template was found: a file, or a key of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplatePlace {
+    /// The file.
+    pub file: PathBuf,
+    /// The key within it; `None` when the template is the whole file.
+    pub key: Option<String>,
+}
+
+impl fmt::Display for TemplatePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        self.key.as_ref().map_or(Ok(()), |key| write!(f, ", {key}"))
+    }
+}
+
+type Templates = BTreeMap<String, ChatTemplateSource>;
+
+fn source(text: &str, file: &Path, key: Option<String>) -> ChatTemplateSource {
+    ChatTemplateSource { text: text.into(), place: TemplatePlace { file: file.into(), key } }
+}
+
+/// Files of templates (`chat_template.jinja` is the default one, those in `additional_chat_templates` have their own
+/// names) put aside what `tokenizer_config.json` says. `chat_template.json`, which transformers reads for processors
+/// alone, counts where nothing else is said.
+pub(super) fn of_folder(files: &ConfigFiles) -> Result<Templates> {
+    let mut found = Templates::new();
+    let additional = files.additional_chat_templates.iter().map(|(name, path)| (name.as_str(), path));
+    for (name, path) in files.chat_template.iter().map(|path| (DEFAULT, path)).chain(additional) {
+        found.insert(name.into(), source(&template_file(path)?, path, None));
+    }
+    if let (true, Some(config)) = (found.is_empty(), &files.tokenizer_config) {
+        found = in_json(config)?;
+    }
+    if let (true, Some(path)) = (found.is_empty(), &files.chat_template_json) {
+        found = in_json(&JsonFile::read(path)?)?;
+    }
+    Ok(found)
+}
+
+fn template_file(path: &Path) -> Result<String> {
+    let (file, found) = content::open(path)?;
+    let limit = limits::CHAT_TEMPLATE_BYTES;
+    if found > limit {
+        let what = "the length of this file in bytes";
+        return Err(Error::format(path, FormatErrorKind::TooMany { what, found, limit }));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let key = path.file_name().unwrap_or_default().to_string_lossy();
+        let found = format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to());
+        super::unknown_value(path, &key, found, "UTF-8")
+    })
+}
+
+/// `chat_template`: one template, or a list of named ones.
+fn in_json(file: &JsonFile) -> Result<Templates> {
+    const KEY: &str = "chat_template";
+    let wrong = |found: &Value| {
+        let expected = "a template, or a list of objects with name and template";
+        let found = found.to_string().chars().take(60).collect();
+        Error::format(file.file(), FormatErrorKind::KeyType { key: KEY.into(), found, expected })
+    };
+    let place = |text: &str, key: String| source(text, file.file(), Some(key));
+    match file.object().get(KEY) {
+        None | Some(Value::Null) => Ok(Templates::new()),
+        Some(Value::String(text)) => Ok(Templates::from([(DEFAULT.into(), place(text, KEY.into()))])),
+        Some(Value::Array(named)) => {
+            let entry = |(index, entry): (usize, &Value)| {
+                let field = |key: &str| entry.get(key).and_then(Value::as_str).ok_or_else(|| wrong(entry));
+                Ok((field("name")?.to_owned(), place(field("template")?, format!("{KEY}[{index}]"))))
+            };
+            named.iter().enumerate().map(entry).collect()
+        }
+        Some(other) => Err(wrong(other)),
+    }
+}
+
+/// `tokenizer.chat_template` is the default one, `tokenizer.chat_template.NAME` each other, as llama.cpp reads and its
+/// converter writes them. Names that `tokenizer.chat_templates` lists and no key has come second.
+pub(super) fn of_gguf(metadata: &GgufMetadata) -> Result<(Templates, Vec<String>)> {
+    const KEY: &str = "tokenizer.chat_template";
+    const LIST: &str = "tokenizer.chat_templates";
+    let named = metadata.keys().filter_map(|key| {
+        let name = key.strip_prefix(KEY)?.strip_prefix('.')?;
+        (!name.is_empty()).then_some((name, key))
+    });
+    let mut found = Templates::new();
+    for (name, key) in named.chain([(DEFAULT, KEY)]) {
+        if let Some(text) = metadata.text(key)? {
+            found.insert(name.into(), source(text, metadata.file(), Some(key.into())));
+        }
+    }
+    let listed = metadata.strings(LIST)?.into_iter().flat_map(|names| names.iter());
+    let listed = listed.map(String::from_utf8_lossy).filter(|name| !found.contains_key(name.as_ref()));
+    let lost = listed.map(|name| format!("{LIST} lists {name:?}, which no key has: ignored")).take(16).collect();
+    Ok((found, lost))
+}
+
+#[cfg(test)]
+mod tests;

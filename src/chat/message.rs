@@ -1,0 +1,116 @@
+//! What a conversation is made of: turns, and what a template is given beside them.
+
+use jiff::civil::DateTime;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// One turn of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Who speaks: `system`, `user`, `assistant`, `tool`, or another role that the template knows.
+    pub role: String,
+    /// What is said; `None` for a turn that only calls tools.
+    pub content: Option<String>,
+    /// What else the template reads of a turn, such as `tool_calls` or `reasoning_content`. A `null` is as good as
+    /// absent, as in transformers.
+    pub fields: Map<String, Value>,
+}
+
+impl Message {
+    /// What `role` says.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
+        Message { role: role.into(), content: Some(content.into()), fields: Map::new() }
+    }
+
+    /// What the model is told to be.
+    pub fn system(content: impl Into<String>) -> Message {
+        Message::new("system", content)
+    }
+
+    /// What the user says.
+    pub fn user(content: impl Into<String>) -> Message {
+        Message::new("user", content)
+    }
+
+    /// What the model said.
+    pub fn assistant(content: impl Into<String>) -> Message {
+        Message::new("assistant", content)
+    }
+
+    /// What the model asked of tools: a list of `{"type": "function", "function": {"name": .., "arguments": ..}}`.
+    pub fn tool_calls(calls: impl Into<Value>) -> Message {
+        let message = Message { role: "assistant".into(), content: None, fields: Map::new() };
+        message.field("tool_calls", calls)
+    }
+
+    /// What a tool answered.
+    pub fn tool(content: impl Into<String>) -> Message {
+        Message::new("tool", content)
+    }
+
+    /// With the field `name`.
+    #[must_use]
+    pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Message {
+        self.fields.insert(name.into(), value.into());
+        self
+    }
+
+    /// The object that a template sees, by the rules of transformers (`apply_chat_template`): no field is null, and what
+    /// was thought goes by every name that templates know it by (`_alias_reasoning_fields`).
+    pub(super) fn object(&self) -> Map<String, Value> {
+        let given = |name: &str| self.fields.get(name).filter(|value| !value.is_null());
+        let thought = ["reasoning_content", "thinking", "reasoning"].into_iter().find_map(given);
+        let mut object = Map::new();
+        object.extend(thought.map(|thought| ("thinking".into(), thought.clone())));
+        object.insert("role".into(), self.role.as_str().into());
+        object.extend(self.content.as_deref().map(|content| ("content".into(), content.into())));
+        object.extend(self.fields.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())));
+        object.extend(thought.map(|thought| ("reasoning_content".into(), thought.clone())));
+        object
+    }
+}
+
+/// What a template is given beside the messages, and which template it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct ChatOptions {
+    /// Variables by name, such as `enable_thinking`; they go before the template's own.
+    pub variables: BTreeMap<String, Value>,
+    /// The tools that the model may call, each as its JSON schema.
+    pub tools: Option<Vec<Value>>,
+    /// The template's name. Without one it is `tool_use` where there are tools and the model has a template of that
+    /// name, else `default`.
+    pub template: Option<String>,
+    /// The local date and time that `strftime_now` tells; the machine's when absent.
+    pub now: Option<DateTime>,
+}
+
+impl ChatOptions {
+    /// With the variable `name`.
+    #[must_use]
+    pub fn variable(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.variables.insert(name.into(), value.into());
+        self
+    }
+
+    /// With one more tool: `{"type": "function", "function": {"name": .., "description": .., "parameters": ..}}`.
+    #[must_use]
+    pub fn tool(mut self, schema: impl Into<Value>) -> Self {
+        self.tools.get_or_insert_default().push(schema.into());
+        self
+    }
+
+    /// With the template of this name.
+    #[must_use]
+    pub fn template(mut self, name: impl Into<String>) -> Self {
+        self.template = Some(name.into());
+        self
+    }
+
+    /// With the date and time that `strftime_now` tells.
+    #[must_use]
+    pub fn now(mut self, now: DateTime) -> Self {
+        self.now = Some(now);
+        self
+    }
+}
