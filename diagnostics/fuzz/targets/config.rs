@@ -31,6 +31,8 @@ fuzz_target!(|bytes: &[u8]| {
         tokenizer_config: file("tokenizer_config.json"),
         special_tokens_map: file("special_tokens_map.json"),
         tokenizer: None,
+        vocabulary: None,
+        added_tokens: None,
         chat_template: None,
         quantization: file("quantize_config.json"),
     };

@@ -32,6 +32,8 @@ fuzz_target!(|bytes: &[u8]| {
                 tokenizer_config: None,
                 special_tokens_map: None,
                 tokenizer: None,
+                vocabulary: None,
+                added_tokens: None,
                 chat_template: None,
                 quantization: None,
             };

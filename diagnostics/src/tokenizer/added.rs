@@ -45,7 +45,7 @@ const DECODER: &str = "added_tokens_decoder";
 /// vocabulary, and those of `own` that it finds: what the vocabulary, or its class, has without being told.
 ///
 /// # Errors
-/// `Format` for a token of another form, two tokens of one id or text, or an id beyond what the tokens can fill.
+/// `Format` for a token of another form, two tokens of one id, or an id beyond what the tokens can fill.
 pub(super) fn added_tokens(
     files: &ConfigFiles,
     tokens: usize,

@@ -78,7 +78,7 @@ fn byte_level<'f>(files: &'f ConfigFiles, vocab: &'f Path, merges: &Path) -> Res
 /// The tokens added to the `tokens` entries of a `vocab.json`, in which `id_of` finds a text.
 ///
 /// # Errors
-/// As [`added_tokens`].
+/// `Format` for a token of another form, two tokens of one id, or an id beyond what the tokens can fill.
 pub fn byte_level_added(
     files: &ConfigFiles,
     tokens: usize,
@@ -92,7 +92,7 @@ pub fn byte_level_added(
 /// The tokens added to `model`, its own control and user-defined pieces among them.
 ///
 /// # Errors
-/// As [`added_tokens`].
+/// `Format` for a token of another form, two tokens of one id, or an id beyond what the tokens can fill.
 pub fn sentence_piece_added(files: &ConfigFiles, model: &SentencePieceModel) -> Result<Vec<AddedToken>> {
     let own: Vec<AddedToken> = (0..)
         .zip(&model.pieces)
