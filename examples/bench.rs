@@ -4,9 +4,11 @@
 mod common;
 
 use clap::Parser;
-use model_factory::kernels::Isa;
+use model_factory::kernels::{Isa, Kernel};
+use model_factory::linear::Matrix;
 use model_factory::{DeviceChoice, Error, Model, UnifiedModelFactory};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -167,16 +169,27 @@ fn bandwidth(model: &Model, threads: usize) -> f64 {
     weights.iter().map(|bytes| bytes.len()).sum::<usize>() as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Multiplications and additions for one token of a prompt: of all blocks; the head computes the last token alone.
+/// The matrices that every token of a prompt is multiplied with: the head computes the last token alone.
+fn blocks(model: &Model) -> impl Iterator<Item = &Matrix> {
+    let all: Vec<&Matrix> = model.decoder().matrices().skip(1).collect();
+    let head = all.len().saturating_sub(1);
+    all.into_iter().take(head)
+}
+
+/// Multiplications and additions for one token of a prompt.
 fn operations_per_prompt_token(model: &Model) -> usize {
-    let blocks = model.decoder().matrices().skip(1).collect::<Vec<_>>();
-    blocks.iter().take(blocks.len().saturating_sub(1)).map(|matrix| matrix.operations()).sum()
+    blocks(model).map(Matrix::operations).sum()
 }
 
 /// Operations a second of `threads` threads by the instruction that most of the model is multiplied with; `None` where
 /// that is no vector instruction.
 fn peak(model: &Model, threads: usize) -> Option<f64> {
-    let kernel = model.decoder().matrices().skip(1).max_by_key(|matrix| matrix.operations())?.kernel();
+    let mut operations: BTreeMap<&str, (usize, Kernel)> = BTreeMap::new();
+    for matrix in blocks(model) {
+        let kernel = matrix.kernel();
+        operations.entry(kernel.name).or_insert((0, kernel)).0 += matrix.operations();
+    }
+    let (_, kernel) = operations.into_values().max_by_key(|(operations, _)| *operations)?;
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| kernel.peak(Duration::from_millis(50)))).collect();
         threads.into_iter().map(|thread| thread.join().ok().flatten()).sum()

@@ -25,11 +25,12 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Rows that the next task computes while `left` bytes of weights of a region are not handed out yet: many at first,
-/// because memory serves long runs of rows faster, and fewer and fewer, so that the threads end together. A multiple of
-/// the tiles of the kernels.
+/// Rows that the next task computes while `left` bytes of weights of a region are not handed out yet; a multiple of the
+/// tiles of the kernels. For one token there are many at first, because memory serves long runs of rows faster, and fewer
+/// and fewer, so that the threads end together. For many tokens there are as many as stay in the cache while all tokens
+/// pass, since each task reads all activations.
 pub fn rows_per_task(left: usize, row_bytes: usize, tokens: usize, threads: usize) -> usize {
-    let (most, tile) = if tokens == 1 { (512 << 10, 8) } else { (128 << 10, 16) };
-    let bytes = (left / (2 * threads)).min(most);
+    let (most, shares, tile) = if tokens == 1 { (512 << 10, 2, 8) } else { (128 << 10, 1, 32) };
+    let bytes = (left / (shares * threads)).min(most);
     (bytes / row_bytes.max(1)).next_multiple_of(tile).max(tile)
 }
