@@ -9,7 +9,7 @@ use serde::Serialize;
 pub const KV_PAGE: usize = 256;
 
 /// Tokens that a prompt is computed in at a time.
-pub const PREFILL_CHUNK: usize = 256;
+pub const PREFILL_CHUNK: usize = 512;
 
 /// The smallest context worth loading a model for: below it, the model does not fit (unless it was trained for less).
 pub const SMALLEST_CONTEXT: usize = 512;
