@@ -1,7 +1,7 @@
 //! `vocab.json` and `merges.txt`, or `tokenizer.model` -> encoder and vocabulary.
 
 use super::bpe::{ByteLevelBpe, merge_map};
-use super::gguf::{splits, with_prefix};
+use super::gguf::splits;
 use super::json::{Built, Parts, Rules, assemble};
 use super::sentencepiece::SentencePiece;
 use super::vocabulary::byte_token;
@@ -9,11 +9,12 @@ use crate::error::{Error, Result};
 use model_diagnostics::header::config::{ConfigFiles, VocabularyFiles};
 use model_diagnostics::tokenizer::sentencepiece::{PieceKind, SentencePieceModel};
 use model_diagnostics::tokenizer::{
-    AddedToken, MergesFile, TokenizerSpec, byte_level_added, pre, sentence_piece_added,
+    AddedToken, MergesFile, TokenizerSpec, byte_level_added, legacy, pre, sentence_piece_added,
 };
 use std::path::Path;
 use tokenizers::models::bpe::Vocab;
 use tokenizers::normalizers::NFC;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{NormalizerWrapper, PreTokenizerWrapper};
 
 /// Builds the tokenizer of a folder without a `tokenizer.json`; `None` when it has no vocabulary.
@@ -78,11 +79,16 @@ fn sentence_piece(files: &ConfigFiles, path: &Path, spec: &TokenizerSpec) -> Res
             slot.ok_or_else(|| Error::Tokenizer { file: path.into(), reason: reason() })?.get_or_insert(id);
         }
     }
-    let damaged = |error: tokenizers::Error| Error::Tokenizer { file: path.into(), reason: error.to_string() };
+    // transformers' `LlamaTokenizer`.
+    let prepend = match (spec.add_space_prefix, legacy(files)?) {
+        (false, _) => PrependScheme::Never,
+        (true, false) => PrependScheme::First,
+        (true, true) => PrependScheme::Always,
+    };
     let parts = Parts {
         added: added.into_iter().map(library_token).collect(),
-        normalizer: Some(with_prefix(spec.add_space_prefix).map_err(damaged)?.into()),
-        pre_tokenizer: None,
+        normalizer: None,
+        pre_tokenizer: Some(PreTokenizerWrapper::Metaspace(Metaspace::new('▁', prepend, false))),
         rules: Rules::sentence_piece(spec.add_space_prefix),
     };
     assemble(path, model, parts, spec)

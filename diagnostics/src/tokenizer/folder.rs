@@ -125,10 +125,20 @@ fn sentence_piece<'f>(files: &'f ConfigFiles, path: &'f Path) -> Result<Found<'f
     let content = Content::listed(model.pieces.len(), added.into_iter().map(entries::AddedToken::from).collect());
     let asked = files.tokenizer_config.as_ref().map(|config| config.boolean("add_prefix_space")).transpose()?.flatten();
     let space_prefix = asked.unwrap_or(model.space_prefix);
-    let assumption = space_prefix.then_some(
-        "no tokenizer.json: a space is put before a text and behind each special token, as in those of Llama 2 and Phi-3",
+    let assumption = (space_prefix && !legacy(files)?).then_some(
+        "no tokenizer.json, and no `legacy` of true: a space is put before a text and not behind special tokens, as \
+         transformers 5 does",
     );
     Ok(Found { kind: TokenizerKind::SentencePiece, path, content, pre: None, space_prefix, assumption })
+}
+
+/// Whether a space is put behind special tokens too; absent is false, the default of transformers 5.
+///
+/// # Errors
+/// `Format` when it is no truth value.
+pub fn legacy(files: &ConfigFiles) -> Result<bool> {
+    let said = files.tokenizer_config.as_ref().map(|config| config.boolean("legacy")).transpose()?.flatten();
+    Ok(said.unwrap_or(false))
 }
 
 fn class(files: &ConfigFiles) -> Result<Option<&str>> {

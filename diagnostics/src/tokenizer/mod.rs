@@ -17,7 +17,7 @@ use std::io::Read;
 use std::path::Path;
 
 pub use added::AddedToken;
-pub use folder::{MergesFile, byte_level_added, sentence_piece_added};
+pub use folder::{MergesFile, byte_level_added, legacy, sentence_piece_added};
 pub use templates::{ChatTemplateSource, DEFAULT as DEFAULT_TEMPLATE, TemplatePlace};
 
 /// What the files say of the tokenizer.
