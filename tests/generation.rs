@@ -73,7 +73,9 @@ fn what_the_options_leave_open_is_as_the_model_ships_it() {
             (0..8).any(|seed| text(&model, &open.clone().seed(seed)) != text(&model, &other.clone().seed(seed)));
         assert!(differ, "{option} has no effect");
     }
-    // The bundled model ships no way to draw: it is greedy.
+    // The bundled model ships no way to draw: it is greedy, until somebody asks for what only a draw has.
+    let draws = |options: GenerateOptions| options.sampling.or(&self::model().spec().sampling).draws();
+    assert!(!draws(open.clone()) && draws(open.clone().top_p(0.9)) && !draws(open.top_p(0.9).temperature(0.0)));
     assert_eq!(self::model().spec().sampling, Sampling::default());
 }
 

@@ -4,7 +4,7 @@ use super::logprobs;
 use super::stop::StopStrings;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
-use model_diagnostics::spec::Sampling;
+use model_diagnostics::spec::{GREEDY_BELOW, Sampling};
 use std::ops::RangeInclusive;
 
 /// How to generate. The default is the model's own way of choosing tokens, up to 256 of them, and ends on its stop tokens.
@@ -179,17 +179,24 @@ impl GenerateOptions {
 }
 
 impl SamplingOptions {
-    /// These options, with what the model ships where they say nothing.
+    /// These options, with what the model ships where they say nothing. Whoever asks for top-k, top-p or min-p asks for a
+    /// draw: at temperature 1, where neither says another.
     #[must_use]
     pub fn or(&self, model: &Sampling) -> SamplingOptions {
+        let asks = self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some();
         SamplingOptions {
-            temperature: self.temperature.or(model.temperature),
+            temperature: self.temperature.or(model.temperature).or(asks.then_some(1.0)),
             top_k: self.top_k.or(model.top_k),
             top_p: self.top_p.or(model.top_p),
             min_p: self.min_p.or(model.min_p),
             repetition_penalty: self.repetition_penalty.or(model.repetition_penalty),
             ..self.clone()
         }
+    }
+
+    /// Whether tokens are drawn, and not always the most likely one taken.
+    pub fn draws(&self) -> bool {
+        self.temperature.is_some_and(|temperature| temperature >= GREEDY_BELOW)
     }
 
     /// `Option` for the first value out of its range; NaN is out of every range.

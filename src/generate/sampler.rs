@@ -9,9 +9,6 @@ use candle_transformers::generation::{LogitsProcessor, Sampling};
 use std::hash::{BuildHasher, RandomState};
 use std::time::SystemTime;
 
-/// Below this a division only makes numbers that F32 cannot hold; the most likely token is taken.
-const GREEDY_BELOW: f64 = 1e-7;
-
 /// Chooses tokens, one generation long.
 ///
 /// candle's `LogitsProcessor` draws, from what the steps left. The steps are ours: its own has no min-p and no
@@ -40,7 +37,7 @@ impl Sampler {
     pub fn new(options: &SamplingOptions, vocab: usize) -> Result<Sampler> {
         options.in_range()?;
         let seed = options.seed.unwrap_or_else(random_seed);
-        let draws = options.temperature.is_some_and(|temperature| temperature >= GREEDY_BELOW);
+        let draws = options.draws();
         let draw = draws.then(|| LogitsProcessor::from_sampling(seed, Sampling::All { temperature: 1.0 }));
         let (steps, seen, candidates) = (steps(options, draws), Seen::default(), Candidates::default());
         Ok(Sampler { vocab, unused: Vec::new(), seed, steps, draw, seen, candidates, top: None, logprobs: None })
@@ -129,6 +126,7 @@ fn random_seed() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model_diagnostics::spec::GREEDY_BELOW;
 
     fn logits(values: &[f32]) -> Tensor {
         Tensor::new(values, &Device::Cpu).unwrap()

@@ -8,7 +8,7 @@ mod stranger;
 mod tensors;
 
 pub use inspect::inspect;
-pub use sampling::Sampling;
+pub use sampling::{GREEDY_BELOW, Sampling};
 
 use crate::dtype::DType;
 use crate::header::TensorInfo;

@@ -1,8 +1,10 @@
 //! How the model's makers choose the next token: `generation_config.json`, or the keys of a GGUF file made from it.
 
 use crate::error::{Error, FormatErrorKind, Result};
+use crate::header::config::JsonFile;
 use crate::header::{Fields, Header, Metadata};
 use serde::Serialize;
+use serde_json::Value;
 use std::ops::RangeInclusive;
 
 /// The settings a model ships for the choice of the next token; `None` where it says nothing.
@@ -53,66 +55,116 @@ const GGUF: Keys = Keys {
 const TRANSFORMERS_TEMPERATURE: f64 = 1.0;
 const TRANSFORMERS_TOP_K: usize = 50;
 
-/// Settings that change the text and that nothing here computes, each with the value that is off.
-const NOT_APPLIED: [(&str, f64); 9] = [
+/// Below this temperature a draw is greedy: dividing by less makes numbers that F32 cannot hold.
+pub const GREEDY_BELOW: f64 = 1e-7;
+
+/// Keys of `generation_config.json` that change the text and that nothing here computes, each with the number that is
+/// off. Absent, null, false and empty are off for all.
+const NOT_APPLIED: [(&str, f64); 20] = [
     ("num_beams", 1.0),
     ("no_repeat_ngram_size", 0.0),
+    ("encoder_no_repeat_ngram_size", 0.0),
+    ("encoder_repetition_penalty", 1.0),
+    ("diversity_penalty", 0.0),
     ("typical_p", 1.0),
     ("epsilon_cutoff", 0.0),
     ("eta_cutoff", 0.0),
     ("top_h", 0.0),
     ("penalty_alpha", 0.0),
+    ("guidance_scale", 1.0),
     ("min_new_tokens", 0.0),
     ("min_length", 0.0),
+    ("bad_words_ids", 0.0),
+    ("suppress_tokens", 0.0),
+    ("begin_suppress_tokens", 0.0),
+    ("sequence_bias", 0.0),
+    ("forced_eos_token_id", 0.0),
+    ("exponential_decay_length_penalty", 0.0),
+    ("stop_strings", 0.0),
+];
+
+/// As above, of GGUF.
+const GGUF_NOT_APPLIED: [(&str, f64); 3] = [
+    ("general.sampling.mirostat", 0.0),
+    ("general.sampling.xtc_probability", 0.0),
+    // Our penalty counts the whole sequence, which is -1 in llama.cpp.
+    ("general.sampling.penalty_last_n", -1.0),
 ];
 
 impl Sampling {
     /// Reads what `header`'s model ships.
     pub(super) fn read(header: &Header, assumptions: &mut Vec<String>) -> Result<Sampling> {
         match &header.metadata {
-            Metadata::Gguf(metadata) => {
-                let mut found = settings(metadata, &GGUF)?;
-                let draws = [found.top_p, found.min_p].iter().any(Option::is_some) || found.top_k.is_some();
-                if draws && found.temperature.is_none() {
-                    found.temperature = Some(TRANSFORMERS_TEMPERATURE);
-                    assumptions.push(format!(
-                        "temperature 1: {} is absent beside other settings of a draw (transformers default)",
-                        GGUF.temperature
-                    ));
-                }
-                Ok(found)
-            }
-            Metadata::Config(files) => match &files.generation {
-                Some(file) => config(file, assumptions),
-                None => Ok(Sampling::default()),
-            },
+            Metadata::Gguf(metadata) => gguf(metadata, assumptions),
+            // Without a file of their own transformers takes them from config.json.
+            Metadata::Config(files) => config(files.generation.as_ref().unwrap_or(&files.config), assumptions),
+        }
+    }
+
+    /// Whether tokens are drawn, and not always the most likely one taken.
+    pub fn draws(&self) -> bool {
+        self.temperature.is_some_and(|temperature| temperature >= GREEDY_BELOW)
+    }
+
+    /// Fills in what transformers takes when a model draws and does not say how.
+    fn fill_in(&mut self, assumptions: &mut Vec<String>) {
+        if self.temperature.is_none() {
+            self.temperature = Some(TRANSFORMERS_TEMPERATURE);
+            assumptions.push("temperature 1: the model draws tokens and names none (transformers default)".into());
+        }
+        if self.top_k.is_none() {
+            self.top_k = Some(TRANSFORMERS_TOP_K);
+            assumptions.push("top-k 50: the model draws tokens and names none (transformers default)".into());
         }
     }
 }
 
-/// `generation_config.json` as transformers' `generate` reads it.
-fn config(file: &dyn Fields, assumptions: &mut Vec<String>) -> Result<Sampling> {
-    for (key, off) in NOT_APPLIED {
-        // Some of them are `null` or lists in the wild; only a number asks for something.
-        if let Ok(Some(value)) = file.number(key)
+/// The keys that converters make of `generation_config.json`. They leave `do_sample` out: settings of a draw ask for one.
+fn gguf(metadata: &dyn Fields, assumptions: &mut Vec<String>) -> Result<Sampling> {
+    for (key, off) in GGUF_NOT_APPLIED {
+        if let Some(value) = metadata.number(key)?
             && value != off
         {
-            assumptions.push(format!("{key} {value} of generation_config.json is not applied"));
+            assumptions.push(format!("{key} {value} is not applied"));
+        }
+    }
+    if let Some(order) = metadata.text("general.sampling.sequence")? {
+        assumptions.push(format!("general.sampling.sequence {order:?} is not applied"));
+    }
+    let mut found = settings(metadata, &GGUF)?;
+    // F32 in the file: 0.6, not 0.6000000238418579.
+    let shortest = |value: f64| (value as f32).to_string().parse().unwrap_or(value);
+    for value in [&mut found.temperature, &mut found.top_p, &mut found.min_p, &mut found.repetition_penalty] {
+        *value = value.map(shortest);
+    }
+    let drawn = [found.temperature, found.top_p, found.min_p].iter().any(Option::is_some) || found.top_k.is_some();
+    if drawn {
+        found.fill_in(assumptions);
+    }
+    Ok(found)
+}
+
+/// `generation_config.json`, or what `config.json` has of it, as transformers' `generate` reads it.
+fn config(file: &JsonFile, assumptions: &mut Vec<String>) -> Result<Sampling> {
+    let name = file.file().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for (key, off) in NOT_APPLIED {
+        let asks = |value: &&Value| match value {
+            Value::Null | Value::Bool(false) => false,
+            Value::Array(values) => !values.is_empty(),
+            Value::Object(entries) => !entries.is_empty(),
+            Value::Number(number) => number.as_f64() != Some(off),
+            Value::Bool(true) | Value::String(_) => true,
+        };
+        if let Some(value) = file.object().get(key).filter(asks) {
+            let value: String = value.to_string().chars().take(60).collect();
+            assumptions.push(format!("{key} {value} of {name} is not applied"));
         }
     }
     let mut found = settings(file, &CONFIG)?;
     if file.boolean("do_sample")? != Some(true) {
         return Ok(Sampling { repetition_penalty: found.repetition_penalty, ..Sampling::default() });
     }
-    if found.temperature.is_none() {
-        found.temperature = Some(TRANSFORMERS_TEMPERATURE);
-        assumptions
-            .push("temperature 1: do_sample without one in generation_config.json (transformers default)".into());
-    }
-    if found.top_k.is_none() {
-        found.top_k = Some(TRANSFORMERS_TOP_K);
-        assumptions.push("top-k 50: do_sample without one in generation_config.json (transformers default)".into());
-    }
+    found.fill_in(assumptions);
     Ok(found)
 }
 
@@ -136,8 +188,8 @@ fn settings(fields: &dyn Fields, keys: &Keys) -> Result<Sampling> {
 impl std::fmt::Display for Sampling {
     /// `greedy`, `temperature 0.6, top-p 0.9, top-k 50`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.temperature {
-            Some(temperature) if temperature > 0.0 => {
+        match self.temperature.filter(|_| self.draws()) {
+            Some(temperature) => {
                 write!(f, "temperature {temperature}")?;
                 let others = [("top-p", self.top_p), ("min-p", self.min_p)];
                 for (name, value) in others.into_iter().filter_map(|(name, value)| Some((name, value?))) {
@@ -147,7 +199,7 @@ impl std::fmt::Display for Sampling {
                     write!(f, ", top-k {k}")?;
                 }
             }
-            _ => f.write_str("greedy")?,
+            None => f.write_str("greedy")?,
         }
         match self.repetition_penalty {
             Some(penalty) if penalty != 1.0 => write!(f, ", repetition penalty {penalty}"),
@@ -159,7 +211,6 @@ impl std::fmt::Display for Sampling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::header::config::JsonFile;
     use serde_json::json;
     use std::path::Path;
 
@@ -182,9 +233,34 @@ mod tests {
         let (found, assumed) = read(json!({"do_sample": true, "min_p": 0.05}));
         assert_eq!(found.unwrap().to_string(), "temperature 1, min-p 0.05, top-k 50");
         assert_eq!(assumed.len(), 2, "{assumed:?}");
-        let (found, assumed) = read(json!({"num_beams": 4, "typical_p": 1.0, "top_k": null}));
+        let (found, _) = read(json!({"do_sample": true, "temperature": 1e-30}));
         assert_eq!(found.unwrap().to_string(), "greedy");
-        assert_eq!(assumed, ["num_beams 4 of generation_config.json is not applied"]);
+    }
+
+    #[test]
+    fn what_is_not_applied_is_said() {
+        let off =
+            json!({"num_beams": 1, "typical_p": 1.0, "suppress_tokens": null, "stop_strings": [], "min_length": 0});
+        assert_eq!(read(off).1, Vec::<String>::new());
+        let (found, assumed) = read(json!({"num_beams": 4, "suppress_tokens": [7], "typical_p": "x"}));
+        assert_eq!(found.unwrap().to_string(), "greedy");
+        let expected = ["num_beams 4", "typical_p \"x\"", "suppress_tokens [7]"];
+        assert_eq!(assumed, expected.map(|what| format!("{what} of generation_config.json is not applied")));
+    }
+
+    #[test]
+    fn keys_of_gguf_are_those_of_the_config_they_were_made_of() {
+        let keys = json!({"general.sampling.temp": f64::from(0.6_f32), "general.sampling.top_p": f64::from(0.9_f32),
+            "general.sampling.mirostat": 2, "general.sampling.penalty_last_n": 64});
+        let file = JsonFile::parse(Path::new("model.gguf"), &keys.to_string().into_bytes()).unwrap();
+        let mut assumptions = Vec::new();
+        let found = gguf(&file, &mut assumptions).unwrap();
+        let (same, _) = read(json!({"do_sample": true, "temperature": 0.6, "top_p": 0.9}));
+        assert_eq!(found, same.unwrap());
+        let said = ["mirostat 2 is not applied", "penalty_last_n 64 is not applied", "top-k 50"];
+        assert!(said.iter().all(|what| assumptions.iter().any(|line| line.contains(what))), "{assumptions:?}");
+        let none = JsonFile::parse(Path::new("model.gguf"), b"{}").unwrap();
+        assert_eq!(gguf(&none, &mut Vec::new()).unwrap(), Sampling::default());
     }
 
     #[test]
