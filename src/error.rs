@@ -42,6 +42,9 @@ pub enum Error {
     /// There is nothing to continue (exit code 2).
     #[error("the prompt is empty and the model puts no token in front; give at least one token")]
     EmptyPrompt,
+    /// The sessions of a batch are not of one model (exit code 2).
+    #[error("the sessions of a batch are of different models; make them all from one loaded model or its clones")]
+    OtherModel,
     /// The text is longer than the context (exit code 2).
     #[error(
         "{asked} tokens do not fit in the {limit} that are left of the context; shorten the prompt or ask for a larger context"
@@ -144,6 +147,7 @@ impl Error {
             Error::Files(error) => files_code(error),
             Error::Tokenizer { .. } | Error::ChatTemplate { .. } | Error::ChatTemplateLimit { .. } => 10,
             Error::EmptyPrompt
+            | Error::OtherModel
             | Error::ContextOverflow { .. }
             | Error::TokenOutOfVocabulary { .. }
             | Error::Option { .. }

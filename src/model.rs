@@ -46,6 +46,11 @@ impl Model {
         &self.0.tokenizer
     }
 
+    /// Whether both are the same loaded model.
+    pub(crate) fn is(&self, other: &Model) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(crate) fn shared_tokenizer(&self) -> Arc<Tokenizer> {
         Arc::clone(&self.0.tokenizer)
     }

@@ -91,20 +91,70 @@ impl Session {
         Ok(Tensor::from_vec(rows, (tokens.len(), vocab), self.model.device())?)
     }
 
+    /// Appends to each session its tokens, all in one pass over the weights, and returns the logits after the last of each,
+    /// F32 `[sessions, vocab]`. At one token each, several sessions take little longer than one, for which reading the
+    /// weights takes most of the time.
+    ///
+    /// More than a chunk of tokens together is computed session by session.
+    ///
+    /// # Errors
+    /// As [`Session::forward`], before anything is computed; `OtherModel` when the sessions are not of one model.
+    pub fn batch(steps: &mut [(&mut Session, &[u32])]) -> Result<Tensor> {
+        let Some((first, _)) = steps.first() else { return Err(Error::EmptyPrompt) };
+        let model = first.model.clone();
+        for (session, tokens) in steps.iter() {
+            if !session.model.is(&model) {
+                return Err(Error::OtherModel);
+            }
+            session.check(tokens)?;
+        }
+        let total: usize = steps.iter().map(|(_, tokens)| tokens.len()).sum();
+        if total > PREFILL_CHUNK {
+            let rows = steps.iter_mut().map(|(session, tokens)| session.forward(tokens));
+            return Ok(Tensor::stack(&rows.collect::<Result<Vec<Tensor>>>()?, 0)?);
+        }
+        for (session, tokens) in steps.iter_mut() {
+            session.turn(session.len() + tokens.len())?;
+        }
+        let mut segments: Vec<Segment<'_>> = steps
+            .iter_mut()
+            .map(|(session, tokens)| {
+                let reach = session.len() + tokens.len();
+                Segment { tokens, cache: &mut session.cache, reach, logits: Logits::Last }
+            })
+            .collect();
+        let logits = model.decoder().forward(&mut segments)?;
+        for (session, tokens) in steps.iter_mut() {
+            session.ids.extend_from_slice(tokens);
+        }
+        logits.ok_or_else(|| Error::Internal("a batch had no logits".into()))
+    }
+
     /// Appends `tokens` and hands over the wanted logits of each chunk that has some. After an error the sequence is as it
     /// was before, or, when it had to be computed anew, a beginning of it.
     ///
     /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
     /// transformers, a sequence that grows past that length, or is cut back below it, is computed anew.
     fn advance(&mut self, tokens: &[u32], wanted: Logits, take: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
+        self.check(tokens)?;
+        let reach = self.len() + tokens.len();
+        self.turn(reach)?;
+        self.run(tokens, reach, wanted, take)
+    }
+
+    /// Whether `tokens` can be appended.
+    fn check(&self, tokens: &[u32]) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
         if tokens.len() > self.room() {
             return Err(Error::ContextOverflow { limit: self.room(), asked: tokens.len() });
         }
-        self.check_ids(tokens)?;
-        let reach = self.len() + tokens.len();
+        self.check_ids(tokens)
+    }
+
+    /// Computes the cache anew if a sequence of `reach` tokens is rotated in another way.
+    fn turn(&mut self, reach: usize) -> Result<()> {
         let rotation = self.model.decoder().rotation(reach);
         if rotation != self.rotation {
             let held = std::mem::take(&mut self.ids);
@@ -114,7 +164,7 @@ impl Session {
                 self.run(&held, reach, Logits::None, |_| Ok(()))?;
             }
         }
-        self.run(tokens, reach, wanted, take)
+        Ok(())
     }
 
     /// Runs `tokens` in chunks, as a part of a sequence that will be `reach` long.

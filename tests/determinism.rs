@@ -86,6 +86,41 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
 }
 
 #[test]
+fn sessions_that_advance_together_compute_what_each_does_alone() {
+    for file in ["llama-256/q4_k_m.gguf", "qwen3/bf16", "phi-3.5/q8_0.gguf"] {
+        let model = load(file, 2);
+        // One crosses the original context of phi-3.5 in the first step, one is empty, one brings several tokens.
+        let held = [tokens(256), Vec::new(), tokens(31)];
+        let mut alone: Vec<_> = held.iter().map(|_| model.session()).collect();
+        let mut together: Vec<_> = held.iter().map(|_| model.session()).collect();
+        for (sessions, _) in [(&mut alone, ()), (&mut together, ())] {
+            for (session, held) in sessions.iter_mut().zip(&held).filter(|(_, held)| !held.is_empty()) {
+                session.forward(held).expect("tokens compute");
+            }
+        }
+        for step in 1..4 {
+            let next = [vec![step], vec![step + 1], vec![step + 2; 3]];
+            let expected: Vec<u32> =
+                alone.iter_mut().zip(&next).flat_map(|(session, next)| last(session, &[next])).collect();
+            let mut steps: Vec<(&mut Session, &[u32])> =
+                together.iter_mut().zip(&next).map(|(session, next)| (session, next.as_slice())).collect();
+            assert_eq!(bits(&Session::batch(&mut steps).expect("the batch computes")), expected, "{file} step {step}");
+        }
+        let lengths = |sessions: &[Session]| sessions.iter().map(Session::len).collect::<Vec<_>>();
+        assert_eq!(lengths(&alone), lengths(&together));
+        // Nothing is computed when one of them cannot be.
+        let before = lengths(&together);
+        let [first, second, _] = together.as_mut_slice() else { panic!("three sessions") };
+        assert!(Session::batch(&mut [(first, &[1]), (second, &[99_999])]).is_err());
+        let other = load(file, 1);
+        let mut stranger = other.session();
+        let mixed = Session::batch(&mut [(first, &[1]), (&mut stranger, &[1])]);
+        assert!(matches!(mixed, Err(model_factory::Error::OtherModel)));
+        assert_eq!(lengths(&together), before);
+    }
+}
+
+#[test]
 fn sessions_run_in_parallel_on_one_model() {
     let model = load("llama-3.2/bf16", 2);
     let tokens = tokens(120);
