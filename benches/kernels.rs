@@ -48,7 +48,7 @@ fn weights(dtype: DType, bytes: usize) -> Vec<u8> {
             DType::TQ1_0 => block[53] = 0x3c,
             DType::TQ2_0 => block[65] = 0x3c,
             DType::MXFP4 => block[0] = 0x7c, // an exponent
-            DType::I8 => {} // any byte
+            DType::I8 => {}                  // any byte
             other => panic!("no benchmark for {other}"),
         }
     }

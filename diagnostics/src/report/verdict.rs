@@ -102,7 +102,8 @@ impl Error {
             Error::Incomplete { kind, .. } => match kind {
                 IncompleteKind::TensorMissing { .. }
                 | IncompleteKind::TensorShape { .. }
-                | IncompleteKind::TensorDType { .. } => "tensors",
+                | IncompleteKind::TensorDType { .. }
+                | IncompleteKind::TensorValue { .. } => "tensors",
                 _ => "integrity",
             },
         }
