@@ -1,5 +1,4 @@
 //! Prefill and decode speed, beside the memory bandwidth of the same run.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod common;
 
@@ -26,10 +25,10 @@ struct Arguments {
     #[arg(short, default_value_t = 64)]
     n: usize,
     /// Repetitions of each test.
-    #[arg(short, default_value_t = 5)]
+    #[arg(short, default_value_t = 5, value_parser = common::count())]
     r: usize,
     /// Threads to compute with; all when absent.
-    #[arg(long)]
+    #[arg(long, value_parser = common::count())]
     threads: Option<usize>,
     /// Instruction sets to use at most (avx2, portable), for a machine that misbehaves; all when absent.
     #[arg(long, value_parser = common::isa)]
@@ -59,7 +58,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         builder = builder.isa(isa);
     }
     let model = builder.load(&path)?;
-    eprintln!("{}", model.report().first_line());
+    common::tell(model.report().first_line());
     let threads = model.threads();
     let anonymous = common::process_bytes("RssAnon");
 
@@ -68,7 +67,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let bytes = weight_bytes_per_token(&model);
     let (mut prefills, mut decodes, mut bandwidths) = (Vec::new(), Vec::new(), Vec::new());
     let mut peaks: Vec<f64> = Vec::new();
-    for _ in 0..arguments.r.max(1) {
+    for _ in 0..arguments.r {
         bandwidths.push(bandwidth(&model, threads));
         peaks.extend(peak(&model, threads));
         if arguments.p > 0 {
@@ -104,23 +103,32 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "arithmetic_gop_s": arithmetic.map(|peak| peak / 1e9),
             "arithmetic_share": arithmetic_share,
         });
-        println!("{object}");
-        return Ok(());
+        return common::print(&format!("{object}\n"));
     }
     let mib = |bytes: Option<u64>| bytes.map_or("unknown".into(), |bytes| format!("{} MiB", bytes >> 20));
-    println!("test             median     min     max  tokens/s, {threads} threads, {} repetitions", arguments.r);
-    println!("prefill {:>6} {:>8.1} {:>7.1} {:>7.1}", arguments.p, prefill.median, prefill.min, prefill.max);
-    println!("decode  {:>6} {:>8.1} {:>7.1} {:>7.1}", arguments.n, decode.median, decode.min, decode.max);
-    println!("load             {:.3} s", model.load_time().as_secs_f64());
-    println!("weights a token  {} MiB", bytes >> 20);
-    println!("bandwidth        {:.1} GB/s read, of which decode uses {:.0} %", bandwidth.median / 1e9, share * 100.0);
+    let row = |name: &str, tokens: usize, of: &Spread| {
+        format!("{name:<7} {tokens:>6} {:>8.1} {:>7.1} {:>7.1}", of.median, of.min, of.max)
+    };
+    let mut lines = vec![
+        format!("test             median     min     max  tokens/s, {threads} threads, {} repetitions", arguments.r),
+        row("prefill", arguments.p, &prefill),
+        row("decode", arguments.n, &decode),
+        format!("load             {:.3} s", model.load_time().as_secs_f64()),
+        format!("weights a token  {} MiB", bytes >> 20),
+        format!(
+            "bandwidth        {:.1} GB/s read, of which decode uses {:.0} %",
+            bandwidth.median / 1e9,
+            share * 100.0
+        ),
+    ];
     if let (Some(peak), Some(share)) = (arithmetic, arithmetic_share) {
-        let share = share * 100.0;
-        println!("arithmetic       {:.0} Gop/s in registers, of which prefill uses {share:.0} %", peak / 1e9);
+        let (peak, share) = (peak / 1e9, share * 100.0);
+        lines.push(format!("arithmetic       {peak:.0} Gop/s in registers, of which prefill uses {share:.0} %"));
     }
-    println!("after load       {} anonymous, planned {} at full context", mib(anonymous), mib(planned_anonymous));
-    println!("peak resident    {}, planned {} at full context", mib(peak), mib(planned));
-    Ok(())
+    let (anonymous, planned_anonymous) = (mib(anonymous), mib(planned_anonymous));
+    lines.push(format!("after load       {anonymous} anonymous, planned {planned_anonymous} at full context"));
+    lines.push(format!("peak resident    {}, planned {} at full context\n", mib(peak), mib(planned)));
+    common::print(&lines.join("\n"))
 }
 
 /// Tokens a second of a prompt of `tokens` ids into an empty cache.

@@ -1,5 +1,4 @@
 //! Continues a prompt: the verdict goes to standard error, the text to standard output as it comes.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod common;
 
@@ -7,7 +6,7 @@ use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use model_factory::kernels::Isa;
 use model_factory::{DeviceChoice, Error, GenerateOptions, Message, Model, UnifiedModelFactory};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -62,10 +61,10 @@ struct Arguments {
     #[arg(long, default_value = "auto")]
     device: DeviceChoice,
     /// Tokens the model can look back on; the most that fit when absent.
-    #[arg(long)]
+    #[arg(long, value_parser = common::count())]
     context: Option<usize>,
     /// Threads to compute with; all when absent.
-    #[arg(long)]
+    #[arg(long, value_parser = common::count())]
     threads: Option<usize>,
     /// Instruction sets to use at most (avx2, portable), for a machine that misbehaves; all when absent.
     #[arg(long, value_parser = common::isa)]
@@ -90,7 +89,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     // A wrong option is told before a model is loaded.
     options.check()?;
     let model = load(arguments)?;
-    eprintln!("{}", model.report().first_line());
+    common::tell(model.report().first_line());
     let mut generation = match &arguments.chat {
         None => model.generate(&arguments.prompt, &options)?,
         Some(question) => {
@@ -101,10 +100,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     };
     let (mut text, mut thought, mut answer) = (String::new(), String::new(), String::new());
     let mut logprobs = Vec::new();
-    let mut out = std::io::stdout();
-    let mut dim = Dim { on_terminal: out.is_terminal(), on: false };
+    let mut dim = Dim { on_terminal: std::io::stdout().is_terminal(), on: false };
     if !arguments.json && arguments.chat.is_none() {
-        write(&mut out, &arguments.prompt)?;
+        common::print(&arguments.prompt)?;
     }
     for piece in &mut generation {
         let piece = piece?;
@@ -116,11 +114,11 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             }));
             if piece.thinking { &mut thought } else { &mut answer }.push_str(&piece.text);
         } else {
-            write(&mut out, dim.mark(piece.thinking))?;
-            write(&mut out, &piece.text)?;
+            common::print(dim.mark(piece.thinking))?;
+            common::print(&piece.text)?;
         }
     }
-    write(&mut out, dim.mark(false))?;
+    common::print(dim.mark(false))?;
     let (finish, timings) = generation.finish();
     let finish = finish.map(|reason| reason.to_string()).unwrap_or_default();
     let (prefill, decode) = (timings.prompt_tokens_per_second(), timings.tokens_per_second());
@@ -146,19 +144,19 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         if arguments.logprobs.is_some() {
             object["logprobs"] = logprobs.into();
         }
-        write(&mut out, &format!("{object}\n"))?;
+        common::print(&format!("{object}\n"))?;
     } else {
-        write(&mut out, "\n")?;
+        common::print("\n")?;
         let drawn =
             options.sampling.or(&model.spec().sampling).temperature.is_some_and(|temperature| temperature > 0.0);
         let seed = if drawn { format!("seed {}, ", timings.seed) } else { String::new() };
-        eprintln!(
+        common::tell(format_args!(
             "{} prompt tokens at {prefill:.0} tokens/s, {} generated at {decode:.0} tokens/s, ended by {finish}, \
              {seed}loaded in {:.3} s",
             timings.prompt_tokens,
             timings.generated,
             model.load_time().as_secs_f64()
-        );
+        ));
     }
     Ok(())
 }
@@ -213,10 +211,4 @@ impl Dim {
         self.on = thinking;
         if thinking { "\x1b[2m" } else { "\x1b[22m" }
     }
-}
-
-fn write(out: &mut impl Write, text: &str) -> Result<(), Error> {
-    let io = |source| Error::Io { path: "standard output".into(), source };
-    out.write_all(text.as_bytes()).map_err(io)?;
-    out.flush().map_err(io)
 }

@@ -1,5 +1,4 @@
 //! The raw logits after every token of a text or of given ids.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod common;
 
@@ -40,7 +39,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let path = arguments.path.clone().unwrap_or_else(common::bundled);
     let model = UnifiedModelFactory::builder().device(arguments.device).load(path)?;
-    eprintln!("{}", model.report().first_line());
+    common::tell(model.report().first_line());
     let tokens = match &arguments.prompt {
         Some(prompt) => model.tokenizer().encode(prompt, true)?,
         None => arguments.tokens.clone(),
@@ -49,7 +48,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     match &arguments.out {
         Some(out) => {
             safetensors::save(&HashMap::from([("logits", logits.clone())]), out)?;
-            eprintln!("wrote {:?} logits to {}", logits.dims(), out.display());
+            common::tell(format_args!("wrote {:?} logits to {}", logits.dims(), out.display()));
             Ok(())
         }
         None => print_top(&model, &logits),
@@ -60,10 +59,10 @@ fn print_top(model: &model_factory::Model, logits: &Tensor) -> Result<(), Error>
     let last: Vec<f32> = logits.get(logits.dim(0)? - 1)?.to_vec1()?;
     let mut ids: Vec<usize> = (0..last.len()).collect();
     ids.sort_by(|a, b| last[*b].total_cmp(&last[*a]));
-    println!("{:>8}  {:>10}  text", "id", "logit");
+    let mut lines = vec![format!("{:>8}  {:>10}  text", "id", "logit")];
     for id in ids.into_iter().take(10) {
         let text = model.tokenizer().token_text(id as u32).unwrap_or_default();
-        println!("{id:>8}  {:>10.4}  {text:?}", last[id]);
+        lines.push(format!("{id:>8}  {:>10.4}  {text:?}", last[id]));
     }
-    Ok(())
+    common::print(&format!("{}\n", lines.join("\n")))
 }

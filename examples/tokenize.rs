@@ -1,11 +1,12 @@
 //! Prints the ids of a text: `tokenize [PATH] --text T`. A GGUF file that holds only a vocabulary is enough.
 
+mod common;
+
 use clap::Parser;
 use model_diagnostics::header::Header;
 use model_diagnostics::source::probe;
 use model_diagnostics::tokenizer::TokenizerSpec;
 use model_factory::tokenizer::Tokenizer;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,16 +32,18 @@ struct Arguments {
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
-            ExitCode::from(error.downcast_ref::<model_factory::Error>().map_or(1, model_factory::Error::code))
-        }
+        Err(error) => match error.downcast_ref() {
+            Some(error) => common::fail(error),
+            None => {
+                common::tell(format_args!("error: {error}"));
+                ExitCode::FAILURE
+            }
+        },
     }
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    let demo = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/demo"));
-    let path = arguments.path.as_ref().unwrap_or(&demo);
+    let path = arguments.path.clone().unwrap_or_else(common::bundled);
     let text = match (&arguments.text, &arguments.file) {
         (Some(text), _) => text.clone(),
         (None, Some(file)) => {
@@ -48,25 +51,23 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         }
         (None, None) => String::new(),
     };
-    let tokenizer = open(path)?;
+    let tokenizer = open(&path)?;
     let ids = tokenizer.encode(&text, !arguments.no_special)?;
-    let mut out = std::io::stdout().lock();
-    if arguments.json {
+    let line = if arguments.json {
         let texts: Vec<Option<String>> = ids.iter().map(|id| tokenizer.token_text(*id)).collect();
         let decoded = tokenizer.decode(&ids);
-        writeln!(out, "{}", serde_json::json!({"ids": ids, "tokens": texts, "decoded": decoded}))?;
+        serde_json::json!({"ids": ids, "tokens": texts, "decoded": decoded}).to_string()
     } else {
-        let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
-        writeln!(out, "{}", ids.join(" "))?;
-    }
-    Ok(())
+        ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
+    };
+    Ok(common::print(&format!("{line}\n"))?)
 }
 
 fn open(path: &std::path::Path) -> model_factory::Result<Tokenizer> {
     let header = Header::read(probe(path)?)?;
     let spec = TokenizerSpec::from_header(&header)?;
     for assumption in &spec.assumptions {
-        let _ = writeln!(std::io::stderr(), "assumed: {assumption}");
+        common::tell(format_args!("assumed: {assumption}"));
     }
     Tokenizer::from_header(&header, &spec)
 }

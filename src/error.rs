@@ -73,7 +73,7 @@ pub enum Error {
         /// NaN or an infinity.
         value: f32,
     },
-    /// A sampling option is out of its range (exit code 2).
+    /// An option of a load or a generation is out of its range (exit code 2).
     #[error("{option} is {value}, expected {expected}")]
     Option {
         /// The option's name.

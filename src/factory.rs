@@ -58,7 +58,7 @@ impl Builder {
         self
     }
 
-    /// Tokens a session can hold; by default the most that fit, up to what the model was trained for.
+    /// Tokens a session can hold, at least 1; by default the most that fit, up to what the model was trained for.
     pub fn context_length(mut self, tokens: usize) -> Self {
         self.policy.context = Some(tokens);
         self
@@ -83,9 +83,9 @@ impl Builder {
         self
     }
 
-    /// Threads to compute with, at most [`MAX_THREADS`]; by default all that this process may use.
+    /// Threads to compute with, 1 to [`MAX_THREADS`]; by default all that this process may use.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = Some(threads.clamp(1, MAX_THREADS));
+        self.threads = Some(threads);
         self
     }
 
@@ -109,9 +109,10 @@ impl Builder {
     /// Loads the model at `path`.
     ///
     /// # Errors
-    /// As [`UnifiedModelFactory::load`].
+    /// As [`UnifiedModelFactory::load`]; [`Error::Option`] when the context or the number of threads is out of its range.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Model> {
         let start = Instant::now();
+        self.check()?;
         let Diagnosis { report, ready, .. } = self.diagnosis(path.as_ref());
         let (Some((header, spec)), Some(plan)) = (ready, &report.plan) else {
             return Err(Error::Refused(Box::new(report)));
@@ -139,6 +140,16 @@ impl Builder {
         Ok(Model::new(Inner { spec, report, tokenizer, decoder, context_length, threads, load_time }))
     }
 
+    /// Whether the numbers that were given can be meant.
+    fn check(&self) -> Result<()> {
+        let wrong = |option, value: usize, expected| Err(Error::Option { option, value: value as f64, expected });
+        match (self.policy.context, self.threads) {
+            (Some(0), _) => wrong("context_length", 0, "at least 1"),
+            (_, Some(threads)) if !(1..=MAX_THREADS).contains(&threads) => wrong("threads", threads, "1 to 1024"),
+            _ => Ok(()),
+        }
+    }
+
     fn decoder(
         &self,
         header: &model_diagnostics::header::Header,
@@ -161,5 +172,28 @@ impl Builder {
             hardware.cpu.features.retain(|feature| isa.features().contains(feature));
         }
         hardware
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_cannot_be_meant_are_refused_before_anything_is_read() {
+        let builder = UnifiedModelFactory::builder;
+        for (builder, says) in [
+            (builder().context_length(0), "context_length is 0, expected at least 1".to_owned()),
+            (builder().threads(0), "threads is 0, expected 1 to 1024".into()),
+            (builder().threads(MAX_THREADS + 1), format!("threads is 1025, expected 1 to {MAX_THREADS}")),
+        ] {
+            let Err(error) = builder.load("/no/such/path") else { panic!("{says} was loaded") };
+            assert!(matches!(error, Error::Option { .. }) && error.code() == 2, "{error:?}");
+            assert_eq!(error.to_string(), says);
+        }
+        let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo");
+        let least = builder().context_length(1).threads(1).load(&demo).unwrap();
+        assert_eq!((least.context_length(), least.threads()), (1, 1));
+        builder().threads(MAX_THREADS).check().unwrap();
     }
 }

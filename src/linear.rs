@@ -3,10 +3,12 @@
 //! Each operation is one or two parallel regions over the rows of its weights and fuses what would otherwise be a pass
 //! over memory of its own: the norm in front, the sum with the residual or the gated activation behind.
 
+use crate::error::{Error, Result};
 use crate::kernels::{self, Floats, Form, Input, Int8Rule, Isa, Kernel, rows_per_task};
 use crate::threads::Pool;
 use crate::weights::{WeightView, Weights};
-use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, bail};
+use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Shape, bail};
+use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::spec::{Activation, Int8, Int8Activations, LinearWeights, Norm, NormWeights};
 use std::cell::RefCell;
@@ -46,15 +48,22 @@ struct Scales {
 }
 
 impl Matrix {
-    /// Chooses the kernel for the stored dtype. `None` when there is none: the diagnosis has refused such a model.
-    pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa) -> Option<Matrix> {
+    /// Chooses the kernel for the stored dtype.
+    ///
+    /// # Errors
+    /// `Files` when a scale of an int8 weight is one that no sound model has; `Internal` when the dtype has no kernel,
+    /// which the diagnosis rules out.
+    pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa) -> Result<Matrix> {
         let (outputs, inputs) = shape(&linear.weight);
-        let kernel = Kernel::select(linear.weight.dtype, isa)?;
-        Some(Matrix {
+        let dtype = linear.weight.dtype;
+        let kernel = Kernel::select(dtype, isa)
+            .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel")))?;
+        let int8 = linear.int8.as_ref();
+        Ok(Matrix {
             kernel,
-            form: linear.int8.as_ref().map_or(kernel.form, |int8| Form::Int8(rule(weights, int8))),
+            form: int8.map(|int8| rule(weights, int8)).transpose()?.map_or(kernel.form, Form::Int8),
             weight: weights.view(&linear.weight),
-            scales: linear.int8.as_ref().map(|int8| Scales::new(weights, int8, inputs)),
+            scales: int8.map(|int8| Scales::new(weights, int8, inputs)).transpose()?,
             bias: linear.bias.as_ref().map(|bias| weights.view(bias)),
             outputs,
             inputs,
@@ -103,13 +112,11 @@ impl Matrix {
 }
 
 impl Scales {
-    fn new(weights: &Weights, int8: &Int8, inputs: usize) -> Scales {
+    fn new(weights: &Weights, int8: &Int8, inputs: usize) -> Result<Scales> {
         let whole = int8.scale.shape.iter().product::<u64>() == 1;
-        Scales {
-            view: weights.view(&int8.scale),
-            a_row: if whole { 0 } else { inputs / int8.group },
-            group: int8.group,
-        }
+        let view = weights.view(&int8.scale);
+        check_all(weights, &int8.scale, "a finite number", f32::is_finite)?;
+        Ok(Scales { view, a_row: if whole { 0 } else { inputs / int8.group }, group: int8.group })
     }
 
     /// Those of `rows`, or the one of all.
@@ -122,17 +129,32 @@ impl Scales {
 }
 
 /// How the activations of an int8 product become integers.
-fn rule(weights: &Weights, int8: &Int8) -> Int8Rule {
-    match &int8.activations {
+fn rule(weights: &Weights, int8: &Int8) -> Result<Int8Rule> {
+    Ok(match &int8.activations {
         Int8Activations::PerToken { symmetric } => Int8Rule::Token { symmetric: *symmetric },
         Int8Activations::PerTensor { symmetric } => Int8Rule::Tensor { symmetric: *symmetric },
         Int8Activations::Static { scale, zero_point } => {
+            check_all(weights, scale, "a finite number above 0", |scale| scale.is_finite() && scale > 0.0)?;
             let mut wide = [0.0];
             kernels::add_floats(Isa::portable(), &mut wide, floats(&weights.view(scale), 0..1));
             let zero = zero_point.as_ref().and_then(|zero| weights.view(zero).bytes().first().copied());
             Int8Rule::Static { scale_bits: wide[0].to_bits(), zero: zero.unwrap_or(0) as i8 }
         }
-    }
+    })
+}
+
+/// Reads a stored vector and refuses it unless all of it is `sound`.
+fn check_all(
+    weights: &Weights,
+    tensor: &TensorInfo,
+    expected: &'static str,
+    sound: impl Fn(f32) -> bool,
+) -> Result<()> {
+    let view = weights.view(tensor);
+    let elements = view.bytes().len() / view.dtype().block_bytes();
+    let Some((index, found)) = floats(&view, 0..elements).find(|value| !sound(value)) else { return Ok(()) };
+    let kind = IncompleteKind::TensorValue { name: tensor.name.clone(), index, found, expected };
+    Err(model_diagnostics::Error::incomplete(weights.path(tensor.file), kind).into())
 }
 
 fn shape(tensor: &TensorInfo) -> (usize, usize) {
@@ -234,7 +256,7 @@ pub(crate) fn with_scratch<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) ->
 }
 
 /// The elements of a contiguous F32 CPU tensor.
-pub(crate) fn contiguous<'s>(storage: &'s CpuStorage, layout: &Layout) -> Result<&'s [f32]> {
+pub(crate) fn contiguous<'s>(storage: &'s CpuStorage, layout: &Layout) -> candle_core::Result<&'s [f32]> {
     match (storage, layout.contiguous_offsets()) {
         (CpuStorage::F32(data), Some((start, end))) => Ok(&data[start..end]),
         _ => bail!("activations must be contiguous F32"),
@@ -295,7 +317,7 @@ impl CustomOp1 for NormLinear {
         "norm-linear"
     }
 
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let x = contiguous(storage, layout)?;
         let tokens = x.len() / self.norm.width;
         let inputs = self.norm.prepare(&self.engine, x, &self.matrices);
@@ -347,7 +369,7 @@ impl CustomOp2 for LinearAdd {
         x_layout: &Layout,
         r: &CpuStorage,
         r_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
+    ) -> candle_core::Result<(CpuStorage, Shape)> {
         let [matrix] = &self.matrices;
         let x = contiguous(x, x_layout)?;
         let residual = contiguous(r, r_layout)?;
@@ -418,7 +440,7 @@ impl CustomOp1 for NormActivate {
         "norm-activate"
     }
 
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let x = contiguous(storage, layout)?;
         let tokens = x.len() / self.norm.width;
         let isa = self.engine.isa;

@@ -8,13 +8,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Runs an example. `cargo test` builds them beside the tests; `cargo test --test examples` alone does not renew them.
-fn example(name: &str, arguments: &[&str]) -> Output {
+/// An example. `cargo test` builds them beside the tests; `cargo test --test examples` alone does not renew them.
+fn program(name: &str) -> Command {
     let test = std::env::current_exe().expect("the path of this test");
     let target = test.parent().and_then(|deps| deps.parent()).expect("target/PROFILE/deps");
-    let program = target.join("examples").join(name).with_extension(std::env::consts::EXE_EXTENSION);
-    let output = Command::new(&program).args(arguments).output();
-    output.unwrap_or_else(|error| panic!("{}: {error}", program.display()))
+    Command::new(target.join("examples").join(name).with_extension(std::env::consts::EXE_EXTENSION))
+}
+
+/// Runs an example.
+fn example(name: &str, arguments: &[&str]) -> Output {
+    program(name).args(arguments).output().unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -144,6 +147,53 @@ fn generate_refuses_options_out_of_range_by_name() {
         assert!(output.status.code() == Some(2) && error.contains(told), "{option} {value}: {error}");
         assert!(!error.contains("compatible"), "{option} {value} is refused before a model is loaded");
     }
+}
+
+/// Runs an example whose output and errors go into one pipe that nobody reads, and gives its exit code.
+fn unread(name: &str, arguments: &[&str]) -> Option<i32> {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let errors = writer.try_clone().expect("a second end");
+    let status = program(name).args(arguments).stdout(writer).stderr(errors).status();
+    status.unwrap_or_else(|error| panic!("{name}: {error}")).code()
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_changes_no_verdict() {
+    let path = model("llama-3/f32");
+    let cases: [(&str, &[&str], i32); 10] = [
+        ("bench", &["-p", "4", "-n", "1", "-r", "1"], 0),
+        ("bench", &["-p", "4", "-n", "1", "-r", "1", "--json"], 0),
+        ("bench", &["--device", "cuda"], 13),
+        ("generate", &["--max-tokens", "4"], 0),
+        ("generate", &["--max-tokens", "4", "--json"], 0),
+        ("generate", &["--device", "cuda"], 13),
+        ("logits", &[&path, "--tokens", "1"], 0),
+        ("logits", &[&path, "--tokens", "99999"], 2),
+        ("tokenize", &["--text", "a"], 0),
+        ("diagnose", &["--device", "cuda"], 13),
+    ];
+    for (name, arguments, code) in cases {
+        assert_eq!(unread(name, arguments), Some(code), "{name} {arguments:?}");
+    }
+}
+
+#[test]
+fn counts_of_none_are_refused() {
+    for (name, option) in [
+        ("bench", "-r"),
+        ("bench", "--threads"),
+        ("generate", "--threads"),
+        ("generate", "--context"),
+        ("diagnose", "--context"),
+    ] {
+        let output = example(name, &[option, "0"]);
+        assert_eq!(output.status.code(), Some(2), "{name} {option} 0");
+        assert!(text(&output.stderr).contains(option), "{}", text(&output.stderr));
+    }
+    let many = example("generate", &["--threads", "5000"]);
+    assert_eq!(many.status.code(), Some(2));
+    assert!(text(&many.stderr).contains("threads is 5000, expected 1 to 1024"), "{}", text(&many.stderr));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod common;
 
 use common::relative_l2;
+use model_factory::UnifiedModelFactory;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
@@ -161,6 +162,51 @@ fn a_part_of_a_fused_layer_takes_its_own_scales() {
         }
     }
     assert_eq!(wrong, 8, "six pairs of q, k and v, two of gate and up");
+}
+
+/// A scale that no sound model has is refused when the model is loaded, by its tensor: a product with it would be no
+/// number, or one that means nothing.
+#[test]
+fn scales_that_are_no_sound_numbers_are_refused() {
+    let folder = common::fixtures().join("int8/llama-static");
+    let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
+    let layer = "model.layers.1.mlp.up_proj";
+    let last_byte = |name: &str| {
+        let tensors = SafeTensors::deserialize(&file).expect("valid");
+        let view = tensors.tensor(name).expect("the scale");
+        assert_eq!(view.dtype(), Dtype::BF16, "{name}");
+        view.data().as_ptr().addr() - file.as_ptr().addr() + view.data().len() - 1
+    };
+    let [input, weight] = ["input_scale", "weight_scale"].map(|part| format!("{layer}.{part}"));
+    let load = |at: usize, bytes: [u8; 2]| {
+        let mut damaged = file.clone();
+        damaged[at - 1..=at].copy_from_slice(&bytes);
+        UnifiedModelFactory::load(copy_with(&folder, &damaged).path())
+    };
+    let (input_at, weight_at) = (last_byte(&input), last_byte(&weight));
+    let stored = |at: usize| [file[at - 1], file[at]];
+    let flipped = |[low, high]: [u8; 2]| [low, high ^ 0x80];
+    let (nan, infinite) = ([0xc0, 0x7f], [0x80, 0x7f]);
+    for (name, at, bytes, expected) in [
+        (&input, input_at, flipped(stored(input_at)), "a finite number above 0"),
+        (&input, input_at, [0, 0], "a finite number above 0"),
+        (&input, input_at, infinite, "a finite number above 0"),
+        (&input, input_at, nan, "a finite number above 0"),
+        (&weight, weight_at, infinite, "a finite number"),
+        (&weight, weight_at, nan, "a finite number"),
+    ] {
+        let Err(error) = load(at, bytes) else { panic!("{name} as {bytes:x?} was loaded") };
+        let said = error.to_string();
+        assert_eq!(error.code(), 15, "{said}");
+        assert!(
+            said.contains(&format!("tensor {name} has ")) && said.contains(&format!("expected {expected};")),
+            "{said}"
+        );
+        assert!(said.contains("model.safetensors: "), "{said}");
+    }
+    for (at, bytes) in [(input_at, stored(input_at)), (weight_at, flipped(stored(weight_at)))] {
+        assert!(load(at, bytes).is_ok(), "{bytes:x?} is sound");
+    }
 }
 
 /// `folder` with another `model.safetensors`.

@@ -127,6 +127,10 @@ const CPU_MATRICES: &[(DType, Native)] = &[
     (DType::TQ2_0, Native::Always),
 ];
 
+/// Inputs of an I8 matrix at most: so many products of a weight, -128 to 127, and an activation less its zero point, -255
+/// to 255, have a sum in 32 bits whatever they are.
+pub const I8_MAX_INPUTS: u64 = 65_793;
+
 /// Vector dtypes on the CPU.
 const CPU_VECTORS: &[(DType, Native)] =
     &[(DType::F32, Native::Always), (DType::F16, Native::Never), (DType::BF16, Native::Never)];

@@ -359,6 +359,18 @@ pub enum IncompleteKind {
         /// The dtypes its role may have.
         expected: &'static str,
     },
+    /// A number in a tensor is one that no sound model has there.
+    #[error("tensor {name} has {found} at index {index}, expected {expected}; the file is damaged")]
+    TensorValue {
+        /// The tensor.
+        name: String,
+        /// Which of its elements, in stored order.
+        index: usize,
+        /// The number.
+        found: f32,
+        /// What it may be.
+        expected: &'static str,
+    },
     /// Two statements about the model exclude each other.
     #[error("{one}, but {other}")]
     Contradiction {

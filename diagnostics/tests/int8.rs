@@ -13,7 +13,7 @@ mod table;
 
 use build::{Tree, safetensors};
 use model_diagnostics::DType;
-use model_diagnostics::capability::Tier;
+use model_diagnostics::capability::{I8_MAX_INPUTS, Tier};
 use serde_json::{Map, Value, json};
 use table::Table;
 
@@ -345,6 +345,28 @@ fn contradictions_name_both_sides() {
         table.refuses(name, &model.tree(), "", *code, says);
     }
     assert_eq!(table.finish(), cases.len());
+}
+
+/// A row of -128 times activations that are 255 from their zero point fits 32 bits up to this length, and no further.
+#[test]
+fn rows_whose_sums_need_more_than_32_bits_are_refused() {
+    let most = I8_MAX_INPUTS;
+    assert!(128 * 255 * most <= 1 << 31 && 128 * 255 * (most + 1) > 1 << 31);
+    let mut table = Table::default();
+    let wide = |inputs: u64| {
+        let mut model = Model::usual();
+        model.config["intermediate_size"] = inputs.into();
+        for (part, outputs, inputs) in [("gate", inputs, HIDDEN), ("up", inputs, HIDDEN), ("down", HIDDEN, inputs)] {
+            let module = format!("model.layers.0.mlp.{part}_proj");
+            model.add(&format!("{module}.weight"), "I8", &[outputs, inputs]);
+            model.add(&format!("{module}.weight_scale"), "BF16", &[outputs, 1]);
+        }
+        model.tree()
+    };
+    table.accepts("the widest row", &wide(most), "");
+    let says = ["rows of 65794", "tensor model.layers.0.mlp.down_proj.weight is I8", "32 bits", "65793"];
+    table.refuses("a wider row", &wide(most + 1), "", 12, &says);
+    assert_eq!(table.finish(), 1);
 }
 
 #[test]

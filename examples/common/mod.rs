@@ -1,8 +1,11 @@
-//! What the examples share: the bundled model, and how an error ends a program.
-#![allow(dead_code, clippy::print_stderr)] // every example uses its own part; examples talk to people
+//! What the examples share: the bundled model, how options are read, what is written, and how an error ends a program.
+#![allow(dead_code)] // every example uses its own part
 
+use clap::builder::RangedU64ValueParser;
+use model_factory::Error;
 use model_factory::kernels::Isa;
-use std::io::ErrorKind;
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -19,13 +22,34 @@ pub(crate) fn isa(name: &str) -> Result<Isa, String> {
     })
 }
 
-/// Prints why a program ends and gives its exit code. A refusal prints its whole report.
-pub(crate) fn fail(error: &model_factory::Error) -> ExitCode {
+/// A count of at least 1, for an option.
+pub(crate) fn count() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
+
+/// Writes `text` to standard output at once.
+///
+/// # Errors
+/// `Io`, which [`fail`] takes for the end of the work when nobody reads on.
+pub(crate) fn print(text: &str) -> Result<(), Error> {
+    let io = |source| Error::Io { path: "standard output".into(), source };
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).map_err(io)?;
+    out.flush().map_err(io)
+}
+
+/// Writes `text` and an end of line to standard error. Where nobody reads it there is nobody to tell.
+pub(crate) fn tell(text: impl Display) {
+    let _ = std::io::stderr().write_all(format!("{}\n", text.to_string().trim_end()).as_bytes());
+}
+
+/// Tells why a program ends and gives its exit code. A refusal tells its whole report.
+pub(crate) fn fail(error: &Error) -> ExitCode {
     match error {
         // Whoever reads our output has seen enough.
-        model_factory::Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-        model_factory::Error::Refused(report) => eprint!("{report}"),
-        error => eprintln!("error: {error}"),
+        Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+        Error::Refused(report) => tell(report),
+        error => tell(format_args!("error: {error}")),
     }
     ExitCode::from(error.code())
 }

@@ -4,9 +4,10 @@ use super::Segment;
 use super::attention::{Attend, Rotate, Sequence};
 use super::kv_cache::Heads;
 use super::rope::Angles;
+use crate::error::{Error, Result};
 use crate::linear::{Engine, LinearAdd, Matrix, NormActivate, NormLinear, NormScale};
 use crate::weights::Weights;
-use candle_core::{Result, Tensor};
+use candle_core::Tensor;
 use model_diagnostics::spec::{LayerWeights, ModelSpec};
 use std::ops::Range;
 
@@ -25,23 +26,27 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Builds the operations of a layer; `None` when a dtype has no kernel.
+    /// Builds the operations of a layer.
+    ///
+    /// # Errors
+    /// Those of [`Matrix::new`]; `Internal` when activation and weights do not agree on a gate, which the diagnosis rules
+    /// out.
     pub(super) fn new(
         engine: &Engine,
         heads: Heads,
         spec: &ModelSpec,
         weights: &Weights,
         layer: &LayerWeights,
-    ) -> Option<Block> {
+    ) -> Result<Block> {
         let matrix = |linear| Matrix::new(weights, linear, engine.isa);
         let scale = |weight| NormScale::new(weights, weight, spec.norm);
         let qkv = vec![matrix(&layer.q)?, matrix(&layer.k)?, matrix(&layer.v)?];
-        let gate = match &layer.gate {
-            Some(gate) => Some(matrix(gate)?),
-            None => None,
-        };
-        let mlp_norm = scale(&layer.mlp_norm);
-        Some(Block {
+        let (up, gate) = (matrix(&layer.up)?, layer.gate.as_ref().map(matrix).transpose()?);
+        let activated = NormActivate::new(engine.clone(), scale(&layer.mlp_norm), spec.activation, up, gate)
+            .ok_or_else(|| {
+                Error::Internal("the diagnosis accepted an activation that the weights do not fit".into())
+            })?;
+        Ok(Block {
             engine: engine.clone(),
             heads,
             qkv: NormLinear::new(engine.clone(), scale(&layer.attention_norm), qkv),
@@ -49,7 +54,7 @@ impl Block {
             k_norm: layer.k_norm.as_ref().map(scale),
             window: spec.sliding_window,
             attention_out: LinearAdd::new(engine.clone(), matrix(&layer.o)?),
-            activated: NormActivate::new(engine.clone(), mlp_norm, spec.activation, matrix(&layer.up)?, gate)?,
+            activated,
             down: LinearAdd::new(engine.clone(), matrix(&layer.down)?),
             parallel: spec.parallel_block,
         })
@@ -63,7 +68,7 @@ impl Block {
         angles: &Angles,
         segments: &[Segment<'_>],
         rows: &[Range<usize>],
-    ) -> Result<Tensor> {
+    ) -> candle_core::Result<Tensor> {
         let qkv = hidden.apply_op1_no_bwd(&self.qkv)?;
         let (q_norm, k_norm) = (self.q_norm.as_ref(), self.k_norm.as_ref());
         qkv.inplace_op1(&Rotate { engine: &self.engine, heads: self.heads, q_norm, k_norm, angles })?;

@@ -33,6 +33,17 @@ impl<'a> Floats<'a> {
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
+
+    /// The first that is `wanted`, and its index. Looks at all of them.
+    pub fn find(self, wanted: impl Fn(f32) -> bool) -> Option<(usize, f32)> {
+        let mut first = None;
+        for_each_float(self, |index, value| {
+            if first.is_none() && wanted(value) {
+                first = Some((index, value));
+            }
+        });
+        first
+    }
 }
 
 /// Calls `each(index, value)` for all elements, widened.

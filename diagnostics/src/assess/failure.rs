@@ -116,6 +116,42 @@ mod tests {
     }
 
     #[test]
+    fn a_malformed_file_has_the_remedy_of_its_fault() {
+        use FormatErrorKind as Kind;
+        let key = || "rope_theta".to_owned();
+        let cases: [(Kind, &[&str]); 9] = [
+            (
+                Kind::KeyType { key: key(), found: "a text".into(), expected: "a number" },
+                &["correct or delete the key rope_theta in config.json, or get another copy of the file"],
+            ),
+            (
+                Kind::KeyValue { key: key(), found: "-1".into(), expected: "a number above 0".into() },
+                &["correct or delete the key rope_theta in config.json, or get another copy of the file"],
+            ),
+            (Kind::KeyValue { key: key(), found: "x".into(), expected: "y; save z for another".into() }, &[]),
+            (
+                Kind::KeyMissing { key: key(), needed_for: "it cannot be derived" },
+                &["add the key rope_theta to config.json, or get another copy of the file"],
+            ),
+            (Kind::KeyMissing { key: key(), needed_for: "x is not told; save y" }, &[]),
+            (
+                Kind::Json { message: "a comma is missing".into() },
+                &["correct the JSON of config.json, or get another copy of the file"],
+            ),
+            (Kind::OtherTokenizer { what: "a tiktoken vocabulary", remedy: "get tokenizer.json" }, &[]),
+            (Kind::EmptyFile, &[]),
+            (
+                Kind::Unrecognised { found: "00 01".into() },
+                &["if this is meant to be a model, fetch the file again and compare its size with the source's"],
+            ),
+        ];
+        for (kind, remedies) in cases {
+            let error = Error::format(Path::new("models/x/config.json"), kind);
+            assert_eq!(report(&error, Some("safetensors")).remedies, remedies, "{error}");
+        }
+    }
+
+    #[test]
     fn several_models_are_listed_one_a_line() {
         let candidates = vec!["models/a.gguf".into(), "models/long-name.gguf".into()];
         let error = Error::Ambiguous { path: "models".into(), candidates };

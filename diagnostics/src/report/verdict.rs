@@ -1,8 +1,9 @@
 //! The verdicts, their words and their exit codes.
 
-use crate::error::{Error, IncompleteKind};
+use crate::error::{Error, FormatErrorKind, IncompleteKind};
 use serde::Serialize;
 use std::fmt;
+use std::path::Path;
 
 /// What a diagnosis comes to. Complete; words and exit codes are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -102,7 +103,8 @@ impl Error {
             Error::Incomplete { kind, .. } => match kind {
                 IncompleteKind::TensorMissing { .. }
                 | IncompleteKind::TensorShape { .. }
-                | IncompleteKind::TensorDType { .. } => "tensors",
+                | IncompleteKind::TensorDType { .. }
+                | IncompleteKind::TensorValue { .. } => "tensors",
                 _ => "integrity",
             },
         }
@@ -112,9 +114,7 @@ impl Error {
     pub(crate) fn remedy(&self) -> Option<String> {
         Some(match self {
             Error::Io { .. } => "check the path and its permissions".into(),
-            Error::Format { .. } => {
-                "if this is meant to be a model, fetch the file again and compare its size with the source's".into()
-            }
+            Error::Format { file, kind, .. } => return format_remedy(file, kind),
             Error::Architecture { .. } => return None,
             Error::Quantization { .. } => {
                 "use the original BF16 checkpoint, or a Q8_0 or Q4_K_M GGUF file of it".into()
@@ -127,5 +127,48 @@ impl Error {
                 format!("give one of the paths: {}", candidates.first()?.display())
             }
         })
+    }
+}
+
+/// What the user can do about a malformed file; `None` where the message says it.
+fn format_remedy(file: &Path, kind: &FormatErrorKind) -> Option<String> {
+    use FormatErrorKind as Kind;
+    let name = file.file_name().unwrap_or(file.as_os_str()).display();
+    match kind {
+        // The message may name another file: "LlamaTokenizer beside it; save tokenizer.json for another".
+        Kind::KeyValue { expected, .. } if expected.contains("; ") => None,
+        Kind::KeyMissing { needed_for, .. } if needed_for.contains("; ") => None,
+        Kind::KeyType { key, .. } | Kind::KeyValue { key, .. } => {
+            Some(format!("correct or delete the key {key} in {name}, or get another copy of the file"))
+        }
+        Kind::KeyMissing { key, .. } => Some(format!("add the key {key} to {name}, or get another copy of the file")),
+        Kind::Json { .. } => Some(format!("correct the JSON of {name}, or get another copy of the file")),
+        Kind::Stranger { .. }
+        | Kind::SentencePiece { .. }
+        | Kind::OtherTokenizer { .. }
+        | Kind::EmptyFile
+        | Kind::NotAFile
+        | Kind::NoModel { .. }
+        | Kind::OtherWeights { .. }
+        | Kind::Version { .. }
+        | Kind::BigEndian { .. }
+        | Kind::Concatenated
+        | Kind::DuplicateKey { .. }
+        | Kind::DuplicateTensor { .. }
+        | Kind::TrailingBytes { .. }
+        | Kind::NotANumber { .. } => None,
+        Kind::Unrecognised { .. }
+        | Kind::TooMany { .. }
+        | Kind::EmptyName { .. }
+        | Kind::NotUtf8 { .. }
+        | Kind::ValueType { .. }
+        | Kind::NestedArray { .. }
+        | Kind::Dimensions { .. }
+        | Kind::TensorSize { .. }
+        | Kind::RowLength { .. }
+        | Kind::TensorOffset { .. }
+        | Kind::TensorRange { .. } => {
+            Some("if this is meant to be a model, fetch the file again and compare its size with the source's".into())
+        }
     }
 }

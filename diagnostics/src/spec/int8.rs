@@ -2,6 +2,7 @@
 
 use super::tensors::{Rows, Tensors};
 use super::{Int8, Int8Activations, elements};
+use crate::capability::I8_MAX_INPUTS;
 use crate::dtype::DType;
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::Role;
@@ -45,6 +46,14 @@ impl Tensors<'_> {
                 return Err(self.conflict(scheme, says, stored));
             }
         };
+        let inputs = weight.shape.get(1).copied().unwrap_or(1);
+        if inputs > I8_MAX_INPUTS {
+            return Err(Error::Quantization {
+                file: self.file_of(weight).into(),
+                scheme: format!("int8 in rows of {inputs} ({stored})"),
+                why: format!("sums of integers are exact in 32 bits up to rows of {I8_MAX_INPUTS}"),
+            });
+        }
         for (suffix, meaning) in FOREIGN {
             let name = format!("{module}.{suffix}");
             if self.header.tensors.contains_key(&name) {

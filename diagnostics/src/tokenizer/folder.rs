@@ -114,13 +114,24 @@ pub fn sentence_piece_added(files: &ConfigFiles, model: &SentencePieceModel) -> 
 }
 
 fn sentence_piece<'f>(files: &'f ConfigFiles, path: &'f Path) -> Result<Found<'f>> {
-    if let Some(class) = class(files)?
+    let model = SentencePieceModel::read(path);
+    // Another kind of file is told first: the class beside it says nothing of a SentencePiece model.
+    let kind = model.as_ref().err().and_then(|error| match error {
+        Error::Format { kind, .. } => Some(kind),
+        _ => None,
+    });
+    let is_another = matches!(
+        kind,
+        Some(FormatErrorKind::OtherTokenizer { .. } | FormatErrorKind::Stranger { .. } | FormatErrorKind::EmptyFile)
+    );
+    if !is_another
+        && let Some(class) = class(files)?
         && class.trim_end_matches("Fast") != "LlamaTokenizer"
     {
         let expected = "LlamaTokenizer beside a tokenizer.model; save tokenizer.json with transformers for another";
         return Err(unknown_class(files, path, &format!("{class:?}"), expected));
     }
-    let model = SentencePieceModel::read(path)?;
+    let model = model?;
     let added = sentence_piece_added(files, &model)?;
     let content = Content::listed(model.pieces.len(), added.into_iter().map(entries::AddedToken::from).collect());
     let asked = files.tokenizer_config.as_ref().map(|config| config.boolean("add_prefix_space")).transpose()?.flatten();

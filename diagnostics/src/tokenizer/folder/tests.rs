@@ -144,10 +144,20 @@ fn a_sentence_piece_folder_is_a_llama_tokenizer() {
     assert!(other.contains("T5Tokenizer") && other.contains("tokenizer_config.json"), "{other}");
     write("tokenizer_config.json", br#"{"tokenizer_class": "PreTrainedTokenizerFast"}"#);
     assert!(spec().is_err());
-    write("tokenizer_config.json", b"{}");
-    write("tokenizer.model", b"IQ== 0\nIg== 1\n");
-    let tiktoken = spec().unwrap_err().to_string();
-    assert!(tiktoken.contains("tiktoken") && tiktoken.contains("tokenizer.json"), "{tiktoken}");
+    // What the file is comes before what the class is.
+    for class in ["LlamaTokenizer", "PreTrainedTokenizerFast", "TikTokenTokenizer"] {
+        write("tokenizer_config.json", json!({"tokenizer_class": class}).to_string().as_bytes());
+        for (content, says) in [
+            (b"IQ== 0\nIg== 1\n".as_slice(), ["a tiktoken vocabulary", "put the tokenizer.json"]),
+            (b"version https://git-lfs.github.com/spec/v1\n", ["a Git LFS pointer", "git lfs pull"]),
+            (b"", ["the file is empty", "download it again"]),
+        ] {
+            write("tokenizer.model", content);
+            let refused = spec().unwrap_err().to_string();
+            assert!(says.iter().all(|part| refused.contains(part)), "{class}: {refused}");
+            assert!(refused.contains("tokenizer.model: ") && !refused.contains(class), "{class}: {refused}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,178 @@
+//! I8 in vectors of 64 bytes: AVX-512 VNNI.
+
+#![allow(unsafe_code)]
+
+use super::without_zero;
+use crate::kernels::avx512::{load, store, store_floats, transpose};
+use crate::kernels::input::Int8Row;
+use crate::kernels::order::{FEW, GROUP};
+use crate::kernels::x86::{AHEAD, prefetch, room, streams, with_scratch};
+use crate::kernels::{Input, Output};
+use std::arch::x86_64::*;
+
+/// Rows of a panel.
+const ROWS: usize = 16;
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    if input.tokens() <= FEW {
+        for token in 0..input.tokens() {
+            one_token(weight, input, token, output);
+        }
+    } else {
+        many_tokens(weight, input, output);
+    }
+}
+
+/// The bytes from `64 * i` on with an offset of 128, as the unsigned factor of `vpdpbusd`; 0 past the end of the row.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn flipped(row: &[u8], i: usize) -> __m512i {
+    let flip = _mm512_set1_epi8(-128);
+    let rest = &row[64 * i..];
+    match rest.first_chunk() {
+        Some(bytes) => _mm512_xor_si512(load(bytes), flip),
+        None => {
+            let mask = (1u64 << rest.len()) - 1;
+            // SAFETY: what the mask leaves out is not read.
+            let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, rest.as_ptr().cast()) };
+            _mm512_maskz_mov_epi8(mask, _mm512_xor_si512(bytes, flip))
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
+    let inputs = input.inputs();
+    let x = input.int8(token);
+    let (rows, ones) = (output.rows(), _mm512_set1_epi8(1));
+    let y = output.part(token, 0, rows);
+    for indices in streams::<4>(rows) {
+        let rows = indices.map(|row| &weight[row * inputs..][..inputs]);
+        let (mut products, mut sums) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
+        for (i, x_bytes) in x.padded.iter().enumerate() {
+            let x_bytes = load_signed(x_bytes);
+            for r in 0..4 {
+                prefetch::<64>(rows[r].as_ptr().wrapping_add(64 * i + AHEAD));
+                let w = flipped(rows[r], i);
+                products[r] = _mm512_dpbusd_epi32(products[r], w, x_bytes);
+                if x.zero != 0 {
+                    sums[r] = _mm512_dpbusd_epi32(sums[r], w, ones);
+                }
+            }
+        }
+        for (r, row) in indices.into_iter().enumerate() {
+            let product = _mm512_reduce_add_epi32(products[r]).wrapping_sub(128 * x.sum);
+            let sum = _mm512_reduce_add_epi32(sums[r]) - 128 * inputs as i32;
+            y[row] = without_zero(product, x.zero, sum) as f32 * x.scale;
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_signed(bytes: &[i8; 64]) -> __m512i {
+    // SAFETY: the array is 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// Rows are brought into panels of 16, in which one vector has four consecutive elements of each row; a `vpdpbusd`
+/// with four activations of a token, repeated in all lanes, advances 16 outputs. Two panels share the activations.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn many_tokens(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    let inputs = input.inputs();
+    let each = inputs.div_ceil(64) * 16;
+    let panels = output.rows().div_ceil(ROWS).next_multiple_of(2);
+    with_scratch(|scratch| {
+        let bytes = room(&mut scratch.bytes, panels * each * 64).as_chunks_mut::<64>().0;
+        let sums = room(&mut scratch.ints, panels * ROWS);
+        let rows_of = |i: usize| weight.get(i * ROWS * inputs..).unwrap_or_default();
+        for (i, (panel, sums)) in bytes.chunks_exact_mut(each).zip(sums.as_chunks_mut::<ROWS>().0).enumerate() {
+            unpack(rows_of(i), inputs, panel, sums);
+        }
+        for token in (0..input.tokens()).step_by(GROUP) {
+            let pairs = bytes.chunks_exact(2 * each).zip(sums.as_chunks::<{ 2 * ROWS }>().0);
+            for (i, (pair, sums)) in pairs.enumerate() {
+                let pair = Pair { bytes: pair, sums, first_row: i * 2 * ROWS };
+                match input.tokens() - token {
+                    1 => pair.multiply::<1>(input, token, output),
+                    2 => pair.multiply::<2>(input, token, output),
+                    3 => pair.multiply::<3>(input, token, output),
+                    4 => pair.multiply::<4>(input, token, output),
+                    5 => pair.multiply::<5>(input, token, output),
+                    6 => pair.multiply::<6>(input, token, output),
+                    7 => pair.multiply::<7>(input, token, output),
+                    _ => pair.multiply::<GROUP>(input, token, output),
+                }
+            }
+        }
+    });
+}
+
+/// Fills a panel with up to 16 rows, and their sums.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn unpack(rows: &[u8], inputs: usize, panel: &mut [[u8; 64]], sums: &mut [i32; ROWS]) {
+    let ones = _mm512_set1_epi8(1);
+    let mut total = _mm512_set1_epi32(-128 * inputs as i32);
+    for (i, columns) in panel.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {
+        let mut bytes = [_mm512_setzero_si512(); ROWS];
+        for (bytes, row) in bytes.iter_mut().zip(rows.chunks_exact(inputs)) {
+            *bytes = flipped(row, i);
+        }
+        for (column, bytes) in columns.iter_mut().zip(transpose(bytes)) {
+            total = _mm512_dpbusd_epi32(total, bytes, ones);
+            store(column, bytes);
+        }
+    }
+    // SAFETY: the array is 64 bytes; the store needs no alignment.
+    unsafe { _mm512_storeu_si512(sums.as_mut_ptr().cast(), total) };
+}
+
+/// Two panels, one after the other.
+struct Pair<'a> {
+    bytes: &'a [[u8; 64]],
+    sums: &'a [i32; 2 * ROWS],
+    first_row: usize,
+}
+
+impl Pair<'_> {
+    /// Both panels times the `T` tokens from `token` on.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn multiply<const T: usize>(&self, input: &Input, token: usize, output: &mut Output<'_>) {
+        let x: [Int8Row<'_>; T] = std::array::from_fn(|t| input.int8(token + t));
+        let columns: [&[[i8; 4]]; T] = std::array::from_fn(|t| x[t].padded.as_flattened().as_chunks().0);
+        let (first, second) = self.bytes.split_at(self.bytes.len() / 2);
+        assert!(columns.iter().all(|columns| columns.len() == first.len()) && second.len() == first.len());
+        let start = |t: usize| _mm512_set1_epi32((-128i32).wrapping_mul(x[t].sum));
+        let mut low: [__m512i; T] = std::array::from_fn(start);
+        let mut high = low;
+        for (i, (first, second)) in first.iter().zip(second).enumerate() {
+            let (first, second) = (load(first), load(second));
+            for t in 0..T {
+                // SAFETY: all have one length, as asserted.
+                let four = unsafe { columns[t].get_unchecked(i) };
+                let four = _mm512_set1_epi32(i32::from_le_bytes(four.map(|x| x as u8)));
+                low[t] = _mm512_dpbusd_epi32(low[t], first, four);
+                high[t] = _mm512_dpbusd_epi32(high[t], second, four);
+            }
+        }
+        for t in 0..T {
+            for (half, products) in [low[t], high[t]].into_iter().enumerate() {
+                let row = self.first_row + half * ROWS;
+                let rows = ROWS.min(output.rows().saturating_sub(row));
+                if rows == 0 {
+                    continue;
+                }
+                // SAFETY: half of the sums are 64 bytes; the load needs no alignment.
+                let sums = unsafe { _mm512_loadu_si512(self.sums[half * ROWS..].as_ptr().cast()) };
+                let zero = _mm512_mullo_epi32(sums, _mm512_set1_epi32(x[t].zero));
+                let products = _mm512_cvtepi32_ps(_mm512_sub_epi32(products, zero));
+                let mut y = [0.0; ROWS];
+                store_floats(&mut y, _mm512_mul_ps(products, _mm512_set1_ps(x[t].scale)));
+                output.part(token + t, row, rows).copy_from_slice(&y[..rows]);
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! I8 in vectors of 32 bytes: AVX2 and AVX-VNNI.
+
+#![allow(unsafe_code)]
+
+use super::{sum_of, without_zero};
+use crate::kernels::avx2::load;
+use crate::kernels::x86::{AHEAD, prefetch, streams};
+use crate::kernels::{Input, Output};
+use std::arch::x86_64::*;
+
+/// Defines a matrix product in vectors of 32 bytes, several rows and tokens at once. `$product` adds the products of
+/// 32 weights, of which `$flip` was added to each as an unsigned byte, and 32 activations.
+macro_rules! kernel {
+    ($name:ident, $features:literal, $flip:literal, $product:ident) => {
+        #[target_feature(enable = $features)]
+        pub(super) fn $name(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn tile<const R: usize, const T: usize>(
+                weight: &[u8],
+                rows: [usize; R],
+                input: &Input,
+                token: usize,
+                output: &mut Output<'_>,
+            ) {
+                let inputs = input.inputs();
+                let flip = _mm256_set1_epi8(-$flip);
+                let w = rows.map(|row| &weight[row * inputs..][..inputs]);
+                let x: [_; T] = std::array::from_fn(|t| input.int8(token + t));
+                let x_bytes: [&[[i8; 32]]; T] = std::array::from_fn(|t| x[t].padded.as_flattened().as_chunks().0);
+                let (steps, rest) = (inputs / 32, inputs % 32);
+                let mut padded = [[0; 32]; R];
+                padded.iter_mut().zip(w).for_each(|(to, w)| to[..rest].copy_from_slice(&w[inputs - rest..]));
+                let mut sums = [[_mm256_setzero_si256(); T]; R];
+                for i in 0..steps + usize::from(rest > 0) {
+                    let mut w_bytes = [_mm256_setzero_si256(); R];
+                    for r in 0..R {
+                        let bytes = match i < steps {
+                            // SAFETY: the row has `steps` times 32 bytes.
+                            true => unsafe { &*w[r].as_ptr().add(32 * i).cast() },
+                            false => &padded[r],
+                        };
+                        if T == 1 && i % 2 == 0 {
+                            prefetch::<64>(bytes.as_ptr().wrapping_add(AHEAD));
+                        }
+                        w_bytes[r] = _mm256_xor_si256(load(bytes), flip);
+                    }
+                    for t in 0..T {
+                        let x = load_signed(&x_bytes[t][i]);
+                        for r in 0..R {
+                            sums[r][t] = $product(sums[r][t], w_bytes[r], x);
+                        }
+                    }
+                }
+                for r in 0..R {
+                    let sum = if x.iter().any(|x| x.zero != 0) { sum_of(w[r]) } else { 0 };
+                    for t in 0..T {
+                        let product = add_lanes(sums[r][t]).wrapping_sub($flip * x[t].sum);
+                        output.part(token + t, rows[r], 1)[0] =
+                            without_zero(product, x[t].zero, sum) as f32 * x[t].scale;
+                    }
+                }
+            }
+
+            for token in (0..input.tokens()).step_by(4) {
+                match input.tokens() - token {
+                    1 => streams(output.rows()).for_each(|rows| tile::<4, 1>(weight, rows, input, token, output)),
+                    2 => streams(output.rows()).for_each(|rows| tile::<2, 2>(weight, rows, input, token, output)),
+                    3 => streams(output.rows()).for_each(|rows| tile::<2, 3>(weight, rows, input, token, output)),
+                    _ => streams(output.rows()).for_each(|rows| tile::<2, 4>(weight, rows, input, token, output)),
+                }
+            }
+        }
+    };
+}
+
+kernel!(avx2, "avx2,fma,f16c", 0, words);
+kernel!(avx_vnni, "avx2,fma,f16c,avxvnni", 128, dpbusd_avx);
+// The same by the instruction of AVX-512, for a test: machines that have it need not have the other.
+#[cfg(test)]
+kernel!(avx_vnni_by_avx512, "avx2,fma,f16c,avx512vl,avx512vnni", 128, dpbusd);
+
+/// Bytes are widened to words, whose products and the sums of pairs are exact.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn words(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
+    let low = |v| _mm256_cvtepi8_epi16(_mm256_castsi256_si128(v));
+    let high = |v| _mm256_cvtepi8_epi16(_mm256_extracti128_si256::<1>(v));
+    let sum = _mm256_add_epi32(sum, _mm256_madd_epi16(low(w), low(x)));
+    _mm256_add_epi32(sum, _mm256_madd_epi16(high(w), high(x)))
+}
+
+#[inline]
+#[target_feature(enable = "avxvnni")]
+fn dpbusd_avx(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
+    _mm256_dpbusd_avx_epi32(sum, w, x)
+}
+
+#[cfg(test)]
+#[inline]
+#[target_feature(enable = "avx512vl,avx512vnni")]
+fn dpbusd(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
+    _mm256_dpbusd_epi32(sum, w, x)
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_signed(bytes: &[i8; 32]) -> __m256i {
+    // SAFETY: the array is 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_lanes(v: __m256i) -> i32 {
+    let four = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
+    let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
+    _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<0b00_00_00_01>(two)))
+}
