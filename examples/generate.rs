@@ -6,8 +6,9 @@ use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use model_factory::kernels::Isa;
 use model_factory::{DeviceChoice, Error, GenerateOptions, Message, Model, UnifiedModelFactory};
-use std::io::IsTerminal;
-use std::path::PathBuf;
+use serde_json::Value;
+use std::io::{ErrorKind, IsTerminal};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Continue a prompt with a model file or folder.
@@ -27,10 +28,17 @@ struct Arguments {
     /// The model's chat template of this name, such as tool_use, with --chat; its default one when absent.
     #[arg(long, value_name = "NAME", requires = "chat")]
     template: Option<String>,
+    /// A file with a JSON list of tool schemas for the chat template, with --chat.
+    #[arg(long, value_name = "FILE", requires = "chat")]
+    tools: Option<PathBuf>,
+    /// Sets a variable of the chat template, such as enable_thinking=false, with --chat; may be given several times.
+    #[arg(long, value_name = "NAME=JSON", requires = "chat", value_parser = variable)]
+    set: Vec<(String, Value)>,
     /// Tokens to generate at most.
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
-    /// 0 always takes the likeliest token; higher is more varied. As the model ships it when absent, as the next four.
+    /// 0 always takes the likeliest token; higher is more varied. As the model ships it when absent; so are top-k, top-p,
+    /// min-p and repeat-penalty.
     #[arg(long, allow_negative_numbers = true)]
     temperature: Option<f64>,
     /// Chooses among this many of the likeliest tokens; 0 is all.
@@ -85,7 +93,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let options = options(arguments);
+    let options = options(arguments)?;
     // A wrong option is told before a model is loaded.
     options.check()?;
     let model = load(arguments)?;
@@ -161,11 +169,11 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     Ok(())
 }
 
-fn entry(token: u32, logprob: f64) -> serde_json::Value {
+fn entry(token: u32, logprob: f64) -> Value {
     serde_json::json!({ "token": token, "logprob": logprob })
 }
 
-fn options(arguments: &Arguments) -> GenerateOptions {
+fn options(arguments: &Arguments) -> Result<GenerateOptions, Error> {
     let mut options = GenerateOptions::default()
         .max_tokens(arguments.max_tokens)
         .presence_penalty(arguments.presence_penalty)
@@ -179,7 +187,28 @@ fn options(arguments: &Arguments) -> GenerateOptions {
     options.logprobs = arguments.logprobs;
     options.stop.clone_from(&arguments.stop);
     options.chat.template.clone_from(&arguments.template);
-    options
+    for (name, value) in &arguments.set {
+        options.chat.variables.insert(name.clone(), value.clone());
+    }
+    if let Some(path) = &arguments.tools {
+        options.chat.tools = Some(tools(path)?);
+    }
+    Ok(options)
+}
+
+/// `NAME=JSON`, a variable of a chat template.
+fn variable(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=JSON, such as enable_thinking=false")?;
+    let value = serde_json::from_str(value)
+        .map_err(|error| format!("the value is not JSON ({error}); a text is written {name}='\"{value}\"'"))?;
+    Ok((name.into(), value))
+}
+
+/// The schemas in the file at `path`.
+fn tools(path: &Path) -> Result<Vec<Value>, Error> {
+    let io = |source| Error::Io { path: path.into(), source };
+    let text = std::fs::read(path).map_err(io)?;
+    serde_json::from_slice(&text).map_err(|error| io(std::io::Error::new(ErrorKind::InvalidData, error)))
 }
 
 fn load(arguments: &Arguments) -> Result<Model, Error> {

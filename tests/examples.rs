@@ -75,6 +75,35 @@ fn generate_chats_by_the_models_own_template() {
 }
 
 #[test]
+fn generate_gives_tools_and_variables_to_the_template() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in std::fs::read_dir(model("smollm2/bf16")).expect("the model").map(|entry| entry.expect("a file").path())
+    {
+        std::fs::copy(&file, folder.path().join(file.file_name().expect("a name"))).expect("a copy");
+    }
+    let template = "{{ raise_exception(messages[0].content ~ (tools | tojson) ~ (wish | tojson)) }}";
+    std::fs::write(folder.path().join("chat_template.jinja"), template).expect("a template");
+    let (path, tools) = (folder.path().display().to_string(), folder.path().join("tools"));
+    let chat = |more: &[&str]| {
+        let output = example("generate", &[&[path.as_str(), "--chat", "Hi"], more].concat());
+        assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{more:?}");
+        text(&output.stderr)
+    };
+    std::fs::write(&tools, r#"[{"type": "function"}]"#).expect("tools");
+    let given = ["--tools", tools.to_str().expect("a path"), "--set", "wish={\"a\": [1, null]}"];
+    let said = chat(&given);
+    assert!(said.contains(r#"Hi[{"type": "function"}]{"a": [1, null]}"#), "{said}");
+    for wrong in ["wish", "wish=no text"] {
+        let said = chat(&["--set", wrong]);
+        assert!(said.contains("--set") && said.contains("JSON"), "{said}");
+    }
+    std::fs::write(&tools, "{}").expect("tools");
+    let output = example("generate", &[&[path.as_str(), "--chat", "Hi"], &given[..2]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("expected a sequence"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn generate_tells_thought_from_answer() {
     let path = model("r1-distill-llama/bf16");
     let ask = |more: &[&str]| example("generate", &[&[path.as_str(), "--max-tokens", "6"], more].concat());

@@ -6,6 +6,7 @@ use common::{LLAMA_31_8B, TINY_LLAMA, gguf, safetensors};
 use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::report::{DeviceList, FileStatus, InputFile, SCHEMA_VERSION};
 use model_diagnostics::spec::RopeScaling;
+use model_diagnostics::tokenizer::DEFAULT_TEMPLATE;
 use model_diagnostics::{DType, Hardware, Policy, Report, Verdict, assess};
 use serde_json::Value;
 
@@ -50,7 +51,8 @@ fn text_with_warnings_assumptions_and_parts() {
     let (mut spec, mut input) = safetensors(&TINY_LLAMA, DType::BF16);
     spec.unused_tensors = (0..6).map(|layer| format!("model.layers.{layer}.self_attn.rotary_emb.inv_freq")).collect();
     spec.assumptions = vec!["rope theta 10000: rope_theta is absent (transformers LlamaConfig)".into()];
-    spec.tokenizer.chat_templates.clear();
+    let template = spec.tokenizer.chat_templates.remove(DEFAULT_TEMPLATE).expect("one");
+    spec.tokenizer.chat_templates = ["rag", "tool_use"].map(|name| (name.into(), template.clone())).into();
     let half = input.files[0].bytes / 2;
     input.files = (1..=2)
         .map(|part| InputFile {
@@ -91,7 +93,7 @@ const KEYS: &[Key] = &[
     ("model.quantization", &["string"]),
     ("model.tokenizer.kind", &["string"]), ("model.tokenizer.pre", &["string"]), ("model.tokenizer.bos", &["whole"]),
     ("model.tokenizer.stop_ids.0", &["whole"]),
-    ("model.chat_template", &["bool"]), ("model.assumptions", &["array"]), ("model.unused_tensors", &["array"]),
+    ("model.chat_template", &["bool"]), ("model.chat_templates", &["array"]), ("model.assumptions", &["array"]), ("model.unused_tensors", &["array"]),
     ("hardware.cpu.model", &["string"]), ("hardware.cpu.features", &["array"]), ("hardware.cpu.threads", &["whole"]),
     ("hardware.memory.total", &["whole"]), ("hardware.memory.available", &["whole"]),
     ("hardware.memory.how", &["string"]),

@@ -33,6 +33,8 @@ pub struct ModelSummary {
     pub tokenizer: TokenizerSummary,
     /// Whether there is one.
     pub chat_template: bool,
+    /// Their names; a chat without a name takes `default`.
+    pub chat_templates: Vec<String>,
     /// How the model's makers choose tokens.
     pub sampling: Sampling,
     /// Of the model, then of the tokenizer.
@@ -112,6 +114,7 @@ impl ModelSummary {
             quantization: spec.quantization.clone(),
             tokenizer: TokenizerSummary::new(&spec.tokenizer),
             chat_template: !spec.tokenizer.chat_templates.is_empty(),
+            chat_templates: spec.tokenizer.chat_templates.keys().cloned().collect(),
             sampling: spec.sampling.clone(),
             assumptions: spec.assumptions.iter().chain(&spec.tokenizer.assumptions).cloned().collect(),
             unused_tensors: spec.unused_tensors.clone(),

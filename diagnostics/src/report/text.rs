@@ -3,6 +3,7 @@
 use super::{Check, FileStatus, ModelSummary, Report, Status, plain};
 use crate::hardware::Hardware;
 use crate::plan::Plan;
+use crate::tokenizer::DEFAULT_TEMPLATE;
 use std::fmt::{self, Display, Formatter};
 
 /// A number of bytes as people read it: `4.58 GiB`, `12.0 MiB`.
@@ -140,11 +141,27 @@ fn model_lines(model: &ModelSummary, f: &mut Formatter<'_>) -> fmt::Result {
     let bos = tokenizer.bos.filter(|_| tokenizer.add_bos).map_or_else(|| "none".into(), |bos| bos.to_string());
     let stops: Vec<_> = tokenizer.stop_ids.iter().map(u32::to_string).collect();
     let stops = if stops.is_empty() { "none".into() } else { stops.join(" ") };
-    let template = if model.chat_template { "a chat template" } else { "no chat template" };
     row(f, "tokenizer", format_args!("{}{pre}, {} tokens", tokenizer.kind, tokenizer.tokens))?;
-    row(f, "", format_args!("BOS {bos}, stops {stops}, {template}"))?;
+    row(f, "", format_args!("BOS {bos}, stops {stops}, {}", templates(&model.chat_templates)))?;
     row(f, "sampling", format_args!("{}", model.sampling))?;
     list(f, "assumed", &model.assumptions)
+}
+
+/// The chat templates of these names.
+fn templates(names: &[String]) -> String {
+    let default = names.iter().any(|name| name == DEFAULT_TEMPLATE);
+    const SHOWN: usize = 8;
+    let list = || {
+        let shown: Vec<_> = names.iter().take(SHOWN).map(|name| plain(name.clone())).collect();
+        let more = if names.len() > SHOWN { format!(" and {} more", names.len() - SHOWN) } else { String::new() };
+        shown.join(", ") + &more
+    };
+    match names {
+        [] => "no chat template".into(),
+        [_] if default => "a chat template".into(),
+        _ if default => format!("chat templates {}", list()),
+        _ => format!("chat templates {}, none of them named {DEFAULT_TEMPLATE}", list()),
+    }
 }
 
 fn plan_lines(plan: &Plan, how: &str, f: &mut Formatter<'_>) -> fmt::Result {
