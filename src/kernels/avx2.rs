@@ -376,7 +376,7 @@ fn rows_times_token<const EIGHT: usize>(
                     true => unsafe { &*rows[r].as_ptr().add(i * EIGHT).cast::<[u8; EIGHT]>() },
                     false => &padded[r],
                 };
-                prefetch::<EIGHT>(bytes.as_ptr().wrapping_add(AHEAD));
+                prefetch(bytes.as_ptr().wrapping_add(AHEAD), EIGHT);
                 sums[i % 2][r] = step(bytes, i, sums[i % 2][r]);
             }
         }
@@ -454,7 +454,7 @@ fn tile<const R: usize, const T: usize, const EIGHT: usize>(
                 // SAFETY: every row has `steps` steps of weight, two times `EIGHT` bytes each.
                 let at = unsafe { &*w[r].as_ptr().add((2 * step + half) * EIGHT).cast::<[u8; EIGHT]>() };
                 if T == 1 && ((2 * step + half) * EIGHT).is_multiple_of(64) {
-                    prefetch::<64>(at.as_ptr().wrapping_add(AHEAD));
+                    prefetch(at.as_ptr().wrapping_add(AHEAD), 64);
                 }
                 let w = load(at);
                 for t in 0..T {

@@ -126,7 +126,7 @@ pub(super) fn sum_sixteen(v: [__m512; 16]) -> __m512 {
 /// Transposes 16 rows of 16 double words.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
+pub(super) fn transpose(rows: &[__m512i; 16]) -> [__m512i; 16] {
     let zero = _mm512_setzero_si512();
     let (mut a, mut b) = ([zero; 16], [zero; 16]);
     for i in 0..8 {
@@ -152,6 +152,31 @@ pub(super) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
         out[j + 12] = _mm512_shuffle_i32x4::<0b11_01_11_01>(low_odd, high_odd);
     }
     out
+}
+
+/// The four double words of 16 rows of 16 bytes: one vector each.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn columns_of_16(row: impl Fn(usize) -> __m128i) -> [__m512i; 4] {
+    let zero = _mm512_setzero_si512();
+    let (mut rows, mut a) = ([zero; 4], [zero; 4]);
+    for (i, rows) in rows.iter_mut().enumerate() {
+        // Rows i, i + 4, i + 8, i + 12.
+        *rows = _mm512_castsi128_si512(row(i));
+        *rows = _mm512_inserti32x4::<1>(*rows, row(i + 4));
+        *rows = _mm512_inserti32x4::<2>(*rows, row(i + 8));
+        *rows = _mm512_inserti32x4::<3>(*rows, row(i + 12));
+    }
+    for i in 0..2 {
+        a[2 * i] = _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
+        a[2 * i + 1] = _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
+    }
+    [
+        _mm512_unpacklo_epi64(a[0], a[2]),
+        _mm512_unpackhi_epi64(a[0], a[2]),
+        _mm512_unpacklo_epi64(a[1], a[3]),
+        _mm512_unpackhi_epi64(a[1], a[3]),
+    ]
 }
 
 /// Block dtypes times one token: for each row of `weight`, `step(bytes, i, sums)` adds step `i` to its lanes, and
@@ -185,7 +210,7 @@ pub(super) fn rows_times_token<const STEP: usize>(
                     true => unsafe { &*rows[r].as_ptr().add(i * STEP).cast::<[u8; STEP]>() },
                     false => &padded[r],
                 };
-                prefetch::<STEP>(bytes.as_ptr().wrapping_add(AHEAD));
+                prefetch(bytes.as_ptr().wrapping_add(AHEAD), STEP);
                 sums[r] = step(bytes, i, sums[r]);
             }
         }
@@ -232,7 +257,7 @@ macro_rules! float_kernel {
                         // SAFETY: every row has `steps` steps of weight.
                         let at = unsafe { w[r].as_ptr().add(step * $bytes) };
                         if T == 1 && step * $bytes % 64 == 0 {
-                            $crate::kernels::x86::prefetch::<64>(at.wrapping_add($crate::kernels::x86::AHEAD));
+                            $crate::kernels::x86::prefetch(at.wrapping_add($crate::kernels::x86::AHEAD), 64);
                         }
                         // SAFETY: as above.
                         let w = unsafe { $load(at) };
@@ -344,7 +369,7 @@ mod tests {
             let mut rows = [_mm512_setzero_si512(); 16];
             rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_ints(numbers));
             let mut out = [[0; 16]; 16];
-            for (out, column) in out.iter_mut().zip(transpose(rows)) {
+            for (out, column) in out.iter_mut().zip(transpose(&rows)) {
                 // SAFETY: the array is 64 bytes.
                 unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), column) };
             }

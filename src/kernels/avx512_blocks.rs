@@ -69,8 +69,10 @@ fn unpack<F: Format, const EIGHT: usize>(
     // Panels of values that have a sign have an offset of 128.
     let raise = _mm512_set1_epi8(if F::MINS { 0 } else { (128 - F::OFFSET) as i8 });
     let mut padded = [0; EIGHT];
+    // Rows that are not there stay zeros.
+    let (mut quants, mut floats, mut halves) = ([[zero; ROWS]; 4], [zero; ROWS], [[zero; ROWS]; 2]);
     for i in 0..blocks.div_ceil(8) {
-        let (mut quants, mut floats, mut halves) = ([[zero; ROWS]; 4], [zero; ROWS], [[zero; ROWS]; 2]);
+        panel.ask_ahead(i, ROWS * EIGHT);
         for (r, row) in rows.chunks_exact(blocks * EIGHT / 8).enumerate() {
             let bytes = &row[i * EIGHT..];
             let eight = bytes.first_chunk().unwrap_or_else(|| {
@@ -88,10 +90,10 @@ fn unpack<F: Format, const EIGHT: usize>(
                 }
             }
         }
-        for (j, quants) in quants.into_iter().enumerate() {
+        for (j, quants) in quants.iter().enumerate() {
             panel.put(4 * i + j, quants);
         }
-        let (floats, [halves, half_mins]) = (transpose(floats), halves.map(|halves| transpose(halves)));
+        let (floats, halves, half_mins) = (transpose(&floats), transpose(&halves[0]), transpose(&halves[1]));
         for b in 0..8 {
             let of = |columns: &[__m512i; 16], i: usize| _mm512_castsi512_ps(columns[i]);
             let (scale, min) = (of(&floats, b), of(&floats, 8 + b));

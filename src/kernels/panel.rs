@@ -6,10 +6,10 @@
 
 #![allow(unsafe_code)]
 
-use super::avx512::{load, load_32, load_floats, store, store_floats, transpose};
+use super::avx512::{load, load_floats, store, store_floats, transpose};
 use super::input::{BLOCK, Packed};
 use super::order::{GROUP, Order};
-use super::x86::{room, with_scratch};
+use super::x86::{prefetch, room, with_scratch};
 use super::{Input, LANES, Output};
 use std::arch::x86_64::*;
 
@@ -30,6 +30,8 @@ pub(super) const HALF_SCALES_AND_MINS: u8 = 3;
 /// The memory of one panel, to be filled by the dtype.
 pub(super) struct Panel<'a> {
     order: Order,
+    /// Where the bytes of the next panel begin.
+    next: *const u8,
     /// `[blocks, 8, 16 rows, 4]`
     bytes: &'a mut [[[u8; 64]; 8]],
     /// `[blocks, floats a block, 16 rows]`
@@ -37,16 +39,29 @@ pub(super) struct Panel<'a> {
 }
 
 impl Panel<'_> {
+    /// Asks for the `i`-th `len` bytes of the next panel's rows, in the time in which as many of this one are unpacked.
+    #[inline]
+    pub(super) fn ask_ahead(&self, i: usize, len: usize) {
+        prefetch(self.next.wrapping_add(i * len), len);
+    }
+
     /// Puts in elements `64 * i ..` of all rows.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn put(&mut self, i: usize, rows: [__m512i; ROWS]) {
+    pub(super) fn put(&mut self, i: usize, rows: &[__m512i; ROWS]) {
         let columns = transpose(rows);
         for (b, columns) in [2 * i, 2 * i + 1].into_iter().zip(columns.as_chunks::<8>().0) {
-            if let Some(place) = self.order.place(b) {
-                for (bytes, &column) in self.bytes[place].iter_mut().zip(columns) {
-                    store(bytes, column);
-                }
+            self.put_columns(b, columns);
+        }
+    }
+
+    /// Puts in block `b`: column `c` has elements `4 * c ..` of all rows.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn put_columns(&mut self, b: usize, columns: &[__m512i; 8]) {
+        if let Some(place) = self.order.place(b) {
+            for (bytes, &column) in self.bytes[place].iter_mut().zip(columns) {
+                store(bytes, column);
             }
         }
     }
@@ -63,36 +78,54 @@ impl Panel<'_> {
     }
 }
 
-/// Fills a panel with rows of blocks of 32 that begin with their scale. `elements` has those of a block with an offset
-/// of 128.
+/// The 64 bytes at `at` of a super-block of 16 rows, transposed.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) fn unpack_blocks<const BYTES: usize>(
+pub(super) fn columns<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], at: usize) -> [__m512i; 16] {
+    let mut rows = [_mm512_setzero_si512(); ROWS];
+    for (row, block) in rows.iter_mut().zip(blocks) {
+        *row = block[at..].first_chunk().map_or(*row, |bytes| load(bytes));
+    }
+    transpose(&rows)
+}
+
+/// Fills a panel with rows of blocks of 32 that begin with their scale, four blocks at a time, whose bytes are `FOUR`;
+/// `put(fours, i, panel)` puts in the elements of the `i`-th four blocks of all rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn unpack_blocks<const BYTES: usize, const FOUR: usize>(
     rows: &[u8],
     inputs: usize,
     panel: &mut Panel<'_>,
-    elements: impl Fn(&[u8; BYTES]) -> __m256i,
+    put: impl Fn(&[&[u8; FOUR]; ROWS], usize, &mut Panel<'_>),
 ) {
+    const { assert!(FOUR == 4 * BYTES) };
     let blocks = inputs / BLOCK;
-    let (all, _) = rows.as_chunks::<BYTES>();
-    // What is past the end of a row or of the rows goes nowhere.
-    let block = |r: usize, b: usize| all.get(r * blocks + b).unwrap_or(&[0; BYTES]);
-    for i in 0..blocks.div_ceil(2) {
-        let mut quants = [_mm512_setzero_si512(); ROWS];
-        for (r, quants) in quants.iter_mut().enumerate() {
-            let (first, second) = (elements(block(r, 2 * i)), elements(block(r, 2 * i + 1)));
-            *quants = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second);
+    let row_bytes = blocks * BYTES;
+    let (zeros, mut padded) = ([0; FOUR], [[0; FOUR]; ROWS]);
+    for i in 0..blocks.div_ceil(4) {
+        panel.ask_ahead(i, ROWS * FOUR);
+        let mut fours = [&zeros; ROWS];
+        if 4 * (i + 1) <= blocks {
+            for (r, four) in fours.iter_mut().enumerate() {
+                // Rows that are not there are zeros.
+                *four = rows.get(r * row_bytes + i * FOUR..).and_then(|bytes| bytes.first_chunk()).unwrap_or(&zeros);
+            }
+        } else {
+            for ((row, padded), four) in rows.chunks_exact(row_bytes).zip(&mut padded).zip(&mut fours) {
+                let rest = &row[i * FOUR..];
+                padded[..rest.len()].copy_from_slice(rest);
+                *four = padded;
+            }
         }
-        panel.put(i, quants);
-    }
-    for b in 0..blocks {
-        let mut d = [[0; 2]; ROWS];
-        for (r, d) in d.iter_mut().enumerate() {
-            let block = block(r, b);
-            *d = [block[0], block[1]];
+        put(&fours, i, panel);
+        for j in 0..4 {
+            // Put together as words of 64 bits: stored one by one, they could not be loaded together at once.
+            let scale = |r: usize| i64::from(u16::from_le_bytes([fours[r][j * BYTES], fours[r][j * BYTES + 1]]));
+            let scales = |r: usize| scale(r) | scale(r + 1) << 16 | scale(r + 2) << 32 | scale(r + 3) << 48;
+            let scales = _mm256_setr_epi64x(scales(0), scales(4), scales(8), scales(12));
+            panel.put_floats(4 * i + j, [_mm512_cvtph_ps(scales)]);
         }
-        let d = d.as_flattened().first_chunk().map_or(_mm256_setzero_si256(), |halves| load_32(halves));
-        panel.put_floats(b, [_mm512_cvtph_ps(d)]);
     }
 }
 
@@ -121,6 +154,7 @@ pub(super) fn matmul<const KIND: u8>(
             let bytes = &mut bytes[i * bytes_each..][..bytes_each];
             let mut panel = Panel {
                 order,
+                next: rows.as_ptr_range().end,
                 bytes: bytes.as_chunks_mut().0.as_chunks_mut().0,
                 floats: floats[i * floats_each..][..floats_each].as_chunks_mut().0,
             };

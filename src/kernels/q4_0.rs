@@ -147,9 +147,11 @@ pub(super) mod avx2 {
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{load, load_16, load_apart, load_floats, load_ints, load_words, rows_times_token};
+    use crate::kernels::avx512::{
+        load, load_16, load_apart, load_floats, load_ints, load_words, rows_times_token, transpose,
+    };
     use crate::kernels::order::FEW;
-    use crate::kernels::panel::{self, SCALES, unpack_blocks};
+    use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
     use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -164,11 +166,36 @@ pub(super) mod avx512_vnni {
             }
         } else {
             panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
-                unpack_blocks(rows, input.inputs(), panel, |block: &[u8; BYTES]| {
-                    // An offset of 8 becomes one of 128.
-                    _mm256_add_epi8(nibbles_of(block), _mm256_set1_epi8(120))
+                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, input.inputs(), panel, |fours, i, panel| {
+                    put(fours, i, panel);
                 });
             });
+        }
+    }
+
+    /// Puts the elements of four blocks of 16 rows into a panel, transposed as nibbles.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn put(fours: &[&[u8; 4 * BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
+        let zero = _mm512_setzero_si512();
+        let places = load_words(&const { places(BYTES, 4 * BYTES, 2, 2) });
+        let mut rows = [zero; ROWS];
+        for (row, four) in rows.iter_mut().zip(fours) {
+            let first = four.first_chunk().map_or(zero, |bytes| load(bytes));
+            let last = four.last_chunk().map_or(zero, |bytes| load(bytes));
+            *row = _mm512_permutex2var_epi16(first, places, last);
+        }
+        let columns = transpose(&rows);
+        let low = _mm512_set1_epi8(15);
+        // An offset of 8 becomes one of 128.
+        let raised = |nibbles: __m512i| _mm512_add_epi8(_mm512_and_si512(nibbles, low), _mm512_set1_epi8(120));
+        for (j, bytes) in columns.as_chunks::<4>().0.iter().enumerate() {
+            let mut block = [zero; 8];
+            for (c, &bytes) in bytes.iter().enumerate() {
+                block[c] = raised(bytes);
+                block[4 + c] = raised(_mm512_srli_epi16::<4>(bytes));
+            }
+            panel.put_columns(4 * i + j, &block);
         }
     }
 

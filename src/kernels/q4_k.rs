@@ -180,9 +180,9 @@ pub(super) mod avx2 {
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{load, load_16, load_floats, rows_times_token, transpose};
+    use crate::kernels::avx512::{columns_of_16, load, load_16, load_floats, rows_times_token};
     use crate::kernels::order::FEW;
-    use crate::kernels::panel::{self, Panel, ROWS, SCALES_AND_MINS};
+    use crate::kernels::panel::{self, Panel, ROWS, SCALES_AND_MINS, columns};
     use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -201,7 +201,7 @@ pub(super) mod avx512_vnni {
                 one_token::<4, BYTES, { 2 * BYTES }>(weight, input, token, output, halves);
             }
         } else {
-            many_tokens(weight, input, output, halves);
+            many_tokens(weight, input, output, |blocks, i, panel| put(blocks, i, panel));
         }
     }
 
@@ -251,61 +251,64 @@ pub(super) mod avx512_vnni {
         (_mm512_mul_ps(d, sc), _mm512_mul_ps(dmin, m))
     }
 
-    /// The product with several tokens; `halves` has the elements of a super-block as [`nibbles`] does.
+    /// The product with several tokens; `put(blocks, i, panel)` puts in the elements of super-block `i` of 16 rows.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(in crate::kernels) fn many_tokens<const BYTES: usize>(
         weight: &[u8],
         input: &Input,
         output: &mut Output<'_>,
-        halves: impl Fn(&[u8; BYTES]) -> [__m512i; 4],
+        put: impl Fn(&[&[u8; BYTES]; ROWS], usize, &mut Panel<'_>),
     ) {
         panel::matmul::<SCALES_AND_MINS>(weight, input, output, |rows, panel| {
-            unpack(rows, input.inputs(), panel, &halves);
+            let each = input.inputs() / 256;
+            let (all, zeros) = (rows.as_chunks::<BYTES>().0, [0; BYTES]);
+            for i in 0..each {
+                panel.ask_ahead(i, ROWS * BYTES);
+                let mut blocks = [&zeros; ROWS];
+                for (r, block) in blocks.iter_mut().enumerate() {
+                    *block = all.get(r * each + i).unwrap_or(&zeros);
+                }
+                put(&blocks, i, panel);
+                put_scales_and_mins(&blocks, i, panel);
+            }
         });
     }
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn unpack<const BYTES: usize>(
-        rows: &[u8],
-        inputs: usize,
-        panel: &mut Panel<'_>,
-        halves: impl Fn(&[u8; BYTES]) -> [__m512i; 4],
-    ) {
-        let each = inputs / 256;
-        let (all, _) = rows.as_chunks::<BYTES>();
-        let (zero, zeros) = (_mm512_setzero_si512(), [0; BYTES]);
-        // From ORDER: scales and minima in turns, so that a row's eight blocks are 16 floats in the panel's order.
-        let of_first = _mm512_setr_epi32(0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
-        let of_second = _mm512_add_epi32(of_first, _mm512_set1_epi32(2));
-        for i in 0..each {
-            let block = |r: usize| all.get(r * each + i).unwrap_or(&zeros);
-            let (mut quants, mut floats) = ([[zero; ROWS]; 4], [zero; ROWS]);
-            #[allow(clippy::needless_range_loop)] // the second index
-            for r in 0..ROWS {
-                let [even, even_later, odd, odd_later] = halves(block(r));
-                let low = _mm512_shuffle_i64x2::<0b01_00_01_00>(even, even_later);
-                let low_odd = _mm512_shuffle_i64x2::<0b01_00_01_00>(odd, odd_later);
-                let high = _mm512_shuffle_i64x2::<0b11_10_11_10>(even, even_later);
-                let high_odd = _mm512_shuffle_i64x2::<0b11_10_11_10>(odd, odd_later);
-                quants[0][r] = _mm512_shuffle_i64x2::<0b10_00_10_00>(low, low_odd); // blocks 0, 1
-                quants[1][r] = _mm512_shuffle_i64x2::<0b11_01_11_01>(low, low_odd); // 2, 3
-                quants[2][r] = _mm512_shuffle_i64x2::<0b10_00_10_00>(high, high_odd);
-                quants[3][r] = _mm512_shuffle_i64x2::<0b11_01_11_01>(high, high_odd);
+    fn put(blocks: &[&[u8; BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
+        let low = _mm512_set1_epi8(15);
+        for half in 0..2 {
+            for (pair, bytes) in columns(blocks, 16 + 64 * half).as_chunks::<8>().0.iter().enumerate() {
+                let b = 8 * i + 4 * half + 2 * pair;
+                panel.put_columns(b, &bytes.map(|bytes| _mm512_and_si512(bytes, low)));
+                panel.put_columns(b + 1, &bytes.map(|bytes| _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low)));
             }
-            for (r, floats) in floats.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-                let (scales, mins) = scales_and_mins(block(2 * r), block(2 * r + 1));
-                floats[0] = _mm512_castps_si512(_mm512_permutex2var_ps(scales, of_first, mins));
-                floats[1] = _mm512_castps_si512(_mm512_permutex2var_ps(scales, of_second, mins));
-            }
-            for (j, quants) in quants.into_iter().enumerate() {
-                panel.put(4 * i + j, quants);
-            }
-            let columns = transpose(floats);
-            for (b, columns) in columns.as_chunks::<2>().0.iter().enumerate() {
-                let columns = [_mm512_castsi512_ps(columns[0]), _mm512_castsi512_ps(columns[1])];
-                panel.put_floats(8 * i + b, columns);
+        }
+    }
+
+    /// Puts in `d * sc` and `dmin * m` of super-block `i` of 16 rows.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn put_scales_and_mins<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
+        let head = |r: usize| blocks[r].first_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
+        // As in `scales_and_mins`, a row a lane.
+        let [factors, x, y, z] = columns_of_16(head);
+        let d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(factors));
+        let dmin = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(factors)));
+        let bits = |v: __m512i, from: usize, count: u32| {
+            let v = _mm512_srlv_epi32(v, _mm512_set1_epi32(from as i32));
+            _mm512_and_si512(v, _mm512_set1_epi32((1 << count) - 1))
+        };
+        let with = |low: __m512i, high: __m512i| _mm512_or_si512(low, _mm512_slli_epi32::<4>(high));
+        for j in 0..4 {
+            let at = 8 * j;
+            let sixes = [bits(x, at, 6), bits(y, at, 6)];
+            let split = [with(bits(z, at, 4), bits(x, at + 6, 2)), with(bits(z, at + 4, 4), bits(y, at + 6, 2))];
+            for (b, [sc, m]) in [(j, sixes), (4 + j, split)] {
+                let scale = _mm512_mul_ps(d, _mm512_cvtepi32_ps(sc));
+                panel.put_floats(8 * i + b, [scale, _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(m))]);
             }
         }
     }

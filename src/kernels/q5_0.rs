@@ -124,7 +124,7 @@ mod avx512_vnni {
     use super::{BYTES, high_bits};
     use crate::kernels::avx512::load_words;
     use crate::kernels::order::FEW;
-    use crate::kernels::panel::{self, SCALES, unpack_blocks};
+    use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
     use crate::kernels::q4_0::avx512_vnni::{nibbles, nibbles_of, one_token, places};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -139,13 +139,28 @@ mod avx512_vnni {
             }
         } else {
             panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
-                unpack_blocks(rows, input.inputs(), panel, |block: &[u8; BYTES]| {
-                    // An offset of 16 becomes one of 128: 112 more, and with the high bit 128, as the byte 0x80.
-                    let (without, with) = (_mm256_set1_epi8(112), _mm256_set1_epi8(-128));
-                    let offset = _mm256_mask_blend_epi8(high_bits(block), without, with);
-                    _mm256_add_epi8(nibbles_of(block), offset)
+                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, input.inputs(), panel, |fours, i, panel| {
+                    put(fours, i, panel);
                 });
             });
+        }
+    }
+
+    /// Puts the elements of four blocks of 16 rows into a panel.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn put(fours: &[&[u8; 4 * BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
+        // An offset of 16 becomes one of 128: 112 more, and with the high bit 128, as the byte 0x80.
+        let (without, with) = (_mm512_set1_epi8(112), _mm512_set1_epi8(-128));
+        for half in 0..2 {
+            let mut rows = [_mm512_setzero_si512(); ROWS];
+            for (row, four) in rows.iter_mut().zip(fours) {
+                let [a, b] = [0, 1].map(|b| &four.as_chunks::<BYTES>().0[2 * half + b]);
+                let bits = u64::from(high_bits(a)) | u64::from(high_bits(b)) << 32;
+                let two = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(nibbles_of(a)), nibbles_of(b));
+                *row = _mm512_add_epi8(two, _mm512_mask_blend_epi8(bits, without, with));
+            }
+            panel.put(2 * i + half, &rows);
         }
     }
 

@@ -111,6 +111,7 @@ mod avx512_vnni {
     use super::BYTES;
     use crate::kernels::avx512::load_16;
     use crate::kernels::order::FEW;
+    use crate::kernels::panel::{Panel, ROWS, columns};
     use crate::kernels::q4_k::avx512_vnni::{many_tokens, nibbles, one_token};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -122,8 +123,39 @@ mod avx512_vnni {
                 one_token::<5, BYTES, { 2 * BYTES }>(weight, input, token, output, |block| halves(block));
             }
         } else {
-            many_tokens(weight, input, output, |block| halves(block));
+            many_tokens(weight, input, output, |blocks, i, panel| put(blocks, i, panel));
         }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn put(blocks: &[&[u8; BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
+        // The bits and the nibbles of blocks 0 and 1; of 2 to 5; of 4 to 7.
+        let (first, middle, last) = (columns(blocks, 16), columns(blocks, 80), columns(blocks, 112));
+        let ([bits, a], [b, c], [_, d]) = (halves_of(&first), halves_of(&middle), halves_of(&last));
+        let (low, bit) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
+        let zero = _mm512_setzero_si512();
+        for (pair, nibbles) in [a, b, c, d].into_iter().enumerate() {
+            let (mut even, mut odd) = ([zero; 8], [zero; 8]);
+            // Rotations that bring the bits of each block to bit 4.
+            let to = |block: usize| _mm512_set1_epi32((36 - block as i32) % 32);
+            for (c, (&nibbles, &bits)) in nibbles.iter().zip(bits).enumerate() {
+                // (bits & bit) | nibbles, as the bits of the table 0xea: a & b | c.
+                let with = |block: usize, nibbles: __m512i| {
+                    let nibbles = _mm512_and_si512(nibbles, low);
+                    _mm512_ternarylogic_epi32::<0xea>(_mm512_rolv_epi32(bits, to(block)), bit, nibbles)
+                };
+                even[c] = with(2 * pair, nibbles);
+                odd[c] = with(2 * pair + 1, _mm512_srli_epi16::<4>(nibbles));
+            }
+            panel.put_columns(8 * i + 2 * pair, &even);
+            panel.put_columns(8 * i + 2 * pair + 1, &odd);
+        }
+    }
+
+    fn halves_of(columns: &[__m512i; 16]) -> [&[__m512i; 8]; 2] {
+        let [first, second] = columns.as_chunks::<8>().0 else { unreachable!("two times eight") };
+        [first, second]
     }
 
     /// The elements of a super-block in the order of `nibbles`.

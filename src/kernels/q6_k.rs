@@ -152,9 +152,9 @@ mod avx2 {
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{load, load_16, load_32, load_floats, load_ints, rows_times_token, transpose};
+    use crate::kernels::avx512::{columns_of_16, load, load_16, load_32, load_floats, load_ints, rows_times_token};
     use crate::kernels::order::FEW;
-    use crate::kernels::panel::{self, HALF_SCALES, Panel, ROWS};
+    use crate::kernels::panel::{self, HALF_SCALES, Panel, ROWS, columns};
     use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -218,29 +218,51 @@ mod avx512_vnni {
     fn unpack(rows: &[u8], inputs: usize, panel: &mut Panel<'_>) {
         let each = inputs / 256;
         let (all, _) = rows.as_chunks::<BYTES>();
-        let zero = _mm512_setzero_si512();
         for i in 0..each {
-            let block = |r: usize| all.get(r * each + i).unwrap_or(&ZEROS);
-            let (mut quants, mut floats) = ([[zero; ROWS]; 4], [zero; ROWS]);
-            let mut d_of_rows = [[0; 2]; ROWS];
-            for r in 0..ROWS {
-                let block = block(r);
-                for (quants, elements) in quants.iter_mut().zip(elements(block)) {
-                    // An offset of 32 becomes one of 128.
-                    quants[r] = _mm512_add_epi8(elements, _mm512_set1_epi8(96));
-                }
-                floats[r] = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(scales(block))));
-                d_of_rows[r] = [block[208], block[209]];
+            panel.ask_ahead(i, ROWS * BYTES);
+            let mut blocks = [&ZEROS; ROWS];
+            for (r, block) in blocks.iter_mut().enumerate() {
+                *block = all.get(r * each + i).unwrap_or(&ZEROS);
             }
-            for (j, quants) in quants.into_iter().enumerate() {
-                panel.put(4 * i + j, quants);
-            }
-            let d = d_of_rows.as_flattened().first_chunk::<32>();
+            put(&blocks, i, panel);
+            let mut d = [[0; 2]; ROWS];
+            d.iter_mut().zip(blocks).for_each(|(d, block)| *d = [block[208], block[209]]);
+            let d = d.as_flattened().first_chunk::<32>();
             let d = _mm512_cvtph_ps(d.map_or(_mm256_setzero_si256(), |halves| load_32(halves)));
-            let columns = transpose(floats);
-            for (b, columns) in columns.as_chunks::<2>().0.iter().enumerate() {
-                let columns = [_mm512_castsi512_ps(columns[0]), _mm512_castsi512_ps(columns[1])];
-                panel.put_floats(8 * i + b, [columns[0], columns[1], d]);
+            for (four, scales) in columns_of_16(|r| scales(blocks[r])).into_iter().enumerate() {
+                let scale = |k: i32| {
+                    let scales = _mm512_sllv_epi32(scales, _mm512_set1_epi32(24 - 8 * k));
+                    _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(scales))
+                };
+                panel.put_floats(8 * i + 2 * four, [scale(0), scale(1), d]);
+                panel.put_floats(8 * i + 2 * four + 1, [scale(2), scale(3), d]);
+            }
+        }
+    }
+
+    /// Puts in the elements of super-block `i` of 16 rows.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn put(blocks: &[&[u8; BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
+        let (nibble, pair) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x30));
+        let pairs = columns(blocks, 128);
+        for (half, high) in pairs.as_chunks::<8>().0.iter().enumerate() {
+            let lows = columns(blocks, 64 * half);
+            for (j, low) in lows.as_chunks::<8>().0.iter().enumerate() {
+                let (mut first, mut second) = ([nibble; 8], [nibble; 8]);
+                for (c, (&low, &high)) in low.iter().zip(high).enumerate() {
+                    // An offset of 32 becomes one of 128; (low & nibble) | (high & pair) by the table a & b | c.
+                    let both = |low: __m512i, high: __m512i| {
+                        let high = _mm512_and_si512(high, pair);
+                        let both = _mm512_ternarylogic_epi32::<0xea>(low, nibble, high);
+                        _mm512_add_epi8(both, _mm512_set1_epi8(96))
+                    };
+                    let high = _mm512_rorv_epi32(high, _mm512_set1_epi32(2 * j as i32));
+                    first[c] = both(low, _mm512_slli_epi16::<4>(high));
+                    second[c] = both(_mm512_srli_epi16::<4>(low), high);
+                }
+                panel.put_columns(8 * i + 4 * half + j, &first);
+                panel.put_columns(8 * i + 4 * half + 2 + j, &second);
             }
         }
     }

@@ -100,7 +100,7 @@ mod avx512_vnni {
     use super::BYTES;
     use crate::kernels::avx512::{load, load_32, load_apart, load_floats, load_ints, rows_times_token};
     use crate::kernels::order::FEW;
-    use crate::kernels::panel::{self, SCALES, unpack_blocks};
+    use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
     use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -119,11 +119,29 @@ mod avx512_vnni {
             }
         } else {
             panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
-                unpack_blocks(rows, input.inputs(), panel, |block: &[u8; BYTES]| {
-                    let elements = block.last_chunk().map_or(_mm256_setzero_si256(), |bytes| load_32(bytes));
-                    _mm256_xor_si256(elements, _mm256_set1_epi8(-128))
+                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, input.inputs(), panel, |fours, i, panel| {
+                    put(fours, i, panel);
                 });
             });
+        }
+    }
+
+    /// Puts the elements of four blocks of 16 rows into a panel.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn put(fours: &[&[u8; 4 * BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
+        for half in 0..2 {
+            let mut rows = [_mm512_setzero_si512(); ROWS];
+            for (row, four) in rows.iter_mut().zip(fours) {
+                let block = |b: usize| {
+                    let bytes = four[b * BYTES + 2..].first_chunk();
+                    bytes.map_or(_mm256_setzero_si256(), |bytes| load_32(bytes))
+                };
+                let two = _mm512_castsi256_si512(block(2 * half));
+                let two = _mm512_inserti64x4::<1>(two, block(2 * half + 1));
+                *row = _mm512_xor_si512(two, _mm512_set1_epi8(-128));
+            }
+            panel.put(2 * i + half, &rows);
         }
     }
 

@@ -18,10 +18,10 @@ pub(super) fn streams<const N: usize>(rows: usize) -> impl Iterator<Item = [usiz
     (0..part).map(move |i| std::array::from_fn(|stream| (stream * part + i).min(rows - 1)))
 }
 
-/// Asks for `N` bytes to be brought into the second-level cache.
+/// Asks for `len` bytes to be brought into the second-level cache.
 #[inline]
-pub(super) fn prefetch<const N: usize>(bytes: *const u8) {
-    for line in 0..N.div_ceil(64) {
+pub(super) fn prefetch(bytes: *const u8, len: usize) {
+    for line in 0..len.div_ceil(64) {
         // SAFETY: every x86-64 processor has the instruction, and it accepts any address.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(bytes.wrapping_add(64 * line).cast()) };
     }

@@ -53,7 +53,7 @@ fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>
         for (i, x_bytes) in x.padded.iter().enumerate() {
             let x_bytes = load_signed(x_bytes);
             for r in 0..4 {
-                prefetch::<64>(rows[r].as_ptr().wrapping_add(64 * i + AHEAD));
+                prefetch(rows[r].as_ptr().wrapping_add(64 * i + AHEAD), 64);
                 let w = flipped(rows[r], i);
                 products[r] = _mm512_dpbusd_epi32(products[r], w, x_bytes);
                 if x.zero != 0 {
@@ -120,7 +120,7 @@ fn unpack(rows: &[u8], inputs: usize, panel: &mut [[u8; 64]], sums: &mut [i32; R
         for (bytes, row) in bytes.iter_mut().zip(rows.chunks_exact(inputs)) {
             *bytes = flipped(row, i);
         }
-        for (column, bytes) in columns.iter_mut().zip(transpose(bytes)) {
+        for (column, bytes) in columns.iter_mut().zip(transpose(&bytes)) {
             total = _mm512_dpbusd_epi32(total, bytes, ones);
             store(column, bytes);
         }

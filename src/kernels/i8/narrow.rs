@@ -41,7 +41,7 @@ macro_rules! kernel {
                             false => &padded[r],
                         };
                         if T == 1 && i % 2 == 0 {
-                            prefetch::<64>(bytes.as_ptr().wrapping_add(AHEAD));
+                            prefetch(bytes.as_ptr().wrapping_add(AHEAD), 64);
                         }
                         w_bytes[r] = _mm256_xor_si256(load(bytes), flip);
                     }
