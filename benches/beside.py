@@ -5,8 +5,12 @@
 
 Each argument is a model, and after a colon the GGUF file that llama.cpp is given instead of the same. A round runs
 `examples/bench` and `benches/peers.py` once each, as processes of their own, so that both meet the machine in the same
-state; every figure is the median of `-r` rounds, and every ratio the median of the rounds' ratios. A table goes to
-standard error, one JSON object with the figures and the machine to standard output: `benches/record/` keeps them.
+state; every figure is the median of `-r` rounds, and every ratio the median of the rounds' ratios. With `--sessions N` a
+round also generates N sequences together, and `batch` has what that gains over one. A table goes to standard error, one
+JSON object with the figures and the machine to standard output: `benches/record/` keeps them.
+
+To measure by AVX2 alone, give `--isa avx2`, and in `PYTHONPATH` a folder with a llama-cpp-python that was built so
+(`CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON"`); `peer_system` tells what it uses.
 """
 
 import argparse
@@ -42,6 +46,9 @@ def compare(model: str, peer: str, arguments: argparse.Namespace) -> dict:
         isa = ["--isa", arguments.isa] if arguments.isa else []
         ours = run([str(arguments.bench), model, *common, "-r", "2", "--json", *isa])
         theirs = run([sys.executable, str(HERE / "peers.py"), peer, *common, "-r", "2"])
+        if arguments.sessions:
+            together = ["-p", "0", *common[2:], "--sessions", str(arguments.sessions)]
+            ours["batch"] = run([str(arguments.bench), model, *together, "-r", "2", "--json", *isa])
         rounds.append((ours, theirs))
 
     def median(pick) -> float:
@@ -54,6 +61,13 @@ def compare(model: str, peer: str, arguments: argparse.Namespace) -> dict:
             "peer_tok_s": median(lambda _, theirs, test=test: speeds(theirs)[test]),
             "ratio": median(lambda ours, theirs, test=test: speeds(ours)[test] / speeds(theirs)[test]),
         }
+    if arguments.sessions:
+        row["batch"] = {
+            "sessions": arguments.sessions,
+            "tok_s": median(lambda ours, _: speeds(ours["batch"])["decode"]),
+            "ratio": median(lambda ours, _: speeds(ours["batch"])["decode"] / speeds(ours)["decode"]),
+        }
+    row["peer_system"] = rounds[0][1]["system"]
     row["bandwidth_gb_s"] = median(lambda ours, _: ours["bandwidth_gb_s"])
     row["bandwidth_share"] = median(lambda ours, _: ours["bandwidth_share"])
     row["arithmetic_gop_s"] = median(lambda ours, _: ours["arithmetic_gop_s"] or 0.0)
@@ -76,6 +90,7 @@ def main() -> None:
     parser.add_argument("-p", type=int, default=512, help="prompt tokens")
     parser.add_argument("-n", type=int, default=64, help="generated tokens")
     parser.add_argument("-r", type=int, default=5, help="rounds")
+    parser.add_argument("--sessions", type=int, default=0, help="sequences that are generated together")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--isa", help="instruction sets of this library at most")
     parser.add_argument("--bench", type=Path, default=HERE.parent / "target/release/examples/bench")
@@ -84,7 +99,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     rows = []
     print(f"{'model':<24} {'prefill':>8} {'peer':>7} {'ratio':>6} {'of peak':>8} {'decode':>8} {'peer':>7} {'ratio':>6} "
-          f"{'of read':>8}", file=sys.stderr)
+          f"{'of read':>8} {'batch':>6}", file=sys.stderr)
     for pair in arguments.models:
         model, _, peer = pair.partition(":")
         row = compare(model, peer or model, arguments)
@@ -92,7 +107,8 @@ def main() -> None:
         prefill, decode = row["prefill"], row["decode"]
         print(f"{row['model']:<24} {prefill['tok_s']:>8.1f} {prefill['peer_tok_s']:>7.1f} {prefill['ratio']:>6.2f} "
               f"{row['arithmetic_share']:>7.0%} {decode['tok_s']:>9.1f} {decode['peer_tok_s']:>7.1f} "
-              f"{decode['ratio']:>6.2f} {row['bandwidth_share']:>7.0%}", file=sys.stderr)
+              f"{decode['ratio']:>6.2f} {row['bandwidth_share']:>7.0%} {row.get('batch', {}).get('ratio', 0.0):>7.2f}",
+              file=sys.stderr)
     print(json.dumps({
         "processor": processor(), "threads": arguments.threads, "isa": arguments.isa, "load_average_before": load,
         "prompt_tokens": arguments.p, "generated_tokens": arguments.n, "rounds": arguments.r, "rows": rows}, indent=1))

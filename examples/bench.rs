@@ -5,7 +5,7 @@ mod common;
 use clap::Parser;
 use model_factory::kernels::{Isa, Kernel};
 use model_factory::linear::Matrix;
-use model_factory::{DeviceChoice, Error, Model, UnifiedModelFactory};
+use model_factory::{DeviceChoice, Error, Model, Session, UnifiedModelFactory};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Measure prompt processing into an empty cache and generation from an empty cache.
+/// Measure prompt processing into an empty cache, and generation.
 #[derive(Parser)]
 struct Arguments {
     /// A model file or folder; the bundled demo model when absent.
@@ -24,6 +24,12 @@ struct Arguments {
     /// Generated tokens.
     #[arg(short, default_value_t = 64)]
     n: usize,
+    /// Tokens in the cache before the first that is generated.
+    #[arg(long, default_value_t = 0)]
+    depth: usize,
+    /// Sequences that are generated together, in one pass over the weights.
+    #[arg(long, default_value_t = 1, value_parser = common::count())]
+    sessions: usize,
     /// Repetitions of each test.
     #[arg(short, default_value_t = 5, value_parser = common::count())]
     r: usize,
@@ -67,6 +73,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let bytes = weight_bytes_per_token(&model);
     let (mut prefills, mut decodes, mut bandwidths) = (Vec::new(), Vec::new(), Vec::new());
     let mut peaks: Vec<f64> = Vec::new();
+    let mut sessions = sessions(&model, arguments)?;
     for _ in 0..arguments.r {
         bandwidths.push(bandwidth(&model, threads));
         peaks.extend(peak(&model, threads));
@@ -74,13 +81,14 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             prefills.push(prefill(&model, arguments.p)?);
         }
         if arguments.n > 0 {
-            decodes.push(decode(&model, arguments.n)?);
+            decodes.push(decode(&mut sessions, arguments)?);
         }
     }
     let bandwidth = Spread::of(&mut bandwidths);
     let arithmetic = (!peaks.is_empty()).then(|| Spread::of(&mut peaks).median);
     let (prefill, decode) = (Spread::of(&mut prefills), Spread::of(&mut decodes));
-    let share = decode.median * bytes as f64 / bandwidth.median;
+    let cache = cache_bytes_per_position(&model) * (arguments.depth + arguments.n / 2);
+    let share = decode.median * (bytes / arguments.sessions + cache) as f64 / bandwidth.median;
     let arithmetic_share = arithmetic.map(|peak| prefill.median * operations_per_prompt_token(&model) as f64 / peak);
     let plan = model.report().plan.as_ref();
     let (planned, planned_anonymous) = (plan.map(|plan| plan.total), plan.map(|plan| plan.anonymous()));
@@ -92,12 +100,18 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "threads": threads,
             "load_s": model.load_time().as_secs_f64(),
             "prefill": { "tokens": arguments.p, "tok_s": prefill.json() },
-            "decode": { "tokens": arguments.n, "tok_s": decode.json() },
+            "decode": {
+                "tokens": arguments.n,
+                "depth": arguments.depth,
+                "sessions": arguments.sessions,
+                "tok_s": decode.json(),
+            },
             "peak_rss_bytes": peak,
             "planned_bytes": planned,
             "anonymous_after_load_bytes": anonymous,
             "planned_anonymous_bytes": planned_anonymous,
             "weight_bytes_per_token": bytes,
+            "cache_bytes_per_token": cache,
             "bandwidth_gb_s": bandwidth.median / 1e9,
             "bandwidth_share": share,
             "arithmetic_gop_s": arithmetic.map(|peak| peak / 1e9),
@@ -114,7 +128,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         row("prefill", arguments.p, &prefill),
         row("decode", arguments.n, &decode),
         format!("load             {:.3} s", model.load_time().as_secs_f64()),
-        format!("weights a token  {} MiB", bytes >> 20),
+        format!("a step reads     {} MiB of weights, {} MiB of cache a sequence", bytes >> 20, cache >> 20),
         format!(
             "bandwidth        {:.1} GB/s read, of which decode uses {:.0} %",
             bandwidth.median / 1e9,
@@ -131,27 +145,54 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     common::print(&lines.join("\n"))
 }
 
+/// Made-up ids.
+fn prompt(model: &Model, tokens: usize) -> Vec<u32> {
+    let vocab = model.spec().vocab as u32;
+    (0..tokens as u32).map(|i| (i * 7919 + 13) % vocab).collect()
+}
+
 /// Tokens a second of a prompt of `tokens` ids into an empty cache.
 fn prefill(model: &Model, tokens: usize) -> Result<f64, Error> {
-    let vocab = model.spec().vocab as u32;
-    let ids: Vec<u32> = (0..tokens as u32).map(|i| (i * 7919 + 13) % vocab).collect();
+    let ids = prompt(model, tokens);
     let mut session = model.session();
     let start = Instant::now();
     session.forward(&ids)?;
     Ok(tokens as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Tokens a second of `tokens` greedy steps from an empty cache.
-fn decode(model: &Model, tokens: usize) -> Result<f64, Error> {
-    let mut session = model.session();
-    let mut next = 1;
-    let start = Instant::now();
-    for _ in 0..tokens {
-        let logits: Vec<f32> = session.forward(&[next])?.to_vec1()?;
-        let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
-        next = best.unwrap_or(0) as u32;
+/// The sessions that generate, with the tokens that their caches begin with.
+fn sessions(model: &Model, arguments: &Arguments) -> Result<Vec<Session>, Error> {
+    let mut sessions: Vec<Session> = (0..arguments.sessions).map(|_| model.session()).collect();
+    let ids = prompt(model, arguments.depth);
+    for session in sessions.iter_mut().filter(|_| !ids.is_empty()) {
+        session.forward(&ids)?;
     }
-    Ok(tokens as f64 / start.elapsed().as_secs_f64())
+    Ok(sessions)
+}
+
+/// Tokens a second of greedy steps of all sessions together.
+fn decode(sessions: &mut [Session], arguments: &Arguments) -> Result<f64, Error> {
+    for session in &mut *sessions {
+        session.truncate(arguments.depth);
+    }
+    let mut next: Vec<u32> = (1..=arguments.sessions as u32).collect();
+    let start = Instant::now();
+    for _ in 0..arguments.n {
+        let mut steps: Vec<(&mut Session, &[u32])> =
+            sessions.iter_mut().zip(&next).map(|(session, next)| (session, std::slice::from_ref(next))).collect();
+        let logits: Vec<Vec<f32>> = Session::batch(&mut steps)?.to_vec2()?;
+        for (next, logits) in next.iter_mut().zip(logits) {
+            let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
+            *next = best.unwrap_or(0) as u32;
+        }
+    }
+    Ok((arguments.n * arguments.sessions) as f64 / start.elapsed().as_secs_f64())
+}
+
+/// Bytes of the cache for one position of one sequence.
+fn cache_bytes_per_position(model: &Model) -> usize {
+    let spec = model.spec();
+    2 * spec.layers() * spec.kv_heads * spec.head_dim * size_of::<f32>()
 }
 
 /// Bytes of the matrices that one token reads in full: all but an untied embedding, of which it reads one row.

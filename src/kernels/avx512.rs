@@ -87,6 +87,14 @@ pub(super) fn store_floats(floats: &mut [f32; 16], v: __m512) {
     unsafe { _mm512_storeu_ps(floats.as_mut_ptr(), v) }
 }
 
+/// Stores 16 integers.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store_ints(ints: &mut [i32; 16], v: __m512i) {
+    // SAFETY: the array is 64 bytes; the store needs no alignment.
+    unsafe { _mm512_storeu_si512(ints.as_mut_ptr().cast(), v) }
+}
+
 /// The sum of the lanes in the order of `super::sum_lanes`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
@@ -256,7 +264,7 @@ macro_rules! float_kernel {
                     for r in 0..R {
                         // SAFETY: every row has `steps` steps of weight.
                         let at = unsafe { w[r].as_ptr().add(step * $bytes) };
-                        if T == 1 && step * $bytes % 64 == 0 {
+                        if T != 6 && step * $bytes % 64 == 0 {
                             $crate::kernels::x86::prefetch(at.wrapping_add($crate::kernels::x86::AHEAD), 64);
                         }
                         // SAFETY: as above.
@@ -287,41 +295,30 @@ macro_rules! float_kernel {
 
             #[inline]
             #[target_feature(enable = $features)]
-            fn rows<const T: usize>(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
+            fn rows<const R: usize, const T: usize>(
+                weight: &[u8],
+                input: &Input,
+                token: usize,
+                output: &mut Output<'_>,
+            ) -> usize {
                 let row_bytes = weight.len() / output.rows();
-                for rows in $crate::kernels::x86::streams::<4>(output.rows()) {
-                    tile::<4, T>(weight, row_bytes, input, rows, token, output);
+                for rows in $crate::kernels::x86::streams::<R>(output.rows()) {
+                    tile::<R, T>(weight, row_bytes, input, rows, token, output);
                 }
+                T
             }
 
             let tokens = input.tokens();
             let mut token = 0;
             while token < tokens {
                 token += match tokens - token {
-                    1 => {
-                        rows::<1>(weight, input, token, output);
-                        1
-                    }
-                    2 => {
-                        rows::<2>(weight, input, token, output);
-                        2
-                    }
-                    3 => {
-                        rows::<3>(weight, input, token, output);
-                        3
-                    }
-                    4 | 7 | 8 => {
-                        rows::<4>(weight, input, token, output);
-                        4
-                    }
-                    5 => {
-                        rows::<5>(weight, input, token, output);
-                        5
-                    }
-                    _ => {
-                        rows::<6>(weight, input, token, output);
-                        6
-                    }
+                    1 => rows::<4, 1>(weight, input, token, output),
+                    2 => rows::<4, 2>(weight, input, token, output),
+                    3 => rows::<4, 3>(weight, input, token, output),
+                    4 | 7 => rows::<4, 4>(weight, input, token, output),
+                    5 => rows::<4, 5>(weight, input, token, output),
+                    8 => rows::<3, 8>(weight, input, token, output),
+                    _ => rows::<4, 6>(weight, input, token, output),
                 };
             }
         }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::without_zero;
-use crate::kernels::avx512::{load, store, store_floats, transpose};
+use crate::kernels::avx512::{load, store, store_floats, store_ints, transpose};
 use crate::kernels::input::Int8Row;
 use crate::kernels::order::{FEW, GROUP};
 use crate::kernels::x86::{AHEAD, prefetch, room, streams, with_scratch};
@@ -115,7 +115,9 @@ fn many_tokens(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 fn unpack(rows: &[u8], inputs: usize, panel: &mut [[u8; 64]], sums: &mut [i32; ROWS]) {
     let ones = _mm512_set1_epi8(1);
     let mut total = _mm512_set1_epi32(-128 * inputs as i32);
+    let next = rows.as_ptr().wrapping_add(ROWS * inputs);
     for (i, columns) in panel.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {
+        prefetch(next.wrapping_add(ROWS * 64 * i), ROWS * 64);
         let mut bytes = [_mm512_setzero_si512(); ROWS];
         for (bytes, row) in bytes.iter_mut().zip(rows.chunks_exact(inputs)) {
             *bytes = flipped(row, i);
@@ -125,8 +127,7 @@ fn unpack(rows: &[u8], inputs: usize, panel: &mut [[u8; 64]], sums: &mut [i32; R
             store(column, bytes);
         }
     }
-    // SAFETY: the array is 64 bytes; the store needs no alignment.
-    unsafe { _mm512_storeu_si512(sums.as_mut_ptr().cast(), total) };
+    store_ints(sums, total);
 }
 
 /// Two panels, one after the other.
