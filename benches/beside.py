@@ -72,6 +72,8 @@ def compare(model: str, peer: str, arguments: argparse.Namespace) -> dict:
     row["bandwidth_share"] = median(lambda ours, _: ours["bandwidth_share"])
     row["arithmetic_gop_s"] = median(lambda ours, _: ours["arithmetic_gop_s"] or 0.0)
     row["arithmetic_share"] = median(lambda ours, _: ours["arithmetic_share"] or 0.0)
+    for figure in ("weight_bytes_per_token", "operations_per_token"):
+        row[figure] = rounds[0][0][figure]
     row["load_s"] = median(lambda ours, _: ours["load_s"])
     row["peak_rss_bytes"], row["planned_bytes"] = rounds[-1][0]["peak_rss_bytes"], rounds[-1][0]["planned_bytes"]
     return row

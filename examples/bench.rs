@@ -5,7 +5,7 @@ mod common;
 use clap::Parser;
 use model_factory::kernels::{Isa, Kernel};
 use model_factory::linear::Matrix;
-use model_factory::{DeviceChoice, Error, Model, Session, UnifiedModelFactory};
+use model_factory::{DeviceChoice, Error, KvDtype, Model, Session, UnifiedModelFactory};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -33,6 +33,9 @@ struct Arguments {
     /// Repetitions of each test.
     #[arg(short, default_value_t = 5, value_parser = common::count())]
     r: usize,
+    /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory.
+    #[arg(long, value_name = "DTYPE", default_value_t)]
+    kv_cache: KvDtype,
     /// Threads to compute with; all when absent.
     #[arg(long, value_parser = common::count())]
     threads: Option<usize>,
@@ -56,7 +59,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let path = arguments.path.clone().unwrap_or_else(common::bundled);
-    let mut builder = UnifiedModelFactory::builder().device(arguments.device);
+    let mut builder = UnifiedModelFactory::builder().device(arguments.device).kv_cache(arguments.kv_cache);
     if let Some(threads) = arguments.threads {
         builder = builder.threads(threads);
     }
@@ -71,25 +74,34 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     // A first short run touches every page of the weights and fills the caches of the allocator.
     prefill(&model, 8)?;
     let bytes = weight_bytes_per_token(&model);
-    let (mut prefills, mut decodes, mut bandwidths) = (Vec::new(), Vec::new(), Vec::new());
-    let mut peaks: Vec<f64> = Vec::new();
+    let (mut prefills, mut decodes) = (Vec::new(), Vec::new());
+    let (mut bandwidths, mut bandwidth_shares) = (Vec::new(), Vec::new());
+    let (mut peaks, mut peak_shares): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
+    let per_position = model.report().plan.as_ref().map_or(0, |plan| plan.kv_per_token as usize);
+    let cache = per_position * (arguments.depth + arguments.n / 2);
+    let operations = operations_per_prompt_token(&model) as f64;
     let mut sessions = sessions(&model, arguments)?;
     for _ in 0..arguments.r {
-        bandwidths.push(bandwidth(&model, threads));
-        peaks.extend(peak(&model, threads));
+        // Right beside each other: what a machine can do changes with its neighbours.
         if arguments.p > 0 {
-            prefills.push(prefill(&model, arguments.p)?);
+            let (peak, speed) = (peak(&model, threads), prefill(&model, arguments.p)?);
+            prefills.push(speed);
+            peaks.extend(peak);
+            peak_shares.extend(peak.map(|peak| speed * operations / peak));
         }
+        let bandwidth = bandwidth(&model, threads);
+        bandwidths.push(bandwidth);
         if arguments.n > 0 {
-            decodes.push(decode(&mut sessions, arguments)?);
+            let speed = decode(&mut sessions, arguments)?;
+            decodes.push(speed);
+            bandwidth_shares.push(speed * (bytes / arguments.sessions + cache) as f64 / bandwidth);
         }
     }
     let bandwidth = Spread::of(&mut bandwidths);
-    let arithmetic = (!peaks.is_empty()).then(|| Spread::of(&mut peaks).median);
+    let median = |figures: &mut Vec<f64>| (!figures.is_empty()).then(|| Spread::of(figures).median);
+    let (arithmetic, arithmetic_share) = (median(&mut peaks), median(&mut peak_shares));
     let (prefill, decode) = (Spread::of(&mut prefills), Spread::of(&mut decodes));
-    let cache = cache_bytes_per_position(&model) * (arguments.depth + arguments.n / 2);
-    let share = decode.median * (bytes / arguments.sessions + cache) as f64 / bandwidth.median;
-    let arithmetic_share = arithmetic.map(|peak| prefill.median * operations_per_prompt_token(&model) as f64 / peak);
+    let share = Spread::of(&mut bandwidth_shares).median;
     let plan = model.report().plan.as_ref();
     let (planned, planned_anonymous) = (plan.map(|plan| plan.total), plan.map(|plan| plan.anonymous()));
     let peak = common::process_bytes("VmHWM");
@@ -111,6 +123,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "anonymous_after_load_bytes": anonymous,
             "planned_anonymous_bytes": planned_anonymous,
             "weight_bytes_per_token": bytes,
+            "operations_per_token": model.decoder().matrices().skip(1).map(Matrix::operations).sum::<usize>(),
             "cache_bytes_per_token": cache,
             "bandwidth_gb_s": bandwidth.median / 1e9,
             "bandwidth_share": share,
@@ -187,12 +200,6 @@ fn decode(sessions: &mut [Session], arguments: &Arguments) -> Result<f64, Error>
         }
     }
     Ok((arguments.n * arguments.sessions) as f64 / start.elapsed().as_secs_f64())
-}
-
-/// Bytes of the cache for one position of one sequence.
-fn cache_bytes_per_position(model: &Model) -> usize {
-    let spec = model.spec();
-    2 * spec.layers() * spec.kv_heads * spec.head_dim * size_of::<f32>()
 }
 
 /// Bytes of the matrices that one token reads in full: all but an untied embedding, of which it reads one row.

@@ -4,6 +4,7 @@
 
 use clap::Parser;
 use model_diagnostics::hardware::profiles::Profile;
+use model_diagnostics::plan::KvDtype;
 use model_diagnostics::report::{DeviceList, Verdict};
 use model_diagnostics::{DeviceChoice, Hardware, Policy, diagnose};
 use std::io::{ErrorKind, Write};
@@ -24,6 +25,9 @@ struct Arguments {
     /// Tokens of context to plan for; by default the largest that fits.
     #[arg(long, value_name = "N", value_parser = context)]
     context: Option<usize>,
+    /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory.
+    #[arg(long, value_name = "DTYPE", default_value_t)]
+    kv_cache: KvDtype,
     /// List this machine and the described ones instead.
     #[arg(long)]
     devices: bool,
@@ -58,7 +62,7 @@ fn main() -> ExitCode {
         return write(&if arguments.json { list.to_json() } else { list.to_string() }, 0);
     }
     let path = arguments.path.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/demo").into());
-    let policy = Policy { device, context: arguments.context, ..Policy::default() };
+    let policy = Policy { device, context: arguments.context, kv_dtype: arguments.kv_cache, ..Policy::default() };
     let report = diagnose(&path, &hardware, &policy);
     if report.verdict == Verdict::Unreadable {
         let _ = writeln!(std::io::stderr(), "{}", report.reason);

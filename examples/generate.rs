@@ -5,7 +5,7 @@ mod common;
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use model_factory::kernels::Isa;
-use model_factory::{DeviceChoice, Error, GenerateOptions, Message, Model, UnifiedModelFactory};
+use model_factory::{DeviceChoice, Error, GenerateOptions, KvDtype, Message, Model, UnifiedModelFactory};
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -71,6 +71,9 @@ struct Arguments {
     /// Tokens the model can look back on; the most that fit when absent.
     #[arg(long, value_parser = common::count())]
     context: Option<usize>,
+    /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory.
+    #[arg(long, value_name = "DTYPE", default_value_t)]
+    kv_cache: KvDtype,
     /// Threads to compute with; all when absent.
     #[arg(long, value_parser = common::count())]
     threads: Option<usize>,
@@ -212,7 +215,7 @@ fn tools(path: &Path) -> Result<Vec<Value>, Error> {
 }
 
 fn load(arguments: &Arguments) -> Result<Model, Error> {
-    let mut builder = UnifiedModelFactory::builder().device(arguments.device);
+    let mut builder = UnifiedModelFactory::builder().device(arguments.device).kv_cache(arguments.kv_cache);
     if let Some(context) = arguments.context {
         builder = builder.context_length(context);
     }

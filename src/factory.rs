@@ -9,6 +9,7 @@ use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
 use crate::weights::Weights;
 use model_diagnostics::family::{Family, REGISTRY};
+use model_diagnostics::plan::KvDtype;
 use model_diagnostics::{DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Report, diagnose_with};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,6 +75,12 @@ impl Builder {
     /// tokens and its template stay, and its BOS is found in the file by its text.
     pub fn tokenizer(mut self, path: impl Into<PathBuf>) -> Self {
         self.policy.tokenizer = Some(path.into());
+        self
+    }
+
+    /// The element type of the KV cache; F32 by default, which rounds nothing.
+    pub fn kv_cache(mut self, dtype: KvDtype) -> Self {
+        self.policy.kv_dtype = dtype;
         self
     }
 
@@ -158,7 +165,7 @@ impl Builder {
     ) -> Result<Decoder> {
         let weights = Weights::map(&header.source)?;
         let isa = self.isa.unwrap_or_else(Isa::detect);
-        Decoder::new(spec, &weights, Engine { isa, pool })
+        Decoder::new(spec, &weights, Engine { isa, pool }, self.policy.kv_dtype)
     }
 
     fn diagnosis(&self, path: &Path) -> Diagnosis {

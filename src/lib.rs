@@ -24,5 +24,6 @@ pub use factory::{Builder, MAX_THREADS, UnifiedModelFactory};
 pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions};
 pub use model::Model;
 pub use model_diagnostics as diagnostics;
+pub use model_diagnostics::plan::KvDtype;
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
 pub use session::Session;

@@ -4,10 +4,10 @@
 mod common;
 
 use common::{FileExpectation, Fixture, matrices, relative_l2, top};
-use model_factory::Model;
 use model_factory::diagnostics::DType;
 use model_factory::diagnostics::capability::cpu_dtypes;
 use model_factory::diagnostics::family::REGISTRY;
+use model_factory::{KvDtype, Model};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far from the truth a file may be, and why.
@@ -60,6 +60,33 @@ fn logits_are_as_near_to_the_truth_as_the_reference() {
     println!("{compared} comparisons");
     assert!(compared >= 60, "only {compared} comparisons");
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// transformers' F16 keeps its keys and values in F16 as well, so its error is the bound here too.
+#[test]
+fn keys_and_values_in_f16_are_as_near_to_the_truth_as_transformers_in_f16() {
+    let mut compared = 0;
+    println!("{:<40} {:<14} {:>10} {:>10} {:>10}", "file", "case", "F32 cache", "F16 cache", "bound");
+    for fixture in common::all() {
+        for (name, file) in fixture.expected.files.iter().filter(|(_, file)| file.dtype == "F16") {
+            let path = fixture.folder.join(name);
+            let load = |dtype| common::builder().kv_cache(dtype).load(&path).expect("a fixture loads");
+            let (exact, rounded) = (load(KvDtype::F32), load(KvDtype::F16));
+            for case in file.reference_error.keys() {
+                let tokens = &fixture.expected.cases[case];
+                let truth = fixture.truth(&file.truth, case);
+                let error = |model| relative_l2(&logits(model, &tokens.tokens, tokens.first_kept), &truth);
+                let (exact, rounded) = (error(&exact), error(&rounded));
+                let (bound, why) = bound(file, case);
+                let label = format!("{}/{name}", fixture.name());
+                println!("{label:<40} {case:<14} {exact:>10.2e} {rounded:>10.2e} {bound:>10.2e}");
+                assert!(rounded <= bound, "{label} {case}: {rounded:.3e} is more than {bound:.3e} ({why})");
+                assert_ne!(exact, rounded, "{label} {case}: nothing was rounded");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared >= 16, "only {compared} comparisons");
 }
 
 /// Positions where the truth's choice is clear and ours is another.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use model_factory::{Error, Model};
+use model_factory::{Error, KvDtype, Model};
 use std::path::Path;
 
 /// Phi-3-128k's context.
@@ -38,6 +38,19 @@ fn anonymous() -> u64 {
 /// The bytes of keys and values of `count` tokens: two layers of four heads of 16, F32.
 fn cache(count: usize) -> u64 {
     (count * 2 * 2 * 4 * 16 * 4) as u64
+}
+
+#[test]
+fn a_cache_in_f16_is_half_as_large() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_128k(folder.path());
+    let builder = common::builder().context_length(1024).kv_cache(KvDtype::F16);
+    let model = builder.load(folder.path()).expect("the model loads");
+    let plan = model.report().plan.as_ref().expect("a plan");
+    assert_eq!((plan.kv_cache, plan.kv_dtype), (cache(1024) / 2, KvDtype::F16));
+    let mut session = model.session();
+    session.forward(&tokens(1024)).expect("tokens compute");
+    assert_eq!(session.cache_bytes() as u64, plan.kv_cache);
 }
 
 fn load(folder: &Path, context: usize) -> Model {

@@ -7,7 +7,7 @@ pub(crate) use failure::assess_error;
 
 use crate::capability::Engine;
 use crate::hardware::Hardware;
-use crate::plan::{Budget, Plan};
+use crate::plan::{Budget, KvDtype, Plan};
 use crate::report::{Check, Input, ModelSummary, Report, SCHEMA_VERSION, Status, Verdict};
 use crate::spec::ModelSpec;
 use std::fmt;
@@ -25,6 +25,8 @@ pub struct Policy {
     pub memory_limit: Option<u64>,
     /// Which tiers are good enough.
     pub dtypes: DtypePolicy,
+    /// The element type of the KV cache.
+    pub kv_dtype: KvDtype,
     /// A `tokenizer.json` that takes the place of the model's own, which need not have one then.
     pub tokenizer: Option<PathBuf>,
 }
@@ -87,7 +89,8 @@ impl FromStr for DeviceChoice {
 pub fn assess(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Report {
     // Whatever was asked for, what can be told is told for the processor, the one engine there is.
     let engine = Engine::Cpu { features: &hardware.cpu.features };
-    let plan = Plan::new(spec, input.bytes(), &Budget::new(&hardware.memory, policy.memory_limit), policy.context);
+    let budget = Budget::new(&hardware.memory, policy.memory_limit);
+    let plan = Plan::new(spec, input.bytes(), &budget, policy.context, policy.kv_dtype);
     let checks = vec![
         checks::input(input),
         checks::format(input),

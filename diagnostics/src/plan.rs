@@ -3,7 +3,9 @@
 use crate::hardware::Memory;
 use crate::spec::ModelSpec;
 use crate::tokenizer::TokenizerKind;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
 
 /// Positions in a page of the KV cache; pages are allocated as the context fills.
 pub const KV_PAGE: usize = 256;
@@ -24,6 +26,67 @@ const TOKENIZER_GGUF_BYTES_PER_TOKEN: u64 = 400;
 /// Bytes a process has before and beside the model: program, stacks, libraries, the parsed header.
 const PROCESS_BYTES: u64 = 24 << 20;
 
+/// The element type of the KV cache. Complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvDtype {
+    /// As computed.
+    #[default]
+    F32,
+    /// Rounded to the nearest F16, ties to even: half the memory, and half of what a token reads of it. A key or value
+    /// beyond 65504 becomes infinite, and the logits no numbers, which is an error.
+    F16,
+}
+
+impl KvDtype {
+    /// Bytes of an element.
+    pub fn bytes(self) -> usize {
+        match self {
+            KvDtype::F32 => 4,
+            KvDtype::F16 => 2,
+        }
+    }
+}
+
+impl fmt::Display for KvDtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KvDtype::F32 => "F32",
+            KvDtype::F16 => "F16",
+        })
+    }
+}
+
+impl Serialize for KvDtype {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What is no [`KvDtype`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownKvDtype;
+
+impl fmt::Display for UnknownKvDtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected f32 or f16")
+    }
+}
+
+impl std::error::Error for UnknownKvDtype {}
+
+impl FromStr for KvDtype {
+    type Err = UnknownKvDtype;
+
+    /// `f32` or `f16`, in any case of letters.
+    fn from_str(text: &str) -> Result<KvDtype, UnknownKvDtype> {
+        match text.to_ascii_lowercase().as_str() {
+            "f32" => Ok(KvDtype::F32),
+            "f16" => Ok(KvDtype::F16),
+            _ => Err(UnknownKvDtype),
+        }
+    }
+}
+
 /// What a model takes on one machine, in bytes unless a field says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
@@ -33,6 +96,8 @@ pub struct Plan {
     pub weights_file: u64,
     /// Copies of weights outside of the mapped files; 0 on the CPU.
     pub weights_resident: u64,
+    /// The element type of the KV cache.
+    pub kv_dtype: KvDtype,
     /// The KV cache when `context` tokens are in it.
     pub kv_cache: u64,
     /// Its growth a token.
@@ -72,16 +137,16 @@ impl Budget {
     }
 }
 
-/// Bytes of the KV cache that holds `context` tokens: F32, one page of keys and one of values a layer for every
+/// Bytes of the KV cache that holds `context` tokens: one page of keys and one of values a layer for every
 /// [`KV_PAGE`] positions begun.
-pub fn kv_bytes(spec: &ModelSpec, context: usize) -> u64 {
+pub fn kv_bytes(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
     let pages = context.div_ceil(KV_PAGE) as u64;
-    kv_bytes_per_token(spec).saturating_mul(pages).saturating_mul(KV_PAGE as u64)
+    kv_bytes_per_token(spec, dtype).saturating_mul(pages).saturating_mul(KV_PAGE as u64)
 }
 
 /// Bytes that one token adds to the KV cache.
-pub fn kv_bytes_per_token(spec: &ModelSpec) -> u64 {
-    product(&[spec.layers(), 2, spec.kv_heads, spec.head_dim, size_of::<f32>()])
+pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
+    product(&[spec.layers(), 2, spec.kv_heads, spec.head_dim, dtype.bytes()])
 }
 
 /// Bytes of the buffers that are alive at the widest point of a forward pass over `chunk` tokens.
@@ -112,14 +177,21 @@ impl Plan {
     ///
     /// Without a `requested` context it takes the largest one up to the trained one that fits, or, when not even
     /// [`SMALLEST_CONTEXT`] does, that one. A larger context than the trained one is never planned.
-    pub fn new(spec: &ModelSpec, weights_file: u64, budget: &Budget, requested: Option<usize>) -> Plan {
+    pub fn new(
+        spec: &ModelSpec,
+        weights_file: u64,
+        budget: &Budget,
+        requested: Option<usize>,
+        kv_dtype: KvDtype,
+    ) -> Plan {
         let chunk = PREFILL_CHUNK.min(spec.context_trained);
         let mut plan = Plan {
             context: 0,
             weights_file,
             weights_resident: 0,
+            kv_dtype,
             kv_cache: 0,
-            kv_per_token: kv_bytes_per_token(spec),
+            kv_per_token: kv_bytes_per_token(spec, kv_dtype),
             activations: activation_bytes(spec, chunk),
             tokenizer: tokenizer_bytes(spec),
             process: PROCESS_BYTES,
@@ -130,12 +202,12 @@ impl Plan {
             max_context: 0,
         };
         let left = plan.left(budget);
-        let page = kv_bytes(spec, 1).max(1);
+        let page = kv_bytes(spec, 1, kv_dtype).max(1);
         let pages = usize::try_from(left.unwrap_or(0) / page).unwrap_or(usize::MAX);
         plan.max_context = pages.saturating_mul(KV_PAGE).min(spec.context_trained);
         let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
         plan.context = requested.unwrap_or(plan.max_context.max(smallest)).min(spec.context_trained);
-        plan.kv_cache = kv_bytes(spec, plan.context);
+        plan.kv_cache = kv_bytes(spec, plan.context, kv_dtype);
         plan.load_peak = sum(&[weights_file, plan.weights_resident, plan.tokenizer, plan.process, plan.device_context]);
         plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations]);
         plan

@@ -5,7 +5,7 @@ mod common;
 use common::{LLAMA_31_8B, LLAMA_32_1B, PHI_3_MINI_128K, TINY_LLAMA, gguf, safetensors};
 use model_diagnostics::hardware::Gpu;
 use model_diagnostics::hardware::profiles::Profile;
-use model_diagnostics::plan;
+use model_diagnostics::plan::{self, KvDtype};
 use model_diagnostics::report::{Input, Status};
 use model_diagnostics::spec::ModelSpec;
 use model_diagnostics::tokenizer::TokenizerKind;
@@ -96,7 +96,7 @@ fn the_plan_counts_to_the_byte() {
     assert_eq!(plan.weights_resident, 0);
     assert_eq!(plan.kv_per_token, 22 * 2 * 4 * 64 * 4);
     assert_eq!(plan.kv_cache, plan.kv_per_token * 2048);
-    assert_eq!(plan::kv_bytes(&spec, 1), plan.kv_per_token * 256);
+    assert_eq!(plan::kv_bytes(&spec, 1, KvDtype::F32), plan.kv_per_token * 256);
     assert_eq!(plan.total, plan.load_peak + plan.kv_cache + plan.activations);
 }
 
@@ -111,6 +111,11 @@ fn the_cache_of_a_long_context_model_is_what_was_asked_for() {
     let plan = report.plan.expect("a plan");
     assert_eq!((plan.context, plan.kv_cache), (4096, 4096 * 32 * 2 * 32 * 96 * 4));
     assert_eq!(ask(131_072).verdict, Verdict::DoesNotFit);
+    // 8192 tokens of 768 KiB do not fit, of half as much they do.
+    let remedies = |context| ask(context).remedies.concat();
+    assert!(remedies(8192).contains("--kv-cache f16") && !remedies(131_072).contains("f16"), "{}", remedies(8192));
+    let policy = Policy { context: Some(8192), kv_dtype: KvDtype::F16, ..Policy::default() };
+    assert_eq!(assess(&spec, &input, &machine, &policy).verdict, Verdict::Compatible);
 }
 
 #[test]

@@ -2,11 +2,12 @@
 
 use super::kv_cache::Heads;
 use super::rope::Angles;
-use crate::kernels::{Softmax, attend_group};
+use crate::kernels::{Element, Softmax, attend_group};
 use crate::linear::{Engine, NormScale, contiguous, with_scratch};
-use candle_core::{CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, bail};
+use candle_core::{CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, WithDType, bail};
+use half::f16;
 use model_diagnostics::plan::KV_PAGE;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 /// Query rows of one task: enough to reuse a page of keys while it is in the cache.
 const QUERY_ROWS: usize = 16;
@@ -75,20 +76,37 @@ impl CustomOp1 for Attend<'_> {
 
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let qkv = contiguous(storage, layout)?;
-        let Heads { queries, kv, dim } = self.heads;
-        let (width, group) = (queries * dim, queries / kv);
         let rows = qkv.len() / self.heads.qkv_width();
         let guards: Vec<Vec<_>> = self
             .sequences
             .iter()
             .map(|sequence| sequence.pages.iter().map(|page| page.storage_and_layout().0).collect())
             .collect();
-        let pages: Vec<Vec<&[f32]>> =
+        let mut out = vec![0f32; rows * self.heads.queries * self.heads.dim];
+        // Pages of all sequences have the dtype of the model's cache.
+        match guards.iter().flatten().next().map(|guard| &**guard) {
+            Some(Storage::Cpu(CpuStorage::F16(_))) => self.fill::<f16, _>(qkv, &guards, &mut out)?,
+            _ => self.fill::<f32, _>(qkv, &guards, &mut out)?,
+        }
+        Ok((CpuStorage::F32(out), Shape::from((rows, self.heads.queries * self.heads.dim))))
+    }
+}
+
+impl Attend<'_> {
+    /// Fills `out` `[rows, queries * head_dim]`.
+    fn fill<E: PageElement, G: Deref<Target = Storage>>(
+        &self,
+        qkv: &[f32],
+        guards: &[Vec<G>],
+        out: &mut [f32],
+    ) -> Result<()> {
+        let Heads { queries, kv, dim } = self.heads;
+        let (width, group) = (queries * dim, queries / kv);
+        let pages: Vec<Vec<&[E]>> =
             guards.iter().map(|guards| guards.iter().map(|guard| page(guard)).collect()).collect::<Result<_>>()?;
         let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
         let scale = 1.0 / (dim as f32).sqrt();
-        let mut out = vec![0f32; rows * width];
-        self.engine.pool.run_grid(&mut out, width, QUERY_ROWS, &columns, &|tile, out| {
+        self.engine.pool.run_grid(out, width, QUERY_ROWS, &columns, &|tile, out| {
             let head = tile.columns.start / (group * dim);
             for row in tile.rows.clone() {
                 let found = self.sequences.iter().zip(&pages).find(|(sequence, _)| sequence.rows.contains(&row));
@@ -107,13 +125,20 @@ impl CustomOp1 for Attend<'_> {
                 softmax.into_iter().for_each(Softmax::finish);
             }
         });
-        Ok((CpuStorage::F32(out), Shape::from((rows, width))))
+        Ok(())
     }
 }
 
-fn page(storage: &Storage) -> Result<&[f32]> {
+/// An element of a page, as candle stores it.
+trait PageElement: Element + WithDType {}
+
+impl PageElement for f32 {}
+
+impl PageElement for f16 {}
+
+fn page<E: PageElement>(storage: &Storage) -> Result<&[E]> {
     match storage {
-        Storage::Cpu(CpuStorage::F32(page)) => Ok(page),
-        _ => bail!("a page is F32 on the CPU"),
+        Storage::Cpu(storage) => E::cpu_storage_as_slice(storage),
+        _ => bail!("a page is on the CPU"),
     }
 }

@@ -1,7 +1,8 @@
 //! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
 
 use candle_core::{CpuStorage, DType, Device, InplaceOp2, Layout, Result, Tensor, bail};
-use model_diagnostics::plan::KV_PAGE;
+use half::slice::HalfFloatSliceExt;
+use model_diagnostics::plan::{KV_PAGE, KvDtype};
 use std::ops::Range;
 
 /// The sizes of attention.
@@ -27,11 +28,12 @@ impl Heads {
     }
 }
 
-/// The keys and values of one sequence: a page a layer holds [`KV_PAGE`] positions as F32
+/// The keys and values of one sequence: a page a layer holds [`KV_PAGE`] positions
 /// `[2, kv_heads, KV_PAGE, head_dim]`, keys first.
 #[derive(Debug)]
 pub struct KvCache {
     heads: Heads,
+    dtype: DType,
     device: Device,
     /// Pages by layer.
     pages: Vec<Vec<Tensor>>,
@@ -40,8 +42,12 @@ pub struct KvCache {
 
 impl KvCache {
     /// An empty cache; the first page comes with the first token.
-    pub fn new(layers: usize, heads: Heads, device: &Device) -> KvCache {
-        KvCache { heads, device: device.clone(), pages: vec![Vec::new(); layers], len: 0 }
+    pub fn new(layers: usize, heads: Heads, dtype: KvDtype, device: &Device) -> KvCache {
+        let dtype = match dtype {
+            KvDtype::F32 => DType::F32,
+            KvDtype::F16 => DType::F16,
+        };
+        KvCache { heads, dtype, device: device.clone(), pages: vec![Vec::new(); layers], len: 0 }
     }
 
     /// Positions held.
@@ -57,7 +63,7 @@ impl KvCache {
     /// Bytes allocated.
     pub fn bytes(&self) -> usize {
         let pages: usize = self.pages.iter().map(Vec::len).sum();
-        pages * 2 * self.heads.kv * KV_PAGE * self.heads.dim * DType::F32.size_in_bytes()
+        pages * 2 * self.heads.kv * KV_PAGE * self.heads.dim * self.dtype.size_in_bytes()
     }
 
     /// Forgets the positions from `len` on and frees the pages that held only them.
@@ -74,7 +80,7 @@ impl KvCache {
         let shape = (2, self.heads.kv, KV_PAGE, self.heads.dim);
         for layer in &mut self.pages {
             while layer.len() < pages {
-                layer.push(Tensor::zeros(shape, DType::F32, &self.device)?);
+                layer.push(Tensor::zeros(shape, self.dtype, &self.device)?);
             }
         }
         Ok(())
@@ -119,16 +125,26 @@ impl InplaceOp2 for Store {
 
     fn cpu_fwd(&self, page: &mut CpuStorage, _: &Layout, qkv: &CpuStorage, layout: &Layout) -> Result<()> {
         let qkv = crate::linear::contiguous(qkv, layout)?;
-        let CpuStorage::F32(page) = page else { bail!("a page is F32") };
+        match page {
+            CpuStorage::F32(page) => self.store(qkv, page, |values, to| to.copy_from_slice(values)),
+            CpuStorage::F16(page) => self.store(qkv, page, |values, to| to.convert_from_f32_slice(values)),
+            _ => bail!("a page is F32 or F16"),
+        }
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Copies rows of `qkv` into `page`; `put(values, to)` writes a head.
+    fn store<E>(&self, qkv: &[f32], page: &mut [E], put: impl Fn(&[f32], &mut [E])) {
         let Heads { queries, kv, dim } = self.heads;
         for (slot, row) in (self.slot..).zip(self.rows.clone()) {
             let row = &qkv[row * self.heads.qkv_width()..][..self.heads.qkv_width()];
             // `[k heads, v heads]` of a row and `[2, kv_heads]` of a page have the same order.
             for (head, values) in row[queries * dim..].chunks_exact(dim).enumerate() {
                 debug_assert!(head < 2 * kv);
-                page[(head * KV_PAGE + slot) * dim..][..dim].copy_from_slice(values);
+                put(values, &mut page[(head * KV_PAGE + slot) * dim..][..dim]);
             }
         }
-        Ok(())
     }
 }

@@ -13,6 +13,7 @@ use crate::linear::{Engine, Matrix, NormLinear, NormScale};
 use crate::weights::Weights;
 use block::Block;
 use candle_core::{Device, Tensor};
+use model_diagnostics::plan::KvDtype;
 use model_diagnostics::spec::{LinearWeights, ModelSpec};
 use rope::RopeFrequencies;
 use std::ops::Range;
@@ -26,6 +27,7 @@ pub struct Decoder {
     heads: Heads,
     hidden: usize,
     vocab: usize,
+    kv_dtype: KvDtype,
     device: Device,
 }
 
@@ -60,7 +62,7 @@ impl Decoder {
     /// # Errors
     /// `Files` when the rotary frequencies or the scales of int8 weights that the files give are no sound numbers;
     /// `Internal` when a dtype has no kernel, which the diagnosis rules out.
-    pub fn new(spec: &ModelSpec, weights: &Weights, engine: Engine) -> Result<Decoder, Error> {
+    pub fn new(spec: &ModelSpec, weights: &Weights, engine: Engine, kv_dtype: KvDtype) -> Result<Decoder, Error> {
         let heads = Heads { queries: spec.heads, kv: spec.kv_heads, dim: spec.head_dim };
         let stored = &spec.weights;
         let matrix = |linear: &LinearWeights| Matrix::new(weights, linear, engine.isa);
@@ -79,13 +81,14 @@ impl Decoder {
             heads,
             hidden: spec.hidden,
             vocab: spec.vocab,
+            kv_dtype,
             device: Device::Cpu,
         })
     }
 
     /// An empty cache for one sequence.
     pub fn cache(&self) -> KvCache {
-        KvCache::new(self.blocks.len(), self.heads, &self.device)
+        KvCache::new(self.blocks.len(), self.heads, self.kv_dtype, &self.device)
     }
 
     /// Ids an embedding row exists for.

@@ -11,8 +11,77 @@ mod avx2;
 mod avx512;
 
 use super::exp::exp;
+use super::f16::f16_to_f32;
 use super::isa::Isa;
 use super::{LANES, sum_lanes};
+use half::f16;
+
+/// An element of keys and values.
+pub trait Element: Copy + Sync + 'static {
+    /// Widened without loss.
+    #[doc(hidden)]
+    fn wide(self) -> f32;
+
+    /// 16 elements, widened, or those before the end with zeros after them.
+    ///
+    /// # Safety
+    /// The processor has AVX-512 F, BW and VL. 16 elements can be read if `WHOLE`, else `left` or 16, whichever is less.
+    #[cfg(target_arch = "x86_64")]
+    #[doc(hidden)]
+    unsafe fn load_16<const WHOLE: bool>(at: *const Self, left: usize) -> std::arch::x86_64::__m512;
+
+    /// 8 elements, widened, or those before the end with zeros after them.
+    ///
+    /// # Safety
+    /// The processor has AVX2 and F16C. 8 elements can be read if `WHOLE`, else `left` or 8, whichever is less.
+    #[cfg(target_arch = "x86_64")]
+    #[doc(hidden)]
+    unsafe fn load_8<const WHOLE: bool>(at: *const Self, left: usize) -> std::arch::x86_64::__m256;
+}
+
+impl Element for f32 {
+    fn wide(self) -> f32 {
+        self
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load_16<const WHOLE: bool>(at: *const f32, left: usize) -> std::arch::x86_64::__m512 {
+        // SAFETY: the caller's.
+        unsafe { avx512::load_f32::<WHOLE>(at, left) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn load_8<const WHOLE: bool>(at: *const f32, left: usize) -> std::arch::x86_64::__m256 {
+        // SAFETY: the caller's.
+        unsafe { avx2::load_f32::<WHOLE>(at, left) }
+    }
+}
+
+impl Element for f16 {
+    fn wide(self) -> f32 {
+        f16_to_f32(self.to_le_bytes())
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load_16<const WHOLE: bool>(at: *const f16, left: usize) -> std::arch::x86_64::__m512 {
+        // SAFETY: the caller's.
+        unsafe { avx512::load_f16::<WHOLE>(at, left) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn load_8<const WHOLE: bool>(at: *const f16, left: usize) -> std::arch::x86_64::__m256 {
+        // SAFETY: the caller's.
+        unsafe { avx2::load_f16::<WHOLE>(at, left) }
+    }
+}
 
 /// Keys whose scores are held at a time.
 const TILE: usize = 64;
@@ -42,13 +111,13 @@ impl<'a> Softmax<'a> {
 
 /// Lets the query `q` `[head_dim]` attend to the `n` `keys` and `values`, both `[n, head_dim]`, with `scale * (q . key)`
 /// as score. Panics when lengths do not match.
-pub fn attend(isa: Isa, q: &[f32], keys: &[f32], values: &[f32], scale: f32, state: &mut Softmax<'_>) {
+pub fn attend<E: Element>(isa: Isa, q: &[f32], keys: &[E], values: &[E], scale: f32, state: &mut Softmax<'_>) {
     attend_group(isa, q, keys, values, scale, std::slice::from_mut(state));
 }
 
 /// As [`attend`] for the queries `q` `[states, head_dim]` that share keys and values, in one pass over them; the same
 /// bits as one by one. Panics when lengths do not match.
-pub fn attend_group(isa: Isa, q: &[f32], keys: &[f32], values: &[f32], scale: f32, states: &mut [Softmax<'_>]) {
+pub fn attend_group<E: Element>(isa: Isa, q: &[f32], keys: &[E], values: &[E], scale: f32, states: &mut [Softmax<'_>]) {
     let Some(first) = states.first() else {
         assert!(q.is_empty(), "queries without a state");
         return;
@@ -60,7 +129,7 @@ pub fn attend_group(isa: Isa, q: &[f32], keys: &[f32], values: &[f32], scale: f3
     attend_checked(isa, q, keys, values, scale, states);
 }
 
-fn attend_checked(isa: Isa, q: &[f32], keys: &[f32], values: &[f32], scale: f32, states: &mut [Softmax<'_>]) {
+fn attend_checked<E: Element>(isa: Isa, q: &[f32], keys: &[E], values: &[E], scale: f32, states: &mut [Softmax<'_>]) {
     #[cfg(target_arch = "x86_64")]
     if isa.has(super::isa::Sets::AVX512) {
         // SAFETY: the token is proof of the instruction sets.
@@ -81,7 +150,7 @@ fn attend_checked(isa: Isa, q: &[f32], keys: &[f32], values: &[f32], scale: f32,
             }
             if weigh(&mut scores, state) {
                 for (&weight, value) in scores.iter().zip(values.chunks_exact(head_dim)) {
-                    state.out.iter_mut().zip(value).for_each(|(out, value)| *out += weight * value);
+                    state.out.iter_mut().zip(value).for_each(|(out, value)| *out += weight * value.wide());
                 }
             }
         }
@@ -129,11 +198,11 @@ fn largest(scores: &[f32; TILE]) -> f32 {
     if nan.iter().fold(false, |a, &b| a | b) { f32::NAN } else { f32::from_bits(ordered(max) as u32) }
 }
 
-fn dot(a: &[f32], b: &[f32]) -> f32 {
+fn dot<E: Element>(a: &[f32], b: &[E]) -> f32 {
     let mut lanes = [0.0; LANES];
     for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
         for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
-            *lane += a * b;
+            *lane += a * b.wide();
         }
     }
     sum_lanes(lanes)
@@ -144,7 +213,7 @@ mod tests {
     use super::*;
     use crate::kernels::testing::{Random, each_isa};
 
-    fn attended(isa: Isa, q: &[f32], keys: &[f32], values: &[f32], heads: usize, tile: usize) -> Vec<f32> {
+    fn attended<E: Element>(isa: Isa, q: &[f32], keys: &[E], values: &[E], heads: usize, tile: usize) -> Vec<f32> {
         let head_dim = q.len() / heads;
         let mut out = vec![f32::NAN; q.len()];
         let mut states: Vec<Softmax<'_>> = out.chunks_exact_mut(head_dim).map(Softmax::new).collect();
@@ -192,6 +261,21 @@ mod tests {
     }
 
     #[test]
+    fn halves_give_the_bits_of_the_floats_they_stand_for() {
+        let mut random = Random::new(13);
+        for isa in each_isa() {
+            for (head_dim, n) in [(1, 3), (20, 70), (64, 130), (80, 17), (128, 64)] {
+                let q = random.floats(5 * head_dim);
+                let rounded = |x: Vec<f32>| -> Vec<f16> { x.into_iter().map(f16::from_f32).collect() };
+                let (keys, values) = (rounded(random.floats(n * head_dim)), rounded(random.floats(n * head_dim)));
+                let wide = |x: &[f16]| -> Vec<f32> { x.iter().map(|x| x.to_f32()).collect() };
+                let expected = attended(isa, &q, &wide(&keys), &wide(&values), 5, 64);
+                assert_eq!(attended(isa, &q, &keys, &values, 5, 64), expected, "{isa} {head_dim} {n}");
+            }
+        }
+    }
+
+    #[test]
     fn gives_the_same_bits_by_avx2_and_by_avx512() {
         let mut random = Random::new(12);
         let [Some(avx2), Some(avx512)] = ["avx2", "avx512"].map(Isa::named) else { return };
@@ -208,7 +292,7 @@ mod tests {
             let mut keys = vec![0.5; 70 * 16];
             keys[68 * 16] = f32::NAN;
             assert!(attended(isa, &[1.0; 16], &keys, &[1.0; 70 * 16], 1, 64).iter().all(|x| x.is_nan()), "{isa}");
-            assert_eq!(attended(isa, &[1.0; 16], &[], &[], 1, 64), [0.0; 16]);
+            assert_eq!(attended::<f32>(isa, &[1.0; 16], &[], &[], 1, 64), [0.0; 16]);
             let far = attended(isa, &[300.0; 16], &[30.0; 16], &[2.0; 16], 1, 64);
             assert_eq!(far, [2.0; 16]);
         }

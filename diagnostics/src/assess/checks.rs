@@ -5,7 +5,7 @@ use crate::capability::{self, Engine, FileType, Lacking, Role, Tier};
 use crate::dtype::DType;
 use crate::hardware::Hardware;
 use crate::header::TensorInfo;
-use crate::plan::{Budget, Plan, SMALLEST_CONTEXT};
+use crate::plan::{Budget, KvDtype, Plan, SMALLEST_CONTEXT};
 use crate::report::{Bytes, Check, Input, Verdict, roles};
 use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
 use crate::tokenizer::TokenizerKind;
@@ -269,28 +269,25 @@ pub(super) fn memory(spec: &ModelSpec, input: &Input, hardware: &Hardware, polic
     let context = (plan.max_context > 0).then(|| format!("take a smaller context: --context {}", plan.max_context));
     let engine = Engine::Cpu { features: &hardware.cpu.features };
     let budget = Budget { available: plan.available, anonymous: hardware.memory.anonymous };
-    let smaller = smaller_files(spec, &budget, &engine, input.bytes(), policy.context);
-    let remedies = context.into_iter().chain(smaller);
+    let smaller = smaller_files(spec, &budget, &engine, input.bytes(), policy);
+    let halved = Plan::new(spec, plan.weights_file, &budget, policy.context, KvDtype::F16);
+    let halved = (policy.kv_dtype == KvDtype::F32 && halved.fits())
+        .then(|| format!("keep keys and values in F16, for context {}: --kv-cache f16", halved.context));
+    let remedies = context.into_iter().chain(halved).chain(smaller);
     let check = Check::fail("memory", Verdict::DoesNotFit, summary).evidence(evidence);
     check.remedies(remedies.chain([format!("give it {} of memory", Bytes(needed))]))
 }
 
 /// The clearly smaller file types of the same model that would fit, the largest first, with their largest context.
-fn smaller_files(
-    spec: &ModelSpec,
-    budget: &Budget,
-    engine: &Engine<'_>,
-    bytes: u64,
-    requested: Option<usize>,
-) -> Vec<String> {
+fn smaller_files(spec: &ModelSpec, budget: &Budget, engine: &Engine<'_>, bytes: u64, policy: &Policy) -> Vec<String> {
     let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
     let fits = FileType::supported(engine).filter_map(|file_type| {
         let estimate = file_type.estimated_bytes(spec.parameters);
-        let most = Plan::new(spec, estimate, budget, None).max_context;
+        let most = Plan::new(spec, estimate, budget, None, policy.kv_dtype).max_context;
         let helps = estimate < bytes - bytes / 20 && most >= smallest;
         helps.then(|| {
             let kind = if file_type.gguf_only { "GGUF file" } else { "checkpoint" };
-            let context = requested.unwrap_or(most).min(most);
+            let context = policy.context.unwrap_or(most).min(most);
             let estimate = Bytes(estimate);
             format!("use the {} {kind} of this model, about {estimate}: it fits with context {context}", file_type.name)
         })

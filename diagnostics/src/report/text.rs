@@ -166,7 +166,7 @@ fn templates(names: &[String]) -> String {
 
 fn plan_lines(plan: &Plan, how: &str, f: &mut Formatter<'_>) -> fmt::Result {
     let mib = |bytes: u64| bytes as f64 / 1048576.0;
-    let kv = format!("{} tokens, {} each", plan.context, Bytes(plan.kv_per_token));
+    let kv = format!("{} tokens in {}, {} each", plan.context, plan.kv_dtype, Bytes(plan.kv_per_token));
     let rows: [(&str, u64, &str); 8] = [
         ("weights", plan.weights_file, "the mapped files, computed on in place"),
         ("copies of weights", plan.weights_resident, ""),

@@ -3,31 +3,38 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
-use super::{LANES, Softmax, TILE, weigh};
+use super::{Element, LANES, Softmax, TILE, weigh};
 use crate::kernels::avx2::{store_floats, sum_eight_lanes};
+use half::f16;
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn attend(q: &[f32], keys: &[f32], values: &[f32], scale: f32, states: &mut [Softmax<'_>]) {
+pub(super) fn attend<E: Element>(q: &[f32], keys: &[E], values: &[E], scale: f32, states: &mut [Softmax<'_>]) {
     if (q.len() / states.len()).is_multiple_of(LANES) {
-        attend_heads::<true>(q, keys, values, scale, states);
+        attend_heads::<E, true>(q, keys, values, scale, states);
     } else {
-        attend_heads::<false>(q, keys, values, scale, states);
+        attend_heads::<E, false>(q, keys, values, scale, states);
     }
 }
 
 /// `WHOLE`: heads are whole vectors.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn attend_heads<const WHOLE: bool>(q: &[f32], keys: &[f32], values: &[f32], scale: f32, states: &mut [Softmax<'_>]) {
+fn attend_heads<E: Element, const WHOLE: bool>(
+    q: &[f32],
+    keys: &[E],
+    values: &[E],
+    scale: f32,
+    states: &mut [Softmax<'_>],
+) {
     let head_dim = q.len() / states.len();
     for (keys, values) in keys.chunks(TILE * head_dim).zip(values.chunks(TILE * head_dim)) {
         let mut first = 0;
         while first < states.len() {
             let (q, states) = (&q[first * head_dim..], &mut states[first..]);
             first += match states.len() {
-                1 => some_queries::<WHOLE, 1, 8>(q, keys, values, scale, states),
-                _ => some_queries::<WHOLE, 2, 4>(q, keys, values, scale, states),
+                1 => some_queries::<E, WHOLE, 1, 8>(q, keys, values, scale, states),
+                _ => some_queries::<E, WHOLE, 2, 4>(q, keys, values, scale, states),
             };
         }
     }
@@ -36,10 +43,10 @@ fn attend_heads<const WHOLE: bool>(q: &[f32], keys: &[f32], values: &[f32], scal
 /// A tile for the first `Q` queries, `KEYS = 8 / Q` keys at a time; gives `Q` back.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn some_queries<const WHOLE: bool, const Q: usize, const KEYS: usize>(
+fn some_queries<E: Element, const WHOLE: bool, const Q: usize, const KEYS: usize>(
     q: &[f32],
-    keys: &[f32],
-    values: &[f32],
+    keys: &[E],
+    values: &[E],
     scale: f32,
     states: &mut [Softmax<'_>],
 ) -> usize {
@@ -47,7 +54,7 @@ fn some_queries<const WHOLE: bool, const Q: usize, const KEYS: usize>(
     let mut scores = [[f32::NEG_INFINITY; TILE]; Q];
     let n = keys.len() / head_dim;
     for first in (0..n).step_by(KEYS) {
-        score::<WHOLE, Q, KEYS>(&q[..Q * head_dim], &keys[first * head_dim..], scale, first, &mut scores);
+        score::<E, WHOLE, Q, KEYS>(&q[..Q * head_dim], &keys[first * head_dim..], scale, first, &mut scores);
     }
     let mut all = true;
     for (scores, state) in scores.iter_mut().zip(&mut *states) {
@@ -57,12 +64,12 @@ fn some_queries<const WHOLE: bool, const Q: usize, const KEYS: usize>(
         }
     }
     if all {
-        add_values::<WHOLE, Q>(&scores, values, states);
+        add_values::<E, WHOLE, Q>(&scores, values, states);
         return Q;
     }
     for (scores, state) in scores.iter().zip(states) {
         if state.max != f32::NEG_INFINITY {
-            add_values::<WHOLE, 1>(std::array::from_ref(scores), values, std::slice::from_mut(state));
+            add_values::<E, WHOLE, 1>(std::array::from_ref(scores), values, std::slice::from_mut(state));
         }
     }
     Q
@@ -84,7 +91,7 @@ fn mask(left: usize) -> __m256i {
 /// 8 elements can be read if `WHOLE`, else `left` or 8, whichever is less.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn load<const WHOLE: bool>(at: *const f32, left: usize) -> __m256 {
+pub(super) unsafe fn load_f32<const WHOLE: bool>(at: *const f32, left: usize) -> __m256 {
     if WHOLE {
         // SAFETY: the caller's.
         return unsafe { _mm256_loadu_ps(at) };
@@ -93,12 +100,31 @@ unsafe fn load<const WHOLE: bool>(at: *const f32, left: usize) -> __m256 {
     unsafe { _mm256_maskload_ps(at, mask(left)) }
 }
 
+/// As [`load_f32`], widened.
+///
+/// # Safety
+/// As [`load_f32`].
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(super) unsafe fn load_f16<const WHOLE: bool>(at: *const f16, left: usize) -> __m256 {
+    let mut halves = [f16::ZERO; HALF];
+    let at = if WHOLE {
+        at
+    } else {
+        // SAFETY: the caller's: so many can be read, and they are no part of a local array.
+        unsafe { std::ptr::copy_nonoverlapping(at, halves.as_mut_ptr(), left.min(HALF)) };
+        halves.as_ptr()
+    };
+    // SAFETY: 8 elements are at `at` by now.
+    _mm256_cvtph_ps(unsafe { _mm_loadu_si128(at.cast()) })
+}
+
 /// The scores of up to `KEYS` keys, the first of which is number `first` of the tile.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn score<const WHOLE: bool, const Q: usize, const KEYS: usize>(
+fn score<E: Element, const WHOLE: bool, const Q: usize, const KEYS: usize>(
     q: &[f32],
-    keys: &[f32],
+    keys: &[E],
     scale: f32,
     first: usize,
     scores: &mut [[f32; TILE]; Q],
@@ -118,11 +144,11 @@ fn score<const WHOLE: bool, const Q: usize, const KEYS: usize>(
             let mut x = [_mm256_setzero_ps(); Q];
             for i in 0..Q {
                 // SAFETY: `at < head_dim`, and there are `Q` queries.
-                x[i] = unsafe { load::<WHOLE>(q.as_ptr().add(i * head_dim + at), left) };
+                x[i] = unsafe { load_f32::<WHOLE>(q.as_ptr().add(i * head_dim + at), left) };
             }
             for j in 0..KEYS {
                 // SAFETY: as above, in row `rows[j]` of the keys.
-                let key = unsafe { load::<WHOLE>(keys.as_ptr().add(rows[j] + at), left) };
+                let key = unsafe { E::load_8::<WHOLE>(keys.as_ptr().add(rows[j] + at), left) };
                 for i in 0..Q {
                     sums[i * KEYS + j] = _mm256_fmadd_ps(x[i], key, sums[i * KEYS + j]);
                 }
@@ -142,9 +168,9 @@ fn score<const WHOLE: bool, const Q: usize, const KEYS: usize>(
 /// `out += sum over i of weights[i] * values[i]` for `Q` queries, in the order of the values.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_values<const WHOLE: bool, const Q: usize>(
+fn add_values<E: Element, const WHOLE: bool, const Q: usize>(
     weights: &[[f32; TILE]; Q],
-    values: &[f32],
+    values: &[E],
     states: &mut [Softmax<'_>],
 ) {
     const WIDE: usize = 4;
@@ -156,9 +182,9 @@ fn add_values<const WHOLE: bool, const Q: usize>(
         let wide = if head_dim - at >= WIDE * HALF { WIDE } else { 1 };
         let left = head_dim - at;
         if wide == WIDE {
-            add_columns::<true, Q, WIDE>(weights, values, n, at, left, states);
+            add_columns::<E, true, Q, WIDE>(weights, values, n, at, left, states);
         } else {
-            add_columns::<WHOLE, Q, 1>(weights, values, n, at, left, states);
+            add_columns::<E, WHOLE, Q, 1>(weights, values, n, at, left, states);
         }
         at += wide * HALF;
     }
@@ -167,9 +193,9 @@ fn add_values<const WHOLE: bool, const Q: usize>(
 /// The `WIDE` vectors from element `at` on, of which `left` elements are there.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_columns<const WHOLE: bool, const Q: usize, const WIDE: usize>(
+fn add_columns<E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>(
     weights: &[[f32; TILE]; Q],
-    values: &[f32],
+    values: &[E],
     n: usize,
     at: usize,
     left: usize,
@@ -182,14 +208,14 @@ fn add_columns<const WHOLE: bool, const Q: usize, const WIDE: usize>(
         let out = &states[i].out[at..head_dim];
         for j in 0..WIDE {
             // SAFETY: `left` elements are there, `WIDE` vectors if whole.
-            sums[i][j] = unsafe { load::<WHOLE>(out.as_ptr().add(j * HALF), left) };
+            sums[i][j] = unsafe { load_f32::<WHOLE>(out.as_ptr().add(j * HALF), left) };
         }
     }
     for key in 0..n {
         let mut value = [_mm256_setzero_ps(); WIDE];
         for j in 0..WIDE {
             // SAFETY: as above, in row `key` of `n`.
-            value[j] = unsafe { load::<WHOLE>(values.as_ptr().add(key * head_dim + at + j * HALF), left) };
+            value[j] = unsafe { E::load_8::<WHOLE>(values.as_ptr().add(key * head_dim + at + j * HALF), left) };
         }
         for i in 0..Q {
             let weight = _mm256_set1_ps(weights[i][key]);
