@@ -105,9 +105,7 @@ impl<'a> ChatTemplate<'a> {
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         let syntax = syntax.map_err(|error| self.failure(&error))?;
         let source = without_generation_marks(self.source);
-        if let Some((what, limit)) = rewrite::too_deep(&source, &syntax) {
-            return Err(self.beyond(what, limit as u64));
-        }
+        rewrite::check(&source, &syntax).map_err(|error| self.failure(&error))?;
         let environment = environment(now, &budget);
         let mut text = String::new();
         let context = Value::from_pairs(context);

@@ -4,17 +4,17 @@
 //! names. Those that write or compare differently in the engine are ours.
 
 use super::json;
-use super::limits::{Budget, items};
+use super::limits::{Budget, Passing, PassingKind, items};
 use super::operators::invalid;
 use super::python::{self, Text};
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, from_args};
-use minijinja::{Environment, Error, State, filters, tests};
+use minijinja::{Environment, Error, ErrorKind, State, filters, tests};
 use std::sync::Arc;
 
 type Filter = fn(&Budget, &[Value]) -> Result<Value, Error>;
 
 /// Filters of our own.
-const OURS: [(&str, Filter); 15] = [
+const OURS: [(&str, Filter); 18] = [
     ("tojson", json::dumps),
     ("string", |budget, args| {
         let (value,): (&Value,) = from_args(args)?;
@@ -69,6 +69,9 @@ const OURS: [(&str, Filter); 15] = [
     }),
     ("indent", indent),
     ("round", round),
+    ("int", int),
+    ("float", float),
+    ("sum", sum),
     ("format", |budget, args| {
         let (template, given): (&str, Rest<Value>) = from_args(args)?;
         python::formatted(minijinja::formatting::FormatStyle::Printf, template, &given, budget).map(Value::from)
@@ -131,6 +134,75 @@ fn round(_: &Budget, args: &[Value]) -> Result<Value, Error> {
     digits.parse::<f64>().map(Value::from).map_err(|_| invalid("only a number can be rounded"))
 }
 
+/// `value | int(default=0)`.
+fn int(_: &Budget, args: &[Value]) -> Result<Value, Error> {
+    let (value, default, named): (&Value, Option<Value>, Kwargs) = from_args(args)?;
+    let default = default.or(named.get("default")?).unwrap_or_else(|| Value::from(0));
+    named.assert_all_used()?;
+    let float = match number(value)? {
+        Some(text) => match text.parse::<i128>() {
+            Ok(integer) => return Ok(Value::from(integer)),
+            Err(_) => text.parse::<f64>().ok(),
+        },
+        None if value.is_integer() => return Ok(value.clone()),
+        None => f64::try_from(value.clone()).ok(),
+    };
+    match float.map(f64::trunc) {
+        // Within this range each is an integer of 128 bits.
+        Some(float) if float.abs() < 1e38 => Ok(Value::from(float as i128)),
+        Some(float) if float.is_finite() => Err(invalid("an integer of more than 128 bits")),
+        _ => Ok(default),
+    }
+}
+
+/// `value | float(default=0.0)`.
+fn float(_: &Budget, args: &[Value]) -> Result<Value, Error> {
+    let (value, default, named): (&Value, Option<Value>, Kwargs) = from_args(args)?;
+    let default = default.or(named.get("default")?).unwrap_or_else(|| Value::from(0.0));
+    named.assert_all_used()?;
+    Ok(match number(value)? {
+        Some(text) => text.parse::<f64>().map_or(default, Value::from),
+        None => f64::try_from(value.clone()).map_or(default, Value::from),
+    })
+}
+
+/// The text of a number as both languages read it; `None` for what is no text.
+fn number(value: &Value) -> Result<Option<&str>, Error> {
+    if value.is_undefined() {
+        return Err(Error::new(ErrorKind::UndefinedError, "an undefined value is no number"));
+    }
+    let text = value.as_str().map(|text| python::stripped(text, None, true, true));
+    match text {
+        Some(text) if text.contains('_') || (!text.is_ascii() && text.chars().any(char::is_numeric)) => {
+            Err(invalid("a number has digits of ASCII alone"))
+        }
+        text => Ok(text),
+    }
+}
+
+/// `value | sum(attribute=none, start=0)` of integers.
+fn sum(_: &Budget, args: &[Value]) -> Result<Value, Error> {
+    let (value, attribute, start, named): (&Value, Option<&str>, Option<i128>, Kwargs) = from_args(args)?;
+    let attribute = attribute.or(named.get("attribute")?);
+    let mut sum = start.or(named.get("start")?).unwrap_or(0);
+    named.assert_all_used()?;
+    for item in items(value)? {
+        let item = attribute.map_or_else(|| Ok(item.clone()), |attribute| item.get_attr(attribute))?;
+        let added =
+            i128::try_from(item.clone()).ok().filter(|_| item.is_integer()).and_then(|item| sum.checked_add(item));
+        sum = added.ok_or_else(|| invalid("only integers of at most 128 bits are summed"))?;
+    }
+    Ok(Value::from(sum))
+}
+
+/// `value | default(other='', boolean=false)`: what is cheap is not measured.
+fn default(value: Value, other: Option<Value>, boolean: Option<bool>, named: Kwargs) -> Result<Value, Error> {
+    let other = other.or(named.get("default_value")?).unwrap_or_else(|| Value::from(""));
+    let boolean = boolean.or(named.get("boolean")?).unwrap_or(false);
+    named.assert_all_used()?;
+    Ok(if value.is_undefined() || (boolean && !value.is_true()) { other } else { value })
+}
+
 /// What is given by place and by name, as the engine passes it.
 pub(super) fn all(args: Rest<Value>, named: Kwargs) -> Vec<Value> {
     let any = named.args().next().is_some();
@@ -138,7 +210,11 @@ pub(super) fn all(args: Rest<Value>, named: Kwargs) -> Vec<Value> {
 }
 
 /// Filters whose time does not depend on what they are given.
-const CHEAP: [&str; 6] = ["length", "count", "first", "last", "default", "d"];
+const CHEAP: [&str; 4] = ["length", "count", "first", "last"];
+
+/// Filters that in Jinja answer what is iterated over once, and is no list.
+const GENERATORS: [&str; 10] =
+    ["map", "select", "reject", "selectattr", "rejectattr", "unique", "batch", "slice", "items", "reverse"];
 
 pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     for (name, filter) in OURS {
@@ -156,7 +232,20 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
             let args = all(args, named);
             if CHEAP.contains(&name) {
                 args.iter().take(1).try_for_each(|arg| budget.scan(arg))?;
-                return filter.call(state, &args);
+                return match (&*args, name) {
+                    ([value], "length" | "count") if value.is_undefined() => Ok(Value::from(0)),
+                    ([value], _) if value.is_undefined() => Ok(Value::UNDEFINED),
+                    ([value], _) if value.is_none() => Err(invalid("None has no items")),
+                    _ => filter.call(state, &args),
+                };
+            }
+            if args.first().is_some_and(Value::is_none)
+                && matches!(name, "map" | "select" | "reject" | "selectattr" | "rejectattr")
+            {
+                return budget.pass(Value::from(Vec::<Value>::new()), PassingKind::Generator);
+            }
+            if name != "title" && args.first().is_some_and(Value::is_none) {
+                return Err(invalid("None has no items and no value"));
             }
             args.iter().try_for_each(|arg| budget.weigh(arg))?;
             // Sorting compares each item with a few others, of at most 2^24.
@@ -170,13 +259,26 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
                 budget.spend(count)?;
             }
             let value = budget.keep(filter.call(state, &args)?)?;
-            budget.weigh(&value).map(|()| value)
+            budget.weigh(&value)?;
+            let passing = GENERATORS.contains(&name) && value.kind() == ValueKind::Seq;
+            if passing { budget.pass(value, PassingKind::Generator) } else { Ok(value) }
         });
     }
+    environment.add_filter("default", default);
+    environment.add_filter("d", default);
     for (name, test) in engine_tests() {
         let budget = Arc::clone(budget);
         environment.add_test(name, move |state: &mut State<'_, '_>, args: Rest<Value>, named: Kwargs| {
             let args = all(args, named);
+            let value = args.first().cloned().unwrap_or_default();
+            let fits = match name {
+                "odd" | "even" | "divisibleby" => matches!(value.kind(), ValueKind::Number | ValueKind::Bool),
+                "lower" | "upper" => value.as_str().is_some(),
+                _ => true,
+            };
+            if !fits {
+                return Err(invalid("the test is not for values of this type"));
+            }
             // These look at values, others only at their kind.
             if !KINDS.contains(&name) {
                 args.iter().try_for_each(|arg| budget.weigh(arg))?;
@@ -185,7 +287,8 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
         });
     }
     environment.add_test("sequence", |value: Value| {
-        matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Iterable | ValueKind::Map)
+        let range = value.downcast_object_ref::<Passing>().is_some_and(|passing| passing.kind == PassingKind::Range);
+        range || matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Undefined)
     });
     environment.add_test("number", |value: Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
     environment.add_test("iterable", |value: Value| {
@@ -194,25 +297,20 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     });
 }
 
-fn engine_filters() -> [(&'static str, Value); 27] {
+fn engine_filters() -> [(&'static str, Value); 22] {
     [
         ("length", Value::from_function(filters::length)),
         ("count", Value::from_function(filters::length)),
         ("first", Value::from_function(filters::first)),
         ("last", Value::from_function(filters::last)),
-        ("default", Value::from_function(filters::default)),
-        ("d", Value::from_function(filters::default)),
         ("title", Value::from_function(filters::title)),
         ("dictsort", Value::from_function(filters::dictsort)),
         ("items", Value::from_function(filters::items)),
         ("reverse", Value::from_function(filters::reverse)),
         ("abs", Value::from_function(filters::abs)),
-        ("int", Value::from_function(filters::int)),
-        ("float", Value::from_function(filters::float)),
         ("attr", Value::from_function(filters::attr)),
         ("min", Value::from_function(filters::min)),
         ("max", Value::from_function(filters::max)),
-        ("sum", Value::from_function(filters::sum)),
         ("sort", Value::from_function(filters::sort)),
         ("unique", Value::from_function(filters::unique)),
         ("groupby", Value::from_function(filters::groupby)),

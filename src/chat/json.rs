@@ -50,7 +50,7 @@ pub(super) fn dumps(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
 fn write(value: &Value, style: &Style, depth: usize, text: &mut Text<'_>) -> Result<(), Error> {
     match value.kind() {
         ValueKind::String => text.push(&quoted(value.as_str().unwrap_or_default(), style.ensure_ascii)),
-        ValueKind::Seq | ValueKind::Iterable => {
+        ValueKind::Seq => {
             let items = super::limits::items(value)?.into_iter().map(|item| (None, item)).collect();
             container(("[", "]"), items, style, depth, text)
         }

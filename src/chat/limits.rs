@@ -1,6 +1,6 @@
 //! What a template may take: work, depth, and a stack that holds both.
 
-use minijinja::value::{Object, ObjectRepr, Tuple, Value, ValueKind};
+use minijinja::value::{Enumerator, Object, ObjectExt as _, ObjectRepr, Tuple, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,30 +115,72 @@ impl Budget {
 
     /// Takes what the bytes or the items of `value` cost, without what these hold.
     pub(super) fn scan(&self, value: &Value) -> Result<(), Error> {
-        match value.as_str() {
-            Some(text) => self.spend_text(text.len()),
-            None => self.spend(value.as_object().and_then(|object| object.enumerator_len()).unwrap_or(0)),
+        match (value.as_str(), value.downcast_object_ref::<Passing>()) {
+            (Some(text), _) => self.spend_text(text.len()),
+            (None, Some(passing)) => self.spend(passing.items.len()),
+            (None, None) => self.spend(value.as_object().and_then(|object| object.enumerator_len()).unwrap_or(0)),
         }
     }
 
     /// `value` without what is computed only when it is asked for: its items are there, and counted.
     pub(super) fn keep(&self, value: Value) -> Result<Value, Error> {
-        match value.as_object() {
-            Some(object) if value.kind() == ValueKind::Iterable => {
-                let mut items = Vec::new();
-                for item in object.try_iter().into_iter().flatten() {
-                    self.spend(1)?;
-                    items.push(item);
-                }
-                Ok(Value::from(items))
-            }
-            _ => self.scan(&value).map(|()| value),
+        if value.kind() == ValueKind::Iterable {
+            return self.collect(&value).map(Value::from);
         }
+        self.scan(&value).map(|()| value)
+    }
+
+    fn collect(&self, value: &Value) -> Result<Vec<Value>, Error> {
+        let mut items = Vec::new();
+        for item in value.try_iter()?.checked() {
+            self.spend(1)?;
+            items.push(item?);
+        }
+        Ok(items)
+    }
+
+    /// `value` as something of Python that has items and is no list.
+    pub(super) fn pass(&self, value: Value, kind: PassingKind) -> Result<Value, Error> {
+        Ok(Value::from_object(Passing { items: self.collect(&value)?, kind }))
+    }
+}
+
+/// What Python iterates over and takes for no list: it has no text that a template could mean.
+#[derive(Debug)]
+pub(super) struct Passing {
+    items: Vec<Value>,
+    pub(super) kind: PassingKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PassingKind {
+    /// `range(3)`.
+    Range,
+    /// `map.items()`.
+    View,
+    /// `list | map('upper')`, which does not know its length.
+    Generator,
+}
+
+impl Object for Passing {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Iterable
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        self.mapped_enumerator(|this| Box::new(this.items.iter().cloned()))
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        (self.kind != PassingKind::Generator).then_some(self.items.len())
     }
 }
 
 /// The items of a list, tuple or anything else that has some.
 pub(super) fn items(value: &Value) -> Result<Vec<Value>, Error> {
+    if value.is_none() {
+        return Err(Error::new(ErrorKind::InvalidOperation, "None has no items"));
+    }
     value.try_iter()?.checked().collect()
 }
 

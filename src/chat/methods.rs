@@ -1,6 +1,6 @@
 //! The methods that strings, lists and maps have in Python.
 
-use super::limits::Budget;
+use super::limits::{Budget, PassingKind};
 use super::operators::invalid;
 use super::python::{self, Text};
 use minijinja::formatting::FormatStyle;
@@ -19,7 +19,7 @@ pub(super) fn call(budget: &Budget, value: &Value, method: &str, args: &[Value])
     args.iter().try_for_each(|arg| budget.weigh(arg))?;
     let called = match (value.kind(), value.as_str()) {
         (_, Some(text)) => of_string(budget, text, method, args),
-        (ValueKind::Map, _) => of_map(value, method, args),
+        (ValueKind::Map, _) => return of_map(budget, value, method, args),
         (ValueKind::Seq, _) => of_list(value, method, args),
         _ => Err(Error::from(ErrorKind::UnknownMethod)),
     }?;
@@ -204,16 +204,18 @@ fn padded(budget: &Budget, text: &str, method: &str, args: &[Value]) -> Result<V
     Ok(Value::from(filled.into_string()))
 }
 
-fn of_map(value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
+fn of_map(budget: &Budget, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
     let () = from_args(args)?;
     let pairs = value.as_object().and_then(|object| object.try_iter_pairs()).into_iter().flatten();
-    Ok(match method {
+    let view: Value = match method {
         "keys" => pairs.map(|(key, _)| key).collect(),
         "values" => pairs.map(|(_, item)| item).collect(),
         "items" => pairs.map(|(key, item)| Value::from(Tuple::from([key, item]))).collect(),
-        "copy" => value.clone(),
+        "copy" => return Ok(value.clone()),
         _ => return Err(Error::from(ErrorKind::UnknownMethod)),
-    })
+    };
+    budget.weigh(&view)?;
+    budget.pass(view, PassingKind::View)
 }
 
 fn of_list(value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {

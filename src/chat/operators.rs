@@ -1,15 +1,19 @@
 //! The operators and functions of templates whose results are measured, or are not the engine's but Python's.
 
 use super::filters::all;
-use super::limits::{Budget, Exceeded, Namespace, items, sequence};
+use super::limits::{Budget, Exceeded, Namespace, PassingKind, items, sequence};
 use super::python::Text;
 use super::rewrite;
-use minijinja::value::{Kwargs, Rest, Value};
-use minijinja::{Environment, Error, ErrorKind};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State, tests};
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// The longest `range`, as in Jinja's sandbox.
 const RANGE: usize = 100_000;
+
+/// Whether an order is the one that is asked for.
+type Holds = fn(Ordering) -> bool;
 
 pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     let with = |function: fn(&Budget, Value) -> Result<Value, Error>| {
@@ -19,6 +23,31 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     environment.add_filter(rewrite::WEIGHED, with(|budget, value| budget.weigh(&value).map(|()| value)));
     environment.add_filter(rewrite::SCANNED, with(|budget, value| budget.scan(&value).map(|()| value)));
     environment.add_filter(rewrite::KEPT, with(Budget::keep));
+    environment.add_filter(
+        rewrite::ITERATED,
+        with(|budget, value| match value.kind() {
+            ValueKind::None => Err(invalid("None has no items")),
+            // A loop over a list knows its length.
+            _ => budget.keep(value),
+        }),
+    );
+    environment.add_filter(
+        rewrite::INDEXED,
+        with(|budget, value| budget.scan(&value).and_then(|()| listed(value, "only a list has items by their number"))),
+    );
+    environment.add_filter(
+        rewrite::COMPARED,
+        with(|budget, value| budget.weigh(&value).and_then(|()| listed(value, "only a list is compared"))),
+    );
+    environment.add_filter(
+        rewrite::KEY,
+        with(|budget, value| match value.kind() {
+            // To Python true is 1 and 1.0 is 1.
+            ValueKind::Bool => Err(invalid("a key is a string or an integer")),
+            ValueKind::Number if !value.is_integer() => Err(invalid("a key is a string or an integer")),
+            _ => budget.weigh(&value).map(|()| value),
+        }),
+    );
 
     let by = Arc::clone(budget);
     environment.add_function(rewrite::CONCAT, move |left: Value, right: Value| -> Result<Value, Error> {
@@ -32,6 +61,32 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
         by.scan(&value)?;
         sliced(&value, &start, &stop, &step)
     });
+    let orders: [(&str, Holds); 4] = [
+        (rewrite::LESS, Ordering::is_lt),
+        (rewrite::AT_MOST, Ordering::is_le),
+        (rewrite::MORE, Ordering::is_gt),
+        (rewrite::AT_LEAST, Ordering::is_ge),
+    ];
+    for (name, holds) in orders {
+        let by = Arc::clone(budget);
+        environment.add_function(name, move |left: Value, right: Value| -> Result<bool, Error> {
+            by.weigh(&left)?;
+            by.weigh(&right)?;
+            compared(&left, &right).map(|order| order.is_some_and(holds))
+        });
+    }
+    let by = Arc::clone(budget);
+    environment.add_function(rewrite::WITHIN, move |state: &State<'_, '_>, value: Value, all: Value| {
+        by.weigh(&value)?;
+        by.weigh(&all)?;
+        match (all.kind(), value.kind()) {
+            (ValueKind::String, ValueKind::String) | (ValueKind::Seq | ValueKind::Map | ValueKind::Iterable, _) => {
+                tests::is_in(state, &value, &all)
+            }
+            (ValueKind::Undefined, _) => Ok(false),
+            _ => Err(invalid("only a string is within a string, and a value within a list or a map")),
+        }
+    });
     environment.add_function(rewrite::ASSIGN, |to: Value, name: &str, value: Value| -> Result<Value, Error> {
         let Some(namespace) = to.downcast_object_ref::<Namespace>() else {
             let reason = format!("only attributes of namespaces can be assigned, not of {}", to.kind());
@@ -44,8 +99,7 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     environment.add_function("range", move |first: i64, last: Option<i64>, step: Option<i64>| {
         let (start, stop) = last.map_or((0, first), |last| (first, last));
         let numbers = range(start, stop, step.unwrap_or(1))?;
-        by.spend(numbers.len())?;
-        Ok::<_, Error>(Value::from(numbers))
+        by.pass(Value::from(numbers), PassingKind::Range)
     });
     let by = Arc::clone(budget);
     environment.add_function("dict", move |given: Rest<Value>, named: Kwargs| {
@@ -66,8 +120,38 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     });
 }
 
+/// `value` that is no passing one.
+fn listed(value: Value, else_reason: &'static str) -> Result<Value, Error> {
+    if value.kind() == ValueKind::Iterable { Err(invalid(else_reason)) } else { Ok(value) }
+}
+
 pub(super) fn invalid(reason: &'static str) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
+}
+
+/// How values that Python orders are ordered; in no way where one is no number.
+fn compared(left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
+    let number = |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool);
+    let nan = |value: &Value| f64::try_from(value.clone()).is_ok_and(f64::is_nan);
+    match (left.kind(), right.kind()) {
+        _ if number(left) && number(right) => {
+            let plain = |value: &Value| i128::try_from(value.clone()).map_or_else(|_| value.clone(), Value::from);
+            Ok((!nan(left) && !nan(right)).then(|| plain(left).cmp(&plain(right))))
+        }
+        (ValueKind::String, ValueKind::String) => Ok(Some(left.cmp(right))),
+        (ValueKind::Seq, ValueKind::Seq) if left.is_tuple() == right.is_tuple() => {
+            for (left, right) in items(left)?.iter().zip(&items(right)?) {
+                if left != right {
+                    return compared(left, right);
+                }
+            }
+            Ok(Some(left.len().cmp(&right.len())))
+        }
+        (left, right) => {
+            let reason = format!("a value of type {left} has no order with one of type {right}");
+            Err(Error::new(ErrorKind::InvalidOperation, reason))
+        }
+    }
 }
 
 /// Keys and values of maps and of what is named in a call.
@@ -121,8 +205,8 @@ fn sliced(value: &Value, start: &Value, stop: &Value, step: &Value) -> Result<Va
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, "an undefined value has no slices"));
     }
-    if value.kind() == minijinja::value::ValueKind::Map {
-        return Err(invalid("a map has no slices"));
+    if matches!(value.kind(), ValueKind::Map | ValueKind::Iterable) {
+        return Err(invalid("only a string or a list has slices"));
     }
     let all = items(value)?;
     let taken = indices(all.len(), start, stop, step).map(|index| all[index].clone());

@@ -46,7 +46,7 @@ impl<'b> Text<'b> {
             ValueKind::Number if value.is_integer() => self.push(&value.to_string()),
             ValueKind::Number => self.push(&float(f64::try_from(value.clone())?)),
             ValueKind::String => self.push(&quoted(value.as_str().unwrap_or_default())),
-            ValueKind::Seq | ValueKind::Iterable => {
+            ValueKind::Seq => {
                 let (open, close) = if value.is_tuple() { ("(", ")") } else { ("[", "]") };
                 self.push(open)?;
                 let mut count = 0;
@@ -207,7 +207,7 @@ pub(super) fn titled(text: &str) -> String {
     let mut titled = String::with_capacity(text.len());
     let mut within = false;
     for character in text.chars() {
-        let cased = character.is_lowercase() || character.is_uppercase();
+        let cased = character.is_lowercase() || character.is_uppercase() || is_title(character);
         if cased && !within {
             titled.push_str(&title(character));
         } else {
@@ -218,9 +218,37 @@ pub(super) fn titled(text: &str) -> String {
     titled
 }
 
+/// Whether the character is of the category of title case: its first letter is large, its second is not.
+fn is_title(character: char) -> bool {
+    matches!(
+        character,
+        '\u{1c5}' | '\u{1c8}' | '\u{1cb}' | '\u{1f2}' | '\u{1f88}'..='\u{1f8f}' | '\u{1f98}'..='\u{1f9f}'
+            | '\u{1fa8}'..='\u{1faf}' | '\u{1fbc}' | '\u{1fcc}' | '\u{1ffc}'
+    )
+}
+
 /// The character as the first of a word.
 fn title(character: char) -> String {
+    // Characters of two letters, the first of which alone is large, and Greek vowels with an iota below or beside.
+    let code = u32::from(character);
+    let pair = match code {
+        0x1c4..=0x1c6 => Some(0x1c5),
+        0x1c7..=0x1c9 => Some(0x1c8),
+        0x1ca..=0x1cc => Some(0x1cb),
+        0x1f1..=0x1f3 => Some(0x1f2),
+        0x1f80..=0x1faf => Some(code | 8),
+        0x1fb3 | 0x1fc3 | 0x1ff3 => Some(code + 9),
+        0x1fbc | 0x1fcc | 0x1ffc => Some(code),
+        _ => None,
+    };
+    if let Some(pair) = pair.and_then(char::from_u32) {
+        return pair.to_string();
+    }
     let mut upper = character.to_uppercase();
+    if character == '\u{149}' {
+        // An apostrophe stands before its letter.
+        return upper.collect();
+    }
     let first: String = upper.next().into_iter().collect();
     first + &upper.collect::<String>().to_lowercase()
 }

@@ -4,19 +4,29 @@
 //! print it. So the parsed template is written anew, with calls of the functions of [`super::limits`] and
 //! [`super::operators`] where values grow, are compared, or are assigned.
 
-use minijinja::Error;
+use super::limits::Exceeded;
 use minijinja::machinery::ast::{self, BinOpKind, CallArg, Expr, Spanned, Stmt, UnaryOpKind};
-use minijinja::machinery::{CodeGenerator, Instructions, Span, parse, tokenize};
+use minijinja::machinery::{CodeGenerator, Instructions, Span, Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
+use minijinja::{Error, ErrorKind};
 use std::collections::BTreeMap;
 
 /// Filters and functions of the rewritten template. No template can name them: `<` begins no name.
 pub(super) const WEIGHED: &str = "<weighed>";
 pub(super) const SCANNED: &str = "<scanned>";
 pub(super) const KEPT: &str = "<kept>";
+pub(super) const ITERATED: &str = "<iterated>";
+pub(super) const INDEXED: &str = "<indexed>";
+pub(super) const KEY: &str = "<key>";
+pub(super) const COMPARED: &str = "<compared>";
 pub(super) const CONCAT: &str = "<concat>";
 pub(super) const SLICE: &str = "<slice>";
+pub(super) const LESS: &str = "<less>";
+pub(super) const AT_MOST: &str = "<at most>";
+pub(super) const MORE: &str = "<more>";
+pub(super) const AT_LEAST: &str = "<at least>";
+pub(super) const WITHIN: &str = "<within>";
 pub(super) const ASSIGN: &str = "<assign>";
 const CAPTURED: &str = "<captured>";
 
@@ -31,22 +41,43 @@ pub(super) struct Compiled<'a> {
     pub(super) blocks: BTreeMap<&'a str, Instructions<'a>>,
 }
 
-/// What of a template nests too deep for the parser, and how much of it there may be.
-pub(super) fn too_deep(source: &str, syntax: &SyntaxConfig) -> Option<(&'static str, usize)> {
-    use minijinja::machinery::Token;
+/// Refuses what nests too deep for the parser, and what it reads otherwise than Python.
+pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
     let (mut tokens, mut elifs) = (0, 0);
     // What is no token is the parser's to tell.
-    for (token, _) in tokenize(source, false, syntax.clone()).map_while(Result::ok) {
+    for (token, span) in tokenize(source, false, syntax.clone()).map_while(Result::ok) {
         match token {
             Token::BlockStart | Token::VariableStart => tokens = 0,
             Token::Ident("elif") => elifs += 1,
             _ => tokens += 1,
         }
         if tokens > TAG_TOKENS {
-            return Some(("tokens in one tag", TAG_TOKENS));
+            return Err(Exceeded::error("tokens in one tag", TAG_TOKENS as u64));
         }
         if elifs > ELIFS {
-            return Some(("branches of conditions", ELIFS));
+            return Err(Exceeded::error("branches of conditions", ELIFS as u64));
+        }
+        let text = source.get(span.start_offset as usize..span.end_offset as usize);
+        if let (Token::String(_), Some(text)) = (token, text)
+            && let Some(escape) = foreign_escape(text)
+        {
+            let reason = format!("the escape \\{escape} in line {} is not known", span.start_line);
+            return Err(Error::new(ErrorKind::SyntaxError, reason));
+        }
+    }
+    Ok(())
+}
+
+/// An escape that Python reads otherwise than the engine.
+fn foreign_escape(text: &str) -> Option<char> {
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        let escaped = if character == '\\' { characters.next() } else { None };
+        // Python does not make one character of two halves.
+        let half = escaped == Some('u')
+            && matches!(characters.as_str().as_bytes(), [b'd' | b'D', b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F', ..]);
+        if half || escaped.is_some_and(|escaped| "UNav/\n".contains(escaped)) {
+            return escaped;
         }
     }
     None
@@ -83,7 +114,7 @@ fn statement<'a>(node: &Stmt<'a>, written: &mut Vec<Stmt<'a>>) {
         Stmt::ForLoop(node) => Stmt::ForLoop(Spanned::new(
             ast::ForLoop {
                 target: target(&node.target),
-                iter: guarded(SCANNED, &node.iter),
+                iter: guarded(ITERATED, &node.iter),
                 filter_expr: node.filter_expr.as_ref().map(expression),
                 recursive: node.recursive,
                 body: statements(&node.body),
@@ -287,9 +318,8 @@ fn expression<'a>(node: &Expr<'a>) -> Expr<'a> {
         Expr::GetAttr(node) => {
             Expr::GetAttr(Spanned::new(ast::GetAttr { expr: expression(&node.expr), name: node.name }, node.span()))
         }
-        // A text is read up to the item, a key is compared.
         Expr::GetItem(node) => Expr::GetItem(Spanned::new(
-            ast::GetItem { expr: guarded(SCANNED, &node.expr), subscript_expr: guarded(WEIGHED, &node.subscript_expr) },
+            ast::GetItem { expr: guarded(INDEXED, &node.expr), subscript_expr: guarded(KEY, &node.subscript_expr) },
             node.span(),
         )),
         Expr::Call(node) => Expr::Call(called(node)),
@@ -302,11 +332,16 @@ fn expression<'a>(node: &Expr<'a>) -> Expr<'a> {
             behind(WEIGHED, Expr::Tuple(Spanned::new(ast::Tuple { items }, node.span())))
         }
         Expr::Map(node) => {
-            let keys = node.keys.iter().map(|key| guarded(WEIGHED, key)).collect();
+            let keys = node.keys.iter().map(|key| guarded(KEY, key)).collect();
             let values = node.values.iter().map(expression).collect();
             behind(WEIGHED, Expr::Map(Spanned::new(ast::Map { keys, values }, node.span())))
         }
     }
+}
+
+/// `left op right` by a function that knows which types Python compares.
+fn ordered<'a>(function: &'a str, node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
+    call(function, vec![expression(&node.left), expression(&node.right)], node.span())
 }
 
 fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
@@ -319,13 +354,12 @@ fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
         BinOpKind::Concat => call(CONCAT, vec![expression(&node.left), expression(&node.right)], node.span()),
         // Guarded operands are no constants, which the compiler would work out without a measure.
         BinOpKind::Add | BinOpKind::Mul => behind(KEPT, operands(Some(SCANNED))),
-        BinOpKind::Eq
-        | BinOpKind::Ne
-        | BinOpKind::Lt
-        | BinOpKind::Lte
-        | BinOpKind::Gt
-        | BinOpKind::Gte
-        | BinOpKind::In => operands(Some(WEIGHED)),
+        BinOpKind::Eq | BinOpKind::Ne => operands(Some(COMPARED)),
+        BinOpKind::Lt => ordered(LESS, node),
+        BinOpKind::Lte => ordered(AT_MOST, node),
+        BinOpKind::Gt => ordered(MORE, node),
+        BinOpKind::Gte => ordered(AT_LEAST, node),
+        BinOpKind::In => ordered(WITHIN, node),
         BinOpKind::ScAnd
         | BinOpKind::ScOr
         | BinOpKind::Sub

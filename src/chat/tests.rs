@@ -79,6 +79,27 @@ fn templates_render_as_in_transformers() {
     assert!(differences.is_empty(), "{} of {cases} differ\n{}", differences.len(), differences.join("\n"));
 }
 
+/// What Python writes of each expression of `values.json` is written, or the expression is refused.
+#[test]
+fn expressions_render_as_in_python_or_are_refused() {
+    let recorded = std::fs::read(fixtures().join("templates/values.json")).unwrap();
+    let recorded: Json = serde_json::from_slice(&recorded).unwrap();
+    let (mut wrong, mut refused, mut equal) = (Vec::new(), Vec::new(), 0);
+    for case in recorded["expressions"].as_array().unwrap() {
+        let (expression, expected) = (case[0].as_str().unwrap(), case[1].as_str());
+        match (rendered(&format!("{{{{ {expression} }}}}")), expected) {
+            (Ok(found), Some(expected)) if found == expected => equal += 1,
+            (Ok(found), _) => wrong.push(format!("{expression}\n  found {found:?}, expected {expected:?}")),
+            (Err(_), None) => equal += 1,
+            (Err(error), Some(_)) => refused.push(format!("{expression}: {error}")),
+        }
+    }
+    println!("{equal} equal, {} refused\n{}", refused.len(), refused.join("\n"));
+    // Those that are refused are of a few kinds: `swapcase`, `encode`, `is callable`, printed generators and the like.
+    assert!(equal >= 1300 && refused.len() <= 88, "{equal} equal, {} refused", refused.len());
+    assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
+}
+
 #[test]
 fn what_a_template_raises_is_told() {
     let raised = rendered("{{ raise_exception('no ' ~ messages[0].role) }}");
