@@ -27,7 +27,7 @@ pub use message::{ChatOptions, Message};
 /// may say all of itself.
 const ADDED_BYTES: usize = 1 << 20;
 
-/// A model's chat template, and the texts of BOS and EOS that it may write.
+/// A model's chat template, and the texts of special tokens that it may write.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatTemplate<'a> {
     /// The Jinja source.
@@ -38,6 +38,8 @@ pub struct ChatTemplate<'a> {
     pub bos: Option<&'a str>,
     /// `eos_token`; undefined in the template when the model has none.
     pub eos: Option<&'a str>,
+    /// Other special tokens by name, such as `pad_token`.
+    pub tokens: &'a BTreeMap<String, String>,
 }
 
 impl<'a> ChatTemplate<'a> {
@@ -64,6 +66,7 @@ impl<'a> ChatTemplate<'a> {
             place: &found.place,
             bos: tokenizer.bos_text.as_deref(),
             eos: tokenizer.eos_text.as_deref(),
+            tokens: &tokenizer.named_tokens,
         })
     }
 
@@ -80,7 +83,8 @@ impl<'a> ChatTemplate<'a> {
     pub fn render(&self, messages: &[Message], options: &ChatOptions, generation_prompt: bool) -> Result<String> {
         let messages: Vec<_> = messages.iter().map(Message::object).collect();
         let given = json_bytes(&messages) + json_bytes(&options.tools) + json_bytes(&options.variables);
-        let mut context: BTreeMap<&str, Value> = BTreeMap::new();
+        let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text.as_str())));
+        let mut context: BTreeMap<&str, Value> = tokens.collect();
         for (name, text) in [("bos_token", self.bos), ("eos_token", self.eos)] {
             context.extend(text.map(|text| (name, Value::from(text))));
         }

@@ -15,8 +15,10 @@ fn fixtures() -> PathBuf {
 
 static PLACE: LazyLock<TemplatePlace> = LazyLock::new(|| TemplatePlace { file: "a.jinja".into(), key: None });
 
+static TOKENS: BTreeMap<String, String> = BTreeMap::new();
+
 fn template(source: &str) -> ChatTemplate<'_> {
-    ChatTemplate { source, place: &PLACE, bos: Some("<bos>"), eos: Some("<eos>") }
+    ChatTemplate { source, place: &PLACE, bos: Some("<bos>"), eos: Some("<eos>"), tokens: &TOKENS }
 }
 
 fn rendered(source: &str) -> Result<String> {
@@ -179,6 +181,33 @@ fn templates_are_chosen_as_in_transformers() {
         }
     }
     assert_eq!(choices, 45);
+}
+
+#[test]
+fn templates_know_special_tokens_by_the_names_of_transformers() {
+    let recorded = std::fs::read(fixtures().join("templates/values.json")).unwrap();
+    let recorded: Json = serde_json::from_slice(&recorded).unwrap();
+    let folders = recorded["folders"].as_array().unwrap();
+    for folder in folders {
+        let mut files = folder["files"].as_object().unwrap().clone();
+        files.insert("chat_template.jinja".into(), recorded["names"].clone());
+        let tokenizer = tokenizer_of(&files);
+        let template = ChatTemplate::of(&tokenizer, &ChatOptions::default()).unwrap();
+        let found = template.render(&[], &ChatOptions::default(), true).unwrap();
+        assert_eq!(found, folder["text"].as_str().unwrap(), "{}", folder["files"]);
+    }
+    assert_eq!(folders.len(), 4);
+    let own = ChatOptions::default().variable("pad_token", "own");
+    let template = template("{{ pad_token }}").render(&[], &own, true);
+    assert_eq!(template.unwrap(), "own", "variables go before the tokens");
+}
+
+#[test]
+fn a_gguf_names_its_special_tokens_by_their_ids() {
+    let header = Header::read(probe(&fixtures().join("models/phi-3.5/q8_0.gguf")).unwrap()).unwrap();
+    let tokenizer = TokenizerSpec::from_header(&header).unwrap();
+    let named = [("pad_token", "<|endoftext|>"), ("unk_token", "<unk>")];
+    assert_eq!(tokenizer.named_tokens, named.map(|(name, text)| (name.to_owned(), text.to_owned())).into());
 }
 
 #[test]
