@@ -1,6 +1,6 @@
 //! The `tojson` filter of transformers: what Python's `json.dumps` writes.
 
-use super::limits::Budget;
+use super::limits::{Budget, is_data};
 use super::operators::invalid;
 use super::python::{self, Text};
 use minijinja::Error;
@@ -54,7 +54,7 @@ fn write(value: &Value, style: &Style, depth: usize, text: &mut Text<'_>) -> Res
             let items = super::limits::items(value)?.into_iter().map(|item| (None, item)).collect();
             container(("[", "]"), items, style, depth, text)
         }
-        ValueKind::Map => {
+        ValueKind::Map if is_data(value) => {
             let pairs = value.as_object().and_then(|object| object.try_iter_pairs()).into_iter().flatten();
             let mut items =
                 pairs.map(|(key, item)| Ok((Some(name(&key)?), item))).collect::<Result<Vec<_>, Error>>()?;

@@ -78,8 +78,8 @@ impl Budget {
         self.spend(1 + bytes / 16)
     }
 
-    /// Takes what all of `value` costs, which must nest no deeper than [`DEPTH`] and hold no namespace: those alone
-    /// change, and could come to hold themselves.
+    /// Takes what all of `value` costs, which must nest no deeper than [`DEPTH`] and hold data alone: a namespace changes
+    /// and could come to hold itself, a loop holds its items.
     pub(super) fn weigh(&self, value: &Value) -> Result<(), Error> {
         self.weigh_at(value, 0)
     }
@@ -92,7 +92,7 @@ impl Budget {
         self.spend_text(bytes.unwrap_or(0))?;
         let Some(object) = value.as_object() else { return Ok(()) };
         match object.repr() {
-            ObjectRepr::Map => {
+            ObjectRepr::Map if is_data(value) || value.is_kwargs() => {
                 for (key, item) in object.try_iter_pairs().into_iter().flatten() {
                     // A map holds its keys twice, by order and by hash.
                     self.spend(4)?;
@@ -105,8 +105,11 @@ impl Budget {
                     self.weigh_at(&item, depth + 1)?;
                 }
             }
-            _ if depth > 0 && object.downcast_ref::<Namespace>().is_some() => {
-                return Err(Error::new(ErrorKind::InvalidOperation, "a namespace can be no item of a value"));
+            _ if depth > 0 => {
+                return Err(Error::new(
+                    ErrorKind::InvalidOperation,
+                    "a namespace, loop or macro can be no item of a value",
+                ));
             }
             _ => {}
         }
@@ -176,6 +179,16 @@ impl Object for Passing {
     }
 }
 
+/// Whether `value` is what JSON could be, or a tuple: no namespace, function, macro or `loop`, of which the engine takes
+/// some for maps. Its own maps are all of one type.
+pub(super) fn is_data(value: &Value) -> bool {
+    value.as_object().is_none_or(|object| match object.repr() {
+        ObjectRepr::Seq | ObjectRepr::Iterable => true,
+        ObjectRepr::Map => object.type_name().contains("IndexMap"),
+        _ => false,
+    })
+}
+
 /// The items of a list, tuple or anything else that has some.
 pub(super) fn items(value: &Value) -> Result<Vec<Value>, Error> {
     if value.is_none() {
@@ -189,14 +202,15 @@ pub(super) fn sequence(items: Vec<Value>, like: &Value) -> Value {
     if like.is_tuple() { Value::from(Tuple::from(items)) } else { Value::from(items) }
 }
 
-/// `namespace(..)`: the only value that changes. Its attributes hold no other namespace, so that no value holds itself.
+/// `namespace(..)`: the only value that changes. Its attributes hold data alone, so that no value holds itself.
 #[derive(Debug, Default)]
 pub(super) struct Namespace(Mutex<BTreeMap<Arc<str>, Value>>);
 
 impl Namespace {
     pub(super) fn set(&self, name: &str, value: Value) -> Result<(), Error> {
-        if value.downcast_object_ref::<Namespace>().is_some() {
-            return Err(Error::new(ErrorKind::InvalidOperation, "a namespace can be no attribute of another"));
+        if !is_data(&value) {
+            let reason = "a namespace, loop or macro can be no attribute of a namespace";
+            return Err(Error::new(ErrorKind::InvalidOperation, reason));
         }
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), value);
         Ok(())

@@ -1,6 +1,6 @@
 //! Values as Python writes them: `str`, `repr`, and what it takes for white space.
 
-use super::limits::{Budget, Exceeded};
+use super::limits::{Budget, Exceeded, is_data};
 use minijinja::formatting::FormatStyle;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
@@ -58,7 +58,7 @@ impl<'b> Text<'b> {
                 self.push(if value.is_tuple() && count == 1 { "," } else { "" })?;
                 self.push(close)
             }
-            ValueKind::Map => {
+            ValueKind::Map if is_data(value) => {
                 self.push("{")?;
                 let pairs = value.as_object().and_then(|object| object.try_iter_pairs());
                 for (index, (key, item)) in pairs.into_iter().flatten().enumerate() {
@@ -69,7 +69,10 @@ impl<'b> Text<'b> {
                 }
                 self.push("}")
             }
-            kind => Err(Error::new(ErrorKind::InvalidOperation, format!("a value of type {kind} has no text"))),
+            _ => Err(Error::new(
+                ErrorKind::InvalidOperation,
+                "only data has a text: no iterator, namespace, loop or macro",
+            )),
         }
     }
 }
