@@ -97,7 +97,7 @@ impl<'a> ChatTemplate<'a> {
         context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))));
         let text = limits::on_a_deep_stack(|| self.write(context, given, options.now))
             .map_err(|source| Error::Io { path: self.place.file.clone(), source })?
-            .unwrap_or_else(|_| Err(Error::Internal("the template engine panicked".to_owned())))?;
+            .unwrap_or_else(|_| Err(self.failed("the template engine has a fault that this template shows")))?;
         // A history may be written twice: as it is, and as what was thought.
         let limit = 2 * given + ADDED_BYTES;
         if text.len() > limit { Err(self.beyond("bytes of text", limit as u64)) } else { Ok(text) }
@@ -121,6 +121,10 @@ impl<'a> ChatTemplate<'a> {
         });
         rendered.map_err(|error| self.failure(&error))?;
         Ok(text)
+    }
+
+    fn failed(&self, reason: &str) -> Error {
+        Error::ChatTemplate { place: self.place.clone(), line: None, reason: reason.to_owned() }
     }
 
     fn beyond(&self, what: &'static str, limit: u64) -> Error {

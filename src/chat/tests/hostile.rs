@@ -282,3 +282,99 @@ fn numbers_that_ask_for_too_much_are_refused() {
     ];
     all_end(&cases.map(|(source, expected)| (source.to_owned(), expected)));
 }
+
+/// Tags of random tokens: each is rendered or refused, none shows a fault of the engine or of ours.
+#[test]
+fn random_tags_never_panic() {
+    const TOKENS: [&str; 64] = [
+        "{{ ",
+        " }}",
+        "{% ",
+        " %}",
+        "{% if ",
+        "{% endif %}",
+        "{% for ",
+        "{% endfor %}",
+        "{% set ",
+        "{% macro m(",
+        "{% endmacro %}",
+        "{% else %}",
+        "{% elif ",
+        "{% with ",
+        "{% endset %}",
+        "{% call m() %}",
+        "{% endcall %}",
+        "{% block a %}",
+        "{% endblock %}",
+        "{% filter ",
+        "{% endfilter %}",
+        "{% do ",
+        " in ",
+        " is ",
+        " not ",
+        " and ",
+        " if ",
+        " else ",
+        "|",
+        ".",
+        ",",
+        ":",
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        "=",
+        "==",
+        "<",
+        "+",
+        "-",
+        "*",
+        "**",
+        "//",
+        "%",
+        "~",
+        "'a'",
+        "'%s{}'",
+        "1",
+        "-1",
+        "0.5",
+        "none",
+        "true",
+        "messages",
+        "ns",
+        "namespace(x=1)",
+        "loop",
+        "tojson",
+        "split",
+        "range(3)",
+        "items()",
+        "[::-1]",
+    ];
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).unwrap()
+    };
+    let (mut texts, mut faults) = (0, Vec::new());
+    for _ in 0..20_000 {
+        let inside: String = (0..1 + next(8)).map(|_| TOKENS[next(TOKENS.len())]).collect();
+        let source = match next(3) {
+            0 => format!("{{{{ {inside} }}}}"),
+            1 => format!("{{% set ns = namespace(x=messages) %}}{{{{ {inside} }}}}"),
+            _ => inside,
+        };
+        match rendered(&source) {
+            Ok(_) => texts += 1,
+            Err(Error::ChatTemplate { reason, .. }) if reason.contains("fault") => faults.push(source),
+            Err(Error::ChatTemplate { .. } | Error::ChatTemplateLimit { .. }) => {}
+            Err(error) => faults.push(format!("{source}: {error}")),
+        }
+    }
+    assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));
+    // Enough of them mean something.
+    assert!(texts > 1000, "{texts} were rendered");
+}
