@@ -73,9 +73,11 @@ impl<'a> ChatTemplate<'a> {
     /// The text of `messages`, ready for the model's answer with `generation_prompt`.
     ///
     /// Rendered as `apply_chat_template` of transformers 5 does: blocks are trimmed, values are written as Python writes
-    /// them, `tojson` is Python's `json.dumps`, strings have Python's methods, and `documents` is none. What is written
-    /// otherwise or not known is an error: filters that only the template engine has, `range` beyond 100000, integers
-    /// beyond 128 bits, and fields wider than 9999.
+    /// them, `tojson` is Python's `json.dumps`, strings have Python's methods, and `documents` is none. What would be
+    /// written otherwise, or is not known, is an error: filters that Jinja has not, `%` on strings, iterators as texts,
+    /// booleans and floats as keys, escapes as `\U0001f600`, integers beyond 128 bits, fields wider than 9999. Three
+    /// things are not told apart: an iterator that is used twice is not empty the second time, `1 < 'a' < 2` compares
+    /// what Python does not, and what `escape` has escaped is a text like any other.
     ///
     /// # Errors
     /// `ChatTemplate` for a template that is no Jinja or fails, `ChatRefused` with what the template itself says of the
