@@ -1,27 +1,33 @@
 //! Messages -> prompt: renders the model's own Jinja template as transformers does.
 
+mod filters;
 mod json;
+mod limits;
 mod message;
+mod methods;
+mod operators;
+mod python;
+mod rewrite;
 
 use crate::error::{Error, Result};
 use jiff::civil::DateTime;
+use limits::{Budget, Exceeded};
+use minijinja::machinery::{eval, make_string_output};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
-use minijinja::{Environment, ErrorKind, Output, State, escape_formatter};
+use minijinja::{AutoEscape, Environment, ErrorKind, Output, State};
 use model_diagnostics::tokenizer::{DEFAULT_TEMPLATE, TemplatePlace, TokenizerSpec};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 pub use message::{ChatOptions, Message};
-
-/// Instructions a template may execute: an ordinary one takes under a hundred a message.
-const FUEL: u64 = 10_000_000;
 
 /// Bytes a template may add to what its messages and variables have; the longest published one has about 20 kB, and
 /// may say all of itself.
 const ADDED_BYTES: usize = 1 << 20;
 
-/// A model's chat template, and the texts of BOS and EOS that it may write.
+/// A model's chat template, and the texts of special tokens that it may write.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatTemplate<'a> {
     /// The Jinja source.
@@ -32,6 +38,8 @@ pub struct ChatTemplate<'a> {
     pub bos: Option<&'a str>,
     /// `eos_token`; undefined in the template when the model has none.
     pub eos: Option<&'a str>,
+    /// Other special tokens by name, such as `pad_token`.
+    pub tokens: &'a BTreeMap<String, String>,
 }
 
 impl<'a> ChatTemplate<'a> {
@@ -58,26 +66,27 @@ impl<'a> ChatTemplate<'a> {
             place: &found.place,
             bos: tokenizer.bos_text.as_deref(),
             eos: tokenizer.eos_text.as_deref(),
+            tokens: &tokenizer.named_tokens,
         })
     }
 
     /// The text of `messages`, ready for the model's answer with `generation_prompt`.
     ///
-    /// Rendered as `apply_chat_template` of transformers 5 does: blocks are trimmed, `tojson` writes what Python's
-    /// `json.dumps` writes, strings have Python's methods, and `documents` is none.
+    /// Rendered as `apply_chat_template` of transformers 5 does: blocks are trimmed, values are written as Python writes
+    /// them, `tojson` is Python's `json.dumps`, strings have Python's methods, and `documents` is none. What would be
+    /// written otherwise, or is not known, is an error: filters that Jinja has not, `%` on strings, iterators as texts,
+    /// booleans and floats as keys, escapes as `\U0001f600`, integers beyond 128 bits, fields wider than 9999. Three
+    /// things are not told apart: an iterator that is used twice is not empty the second time, `1 < 'a' < 2` compares
+    /// what Python does not, and what `escape` has escaped is a text like any other.
     ///
     /// # Errors
     /// `ChatTemplate` for a template that is no Jinja or fails, `ChatRefused` with what the template itself says of the
-    /// messages (`raise_exception`), `ChatTemplateLimit` for one that does not end or writes without measure. What
-    /// it computes without writing it is bounded by its instructions alone, not in bytes: the template engine has no such
-    /// bound, and a template that doubles a text over and over (`{% set x = x ~ x %}`) can take all memory. Render
-    /// templates of strangers where that ends no more than it may.
+    /// messages (`raise_exception`), `ChatTemplateLimit` for one that takes too much time, memory or depth.
     pub fn render(&self, messages: &[Message], options: &ChatOptions, generation_prompt: bool) -> Result<String> {
-        let environment = environment(options.now).map_err(|error| self.failure(&error))?;
-        let source = without_generation_marks(self.source);
-        let template = environment.template_from_str(&source).map_err(|error| self.failure(&error))?;
         let messages: Vec<_> = messages.iter().map(Message::object).collect();
-        let mut context: BTreeMap<&str, Value> = BTreeMap::new();
+        let given = json_bytes(&messages) + json_bytes(&options.tools) + json_bytes(&options.variables);
+        let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text.as_str())));
+        let mut context: BTreeMap<&str, Value> = tokens.collect();
         for (name, text) in [("bos_token", self.bos), ("eos_token", self.eos)] {
             context.extend(text.map(|text| (name, Value::from(text))));
         }
@@ -88,15 +97,36 @@ impl<'a> ChatTemplate<'a> {
             ("add_generation_prompt", Value::from(generation_prompt)),
         ]);
         context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))));
-        let given = json_bytes(&messages) + json_bytes(&options.tools) + json_bytes(&options.variables);
+        let text = limits::on_a_deep_stack(|| self.write(context, given, options.now))
+            .map_err(|source| Error::Io { path: self.place.file.clone(), source })?
+            .unwrap_or_else(|_| Err(self.failed("the template engine has a fault that this template shows")))?;
         // A history may be written twice: as it is, and as what was thought.
-        let mut text = Bounded { bytes: Vec::new(), limit: 2 * given + ADDED_BYTES, full: false };
-        let rendered = template.render_captured_to(context, &mut text).map(drop);
-        if text.full {
-            return Err(self.beyond("bytes of text", text.limit as u64));
-        }
+        let limit = 2 * given + ADDED_BYTES;
+        if text.len() > limit { Err(self.beyond("bytes of text", limit as u64)) } else { Ok(text) }
+    }
+
+    /// The text with `context`, whose JSON has `given` bytes.
+    fn write(&self, context: BTreeMap<&str, Value>, given: usize, now: Option<DateTime>) -> Result<String> {
+        let budget = Arc::new(Budget::for_bytes(given + self.source.len()));
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        let syntax = syntax.map_err(|error| self.failure(&error))?;
+        let source = without_generation_marks(self.source);
+        rewrite::check(&source, &syntax).map_err(|error| self.failure(&error))?;
+        let environment = environment(now, &budget);
+        let mut text = String::new();
+        let context = Value::from_pairs(context);
+        let rendered = rewrite::compile(&source, &syntax).and_then(|compiled| {
+            budget.weigh(&context)?;
+            let mut output = make_string_output(&mut text);
+            let plain = AutoEscape::None;
+            eval(&environment, &compiled.instructions, context, &compiled.blocks, &mut output, plain).map(drop)
+        });
         rendered.map_err(|error| self.failure(&error))?;
-        String::from_utf8(text.bytes).map_err(|error| Error::Internal(error.to_string()))
+        Ok(text)
+    }
+
+    fn failed(&self, reason: &str) -> Error {
+        Error::ChatTemplate { place: self.place.clone(), line: None, reason: reason.to_owned() }
     }
 
     fn beyond(&self, what: &'static str, limit: u64) -> Error {
@@ -111,10 +141,15 @@ impl<'a> ChatTemplate<'a> {
             if let Some(raised) = error.downcast_ref::<Raised>() {
                 return Error::ChatRefused { message: raised.0.clone() };
             }
+            if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
+                return self.beyond(exceeded.what, exceeded.limit);
+            }
             let separator = if reason.is_empty() { "" } else { ": " };
             // Writing to a string does not fail.
             let _ = match error.downcast_ref::<minijinja::Error>() {
-                Some(error) if error.kind() == ErrorKind::OutOfFuel => return self.beyond("instructions", FUEL),
+                Some(error) if error.kind() == ErrorKind::OutOfFuel => {
+                    return self.beyond("instructions", limits::FUEL);
+                }
                 Some(error) => {
                     // The innermost one tells where: the outer ones call it.
                     line = error.line().or(line);
@@ -134,43 +169,27 @@ fn json_bytes(value: &impl serde::Serialize) -> usize {
     serde_json::to_string(value).map_or(0, |text| text.len())
 }
 
-/// Text up to a limit.
-struct Bounded {
-    bytes: Vec<u8>,
-    limit: usize,
-    full: bool,
-}
-
-impl std::io::Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.bytes.len() + bytes.len() > self.limit {
-            self.full = true;
-            return Err(std::io::ErrorKind::StorageFull.into());
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// What a template says by `raise_exception`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Raised(String);
 
 /// The environment of transformers' `_compile_jinja_template`.
-fn environment(now: Option<DateTime>) -> Result<Environment<'static>, minijinja::Error> {
-    let mut environment = Environment::new();
-    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
-    environment.set_fuel(Some(FUEL));
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.set_formatter(python_words);
-    environment.add_filter("tojson", json::dumps);
-    environment.add_function("raise_exception", |message: &Value| -> Result<Value, minijinja::Error> {
-        let raised = Raised(message.to_string());
+fn environment(now: Option<DateTime>, budget: &Arc<Budget>) -> Environment<'static> {
+    let mut environment = Environment::empty();
+    environment.set_fuel(Some(limits::FUEL));
+    let by = Arc::clone(budget);
+    environment.set_unknown_method_callback(move |_, value, method, args| methods::call(&by, value, method, args));
+    let by = Arc::clone(budget);
+    environment.set_formatter(move |out: &mut Output, _: &mut State, value: &Value| {
+        let text = python::text(value, &by)?;
+        out.write_str(&text).map_err(minijinja::Error::from)
+    });
+    filters::add(&mut environment, budget);
+    operators::add(&mut environment, budget);
+    let by = Arc::clone(budget);
+    environment.add_function("raise_exception", move |message: &Value| -> Result<Value, minijinja::Error> {
+        let raised = Raised(python::text(message, &by)?);
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(raised))
     });
     environment.add_function("strftime_now", move |format: &str| -> Result<String, minijinja::Error> {
@@ -178,18 +197,7 @@ fn environment(now: Option<DateTime>) -> Result<Environment<'static>, minijinja:
         jiff::fmt::strtime::format(format, now)
             .map_err(|error| minijinja::Error::new(ErrorKind::InvalidOperation, "strftime_now").with_source(error))
     });
-    Ok(environment)
-}
-
-/// Writes `None`, `True` and `False` as Python does.
-fn python_words(out: &mut Output, state: &mut State, value: &Value) -> Result<(), minijinja::Error> {
-    let word = match bool::try_from(value.clone()) {
-        _ if value.is_none() => "None",
-        Ok(true) if value.kind() == minijinja::value::ValueKind::Bool => "True",
-        Ok(false) if value.kind() == minijinja::value::ValueKind::Bool => "False",
-        _ => return escape_formatter(out, state, value),
-    };
-    out.write_str(word).map_err(minijinja::Error::from)
+    environment
 }
 
 /// `{% generation %}` marks what the model said for training and renders as its content.

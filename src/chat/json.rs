@@ -1,7 +1,10 @@
 //! The `tojson` filter of transformers: what Python's `json.dumps` writes.
 
-use minijinja::value::{Kwargs, Value};
-use minijinja::{Error, ErrorKind};
+use super::limits::{Budget, is_data};
+use super::operators::invalid;
+use super::python::{self, Text};
+use minijinja::Error;
+use minijinja::value::{Kwargs, Value, ValueKind, from_args};
 use serde_json::Value as Json;
 use std::fmt::Write as _;
 
@@ -15,13 +18,13 @@ struct Style {
 }
 
 /// `value | tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
-pub(super) fn dumps(value: &Value, ensure_ascii: Option<bool>, options: Kwargs) -> Result<Value, Error> {
+pub(super) fn dumps(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
+    let (value, ensure_ascii, options): (&Value, Option<bool>, Kwargs) = from_args(args)?;
     let indent = match options.get::<Option<Value>>("indent")?.filter(|indent| !indent.is_none()) {
         None => None,
         Some(indent) => Some(match indent.as_str() {
             Some(text) => text.to_owned(),
-            // Wider than any text is read, and too narrow to fill memory with.
-            None => " ".repeat(usize::try_from(i64::try_from(indent)?.clamp(0, 64)).unwrap_or(0)),
+            None => python::margin(&indent)?,
         }),
     };
     let separators = options.get::<Option<Vec<String>>>("separators")?;
@@ -29,7 +32,7 @@ pub(super) fn dumps(value: &Value, ensure_ascii: Option<bool>, options: Kwargs) 
         None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
         None => (", ".to_owned(), ": ".to_owned()),
         Some([item, key]) => (item.clone(), key.clone()),
-        Some(_) => return Err(Error::new(ErrorKind::InvalidOperation, "separators of tojson must be two texts")),
+        Some(_) => return Err(invalid("separators of tojson must be two texts")),
     };
     let style = Style {
         ensure_ascii: ensure_ascii.or(options.get("ensure_ascii")?).unwrap_or(false),
@@ -39,82 +42,90 @@ pub(super) fn dumps(value: &Value, ensure_ascii: Option<bool>, options: Kwargs) 
         sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
     };
     options.assert_all_used()?;
-    let json = serde_json::to_value(value)
-        .map_err(|error| Error::new(ErrorKind::InvalidOperation, "tojson").with_source(error))?;
-    let mut text = String::new();
-    write(&json, &style, 0, &mut text);
-    Ok(Value::from(text))
+    let mut text = Text::new(budget);
+    write(value, &style, 0, &mut text)?;
+    Ok(Value::from(text.into_string()))
 }
 
-fn write(value: &Json, style: &Style, depth: usize, text: &mut String) {
-    match value {
-        Json::String(string) => quoted(string, style.ensure_ascii, text),
-        Json::Array(items) => {
-            let items: Vec<_> = items.iter().map(|item| (None, item)).collect();
-            container(('[', ']'), &items, style, depth, text);
+fn write(value: &Value, style: &Style, depth: usize, text: &mut Text<'_>) -> Result<(), Error> {
+    match value.kind() {
+        ValueKind::String => text.push(&quoted(value.as_str().unwrap_or_default(), style.ensure_ascii)),
+        ValueKind::Seq => {
+            let items = super::limits::items(value)?.into_iter().map(|item| (None, item)).collect();
+            container(("[", "]"), items, style, depth, text)
         }
-        Json::Object(object) => {
-            let mut items: Vec<_> = object.iter().map(|(key, item)| (Some(key.as_str()), item)).collect();
+        ValueKind::Map if is_data(value) => {
+            let pairs = value.as_object().and_then(|object| object.try_iter_pairs()).into_iter().flatten();
+            let mut items =
+                pairs.map(|(key, item)| Ok((Some(name(&key)?), item))).collect::<Result<Vec<_>, Error>>()?;
             if style.sort_keys {
-                items.sort_by_key(|(key, _)| *key);
+                items.sort_by(|(one, _), (other, _)| one.cmp(other));
             }
-            container(('{', '}'), &items, style, depth, text);
+            container(("{", "}"), items, style, depth, text)
         }
-        Json::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-            Some(float) => text.push_str(&python_float(float)),
-            None => text.push_str(&number.to_string()),
-        },
-        plain => text.push_str(&plain.to_string()),
+        _ => text.push(&plain(value)?),
     }
 }
 
-/// The shortest digits that read back as `float`, as Python's `repr` has them: an exponent below -4 and from 16 up, with a
-/// sign and at least two digits.
-fn python_float(float: f64) -> String {
-    let scientific = format!("{float:e}");
-    match scientific.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
-        Some((digits, Ok(exponent))) if !(-4..16).contains(&exponent) => format!("{digits}e{exponent:+03}"),
-        _ => format!("{float:?}"),
+/// What is no text and holds nothing.
+fn plain(value: &Value) -> Result<String, Error> {
+    match value.kind() {
+        ValueKind::None => Ok("null".to_owned()),
+        ValueKind::Bool => Ok(value.is_true().to_string()),
+        ValueKind::Number if value.is_integer() => Ok(value.to_string()),
+        ValueKind::Number => Ok(match f64::try_from(value.clone())? {
+            float if float.is_nan() => "NaN".to_owned(),
+            float if float.is_infinite() => format!("{}Infinity", if float < 0.0 { "-" } else { "" }),
+            float => python::float(float),
+        }),
+        _ => Err(invalid("only texts, numbers, lists and maps are written as JSON")),
     }
+}
+
+/// A key as `json.dumps` writes it.
+fn name(key: &Value) -> Result<String, Error> {
+    key.as_str().map_or_else(|| plain(key), |key| Ok(key.to_owned()))
 }
 
 fn container(
-    (open, close): (char, char),
-    items: &[(Option<&str>, &Json)],
+    (open, close): (&str, &str),
+    items: Vec<(Option<String>, Value)>,
     style: &Style,
     depth: usize,
-    text: &mut String,
-) {
-    let line = |depth: usize, text: &mut String| {
-        if let Some(indent) = style.indent.as_ref().filter(|_| !items.is_empty()) {
-            text.push('\n');
-            (0..depth).for_each(|_| text.push_str(indent));
+    text: &mut Text<'_>,
+) -> Result<(), Error> {
+    let empty = items.is_empty();
+    let line = |depth: usize, text: &mut Text<'_>| match &style.indent {
+        Some(indent) if !empty => {
+            text.push("\n")?;
+            (0..depth).try_for_each(|_| text.push(indent))
         }
+        _ => Ok(()),
     };
-    text.push(open);
-    for (index, (key, item)) in items.iter().enumerate() {
+    text.push(open)?;
+    for (index, (key, item)) in items.into_iter().enumerate() {
         if index > 0 {
-            text.push_str(&style.item);
+            text.push(&style.item)?;
         }
-        line(depth + 1, text);
+        line(depth + 1, text)?;
         if let Some(key) = key {
-            quoted(key, style.ensure_ascii, text);
-            text.push_str(&style.key);
+            text.push(&quoted(&key, style.ensure_ascii))?;
+            text.push(&style.key)?;
         }
-        write(item, style, depth + 1, text);
+        write(&item, style, depth + 1, text)?;
     }
-    line(depth, text);
-    text.push(close);
+    line(depth, text)?;
+    text.push(close)
 }
 
-fn quoted(string: &str, ensure_ascii: bool, text: &mut String) {
+fn quoted(string: &str, ensure_ascii: bool) -> String {
     let json = Json::from(string).to_string();
     if !ensure_ascii {
-        text.push_str(&json);
-        return;
+        return json;
     }
+    let mut text = String::with_capacity(json.len());
     for character in json.chars() {
-        if character.is_ascii() {
+        if character.is_ascii() && character != '\u{7f}' {
             text.push(character);
             continue;
         }
@@ -123,4 +134,5 @@ fn quoted(string: &str, ensure_ascii: bool, text: &mut String) {
             let _ = write!(text, "\\u{unit:04x}");
         }
     }
+    text
 }

@@ -7,14 +7,18 @@ use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+mod hostile;
+
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
 static PLACE: LazyLock<TemplatePlace> = LazyLock::new(|| TemplatePlace { file: "a.jinja".into(), key: None });
 
+static TOKENS: BTreeMap<String, String> = BTreeMap::new();
+
 fn template(source: &str) -> ChatTemplate<'_> {
-    ChatTemplate { source, place: &PLACE, bos: Some("<bos>"), eos: Some("<eos>") }
+    ChatTemplate { source, place: &PLACE, bos: Some("<bos>"), eos: Some("<eos>"), tokens: &TOKENS }
 }
 
 fn rendered(source: &str) -> Result<String> {
@@ -75,6 +79,27 @@ fn templates_render_as_in_transformers() {
     }
     assert!(own == 6 && cases >= 190, "{own} templates of our own and {cases} cases were found");
     assert!(differences.is_empty(), "{} of {cases} differ\n{}", differences.len(), differences.join("\n"));
+}
+
+/// What Python writes of each expression of `values.json` is written, or the expression is refused.
+#[test]
+fn expressions_render_as_in_python_or_are_refused() {
+    let recorded = std::fs::read(fixtures().join("templates/values.json")).unwrap();
+    let recorded: Json = serde_json::from_slice(&recorded).unwrap();
+    let (mut wrong, mut refused, mut equal) = (Vec::new(), Vec::new(), 0);
+    for case in recorded["expressions"].as_array().unwrap() {
+        let (expression, expected) = (case[0].as_str().unwrap(), case[1].as_str());
+        match (rendered(&format!("{{{{ {expression} }}}}")), expected) {
+            (Ok(found), Some(expected)) if found == expected => equal += 1,
+            (Ok(found), _) => wrong.push(format!("{expression}\n  found {found:?}, expected {expected:?}")),
+            (Err(_), None) => equal += 1,
+            (Err(error), Some(_)) => refused.push(format!("{expression}: {error}")),
+        }
+    }
+    println!("{equal} equal, {} refused\n{}", refused.len(), refused.join("\n"));
+    // Those that are refused are of a few kinds: `swapcase`, `encode`, `is callable`, printed generators and the like.
+    assert!(equal >= 1300 && refused.len() <= 88, "{equal} equal, {} refused", refused.len());
+    assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
@@ -156,6 +181,33 @@ fn templates_are_chosen_as_in_transformers() {
         }
     }
     assert_eq!(choices, 45);
+}
+
+#[test]
+fn templates_know_special_tokens_by_the_names_of_transformers() {
+    let recorded = std::fs::read(fixtures().join("templates/values.json")).unwrap();
+    let recorded: Json = serde_json::from_slice(&recorded).unwrap();
+    let folders = recorded["folders"].as_array().unwrap();
+    for folder in folders {
+        let mut files = folder["files"].as_object().unwrap().clone();
+        files.insert("chat_template.jinja".into(), recorded["names"].clone());
+        let tokenizer = tokenizer_of(&files);
+        let template = ChatTemplate::of(&tokenizer, &ChatOptions::default()).unwrap();
+        let found = template.render(&[], &ChatOptions::default(), true).unwrap();
+        assert_eq!(found, folder["text"].as_str().unwrap(), "{}", folder["files"]);
+    }
+    assert_eq!(folders.len(), 4);
+    let own = ChatOptions::default().variable("pad_token", "own");
+    let template = template("{{ pad_token }}").render(&[], &own, true);
+    assert_eq!(template.unwrap(), "own", "variables go before the tokens");
+}
+
+#[test]
+fn a_gguf_names_its_special_tokens_by_their_ids() {
+    let header = Header::read(probe(&fixtures().join("models/phi-3.5/q8_0.gguf")).unwrap()).unwrap();
+    let tokenizer = TokenizerSpec::from_header(&header).unwrap();
+    let named = [("pad_token", "<|endoftext|>"), ("unk_token", "<unk>")];
+    assert_eq!(tokenizer.named_tokens, named.map(|(name, text)| (name.to_owned(), text.to_owned())).into());
 }
 
 #[test]

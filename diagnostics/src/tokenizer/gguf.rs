@@ -37,6 +37,7 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     spec.eos = special_id(metadata, &mut spec, EOS, sentence_piece.then_some(2))?;
     spec.bos_text = spec.bos.and_then(|id| text_of(tokens, id));
     spec.eos_text = spec.eos.and_then(|id| text_of(tokens, id));
+    spec.named_tokens = templates::tokens_of_gguf(metadata, |id| text_of(tokens, id))?;
     spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos_default && spec.bos.is_some());
     spec.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
     spec.add_space_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(sentence_piece);

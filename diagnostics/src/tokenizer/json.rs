@@ -16,6 +16,7 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
     let Some(Found { kind, path, content, pre, space_prefix, assumption }) = find(files, &roles)? else {
         let mut spec = TokenizerSpec::empty(TokenizerKind::Missing);
         spec.chat_templates = chat_templates;
+        spec.named_tokens = templates::tokens_of_folder(files);
         spec.bos_text = roles.bos.map(|(text, _)| text);
         spec.eos_text = roles.eos.map(|(text, _)| text);
         stop_on_config_ids(&mut spec, files)?;
@@ -28,6 +29,7 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
 
     let mut spec = TokenizerSpec::empty(kind);
     spec.chat_templates = chat_templates;
+    spec.named_tokens = templates::tokens_of_folder(files);
     spec.model = content.model.clone();
     spec.pre = pre.map(Into::into);
     spec.tokens = content.ids_end();
@@ -114,6 +116,7 @@ pub(super) fn given(path: &Path, own: &TokenizerSpec) -> Result<TokenizerSpec> {
     let content = Content::parse(path, &bytes, &wanted)?;
     let mut spec = TokenizerSpec::empty(TokenizerKind::Json);
     spec.chat_templates.clone_from(&own.chat_templates);
+    spec.named_tokens.clone_from(&own.named_tokens);
     spec.model.clone_from(&content.model);
     spec.tokens = content.ids_end();
     let find = |id: Option<u32>, text: &Option<String>| match text {

@@ -41,6 +41,8 @@ pub struct TokenizerSpec {
     pub eos: Option<u32>,
     /// The text of `eos`.
     pub eos_text: Option<String>,
+    /// Texts of other special tokens by the names that chat templates know them by: `pad_token`, `unk_token`.
+    pub named_tokens: BTreeMap<String, String>,
     /// Whether encoding a text appends `eos`.
     pub add_eos: bool,
     /// Whether a SentencePiece-like tokenizer puts a space in front of a text.
@@ -146,6 +148,7 @@ impl TokenizerSpec {
             add_bos: false,
             eos: None,
             eos_text: None,
+            named_tokens: BTreeMap::new(),
             add_eos: false,
             add_space_prefix: false,
             stop_ids: BTreeMap::new(),

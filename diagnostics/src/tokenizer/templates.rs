@@ -124,5 +124,59 @@ pub(super) fn of_gguf(metadata: &GgufMetadata) -> Result<(Templates, Vec<String>
     Ok((found, lost))
 }
 
+/// Texts of special tokens by the names that templates know them by (`pad_token`), BOS and EOS aside: every `.._token` of
+/// `tokenizer_config.json`, what its `extra_special_tokens` names, and what `special_tokens_map.json` adds of the
+/// standard names.
+pub(super) fn tokens_of_folder(files: &ConfigFiles) -> BTreeMap<String, String> {
+    let text = |value: &Value| match value {
+        Value::Object(token) => token.get("content").and_then(Value::as_str).map(str::to_owned),
+        value => value.as_str().map(str::to_owned),
+    };
+    let mut found = BTreeMap::new();
+    let mut add = |key: &str, value: &Value| {
+        if let (false, Some(text)) = (BOS_AND_EOS.contains(&key), text(value)) {
+            found.entry(key.to_owned()).or_insert(text);
+        }
+    };
+    let config = files.tokenizer_config.as_ref().map(JsonFile::object);
+    for (key, value) in config.into_iter().flatten().filter(|(key, _)| key.ends_with("_token")) {
+        add(key, value);
+    }
+    let extra = config.and_then(|config| config.get("extra_special_tokens")).and_then(Value::as_object);
+    for (key, value) in extra.into_iter().flatten() {
+        add(key, value);
+    }
+    let map = files.special_tokens_map.as_ref().map(JsonFile::object);
+    for (key, value) in map.into_iter().flatten().filter(|(key, _)| STANDARD.iter().any(|(name, _)| name == key)) {
+        add(key, value);
+    }
+    found
+}
+
+const BOS_AND_EOS: [&str; 2] = ["bos_token", "eos_token"];
+
+/// The other names that every tokenizer of transformers has, and the keys of their ids in a GGUF.
+const STANDARD: [(&str, &str); 5] = [
+    ("unk_token", "tokenizer.ggml.unknown_token_id"),
+    // Spelled so.
+    ("sep_token", "tokenizer.ggml.seperator_token_id"),
+    ("pad_token", "tokenizer.ggml.padding_token_id"),
+    ("cls_token", "tokenizer.ggml.cls_token_id"),
+    ("mask_token", "tokenizer.ggml.mask_token_id"),
+];
+
+/// As [`tokens_of_folder`], of the ids that the file names; `text` is that of an id.
+pub(super) fn tokens_of_gguf(
+    metadata: &GgufMetadata,
+    text: impl Fn(u32) -> Option<String>,
+) -> Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    for (name, key) in STANDARD {
+        let id = metadata.unsigned(key)?.and_then(|id| u32::try_from(id).ok());
+        found.extend(id.and_then(&text).map(|text| (name.to_owned(), text)));
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests;

@@ -181,6 +181,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             bos: Some(1),
             bos_text: Some("<s>".into()),
             eos_text: Some("</s>".into()),
+            named_tokens: [].into(),
             add_bos: true,
             eos: Some(2),
             add_eos: false,

@@ -1,0 +1,376 @@
+//! The filters and tests of Jinja that templates may use, each measured by what it is given and what it makes.
+//!
+//! What the engine has and Jinja has not is left out, as is what Jinja has and templates do without: both are unknown
+//! names. Those that write or compare differently in the engine are ours.
+
+use super::json;
+use super::limits::{Budget, Passing, PassingKind, items};
+use super::operators::invalid;
+use super::python::{self, Text};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, from_args};
+use minijinja::{Environment, Error, ErrorKind, State, filters, tests};
+use std::sync::Arc;
+
+type Filter = fn(&Budget, &[Value]) -> Result<Value, Error>;
+
+/// Filters of our own.
+const OURS: [(&str, Filter); 18] = [
+    ("tojson", json::dumps),
+    ("string", |budget, args| {
+        let (value,): (&Value,) = from_args(args)?;
+        python::text(value, budget).map(Value::from)
+    }),
+    ("safe", |budget, args| {
+        let (value,): (&Value,) = from_args(args)?;
+        python::text(value, budget).map(Value::from)
+    }),
+    ("escape", escape),
+    ("e", escape),
+    ("upper", |budget, args| {
+        let (value,): (&Value,) = from_args(args)?;
+        Ok(Value::from(python::text(value, budget)?.to_uppercase()))
+    }),
+    ("lower", |budget, args| {
+        let (value,): (&Value,) = from_args(args)?;
+        Ok(Value::from(python::text(value, budget)?.to_lowercase()))
+    }),
+    ("capitalize", |budget, args| {
+        let (value,): (&Value,) = from_args(args)?;
+        Ok(Value::from(python::capitalized(&python::text(value, budget)?)))
+    }),
+    ("trim", |budget, args| {
+        let (value, chars): (&Value, Option<&str>) = from_args(args)?;
+        Ok(Value::from(python::stripped(&python::text(value, budget)?, chars, true, true)))
+    }),
+    ("replace", |budget, args| {
+        let (value, old, new, count): (&Value, &Value, &Value, Option<i64>) = from_args(args)?;
+        let (value, old) = (python::text(value, budget)?, python::text(old, budget)?);
+        python::replaced(&value, &old, &python::text(new, budget)?, count, budget).map(Value::from)
+    }),
+    ("join", |budget, args| {
+        let (value, joint, named): (&Value, Option<&Value>, Kwargs) = from_args(args)?;
+        let joint = match joint {
+            Some(joint) => python::text(joint, budget)?,
+            None => named.get::<Option<&str>>("d")?.unwrap_or_default().to_owned(),
+        };
+        let mut all = items(value)?;
+        if let Some(attribute) = named.get::<Option<&str>>("attribute")? {
+            for item in &mut all {
+                *item = item.get_attr(attribute)?;
+            }
+        }
+        named.assert_all_used()?;
+        python::joined(&all, &joint, budget).map(Value::from)
+    }),
+    ("list", |budget, args| {
+        let (value,): (&Value,) = from_args(args)?;
+        budget.spend(value.as_str().map_or(0, str::len))?;
+        items(value).map(Value::from)
+    }),
+    ("indent", indent),
+    ("round", round),
+    ("int", int),
+    ("float", float),
+    ("sum", sum),
+    ("format", |budget, args| {
+        let (template, given): (&str, Rest<Value>) = from_args(args)?;
+        python::formatted(minijinja::formatting::FormatStyle::Printf, template, &given, budget).map(Value::from)
+    }),
+];
+
+fn escape(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
+    let (value,): (&Value,) = from_args(args)?;
+    let mut text = Text::new(budget);
+    let mut own = [0; 4];
+    for character in python::text(value, budget)?.chars() {
+        text.push(match character {
+            '&' => "&amp;",
+            '<' => "&lt;",
+            '>' => "&gt;",
+            '\'' => "&#39;",
+            '"' => "&#34;",
+            _ => character.encode_utf8(&mut own),
+        })?;
+    }
+    Ok(Value::from(text.into_string()))
+}
+
+/// `value | indent(width=4, first=false, blank=false)`.
+fn indent(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
+    let (value, width, first, blank, named): (&Value, Option<&Value>, Option<bool>, Option<bool>, Kwargs) =
+        from_args(args)?;
+    let width = width.cloned().or(named.get::<Option<Value>>("width")?).unwrap_or_else(|| Value::from(4));
+    let first = first.or(named.get("first")?).unwrap_or(false);
+    let blank = blank.or(named.get("blank")?).unwrap_or(false);
+    named.assert_all_used()?;
+    let margin = match width.as_str() {
+        Some(text) => text.to_owned(),
+        None => python::margin(&width)?,
+    };
+    let value = python::text(value, budget)? + "\n";
+    let mut text = Text::new(budget);
+    for (index, line) in python::lines(&value, false).into_iter().enumerate() {
+        text.push(if index > 0 { "\n" } else { "" })?;
+        text.push(if (index == 0 && first) || (index > 0 && (blank || !line.is_empty())) { &margin } else { "" })?;
+        text.push(line)?;
+    }
+    Ok(Value::from(text.into_string()))
+}
+
+/// `value | round(precision=0)`: to even, as Python does.
+fn round(_: &Budget, args: &[Value]) -> Result<Value, Error> {
+    let (value, precision, named): (Value, Option<i64>, Kwargs) = from_args(args)?;
+    let precision = precision.or(named.get("precision")?).unwrap_or(0);
+    if named.get::<Option<&str>>("method")?.is_some_and(|method| method != "common") {
+        return Err(invalid("values are rounded by the common method alone"));
+    }
+    named.assert_all_used()?;
+    if value.is_integer() {
+        return Ok(value);
+    }
+    // No double has more digits after its point than 1074.
+    let precision = usize::try_from(precision).map_err(|_| invalid("values are rounded after the point alone"))?;
+    let digits = format!("{:.*}", precision.min(1074), f64::try_from(value)?);
+    digits.parse::<f64>().map(Value::from).map_err(|_| invalid("only a number can be rounded"))
+}
+
+/// `value | int(default=0)`.
+fn int(_: &Budget, args: &[Value]) -> Result<Value, Error> {
+    let (value, default, named): (&Value, Option<Value>, Kwargs) = from_args(args)?;
+    let default = default.or(named.get("default")?).unwrap_or_else(|| Value::from(0));
+    named.assert_all_used()?;
+    let float = match number(value)? {
+        Some(text) => match text.parse::<i128>() {
+            Ok(integer) => return Ok(Value::from(integer)),
+            Err(_) => text.parse::<f64>().ok(),
+        },
+        None if value.is_integer() => return Ok(value.clone()),
+        None => f64::try_from(value.clone()).ok(),
+    };
+    match float.map(f64::trunc) {
+        // Within this range each is an integer of 128 bits.
+        Some(float) if float.abs() < 1e38 => Ok(Value::from(float as i128)),
+        Some(float) if float.is_finite() => Err(invalid("an integer of more than 128 bits")),
+        _ => Ok(default),
+    }
+}
+
+/// `value | float(default=0.0)`.
+fn float(_: &Budget, args: &[Value]) -> Result<Value, Error> {
+    let (value, default, named): (&Value, Option<Value>, Kwargs) = from_args(args)?;
+    let default = default.or(named.get("default")?).unwrap_or_else(|| Value::from(0.0));
+    named.assert_all_used()?;
+    Ok(match number(value)? {
+        Some(text) => text.parse::<f64>().map_or(default, Value::from),
+        None => f64::try_from(value.clone()).map_or(default, Value::from),
+    })
+}
+
+/// The text of a number as both languages read it; `None` for what is no text.
+fn number(value: &Value) -> Result<Option<&str>, Error> {
+    if value.is_undefined() {
+        return Err(Error::new(ErrorKind::UndefinedError, "an undefined value is no number"));
+    }
+    let text = value.as_str().map(|text| python::stripped(text, None, true, true));
+    match text {
+        Some(text) if text.contains('_') || (!text.is_ascii() && text.chars().any(char::is_numeric)) => {
+            Err(invalid("a number has digits of ASCII alone"))
+        }
+        text => Ok(text),
+    }
+}
+
+/// `value | sum(attribute=none, start=0)` of integers.
+fn sum(_: &Budget, args: &[Value]) -> Result<Value, Error> {
+    let (value, attribute, start, named): (&Value, Option<&str>, Option<i128>, Kwargs) = from_args(args)?;
+    let attribute = attribute.or(named.get("attribute")?);
+    let mut sum = start.or(named.get("start")?).unwrap_or(0);
+    named.assert_all_used()?;
+    for item in items(value)? {
+        let item = attribute.map_or_else(|| Ok(item.clone()), |attribute| item.get_attr(attribute))?;
+        let added =
+            i128::try_from(item.clone()).ok().filter(|_| item.is_integer()).and_then(|item| sum.checked_add(item));
+        sum = added.ok_or_else(|| invalid("only integers of at most 128 bits are summed"))?;
+    }
+    Ok(Value::from(sum))
+}
+
+/// `value | default(other='', boolean=false)`: what is cheap is not measured.
+fn default(value: Value, other: Option<Value>, boolean: Option<bool>, named: Kwargs) -> Result<Value, Error> {
+    let other = other.or(named.get("default_value")?).unwrap_or_else(|| Value::from(""));
+    let boolean = boolean.or(named.get("boolean")?).unwrap_or(false);
+    named.assert_all_used()?;
+    Ok(if value.is_undefined() || (boolean && !value.is_true()) { other } else { value })
+}
+
+/// What is given by place and by name, as the engine passes it.
+pub(super) fn all(args: Rest<Value>, named: Kwargs) -> Vec<Value> {
+    let any = named.args().next().is_some();
+    args.0.into_iter().chain(any.then(|| Value::from(named))).collect()
+}
+
+/// Filters whose time does not depend on what they are given.
+const CHEAP: [&str; 4] = ["length", "count", "first", "last"];
+
+/// Filters that in Jinja answer what is iterated over once, and is no list.
+const GENERATORS: [&str; 10] =
+    ["map", "select", "reject", "selectattr", "rejectattr", "unique", "batch", "slice", "items", "reverse"];
+
+pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
+    for (name, filter) in OURS {
+        let budget = Arc::clone(budget);
+        environment.add_filter(name, move |args: Rest<Value>, named: Kwargs| {
+            let args = all(args, named);
+            args.iter().try_for_each(|arg| budget.weigh(arg))?;
+            let value = filter(&budget, &args)?;
+            budget.weigh(&value).map(|()| value)
+        });
+    }
+    for (name, filter) in engine_filters() {
+        let budget = Arc::clone(budget);
+        environment.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<Value>, named: Kwargs| {
+            let args = all(args, named);
+            if CHEAP.contains(&name) {
+                args.iter().take(1).try_for_each(|arg| budget.scan(arg))?;
+                return match (&*args, name) {
+                    ([value], "length" | "count") if value.is_undefined() => Ok(Value::from(0)),
+                    ([value], _) if value.is_undefined() => Ok(Value::UNDEFINED),
+                    ([value], _) if value.is_none() => Err(invalid("None has no items")),
+                    _ => filter.call(state, &args),
+                };
+            }
+            if args.first().is_some_and(Value::is_none)
+                && matches!(name, "map" | "select" | "reject" | "selectattr" | "rejectattr")
+            {
+                return budget.pass(Value::from(Vec::<Value>::new()), PassingKind::Generator);
+            }
+            if name != "title" && args.first().is_some_and(Value::is_none) {
+                return Err(invalid("None has no items and no value"));
+            }
+            args.iter().try_for_each(|arg| budget.weigh(arg))?;
+            // Sorting compares each item with a few others, of at most 2^24.
+            if matches!(name, "sort" | "unique" | "groupby" | "dictsort" | "min" | "max") {
+                for _ in 0..24 {
+                    args.iter().take(1).try_for_each(|arg| budget.weigh(arg))?;
+                }
+            }
+            if matches!(name, "batch" | "slice") {
+                let count = args.get(1).and_then(Value::as_usize).unwrap_or(0);
+                budget.spend(count)?;
+            }
+            let value = budget.keep(filter.call(state, &args)?)?;
+            budget.weigh(&value)?;
+            let passing = GENERATORS.contains(&name) && value.kind() == ValueKind::Seq;
+            if passing { budget.pass(value, PassingKind::Generator) } else { Ok(value) }
+        });
+    }
+    environment.add_filter("default", default);
+    environment.add_filter("d", default);
+    for (name, test) in engine_tests() {
+        let budget = Arc::clone(budget);
+        environment.add_test(name, move |state: &mut State<'_, '_>, args: Rest<Value>, named: Kwargs| {
+            let args = all(args, named);
+            let value = args.first().cloned().unwrap_or_default();
+            let fits = match name {
+                "odd" | "even" | "divisibleby" => matches!(value.kind(), ValueKind::Number | ValueKind::Bool),
+                "lower" | "upper" => value.as_str().is_some(),
+                _ => true,
+            };
+            if !fits {
+                return Err(invalid("the test is not for values of this type"));
+            }
+            // These look at values, others only at their kind.
+            if !KINDS.contains(&name) {
+                args.iter().try_for_each(|arg| budget.weigh(arg))?;
+            }
+            test.call(state, &args).map(|found| found.is_true())
+        });
+    }
+    environment.add_test("sequence", |value: Value| {
+        let range = value.downcast_object_ref::<Passing>().is_some_and(|passing| passing.kind == PassingKind::Range);
+        range || matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Undefined)
+    });
+    environment.add_test("number", |value: Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
+    environment.add_test("iterable", |value: Value| {
+        let kinds = [ValueKind::String, ValueKind::Seq, ValueKind::Iterable, ValueKind::Map, ValueKind::Undefined];
+        kinds.contains(&value.kind())
+    });
+}
+
+fn engine_filters() -> [(&'static str, Value); 22] {
+    [
+        ("length", Value::from_function(filters::length)),
+        ("count", Value::from_function(filters::length)),
+        ("first", Value::from_function(filters::first)),
+        ("last", Value::from_function(filters::last)),
+        ("title", Value::from_function(filters::title)),
+        ("dictsort", Value::from_function(filters::dictsort)),
+        ("items", Value::from_function(filters::items)),
+        ("reverse", Value::from_function(filters::reverse)),
+        ("abs", Value::from_function(filters::abs)),
+        ("attr", Value::from_function(filters::attr)),
+        ("min", Value::from_function(filters::min)),
+        ("max", Value::from_function(filters::max)),
+        ("sort", Value::from_function(filters::sort)),
+        ("unique", Value::from_function(filters::unique)),
+        ("groupby", Value::from_function(filters::groupby)),
+        ("batch", Value::from_function(filters::batch)),
+        ("slice", Value::from_function(filters::slice)),
+        ("map", Value::from_function(filters::map)),
+        ("select", Value::from_function(filters::select)),
+        ("reject", Value::from_function(filters::reject)),
+        ("selectattr", Value::from_function(filters::selectattr)),
+        ("rejectattr", Value::from_function(filters::rejectattr)),
+    ]
+}
+
+const KINDS: [&str; 13] = [
+    "defined",
+    "undefined",
+    "none",
+    "boolean",
+    "odd",
+    "even",
+    "integer",
+    "float",
+    "string",
+    "mapping",
+    "true",
+    "false",
+    "divisibleby",
+];
+
+fn engine_tests() -> Vec<(&'static str, Value)> {
+    let mut found = vec![
+        ("defined", Value::from_function(tests::is_defined)),
+        ("undefined", Value::from_function(tests::is_undefined)),
+        ("none", Value::from_function(tests::is_none)),
+        ("boolean", Value::from_function(tests::is_boolean)),
+        ("odd", Value::from_function(tests::is_odd)),
+        ("even", Value::from_function(tests::is_even)),
+        ("divisibleby", Value::from_function(tests::is_divisibleby)),
+        ("integer", Value::from_function(tests::is_integer)),
+        ("float", Value::from_function(tests::is_float)),
+        ("string", Value::from_function(tests::is_string)),
+        ("mapping", Value::from_function(tests::is_mapping)),
+        ("true", Value::from_function(tests::is_true)),
+        ("false", Value::from_function(tests::is_false)),
+        ("lower", Value::from_function(tests::is_lower)),
+        ("upper", Value::from_function(tests::is_upper)),
+        ("sameas", Value::from_function(tests::is_sameas)),
+        ("in", Value::from_function(tests::is_in)),
+        ("filter", Value::from_function(tests::is_filter)),
+        ("test", Value::from_function(tests::is_test)),
+    ];
+    for (names, test) in [
+        (["eq", "equalto", "=="], Value::from_function(tests::is_eq)),
+        (["ne", "!=", "!="], Value::from_function(tests::is_ne)),
+        (["lt", "lessthan", "<"], Value::from_function(tests::is_lt)),
+        (["le", "<=", "<="], Value::from_function(tests::is_le)),
+        (["gt", "greaterthan", ">"], Value::from_function(tests::is_gt)),
+        (["ge", ">=", ">="], Value::from_function(tests::is_ge)),
+    ] {
+        found.extend(names.map(|name| (name, test.clone())));
+    }
+    found
+}

@@ -1,0 +1,228 @@
+//! What a template may take: work, depth, and a stack that holds both.
+
+use minijinja::value::{Enumerator, Object, ObjectExt as _, ObjectRepr, Tuple, Value, ValueKind};
+use minijinja::{Error, ErrorKind};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{io, thread};
+
+/// Instructions a template may execute: an ordinary one takes under a hundred a message.
+pub(super) const FUEL: u64 = 10_000_000;
+
+/// Units of work (see [`Budget`]) beyond those for the text that a template is given. An ordinary one takes a few
+/// hundred a message; all of them take about a second, and some hundred MB where they are memory.
+const WORK: u64 = 8_000_000;
+
+/// Units of work for each byte that a template is given: it may read all of it 64 times.
+const WORK_A_BYTE: u64 = 4;
+
+/// How deep lists and maps may nest: twice as deep as JSON that is read from a text.
+pub(super) const DEPTH: usize = 256;
+
+/// Bytes of stack for a rendering, of which only those that are used take memory. What is allowed of tags, operators,
+/// macros and nested values fits into a sixteenth of it where the compiler optimizes.
+pub(super) const STACK_BYTES: usize = 64 << 20;
+
+/// What `work` answers on a thread whose stack has [`STACK_BYTES`]; an error where there is no such thread.
+pub(super) fn on_a_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<thread::Result<T>> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("chat-template".into()).stack_size(STACK_BYTES);
+        thread.spawn_scoped(scope, work).map(thread::ScopedJoinHandle::join)
+    })
+}
+
+/// What of a limit was exceeded.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: at most {limit}")]
+pub(super) struct Exceeded {
+    pub(super) what: &'static str,
+    pub(super) limit: u64,
+}
+
+impl Exceeded {
+    pub(super) fn error(what: &'static str, limit: u64) -> Error {
+        Error::new(ErrorKind::InvalidOperation, "limit").with_source(Exceeded { what, limit })
+    }
+}
+
+/// The work that is left. A unit is an item of a list or a map that is visited, or 16 bytes of text that are read or
+/// written. All memory that a template takes beyond its instructions' own is written once, so that it is bounded too.
+#[derive(Debug)]
+pub(super) struct Budget {
+    left: AtomicU64,
+    limit: u64,
+}
+
+impl Budget {
+    /// For a template that is given `bytes`.
+    pub(super) fn for_bytes(bytes: usize) -> Budget {
+        let limit = WORK + WORK_A_BYTE * bytes as u64;
+        Budget { left: AtomicU64::new(limit), limit }
+    }
+
+    /// Takes `units`, or says that there are no more.
+    pub(super) fn spend(&self, units: usize) -> Result<(), Error> {
+        let taken = |left: u64| left.checked_sub(units as u64);
+        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken) {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                self.left.store(0, Ordering::Relaxed);
+                Err(Exceeded::error("units of work", self.limit))
+            }
+        }
+    }
+
+    /// Takes what `bytes` of text cost.
+    pub(super) fn spend_text(&self, bytes: usize) -> Result<(), Error> {
+        self.spend(1 + bytes / 16)
+    }
+
+    /// Takes what all of `value` costs, which must nest no deeper than [`DEPTH`] and hold data alone: a namespace changes
+    /// and could come to hold itself, a loop holds its items.
+    pub(super) fn weigh(&self, value: &Value) -> Result<(), Error> {
+        self.weigh_at(value, 0)
+    }
+
+    fn weigh_at(&self, value: &Value, depth: usize) -> Result<(), Error> {
+        if depth > DEPTH {
+            return Err(Exceeded::error("levels of nested values", DEPTH as u64));
+        }
+        let bytes = value.as_str().map(str::len).or_else(|| value.as_bytes().map(<[u8]>::len));
+        self.spend_text(bytes.unwrap_or(0))?;
+        let Some(object) = value.as_object() else { return Ok(()) };
+        match object.repr() {
+            ObjectRepr::Map if is_data(value) || value.is_kwargs() => {
+                for (key, item) in object.try_iter_pairs().into_iter().flatten() {
+                    // A map holds its keys twice, by order and by hash.
+                    self.spend(4)?;
+                    self.weigh_at(&key, depth + 1)?;
+                    self.weigh_at(&item, depth + 1)?;
+                }
+            }
+            ObjectRepr::Seq | ObjectRepr::Iterable => {
+                for item in object.try_iter().into_iter().flatten() {
+                    self.weigh_at(&item, depth + 1)?;
+                }
+            }
+            _ if depth > 0 => {
+                return Err(Error::new(
+                    ErrorKind::InvalidOperation,
+                    "a namespace, loop or macro can be no item of a value",
+                ));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes what the bytes or the items of `value` cost, without what these hold.
+    pub(super) fn scan(&self, value: &Value) -> Result<(), Error> {
+        match (value.as_str(), value.downcast_object_ref::<Passing>()) {
+            (Some(text), _) => self.spend_text(text.len()),
+            (None, Some(passing)) => self.spend(passing.items.len()),
+            (None, None) => self.spend(value.as_object().and_then(|object| object.enumerator_len()).unwrap_or(0)),
+        }
+    }
+
+    /// `value` without what is computed only when it is asked for: its items are there, and counted.
+    pub(super) fn keep(&self, value: Value) -> Result<Value, Error> {
+        if value.kind() == ValueKind::Iterable {
+            return self.collect(&value).map(Value::from);
+        }
+        self.scan(&value).map(|()| value)
+    }
+
+    fn collect(&self, value: &Value) -> Result<Vec<Value>, Error> {
+        let mut items = Vec::new();
+        for item in value.try_iter()?.checked() {
+            self.spend(1)?;
+            items.push(item?);
+        }
+        Ok(items)
+    }
+
+    /// `value` as something of Python that has items and is no list.
+    pub(super) fn pass(&self, value: Value, kind: PassingKind) -> Result<Value, Error> {
+        Ok(Value::from_object(Passing { items: self.collect(&value)?, kind }))
+    }
+}
+
+/// What Python iterates over and takes for no list: it has no text that a template could mean.
+#[derive(Debug)]
+pub(super) struct Passing {
+    items: Vec<Value>,
+    pub(super) kind: PassingKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PassingKind {
+    /// `range(3)`.
+    Range,
+    /// `map.items()`.
+    View,
+    /// `list | map('upper')`, which does not know its length.
+    Generator,
+}
+
+impl Object for Passing {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Iterable
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        self.mapped_enumerator(|this| Box::new(this.items.iter().cloned()))
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        (self.kind != PassingKind::Generator).then_some(self.items.len())
+    }
+}
+
+/// Whether `value` is what JSON could be, or a tuple: no namespace, function, macro or `loop`, of which the engine takes
+/// some for maps. Its own maps are all of one type.
+pub(super) fn is_data(value: &Value) -> bool {
+    value.as_object().is_none_or(|object| match object.repr() {
+        ObjectRepr::Seq | ObjectRepr::Iterable => true,
+        ObjectRepr::Map => object.type_name().contains("IndexMap"),
+        _ => false,
+    })
+}
+
+/// The items of a list, tuple or anything else that has some.
+pub(super) fn items(value: &Value) -> Result<Vec<Value>, Error> {
+    if value.is_none() {
+        return Err(Error::new(ErrorKind::InvalidOperation, "None has no items"));
+    }
+    value.try_iter()?.checked().collect()
+}
+
+/// A list, or a tuple where `like` is one.
+pub(super) fn sequence(items: Vec<Value>, like: &Value) -> Value {
+    if like.is_tuple() { Value::from(Tuple::from(items)) } else { Value::from(items) }
+}
+
+/// `namespace(..)`: the only value that changes. Its attributes hold data alone, so that no value holds itself.
+#[derive(Debug, Default)]
+pub(super) struct Namespace(Mutex<BTreeMap<Arc<str>, Value>>);
+
+impl Namespace {
+    pub(super) fn set(&self, name: &str, value: Value) -> Result<(), Error> {
+        if !is_data(&value) {
+            let reason = "a namespace, loop or macro can be no attribute of a namespace";
+            return Err(Error::new(ErrorKind::InvalidOperation, reason));
+        }
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), value);
+        Ok(())
+    }
+}
+
+impl Object for Namespace {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key.as_str()?).cloned()
+    }
+}

@@ -1,0 +1,297 @@
+//! Values as Python writes them: `str`, `repr`, and what it takes for white space.
+
+use super::limits::{Budget, Exceeded, is_data};
+use minijinja::formatting::FormatStyle;
+use minijinja::value::{Value, ValueKind};
+use minijinja::{Error, ErrorKind};
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+/// A text that is being written, measured as it grows.
+pub(super) struct Text<'b> {
+    written: String,
+    budget: &'b Budget,
+}
+
+impl<'b> Text<'b> {
+    pub(super) fn new(budget: &'b Budget) -> Text<'b> {
+        Text { written: String::new(), budget }
+    }
+
+    pub(super) fn push(&mut self, text: &str) -> Result<(), Error> {
+        self.budget.spend_text(text.len())?;
+        self.written.push_str(text);
+        Ok(())
+    }
+
+    pub(super) fn into_string(self) -> String {
+        self.written
+    }
+
+    /// Writes `str(value)`.
+    pub(super) fn push_value(&mut self, value: &Value) -> Result<(), Error> {
+        match value.as_str() {
+            Some(text) => self.push(text),
+            None if value.is_undefined() => Ok(()),
+            None => self.push_repr(value),
+        }
+    }
+
+    /// Writes `repr(value)`.
+    fn push_repr(&mut self, value: &Value) -> Result<(), Error> {
+        match value.kind() {
+            ValueKind::Undefined => self.push("Undefined"),
+            ValueKind::None => self.push("None"),
+            ValueKind::Bool => self.push(if value.is_true() { "True" } else { "False" }),
+            ValueKind::Number if value.is_integer() => self.push(&value.to_string()),
+            ValueKind::Number => self.push(&float(f64::try_from(value.clone())?)),
+            ValueKind::String => self.push(&quoted(value.as_str().unwrap_or_default())),
+            ValueKind::Seq => {
+                let (open, close) = if value.is_tuple() { ("(", ")") } else { ("[", "]") };
+                self.push(open)?;
+                let mut count = 0;
+                for item in value.try_iter()?.checked() {
+                    self.push(if count > 0 { ", " } else { "" })?;
+                    self.push_repr(&item?)?;
+                    count += 1;
+                }
+                self.push(if value.is_tuple() && count == 1 { "," } else { "" })?;
+                self.push(close)
+            }
+            ValueKind::Map if is_data(value) => {
+                self.push("{")?;
+                let pairs = value.as_object().and_then(|object| object.try_iter_pairs());
+                for (index, (key, item)) in pairs.into_iter().flatten().enumerate() {
+                    self.push(if index > 0 { ", " } else { "" })?;
+                    self.push_repr(&key)?;
+                    self.push(": ")?;
+                    self.push_repr(&item)?;
+                }
+                self.push("}")
+            }
+            _ => Err(Error::new(
+                ErrorKind::InvalidOperation,
+                "only data has a text: no iterator, namespace, loop or macro",
+            )),
+        }
+    }
+}
+
+/// `str(value)`.
+pub(super) fn text(value: &Value, budget: &Budget) -> Result<String, Error> {
+    let mut text = Text::new(budget);
+    text.push_value(value)?;
+    Ok(text.into_string())
+}
+
+/// The shortest digits that read back as `float`, as Python's `repr` has them: an exponent below -4 and from 16 up, with a
+/// sign and at least two digits.
+pub(super) fn float(float: f64) -> String {
+    if float.is_nan() {
+        return "nan".to_owned();
+    }
+    let scientific = format!("{float:e}");
+    match scientific.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
+        Some((digits, Ok(exponent))) if !(-4..16).contains(&exponent) => format!("{digits}e{exponent:+03}"),
+        _ => format!("{float:?}"),
+    }
+}
+
+/// A string as Python's `repr` has it: in single quotes unless only these occur, and what cannot be printed as an escape.
+fn quoted(text: &str) -> String {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push(quote);
+    for character in text.chars() {
+        // Writing to a string does not fail.
+        let _ = match character {
+            '\\' => write!(quoted, "\\\\"),
+            '\n' => write!(quoted, "\\n"),
+            '\r' => write!(quoted, "\\r"),
+            '\t' => write!(quoted, "\\t"),
+            _ if character == quote => write!(quoted, "\\{character}"),
+            _ if printable(character) => write!(quoted, "{character}"),
+            _ => match u32::from(character) {
+                code @ 0..=0xff => write!(quoted, "\\x{code:02x}"),
+                code @ 0x100..=0xffff => write!(quoted, "\\u{code:04x}"),
+                code => write!(quoted, "\\U{code:08x}"),
+            },
+        };
+    }
+    quoted.push(quote);
+    quoted
+}
+
+/// `str.isprintable` of one character.
+fn printable(character: char) -> bool {
+    // After another, so that a mark that combines with it is no reason to escape.
+    character.is_ascii_graphic()
+        || character == ' '
+        || (!character.is_ascii() && ['a', character].iter().collect::<String>().escape_debug().count() == 2)
+}
+
+/// `str.isspace` of one character: Rust's white space, and the separators of ASCII.
+pub(super) fn is_space(character: char) -> bool {
+    character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
+}
+
+/// `str.splitlines`, with the ends of the lines where `ends`.
+pub(super) fn lines(text: &str, ends: bool) -> Vec<&str> {
+    let ends_line =
+        |character: char| matches!(character, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let (mut lines, mut rest) = (Vec::new(), text);
+    while !rest.is_empty() {
+        let at = rest.find(ends_line).unwrap_or(rest.len());
+        let after = &rest[at..];
+        let end = if after.starts_with("\r\n") { 2 } else { after.chars().next().map_or(0, char::len_utf8) };
+        lines.push(&rest[..at + if ends { end } else { 0 }]);
+        rest = &after[end..];
+    }
+    lines
+}
+
+/// Replaces the first `count` of `old` in `text`, all where there is no count, as `str.replace` does.
+pub(super) fn replaced(text: &str, old: &str, new: &str, count: Option<i64>, budget: &Budget) -> Result<String, Error> {
+    let most = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
+    let mut written = Text::new(budget);
+    let mut from = 0;
+    for (at, found) in text.match_indices(old).take(most) {
+        written.push(&text[from..at])?;
+        written.push(new)?;
+        from = at + found.len();
+    }
+    written.push(&text[from..])?;
+    Ok(written.into_string())
+}
+
+/// `joint.join(items)` of texts, measured as it grows.
+pub(super) fn joined(items: &[Value], joint: &str, budget: &Budget) -> Result<String, Error> {
+    let mut written = Text::new(budget);
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            written.push(joint)?;
+        }
+        written.push_value(item)?;
+    }
+    Ok(written.into_string())
+}
+
+/// The widest margin or field: wider than any text is read, and too narrow to fill memory with.
+const WIDTH: u64 = 9999;
+
+/// Spaces for each level of an indented text.
+pub(super) fn margin(width: &Value) -> Result<String, Error> {
+    let width = i64::try_from(width.clone())?.max(0).unsigned_abs();
+    if width > WIDTH {
+        return Err(Exceeded::error("spaces in a margin", WIDTH));
+    }
+    Ok((0..width).map(|_| ' ').collect())
+}
+
+/// `str.strip`, `lstrip` and `rstrip` of `characters`, or of white space.
+pub(super) fn stripped<'t>(mut text: &'t str, characters: Option<&str>, start: bool, end: bool) -> &'t str {
+    let of: Option<HashSet<char>> = characters.map(|characters| characters.chars().collect());
+    let strip = |character: char| of.as_ref().map_or_else(|| is_space(character), |of| of.contains(&character));
+    if start {
+        text = text.trim_start_matches(strip);
+    }
+    if end { text.trim_end_matches(strip) } else { text }
+}
+
+/// `str.capitalize`.
+pub(super) fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters.next().map(title).unwrap_or_default();
+    first + &characters.as_str().to_lowercase()
+}
+
+/// `str.title`: a word is a run of letters that have cases.
+pub(super) fn titled(text: &str) -> String {
+    let mut titled = String::with_capacity(text.len());
+    let mut within = false;
+    for character in text.chars() {
+        let cased = character.is_lowercase() || character.is_uppercase() || is_title(character);
+        if cased && !within {
+            titled.push_str(&title(character));
+        } else {
+            titled.extend(character.to_lowercase());
+        }
+        within = cased;
+    }
+    titled
+}
+
+/// Whether the character is of the category of title case: its first letter is large, its second is not.
+fn is_title(character: char) -> bool {
+    matches!(
+        character,
+        '\u{1c5}' | '\u{1c8}' | '\u{1cb}' | '\u{1f2}' | '\u{1f88}'..='\u{1f8f}' | '\u{1f98}'..='\u{1f9f}'
+            | '\u{1fa8}'..='\u{1faf}' | '\u{1fbc}' | '\u{1fcc}' | '\u{1ffc}'
+    )
+}
+
+/// The character as the first of a word.
+fn title(character: char) -> String {
+    // Characters of two letters, the first of which alone is large, and Greek vowels with an iota below or beside.
+    let code = u32::from(character);
+    let pair = match code {
+        0x1c4..=0x1c6 => Some(0x1c5),
+        0x1c7..=0x1c9 => Some(0x1c8),
+        0x1ca..=0x1cc => Some(0x1cb),
+        0x1f1..=0x1f3 => Some(0x1f2),
+        0x1f80..=0x1faf => Some(code | 8),
+        0x1fb3 | 0x1fc3 | 0x1ff3 => Some(code + 9),
+        0x1fbc | 0x1fcc | 0x1ffc => Some(code),
+        _ => None,
+    };
+    if let Some(pair) = pair.and_then(char::from_u32) {
+        return pair.to_string();
+    }
+    let mut upper = character.to_uppercase();
+    if character == '\u{149}' {
+        // An apostrophe stands before its letter.
+        return upper.collect();
+    }
+    let first: String = upper.next().into_iter().collect();
+    first + &upper.collect::<String>().to_lowercase()
+}
+
+/// `template.format(*args)`, or `template % args`. Values are written as Python does, or not at all.
+pub(super) fn formatted(style: FormatStyle, template: &str, args: &[Value], budget: &Budget) -> Result<String, Error> {
+    let mark = if style == FormatStyle::Printf { '%' } else { '{' };
+    let mut given = Vec::with_capacity(args.len());
+    let mut bytes = 0;
+    for arg in args {
+        if arg.is_kwargs() {
+            return Err(Error::new(ErrorKind::InvalidOperation, "what is formatted has no names"));
+        }
+        let written = text(arg, budget)?;
+        bytes += written.len();
+        given.push(match arg.kind() {
+            ValueKind::Number if written == arg.to_string() => arg.clone(),
+            ValueKind::Number => return Err(Error::new(ErrorKind::InvalidOperation, "a number of this size")),
+            _ => Value::from(written),
+        });
+    }
+    // A width that is given as an argument, too, is refused.
+    let mut within = false;
+    for character in template.chars() {
+        if (style == FormatStyle::Printf && character == '*') || (within && character == '{') {
+            return Err(Error::new(
+                ErrorKind::InvalidOperation,
+                "the width of a field must be written in the template",
+            ));
+        }
+        within = character == '{' && !within || (within && character != '}');
+    }
+    let mut widths = 0;
+    for digits in template.split(|character: char| !character.is_ascii_digit()).filter(|digits| !digits.is_empty()) {
+        match digits.parse::<u64>() {
+            Ok(width) if width <= WIDTH => widths += width,
+            _ => return Err(Exceeded::error("characters in a field", WIDTH)),
+        }
+    }
+    let fields = template.matches(mark).count();
+    budget.spend_text(usize::try_from(widths).unwrap_or(usize::MAX).saturating_add(fields.saturating_mul(bytes)))?;
+    minijinja::formatting::format(style, template, &given)
+}

@@ -1,0 +1,371 @@
+//! Parsed template -> instructions in which every operation that may cost more than a moment passes a guard.
+//!
+//! The engine counts instructions, but not what one of them takes: `x ~ x` doubles a text, `[x, x]` what it takes to
+//! print it. So the parsed template is written anew, with calls of the functions of [`super::limits`] and
+//! [`super::operators`] where values grow, are compared, or are assigned.
+
+use super::limits::Exceeded;
+use minijinja::machinery::ast::{self, BinOpKind, CallArg, Expr, Spanned, Stmt, UnaryOpKind};
+use minijinja::machinery::{CodeGenerator, Instructions, Span, Token, parse, tokenize};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+use minijinja::{Error, ErrorKind};
+use std::collections::BTreeMap;
+
+/// Filters and functions of the rewritten template. No template can name them: `<` begins no name.
+pub(super) const WEIGHED: &str = "<weighed>";
+pub(super) const SCANNED: &str = "<scanned>";
+pub(super) const KEPT: &str = "<kept>";
+pub(super) const ITERATED: &str = "<iterated>";
+pub(super) const INDEXED: &str = "<indexed>";
+pub(super) const KEY: &str = "<key>";
+pub(super) const COMPARED: &str = "<compared>";
+pub(super) const CONCAT: &str = "<concat>";
+pub(super) const SLICE: &str = "<slice>";
+pub(super) const LESS: &str = "<less>";
+pub(super) const AT_MOST: &str = "<at most>";
+pub(super) const MORE: &str = "<more>";
+pub(super) const AT_LEAST: &str = "<at least>";
+pub(super) const WITHIN: &str = "<within>";
+pub(super) const ASSIGN: &str = "<assign>";
+const CAPTURED: &str = "<captured>";
+
+/// Tokens of one tag and `elif`s of a template: the parser nests an expression or a condition by at most one level for
+/// each. Published templates have under 300 and 20.
+pub(super) const TAG_TOKENS: usize = 4096;
+pub(super) const ELIFS: usize = 1024;
+
+/// Instructions of a template and of its blocks.
+pub(super) struct Compiled<'a> {
+    pub(super) instructions: Instructions<'a>,
+    pub(super) blocks: BTreeMap<&'a str, Instructions<'a>>,
+}
+
+/// Refuses what nests too deep for the parser, and what it reads otherwise than Python.
+pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
+    let (mut tokens, mut elifs) = (0, 0);
+    // What is no token is the parser's to tell.
+    for (token, span) in tokenize(source, false, syntax.clone()).map_while(Result::ok) {
+        match token {
+            Token::BlockStart | Token::VariableStart => tokens = 0,
+            Token::Ident("elif") => elifs += 1,
+            _ => tokens += 1,
+        }
+        if tokens > TAG_TOKENS {
+            return Err(Exceeded::error("tokens in one tag", TAG_TOKENS as u64));
+        }
+        if elifs > ELIFS {
+            return Err(Exceeded::error("branches of conditions", ELIFS as u64));
+        }
+        let text = source.get(span.start_offset as usize..span.end_offset as usize);
+        if let (Token::String(_), Some(text)) = (token, text)
+            && let Some(escape) = foreign_escape(text)
+        {
+            let reason = format!("the escape \\{escape} in line {} is not known", span.start_line);
+            return Err(Error::new(ErrorKind::SyntaxError, reason));
+        }
+    }
+    Ok(())
+}
+
+/// An escape that Python reads otherwise than the engine.
+fn foreign_escape(text: &str) -> Option<char> {
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        let escaped = if character == '\\' { characters.next() } else { None };
+        // Python does not make one character of two halves.
+        let half = escaped == Some('u')
+            && matches!(characters.as_str().as_bytes(), [b'd' | b'D', b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F', ..]);
+        if half || escaped.is_some_and(|escaped| "UNav/\n".contains(escaped)) {
+            return escaped;
+        }
+    }
+    None
+}
+
+/// Compiles `source` with its guards.
+pub(super) fn compile<'a>(source: &'a str, syntax: &SyntaxConfig) -> Result<Compiled<'a>, Error> {
+    const NAME: &str = "<template>";
+    let parsed = parse(source, NAME, syntax.clone())?;
+    let mut generator = CodeGenerator::new(NAME, source);
+    for statement in statements(std::slice::from_ref(&parsed)) {
+        generator.compile_stmt(&statement);
+    }
+    let (instructions, blocks) = generator.finish();
+    Ok(Compiled { instructions, blocks })
+}
+
+fn statements<'a>(nodes: &[Stmt<'a>]) -> Vec<Stmt<'a>> {
+    let mut written = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        statement(node, &mut written);
+    }
+    written
+}
+
+fn statement<'a>(node: &Stmt<'a>, written: &mut Vec<Stmt<'a>>) {
+    let rewritten = match node {
+        Stmt::Template(node) => {
+            Stmt::Template(Spanned::new(ast::Template { children: statements(&node.children) }, node.span()))
+        }
+        Stmt::EmitExpr(node) => emitted(expression(&node.expr), node.span()),
+        // As an expression it passes the formatter, which measures it.
+        Stmt::EmitRaw(node) => emitted(constant(node.raw, node.span()), node.span()),
+        Stmt::ForLoop(node) => Stmt::ForLoop(Spanned::new(
+            ast::ForLoop {
+                target: target(&node.target),
+                iter: guarded(ITERATED, &node.iter),
+                filter_expr: node.filter_expr.as_ref().map(expression),
+                recursive: node.recursive,
+                body: statements(&node.body),
+                else_body: statements(&node.else_body),
+            },
+            node.span(),
+        )),
+        Stmt::IfCond(node) => Stmt::IfCond(Spanned::new(
+            ast::IfCond {
+                expr: expression(&node.expr),
+                true_body: statements(&node.true_body),
+                false_body: statements(&node.false_body),
+            },
+            node.span(),
+        )),
+        Stmt::WithBlock(node) => {
+            let assignments = node.assignments.iter();
+            let assignments = assignments.map(|(to, value)| (target(to), unpacked(to, value))).collect();
+            Stmt::WithBlock(Spanned::new(ast::WithBlock { assignments, body: statements(&node.body) }, node.span()))
+        }
+        Stmt::Set(node) => match &node.target {
+            Expr::GetAttr(to) => assigned(to, expression(&node.expr), node.span()),
+            to => Stmt::Set(Spanned::new(ast::Set { target: target(to), expr: unpacked(to, &node.expr) }, node.span())),
+        },
+        Stmt::SetBlock(node) => {
+            let block = |target| {
+                let filter = node.filter.as_ref().map(expression);
+                Stmt::SetBlock(Spanned::new(
+                    ast::SetBlock { target, filter, body: statements(&node.body) },
+                    node.span(),
+                ))
+            };
+            match &node.target {
+                Expr::GetAttr(to) => {
+                    written.push(block(variable(CAPTURED, node.span())));
+                    assigned(to, variable(CAPTURED, node.span()), node.span())
+                }
+                to => block(target(to)),
+            }
+        }
+        Stmt::AutoEscape(node) => Stmt::AutoEscape(Spanned::new(
+            ast::AutoEscape { enabled: expression(&node.enabled), body: statements(&node.body) },
+            node.span(),
+        )),
+        Stmt::FilterBlock(node) => Stmt::FilterBlock(Spanned::new(
+            ast::FilterBlock { filter: expression(&node.filter), body: statements(&node.body) },
+            node.span(),
+        )),
+        Stmt::Block(node) => Stmt::Block(Spanned::new(
+            ast::Block { name: node.name, required: node.required, body: statements(&node.body) },
+            node.span(),
+        )),
+        Stmt::Import(node) => Stmt::Import(Spanned::new(
+            ast::Import { expr: expression(&node.expr), name: target(&node.name) },
+            node.span(),
+        )),
+        Stmt::FromImport(node) => {
+            let names = node.names.iter().map(|(name, to)| (target(name), to.as_ref().map(target))).collect();
+            Stmt::FromImport(Spanned::new(ast::FromImport { expr: expression(&node.expr), names }, node.span()))
+        }
+        Stmt::Extends(node) => Stmt::Extends(Spanned::new(ast::Extends { name: expression(&node.name) }, node.span())),
+        Stmt::Include(node) => Stmt::Include(Spanned::new(
+            ast::Include { name: expression(&node.name), ignore_missing: node.ignore_missing },
+            node.span(),
+        )),
+        Stmt::Macro(node) => Stmt::Macro(declared(node)),
+        Stmt::CallBlock(node) => Stmt::CallBlock(Spanned::new(
+            ast::CallBlock { call: called(&node.call), macro_decl: declared(&node.macro_decl) },
+            node.span(),
+        )),
+        Stmt::Continue(node) => Stmt::Continue(Spanned::new(ast::Continue, node.span())),
+        Stmt::Break(node) => Stmt::Break(Spanned::new(ast::Break, node.span())),
+        Stmt::Do(node) => Stmt::Do(Spanned::new(ast::Do { call: called(&node.call) }, node.span())),
+    };
+    written.push(rewritten);
+}
+
+fn emitted(expr: Expr<'_>, span: Span) -> Stmt<'_> {
+    Stmt::EmitExpr(Spanned::new(ast::EmitExpr { expr }, span))
+}
+
+fn variable(id: &str, span: Span) -> Expr<'_> {
+    Expr::Var(Spanned::new(ast::Var { id }, span))
+}
+
+fn constant<'a>(value: impl Into<Value>, span: Span) -> Expr<'a> {
+    Expr::Const(Spanned::new(ast::Const { value: value.into() }, span))
+}
+
+fn call<'a>(function: &'a str, args: Vec<Expr<'a>>, span: Span) -> Expr<'a> {
+    let args = args.into_iter().map(CallArg::Pos).collect();
+    Expr::Call(Spanned::new(ast::Call { expr: variable(function, span), args }, span))
+}
+
+/// `{% set to.name = value %}`: a function assigns, and what it answers writes nothing.
+fn assigned<'a>(to: &Spanned<ast::GetAttr<'a>>, value: Expr<'a>, span: Span) -> Stmt<'a> {
+    let args = vec![expression(&to.expr), constant(to.name, span), value];
+    emitted(call(ASSIGN, args, span), span)
+}
+
+fn declared<'a>(node: &Spanned<ast::Macro<'a>>) -> Spanned<ast::Macro<'a>> {
+    let declared = ast::Macro {
+        name: node.name,
+        args: node.args.iter().map(target).collect(),
+        defaults: node.defaults.iter().map(expression).collect(),
+        body: statements(&node.body),
+    };
+    Spanned::new(declared, node.span())
+}
+
+/// Names that are assigned stay as they are.
+fn target<'a>(node: &Expr<'a>) -> Expr<'a> {
+    match node {
+        Expr::Tuple(node) => {
+            Expr::Tuple(Spanned::new(ast::Tuple { items: node.items.iter().map(target).collect() }, node.span()))
+        }
+        Expr::List(node) => {
+            Expr::List(Spanned::new(ast::List { items: node.items.iter().map(target).collect() }, node.span()))
+        }
+        node => expression(node),
+    }
+}
+
+/// What is assigned to several names is counted item by item.
+fn unpacked<'a>(to: &Expr<'a>, value: &Expr<'a>) -> Expr<'a> {
+    match to {
+        Expr::Tuple(_) | Expr::List(_) => guarded(SCANNED, value),
+        _ => expression(value),
+    }
+}
+
+/// `node` behind the filter `guard`.
+fn guarded<'a>(guard: &'a str, node: &Expr<'a>) -> Expr<'a> {
+    behind(guard, expression(node))
+}
+
+fn behind<'a>(guard: &'a str, node: Expr<'a>) -> Expr<'a> {
+    let span = node.span();
+    Expr::Filter(Spanned::new(ast::Filter { name: guard, expr: Some(node), args: Vec::new() }, span))
+}
+
+fn called<'a>(node: &Spanned<ast::Call<'a>>) -> Spanned<ast::Call<'a>> {
+    // `loop.changed(value)` compares with the value before.
+    let compares = matches!(&node.expr, Expr::GetAttr(attribute) if attribute.name == "changed");
+    Spanned::new(ast::Call { expr: expression(&node.expr), args: arguments(&node.args, compares) }, node.span())
+}
+
+fn arguments<'a>(args: &[CallArg<'a>], weighed: bool) -> Vec<CallArg<'a>> {
+    let argument = |node: &Expr<'a>| if weighed { guarded(WEIGHED, node) } else { expression(node) };
+    let written = args.iter().map(|arg| match arg {
+        CallArg::Pos(node) => CallArg::Pos(argument(node)),
+        CallArg::Kwarg(name, node) => CallArg::Kwarg(name, argument(node)),
+        CallArg::PosSplat(node) => CallArg::PosSplat(guarded(SCANNED, node)),
+        CallArg::KwargSplat(node) => CallArg::KwargSplat(guarded(SCANNED, node)),
+    });
+    written.collect()
+}
+
+fn expression<'a>(node: &Expr<'a>) -> Expr<'a> {
+    match node {
+        Expr::Var(node) => variable(node.id, node.span()),
+        Expr::Const(node) => constant(node.value.clone(), node.span()),
+        Expr::Slice(node) => {
+            let bound = |bound: &Option<Expr<'a>>| match bound {
+                Some(bound) => expression(bound),
+                None => constant((), node.span()),
+            };
+            let args = vec![expression(&node.expr), bound(&node.start), bound(&node.stop), bound(&node.step)];
+            call(SLICE, args, node.span())
+        }
+        Expr::UnaryOp(node) => {
+            let op = if matches!(node.op, UnaryOpKind::Not) { UnaryOpKind::Not } else { UnaryOpKind::Neg };
+            Expr::UnaryOp(Spanned::new(ast::UnaryOp { op, expr: expression(&node.expr) }, node.span()))
+        }
+        Expr::BinOp(node) => operation(node),
+        Expr::Compare(node) => {
+            let ops = node.ops.iter();
+            let ops = ops.map(|op| ast::CompareOp { op: op.op, expr: guarded(WEIGHED, &op.expr) }).collect();
+            Expr::Compare(Spanned::new(ast::Compare { expr: guarded(WEIGHED, &node.expr), ops }, node.span()))
+        }
+        Expr::IfExpr(node) => Expr::IfExpr(Spanned::new(
+            ast::IfExpr {
+                test_expr: expression(&node.test_expr),
+                true_expr: expression(&node.true_expr),
+                false_expr: node.false_expr.as_ref().map(expression),
+            },
+            node.span(),
+        )),
+        Expr::Filter(node) => Expr::Filter(Spanned::new(
+            ast::Filter {
+                name: node.name,
+                expr: node.expr.as_ref().map(expression),
+                args: arguments(&node.args, false),
+            },
+            node.span(),
+        )),
+        Expr::Test(node) => Expr::Test(Spanned::new(
+            ast::Test { name: node.name, expr: expression(&node.expr), args: arguments(&node.args, false) },
+            node.span(),
+        )),
+        Expr::GetAttr(node) => {
+            Expr::GetAttr(Spanned::new(ast::GetAttr { expr: expression(&node.expr), name: node.name }, node.span()))
+        }
+        Expr::GetItem(node) => Expr::GetItem(Spanned::new(
+            ast::GetItem { expr: guarded(INDEXED, &node.expr), subscript_expr: guarded(KEY, &node.subscript_expr) },
+            node.span(),
+        )),
+        Expr::Call(node) => Expr::Call(called(node)),
+        Expr::List(node) => {
+            let items = node.items.iter().map(expression).collect();
+            behind(WEIGHED, Expr::List(Spanned::new(ast::List { items }, node.span())))
+        }
+        Expr::Tuple(node) => {
+            let items = node.items.iter().map(expression).collect();
+            behind(WEIGHED, Expr::Tuple(Spanned::new(ast::Tuple { items }, node.span())))
+        }
+        Expr::Map(node) => {
+            let keys = node.keys.iter().map(|key| guarded(KEY, key)).collect();
+            let values = node.values.iter().map(expression).collect();
+            behind(WEIGHED, Expr::Map(Spanned::new(ast::Map { keys, values }, node.span())))
+        }
+    }
+}
+
+/// `left op right` by a function that knows which types Python compares.
+fn ordered<'a>(function: &'a str, node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
+    call(function, vec![expression(&node.left), expression(&node.right)], node.span())
+}
+
+fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
+    let operands = |guard: Option<&'a str>| {
+        let operand = |node: &Expr<'a>| guard.map_or_else(|| expression(node), |guard| guarded(guard, node));
+        let (left, right) = (operand(&node.left), operand(&node.right));
+        Expr::BinOp(Spanned::new(ast::BinOp { op: node.op, left, right }, node.span()))
+    };
+    match node.op {
+        BinOpKind::Concat => call(CONCAT, vec![expression(&node.left), expression(&node.right)], node.span()),
+        // Guarded operands are no constants, which the compiler would work out without a measure.
+        BinOpKind::Add | BinOpKind::Mul => behind(KEPT, operands(Some(SCANNED))),
+        BinOpKind::Eq | BinOpKind::Ne => operands(Some(COMPARED)),
+        BinOpKind::Lt => ordered(LESS, node),
+        BinOpKind::Lte => ordered(AT_MOST, node),
+        BinOpKind::Gt => ordered(MORE, node),
+        BinOpKind::Gte => ordered(AT_LEAST, node),
+        BinOpKind::In => ordered(WITHIN, node),
+        BinOpKind::ScAnd
+        | BinOpKind::ScOr
+        | BinOpKind::Sub
+        | BinOpKind::Div
+        | BinOpKind::FloorDiv
+        | BinOpKind::Rem
+        | BinOpKind::Pow => operands(None),
+    }
+}
