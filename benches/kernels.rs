@@ -8,7 +8,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use model_diagnostics::DType;
-use model_factory::kernels::{self, Floats, Input, Isa, Kernel, Softmax, rows_per_task};
+use model_factory::kernels::{self, Cached, Floats, Input, Isa, Kernel, Softmax, rows_per_task};
 use model_factory::threads::Pool;
 use std::hint::black_box;
 use std::time::Duration;
@@ -200,7 +200,8 @@ fn rows(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("attend_group 8x512x64", isa), |bencher| {
             bencher.iter(|| {
                 let mut states: Vec<Softmax<'_>> = out.chunks_exact_mut(head_dim).map(Softmax::new).collect();
-                kernels::attend_group(isa, &x[..queries * head_dim], black_box(&cache), &cache, 0.125, &mut states);
+                let cached = Cached { keys: black_box(&cache[..]), values: &cache[..] };
+                kernels::attend_group(isa, &x[..queries * head_dim], cached, None, 0.125, &mut states);
                 states.into_iter().for_each(Softmax::finish);
             });
         });

@@ -38,10 +38,12 @@ class Axis:
 def points(row: dict, prompt: int) -> list[tuple[str, float, float]]:
     """Kind, operations for a byte of weights, and operations a second in units of 1e9."""
     operations, weights = row["operations_per_token"], row["weight_bytes_per_token"]
-    found = [("circle", 1, row["decode"]["tok_s"]), ("square", min(prompt, CHUNK), row["prefill"]["tok_s"])]
+    found = [("circle", 1, row["decode"]["tok_s"] * operations / 1e9)]
     if "batch" in row:
-        found.append(("diamond", row["batch"]["sessions"], row["batch"]["tok_s"]))
-    return [(kind, tokens * operations / weights, speed * operations / 1e9) for kind, tokens, speed in found]
+        found.append(("diamond", row["batch"]["sessions"], row["batch"]["tok_s"] * operations / 1e9))
+    # Of a prompt the head computes the last token alone, which the share leaves out.
+    found.append(("square", min(prompt, CHUNK), row["arithmetic_share"] * row["arithmetic_gop_s"]))
+    return [(kind, tokens * operations / weights, speed) for kind, tokens, speed in found]
 
 
 def mark(kind: str, x: float, y: float, colour: str) -> str:

@@ -2,7 +2,7 @@
 
 use super::kv_cache::Heads;
 use super::rope::Angles;
-use crate::kernels::{Element, Softmax, attend_group};
+use crate::kernels::{Cached, Element, Softmax, attend_group};
 use crate::linear::{Engine, NormScale, contiguous, with_scratch};
 use candle_core::{CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, WithDType, bail};
 use half::f16;
@@ -115,12 +115,18 @@ impl Attend<'_> {
                 let first = self.window.map_or(0, |window| end.saturating_sub(window));
                 let query = &qkv[row * self.heads.qkv_width()..][tile.columns.clone()];
                 let mut softmax: Vec<Softmax<'_>> = out.row(row).chunks_exact_mut(dim).map(Softmax::new).collect();
-                for (index, page) in pages.iter().enumerate().take(end.div_ceil(KV_PAGE)).skip(first / KV_PAGE) {
+                let cached = |index: usize| {
                     let base = index * KV_PAGE;
-                    let slots = first.saturating_sub(base) * dim..(end - base).min(KV_PAGE) * dim;
-                    let keys = &page[head * KV_PAGE * dim..][slots.clone()];
-                    let values = &page[(kv + head) * KV_PAGE * dim..][slots];
-                    attend_group(self.engine.isa, query, keys, values, scale, &mut softmax);
+                    let slots = first.saturating_sub(base) * dim..end.saturating_sub(base).min(KV_PAGE) * dim;
+                    let page = pages.get(index).copied().unwrap_or_default();
+                    let of = |head: usize| page.get(head * KV_PAGE * dim..).map_or(page, |page| &page[slots.clone()]);
+                    Cached { keys: of(head), values: of(kv + head) }
+                };
+                // A row alone is all that reads its cache; among others it finds it where they left it.
+                let alone = sequence.rows.len() == 1;
+                for index in first / KV_PAGE..end.div_ceil(KV_PAGE) {
+                    let then = alone.then(|| cached(index + 1));
+                    attend_group(self.engine.isa, query, cached(index), then, scale, &mut softmax);
                 }
                 softmax.into_iter().for_each(Softmax::finish);
             }

@@ -109,49 +109,95 @@ impl<'a> Softmax<'a> {
     }
 }
 
-/// Lets the query `q` `[head_dim]` attend to the `n` `keys` and `values`, both `[n, head_dim]`, with `scale * (q . key)`
-/// as score. Panics when lengths do not match.
-pub fn attend<E: Element>(isa: Isa, q: &[f32], keys: &[E], values: &[E], scale: f32, state: &mut Softmax<'_>) {
-    attend_group(isa, q, keys, values, scale, std::slice::from_mut(state));
+/// Keys and values `[n, head_dim]` of one head.
+#[derive(Clone, Copy, Debug)]
+pub struct Cached<'a, E> {
+    /// The keys.
+    pub keys: &'a [E],
+    /// The values.
+    pub values: &'a [E],
+}
+
+/// Lets the query `q` `[head_dim]` attend to `cached`, with `scale * (q . key)` as score. Panics when lengths do not match.
+pub fn attend<E: Element>(isa: Isa, q: &[f32], cached: Cached<'_, E>, scale: f32, state: &mut Softmax<'_>) {
+    attend_group(isa, q, cached, None, scale, std::slice::from_mut(state));
 }
 
 /// As [`attend`] for the queries `q` `[states, head_dim]` that share keys and values, in one pass over them; the same
-/// bits as one by one. Panics when lengths do not match.
-pub fn attend_group<E: Element>(isa: Isa, q: &[f32], keys: &[E], values: &[E], scale: f32, states: &mut [Softmax<'_>]) {
+/// bits as one by one. Where nobody else needs them soon, `then` is what comes after them: keys and values are asked of
+/// the memory ahead. Panics when lengths do not match.
+pub fn attend_group<E: Element>(
+    isa: Isa,
+    q: &[f32],
+    cached: Cached<'_, E>,
+    then: Option<Cached<'_, E>>,
+    scale: f32,
+    states: &mut [Softmax<'_>],
+) {
     let Some(first) = states.first() else {
         assert!(q.is_empty(), "queries without a state");
         return;
     };
+    let Cached { keys, values } = cached;
     let head_dim = first.out.len();
     assert!(head_dim > 0 && q.len() == states.len() * head_dim, "queries of {} states", states.len());
     assert!(states.iter().all(|state| state.out.len() == head_dim), "one length of heads");
     assert!(keys.len() == values.len() && keys.len().is_multiple_of(head_dim), "keys and values of whole heads");
-    attend_checked(isa, q, keys, values, scale, states);
+    for start in (0..keys.len()).step_by(TILE * head_dim) {
+        let end = keys.len().min(start + TILE * head_dim);
+        // What comes after this tile: the rest, or what is behind all.
+        let rest = Cached { keys: &keys[end..], values: &values[end..] };
+        let ahead = then.map(|then| if end < keys.len() { rest } else { then });
+        let tile = Tile { keys: &keys[start..end], values: &values[start..end], ahead };
+        attend_tile(isa, q, tile, scale, states);
+    }
 }
 
-fn attend_checked<E: Element>(isa: Isa, q: &[f32], keys: &[E], values: &[E], scale: f32, states: &mut [Softmax<'_>]) {
+/// Up to [`TILE`] keys and values, and what comes next, if that is to be asked for.
+#[derive(Clone, Copy)]
+struct Tile<'a, E> {
+    keys: &'a [E],
+    values: &'a [E],
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    ahead: Option<Cached<'a, E>>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<E> Tile<'_, E> {
+    /// Asks for the `len` keys and values that are as far ahead as those from element `from` on are from the tile's start.
+    #[inline(always)]
+    fn ask_ahead(&self, from: usize, len: usize) {
+        if let Some(ahead) = &self.ahead {
+            for elements in [ahead.keys, ahead.values] {
+                let elements = elements.get(from..).unwrap_or_default();
+                let bytes = elements.len().min(len) * size_of::<E>();
+                super::x86::prefetch(elements.as_ptr().cast(), bytes);
+            }
+        }
+    }
+}
+
+fn attend_tile<E: Element>(isa: Isa, q: &[f32], tile: Tile<'_, E>, scale: f32, states: &mut [Softmax<'_>]) {
     #[cfg(target_arch = "x86_64")]
     if isa.has(super::isa::Sets::AVX512) {
         // SAFETY: the token is proof of the instruction sets.
-        return unsafe { avx512::attend(q, keys, values, scale, states) };
+        return unsafe { avx512::attend(q, tile, scale, states) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa.has(super::isa::Sets::AVX2) {
         // SAFETY: as above.
-        return unsafe { avx2::attend(q, keys, values, scale, states) };
+        return unsafe { avx2::attend(q, tile, scale, states) };
     }
     let _ = isa;
     let head_dim = q.len() / states.len();
-    for (keys, values) in keys.chunks(TILE * head_dim).zip(values.chunks(TILE * head_dim)) {
-        for (q, state) in q.chunks_exact(head_dim).zip(states.iter_mut()) {
-            let mut scores = [f32::NEG_INFINITY; TILE];
-            for (score, key) in scores.iter_mut().zip(keys.chunks_exact(head_dim)) {
-                *score = dot(q, key) * scale;
-            }
-            if weigh(&mut scores, state) {
-                for (&weight, value) in scores.iter().zip(values.chunks_exact(head_dim)) {
-                    state.out.iter_mut().zip(value).for_each(|(out, value)| *out += weight * value.wide());
-                }
+    for (q, state) in q.chunks_exact(head_dim).zip(states.iter_mut()) {
+        let mut scores = [f32::NEG_INFINITY; TILE];
+        for (score, key) in scores.iter_mut().zip(tile.keys.chunks_exact(head_dim)) {
+            *score = dot(q, key) * scale;
+        }
+        if weigh(&mut scores, state) {
+            for (&weight, value) in scores.iter().zip(tile.values.chunks_exact(head_dim)) {
+                state.out.iter_mut().zip(value).for_each(|(out, value)| *out += weight * value.wide());
             }
         }
     }
@@ -218,7 +264,9 @@ mod tests {
         let mut out = vec![f32::NAN; q.len()];
         let mut states: Vec<Softmax<'_>> = out.chunks_exact_mut(head_dim).map(Softmax::new).collect();
         for (keys, values) in keys.chunks(tile * head_dim).zip(values.chunks(tile * head_dim)) {
-            attend_group(isa, q, keys, values, 0.3, &mut states);
+            // What is asked for ahead changes nothing.
+            let then = (tile == 40).then_some(Cached { keys, values });
+            attend_group(isa, q, Cached { keys, values }, then, 0.3, &mut states);
         }
         states.into_iter().for_each(Softmax::finish);
         out

@@ -500,21 +500,18 @@ impl<'a> RowsMut<'a> {
         let order = Order::new(self.inputs / BLOCK);
         let (first, t) = (token / GROUP * GROUP, token % GROUP);
         let tokens = GROUP.min(self.tokens - first);
-        for (b, bytes) in row.bytes.as_chunks::<BLOCK>().0.iter().enumerate() {
-            let Some(place) = order.place(b) else { continue };
+        let (blocks, _) = row.bytes.as_chunks::<BLOCK>();
+        let (halves, _) = row.half_offsets.as_chunks::<2>();
+        for (place, b) in order.in_order().enumerate() {
             let at = first * order.blocks + place * tokens;
-            // SAFETY: token `t`'s place in this block is no other token's.
-            unsafe { self.packed_bytes.part((at + t) * BLOCK, BLOCK) }.copy_from_slice(bytes);
-            for (i, float) in [row.scales[b], row.sums[b]].into_iter().enumerate() {
-                // SAFETY: as above.
-                let place = unsafe { self.packed_floats.part(2 * at + i * tokens + t, 1) };
-                place[0] = float;
-            }
-            let ints = [row.offsets[b], row.half_offsets[2 * b], row.half_offsets[2 * b + 1]];
-            for (i, int) in ints.into_iter().enumerate() {
-                // SAFETY: as above.
-                let place = unsafe { self.packed_ints.part(3 * at + i * tokens + t, 1) };
-                place[0] = int;
+            // SAFETY: token `t`'s places in this block are no other token's.
+            unsafe {
+                self.packed_bytes.part((at + t) * BLOCK, BLOCK).copy_from_slice(&blocks[b]);
+                self.packed_floats.set(2 * at + t, row.scales[b]);
+                self.packed_floats.set(2 * at + tokens + t, row.sums[b]);
+                self.packed_ints.set(3 * at + t, row.offsets[b]);
+                self.packed_ints.set(3 * at + tokens + t, halves[b][0]);
+                self.packed_ints.set(3 * at + 2 * tokens + t, halves[b][1]);
             }
         }
     }

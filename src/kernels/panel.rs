@@ -196,9 +196,14 @@ impl Tiles<'_> {
             let sums = tile::<KIND, T>(bytes, floats, &self.order, &self.x);
             let rows = ROWS.min(output.rows() - i * ROWS);
             for (t, sums) in sums.into_iter().enumerate() {
-                let mut y = [0.0; ROWS];
-                store_floats(&mut y, sums);
-                output.part(token + t, i * ROWS, rows).copy_from_slice(&y[..rows]);
+                let y = output.part(token + t, i * ROWS, rows);
+                if let Some(y) = y.first_chunk_mut() {
+                    store_floats(y, sums);
+                } else {
+                    let mut last = [0.0; ROWS];
+                    store_floats(&mut last, sums);
+                    y.copy_from_slice(&last[..rows]);
+                }
             }
         }
     }

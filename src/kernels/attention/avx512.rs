@@ -3,17 +3,17 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
-use super::{Element, LANES, Softmax, TILE, weigh};
+use super::{Element, LANES, Softmax, TILE, Tile, weigh};
 use crate::kernels::avx512::{mask_16, store_floats, sum_sixteen};
 use half::f16;
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) fn attend<E: Element>(q: &[f32], keys: &[E], values: &[E], scale: f32, states: &mut [Softmax<'_>]) {
+pub(super) fn attend<E: Element>(q: &[f32], tile: Tile<'_, E>, scale: f32, states: &mut [Softmax<'_>]) {
     if (q.len() / states.len()).is_multiple_of(LANES) {
-        attend_heads::<E, true>(q, keys, values, scale, states);
+        attend_heads::<E, true>(q, tile, scale, states);
     } else {
-        attend_heads::<E, false>(q, keys, values, scale, states);
+        attend_heads::<E, false>(q, tile, scale, states);
     }
 }
 
@@ -22,22 +22,21 @@ pub(super) fn attend<E: Element>(q: &[f32], keys: &[E], values: &[E], scale: f32
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn attend_heads<E: Element, const WHOLE: bool>(
     q: &[f32],
-    keys: &[E],
-    values: &[E],
+    mut tile: Tile<'_, E>,
     scale: f32,
     states: &mut [Softmax<'_>],
 ) {
     let head_dim = q.len() / states.len();
-    for (keys, values) in keys.chunks(TILE * head_dim).zip(values.chunks(TILE * head_dim)) {
-        let mut first = 0;
-        while first < states.len() {
-            let (q, states) = (&q[first * head_dim..], &mut states[first..]);
-            first += match states.len() {
-                1 => some_queries::<E, WHOLE, 1, 16>(q, keys, values, scale, states),
-                2 | 3 => some_queries::<E, WHOLE, 2, 8>(q, keys, values, scale, states),
-                _ => some_queries::<E, WHOLE, 4, 4>(q, keys, values, scale, states),
-            };
-        }
+    let mut first = 0;
+    while first < states.len() {
+        let (q, states) = (&q[first * head_dim..], &mut states[first..]);
+        first += match states.len() {
+            1 => some_queries::<E, WHOLE, 1, 16>(q, tile, scale, states),
+            2 | 3 => some_queries::<E, WHOLE, 2, 8>(q, tile, scale, states),
+            _ => some_queries::<E, WHOLE, 4, 4>(q, tile, scale, states),
+        };
+        // Once is enough.
+        tile.ahead = None;
     }
 }
 
@@ -46,15 +45,16 @@ fn attend_heads<E: Element, const WHOLE: bool>(
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn some_queries<E: Element, const WHOLE: bool, const Q: usize, const KEYS: usize>(
     q: &[f32],
-    keys: &[E],
-    values: &[E],
+    tile: Tile<'_, E>,
     scale: f32,
     states: &mut [Softmax<'_>],
 ) -> usize {
+    let Tile { keys, values, .. } = tile;
     let head_dim = states[0].out.len();
     let mut scores = [[f32::NEG_INFINITY; TILE]; Q];
     let n = keys.len() / head_dim;
     for first in (0..n).step_by(KEYS) {
+        tile.ask_ahead(first * head_dim, KEYS * head_dim);
         score::<E, WHOLE, Q, KEYS>(&q[..Q * head_dim], &keys[first * head_dim..], scale, first, &mut scores);
     }
     let mut all = true;
