@@ -26,15 +26,11 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let Some(config) = file("config.json") else { return };
     let files = ConfigFiles {
-        config,
         generation: file("generation_config.json"),
         tokenizer_config: file("tokenizer_config.json"),
         special_tokens_map: file("special_tokens_map.json"),
-        tokenizer: None,
-        vocabulary: None,
-        added_tokens: None,
-        chat_template: None,
         quantization: file("quantize_config.json"),
+        ..ConfigFiles::alone(config)
     };
     let metadata = Metadata::Config(Box::new(files));
     let header = common::header(Format::Safetensors, "x.safetensors", MODEL.len() as u64, TENSORS.clone(), metadata);

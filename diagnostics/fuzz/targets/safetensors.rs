@@ -26,18 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(file) => {
             assert!(file.tensors.values().all(|tensor| tensor.offset + tensor.bytes <= len));
             let Ok(config) = JsonFile::parse(Path::new("config.json"), CONFIG) else { return };
-            let files = ConfigFiles {
-                config,
-                generation: None,
-                tokenizer_config: None,
-                special_tokens_map: None,
-                tokenizer: None,
-                vocabulary: None,
-                added_tokens: None,
-                chat_template: None,
-                quantization: None,
-            };
-            let metadata = Metadata::Config(Box::new(files));
+            let metadata = Metadata::Config(Box::new(ConfigFiles::alone(config)));
             common::judge(&common::header(Format::Safetensors, "x.safetensors", len, file.tensors, metadata));
         }
         Err(error) => assert!(!error.to_string().is_empty()),

@@ -72,6 +72,23 @@ pub struct Section<'a> {
 }
 
 impl ConfigFiles {
+    /// `config.json` without companions.
+    pub fn alone(config: JsonFile) -> ConfigFiles {
+        ConfigFiles {
+            config,
+            generation: None,
+            tokenizer_config: None,
+            special_tokens_map: None,
+            tokenizer: None,
+            vocabulary: None,
+            added_tokens: None,
+            chat_template: None,
+            additional_chat_templates: BTreeMap::new(),
+            chat_template_json: None,
+            quantization: None,
+        }
+    }
+
     /// Reads `config.json` and those of its companions that lie in `folder`.
     ///
     /// # Errors
@@ -87,7 +104,6 @@ impl ConfigFiles {
             None => (VocabularyFiles::find(folder)?, JsonFile::optional(folder, "added_tokens.json")?),
         };
         Ok(ConfigFiles {
-            config,
             generation: JsonFile::optional(folder, "generation_config.json")?,
             tokenizer_config: JsonFile::optional(folder, "tokenizer_config.json")?,
             special_tokens_map: JsonFile::optional(folder, "special_tokens_map.json")?,
@@ -100,6 +116,7 @@ impl ConfigFiles {
             quantization: quantization::side_files()
                 .find_map(|name| JsonFile::optional(folder, name).transpose())
                 .transpose()?,
+            ..ConfigFiles::alone(config)
         })
     }
 
