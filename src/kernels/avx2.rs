@@ -178,27 +178,31 @@ pub(super) struct Factors {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) fn scales_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
-    let mut d = [[0; 2]; 8];
-    for (d, block) in d.iter_mut().zip(blocks) {
-        *d = [block[0], block[1]];
-    }
-    let d = d.as_flattened().first_chunk().map_or(_mm_setzero_si128(), |halves| load_16(halves));
-    Factors { scales: _mm256_cvtph_ps(d), mins: _mm256_setzero_ps(), halves: _mm_setzero_si128() }
+    Factors { scales: halves_at(blocks, 0), mins: _mm256_setzero_ps(), halves: _mm_setzero_si128() }
+}
+
+/// The F16 at byte `at` of each of eight blocks, widened.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn halves_at<const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -> __m256 {
+    _mm256_cvtph_ps(_mm_set_epi64x(four_halves(blocks, 4, at), four_halves(blocks, 0, at)))
+}
+
+/// The F16 at byte `at` of four blocks from `first` on. Put together so, and not stored one by one, they need not wait to be
+/// loaded together.
+#[inline(always)]
+fn four_halves<const BYTES: usize>(blocks: &[[u8; BYTES]], first: usize, at: usize) -> i64 {
+    let half = |b: usize| i64::from(u16::from_le_bytes([blocks[first + b][at], blocks[first + b][at + 1]]));
+    half(0) | half(1) << 16 | half(2) << 32 | half(3) << 48
 }
 
 /// The factors of eight blocks that begin with their scale and the opposite of their minimum.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) fn scales_and_bases_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
-    let mut both = [[[0; 2]; 8]; 2];
-    for (i, block) in blocks.iter().enumerate() {
-        both[0][i] = [block[0], block[1]];
-        both[1][i] = [block[2], block[3]];
-    }
-    let [d, m] = both.map(|halves| halves.as_flattened().first_chunk().map_or(_mm_setzero_si128(), |h| load_16(h)));
     Factors {
-        scales: _mm256_cvtph_ps(d),
-        mins: _mm256_xor_ps(_mm256_cvtph_ps(m), _mm256_set1_ps(-0.0)),
+        scales: halves_at(blocks, 0),
+        mins: _mm256_xor_ps(halves_at(blocks, 2), _mm256_set1_ps(-0.0)),
         halves: _mm_setzero_si128(),
     }
 }
