@@ -71,6 +71,7 @@ def compare(model: str, peer: str, arguments: argparse.Namespace) -> dict:
     row["bandwidth_gb_s"] = median(lambda ours, _: ours["bandwidth_gb_s"])
     row["bandwidth_share"] = median(lambda ours, _: ours["bandwidth_share"])
     row["arithmetic_gop_s"] = median(lambda ours, _: ours["arithmetic_gop_s"] or 0.0)
+    row["block_arithmetic_gop_s"] = rounds[0][0]["block_arithmetic_gop_s"]
     row["arithmetic_share"] = median(lambda ours, _: ours["arithmetic_share"] or 0.0)
     for figure in ("weight_bytes_per_token", "operations_per_token"):
         row[figure] = rounds[0][0][figure]

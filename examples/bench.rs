@@ -77,6 +77,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let (mut prefills, mut decodes) = (Vec::new(), Vec::new());
     let (mut bandwidths, mut bandwidth_shares) = (Vec::new(), Vec::new());
     let (mut peaks, mut peak_shares): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
+    let mut block_peaks: Vec<f64> = Vec::new();
     let per_position = model.report().plan.as_ref().map_or(0, |plan| plan.kv_per_token as usize);
     let cache = per_position * (arguments.depth + arguments.n / 2);
     let operations = operations_per_prompt_token(&model) as f64;
@@ -84,7 +85,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     for _ in 0..arguments.r {
         // Right beside each other: what a machine can do changes with its neighbours.
         if arguments.p > 0 {
-            let (peak, speed) = (peak(&model, threads), prefill(&model, arguments.p)?);
+            block_peaks.extend(peak(&model, threads, Kernel::block_peak));
+            let (peak, speed) = (peak(&model, threads, Kernel::peak), prefill(&model, arguments.p)?);
             prefills.push(speed);
             peaks.extend(peak);
             peak_shares.extend(peak.map(|peak| speed * operations / peak));
@@ -100,6 +102,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let bandwidth = Spread::of(&mut bandwidths);
     let median = |figures: &mut Vec<f64>| (!figures.is_empty()).then(|| Spread::of(figures).median);
     let (arithmetic, arithmetic_share) = (median(&mut peaks), median(&mut peak_shares));
+    let blocks = median(&mut block_peaks);
     let (prefill, decode) = (Spread::of(&mut prefills), Spread::of(&mut decodes));
     let share = Spread::of(&mut bandwidth_shares).median;
     let plan = model.report().plan.as_ref();
@@ -129,6 +132,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "bandwidth_share": share,
             "arithmetic_gop_s": arithmetic.map(|peak| peak / 1e9),
             "arithmetic_share": arithmetic_share,
+            "block_arithmetic_gop_s": blocks.map(|peak| peak / 1e9),
         });
         return common::print(&format!("{object}\n"));
     }
@@ -151,6 +155,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     if let (Some(peak), Some(share)) = (arithmetic, arithmetic_share) {
         let (peak, share) = (peak / 1e9, share * 100.0);
         lines.push(format!("arithmetic       {peak:.0} Gop/s in registers, of which prefill uses {share:.0} %"));
+        if let Some(blocks) = blocks {
+            lines.push(format!("                 {:.0} Gop/s with the scales of blocks", blocks / 1e9));
+        }
     }
     let (anonymous, planned_anonymous) = (mib(anonymous), mib(planned_anonymous));
     lines.push(format!("after load       {anonymous} anonymous, planned {planned_anonymous} at full context"));
@@ -237,9 +244,9 @@ fn operations_per_prompt_token(model: &Model) -> usize {
     blocks(model).map(Matrix::operations).sum()
 }
 
-/// Operations a second of `threads` threads by the instruction that most of the model is multiplied with; `None` where
-/// that is no vector instruction.
-fn peak(model: &Model, threads: usize) -> Option<f64> {
+/// Operations a second of `threads` threads, as `measure` finds them for the kernel that most of the model is multiplied
+/// with.
+fn peak(model: &Model, threads: usize, measure: fn(&Kernel, Duration) -> Option<f64>) -> Option<f64> {
     let mut operations: BTreeMap<&str, (usize, Kernel)> = BTreeMap::new();
     for matrix in blocks(model) {
         let kernel = matrix.kernel();
@@ -247,7 +254,8 @@ fn peak(model: &Model, threads: usize) -> Option<f64> {
     }
     let (_, kernel) = operations.into_values().max_by_key(|(operations, _)| *operations)?;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| kernel.peak(Duration::from_millis(50)))).collect();
+        let threads: Vec<_> =
+            (0..threads).map(|_| scope.spawn(|| measure(&kernel, Duration::from_millis(50)))).collect();
         threads.into_iter().map(|thread| thread.join().ok().flatten()).sum()
     })
 }

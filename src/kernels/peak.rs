@@ -4,6 +4,7 @@
 
 use super::isa::Sets;
 use super::{Form, Kernel};
+use model_diagnostics::DType;
 use std::time::{Duration, Instant};
 
 /// Steps of the loop between two looks at the clock, some microseconds.
@@ -19,7 +20,18 @@ impl Kernel {
     /// Multiplications and additions a second of this thread for about `time`, by the instruction that this kernel
     /// multiplies with and nothing else; `None` for portable code. Two operations count for each pair of factors.
     pub fn peak(&self, time: Duration) -> Option<f64> {
-        let Loop { run, operations } = self.peak_loop()?;
+        Some(self.measure(self.peak_loop()?, time))
+    }
+
+    /// As [`Kernel::peak`], with what blocks of 32 take behind the products of each: the conversion of their sum, the
+    /// product of scales, its multiplication and sum, and the minimum's where there are minima. `None` where no loop is
+    /// like it: the sums of Q8_0, Q4_0 and Q5_0, and of Q4_1, Q5_1, Q4_K and Q5_K by AVX-512 VNNI are.
+    pub fn block_peak(&self, time: Duration) -> Option<f64> {
+        Some(self.measure(self.block_loop()?, time))
+    }
+
+    /// Operations a second of `run`, which does what this kernel's instruction sets allow.
+    fn measure(&self, Loop { run, operations }: Loop, time: Duration) -> f64 {
         let start = Instant::now();
         let mut loops = 0;
         while start.elapsed() < time {
@@ -27,7 +39,26 @@ impl Kernel {
             unsafe { run() };
             loops += 1;
         }
-        Some((loops * STEPS * operations) as f64 / start.elapsed().as_secs_f64())
+        (loops * STEPS * operations) as f64 / start.elapsed().as_secs_f64()
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn block_loop(&self) -> Option<Loop> {
+        let vnni = Sets::AVX512.and(Sets::VNNI);
+        if self.entry.sets.and(vnni) != self.entry.sets {
+            return None;
+        }
+        let run: unsafe fn() = match self.dtype {
+            DType::Q8_0 | DType::Q4_0 | DType::Q5_0 => x86::blocks_512,
+            DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => x86::blocks_with_minima_512,
+            _ => return None,
+        };
+        Some(Loop { run, operations: 12 * 8 * 64 * 2 })
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn block_loop(&self) -> Option<Loop> {
+        None
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -86,6 +117,18 @@ mod x86 {
     }
 
     chains!(dpbusd_512, "avx512f,avx512vnni", "vpdpbusd zmm\\c, zmm14, zmm15");
+    chains!(
+        blocks_512,
+        "avx512f,avx512vnni",
+        ".rept 8\nvpdpbusd zmm\\c, zmm14, zmm15\n.endr\nvcvtdq2ps zmm12, zmm\\c\nvmulps zmm13, zmm14, zmm15\n\
+         vfmadd231ps zmm\\c, zmm12, zmm13"
+    );
+    chains!(
+        blocks_with_minima_512,
+        "avx512f,avx512vnni",
+        ".rept 8\nvpdpbusd zmm\\c, zmm14, zmm15\n.endr\nvcvtdq2ps zmm12, zmm\\c\nvmulps zmm13, zmm14, zmm15\n\
+         vfmadd231ps zmm\\c, zmm12, zmm13\nvfnmadd231ps zmm\\c, zmm14, zmm15"
+    );
     chains!(dpbusd_256, "avx2,avxvnni", "{{vex}} vpdpbusd ymm\\c, ymm14, ymm15");
     chains!(dpbf16_512, "avx512f,avx512bf16", "vdpbf16ps zmm\\c, zmm14, zmm15");
     chains!(fma_512, "avx512f", "vfmadd231ps zmm\\c, zmm14, zmm15");
