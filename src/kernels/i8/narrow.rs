@@ -9,9 +9,9 @@ use crate::kernels::{Input, Output};
 use std::arch::x86_64::*;
 
 /// Defines a matrix product in vectors of 32 bytes, several rows and tokens at once. `$product` adds the products of
-/// 32 weights, of which `$flip` was added to each as an unsigned byte, and 32 activations.
+/// 32 weights, to each of which `$flip` was added as an unsigned byte, and 32 activations, both as `$operand` makes them.
 macro_rules! kernel {
-    ($name:ident, $features:literal, $flip:literal, $product:ident) => {
+    ($name:ident, $features:literal, $flip:literal, $operand:ident, $product:ident) => {
         #[target_feature(enable = $features)]
         pub(super) fn $name(weight: &[u8], input: &Input, output: &mut Output<'_>) {
             #[inline]
@@ -33,7 +33,7 @@ macro_rules! kernel {
                 padded.iter_mut().zip(w).for_each(|(to, w)| to[..rest].copy_from_slice(&w[inputs - rest..]));
                 let mut sums = [[_mm256_setzero_si256(); T]; R];
                 for i in 0..steps + usize::from(rest > 0) {
-                    let mut w_bytes = [_mm256_setzero_si256(); R];
+                    let mut operands = [$operand(_mm256_setzero_si256()); R];
                     for r in 0..R {
                         let bytes = match i < steps {
                             // SAFETY: the row has `steps` times 32 bytes.
@@ -43,12 +43,12 @@ macro_rules! kernel {
                         if T == 1 && i % 2 == 0 {
                             prefetch(bytes.as_ptr().wrapping_add(AHEAD), 64);
                         }
-                        w_bytes[r] = _mm256_xor_si256(load(bytes), flip);
+                        operands[r] = $operand(_mm256_xor_si256(load(bytes), flip));
                     }
                     for t in 0..T {
-                        let x = load_signed(&x_bytes[t][i]);
+                        let x = $operand(load_signed(&x_bytes[t][i]));
                         for r in 0..R {
-                            sums[r][t] = $product(sums[r][t], w_bytes[r], x);
+                            sums[r][t] = $product(sums[r][t], operands[r], x);
                         }
                     }
                 }
@@ -74,20 +74,31 @@ macro_rules! kernel {
     };
 }
 
-kernel!(avx2, "avx2,fma,f16c", 0, words);
-kernel!(avx_vnni, "avx2,fma,f16c,avxvnni", 128, dpbusd_avx);
+kernel!(avx2, "avx2,fma,f16c", 0, words, madd);
+kernel!(avx_vnni, "avx2,fma,f16c,avxvnni", 128, bytes, dpbusd_avx);
 // The same by the instruction of AVX-512, for a test: machines that have it need not have the other.
 #[cfg(test)]
-kernel!(avx_vnni_by_avx512, "avx2,fma,f16c,avx512vl,avx512vnni", 128, dpbusd);
+kernel!(avx_vnni_by_avx512, "avx2,fma,f16c,avx512vl,avx512vnni", 128, bytes, dpbusd);
 
-/// Bytes are widened to words, whose products and the sums of pairs are exact.
+/// As words, whose products and the sums of pairs are exact.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn words(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
-    let low = |v| _mm256_cvtepi8_epi16(_mm256_castsi256_si128(v));
-    let high = |v| _mm256_cvtepi8_epi16(_mm256_extracti128_si256::<1>(v));
-    let sum = _mm256_add_epi32(sum, _mm256_madd_epi16(low(w), low(x)));
-    _mm256_add_epi32(sum, _mm256_madd_epi16(high(w), high(x)))
+fn words(v: __m256i) -> [__m256i; 2] {
+    let halves = [_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v)];
+    [_mm256_cvtepi8_epi16(halves[0]), _mm256_cvtepi8_epi16(halves[1])]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn madd(sum: __m256i, w: [__m256i; 2], x: [__m256i; 2]) -> __m256i {
+    let sum = _mm256_add_epi32(sum, _mm256_madd_epi16(w[0], x[0]));
+    _mm256_add_epi32(sum, _mm256_madd_epi16(w[1], x[1]))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn bytes(v: __m256i) -> __m256i {
+    v
 }
 
 #[inline]
