@@ -14,7 +14,7 @@
 #![allow(unsafe_code)]
 
 use super::order::FEW;
-use super::x86::{AHEAD, Scratch, prefetch, room, streams, with_scratch};
+use super::x86::{AHEAD, Scratch, four_words, prefetch, room, streams, with_scratch};
 use super::{Input, Output, avx2_panel};
 use std::arch::x86_64::*;
 
@@ -185,15 +185,8 @@ pub(super) fn scales_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn halves_at<const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -> __m256 {
-    _mm256_cvtph_ps(_mm_set_epi64x(four_halves(blocks, 4, at), four_halves(blocks, 0, at)))
-}
-
-/// The F16 at byte `at` of four blocks from `first` on. Put together so, and not stored one by one, they need not wait to be
-/// loaded together.
-#[inline(always)]
-fn four_halves<const BYTES: usize>(blocks: &[[u8; BYTES]], first: usize, at: usize) -> i64 {
-    let half = |b: usize| i64::from(u16::from_le_bytes([blocks[first + b][at], blocks[first + b][at + 1]]));
-    half(0) | half(1) << 16 | half(2) << 32 | half(3) << 48
+    let four = |first: usize| four_words(|b| [blocks[first + b][at], blocks[first + b][at + 1]]);
+    _mm256_cvtph_ps(_mm_set_epi64x(four(4), four(0)))
 }
 
 /// The factors of eight blocks that begin with their scale and the opposite of their minimum.

@@ -87,6 +87,15 @@ pub(super) fn store_floats(floats: &mut [f32; 16], v: __m512) {
     unsafe { _mm512_storeu_ps(floats.as_mut_ptr(), v) }
 }
 
+/// Stores as many of the floats as `to` has, up to 16.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store_some(to: &mut [f32], v: __m512) {
+    let mask = mask_16(to.len());
+    // SAFETY: the mask keeps the store inside.
+    unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), mask, v) };
+}
+
 /// Stores 16 integers.
 #[inline]
 #[target_feature(enable = "avx512f")]

@@ -6,10 +6,10 @@
 
 #![allow(unsafe_code)]
 
-use super::avx512::{load, load_floats, store, store_floats, transpose};
+use super::avx512::{load, load_floats, store, store_floats, store_some, transpose};
 use super::input::{BLOCK, Packed};
 use super::order::{GROUP, Order};
-use super::x86::{prefetch, room, with_scratch};
+use super::x86::{four_words, prefetch, room, with_scratch};
 use super::{Input, LANES, Output};
 use std::arch::x86_64::*;
 
@@ -120,9 +120,7 @@ pub(super) fn unpack_blocks<const BYTES: usize, const FOUR: usize>(
         }
         put(&fours, i, panel);
         for j in 0..4 {
-            // Put together as words of 64 bits: stored one by one, they could not be loaded together at once.
-            let scale = |r: usize| i64::from(u16::from_le_bytes([fours[r][j * BYTES], fours[r][j * BYTES + 1]]));
-            let scales = |r: usize| scale(r) | scale(r + 1) << 16 | scale(r + 2) << 32 | scale(r + 3) << 48;
+            let scales = |first: usize| four_words(|r| [fours[first + r][j * BYTES], fours[first + r][j * BYTES + 1]]);
             let scales = _mm256_setr_epi64x(scales(0), scales(4), scales(8), scales(12));
             panel.put_floats(4 * i + j, [_mm512_cvtph_ps(scales)]);
         }
@@ -196,14 +194,7 @@ impl Tiles<'_> {
             let sums = tile::<KIND, T>(bytes, floats, &self.order, &self.x);
             let rows = ROWS.min(output.rows() - i * ROWS);
             for (t, sums) in sums.into_iter().enumerate() {
-                let y = output.part(token + t, i * ROWS, rows);
-                if let Some(y) = y.first_chunk_mut() {
-                    store_floats(y, sums);
-                } else {
-                    let mut last = [0.0; ROWS];
-                    store_floats(&mut last, sums);
-                    y.copy_from_slice(&last[..rows]);
-                }
+                store_some(output.part(token + t, i * ROWS, rows), sums);
             }
         }
     }

@@ -18,6 +18,13 @@ pub(super) fn streams<const N: usize>(rows: usize) -> impl Iterator<Item = [usiz
     (0..part).map(move |i| std::array::from_fn(|stream| (stream * part + i).min(rows - 1)))
 }
 
+/// Words 0 to 3 side by side. Put together so, and not stored one by one, they need not wait to be loaded together.
+#[inline(always)]
+pub(super) fn four_words(word: impl Fn(usize) -> [u8; 2]) -> i64 {
+    let word = |i: usize| i64::from(u16::from_le_bytes(word(i)));
+    word(0) | word(1) << 16 | word(2) << 32 | word(3) << 48
+}
+
 /// Asks for `len` bytes to be brought into the second-level cache.
 #[inline]
 pub(super) fn prefetch(bytes: *const u8, len: usize) {

@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::hardware::Hardware;
 use crate::header::TensorInfo;
 use crate::plan::{Budget, KvDtype, Plan, SMALLEST_CONTEXT};
-use crate::report::{Bytes, Check, Input, Verdict, roles};
+use crate::report::{Bytes, Check, Input, Verdict, roles, some_of};
 use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
 use crate::tokenizer::TokenizerKind;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub(super) fn format(input: &Input) -> Check {
 
 pub(super) fn integrity(spec: &ModelSpec, input: &Input) -> Check {
     if let Some(first) = input.warnings.first() {
-        return Check::warn("integrity", first.clone()).evidence(some_of(&input.warnings));
+        return Check::warn("integrity", first.clone()).evidence(some_of(&input.warnings, 2));
     }
     let tensors = spec.tensors().count() + spec.unused_tensors.len();
     let bytes = Bytes(input.bytes());
@@ -43,7 +43,7 @@ pub(super) fn tensors(spec: &ModelSpec) -> Check {
         1 => "1 stored tensor is not used".to_owned(),
         more => format!("{more} stored tensors are not used"),
     };
-    Check::warn("tensors", summary).evidence(some_of(unused))
+    Check::warn("tensors", summary).evidence(some_of(unused, 2))
 }
 
 pub(super) fn hardware(hardware: &Hardware, policy: &Policy) -> Check {
@@ -297,11 +297,4 @@ fn smaller_files(spec: &ModelSpec, budget: &Budget, engine: &Engine<'_>, bytes: 
 
 fn files(count: usize) -> String {
     if count == 1 { "1 file".into() } else { format!("{count} files") }
-}
-
-/// The first few names, and how many more there are.
-fn some_of(names: &[String]) -> String {
-    const SHOWN: usize = 2;
-    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
 }

@@ -1,6 +1,6 @@
 //! Report -> text: the verdict and its reason in the first line, then one aligned screen.
 
-use super::{Check, FileStatus, ModelSummary, Report, Status, plain};
+use super::{Check, FileStatus, ModelSummary, Report, Status, plain, some_of};
 use crate::hardware::Hardware;
 use crate::plan::Plan;
 use crate::tokenizer::DEFAULT_TEMPLATE;
@@ -150,12 +150,7 @@ fn model_lines(model: &ModelSummary, f: &mut Formatter<'_>) -> fmt::Result {
 /// The chat templates of these names.
 fn templates(names: &[String]) -> String {
     let default = names.iter().any(|name| name == DEFAULT_TEMPLATE);
-    const SHOWN: usize = 8;
-    let list = || {
-        let shown: Vec<_> = names.iter().take(SHOWN).map(|name| plain(name.clone())).collect();
-        let more = if names.len() > SHOWN { format!(" and {} more", names.len() - SHOWN) } else { String::new() };
-        shown.join(", ") + &more
-    };
+    let list = || some_of(names, 8);
     match names {
         [] => "no chat template".into(),
         [_] if default => "a chat template".into(),

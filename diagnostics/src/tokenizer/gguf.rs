@@ -29,6 +29,9 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     spec.model = metadata.text(MODEL)?.map(Into::into);
     spec.tokens = tokens.len();
     check_lengths(metadata, kind, tokens.len())?;
+    if metadata.array_len(TYPES).is_none() {
+        spec.assume(format!("{TYPES} is absent: tokens are ordinary, but for those that begin or end a text"));
+    }
     let sentence_piece = kind == TokenizerKind::SentencePiece;
     let add_bos_default = if sentence_piece { true } else { pre_tokenizer(metadata, &mut spec)?.add_bos };
 

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::without_zero;
-use crate::kernels::avx512::{load, store, store_floats, store_ints, transpose};
+use crate::kernels::avx512::{load, store, store_ints, store_some, transpose};
 use crate::kernels::input::Int8Row;
 use crate::kernels::order::{FEW, GROUP};
 use crate::kernels::x86::{AHEAD, prefetch, room, streams, with_scratch};
@@ -170,15 +170,8 @@ impl Pair<'_> {
                 let sums = unsafe { _mm512_loadu_si512(self.sums[half * ROWS..].as_ptr().cast()) };
                 let zero = _mm512_mullo_epi32(sums, _mm512_set1_epi32(x[t].zero));
                 let products = _mm512_cvtepi32_ps(_mm512_sub_epi32(products, zero));
-                let y = output.part(token + t, row, rows);
                 let products = _mm512_mul_ps(products, _mm512_set1_ps(x[t].scale));
-                if let Some(y) = y.first_chunk_mut() {
-                    store_floats(y, products);
-                } else {
-                    let mut last = [0.0; ROWS];
-                    store_floats(&mut last, products);
-                    y.copy_from_slice(&last[..rows]);
-                }
+                store_some(output.part(token + t, row, rows), products);
             }
         }
     }

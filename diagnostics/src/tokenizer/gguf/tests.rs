@@ -82,7 +82,7 @@ fn the_llama_kind_has_defaults_and_says_so() {
     assert_eq!((spec.bos, spec.eos, spec.add_bos, spec.add_eos), (Some(1), Some(2), true, false));
     assert_eq!((spec.bos_text.as_deref(), spec.add_space_prefix, spec.tokens), (Some("<s>"), true, 6));
     assert_eq!(spec.stop_ids.keys().copied().collect::<Vec<_>>(), [2, 5]);
-    assert_eq!(spec.assumptions.len(), 2, "{:?}", spec.assumptions);
+    assert_eq!(spec.assumptions.len(), 3, "{:?}", spec.assumptions);
 }
 
 #[test]
