@@ -1,46 +1,82 @@
 //! This library and candle's own Llama on the same file, run in turns in one process: tokens a second and their ratio.
 //!
-//! `MODEL=path cargo bench --bench candle` (`P`, `N`, `R`: prompt tokens, generated tokens, repetitions). candle's
+//! `MODELS=path,path cargo bench --bench candle` (`P`, `N`, `R`: prompt tokens, generated tokens, repetitions). candle's
 //! release code is the same build's, so both have the same compiler and flags; `RUSTFLAGS="-C target-cpu=native"` gives
-//! candle its vector code, which it chooses when it is compiled.
-#![allow(clippy::print_stdout, clippy::expect_used, clippy::unwrap_used)] // a measurement that cannot go on says why
+//! candle its vector code, which it chooses when it is compiled. A table goes to standard error, one JSON object to
+//! standard output.
+#![allow(clippy::print_stdout, clippy::print_stderr, clippy::expect_used, clippy::unwrap_used)] // a measurement that cannot go on says why
 
 use candle_core::quantized::gguf_file;
 use candle_core::{DType, Device, IndexOp, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::{llama, quantized_llama};
 use model_factory::{Model, UnifiedModelFactory};
+use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Instant;
 
 fn main() {
     // `cargo test --benches` and `cargo bench` without a model have nothing to measure.
-    let Ok(path) = std::env::var("MODEL") else {
-        println!("skipped: set MODEL to a GGUF file or a folder with model.safetensors");
+    let Ok(paths) = std::env::var("MODELS") else {
+        println!("skipped: set MODELS to GGUF files or folders with model.safetensors, separated by commas");
         return;
     };
     let number =
         |name: &str, default: usize| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
     let (prompt, generated, repetitions) = (number("P", 256), number("N", 64), number("R", 5));
 
-    let ours = UnifiedModelFactory::load(&path).expect("the model loads here");
-    let mut candle = Candle::load(Path::new(&path));
-    ours_run(&ours, 8, 2);
-    candle.run(8, 2);
-    let (mut prefill, mut decode) = (Vec::new(), Vec::new());
-    for _ in 0..repetitions {
-        let (our_prefill, our_decode) = ours_run(&ours, prompt, generated);
-        let (their_prefill, their_decode) = candle.run(prompt, generated);
-        prefill.push((our_prefill, their_prefill));
-        decode.push((our_decode, their_decode));
+    eprintln!(
+        "{:<24} {:>8} {:>7} {:>6} {:>8} {:>7} {:>6}",
+        "model", "prefill", "candle", "ratio", "decode", "candle", "ratio"
+    );
+    let mut rows = Vec::new();
+    for path in paths.split(',').map(Path::new) {
+        let ours = UnifiedModelFactory::load(path).expect("the model loads here");
+        let mut candle = Candle::load(path);
+        ours_run(&ours, 8, 2);
+        candle.run(8, 2);
+        let (mut prefill, mut decode) = (Vec::new(), Vec::new());
+        for _ in 0..repetitions {
+            let (our_prefill, our_decode) = ours_run(&ours, prompt, generated);
+            let (their_prefill, their_decode) = candle.run(prompt, generated);
+            prefill.push((our_prefill, their_prefill));
+            decode.push((our_decode, their_decode));
+        }
+        let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into());
+        let [prefill, decode] = [prefill, decode].map(Comparison::of);
+        eprintln!("{name:<24} {prefill} {decode}");
+        rows.push(json!({ "model": name, "prefill": prefill.json(), "decode": decode.json() }));
     }
-    println!("{path}: {prompt} prompt and {generated} generated tokens, {repetitions} interleaved repetitions");
-    println!("                ours   candle    ratio  (medians; the ratio's is over pairs)");
-    for (name, mut pairs) in [("prefill", prefill), ("decode", decode)] {
-        let ours = median(pairs.iter().map(|pair| pair.0));
-        let theirs = median(pairs.iter().map(|pair| pair.1));
-        let ratio = median(pairs.drain(..).map(|(ours, theirs)| ours / theirs));
-        println!("{name:<8} {ours:>10.1} {theirs:>8.1} {ratio:>8.2}");
+    println!(
+        "{:#}",
+        json!({ "prompt_tokens": prompt, "generated_tokens": generated, "rounds": repetitions, "rows": rows })
+    );
+}
+
+/// Medians of tokens a second; the ratio's is over the rounds.
+struct Comparison {
+    ours: f64,
+    theirs: f64,
+    ratio: f64,
+}
+
+impl Comparison {
+    fn of(rounds: Vec<(f64, f64)>) -> Comparison {
+        Comparison {
+            ours: median(rounds.iter().map(|round| round.0)),
+            theirs: median(rounds.iter().map(|round| round.1)),
+            ratio: median(rounds.iter().map(|(ours, theirs)| ours / theirs)),
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({ "tok_s": self.ours, "candle_tok_s": self.theirs, "ratio": self.ratio })
+    }
+}
+
+impl std::fmt::Display for Comparison {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:>8.1} {:>7.1} {:>6.2}", self.ours, self.theirs, self.ratio)
     }
 }
 

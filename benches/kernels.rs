@@ -1,12 +1,14 @@
-//! Kernels in bytes of weight per second (one token) and operations per second (many tokens), beside a plain read of
-//! the same bytes; the pool's hand-over; the operations on rows.
+//! Kernels in bytes of weight per second (one token), beside a plain read of the same bytes, and in operations per second
+//! (many tokens), beside what their multiply instruction does in registers alone; the pool's hand-over; the operations on
+//! rows.
 //!
 //! One token: `cargo bench --bench kernels -- decode`. Two operations (multiply, add) count for each weight and token.
 //! Environment: `BENCH_THREADS` (default 2), `BENCH_MIB` of weights (default 128, more than the caches hold).
 
 #![allow(clippy::unwrap_used)]
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use model_diagnostics::DType;
 use model_factory::kernels::{self, Cached, Floats, Input, Isa, Kernel, Softmax, rows_per_task};
 use model_factory::threads::Pool;
@@ -117,10 +119,35 @@ fn decode(criterion: &mut Criterion) {
     }
 }
 
+/// The ceilings of `kernel` by `threads` threads: its multiply instruction, and that with the scales of blocks, if measured.
+fn ceilings(group: &mut BenchmarkGroup<'_, WallTime>, kernel: Kernel, threads: usize) {
+    const OPERATIONS: u64 = 1_000_000_000;
+    let peak = |kernel: &Kernel, time, scales| if scales { kernel.block_peak(time) } else { kernel.peak(time) };
+    for (name, scales) in [("peak", false), ("peak with scales", true)] {
+        if peak(&kernel, Duration::ZERO, scales).is_none() {
+            continue;
+        }
+        group.throughput(Throughput::Elements(OPERATIONS));
+        group.bench_function(BenchmarkId::new(name, kernel.name), |bencher| {
+            bencher.iter_custom(|times| {
+                let measure = || peak(&kernel, Duration::from_millis(20), scales).unwrap();
+                let speed: f64 = std::thread::scope(|scope| {
+                    let threads: Vec<_> = (0..threads).map(|_| scope.spawn(measure)).collect();
+                    threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+                });
+                Duration::from_secs_f64((times * OPERATIONS) as f64 / speed)
+            });
+        });
+    }
+}
+
 fn prefill(criterion: &mut Criterion) {
     let pool = Pool::new(setting("BENCH_THREADS", 2));
     let mut group = criterion.benchmark_group("prefill");
     for dtype in Kernel::dtypes() {
+        for (kernel, _) in kernels_for(dtype) {
+            ceilings(&mut group, kernel, pool.threads());
+        }
         for (inputs, rows) in [(2048, 5632), (5632, 2048)] {
             let weight = weights(dtype, rows * dtype.bytes_of(inputs as u64).unwrap() as usize);
             for tokens in [2, 8, 64, 256] {

@@ -1,4 +1,4 @@
-"""The speed of llama.cpp on a GGUF file, measured as `examples/bench.rs` measures this library.
+"""The speed of llama.cpp on a GGUF file, measured as `examples/bench` measures this library.
 
     python benches/peers.py MODEL.gguf -p 256 -n 64 -r 5
 

@@ -1,0 +1,282 @@
+//! What a round measures, beside what the machine can do at most in the same round.
+
+use crate::common;
+use model_factory::kernels::Kernel;
+use model_factory::linear::Matrix;
+use model_factory::{Error, Model, Session};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Sizes of a test, in tokens and sequences.
+#[derive(Clone, Copy)]
+pub(crate) struct Test {
+    /// Of the prompt.
+    pub(crate) prompt: usize,
+    /// That are generated.
+    pub(crate) generated: usize,
+    /// In the cache before the first that is generated.
+    pub(crate) depth: usize,
+    /// Sequences generated together.
+    pub(crate) sessions: usize,
+}
+
+/// A loaded model and what the rounds so far found, in tokens, operations and bytes a second.
+pub(crate) struct Measured {
+    pub(crate) model: Model,
+    test: Test,
+    sessions: Vec<Session>,
+    /// Bytes of weights that a step reads.
+    pub(crate) weights: usize,
+    /// Bytes of cache that a step reads for a sequence, half way.
+    pub(crate) cache: usize,
+    /// Bytes of memory that is no file, after load.
+    pub(crate) anonymous: Option<u64>,
+    prefills: Vec<f64>,
+    peaks: Vec<f64>,
+    block_peaks: Vec<f64>,
+    peak_shares: Vec<f64>,
+    decodes: Vec<f64>,
+    bandwidths: Vec<f64>,
+    bandwidth_shares: Vec<f64>,
+}
+
+/// The figures of all rounds: tokens, operations and bytes a second.
+pub(crate) struct Figures {
+    pub(crate) prefill: Spread,
+    pub(crate) decode: Spread,
+    pub(crate) bandwidth: f64,
+    /// The part of the bandwidth that generating uses.
+    pub(crate) bandwidth_share: f64,
+    /// The multiply instruction's.
+    pub(crate) arithmetic: Option<f64>,
+    /// The part of it that a prompt uses.
+    pub(crate) arithmetic_share: Option<f64>,
+    /// The multiply instruction's with the scales of blocks.
+    pub(crate) block_arithmetic: Option<f64>,
+}
+
+impl Measured {
+    /// A model, warmed up: a first short run touches every page of the weights and fills the caches of the allocator.
+    pub(crate) fn new(model: Model, test: Test) -> Result<Measured, Error> {
+        let anonymous = common::process_bytes("RssAnon");
+        prefill(&model, 8)?;
+        let per_position = model.report().plan.as_ref().map_or(0, |plan| plan.kv_per_token as usize);
+        Ok(Measured {
+            sessions: sessions(&model, test)?,
+            weights: weight_bytes_per_token(&model),
+            cache: per_position * (test.depth + test.generated / 2),
+            anonymous,
+            model,
+            test,
+            prefills: Vec::new(),
+            peaks: Vec::new(),
+            block_peaks: Vec::new(),
+            peak_shares: Vec::new(),
+            decodes: Vec::new(),
+            bandwidths: Vec::new(),
+            bandwidth_shares: Vec::new(),
+        })
+    }
+
+    /// Measures once. Speeds and bounds are taken right beside each other: what a machine can do changes with its neighbours.
+    pub(crate) fn round(&mut self) -> Result<(), Error> {
+        let (model, test, threads) = (&self.model, self.test, self.model.threads());
+        if test.prompt > 0 {
+            self.block_peaks.extend(peak(model, threads, Kernel::block_peak));
+            let (peak, speed) = (peak(model, threads, Kernel::peak), prefill(model, test.prompt)?);
+            self.prefills.push(speed);
+            self.peaks.extend(peak);
+            let operations = operations_per_prompt_token(model) as f64;
+            self.peak_shares.extend(peak.map(|peak| speed * operations / peak));
+        }
+        let bandwidth = bandwidth(model, threads);
+        self.bandwidths.push(bandwidth);
+        if test.generated > 0 {
+            let speed = decode(&mut self.sessions, test)?;
+            self.decodes.push(speed);
+            self.bandwidth_shares.push(speed * (self.weights / test.sessions + self.cache) as f64 / bandwidth);
+        }
+        Ok(())
+    }
+
+    /// Medians and spreads of all rounds.
+    pub(crate) fn figures(&self) -> Figures {
+        let median = |figures: &[f64]| (!figures.is_empty()).then(|| Spread::of(figures).median);
+        Figures {
+            prefill: Spread::of(&self.prefills),
+            decode: Spread::of(&self.decodes),
+            bandwidth: Spread::of(&self.bandwidths).median,
+            bandwidth_share: Spread::of(&self.bandwidth_shares).median,
+            arithmetic: median(&self.peaks),
+            arithmetic_share: median(&self.peak_shares),
+            block_arithmetic: median(&self.block_peaks),
+        }
+    }
+
+    /// Planned bytes: in all, and of memory that is no file.
+    pub(crate) fn planned(&self) -> (Option<u64>, Option<u64>) {
+        let plan = self.model.report().plan.as_ref();
+        (plan.map(|plan| plan.total), plan.map(|plan| plan.anonymous()))
+    }
+
+    /// Everything, as one object.
+    pub(crate) fn json(&self, path: &Path, isa: Option<&str>) -> Value {
+        let (figures, test) = (self.figures(), self.test);
+        let (planned, planned_anonymous) = self.planned();
+        json!({
+            "model": path.display().to_string(),
+            "device": self.model.report().device,
+            "isa": isa,
+            "threads": self.model.threads(),
+            "load_s": self.model.load_time().as_secs_f64(),
+            "prefill": { "tokens": test.prompt, "tok_s": figures.prefill.json() },
+            "decode": {
+                "tokens": test.generated,
+                "depth": test.depth,
+                "sessions": test.sessions,
+                "tok_s": figures.decode.json(),
+            },
+            "peak_rss_bytes": common::process_bytes("VmHWM"),
+            "planned_bytes": planned,
+            "anonymous_after_load_bytes": self.anonymous,
+            "planned_anonymous_bytes": planned_anonymous,
+            "weight_bytes_per_token": self.weights,
+            "operations_per_token": self.model.decoder().matrices().skip(1).map(Matrix::operations).sum::<usize>(),
+            "cache_bytes_per_token": self.cache,
+            "bandwidth_gb_s": figures.bandwidth / 1e9,
+            "bandwidth_share": figures.bandwidth_share,
+            "arithmetic_gop_s": figures.arithmetic.map(|peak| peak / 1e9),
+            "arithmetic_share": figures.arithmetic_share,
+            "block_arithmetic_gop_s": figures.block_arithmetic.map(|peak| peak / 1e9),
+        })
+    }
+}
+
+/// Made-up ids.
+fn prompt(model: &Model, tokens: usize) -> Vec<u32> {
+    let vocab = model.spec().vocab as u32;
+    (0..tokens as u32).map(|i| (i * 7919 + 13) % vocab).collect()
+}
+
+/// Tokens a second of a prompt of `tokens` ids into an empty cache.
+fn prefill(model: &Model, tokens: usize) -> Result<f64, Error> {
+    let ids = prompt(model, tokens);
+    let mut session = model.session();
+    let start = Instant::now();
+    session.forward(&ids)?;
+    Ok(tokens as f64 / start.elapsed().as_secs_f64())
+}
+
+/// The sessions that generate, with the tokens that their caches begin with.
+fn sessions(model: &Model, test: Test) -> Result<Vec<Session>, Error> {
+    let mut sessions: Vec<Session> = (0..test.sessions).map(|_| model.session()).collect();
+    let ids = prompt(model, test.depth);
+    for session in sessions.iter_mut().filter(|_| !ids.is_empty()) {
+        session.forward(&ids)?;
+    }
+    Ok(sessions)
+}
+
+/// Tokens a second of greedy steps of all sessions together.
+fn decode(sessions: &mut [Session], test: Test) -> Result<f64, Error> {
+    for session in &mut *sessions {
+        session.truncate(test.depth);
+    }
+    let mut next: Vec<u32> = (1..=test.sessions as u32).collect();
+    let start = Instant::now();
+    for _ in 0..test.generated {
+        let mut steps: Vec<(&mut Session, &[u32])> =
+            sessions.iter_mut().zip(&next).map(|(session, next)| (session, std::slice::from_ref(next))).collect();
+        let logits: Vec<Vec<f32>> = Session::batch(&mut steps)?.to_vec2()?;
+        for (next, logits) in next.iter_mut().zip(logits) {
+            let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
+            *next = best.unwrap_or(0) as u32;
+        }
+    }
+    Ok((test.generated * test.sessions) as f64 / start.elapsed().as_secs_f64())
+}
+
+/// Bytes of the matrices that one token reads in full: all but an untied embedding, of which it reads one row.
+fn weight_bytes_per_token(model: &Model) -> usize {
+    model.decoder().matrices().skip(1).map(|matrix| matrix.weight().bytes().len()).sum()
+}
+
+/// Bytes a second that `threads` threads read from the mapped weights, doing next to nothing with them.
+fn bandwidth(model: &Model, threads: usize) -> f64 {
+    let weights: Vec<&[u8]> = model.decoder().matrices().skip(1).map(|matrix| matrix.weight().bytes()).collect();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let weights = &weights;
+            scope.spawn(move || {
+                for bytes in weights {
+                    let share = bytes.len() / threads;
+                    black_box(xor(&bytes[thread * share..(thread + 1) * share]));
+                }
+            });
+        }
+    });
+    weights.iter().map(|bytes| bytes.len()).sum::<usize>() as f64 / start.elapsed().as_secs_f64()
+}
+
+/// The matrices that every token of a prompt is multiplied with: the head computes the last token alone.
+fn blocks(model: &Model) -> impl Iterator<Item = &Matrix> {
+    let all: Vec<&Matrix> = model.decoder().matrices().skip(1).collect();
+    let head = all.len().saturating_sub(1);
+    all.into_iter().take(head)
+}
+
+/// Multiplications and additions for one token of a prompt.
+fn operations_per_prompt_token(model: &Model) -> usize {
+    blocks(model).map(Matrix::operations).sum()
+}
+
+/// Operations a second of `threads` threads, as `measure` finds them for the kernel that most of the model is multiplied
+/// with.
+fn peak(model: &Model, threads: usize, measure: fn(&Kernel, Duration) -> Option<f64>) -> Option<f64> {
+    let mut operations: BTreeMap<&str, (usize, Kernel)> = BTreeMap::new();
+    for matrix in blocks(model) {
+        let kernel = matrix.kernel();
+        operations.entry(kernel.name).or_insert((0, kernel)).0 += matrix.operations();
+    }
+    let (_, kernel) = operations.into_values().max_by_key(|(operations, _)| *operations)?;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..threads).map(|_| scope.spawn(|| measure(&kernel, Duration::from_millis(50)))).collect();
+        threads.into_iter().map(|thread| thread.join().ok().flatten()).sum()
+    })
+}
+
+/// All bytes folded into 64, in a way the compiler turns into vector loads.
+fn xor(bytes: &[u8]) -> [u8; 64] {
+    let mut folded = [0u8; 64];
+    for chunk in bytes.chunks_exact(64) {
+        for (folded, byte) in folded.iter_mut().zip(chunk) {
+            *folded ^= byte;
+        }
+    }
+    folded
+}
+
+/// Median, least and most of some figures; zeros for none.
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    fn of(figures: &[f64]) -> Spread {
+        let mut figures = figures.to_vec();
+        figures.sort_by(f64::total_cmp);
+        let at = |index: usize| figures.get(index).copied().unwrap_or(0.0);
+        Spread { median: at(figures.len() / 2), min: at(0), max: at(figures.len().saturating_sub(1)) }
+    }
+
+    fn json(&self) -> Value {
+        json!({ "median": self.median, "min": self.min, "max": self.max })
+    }
+}
