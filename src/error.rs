@@ -39,6 +39,9 @@ pub enum Error {
     /// A text could not be turned into ids (exit code 1).
     #[error("the text cannot be turned into ids: {0}")]
     Encode(#[source] tokenizers::Error),
+    /// The [`Cancel`](crate::Cancel) it was given was cancelled (exit code 1).
+    #[error("cancelled by the caller")]
+    Cancelled,
     /// There is nothing to continue (exit code 2).
     #[error("the prompt is empty and the model puts no token in front; give at least one token")]
     EmptyPrompt,
@@ -155,7 +158,8 @@ impl Error {
             | Error::NoChatTemplate
             | Error::ChatTemplateName { .. }
             | Error::ChatRefused { .. } => 2,
-            Error::Io { .. }
+            Error::Cancelled
+            | Error::Io { .. }
             | Error::Internal(_)
             | Error::Encode(_)
             | Error::NonFiniteLogits { .. }

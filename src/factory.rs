@@ -7,6 +7,7 @@ use crate::linear::Engine;
 use crate::model::{Inner, Model};
 use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
+use crate::turns::Turns;
 use crate::weights::Weights;
 use model_diagnostics::family::{Family, REGISTRY};
 use model_diagnostics::plan::KvDtype;
@@ -143,8 +144,9 @@ impl Builder {
             reason: "building it panicked".into(),
         })??;
         let (tokenizer, decoder) = (Arc::new(tokenizer), decoder?);
+        let turns = Turns::default();
         let load_time = start.elapsed();
-        Ok(Model::new(Inner { spec, report, tokenizer, decoder, context_length, threads, load_time }))
+        Ok(Model::new(Inner { spec, report, tokenizer, decoder, turns, context_length, threads, load_time }))
     }
 
     /// Whether the numbers that were given can be meant.

@@ -4,6 +4,7 @@
 //!
 //! The pipeline is [`UnifiedModelFactory`]; its stages left of the weights are the crate [`diagnostics`]. What is loaded is a [`Model`]; a sequence on it is a [`Session`].
 
+mod cancel;
 pub mod chat;
 pub mod decoder;
 pub mod error;
@@ -15,8 +16,10 @@ mod model;
 mod session;
 pub mod threads;
 pub mod tokenizer;
+mod turns;
 pub mod weights;
 
+pub use cancel::Cancel;
 pub use candle_core;
 pub use chat::{ChatOptions, Message};
 pub use error::{Error, Result};

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::generate::{GenerateOptions, Generation};
 use crate::session::Session;
 use crate::tokenizer::Tokenizer;
+use crate::turns::Turns;
 use candle_core::{Device, Tensor};
 use model_diagnostics::Report;
 use model_diagnostics::spec::ModelSpec;
@@ -13,6 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A loaded model. Clones share the weights; every [`Session`] has a cache of its own.
+///
+/// Sessions on several threads take turns, first come, first served: each token of a generation is a turn, and each
+/// chunk of a prompt, with all threads of the model. Two generations advance token by token, and one that generates
+/// never waits for more than a chunk of another's prompt.
 #[derive(Clone)]
 pub struct Model(Arc<Inner>);
 
@@ -21,6 +26,7 @@ pub(crate) struct Inner {
     pub(crate) report: Report,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) decoder: Decoder,
+    pub(crate) turns: Turns,
     pub(crate) context_length: usize,
     pub(crate) threads: usize,
     pub(crate) load_time: Duration,
@@ -53,6 +59,11 @@ impl Model {
 
     pub(crate) fn shared_tokenizer(&self) -> Arc<Tokenizer> {
         Arc::clone(&self.0.tokenizer)
+    }
+
+    /// Whose turn it is to compute.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.0.turns
     }
 
     /// The device it computes on.

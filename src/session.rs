@@ -1,5 +1,6 @@
 //! One sequence on a model: its ids, its cache, and the way from ids to logits.
 
+use crate::cancel::Cancel;
 use crate::chat::Message;
 use crate::decoder::{KvCache, Logits, Rotation, Segment};
 use crate::error::{Error, Result};
@@ -9,8 +10,14 @@ use crate::model::Model;
 use candle_core::{Storage, Tensor};
 use model_diagnostics::plan::PREFILL_CHUNK;
 use std::borrow::Borrow;
+use tracing::{debug_span, info_span};
 
-/// One sequence and its KV cache. Sessions of one model share its weights and may run on different threads at once.
+/// Tokens of a prompt that are computed in one turn while others wait for theirs: they wait a quarter as long, and the
+/// weights are still read for many tokens at once. The result is the same to the bit.
+const SHARED_CHUNK: usize = PREFILL_CHUNK / 4;
+
+/// One sequence and its KV cache. Sessions of one model share its weights; on different threads they
+/// take turns.
 #[derive(Debug)]
 pub struct Session {
     model: Model,
@@ -63,8 +70,17 @@ impl Session {
     /// `EmptyPrompt` for no tokens, `ContextOverflow` when they do not fit (nothing is computed then),
     /// `TokenOutOfVocabulary` for an id without an embedding row.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
+        self.forward_unless(tokens, &Cancel::new())
+    }
+
+    /// As [`Session::forward`], until `cancel` is cancelled. The session then holds the chunks of `tokens` that were
+    /// complete, and goes on from there.
+    ///
+    /// # Errors
+    /// As [`Session::forward`], and `Cancelled`.
+    pub fn forward_unless(&mut self, tokens: &[u32], cancel: &Cancel) -> Result<Tensor> {
         let mut last = None;
-        self.advance(tokens, Logits::Last, |logits| {
+        self.advance(tokens, Logits::Last, cancel, |logits| {
             last = Some(logits.squeeze(0)?);
             Ok(())
         })?;
@@ -79,7 +95,7 @@ impl Session {
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor> {
         let vocab = self.model.decoder().vocab();
         let mut rows: Vec<f32> = Vec::new();
-        self.advance(tokens, Logits::All, |logits| {
+        self.advance(tokens, Logits::All, &Cancel::new(), |logits| {
             rows.reserve_exact(if rows.is_empty() { tokens.len() * vocab } else { 0 });
             let (storage, layout) = logits.storage_and_layout();
             match &*storage {
@@ -110,11 +126,13 @@ impl Session {
         }
         let total: usize = steps.iter().map(|(_, tokens)| tokens.len()).sum();
         if total > PREFILL_CHUNK {
-            let rows = steps.iter_mut().map(|(session, tokens)| session.forward(tokens));
+            let rows = steps.iter_mut().map(|(session, tokens)| Session::forward(session, tokens));
             return Ok(Tensor::stack(&rows.collect::<Result<Vec<Tensor>>>()?, 0)?);
         }
+        let _span = info_span!("batch", sessions = steps.len(), tokens = total).entered();
+        let cancel = Cancel::new();
         for (session, tokens) in steps.iter_mut() {
-            session.turn(session.len() + tokens.len())?;
+            session.rotate(session.len() + tokens.len(), &cancel)?;
         }
         let mut segments: Vec<Segment<'_>> = steps
             .iter_mut()
@@ -123,7 +141,9 @@ impl Session {
                 Segment { tokens, cache: &mut session.cache, reach, logits: Logits::Last }
             })
             .collect();
-        let logits = model.decoder().forward(&mut segments)?;
+        let turn = model.turns().take(&cancel)?;
+        let logits = model.decoder().forward(&mut segments, &cancel)?;
+        drop(turn);
         for (session, tokens) in steps.iter_mut() {
             session.ids.extend_from_slice(tokens);
         }
@@ -131,15 +151,27 @@ impl Session {
     }
 
     /// Appends `tokens` and hands over the wanted logits of each chunk that has some. After an error the sequence is as it
-    /// was before, or, when it had to be computed anew, a beginning of it.
+    /// was before, or, when it had to be computed anew, a beginning of it. When it was cancelled, complete chunks stay.
     ///
     /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
     /// transformers, a sequence that grows past that length, or is cut back below it, is computed anew.
-    fn advance(&mut self, tokens: &[u32], wanted: Logits, take: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
+    fn advance(
+        &mut self,
+        tokens: &[u32],
+        wanted: Logits,
+        cancel: &Cancel,
+        take: impl FnMut(&Tensor) -> Result<()>,
+    ) -> Result<()> {
         self.check(tokens)?;
-        let reach = self.len() + tokens.len();
-        self.turn(reach)?;
-        self.run(tokens, reach, wanted, take)
+        let position = self.len();
+        let span = match (position, tokens.len()) {
+            (1.., 1) => debug_span!("decode", position),
+            (_, tokens) => info_span!("prefill", tokens, position),
+        };
+        let _inside = span.enter();
+        let reach = position + tokens.len();
+        self.rotate(reach, cancel)?;
+        self.run(tokens, reach, wanted, cancel, take)
     }
 
     /// Whether `tokens` can be appended.
@@ -154,41 +186,45 @@ impl Session {
     }
 
     /// Computes the cache anew if a sequence of `reach` tokens is rotated in another way.
-    fn turn(&mut self, reach: usize) -> Result<()> {
+    fn rotate(&mut self, reach: usize, cancel: &Cancel) -> Result<()> {
         let rotation = self.model.decoder().rotation(reach);
         if rotation != self.rotation {
             let held = std::mem::take(&mut self.ids);
             self.truncate(0);
             self.rotation = rotation;
             if !held.is_empty() {
-                self.run(&held, reach, Logits::None, |_| Ok(()))?;
+                self.run(&held, reach, Logits::None, cancel, |_| Ok(()))?;
             }
         }
         Ok(())
     }
 
-    /// Runs `tokens` in chunks, as a part of a sequence that will be `reach` long.
+    /// Runs `tokens` in chunks, a turn each, as a part of a sequence that will be `reach` long.
     fn run(
         &mut self,
         tokens: &[u32],
         reach: usize,
         wanted: Logits,
+        cancel: &Cancel,
         mut take: impl FnMut(&Tensor) -> Result<()>,
     ) -> Result<()> {
         let before = self.len();
-        let last = tokens.len().div_ceil(PREFILL_CHUNK) - 1;
-        for (index, chunk) in tokens.chunks(PREFILL_CHUNK).enumerate() {
-            let wanted = if wanted == Logits::All || index == last { wanted } else { Logits::None };
+        let mut rest = tokens;
+        while !rest.is_empty() {
+            let turn = self.model.turns().take(cancel)?;
+            let most = if turn.ahead > 0 { SHARED_CHUNK } else { PREFILL_CHUNK };
+            let (chunk, after) = rest.split_at(most.min(rest.len()));
+            let wanted = if wanted == Logits::All || after.is_empty() { wanted } else { Logits::None };
             let segment = Segment { tokens: chunk, cache: &mut self.cache, reach, logits: wanted };
-            let computed = self.model.decoder().forward(&mut [segment]).and_then(|computed| match computed {
-                Some(logits) => take(&logits),
-                None => Ok(()),
-            });
-            if let Err(error) = computed {
-                self.truncate(before);
+            let computed = self.model.decoder().forward(&mut [segment], cancel);
+            drop(turn);
+            let taken = computed.and_then(|logits| logits.map_or(Ok(()), |logits| take(&logits)));
+            if let Err(error) = taken {
+                self.truncate(if matches!(error, Error::Cancelled) { self.len() } else { before });
                 return Err(error);
             }
             self.ids.extend_from_slice(chunk);
+            rest = after;
         }
         Ok(())
     }
@@ -235,8 +271,12 @@ impl Session {
         generation(self, rest, options)
     }
 
-    /// As [`Session::generate`], taking the session along.
-    pub(crate) fn into_generation(mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<Session>> {
+    /// As [`Session::generate`], taking the session along; [`Generation::into_step`] gives it back. The session is lost
+    /// when there is an error.
+    ///
+    /// # Errors
+    /// As [`Session::generate`].
+    pub fn into_generation(mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<Session>> {
         let ids = self.model.tokenizer().encode_prompt(prompt)?;
         let rest = self.reuse(&ids, options)?;
         generation(self, rest, options)
@@ -267,8 +307,8 @@ fn generation<S: Step + Borrow<Session>>(step: S, rest: Vec<u32>, options: &Gene
 }
 
 impl Step for Session {
-    fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
-        Session::forward(self, tokens)
+    fn forward(&mut self, tokens: &[u32], cancel: &Cancel) -> Result<Tensor> {
+        self.forward_unless(tokens, cancel)
     }
 
     fn room(&self) -> usize {

@@ -4,7 +4,7 @@
 mod common;
 
 use model_factory::decoder::{Logits, Segment};
-use model_factory::{Model, Session};
+use model_factory::{Cancel, Model, Session};
 
 /// Files that cover every dtype with a kernel.
 const FILES: &[&str] = &[
@@ -74,14 +74,15 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
     let mut alone = [model.session(), model.session()];
     let expected = [last(&mut alone[0], &[&a]), last(&mut alone[1], &[&b])].concat();
 
+    let cancel = Cancel::new();
     let (mut cache_a, mut cache_b) = (decoder.cache(), decoder.cache());
     let prefix = Segment { tokens: &b[..260], cache: &mut cache_b, reach: b.len(), logits: Logits::None };
-    assert!(decoder.forward(&mut [prefix]).expect("the prefix computes").is_none());
+    assert!(decoder.forward(&mut [prefix], &cancel).expect("the prefix computes").is_none());
     let mut batch = [
         Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), logits: Logits::Last },
         Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), logits: Logits::Last },
     ];
-    let together = decoder.forward(&mut batch).expect("the batch computes").expect("logits are wanted");
+    let together = decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
     assert_eq!(expected, bits(&together));
 }
 

@@ -4,6 +4,7 @@ use super::Segment;
 use super::attention::{Attend, Rotate, Sequence};
 use super::kv_cache::Heads;
 use super::rope::Angles;
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::linear::{Engine, LinearAdd, Matrix, NormActivate, NormLinear, NormScale};
 use crate::weights::Weights;
@@ -61,6 +62,9 @@ impl Block {
     }
 
     /// `hidden` `[rows, hidden]` of several sequences -> the same after this block. Stores the rows' keys and values.
+    ///
+    /// # Errors
+    /// `Cancelled` before the next operation once `cancel` is; those of the operations.
     pub(super) fn forward(
         &self,
         layer: usize,
@@ -68,7 +72,8 @@ impl Block {
         angles: &Angles,
         segments: &[Segment<'_>],
         rows: &[Range<usize>],
-    ) -> candle_core::Result<Tensor> {
+        cancel: &Cancel,
+    ) -> Result<Tensor> {
         let qkv = hidden.apply_op1_no_bwd(&self.qkv)?;
         let (q_norm, k_norm) = (self.q_norm.as_ref(), self.k_norm.as_ref());
         qkv.inplace_op1(&Rotate { engine: &self.engine, heads: self.heads, q_norm, k_norm, angles })?;
@@ -78,11 +83,16 @@ impl Block {
             let pages = segment.cache.pages(layer);
             sequences.push(Sequence { rows: rows.clone(), start: segment.cache.len(), pages });
         }
+        cancel.check()?;
         let attend = Attend { engine: &self.engine, heads: self.heads, window: self.window, sequences: &sequences };
         let attended = qkv.apply_op1_no_bwd(&attend)?;
+        cancel.check()?;
         let changed = attended.apply_op2_no_bwd(hidden, &self.attention_out)?;
         let read = if self.parallel { hidden } else { &changed };
-        read.apply_op1_no_bwd(&self.activated)?.apply_op2_no_bwd(&changed, &self.down)
+        cancel.check()?;
+        let activated = read.apply_op1_no_bwd(&self.activated)?;
+        cancel.check()?;
+        Ok(activated.apply_op2_no_bwd(&changed, &self.down)?)
     }
 
     /// Every weight matrix, for inspection.

@@ -66,9 +66,9 @@ impl KvCache {
         pages * 2 * self.heads.kv * KV_PAGE * self.heads.dim * self.dtype.size_in_bytes()
     }
 
-    /// Forgets the positions from `len` on and frees the pages that held only them.
+    /// Forgets the positions from `len` on and frees the pages that hold no others.
     pub fn truncate(&mut self, len: usize) {
-        if len < self.len {
+        if len <= self.len {
             self.len = len;
             self.pages.iter_mut().for_each(|pages| pages.truncate(len.div_ceil(KV_PAGE)));
         }

@@ -8,6 +8,7 @@ mod rope;
 pub use kv_cache::{Heads, KvCache};
 pub use rope::Rotation;
 
+use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::linear::{Engine, Matrix, NormLinear, NormScale};
 use crate::weights::Weights;
@@ -17,6 +18,7 @@ use model_diagnostics::plan::KvDtype;
 use model_diagnostics::spec::{LinearWeights, ModelSpec};
 use rope::RopeFrequencies;
 use std::ops::Range;
+use tracing::trace_span;
 
 /// One model's computation.
 pub struct Decoder {
@@ -110,9 +112,9 @@ impl Decoder {
     /// caches. Returns the wanted logits F32 `[rows, vocab]` in segment order, or `None` when none are wanted.
     ///
     /// # Errors
-    /// `TokenOutOfVocabulary` before anything is computed; `Candle` when memory runs out. After an error the caches
-    /// hold what they held before.
-    pub fn forward(&self, segments: &mut [Segment<'_>]) -> Result<Option<Tensor>, Error> {
+    /// `TokenOutOfVocabulary` before anything is computed; `Cancelled` after at most one more operation of a layer once
+    /// `cancel` is; `Candle` when memory runs out. After an error the caches hold what they held before.
+    pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &Cancel) -> Result<Option<Tensor>, Error> {
         let rows = rows(segments);
         let total = rows.last().map_or(0, |rows| rows.end);
         let mut hidden = vec![0f32; total * self.hidden];
@@ -132,8 +134,11 @@ impl Decoder {
         }
         let mut hidden = Tensor::from_vec(hidden, (total, self.hidden), &self.device)?;
         for (layer, block) in self.blocks.iter().enumerate() {
-            hidden = block.forward(layer, &hidden, &angles, segments, &rows)?;
+            cancel.check()?;
+            let _span = trace_span!("layer", layer).entered();
+            hidden = block.forward(layer, &hidden, &angles, segments, &rows, cancel)?;
         }
+        cancel.check()?;
         for segment in segments.iter_mut() {
             segment.cache.advance(segment.tokens.len());
         }

@@ -7,6 +7,7 @@ mod steps;
 mod stop;
 mod thinking;
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::tokenizer::{PieceDecoder, Tokenizer};
 use candle_core::Tensor;
@@ -26,16 +27,17 @@ pub trait Step {
     /// Continues the sequence with `tokens` and returns the logits `[vocab]`, F32, after the last of them.
     ///
     /// # Errors
-    /// Whatever stops the computation; the sequence is then as it was before.
-    fn forward(&mut self, tokens: &[u32]) -> Result<Tensor>;
+    /// `Cancelled` soon after `cancel` was; the sequence then holds those of `tokens` that were complete. Whatever else
+    /// stops the computation; the sequence is then as it was before.
+    fn forward(&mut self, tokens: &[u32], cancel: &Cancel) -> Result<Tensor>;
 
     /// Tokens that still fit in the context.
     fn room(&self) -> usize;
 }
 
 impl<S: Step + ?Sized> Step for &mut S {
-    fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
-        (**self).forward(tokens)
+    fn forward(&mut self, tokens: &[u32], cancel: &Cancel) -> Result<Tensor> {
+        (**self).forward(tokens, cancel)
     }
 
     fn room(&self) -> usize {
@@ -94,7 +96,7 @@ fn rate(count: usize, time: Duration) -> f64 {
     if count == 0 || time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
-/// A running generation: an iterator of pieces. Dropping it stops.
+/// A running generation: an iterator of pieces. Dropping it stops; so does the [`Cancel`] of its options.
 pub struct Generation<S> {
     step: S,
     tokenizer: Arc<Tokenizer>,
@@ -103,6 +105,7 @@ pub struct Generation<S> {
     stop: StopTokens,
     stop_strings: StopStrings,
     max_tokens: usize,
+    cancel: Cancel,
     /// What the next step continues with: the prompt, then the last token.
     input: Vec<u32>,
     ids: Vec<u32>,
@@ -157,6 +160,7 @@ impl<S: Step> Generation<S> {
             stop: if options.ignore_stop { StopTokens::default() } else { stop },
             stop_strings,
             max_tokens: options.max_tokens,
+            cancel: options.cancel.clone().unwrap_or_default(),
             input: prompt,
             ids: Vec::new(),
             finish,
@@ -177,6 +181,11 @@ impl<S: Step> Generation<S> {
         (self.finish, self.timings)
     }
 
+    /// What it runs on: a session, for the next turn of a conversation.
+    pub fn into_step(self) -> S {
+        self.step
+    }
+
     /// Generates to the end and returns the whole text.
     ///
     /// # Errors
@@ -188,7 +197,7 @@ impl<S: Step> Generation<S> {
     /// Computes one step and makes its pieces ready.
     fn advance(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let logits = self.step.forward(&self.input)?;
+        let logits = self.step.forward(&self.input, &self.cancel)?;
         let token = self.sampler.sample(&logits)?;
         let logprobs = self.sampler.take_logprobs();
         if self.timings.prefill.is_zero() {
@@ -263,7 +272,10 @@ impl<S: Step> Iterator for Generation<S> {
             let mut text = String::new();
             self.flush(&mut text);
             self.give(&text, None, None);
-            self.failed = Some(error);
+            match error {
+                Error::Cancelled => self.finish = Some(FinishReason::Cancelled),
+                error => self.failed = Some(error),
+            }
         }
         self.ready.pop_front().map(Ok).or_else(|| self.failed.take().map(Err))
     }

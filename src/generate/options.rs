@@ -2,6 +2,7 @@
 
 use super::logprobs;
 use super::stop::StopStrings;
+use crate::cancel::Cancel;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
 use model_diagnostics::spec::{GREEDY_BELOW, Sampling};
@@ -23,6 +24,8 @@ pub struct GenerateOptions {
     pub logprobs: Option<usize>,
     /// What the chat template is given beside the messages.
     pub chat: ChatOptions,
+    /// Ends the generation when it is cancelled, in the middle of the prompt too.
+    pub cancel: Option<Cancel>,
 }
 
 /// How the next token is chosen. What is `None` is as the model ships it
@@ -81,6 +84,7 @@ impl Default for GenerateOptions {
             ignore_stop: false,
             logprobs: None,
             chat: ChatOptions::default(),
+            cancel: None,
         }
     }
 }
@@ -167,6 +171,13 @@ impl GenerateOptions {
     #[must_use]
     pub fn chat(mut self, chat: ChatOptions) -> Self {
         self.chat = chat;
+        self
+    }
+
+    /// With an end when `cancel` is cancelled.
+    #[must_use]
+    pub fn cancel(mut self, cancel: &Cancel) -> Self {
+        self.cancel = Some(cancel.clone());
         self
     }
 

@@ -16,15 +16,18 @@ pub enum FinishReason {
     Length,
     /// The context is full.
     Context,
+    /// The [`Cancel`](crate::Cancel) of the options was cancelled.
+    Cancelled,
 }
 
-/// `stop` for a stop token or a stop string, `length` or `context`: the words of the OpenAI API where it has them.
+/// `stop` for a stop token or a stop string, `length`, `context` or `cancelled`: the words of the OpenAI API where it has them.
 impl std::fmt::Display for FinishReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             FinishReason::Stop(_) | FinishReason::StopString(_) => "stop",
             FinishReason::Length => "length",
             FinishReason::Context => "context",
+            FinishReason::Cancelled => "cancelled",
         })
     }
 }

@@ -1,6 +1,8 @@
 //! Fixture discovery and comparison, shared by the integration tests.
 #![allow(dead_code)] // every test binary uses its own part
 
+pub(crate) mod spans;
+
 use model_factory::diagnostics::header::TensorInfo;
 use model_factory::diagnostics::spec::ModelSpec;
 use model_factory::kernels::Isa;

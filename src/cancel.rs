@@ -1,0 +1,92 @@
+//! Stops a load or a generation from another thread.
+
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Stops what was given it, or a clone of it: a load ([`Builder::cancel`](crate::Builder::cancel)), a generation
+/// ([`GenerateOptions::cancel`](crate::GenerateOptions::cancel)), a computation ([`Session::forward_unless`]).
+///
+/// It is looked at between the operations of every layer, also in the middle of a prompt, and costs nothing there. A
+/// generation ends with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled), everything else with
+/// [`Error::Cancelled`]. The session stays usable: it holds the tokens whose computation was complete.
+///
+/// ```
+/// use model_factory::{Cancel, FinishReason, GenerateOptions, UnifiedModelFactory};
+///
+/// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
+/// let cancel = Cancel::new();
+/// let mut generation = model.generate("Once upon a time", &GenerateOptions::default().cancel(&cancel))?;
+/// let first = generation.next();
+/// cancel.cancel(); // from any thread
+/// assert!(first.is_some() && generation.next().is_none());
+/// assert_eq!(generation.finish().0, Some(FinishReason::Cancelled));
+/// # Ok::<(), model_factory::Error>(())
+/// ```
+///
+/// [`Session::forward_unless`]: crate::Session::forward_unless
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<Node>);
+
+#[derive(Debug, Default)]
+struct Node {
+    cancelled: AtomicBool,
+    parent: Option<Cancel>,
+}
+
+impl Cancel {
+    /// One that is not cancelled.
+    pub fn new() -> Cancel {
+        Cancel::default()
+    }
+
+    /// One that is cancelled with this one, or alone: a request's own beside that of the whole server.
+    #[must_use]
+    pub fn child(&self) -> Cancel {
+        Cancel(Arc::new(Node { cancelled: AtomicBool::new(false), parent: Some(self.clone()) }))
+    }
+
+    /// Stops everything that has a clone or a child of it, now and later. There is no way back.
+    pub fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it, or what it is a child of, was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::Relaxed) || self.0.parent.as_ref().is_some_and(Cancel::is_cancelled)
+    }
+
+    /// `Cancelled` if it is.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+}
+
+/// Clones are equal, others are not.
+impl PartialEq for Cancel {
+    fn eq(&self, other: &Cancel) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Cancel {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_are_cancelled_together_and_children_with_their_parent() {
+        let (server, other) = (Cancel::new(), Cancel::new());
+        let (request, neighbour) = (server.child(), server.child());
+        let clone = request.clone();
+        assert!(clone == request && clone != neighbour && request != server);
+        request.cancel();
+        let cancelled = |tokens: [&Cancel; 5]| tokens.map(Cancel::is_cancelled);
+        let all = [&server, &request, &clone, &neighbour, &other];
+        assert_eq!(cancelled(all), [false, true, true, false, false]);
+        server.cancel();
+        assert_eq!(cancelled(all), [true, true, true, true, false]);
+        assert!(matches!(server.child().check(), Err(Error::Cancelled)) && other.check().is_ok());
+    }
+}
