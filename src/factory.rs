@@ -1,20 +1,25 @@
 //! Path -> Model: the whole pipeline, once, with no branch per family or dtype.
 
+use crate::cancel::Cancel;
 use crate::decoder::Decoder;
 use crate::error::{Error, Result};
 use crate::kernels::Isa;
 use crate::linear::Engine;
 use crate::model::{Inner, Model};
+use crate::progress::{OnProgress, Progress, Stage};
 use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
 use crate::turns::Turns;
 use crate::weights::Weights;
 use model_diagnostics::family::{Family, REGISTRY};
+use model_diagnostics::header::{Header, Metadata};
 use model_diagnostics::plan::KvDtype;
+use model_diagnostics::spec::ModelSpec;
 use model_diagnostics::{DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Report, diagnose_with};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use tracing::{Span, field, info_span};
 
 /// Loads whatever lies at a path, in the dtypes it is stored in, or refuses with a report.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +42,14 @@ impl UnifiedModelFactory {
 
     /// Loading with options.
     pub fn builder() -> Builder {
-        Builder { policy: Policy::default(), threads: None, isa: None, families: REGISTRY.to_vec() }
+        Builder {
+            policy: Policy::default(),
+            threads: None,
+            isa: None,
+            families: REGISTRY.to_vec(),
+            on_progress: OnProgress::default(),
+            cancel: Cancel::new(),
+        }
     }
 }
 
@@ -51,6 +63,8 @@ pub struct Builder {
     threads: Option<usize>,
     isa: Option<Isa>,
     families: Vec<&'static Family>,
+    on_progress: OnProgress,
+    cancel: Cancel,
 }
 
 impl Builder {
@@ -109,6 +123,28 @@ impl Builder {
         self
     }
 
+    /// Tells `told` how far a load is, from the threads that load: it should return soon.
+    ///
+    /// ```
+    /// use model_factory::UnifiedModelFactory;
+    ///
+    /// let model = UnifiedModelFactory::builder()
+    ///     .on_progress(|progress| eprintln!("{}: {} bytes", progress.stage, progress.bytes_done))
+    ///     .load("fixtures/demo-q4_k_m.gguf")?;
+    /// # Ok::<(), model_factory::Error>(())
+    /// ```
+    pub fn on_progress(mut self, told: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.on_progress = OnProgress::new(told);
+        self
+    }
+
+    /// Gives a load up with [`Error::Cancelled`] once `cancel` is cancelled, between its stages and before any weight is
+    /// computed with. Building a tokenizer, which takes longest, is not interrupted.
+    pub fn cancel(mut self, cancel: &Cancel) -> Self {
+        self.cancel = cancel.clone();
+        self
+    }
+
     /// Tells what `path` holds and whether it runs, without reading a weight.
     pub fn diagnose(&self, path: impl AsRef<Path>) -> Report {
         self.diagnosis(path.as_ref()).report
@@ -117,23 +153,26 @@ impl Builder {
     /// Loads the model at `path`.
     ///
     /// # Errors
-    /// As [`UnifiedModelFactory::load`]; [`Error::Option`] when the context or the number of threads is out of its range.
+    /// As [`UnifiedModelFactory::load`]; [`Error::Option`] when the context or the number of threads is out of its range;
+    /// [`Error::Cancelled`].
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Model> {
         let start = Instant::now();
         self.check()?;
-        let Diagnosis { report, ready, .. } = self.diagnosis(path.as_ref());
+        self.cancel.check()?;
+        let span = info_span!("load", path = %path.as_ref().display(), variant = field::Empty).entered();
+        let Diagnosis { report, ready, .. } = self.read_header(path.as_ref());
         let (Some((header, spec)), Some(plan)) = (ready, &report.plan) else {
             return Err(Error::Refused(Box::new(report)));
         };
+        self.cancel.check()?;
+        span.record("variant", field::display(&spec.variant));
         let context_length = plan.context;
         let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.threads)));
         let threads = pool.threads();
+        let building = info_span!("tokenizer", tokens = field::Empty);
         // The tokenizer takes longest, so it is built beside everything else.
         let (tokenizer, decoder) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| match &self.policy.tokenizer {
-                Some(given) => Tokenizer::from_json(given, &spec.tokenizer),
-                None => Tokenizer::from_header(&header, &spec.tokenizer),
-            });
+            let tokenizer = scope.spawn(|| building.in_scope(|| self.build_tokenizer(&header, &spec)));
             let decoder = self.decoder(&header, &spec, pool);
             let tokenizer = tokenizer.join();
             (tokenizer, decoder)
@@ -144,6 +183,7 @@ impl Builder {
             reason: "building it panicked".into(),
         })??;
         let (tokenizer, decoder) = (Arc::new(tokenizer), decoder?);
+        self.cancel.check()?;
         let turns = Turns::default();
         let load_time = start.elapsed();
         Ok(Model::new(Inner { spec, report, tokenizer, decoder, turns, context_length, threads, load_time }))
@@ -159,13 +199,41 @@ impl Builder {
         }
     }
 
-    fn decoder(
-        &self,
-        header: &model_diagnostics::header::Header,
-        spec: &model_diagnostics::spec::ModelSpec,
-        pool: Arc<Pool>,
-    ) -> Result<Decoder> {
+    fn read_header(&self, path: &Path) -> Diagnosis {
+        let span = info_span!("header", bytes = field::Empty).entered();
+        self.on_progress.tell(Stage::Header, 0, 0);
+        let diagnosis = self.diagnosis(path);
+        if let Some((header, _)) = &diagnosis.ready {
+            span.record("bytes", header.bytes_read);
+            self.on_progress.tell(Stage::Header, header.bytes_read, header.bytes_read);
+        }
+        diagnosis
+    }
+
+    fn build_tokenizer(&self, header: &Header, spec: &ModelSpec) -> Result<Tokenizer> {
+        let file = match (&self.policy.tokenizer, &header.metadata) {
+            (Some(given), _) => Some(given),
+            (None, Metadata::Config(files)) => files.tokenizer.as_ref(),
+            (None, _) => None,
+        };
+        let bytes = file.and_then(|file| std::fs::metadata(file).ok()).map_or(0, |file| file.len());
+        self.on_progress.tell(Stage::Tokenizer, 0, bytes);
+        let tokenizer = match &self.policy.tokenizer {
+            Some(given) => Tokenizer::from_json(given, &spec.tokenizer),
+            None => Tokenizer::from_header(header, &spec.tokenizer),
+        }?;
+        Span::current().record("tokens", tokenizer.vocab_len());
+        self.on_progress.tell(Stage::Tokenizer, bytes, bytes);
+        Ok(tokenizer)
+    }
+
+    fn decoder(&self, header: &Header, spec: &ModelSpec, pool: Arc<Pool>) -> Result<Decoder> {
+        let bytes = header.source.files.iter().map(|file| file.bytes).sum();
+        let _span = info_span!("weights", bytes).entered();
+        self.on_progress.tell(Stage::Mapping, 0, bytes);
         let weights = Weights::map(&header.source)?;
+        self.on_progress.tell(Stage::Mapping, bytes, bytes);
+        self.cancel.check()?;
         let isa = self.isa.unwrap_or_else(Isa::detect);
         Decoder::new(spec, &weights, Engine { isa, pool }, self.policy.kv_dtype)
     }

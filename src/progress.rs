@@ -1,0 +1,65 @@
+//! How far a load is, told to whoever waits for it.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// How far a stage of a load is. Every stage that takes place tells its beginning, with no bytes done, and its end, with
+/// all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done.
+    pub stage: Stage,
+    /// Bytes that are done.
+    pub bytes_done: u64,
+    /// Bytes in all; 0 where that is not known before the end.
+    pub bytes_total: u64,
+}
+
+/// A stage of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Stage {
+    /// Files come from elsewhere.
+    Download,
+    /// Headers are read and judged: the diagnosis.
+    Header,
+    /// The tokenizer is built from its `tokenizer.json`, while the weights are mapped; from 0 bytes where the headers told
+    /// what it is.
+    Tokenizer,
+    /// The files of the weights are mapped.
+    Mapping,
+}
+
+/// `download`, `header`, `tokenizer` or `mapping`.
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Stage::Download => "download",
+            Stage::Header => "header",
+            Stage::Tokenizer => "tokenizer",
+            Stage::Mapping => "mapping",
+        })
+    }
+}
+
+/// Who is told, or nobody.
+#[derive(Clone, Default)]
+pub(crate) struct OnProgress(Option<Arc<dyn Fn(Progress) + Send + Sync>>);
+
+impl OnProgress {
+    pub(crate) fn new(told: impl Fn(Progress) + Send + Sync + 'static) -> OnProgress {
+        OnProgress(Some(Arc::new(told)))
+    }
+
+    pub(crate) fn tell(&self, stage: Stage, bytes_done: u64, bytes_total: u64) {
+        if let Some(told) = &self.0 {
+            told(Progress { stage, bytes_done, bytes_total });
+        }
+    }
+}
+
+impl fmt::Debug for OnProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "OnProgress" } else { "None" })
+    }
+}
