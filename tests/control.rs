@@ -4,7 +4,9 @@
 mod common;
 
 use common::spans::{Begun, watch_thread, watch_threads};
-use model_factory::{Builder, Cancel, Error, FinishReason, GenerateOptions, Model, Progress, Session, Stage};
+use model_factory::{
+    Builder, Cancel, Error, FinishReason, GenerateOptions, Message, Model, Progress, Session, Stage, TextModel,
+};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -212,6 +214,23 @@ fn spans_tell_load_prefill_and_decode() {
     let load = [("load", None), ("header", Some("load")), ("tokenizer", Some("load")), ("weights", Some("load"))];
     assert_eq!(spans[..4], load);
     assert_eq!(spans[4..], [step("prefill"), step("decode"), step("decode")].concat());
+}
+
+#[test]
+fn a_program_takes_any_text_model() {
+    let model = load(common::named("qwen3").folder.join("bf16"));
+    let options = GenerateOptions::default().max_tokens(5).temperature(0.0);
+    let messages = [Message::user("Hello")];
+    let any: &dyn TextModel = &model;
+    for (mut one, mut other) in [
+        (any.generate("Hello", &options).unwrap(), model.generate("Hello", &options).unwrap()),
+        (any.chat(&messages, &options).unwrap(), model.chat(&messages, &options).unwrap()),
+    ] {
+        let text: String = one.by_ref().map(|piece| piece.unwrap().text).collect();
+        assert_eq!(text, other.text().unwrap());
+        assert!(one.finish().0.is_some() && one.finish().0 == other.finish().0);
+    }
+    assert_eq!(any.report().first_line(), model.report().first_line());
 }
 
 /// How long a cancel takes to return in the middle of a prompt of 1024 tokens, on the model that `MODEL_FACTORY_MODEL`
