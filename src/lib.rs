@@ -15,6 +15,8 @@ pub mod linear;
 mod model;
 mod progress;
 mod session;
+#[cfg(feature = "async")]
+mod stream;
 mod text_model;
 pub mod threads;
 pub mod tokenizer;
@@ -33,4 +35,11 @@ pub use model_diagnostics::plan::KvDtype;
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
 pub use progress::{Progress, Stage};
 pub use session::Session;
+#[cfg(feature = "async")]
+pub use stream::GenerationStream;
 pub use text_model::{TextGeneration, TextModel};
+
+/// The guide's programs are compiled and run.
+#[cfg(all(doctest, feature = "async"))]
+#[doc = include_str!("../docs/streaming.md")]
+struct StreamingGuide;

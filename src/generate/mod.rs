@@ -181,6 +181,13 @@ impl<S: Step> Generation<S> {
         (self.finish, self.timings)
     }
 
+    /// Gives it a child of its token, and returns that: who cancels it cancels this generation alone.
+    #[cfg(feature = "async")]
+    pub(crate) fn cancel_alone(&mut self) -> Cancel {
+        self.cancel = self.cancel.child();
+        self.cancel.clone()
+    }
+
     /// What it runs on: a session, for the next turn of a conversation.
     pub fn into_step(self) -> S {
         self.step

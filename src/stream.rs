@@ -1,0 +1,177 @@
+//! Generation -> Stream: a thread computes, and whoever polls is woken for each piece. Tied to no runtime.
+
+use crate::cancel::Cancel;
+use crate::error::{Error, Result};
+use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, Step, Timings};
+use crate::model::Model;
+use crate::session::Session;
+use futures_channel::mpsc::{self, Receiver, Sender};
+use futures_core::Stream;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::thread::{self, Thread};
+use tracing::Span;
+
+/// Pieces that are computed before anybody asks for them, at most.
+const AHEAD: usize = 16;
+
+/// A running generation as a [`Stream`]: the pieces of [`Generation`], for tasks of any runtime.
+///
+/// One thread computes it, from [`Generation::into_stream`] until it ended. It is up to 16 pieces ahead and then waits
+/// to be polled. Dropping the stream cancels it, in the middle of the prompt too: the thread ends after at most one more
+/// operation of a layer, and the drop does not wait for that.
+pub struct GenerationStream<S = Session> {
+    events: Receiver<Event<S>>,
+    /// The generation's own; a child of its options'.
+    cancel: Cancel,
+    ended: Option<Box<Generation<S>>>,
+    /// What to say when the thread is gone and has not given the generation back.
+    lost: Option<Error>,
+}
+
+enum Event<S> {
+    Piece(Result<Piece>),
+    End(Box<Generation<S>>),
+}
+
+impl<S: Step + Send + 'static> Generation<S> {
+    /// The same generation as a [`Stream`], computed by a thread of its own that starts now.
+    ///
+    /// ```
+    /// use futures::{StreamExt, executor::block_on};
+    /// use model_factory::{GenerateOptions, UnifiedModelFactory};
+    ///
+    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let mut stream = model.generate("Once upon a time", &GenerateOptions::default())?.into_stream();
+    /// block_on(async {
+    ///     while let Some(piece) = stream.next().await {
+    ///         print!("{}", piece?.text);
+    ///     }
+    ///     Ok::<(), model_factory::Error>(())
+    /// })?;
+    /// # Ok::<(), model_factory::Error>(())
+    /// ```
+    pub fn into_stream(mut self) -> GenerationStream<S> {
+        let cancel = self.cancel_alone();
+        let (sender, events) = mpsc::channel(AHEAD - 1); // and one that its only sender may always send
+        let span = Span::current();
+        let thread = thread::Builder::new()
+            .name("model-factory-stream".into())
+            .spawn(move || span.in_scope(|| compute(self, sender)));
+        let lost = match thread {
+            Ok(_) => "the thread of a generation panicked".into(),
+            Err(error) => format!("no thread could be started for a generation: {error}"),
+        };
+        GenerationStream { events, cancel, ended: None, lost: Some(Error::Internal(lost)) }
+    }
+}
+
+impl<S: Step> GenerationStream<S> {
+    /// Why the generation ended (`None` while it runs, or after an error) and how long it took: known once the stream
+    /// has given `None`.
+    pub fn finish(&self) -> (Option<FinishReason>, Timings) {
+        self.ended.as_deref().map(Generation::finish).unwrap_or_default()
+    }
+
+    /// The generation, once the stream has given `None`: its ids, and its session for the next turn of a conversation.
+    pub fn into_generation(mut self) -> Option<Generation<S>> {
+        self.ended.take().map(|ended| *ended)
+    }
+
+    /// Generates to the end and returns the rest of the text.
+    ///
+    /// # Errors
+    /// The first error of any step.
+    pub async fn text(&mut self) -> Result<String> {
+        let mut text = String::new();
+        while let Some(piece) = poll_fn(|context| self.poll_piece(context)).await {
+            text.push_str(&piece?.text);
+        }
+        Ok(text)
+    }
+
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Piece>>> {
+        if self.ended.is_some() {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(match ready!(Pin::new(&mut self.events).poll_next(context)) {
+            Some(Event::Piece(piece)) => Some(piece),
+            Some(Event::End(generation)) => {
+                self.ended = Some(generation);
+                None
+            }
+            None => self.lost.take().map(Err),
+        })
+    }
+}
+
+impl<S: Step> Stream for GenerationStream<S> {
+    type Item = Result<Piece>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_piece(context)
+    }
+}
+
+/// Nothing in it is pinned: what it holds of a session is behind a pointer.
+impl<S> Unpin for GenerationStream<S> {}
+
+impl<S> Drop for GenerationStream<S> {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+impl Model {
+    /// Continues `prompt` by at most `max_tokens` tokens and returns the whole text, without its prompt. Dropping the
+    /// future cancels it.
+    ///
+    /// ```
+    /// use model_factory::UnifiedModelFactory;
+    ///
+    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let text = futures::executor::block_on(model.generate_text("Once upon a time", 20))?;
+    /// assert!(!text.is_empty());
+    /// # Ok::<(), model_factory::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::generate`], and the first error of any step.
+    pub async fn generate_text(&self, prompt: &str, max_tokens: usize) -> Result<String> {
+        let options = GenerateOptions::default().max_tokens(max_tokens);
+        self.generate(prompt, &options)?.into_stream().text().await
+    }
+}
+
+/// Computes to the end, or until nobody listens.
+fn compute<S: Step>(mut generation: Generation<S>, mut events: Sender<Event<S>>) {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    for piece in generation.by_ref() {
+        if !send(&mut events, Event::Piece(piece), &waker) {
+            return;
+        }
+    }
+    send(&mut events, Event::End(Box::new(generation)), &waker);
+}
+
+/// Waits for room and sends; whether anybody listens.
+fn send<E>(events: &mut Sender<E>, event: E, waker: &Waker) -> bool {
+    loop {
+        match events.poll_ready(&mut Context::from_waker(waker)) {
+            Poll::Ready(Ok(())) => return events.start_send(event).is_ok(),
+            Poll::Ready(Err(_)) => return false,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Wakes the thread that computes.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
