@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Measure prompt processing into an empty cache, and generation.
 #[derive(Parser)]
 struct Arguments {
-    /// A model file or folder; the bundled demo model when absent.
+    /// A model file or folder, or with the feature hub org/name[:quantization]; the bundled demo model when absent.
     path: Option<PathBuf>,
     /// Prompt tokens.
     #[arg(short, default_value_t = 256)]
@@ -59,7 +59,8 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let path = arguments.path.clone().unwrap_or_else(common::bundled);
-    let mut builder = UnifiedModelFactory::builder().device(arguments.device).kv_cache(arguments.kv_cache);
+    let mut builder =
+        UnifiedModelFactory::builder().device(arguments.device).kv_cache(arguments.kv_cache).on_progress(common::show);
     if let Some(threads) = arguments.threads {
         builder = builder.threads(threads);
     }

@@ -1,10 +1,14 @@
 //! Path -> Model: the whole pipeline, once, with no branch per family or dtype.
 
+mod remote;
+
 use crate::decoder::Decoder;
 use crate::error::{Error, Result};
+use crate::hub;
 use crate::kernels::Isa;
 use crate::linear::Engine;
 use crate::model::{Inner, Model};
+use crate::progress::{OnProgress, Progress, Stage};
 use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
 use crate::weights::Weights;
@@ -20,11 +24,12 @@ use std::time::Instant;
 pub struct UnifiedModelFactory;
 
 impl UnifiedModelFactory {
-    /// Loads the model at `path`: a `.gguf` or `.safetensors` file, a `config.json`, an index, or a folder.
+    /// Loads the model at `path`: a `.gguf` or `.safetensors` file, a `config.json`, an index, or a folder. With the feature
+    /// `hub` also that of a [`HubId`](hub::HubId), where nothing lies at such a path.
     ///
     /// # Errors
     /// [`Error::Refused`] with the report when the model is not recognised, not complete, needs a cast or does not fit;
-    /// no weight byte has been read then.
+    /// no weight byte has been read then, nor downloaded. `Error::Hub` when the Hub does not give the model.
     pub fn load(path: impl AsRef<Path>) -> Result<Model> {
         Self::builder().load(path)
     }
@@ -36,7 +41,16 @@ impl UnifiedModelFactory {
 
     /// Loading with options.
     pub fn builder() -> Builder {
-        Builder { policy: Policy::default(), threads: None, isa: None, families: REGISTRY.to_vec() }
+        Builder {
+            policy: Policy::default(),
+            threads: None,
+            isa: None,
+            families: REGISTRY.to_vec(),
+            revision: None,
+            on_progress: OnProgress::default(),
+            #[cfg(feature = "hub")]
+            hub: None,
+        }
     }
 }
 
@@ -50,6 +64,10 @@ pub struct Builder {
     threads: Option<usize>,
     isa: Option<Isa>,
     families: Vec<&'static Family>,
+    revision: Option<String>,
+    on_progress: OnProgress,
+    #[cfg(feature = "hub")]
+    hub: Option<hub::HubOptions>,
 }
 
 impl Builder {
@@ -108,9 +126,37 @@ impl Builder {
         self
     }
 
+    /// The branch, tag or commit of a model on the Hub whose id names none; `main` by default.
+    pub fn revision(mut self, revision: impl Into<String>) -> Self {
+        self.revision = Some(revision.into());
+        self
+    }
+
+    /// Where the Hub and its cache are; by default as the environment says.
+    #[cfg(feature = "hub")]
+    pub fn hub(mut self, options: hub::HubOptions) -> Self {
+        self.hub = Some(options);
+        self
+    }
+
+    /// Tells `told` how far a load is, from the threads that load: it should return soon.
+    pub fn on_progress(mut self, told: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.on_progress = OnProgress::new(told);
+        self
+    }
+
     /// Tells what `path` holds and whether it runs, without reading a weight.
     pub fn diagnose(&self, path: impl AsRef<Path>) -> Report {
-        self.diagnosis(path.as_ref()).report
+        self.diagnose_on(path, &self.hardware())
+    }
+
+    /// Tells what `path` holds and whether it runs on `hardware`, this machine or a described one.
+    pub fn diagnose_on(&self, path: impl AsRef<Path>, hardware: &Hardware) -> Report {
+        let path = path.as_ref();
+        match hub::id(path) {
+            Some(id) => self.diagnose_remote(&id, path, hardware),
+            None => self.diagnosis(path, hardware).report,
+        }
     }
 
     /// Loads the model at `path`.
@@ -118,9 +164,16 @@ impl Builder {
     /// # Errors
     /// As [`UnifiedModelFactory::load`]; [`Error::Option`] when the context or the number of threads is out of its range.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Model> {
-        let start = Instant::now();
         self.check()?;
-        let Diagnosis { report, ready, .. } = self.diagnosis(path.as_ref());
+        let path = path.as_ref();
+        match hub::id(path) {
+            Some(id) => self.load_remote(&id, path),
+            None => self.load_diagnosed(Instant::now(), self.diagnosis(path, &self.hardware())),
+        }
+    }
+
+    fn load_diagnosed(&self, start: Instant, diagnosis: Diagnosis) -> Result<Model> {
+        let Diagnosis { report, ready, .. } = diagnosis;
         let (Some((header, spec)), Some(plan)) = (ready, &report.plan) else {
             return Err(Error::Refused(Box::new(report)));
         };
@@ -163,13 +216,16 @@ impl Builder {
         spec: &model_diagnostics::spec::ModelSpec,
         pool: Arc<Pool>,
     ) -> Result<Decoder> {
+        let bytes = header.source.files.iter().map(|file| file.bytes).sum();
+        self.on_progress.tell(Stage::Mapping, 0, bytes);
         let weights = Weights::map(&header.source)?;
+        self.on_progress.tell(Stage::Mapping, bytes, bytes);
         let isa = self.isa.unwrap_or_else(Isa::detect);
         Decoder::new(spec, &weights, Engine { isa, pool }, self.policy.kv_dtype)
     }
 
-    fn diagnosis(&self, path: &Path) -> Diagnosis {
-        diagnose_with(&self.families, path, &self.hardware(), &self.policy)
+    fn diagnosis(&self, path: &Path, hardware: &Hardware) -> Diagnosis {
+        diagnose_with(&self.families, path, hardware, &self.policy)
     }
 
     /// The machine, with the instruction sets that kernels are held to.

@@ -1,0 +1,44 @@
+//! The id of a model on the Hugging Face Hub -> its files in the shared cache, once its headers say that it runs.
+//!
+//! Wherever a path is taken, `org/name`, `org/name:Q4_K_M` and `org/name@revision` are taken too; a path that exists wins.
+//! The parts that ask the Hub need the feature `hub`.
+
+mod id;
+
+#[cfg(feature = "hub")]
+mod cache;
+#[cfg(feature = "hub")]
+mod client;
+#[cfg(feature = "hub")]
+mod download;
+#[cfg(feature = "hub")]
+mod error;
+#[cfg(feature = "hub")]
+mod mirror;
+#[cfg(feature = "hub")]
+mod names;
+#[cfg(feature = "hub")]
+mod options;
+#[cfg(feature = "hub")]
+mod repository;
+#[cfg(feature = "hub")]
+mod selection;
+
+#[cfg(feature = "hub")]
+pub use error::HubError;
+pub use id::HubId;
+#[cfg(feature = "hub")]
+pub use options::HubOptions;
+
+#[cfg(feature = "hub")]
+pub(crate) use repository::{Fault, Repository};
+
+use std::path::Path;
+
+/// The id that `path` means; `None` when something lies there, or it can only be a path.
+pub(crate) fn id(path: &Path) -> Option<HubId> {
+    if path.symlink_metadata().is_ok() {
+        return None;
+    }
+    HubId::parse(path.to_str()?)
+}
