@@ -15,13 +15,15 @@ mod download;
 mod error;
 #[cfg(feature = "hub")]
 mod mirror;
-#[cfg(feature = "hub")]
+#[cfg(any(feature = "hub", test))]
+#[cfg_attr(not(feature = "hub"), allow(dead_code))] // what names mean is tested without the feature too
 mod names;
 #[cfg(feature = "hub")]
 mod options;
 #[cfg(feature = "hub")]
 mod repository;
-#[cfg(feature = "hub")]
+#[cfg(any(feature = "hub", test))]
+#[cfg_attr(not(feature = "hub"), allow(dead_code))]
 mod selection;
 
 #[cfg(feature = "hub")]

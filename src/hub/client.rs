@@ -212,7 +212,7 @@ impl Client {
         let wrong = |what: &str| HubError::Answer { url: url.clone(), what: what.into() };
         let (start, total) = match status {
             206 => {
-                let range = text(response.headers(), "content-range").and_then(content_range);
+                let range = text(response.headers(), "content-range").and_then(names::content_range);
                 range.ok_or_else(|| wrong("Content-Range is missing or unclear"))?
             }
             416 => {
@@ -319,26 +319,4 @@ fn connection(url: &str, error: &dyn std::fmt::Display) -> HubError {
 
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok())
-}
-
-/// First byte and total of `bytes 0-99/1000`.
-fn content_range(text: &str) -> Option<(u64, u64)> {
-    let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
-    let (start, end) = range.split_once('-')?;
-    let (start, end, total): (u64, u64, u64) = (start.parse().ok()?, end.parse().ok()?, total.parse().ok()?);
-    (start <= end && end < total).then_some((start, total))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_that_contradicts_itself_is_none() {
-        assert_eq!(content_range("bytes 0-0/1"), Some((0, 1)));
-        assert_eq!(content_range("bytes 5-9/18446744073709551615"), Some((5, u64::MAX)));
-        for text in ["bytes 5-4/10", "bytes 0-10/10", "bytes */10", "0-9/10", "bytes 0-9/*", "bytes -1-9/10", ""] {
-            assert_eq!(content_range(text), None, "{text:?}");
-        }
-    }
 }

@@ -54,9 +54,26 @@ pub(super) fn joined(url: &str, to: &str) -> Option<String> {
     (to.starts_with('/') && !to.starts_with("//")).then(|| format!("{}{to}", host(url)))
 }
 
+/// First byte and total of `bytes 0-99/1000`.
+pub(super) fn content_range(text: &str) -> Option<(u64, u64)> {
+    let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (start, end) = range.split_once('-')?;
+    let (start, end, total): (u64, u64, u64) = (start.parse().ok()?, end.parse().ok()?, total.parse().ok()?);
+    (start <= end && end < total).then_some((start, total))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_that_contradicts_itself_is_none() {
+        assert_eq!(content_range("bytes 0-0/1"), Some((0, 1)));
+        assert_eq!(content_range("bytes 5-9/18446744073709551615"), Some((5, u64::MAX)));
+        for text in ["bytes 5-4/10", "bytes 0-10/10", "bytes */10", "0-9/10", "bytes 0-9/*", "bytes -1-9/10", ""] {
+            assert_eq!(content_range(text), None, "{text:?}");
+        }
+    }
 
     #[test]
     fn a_name_cannot_lead_out_of_its_folder() {

@@ -90,14 +90,3 @@ impl fmt::Debug for HubOptions {
             .finish()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_never_printed() {
-        let options = HubOptions::new("cache").token(Some("hf_secret".into()));
-        assert!(!format!("{options:?}").contains("hf_secret"), "{options:?}");
-    }
-}

@@ -121,3 +121,38 @@ fn a_diagnosis_of_70b_takes_megabytes() {
     assert!(place.server.take_sent() < MOST && !place.folder("org/Big-70B").exists());
     assert!(place.server.take_requests().len() < 3 * (SHARDS + 10));
 }
+
+/// A GGUF file whose header is megabytes long, as a large vocabulary makes it.
+#[test]
+fn a_long_header_is_fetched_piece_by_piece() {
+    const FILLER: usize = 3 << 20;
+    let small = std::fs::read(fixture("models/llama-3.1/q8_0.gguf")).unwrap();
+    let (start, rest) = small.split_at(24);
+    let pairs = u64::from_le_bytes(start[16..].try_into().unwrap()) + 1;
+    let key = b"test.filler";
+    let mut pair = Vec::new();
+    pair.extend_from_slice(&(key.len() as u64).to_le_bytes());
+    pair.extend_from_slice(key);
+    pair.extend_from_slice(&9u32.to_le_bytes()); // an array
+    pair.extend_from_slice(&0u32.to_le_bytes()); // of u8
+    // The tensors' data stays aligned.
+    let count = FILLER - pair.len() - 8;
+    pair.extend_from_slice(&(count as u64).to_le_bytes());
+    pair.resize(FILLER, 7);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long-q8_0.gguf");
+    std::fs::write(&path, [&start[..16], &pairs.to_le_bytes(), &pair, rest].concat()).unwrap();
+
+    let place = Place::new();
+    place.server.offer("org/long-GGUF", folder.path());
+    let remote = place.builder().diagnose("org/long-GGUF");
+    let local = place.builder().diagnose(&path);
+    assert_eq!((remote.exit_code, &remote.reason), (0, &local.reason));
+    assert_eq!(remote.input.files, local.input.files);
+    let starts: Vec<u64> =
+        place.server.take_requests().iter().filter(|request| request.at_store).filter_map(|r| r.start).collect();
+    // 32 KiB, then pieces that double up to 1 MiB, none of them twice.
+    let kib = |starts: &[u64]| starts.iter().map(|start| start >> 10).collect::<Vec<_>>();
+    assert_eq!(kib(&starts), [0, 32, 64, 128, 256, 512, 1024, 2048, 3072]);
+    assert!(place.server.take_sent() <= std::fs::metadata(&path).unwrap().len());
+}

@@ -260,7 +260,9 @@ fn a_revision_is_named_in_the_id_or_by_the_builder() {
 #[test]
 fn a_token_is_shown_to_the_hub_alone() {
     let place = Place::offering("org/demo", "demo");
-    place.builder().hub(place.options().token(Some("hf_secret".into()))).load("org/demo").unwrap();
+    let options = place.options().token(Some("hf_secret".into()));
+    assert!(!format!("{options:?}").contains("hf_secret"), "{options:?}");
+    place.builder().hub(options).load("org/demo").unwrap();
     let requests = place.server.take_requests();
     assert!(requests.iter().any(|request| request.at_store));
     for request in &requests {
