@@ -1,7 +1,8 @@
 //! The id of a model on the Hugging Face Hub -> its files in the shared cache, once its headers say that it runs.
 //!
-//! Wherever a path is taken, `org/name`, `org/name:Q4_K_M` and `org/name@revision` are taken too; a path that exists wins.
 //! The parts that ask the Hub need the feature `hub`.
+//!
+#![doc = include_str!("../docs/hub.md")]
 
 mod id;
 

@@ -19,11 +19,14 @@ const LIMIT: u64 = 512 << 20;
 /// Files that are asked for at once.
 const REQUESTS: usize = 8;
 
-/// Bytes that the first request for a header asks for: more than the headers of most shards.
+/// Bytes that the first request for the header of a shard asks for: more than most have.
 const FIRST: u64 = 32 << 10;
 
-/// Bytes that a later one asks for at most.
-const MOST: u64 = 1 << 20;
+/// The same of a GGUF file, whose header holds the vocabulary.
+const FIRST_GGUF: u64 = 256 << 10;
+
+/// Bytes that a later request asks for at most.
+const MOST: u64 = 2 << 20;
 
 /// A folder that holds the headers of a repository's files, each in a file of its right length.
 pub(super) struct Mirror {
@@ -120,7 +123,8 @@ impl Fetch<'_> {
 
     /// Fetches of a file of weights what its parser reads.
     fn header(&self, name: &str) -> Result<(), HubError> {
-        let first = self.client.part(self.commit, name, 0..FIRST, false)?;
+        let bytes = if is_gguf(name) { FIRST_GGUF } else { FIRST };
+        let first = self.client.part(self.commit, name, 0..bytes, false)?;
         let (file, path) = self.create(name)?;
         file.set_len(first.total).map_err(HubError::io(&path))?;
         let mut remote = RemoteFile {
@@ -131,7 +135,7 @@ impl Fetch<'_> {
             position: 0,
             start: 0,
             block: Vec::new(),
-            next: FIRST,
+            next: bytes,
             failed: None,
         };
         remote.keep(0, first.bytes).map_err(HubError::io(&path))?;
