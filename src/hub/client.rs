@@ -254,7 +254,7 @@ impl Client {
             let linked = text(headers, "x-linked-etag");
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 let own = text(headers, "etag").map(str::to_owned);
-                let etag = linked.map(str::to_owned).or(etag).or(own);
+                let etag = etag.or_else(|| linked.map(str::to_owned)).or(own);
                 return Ok((response, etag));
             }
             let to = text(headers, "location").ok_or_else(|| wrong("it leads elsewhere and does not say where"))?;
