@@ -6,7 +6,8 @@ use clap::Parser;
 use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::plan::KvDtype;
 use model_diagnostics::report::{DeviceList, Verdict};
-use model_diagnostics::{DeviceChoice, Hardware, Policy, diagnose};
+use model_diagnostics::{DeviceChoice, Hardware};
+use model_factory::UnifiedModelFactory;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +15,8 @@ use std::process::ExitCode;
 /// Tells what lies at a path and whether a machine can run it, from headers alone.
 #[derive(Parser)]
 struct Arguments {
-    /// A .gguf or .safetensors file, a config.json, an index or a folder; the bundled demo model by default.
+    /// A .gguf or .safetensors file, a config.json, an index or a folder, or with the feature hub org/name[:quantization];
+    /// the bundled demo model by default.
     path: Option<PathBuf>,
     /// Write the report as JSON.
     #[arg(long)]
@@ -62,8 +64,11 @@ fn main() -> ExitCode {
         return write(&if arguments.json { list.to_json() } else { list.to_string() }, 0);
     }
     let path = arguments.path.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/demo").into());
-    let policy = Policy { device, context: arguments.context, kv_dtype: arguments.kv_cache, ..Policy::default() };
-    let report = diagnose(&path, &hardware, &policy);
+    let mut factory = UnifiedModelFactory::builder().device(device).kv_cache(arguments.kv_cache);
+    if let Some(context) = arguments.context {
+        factory = factory.context_length(context);
+    }
+    let report = factory.diagnose_on(&path, &hardware);
     if report.verdict == Verdict::Unreadable {
         let _ = writeln!(std::io::stderr(), "{}", report.reason);
         return report.exit_code.into();

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 /// Continue a prompt with a model file or folder.
 #[derive(Parser)]
 struct Arguments {
-    /// A model file or folder; the bundled demo model when absent.
+    /// A model file or folder, or with the feature hub org/name[:quantization]; the bundled demo model when absent.
     path: Option<PathBuf>,
     /// The text to continue.
     #[arg(long, default_value = "Once upon a time")]
@@ -215,7 +215,8 @@ fn tools(path: &Path) -> Result<Vec<Value>, Error> {
 }
 
 fn load(arguments: &Arguments) -> Result<Model, Error> {
-    let mut builder = UnifiedModelFactory::builder().device(arguments.device).kv_cache(arguments.kv_cache);
+    let mut builder =
+        UnifiedModelFactory::builder().device(arguments.device).kv_cache(arguments.kv_cache).on_progress(common::show);
     if let Some(context) = arguments.context {
         builder = builder.context_length(context);
     }

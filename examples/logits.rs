@@ -13,7 +13,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(group(ArgGroup::new("input").required(true).args(["tokens", "prompt"])))]
 struct Arguments {
-    /// A model file or folder; the bundled demo model when absent.
+    /// A model file or folder, or with the feature hub org/name[:quantization]; the bundled demo model when absent.
     path: Option<PathBuf>,
     /// Ids, used as given: 1,2,3
     #[arg(long, value_delimiter = ',')]
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let path = arguments.path.clone().unwrap_or_else(common::bundled);
-    let model = UnifiedModelFactory::builder().device(arguments.device).load(path)?;
+    let model = UnifiedModelFactory::builder().device(arguments.device).on_progress(common::show).load(path)?;
     common::tell(model.report().first_line());
     let tokens = match &arguments.prompt {
         Some(prompt) => model.tokenizer().encode(prompt, true)?,

@@ -137,6 +137,10 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
+    /// The Hub did not give the model (exit code 1; 15 when it lacks one of the files).
+    #[cfg(feature = "hub")]
+    #[error(transparent)]
+    Hub(#[from] crate::hub::HubError),
     /// A tensor operation failed (exit code 1).
     #[error(transparent)]
     Candle(#[from] candle_core::Error),
@@ -158,6 +162,8 @@ impl Error {
             | Error::NoChatTemplate
             | Error::ChatTemplateName { .. }
             | Error::ChatRefused { .. } => 2,
+            #[cfg(feature = "hub")]
+            Error::Hub(error) => error.code(),
             Error::Cancelled
             | Error::Io { .. }
             | Error::Internal(_)

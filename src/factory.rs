@@ -1,8 +1,11 @@
 //! Path -> Model: the whole pipeline, once, with no branch per family or dtype.
 
+mod remote;
+
 use crate::cancel::Cancel;
 use crate::decoder::Decoder;
 use crate::error::{Error, Result};
+use crate::hub;
 use crate::kernels::Isa;
 use crate::linear::Engine;
 use crate::model::{Inner, Model};
@@ -26,11 +29,12 @@ use tracing::{Span, field, info_span};
 pub struct UnifiedModelFactory;
 
 impl UnifiedModelFactory {
-    /// Loads the model at `path`: a `.gguf` or `.safetensors` file, a `config.json`, an index, or a folder.
+    /// Loads the model at `path`: a `.gguf` or `.safetensors` file, a `config.json`, an index, or a folder. With the feature
+    /// `hub` also that of a [`HubId`](hub::HubId), where nothing lies at such a path.
     ///
     /// # Errors
     /// [`Error::Refused`] with the report when the model is not recognised, not complete, needs a cast or does not fit;
-    /// no weight byte has been read then.
+    /// no weight byte has been read then, nor downloaded. `Error::Hub` when the Hub does not give the model.
     pub fn load(path: impl AsRef<Path>) -> Result<Model> {
         Self::builder().load(path)
     }
@@ -49,6 +53,9 @@ impl UnifiedModelFactory {
             families: REGISTRY.to_vec(),
             on_progress: OnProgress::default(),
             cancel: Cancel::new(),
+            revision: None,
+            #[cfg(feature = "hub")]
+            hub: None,
         }
     }
 }
@@ -65,6 +72,9 @@ pub struct Builder {
     families: Vec<&'static Family>,
     on_progress: OnProgress,
     cancel: Cancel,
+    revision: Option<String>,
+    #[cfg(feature = "hub")]
+    hub: Option<hub::HubOptions>,
 }
 
 impl Builder {
@@ -123,6 +133,19 @@ impl Builder {
         self
     }
 
+    /// The branch, tag or commit of a model on the Hub whose id names none; `main` by default.
+    pub fn revision(mut self, revision: impl Into<String>) -> Self {
+        self.revision = Some(revision.into());
+        self
+    }
+
+    /// Where the Hub and its cache are; by default as the environment says.
+    #[cfg(feature = "hub")]
+    pub fn hub(mut self, options: hub::HubOptions) -> Self {
+        self.hub = Some(options);
+        self
+    }
+
     /// Tells `told` how far a load is, from the threads that load: it should return soon.
     ///
     /// ```
@@ -147,7 +170,16 @@ impl Builder {
 
     /// Tells what `path` holds and whether it runs, without reading a weight.
     pub fn diagnose(&self, path: impl AsRef<Path>) -> Report {
-        self.diagnosis(path.as_ref()).report
+        self.diagnose_on(path, &self.hardware())
+    }
+
+    /// Tells what `path` holds and whether it runs on `hardware`, this machine or a described one.
+    pub fn diagnose_on(&self, path: impl AsRef<Path>, hardware: &Hardware) -> Report {
+        let path = path.as_ref();
+        match hub::id(path) {
+            Some(id) => self.diagnose_remote(&id, path, hardware),
+            None => self.diagnosis(path, hardware).report,
+        }
     }
 
     /// Loads the model at `path`.
@@ -156,16 +188,23 @@ impl Builder {
     /// As [`UnifiedModelFactory::load`]; [`Error::Option`] when the context or the number of threads is out of its range;
     /// [`Error::Cancelled`].
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Model> {
-        let start = Instant::now();
         self.check()?;
         self.cancel.check()?;
-        let span = info_span!("load", path = %path.as_ref().display(), variant = field::Empty).entered();
-        let Diagnosis { report, ready, .. } = self.read_header(path.as_ref());
+        let (start, path) = (Instant::now(), path.as_ref());
+        let _span = info_span!("load", path = %path.display(), variant = field::Empty).entered();
+        match hub::id(path) {
+            Some(id) => self.load_remote(&id, path),
+            None => self.load_diagnosed(start, self.read_header(path, &self.hardware())),
+        }
+    }
+
+    fn load_diagnosed(&self, start: Instant, diagnosis: Diagnosis) -> Result<Model> {
+        let Diagnosis { report, ready, .. } = diagnosis;
         let (Some((header, spec)), Some(plan)) = (ready, &report.plan) else {
             return Err(Error::Refused(Box::new(report)));
         };
         self.cancel.check()?;
-        span.record("variant", field::display(&spec.variant));
+        Span::current().record("variant", field::display(&spec.variant));
         let context_length = plan.context;
         let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.threads)));
         let threads = pool.threads();
@@ -199,10 +238,10 @@ impl Builder {
         }
     }
 
-    fn read_header(&self, path: &Path) -> Diagnosis {
+    fn read_header(&self, path: &Path, hardware: &Hardware) -> Diagnosis {
         let span = info_span!("header", bytes = field::Empty).entered();
         self.on_progress.tell(Stage::Header, 0, 0);
-        let diagnosis = self.diagnosis(path);
+        let diagnosis = self.diagnosis(path, hardware);
         if let Some((header, _)) = &diagnosis.ready {
             span.record("bytes", header.bytes_read);
             self.on_progress.tell(Stage::Header, header.bytes_read, header.bytes_read);
@@ -238,8 +277,8 @@ impl Builder {
         Decoder::new(spec, &weights, Engine { isa, pool }, self.policy.kv_dtype)
     }
 
-    fn diagnosis(&self, path: &Path) -> Diagnosis {
-        diagnose_with(&self.families, path, &self.hardware(), &self.policy)
+    fn diagnosis(&self, path: &Path, hardware: &Hardware) -> Diagnosis {
+        diagnose_with(&self.families, path, hardware, &self.policy)
     }
 
     /// The machine, with the instruction sets that kernels are held to.

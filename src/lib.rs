@@ -10,6 +10,7 @@ pub mod decoder;
 pub mod error;
 mod factory;
 pub mod generate;
+pub mod hub;
 pub mod kernels;
 pub mod linear;
 mod model;

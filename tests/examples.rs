@@ -41,6 +41,21 @@ fn every_example_explains_itself_and_refuses_unknown_options() {
     }
 }
 
+/// `cargo test --features hub` builds examples that ask the Hub, and `tests/hub` tests what they ask with.
+#[cfg(not(feature = "hub"))]
+#[test]
+fn an_id_of_the_hub_says_which_feature_it_needs() {
+    for name in ["diagnose", "generate", "bench", "logits"] {
+        let more: &[&str] = if name == "logits" { &["org/name:Q4_K_M", "--prompt", "x"] } else { &["org/name:Q4_K_M"] };
+        let output = example(name, more);
+        assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(1), true), "{name}");
+        let told = text(&output.stderr);
+        assert!(told.contains("org/name:Q4_K_M") && told.contains("--features hub"), "{name}: {told}");
+    }
+    let path = example("diagnose", &["no/such.gguf"]);
+    assert_eq!((path.status.code(), text(&path.stderr).contains("hub")), (Some(1), false));
+}
+
 #[test]
 fn generate_tells_a_story_on_standard_output_alone() {
     let output = example("generate", &["--prompt", "Once upon a time", "--max-tokens", "200"]);

@@ -64,6 +64,11 @@ pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardw
     diagnosis
 }
 
+/// The report of a diagnosis that `error` ended before there was a file to read at `path`.
+pub fn unread(error: &Error, path: &Path, hardware: &Hardware, policy: &Policy) -> Report {
+    assess::assess_error(error, Input::unknown(path), hardware, policy)
+}
+
 fn diagnose_one(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Diagnosis {
     let mut input = Input::unknown(path);
     let understood = source::probe(path).and_then(|source| {

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// Measure prompt processing into an empty cache, and generation.
 #[derive(Parser)]
 struct Arguments {
-    /// A model file or folder; the bundled demo model when absent.
+    /// A model file or folder, or with the feature hub org/name[:quantization]; the bundled demo model when absent.
     path: Option<PathBuf>,
     /// Prompt tokens.
     #[arg(short, default_value_t = 256)]
@@ -96,7 +96,8 @@ impl Arguments {
     }
 
     fn load(&self, setting: Setting) -> Result<Measured, Error> {
-        let mut builder = UnifiedModelFactory::builder().device(self.device).kv_cache(self.kv_cache);
+        let mut builder =
+            UnifiedModelFactory::builder().device(self.device).kv_cache(self.kv_cache).on_progress(common::show);
         if let Some(threads) = setting.threads {
             builder = builder.threads(threads);
         }

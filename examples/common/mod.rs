@@ -2,10 +2,10 @@
 #![allow(dead_code)] // every example uses its own part
 
 use clap::builder::RangedU64ValueParser;
-use model_factory::Error;
 use model_factory::kernels::Isa;
+use model_factory::{Error, Progress, Stage};
 use std::fmt::Display;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -41,6 +41,17 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
 /// Writes `text` and an end of line to standard error. Where nobody reads it there is nobody to tell.
 pub(crate) fn tell(text: impl Display) {
     let _ = std::io::stderr().write_all(format!("{}\n", text.to_string().trim_end()).as_bytes());
+}
+
+/// Shows how far a download is on one line of a terminal; a log gets none.
+pub(crate) fn show(progress: Progress) {
+    let mut out = std::io::stderr().lock();
+    if progress.stage == Stage::Download && out.is_terminal() {
+        let percent = u128::from(progress.bytes_done) * 100 / u128::from(progress.bytes_total.max(1));
+        let megabytes = progress.bytes_total.div_ceil(1_000_000);
+        let end = if progress.bytes_done == progress.bytes_total { "\n" } else { "" };
+        let _ = out.write_all(format!("\r{} {percent} % of {megabytes} MB{end}", progress.stage).as_bytes());
+    }
 }
 
 /// Tells why a program ends and gives its exit code. A refusal tells its whole report.

@@ -2,6 +2,7 @@
 
 mod devices;
 mod model;
+mod names;
 mod text;
 mod verdict;
 

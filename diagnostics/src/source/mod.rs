@@ -5,6 +5,7 @@ pub(crate) mod content;
 mod folder;
 pub(crate) mod index;
 mod names;
+pub mod repository;
 pub(crate) mod sidecar;
 
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};

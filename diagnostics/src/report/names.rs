@@ -1,0 +1,45 @@
+//! A report on files that stand for others -> the same report with the names that the user knows.
+
+use super::Report;
+
+impl Report {
+    /// Calls the input `input`, and writes `name` wherever the report's text names the folder `folder`.
+    pub fn rename(&mut self, input: &str, folder: &str, name: &str) {
+        let texts = [&mut self.reason].into_iter().chain(&mut self.remedies);
+        let of_input = self.input.candidates.iter_mut().chain(&mut self.input.candidate_verdicts);
+        let texts = texts.chain(of_input).chain(&mut self.input.warnings);
+        let of_model = self.model.iter_mut().flat_map(|model| &mut model.assumptions);
+        let of_checks = self.checks.iter_mut().flat_map(|check| {
+            let texts = [&mut check.summary, &mut check.evidence].into_iter().chain(&mut check.remedy);
+            texts.chain(&mut check.more_remedies)
+        });
+        for text in texts.chain(of_model).chain(of_checks) {
+            if text.contains(folder) {
+                *text = text.replace(folder, name);
+            }
+        }
+        self.input.path = input.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::hardware::profiles::PROFILES;
+    use crate::{Policy, diagnose};
+
+    #[test]
+    fn a_folder_that_stands_for_another_is_named_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.json"), "{").unwrap();
+        std::fs::write(folder.path().join("model.safetensors"), [2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']).unwrap();
+        let mut report = diagnose(folder.path(), &PROFILES[0].hardware(), &Policy::default());
+        let path = folder.path().display().to_string();
+        assert!(report.reason.contains(&path), "{}", report.reason);
+        report.rename("org/name@main", &path, "org/name");
+        assert_eq!(report.input.path, "org/name@main");
+        assert!(report.reason.contains("org/name/config.json"), "{}", report.reason);
+        for text in [report.to_json(), report.to_string()] {
+            assert!(!text.contains(&path), "{text}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The id of a model on the Hub -> Report or Model, as for a path.
+
+use super::Builder;
+use crate::error::{Error, Result};
+#[cfg(feature = "hub")]
+use crate::hub;
+use crate::hub::HubId;
+use crate::model::Model;
+use model_diagnostics::{Hardware, Report};
+use std::path::Path;
+#[cfg(feature = "hub")]
+use std::{path::PathBuf, time::Instant};
+
+impl Builder {
+    /// The report on an id whose model nobody could look at.
+    fn unread(
+        &self,
+        path: &Path,
+        reason: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+        on: &Hardware,
+    ) -> Report {
+        let error = model_diagnostics::Error::io(path, std::io::Error::other(reason));
+        model_diagnostics::unread(&error, path, on, &self.policy)
+    }
+}
+
+#[cfg(not(feature = "hub"))]
+impl Builder {
+    pub(super) fn diagnose_remote(&self, _id: &HubId, path: &Path, hardware: &Hardware) -> Report {
+        let reason = "no such file or folder; if this is a model of the Hugging Face Hub, build with the feature hub \
+                      (cargo run --features hub)";
+        self.unread(path, reason, hardware)
+    }
+
+    pub(super) fn load_remote(&self, id: &HubId, path: &Path) -> Result<Model> {
+        Err(Error::Refused(Box::new(self.diagnose_remote(id, path, &self.hardware()))))
+    }
+}
+
+#[cfg(feature = "hub")]
+impl Builder {
+    pub(super) fn diagnose_remote(&self, id: &HubId, path: &Path, hardware: &Hardware) -> Report {
+        let repository = match self.repository(id) {
+            Ok(repository) => repository,
+            Err(hub::Fault::Hub(error)) => return self.unread(path, error, hardware),
+            Err(hub::Fault::Ambiguous(ids)) => return self.ambiguous(id, ids, hardware),
+        };
+        match repository.diagnose(|path| self.diagnosis(path, hardware)) {
+            Ok(diagnosis) => diagnosis.report,
+            Err(error) => self.unread(path, error, hardware),
+        }
+    }
+
+    /// Diagnoses before it downloads: nothing that is refused is fetched.
+    pub(super) fn load_remote(&self, id: &HubId, _path: &Path) -> Result<Model> {
+        let hardware = self.hardware();
+        let diagnose = |path: &Path| self.diagnosis(path, &hardware);
+        let repository = self.repository(id).map_err(|fault| match fault {
+            hub::Fault::Hub(error) => Error::Hub(error),
+            hub::Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
+        })?;
+        if repository.is_remote() {
+            let report = repository.diagnose(diagnose)?.report;
+            if !report.verdict.runs() {
+                return Err(Error::Refused(Box::new(report)));
+            }
+        }
+        repository.download(&self.on_progress, &self.cancel).map_err(|error| match error {
+            hub::HubError::Cancelled => Error::Cancelled,
+            error => Error::Hub(error),
+        })?;
+        self.load_diagnosed(Instant::now(), repository.diagnose(|path| self.read_header(path, &hardware))?)
+    }
+
+    fn repository(&self, id: &HubId) -> Result<hub::Repository, hub::Fault> {
+        let options = self.hub.clone().map_or_else(hub::HubOptions::from_env, Ok)?;
+        hub::Repository::open(id, self.revision.as_deref(), &options)
+    }
+
+    fn ambiguous(&self, id: &HubId, ids: Vec<String>, hardware: &Hardware) -> Report {
+        let path = PathBuf::from(id.to_string());
+        let candidates = ids.into_iter().map(PathBuf::from).collect();
+        let error = model_diagnostics::Error::Ambiguous { path: path.clone(), candidates };
+        model_diagnostics::unread(&error, &path, hardware, &self.policy)
+    }
+}

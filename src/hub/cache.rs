@@ -1,0 +1,120 @@
+//! One repository in the shared cache: `blobs` by content, `snapshots` by commit, `refs` by branch.
+
+use super::error::HubError;
+use super::names;
+use hf_hub::{Cache, CacheRepo, Repo, RepoType};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a reference that are read; a commit has 40.
+const REFERENCE_BYTES: u64 = 256;
+
+/// Levels of folders in a snapshot that are listed.
+const DEPTH: usize = 3;
+
+/// One repository's place in the cache.
+pub(super) struct RepoCache {
+    folder: PathBuf,
+    paths: CacheRepo,
+}
+
+impl RepoCache {
+    pub(super) fn new(cache: &Path, repo: &str) -> RepoCache {
+        let repo = Repo::new(repo.into(), RepoType::Model);
+        let folder = cache.join(repo.folder_name());
+        RepoCache { folder, paths: Cache::new(cache.into()).repo(repo) }
+    }
+
+    /// Where the files of `commit` are.
+    pub(super) fn snapshot(&self, commit: &str) -> PathBuf {
+        self.paths.pointer_path(commit)
+    }
+
+    /// The commit that `revision` was when it was last downloaded, or is.
+    pub(super) fn commit(&self, revision: &str) -> Option<String> {
+        let mut text = String::new();
+        let file = File::open(self.folder.join("refs").join(revision)).ok();
+        if let Some(file) = file {
+            file.take(REFERENCE_BYTES).read_to_string(&mut text).ok()?;
+        } else {
+            text.push_str(revision);
+        }
+        let commit = text.trim();
+        (names::is_commit(commit) && self.snapshot(commit).is_dir()).then(|| commit.into())
+    }
+
+    /// Notes that `revision` is `commit`, once all files are there.
+    pub(super) fn set_commit(&self, revision: &str, commit: &str) -> Result<(), HubError> {
+        if revision == commit {
+            return Ok(());
+        }
+        let path = self.folder.join("refs").join(revision);
+        if fs::read_to_string(&path).is_ok_and(|text| text == commit) {
+            return Ok(());
+        }
+        in_place_of(&path, |new| fs::write(new, commit))
+    }
+
+    /// The content of this ETag.
+    pub(super) fn blob(&self, etag: &str) -> PathBuf {
+        self.folder.join("blobs").join(etag)
+    }
+
+    /// Makes `file` of `commit` the content of this ETag, which is there.
+    pub(super) fn link(&self, commit: &str, file: &str, etag: &str) -> Result<(), HubError> {
+        let path = self.snapshot(commit).join(file);
+        let blob = self.blob(etag);
+        let there = |path: &Path| fs::canonicalize(path).ok();
+        if there(&path).is_some_and(|path| Some(path) == there(&blob)) {
+            return Ok(());
+        }
+        let up = "../".repeat(2 + file.matches('/').count());
+        let target = Path::new(&up).join("blobs").join(etag);
+        in_place_of(&path, |new| point(new, &target, &blob))
+    }
+
+    /// The files of `commit` that are whole, sorted.
+    pub(super) fn names(&self, commit: &str) -> Result<Vec<String>, HubError> {
+        let mut names = Vec::new();
+        list(&self.snapshot(commit), "", DEPTH, &mut names)?;
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// A link from `new` to the content `blob`, which is `target` from there.
+#[cfg(unix)]
+fn point(new: &Path, target: &Path, _blob: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::symlink(target, new)
+}
+
+/// Elsewhere making symbolic links may need rights that a user lacks.
+#[cfg(not(unix))]
+fn point(new: &Path, _target: &Path, blob: &Path) -> std::io::Result<()> {
+    fs::hard_link(blob, new)
+}
+
+/// Puts what `write` makes in the place of `path` at once, so that nobody sees half of it.
+fn in_place_of(path: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), HubError> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder).map_err(HubError::io(folder))?;
+    let staging = tempfile::Builder::new().prefix(".tmp").tempdir_in(folder).map_err(HubError::io(folder))?;
+    let new = staging.path().join("new");
+    // A relative link is written where it will lie, one folder further up.
+    write(&new).and_then(|()| fs::rename(&new, path)).map_err(HubError::io(path))
+}
+
+fn list(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) -> Result<(), HubError> {
+    for entry in fs::read_dir(folder).map_err(HubError::io(folder))? {
+        let entry = entry.map_err(HubError::io(folder))?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let (path, name) = (entry.path(), format!("{prefix}{name}"));
+        if path.is_file() && names::is_inside(&name) {
+            names.push(name);
+        } else if path.is_dir() && depth > 1 && !name.starts_with('.') {
+            list(&path, &format!("{name}/"), depth - 1, names)?;
+        }
+    }
+    Ok(())
+}
