@@ -14,6 +14,10 @@ const CARD_SHARES: (f64, f64) = (0.5, 0.9);
 /// data sheet's.
 const CPU_SHARES: (f64, f64) = (0.4, 0.8);
 
+/// Tokens a second beyond which no estimate is given: starting kernels and waiting for threads then take as long as reading,
+/// and bandwidth tells little.
+const FASTEST: f64 = 1000.0;
+
 /// How fast one sequence is continued, as far as memory decides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Speed {
@@ -32,7 +36,7 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Estimates; `None` where no weight is read or there is no bandwidth.
+    /// Estimates; `None` where there is no bandwidth, and for models so small that it does not decide.
     pub fn new(spec: &ModelSpec, plan: &Plan, engine: &Engine<'_>, bandwidth: u64) -> Option<Speed> {
         let shares = match engine {
             Engine::Cpu { .. } => CPU_SHARES,
@@ -44,7 +48,7 @@ impl Speed {
         let weights = stored.saturating_sub(embedding);
         let seen = plan.context.min(spec.sliding_window.unwrap_or(usize::MAX)) as u64;
         let cache = plan.kv_per_token.saturating_mul(seen);
-        if weights == 0 || bandwidth == 0 {
+        if bandwidth == 0 || shares.0 * bandwidth as f64 > FASTEST * weights as f64 {
             return None;
         }
         let range = |bytes: u64| {

@@ -298,6 +298,10 @@ fn speed_is_bandwidth_over_the_bytes_of_a_token() {
     let near = |found: f64, share: f64, bytes: u64| (found / (share * 300e9 / bytes as f64) - 1.0).abs() < 0.05;
     assert!(near(speed.empty.0, 0.5, weights) && near(speed.empty.1, 0.9, weights), "{speed:?}");
     assert!(near(speed.full.0, 0.5, weights + cache) && near(speed.full.1, 0.9, weights + cache), "{speed:?}");
+    // A model of a few hundred megabytes is not bound by the memory of an H200.
+    let (small, input) = gguf(&TINY_LLAMA, "Q4_K_M");
+    assert_eq!(assess(&small, &input, &machine("h200"), &Policy::default()).speed, None);
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
     // Of this machine no data sheet is known, and what does not run has no speed.
     assert_eq!(assess(&spec, &input, &detected(&[]), &Policy::default()).speed, None);
     let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
