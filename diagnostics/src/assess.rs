@@ -1,18 +1,21 @@
 //! ModelSpec x Hardware x Policy -> Report. Pure and total: it reads nothing but its arguments, and always answers.
 
+mod cards;
 mod checks;
 mod failure;
+mod target;
 
 pub(crate) use failure::assess_error;
 
-use crate::capability::Engine;
 use crate::hardware::Hardware;
-use crate::plan::{Budget, KvDtype, Plan};
+use crate::plan::KvDtype;
 use crate::report::{Check, Input, ModelSummary, Report, SCHEMA_VERSION, Status, Verdict};
 use crate::spec::ModelSpec;
+use crate::speed::Speed;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use target::Target;
 
 /// What the user asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +42,7 @@ pub enum DeviceChoice {
     Auto,
     /// The processor.
     Cpu,
-    /// The NVIDIA card of this index.
+    /// The NVIDIA card of this index among those of [`Hardware::gpus`].
     Cuda(usize),
 }
 
@@ -86,49 +89,48 @@ impl FromStr for DeviceChoice {
 }
 
 /// Judges a model, whose files `input` describes, on a machine.
+///
+/// A described machine with a card is judged for that card, by a build that has its engine.
 pub fn assess(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Report {
-    // Whatever was asked for, what can be told is told for the processor, the one engine there is.
-    let engine = Engine::Cpu { features: &hardware.cpu.features };
-    let budget = Budget::new(&hardware.memory, policy.memory_limit);
-    let plan = Plan::new(spec, input.bytes(), &budget, policy.context, policy.kv_dtype);
+    let target = Target::choose(spec, input, hardware, policy);
+    let plan = target.plan(spec, input, policy);
     let checks = vec![
         checks::input(input),
         checks::format(input),
         checks::integrity(spec, input),
         checks::architecture(spec),
         checks::tensors(spec),
-        checks::hardware(hardware, policy),
+        checks::hardware(hardware, &target),
         checks::environment(hardware),
-        checks::dtype(spec, &engine, policy),
+        checks::dtype(spec, hardware, &target, policy),
         checks::rope(spec),
         checks::tokenizer(spec, policy),
         checks::template(spec),
         checks::context(spec, policy),
-        checks::memory(spec, input, hardware, policy, &plan),
+        checks::memory(spec, input, hardware, policy, &target, &plan),
     ];
-    let model = ModelSummary::new(spec, &engine);
-    let machine = hardware.profile.unwrap_or("this CPU");
+    let model = ModelSummary::new(spec, &target.engine);
     let success = format!(
-        "{} ({}, {}) runs on {machine}, context {} of {}",
+        "{} ({}, {}) runs on {}, context {} of {}",
         spec.variant,
         spec.architecture,
         stored_as(&model, input),
+        target.name,
         plan.context,
         spec.context_trained
     );
-    conclude(input.clone(), Some(model), hardware, policy, checks, Some(plan), success)
+    let mut report = conclude(input.clone(), hardware, policy, checks, success);
+    let bandwidth = target.bandwidth.filter(|_| report.verdict.runs());
+    report.speed = bandwidth.and_then(|bandwidth| Speed::new(spec, &plan, &target.engine, bandwidth));
+    report.device = target.device.to_string();
+    report.device_reason = target.why;
+    report.model = Some(model);
+    report.plan = Some(plan);
+    report
 }
 
 /// Lets the checks decide: the first failure, else a warning, else nothing.
-fn conclude(
-    input: Input,
-    model: Option<ModelSummary>,
-    hardware: &Hardware,
-    policy: &Policy,
-    checks: Vec<Check>,
-    plan: Option<Plan>,
-    success: String,
-) -> Report {
+fn conclude(input: Input, hardware: &Hardware, policy: &Policy, checks: Vec<Check>, success: String) -> Report {
     let failure = checks.iter().find(|check| check.status == Status::Fail);
     let warnings: Vec<&Check> = checks.iter().filter(|check| check.status == Status::Warn).collect();
     let (verdict, reason) = match failure {
@@ -141,7 +143,12 @@ fn conclude(
         }
     };
     let (failed, others): (Vec<_>, Vec<_>) = checks.iter().partition(|check| check.status == Status::Fail);
-    let remedies = failed.into_iter().chain(others).flat_map(|check| check.remedy.iter().chain(&check.more_remedies));
+    let mut remedies: Vec<String> = Vec::new();
+    for remedy in failed.into_iter().chain(others).flat_map(|check| check.remedy.iter().chain(&check.more_remedies)) {
+        if !remedies.contains(remedy) {
+            remedies.push(remedy.clone());
+        }
+    }
     let device = match policy.device {
         DeviceChoice::Auto => DeviceChoice::Cpu,
         chosen => chosen,
@@ -151,13 +158,15 @@ fn conclude(
         verdict,
         exit_code: verdict.exit_code(),
         reason,
-        remedies: remedies.cloned().collect(),
+        remedies,
         input,
-        model,
+        model: None,
         device: device.to_string(),
+        device_reason: "no device was looked at".into(),
         hardware: hardware.clone(),
         checks,
-        plan,
+        plan: None,
+        speed: None,
         casts: 0,
     }
 }

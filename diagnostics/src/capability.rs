@@ -1,7 +1,8 @@
 //! dtype x engine x features -> tier: the one answer to "is this dtype supported?"
 //!
 //! The tables below are the whole knowledge. A test of the engine's package holds them against the kernels that exist,
-//! both ways.
+//! both ways. Compute capabilities: NVIDIA's tables of GPUs and of arithmetic throughput, and the PTX manual's target
+//! notes of `fma`, `dp4a` and `mma`.
 
 use crate::dtype::DType;
 use serde::Serialize;
@@ -46,10 +47,15 @@ pub enum Engine<'a> {
     },
     /// An NVIDIA card.
     Cuda {
-        /// Major and minor compute capability.
-        compute_capability: (u32, u32),
+        /// What the card can do.
+        compute_capability: ComputeCapability,
+        /// Whether the build has kernels for cards.
+        compiled: bool,
     },
 }
+
+/// Major and minor.
+pub type ComputeCapability = (u32, u32);
 
 /// Why an engine does not compute with a dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +69,17 @@ pub enum Lacking {
         role: Role,
         /// The engine in words.
         engine: &'static str,
+    },
+    /// The card lacks the arithmetic.
+    Capability {
+        /// The stored dtype.
+        dtype: DType,
+        /// What the card has.
+        found: ComputeCapability,
+        /// The first compute capability with the arithmetic.
+        needed: ComputeCapability,
+        /// Whether cards that have it would run the dtype.
+        kernel: bool,
     },
     /// The engine itself is not part of this build.
     Build {
@@ -79,6 +96,13 @@ impl fmt::Display for Lacking {
             }
             Lacking::Kernel { dtype, role: Role::Vector, engine } => {
                 write!(f, "{dtype} vectors are not read by the {engine}")
+            }
+            Lacking::Capability { dtype, found, needed, .. } => {
+                write!(
+                    f,
+                    "{dtype} matrices need compute capability {}.{}, found {}.{}",
+                    needed.0, needed.1, found.0, found.1
+                )
             }
             Lacking::Build { engine } => write!(f, "this build has no {engine} engine"),
         }
@@ -131,9 +155,60 @@ const CPU_MATRICES: &[(DType, Native)] = &[
 /// to 255, have a sum in 32 bits whatever they are.
 pub const I8_MAX_INPUTS: u64 = 65_793;
 
-/// Vector dtypes on the CPU.
-const CPU_VECTORS: &[(DType, Native)] =
+/// Vector dtypes, on every engine.
+const VECTORS: &[(DType, Native)] =
     &[(DType::F32, Native::Always), (DType::F16, Native::Never), (DType::BF16, Native::Never)];
+
+/// The lowest compute capability that kernels are made for: Maxwell.
+pub const LOWEST_COMPUTE_CAPABILITY: ComputeCapability = (5, 0);
+
+/// CUDA version that a driver must have at least: the lowest whose driver interface the engine is written for. NVIDIA's
+/// drivers have it from 525 on.
+pub const LOWEST_CUDA: (u32, u32) = (12, 0);
+
+/// What executes F16 arithmetic at a 64th of its F32 rate (CUDA programming guide, arithmetic instructions).
+pub const SLOW_F16: ComputeCapability = (6, 1);
+
+/// A matrix dtype on NVIDIA cards.
+struct OnCards {
+    dtype: DType,
+    /// The first compute capability whose arithmetic the dtype needs.
+    from: ComputeCapability,
+    /// The first that multiplies the stored values; below it they are widened in registers.
+    native: ComputeCapability,
+    /// Whether there is a kernel.
+    kernel: bool,
+}
+
+const fn on_cards(dtype: DType, from: ComputeCapability, native: ComputeCapability, kernel: bool) -> OnCards {
+    OnCards { dtype, from, native, kernel }
+}
+
+/// Matrix dtypes on cards. Block types multiply integers by DP4A, which 6.0 lacks and 6.1, 6.2 and all from 7.0 have;
+/// integer tensor cores come with 7.2, tensor cores for F16 that the kernels use with 7.5. Where nothing is said, there is
+/// no kernel.
+#[rustfmt::skip]
+const CUDA_MATRICES: &[OnCards] = &[
+    //       dtype            from     native   kernel
+    on_cards(DType::F32,     (5, 0),  (5, 0),  true),
+    on_cards(DType::F16,     (5, 3),  (7, 5),  true),
+    on_cards(DType::BF16,    (8, 0),  (8, 0),  true),
+    on_cards(DType::I8,      (6, 1),  (6, 1),  true),
+    on_cards(DType::Q4_0,    (6, 1),  (6, 1),  true),
+    on_cards(DType::Q4_1,    (6, 1),  (6, 1),  true),
+    on_cards(DType::Q5_0,    (6, 1),  (6, 1),  true),
+    on_cards(DType::Q5_1,    (6, 1),  (6, 1),  true),
+    on_cards(DType::Q8_0,    (6, 1),  (6, 1),  true),
+    on_cards(DType::Q2_K,    (6, 1),  (6, 1),  true),
+    on_cards(DType::Q3_K,    (6, 1),  (6, 1),  true),
+    on_cards(DType::Q4_K,    (6, 1),  (6, 1),  true),
+    on_cards(DType::Q5_K,    (6, 1),  (6, 1),  true),
+    on_cards(DType::Q6_K,    (6, 1),  (6, 1),  true),
+    on_cards(DType::F8_E4M3, (8, 9),  (8, 9),  false),
+    on_cards(DType::F8_E5M2, (8, 9),  (8, 9),  false),
+    on_cards(DType::NVFP4,   (10, 0), (10, 0), false),
+    on_cards(DType::F4,      (10, 0), (10, 0), false),
+];
 
 /// How `engine` computes with matrices of `dtype`.
 ///
@@ -148,13 +223,17 @@ pub fn tier(dtype: DType, engine: &Engine<'_>) -> Result<Tier, Lacking> {
 /// # Errors
 /// What is lacking, when a cast would be needed or the engine is not there.
 pub fn tier_for(role: Role, dtype: DType, engine: &Engine<'_>) -> Result<Tier, Lacking> {
-    let features = match engine {
-        Engine::Cpu { features } => *features,
-        Engine::Cuda { .. } => return Err(Lacking::Build { engine: "CUDA" }),
-    };
+    match *engine {
+        Engine::Cpu { features } => on_cpu(role, dtype, features),
+        Engine::Cuda { compiled: false, .. } => Err(Lacking::Build { engine: "CUDA" }),
+        Engine::Cuda { compute_capability, .. } => on_card(role, dtype, compute_capability),
+    }
+}
+
+fn on_cpu(role: Role, dtype: DType, features: &[&str]) -> Result<Tier, Lacking> {
     let rows = match role {
         Role::Matrix => CPU_MATRICES,
-        Role::Vector => CPU_VECTORS,
+        Role::Vector => VECTORS,
     };
     let row = rows.iter().find(|row| row.0 == dtype);
     let (_, native) = row.ok_or(Lacking::Kernel { dtype, role, engine: "CPU" })?;
@@ -165,9 +244,30 @@ pub fn tier_for(role: Role, dtype: DType, engine: &Engine<'_>) -> Result<Tier, L
     })
 }
 
+fn on_card(role: Role, dtype: DType, found: ComputeCapability) -> Result<Tier, Lacking> {
+    let missing = Lacking::Kernel { dtype, role, engine: "CUDA" };
+    if role == Role::Vector {
+        // Every card widens these element by element, as processors do.
+        return on_cpu(role, dtype, &[]).map_err(|_| missing);
+    }
+    let row = CUDA_MATRICES.iter().find(|row| row.dtype == dtype).ok_or(missing)?;
+    match row {
+        OnCards { from, kernel, .. } if found < *from => {
+            Err(Lacking::Capability { dtype, found, needed: *from, kernel: *kernel })
+        }
+        OnCards { kernel: false, .. } => Err(missing),
+        OnCards { native, .. } => Ok(if found >= *native { Tier::Native } else { Tier::Widened }),
+    }
+}
+
 /// The matrix dtypes that have a CPU kernel.
 pub fn cpu_dtypes() -> impl Iterator<Item = DType> {
     CPU_MATRICES.iter().map(|row| row.0)
+}
+
+/// The matrix dtypes that have a kernel for cards.
+pub fn cuda_dtypes() -> impl Iterator<Item = DType> {
+    CUDA_MATRICES.iter().filter(|row| row.kernel).map(|row| row.dtype)
 }
 
 /// A kind of model file as people name and offer it; used to say what would run instead.
@@ -237,6 +337,67 @@ mod tests {
     fn offers_only_file_types_that_run() {
         let names: Vec<_> = FileType::supported(&PLAIN).map(|file_type| file_type.name).collect();
         assert_eq!(names, ["F32", "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0"]);
-        assert_eq!(FileType::supported(&Engine::Cuda { compute_capability: (7, 5) }).count(), 0);
+        let names = |engine| FileType::supported(&engine).map(|file_type| file_type.name).collect::<Vec<_>>();
+        assert_eq!(names(card((7, 5))), ["F32", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0"]);
+        assert_eq!(names(card((6, 0))), ["F32", "F16"]);
+        assert!(names(Engine::Cuda { compute_capability: (7, 5), compiled: false }).is_empty());
+    }
+
+    fn card(compute_capability: ComputeCapability) -> Engine<'static> {
+        Engine::Cuda { compute_capability, compiled: true }
+    }
+
+    /// Every compute capability that NVIDIA has sold a product of since Maxwell, and one before.
+    const GENERATIONS: [ComputeCapability; 20] = [
+        (3, 7),
+        (5, 0),
+        (5, 2),
+        (5, 3),
+        (6, 0),
+        (6, 1),
+        (6, 2),
+        (7, 0),
+        (7, 2),
+        (7, 5),
+        (8, 0),
+        (8, 6),
+        (8, 7),
+        (8, 9),
+        (9, 0),
+        (10, 0),
+        (10, 3),
+        (11, 0),
+        (12, 0),
+        (12, 1),
+    ];
+
+    /// One row a dtype, one letter a generation: native, widened, capability lacking, `-` no kernel.
+    #[test]
+    fn the_matrix_of_cards() {
+        let row = |dtype| {
+            let letter = |&found: &ComputeCapability| match tier(dtype, &card(found)) {
+                Ok(Tier::Native) => 'n',
+                Ok(Tier::Widened) => 'w',
+                Err(Lacking::Capability { needed, .. }) if found < needed => 'c',
+                Err(_) => '-',
+            };
+            GENERATIONS.iter().map(letter).collect::<String>()
+        };
+        let rows = [
+            (DType::F32, "cnnnnnnnnnnnnnnnnnnn"),
+            (DType::F16, "cccwwwwwwnnnnnnnnnnn"),
+            (DType::BF16, "ccccccccccnnnnnnnnnn"),
+            (DType::I8, "cccccnnnnnnnnnnnnnnn"),
+            (DType::Q4_K, "cccccnnnnnnnnnnnnnnn"),
+            (DType::F8_E4M3, "ccccccccccccc-------"),
+            (DType::NVFP4, "ccccccccccccccc-----"),
+            (DType::IQ4_NL, "--------------------"),
+            (DType::MXFP4, "--------------------"),
+            (DType::F64, "--------------------"),
+        ];
+        for (dtype, expected) in rows {
+            assert_eq!(row(dtype), expected, "{dtype}");
+        }
+        assert_eq!(tier_for(Role::Vector, DType::BF16, &card((5, 0))), Ok(Tier::Widened));
     }
 }

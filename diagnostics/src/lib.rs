@@ -21,6 +21,7 @@ mod quantization;
 pub mod report;
 pub mod source;
 pub mod spec;
+pub mod speed;
 pub mod tokenizer;
 
 pub use assess::{DeviceChoice, DtypePolicy, Policy, assess};
@@ -29,6 +30,7 @@ pub use error::{Error, Result};
 pub use hardware::Hardware;
 pub use plan::Plan;
 pub use report::{Report, Verdict};
+pub use speed::Speed;
 
 use family::Family;
 use header::Header;

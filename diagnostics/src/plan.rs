@@ -1,6 +1,6 @@
 //! ModelSpec + memory -> Plan: every allocation that loading and running make, by the functions that make them.
 
-use crate::hardware::Memory;
+use crate::hardware::{Gpu, Hardware, Memory};
 use crate::spec::ModelSpec;
 use crate::tokenizer::TokenizerKind;
 use serde::{Serialize, Serializer};
@@ -25,6 +25,22 @@ const TOKENIZER_GGUF_BYTES_PER_TOKEN: u64 = 400;
 
 /// Bytes a process has before and beside the model: program, stacks, libraries, the parsed header.
 const PROCESS_BYTES: u64 = 24 << 20;
+
+/// Bytes of a card that its driver takes for a process and its kernels. Measured with ggml's build of llama.cpp (its pull
+/// request 23604): 107 MiB on an RTX 4060 Ti, 555 MiB on an RTX PRO 6000, as it grows with the number of processors.
+const DEVICE_CONTEXT_BYTES: u64 = 576 << 20;
+
+/// Where each tensor starts on a card is a multiple of this, and so is where each buffer ends.
+pub const CARD_ALIGNMENT: u64 = 256;
+
+/// Bytes that kernels of cards may read beyond the end of a tensor.
+pub const CARD_OVERREAD: u64 = 16;
+
+/// Parts that attention on a card divides the positions of all rows into, each with a result of its own.
+pub const CARD_ATTENTION_PARTS: usize = 64;
+
+/// Rows of logits that a card computes at a time.
+pub const CARD_LOGIT_ROWS: usize = 32;
 
 /// The element type of the KV cache. Complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,7 +110,7 @@ pub struct Plan {
     pub context: usize,
     /// The mapped files, all of them in full.
     pub weights_file: u64,
-    /// Copies of weights outside of the mapped files; 0 on the CPU.
+    /// Copies of weights outside of the mapped files: 0 on the CPU, all of them on a card.
     pub weights_resident: u64,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
@@ -110,14 +126,31 @@ pub struct Plan {
     pub process: u64,
     /// What the device's driver takes for itself; 0 on the CPU.
     pub device_context: u64,
-    /// All of it at the full context.
+    /// What of it lies in the memory that [`available`](Self::available) is of, at the full context.
     pub total: u64,
     /// The most that loading takes, before the first token.
     pub load_peak: u64,
-    /// What the machine and the policy leave for it.
+    /// What the machine or the card, and the policy, leave for it.
     pub available: u64,
+    /// Which memory that is.
+    pub place: Place,
     /// Tokens: the largest context up to the trained one that fits; 0 when none does.
     pub max_context: usize,
+}
+
+/// The memory that a plan is about. Complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Main memory: mapped files, and everything beside them.
+    #[default]
+    Main,
+    /// A card's own: uploaded weights, cache, activations and the driver's share. Files, tokenizer and process lie in main
+    /// memory.
+    Card,
+    /// Main memory that a card uses as its own: what lies on other cards, and tokenizer and process. The pages of the
+    /// files are given back when others need them.
+    Shared,
 }
 
 /// Memory that a plan may fill.
@@ -127,13 +160,22 @@ pub struct Budget {
     pub available: u64,
     /// Bytes of memory that is no mapped file, where that has a limit of its own.
     pub anonymous: Option<u64>,
+    /// Which memory it is.
+    pub place: Place,
 }
 
 impl Budget {
     /// What `memory` leaves, and at most `limit` where the user set one.
     pub fn new(memory: &Memory, limit: Option<u64>) -> Budget {
         let available = memory.available.min(limit.unwrap_or(u64::MAX));
-        Budget { available, anonymous: memory.anonymous }
+        Budget { available, anonymous: memory.anonymous, place: Place::Main }
+    }
+
+    /// What `gpu` of `hardware` leaves, and at most `limit`. Nothing where nobody tells how much that is.
+    pub fn of_card(hardware: &Hardware, gpu: &Gpu, limit: Option<u64>) -> Budget {
+        let free = hardware.card_memory(gpu).map_or(0, |(bytes, _)| bytes);
+        let place = if gpu.shared_memory { Place::Shared } else { Place::Card };
+        Budget { available: free.min(limit.unwrap_or(u64::MAX)), anonymous: None, place }
     }
 }
 
@@ -163,6 +205,52 @@ pub fn activation_bytes(spec: &ModelSpec, chunk: usize) -> u64 {
     per_token.saturating_mul(chunk as u64).saturating_add(logits).saturating_mul(size_of::<f32>() as u64)
 }
 
+/// Bytes of the weights on a card when their files have `weights_file` bytes: every stored tensor once, each from an
+/// aligned address and with room to read beyond its end.
+pub fn card_weight_bytes(spec: &ModelSpec, weights_file: u64) -> u64 {
+    let tensors = || spec.tensors().map(|tensor| tensor.bytes);
+    let stored = tensors().fold(0, u64::saturating_add);
+    let placed = tensors().fold(0, |sum: u64, bytes| sum.saturating_add(card_tensor_bytes(bytes)));
+    // A smaller file of the same model has the same tensors.
+    weights_file.min(stored).saturating_add(placed.saturating_sub(stored))
+}
+
+/// Bytes that a tensor of `bytes` takes on a card.
+pub fn card_tensor_bytes(bytes: u64) -> u64 {
+    bytes.saturating_add(CARD_OVERREAD).checked_next_multiple_of(CARD_ALIGNMENT).unwrap_or(u64::MAX)
+}
+
+/// Bytes of the buffers that forward passes work in on a card, for sequences of up to `context` tokens.
+///
+/// A row of a chunk has: its rotation angles and 32 bytes of indices; the residual stream; the operand of a product as it
+/// is read, its scales (8 bytes for every 32 elements) and extents; q, k and v; the attention's output; gate and up. Beside
+/// them lie the addresses of pages, parts of the attention with their maxima and sums, and some rows of logits.
+pub fn card_activation_bytes(spec: &ModelSpec, context: usize) -> u64 {
+    let rows = PREFILL_CHUNK.min(context).max(1);
+    let queries = spec.heads.saturating_mul(spec.head_dim);
+    let widest = spec.hidden.max(spec.feed_forward).max(queries);
+    let qkv = [spec.kv_heads, spec.head_dim]
+        .iter()
+        .fold(2, |all: usize, &factor| all.saturating_mul(factor))
+        .saturating_add(queries);
+    let floats = |factors: &[usize]| product(factors).saturating_mul(size_of::<f32>() as u64);
+    let pages = sum(&[context.div_ceil(KV_PAGE) as u64, rows as u64]).saturating_mul(8);
+    let buffers = [
+        sum(&[floats(&[rows, spec.rope.dimensions]), product(&[rows, 32]), pages]),
+        floats(&[rows, spec.hidden]),
+        floats(&[rows, widest]),
+        product(&[rows, widest.div_ceil(32).max(1), 8]),
+        product(&[rows, 16]),
+        floats(&[rows, qkv]),
+        floats(&[rows, queries]),
+        floats(&[rows, 2, spec.feed_forward]),
+        floats(&[CARD_ATTENTION_PARTS, spec.heads, spec.head_dim.saturating_add(2)]),
+        floats(&[CARD_LOGIT_ROWS.min(rows), spec.vocab]),
+    ];
+    let aligned = buffers.map(|bytes| bytes.checked_next_multiple_of(CARD_ALIGNMENT).unwrap_or(u64::MAX));
+    sum(&aligned)
+}
+
 /// Bytes of the built tokenizer, about.
 pub fn tokenizer_bytes(spec: &ModelSpec) -> u64 {
     let each = match spec.tokenizer.kind {
@@ -173,7 +261,7 @@ pub fn tokenizer_bytes(spec: &ModelSpec) -> u64 {
 }
 
 impl Plan {
-    /// Plans `spec`, whose files have `weights_file` bytes together, for the CPU.
+    /// Plans `spec`, whose files have `weights_file` bytes together, for the memory of `budget`.
     ///
     /// Without a `requested` context it takes the largest one up to the trained one that fits, or, when not even
     /// [`SMALLEST_CONTEXT`] does, that one. A larger context than the trained one is never planned.
@@ -184,21 +272,29 @@ impl Plan {
         requested: Option<usize>,
         kv_dtype: KvDtype,
     ) -> Plan {
-        let chunk = PREFILL_CHUNK.min(spec.context_trained);
+        let (weights_resident, activations, device_context) = match budget.place {
+            Place::Main => (0, activation_bytes(spec, PREFILL_CHUNK.min(spec.context_trained)), 0),
+            Place::Card | Place::Shared => (
+                card_weight_bytes(spec, weights_file),
+                card_activation_bytes(spec, requested.unwrap_or(usize::MAX).min(spec.context_trained)),
+                DEVICE_CONTEXT_BYTES,
+            ),
+        };
         let mut plan = Plan {
             context: 0,
             weights_file,
-            weights_resident: 0,
+            weights_resident,
             kv_dtype,
             kv_cache: 0,
             kv_per_token: kv_bytes_per_token(spec, kv_dtype),
-            activations: activation_bytes(spec, chunk),
+            activations,
             tokenizer: tokenizer_bytes(spec),
             process: PROCESS_BYTES,
-            device_context: 0,
+            device_context,
             total: 0,
             load_peak: 0,
             available: budget.available,
+            place: budget.place,
             max_context: 0,
         };
         let left = plan.left(budget);
@@ -208,7 +304,7 @@ impl Plan {
         let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
         plan.context = requested.unwrap_or(plan.max_context.max(smallest)).min(spec.context_trained);
         plan.kv_cache = kv_bytes(spec, plan.context, kv_dtype);
-        plan.load_peak = sum(&[weights_file, plan.weights_resident, plan.tokenizer, plan.process, plan.device_context]);
+        plan.load_peak = plan.loaded();
         plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations]);
         plan
     }
@@ -218,18 +314,30 @@ impl Plan {
         self.context <= self.max_context
     }
 
-    /// The bytes that are no mapped file, at the full context.
+    /// The bytes in main memory that are no mapped file, at the full context.
     pub fn anonymous(&self) -> u64 {
-        self.total.saturating_sub(self.weights_file)
+        match self.place {
+            Place::Main => self.total.saturating_sub(self.weights_file),
+            Place::Card => sum(&[self.tokenizer, self.process]),
+            Place::Shared => self.total,
+        }
+    }
+
+    /// The bytes of the place that are taken when the model is loaded.
+    fn loaded(&self) -> u64 {
+        let host = sum(&[self.tokenizer, self.process]);
+        match self.place {
+            Place::Main => sum(&[self.weights_file, host]),
+            Place::Card => sum(&[self.weights_resident, self.device_context]),
+            Place::Shared => sum(&[self.weights_resident, self.device_context, host]),
+        }
     }
 
     /// What is left for the KV cache; `None` when the rest alone is too much.
     fn left(&self, budget: &Budget) -> Option<u64> {
-        let anonymous =
-            sum(&[self.weights_resident, self.activations, self.tokenizer, self.process, self.device_context]);
-        let left = budget.available.checked_sub(self.weights_file)?.checked_sub(anonymous)?;
+        let left = budget.available.checked_sub(self.loaded())?.checked_sub(self.activations)?;
         match budget.anonymous {
-            Some(limit) => Some(left.min(limit.checked_sub(anonymous)?)),
+            Some(limit) => Some(left.min(limit.checked_sub(sum(&[self.activations, self.tokenizer, self.process]))?)),
             None => Some(left),
         }
     }

@@ -169,7 +169,10 @@ fn a_card_is_insufficient_hardware_without_driver_card_or_engine() {
         compute_capability: (7, 5),
         memory_total: Some(16 << 30),
         memory_free: None,
+        shared_memory: false,
         driver: "580.1".into(),
+        cuda: Some((13, 0)),
+        bandwidth: None,
     });
     assert!(ask(&machine, 0).reason.contains("Tesla T4"));
     assert!(ask(&machine, 1).reason.contains("no card 1"));

@@ -1,6 +1,7 @@
 //! The checks of a model that was understood, one function each.
 
-use super::{DeviceChoice, DtypePolicy, Policy};
+use super::target::Target;
+use super::{DeviceChoice, DtypePolicy, Policy, cards};
 use crate::capability::{self, Engine, FileType, Lacking, Role, Tier};
 use crate::dtype::DType;
 use crate::hardware::Hardware;
@@ -46,20 +47,15 @@ pub(super) fn tensors(spec: &ModelSpec) -> Check {
     Check::warn("tensors", summary).evidence(some_of(unused, 2))
 }
 
-pub(super) fn hardware(hardware: &Hardware, policy: &Policy) -> Check {
-    if let DeviceChoice::Cuda(index) = policy.device {
-        let count = hardware.gpus.len();
-        let summary = match hardware.gpus.get(index) {
-            Some(gpu) => format!("this build has no CUDA engine, so it cannot use the {}", gpu.name),
-            None if count == 0 => {
-                let note = hardware.gpu_note.as_deref().unwrap_or("none found");
-                format!("there is no NVIDIA card to run on: {note}")
-            }
-            None => format!("there is no card {index}; the machine has {count}"),
-        };
-        let check = Check::fail("hardware", Verdict::HardwareInsufficient, summary);
-        return check.remedies(["run it on the processor: --device cpu".into()]);
+pub(super) fn hardware(hardware: &Hardware, target: &Target<'_>) -> Check {
+    match (target.device, target.gpu) {
+        (DeviceChoice::Cuda(_), Some(gpu)) => cards::hardware(hardware, gpu),
+        (DeviceChoice::Cuda(index), None) => cards::absent(hardware, index),
+        _ => processor(hardware, target),
     }
+}
+
+fn processor(hardware: &Hardware, target: &Target<'_>) -> Check {
     let missing = &hardware.cpu.missing;
     if !missing.is_empty() {
         let summary = format!("this build takes for granted what the processor lacks: {}", missing.join(", "));
@@ -67,10 +63,7 @@ pub(super) fn hardware(hardware: &Hardware, policy: &Policy) -> Check {
         return Check::warn("hardware", summary).evidence(hardware.cpu.model.clone()).remedies([remedy]);
     }
     let check = Check::pass("hardware", format!("the processor, {} threads", hardware.cpu.threads));
-    match hardware.gpus.first() {
-        Some(gpu) => check.evidence(format!("the {} is not used: this build has no CUDA engine", gpu.name)),
-        None => check.evidence(hardware.cpu.model.clone()),
-    }
+    check.evidence(if hardware.gpus.is_empty() { &hardware.cpu.model } else { &target.why })
 }
 
 pub(super) fn environment(hardware: &Hardware) -> Check {
@@ -84,19 +77,20 @@ pub(super) fn environment(hardware: &Hardware) -> Check {
 }
 
 /// The tensors of one dtype and role that do not run.
-struct Refused<'a> {
+pub(super) struct Refused<'a> {
     first: &'a TensorInfo,
     count: usize,
     bytes: u64,
-    why: Why,
+    pub(super) why: Why,
 }
 
-enum Why {
+pub(super) enum Why {
     Lacking(Lacking),
     OnlyWidened(DType),
 }
 
-pub(super) fn dtype(spec: &ModelSpec, engine: &Engine<'_>, policy: &Policy) -> Check {
+pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, policy: &Policy) -> Check {
+    let engine = &target.engine;
     let mut tiers: BTreeMap<DType, Tier> = BTreeMap::new();
     let mut refused: BTreeMap<(DType, bool), Refused<'_>> = BTreeMap::new();
     for (role, tensor) in roles(spec) {
@@ -121,20 +115,28 @@ pub(super) fn dtype(spec: &ModelSpec, engine: &Engine<'_>, policy: &Policy) -> C
     }
     let Some(worst) = refused.values().max_by_key(|refused| refused.bytes) else {
         let list: Vec<_> = tiers.iter().map(|(dtype, tier)| format!("{dtype} {tier}")).collect();
-        return Check::pass("dtype", format!("computed as stored: {}", list.join(", ")));
+        let summary = format!("computed as stored: {}", list.join(", "));
+        let slow = target.gpu.filter(|_| tiers.contains_key(&DType::F16)).and_then(cards::slow_f16);
+        return slow.map_or_else(|| Check::pass("dtype", &summary), |slow| slow.evidence(&summary));
     };
     let (count, all_tensors) = (worst.count, spec.tensors().count());
     let summary = match &worst.why {
+        Why::Lacking(lacking) if target.gpu.is_some() => format!(
+            "running it on {} would need a cast: {lacking} ({count} of {all_tensors} tensors)",
+            target.computer()
+        ),
         Why::Lacking(lacking) => format!("running it would need a cast: {lacking} ({count} of {all_tensors} tensors)"),
         Why::OnlyWidened(dtype) => format!(
-            "{dtype} would be widened on this processor, and only native arithmetic was asked for ({count} of \
-             {all_tensors} tensors)"
+            "{dtype} would be widened on {}, and only native arithmetic was asked for ({count} of {all_tensors} tensors)",
+            target.computer()
         ),
     };
     let all: Vec<_> = refused.values().map(Refused::describe).collect();
     let runs: Vec<_> =
         FileType::supported(engine).filter(|file_type| native_enough(file_type, engine, policy)).collect();
-    Check::fail("dtype", Verdict::UnsupportedDtype, summary).evidence(all.join("; ")).remedies(offer(&runs))
+    let others = target.gpu.map(|_| cards::instead(spec, hardware, &refused)).unwrap_or_default();
+    let check = Check::fail("dtype", Verdict::UnsupportedDtype, summary).evidence(all.join("; "));
+    check.remedies(offer(&runs).into_iter().chain(others))
 }
 
 impl Refused<'_> {
@@ -240,42 +242,55 @@ pub(super) fn context(spec: &ModelSpec, policy: &Policy) -> Check {
     }
 }
 
-pub(super) fn memory(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy, plan: &Plan) -> Check {
-    let how = &hardware.memory.how;
+pub(super) fn memory(
+    spec: &ModelSpec,
+    input: &Input,
+    hardware: &Hardware,
+    policy: &Policy,
+    target: &Target<'_>,
+    plan: &Plan,
+) -> Check {
+    let how = &target.how;
     if plan.fits() {
         let summary = format!("{} of {} at context {}", Bytes(plan.total), Bytes(plan.available), plan.context);
         return Check::pass("memory", summary).evidence(how.clone());
     }
-    let anonymous = hardware.memory.anonymous.filter(|&limit| plan.anonymous() > limit && plan.total <= plan.available);
+    let budget = &target.budget;
+    let anonymous = budget.anonymous.filter(|&limit| plan.anonymous() > limit && plan.total <= plan.available);
     let (needed, available) = match anonymous {
         Some(limit) => (plan.anonymous(), limit),
         None => (plan.total, plan.available),
     };
+    let place = match target.gpu {
+        Some(_) => &*target.name,
+        None => hardware.profile.unwrap_or("this machine"),
+    };
     let summary = format!(
-        "{} needs {} at context {}, {} are available on {}",
+        "{} needs {} at context {}, {} are available on {place}",
         spec.variant,
         Bytes(needed),
         plan.context,
         Bytes(available),
-        hardware.profile.unwrap_or("this machine")
     );
     let how = if anonymous.is_some() { "RLIMIT_DATA (ulimit -d) leaves that beside mapped files" } else { how };
+    let weights = if target.gpu.is_some() { plan.weights_resident } else { plan.weights_file };
     let evidence = format!(
         "weights {}, KV cache {}, everything else {}; {how}",
-        Bytes(plan.weights_file),
+        Bytes(weights),
         Bytes(plan.kv_cache),
-        Bytes(plan.total.saturating_sub(plan.weights_file).saturating_sub(plan.kv_cache))
+        Bytes(plan.total.saturating_sub(weights).saturating_sub(plan.kv_cache))
     );
     let context = (plan.max_context > 0).then(|| format!("take a smaller context: --context {}", plan.max_context));
-    let engine = Engine::Cpu { features: &hardware.cpu.features };
-    let budget = Budget { available: plan.available, anonymous: hardware.memory.anonymous };
-    let smaller = smaller_files(spec, &budget, &engine, input.bytes(), policy);
-    let halved = Plan::new(spec, plan.weights_file, &budget, policy.context, KvDtype::F16);
+    let smaller = smaller_files(spec, budget, &target.engine, input.bytes(), policy);
+    let halved = Plan::new(spec, plan.weights_file, budget, policy.context, KvDtype::F16);
     let halved = (policy.kv_dtype == KvDtype::F32 && halved.fits())
         .then(|| format!("keep keys and values in F16, for context {}: --kv-cache f16", halved.context));
-    let remedies = context.into_iter().chain(halved).chain(smaller);
+    let room = match target.gpu {
+        Some(_) => cards::room(spec, input, hardware, policy, needed),
+        None => vec![format!("give it {} of memory", Bytes(needed))],
+    };
     let check = Check::fail("memory", Verdict::DoesNotFit, summary).evidence(evidence);
-    check.remedies(remedies.chain([format!("give it {} of memory", Bytes(needed))]))
+    check.remedies(context.into_iter().chain(halved).chain(smaller).chain(room))
 }
 
 /// The clearly smaller file types of the same model that would fit, the largest first, with their largest context.

@@ -52,7 +52,7 @@ pub(crate) fn assess_error(error: &Error, mut input: Input, hardware: &Hardware,
         (false, _) => skipped(id),
     });
     let checks: Vec<Check> = checks.collect();
-    conclude(input, None, hardware, policy, checks, None, String::new())
+    conclude(input, hardware, policy, checks, String::new())
 }
 
 fn skipped(id: &'static str) -> Check {

@@ -1,56 +1,231 @@
 //! NVIDIA cards by NVML, loaded at run time. Whatever goes wrong is a sentence in the report, never an error.
+//!
+//! NVML knows every card in the order of the bus and no `CUDA_VISIBLE_DEVICES`; what that variable leaves is worked out
+//! here, by the rules of the CUDA programming guide, and its order is the order of the cards.
 
 use super::Gpu;
-use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::MemoryInfo;
+use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 
-/// The cards, and why there are none or not all.
+/// The cards that CUDA programs see, and why there are none or not all.
 pub(super) fn detect() -> (Vec<Gpu>, Option<String>) {
-    match Nvml::init() {
-        Ok(nvml) => cards(&nvml).unwrap_or_else(|error| (Vec::new(), Some(explain(&error)))),
-        Err(error) => (Vec::new(), Some(explain(&error))),
+    let (listed, mut notes) = match Nvml::init().and_then(|nvml| cards(&nvml)) {
+        Ok(found) => found,
+        Err(error) => return (Vec::new(), Some(explain(&error))),
+    };
+    let variable = std::env::var_os("CUDA_VISIBLE_DEVICES").map(|value| value.to_string_lossy().into_owned());
+    let by_bus = std::env::var_os("CUDA_DEVICE_ORDER").is_some_and(|order| order == "PCI_BUS_ID");
+    let all = listed.len();
+    let gpus: Vec<Gpu> = match visible(variable.as_deref(), by_bus, &listed) {
+        Ok(places) => places.into_iter().map(|place| listed[place].gpu.clone()).collect(),
+        Err(note) => {
+            notes.push(note);
+            Vec::new()
+        }
+    };
+    if let (Some(value), true) = (variable, gpus.len() < all && notes.is_empty()) {
+        notes.push(format!("{} of {all} are hidden by CUDA_VISIBLE_DEVICES={value}", all - gpus.len()));
     }
+    (gpus, (!notes.is_empty()).then(|| notes.join("; ")))
 }
 
-fn cards(nvml: &Nvml) -> Result<(Vec<Gpu>, Option<String>), NvmlError> {
+/// A card, or a slice of one.
+#[derive(Clone, Debug)]
+struct Listed {
+    /// The card's place on the bus.
+    card: u32,
+    gpu: Gpu,
+}
+
+fn cards(nvml: &Nvml) -> Result<(Vec<Listed>, Vec<String>), NvmlError> {
     let driver = nvml.sys_driver_version().unwrap_or_else(|_| "unknown".into());
+    let cuda = nvml.sys_cuda_driver_version().ok();
+    let cuda = cuda.map(|version| (cuda_driver_version_major(version), cuda_driver_version_minor(version)));
+    let cuda = cuda.map(|(major, minor)| (major.unsigned_abs(), minor.unsigned_abs()));
     let count = nvml.device_count()?;
-    let (mut gpus, mut notes) = (Vec::new(), Vec::new());
-    for index in 0..count {
-        match card(nvml, index, &driver) {
-            Ok(gpu) => gpus.push(gpu),
-            Err(error) => notes.push(format!("card {index} does not answer: {error}")),
+    let (mut listed, mut notes) = (Vec::new(), Vec::new());
+    for card in 0..count {
+        match slices(nvml, card, &driver, cuda) {
+            Ok(gpus) if gpus.is_empty() => notes.push(format!("card {card} is divided by MIG and has no slice")),
+            Ok(gpus) => listed.extend(gpus.into_iter().map(|gpu| Listed { card, gpu })),
+            Err(error) => notes.push(format!("card {card} does not answer: {error}")),
         }
     }
     if count == 0 {
         notes.push("the NVIDIA driver lists no card".into());
     }
-    Ok((gpus, (!notes.is_empty()).then(|| notes.join("; "))))
+    Ok((listed, notes))
 }
 
-fn card(nvml: &Nvml, index: u32, driver: &str) -> Result<Gpu, NvmlError> {
-    let device = nvml.device_by_index(index)?;
-    let capability = device.cuda_compute_capability()?;
-    // Cards that share the machine's memory answer NotSupported here.
-    let memory = device.memory_info().ok();
-    Ok(Gpu {
-        name: device.name()?,
-        uuid: device.uuid().ok(),
-        compute_capability: (capability.major.unsigned_abs(), capability.minor.unsigned_abs()),
-        memory_total: memory.as_ref().map(|memory| memory.total),
-        memory_free: memory.as_ref().map(|memory| memory.free),
-        driver: driver.into(),
-    })
+/// The card, or the slices it is divided into: a program computes on a slice and has its memory alone.
+fn slices(nvml: &Nvml, index: u32, driver: &str, cuda: Option<(u32, u32)>) -> Result<Vec<Gpu>, NvmlError> {
+    let card = nvml.device_by_index(index)?;
+    let capability = card.cuda_compute_capability()?;
+    let capability = (capability.major.unsigned_abs(), capability.minor.unsigned_abs());
+    let name = card.name()?;
+    let describe = |device: &Device<'_>, name: String| {
+        let (memory_total, memory_free, shared_memory) = figures(device.memory_info());
+        Gpu {
+            name,
+            uuid: device.uuid().ok(),
+            compute_capability: capability,
+            memory_total,
+            memory_free,
+            shared_memory,
+            driver: driver.into(),
+            cuda,
+            bandwidth: None,
+        }
+    };
+    // Cards that cannot be divided answer NotSupported.
+    if !card.mig_mode().is_ok_and(|mode| mode.current == 1) {
+        return Ok(vec![describe(&card, name)]);
+    }
+    // The count is that of places for slices; empty ones answer NotFound.
+    let slices = (0..card.mig_device_count()?).filter_map(|place| card.mig_device_by_index(place).ok());
+    Ok(slices.map(|slice| describe(&slice, slice.name().unwrap_or_else(|_| format!("slice of {name}")))).collect())
+}
+
+/// Bytes in all and free, and whether they are the machine's: cards without memory of their own answer NotSupported.
+fn figures(answer: Result<MemoryInfo, NvmlError>) -> (Option<u64>, Option<u64>, bool) {
+    match answer {
+        Ok(memory) => (Some(memory.total), Some(memory.free), false),
+        Err(error) => (None, None, matches!(error, NvmlError::NotSupported)),
+    }
+}
+
+/// The places in `listed` that `CUDA_VISIBLE_DEVICES` leaves, in its order: indices, UUIDs or their beginnings; the first
+/// that is no card hides itself and all behind it.
+///
+/// # Errors
+/// A sentence, when indices cannot be told apart: CUDA counts the fastest card first unless `CUDA_DEVICE_ORDER` is
+/// `PCI_BUS_ID`, and nobody but CUDA knows which that is.
+fn visible(variable: Option<&str>, by_bus: bool, listed: &[Listed]) -> Result<Vec<usize>, String> {
+    let Some(variable) = variable else {
+        return Ok((0..listed.len()).collect());
+    };
+    let alike = listed.windows(2).all(|pair| pair[0].gpu.name == pair[1].gpu.name);
+    let mut places = Vec::new();
+    for entry in variable.split(',').map(str::trim) {
+        let place = match entry.parse::<u32>() {
+            Ok(_) if !by_bus && !alike => {
+                return Err(format!(
+                    "CUDA_VISIBLE_DEVICES={variable} counts different cards the fastest first; name them by UUID, or set \
+                     CUDA_DEVICE_ORDER=PCI_BUS_ID"
+                ));
+            }
+            Ok(index) => listed.iter().position(|card| card.card == index),
+            Err(_) => by_uuid(entry, listed),
+        };
+        match place {
+            Some(place) if !places.contains(&place) => places.push(place),
+            _ => break,
+        }
+    }
+    Ok(places)
+}
+
+/// The one whose UUID begins so.
+fn by_uuid(beginning: &str, listed: &[Listed]) -> Option<usize> {
+    let named = beginning.starts_with("GPU-") || beginning.starts_with("MIG-");
+    let begins = |card: &Listed| card.gpu.uuid.as_deref().is_some_and(|uuid| uuid.starts_with(beginning));
+    let mut found = listed.iter().enumerate().filter(|(_, card)| named && begins(card)).map(|(place, _)| place);
+    found.next().filter(|_| found.next().is_none())
 }
 
 fn explain(error: &NvmlError) -> String {
     match error {
-        NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => "no NVIDIA driver library".into(),
+        NvmlError::LibloadingError(_) => "no NVIDIA driver library".into(),
+        NvmlError::LibraryNotFound => "no NVIDIA driver library, or a stub of it".into(),
+        NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => {
+            "the NVIDIA driver library lacks functions: it is a stub or too old".into()
+        }
         NvmlError::DriverNotLoaded => "the NVIDIA driver library is there, the driver is not loaded".into(),
         NvmlError::NoPermission => "no permission to ask the NVIDIA driver".into(),
         NvmlError::LibRmVersionMismatch => {
             "the NVIDIA driver and its library have different versions; restart after an update".into()
         }
         other => format!("the NVIDIA driver does not answer: {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(cards: &[(u32, &str, &str)]) -> Vec<Listed> {
+        let gpu = |name: &str, uuid: &str| Gpu {
+            name: name.into(),
+            uuid: Some(uuid.into()),
+            compute_capability: (8, 0),
+            memory_total: Some(1 << 30),
+            memory_free: Some(1 << 30),
+            shared_memory: false,
+            driver: "580.1".into(),
+            cuda: Some((13, 0)),
+            bandwidth: None,
+        };
+        cards.iter().map(|(card, name, uuid)| Listed { card: *card, gpu: gpu(name, uuid) }).collect()
+    }
+
+    #[test]
+    fn the_variable_chooses_and_orders_cards() {
+        let cards = listed(&[(0, "A", "GPU-aa1"), (1, "A", "GPU-aa2"), (2, "A", "GPU-bb3")]);
+        let cases: [(Option<&str>, &[usize]); 12] = [
+            (None, &[0, 1, 2]),
+            (Some(""), &[]),
+            (Some("2,0"), &[2, 0]),
+            (Some(" 1 , 2"), &[1, 2]),
+            (Some("1,9,0"), &[1]),
+            (Some("-1,0"), &[]),
+            (Some("0,0,1"), &[0]),
+            (Some("GPU-bb3,GPU-aa1"), &[2, 0]),
+            (Some("GPU-bb"), &[2]),
+            (Some("GPU-aa,0"), &[]),
+            (Some("bb3"), &[]),
+            (Some("NoDevFiles"), &[]),
+        ];
+        for (variable, expected) in cases {
+            assert_eq!(visible(variable, false, &cards).as_deref(), Ok(expected), "{variable:?}");
+        }
+    }
+
+    #[test]
+    fn indices_of_different_cards_need_the_order_of_the_bus() {
+        let cards = listed(&[(0, "small", "GPU-1"), (1, "large", "GPU-2")]);
+        assert!(visible(Some("0"), false, &cards).is_err_and(|note| note.contains("CUDA_DEVICE_ORDER=PCI_BUS_ID")));
+        assert_eq!(visible(Some("1"), true, &cards), Ok(vec![1]));
+        assert_eq!(visible(Some("GPU-2"), false, &cards), Ok(vec![1]));
+    }
+
+    #[test]
+    fn slices_are_chosen_by_their_own_names_or_by_their_card() {
+        let cards = listed(&[(0, "A", "MIG-11"), (0, "A", "MIG-12"), (1, "A", "GPU-2")]);
+        assert_eq!(visible(Some("MIG-12"), false, &cards), Ok(vec![1]));
+        assert_eq!(visible(Some("1,0"), false, &cards), Ok(vec![2, 0]));
+    }
+
+    #[test]
+    fn memory_without_figures_is_shared_only_when_the_driver_says_so() {
+        let answer = MemoryInfo { free: 3, reserved: 1, total: 9, used: 5, version: 2 };
+        assert_eq!(figures(Ok(answer)), (Some(9), Some(3), false));
+        assert_eq!(figures(Err(NvmlError::NotSupported)), (None, None, true));
+        assert_eq!(figures(Err(NvmlError::GpuLost)), (None, None, false));
+    }
+
+    #[test]
+    fn what_the_driver_cannot_answer_is_a_sentence() {
+        let cases = [
+            (NvmlError::LibraryNotFound, "stub"),
+            (NvmlError::FailedToLoadSymbol("nvmlInit_v2".into()), "stub or too old"),
+            (NvmlError::DriverNotLoaded, "not loaded"),
+            (NvmlError::LibRmVersionMismatch, "different versions"),
+            (NvmlError::NoPermission, "no permission"),
+            (NvmlError::Unknown, "does not answer"),
+        ];
+        for (error, says) in cases {
+            assert!(explain(&error).contains(says), "{}", explain(&error));
+        }
     }
 }

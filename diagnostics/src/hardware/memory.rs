@@ -42,7 +42,7 @@ fn tightest(base: Bound, cgroup: Vec<Bound>, limits: &Limits) -> Memory {
     });
     let all = [base].into_iter().chain(cgroup).chain(address_space);
     let anonymous = limits.data.map(|(limit, used)| limit.saturating_sub(used));
-    let start = Memory { total: u64::MAX, available: u64::MAX, anonymous, how: String::new() };
+    let start = Memory { total: u64::MAX, available: u64::MAX, anonymous, how: String::new(), bandwidth: None };
     all.fold(start, |memory, bound| {
         let total = memory.total.min(bound.total);
         if bound.available < memory.available || memory.how.is_empty() {

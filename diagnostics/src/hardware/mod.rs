@@ -51,14 +51,16 @@ pub struct Memory {
     pub anonymous: Option<u64>,
     /// Where the figures come from.
     pub how: String,
+    /// Bytes a second by the data sheet; `None` where it is not known, as of every detected machine.
+    pub bandwidth: Option<u64>,
 }
 
-/// A graphics card.
+/// A graphics card, or a slice of a divided one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gpu {
     /// The product name.
     pub name: String,
-    /// `GPU-...`, by which the driver's other interfaces know it.
+    /// `GPU-...`, or `MIG-...` of a slice, by which the driver's other interfaces know it.
     pub uuid: Option<String>,
     /// Major and minor compute capability.
     #[serde(serialize_with = "dotted")]
@@ -67,8 +69,15 @@ pub struct Gpu {
     pub memory_total: Option<u64>,
     /// Bytes free; `None` where the driver does not tell.
     pub memory_free: Option<u64>,
+    /// Whether its memory is the machine's, of which the driver gives no figures.
+    pub shared_memory: bool,
     /// The driver's version.
     pub driver: String,
+    /// The newest CUDA version that the driver runs; `None` where it does not tell.
+    #[serde(serialize_with = "dotted_option")]
+    pub cuda: Option<(u32, u32)>,
+    /// Bytes a second of its memory by the data sheet; `None` where it is not known, as of every detected card.
+    pub bandwidth: Option<u64>,
 }
 
 /// The variables by which candle's quantised layers are told to dequantise (candle-core 0.11 `quantized/mod.rs`).
@@ -96,7 +105,7 @@ impl Hardware {
         Hardware {
             profile: None,
             cpu,
-            memory: Memory { total: memory_bytes, available, anonymous: None, how },
+            memory: Memory { total: memory_bytes, available, anonymous: None, how, bandwidth: None },
             gpus: Vec::new(),
             gpu_note: Some("none described".into()),
             build: Vec::new(),
@@ -109,6 +118,28 @@ impl Hardware {
         self.build = features.to_vec();
         self
     }
+
+    /// Whether this is a described machine that is described for its card.
+    pub fn describes_card(&self) -> bool {
+        self.profile.and_then(profiles::Profile::find).is_some_and(|profile| !profile.gpus.is_empty())
+    }
+
+    /// Whether this build has kernels for cards.
+    pub fn has_cuda(&self) -> bool {
+        self.build.contains(&"cuda")
+    }
+
+    /// Bytes that `gpu` has available, and where the figure comes from; `None` where nobody tells.
+    pub fn card_memory(&self, gpu: &Gpu) -> Option<(u64, String)> {
+        match (gpu.memory_free.or(gpu.memory_total), gpu.shared_memory) {
+            (_, true) => Some((self.memory.available, format!("shared with the machine: {}", self.memory.how))),
+            (Some(free), _) if self.describes_card() => {
+                Some((free, "described; a sixteenth is left to ECC and the driver".into()))
+            }
+            (Some(free), _) => Some((free, "free on the card, by NVML".into())),
+            (None, false) => None,
+        }
+    }
 }
 
 /// candle takes a variable for set when it is neither empty nor `0`.
@@ -118,6 +149,14 @@ fn is_set(name: &str) -> bool {
 
 fn dotted<S: Serializer>(version: &(u32, u32), serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{}.{}", version.0, version.1))
+}
+
+#[allow(clippy::ref_option)] // serde asks for this form
+pub(crate) fn dotted_option<S: Serializer>(version: &Option<(u32, u32)>, serializer: S) -> Result<S::Ok, S::Error> {
+    match version {
+        Some(version) => dotted(version, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 impl Serialize for Hardware {

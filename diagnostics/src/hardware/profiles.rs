@@ -15,6 +15,8 @@ pub struct Profile {
     pub threads: usize,
     /// Bytes of main memory.
     pub memory: u64,
+    /// Bytes a second of main memory, by the data sheet; `None` of a kind of machine.
+    pub bandwidth: Option<u64>,
     /// Its cards.
     pub gpus: &'static [GpuProfile],
 }
@@ -30,6 +32,10 @@ pub struct GpuProfile {
     pub memory: u64,
     /// Bytes a second of device memory, by the data sheet.
     pub bandwidth: u64,
+    /// Whether its memory is the machine's.
+    pub shared_memory: bool,
+    /// The newest CUDA version that its drivers run; `None` while new ones come.
+    pub cuda: Option<(u32, u32)>,
 }
 
 const GIB: u64 = 1 << 30;
@@ -39,22 +45,136 @@ const AVX512: &[&str] = &["avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "
 const AVX512_VNNI_BF16: &[&str] = &[
     "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
 ];
+const AVX_VNNI: &[&str] = &["avx", "avx2", "fma", "f16c", "avxvnni"];
 const NEON: &[&str] = &["neon", "fp16", "dotprod"];
+const NEON_BF16: &[&str] = &["neon", "fp16", "dotprod", "i8mm", "bf16"];
+
+/// A card in a machine that can feed it.
+macro_rules! card {
+    ($name:literal, $product:literal, $major:literal, $minor:literal, $gib:literal, $gb_s:literal) => {
+        Profile {
+            name: $name,
+            title: $product,
+            features: AVX2,
+            threads: 8,
+            memory: HOST,
+            bandwidth: None,
+            gpus: &[GpuProfile {
+                name: $product,
+                compute_capability: ($major, $minor),
+                memory: $gib * GIB,
+                bandwidth: bytes_a_second($gb_s),
+                shared_memory: false,
+                cuda: None,
+            }],
+        }
+    };
+}
+
+/// A machine whose processor and card share one memory.
+macro_rules! jetson {
+    ($name:literal, $product:literal, $major:literal, $minor:literal, $gib:literal, $gb_s:literal, $cuda:expr) => {
+        Profile {
+            name: $name,
+            title: $product,
+            features: NEON,
+            threads: 4,
+            memory: $gib * GIB,
+            bandwidth: None,
+            gpus: &[GpuProfile {
+                name: $product,
+                compute_capability: ($major, $minor),
+                memory: $gib * GIB,
+                bandwidth: bytes_a_second($gb_s),
+                shared_memory: true,
+                cuda: Some($cuda),
+            }],
+        }
+    };
+}
+
+/// The processors beside a card: enough to load a model onto it.
+const HOST: u64 = 64 * GIB;
 
 /// Every profile. `cpu-Ngb` is any processor, without a vector instruction set to rely on.
+///
+/// Memory is as sold. Bandwidth is the width of the memory bus times its data rate, as the makers' data sheets and product
+/// briefs give it (NVIDIA for cards and Jetson modules, AMD and Intel for processors: channels x data rate x 8 bytes), of
+/// the SXM form where there are several. It is not given where kernels do not reach it: aarch64 has portable ones alone.
+/// Jetson modules end with the CUDA version of their last JetPack (4.6, 5.1 with NVIDIA's upgrade package).
 #[rustfmt::skip]
 pub const PROFILES: &[Profile] = &[
-    cpu("cpu-2gb",          "any CPU, 2 GiB",                                 &[],               2,    2 * GIB),
-    cpu("cpu-4gb",          "any CPU, 4 GiB",                                 &[],               4,    4 * GIB),
-    cpu("cpu-8gb",          "any CPU, 8 GiB",                                 &[],               4,    8 * GIB),
-    cpu("cpu-16gb",         "any CPU, 16 GiB",                                &[],               8,   16 * GIB),
-    cpu("cpu-32gb",         "any CPU, 32 GiB",                                &[],               8,   32 * GIB),
-    cpu("cpu-avx2-16gb",    "laptop with AVX2 (Haswell or Zen and later)",    AVX2,              8,   16 * GIB),
-    cpu("cpu-avx512-64gb",  "server with AVX-512 (Skylake-SP)",               AVX512,           32,   64 * GIB),
-    cpu("cpu-bf16-64gb",    "AVX-512 with VNNI and BF16 (Zen 4)",             AVX512_VNNI_BF16, 16,   64 * GIB),
-    cpu("cpu-bf16-512gb",   "large server (Sapphire Rapids, Genoa)",          AVX512_VNNI_BF16, 64,  512 * GIB),
-    cpu("cpu-neon-8gb",     "small ARM machine, 8 GiB",                       NEON,              4,    8 * GIB),
-    cpu("cpu-neon-16gb",    "ARM laptop, 16 GiB",                             NEON,              8,   16 * GIB),
+    cpu("cpu-2gb",          "any CPU, 2 GiB",                                 &[],               2,    2, None),
+    cpu("cpu-4gb",          "any CPU, 4 GiB",                                 &[],               4,    4, None),
+    cpu("cpu-8gb",          "any CPU, 8 GiB",                                 &[],               4,    8, None),
+    cpu("cpu-16gb",         "any CPU, 16 GiB",                                &[],               8,   16, None),
+    cpu("cpu-32gb",         "any CPU, 32 GiB",                                &[],               8,   32, None),
+    cpu("cpu-avx2-16gb",    "laptop with AVX2 (Haswell or Zen and later)",    AVX2,              8,   16, None),
+    cpu("cpu-avx512-64gb",  "server with AVX-512 (Skylake-SP)",               AVX512,           32,   64, None),
+    cpu("cpu-bf16-64gb",    "AVX-512 with VNNI and BF16 (Zen 4)",             AVX512_VNNI_BF16, 16,   64, None),
+    cpu("cpu-bf16-512gb",   "large server (Sapphire Rapids, Genoa)",          AVX512_VNNI_BF16, 64,  512, None),
+    cpu("ryzen-7950x",      "AMD Ryzen 9 7950X, DDR5-5200",                   AVX512_VNNI_BF16, 32,   64, Some(83.2)),
+    cpu("epyc-9654",        "AMD EPYC 9654, DDR5-4800",                       AVX512_VNNI_BF16, 192, 768, Some(460.8)),
+    cpu("xeon-8480",        "Intel Xeon Platinum 8480+, DDR5-4800",           AVX512_VNNI_BF16, 112, 512, Some(307.2)),
+    cpu("core-i7-12700",    "Intel Core i7-12700, DDR5-4800",                 AVX_VNNI,         20,   32, Some(76.8)),
+    cpu("cpu-neon-8gb",     "small ARM machine, 8 GiB",                       NEON,              4,    8, None),
+    cpu("cpu-neon-16gb",    "ARM laptop, 16 GiB",                             NEON,              8,   16, None),
+    cpu("raspberry-pi-5",   "Raspberry Pi 5, 8 GiB",                          NEON,              4,    8, None),
+    cpu("graviton3-64gb",   "AWS Graviton 3",                                 NEON_BF16,        32,   64, None),
+
+    //    name                product                              capability  GiB   GB/s
+    card!("gtx-980",          "NVIDIA GeForce GTX 980",                 5, 2,    4,  224.0),
+    card!("gtx-980-ti",       "NVIDIA GeForce GTX 980 Ti",              5, 2,    6,  336.5),
+    card!("m40",              "Tesla M40 24GB",                         5, 2,   24,  288.0),
+    jetson!("jetson-nano",    "Jetson Nano",                            5, 3,    4,   25.6, (10, 2)),
+    card!("p100",             "Tesla P100-SXM2-16GB",                   6, 0,   16,  732.0),
+    card!("gtx-1050-ti",      "NVIDIA GeForce GTX 1050 Ti",             6, 1,    4,  112.0),
+    card!("gtx-1060",         "NVIDIA GeForce GTX 1060 6GB",            6, 1,    6,  192.0),
+    card!("gtx-1080",         "NVIDIA GeForce GTX 1080",                6, 1,    8,  320.0),
+    card!("gtx-1080-ti",      "NVIDIA GeForce GTX 1080 Ti",             6, 1,   11,  484.0),
+    card!("p4",               "Tesla P4",                               6, 1,    8,  192.0),
+    card!("p40",              "Tesla P40",                              6, 1,   24,  346.0),
+    jetson!("jetson-tx2",     "Jetson TX2",                             6, 2,    8,   59.7, (10, 2)),
+    card!("v100-16gb",        "Tesla V100-SXM2-16GB",                   7, 0,   16,  900.0),
+    card!("v100-32gb",        "Tesla V100-SXM2-32GB",                   7, 0,   32,  900.0),
+    jetson!("jetson-xavier-nx",  "Jetson Xavier NX",                    7, 2,    8,   59.7, (12, 2)),
+    jetson!("jetson-agx-xavier", "Jetson AGX Xavier",                   7, 2,   32,  136.5, (12, 2)),
+    card!("gtx-1660-super",   "NVIDIA GeForce GTX 1660 SUPER",          7, 5,    6,  336.0),
+    card!("rtx-2060",         "NVIDIA GeForce RTX 2060",                7, 5,    6,  336.0),
+    card!("rtx-2080-ti",      "NVIDIA GeForce RTX 2080 Ti",             7, 5,   11,  616.0),
+    card!("t4",               "Tesla T4",                               7, 5,   16,  320.0),
+    card!("a30",              "NVIDIA A30",                             8, 0,   24,  933.0),
+    card!("a100-40gb",        "NVIDIA A100-SXM4-40GB",                  8, 0,   40, 1555.0),
+    card!("a100-80gb",        "NVIDIA A100-SXM4-80GB",                  8, 0,   80, 2039.0),
+    card!("rtx-3060",         "NVIDIA GeForce RTX 3060",                8, 6,   12,  360.0),
+    card!("rtx-3070",         "NVIDIA GeForce RTX 3070",                8, 6,    8,  448.0),
+    card!("rtx-3080",         "NVIDIA GeForce RTX 3080",                8, 6,   10,  760.0),
+    card!("rtx-3090",         "NVIDIA GeForce RTX 3090",                8, 6,   24,  936.0),
+    card!("a10",              "NVIDIA A10",                             8, 6,   24,  600.0),
+    card!("a40",              "NVIDIA A40",                             8, 6,   48,  696.0),
+    card!("rtx-a6000",        "NVIDIA RTX A6000",                       8, 6,   48,  768.0),
+    jetson!("jetson-orin-nano", "Jetson Orin Nano 8GB",                 8, 7,    8,   68.0, (12, 6)),
+    jetson!("jetson-orin-nx",   "Jetson Orin NX 16GB",                  8, 7,   16,  102.4, (12, 6)),
+    jetson!("jetson-agx-orin",  "Jetson AGX Orin 64GB",                 8, 7,   64,  204.8, (12, 6)),
+    card!("rtx-4060",         "NVIDIA GeForce RTX 4060",                8, 9,    8,  272.0),
+    card!("rtx-4060-ti-16gb", "NVIDIA GeForce RTX 4060 Ti",             8, 9,   16,  288.0),
+    card!("rtx-4070",         "NVIDIA GeForce RTX 4070",                8, 9,   12,  504.0),
+    card!("rtx-4080",         "NVIDIA GeForce RTX 4080",                8, 9,   16,  716.8),
+    card!("rtx-4090",         "NVIDIA GeForce RTX 4090",                8, 9,   24, 1008.0),
+    card!("l4",               "NVIDIA L4",                              8, 9,   24,  300.0),
+    card!("l40s",             "NVIDIA L40S",                            8, 9,   48,  864.0),
+    card!("h100",             "NVIDIA H100 80GB HBM3",                  9, 0,   80, 3350.0),
+    card!("h200",             "NVIDIA H200",                            9, 0,  141, 4800.0),
+    card!("gh200",            "NVIDIA GH200 96GB",                      9, 0,   96, 4000.0),
+    card!("b200",             "NVIDIA B200",                           10, 0,  180, 8000.0),
+    jetson!("jetson-thor",    "Jetson AGX Thor",                       11, 0,  128,  273.0, (13, 0)),
+    card!("rtx-5060",         "NVIDIA GeForce RTX 5060",               12, 0,    8,  448.0),
+    card!("rtx-5060-ti-16gb", "NVIDIA GeForce RTX 5060 Ti",            12, 0,   16,  448.0),
+    card!("rtx-5070",         "NVIDIA GeForce RTX 5070",               12, 0,   12,  672.0),
+    card!("rtx-5080",         "NVIDIA GeForce RTX 5080",               12, 0,   16,  960.0),
+    card!("rtx-5090",         "NVIDIA GeForce RTX 5090",               12, 0,   32, 1792.0),
+    card!("rtx-pro-6000",     "NVIDIA RTX PRO 6000 Blackwell",         12, 0,   96, 1792.0),
+    jetson!("gb10",           "NVIDIA GB10",                           12, 1,  128,  273.0, (13, 0)),
 ];
 
 const fn cpu(
@@ -62,9 +182,18 @@ const fn cpu(
     title: &'static str,
     features: &'static [&'static str],
     threads: usize,
-    memory: u64,
+    memory_gib: u64,
+    bandwidth: Option<f64>,
 ) -> Profile {
-    Profile { name, title, features, threads, memory, gpus: &[] }
+    let bandwidth = match bandwidth {
+        Some(gb_s) => Some(bytes_a_second(gb_s)),
+        None => None,
+    };
+    Profile { name, title, features, threads, memory: memory_gib * GIB, bandwidth, gpus: &[] }
+}
+
+const fn bytes_a_second(gb_s: f64) -> u64 {
+    (gb_s * 1e9) as u64
 }
 
 impl Profile {
@@ -73,7 +202,8 @@ impl Profile {
         PROFILES.iter().find(|profile| profile.name == name)
     }
 
-    /// The machine, with a build that fits it.
+    /// The machine. A card is judged with a build that has its engine, whatever the hardware's `build` then says of this
+    /// one.
     pub fn hardware(&'static self) -> Hardware {
         let cpu = Cpu {
             model: self.title.into(),
@@ -85,12 +215,16 @@ impl Profile {
             name: gpu.name.into(),
             uuid: None,
             compute_capability: gpu.compute_capability,
-            memory_total: Some(gpu.memory),
-            memory_free: Some(gpu.memory),
+            memory_total: (!gpu.shared_memory).then_some(gpu.memory),
+            memory_free: (!gpu.shared_memory).then_some(gpu.memory - gpu.memory / 16),
+            shared_memory: gpu.shared_memory,
             driver: "described".into(),
+            cuda: gpu.cuda,
+            bandwidth: Some(gpu.bandwidth),
         });
-        let build: &[&str] = if self.gpus.is_empty() { &[] } else { &["cuda"] };
-        let hardware = Hardware::described(cpu, self.memory).with_build(build);
+        let mut hardware = Hardware::described(cpu, self.memory);
+        hardware.memory.bandwidth = self.bandwidth;
+        hardware.gpu_note = self.gpus.is_empty().then(|| "none described".into());
         Hardware { profile: Some(self.name), gpus: gpus.collect(), ..hardware }
     }
 }

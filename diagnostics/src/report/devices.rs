@@ -5,7 +5,7 @@ use super::text::row;
 use crate::capability::{self, Engine, Tier};
 use crate::dtype::DType;
 use crate::hardware::Hardware;
-use crate::hardware::profiles::PROFILES;
+use crate::hardware::profiles::{PROFILES, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -30,6 +30,11 @@ pub struct DeviceTiers {
     pub described: bool,
     /// Bytes of its memory; `None` where the driver does not tell.
     pub memory: Option<u64>,
+    /// Bytes a second by the data sheet; `None` where it is not known.
+    pub bandwidth: Option<u64>,
+    /// Of a card.
+    #[serde(serialize_with = "crate::hardware::dotted_option")]
+    pub compute_capability: Option<(u32, u32)>,
     /// How it computes with matrices of each dtype; `None` where it does not.
     pub tiers: BTreeMap<DType, Option<Tier>>,
 }
@@ -45,10 +50,15 @@ impl DeviceList {
                 title: gpu.name.clone(),
                 described: false,
                 memory: gpu.memory_total,
-                tiers: tiers(&Engine::Cuda { compute_capability: gpu.compute_capability }),
+                bandwidth: gpu.bandwidth,
+                compute_capability: Some(gpu.compute_capability),
+                tiers: tiers(&Engine::Cuda {
+                    compute_capability: gpu.compute_capability,
+                    compiled: hardware.has_cuda(),
+                }),
             }));
         }
-        devices.extend(PROFILES.iter().map(|profile| cpu(profile.name, &profile.hardware())));
+        devices.extend(PROFILES.iter().map(described));
         DeviceList { hardware: hardware.clone(), devices }
     }
 
@@ -59,12 +69,30 @@ impl DeviceList {
     }
 }
 
+/// A described machine, by its card where it has one.
+fn described(profile: &'static Profile) -> DeviceTiers {
+    let Some(gpu) = profile.gpus.first() else {
+        return cpu(profile.name, &profile.hardware());
+    };
+    DeviceTiers {
+        name: profile.name.into(),
+        title: gpu.name.into(),
+        described: true,
+        memory: Some(gpu.memory),
+        bandwidth: Some(gpu.bandwidth),
+        compute_capability: Some(gpu.compute_capability),
+        tiers: tiers(&Engine::Cuda { compute_capability: gpu.compute_capability, compiled: true }),
+    }
+}
+
 fn cpu(name: &str, hardware: &Hardware) -> DeviceTiers {
     DeviceTiers {
         name: name.into(),
         title: hardware.cpu.model.clone(),
         described: hardware.profile.is_some(),
         memory: Some(hardware.memory.total),
+        bandwidth: hardware.memory.bandwidth,
+        compute_capability: None,
         tiers: tiers(&Engine::Cpu { features: &hardware.cpu.features }),
     }
 }
@@ -80,23 +108,35 @@ impl Display for DeviceList {
         let (available, total) = (Bytes(memory.available), Bytes(memory.total));
         row(f, "", format_args!("memory: {available} of {total} available ({})", memory.how))?;
         writeln!(f)?;
-        for device in &self.devices {
-            let memory = device.memory.map_or_else(|| "shared".into(), |bytes| Bytes(bytes).to_string());
-            writeln!(f, "{:<16} {memory:>10}  {}", device.name, device.title)?;
-            let with = |wanted: Tier| {
-                let names =
-                    device.tiers.iter().filter(|(_, tier)| **tier == Some(wanted)).map(|(dtype, _)| dtype.name());
-                names.collect::<Vec<_>>().join(" ")
-            };
-            for tier in [Tier::Native, Tier::Widened] {
-                let names = with(tier);
-                if !names.is_empty() {
-                    writeln!(f, "{:<29}{tier}: {names}", "")?;
-                }
+        for (index, device) in self.devices.iter().enumerate() {
+            device.line(f)?;
+            // Neighbours with the same tiers share one statement of them.
+            if self.devices.get(index + 1).is_none_or(|next| next.tiers != device.tiers) {
+                device.tier_lines(f)?;
             }
-            if device.tiers.values().all(Option::is_none) {
-                writeln!(f, "{:<29}no dtype: this build has no engine for it", "")?;
+        }
+        Ok(())
+    }
+}
+
+impl DeviceTiers {
+    fn line(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let memory = self.memory.map_or_else(|| "shared".into(), |bytes| Bytes(bytes).to_string());
+        let bandwidth = self.bandwidth.map_or_else(String::new, |bytes| format!("{} GB/s", bytes as f64 / 1e9));
+        let capability = self.compute_capability.map_or_else(String::new, |(major, minor)| format!("{major}.{minor}"));
+        writeln!(f, "{:<18}{memory:>10} {bandwidth:>12} {capability:>5}  {}", self.name, self.title)
+    }
+
+    fn tier_lines(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for wanted in [Tier::Native, Tier::Widened] {
+            let names = self.tiers.iter().filter(|(_, tier)| **tier == Some(wanted)).map(|(dtype, _)| dtype.name());
+            let names = names.collect::<Vec<_>>().join(" ");
+            if !names.is_empty() {
+                writeln!(f, "  {wanted}: {names}")?;
             }
+        }
+        if self.tiers.values().all(Option::is_none) {
+            writeln!(f, "  no dtype: this build has no engine for it")?;
         }
         Ok(())
     }

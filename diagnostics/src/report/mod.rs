@@ -1,5 +1,6 @@
 //! What a diagnosis found, for people (`Display`) and for tools (JSON, `schema_version` "1").
 
+mod device;
 mod devices;
 mod model;
 mod names;
@@ -17,6 +18,7 @@ use crate::hardware::Hardware;
 use crate::header::Header;
 use crate::plan::Plan;
 use crate::source::{Format, Source};
+use crate::speed::Speed;
 use serde::Serialize;
 use std::path::Path;
 
@@ -40,14 +42,18 @@ pub struct Report {
     pub input: Input,
     /// The model; `None` when it could not be understood.
     pub model: Option<ModelSummary>,
-    /// What the model was judged for: `cpu`.
+    /// What the model was judged for: `cpu`, `cuda:0`.
     pub device: String,
+    /// Why it was that one.
+    pub device_reason: String,
     /// The machine.
     pub hardware: Hardware,
     /// Every check, in the order they were made.
     pub checks: Vec<Check>,
     /// The memory plan; `None` when the model could not be understood.
     pub plan: Option<Plan>,
+    /// How fast it decodes, about; `None` where it does not run or no bandwidth is known, as of this machine.
+    pub speed: Option<Speed>,
     /// Number of tensors that would be stored in another dtype than the file's: 0, always.
     pub casts: u64,
 }

@@ -1,8 +1,8 @@
 //! Report -> text: the verdict and its reason in the first line, then one aligned screen.
 
-use super::{Check, FileStatus, ModelSummary, Report, Status, plain, some_of};
+use super::{Check, FileStatus, ModelSummary, Report, Status, device, plain, some_of};
 use crate::hardware::Hardware;
-use crate::plan::Plan;
+use crate::plan::{Place, Plan};
 use crate::tokenizer::DEFAULT_TEMPLATE;
 use std::fmt::{self, Display, Formatter};
 
@@ -37,9 +37,13 @@ impl Display for Report {
             model_lines(model, f)?;
         }
         if let Some(plan) = &self.plan {
-            plan_lines(plan, &self.hardware.memory.how, f)?;
+            match plan.place {
+                Place::Main => plan_lines(plan, &self.hardware.memory.how, f)?,
+                Place::Card | Place::Shared => device::card_plan_lines(plan, f)?,
+            }
         }
         if self.model.is_some() {
+            device::lines(self, f)?;
             self.hardware.lines(f)?;
             row(f, "casts", format_args!("{}", self.casts))?;
         }
@@ -104,10 +108,7 @@ impl Hardware {
             return row(f, "", format_args!("NVIDIA cards: none ({})", note.unwrap_or("none found")));
         }
         for gpu in &hardware.gpus {
-            let (major, minor) = gpu.compute_capability;
-            let memory = gpu.memory_total.map_or_else(|| "shared memory".into(), |total| Bytes(total).to_string());
-            let line = format_args!("{}, compute capability {major}.{minor}, {memory}, not used", gpu.name).to_string();
-            row(f, "", format_args!("{line}"))?;
+            row(f, "", format_args!("{}", device::card(gpu)))?;
         }
         note.map_or(Ok(()), |note| row(f, "", format_args!("{note}")))
     }
@@ -162,14 +163,13 @@ fn templates(names: &[String]) -> String {
 fn plan_lines(plan: &Plan, how: &str, f: &mut Formatter<'_>) -> fmt::Result {
     let mib = |bytes: u64| bytes as f64 / 1048576.0;
     let kv = format!("{} tokens in {}, {} each", plan.context, plan.kv_dtype, Bytes(plan.kv_per_token));
-    let rows: [(&str, u64, &str); 8] = [
+    let rows: [(&str, u64, &str); 7] = [
         ("weights", plan.weights_file, "the mapped files, computed on in place"),
         ("copies of weights", plan.weights_resident, ""),
         ("KV cache", plan.kv_cache, &kv),
         ("activations", plan.activations, ""),
         ("tokenizer", plan.tokenizer, ""),
         ("process", plan.process, ""),
-        ("device context", plan.device_context, ""),
         ("total", plan.total, ""),
     ];
     let shown = rows.iter().filter(|row| row.1 > 0 || row.0 == "copies of weights");

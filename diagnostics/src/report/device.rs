@@ -1,0 +1,63 @@
+//! The lines about the device: which and why, a card's memory, how fast it decodes.
+
+use super::text::row;
+use super::{Bytes, Report};
+use crate::hardware::Gpu;
+use crate::plan::{Place, Plan};
+use crate::speed::Speed;
+use std::fmt::{self, Formatter};
+
+/// The device that was chosen and why, and its speed where a data sheet tells the bandwidth.
+pub(super) fn lines(report: &Report, f: &mut Formatter<'_>) -> fmt::Result {
+    if let Some(speed) = &report.speed {
+        speed_lines(speed, report.plan.as_ref().map_or(0, |plan| plan.context), f)?;
+    }
+    row(f, "device", format_args!("{}: {}", report.device, report.device_reason))
+}
+
+fn speed_lines(speed: &Speed, context: usize, f: &mut Formatter<'_>) -> fmt::Result {
+    let Speed { shares, empty, full, .. } = speed;
+    let read = Bytes(speed.weight_bytes_per_token);
+    row(f, "speed", format_args!("{} to {} tokens/s at first: a token reads {read} of weights", empty.0, empty.1))?;
+    let cache = Bytes(speed.cache_bytes_per_token);
+    row(f, "", format_args!("{} to {} with {context} tokens in the cache, {cache} more", full.0, full.1))?;
+    let bandwidth = speed.bandwidth as f64 / 1e9;
+    row(f, "", format_args!("estimated as {} to {} of {bandwidth} GB/s, the data sheet's", shares.0, shares.1))
+}
+
+/// The plan of a card's memory.
+pub(super) fn card_plan_lines(plan: &Plan, f: &mut Formatter<'_>) -> fmt::Result {
+    let kv = format!("{} tokens in {}, {} each", plan.context, plan.kv_dtype, Bytes(plan.kv_per_token));
+    let host = Bytes(plan.tokenizer.saturating_add(plan.process));
+    let beside = format!("beside it, in main memory: {host} and the mapped files");
+    let rows: [(&str, u64, &str); 7] = [
+        ("weights", plan.weights_resident, "the stored bytes, uploaded"),
+        ("KV cache", plan.kv_cache, &kv),
+        ("activations", plan.activations, ""),
+        ("device context", plan.device_context, "the driver's share"),
+        ("tokenizer", if plan.place == Place::Shared { plan.tokenizer } else { 0 }, ""),
+        ("process", if plan.place == Place::Shared { plan.process } else { 0 }, ""),
+        ("total", plan.total, if plan.place == Place::Shared { "" } else { &beside }),
+    ];
+    let mib = |bytes: u64| bytes as f64 / 1048576.0;
+    for (index, (name, bytes, note)) in rows.iter().filter(|row| row.1 > 0).enumerate() {
+        let line = format!("{name:<18}{:>11.1} MiB  {note}", mib(*bytes));
+        row(f, if index == 0 { "memory" } else { "" }, format_args!("{}", line.trim_end()))?;
+    }
+    let place = if plan.place == Place::Shared { "shared by processor and card" } else { "on the card" };
+    row(f, "", format_args!("{:<18}{:>11.1} MiB  {place}", "available", mib(plan.available)))?;
+    row(f, "", format_args!("{:<18}{:>11} tokens", "largest context", plan.max_context))
+}
+
+/// A card in one line.
+pub(super) fn card(gpu: &Gpu) -> String {
+    let (major, minor) = gpu.compute_capability;
+    let memory = match (gpu.memory_total, gpu.shared_memory) {
+        (Some(total), _) => Bytes(total).to_string(),
+        (None, true) => "memory shared with the machine".into(),
+        (None, false) => "memory unknown".into(),
+    };
+    let cuda = gpu.cuda.map(|(major, minor)| format!(" (CUDA {major}.{minor})")).unwrap_or_default();
+    let driver = if gpu.driver == "described" { String::new() } else { format!(", driver {}{cuda}", gpu.driver) };
+    format!("{}, compute capability {major}.{minor}, {memory}{driver}", gpu.name)
+}

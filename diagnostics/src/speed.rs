@@ -1,0 +1,87 @@
+//! Plan x bandwidth -> tokens a second: a token of decoding reads every weight and the cache once, and hardly computes.
+
+use crate::capability::Engine;
+use crate::plan::Plan;
+use crate::spec::ModelSpec;
+use serde::Serialize;
+
+/// Shares of a card's data-sheet bandwidth. Copies reach about nine tenths of it, which nothing that reads memory exceeds;
+/// below a half of it, kernels would count as broken here.
+const CARD_SHARES: (f64, f64) = (0.5, 0.9);
+
+/// The same of a processor. Reads of all its threads reach about eight tenths of the data rate of its memory, and the
+/// kernels here 0.7 to 1 of what such reads reach (docs/performance.md); the lower end allows for slower memory than the
+/// data sheet's.
+const CPU_SHARES: (f64, f64) = (0.4, 0.8);
+
+/// Tokens a second beyond which no estimate is given: starting kernels and waiting for threads then take as long as reading,
+/// and bandwidth tells little.
+const FASTEST: f64 = 1000.0;
+
+/// How fast one sequence is continued, as far as memory decides.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Speed {
+    /// Bytes a second by the data sheet.
+    pub bandwidth: u64,
+    /// The shares of it that the ranges' ends assume.
+    pub shares: (f64, f64),
+    /// Bytes of weights that a token reads.
+    pub weight_bytes_per_token: u64,
+    /// Bytes of the cache that it reads when the planned context is full.
+    pub cache_bytes_per_token: u64,
+    /// Tokens a second on an empty cache.
+    pub empty: (f64, f64),
+    /// Tokens a second on a full one.
+    pub full: (f64, f64),
+}
+
+impl Speed {
+    /// Estimates; `None` where there is no bandwidth, and for models so small that it does not decide.
+    pub fn new(spec: &ModelSpec, plan: &Plan, engine: &Engine<'_>, bandwidth: u64) -> Option<Speed> {
+        let shares = match engine {
+            Engine::Cpu { .. } => CPU_SHARES,
+            Engine::Cuda { .. } => CARD_SHARES,
+        };
+        let stored = spec.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
+        // One row of the embedding is read, unless it is the head too.
+        let embedding = if spec.tied_embeddings { 0 } else { spec.weights.embedding.bytes };
+        let weights = stored.saturating_sub(embedding);
+        let seen = plan.context.min(spec.sliding_window.unwrap_or(usize::MAX)) as u64;
+        let cache = plan.kv_per_token.saturating_mul(seen);
+        if bandwidth == 0 || shares.0 * bandwidth as f64 > FASTEST * weights as f64 {
+            return None;
+        }
+        let range = |bytes: u64| {
+            let all = bandwidth as f64 / bytes as f64;
+            (round(shares.0 * all), round(shares.1 * all))
+        };
+        Some(Speed {
+            bandwidth,
+            shares,
+            weight_bytes_per_token: weights,
+            cache_bytes_per_token: cache,
+            empty: range(weights),
+            full: range(weights.saturating_add(cache)),
+        })
+    }
+}
+
+/// To two digits: more would claim what an estimate does not know.
+fn round(value: f64) -> f64 {
+    let unit = 10f64.powf(value.log10().floor() - 1.0);
+    // Dividing by a power of ten from 1 on, and multiplying with one below, keeps decimal fractions short.
+    if unit < 1.0 { (value / unit).round() / (1.0 / unit).round() } else { (value / unit).round() * unit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_to_two_digits() {
+        let cases = [(0.01234, 0.012), (0.987, 0.99), (9.96, 10.0), (12.34, 12.0), (99.6, 100.0), (1234.5, 1200.0)];
+        for (value, expected) in cases {
+            assert_eq!(round(value), expected);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Models on described machines with cards, and the choice among the devices of a machine: verdicts, reasons, remedies.
+#![allow(clippy::expect_used)] // all of it is test code
+
+mod common;
+
+use common::{LLAMA_31_8B, TINY_LLAMA, gguf, safetensors};
+use model_diagnostics::capability::{self, Engine, Lacking};
+use model_diagnostics::family::REGISTRY;
+use model_diagnostics::hardware::Gpu;
+use model_diagnostics::hardware::profiles::{PROFILES, Profile};
+use model_diagnostics::plan::{self, KvDtype, Place};
+use model_diagnostics::report::Input;
+use model_diagnostics::spec::ModelSpec;
+use model_diagnostics::{DType, DeviceChoice, Hardware, Policy, Report, Verdict, assess, diagnose_with};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::slice::from_ref;
+
+const GIB: u64 = 1 << 30;
+
+fn machine(profile: &str) -> Hardware {
+    Profile::find(profile).unwrap_or_else(|| panic!("no profile {profile}")).hardware()
+}
+
+fn with_cards() -> impl Iterator<Item = &'static Profile> {
+    PROFILES.iter().filter(|profile| !profile.gpus.is_empty())
+}
+
+/// Every model of the fixtures.
+fn fixtures() -> Vec<PathBuf> {
+    let entries = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+        entries.collect()
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
+    let mut models: Vec<PathBuf> = entries(&root.join("models")).iter().flat_map(|model| entries(model)).collect();
+    models.extend(entries(&root.join("int8")).into_iter().filter(|path| path.is_dir()));
+    models.retain(|path| path.is_dir() || path.extension().is_some_and(|extension| extension == "gguf"));
+    models.sort();
+    models
+}
+
+/// Reads a model on a machine that runs everything.
+fn read(path: &Path) -> (ModelSpec, Input) {
+    let diagnosis = diagnose_with(REGISTRY, path, &machine("cpu-bf16-512gb"), &Policy::default());
+    let (header, spec) = diagnosis.ready.unwrap_or_else(|| panic!("{}", diagnosis.report.first_line()));
+    // References lie beside the weights.
+    let input = Input { warnings: Vec::new(), ..Input::from(&header) };
+    (spec, input)
+}
+
+/// The dtypes of its matrices, on which verdicts about a small model rest.
+fn dtypes(spec: &ModelSpec) -> String {
+    let matrices = spec.tensors().filter(|tensor| tensor.shape.len() > 1);
+    let scales: BTreeSet<_> = spec.scales().map(|scale| scale.name.as_str()).collect();
+    let names: BTreeSet<_> =
+        matrices.filter(|tensor| !scales.contains(tensor.name.as_str())).map(|tensor| tensor.dtype.name()).collect();
+    names.into_iter().collect::<Vec<_>>().join(" ")
+}
+
+/// What a report says, without what is the profile's own.
+fn said(report: &Report, profile: &Profile) -> String {
+    let (major, minor) = profile.gpus[0].compute_capability;
+    let own = [
+        (format!("found {major}.{minor}"), "found its own"),
+        (format!("runs on {},", profile.name), "runs on it,"),
+        (profile.gpus[0].name.to_owned(), "CARD"),
+    ];
+    // The model is not the point: several have the same dtypes.
+    let reason = match report.reason.split_once(" runs on ") {
+        Some((_, rest)) => format!("it runs on {rest}"),
+        None => report.reason.split(" (").next().unwrap_or_default().to_owned(),
+    };
+    let reason = reason.split_once(", context ").map_or(reason.clone(), |(start, rest)| {
+        let warnings = rest.split_once("; ").map(|(_, warnings)| format!("; {warnings}"));
+        format!("{start}{}", warnings.unwrap_or_default())
+    });
+    let mut text = format!("  {} ({}): {reason}\n", report.verdict, report.exit_code);
+    text = text.replace(&format!("it runs on {}", profile.name), "it runs");
+    for remedy in &report.remedies {
+        let _ = writeln!(text, "    - {remedy}");
+    }
+    // What is said of one dtype is said of others.
+    for dtype in DType::all() {
+        text = text.replace(&format!(": {dtype} matrices"), ": DTYPE matrices");
+    }
+    own.iter().fold(text, |text, (own, general)| text.replace(own, general))
+}
+
+/// The models that share dtypes, with the exit code on each profile, and what is said of the first of them.
+#[derive(Default)]
+struct Kind {
+    models: Vec<PathBuf>,
+    codes: Vec<u8>,
+    said: BTreeMap<String, Vec<&'static str>>,
+}
+
+#[test]
+fn fixtures_on_every_card() {
+    let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
+    let fixtures = fixtures();
+    assert!(fixtures.len() > 80, "only {} fixtures", fixtures.len());
+    let mut wrong = Vec::new();
+    for path in &fixtures {
+        let (spec, input) = read(path);
+        let reports: Vec<_> =
+            with_cards().map(|profile| assess(&spec, &input, &profile.hardware(), &Policy::default())).collect();
+        assert!(reports.iter().all(|report| report.device == "cuda:0" && report.casts == 0));
+        let codes: Vec<u8> = reports.iter().map(|report| report.exit_code).collect();
+        let kind = kinds.entry(dtypes(&spec)).or_default();
+        if kind.models.is_empty() {
+            kind.codes.clone_from(&codes);
+            for (report, profile) in reports.iter().zip(with_cards()) {
+                kind.said.entry(said(report, profile)).or_default().push(profile.name);
+            }
+        }
+        if kind.codes != codes {
+            wrong.push(format!("{} is judged in another way than {}", path.display(), kind.models[0].display()));
+        }
+        kind.models.push(path.clone());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let mut alike: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (dtypes, kind) in &kinds {
+        let lines = kind.said.iter().map(|(said, profiles)| format!("{said}    on {}\n", profiles.join(" ")));
+        let models = kind.models.len();
+        alike.entry(lines.collect()).or_default().push(format!("{dtypes} ({models})"));
+    }
+    let text: String = alike.iter().map(|(said, dtypes)| format!("{}\n{said}\n", dtypes.join(", "))).collect();
+    insta::assert_snapshot!("fixtures_on_cards", text);
+}
+
+#[test]
+fn a_model_of_eight_billion_parameters_on_every_profile() {
+    let models = [safetensors(&LLAMA_31_8B, DType::BF16), gguf(&LLAMA_31_8B, "Q8_0"), gguf(&LLAMA_31_8B, "Q4_K_M")];
+    let mut text = format!("{:<18}{:<27}{:<27}{}\n", "", "BF16", "Q8_0", "Q4_K_M");
+    for profile in PROFILES {
+        let cell = |(spec, input): &(ModelSpec, Input)| {
+            let report = assess(spec, input, &profile.hardware(), &Policy::default());
+            let speed = report.speed.map(|speed| format!(" {}-{} t/s", speed.full.0, speed.empty.1));
+            match (&report.plan, report.verdict.runs()) {
+                (Some(plan), true) => format!("{}{}", plan.context, speed.unwrap_or_default()),
+                _ => report.verdict.to_string(),
+            }
+        };
+        let cells: Vec<_> = models.iter().map(cell).collect();
+        let line = format!("{:<18}{:<27}{:<27}{}", profile.name, cells[0], cells[1], cells[2]);
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    insta::assert_snapshot!("eight_billion", text);
+}
+
+#[test]
+fn text_of_a_model_on_a_described_card() {
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q4_K_M");
+    insta::assert_snapshot!("on_a_t4", assess(&spec, &input, &machine("t4"), &Policy::default()));
+    let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
+    insta::assert_snapshot!("bf16_on_a_t4", assess(&spec, &input, &machine("t4"), &Policy::default()));
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
+    insta::assert_snapshot!("on_a_gb10", assess(&spec, &input, &machine("gb10"), &Policy::default()));
+}
+
+fn card(name: &str, compute_capability: (u32, u32), free: u64) -> Gpu {
+    Gpu {
+        name: name.into(),
+        uuid: None,
+        compute_capability,
+        memory_total: Some(free),
+        memory_free: Some(free),
+        shared_memory: false,
+        driver: "580.1".into(),
+        cuda: Some((13, 0)),
+        bandwidth: None,
+    }
+}
+
+/// A detected machine with these cards and a build for them.
+fn detected(gpus: &[Gpu]) -> Hardware {
+    let hardware = Hardware { profile: None, gpus: gpus.to_vec(), gpu_note: None, ..machine("cpu-32gb") };
+    hardware.with_build(&["cuda"])
+}
+
+fn on(device: DeviceChoice) -> Policy {
+    Policy { device, ..Policy::default() }
+}
+
+#[test]
+fn every_refusal_of_a_card_says_why_and_what_to_do() {
+    let tiny = |dtype| safetensors(&TINY_LLAMA, dtype);
+    let (t4, cuda) = (card("Tesla T4", (7, 5), 15 * GIB), on(DeviceChoice::Cuda(0)));
+    let old = Gpu { cuda: Some((11, 4)), driver: "470.1".into(), ..t4.clone() };
+    let silent = Gpu { memory_total: None, memory_free: None, ..t4.clone() };
+    let mut driverless = detected(&[]);
+    driverless.gpu_note = Some("no NVIDIA driver library".into());
+    let context = Policy { context: Some(131_072), ..cuda.clone() };
+    let without_build = detected(from_ref(&t4)).with_build(&[]);
+    let cases = [
+        ("capability", tiny(DType::BF16), detected(from_ref(&t4)), cuda.clone(), 12),
+        ("capability, no kernel either", tiny(DType::F8_E4M3), detected(from_ref(&t4)), cuda.clone(), 12),
+        ("kernel", gguf(&TINY_LLAMA, "IQ4_NL"), detected(from_ref(&t4)), cuda.clone(), 12),
+        ("no dp4a", gguf(&TINY_LLAMA, "Q8_0"), machine("p100"), Policy::default(), 12),
+        ("build", tiny(DType::F16), without_build, cuda.clone(), 13),
+        ("no card", tiny(DType::F16), driverless, cuda.clone(), 13),
+        ("no such card", tiny(DType::F16), detected(from_ref(&t4)), on(DeviceChoice::Cuda(1)), 13),
+        ("driver", tiny(DType::F16), detected(&[old]), cuda.clone(), 13),
+        ("described driver", tiny(DType::F16), machine("jetson-tx2"), Policy::default(), 13),
+        ("too old a card", tiny(DType::F32), detected(&[card("Tesla K80", (3, 7), 11 * GIB)]), cuda.clone(), 13),
+        ("unknown memory", tiny(DType::F16), detected(&[silent]), cuda.clone(), 13),
+        ("memory", gguf(&LLAMA_31_8B, "Q8_0"), detected(&[card("NVIDIA A2", (8, 6), 8 * GIB)]), cuda.clone(), 14),
+        ("context", gguf(&LLAMA_31_8B, "Q4_K_M"), detected(from_ref(&t4)), context, 14),
+        ("described memory", gguf(&LLAMA_31_8B, "Q8_0"), machine("rtx-3070"), Policy::default(), 14),
+    ];
+    let mut text = String::new();
+    for (name, (spec, input), hardware, policy, code) in &cases {
+        let report = assess(spec, input, hardware, policy);
+        assert_eq!(report.exit_code, *code, "{name}: {}", report.first_line());
+        assert!(!report.remedies.is_empty(), "{name}");
+        let _ = writeln!(text, "{name} ({code}): {}", report.reason);
+        for remedy in &report.remedies {
+            let _ = writeln!(text, "    - {remedy}");
+        }
+    }
+    insta::assert_snapshot!("refusals_of_cards", text);
+    // The report speaks of the build before it looks at dtypes.
+    let engine = Engine::Cuda { compute_capability: (9, 0), compiled: false };
+    assert!(matches!(capability::tier(DType::F32, &engine), Err(Lacking::Build { .. })));
+}
+
+#[test]
+fn the_choice_is_the_card_with_most_room_that_runs_the_model_and_says_so() {
+    let (large, small) = (card("NVIDIA L4", (8, 9), 22 * GIB), card("Tesla T4", (7, 5), 15 * GIB));
+    let choose = |gpus: &[Gpu], (spec, input): &(ModelSpec, Input)| {
+        let report = assess(spec, input, &detected(gpus), &Policy::default());
+        assert_eq!(report.verdict, Verdict::Compatible, "{}", report.first_line());
+        (report.device, report.device_reason)
+    };
+    let both = [small.clone(), large.clone()];
+    let bf16 = safetensors(&TINY_LLAMA, DType::BF16);
+    let q8_0 = gguf(&LLAMA_31_8B, "Q8_0");
+    assert_eq!(choose(&both, &q8_0).0, "cuda:1");
+    assert_eq!(choose(&[card("NVIDIA L4", (8, 9), 14 * GIB), small.clone()], &bf16).0, "cuda:0");
+    let (device, reason) = choose(from_ref(&small), &bf16);
+    assert!(device == "cpu" && reason.contains("BF16 matrices need compute capability 8.0, found 7.5"), "{reason}");
+    let (device, reason) = choose(&[card("NVIDIA A2", (8, 6), 4 * GIB)], &q8_0);
+    assert!(device == "cpu" && reason.contains("3.75 GiB") | reason.contains("4.00 GiB"), "{reason}");
+    let (device, reason) = choose(&[], &q8_0);
+    assert!(device == "cpu" && reason.contains("no NVIDIA card"), "{reason}");
+    let unused = assess(&q8_0.0, &q8_0.1, &detected(&both).with_build(&[]), &Policy::default());
+    assert_eq!((unused.device.as_str(), unused.verdict), ("cpu", Verdict::Compatible));
+    assert!(unused.device_reason.contains("not used: this build has no CUDA engine"), "{}", unused.device_reason);
+}
+
+#[test]
+fn the_plan_of_a_card_counts_what_lies_on_it() {
+    let (spec, input) = gguf(&TINY_LLAMA, "Q8_0");
+    let report = assess(&spec, &input, &detected(&[card("Tesla T4", (7, 5), 15 * GIB)]), &Policy::default());
+    let plan = report.plan.expect("a plan");
+    let placed: u64 = spec.tensors().map(|tensor| (tensor.bytes + 16).next_multiple_of(256)).sum();
+    assert_eq!((plan.place, plan.weights_resident), (Place::Card, placed));
+    assert_eq!(plan.kv_cache, plan::kv_bytes(&spec, 2048, KvDtype::F32));
+    assert_eq!(plan.load_peak, plan.weights_resident + plan.device_context);
+    assert_eq!(plan.total, plan.load_peak + plan.kv_cache + plan.activations);
+    assert_eq!(plan.anonymous(), plan.tokenizer + plan.process);
+    assert_eq!(plan.available, 15 * GIB);
+    // Memory that the machine and the card share holds the tokenizer and the process too.
+    let shared = assess(&spec, &input, &machine("gb10"), &Policy::default()).plan.expect("a plan");
+    assert_eq!((shared.place, shared.available), (Place::Shared, 112 * GIB));
+    assert_eq!(shared.total, plan.total + plan.tokenizer + plan.process);
+}
+
+#[test]
+fn the_context_that_a_refusal_names_fits() {
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q4_K_M");
+    let ask = |context| {
+        let policy = Policy { context: Some(context), ..Policy::default() };
+        assess(&spec, &input, &machine("t4"), &policy)
+    };
+    let refused = ask(131_072);
+    let largest = refused.plan.as_ref().map(|plan| plan.max_context).expect("a plan");
+    assert_eq!(
+        (refused.exit_code, &refused.remedies[0]),
+        (14, &format!("take a smaller context: --context {largest}"))
+    );
+    assert_eq!((ask(largest).exit_code, ask(largest + plan::KV_PAGE).exit_code), (0, 14));
+}
+
+#[test]
+fn speed_is_bandwidth_over_the_bytes_of_a_token() {
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
+    let hardware = machine("l4");
+    let report = assess(&spec, &input, &hardware, &Policy { context: Some(4096), ..Policy::default() });
+    let speed = report.speed.expect("a speed");
+    let weights = spec.tensors().map(|tensor| tensor.bytes).sum::<u64>() - spec.weights.embedding.bytes;
+    let cache = 4096 * 32 * 2 * 8 * 128 * 4;
+    assert_eq!((speed.weight_bytes_per_token, speed.cache_bytes_per_token), (weights, cache));
+    // Two digits are kept.
+    let near = |found: f64, share: f64, bytes: u64| (found / (share * 300e9 / bytes as f64) - 1.0).abs() < 0.05;
+    assert!(near(speed.empty.0, 0.5, weights) && near(speed.empty.1, 0.9, weights), "{speed:?}");
+    assert!(near(speed.full.0, 0.5, weights + cache) && near(speed.full.1, 0.9, weights + cache), "{speed:?}");
+    // A model of a few hundred megabytes is not bound by the memory of an H200.
+    let (small, input) = gguf(&TINY_LLAMA, "Q4_K_M");
+    assert_eq!(assess(&small, &input, &machine("h200"), &Policy::default()).speed, None);
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
+    // Of this machine no data sheet is known, and what does not run has no speed.
+    assert_eq!(assess(&spec, &input, &detected(&[]), &Policy::default()).speed, None);
+    let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
+    assert_eq!(assess(&spec, &input, &machine("t4"), &Policy::default()).speed, None);
+}
+
+#[test]
+fn a_described_card_is_judged_with_a_fitting_build() {
+    let (spec, input) = gguf(&TINY_LLAMA, "Q8_0");
+    let without = assess(&spec, &input, &machine("t4"), &Policy::default());
+    assert_eq!(without.verdict, Verdict::CompatibleWithWarnings);
+    assert!(without.reason.contains("this build has no CUDA engine"), "{}", without.reason);
+    let with = assess(&spec, &input, &machine("t4").with_build(&["cuda"]), &Policy::default());
+    assert_eq!(with.verdict, Verdict::Compatible, "{}", with.reason);
+    let processor = assess(&spec, &input, &machine("t4"), &on(DeviceChoice::Cpu));
+    assert_eq!((processor.device.as_str(), processor.verdict), ("cpu", Verdict::Compatible));
+}
+
+#[test]
+fn there_are_profiles_of_every_generation() {
+    assert!(with_cards().count() >= 30);
+    let capabilities: BTreeSet<_> = with_cards().map(|profile| profile.gpus[0].compute_capability).collect();
+    let sold = [(5, 2), (5, 3), (6, 0), (6, 1), (6, 2), (7, 0), (7, 2), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9)];
+    let later = [(9, 0), (10, 0), (11, 0), (12, 0), (12, 1)];
+    assert_eq!(capabilities, sold.into_iter().chain(later).collect());
+    for profile in with_cards() {
+        let card = &profile.gpus[0];
+        assert!(profile.gpus.len() == 1 && card.memory >= 4 * GIB, "{}", profile.name);
+        assert!((25e9..=8e12).contains(&(card.bandwidth as f64)), "{}", profile.name);
+    }
+}
