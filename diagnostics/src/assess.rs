@@ -8,7 +8,7 @@ pub(crate) use failure::assess_error;
 use crate::capability::Engine;
 use crate::hardware::Hardware;
 use crate::plan::{Budget, KvDtype, Plan};
-use crate::report::{Check, Input, ModelSummary, Report, SCHEMA_VERSION, Status, Verdict};
+use crate::report::{self, Check, Input, ModelSummary, Report, SCHEMA_VERSION, Status, Verdict};
 use crate::spec::ModelSpec;
 use std::fmt;
 use std::path::PathBuf;
@@ -87,6 +87,19 @@ impl FromStr for DeviceChoice {
 
 /// Judges a model, whose files `input` describes, on a machine.
 pub fn assess(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Report {
+    let mut report = judge(spec, input, hardware, policy);
+    if report.verdict == Verdict::DoesNotFit {
+        report.distribution = report::distribute(spec, input, hardware, policy);
+        report.remedies.extend(report.distribution.iter().map(ToString::to_string));
+    }
+    let elsewhere = Policy { device: DeviceChoice::Auto, ..policy.clone() };
+    let runs_on = |hardware: &Hardware| judge(spec, input, hardware, &elsewhere).verdict.runs();
+    report.commands = report::commands(&report, policy, runs_on);
+    report
+}
+
+/// The report without the commands to go on with.
+fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Report {
     // Whatever was asked for, what can be told is told for the processor, the one engine there is.
     let engine = Engine::Cpu { features: &hardware.cpu.features };
     let budget = Budget::new(&hardware.memory, policy.memory_limit);
@@ -152,6 +165,8 @@ fn conclude(
         exit_code: verdict.exit_code(),
         reason,
         remedies: remedies.cloned().collect(),
+        commands: Vec::new(),
+        distribution: None,
         input,
         model,
         device: device.to_string(),
@@ -163,7 +178,7 @@ fn conclude(
 }
 
 /// `GGUF Q4_K_M`, `safetensors BF16`: the scheme where there is one, else the dtype most bytes are stored in.
-fn stored_as(model: &ModelSummary, input: &Input) -> String {
+pub(crate) fn stored_as(model: &ModelSummary, input: &Input) -> String {
     if model.quantization.starts_with(input.format_name()) {
         return model.quantization.clone();
     }

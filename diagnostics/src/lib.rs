@@ -32,7 +32,7 @@ pub use report::{Report, Verdict};
 
 use family::Family;
 use header::Header;
-use report::Input;
+use report::{Candidate, Input};
 use spec::ModelSpec;
 use std::path::Path;
 use tokenizer::TokenizerSpec;
@@ -57,11 +57,24 @@ pub fn diagnose(path: &Path, hardware: &Hardware, policy: &Policy) -> Report {
 pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Diagnosis {
     let mut diagnosis = diagnose_one(registry, path, hardware, policy);
     if let Some(Error::Ambiguous { candidates, .. }) = &diagnosis.error {
-        // One level deep: a folder among the candidates may lead back here.
-        let reports = candidates.iter().map(|path| diagnose_one(registry, path, hardware, policy).report);
-        diagnosis.report.input.candidate_verdicts = reports.map(|report| report.first_line()).collect();
+        let models = candidates.iter().flat_map(|path| candidates_at(registry, path, hardware, policy));
+        let models: Vec<Candidate> = models.collect();
+        diagnosis.report.commands = report::commands_of_several(&models);
+        diagnosis.report.input.models = models;
     }
     diagnosis
+}
+
+/// The model at `path`, or the models where it is a folder of several. No deeper: a link in it may lead back.
+fn candidates_at(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Vec<Candidate> {
+    let diagnosis = diagnose_one(registry, path, hardware, policy);
+    match &diagnosis.error {
+        Some(Error::Ambiguous { candidates, .. }) => {
+            let reports = candidates.iter().map(|path| diagnose_one(registry, path, hardware, policy).report);
+            reports.map(|report| Candidate::from(&report)).collect()
+        }
+        _ => vec![Candidate::from(&diagnosis.report)],
+    }
 }
 
 fn diagnose_one(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Diagnosis {

@@ -40,6 +40,18 @@ pub struct ModelSummary {
     /// Of the model, then of the tokenizer.
     pub assumptions: Vec<String>,
     pub unused_tensors: Vec<String>,
+    /// The weights part by part, as they are passed; for pictures, and not in the JSON report.
+    #[serde(skip)]
+    pub parts: Vec<Part>,
+}
+
+/// The weights of a block, or of what is before and behind the blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// `embedding`, `layer 0`, and `head` with the norm before it, or `final norm` where the head is tied.
+    pub name: String,
+    /// Bytes of each stored dtype.
+    pub bytes: BTreeMap<DType, u64>,
 }
 
 /// Rotary position embedding in the words of the report.
@@ -118,8 +130,30 @@ impl ModelSummary {
             sampling: spec.sampling.clone(),
             assumptions: spec.assumptions.iter().chain(&spec.tokenizer.assumptions).cloned().collect(),
             unused_tensors: spec.unused_tensors.clone(),
+            parts: parts(spec),
         }
     }
+}
+
+/// The weights of `spec` in the order of the computation; a tied head is the embedding and not listed again.
+fn parts(spec: &ModelSpec) -> Vec<Part> {
+    let weights = &spec.weights;
+    let part = |name: String, tensors: &mut dyn Iterator<Item = &TensorInfo>| {
+        let mut bytes = BTreeMap::new();
+        for tensor in tensors {
+            let sum: &mut u64 = bytes.entry(tensor.dtype).or_default();
+            *sum = sum.saturating_add(tensor.bytes);
+        }
+        Part { name, bytes }
+    };
+    let embedding = part("embedding".into(), &mut std::iter::once(&weights.embedding).chain(spec.rope.tensors()));
+    let layers = weights.layers.iter().enumerate();
+    let layers = layers.map(|(index, layer)| part(format!("layer {index}"), &mut layer.tensors()));
+    let matrix = (!spec.tied_embeddings).then_some(&weights.head.weight);
+    let head = matrix.into_iter().chain(&weights.head.bias).chain(weights.head.scales());
+    let name = if spec.tied_embeddings { "final norm" } else { "head" };
+    let head = part(name.into(), &mut weights.final_norm.tensors().chain(head));
+    std::iter::once(embedding).chain(layers).chain([head]).collect()
 }
 
 /// What every tensor of a resolved model is used for: vectors have one dimension, everything else is a matrix. Scales
