@@ -4,7 +4,23 @@
 //! path ─probe─▶ Source ─read─▶ Header ─inspect─▶ ModelSpec ─assess(Hardware, Policy)─▶ Report
 //! ```
 //!
-//! Each arrow is one function, and no weight byte is read by any of them. [`diagnose`] is all of them in a row.
+//! Each arrow is one function, and no weight byte is read by any of them. [`diagnose`] is all of them in a row:
+//!
+//! ```
+//! use model_diagnostics::hardware::profiles::Profile;
+//! use model_diagnostics::{Hardware, Policy, diagnose};
+//! use std::path::Path;
+//!
+//! # let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/demo-q4_k_m.gguf"));
+//! let report = diagnose(path, &Hardware::detect(), &Policy::default());
+//! println!("{report}"); // `{report:#}` in colours, `report.to_json()` for tools
+//! assert!(report.verdict.runs());
+//!
+//! // The same model on a machine that is described instead of detected.
+//! let small = Profile::find("cpu-2gb").expect("a profile");
+//! let report = diagnose(path, &small.hardware(), &Policy { context: Some(256), ..Policy::default() });
+//! assert_eq!(report.plan.map(|plan| plan.context), Some(256));
+//! ```
 
 pub mod assess;
 mod bytes;

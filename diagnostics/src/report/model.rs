@@ -11,25 +11,42 @@ use std::collections::{BTreeMap, HashSet};
 
 /// A model in the words of the report.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)] // the fields are those of `ModelSpec`
 pub struct ModelSummary {
+    /// The family's id: `llama`.
     pub family: &'static str,
+    /// The variant as people call it: `Llama 3.1`.
     pub variant: String,
+    /// The architecture as the file names it: `llama`, `LlamaForCausalLM`.
     pub architecture: String,
+    /// Elements of all weights, a tied head counted once.
     pub parameters: u64,
+    /// Decoder blocks.
     pub layers: usize,
+    /// Width of the residual stream.
     pub hidden: usize,
+    /// Width of the feed-forward layer.
     pub feed_forward: usize,
+    /// Query heads.
     pub heads: usize,
+    /// Key and value heads.
     pub kv_heads: usize,
+    /// Elements of a head.
     pub head_dim: usize,
+    /// Rows of the embedding.
     pub vocab: usize,
+    /// Longest context the model was trained or extended for, in tokens.
     pub context_trained: usize,
+    /// Whether the output head is the embedding.
     pub tied_embeddings: bool,
+    /// Rotary position embedding.
     pub rope: RopeSummary,
+    /// Positions that a token attends to, its own included, where the model limits them.
     pub sliding_window: Option<usize>,
+    /// The stored dtypes, that of most bytes first.
     pub dtypes: Vec<DtypeSummary>,
+    /// The quantization in words: `none`, `GGUF Q4_K_M`.
     pub quantization: String,
+    /// The tokenizer.
     pub tokenizer: TokenizerSummary,
     /// Whether there is one.
     pub chat_template: bool,
@@ -39,6 +56,7 @@ pub struct ModelSummary {
     pub sampling: Sampling,
     /// Of the model, then of the tokenizer.
     pub assumptions: Vec<String>,
+    /// Tensors that are stored and not needed.
     pub unused_tensors: Vec<String>,
     /// The weights part by part, as they are passed; for pictures, and not in the JSON report.
     #[serde(skip)]
