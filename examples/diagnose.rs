@@ -1,16 +1,28 @@
 //! Tells what lies at a path and whether this machine, or a described one, can run it. Reads headers only.
 //!
-//! `cargo run --release --example diagnose -- [PATH] [--json] [--device DEVICE] [--context N] [--devices]`
+//! `cargo run --release --example diagnose -- [PATH] [--json] [--device DEVICE] [--context N] [--devices] [--svg FILE]
+//! [--tokenizer [TEXT]]`
 
-use clap::Parser;
+mod common;
+
+use clap::{Parser, ValueEnum};
 use model_diagnostics::hardware::profiles::Profile;
+use model_diagnostics::header::Header;
 use model_diagnostics::plan::KvDtype;
 use model_diagnostics::report::{DeviceList, Verdict};
-use model_diagnostics::{DeviceChoice, Hardware};
+use model_diagnostics::source::probe;
+use model_diagnostics::tokenizer::TokenizerSpec;
+use model_diagnostics::{DeviceChoice, Hardware, Report};
 use model_factory::UnifiedModelFactory;
-use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
+use model_factory::tokenizer::Tokenizer;
+use serde_json::{Value, json};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// A sentence with what tokenizers differ in: capitals, contractions, numbers, runs of spaces, accents, other scripts, an
+/// emoji of several code points, and an end of line.
+const SENTENCE: &str = "Hello, I'm 1234.5 km  from Zürich: 東京 and 👩‍🚀!\n";
 
 /// Tells what lies at a path and whether a machine can run it, from headers alone.
 #[derive(Parser)]
@@ -30,9 +42,40 @@ struct Arguments {
     /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory.
     #[arg(long, value_name = "DTYPE", default_value_t)]
     kv_cache: KvDtype,
+    /// Draw the memory plan and the weights by layer and dtype into an SVG file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Show how TEXT, or a sentence of many kinds of characters, is cut into tokens. Give PATH first.
+    #[arg(long, value_name = "TEXT", num_args = 0..=1, default_missing_value = SENTENCE)]
+    tokenizer: Option<String>,
+    /// Colour the text: on a terminal unless NO_COLOR is set, always or never.
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
+    color: Color,
     /// List this machine and the described ones instead.
     #[arg(long)]
     devices: bool,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl Color {
+    /// Whether standard output is to be coloured (<https://no-color.org>).
+    fn wanted(self) -> bool {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        match self {
+            Color::Auto => {
+                std::io::stdout().is_terminal() && !set("NO_COLOR") && std::env::var_os("TERM") != Some("dumb".into())
+            }
+            Color::Always => true,
+            Color::Never => false,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -63,7 +106,7 @@ fn main() -> ExitCode {
         let list = DeviceList::new(&hardware);
         return write(&if arguments.json { list.to_json() } else { list.to_string() }, 0);
     }
-    let path = arguments.path.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/demo").into());
+    let path = arguments.path.unwrap_or_else(common::bundled);
     let mut factory = UnifiedModelFactory::builder().device(device).kv_cache(arguments.kv_cache);
     if let Some(context) = arguments.context {
         factory = factory.context_length(context);
@@ -73,7 +116,90 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr(), "{}", report.reason);
         return report.exit_code.into();
     }
-    write(&if arguments.json { report.to_json() } else { report.to_string() }, report.exit_code)
+    let mut code = report.exit_code;
+    let cut = arguments.tokenizer.filter(|_| report.model.is_some()).and_then(|text| match cut(&path, text) {
+        Ok(cut) => Some(cut),
+        Err(error) => {
+            common::tell(format_args!("error: {error}"));
+            code = if code == 0 { error.code() } else { code };
+            None
+        }
+    });
+    if let Some(file) = &arguments.svg
+        && let Err(error) = draw(&report, file)
+    {
+        common::tell(format_args!("error: {error}"));
+        code = if code == 0 { 1 } else { code };
+    }
+    let text = match (arguments.json, arguments.color.wanted()) {
+        (true, _) => as_json(&report, cut.as_ref()),
+        (false, colour) => {
+            let report = if colour { format!("{report:#}") } else { report.to_string() };
+            cut.iter().fold(report, |text, cut| text + &cut.to_string())
+        }
+    };
+    write(&text, code)
+}
+
+/// The report as JSON, with the key `tokenization` where a text was cut.
+fn as_json(report: &Report, cut: Option<&Cut>) -> String {
+    let Some(cut) = cut else { return report.to_json() };
+    let mut json: Value = serde_json::from_str(&report.to_json()).unwrap_or_default();
+    json["tokenization"] =
+        json!({ "text": cut.text, "ids": cut.ids, "tokens": cut.tokens, "decoded": cut.decoded, "same": cut.same() });
+    serde_json::to_string_pretty(&json).unwrap_or_default()
+}
+
+fn draw(report: &Report, file: &Path) -> Result<(), String> {
+    let Some(svg) = report.to_svg() else { return Err(format!("nothing is drawn of what is {}", report.verdict)) };
+    std::fs::write(file, svg).map_err(|error| format!("cannot write {}: {error}", file.display()))
+}
+
+/// A text as the model's tokenizer cuts it.
+struct Cut {
+    text: String,
+    ids: Vec<u32>,
+    /// The entries of the vocabulary.
+    tokens: Vec<String>,
+    /// What the ids are as text.
+    decoded: String,
+}
+
+fn cut(path: &Path, text: String) -> model_factory::Result<Cut> {
+    let header = Header::read(probe(path)?)?;
+    let tokenizer = Tokenizer::from_header(&header, &TokenizerSpec::from_header(&header)?)?;
+    let ids = tokenizer.encode(&text, true)?;
+    let tokens = ids.iter().map(|id| tokenizer.token_text(*id).unwrap_or_default()).collect();
+    let decoded = tokenizer.decode(&ids);
+    Ok(Cut { text, ids, tokens, decoded })
+}
+
+impl Cut {
+    fn same(&self) -> bool {
+        self.text == self.decoded
+    }
+}
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const LINE: usize = 100;
+        writeln!(f, "\ntext       {:?}", self.text)?;
+        let count = self.ids.len();
+        let mut line = format!("{:<11}", if count == 1 { "1 token".into() } else { format!("{count} tokens") });
+        for (id, token) in self.ids.iter().zip(&self.tokens) {
+            let cell = format!("{} {id}  ", token.escape_debug());
+            if line.chars().count() + cell.chars().count() > LINE && !line.trim().is_empty() {
+                writeln!(f, "{}", line.trim_end())?;
+                line = " ".repeat(11);
+            }
+            line += &cell;
+        }
+        writeln!(f, "{}", line.trim_end())?;
+        match self.same() {
+            true => writeln!(f, "round trip the same text"),
+            false => writeln!(f, "round trip differs: {:?}", self.decoded),
+        }
+    }
 }
 
 /// Writes `text` to standard output at once. A reader that has seen enough changes nothing about the verdict.

@@ -4,6 +4,17 @@
 //!
 //! The pipeline is [`UnifiedModelFactory`]; its stages left of the weights are the crate [`diagnostics`]. What is loaded is a [`Model`]; a sequence on it is a [`Session`].
 
+/// The code of the guides, compiled and run with the doctests.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../docs/library.md")]
+    struct Library;
+    #[doc = include_str!("../docs/sessions.md")]
+    struct Sessions;
+    #[doc = include_str!("../docs/batch.md")]
+    struct Batch;
+}
+
 mod cancel;
 pub mod chat;
 pub mod decoder;

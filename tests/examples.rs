@@ -34,7 +34,7 @@ fn model(path: &str) -> String {
 
 #[test]
 fn every_example_explains_itself_and_refuses_unknown_options() {
-    for name in ["diagnose", "generate", "tokenize", "logits", "bench"] {
+    for name in ["diagnose", "generate", "tokenize", "logits", "bench", "compare"] {
         let help = example(name, &["--help"]);
         assert!(help.status.success() && text(&help.stdout).contains("Usage"), "{name} --help");
         assert_eq!(example(name, &["--no-such-option"]).status.code(), Some(2), "{name}");
@@ -205,13 +205,14 @@ fn unread(name: &str, arguments: &[&str]) -> Option<i32> {
 #[test]
 fn a_reader_that_has_seen_enough_changes_no_verdict() {
     let path = model("llama-3/f32");
-    let cases: [(&str, &[&str], i32); 10] = [
+    let cases: [(&str, &[&str], i32); 11] = [
         ("bench", &["-p", "4", "-n", "1", "-r", "1"], 0),
         ("bench", &["-p", "4", "-n", "1", "-r", "1", "--json"], 0),
         ("bench", &["--device", "cuda"], 13),
         ("generate", &["--max-tokens", "4"], 0),
         ("generate", &["--max-tokens", "4", "--json"], 0),
         ("generate", &["--device", "cuda"], 13),
+        ("compare", &[&path, &path], 0),
         ("logits", &[&path, "--tokens", "1"], 0),
         ("logits", &[&path, "--tokens", "99999"], 2),
         ("tokenize", &["--text", "a"], 0),
@@ -411,4 +412,124 @@ fn bench_measures_what_the_contract_lists() {
     }
     assert!(report["decode"]["tok_s"]["median"].as_f64().is_some_and(|speed| speed > 0.0));
     assert_eq!((&report["prefill"]["tokens"], &report["threads"]), (&16.into(), &1.into()));
+}
+
+#[test]
+fn diagnose_draws_shows_and_colours() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let svg = folder.path().join("memory.svg");
+    let path = model("llama-3.1/q8_0.gguf");
+    let output = example("diagnose", &[&path, "--svg", &svg.display().to_string(), "--tokenizer", "Hi there"]);
+    assert!(output.status.success());
+    let picture = std::fs::read_to_string(&svg).expect("a picture");
+    assert!(picture.starts_with("<svg ") && picture.contains("layer 1: ") && picture.trim_end().ends_with("</svg>"));
+    let said = text(&output.stdout);
+    assert!(said.contains("text       \"Hi there\"") && said.contains("round trip the same text"), "{said}");
+    assert!(!said.contains('\x1b'), "a pipe gets no colours");
+    let coloured = text(&example("diagnose", &[&path, "--color", "always"]).stdout);
+    assert!(coloured.starts_with("\x1b[1m\x1b[32mcompatible\x1b[0m: "), "{coloured}");
+    let cut = json(&example("diagnose", &[&path, "--json", "--tokenizer", "Hi there"]));
+    let ids = text(&example("tokenize", &[&path, "--text", "Hi there"]).stdout);
+    let shown: Vec<String> = cut["tokenization"]["ids"].as_array().expect("ids").iter().map(Value::to_string).collect();
+    assert_eq!(shown.join(" "), ids.trim());
+    assert_eq!((&cut["tokenization"]["same"], &cut["verdict"]), (&true.into(), &"compatible".into()));
+    let nowhere = example("diagnose", &[&path, "--svg", &folder.path().join("no/such").display().to_string()]);
+    assert_eq!(nowhere.status.code(), Some(1));
+}
+
+#[test]
+fn diagnose_lists_the_models_of_a_folder() {
+    let report = json(&example("diagnose", &["--json", &model("")]));
+    let models = report["input"]["models"].as_array().expect("models");
+    assert!(models.len() > 60, "folders in the folder are listed model by model: {}", models.len());
+    for model in models {
+        assert!(model["verdict"] == "compatible" && model["bytes"].as_u64() > Some(0), "{model}");
+        assert!(model["context"].as_u64() > Some(0) && !model["stored_as"].is_null(), "{model}");
+    }
+    let output = example("diagnose", &[&model("llama-3.1")]);
+    assert_eq!(output.status.code(), Some(16));
+    let said = text(&output.stdout);
+    assert!(said.lines().any(|line| line.starts_with("f32-sharded  compatible  ")), "{said}");
+}
+
+/// Raw logits `[tokens][vocab]` of the model at `path`, by the example `logits`.
+fn logits(path: &str, tokens: &str, folder: &Path) -> Vec<Vec<f64>> {
+    let out = folder.join("logits.safetensors");
+    let output = example("logits", &[path, "--tokens", tokens, "--out", &out.display().to_string()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let bytes = std::fs::read(&out).expect("the file");
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("valid safetensors");
+    let view = tensors.tensor("logits").expect("logits");
+    let numbers: Vec<f64> =
+        view.data().chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().expect("four")).into()).collect();
+    numbers.chunks_exact(view.shape()[1]).map(<[f64]>::to_vec).collect()
+}
+
+#[test]
+fn compare_measures_what_the_logits_say() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let paths = [model("llama-256/q8_0.gguf"), model("llama-256/q2_k.gguf")];
+    let ids: Vec<usize> = (0..40).map(|index| (index * 37 + 11) % 300).collect();
+    let list = ids.iter().map(usize::to_string).collect::<Vec<_>>();
+    let report = json(&example("compare", &[&paths[0], &paths[1], "--tokens", &list.join(","), "--json"]));
+    let [a, b] = paths.each_ref().map(|path| logits(path, &list.join(","), folder.path()));
+
+    // Probabilities as they are defined, without the shift and the logarithms of the example.
+    let probabilities = |row: &Vec<f64>| -> Vec<f64> {
+        let sum: f64 = row.iter().map(|logit| logit.exp()).sum();
+        row.iter().map(|logit| logit.exp() / sum).collect()
+    };
+    let top = |row: &Vec<f64>| (0..row.len()).max_by(|&x, &y| row[x].total_cmp(&row[y]));
+    let rows = || a.iter().zip(&b);
+    let divergence = |(a, b): (&Vec<f64>, &Vec<f64>)| -> f64 {
+        probabilities(a).iter().zip(probabilities(b)).map(|(p, q)| p * (p / q).ln()).sum()
+    };
+    let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let perplexity = |rows: &[Vec<f64>]| {
+        let surprise: f64 = (1..ids.len()).map(|at| -probabilities(&rows[at - 1])[ids[at]].ln()).sum();
+        (surprise / (ids.len() - 1) as f64).exp()
+    };
+    let expected = [
+        ("/kl_mean", rows().map(divergence).sum::<f64>() / 40.0),
+        ("/kl_max", largest(&mut rows().map(divergence))),
+        ("/top1_agreement", rows().filter(|(a, b)| top(a) == top(b)).count() as f64 / 40.0),
+        ("/max_logit_difference", largest(&mut rows().flat_map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a - b).abs())))),
+        ("/a/perplexity", perplexity(&a)),
+        ("/b/perplexity", perplexity(&b)),
+    ];
+    for (key, expected) in expected {
+        let found = report.pointer(key).and_then(Value::as_f64).expect(key);
+        // Both are sums of doubles; only their order and the shift differ.
+        assert!((found - expected).abs() <= 1e-9 * expected.abs(), "{key}: {found} and {expected}");
+    }
+    assert!(report["kl_mean"].as_f64() > Some(0.01), "the two files are far enough apart to tell");
+    assert_eq!((&report["positions"], &report["windows"]), (&40.into(), &1.into()));
+    for side in ["a", "b"] {
+        for key in ["file_bytes", "planned_bytes", "tok_s"] {
+            assert!(report[side][key].as_f64() > Some(0.0), "{side} {key}");
+        }
+    }
+}
+
+#[test]
+fn compare_cuts_a_file_into_windows_and_refuses_other_vocabularies() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("text.txt");
+    std::fs::write(&file, "the cat sat on the mat. ".repeat(40)).expect("a text");
+    let (path, file) = (model("llama-3.1/q8_0.gguf"), file.display().to_string());
+    let same = json(&example("compare", &[&path, &path, "--file", &file, "--window", "64", "--json"]));
+    assert_eq!((&same["kl_mean"], &same["max_logit_difference"]), (&0.0.into(), &0.0.into()));
+    assert_eq!((&same["top1_agreement"], &same["a"]["perplexity"]), (&1.0.into(), &same["b"]["perplexity"]));
+    // Every window has BOS in front, so 63 tokens of the text.
+    let ids = text(&example("tokenize", &[&path, "--file", &file, "--no-special"]).stdout).split(' ').count();
+    let windows = ids.div_ceil(63);
+    assert!(windows > 2 && same["window_tokens"] == 64 && same["windows"] == windows, "{windows} {same}");
+    assert_eq!(same["positions"], ids + windows);
+    for (other, told) in [("tinyllama/bf16", "320 and 480 tokens"), ("smollm2/bf16", "vocabularies")] {
+        let output = example("compare", &[&path, &model(other), "--prompt", "Hi"]);
+        assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{other}");
+        assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
+    }
+    assert_eq!(example("compare", &[&path, &path, "--tokens", "99999"]).status.code(), Some(2));
+    assert_eq!(example("compare", &[&path, &path, "--file", "/no/such"]).status.code(), Some(1));
 }

@@ -9,7 +9,7 @@ pub(crate) use failure::assess_error;
 
 use crate::hardware::Hardware;
 use crate::plan::KvDtype;
-use crate::report::{Check, Input, ModelSummary, Report, SCHEMA_VERSION, Status, Verdict};
+use crate::report::{self, Check, Input, ModelSummary, Report, SCHEMA_VERSION, Status, Verdict};
 use crate::spec::ModelSpec;
 use crate::speed::Speed;
 use std::fmt;
@@ -92,6 +92,19 @@ impl FromStr for DeviceChoice {
 ///
 /// A described machine with a card is judged for that card, by a build that has its engine.
 pub fn assess(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Report {
+    let mut report = judge(spec, input, hardware, policy);
+    if report.verdict == Verdict::DoesNotFit {
+        report.distribution = report::distribute(spec, input, hardware, policy);
+        report.remedies.extend(report.distribution.iter().map(ToString::to_string));
+    }
+    let elsewhere = Policy { device: DeviceChoice::Auto, ..policy.clone() };
+    let runs_on = |hardware: &Hardware| judge(spec, input, hardware, &elsewhere).verdict.runs();
+    report.commands = report::commands(&report, policy, runs_on);
+    report
+}
+
+/// The report without the commands to go on with.
+fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Report {
     let target = Target::choose(spec, input, hardware, policy);
     let plan = target.plan(spec, input, policy);
     let checks = vec![
@@ -159,6 +172,8 @@ fn conclude(input: Input, hardware: &Hardware, policy: &Policy, checks: Vec<Chec
         exit_code: verdict.exit_code(),
         reason,
         remedies,
+        commands: Vec::new(),
+        distribution: None,
         input,
         model: None,
         device: device.to_string(),
@@ -172,7 +187,7 @@ fn conclude(input: Input, hardware: &Hardware, policy: &Policy, checks: Vec<Chec
 }
 
 /// `GGUF Q4_K_M`, `safetensors BF16`: the scheme where there is one, else the dtype most bytes are stored in.
-fn stored_as(model: &ModelSummary, input: &Input) -> String {
+pub(crate) fn stored_as(model: &ModelSummary, input: &Input) -> String {
     if model.quantization.starts_with(input.format_name()) {
         return model.quantization.clone();
     }

@@ -4,7 +4,23 @@
 //! path ─probe─▶ Source ─read─▶ Header ─inspect─▶ ModelSpec ─assess(Hardware, Policy)─▶ Report
 //! ```
 //!
-//! Each arrow is one function, and no weight byte is read by any of them. [`diagnose`] is all of them in a row.
+//! Each arrow is one function, and no weight byte is read by any of them. [`diagnose`] is all of them in a row:
+//!
+//! ```
+//! use model_diagnostics::hardware::profiles::Profile;
+//! use model_diagnostics::{Hardware, Policy, diagnose};
+//! use std::path::Path;
+//!
+//! # let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/demo-q4_k_m.gguf"));
+//! let report = diagnose(path, &Hardware::detect(), &Policy::default());
+//! println!("{report}"); // `{report:#}` in colours, `report.to_json()` for tools
+//! assert!(report.verdict.runs());
+//!
+//! // The same model on a machine that is described instead of detected.
+//! let small = Profile::find("cpu-2gb").expect("a profile");
+//! let report = diagnose(path, &small.hardware(), &Policy { context: Some(256), ..Policy::default() });
+//! assert_eq!(report.plan.map(|plan| plan.context), Some(256));
+//! ```
 
 pub mod assess;
 mod bytes;
@@ -34,7 +50,7 @@ pub use speed::Speed;
 
 use family::Family;
 use header::Header;
-use report::Input;
+use report::{Candidate, Input};
 use spec::ModelSpec;
 use std::path::Path;
 use tokenizer::TokenizerSpec;
@@ -59,9 +75,10 @@ pub fn diagnose(path: &Path, hardware: &Hardware, policy: &Policy) -> Report {
 pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Diagnosis {
     let mut diagnosis = diagnose_one(registry, path, hardware, policy);
     if let Some(Error::Ambiguous { candidates, .. }) = &diagnosis.error {
-        // One level deep: a folder among the candidates may lead back here.
-        let reports = candidates.iter().map(|path| diagnose_one(registry, path, hardware, policy).report);
-        diagnosis.report.input.candidate_verdicts = reports.map(|report| report.first_line()).collect();
+        let models = candidates.iter().flat_map(|path| candidates_at(registry, path, hardware, policy));
+        let models: Vec<Candidate> = models.collect();
+        diagnosis.report.commands = report::commands_of_several(&models);
+        diagnosis.report.input.models = models;
     }
     diagnosis
 }
@@ -69,6 +86,18 @@ pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardw
 /// The report of a diagnosis that `error` ended before there was a file to read at `path`.
 pub fn unread(error: &Error, path: &Path, hardware: &Hardware, policy: &Policy) -> Report {
     assess::assess_error(error, Input::unknown(path), hardware, policy)
+}
+
+/// The model at `path`, or the models where it is a folder of several. No deeper: a link in it may lead back.
+fn candidates_at(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Vec<Candidate> {
+    let diagnosis = diagnose_one(registry, path, hardware, policy);
+    match &diagnosis.error {
+        Some(Error::Ambiguous { candidates, .. }) => {
+            let reports = candidates.iter().map(|path| diagnose_one(registry, path, hardware, policy).report);
+            reports.map(|report| Candidate::from(&report)).collect()
+        }
+        _ => vec![Candidate::from(&diagnosis.report)],
+    }
 }
 
 fn diagnose_one(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Diagnosis {

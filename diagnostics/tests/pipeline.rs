@@ -54,5 +54,7 @@ fn paths_without_one_model_give_a_report_with_their_exit_code() {
     }
     let report = diagnose(&two, &machine("cpu-8gb"), &Policy::default());
     assert_eq!(report.input.candidates.len(), 2);
-    assert!(report.input.candidate_verdicts.iter().all(|line| line.starts_with("compatible: ")), "{report}");
+    let models: Vec<_> = report.input.models.iter().map(|model| (model.verdict, model.context)).collect();
+    assert_eq!(models, [(Verdict::Compatible, Some(512)); 2], "{report}");
+    assert!(report.commands[0].ends_with("two/b.gguf"), "{:?}", report.commands);
 }

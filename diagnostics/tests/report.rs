@@ -2,13 +2,15 @@
 
 mod common;
 
-use common::{LLAMA_31_8B, TINY_LLAMA, gguf, safetensors};
+use common::{LLAMA_31_8B, LLAMA_32_1B, TINY_LLAMA, gguf, safetensors};
 use model_diagnostics::hardware::profiles::Profile;
-use model_diagnostics::report::{DeviceList, FileStatus, InputFile, SCHEMA_VERSION};
+use model_diagnostics::plan::{KvDtype, activation_bytes, kv_bytes};
+use model_diagnostics::report::{DeviceList, FileStatus, InputFile, SCHEMA_VERSION, ServingEngine};
 use model_diagnostics::spec::RopeScaling;
 use model_diagnostics::tokenizer::DEFAULT_TEMPLATE;
-use model_diagnostics::{DType, Hardware, Policy, Report, Verdict, assess};
+use model_diagnostics::{DType, Hardware, Policy, Report, Verdict, assess, diagnose};
 use serde_json::Value;
+use std::path::Path;
 
 fn machine(profile: &str) -> Hardware {
     Profile::find(profile).unwrap_or_else(|| panic!("no profile {profile}")).hardware()
@@ -66,6 +68,201 @@ fn text_with_warnings_assumptions_and_parts() {
 }
 
 #[test]
+fn text_of_a_model_that_fits() {
+    let (spec, input) = gguf(&LLAMA_32_1B, "Q8_0");
+    let policy = Policy { context: Some(8192), ..Policy::default() };
+    insta::assert_snapshot!("fits", assess(&spec, &input, &machine("cpu-bf16-64gb"), &policy));
+}
+
+#[test]
+fn text_of_a_model_past_one_machine() {
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
+    insta::assert_snapshot!("past_one_machine", assess(&spec, &input, &machine("cpu-4gb"), &Policy::default()));
+}
+
+/// The report of the file or folder `name` of the fixtures: tests run in the folder of their package.
+fn of_fixture(name: &str) -> Report {
+    diagnose(&Path::new("../fixtures").join(name), &machine("cpu-8gb"), &Policy::default())
+}
+
+/// The report of `folder`, which is shown as `name`: lines are folded, and a temporary folder's path is of any length.
+fn of_folder(folder: &Path, name: &str) -> Report {
+    let mut report = diagnose(folder, &machine("cpu-8gb"), &Policy::default());
+    let path = folder.display().to_string();
+    let checks = report.checks.iter_mut().map(|check| &mut check.summary);
+    let models = report.input.models.iter_mut().flat_map(|model| [&mut model.path, &mut model.reason]);
+    let texts = report.remedies.iter_mut().chain(&mut report.commands).chain(checks).chain(models);
+    for text in texts.chain([&mut report.input.path, &mut report.reason]) {
+        *text = text.replace(&path, name);
+    }
+    report
+}
+
+#[test]
+fn text_of_a_split_gguf() {
+    insta::assert_snapshot!("split_gguf", of_fixture("models/llama-256/split"));
+}
+
+#[test]
+fn text_of_int8_w8a8() {
+    insta::assert_snapshot!("w8a8", of_fixture("int8/phi3"));
+}
+
+#[test]
+fn text_of_a_file_that_is_no_model() {
+    insta::assert_snapshot!("refused_format", of_fixture("README.md"));
+}
+
+#[test]
+fn text_of_a_folder_of_models() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = |from: &str, to: &str, files: &[&str]| {
+        let to = folder.path().join(to);
+        std::fs::create_dir_all(&to).expect("a folder");
+        for file in files {
+            std::fs::copy(Path::new("../fixtures").join(from).join(file), to.join(file)).expect("a copy");
+        }
+    };
+    copy("", "", &["demo-q4_k_m.gguf"]);
+    copy("models/llama-256", "", &["q8_0.gguf", "tq2_0.gguf"]);
+    copy("int8/phi3", "phi-3-w8a8", &["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]);
+    copy("models/llama-3.1/f32-sharded", "unfinished", &["config.json", "model-00001-of-00003.safetensors"]);
+    std::fs::write(folder.path().join("page.gguf"), "<!doctype html>please log in").expect("a page");
+    insta::assert_snapshot!("folder_of_models", of_folder(folder.path(), "models"));
+}
+
+#[test]
+fn text_of_an_ambiguous_folder() {
+    insta::assert_snapshot!("ambiguous", of_fixture("models/smollm2"));
+}
+
+#[test]
+fn text_of_an_incomplete_checkpoint() {
+    let from = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/models/llama-3.1/f32-sharded");
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in ["config.json", "model.safetensors.index.json", "model-00001-of-00003.safetensors"] {
+        std::fs::copy(Path::new(from).join(file), folder.path().join(file)).expect("a copy");
+    }
+    insta::assert_snapshot!("incomplete", of_folder(folder.path(), "models/llama"));
+}
+
+#[test]
+fn text_of_an_architecture_nothing_here_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let from = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/models/tinyllama/bf16");
+    for file in ["model.safetensors", "tokenizer.json"] {
+        std::fs::copy(Path::new(from).join(file), folder.path().join(file)).expect("a copy");
+    }
+    let config = r#"{"architectures": ["MambaForCausalLM"], "model_type": "mamba", "hidden_size": 64}"#;
+    std::fs::write(folder.path().join("config.json"), config).expect("a config");
+    insta::assert_snapshot!("refused_architecture", of_folder(folder.path(), "models/mamba"));
+}
+
+#[test]
+fn text_of_a_dtype_that_a_card_lacks() {
+    let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
+    insta::assert_snapshot!("refused_dtype_on_t4", assess(&spec, &input, &machine("t4"), &Policy::default()));
+}
+
+#[test]
+fn text_of_a_model_on_a_card() {
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q4_K_M");
+    insta::assert_snapshot!("on_a_card", assess(&spec, &input, &machine("t4"), &Policy::default()));
+}
+
+#[test]
+fn text_of_a_remote_model() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+        std::fs::copy(Path::new("../fixtures/demo").join(file), folder.path().join(file)).expect("a copy");
+    }
+    let mut report = diagnose(folder.path(), &machine("cpu-8gb"), &Policy::default());
+    report.rename("org/demo@main", &folder.path().display().to_string(), "org/demo");
+    insta::assert_snapshot!("remote", report);
+}
+
+#[test]
+fn text_is_one_screen_and_its_first_line_alone_carries_the_verdict() {
+    let (spec, input) = gguf(&LLAMA_32_1B, "Q8_0");
+    let reports = [llama_31(), assess(&spec, &input, &machine("cpu-8gb"), &Policy::default())];
+    for report in reports {
+        let text = report.to_string();
+        assert_eq!(text.lines().next(), Some(report.first_line().as_str()));
+        assert!(text.lines().count() <= 24, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        let coloured = format!("{report:#}");
+        let stripped: String = coloured.split('\x1b').enumerate().fold(String::new(), |text, (index, part)| {
+            text + if index == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) }
+        });
+        assert_eq!(stripped, text, "colours change nothing but the colour");
+        assert!(coloured.len() > text.len() && !text.contains('\x1b'));
+    }
+}
+
+#[test]
+fn a_refusal_is_one_screen_of_lines_no_wider_than_it() {
+    let (spec, input) = safetensors(&LLAMA_31_8B, DType::BF16);
+    let text = assess(&spec, &input, &machine("cpu-16gb"), &Policy::default()).to_string();
+    assert!(text.lines().count() <= 24, "{text}");
+}
+
+/// Three cases of one 8B model on cards of 8 and 16 GB, and what no number of machines runs.
+#[test]
+fn what_one_machine_does_not_hold_is_split_over_the_fewest_of_its_kind() {
+    let policy = Policy { context: Some(8192), ..Policy::default() };
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
+    let plan = assess(&spec, &input, &machine("cpu-4gb"), &policy).distribution.expect("a plan");
+    assert_eq!((plan.engine, plan.tensor_parallel, plan.context), (ServingEngine::LlamaCpp, 1, 8192));
+    let layers: Vec<usize> = plan.shares.iter().map(|share| share.layers.len()).collect();
+    assert_eq!(layers, [11, 11, 10], "7.95 GiB of weights and 1 GiB of cache, in 3.5 GiB each");
+    assert!(plan.shares.iter().all(|share| share.bytes <= plan.available), "{plan}");
+    let held: u64 = plan.shares.iter().map(|share| share.bytes).sum();
+    let buffers = activation_bytes(&spec, 512) * layers.len() as u64;
+    let weights: u64 = spec.tensors().map(|tensor| tensor.bytes).sum();
+    assert_eq!(held, weights + kv_bytes(&spec, 8192, KvDtype::F16) + buffers, "nothing is counted twice or forgotten");
+    assert_eq!(plan.commands[0], "rpc-server --host 0.0.0.0 --port 50052");
+    assert_eq!(
+        plan.commands[1],
+        "llama-server --model models/model-Q8_0.gguf --ctx-size 8192 --n-gpu-layers 33 --tensor-split 11,11,10 \
+         --rpc HOST1:50052,HOST2:50052,HOST3:50052"
+    );
+
+    let (spec, input) = safetensors(&LLAMA_31_8B, DType::BF16);
+    let plan = assess(&spec, &input, &machine("rtx-4060"), &policy).distribution.expect("a plan");
+    assert_eq!(
+        (plan.engine, plan.tensor_parallel, plan.shares.len()),
+        (ServingEngine::Vllm, 4, 4),
+        "16 GB, 7.2 GiB each"
+    );
+    assert_eq!(plan.commands, ["vllm serve models --tensor-parallel-size 4 --dtype bfloat16 --max-model-len 8192"]);
+    // Three cards would hold it, and do not divide 32 heads; nor does vLLM split keys of 8 heads over 3.
+    assert!(!plan.shares.len().is_multiple_of(3));
+
+    let none = assess(&spec, &input, &machine("cpu-8gb"), &policy);
+    assert_eq!((none.verdict, none.distribution), (Verdict::DoesNotFit, None), "no engine runs safetensors over CPUs");
+    let (spec, input) = gguf(&LLAMA_32_1B, "Q8_0");
+    assert_eq!(assess(&spec, &input, &machine("cpu-8gb"), &policy).distribution, None, "one machine is enough");
+}
+
+#[test]
+fn pictures_are_of_every_layer_and_need_nothing_else() {
+    let mut report = llama_31();
+    report.input.path = "models/<script>&.gguf".into();
+    let svg = report.to_svg().expect("a picture");
+    for layer in 0..32 {
+        assert!(svg.contains(&format!("<title>layer {layer}: ")), "layer {layer}");
+    }
+    assert!(svg.contains("models/&lt;script&gt;&amp;.gguf") && !svg.contains("<script"), "{svg}");
+    assert!(svg.contains("prefers-color-scheme:dark"));
+    assert_eq!(svg.matches("http").count(), 1, "the name space alone");
+    let bytes: u64 = report.model.iter().flat_map(|model| &model.parts).flat_map(|part| part.bytes.values()).sum();
+    let stored: u64 = report.model.iter().flat_map(|model| &model.dtypes).map(|summary| summary.bytes).sum();
+    assert_eq!(bytes, stored, "every tensor is in one part");
+    let report = diagnose(Path::new("/no/such"), &machine("cpu-8gb"), &Policy::default());
+    assert_eq!(report.to_svg(), None);
+}
+
+#[test]
 fn text_of_the_described_machines() {
     insta::assert_snapshot!("devices", DeviceList::new(&machine("cpu-8gb")));
 }
@@ -77,7 +274,7 @@ type Key = (&'static str, &'static [&'static str]);
 const KEYS: &[Key] = &[
     ("schema_version", &["string"]),
     ("verdict", &["string"]), ("exit_code", &["whole"]), ("reason", &["string"]), ("remedies", &["array"]),
-    ("casts", &["whole"]),
+    ("casts", &["whole"]), ("commands", &["array"]), ("distribution", &["null"]), ("input.models", &["array"]),
     ("input.path", &["string"]), ("input.kind", &["string"]), ("input.candidates", &["array"]),
     ("input.files", &["array"]), ("input.files.0.name", &["string"]), ("input.files.0.bytes", &["whole"]),
     ("input.files.0.part", &["whole"]), ("input.files.0.status", &["string"]),

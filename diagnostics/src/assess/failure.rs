@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use crate::error::{ArchitectureErrorKind, FormatErrorKind};
     use crate::hardware::profiles::PROFILES;
-    use crate::report::Verdict;
+    use crate::report::{Candidate, Verdict};
     use std::path::{Path, PathBuf};
 
     fn report(error: &Error, kind: Option<&'static str>) -> Report {
@@ -156,12 +156,33 @@ mod tests {
         let candidates = vec!["models/a.gguf".into(), "models/long-name.gguf".into()];
         let error = Error::Ambiguous { path: "models".into(), candidates };
         let mut report = report(&error, None);
-        report.input.candidate_verdicts = vec!["compatible: A runs".into(), "does_not_fit: B needs more".into()];
+        let model = Candidate {
+            path: "models/a.gguf".into(),
+            verdict: Verdict::Compatible,
+            exit_code: 0,
+            reason: "A runs".into(),
+            bytes: Some(5 << 20),
+            stored_as: Some("GGUF Q8_0".into()),
+            context: Some(512),
+            context_trained: Some(2048),
+        };
+        let refused = Candidate {
+            path: "models/long-name.gguf".into(),
+            verdict: Verdict::UnsupportedFormat,
+            exit_code: 10,
+            reason: "models/long-name.gguf: not recognised".into(),
+            bytes: None,
+            stored_as: None,
+            context: None,
+            context_trained: None,
+        };
+        report.input.models = vec![model, refused];
         insta::assert_snapshot!(report, @r"
         ambiguous_input: models holds 2 models; name one of them
 
-        models     models/a.gguf          compatible: A runs
-                   models/long-name.gguf  does_not_fit: B needs more
+        model                  verdict                size  stored as  context
+        models/a.gguf          compatible          5.0 MiB  GGUF Q8_0  512 of 2048
+        models/long-name.gguf  unsupported_format                      not recognised
         remedies   give one of the paths: models/a.gguf
         ");
     }

@@ -77,16 +77,24 @@ pub struct Key {
 
 /// The keys of the quantities a block is built from.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)] // the fields of `ModelSpec` document the quantities
 pub struct Keys {
+    /// Width of the residual stream.
     pub hidden: Key,
+    /// Width of the feed-forward layer.
     pub feed_forward: Key,
+    /// Decoder blocks.
     pub layers: Key,
+    /// Query heads.
     pub heads: Key,
+    /// Key and value heads.
     pub kv_heads: Key,
+    /// Elements of a head.
     pub head_dim: Key,
+    /// Rows of the embedding.
     pub vocab: Key,
+    /// Longest context, in tokens.
     pub context: Key,
+    /// What the norm adds to the mean square or the variance.
     pub norm_eps: Key,
 }
 
@@ -241,12 +249,16 @@ pub struct Variant {
 
 /// One fact about a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)] // the names of the quantities
 pub enum Evidence {
+    /// Rows of the embedding.
     Vocab(usize),
+    /// Width of the residual stream.
     Hidden(usize),
+    /// Decoder blocks.
     Layers(usize),
+    /// Key and value heads.
     KvHeads(usize),
+    /// The trained context, in tokens.
     Context(usize),
     /// Fewer key and value heads than query heads.
     GroupedQueries,
@@ -266,6 +278,7 @@ pub enum Evidence {
     LongFactor(f64),
     /// Any rope scaling, a stored tensor of divisors included.
     RopeScaled,
+    /// The output head is the embedding.
     Tied,
     /// A part of the model's own name (GGUF `general.name` or `general.basename`), lower case. Neither the file name nor
     /// the folder that `config.json` was saved from is evidence.

@@ -1,9 +1,8 @@
-//! The lines about the device: which and why, a card's memory, how fast it decodes.
+//! The lines about the device: which and why, and how fast it decodes.
 
-use super::text::row;
+use super::paint::row;
 use super::{Bytes, Report};
 use crate::hardware::Gpu;
-use crate::plan::{Place, Plan};
 use crate::speed::Speed;
 use std::fmt::{self, Formatter};
 
@@ -23,30 +22,6 @@ fn speed_lines(speed: &Speed, context: usize, f: &mut Formatter<'_>) -> fmt::Res
     row(f, "", format_args!("{} to {} with {context} tokens in the cache, {cache} more", full.0, full.1))?;
     let bandwidth = speed.bandwidth as f64 / 1e9;
     row(f, "", format_args!("estimated as {} to {} of {bandwidth} GB/s, the data sheet's", shares.0, shares.1))
-}
-
-/// The plan of a card's memory.
-pub(super) fn card_plan_lines(plan: &Plan, f: &mut Formatter<'_>) -> fmt::Result {
-    let kv = format!("{} tokens in {}, {} each", plan.context, plan.kv_dtype, Bytes(plan.kv_per_token));
-    let host = Bytes(plan.tokenizer.saturating_add(plan.process));
-    let beside = format!("beside it, in main memory: {host} and the mapped files");
-    let rows: [(&str, u64, &str); 7] = [
-        ("weights", plan.weights_resident, "the stored bytes, uploaded"),
-        ("KV cache", plan.kv_cache, &kv),
-        ("activations", plan.activations, ""),
-        ("device context", plan.device_context, "the driver's share"),
-        ("tokenizer", if plan.place == Place::Shared { plan.tokenizer } else { 0 }, ""),
-        ("process", if plan.place == Place::Shared { plan.process } else { 0 }, ""),
-        ("total", plan.total, if plan.place == Place::Shared { "" } else { &beside }),
-    ];
-    let mib = |bytes: u64| bytes as f64 / 1048576.0;
-    for (index, (name, bytes, note)) in rows.iter().filter(|row| row.1 > 0).enumerate() {
-        let line = format!("{name:<18}{:>11.1} MiB  {note}", mib(*bytes));
-        row(f, if index == 0 { "memory" } else { "" }, format_args!("{}", line.trim_end()))?;
-    }
-    let place = if plan.place == Place::Shared { "shared by processor and card" } else { "on the card" };
-    row(f, "", format_args!("{:<18}{:>11.1} MiB  {place}", "available", mib(plan.available)))?;
-    row(f, "", format_args!("{:<18}{:>11} tokens", "largest context", plan.max_context))
 }
 
 /// A card in one line.

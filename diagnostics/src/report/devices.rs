@@ -1,7 +1,7 @@
 //! Hardware -> the list of devices a model can be judged for, with the tier of every dtype on each.
 
 use super::Bytes;
-use super::text::row;
+use super::paint::row;
 use crate::capability::{self, Engine, Tier};
 use crate::dtype::DType;
 use crate::hardware::Hardware;

@@ -1,19 +1,30 @@
 //! What a diagnosis found, for people (`Display`) and for tools (JSON, `schema_version` "1").
 
+mod candidate;
+mod commands;
 mod device;
 mod devices;
+mod distribution;
+mod memory;
 mod model;
 mod names;
+mod paint;
+mod svg;
 mod text;
 mod verdict;
 
+pub use candidate::Candidate;
 pub use devices::{DeviceList, DeviceTiers};
-pub use model::{DtypeSummary, ModelSummary, RopeSummary, TokenizerSummary};
+pub use distribution::{Distribution, ServingEngine, Share};
+pub use model::{DtypeSummary, ModelSummary, Part, RopeSummary, TokenizerSummary};
 pub use text::Bytes;
 pub use verdict::Verdict;
 
+pub(crate) use commands::{commands, commands_of_several};
+pub(crate) use distribution::distribute;
 pub(crate) use model::roles;
 
+use crate::assess::stored_as;
 use crate::hardware::Hardware;
 use crate::header::Header;
 use crate::plan::Plan;
@@ -38,6 +49,10 @@ pub struct Report {
     pub reason: String,
     /// What the user can do, the best first.
     pub remedies: Vec<String>,
+    /// Command lines to go on with, to be run in a checkout of the library.
+    pub commands: Vec<String>,
+    /// Where the model runs when it is too large for the machine: several of its kind.
+    pub distribution: Option<Distribution>,
     /// The path and its files.
     pub input: Input,
     /// The model; `None` when it could not be understood.
@@ -69,8 +84,8 @@ pub struct Input {
     pub files: Vec<InputFile>,
     /// Several models at the path: their paths.
     pub candidates: Vec<String>,
-    /// The first line of each candidate's own report.
-    pub candidate_verdicts: Vec<String>,
+    /// What each of them comes to, folders of several models among them listed model by model.
+    pub models: Vec<Candidate>,
     /// What the readers of the files found odd and harmless: a stray file, bytes behind the last tensor.
     pub warnings: Vec<String>,
     /// Bytes read from the files to learn all of this; `None` when reading stopped early.
@@ -145,6 +160,11 @@ impl Report {
     pub fn to_json(&self) -> String {
         // Every key is a string and every number is finite or written as null, so this cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// Format and dtype: `GGUF Q4_K_M`, `safetensors BF16`; `None` when the model could not be understood.
+    pub fn stored_as(&self) -> Option<String> {
+        self.model.as_ref().map(|model| stored_as(model, &self.input))
     }
 
     /// The check with this id.

@@ -11,25 +11,42 @@ use std::collections::{BTreeMap, HashSet};
 
 /// A model in the words of the report.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)] // the fields are those of `ModelSpec`
 pub struct ModelSummary {
+    /// The family's id: `llama`.
     pub family: &'static str,
+    /// The variant as people call it: `Llama 3.1`.
     pub variant: String,
+    /// The architecture as the file names it: `llama`, `LlamaForCausalLM`.
     pub architecture: String,
+    /// Elements of all weights, a tied head counted once.
     pub parameters: u64,
+    /// Decoder blocks.
     pub layers: usize,
+    /// Width of the residual stream.
     pub hidden: usize,
+    /// Width of the feed-forward layer.
     pub feed_forward: usize,
+    /// Query heads.
     pub heads: usize,
+    /// Key and value heads.
     pub kv_heads: usize,
+    /// Elements of a head.
     pub head_dim: usize,
+    /// Rows of the embedding.
     pub vocab: usize,
+    /// Longest context the model was trained or extended for, in tokens.
     pub context_trained: usize,
+    /// Whether the output head is the embedding.
     pub tied_embeddings: bool,
+    /// Rotary position embedding.
     pub rope: RopeSummary,
+    /// Positions that a token attends to, its own included, where the model limits them.
     pub sliding_window: Option<usize>,
+    /// The stored dtypes, that of most bytes first.
     pub dtypes: Vec<DtypeSummary>,
+    /// The quantization in words: `none`, `GGUF Q4_K_M`.
     pub quantization: String,
+    /// The tokenizer.
     pub tokenizer: TokenizerSummary,
     /// Whether there is one.
     pub chat_template: bool,
@@ -39,7 +56,20 @@ pub struct ModelSummary {
     pub sampling: Sampling,
     /// Of the model, then of the tokenizer.
     pub assumptions: Vec<String>,
+    /// Tensors that are stored and not needed.
     pub unused_tensors: Vec<String>,
+    /// The weights part by part, as they are passed; for pictures, and not in the JSON report.
+    #[serde(skip)]
+    pub parts: Vec<Part>,
+}
+
+/// The weights of a block, or of what is before and behind the blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// `embedding`, `layer 0`, and `head` with the norm before it, or `final norm` where the head is tied.
+    pub name: String,
+    /// Bytes of each stored dtype.
+    pub bytes: BTreeMap<DType, u64>,
 }
 
 /// Rotary position embedding in the words of the report.
@@ -118,8 +148,30 @@ impl ModelSummary {
             sampling: spec.sampling.clone(),
             assumptions: spec.assumptions.iter().chain(&spec.tokenizer.assumptions).cloned().collect(),
             unused_tensors: spec.unused_tensors.clone(),
+            parts: parts(spec),
         }
     }
+}
+
+/// The weights of `spec` in the order of the computation; a tied head is the embedding and not listed again.
+fn parts(spec: &ModelSpec) -> Vec<Part> {
+    let weights = &spec.weights;
+    let part = |name: String, tensors: &mut dyn Iterator<Item = &TensorInfo>| {
+        let mut bytes = BTreeMap::new();
+        for tensor in tensors {
+            let sum: &mut u64 = bytes.entry(tensor.dtype).or_default();
+            *sum = sum.saturating_add(tensor.bytes);
+        }
+        Part { name, bytes }
+    };
+    let embedding = part("embedding".into(), &mut std::iter::once(&weights.embedding).chain(spec.rope.tensors()));
+    let layers = weights.layers.iter().enumerate();
+    let layers = layers.map(|(index, layer)| part(format!("layer {index}"), &mut layer.tensors()));
+    let matrix = (!spec.tied_embeddings).then_some(&weights.head.weight);
+    let head = matrix.into_iter().chain(&weights.head.bias).chain(weights.head.scales());
+    let name = if spec.tied_embeddings { "final norm" } else { "head" };
+    let head = part(name.into(), &mut weights.final_norm.tensors().chain(head));
+    std::iter::once(embedding).chain(layers).chain([head]).collect()
 }
 
 /// What every tensor of a resolved model is used for: vectors have one dimension, everything else is a matrix. Scales

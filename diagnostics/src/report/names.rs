@@ -6,8 +6,10 @@ impl Report {
     /// Calls the input `input`, and writes `name` wherever the report's text names the folder `folder`.
     pub fn rename(&mut self, input: &str, folder: &str, name: &str) {
         let texts = [&mut self.reason].into_iter().chain(&mut self.remedies);
-        let of_input = self.input.candidates.iter_mut().chain(&mut self.input.candidate_verdicts);
-        let texts = texts.chain(of_input).chain(&mut self.input.warnings);
+        let texts = texts.chain(&mut self.commands);
+        let texts = texts.chain(self.distribution.iter_mut().flat_map(|plan| &mut plan.commands));
+        let of_models = self.input.models.iter_mut().flat_map(|model| [&mut model.path, &mut model.reason]);
+        let texts = texts.chain(&mut self.input.candidates).chain(of_models).chain(&mut self.input.warnings);
         let of_model = self.model.iter_mut().flat_map(|model| &mut model.assumptions);
         let of_checks = self.checks.iter_mut().flat_map(|check| {
             let texts = [&mut check.summary, &mut check.evidence].into_iter().chain(&mut check.remedy);

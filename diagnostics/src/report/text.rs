@@ -1,8 +1,8 @@
 //! Report -> text: the verdict and its reason in the first line, then one aligned screen.
 
-use super::{Check, FileStatus, ModelSummary, Report, Status, device, plain, some_of};
+use super::paint::{COMMAND, LABELS, list, paint, painted_row, row, styled_row};
+use super::{Check, FileStatus, ModelSummary, Report, Status, candidate, device, memory, plain, some_of};
 use crate::hardware::Hardware;
-use crate::plan::{Place, Plan};
 use crate::tokenizer::DEFAULT_TEMPLATE;
 use std::fmt::{self, Display, Formatter};
 
@@ -23,32 +23,32 @@ impl Display for Bytes {
     }
 }
 
-/// Width of the column of labels.
-const LABEL: usize = 11;
+/// Remedies that the text lists; the JSON report has all.
+const REMEDIES: usize = 5;
 
+/// Dtypes that have a line of their own.
+const DTYPES: usize = 4;
+
+/// `{}` is plain text for a pipe, `{:#}` the same in the colours of a terminal.
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.first_line())?;
+        writeln!(f, "{}: {}", paint(f, self.verdict.style(), self.verdict), self.reason)?;
         if self.input.kind.is_some() || !self.input.candidates.is_empty() {
             writeln!(f)?;
         }
         self.input_lines(f)?;
         if let Some(model) = &self.model {
-            model_lines(model, f)?;
+            model_lines(model, self.verdict.runs(), f)?;
         }
         if let Some(plan) = &self.plan {
-            match plan.place {
-                Place::Main => plan_lines(plan, &self.hardware.memory.how, f)?,
-                Place::Card | Place::Shared => device::card_plan_lines(plan, f)?,
-            }
+            memory::lines(plan, self.casts, &self.hardware.memory.how, f)?;
         }
         if self.model.is_some() {
             device::lines(self, f)?;
             self.hardware.lines(f)?;
-            row(f, "casts", format_args!("{}", self.casts))?;
         }
         self.check_lines(f)?;
-        list(f, "remedies", &self.remedies)
+        self.remedy_lines(f)
     }
 }
 
@@ -59,39 +59,66 @@ impl Report {
             let files = input.files.iter().filter(|file| file.status == FileStatus::Present).count();
             let plural = if files == 1 { "" } else { "s" };
             let size = Bytes(input.bytes());
-            let read = input.header_bytes_read.map(|bytes| format!(", {} of headers read", Bytes(bytes)));
+            let read = input.header_bytes_read.map(|bytes| format!(", {} read", Bytes(bytes)));
             let read = read.unwrap_or_default();
-            row(f, "input", format_args!("{} ({})", input.path, input.format_name()))?;
-            if files > 0 {
-                row(f, "", format_args!("{files} file{plural}, {size}{read}"))?;
+            let format = input.format_name();
+            match files {
+                0 => row(f, "input", format_args!("{} ({format})", input.path))?,
+                _ => row(f, "input", format_args!("{} ({format}, {files} file{plural}, {size}{read})", input.path))?,
             }
             for file in input.files.iter().filter(|file| file.status == FileStatus::Missing) {
                 row(f, "", format_args!("missing: {}", file.name))?;
             }
         }
-        let width = input.candidates.iter().map(|path| path.chars().count()).max().unwrap_or(0);
-        for (index, candidate) in input.candidates.iter().enumerate() {
-            let verdict = input.candidate_verdicts.get(index).map_or("", String::as_str);
-            let line = format!("{candidate:<width$}  {verdict}");
-            row(f, if index == 0 { "models" } else { "" }, format_args!("{}", line.trim_end()))?;
-        }
-        Ok(())
+        if input.models.is_empty() { list(f, "models", &input.candidates) } else { candidate::table(input, f) }
     }
 
     fn check_lines(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let notable = |check: &&Check| matches!(check.status, Status::Warn | Status::Fail);
         for check in self.checks.iter().filter(notable) {
             let word = if check.status == Status::Warn { "warning" } else { "failed" };
+            // The bar has shown what memory takes.
+            let drawn = check.id == "memory" && self.plan.is_some();
             // The failure that decided is the first line already.
             if check.summary != self.reason {
-                row(f, word, format_args!("{}: {}", check.id, check.summary))?;
-                evidence(f, "", check)?;
-            } else {
+                styled_row(f, check.status.style(), word, format_args!("{}: {}", check.id, check.summary))?;
+                if check.evidence != check.summary && !drawn {
+                    evidence(f, "", check)?;
+                }
+            } else if !drawn {
                 evidence(f, "because", check)?;
             }
         }
         Ok(())
     }
+
+    fn remedy_lines(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let plan = self.distribution.as_ref().map(ToString::to_string);
+        // The plan over several machines has lines of its own.
+        let remedies: Vec<&String> = self.remedies.iter().filter(|remedy| Some(*remedy) != plan.as_ref()).collect();
+        for (index, remedy) in remedies.iter().take(REMEDIES).enumerate() {
+            row(f, if index == 0 { "remedies" } else { "" }, format_args!("{remedy}"))?;
+        }
+        if let Some(more @ 1..) = remedies.len().checked_sub(REMEDIES) {
+            row(f, "", format_args!("and {more} more: --json lists all"))?;
+        }
+        if let Some(distribution) = &self.distribution {
+            row(f, "several", format_args!("{distribution}"))?;
+            for line in &distribution.commands {
+                command(f, "", line)?;
+            }
+        }
+        for (index, line) in self.commands.iter().enumerate() {
+            command(f, if index == 0 { "next" } else { "" }, line)?;
+        }
+        Ok(())
+    }
+}
+
+/// A command line, which is never folded.
+fn command(f: &mut Formatter<'_>, label: &str, line: &str) -> fmt::Result {
+    let line = paint(f, COMMAND, plain(line.into()));
+    painted_row(f, LABELS, label, &line)
 }
 
 impl Hardware {
@@ -100,10 +127,12 @@ impl Hardware {
         let hardware = self;
         let cpu = &hardware.cpu;
         let profile = hardware.profile.map(|name| format!("{name}: ")).unwrap_or_default();
-        row(f, "hardware", format_args!("{profile}{}, {} threads", cpu.model, cpu.threads))?;
-        let features = if cpu.features.is_empty() { "none to rely on".into() } else { cpu.features.join(" ") };
-        row(f, "", format_args!("instruction sets: {features}"))?;
+        let features = if cpu.features.is_empty() { "no vector instructions".into() } else { cpu.features.join(" ") };
+        row(f, "hardware", format_args!("{profile}{}, {} threads, {features}", cpu.model, cpu.threads))?;
         let note = hardware.gpu_note.as_deref();
+        if hardware.gpus.is_empty() && hardware.profile.is_some() {
+            return Ok(());
+        }
         if hardware.gpus.is_empty() {
             return row(f, "", format_args!("NVIDIA cards: none ({})", note.unwrap_or("none found")));
         }
@@ -118,23 +147,40 @@ fn evidence(f: &mut Formatter<'_>, label: &str, check: &Check) -> fmt::Result {
     if check.evidence.is_empty() { Ok(()) } else { row(f, label, format_args!("{}", check.evidence)) }
 }
 
-fn model_lines(model: &ModelSummary, f: &mut Formatter<'_>) -> fmt::Result {
+fn model_lines(model: &ModelSummary, runs: bool, f: &mut Formatter<'_>) -> fmt::Result {
     let parameters = match model.parameters {
         count @ 1_000_000_000.. => format!("{:.2} billion", count as f64 / 1e9),
         count @ 1_000_000.. => format!("{:.1} million", count as f64 / 1e6),
         count => count.to_string(),
     };
     let tied = if model.tied_embeddings { ", head tied to the embedding" } else { "" };
-    row(f, "model", format_args!("{} of the family {}, {parameters} parameters", model.variant, model.family))?;
-    row(f, "", format_args!("{} layers, hidden {}, feed-forward {}", model.layers, model.hidden, model.feed_forward))?;
+    row(f, "model", format_args!("{} of the family {}, {parameters} parameters{tied}", model.variant, model.family))?;
+    let (layers, hidden, wide, vocab) = (model.layers, model.hidden, model.feed_forward, model.vocab);
     let (heads, kv_heads, head_dim) = (model.heads, model.kv_heads, model.head_dim);
-    row(f, "", format_args!("{heads} heads of {head_dim} over {kv_heads} of keys and values"))?;
-    row(f, "", format_args!("vocabulary {}{tied}", model.vocab))?;
-    for (index, summary) in model.dtypes.iter().enumerate() {
+    let plural = if layers == 1 { "" } else { "s" };
+    let heads = format!("{heads} heads of {head_dim} over {kv_heads}");
+    row(
+        f,
+        "",
+        format_args!("{layers} layer{plural}, hidden {hidden}, feed-forward {wide}, {heads}, vocabulary {vocab}"),
+    )?;
+    for (index, summary) in model.dtypes.iter().take(DTYPES).enumerate() {
         let tier = summary.tier.map_or_else(|| "not supported".into(), |tier| tier.to_string());
         let line = format!("{:<6} {:>12}  {:>5} tensors  {tier}", summary.dtype, Bytes(summary.bytes), summary.tensors);
         row(f, if index == 0 { "dtypes" } else { "" }, format_args!("{line}"))?;
     }
+    if model.dtypes.len() > DTYPES {
+        let names: Vec<String> = model.dtypes[DTYPES..].iter().map(|summary| summary.dtype.to_string()).collect();
+        row(f, "", format_args!("and {}", names.join(", ")))?;
+    }
+    // How text is cut and tokens are chosen matters to whoever will run the model.
+    if runs {
+        talk_lines(model, f)?;
+    }
+    list(f, "assumed", &model.assumptions)
+}
+
+fn talk_lines(model: &ModelSummary, f: &mut Formatter<'_>) -> fmt::Result {
     let (rope, tokenizer) = (&model.rope, &model.tokenizer);
     let scaling = rope.scaling;
     row(f, "rope", format_args!("{}, theta {}, {scaling} ({})", rope.layout, rope.theta, rope.source))?;
@@ -142,10 +188,9 @@ fn model_lines(model: &ModelSummary, f: &mut Formatter<'_>) -> fmt::Result {
     let bos = tokenizer.bos.filter(|_| tokenizer.add_bos).map_or_else(|| "none".into(), |bos| bos.to_string());
     let stops: Vec<_> = tokenizer.stop_ids.iter().map(u32::to_string).collect();
     let stops = if stops.is_empty() { "none".into() } else { stops.join(" ") };
-    row(f, "tokenizer", format_args!("{}{pre}, {} tokens", tokenizer.kind, tokenizer.tokens))?;
-    row(f, "", format_args!("BOS {bos}, stops {stops}, {}", templates(&model.chat_templates)))?;
-    row(f, "sampling", format_args!("{}", model.sampling))?;
-    list(f, "assumed", &model.assumptions)
+    let (kind, tokens, templates) = (tokenizer.kind, tokenizer.tokens, templates(&model.chat_templates));
+    row(f, "tokenizer", format_args!("{kind}{pre}, {tokens} tokens, BOS {bos}, stops {stops}, {templates}"))?;
+    row(f, "sampling", format_args!("{}", model.sampling))
 }
 
 /// The chat templates of these names.
@@ -158,37 +203,4 @@ fn templates(names: &[String]) -> String {
         _ if default => format!("chat templates {}", list()),
         _ => format!("chat templates {}, none of them named {DEFAULT_TEMPLATE}", list()),
     }
-}
-
-fn plan_lines(plan: &Plan, how: &str, f: &mut Formatter<'_>) -> fmt::Result {
-    let mib = |bytes: u64| bytes as f64 / 1048576.0;
-    let kv = format!("{} tokens in {}, {} each", plan.context, plan.kv_dtype, Bytes(plan.kv_per_token));
-    let rows: [(&str, u64, &str); 7] = [
-        ("weights", plan.weights_file, "the mapped files, computed on in place"),
-        ("copies of weights", plan.weights_resident, ""),
-        ("KV cache", plan.kv_cache, &kv),
-        ("activations", plan.activations, ""),
-        ("tokenizer", plan.tokenizer, ""),
-        ("process", plan.process, ""),
-        ("total", plan.total, ""),
-    ];
-    let shown = rows.iter().filter(|row| row.1 > 0 || row.0 == "copies of weights");
-    for (index, (name, bytes, note)) in shown.enumerate() {
-        let line = format!("{name:<18}{:>11.1} MiB  {note}", mib(*bytes));
-        row(f, if index == 0 { "memory" } else { "" }, format_args!("{}", line.trim_end()))?;
-    }
-    row(f, "", format_args!("{:<18}{:>11.1} MiB  {how}", "available", mib(plan.available)))?;
-    row(f, "", format_args!("{:<18}{:>11} tokens", "largest context", plan.max_context))
-}
-
-fn list(f: &mut Formatter<'_>, label: &str, lines: &[String]) -> fmt::Result {
-    for (index, line) in lines.iter().enumerate() {
-        row(f, if index == 0 { label } else { "" }, format_args!("{line}"))?;
-    }
-    Ok(())
-}
-
-/// One line with its label in front.
-pub(super) fn row(f: &mut Formatter<'_>, label: &str, value: fmt::Arguments<'_>) -> fmt::Result {
-    writeln!(f, "{label:<LABEL$}{}", plain(value.to_string()))
 }

@@ -123,7 +123,10 @@ impl<'a> Folder<'a> {
                 }
             }
             _ => {
-                let candidates = candidates.iter().map(|name| self.join(name)).collect();
+                let mut candidates: Vec<PathBuf> = candidates.iter().map(|name| self.join(name)).collect();
+                if wanted == Wanted::Any {
+                    candidates.extend(self.nested());
+                }
                 Err(Error::Ambiguous { path: self.path.into(), candidates })
             }
         }
@@ -238,7 +241,7 @@ impl<'a> Folder<'a> {
     }
 
     /// The folders in this one that seem to hold a model.
-    fn deeper(&self) -> Option<Error> {
+    fn nested(&self) -> Vec<PathBuf> {
         let aside = ["original", "onnx", "runs", "blobs", "refs"];
         let folders = self.folders.iter().filter(|name| !aside.contains(&name.as_str()));
         let holds = |name: &&String| {
@@ -246,8 +249,12 @@ impl<'a> Folder<'a> {
             let weights = ["gguf", "safetensors"].iter().any(|ext| folder.with_extension(ext).next().is_some());
             weights || super::cache::is_cache(&folder.folders)
         };
-        let candidates: Vec<PathBuf> =
-            folders.take(limits::FOLDER_GUESSES).filter(holds).map(|name| self.join(name)).collect();
+        folders.take(limits::FOLDER_GUESSES).filter(holds).map(|name| self.join(name)).collect()
+    }
+
+    /// What to say of a folder whose models lie in folders of their own.
+    fn deeper(&self) -> Option<Error> {
+        let candidates = self.nested();
         match candidates.as_slice() {
             [] => None,
             [one] => {

@@ -359,7 +359,7 @@ impl ModelSpec {
             .chain(weights.final_norm.tensors())
             .chain(head)
             .chain(weights.head.bias.as_ref())
-            .chain(weights.head.int8.iter().flat_map(Int8::tensors))
+            .chain(weights.head.scales())
             .chain(self.rope.tensors())
             .chain(weights.layers.iter().flat_map(LayerWeights::tensors))
     }
@@ -383,7 +383,8 @@ impl ModelSpec {
 }
 
 impl LayerWeights {
-    fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+    /// Every tensor of the block once.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         let shared = self.mlp_norm.weight.name == self.attention_norm.weight.name;
         let mlp_norm = (!shared).then_some(&self.mlp_norm);
         let norms = [Some(&self.attention_norm), self.q_norm.as_ref(), self.k_norm.as_ref(), mlp_norm];
@@ -398,9 +399,14 @@ impl LayerWeights {
 }
 
 impl LinearWeights {
-    fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let int8 = self.int8.iter().flat_map(Int8::tensors);
-        std::iter::once(&self.weight).chain(&self.bias).chain(int8)
+    /// The matrix, its bias, and how its int8 product is scaled.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        std::iter::once(&self.weight).chain(&self.bias).chain(self.scales())
+    }
+
+    /// What says how its int8 product is scaled.
+    pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.int8.iter().flat_map(Int8::tensors)
     }
 }
 
@@ -415,7 +421,8 @@ impl Int8 {
 }
 
 impl NormWeights {
-    fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+    /// The scale, and the shift of one that has it.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         std::iter::once(&self.weight).chain(&self.bias)
     }
 }

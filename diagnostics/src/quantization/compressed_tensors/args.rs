@@ -20,7 +20,6 @@ pub(crate) enum WeightScales {
 
 /// How activations become integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // `Int8Activations` says what the variants are
 pub(crate) enum Activations {
     PerToken { symmetric: bool },
     PerTensor { symmetric: bool },

@@ -1,0 +1,101 @@
+//! The models of a folder -> a table, one line a model.
+
+use super::paint::{FAINT, WIDTH, paint, shortened};
+use super::{Bytes, Input, Report, Verdict, plain};
+use serde::Serialize;
+use std::fmt::{self, Formatter};
+
+/// One of several models at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Candidate {
+    /// Where it is.
+    pub path: String,
+    /// What its own diagnosis comes to.
+    pub verdict: Verdict,
+    /// The verdict's exit code.
+    pub exit_code: u8,
+    /// The verdict's reason.
+    pub reason: String,
+    /// Its weight files together, in bytes; `None` where they are not known.
+    pub bytes: Option<u64>,
+    /// Format and dtype: `GGUF Q4_K_M`; `None` where they are not known.
+    pub stored_as: Option<String>,
+    /// Tokens of context that fit; `None` where the model does not run.
+    pub context: Option<usize>,
+    /// Tokens of context that it was trained for.
+    pub context_trained: Option<usize>,
+}
+
+impl From<&Report> for Candidate {
+    fn from(report: &Report) -> Candidate {
+        let Report { verdict, exit_code, reason, input, model, plan, .. } = report;
+        Candidate {
+            path: input.path.clone(),
+            verdict: *verdict,
+            exit_code: *exit_code,
+            reason: reason.clone(),
+            bytes: Some(input.bytes()).filter(|&bytes| bytes > 0),
+            stored_as: report.stored_as(),
+            context: plan.as_ref().filter(|_| verdict.runs()).map(|plan| plan.context),
+            context_trained: model.as_ref().map(|model| model.context_trained),
+        }
+    }
+}
+
+/// Columns of a name and of a dtype at most, and of what is said of a model at least.
+const NAME: usize = 36;
+const DTYPE: usize = 28;
+const SAID: usize = 32;
+
+/// The models of `input`.
+pub(super) fn table(input: &Input, f: &mut Formatter<'_>) -> fmt::Result {
+    let rows: Vec<[String; 4]> = input.models.iter().map(|model| model.cells(&input.path)).collect();
+    let width = |column: usize, head: &str| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([head.len()]).max().unwrap_or(0)
+    };
+    let verdict = input.models.iter().map(|model| model.verdict.word().len()).max().unwrap_or(0);
+    let widths = [width(0, "model"), width(1, "size"), width(2, "stored as")];
+    let [name, size, dtype] = widths;
+    let head =
+        format!("{:<name$}  {:<verdict$}  {:>size$}  {:<dtype$}  context", "model", "verdict", "size", "stored as");
+    writeln!(f, "{}", paint(f, FAINT, head))?;
+    for (model, [path, bytes, stored, said]) in input.models.iter().zip(&rows) {
+        let word = paint(f, model.verdict.style(), format_args!("{:<verdict$}", model.verdict));
+        let room = WIDTH.saturating_sub(name + verdict + size + dtype + 8).max(SAID);
+        let said = beginning(said, room);
+        let line = format!("{path:<name$}  {word}  {bytes:>size$}  {stored:<dtype$}  {said}");
+        writeln!(f, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+impl Candidate {
+    /// Name, size, dtype, and the context or else the reason.
+    fn cells(&self, folder: &str) -> [String; 4] {
+        let name = self.path.strip_prefix(folder).map_or(self.path.as_str(), |name| name.trim_start_matches('/'));
+        let said = match (self.context, self.context_trained) {
+            (Some(context), Some(trained)) => format!("{context} of {trained}"),
+            // The reason begins with the path, which the line has already.
+            _ => match self.reason.strip_prefix(&self.path) {
+                Some(rest) => rest.split_once(": ").map_or(rest, |(_, reason)| reason).to_owned(),
+                None => self.reason.clone(),
+            },
+        };
+        // A scheme may go on with how it is applied; the format is told where the line has room for it.
+        let stored_as = self.stored_as.as_deref().unwrap_or_default();
+        let scheme = stored_as.split(':').next().unwrap_or_default();
+        let scheme = scheme.strip_prefix("safetensors ").filter(|_| scheme.len() > DTYPE).unwrap_or(scheme);
+        [
+            shortened(&plain(name.to_owned()), NAME),
+            self.bytes.map_or_else(String::new, |bytes| Bytes(bytes).to_string()),
+            shortened(scheme, DTYPE),
+            said,
+        ]
+    }
+}
+
+/// The first `width` characters of `text`, with a mark where there are more.
+fn beginning(text: &str, width: usize) -> String {
+    if text.chars().count() <= width { text.into() } else { text.chars().take(width - 1).chain(['…']).collect() }
+}

@@ -1,0 +1,155 @@
+//! Plan -> a bar of memory and what each part of it is.
+
+use super::Bytes;
+use super::paint::{FAINT, LABELS, colour, paint, painted_row, plain_note, row};
+use crate::plan::{Place, Plan};
+use anstyle::{AnsiColor, Style};
+use std::fmt::{self, Formatter};
+
+/// Cells of the bar.
+const CELLS: u64 = 60;
+
+/// Columns that a note may take.
+const NOTE: usize = 58;
+
+/// A part of the memory.
+struct Slice {
+    name: &'static str,
+    bytes: u64,
+    glyph: char,
+    style: Style,
+    note: String,
+}
+
+/// The memory that `plan` takes of what is available, which comes from `how`.
+pub(super) fn lines(plan: &Plan, casts: u64, how: &str, f: &mut Formatter<'_>) -> fmt::Result {
+    let slices = slices(plan, casts, how);
+    let places = cells(&slices, plan);
+    let end = (plan.total > plan.available).then(|| scaled(plan.available, plan.total));
+    let mut bar = String::new();
+    // The mark of what is available lies between cells, and a run of cells is painted at once.
+    let end = end.map_or(places.len(), |end| end as usize);
+    for (part, places) in [&places[..end], &places[end..]].into_iter().enumerate() {
+        if part == 1 && !places.is_empty() {
+            bar.push_str(&paint(f, colour(AnsiColor::Red).bold(), '|'));
+        }
+        for run in places.chunk_by(|a, b| a == b) {
+            let slice = &slices[run[0]];
+            bar.push_str(&paint(f, slice.style, slice.glyph.to_string().repeat(run.len())));
+        }
+    }
+    let share = format!("{} of {}", Bytes(plan.total), Bytes(plan.available));
+    painted_row(f, LABELS, "memory", &format!("{bar}  {share}"))?;
+    for slice in slices.iter().filter(|slice| slice.bytes > 0) {
+        let line = format!("{:<12}{:>10}  {}", slice.name, Bytes(slice.bytes), plain_note(&slice.note, NOTE));
+        painted_row(f, LABELS, "", &format!("{} {}", paint(f, slice.style, slice.glyph), line.trim_end()))?;
+    }
+    if plan.place == Place::Card {
+        let host = Bytes(plan.tokenizer.saturating_add(plan.process));
+        return row(f, "", format_args!("beside it, in main memory: {host} and the mapped files"));
+    }
+    Ok(())
+}
+
+fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
+    let kv = format!("{} tokens in {}, {} each", plan.context, plan.kv_dtype, Bytes(plan.kv_per_token));
+    let more = plan.max_context > plan.context && plan.fits();
+    let kv = if more { format!("{kv}; {} fit", plan.max_context) } else { kv };
+    let (file, note) = match plan.place {
+        Place::Main => (plan.weights_file, "the mapped files, computed on in place"),
+        Place::Card | Place::Shared => (plan.weights_resident, "the stored bytes, uploaded"),
+    };
+    let weights = format!("{note}; {casts} casts");
+    let named = file.saturating_add(plan.kv_cache).saturating_add(plan.activations);
+    let rest = [
+        ("copies of weights", plan.weights_resident, Place::Main),
+        ("tokenizer", plan.tokenizer, plan.place),
+        ("process", plan.process, plan.place),
+        ("device context", plan.device_context, plan.place),
+    ];
+    let counted = |name: &str| plan.place != Place::Card || name == "device context";
+    let rest: Vec<String> = rest
+        .iter()
+        .filter(|(name, bytes, place)| *bytes > 0 && *place == plan.place && counted(name))
+        .map(|(name, bytes, _)| format!("{name} {}", Bytes(*bytes)))
+        .collect();
+    let slice = |name, bytes, glyph, shade, note| Slice { name, bytes, glyph, style: colour(shade), note };
+    let mut slices = vec![
+        slice("weights", file, '█', AnsiColor::Blue, weights),
+        slice("KV cache", plan.kv_cache, '▓', AnsiColor::Magenta, kv),
+        slice("activations", plan.activations, '▒', AnsiColor::Cyan, "buffers of the forward pass".into()),
+        slice("the rest", plan.total.saturating_sub(named), '░', AnsiColor::Yellow, rest.join(", ")),
+    ];
+    let how = match plan.place {
+        Place::Main => how,
+        Place::Card => "on the card",
+        Place::Shared => "shared by processor and card",
+    };
+    slices.push(match plan.available.checked_sub(plan.total) {
+        Some(free) => Slice { name: "free", bytes: free, glyph: '·', style: FAINT, note: how.into() },
+        None => slice("missing", plan.total - plan.available, '|', AnsiColor::Red, how.into()),
+    });
+    slices
+}
+
+/// Which slice each cell of the bar shows: boundaries between slices are rounded to the nearest cell.
+fn cells(slices: &[Slice], plan: &Plan) -> Vec<usize> {
+    let scale = plan.total.max(plan.available).max(1);
+    let (mut places, mut sum) = (Vec::new(), 0u64);
+    let last = slices.len() - 1;
+    for (index, slice) in slices[..last].iter().enumerate() {
+        sum = sum.saturating_add(slice.bytes);
+        places.resize(places.len().max(scaled(sum, scale) as usize), index);
+    }
+    places.resize(CELLS as usize, if plan.total > plan.available { last - 1 } else { last });
+    places
+}
+
+/// The cell at which `bytes` of `scale` end.
+fn scaled(bytes: u64, scale: u64) -> u64 {
+    let cell = (u128::from(bytes) * u128::from(CELLS) + u128::from(scale) / 2) / u128::from(scale.max(1));
+    u64::try_from(cell).unwrap_or(CELLS).min(CELLS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::KvDtype;
+
+    fn plan(weights: u64, kv_cache: u64, available: u64) -> Plan {
+        Plan {
+            context: 512,
+            weights_file: weights,
+            weights_resident: 0,
+            kv_dtype: KvDtype::F32,
+            kv_cache,
+            kv_per_token: 1,
+            activations: 0,
+            tokenizer: 0,
+            process: 0,
+            device_context: 0,
+            total: weights + kv_cache,
+            load_peak: weights,
+            place: Place::Main,
+            available,
+            max_context: 512,
+        }
+    }
+
+    fn shown(plan: &Plan) -> [usize; 5] {
+        let cells = cells(&slices(plan, 0, ""), plan);
+        assert_eq!(cells.len(), CELLS as usize);
+        assert!(cells.is_sorted());
+        std::array::from_fn(|part| cells.iter().filter(|&&cell| cell == part).count())
+    }
+
+    #[test]
+    fn a_cell_is_a_sixtieth_of_the_larger_of_needed_and_available() {
+        assert_eq!(shown(&plan(30, 15, 60)), [30, 15, 0, 0, 15]);
+        assert_eq!(shown(&plan(30, 30, 30)), [30, 30, 0, 0, 0]);
+        assert_eq!(shown(&plan(0, 0, 60)), [0, 0, 0, 0, 60]);
+        assert_eq!(shown(&plan(0, 0, 0)), [0, 0, 0, 0, 60]);
+        assert_eq!(shown(&plan(1, 0, u64::MAX)), [0, 0, 0, 0, 60]);
+        assert_eq!(shown(&plan(u64::MAX - 1, 1, 2))[0], 60);
+    }
+}

@@ -1,0 +1,264 @@
+//! Report -> a picture of its memory: the plan as a bar, and the weights of every layer by dtype.
+
+use super::{Bytes, ModelSummary, Part, Report, plain};
+use crate::dtype::DType;
+use crate::plan::Plan;
+use std::fmt::Write;
+
+/// Pixels.
+const WIDTH: usize = 880;
+const MARGIN: usize = 32;
+const INNER: usize = WIDTH - 2 * MARGIN;
+const CHART: usize = 210;
+
+/// Columns of weights at most; neighbours share one where there are more.
+const COLUMNS: usize = 160;
+
+/// Classes of colours in [`STYLE`]: the first ones are the plan's parts, and dtypes begin behind them.
+const COLOURS: usize = 8;
+const FIRST_DTYPE: usize = 4;
+
+/// Sans-serif text of the viewer's own system; light, and dark where the viewer asks for it.
+const STYLE: &str = "\
+svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;background:#fff;fill:#1b2230}\
+.page{fill:#fff}.title{font-size:20px;font-weight:600}.note{font-size:13px;fill:#5b6675}\
+.label{font-size:13px}.axis{stroke:#d5dae1;stroke-width:1}.mark{stroke:#c62f3b;stroke-width:2}\
+.free{fill:#e7eaef}.c0{fill:#3b76d4}.c1{fill:#a45ad0}.c2{fill:#1f9d92}.c3{fill:#d98324}\
+.c4{fill:#cf4d7f}.c5{fill:#6f9a2e}.c6{fill:#7c6f64}.c7{fill:#5468b8}\
+@media(prefers-color-scheme:dark){svg{background:#12161d;fill:#e6eaf0}.page{fill:#12161d}\
+.note{fill:#9aa5b4}.axis{stroke:#343c48}.free{fill:#2a313c}.mark{stroke:#ff6b76}\
+.c0{fill:#5c94ec}.c1{fill:#bd7be6}.c2{fill:#38b9ac}.c3{fill:#eda04b}\
+.c4{fill:#e6719d}.c5{fill:#8fbb4b}.c6{fill:#a39587}.c7{fill:#7f92dc}}";
+
+impl Report {
+    /// An SVG picture of the memory plan and of the weights by layer and dtype; `None` when the model could not be
+    /// understood. It needs no other file, no font and no script, and follows the viewer's light or dark setting.
+    pub fn to_svg(&self) -> Option<String> {
+        let (model, plan) = (self.model.as_ref()?, self.plan.as_ref()?);
+        let mut picture = Picture::default();
+        picture.head(self);
+        picture.plan(plan);
+        picture.layers(model);
+        Some(picture.finish(&self.first_line()))
+    }
+}
+
+/// The picture so far, and the height it has.
+#[derive(Default)]
+struct Picture {
+    body: String,
+    y: usize,
+}
+
+/// A rectangle's or a legend's colour, name and size.
+struct Entry {
+    class: String,
+    name: String,
+    bytes: u64,
+}
+
+impl Picture {
+    fn line(&mut self, element: &str) {
+        self.body.push_str(element);
+        self.body.push('\n');
+    }
+
+    fn text(&mut self, x: usize, class: &str, text: &str) {
+        let y = self.y;
+        self.line(&format!("<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{}</text>", escaped(text)));
+    }
+
+    fn head(&mut self, report: &Report) {
+        self.y = 46;
+        let model = report.model.as_ref().map_or("", |model| model.variant.as_str());
+        self.text(MARGIN, "title", &super::paint::shortened(model, 70));
+        self.y += 22;
+        let machine = report.hardware.profile.unwrap_or("this machine");
+        let verdict = report.verdict.word().replace('_', " ");
+        let verdict = format!("{verdict} on {machine}: {}", report.input.path);
+        self.text(MARGIN, "note", &super::paint::shortened(&verdict, 110));
+        self.y += 34;
+    }
+
+    /// The plan as one bar, over what is available or, when that is less, over what is needed.
+    fn plan(&mut self, plan: &Plan) {
+        let named = plan.weights_file.saturating_add(plan.kv_cache).saturating_add(plan.activations);
+        let mut entries: Vec<Entry> = [
+            ("c0", "weights", plan.weights_file),
+            ("c1", "KV cache", plan.kv_cache),
+            ("c2", "activations", plan.activations),
+            ("c3", "the rest", plan.total.saturating_sub(named)),
+            ("free", "free", plan.available.saturating_sub(plan.total)),
+        ]
+        .into_iter()
+        .map(|(class, name, bytes)| Entry { class: class.into(), name: name.into(), bytes })
+        .collect();
+        entries.retain(|entry| entry.bytes > 0);
+        let title = format!("Memory at context {}: {} of {}", plan.context, Bytes(plan.total), Bytes(plan.available));
+        self.text(MARGIN, "label", &title);
+        self.y += 12;
+        let scale = plan.total.max(plan.available).max(1) as f64;
+        let mut x = MARGIN as f64;
+        for Entry { class, name, bytes } in &entries {
+            let width = *bytes as f64 / scale * INNER as f64;
+            let (y, title) = (self.y, format!("{name}: {}", Bytes(*bytes)));
+            self.line(&rectangle(x, y as f64, width, 30.0, class, &title));
+            x += width;
+        }
+        if plan.total > plan.available {
+            let x = MARGIN as f64 + plan.available as f64 / scale * INNER as f64;
+            let (top, end) = (self.y - 5, self.y + 35);
+            self.line(&format!("<path d=\"M{x:.1} {top}V{end}\" class=\"mark\"><title>available</title></path>"));
+        }
+        self.y += 54;
+        self.legend(&entries);
+        self.y += 36;
+    }
+
+    /// A column for each part of the model, its height the bytes, its colours the dtypes.
+    fn layers(&mut self, model: &ModelSummary) {
+        let columns = columns(&model.parts);
+        let bytes = |part: &Part| part.bytes.values().copied().fold(0, u64::saturating_add);
+        let tallest = columns.iter().map(bytes).max().unwrap_or(0).max(1);
+        let title = format!("Weights by layer, {} layers; a full column is {}", model.layers, Bytes(tallest));
+        self.text(MARGIN, "label", &title);
+        self.y += 14;
+        let step = (INNER as f64 / columns.len().max(1) as f64).min(64.0);
+        let width = (step * 0.82).max(1.0);
+        let bottom = (self.y + CHART) as f64;
+        for (index, part) in columns.iter().enumerate() {
+            let (x, mut top) = (MARGIN as f64 + index as f64 * step, bottom);
+            // The dtype of most bytes at the bottom, as in the legend.
+            for (class, summary) in model.dtypes.iter().enumerate() {
+                let Some(&bytes) = part.bytes.get(&summary.dtype) else { continue };
+                let height = bytes as f64 / tallest as f64 * CHART as f64;
+                top -= height;
+                let title = format!("{}: {} {}", part.name, Bytes(bytes), summary.dtype);
+                self.line(&rectangle(x, top, width, height, &dtype_class(class), &title));
+            }
+        }
+        let (right, y) = (WIDTH - MARGIN, self.y + CHART);
+        self.line(&format!("<path d=\"M{MARGIN} {y}H{right}\" class=\"axis\"/>"));
+        self.y += CHART + 20;
+        self.names(&columns, step);
+        self.y += 32;
+        let entry = |(class, summary): (usize, &super::DtypeSummary)| {
+            let tier = summary.tier.map_or_else(|| "not supported".into(), |tier| tier.to_string());
+            let name = format!("{} ({tier})", summary.dtype);
+            Entry { class: dtype_class(class), name, bytes: summary.bytes }
+        };
+        let entries: Vec<Entry> = model.dtypes.iter().enumerate().map(entry).collect();
+        self.legend(&entries);
+        self.y += 24;
+    }
+
+    /// Names below the columns, where there is room for them.
+    fn names(&mut self, columns: &[Part], step: f64) {
+        let (mut free, y) = (0.0, self.y);
+        for (index, part) in columns.iter().enumerate() {
+            let x = MARGIN as f64 + index as f64 * step;
+            let name = part.name.strip_prefix("layer ").unwrap_or(&part.name);
+            let width = name.len() as f64 * 7.2;
+            let last = index + 1 == columns.len();
+            // The last column's name may begin left of it, so that it stays in the picture.
+            let x = if last { x.min((WIDTH - MARGIN) as f64 - width) } else { x };
+            if x >= free {
+                self.line(&format!("<text x=\"{x:.1}\" y=\"{y}\" class=\"note\">{}</text>", escaped(name)));
+                free = x + width + 14.0;
+            }
+        }
+    }
+
+    fn legend(&mut self, entries: &[Entry]) {
+        let mut x = MARGIN;
+        for Entry { class, name, bytes } in entries {
+            let text = format!("{name} {}", Bytes(*bytes));
+            let width = 22 + text.chars().count() * 7 + 22;
+            if x + width > WIDTH - MARGIN && x > MARGIN {
+                x = MARGIN;
+                self.y += 22;
+            }
+            let y = self.y;
+            self.line(&rectangle(x as f64, y as f64 - 11.0, 13.0, 13.0, class, name));
+            self.text(x + 20, "label", &text);
+            x += width;
+        }
+    }
+
+    fn finish(self, description: &str) -> String {
+        let Picture { body, y: height } = self;
+        let mut svg = String::new();
+        let _ = write!(
+            svg,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+             viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n<title>{}</title>\n<style>{STYLE}</style>\n\
+             <rect width=\"{WIDTH}\" height=\"{height}\" class=\"page\"/>\n{body}</svg>\n",
+            escaped(description)
+        );
+        svg
+    }
+}
+
+/// The parts, neighbours put together until there are at most [`COLUMNS`].
+fn columns(parts: &[Part]) -> Vec<Part> {
+    let together = parts.len().div_ceil(COLUMNS).max(1);
+    let columns = parts.chunks(together).map(|parts| {
+        let mut bytes = std::collections::BTreeMap::<DType, u64>::new();
+        for (dtype, more) in parts.iter().flat_map(|part| &part.bytes) {
+            let sum = bytes.entry(*dtype).or_default();
+            *sum = sum.saturating_add(*more);
+        }
+        let first = parts.first().map_or("", |part| part.name.as_str());
+        Part { name: first.into(), bytes }
+    });
+    columns.collect()
+}
+
+/// The class of the dtype at `index` of the model's.
+fn dtype_class(index: usize) -> String {
+    format!("c{}", (FIRST_DTYPE + index) % COLOURS)
+}
+
+fn rectangle(x: f64, y: f64, width: f64, height: f64, class: &str, title: &str) -> String {
+    let title = escaped(title);
+    format!(
+        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" class=\"{class}\">\
+         <title>{title}</title></rect>"
+    )
+}
+
+/// `text` as it stands in XML, which has no control characters.
+fn escaped(text: &str) -> String {
+    let mut line = String::new();
+    for character in plain(text.to_owned()).chars() {
+        match character {
+            '&' => line.push_str("&amp;"),
+            '<' => line.push_str("&lt;"),
+            '>' => line.push_str("&gt;"),
+            '"' => line.push_str("&quot;"),
+            '\u{fffe}' | '\u{ffff}' => line.push('\u{fffd}'),
+            other => line.push(other),
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_says_is_text_and_nothing_else() {
+        let said = "<script>\"a\"&\u{1b}]0;x\u{7}\u{ffff}";
+        assert_eq!(escaped(said), "&lt;script&gt;&quot;a&quot;&amp;\\u{1b}]0;x\\u{7}\u{fffd}");
+    }
+
+    #[test]
+    fn neighbours_share_a_column_and_lose_no_byte() {
+        let part = |index: usize| Part { name: format!("layer {index}"), bytes: [(DType::BF16, 1)].into() };
+        let parts: Vec<Part> = (0..333).map(part).collect();
+        let columns = columns(&parts);
+        assert_eq!((columns.len(), columns[1].name.as_str()), (111, "layer 3"));
+        assert!(columns.iter().all(|column| column.bytes == [(DType::BF16, 3)].into()));
+    }
+}
