@@ -126,7 +126,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "anonymous_after_load_bytes": anonymous,
             "planned_anonymous_bytes": planned_anonymous,
             "weight_bytes_per_token": bytes,
-            "operations_per_token": model.decoder().matrices().skip(1).map(Matrix::operations).sum::<usize>(),
+            "operations_per_token": matrices(model).iter().skip(1).map(|matrix| operations(matrix)).sum::<usize>(),
             "cache_bytes_per_token": cache,
             "bandwidth_gb_s": bandwidth.median / 1e9,
             "bandwidth_share": share,
@@ -211,12 +211,27 @@ fn decode(sessions: &mut [Session], arguments: &Arguments) -> Result<f64, Error>
 
 /// Bytes of the matrices that one token reads in full: all but an untied embedding, of which it reads one row.
 fn weight_bytes_per_token(model: &Model) -> usize {
-    model.decoder().matrices().skip(1).map(|matrix| matrix.weight().bytes().len()).sum()
+    matrices(model).iter().skip(1).map(|matrix| matrix.bytes as usize).sum()
+}
+
+/// The matrices of a model: embedding, blocks, head.
+fn matrices(model: &Model) -> Vec<&TensorInfo> {
+    let weights = &model.spec().weights;
+    let layers = weights.layers.iter().flat_map(|layer| {
+        let always = [&layer.q, &layer.k, &layer.v, &layer.o, &layer.up, &layer.down];
+        always.into_iter().chain(&layer.gate).map(|linear| &linear.weight)
+    });
+    std::iter::once(&weights.embedding).chain(layers).chain([&weights.head.weight]).collect()
+}
+
+/// Multiplications and additions by a matrix for one token.
+fn operations(matrix: &TensorInfo) -> usize {
+    2 * matrix.shape.iter().product::<u64>() as usize
 }
 
 /// Bytes a second that `threads` threads read from the mapped weights, doing next to nothing with them.
 fn bandwidth(model: &Model, threads: usize) -> f64 {
-    let weights: Vec<&[u8]> = model.decoder().matrices().skip(1).map(|matrix| matrix.weight().bytes()).collect();
+    let weights: Vec<&[u8]> = on_processor(model).map(|matrix| matrix.weight().bytes()).collect();
     let start = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -232,9 +247,14 @@ fn bandwidth(model: &Model, threads: usize) -> f64 {
     weights.iter().map(|bytes| bytes.len()).sum::<usize>() as f64 / start.elapsed().as_secs_f64()
 }
 
+/// The matrices of the processor's computation but the embedding; none for a model on a card.
+fn on_processor(model: &Model) -> impl Iterator<Item = &Matrix> {
+    model.decoder().into_iter().flat_map(|decoder| decoder.matrices().skip(1))
+}
+
 /// The matrices that every token of a prompt is multiplied with: the head computes the last token alone.
 fn blocks(model: &Model) -> impl Iterator<Item = &Matrix> {
-    let all: Vec<&Matrix> = model.decoder().matrices().skip(1).collect();
+    let all: Vec<&Matrix> = on_processor(model).collect();
     let head = all.len().saturating_sub(1);
     all.into_iter().take(head)
 }

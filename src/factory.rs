@@ -1,5 +1,6 @@
 //! Path -> Model: the whole pipeline, once, with no branch per family or dtype.
 
+use crate::compute::Compute;
 use crate::decoder::Decoder;
 use crate::error::{Error, Result};
 use crate::kernels::Isa;
@@ -128,23 +129,23 @@ impl Builder {
         let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.threads)));
         let threads = pool.threads();
         // The tokenizer takes longest, so it is built beside everything else.
-        let (tokenizer, decoder) = std::thread::scope(|scope| {
+        let (tokenizer, compute) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| match &self.policy.tokenizer {
                 Some(given) => Tokenizer::from_json(given, &spec.tokenizer),
                 None => Tokenizer::from_header(&header, &spec.tokenizer),
             });
-            let decoder = self.decoder(&header, &spec, pool);
+            let compute = self.compute(&header, &spec, &report, pool);
             let tokenizer = tokenizer.join();
-            (tokenizer, decoder)
+            (tokenizer, compute)
         });
         // The library that builds it is not ours, and what it is given comes from a file.
         let tokenizer = tokenizer.map_err(|_| Error::Tokenizer {
             file: header.source.path.clone(),
             reason: "building it panicked".into(),
         })??;
-        let (tokenizer, decoder) = (Arc::new(tokenizer), decoder?);
+        let (tokenizer, compute) = (Arc::new(tokenizer), compute?);
         let load_time = start.elapsed();
-        Ok(Model::new(Inner { spec, report, tokenizer, decoder, context_length, threads, load_time }))
+        Ok(Model::new(Inner { spec, report, tokenizer, compute, context_length, threads, load_time }))
     }
 
     /// Whether the numbers that were given can be meant.
@@ -157,15 +158,26 @@ impl Builder {
         }
     }
 
-    fn decoder(
+    /// Attaches the weights to the device that the report chose.
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))] // without a card's engine the report chooses none
+    fn compute(
         &self,
         header: &model_diagnostics::header::Header,
         spec: &model_diagnostics::spec::ModelSpec,
+        report: &Report,
         pool: Arc<Pool>,
-    ) -> Result<Decoder> {
+    ) -> Result<Compute> {
         let weights = Weights::map(&header.source)?;
+        #[cfg(feature = "cuda")]
+        if let (Ok(DeviceChoice::Cuda(index)), Some(plan)) = (report.device.parse(), &report.plan) {
+            let card = report.hardware.gpus.get(index);
+            let decoder =
+                crate::cuda::Decoder::on_card(spec, &weights, self.policy.kv_dtype, plan.context, card, index)?;
+            return Ok(Compute::Cuda(Box::new(decoder)));
+        }
         let isa = self.isa.unwrap_or_else(Isa::detect);
-        Decoder::new(spec, &weights, Engine { isa, pool }, self.policy.kv_dtype)
+        let decoder = Decoder::new(spec, &weights, Engine { isa, pool }, self.policy.kv_dtype)?;
+        Ok(Compute::Cpu(Box::new(decoder)))
     }
 
     fn diagnosis(&self, path: &Path) -> Diagnosis {
@@ -175,6 +187,9 @@ impl Builder {
     /// The machine, with the instruction sets that kernels are held to.
     fn hardware(&self) -> Hardware {
         let mut hardware = Hardware::detect();
+        if cfg!(feature = "cuda") {
+            hardware.build.push("cuda");
+        }
         if let Some(isa) = self.isa {
             hardware.cpu.features.retain(|feature| isa.features().contains(feature));
         }

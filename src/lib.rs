@@ -5,6 +5,9 @@
 //! The pipeline is [`UnifiedModelFactory`]; its stages left of the weights are the crate [`diagnostics`]. What is loaded is a [`Model`]; a sequence on it is a [`Session`].
 
 pub mod chat;
+mod compute;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod decoder;
 pub mod error;
 mod factory;

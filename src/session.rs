@@ -1,7 +1,8 @@
 //! One sequence on a model: its ids, its cache, and the way from ids to logits.
 
 use crate::chat::Message;
-use crate::decoder::{KvCache, Logits, Rotation, Segment};
+use crate::compute::Cache;
+use crate::decoder::{Logits, Rotation, Segment};
 use crate::error::{Error, Result};
 use crate::generate::{GenerateOptions, Generation, Step, StopTokens};
 use crate::linear::contiguous;
@@ -14,7 +15,7 @@ use std::borrow::Borrow;
 #[derive(Debug)]
 pub struct Session {
     model: Model,
-    cache: KvCache,
+    cache: Cache,
     /// How the cached keys are rotated.
     rotation: Rotation,
     ids: Vec<u32>,
@@ -22,7 +23,7 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(model: Model) -> Session {
-        let cache = model.decoder().cache();
+        let cache = model.compute().cache();
         Session { model, cache, rotation: Rotation::Short, ids: Vec::new() }
     }
 
@@ -77,7 +78,7 @@ impl Session {
     /// # Errors
     /// As [`Session::forward`].
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor> {
-        let vocab = self.model.decoder().vocab();
+        let vocab = self.model.compute().vocab();
         let mut rows: Vec<f32> = Vec::new();
         self.advance(tokens, Logits::All, |logits| {
             rows.reserve_exact(if rows.is_empty() { tokens.len() * vocab } else { 0 });
@@ -116,14 +117,14 @@ impl Session {
         for (session, tokens) in steps.iter_mut() {
             session.turn(session.len() + tokens.len())?;
         }
-        let mut segments: Vec<Segment<'_>> = steps
+        let mut segments: Vec<Segment<'_, Cache>> = steps
             .iter_mut()
             .map(|(session, tokens)| {
                 let reach = session.len() + tokens.len();
                 Segment { tokens, cache: &mut session.cache, reach, logits: Logits::Last }
             })
             .collect();
-        let logits = model.decoder().forward(&mut segments)?;
+        let logits = model.compute().forward(&mut segments)?;
         for (session, tokens) in steps.iter_mut() {
             session.ids.extend_from_slice(tokens);
         }
@@ -155,7 +156,7 @@ impl Session {
 
     /// Computes the cache anew if a sequence of `reach` tokens is rotated in another way.
     fn turn(&mut self, reach: usize) -> Result<()> {
-        let rotation = self.model.decoder().rotation(reach);
+        let rotation = self.model.compute().rotation(reach);
         if rotation != self.rotation {
             let held = std::mem::take(&mut self.ids);
             self.truncate(0);
@@ -180,7 +181,7 @@ impl Session {
         for (index, chunk) in tokens.chunks(PREFILL_CHUNK).enumerate() {
             let wanted = if wanted == Logits::All || index == last { wanted } else { Logits::None };
             let segment = Segment { tokens: chunk, cache: &mut self.cache, reach, logits: wanted };
-            let computed = self.model.decoder().forward(&mut [segment]).and_then(|computed| match computed {
+            let computed = self.model.compute().forward(&mut [segment]).and_then(|computed| match computed {
                 Some(logits) => take(&logits),
                 None => Ok(()),
             });
@@ -194,7 +195,7 @@ impl Session {
     }
 
     fn check_ids(&self, tokens: &[u32]) -> Result<()> {
-        let vocab = self.model.decoder().vocab();
+        let vocab = self.model.compute().vocab();
         match tokens.iter().find(|id| **id as usize >= vocab) {
             Some(id) => Err(Error::TokenOutOfVocabulary { id: *id, vocab }),
             None => Ok(()),

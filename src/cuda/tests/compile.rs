@@ -1,0 +1,46 @@
+//! Every kernel compiles for every generation of cards.
+
+use super::super::error::CudaError;
+use super::super::modules::{Module, dtypes};
+use super::super::nvrtc::Nvrtc;
+use model_diagnostics::DType;
+
+#[test]
+fn every_kernel_compiles_for_every_generation() {
+    let nvrtc = match Nvrtc::load() {
+        Ok(nvrtc) => nvrtc,
+        Err(error) => {
+            println!("skipped: {error}");
+            return;
+        }
+    };
+    let known = nvrtc.architectures().unwrap();
+    let (mut compiled, mut skipped) = (0, Vec::new());
+    for capability in [(6, 1), (7, 0), (7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] {
+        for module in Module::all() {
+            match nvrtc.compile(module, capability) {
+                Ok(image) => {
+                    // Machine code where the version knows the cards.
+                    let elf = image.0.starts_with(b"\x7fELF");
+                    assert_eq!(elf, known.contains(&((10 * capability.0 + capability.1) as i32)), "{capability:?}");
+                    compiled += 1;
+                }
+                Err(CudaError::Capability { .. }) => {
+                    skipped.push(capability);
+                    break;
+                }
+                Err(error) => panic!("{capability:?}: {error}"),
+            }
+        }
+    }
+    println!("NVRTC {:?}: {compiled} modules compiled; too old for it: {skipped:?}", nvrtc.version().unwrap());
+    assert!(compiled >= 6 * 15, "only {compiled} modules");
+}
+
+/// The list that the table of capabilities is made from.
+#[test]
+fn the_dtypes_with_kernels_are_those_that_cards_are_said_to_run() {
+    use DType::*;
+    let expected = [F32, F16, BF16, I8, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K];
+    assert_eq!(dtypes().collect::<Vec<_>>(), expected);
+}
