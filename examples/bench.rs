@@ -3,6 +3,7 @@
 mod common;
 
 use clap::Parser;
+use model_factory::diagnostics::header::TensorInfo;
 use model_factory::kernels::{Isa, Kernel};
 use model_factory::linear::Matrix;
 use model_factory::{DeviceChoice, Error, KvDtype, Model, Session, UnifiedModelFactory};
@@ -91,7 +92,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             peaks.extend(peak);
             peak_shares.extend(peak.map(|peak| speed * operations / peak));
         }
-        let bandwidth = bandwidth(&model, threads);
+        let bandwidth = bandwidth(&model, threads)?;
         bandwidths.push(bandwidth);
         if arguments.n > 0 {
             let speed = decode(&mut sessions, arguments)?;
@@ -126,7 +127,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "anonymous_after_load_bytes": anonymous,
             "planned_anonymous_bytes": planned_anonymous,
             "weight_bytes_per_token": bytes,
-            "operations_per_token": matrices(model).iter().skip(1).map(|matrix| operations(matrix)).sum::<usize>(),
+            "operations_per_token": operations_per_token(&model),
             "cache_bytes_per_token": cache,
             "bandwidth_gb_s": bandwidth.median / 1e9,
             "bandwidth_share": share,
@@ -224,13 +225,18 @@ fn matrices(model: &Model) -> Vec<&TensorInfo> {
     std::iter::once(&weights.embedding).chain(layers).chain([&weights.head.weight]).collect()
 }
 
-/// Multiplications and additions by a matrix for one token.
-fn operations(matrix: &TensorInfo) -> usize {
-    2 * matrix.shape.iter().product::<u64>() as usize
+/// Multiplications and additions for one token that is generated.
+fn operations_per_token(model: &Model) -> usize {
+    matrices(model).iter().skip(1).map(|matrix| 2 * matrix.shape.iter().product::<u64>() as usize).sum()
 }
 
-/// Bytes a second that `threads` threads read from the mapped weights, doing next to nothing with them.
-fn bandwidth(model: &Model, threads: usize) -> f64 {
+/// Bytes a second: what copies on the card move, or what `threads` threads read from the mapped weights, doing next to
+/// nothing with them.
+fn bandwidth(model: &Model, threads: usize) -> Result<f64, Error> {
+    #[cfg(feature = "cuda")]
+    if let Some(decoder) = model.cuda_decoder() {
+        return decoder.copy_rate();
+    }
     let weights: Vec<&[u8]> = on_processor(model).map(|matrix| matrix.weight().bytes()).collect();
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -244,7 +250,7 @@ fn bandwidth(model: &Model, threads: usize) -> f64 {
             });
         }
     });
-    weights.iter().map(|bytes| bytes.len()).sum::<usize>() as f64 / start.elapsed().as_secs_f64()
+    Ok(weights.iter().map(|bytes| bytes.len()).sum::<usize>() as f64 / start.elapsed().as_secs_f64())
 }
 
 /// The matrices of the processor's computation but the embedding; none for a model on a card.
