@@ -325,9 +325,14 @@ impl Decoder {
     /// Runs the rows of `batch` through the model and reads the wanted logits.
     fn run(&self, scratch: &Buffers, batch: &Batch) -> Result<Vec<f32>> {
         self.blocks(scratch, batch)?;
-        let mut logits = Vec::with_capacity(batch.wanted_rows * self.vocab);
+        let mut logits = Vec::new();
         self.head(scratch, batch, |rows| {
-            logits.extend(scratch.logits.floats(rows * self.vocab)?);
+            let some = scratch.logits.floats(rows * self.vocab)?;
+            if logits.is_empty() {
+                logits = some
+            } else {
+                logits.extend(some)
+            }
             Ok(())
         })?;
         Ok(logits)

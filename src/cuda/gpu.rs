@@ -139,9 +139,11 @@ impl Buffer {
 
     /// The first `len` floats.
     pub(super) fn floats(&self, len: usize) -> Result<Vec<f32>, CudaError> {
-        let mut bytes = vec![0; 4 * len];
-        self.download(0, &mut bytes)?;
-        Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+        let mut floats = vec![0f32; len];
+        // SAFETY: the floats' own bytes; any bytes are floats, and cards are in machines of their order of bytes.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast::<u8>(), 4 * len) };
+        self.download(0, bytes)?;
+        Ok(floats)
     }
 }
 
