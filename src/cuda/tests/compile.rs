@@ -16,7 +16,7 @@ fn every_kernel_compiles_for_every_generation() {
     };
     let known = nvrtc.architectures().unwrap();
     let (mut compiled, mut skipped) = (0, Vec::new());
-    for capability in [(6, 1), (7, 0), (7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] {
+    for capability in [(5, 0), (6, 1), (7, 0), (7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] {
         for module in Module::all() {
             match nvrtc.compile(module, capability) {
                 Ok(image) => {
