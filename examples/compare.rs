@@ -110,7 +110,7 @@ fn run(arguments: &Arguments) -> Result<(), Stop> {
 /// In what the vocabularies differ: their sizes, or the first id that is another token. Ids of which one model does not
 /// know a text only fill a vocabulary up.
 fn vocabularies_differ(a: &Model, b: &Model) -> Option<String> {
-    let (rows, others) = (a.decoder().vocab(), b.decoder().vocab());
+    let (rows, others) = (a.spec().vocab, b.spec().vocab);
     if rows != others {
         return Some(format!("{rows} and {others} tokens"));
     }

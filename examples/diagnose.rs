@@ -98,10 +98,13 @@ fn context(text: &str) -> Result<usize, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let (hardware, device) = match arguments.device {
+    let (mut hardware, device) = match arguments.device {
         Device::Here(choice) => (Hardware::detect(), choice),
         Device::Described(profile) => (profile.hardware(), DeviceChoice::Auto),
     };
+    if cfg!(feature = "cuda") {
+        hardware = hardware.with_build(&["cuda"]);
+    }
     if arguments.devices {
         let list = DeviceList::new(&hardware);
         return write(&if arguments.json { list.to_json() } else { list.to_string() }, 0);

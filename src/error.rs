@@ -141,6 +141,10 @@ pub enum Error {
     #[cfg(feature = "hub")]
     #[error(transparent)]
     Hub(#[from] crate::hub::HubError),
+    /// A card cannot be used, or failed (the error's own exit code).
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] crate::cuda::CudaError),
     /// A tensor operation failed (exit code 1).
     #[error(transparent)]
     Candle(#[from] candle_core::Error),
@@ -152,6 +156,8 @@ impl Error {
         match self {
             Error::Refused(report) => report.exit_code,
             Error::Files(error) => files_code(error),
+            #[cfg(feature = "cuda")]
+            Error::Cuda(error) => error.code(),
             Error::Tokenizer { .. } | Error::ChatTemplate { .. } | Error::ChatTemplateLimit { .. } => 10,
             Error::EmptyPrompt
             | Error::OtherModel

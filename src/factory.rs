@@ -3,6 +3,7 @@
 mod remote;
 
 use crate::cancel::Cancel;
+use crate::compute::Compute;
 use crate::decoder::Decoder;
 use crate::error::{Error, Result};
 use crate::hub;
@@ -210,22 +211,22 @@ impl Builder {
         let threads = pool.threads();
         let building = info_span!("tokenizer", tokens = field::Empty);
         // The tokenizer takes longest, so it is built beside everything else.
-        let (tokenizer, decoder) = std::thread::scope(|scope| {
+        let (tokenizer, compute) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| building.in_scope(|| self.build_tokenizer(&header, &spec)));
-            let decoder = self.decoder(&header, &spec, pool);
+            let compute = self.compute(&header, &spec, &report, pool);
             let tokenizer = tokenizer.join();
-            (tokenizer, decoder)
+            (tokenizer, compute)
         });
         // The library that builds it is not ours, and what it is given comes from a file.
         let tokenizer = tokenizer.map_err(|_| Error::Tokenizer {
             file: header.source.path.clone(),
             reason: "building it panicked".into(),
         })??;
-        let (tokenizer, decoder) = (Arc::new(tokenizer), decoder?);
+        let (tokenizer, compute) = (Arc::new(tokenizer), compute?);
         self.cancel.check()?;
         let turns = Turns::default();
         let load_time = start.elapsed();
-        Ok(Model::new(Inner { spec, report, tokenizer, decoder, turns, context_length, threads, load_time }))
+        Ok(Model::new(Inner { spec, report, tokenizer, compute, turns, context_length, threads, load_time }))
     }
 
     /// Whether the numbers that were given can be meant.
@@ -266,15 +267,25 @@ impl Builder {
         Ok(tokenizer)
     }
 
-    fn decoder(&self, header: &Header, spec: &ModelSpec, pool: Arc<Pool>) -> Result<Decoder> {
+    /// Attaches the weights to the device that the report chose.
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))] // without a card's engine the report chooses none
+    fn compute(&self, header: &Header, spec: &ModelSpec, report: &Report, pool: Arc<Pool>) -> Result<Compute> {
         let bytes = header.source.files.iter().map(|file| file.bytes).sum();
         let _span = info_span!("weights", bytes).entered();
         self.on_progress.tell(Stage::Mapping, 0, bytes);
         let weights = Weights::map(&header.source)?;
         self.on_progress.tell(Stage::Mapping, bytes, bytes);
         self.cancel.check()?;
+        #[cfg(feature = "cuda")]
+        if let (Ok(DeviceChoice::Cuda(index)), Some(plan)) = (report.device.parse(), &report.plan) {
+            let card = report.hardware.gpus.get(index);
+            let decoder =
+                crate::cuda::Decoder::on_card(spec, &weights, self.policy.kv_dtype, plan.context, card, index)?;
+            return Ok(Compute::Cuda(Box::new(decoder)));
+        }
         let isa = self.isa.unwrap_or_else(Isa::detect);
-        Decoder::new(spec, &weights, Engine { isa, pool }, self.policy.kv_dtype)
+        let decoder = Decoder::new(spec, &weights, Engine { isa, pool }, self.policy.kv_dtype)?;
+        Ok(Compute::Cpu(Box::new(decoder)))
     }
 
     fn diagnosis(&self, path: &Path, hardware: &Hardware) -> Diagnosis {
@@ -284,6 +295,9 @@ impl Builder {
     /// The machine, with the instruction sets that kernels are held to.
     fn hardware(&self) -> Hardware {
         let mut hardware = Hardware::detect();
+        if cfg!(feature = "cuda") {
+            hardware.build.push("cuda");
+        }
         if let Some(isa) = self.isa {
             hardware.cpu.features.retain(|feature| isa.features().contains(feature));
         }

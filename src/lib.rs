@@ -17,6 +17,9 @@ mod guides {
 
 mod cancel;
 pub mod chat;
+mod compute;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod decoder;
 pub mod error;
 mod factory;

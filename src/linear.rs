@@ -129,7 +129,7 @@ impl Scales {
 }
 
 /// How the activations of an int8 product become integers.
-fn rule(weights: &Weights, int8: &Int8) -> Result<Int8Rule> {
+pub(crate) fn rule(weights: &Weights, int8: &Int8) -> Result<Int8Rule> {
     Ok(match &int8.activations {
         Int8Activations::PerToken { symmetric } => Int8Rule::Token { symmetric: *symmetric },
         Int8Activations::PerTensor { symmetric } => Int8Rule::Tensor { symmetric: *symmetric },
@@ -144,7 +144,7 @@ fn rule(weights: &Weights, int8: &Int8) -> Result<Int8Rule> {
 }
 
 /// Reads a stored vector and refuses it unless all of it is `sound`.
-fn check_all(
+pub(crate) fn check_all(
     weights: &Weights,
     tensor: &TensorInfo,
     expected: &'static str,
@@ -157,7 +157,8 @@ fn check_all(
     Err(model_diagnostics::Error::incomplete(weights.path(tensor.file), kind).into())
 }
 
-fn shape(tensor: &TensorInfo) -> (usize, usize) {
+/// Outputs and inputs.
+pub(crate) fn shape(tensor: &TensorInfo) -> (usize, usize) {
     (tensor.shape[0] as usize, tensor.shape[1] as usize)
 }
 

@@ -1,6 +1,7 @@
 //! A loaded model: shared weights, and the report of what was loaded.
 
 use crate::chat::{ChatOptions, ChatTemplate, Message};
+use crate::compute::Compute;
 use crate::decoder::Decoder;
 use crate::error::Result;
 use crate::generate::{GenerateOptions, Generation};
@@ -25,7 +26,7 @@ pub(crate) struct Inner {
     pub(crate) spec: ModelSpec,
     pub(crate) report: Report,
     pub(crate) tokenizer: Arc<Tokenizer>,
-    pub(crate) decoder: Decoder,
+    pub(crate) compute: Compute,
     pub(crate) turns: Turns,
     pub(crate) context_length: usize,
     pub(crate) threads: usize,
@@ -66,9 +67,10 @@ impl Model {
         &self.0.turns
     }
 
-    /// The device it computes on.
+    /// Where the logits it returns are: in main memory, also those of a model on a card. Which device computes says
+    /// `report().device`.
     pub fn device(&self) -> &Device {
-        self.0.decoder.device()
+        &Device::Cpu
     }
 
     /// Tokens a session can hold.
@@ -86,9 +88,43 @@ impl Model {
         self.0.threads
     }
 
-    /// The computation itself, for tools that look at the weights.
-    pub fn decoder(&self) -> &Decoder {
-        &self.0.decoder
+    /// The processor's computation itself, for tools that look at the weights; `None` for a model on a card.
+    pub fn decoder(&self) -> Option<&Decoder> {
+        match &self.0.compute {
+            Compute::Cpu(decoder) => Some(decoder),
+            #[cfg(feature = "cuda")]
+            Compute::Cuda(_) => None,
+        }
+    }
+
+    /// The card's computation, for tools that look at its memory; `None` for a model on the processor.
+    #[cfg(feature = "cuda")]
+    pub fn cuda_decoder(&self) -> Option<&crate::cuda::Decoder> {
+        match &self.0.compute {
+            Compute::Cuda(decoder) => Some(decoder),
+            Compute::Cpu(_) => None,
+        }
+    }
+
+    /// The same model, computed by another.
+    #[cfg(all(test, feature = "cuda"))]
+    pub(crate) fn with_compute(&self, compute: Compute) -> Model {
+        let Inner { spec, report, tokenizer, context_length, threads, load_time, .. } = &*self.0;
+        Model::new(Inner {
+            spec: spec.clone(),
+            report: report.clone(),
+            tokenizer: Arc::clone(tokenizer),
+            compute,
+            context_length: *context_length,
+            threads: *threads,
+            load_time: *load_time,
+            turns: Turns::default(),
+        })
+    }
+
+    /// What computes it.
+    pub(crate) fn compute(&self) -> &Compute {
+        &self.0.compute
     }
 
     /// A new, empty sequence.

@@ -2,7 +2,8 @@
 
 use crate::cancel::Cancel;
 use crate::chat::Message;
-use crate::decoder::{KvCache, Logits, Rotation, Segment};
+use crate::compute::Cache;
+use crate::decoder::{Logits, Rotation, Segment};
 use crate::error::{Error, Result};
 use crate::generate::{GenerateOptions, Generation, Step, StopTokens};
 use crate::linear::contiguous;
@@ -21,7 +22,7 @@ const SHARED_CHUNK: usize = PREFILL_CHUNK / 4;
 #[derive(Debug)]
 pub struct Session {
     model: Model,
-    cache: KvCache,
+    cache: Cache,
     /// How the cached keys are rotated.
     rotation: Rotation,
     ids: Vec<u32>,
@@ -29,7 +30,7 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(model: Model) -> Session {
-        let cache = model.decoder().cache();
+        let cache = model.compute().cache();
         Session { model, cache, rotation: Rotation::Short, ids: Vec::new() }
     }
 
@@ -93,7 +94,7 @@ impl Session {
     /// # Errors
     /// As [`Session::forward`].
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor> {
-        let vocab = self.model.decoder().vocab();
+        let vocab = self.model.compute().vocab();
         let mut rows: Vec<f32> = Vec::new();
         self.advance(tokens, Logits::All, &Cancel::new(), |logits| {
             rows.reserve_exact(if rows.is_empty() { tokens.len() * vocab } else { 0 });
@@ -134,7 +135,7 @@ impl Session {
         for (session, tokens) in steps.iter_mut() {
             session.rotate(session.len() + tokens.len(), &cancel)?;
         }
-        let mut segments: Vec<Segment<'_>> = steps
+        let mut segments: Vec<Segment<'_, Cache>> = steps
             .iter_mut()
             .map(|(session, tokens)| {
                 let reach = session.len() + tokens.len();
@@ -142,7 +143,7 @@ impl Session {
             })
             .collect();
         let turn = model.turns().take(&cancel)?;
-        let logits = model.decoder().forward(&mut segments, &cancel)?;
+        let logits = model.compute().forward(&mut segments, &cancel)?;
         drop(turn);
         for (session, tokens) in steps.iter_mut() {
             session.ids.extend_from_slice(tokens);
@@ -187,7 +188,7 @@ impl Session {
 
     /// Computes the cache anew if a sequence of `reach` tokens is rotated in another way.
     fn rotate(&mut self, reach: usize, cancel: &Cancel) -> Result<()> {
-        let rotation = self.model.decoder().rotation(reach);
+        let rotation = self.model.compute().rotation(reach);
         if rotation != self.rotation {
             let held = std::mem::take(&mut self.ids);
             self.truncate(0);
@@ -216,7 +217,7 @@ impl Session {
             let (chunk, after) = rest.split_at(most.min(rest.len()));
             let wanted = if wanted == Logits::All || after.is_empty() { wanted } else { Logits::None };
             let segment = Segment { tokens: chunk, cache: &mut self.cache, reach, logits: wanted };
-            let computed = self.model.decoder().forward(&mut [segment], cancel);
+            let computed = self.model.compute().forward(&mut [segment], cancel);
             drop(turn);
             let taken = computed.and_then(|logits| logits.map_or(Ok(()), |logits| take(&logits)));
             if let Err(error) = taken {
@@ -230,7 +231,7 @@ impl Session {
     }
 
     fn check_ids(&self, tokens: &[u32]) -> Result<()> {
-        let vocab = self.model.decoder().vocab();
+        let vocab = self.model.compute().vocab();
         match tokens.iter().find(|id| **id as usize >= vocab) {
             Some(id) => Err(Error::TokenOutOfVocabulary { id: *id, vocab }),
             None => Ok(()),

@@ -88,7 +88,7 @@ fn a_cancelled_prompt_stops_in_its_layer_and_the_session_goes_on() {
 fn a_prompt_computed_anew_for_another_rotation_is_cancelled_too() {
     let model = load(common::named("phi-3.5").folder.join("bf16"));
     let layers = model.spec().layers();
-    let rotation = |length| model.decoder().rotation(length);
+    let rotation = |length| model.decoder().expect("on the processor").rotation(length);
     let held = (1..4096).take_while(|length| rotation(*length) == rotation(1)).count();
     assert!(held < 4095, "the rotation never changes");
     let prompt = tokens(held + 1);

@@ -69,7 +69,7 @@ fn whole_chunked_and_single_token_prompts_give_the_same_bits() {
 #[test]
 fn a_batch_gives_each_sequence_what_it_gets_alone() {
     let model = load("llama-256/q4_k_m.gguf", 2);
-    let decoder = model.decoder();
+    let decoder = model.decoder().expect("a model on the processor");
     let (a, b) = (tokens(40), tokens(300));
     let mut alone = [model.session(), model.session()];
     let expected = [last(&mut alone[0], &[&a]), last(&mut alone[1], &[&b])].concat();

@@ -20,7 +20,7 @@ fn kernels_read_the_bytes_of_the_file() {
             let files: Vec<Vec<u8>> =
                 weight_files(&path).iter().map(|file| std::fs::read(file).expect("a file")).collect();
             let expected = matrices(model.spec());
-            let read: Vec<_> = model.decoder().matrices().collect();
+            let read: Vec<_> = model.decoder().expect("a model on the processor").matrices().collect();
             assert_eq!(read.len(), expected.len());
             for (matrix, tensor) in read.iter().zip(&expected) {
                 let stored = &files[tensor.file][tensor.offset as usize..(tensor.offset + tensor.bytes) as usize];

@@ -1,6 +1,7 @@
 //! What a round measures, beside what the machine can do at most in the same round.
 
 use crate::common;
+use model_factory::diagnostics::header::TensorInfo;
 use model_factory::kernels::Kernel;
 use model_factory::linear::Matrix;
 use model_factory::{Error, Model, Session};
@@ -92,7 +93,7 @@ impl Measured {
             let operations = operations_per_prompt_token(model) as f64;
             self.peak_shares.extend(peak.map(|peak| speed * operations / peak));
         }
-        let bandwidth = bandwidth(model, threads);
+        let bandwidth = bandwidth(model, threads)?;
         self.bandwidths.push(bandwidth);
         if test.generated > 0 {
             let speed = decode(&mut self.sessions, test)?;
@@ -144,7 +145,7 @@ impl Measured {
             "anonymous_after_load_bytes": self.anonymous,
             "planned_anonymous_bytes": planned_anonymous,
             "weight_bytes_per_token": self.weights,
-            "operations_per_token": self.model.decoder().matrices().skip(1).map(Matrix::operations).sum::<usize>(),
+            "operations_per_token": operations_per_token(&self.model),
             "cache_bytes_per_token": self.cache,
             "bandwidth_gb_s": figures.bandwidth / 1e9,
             "bandwidth_share": figures.bandwidth_share,
@@ -201,12 +202,32 @@ fn decode(sessions: &mut [Session], test: Test) -> Result<f64, Error> {
 
 /// Bytes of the matrices that one token reads in full: all but an untied embedding, of which it reads one row.
 fn weight_bytes_per_token(model: &Model) -> usize {
-    model.decoder().matrices().skip(1).map(|matrix| matrix.weight().bytes().len()).sum()
+    matrices(model).iter().skip(1).map(|matrix| matrix.bytes as usize).sum()
 }
 
-/// Bytes a second that `threads` threads read from the mapped weights, doing next to nothing with them.
-fn bandwidth(model: &Model, threads: usize) -> f64 {
-    let weights: Vec<&[u8]> = model.decoder().matrices().skip(1).map(|matrix| matrix.weight().bytes()).collect();
+/// The matrices of a model: embedding, blocks, head.
+fn matrices(model: &Model) -> Vec<&TensorInfo> {
+    let weights = &model.spec().weights;
+    let layers = weights.layers.iter().flat_map(|layer| {
+        let always = [&layer.q, &layer.k, &layer.v, &layer.o, &layer.up, &layer.down];
+        always.into_iter().chain(&layer.gate).map(|linear| &linear.weight)
+    });
+    std::iter::once(&weights.embedding).chain(layers).chain([&weights.head.weight]).collect()
+}
+
+/// Multiplications and additions for one token that is generated.
+fn operations_per_token(model: &Model) -> usize {
+    matrices(model).iter().skip(1).map(|matrix| 2 * matrix.shape.iter().product::<u64>() as usize).sum()
+}
+
+/// Bytes a second: what copies on the card move, or what `threads` threads read from the mapped weights, doing next to
+/// nothing with them.
+fn bandwidth(model: &Model, threads: usize) -> Result<f64, Error> {
+    #[cfg(feature = "cuda")]
+    if let Some(decoder) = model.cuda_decoder() {
+        return decoder.copy_rate();
+    }
+    let weights: Vec<&[u8]> = on_processor(model).map(|matrix| matrix.weight().bytes()).collect();
     let start = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -219,12 +240,17 @@ fn bandwidth(model: &Model, threads: usize) -> f64 {
             });
         }
     });
-    weights.iter().map(|bytes| bytes.len()).sum::<usize>() as f64 / start.elapsed().as_secs_f64()
+    Ok(weights.iter().map(|bytes| bytes.len()).sum::<usize>() as f64 / start.elapsed().as_secs_f64())
+}
+
+/// The matrices of the processor's computation but the embedding; none for a model on a card.
+fn on_processor(model: &Model) -> impl Iterator<Item = &Matrix> {
+    model.decoder().into_iter().flat_map(|decoder| decoder.matrices().skip(1))
 }
 
 /// The matrices that every token of a prompt is multiplied with: the head computes the last token alone.
 fn blocks(model: &Model) -> impl Iterator<Item = &Matrix> {
-    let all: Vec<&Matrix> = model.decoder().matrices().skip(1).collect();
+    let all: Vec<&Matrix> = on_processor(model).collect();
     let head = all.len().saturating_sub(1);
     all.into_iter().take(head)
 }

@@ -8,6 +8,9 @@ mod rope;
 pub use kv_cache::{Heads, KvCache};
 pub use rope::Rotation;
 
+#[cfg(feature = "cuda")]
+pub(crate) use rope::RopeFrequencies;
+
 use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::linear::{Engine, Matrix, NormLinear, NormScale};
@@ -16,6 +19,7 @@ use block::Block;
 use candle_core::{Device, Tensor};
 use model_diagnostics::plan::KvDtype;
 use model_diagnostics::spec::{LinearWeights, ModelSpec};
+#[cfg(not(feature = "cuda"))]
 use rope::RopeFrequencies;
 use std::ops::Range;
 use tracing::trace_span;
@@ -33,12 +37,12 @@ pub struct Decoder {
     device: Device,
 }
 
-/// The next tokens of one sequence.
-pub struct Segment<'a> {
+/// The next tokens of one sequence, whose keys and values `C` holds.
+pub struct Segment<'a, C = KvCache> {
     /// Ids, at least one.
     pub tokens: &'a [u32],
     /// What the sequence has cached; its length is the position of the first token.
-    pub cache: &'a mut KvCache,
+    pub cache: &'a mut C,
     /// The length of the sequence when all that is known of it is in: this segment, and those of the same prompt that
     /// follow. It decides on the rotation, where a model has two, and what is cached must have been computed with the
     /// same: see [`Decoder::rotation`].

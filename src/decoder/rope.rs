@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// The frequencies of one model.
 #[derive(Clone, Debug)]
-pub(super) struct RopeFrequencies {
+pub(crate) struct RopeFrequencies {
     layout: RopeLayout,
     /// Radians a position, one for each pair of elements.
     frequencies: Vec<f64>,
@@ -35,7 +35,7 @@ pub enum Rotation {
 
 /// Cosines and sines of some positions, `[positions, pairs]` each.
 #[derive(Debug)]
-pub(super) struct Angles {
+pub(crate) struct Angles {
     cos: Vec<f32>,
     sin: Vec<f32>,
     pairs: usize,
@@ -47,7 +47,7 @@ impl RopeFrequencies {
     ///
     /// # Errors
     /// `Files` when a frequency that follows from the model is no positive number.
-    pub(super) fn new(rope: &Rope, weights: &Weights) -> Result<RopeFrequencies> {
+    pub(crate) fn new(rope: &Rope, weights: &Weights) -> Result<RopeFrequencies> {
         let pairs = rope.dimensions / 2;
         let plain = |i: usize| rope.theta.powf(-2.0 * i as f64 / rope.dimensions as f64);
         let frequencies: Vec<f64> = match &rope.scaling {
@@ -81,7 +81,7 @@ impl RopeFrequencies {
     }
 
     /// How a sequence of `length` tokens is rotated.
-    pub(super) fn rotation(&self, length: usize) -> Rotation {
+    pub(crate) fn rotation(&self, length: usize) -> Rotation {
         match &self.long {
             Some((limit, _)) if length > *limit => Rotation::Long,
             _ => Rotation::Short,
@@ -89,12 +89,12 @@ impl RopeFrequencies {
     }
 
     /// Angles of no position.
-    pub(super) fn no_angles(&self) -> Angles {
+    pub(crate) fn no_angles(&self) -> Angles {
         Angles { cos: Vec::new(), sin: Vec::new(), pairs: self.frequencies.len(), layout: self.layout }
     }
 
     /// Appends the angles of `positions`.
-    pub(super) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) {
+    pub(crate) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) {
         let frequencies = match (&self.long, rotation) {
             (Some((_, long)), Rotation::Long) => long,
             _ => &self.frequencies,
@@ -166,6 +166,18 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
 }
 
 impl Angles {
+    /// All cosines.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn cos(&self) -> &[f32] {
+        &self.cos
+    }
+
+    /// All sines.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn sin(&self) -> &[f32] {
+        &self.sin
+    }
+
     /// Turns the leading elements of `head` by the angles of row `row`.
     pub(super) fn rotate(&self, isa: Isa, row: usize, head: &mut [f32]) {
         let range = row * self.pairs..(row + 1) * self.pairs;

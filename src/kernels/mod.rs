@@ -56,7 +56,7 @@ mod quantize;
 #[cfg(test)]
 mod references;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod tq1_0;

@@ -4,14 +4,14 @@ use super::{Form, Input, Isa, Kernel};
 use model_diagnostics::DType;
 
 /// Numbers that look random (xorshift64*).
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub(super) fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -19,20 +19,20 @@ impl Random {
     }
 
     /// Between -1 and 1.
-    pub(super) fn float(&mut self) -> f32 {
+    pub(crate) fn float(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
-    pub(super) fn floats(&mut self, len: usize) -> Vec<f32> {
+    pub(crate) fn floats(&mut self, len: usize) -> Vec<f32> {
         (0..len).map(|_| self.float()).collect()
     }
 
-    pub(super) fn bytes(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| (self.bits() >> 32) as u8).collect()
     }
 
     /// Stored elements: any bits where all are finite, else sane numbers; scales between 2^-9 and 2^-6.
-    pub(super) fn stored(&mut self, dtype: DType, elements: usize) -> Vec<u8> {
+    pub(crate) fn stored(&mut self, dtype: DType, elements: usize) -> Vec<u8> {
         let mut bytes = self.bytes(dtype.bytes_of(elements as u64).unwrap() as usize);
         match dtype {
             DType::F32 => return self.floats(elements).iter().flat_map(|x| x.to_le_bytes()).collect(),
@@ -53,7 +53,7 @@ impl Random {
 }
 
 /// Puts scales, and minima where there are any, into a block of any GGUF block type.
-pub(super) fn set_scales(dtype: DType, block: &mut [u8], mut scale: impl FnMut() -> half::f16) {
+pub(crate) fn set_scales(dtype: DType, block: &mut [u8], mut scale: impl FnMut() -> half::f16) {
     let halves: &[usize] = match dtype {
         DType::Q4_0 | DType::Q5_0 | DType::Q8_0 | DType::IQ4_NL | DType::IQ4_XS => &[0],
         DType::IQ3_S | DType::IQ3_XXS | DType::IQ2_S | DType::IQ2_XS | DType::IQ2_XXS | DType::IQ1_S => &[0],
@@ -84,12 +84,12 @@ pub(super) fn set_scales(dtype: DType, block: &mut [u8], mut scale: impl FnMut()
 }
 
 /// Whether blocks have minima, which cancel much of the scaled part.
-pub(super) fn has_minima(dtype: DType) -> bool {
+pub(crate) fn has_minima(dtype: DType) -> bool {
     matches!(dtype, DType::Q4_1 | DType::Q5_1 | DType::Q2_K | DType::Q4_K | DType::Q5_K)
 }
 
 /// Every available instruction set; the others are printed, and are an error when `REQUIRE_ISA` names them.
-pub(super) fn each_isa() -> Vec<Isa> {
+pub(crate) fn each_isa() -> Vec<Isa> {
     let available = Isa::available();
     let required = std::env::var("REQUIRE_ISA").unwrap_or_default();
     let required: Vec<&str> = required.split([',', ' ']).filter(|name| !name.is_empty()).collect();
@@ -104,7 +104,7 @@ pub(super) fn each_isa() -> Vec<Isa> {
 }
 
 /// Lengths below, at and above the boundaries of blocks, vectors and steps of `dtype`.
-pub(super) fn lengths(dtype: DType) -> Vec<usize> {
+pub(crate) fn lengths(dtype: DType) -> Vec<usize> {
     match dtype.block_len() {
         1 => vec![1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 127, 128, 129, 576, 1000],
         32 => [1, 2, 3, 7, 8, 9, 15, 16, 17, 18, 31, 32, 33, 48, 64].map(|blocks| blocks * 32).to_vec(),
@@ -113,7 +113,7 @@ pub(super) fn lengths(dtype: DType) -> Vec<usize> {
 }
 
 /// `[tokens, rows]` in f64, and for each output the sum of magnitudes that its error is measured against.
-pub(super) fn oracle(w: &[f32], x: &[f64], inputs: usize) -> Vec<(f64, f64)> {
+pub(crate) fn oracle(w: &[f32], x: &[f64], inputs: usize) -> Vec<(f64, f64)> {
     let rows = w.chunks_exact(inputs);
     let outputs = x.chunks_exact(inputs).flat_map(|x| {
         rows.clone().map(move |w| {
@@ -125,7 +125,7 @@ pub(super) fn oracle(w: &[f32], x: &[f64], inputs: usize) -> Vec<(f64, f64)> {
 }
 
 /// The activations as the form rounds them, in f64.
-pub(super) fn as_rounded(form: Form, x: &[f32], inputs: usize) -> Vec<f64> {
+pub(crate) fn as_rounded(form: Form, x: &[f32], inputs: usize) -> Vec<f64> {
     match form {
         Form::F32 => x.iter().map(|&x| f64::from(x)).collect(),
         Form::Bf16 => x.iter().map(|&x| half::bf16::from_f32(x).to_f64()).collect(),
@@ -150,7 +150,7 @@ pub(super) fn as_rounded(form: Form, x: &[f32], inputs: usize) -> Vec<f64> {
 }
 
 /// All rows widened.
-pub(super) fn widened(kernel: &Kernel, bytes: &[u8], inputs: usize) -> Vec<f32> {
+pub(crate) fn widened(kernel: &Kernel, bytes: &[u8], inputs: usize) -> Vec<f32> {
     let row_bytes = kernel.row_bytes(inputs);
     let mut out = vec![0.0; bytes.len() / row_bytes * inputs];
     for (row, out) in bytes.chunks_exact(row_bytes).zip(out.chunks_exact_mut(inputs)) {
@@ -160,7 +160,7 @@ pub(super) fn widened(kernel: &Kernel, bytes: &[u8], inputs: usize) -> Vec<f32> 
 }
 
 /// The product by `kernel`.
-pub(super) fn product(kernel: &Kernel, isa: Isa, weight: &[u8], x: &[f32], inputs: usize) -> Vec<f32> {
+pub(crate) fn product(kernel: &Kernel, isa: Isa, weight: &[u8], x: &[f32], inputs: usize) -> Vec<f32> {
     let input = Input::prepare(isa, kernel.form, x, inputs);
     let mut y = vec![f32::NAN; weight.len() / kernel.row_bytes(inputs) * input.tokens()];
     kernel.matmul(weight, &input, &mut y);

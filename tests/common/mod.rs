@@ -6,7 +6,7 @@ pub(crate) mod spans;
 use model_factory::diagnostics::header::TensorInfo;
 use model_factory::diagnostics::spec::ModelSpec;
 use model_factory::kernels::Isa;
-use model_factory::{Builder, Model, UnifiedModelFactory};
+use model_factory::{Builder, DeviceChoice, Model, UnifiedModelFactory};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,11 @@ pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
-/// A builder held to the instruction sets that `TEST_ISA` names (`avx2`, `portable`), or to none.
+/// A builder held to the instruction sets that `TEST_ISA` names (`avx2`, `portable`), or to none, on the device that
+/// `TEST_DEVICE` names (`cuda`), or on the processor.
 pub(crate) fn builder() -> Builder {
-    let builder = UnifiedModelFactory::builder();
+    let device = std::env::var("TEST_DEVICE").map_or(DeviceChoice::Cpu, |name| name.parse().expect("a device"));
+    let builder = UnifiedModelFactory::builder().device(device);
     match std::env::var("TEST_ISA") {
         Ok(name) => {
             let isa = Isa::named(&name).unwrap_or_else(|| panic!("TEST_ISA={name}: this machine does not have it"));

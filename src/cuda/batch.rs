@@ -1,0 +1,126 @@
+//! What a forward pass says of its rows: ids, positions, pages, angles, in one copy to the card.
+
+use super::cache::Cache;
+use super::error::CudaError;
+use super::gpu::{Buffer, Gpu};
+use crate::decoder::{Logits, RopeFrequencies, Segment};
+use std::sync::Arc;
+
+/// Queries that one block of attention takes: `MOST_QUERIES` of `steps.cu`.
+const MOST_QUERIES: usize = 16;
+
+/// The addresses of what was copied, and how much of it there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) rows: usize,
+    /// `i32` a row.
+    pub(super) ids: u64,
+    /// `Place` a row.
+    pub(super) places: u64,
+    /// `Queries` a tile.
+    pub(super) queries: u64,
+    pub(super) tiles: usize,
+    pub(super) rows_a_tile: usize,
+    /// Query heads that a block of attention takes.
+    pub(super) heads_a_block: usize,
+    /// The rows whose logits are wanted, `i32` each.
+    pub(super) wanted: u64,
+    pub(super) wanted_rows: usize,
+    /// Addresses of pages.
+    pub(super) pages: u64,
+    /// `[rows, pairs]`.
+    pub(super) cos: u64,
+    /// `[rows, pairs]`.
+    pub(super) sin: u64,
+    /// Parts that the positions are attended to in.
+    pub(super) parts: usize,
+}
+
+/// A table in the making, and where each part of it begins.
+#[derive(Debug, Default)]
+struct Table {
+    bytes: Vec<u8>,
+}
+
+impl Table {
+    /// Appends a part and returns its first byte.
+    fn part<const N: usize>(&mut self, values: impl Iterator<Item = [u8; N]>) -> u64 {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let start = self.bytes.len();
+        values.for_each(|value| self.bytes.extend_from_slice(&value));
+        start as u64
+    }
+}
+
+fn ints(values: &[usize]) -> impl Iterator<Item = [u8; 4]> {
+    values.iter().map(|value| (*value as i32).to_le_bytes())
+}
+
+fn floats(values: &[f32]) -> impl Iterator<Item = [u8; 4]> {
+    values.iter().map(|value| value.to_le_bytes())
+}
+
+impl Batch {
+    /// Copies the description of `segments` into `buffer`, which grows when it must. `group` query heads share keys;
+    /// `parts(rows, tiles, longest)` says in how many parts positions up to `longest` are attended to.
+    ///
+    /// Of as many rows of as many sequences, all lies at the same addresses again.
+    pub(super) fn upload(
+        segments: &[Segment<'_, Cache>],
+        rope: &RopeFrequencies,
+        group: usize,
+        parts: impl Fn(usize, usize, usize) -> usize,
+        gpu: &Arc<dyn Gpu>,
+        buffer: &mut Buffer,
+    ) -> Result<Batch, CudaError> {
+        let (mut ids, mut places, mut queries, mut wanted, mut pages) = (vec![], vec![], vec![], vec![], vec![]);
+        let mut angles = rope.no_angles();
+        let (mut row, mut longest) = (0, 0);
+        let heads_a_block = group.min(MOST_QUERIES);
+        let rows_a_tile = (MOST_QUERIES / group).max(1);
+        for Segment { tokens, cache, reach, logits } in segments {
+            let (first_page, start) = (pages.len(), cache.len());
+            pages.extend(cache.pages());
+            ids.extend(tokens.iter().map(|id| *id as usize));
+            places.extend((0..tokens.len()).flat_map(|token| [start + token, first_page]));
+            for tile in (0..tokens.len()).step_by(rows_a_tile) {
+                queries.extend([row + tile, rows_a_tile.min(tokens.len() - tile), start + tile, first_page]);
+            }
+            match logits {
+                Logits::None => {}
+                Logits::Last => wanted.push(row + tokens.len() - 1),
+                Logits::All => wanted.extend(row..row + tokens.len()),
+            }
+            rope.extend(&mut angles, rope.rotation(*reach), start..start + tokens.len());
+            row += tokens.len();
+            longest = longest.max(start + tokens.len());
+        }
+        let mut table = Table::default();
+        let [of_ids, of_places, of_queries, of_wanted] =
+            [&ids, &places, &queries, &wanted].map(|part| table.part(ints(part)));
+        let [cos, sin] = [angles.cos(), angles.sin()].map(|part| table.part(floats(part)));
+        // The one part that grows comes last.
+        let page_table = table.part(pages.iter().map(|page| page.to_le_bytes()));
+        let tiles = queries.len() / 4;
+        if table.bytes.len() > buffer.bytes() {
+            *buffer = Buffer::new(gpu, "the table of a batch", table.bytes.len())?;
+        }
+        buffer.upload(0, &table.bytes)?;
+        let at = |offset| buffer.address() + offset;
+        Ok(Batch {
+            rows: row,
+            ids: at(of_ids),
+            places: at(of_places),
+            queries: at(of_queries),
+            tiles,
+            rows_a_tile,
+            heads_a_block,
+            wanted: at(of_wanted),
+            wanted_rows: wanted.len(),
+            pages: at(page_table),
+            cos: at(cos),
+            sin: at(sin),
+            parts: parts(row, tiles, longest),
+        })
+    }
+}

@@ -1,0 +1,276 @@
+//! A real card, by the driver's interface.
+
+use super::error::CudaError;
+use super::gpu::{Function, Gpu, Shape};
+use super::modules::Module;
+use super::nvrtc::Nvrtc;
+use cudarc::driver::{result, sys};
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::{Mutex, PoisonError};
+
+/// Shared memory that every kernel may ask for; more must be allowed first.
+const PLAIN_SHARED: u32 = 48 << 10;
+
+/// A card with its primary context and a stream of its own.
+#[derive(Debug)]
+pub(super) struct Card {
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    capability: (u32, u32),
+    processors: usize,
+    compiler: Nvrtc,
+    modules: Mutex<HashMap<Module, usize>>,
+}
+
+// SAFETY: contexts, streams and modules of the driver may be used by any thread, and by several at once; every call here
+// makes the context the thread's own first.
+unsafe impl Send for Card {}
+// SAFETY: as above.
+unsafe impl Sync for Card {}
+
+impl Card {
+    /// The card with this UUID (`GPU-...`), or, where that is not known, of this index in the driver's order.
+    ///
+    /// # Errors
+    /// `NoDriver`, `NoCard`, `NoCompiler`, `Driver`.
+    pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<Card, CudaError> {
+        // SAFETY: it looks for the library and does nothing with it.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::NoDriver);
+        }
+        step("starting the driver", result::init())?;
+        let device = find(uuid, index)?;
+        let attribute = |attribute| {
+            // SAFETY: the driver has returned the device.
+            step("asking for an attribute", unsafe { result::device::get_attribute(device, attribute) })
+        };
+        use sys::CUdevice_attribute_enum as Attribute;
+        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let compiler = Nvrtc::load()?;
+        // SAFETY: as above; it is released when the card is dropped.
+        let context = step("taking the card's context", unsafe { result::primary_ctx::retain(device) })?;
+        let mut card = Card {
+            device,
+            context,
+            stream: std::ptr::null_mut(),
+            capability: (major.unsigned_abs(), minor.unsigned_abs()),
+            processors: processors.unsigned_abs() as usize,
+            compiler,
+            modules: Mutex::default(),
+        };
+        card.bind()?;
+        card.stream = step("creating a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
+        Ok(card)
+    }
+
+    /// Makes the context that of this thread.
+    fn bind(&self) -> Result<(), CudaError> {
+        // SAFETY: the context is retained until the card is dropped.
+        step("entering the card's context", unsafe { result::ctx::set_current(self.context) })
+    }
+
+    fn module(&self, module: Module) -> Result<sys::CUmodule, CudaError> {
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = modules.get(&module) {
+            return Ok(*loaded as sys::CUmodule);
+        }
+        let mut image = self.compiler.compile(module, self.capability)?.0;
+        image.push(0); // the end of PTX
+        // SAFETY: the image is machine code that knows its length, or text that ends with a zero.
+        let loaded = step("loading kernels", unsafe { result::module::load_data(image.as_ptr().cast()) })?;
+        modules.insert(module, loaded as usize);
+        Ok(loaded)
+    }
+}
+
+impl Gpu for Card {
+    fn capability(&self) -> (u32, u32) {
+        self.capability
+    }
+
+    fn processors(&self) -> usize {
+        self.processors
+    }
+
+    fn allocate(&self, what: &'static str, bytes: usize) -> Result<u64, CudaError> {
+        self.bind()?;
+        // SAFETY: the context is current.
+        match unsafe { result::malloc_sync(bytes) } {
+            Err(error) if error.0 == sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY => {
+                let free = self.memory().map_or(0, |(free, _)| free);
+                Err(CudaError::Memory { what, bytes, free })
+            }
+            other => step("allocating memory", other),
+        }
+    }
+
+    unsafe fn free(&self, address: u64, _: usize) {
+        if self.bind().is_ok() {
+            // SAFETY: the caller's. Freeing waits for what runs; an error then is one of a kernel before, which the next
+            // call that can fail tells.
+            let _ = unsafe { result::free_sync(address) };
+        }
+    }
+
+    unsafe fn upload(&self, from: &[u8], to: u64) -> Result<(), CudaError> {
+        self.bind()?;
+        // SAFETY: the caller's for the card's side; the driver copies what is not pinned before it returns.
+        step("copying to the card", unsafe { result::memcpy_htod_async(to, from, self.stream) })
+    }
+
+    unsafe fn download(&self, from: u64, to: &mut [u8]) -> Result<(), CudaError> {
+        self.bind()?;
+        // SAFETY: the caller's; `to` is not touched before the stream has been waited for.
+        let copied = unsafe { result::memcpy_dtoh_async(to, from, self.stream) };
+        // SAFETY: the stream is the card's own.
+        let waited = unsafe { result::stream::synchronize(self.stream) };
+        step("copying from the card", copied)?;
+        step("waiting for the card", waited)
+    }
+
+    fn function(&self, module: Module, name: &str) -> Result<Function, CudaError> {
+        self.bind()?;
+        let loaded = self.module(module)?;
+        let name = CString::new(name).unwrap_or_default();
+        // SAFETY: modules stay loaded as long as the card.
+        let function = step("looking up a kernel", unsafe { result::module::get_function(loaded, name) })?;
+        Ok(Function(function as usize))
+    }
+
+    fn memory(&self) -> Result<(usize, usize), CudaError> {
+        self.bind()?;
+        step("asking for the free memory", result::mem_get_info())
+    }
+
+    fn record(&self, launches: &mut dyn FnMut() -> Result<(), CudaError>) -> Result<usize, CudaError> {
+        self.bind()?;
+        // Other threads may allocate and copy meanwhile.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream is the card's own, and the caller launches nothing else on it: the decoder's lock.
+        step("beginning a graph", unsafe { result::stream::begin_capture(self.stream, mode) })?;
+        let launched = launches();
+        // SAFETY: it was begun above.
+        let graph = unsafe { result::stream::end_capture(self.stream) };
+        launched?;
+        let graph = step("ending a graph", graph)?;
+        // SAFETY: the graph was ended above.
+        let ready = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+        // SAFETY: what was made of the graph does not need it.
+        step("freeing a graph", unsafe { result::graph::destroy(graph) })?;
+        Ok(step("making a graph ready", ready)? as usize)
+    }
+
+    unsafe fn replay(&self, recording: usize) -> Result<(), CudaError> {
+        self.bind()?;
+        // SAFETY: the caller's.
+        step("starting a graph", unsafe { result::graph::launch(recording as sys::CUgraphExec, self.stream) })
+    }
+
+    unsafe fn forget(&self, recording: usize) {
+        if self.bind().is_ok() {
+            // SAFETY: the caller's. There is nobody to tell of an error.
+            let _ = unsafe { result::graph::exec_destroy(recording as sys::CUgraphExec) };
+        }
+    }
+
+    unsafe fn launch(
+        &self,
+        function: Function,
+        shape: Shape,
+        arguments: *const c_void,
+        _: usize,
+    ) -> Result<(), CudaError> {
+        self.bind()?;
+        let function = function.0 as sys::CUfunction;
+        if shape.shared > PLAIN_SHARED {
+            let allowed = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is one of a loaded module.
+            let set = unsafe { result::function::set_function_attribute(function, allowed, shape.shared as i32) };
+            step("asking for shared memory", set)?;
+        }
+        let [x, y, z] = shape.grid;
+        let mut parameters = [arguments.cast_mut()];
+        // SAFETY: the caller's; the driver copies the parameter before it returns.
+        let launched = unsafe {
+            result::launch_kernel(
+                function,
+                (x, y, z),
+                (shape.threads, 1, 1),
+                shape.shared,
+                self.stream,
+                &mut parameters,
+            )
+        };
+        step("starting a kernel", launched)
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        if self.bind().is_err() {
+            return;
+        }
+        let modules = self.modules.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for module in modules.values() {
+            // SAFETY: nothing that could use its kernels outlives the card. There is nobody to tell of an error.
+            let _ = unsafe { result::module::unload(*module as sys::CUmodule) };
+        }
+        if !self.stream.is_null() {
+            // SAFETY: the stream is the card's own, and this the last use of it.
+            let _ = unsafe { result::stream::destroy(self.stream) };
+        }
+        // SAFETY: the context was retained once, by `open`.
+        let _ = unsafe { result::primary_ctx::release(self.device) };
+    }
+}
+
+/// The device of the driver that is meant.
+fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice, CudaError> {
+    let count = step("counting cards", result::device::get_count())?;
+    let mut by_index = None;
+    for ordinal in 0..count {
+        let device = step("asking for a card", result::device::get(ordinal))?;
+        if ordinal.unsigned_abs() as usize == index {
+            by_index = Some(device);
+        }
+        let own = result::device::get_uuid(device).ok().map(|own| spelled(own.bytes.map(|byte| byte as u8)));
+        if uuid.is_some() && own.as_deref() == uuid {
+            return Ok(device);
+        }
+    }
+    let asked = uuid.map_or_else(|| format!("number {index}"), str::to_owned);
+    match by_index {
+        // The slices of a divided card have names of their own, which the driver does not spell.
+        Some(device) if uuid.is_none_or(|uuid| uuid.starts_with("MIG-")) => Ok(device),
+        _ => Err(CudaError::NoCard { asked, count: count.unsigned_abs() as usize }),
+    }
+}
+
+/// A UUID as NVML spells it.
+fn spelled(bytes: [u8; 16]) -> String {
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+fn step<T>(step: &'static str, result: Result<T, result::DriverError>) -> Result<T, CudaError> {
+    result.map_err(|error| {
+        let text =
+            error.error_string().map_or_else(|_| "an unknown error".into(), |text| text.to_string_lossy().into());
+        CudaError::Driver { step, code: error.0 as u32, text }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spelled;
+
+    #[test]
+    fn spells_a_uuid_as_nvml_does() {
+        let bytes = [0x12, 0xab, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0xff];
+        assert_eq!(spelled(bytes), "GPU-12ab0001-0203-0405-0607-08090a0b0cff");
+    }
+}

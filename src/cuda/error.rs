@@ -1,0 +1,88 @@
+//! What can go wrong between this process and a card.
+
+/// A card, its driver or its compiler is not there, or failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CudaError {
+    /// The driver's library cannot be loaded (exit code 13).
+    #[error("there is no NVIDIA driver library on this machine; install the card's driver, or choose --device cpu")]
+    NoDriver,
+    /// The driver knows no such card (exit code 13).
+    #[error("the driver has {count} cards and none is {asked}; CUDA_VISIBLE_DEVICES may hide it")]
+    NoCard {
+        /// The card asked for.
+        asked: String,
+        /// The cards there are.
+        count: usize,
+    },
+    /// The compiler of kernels cannot be loaded (exit code 13).
+    #[error(
+        "there is no NVRTC library to compile kernels with: tried {}; install the CUDA toolkit's cuda-nvrtc package, or \
+         name the library in {NVRTC_VARIABLE}",
+        tried.join(", ")
+    )]
+    NoCompiler {
+        /// The names tried.
+        tried: Vec<String>,
+    },
+    /// The compiler knows no such card (exit code 13).
+    #[error(
+        "NVRTC {}.{} compiles for no card of compute capability {}.{}; install a version that does",
+        version.0, version.1, capability.0, capability.1
+    )]
+    Capability {
+        /// The compiler's version.
+        version: (i32, i32),
+        /// The card's compute capability.
+        capability: (u32, u32),
+    },
+    /// A kernel does not compile, a fault of this library (exit code 1).
+    #[error("NVRTC does not compile {module} for {architecture}: {log}")]
+    Compile {
+        /// The kernels' file.
+        module: String,
+        /// What for.
+        architecture: String,
+        /// What the compiler says.
+        log: String,
+    },
+    /// The card has too little memory (exit code 14).
+    #[error(
+        "the card has {free} bytes free and {what} takes {bytes}; ask for a smaller context, or choose --device cpu"
+    )]
+    Memory {
+        /// What was to be allocated.
+        what: &'static str,
+        /// Its bytes.
+        bytes: usize,
+        /// The bytes that are free.
+        free: usize,
+    },
+    /// The driver refused (exit code 1).
+    #[error("{step}: the driver answers {code}, {text}")]
+    Driver {
+        /// What was asked of it.
+        step: &'static str,
+        /// Its error number.
+        code: u32,
+        /// Its words.
+        text: String,
+    },
+}
+
+/// The environment variable that names the NVRTC library.
+pub const NVRTC_VARIABLE: &str = "MODEL_FACTORY_NVRTC";
+
+impl CudaError {
+    /// The exit code of the contract.
+    pub fn code(&self) -> u8 {
+        match self {
+            CudaError::NoDriver
+            | CudaError::NoCard { .. }
+            | CudaError::NoCompiler { .. }
+            | CudaError::Capability { .. } => 13,
+            CudaError::Memory { .. } => 14,
+            CudaError::Compile { .. } | CudaError::Driver { .. } => 1,
+        }
+    }
+}

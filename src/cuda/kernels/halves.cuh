@@ -1,0 +1,44 @@
+// Rows of stored 16-bit floats times many tokens of the same, by tensor cores. The file of a dtype defines `multiply`.
+// The activations of a token were scaled by a power of two where `steps` says by which.
+
+KERNEL_OF(TILE_THREADS, many, Product) {
+    __shared__ __align__(16) u32 x[TILE * STRIDE];
+    __shared__ __align__(16) u32 w[TILE * STRIDE];
+    int first;
+    const Part& part = part_of(a, blockIdx.x, TILE, first);
+    int token0 = blockIdx.y * TILE;
+    float sums[2][4][4] = {};
+    for (int start = 0; start < a.row_bytes; start += 4 * STAGED) {
+        __syncthreads();
+        stage_rows(x, a.x, a.row_bytes, token0, a.tokens, start);
+        stage_rows(w, part.weight, a.row_bytes, first, part.rows, start);
+        __syncthreads();
+        for (int step = 0; step < 4; ++step) {
+            u32 of_x[2][4], of_w[4][2];
+            fragments(x, w, step, of_x, of_w);
+#pragma unroll
+            for (int m = 0; m < 2; ++m) {
+#pragma unroll
+                for (int n = 0; n < 4; ++n) {
+                    multiply(sums[m][n], of_x[m], of_w[n]);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                int token = token0 + token_of(m, i), row = first + row_of(n, i);
+                if (token < a.tokens && row < part.rows) {
+                    float scale = a.steps ? ((const float*)a.steps)[token] : 1.0f;
+                    put(a, part, token, row, sums[m][n][i] * scale);
+                }
+            }
+        }
+    }
+}
+
+KERNEL_OF(256, rate, Rate) { repeat<float>(a, multiply); }

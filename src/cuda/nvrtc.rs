@@ -1,0 +1,185 @@
+//! NVRTC, the compiler of kernels, loaded at run time: any version from 11.2 on, by the few functions that are used here.
+
+use super::error::{CudaError, NVRTC_VARIABLE};
+use super::modules::{DEVICE, Module};
+use libloading::{Library, Symbol};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr::null;
+
+/// Names of the library, the newest first.
+const NAMES: &[&str] = if cfg!(windows) {
+    &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"]
+} else {
+    &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"]
+};
+
+type Program = *mut c_void;
+type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+
+/// The loaded compiler.
+#[derive(Debug)]
+pub(super) struct Nvrtc {
+    library: Library,
+}
+
+/// Machine code for one kind of card, or PTX that the driver translates.
+#[derive(Debug)]
+pub(super) struct Image(pub(super) Vec<u8>);
+
+impl Nvrtc {
+    /// Loads the library.
+    ///
+    /// # Errors
+    /// `NoCompiler` when none can be loaded.
+    pub(super) fn load() -> Result<Nvrtc, CudaError> {
+        let given = std::env::var(NVRTC_VARIABLE).ok().filter(|path| !path.is_empty());
+        let tried: Vec<String> = given.into_iter().chain(NAMES.iter().map(|name| (*name).to_owned())).collect();
+        for name in &tried {
+            // SAFETY: loading NVRTC runs nothing but its own initialisation.
+            if let Ok(library) = unsafe { Library::new(name) } {
+                return Ok(Nvrtc { library });
+            }
+        }
+        Err(CudaError::NoCompiler { tried })
+    }
+
+    /// Major and minor version.
+    pub(super) fn version(&self) -> Result<(i32, i32), CudaError> {
+        // SAFETY: the signature is that of NVRTC's documentation.
+        let version: Symbol<'_, unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int> =
+            unsafe { self.symbol(b"nvrtcVersion")? };
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: both are valid for writing.
+        let code = unsafe { version(&mut major, &mut minor) };
+        answer("the version of NVRTC", code)?;
+        Ok((major, minor))
+    }
+
+    /// The compute capabilities it compiles for, as `10 * major + minor`.
+    pub(super) fn architectures(&self) -> Result<Vec<i32>, CudaError> {
+        // SAFETY: as above.
+        let count: Symbol<'_, unsafe extern "C" fn(*mut c_int) -> c_int> =
+            unsafe { self.symbol(b"nvrtcGetNumSupportedArchs")? };
+        let mut all = 0;
+        // SAFETY: it is valid for writing.
+        answer("the architectures of NVRTC", unsafe { count(&mut all) })?;
+        let mut architectures = vec![0; usize::try_from(all).unwrap_or(0)];
+        // SAFETY: as above.
+        let list: Symbol<'_, unsafe extern "C" fn(*mut c_int) -> c_int> =
+            unsafe { self.symbol(b"nvrtcGetSupportedArchs")? };
+        // SAFETY: there is room for as many as it has just said.
+        answer("the architectures of NVRTC", unsafe { list(architectures.as_mut_ptr()) })?;
+        Ok(architectures)
+    }
+
+    /// Compiles `module` for cards of `capability`: to machine code where this version knows them, else to PTX for the
+    /// nearest older ones.
+    ///
+    /// # Errors
+    /// `Capability` when the cards are older than all it knows; `Compile`.
+    pub(super) fn compile(&self, module: Module, capability: (u32, u32)) -> Result<Image, CudaError> {
+        let wanted = (10 * capability.0 + capability.1) as i32;
+        let known = self.architectures()?;
+        let nearest = known.iter().copied().filter(|architecture| *architecture <= wanted).max();
+        let architecture = match nearest {
+            Some(same) if same == wanted => format!("sm_{same}"),
+            Some(older) => format!("compute_{older}"),
+            None => return Err(CudaError::Capability { version: self.version()?, capability }),
+        };
+        self.compile_for(module, &architecture)
+    }
+
+    fn compile_for(&self, module: Module, architecture: &str) -> Result<Image, CudaError> {
+        let source = text(module.source(DEVICE));
+        let name = text(module.name());
+        // Sums and products are rounded as written: kernels ask for fused ones by name.
+        let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "--fmad=false".into()];
+        let options = options.map(text);
+        let pointers = options.each_ref().map(|option| option.as_ptr());
+        type Create = unsafe extern "C" fn(
+            *mut Program,
+            *const c_char,
+            *const c_char,
+            c_int,
+            *const *const c_char,
+            *const *const c_char,
+        ) -> c_int;
+        type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
+        // SAFETY: the signatures are those of NVRTC's documentation.
+        let (create, compile): (Symbol<'_, Create>, Symbol<'_, Compile>) =
+            unsafe { (self.symbol(b"nvrtcCreateProgram")?, self.symbol(b"nvrtcCompileProgram")?) };
+        let mut program = std::ptr::null_mut();
+        // SAFETY: both texts end with a zero and outlive the program; there are no headers.
+        let code = unsafe { create(&mut program, source.as_ptr(), name.as_ptr(), 0, null(), null()) };
+        answer("creating a program", code)?;
+        let program = Owned { nvrtc: self, program };
+        // SAFETY: the program was created above; the options end with zeros.
+        let code = unsafe { compile(program.program, pointers.len() as c_int, pointers.as_ptr()) };
+        if code != 0 {
+            let log = self.bytes(&program, b"nvrtcGetProgramLogSize", b"nvrtcGetProgramLog")?;
+            let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim().to_owned();
+            return Err(CudaError::Compile { module: module.name(), architecture: architecture.to_owned(), log });
+        }
+        let image = if architecture.starts_with("sm_") {
+            self.bytes(&program, b"nvrtcGetCUBINSize", b"nvrtcGetCUBIN")?
+        } else {
+            self.bytes(&program, b"nvrtcGetPTXSize", b"nvrtcGetPTX")?
+        };
+        Ok(Image(image))
+    }
+
+    /// What `get` writes, of the length that `size` says.
+    fn bytes(&self, program: &Owned<'_>, size: &[u8], get: &[u8]) -> Result<Vec<u8>, CudaError> {
+        // SAFETY: all pairs of these functions have these signatures.
+        let (size, get): (Symbol<'_, Size>, Symbol<'_, Text>) = unsafe { (self.symbol(size)?, self.symbol(get)?) };
+        let mut len = 0;
+        // SAFETY: the program is alive; the length is valid for writing.
+        answer("the size of a result", unsafe { size(program.program, &mut len) })?;
+        let mut bytes = vec![0u8; len];
+        // SAFETY: there is room for as many bytes as it has just said.
+        answer("a result", unsafe { get(program.program, bytes.as_mut_ptr().cast()) })?;
+        Ok(bytes)
+    }
+
+    /// # Safety
+    /// The function has the type `T`.
+    unsafe fn symbol<T>(&self, name: &[u8]) -> Result<Symbol<'_, T>, CudaError> {
+        // SAFETY: the caller's.
+        unsafe { self.library.get(name) }.map_err(|error| CudaError::Driver {
+            step: "looking up a function of NVRTC",
+            code: 0,
+            text: error.to_string(),
+        })
+    }
+}
+
+/// A program, destroyed at the end.
+struct Owned<'a> {
+    nvrtc: &'a Nvrtc,
+    program: Program,
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the signature is that of NVRTC's documentation.
+        let destroy: Result<Symbol<'_, unsafe extern "C" fn(*mut Program) -> c_int>, _> =
+            unsafe { self.nvrtc.symbol(b"nvrtcDestroyProgram") };
+        if let Ok(destroy) = destroy {
+            // SAFETY: the program is alive, and this is the last use of it.
+            unsafe { destroy(&mut self.program) };
+        }
+    }
+}
+
+/// Ends with a zero and holds none: sources and options are ours.
+fn text(text: String) -> CString {
+    CString::new(text.replace('\0', "")).unwrap_or_default()
+}
+
+fn answer(step: &'static str, code: c_int) -> Result<(), CudaError> {
+    match code {
+        0 => Ok(()),
+        code => Err(CudaError::Driver { step, code: code.unsigned_abs(), text: "an error of NVRTC".into() }),
+    }
+}

@@ -1,0 +1,487 @@
+//! Matrices on the card, and the launches that multiply by them.
+
+use super::arguments::{self, PARTS, Part, Prepare, Product};
+use super::error::CudaError;
+use super::gpu::{Arguments, Function, Gpu, Shape};
+use super::modules::{self, Kind, Module};
+use super::weights::DeviceWeights;
+use crate::error::Error;
+use crate::kernels::Int8Rule;
+use crate::linear;
+use crate::weights::Weights;
+use model_diagnostics::DType;
+use model_diagnostics::header::TensorInfo;
+use model_diagnostics::spec::{LinearWeights, Norm, NormWeights};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Tokens up to which the kernels for few are used: a weight is read once for so many.
+pub(super) const FEW: usize = 8;
+
+/// Rows that a block of the kernels for few computes, and threads of it: `WARPS * ROWS` and `32 * WARPS` of `common.cuh`.
+const FEW_ROWS: usize = 8;
+const FEW_THREADS: usize = 128;
+
+/// Rows and tokens that a block of the kernels for many computes, and threads of it: `tile.cuh`.
+const TILE: usize = 64;
+const TILE_THREADS: usize = 128;
+
+/// How products read activations: `FORM_*` of `steps.cu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    F32,
+    Bf16,
+    F16,
+    Q8,
+    Int8(Int8Rule),
+}
+
+impl Form {
+    fn code(self) -> i32 {
+        match self {
+            Form::F32 => 0,
+            Form::Bf16 => 1,
+            Form::F16 => 2,
+            Form::Q8 => 3,
+            Form::Int8(_) => 4,
+        }
+    }
+
+    /// `FORM_EXTENT`.
+    const EXTENT: i32 = 5;
+
+    /// Bytes of a row of `inputs`, and of what belongs to it.
+    pub(super) fn row_bytes(self, inputs: usize) -> (usize, usize) {
+        match self {
+            Form::F32 => (4 * inputs, 0),
+            Form::Bf16 => (2 * inputs, 0),
+            Form::F16 => (2 * inputs, 4),
+            Form::Q8 => (inputs, inputs / 32 * 8),
+            Form::Int8(_) => (inputs, 8),
+        }
+    }
+}
+
+/// The kernels of a dtype.
+#[derive(Debug)]
+pub(super) struct MatrixKernels {
+    kind: Kind,
+    /// For up to 1, 2, 4 and 8 tokens.
+    few: [Function; 4],
+    /// For more, where the card has tensor cores for the dtype.
+    many: Option<Function>,
+    embed: Option<Function>,
+}
+
+impl MatrixKernels {
+    /// Compiles them.
+    ///
+    /// # Errors
+    /// Those of compiling and loading; `Internal` for a dtype without kernels, which the diagnosis rules out.
+    pub(super) fn load(gpu: &dyn Gpu, dtype: DType) -> Result<MatrixKernels, Error> {
+        let kind = modules::kind(dtype)
+            .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel for cards")))?;
+        let function = |name| gpu.function(Module::Matrix(dtype), name);
+        Ok(MatrixKernels {
+            kind,
+            few: [function("few_1")?, function("few_2")?, function("few_4")?, function("few_8")?],
+            many: tensor_cores(gpu, dtype).then(|| function("many")).transpose()?,
+            embed: (kind != Kind::Int8).then(|| function("embed")).transpose()?,
+        })
+    }
+
+    /// The kernel that widens rows.
+    ///
+    /// # Errors
+    /// `Internal` for a dtype that stores no embedding, which the diagnosis rules out.
+    pub(super) fn embed(&self) -> Result<Function, Error> {
+        self.embed.ok_or_else(|| Error::Internal("an embedding of integers without scales".into()))
+    }
+}
+
+/// Whether the kernels for many tokens have tensor cores for `dtype`: the instructions of `device.cuh`.
+pub(super) fn tensor_cores(gpu: &dyn Gpu, dtype: DType) -> bool {
+    match dtype {
+        DType::F32 => false,
+        DType::BF16 => gpu.capability() >= (8, 0),
+        _ => gpu.capability() >= (7, 5),
+    }
+}
+
+/// A stored vector of floats.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Vector {
+    pub(super) address: u64,
+    pub(super) code: i32,
+}
+
+impl Vector {
+    /// Where it lies, and its code.
+    pub(super) fn new(device: &DeviceWeights, tensor: &TensorInfo) -> Result<Vector, Error> {
+        let code = arguments::code(tensor.dtype)
+            .ok_or_else(|| Error::Internal(format!("the diagnosis accepted a vector of {}", tensor.dtype)))?;
+        Ok(Vector { address: device.address(tensor)?, code })
+    }
+
+    fn of(device: &DeviceWeights, tensor: Option<&TensorInfo>) -> Result<Vector, Error> {
+        tensor.map_or(Ok(Vector::default()), |tensor| Vector::new(device, tensor))
+    }
+}
+
+/// A matrix `[outputs, inputs]` on the card.
+#[derive(Debug)]
+pub(super) struct Matrix {
+    pub(super) kernels: Arc<MatrixKernels>,
+    pub(super) dtype: DType,
+    pub(super) rule: Option<Int8Rule>,
+    pub(super) part: Part,
+    pub(super) outputs: usize,
+    pub(super) inputs: usize,
+    pub(super) row_bytes: usize,
+}
+
+/// The kernels of every dtype in use.
+pub(super) type Loaded = BTreeMap<DType, Arc<MatrixKernels>>;
+
+impl Matrix {
+    /// Finds the matrix on the card and loads the kernels of its dtype.
+    ///
+    /// # Errors
+    /// As `linear::Matrix::new`, and those of loading kernels.
+    pub(super) fn new(
+        gpu: &dyn Gpu,
+        loaded: &mut Loaded,
+        device: &DeviceWeights,
+        weights: &Weights,
+        linear: &LinearWeights,
+    ) -> Result<Matrix, Error> {
+        let dtype = linear.weight.dtype;
+        let kernels = match loaded.get(&dtype) {
+            Some(kernels) => Arc::clone(kernels),
+            None => Arc::clone(loaded.entry(dtype).or_insert(Arc::new(MatrixKernels::load(gpu, dtype)?))),
+        };
+        let (outputs, inputs) = linear::shape(&linear.weight);
+        let bias = Vector::of(device, linear.bias.as_ref())?;
+        let mut part = Part {
+            weight: device.address(&linear.weight)?,
+            bias: bias.address,
+            bias_code: bias.code,
+            rows: outputs as i32,
+            ..Part::default()
+        };
+        let rule = linear.int8.as_ref().map(|int8| linear::rule(weights, int8)).transpose()?;
+        if let Some(int8) = &linear.int8 {
+            linear::check_all(weights, &int8.scale, "a finite number", f32::is_finite)?;
+            let scales = Vector::new(device, &int8.scale)?;
+            let whole = int8.scale.shape.iter().product::<u64>() == 1;
+            part.scales = scales.address;
+            part.scales_code = scales.code;
+            part.scales_a_row = if whole { 0 } else { (inputs / int8.group) as i32 };
+            part.group = int8.group as i32;
+        }
+        let row_bytes = inputs / dtype.block_len() * dtype.block_bytes();
+        Ok(Matrix { kernels, dtype, rule, part, outputs, inputs, row_bytes })
+    }
+
+    /// Whether the kernels for many tokens multiply by it.
+    fn by_tiles(&self, tokens: usize) -> bool {
+        let whole = match self.kernels.kind {
+            Kind::F32 => false,
+            Kind::Halves => self.inputs.is_multiple_of(8),
+            Kind::Int8 => self.inputs.is_multiple_of(16) && self.part.scales_a_row <= 1,
+            Kind::Blocks => true,
+        };
+        tokens > FEW && whole && self.kernels.many.is_some()
+    }
+
+    /// How it reads the activations of `tokens` tokens.
+    pub(super) fn form(&self, tokens: usize) -> Form {
+        match (self.kernels.kind, self.rule) {
+            (Kind::Blocks, _) => Form::Q8,
+            (Kind::Int8, Some(rule)) => Form::Int8(rule),
+            (Kind::Halves, _) if self.by_tiles(tokens) && self.dtype == DType::BF16 => Form::Bf16,
+            (Kind::Halves, _) if self.by_tiles(tokens) => Form::F16,
+            _ => Form::F32,
+        }
+    }
+
+    /// Whether rows of it and of its activations can be read by 16 bytes.
+    fn whole(&self) -> bool {
+        match self.kernels.kind {
+            Kind::F32 => self.inputs.is_multiple_of(4),
+            Kind::Halves => self.inputs.is_multiple_of(8),
+            Kind::Int8 => self.inputs.is_multiple_of(16),
+            Kind::Blocks => true,
+        }
+    }
+}
+
+/// What the rows of activations are: `SOURCE_*` of `steps.cu`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source<'a> {
+    /// As they are.
+    Plain,
+    /// Their norm.
+    Norm(&'a NormVectors),
+    /// `silu(gate) * x`; the gate lies `offset` elements after x in each row.
+    SwiGlu {
+        /// Elements.
+        offset: usize,
+    },
+    /// `gelu(x)`.
+    Gelu,
+}
+
+/// A norm on the card.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NormVectors {
+    pub(super) weight: Vector,
+    pub(super) bias: Vector,
+    pub(super) eps: f32,
+    /// Whether the mean is taken away first.
+    pub(super) layer: bool,
+}
+
+impl NormVectors {
+    /// Finds the norm on the card.
+    pub(super) fn new(device: &DeviceWeights, norm: &NormWeights, kind: Norm) -> Result<NormVectors, Error> {
+        let (Norm::Rms { eps } | Norm::Layer { eps }) = kind else {
+            return Err(Error::Internal("the diagnosis accepted a norm without a kernel".into()));
+        };
+        // As on the processor, a bias is what makes it a norm with a mean.
+        let bias = Vector::of(device, norm.bias.as_ref())?;
+        Ok(NormVectors {
+            weight: Vector::new(device, &norm.weight)?,
+            bias,
+            eps: eps as f32,
+            layer: norm.bias.is_some(),
+        })
+    }
+}
+
+/// Rows of activations on the card.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows<'a> {
+    pub(super) source: Source<'a>,
+    /// F32.
+    pub(super) address: u64,
+    /// Elements from one to the next.
+    pub(super) stride: usize,
+    /// Which of them, or 0 for the first.
+    pub(super) gather: u64,
+    pub(super) count: usize,
+}
+
+/// Where products are left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// F32 `[tokens, width]`.
+    pub(super) address: u64,
+    pub(super) width: usize,
+    /// Whether they are added to what is there.
+    pub(super) add: bool,
+}
+
+/// What prepares activations and multiplies.
+#[derive(Debug)]
+pub(super) struct Multiplier {
+    pub(super) gpu: Arc<dyn Gpu>,
+    pub(super) prepare: Function,
+    /// Scratch, each as `sizes::Scratch` says.
+    pub(super) prepared: u64,
+    pub(super) steps: u64,
+    pub(super) extents: u64,
+}
+
+impl Multiplier {
+    /// Starts a kernel.
+    pub(super) fn launch<A: Arguments>(&self, function: Function, shape: Shape, given: &A) -> Result<(), CudaError> {
+        if shape.grid.contains(&0) {
+            return Ok(());
+        }
+        // SAFETY: callers fill in addresses of buffers as long as `sizes` makes them for these rows and widths, and
+        // `Arguments` promises the layout.
+        unsafe { self.gpu.launch(function, shape, std::ptr::from_ref(given).cast(), size_of::<A>()) }
+    }
+
+    /// The outputs of `matrices`, side by side in `target`.
+    pub(super) fn multiply(&self, rows: Rows<'_>, matrices: &[Matrix], target: Target) -> Result<(), CudaError> {
+        self.each_form(rows, matrices, |this, form, columns| {
+            this.multiply_prepared(form, 0..rows.count, rows.count, columns, matrices, target)
+        })
+    }
+
+    /// As [`multiply`](Self::multiply) by one matrix, `slice` rows at a time; `take` is told after each how many.
+    pub(super) fn multiply_slices(
+        &self,
+        rows: Rows<'_>,
+        matrix: &Matrix,
+        slice: usize,
+        target: Target,
+        mut take: impl FnMut(usize) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        // The form is that of a slice: the last may have fewer rows, and is then computed as the others are.
+        let tokens = rows.count.min(slice);
+        let form = matrix.form(tokens);
+        self.prepare(rows, form, matrix.inputs)?;
+        let mut start = 0;
+        while start < rows.count {
+            let end = rows.count.min(start + slice);
+            let matrices = std::slice::from_ref(matrix);
+            self.multiply_prepared(form, start..end, tokens, &[0], matrices, target)?;
+            take(end - start)?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Prepares `rows` in every form that `matrices` read, and calls `then(form, columns)` for each: the matrices' columns.
+    fn each_form(
+        &self,
+        rows: Rows<'_>,
+        matrices: &[Matrix],
+        then: impl Fn(&Self, Form, &[usize]) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let columns: Vec<usize> = matrices
+            .iter()
+            .scan(0, |end, matrix| {
+                *end += matrix.outputs;
+                Some(*end - matrix.outputs)
+            })
+            .collect();
+        let mut done: Vec<Form> = Vec::new();
+        for matrix in matrices {
+            let form = matrix.form(rows.count);
+            if !done.contains(&form) {
+                self.prepare(rows, form, matrix.inputs)?;
+                then(self, form, &columns)?;
+                done.push(form);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn prepare(&self, rows: Rows<'_>, form: Form, width: usize) -> Result<(), CudaError> {
+        let mut given = Prepare {
+            x: rows.address,
+            gather: rows.gather,
+            out: self.prepared,
+            steps: self.steps,
+            extents: self.extents,
+            form: form.code(),
+            width: width as i32,
+            stride: rows.stride as i32,
+            ..Prepare::default()
+        };
+        match rows.source {
+            Source::Plain => {}
+            Source::Norm(norm) => {
+                given.source = if norm.layer { 2 } else { 1 };
+                (given.weight, given.weight_code) = (norm.weight.address, norm.weight.code);
+                (given.bias, given.bias_code) = (norm.bias.address, norm.bias.code);
+                given.eps = norm.eps;
+            }
+            Source::SwiGlu { offset } => {
+                given.source = 3;
+                given.gate = rows.address + 4 * offset as u64;
+            }
+            Source::Gelu => given.source = 4,
+        }
+        if let Form::Int8(rule) = form {
+            match rule {
+                Int8Rule::Token { symmetric } | Int8Rule::Tensor { symmetric } => given.rule = i32::from(!symmetric),
+                Int8Rule::Static { scale_bits, zero } => {
+                    given.rule = 2;
+                    given.scale = f32::from_bits(scale_bits);
+                    given.zero = i32::from(zero);
+                }
+            }
+            if let Int8Rule::Tensor { .. } = rule {
+                given.together = rows.count as i32;
+            }
+        }
+        let in_row = matches!(rows.source, Source::Norm(_)) || matches!(form, Form::F16 | Form::Int8(_));
+        let threads = if in_row { width.div_ceil(4).next_multiple_of(32).min(1024) } else { 256 };
+        given.columns = if in_row { width as i32 } else { 1024 };
+        let columns = width.div_ceil(given.columns as usize);
+        let shape = Shape::new([rows.count, columns, 1], threads);
+        if given.together > 0 {
+            self.launch(self.prepare, shape, &Prepare { form: Form::EXTENT, ..given })?;
+        }
+        self.launch(self.prepare, shape, &given)
+    }
+
+    /// Multiplies the rows `rows` of what was prepared by those `matrices` that read `form`; `tokens` decides how.
+    fn multiply_prepared(
+        &self,
+        form: Form,
+        rows: std::ops::Range<usize>,
+        tokens: usize,
+        columns: &[usize],
+        matrices: &[Matrix],
+        target: Target,
+    ) -> Result<(), CudaError> {
+        let mut left: Vec<usize> = (0..matrices.len()).filter(|index| matrices[*index].form(tokens) == form).collect();
+        while let Some(first) = left.first().map(|index| &matrices[*index]) {
+            // One launch takes those of one dtype.
+            let (now, later) = left.iter().partition(|index| matrices[**index].dtype == first.dtype);
+            left = later;
+            let now: Vec<usize> = now;
+            for some in now.chunks(PARTS) {
+                self.launch_product(form, &rows, tokens, columns, matrices, some, target)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)] // one call of the above, which says what each is
+    fn launch_product(
+        &self,
+        form: Form,
+        rows: &std::ops::Range<usize>,
+        tokens: usize,
+        columns: &[usize],
+        matrices: &[Matrix],
+        chosen: &[usize],
+        target: Target,
+    ) -> Result<(), CudaError> {
+        let first = &matrices[chosen[0]];
+        let (row_bytes, step_bytes) = form.row_bytes(first.inputs);
+        let mut parts = [Part::default(); PARTS];
+        for (part, index) in parts.iter_mut().zip(chosen) {
+            *part = Part { column: columns[*index] as i32, ..matrices[*index].part };
+        }
+        let count = rows.len();
+        let symmetric = |rule| {
+            matches!(rule, Int8Rule::Token { symmetric: true } | Int8Rule::Tensor { symmetric: true })
+                || matches!(rule, Int8Rule::Static { zero: 0, .. })
+        };
+        let given = Product {
+            x: self.prepared + (rows.start * row_bytes) as u64,
+            steps: if step_bytes == 0 { 0 } else { self.steps + (rows.start * step_bytes) as u64 },
+            y: target.address,
+            parts,
+            count: chosen.len() as i32,
+            inputs: first.inputs as i32,
+            row_bytes: first.row_bytes as i32,
+            tokens: count as i32,
+            width: target.width as i32,
+            add: i32::from(target.add),
+            zeros: i32::from(!first.rule.is_none_or(symmetric)),
+            whole: i32::from(first.whole()),
+        };
+        let blocks = |each: usize| chosen.iter().map(|index| matrices[*index].outputs.div_ceil(each)).sum();
+        match first.kernels.many {
+            Some(many) if first.by_tiles(tokens) => {
+                let shape = Shape::new([blocks(TILE), count.div_ceil(TILE), 1], TILE_THREADS);
+                self.launch(many, shape, &given)
+            }
+            _ => {
+                let choice = count.min(FEW).next_power_of_two();
+                let few = first.kernels.few[choice.ilog2() as usize];
+                let shape = Shape::new([blocks(FEW_ROWS), count.div_ceil(choice), 1], FEW_THREADS);
+                self.launch(few, shape, &given)
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What only a card can show. Without one every test says that it was skipped, and why.
+#![cfg(feature = "cuda")]
+#![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why
+
+mod common;
+
+use common::relative_l2;
+use model_factory::cuda::dtypes;
+use model_factory::diagnostics::{DType, source};
+use model_factory::weights::Weights;
+use model_factory::{DeviceChoice, GenerateOptions, Model, UnifiedModelFactory};
+use std::path::{Path, PathBuf};
+
+/// The model on the first card; `None` where there is no card, no driver or no NVRTC.
+fn on_card(path: &Path) -> Option<Model> {
+    match UnifiedModelFactory::builder().device(DeviceChoice::Cuda(0)).load(path) {
+        Ok(model) => Some(model),
+        Err(error) if error.code() == 13 => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{}: {error}", path.display()),
+    }
+}
+
+/// Every fixture in dtypes that have kernels for cards.
+fn fixtures() -> Vec<PathBuf> {
+    let known: Vec<DType> = dtypes().collect();
+    let all = common::all();
+    let files = all.iter().flat_map(|fixture| fixture.expected.files.keys().map(|name| fixture.folder.join(name)));
+    let runs = |path: &PathBuf| {
+        let report = UnifiedModelFactory::builder().device(DeviceChoice::Cpu).diagnose(path);
+        report.model.is_some_and(|model| model.dtypes.iter().all(|summary| known.contains(&summary.dtype)))
+    };
+    let found: Vec<PathBuf> = files.filter(runs).collect();
+    assert!(found.len() >= 60, "only {} fixtures", found.len());
+    found
+}
+
+#[test]
+fn the_bytes_on_the_card_are_the_files() {
+    for path in fixtures() {
+        let Some(model) = on_card(&path) else { return };
+        let weights = Weights::map(&source::probe(&path).expect("a model")).expect("its files");
+        let decoder = model.cuda_decoder().expect("a model on a card");
+        assert_eq!(decoder.first_difference(model.spec(), &weights).expect("an answer"), None, "{}", path.display());
+    }
+}
+
+/// Steps of generation are graphs, prompts are not: both, and attention in parts, against a prompt at once.
+#[test]
+fn tokens_one_by_one_are_the_prompt_at_once() {
+    for name in ["llama-3.2/f32", "phi-2/f32", "qwen3/f32", "phi-3-window/f32", "phi-3.5/f32"] {
+        let path = common::fixtures().join("models").join(name);
+        let Some(model) = on_card(&path) else { return };
+        let vocab = model.spec().vocab as u32;
+        let tokens: Vec<u32> = (0..400.min(model.context_length() as u32)).map(|i| (i * 37 + 5) % vocab).collect();
+        let whole = model.logits(&tokens).expect("logits").to_vec2::<f32>().expect("F32 logits");
+        let mut session = model.session();
+        let first = tokens.len() - 40;
+        session.forward(&tokens[..first]).expect("a prompt");
+        let mut steps = Vec::new();
+        for token in &tokens[first..] {
+            steps.extend(session.forward(&[*token]).expect("a token").to_vec1::<f32>().expect("F32 logits"));
+        }
+        // Another order of the same F32 sums.
+        let distance = relative_l2(&steps, &whole[first..].concat());
+        println!("{name}: {distance:.2e}");
+        assert!(distance < 4e-6, "{name}: {distance:.3e} apart");
+    }
+}
+
+#[test]
+fn the_bundled_model_tells_its_story() {
+    let path = common::fixtures().join("demo");
+    let Some(model) = on_card(&path) else { return };
+    let options = GenerateOptions::default().max_tokens(32).temperature(0.0);
+    let text = |model: &Model| -> String {
+        let pieces = model.generate("Once upon a time", &options).expect("a generation");
+        pieces.map(|piece| piece.expect("a piece").text).collect()
+    };
+    let processor = UnifiedModelFactory::builder().device(DeviceChoice::Cpu).load(&path).expect("the bundled model");
+    assert_eq!(text(&model), text(&processor));
+}
