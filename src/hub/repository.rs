@@ -120,6 +120,9 @@ impl Repository {
         let mut diagnosis = diagnose(&self.selection.path(mirror.path()));
         let folder = mirror.path().display().to_string();
         diagnosis.report.rename(&self.id.to_string(), &folder, self.id.repo());
+        for command in &mut diagnosis.report.commands {
+            *command = command.replace("cargo run --release", "cargo run --release --features hub");
+        }
         Ok(diagnosis)
     }
 

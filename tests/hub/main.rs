@@ -167,12 +167,17 @@ fn a_report_on_the_hub_is_that_on_its_files() {
         let place = Place::offering(repo, folder);
         let (remote, local) = (place.builder().diagnose(id), place.builder().diagnose(fixture(path)));
         assert_eq!(remote.input.path, id);
+        assert!(!remote.commands.is_empty());
+        assert!(
+            remote
+                .commands
+                .iter()
+                .all(|command| command.contains(&format!("--features hub --example generate -- {id} ")))
+        );
         let (mut remote_json, mut local_json) = (json(&remote), json(&local));
-        for (report, keys) in
-            [(&mut remote_json, ["input", "hardware", "plan"]), (&mut local_json, ["input", "hardware", "plan"])]
-        {
+        for report in [&mut remote_json, &mut local_json] {
             // Free memory changes between two diagnoses.
-            for key in keys {
+            for key in ["input", "hardware", "plan", "commands"] {
                 report.as_object_mut().unwrap().remove(key);
             }
             report["checks"].as_array_mut().unwrap().retain(|check| check["id"] != "memory");

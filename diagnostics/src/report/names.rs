@@ -1,10 +1,16 @@
 //! A report on files that stand for others -> the same report with the names that the user knows.
 
 use super::Report;
+use super::commands::quoted;
 
 impl Report {
-    /// Calls the input `input`, and writes `name` wherever the report's text names the folder `folder`.
+    /// Calls the input `input`, also in commands, and writes `name` wherever the report's text names the folder `folder`.
     pub fn rename(&mut self, input: &str, folder: &str, name: &str) {
+        let (before, after) = (quoted(&self.input.path), quoted(input));
+        let commands = self.distribution.iter_mut().flat_map(|plan| &mut plan.commands);
+        for command in self.commands.iter_mut().chain(commands) {
+            *command = command.replace(&before, &after);
+        }
         let texts = [&mut self.reason].into_iter().chain(&mut self.remedies);
         let texts = texts.chain(&mut self.commands);
         let texts = texts.chain(self.distribution.iter_mut().flat_map(|plan| &mut plan.commands));
