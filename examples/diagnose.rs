@@ -85,7 +85,7 @@ enum Device {
 }
 
 fn device(text: &str) -> Result<Device, String> {
-    match (text.parse(), Profile::find(text)) {
+    match (text.parse(), Profile::find(&text.to_ascii_lowercase())) {
         (Ok(choice), _) => Ok(Device::Here(choice)),
         (Err(_), Some(profile)) => Ok(Device::Described(profile)),
         (Err(error), None) => Err(format!("{error}, or a described machine that --devices lists")),
@@ -116,8 +116,8 @@ fn main() -> ExitCode {
     }
     let report = factory.diagnose_on(&path, &hardware);
     if report.verdict == Verdict::Unreadable {
-        let _ = writeln!(std::io::stderr(), "{}", report.reason);
-        return report.exit_code.into();
+        common::tell(format_args!("error: {}", report.reason));
+        return if arguments.json { write(&report.to_json(), report.exit_code) } else { report.exit_code.into() };
     }
     let mut code = report.exit_code;
     let cut = arguments.tokenizer.filter(|_| report.model.is_some()).and_then(|text| match cut(&path, text) {
@@ -169,6 +169,10 @@ struct Cut {
 }
 
 fn cut(path: &Path, text: String) -> model_factory::Result<Cut> {
+    if !path.exists() {
+        let reason = "a text is cut by the files of a tokenizer, and these are on the Hub: load the model first, then give its path";
+        return Err(model_factory::Error::Tokenizer { file: path.into(), reason: reason.into() });
+    }
     let header = Header::read(probe(path)?)?;
     let tokenizer = Tokenizer::from_header(&header, &TokenizerSpec::from_header(&header)?)?;
     let ids = tokenizer.encode(&text, true)?;

@@ -143,12 +143,16 @@ impl Session {
             })
             .collect();
         let turn = model.turns().take(&cancel)?;
-        let logits = model.compute().forward(&mut segments, &cancel)?;
+        let computed = model.compute().forward(&mut segments, &cancel);
         drop(turn);
+        let logits = computed.and_then(|logits| logits.ok_or_else(|| Error::Internal("a batch had no logits".into())));
         for (session, tokens) in steps.iter_mut() {
-            session.ids.extend_from_slice(tokens);
+            match logits {
+                Ok(_) => session.ids.extend_from_slice(tokens),
+                Err(_) => session.truncate(session.len()),
+            }
         }
-        logits.ok_or_else(|| Error::Internal("a batch had no logits".into()))
+        logits
     }
 
     /// Appends `tokens` and hands over the wanted logits of each chunk that has some. After an error the sequence is as it

@@ -220,7 +220,10 @@ fn what_one_machine_does_not_hold_is_split_over_the_fewest_of_its_kind() {
     let buffers = activation_bytes(&spec, 512) * layers.len() as u64;
     let weights: u64 = spec.tensors().map(|tensor| tensor.bytes).sum();
     assert_eq!(held, weights + kv_bytes(&spec, 8192, KvDtype::F16) + buffers, "nothing is counted twice or forgotten");
-    assert_eq!(plan.commands[0], "rpc-server --host 0.0.0.0 --port 50052");
+    assert_eq!(
+        plan.commands[0],
+        "rpc-server --host HOST1 --port 50052  # so on each, in a network of nobody else: it asks for no password"
+    );
     assert_eq!(
         plan.commands[1],
         "llama-server --model models/model-Q8_0.gguf --ctx-size 8192 --n-gpu-layers 33 --tensor-split 11,11,10 \

@@ -29,9 +29,9 @@ impl Cache {
         self.pages.iter().map(Buffer::bytes).sum()
     }
 
-    /// Forgets the positions from `len` on and frees the pages that held only them.
+    /// Forgets the positions from `len` on and frees the pages that hold no others.
     pub(crate) fn truncate(&mut self, len: usize) {
-        if len < self.len {
+        if len <= self.len {
             self.len = len;
             self.pages.truncate(len.div_ceil(KV_PAGE));
         }

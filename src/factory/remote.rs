@@ -27,8 +27,7 @@ impl Builder {
 #[cfg(not(feature = "hub"))]
 impl Builder {
     pub(super) fn diagnose_remote(&self, _id: &HubId, path: &Path, hardware: &Hardware) -> Report {
-        let reason = "no such file or folder; if this is a model of the Hugging Face Hub, build with the feature hub \
-                      (cargo run --features hub)";
+        let reason = "no such file or folder; if this is a model of the Hugging Face Hub, build with the feature hub";
         self.unread(path, reason, hardware)
     }
 

@@ -69,11 +69,7 @@ impl Patience {
 
     /// Whether to try once more after `error`, which came after bytes had or had not; waits before.
     pub(super) fn goes_on(&mut self, error: &HubError, progress: bool) -> bool {
-        if progress {
-            self.fruitless = 0;
-            return error.passes();
-        }
-        self.fruitless += 1;
+        self.fruitless = if progress { 0 } else { self.fruitless + 1 };
         let more = error.passes() && self.fruitless < TRIES;
         if more {
             std::thread::sleep(Duration::from_millis(100 << self.fruitless));
@@ -242,8 +238,9 @@ impl Client {
             if let Some(range) = &range {
                 request = request.header("Range", range);
             }
-            // Nobody but the Hub sees the token.
-            if let Some(token) = self.token.as_ref().filter(|_| names::host(&at) == names::host(url)) {
+            // Nobody but the Hub sees the token, and no line in between.
+            let private = names::host(&at) == names::host(url) && names::is_private(&at);
+            if let Some(token) = self.token.as_ref().filter(|_| private) {
                 request = request.header("Authorization", format!("Bearer {token}"));
             }
             let response = request.call().map_err(|error| match error {

@@ -113,10 +113,17 @@ impl Download<'_> {
             let what = format!("{} has changed since it was asked for", file.name);
             return Err(HubError::Answer { url: file.name.into(), what });
         }
-        if answer.start != *done {
-            // The whole file comes, whatever was asked for.
-            out.set_len(0).map_err(HubError::io(part))?;
-            *done = 0;
+        match answer.start {
+            start if start == *done => {}
+            0 => {
+                // The whole file comes, whatever was asked for.
+                out.set_len(0).map_err(HubError::io(part))?;
+                *done = 0;
+            }
+            start => {
+                let what = format!("it begins at byte {start}, asked for was {done}");
+                return Err(HubError::Answer { url: file.name.into(), what });
+            }
         }
         while *done < file.bytes {
             tell(*done);

@@ -46,6 +46,12 @@ pub(super) fn host(url: &str) -> &str {
     url[start..].find(['/', '?', '#']).map_or(url, |end| &url[..start + end])
 }
 
+/// Whether nobody on the way reads what is sent to `url`: by TLS, or to this very machine.
+pub(super) fn is_private(url: &str) -> bool {
+    let name = host(url).strip_prefix("http://").map(|name| name.rsplit_once(':').map_or(name, |(name, _)| name));
+    name.is_none_or(|name| ["localhost", "127.0.0.1", "[::1]"].contains(&name))
+}
+
 /// Where the `Location` header `to` leads from `url`; `None` when it is neither a URL nor a path of the same host.
 pub(super) fn joined(url: &str, to: &str) -> Option<String> {
     if to.starts_with("https://") || to.starts_with("http://") {

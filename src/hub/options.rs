@@ -50,7 +50,7 @@ impl HubOptions {
         self
     }
 
-    /// The token of the account that asks. It is sent to the endpoint's host alone.
+    /// The token of the account that asks. It is sent to the endpoint's host alone, by `https` or to this very machine.
     pub fn token(mut self, token: Option<String>) -> HubOptions {
         self.token = token;
         self

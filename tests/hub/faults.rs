@@ -135,6 +135,16 @@ fn a_server_without_ranges_sends_the_file_from_its_start() {
     whole(&place);
 }
 
+#[test]
+fn a_range_that_nobody_asked_for_is_no_part_of_a_file() {
+    let place = demo();
+    place.load_until_weights();
+    place.server.fault("/store", 1, Kind::Later(5));
+    let error = fault(&place, REPO);
+    assert!(matches!(&error, HubError::Answer { what, .. } if what.contains("begins at byte 5")), "{error:?}");
+    recovers(&place);
+}
+
 fn recovers_with_faults(place: &Place) {
     let model = place.load(REPO).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(text(&model), text(&common::load(fixture("demo"))));

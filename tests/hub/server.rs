@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     Short(u64),
     /// The whole file comes, whatever range was asked for.
     NoRange,
+    /// A range that begins so many bytes later than the one that was asked for.
+    Later(u64),
     /// Another ETag.
     Etag(&'static str),
     /// A redirect to there.
@@ -262,6 +264,10 @@ fn send_file(
             return head(out, "416 Range Not Satisfiable", &headers, 0);
         }
         Some((start, end)) => {
+            let start = match fault {
+                Some(Kind::Later(by)) => start + by,
+                _ => start,
+            };
             let end = end.map_or(len, |end| (end + 1).min(len));
             ("206 Partial Content", start, end, format!("Content-Range: bytes {start}-{}/{total}\r\n", end - 1))
         }

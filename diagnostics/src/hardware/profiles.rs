@@ -46,17 +46,23 @@ const AVX512_VNNI_BF16: &[&str] = &[
     "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
 ];
 const AVX_VNNI: &[&str] = &["avx", "avx2", "fma", "f16c", "avxvnni"];
+/// ARMv8.0, ARMv8.2 without its dot product, with it, and ARMv8.6.
+const NEON_8_0: &[&str] = &["neon"];
+const NEON_FP16: &[&str] = &["neon", "fp16"];
 const NEON: &[&str] = &["neon", "fp16", "dotprod"];
 const NEON_BF16: &[&str] = &["neon", "fp16", "dotprod", "i8mm", "bf16"];
 
 /// A card in a machine that can feed it.
 macro_rules! card {
     ($name:literal, $product:literal, $major:literal, $minor:literal, $gib:literal, $gb_s:literal) => {
+        card!($name, $product, $major, $minor, $gib, $gb_s, AVX2, 8)
+    };
+    ($name:literal, $product:literal, $major:literal, $minor:literal, $gib:literal, $gb_s:literal, $features:expr, $threads:literal) => {
         Profile {
             name: $name,
             title: $product,
-            features: AVX2,
-            threads: 8,
+            features: $features,
+            threads: $threads,
             memory: HOST,
             bandwidth: None,
             gpus: &[GpuProfile {
@@ -73,12 +79,12 @@ macro_rules! card {
 
 /// A machine whose processor and card share one memory.
 macro_rules! jetson {
-    ($name:literal, $product:literal, $major:literal, $minor:literal, $gib:literal, $gb_s:literal, $cuda:expr) => {
+    ($name:literal, $product:literal, $major:literal, $minor:literal, $gib:literal, $gb_s:literal, $cuda:expr, $features:expr, $threads:literal) => {
         Profile {
             name: $name,
             title: $product,
-            features: NEON,
-            threads: 4,
+            features: $features,
+            threads: $threads,
             memory: $gib * GIB,
             bandwidth: None,
             gpus: &[GpuProfile {
@@ -126,7 +132,7 @@ pub const PROFILES: &[Profile] = &[
     card!("gtx-980",          "NVIDIA GeForce GTX 980",                 5, 2,    4,  224.0),
     card!("gtx-980-ti",       "NVIDIA GeForce GTX 980 Ti",              5, 2,    6,  336.5),
     card!("m40",              "Tesla M40 24GB",                         5, 2,   24,  288.0),
-    jetson!("jetson-nano",    "Jetson Nano",                            5, 3,    4,   25.6, (10, 2)),
+    jetson!("jetson-nano",    "Jetson Nano",                            5, 3,    4,   25.6, (10, 2), NEON_8_0, 4),
     card!("p100",             "Tesla P100-SXM2-16GB",                   6, 0,   16,  732.0),
     card!("gtx-1050-ti",      "NVIDIA GeForce GTX 1050 Ti",             6, 1,    4,  112.0),
     card!("gtx-1060",         "NVIDIA GeForce GTX 1060 6GB",            6, 1,    6,  192.0),
@@ -134,11 +140,11 @@ pub const PROFILES: &[Profile] = &[
     card!("gtx-1080-ti",      "NVIDIA GeForce GTX 1080 Ti",             6, 1,   11,  484.0),
     card!("p4",               "Tesla P4",                               6, 1,    8,  192.0),
     card!("p40",              "Tesla P40",                              6, 1,   24,  346.0),
-    jetson!("jetson-tx2",     "Jetson TX2",                             6, 2,    8,   59.7, (10, 2)),
+    jetson!("jetson-tx2",     "Jetson TX2",                             6, 2,    8,   59.7, (10, 2), NEON_8_0, 6),
     card!("v100-16gb",        "Tesla V100-SXM2-16GB",                   7, 0,   16,  900.0),
     card!("v100-32gb",        "Tesla V100-SXM2-32GB",                   7, 0,   32,  900.0),
-    jetson!("jetson-xavier-nx",  "Jetson Xavier NX",                    7, 2,    8,   59.7, (12, 2)),
-    jetson!("jetson-agx-xavier", "Jetson AGX Xavier",                   7, 2,   32,  136.5, (12, 2)),
+    jetson!("jetson-xavier-nx",  "Jetson Xavier NX",                    7, 2,    8,   59.7, (12, 2), NEON_FP16, 6),
+    jetson!("jetson-agx-xavier", "Jetson AGX Xavier",                   7, 2,   32,  136.5, (12, 2), NEON_FP16, 8),
     card!("gtx-1660-super",   "NVIDIA GeForce GTX 1660 SUPER",          7, 5,    6,  336.0),
     card!("rtx-2060",         "NVIDIA GeForce RTX 2060",                7, 5,    6,  336.0),
     card!("rtx-2080-ti",      "NVIDIA GeForce RTX 2080 Ti",             7, 5,   11,  616.0),
@@ -153,9 +159,9 @@ pub const PROFILES: &[Profile] = &[
     card!("a10",              "NVIDIA A10",                             8, 6,   24,  600.0),
     card!("a40",              "NVIDIA A40",                             8, 6,   48,  696.0),
     card!("rtx-a6000",        "NVIDIA RTX A6000",                       8, 6,   48,  768.0),
-    jetson!("jetson-orin-nano", "Jetson Orin Nano 8GB",                 8, 7,    8,   68.0, (12, 6)),
-    jetson!("jetson-orin-nx",   "Jetson Orin NX 16GB",                  8, 7,   16,  102.4, (12, 6)),
-    jetson!("jetson-agx-orin",  "Jetson AGX Orin 64GB",                 8, 7,   64,  204.8, (12, 6)),
+    jetson!("jetson-orin-nano", "Jetson Orin Nano 8GB",                 8, 7,    8,   68.0, (12, 6), NEON, 6),
+    jetson!("jetson-orin-nx",   "Jetson Orin NX 16GB",                  8, 7,   16,  102.4, (12, 6), NEON, 8),
+    jetson!("jetson-agx-orin",  "Jetson AGX Orin 64GB",                 8, 7,   64,  204.8, (12, 6), NEON, 12),
     card!("rtx-4060",         "NVIDIA GeForce RTX 4060",                8, 9,    8,  272.0),
     card!("rtx-4060-ti-16gb", "NVIDIA GeForce RTX 4060 Ti",             8, 9,   16,  288.0),
     card!("rtx-4070",         "NVIDIA GeForce RTX 4070",                8, 9,   12,  504.0),
@@ -165,16 +171,16 @@ pub const PROFILES: &[Profile] = &[
     card!("l40s",             "NVIDIA L40S",                            8, 9,   48,  864.0),
     card!("h100",             "NVIDIA H100 80GB HBM3",                  9, 0,   80, 3350.0),
     card!("h200",             "NVIDIA H200",                            9, 0,  141, 4800.0),
-    card!("gh200",            "NVIDIA GH200 96GB",                      9, 0,   96, 4000.0),
+    card!("gh200",            "NVIDIA GH200 96GB",                      9, 0,   96, 4000.0, NEON_BF16, 72),
     card!("b200",             "NVIDIA B200",                           10, 0,  180, 8000.0),
-    jetson!("jetson-thor",    "Jetson AGX Thor",                       11, 0,  128,  273.0, (13, 0)),
+    jetson!("jetson-thor",    "Jetson AGX Thor",                       11, 0,  128,  273.0, (13, 0), NEON_BF16, 14),
     card!("rtx-5060",         "NVIDIA GeForce RTX 5060",               12, 0,    8,  448.0),
     card!("rtx-5060-ti-16gb", "NVIDIA GeForce RTX 5060 Ti",            12, 0,   16,  448.0),
     card!("rtx-5070",         "NVIDIA GeForce RTX 5070",               12, 0,   12,  672.0),
     card!("rtx-5080",         "NVIDIA GeForce RTX 5080",               12, 0,   16,  960.0),
     card!("rtx-5090",         "NVIDIA GeForce RTX 5090",               12, 0,   32, 1792.0),
     card!("rtx-pro-6000",     "NVIDIA RTX PRO 6000 Blackwell",         12, 0,   96, 1792.0),
-    jetson!("gb10",           "NVIDIA GB10",                           12, 1,  128,  273.0, (13, 0)),
+    jetson!("gb10",           "NVIDIA GB10",                           12, 1,  128,  273.0, (13, 0), NEON_BF16, 20),
 ];
 
 const fn cpu(

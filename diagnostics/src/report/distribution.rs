@@ -191,7 +191,10 @@ fn by_layers(spec: &ModelSpec, input: &Input, context: usize, device: String, av
         format!("{}/{}", input.path.trim_end_matches('/'), input.files[0].name)
     };
     let commands = vec![
-        format!("rpc-server --host 0.0.0.0 --port {RPC_PORT}"),
+        // llama.cpp's RPC knows no passwords.
+        format!(
+            "rpc-server --host HOST1 --port {RPC_PORT}  # so on each, in a network of nobody else: it asks for no password"
+        ),
         format!(
             "llama-server --model {} --ctx-size {context} --n-gpu-layers {} --tensor-split {} --rpc {}",
             quoted(&file),

@@ -65,9 +65,9 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
         ("copies of weights", plan.weights_resident, Place::Main),
         ("tokenizer", plan.tokenizer, plan.place),
         ("process", plan.process, plan.place),
-        ("device context", plan.device_context, plan.place),
+        ("driver", plan.device_context, plan.place),
     ];
-    let counted = |name: &str| plan.place != Place::Card || name == "device context";
+    let counted = |name: &str| plan.place != Place::Card || name == "driver";
     let rest: Vec<String> = rest
         .iter()
         .filter(|(name, bytes, place)| *bytes > 0 && *place == plan.place && counted(name))
