@@ -27,7 +27,7 @@ impl Builder {
 #[cfg(not(feature = "hub"))]
 impl Builder {
     pub(super) fn diagnose_remote(&self, _id: &HubId, path: &Path, hardware: &Hardware) -> Report {
-        let reason = "no such file or folder; if this is a model of the Hugging Face Hub, build with the feature hub";
+        let reason = "no such file or folder; if this is a model of the Hugging Face Hub, build with --features hub";
         self.unread(path, reason, hardware)
     }
 
