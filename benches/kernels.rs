@@ -10,7 +10,7 @@
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use model_diagnostics::DType;
-use model_factory::kernels::{self, Cached, Floats, Input, Isa, Kernel, Softmax, rows_per_task};
+use model_factory::kernels::{self, Floats, Input, Isa, Kernel, Query, TILE, Tile, rows_per_task};
 use model_factory::threads::Pool;
 use std::hint::black_box;
 use std::time::Duration;
@@ -219,17 +219,21 @@ fn rows(criterion: &mut Criterion) {
                 bencher.iter(|| input.prepare_into(isa, form, black_box(&x), INPUTS));
             });
         }
-        // 8 queries of 64 on 512 keys.
-        let (head_dim, queries, keys) = (64, 8, 512);
+        // 128 queries of 64 on 512 keys, as 16 rows of 8 heads.
+        let (head_dim, queries, keys) = (64, 128, 512);
         let cache: Vec<f32> = (0..keys * head_dim).map(|i| (i as f32 * 0.73).sin()).collect();
+        let q: Vec<f32> = (0..queries * head_dim).map(|i| (i as f32 * 0.37).sin()).collect();
         let mut out = vec![0.0; queries * head_dim];
         group.throughput(Throughput::Elements((4 * queries * keys * head_dim) as u64));
-        group.bench_function(BenchmarkId::new("attend_group 8x512x64", isa), |bencher| {
+        group.bench_function(BenchmarkId::new("attend 128x512x64", isa), |bencher| {
             bencher.iter(|| {
-                let mut states: Vec<Softmax<'_>> = out.chunks_exact_mut(head_dim).map(Softmax::new).collect();
-                let cached = Cached { keys: black_box(&cache[..]), values: &cache[..] };
-                kernels::attend_group(isa, &x[..queries * head_dim], cached, None, 0.125, &mut states);
-                states.into_iter().for_each(Softmax::finish);
+                let heads = q.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim));
+                let mut queries: Vec<Query<'_>> = heads.map(|(q, out)| Query::new(q, out)).collect();
+                for tile in black_box(&cache).chunks_exact(TILE * head_dim) {
+                    let tile = Tile { keys: tile, values: tile };
+                    kernels::attend(isa, &mut queries, tile, 0..TILE, None, 0.125);
+                }
+                queries.into_iter().for_each(Query::finish);
             });
         });
     }

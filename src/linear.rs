@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::kernels::{self, Floats, Form, Input, Int8Rule, Isa, Kernel, rows_per_task};
 use crate::threads::Pool;
 use crate::weights::{WeightView, Weights};
-use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Shape, bail};
+use candle_core::{CpuStorage, InplaceOp2, Layout, bail};
 use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::spec::{Activation, Int8, Int8Activations, LinearWeights, Norm, NormWeights};
@@ -264,6 +264,14 @@ pub(crate) fn contiguous<'s>(storage: &'s CpuStorage, layout: &Layout) -> candle
     }
 }
 
+/// The same, to be written: `len` elements.
+pub(crate) fn outputs<'s>(y: &'s mut CpuStorage, layout: &Layout, len: usize) -> candle_core::Result<&'s mut [f32]> {
+    match (y, layout.contiguous_offsets()) {
+        (CpuStorage::F32(data), Some((start, end))) if end - start == len => Ok(&mut data[start..end]),
+        _ => bail!("outputs must be {len} contiguous F32"),
+    }
+}
+
 /// The columns that tasks compute, over matrices whose outputs stand side by side: each is cut on its own.
 fn bounds(engine: &Engine, tokens: usize, matrices: &[Matrix]) -> Vec<usize> {
     let row_bytes = |matrix: &Matrix| matrix.kernel.row_bytes(matrix.inputs);
@@ -311,21 +319,26 @@ impl NormLinear {
     pub fn matrices(&self) -> &[Matrix] {
         &self.matrices
     }
+
+    /// Outputs for a row.
+    pub fn outputs(&self) -> usize {
+        self.matrices.iter().map(|matrix| matrix.outputs).sum()
+    }
 }
 
-impl CustomOp1 for NormLinear {
+impl InplaceOp2 for NormLinear {
     fn name(&self) -> &'static str {
         "norm-linear"
     }
 
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
-        let x = contiguous(storage, layout)?;
+    fn cpu_fwd(&self, y: &mut CpuStorage, y_at: &Layout, x: &CpuStorage, x_at: &Layout) -> candle_core::Result<()> {
+        let x = contiguous(x, x_at)?;
         let tokens = x.len() / self.norm.width;
         let inputs = self.norm.prepare(&self.engine, x, &self.matrices);
         let bounds = bounds(&self.engine, tokens, &self.matrices);
         let width = *bounds.last().unwrap_or(&0);
-        let mut y = vec![0f32; tokens * width];
-        self.engine.pool.run_grid(&mut y, width, tokens, &bounds, &|tile, out| {
+        let y = outputs(y, y_at, tokens * width)?;
+        self.engine.pool.run_grid(y, width, tokens, &bounds, &|tile, out| {
             let (matrix, rows) = self.locate(&tile.columns);
             if tokens == 1 {
                 return matrix.rows(self.engine.isa, rows, &inputs, out.row(0));
@@ -337,11 +350,11 @@ impl CustomOp1 for NormLinear {
                 }
             });
         });
-        Ok((CpuStorage::F32(y), Shape::from((tokens, width))))
+        Ok(())
     }
 }
 
-/// `residual + weight * x`.
+/// `residual += weight * x`.
 pub struct LinearAdd {
     engine: Engine,
     matrices: [Matrix; 1],
@@ -359,43 +372,30 @@ impl LinearAdd {
     }
 }
 
-impl CustomOp2 for LinearAdd {
+impl InplaceOp2 for LinearAdd {
     fn name(&self) -> &'static str {
         "linear-add"
     }
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        x_layout: &Layout,
-        r: &CpuStorage,
-        r_layout: &Layout,
-    ) -> candle_core::Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(&self, y: &mut CpuStorage, y_at: &Layout, x: &CpuStorage, x_at: &Layout) -> candle_core::Result<()> {
         let [matrix] = &self.matrices;
-        let x = contiguous(x, x_layout)?;
-        let residual = contiguous(r, r_layout)?;
+        let x = contiguous(x, x_at)?;
         let tokens = x.len() / matrix.inputs;
-        if residual.len() != tokens * matrix.outputs {
-            bail!("the residual has {} elements, expected {}", residual.len(), tokens * matrix.outputs);
-        }
+        let residual = outputs(y, y_at, tokens * matrix.outputs)?;
         let inputs = Inputs::prepare(&self.engine, tokens, &self.matrices, |token, row| {
             row.copy_from_slice(&x[token * matrix.inputs..][..matrix.inputs]);
         });
         let bounds = bounds(&self.engine, tokens, &self.matrices);
-        let mut y = vec![0f32; residual.len()];
-        self.engine.pool.run_grid(&mut y, matrix.outputs, tokens, &bounds, &|tile, out| {
+        self.engine.pool.run_grid(residual, matrix.outputs, tokens, &bounds, &|tile, residual| {
             let rows = tile.columns.clone();
             with_scratch(tokens * rows.len(), |scratch| {
                 matrix.rows(self.engine.isa, rows.clone(), &inputs, scratch);
                 for (token, product) in scratch.chunks_exact(rows.len()).enumerate() {
-                    let residual = &residual[token * matrix.outputs..][rows.clone()];
-                    for ((y, residual), product) in out.row(token).iter_mut().zip(residual).zip(product) {
-                        *y = residual + product;
-                    }
+                    residual.row(token).iter_mut().zip(product).for_each(|(residual, product)| *residual += product);
                 }
             });
         });
-        Ok((CpuStorage::F32(y), Shape::from((tokens, matrix.outputs))))
+        Ok(())
     }
 }
 
@@ -436,20 +436,20 @@ impl NormActivate {
     }
 }
 
-impl CustomOp1 for NormActivate {
+impl InplaceOp2 for NormActivate {
     fn name(&self) -> &'static str {
         "norm-activate"
     }
 
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
-        let x = contiguous(storage, layout)?;
+    fn cpu_fwd(&self, y: &mut CpuStorage, y_at: &Layout, x: &CpuStorage, x_at: &Layout) -> candle_core::Result<()> {
+        let x = contiguous(x, x_at)?;
         let tokens = x.len() / self.norm.width;
         let isa = self.engine.isa;
         let up = &self.up_gate[0];
         let inputs = self.norm.prepare(&self.engine, x, &self.up_gate);
         let bounds = bounds(&self.engine, tokens, std::slice::from_ref(up));
-        let mut y = vec![0f32; tokens * up.outputs];
-        self.engine.pool.run_grid(&mut y, up.outputs, tokens, &bounds, &|tile, out| {
+        let y = outputs(y, y_at, tokens * up.outputs)?;
+        self.engine.pool.run_grid(y, up.outputs, tokens, &bounds, &|tile, out| {
             let rows = tile.columns.clone();
             with_scratch(self.up_gate.len() * tokens * rows.len(), |scratch| {
                 let (lifted, gated) = scratch.split_at_mut(tokens * rows.len());
@@ -468,6 +468,6 @@ impl CustomOp1 for NormActivate {
                 }
             });
         });
-        Ok((CpuStorage::F32(y), Shape::from((tokens, up.outputs))))
+        Ok(())
     }
 }

@@ -278,16 +278,6 @@ impl<'a, T> Split<'a, T> {
         Split { start: self.start, len: self.len, slice: PhantomData }
     }
 
-    /// Writes an element. Panics when it is not there.
-    ///
-    /// # Safety
-    /// No other thread is at it.
-    pub(crate) unsafe fn set(&self, index: usize, value: T) {
-        assert!(index < self.len, "{index} of {}", self.len);
-        // SAFETY: the element is inside the slice, and the caller's alone.
-        unsafe { *self.start.add(index) = value };
-    }
-
     /// The elements `start .. start + len`. Panics when there are not so many.
     ///
     /// # Safety

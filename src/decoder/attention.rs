@@ -2,15 +2,18 @@
 
 use super::kv_cache::Heads;
 use super::rope::Angles;
-use crate::kernels::{Cached, Element, Softmax, attend_group};
-use crate::linear::{Engine, NormScale, contiguous, with_scratch};
-use candle_core::{CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, WithDType, bail};
+use crate::kernels::{Element, Query, TILE, Tile, attend};
+use crate::linear::{Engine, NormScale, contiguous, outputs, with_scratch};
+use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, Storage, Tensor, WithDType, bail};
 use half::f16;
 use model_diagnostics::plan::KV_PAGE;
 use std::ops::{Deref, Range};
 
 /// Query rows of one task: enough to reuse a page of keys while it is in the cache.
 const QUERY_ROWS: usize = 16;
+
+/// Tiles of a page.
+const TILES: usize = KV_PAGE / TILE;
 
 /// Norms every head of q and k, where the model does, and rotates it by its row's position.
 pub(super) struct Rotate<'a> {
@@ -69,26 +72,25 @@ pub(super) struct Attend<'a> {
     pub(super) sequences: &'a [Sequence<'a>],
 }
 
-impl CustomOp1 for Attend<'_> {
+impl InplaceOp2 for Attend<'_> {
     fn name(&self) -> &'static str {
         "attend"
     }
 
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let qkv = contiguous(storage, layout)?;
+    fn cpu_fwd(&self, out: &mut CpuStorage, out_at: &Layout, qkv: &CpuStorage, qkv_at: &Layout) -> Result<()> {
+        let qkv = contiguous(qkv, qkv_at)?;
         let rows = qkv.len() / self.heads.qkv_width();
         let guards: Vec<Vec<_>> = self
             .sequences
             .iter()
             .map(|sequence| sequence.pages.iter().map(|page| page.storage_and_layout().0).collect())
             .collect();
-        let mut out = vec![0f32; rows * self.heads.queries * self.heads.dim];
+        let out = outputs(out, out_at, rows * self.heads.queries * self.heads.dim)?;
         // Pages of all sequences have the dtype of the model's cache.
         match guards.iter().flatten().next().map(|guard| &**guard) {
-            Some(Storage::Cpu(CpuStorage::F16(_))) => self.fill::<f16, _>(qkv, &guards, &mut out)?,
-            _ => self.fill::<f32, _>(qkv, &guards, &mut out)?,
+            Some(Storage::Cpu(CpuStorage::F16(_))) => self.fill::<f16, _>(qkv, &guards, out),
+            _ => self.fill::<f32, _>(qkv, &guards, out),
         }
-        Ok((CpuStorage::F32(out), Shape::from((rows, self.heads.queries * self.heads.dim))))
     }
 }
 
@@ -106,29 +108,44 @@ impl Attend<'_> {
             guards.iter().map(|guards| guards.iter().map(|guard| page(guard)).collect()).collect::<Result<_>>()?;
         let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
         let scale = 1.0 / (dim as f32).sqrt();
-        self.engine.pool.run_grid(out, width, QUERY_ROWS, &columns, &|tile, out| {
-            let head = tile.columns.start / (group * dim);
-            for row in tile.rows.clone() {
-                let found = self.sequences.iter().zip(&pages).find(|(sequence, _)| sequence.rows.contains(&row));
-                let Some((sequence, pages)) = found else { continue };
-                let end = sequence.start + row - sequence.rows.start + 1;
-                let first = self.window.map_or(0, |window| end.saturating_sub(window));
-                let query = &qkv[row * self.heads.qkv_width()..][tile.columns.clone()];
-                let mut softmax: Vec<Softmax<'_>> = out.row(row).chunks_exact_mut(dim).map(Softmax::new).collect();
-                let cached = |index: usize| {
-                    let base = index * KV_PAGE;
-                    let slots = first.saturating_sub(base) * dim..end.saturating_sub(base).min(KV_PAGE) * dim;
-                    let page = pages.get(index).copied().unwrap_or_default();
-                    let of = |head: usize| page.get(head * KV_PAGE * dim..).map_or(page, |page| &page[slots.clone()]);
-                    Cached { keys: of(head), values: of(kv + head) }
+        self.engine.pool.run_grid(out, width, QUERY_ROWS, &columns, &|part, out| {
+            let head = part.columns.start / (group * dim);
+            let mut outs = out.rows();
+            for (sequence, pages) in self.sequences.iter().zip(&pages) {
+                let rows = part.rows.start.max(sequence.rows.start)..part.rows.end.min(sequence.rows.end);
+                let queries = rows.clone().zip(&mut outs).flat_map(|(row, out)| {
+                    let q = &qkv[row * self.heads.qkv_width()..][part.columns.clone()];
+                    q.chunks_exact(dim).zip(out.chunks_exact_mut(dim)).map(|(q, out)| Query::new(q, out))
+                });
+                let mut queries: Vec<Query<'_>> = queries.collect();
+                let tile = |index: usize| {
+                    let (page, first) = (pages.get(index / TILES)?, (head * KV_PAGE + index % TILES * TILE) * dim);
+                    let of = |first: usize| page.get(first..first + TILE * dim);
+                    Some(Tile { keys: of(first)?, values: of(kv * KV_PAGE * dim + first)? })
                 };
-                // A row alone is all that reads its cache; among others it finds it where they left it.
-                let alone = sequence.rows.len() == 1;
-                for index in first / KV_PAGE..end.div_ceil(KV_PAGE) {
-                    let then = alone.then(|| cached(index + 1));
-                    attend_group(self.engine.isa, query, cached(index), then, scale, &mut softmax);
+                // The positions that a row sees.
+                let positions = |row: usize| {
+                    let end = sequence.start + row - sequence.rows.start + 1;
+                    self.window.map_or(0, |window| end.saturating_sub(window))..end
+                };
+                let Some(last) = rows.clone().last() else { continue };
+                for index in positions(rows.start).start / TILE..positions(last).end.div_ceil(TILE) {
+                    let Some(this) = tile(index) else { break };
+                    let seen = |row: usize| {
+                        let Range { start, end } = positions(row);
+                        let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
+                        slot(start)..slot(end)
+                    };
+                    // A row alone is all that reads its cache; among others it finds it where they left it.
+                    let then = if sequence.rows.len() == 1 { tile(index + 1) } else { None };
+                    let mut rest = &mut queries[..];
+                    for alike in rows.clone().collect::<Vec<_>>().chunk_by(|&a, &b| seen(a) == seen(b)) {
+                        let (queries, others) = rest.split_at_mut(alike.len() * group);
+                        rest = others;
+                        attend(self.engine.isa, queries, this, seen(alike[0]), then, scale);
+                    }
                 }
-                softmax.into_iter().for_each(Softmax::finish);
+                queries.into_iter().for_each(Query::finish);
             }
         });
         Ok(())

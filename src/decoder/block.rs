@@ -8,7 +8,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::linear::{Engine, LinearAdd, Matrix, NormActivate, NormLinear, NormScale};
 use crate::weights::Weights;
-use candle_core::Tensor;
+use candle_core::{DType, Device, Tensor};
 use model_diagnostics::spec::{LayerWeights, ModelSpec};
 use std::ops::Range;
 
@@ -24,6 +24,31 @@ pub(super) struct Block {
     activated: NormActivate,
     down: LinearAdd,
     parallel: bool,
+}
+
+/// What a block computes between its input and its output; the next one writes over it.
+pub(super) struct Buffers {
+    /// `[rows, q, k and v]`
+    qkv: Tensor,
+    /// `[rows, queries * head_dim]`
+    attended: Tensor,
+    /// `[rows, feed_forward]`
+    activated: Tensor,
+}
+
+impl Buffers {
+    /// Memory for `rows` rows.
+    ///
+    /// # Errors
+    /// When it runs out.
+    pub(super) fn new(rows: usize, heads: Heads, feed_forward: usize) -> candle_core::Result<Buffers> {
+        let floats = |width| Tensor::zeros((rows, width), DType::F32, &Device::Cpu);
+        Ok(Buffers {
+            qkv: floats(heads.qkv_width())?,
+            attended: floats(heads.queries * heads.dim)?,
+            activated: floats(feed_forward)?,
+        })
+    }
 }
 
 impl Block {
@@ -61,7 +86,7 @@ impl Block {
         })
     }
 
-    /// `hidden` `[rows, hidden]` of several sequences -> the same after this block. Stores the rows' keys and values.
+    /// Brings `hidden` `[rows, hidden]` of several sequences through this block. Stores the rows' keys and values.
     ///
     /// # Errors
     /// `Cancelled` before the next operation once `cancel` is; those of the operations.
@@ -69,30 +94,36 @@ impl Block {
         &self,
         layer: usize,
         hidden: &Tensor,
+        Buffers { qkv, attended, activated }: &Buffers,
         angles: &Angles,
         segments: &[Segment<'_>],
         rows: &[Range<usize>],
         cancel: &Cancel,
-    ) -> Result<Tensor> {
-        let qkv = hidden.apply_op1_no_bwd(&self.qkv)?;
+    ) -> Result<()> {
+        qkv.inplace_op2(hidden, &self.qkv)?;
         let (q_norm, k_norm) = (self.q_norm.as_ref(), self.k_norm.as_ref());
         qkv.inplace_op1(&Rotate { engine: &self.engine, heads: self.heads, q_norm, k_norm, angles })?;
         let mut sequences = Vec::with_capacity(segments.len());
         for (segment, rows) in segments.iter().zip(rows) {
-            segment.cache.append(layer, &qkv, rows.clone())?;
+            segment.cache.append(layer, qkv, rows.clone())?;
             let pages = segment.cache.pages(layer);
             sequences.push(Sequence { rows: rows.clone(), start: segment.cache.len(), pages });
         }
         cancel.check()?;
         let attend = Attend { engine: &self.engine, heads: self.heads, window: self.window, sequences: &sequences };
-        let attended = qkv.apply_op1_no_bwd(&attend)?;
+        attended.inplace_op2(qkv, &attend)?;
         cancel.check()?;
-        let changed = attended.apply_op2_no_bwd(hidden, &self.attention_out)?;
-        let read = if self.parallel { hidden } else { &changed };
+        if self.parallel {
+            activated.inplace_op2(hidden, &self.activated)?;
+            cancel.check()?;
+        }
+        hidden.inplace_op2(attended, &self.attention_out)?;
         cancel.check()?;
-        let activated = read.apply_op1_no_bwd(&self.activated)?;
-        cancel.check()?;
-        Ok(activated.apply_op2_no_bwd(&changed, &self.down)?)
+        if !self.parallel {
+            activated.inplace_op2(hidden, &self.activated)?;
+            cancel.check()?;
+        }
+        Ok(hidden.inplace_op2(activated, &self.down)?)
     }
 
     /// Every weight matrix, for inspection.

@@ -1,6 +1,7 @@
 //! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
 
-use candle_core::{CpuStorage, DType, Device, InplaceOp2, Layout, Result, Tensor, bail};
+use crate::kernels::TILE;
+use candle_core::{CpuStorage, DType, Device, InplaceOp2, Layout, Result, Tensor, WithDType, bail};
 use half::slice::HalfFloatSliceExt;
 use model_diagnostics::plan::{KV_PAGE, KvDtype};
 use std::ops::Range;
@@ -28,8 +29,8 @@ impl Heads {
     }
 }
 
-/// The keys and values of one sequence: a page a layer holds [`KV_PAGE`] positions
-/// `[2, kv_heads, KV_PAGE, head_dim]`, keys first.
+/// The keys and values of one sequence: a page a layer holds [`KV_PAGE`] positions in [`TILE`]s: keys
+/// `[kv_heads, KV_PAGE / TILE, head_dim, TILE]`, then values `[kv_heads, KV_PAGE, head_dim]`.
 #[derive(Debug)]
 pub struct KvCache {
     heads: Heads,
@@ -77,7 +78,7 @@ impl KvCache {
     /// Allocates the pages for `tokens` more positions.
     pub(super) fn reserve(&mut self, tokens: usize) -> Result<()> {
         let pages = (self.len + tokens).div_ceil(KV_PAGE);
-        let shape = (2, self.heads.kv, KV_PAGE, self.heads.dim);
+        let shape = 2 * self.heads.kv * KV_PAGE * self.heads.dim;
         for layer in &mut self.pages {
             while layer.len() < pages {
                 layer.push(Tensor::zeros(shape, self.dtype, &self.device)?);
@@ -126,8 +127,8 @@ impl InplaceOp2 for Store {
     fn cpu_fwd(&self, page: &mut CpuStorage, _: &Layout, qkv: &CpuStorage, layout: &Layout) -> Result<()> {
         let qkv = crate::linear::contiguous(qkv, layout)?;
         match page {
-            CpuStorage::F32(page) => self.store(qkv, page, |values, to| to.copy_from_slice(values)),
-            CpuStorage::F16(page) => self.store(qkv, page, |values, to| to.convert_from_f32_slice(values)),
+            CpuStorage::F32(page) => self.store(qkv, page, |head, to| to.copy_from_slice(head)),
+            CpuStorage::F16(page) => self.store(qkv, page, |head, to| to.convert_from_f32_slice(head)),
             _ => bail!("a page is F32 or F16"),
         }
         Ok(())
@@ -135,15 +136,20 @@ impl InplaceOp2 for Store {
 }
 
 impl Store {
-    /// Copies rows of `qkv` into `page`; `put(values, to)` writes a head.
-    fn store<E>(&self, qkv: &[f32], page: &mut [E], put: impl Fn(&[f32], &mut [E])) {
+    /// Copies rows of `qkv` into `page`; `put(head, to)` writes a head in the page's dtype.
+    fn store<E: WithDType>(&self, qkv: &[f32], page: &mut [E], put: impl Fn(&[f32], &mut [E])) {
         let Heads { queries, kv, dim } = self.heads;
-        for (slot, row) in (self.slot..).zip(self.rows.clone()) {
-            let row = &qkv[row * self.heads.qkv_width()..][..self.heads.qkv_width()];
-            // `[k heads, v heads]` of a row and `[2, kv_heads]` of a page have the same order.
-            for (head, values) in row[queries * dim..].chunks_exact(dim).enumerate() {
-                debug_assert!(head < 2 * kv);
-                put(values, &mut page[(head * KV_PAGE + slot) * dim..][..dim]);
+        let (keys, values) = page.split_at_mut(kv * KV_PAGE * dim);
+        let of_heads = keys.chunks_exact_mut(KV_PAGE * dim).zip(values.chunks_exact_mut(KV_PAGE * dim));
+        let mut key = vec![E::zero(); dim];
+        for (head, (keys, values)) in of_heads.enumerate() {
+            for (slot, row) in (self.slot..).zip(self.rows.clone()) {
+                let row = &qkv[row * self.heads.qkv_width()..][..self.heads.qkv_width()];
+                let of = |head: usize| &row[(queries + head) * dim..][..dim];
+                put(of(head), &mut key);
+                let tile = &mut keys[slot / TILE * TILE * dim..][..TILE * dim];
+                tile.chunks_exact_mut(TILE).zip(&key).for_each(|(tile, &key)| tile[slot % TILE] = key);
+                put(of(kv + head), &mut values[slot * dim..][..dim]);
             }
         }
     }

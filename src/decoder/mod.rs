@@ -15,8 +15,8 @@ use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::linear::{Engine, Matrix, NormLinear, NormScale};
 use crate::weights::Weights;
-use block::Block;
-use candle_core::{Device, Tensor};
+use block::{Block, Buffers};
+use candle_core::{DType, Device, Tensor};
 use model_diagnostics::plan::KvDtype;
 use model_diagnostics::spec::{LinearWeights, ModelSpec};
 #[cfg(not(feature = "cuda"))]
@@ -32,6 +32,7 @@ pub struct Decoder {
     rope: RopeFrequencies,
     heads: Heads,
     hidden: usize,
+    feed_forward: usize,
     vocab: usize,
     kv_dtype: KvDtype,
     device: Device,
@@ -86,6 +87,7 @@ impl Decoder {
             rope: RopeFrequencies::new(&spec.rope, weights)?,
             heads,
             hidden: spec.hidden,
+            feed_forward: spec.feed_forward,
             vocab: spec.vocab,
             kv_dtype,
             device: Device::Cpu,
@@ -136,11 +138,12 @@ impl Decoder {
         for Segment { tokens, cache, reach, .. } in segments.iter() {
             self.rope.extend(&mut angles, self.rope.rotation(*reach), cache.len()..cache.len() + tokens.len());
         }
-        let mut hidden = Tensor::from_vec(hidden, (total, self.hidden), &self.device)?;
+        let hidden = Tensor::from_vec(hidden, (total, self.hidden), &self.device)?;
+        let buffers = Buffers::new(total, self.heads, self.feed_forward)?;
         for (layer, block) in self.blocks.iter().enumerate() {
             cancel.check()?;
             let _span = trace_span!("layer", layer).entered();
-            hidden = block.forward(layer, &hidden, &angles, segments, &rows, cancel)?;
+            block.forward(layer, &hidden, &buffers, &angles, segments, &rows, cancel)?;
         }
         cancel.check()?;
         for segment in segments.iter_mut() {
@@ -160,7 +163,9 @@ impl Decoder {
             [one] => one.clone(),
             several => Tensor::cat(several, 0)?,
         };
-        Ok(Some(wanted.apply_op1_no_bwd(&self.head)?))
+        let logits = Tensor::zeros((wanted.dim(0)?, self.head.outputs()), DType::F32, &self.device)?;
+        logits.inplace_op2(&wanted, &self.head)?;
+        Ok(Some(logits))
     }
 
     /// Every weight matrix the kernels read, for inspection: the embedding, the blocks', the head.

@@ -1,7 +1,7 @@
 //! Attention over a tile of keys and values, as a running softmax: no score outlives its tile.
 //!
-//! Tiles are cut at fixed positions by the caller. For one query the order of all operations depends on the tiles alone,
-//! so it does not matter which call computes a query, or with which others.
+//! Tiles begin at fixed positions of a sequence. For one query the order of all operations depends on the tiles and on what
+//! it sees of them, so it does not matter which call computes a query, or with which others.
 
 #![allow(unsafe_code)]
 
@@ -10,11 +10,12 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
-use super::exp::exp;
+use super::exp::exp_below_zero;
 use super::f16::f16_to_f32;
 use super::isa::Isa;
 use super::{LANES, sum_lanes};
 use half::f16;
+use std::ops::Range;
 
 /// An element of keys and values.
 pub trait Element: Copy + Sync + 'static {
@@ -83,175 +84,130 @@ impl Element for f16 {
     }
 }
 
-/// Keys whose scores are held at a time.
-const TILE: usize = 64;
+/// Positions of a tile: the keys whose scores are held at a time.
+pub const TILE: usize = 64;
 
-/// The softmax of one query over the tiles so far.
+/// A query, and its softmax over the tiles so far.
 #[derive(Debug)]
-pub struct Softmax<'a> {
+pub struct Query<'a> {
+    /// `[head_dim]`
+    q: &'a [f32],
     max: f32,
-    sum: f32,
+    /// What adds up to the sum of `e^(score - max)`: lane `i` has that of positions `i` modulo 16.
+    sums: [f32; LANES],
     /// The values so far, weighted by `e^(score - max)`.
     out: &'a mut [f32],
 }
 
-impl<'a> Softmax<'a> {
-    /// Nothing attended yet; the result will be in `out` `[head_dim]`.
-    pub fn new(out: &'a mut [f32]) -> Softmax<'a> {
+impl<'a> Query<'a> {
+    /// Nothing attended yet; the result will be in `out`. Panics when it is not as long as `q`.
+    pub fn new(q: &'a [f32], out: &'a mut [f32]) -> Query<'a> {
+        assert!(!q.is_empty() && q.len() == out.len(), "{} elements into {}", q.len(), out.len());
         out.fill(0.0);
-        Softmax { max: f32::NEG_INFINITY, sum: 0.0, out }
+        Query { q, max: f32::NEG_INFINITY, sums: [0.0; LANES], out }
     }
 
     /// Divides by the sum: the result is in `out`. Zeros if there was no key.
     pub fn finish(self) {
-        let factor = if self.sum == 0.0 { 0.0 } else { 1.0 / self.sum };
+        let sum = sum_lanes(self.sums);
+        let factor = if sum == 0.0 { 0.0 } else { 1.0 / sum };
         self.out.iter_mut().for_each(|out| *out *= factor);
     }
 }
 
-/// Keys and values `[n, head_dim]` of one head.
+/// Keys and values of [`TILE`] positions of one head. A position that no query sees may hold any bits.
 #[derive(Clone, Copy, Debug)]
-pub struct Cached<'a, E> {
-    /// The keys.
+pub struct Tile<'a, E> {
+    /// `[head_dim, TILE]`, so that scores of neighbours are summed side by side, a lane each.
     pub keys: &'a [E],
-    /// The values.
+    /// `[TILE, head_dim]`
     pub values: &'a [E],
 }
 
-/// Lets the query `q` `[head_dim]` attend to `cached`, with `scale * (q . key)` as score. Panics when lengths do not match.
-pub fn attend<E: Element>(isa: Isa, q: &[f32], cached: Cached<'_, E>, scale: f32, state: &mut Softmax<'_>) {
-    attend_group(isa, q, cached, None, scale, std::slice::from_mut(state));
-}
-
-/// As [`attend`] for the queries `q` `[states, head_dim]` that share keys and values, in one pass over them; the same
-/// bits as one by one. Where nobody else needs them soon, `then` is what comes after them: keys and values are asked of
-/// the memory ahead. Panics when lengths do not match.
-pub fn attend_group<E: Element>(
+/// Lets `queries`, which share keys and values, attend to the positions `seen` of `tile`, with `scale * (q . key)` as
+/// score. The bits of a query do not depend on the others. Where nobody else needs it soon, `then` is the tile after this
+/// one: it is asked of the memory ahead. Panics when lengths do not match.
+pub fn attend<E: Element>(
     isa: Isa,
-    q: &[f32],
-    cached: Cached<'_, E>,
-    then: Option<Cached<'_, E>>,
+    queries: &mut [Query<'_>],
+    tile: Tile<'_, E>,
+    seen: Range<usize>,
+    then: Option<Tile<'_, E>>,
     scale: f32,
-    states: &mut [Softmax<'_>],
 ) {
-    let Some(first) = states.first() else {
-        assert!(q.is_empty(), "queries without a state");
-        return;
-    };
-    let Cached { keys, values } = cached;
-    let head_dim = first.out.len();
-    assert!(head_dim > 0 && q.len() == states.len() * head_dim, "queries of {} states", states.len());
-    assert!(states.iter().all(|state| state.out.len() == head_dim), "one length of heads");
-    assert!(keys.len() == values.len() && keys.len().is_multiple_of(head_dim), "keys and values of whole heads");
-    for start in (0..keys.len()).step_by(TILE * head_dim) {
-        let end = keys.len().min(start + TILE * head_dim);
-        // What comes after this tile: the rest, or what is behind all.
-        let rest = Cached { keys: &keys[end..], values: &values[end..] };
-        let ahead = then.map(|then| if end < keys.len() { rest } else { then });
-        let tile = Tile { keys: &keys[start..end], values: &values[start..end], ahead };
-        attend_tile(isa, q, tile, scale, states);
+    let Some(first) = queries.first().filter(|_| !seen.is_empty()) else { return };
+    let len = TILE * first.q.len();
+    assert!(queries.iter().all(|query| query.q.len() == first.q.len()), "one length of heads");
+    assert!(seen.end <= TILE, "positions {seen:?} of a tile");
+    for Tile { keys, values } in std::iter::once(tile).chain(then) {
+        assert!(keys.len() == len && values.len() == len, "{} and {} elements of {len}", keys.len(), values.len());
     }
-}
-
-/// Up to [`TILE`] keys and values, and what comes next, if that is to be asked for.
-#[derive(Clone, Copy)]
-struct Tile<'a, E> {
-    keys: &'a [E],
-    values: &'a [E],
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-    ahead: Option<Cached<'a, E>>,
-}
-
-#[cfg(target_arch = "x86_64")]
-impl<E> Tile<'_, E> {
-    /// Asks for the `len` keys and values that are as far ahead as those from element `from` on are from the tile's start.
-    #[inline(always)]
-    fn ask_ahead(&self, from: usize, len: usize) {
-        if let Some(ahead) = &self.ahead {
-            for elements in [ahead.keys, ahead.values] {
-                let elements = elements.get(from..).unwrap_or_default();
-                let bytes = elements.len().min(len) * size_of::<E>();
-                super::x86::prefetch(elements.as_ptr().cast(), bytes);
-            }
-        }
-    }
-}
-
-fn attend_tile<E: Element>(isa: Isa, q: &[f32], tile: Tile<'_, E>, scale: f32, states: &mut [Softmax<'_>]) {
     #[cfg(target_arch = "x86_64")]
     if isa.has(super::isa::Sets::AVX512) {
         // SAFETY: the token is proof of the instruction sets.
-        return unsafe { avx512::attend(q, tile, scale, states) };
+        return unsafe { avx512::attend(queries, tile, seen, then, scale) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa.has(super::isa::Sets::AVX2) {
         // SAFETY: as above.
-        return unsafe { avx2::attend(q, tile, scale, states) };
+        return unsafe { avx2::attend(queries, tile, seen, then, scale) };
     }
-    let _ = isa;
-    let head_dim = q.len() / states.len();
-    for (q, state) in q.chunks_exact(head_dim).zip(states.iter_mut()) {
-        let mut scores = [f32::NEG_INFINITY; TILE];
-        for (score, key) in scores.iter_mut().zip(tile.keys.chunks_exact(head_dim)) {
-            *score = dot(q, key) * scale;
+    let _ = (isa, then);
+    for query in queries {
+        let mut scores = [0.0; TILE];
+        for (q, keys) in query.q.iter().zip(tile.keys.as_chunks::<TILE>().0) {
+            scores.iter_mut().zip(keys).for_each(|(score, key)| *score += q * key.wide());
         }
-        if weigh(&mut scores, state) {
-            for (&weight, value) in scores.iter().zip(tile.values.chunks_exact(head_dim)) {
-                state.out.iter_mut().zip(value).for_each(|(out, value)| *out += weight * value.wide());
+        scores.iter_mut().for_each(|score| *score *= scale);
+        if let Some(rescale) = weigh::<false>(&mut scores, &seen, query) {
+            query.out.iter_mut().for_each(|out| *out *= rescale);
+            let values = tile.values.chunks_exact(query.q.len());
+            for (&weight, value) in scores.iter().zip(values).take(seen.end).skip(seen.start) {
+                query.out.iter_mut().zip(value).for_each(|(out, value)| *out += weight * value.wide());
             }
         }
     }
 }
 
-/// Turns the scores of a tile (negative infinity where there is no key) into weights, and brings the state to the new
-/// maximum. False if there is nothing to add.
+/// Turns the scores of a tile into weights, those that are not `seen` into zeros, and brings the query to the new maximum.
+/// Gives the factor by which `out` is to be multiplied before values are added; none if there is nothing to add.
 #[inline(always)]
-fn weigh(scores: &mut [f32; TILE], state: &mut Softmax<'_>) -> bool {
-    let max = match largest(scores) {
-        max if max > state.max || max.is_nan() => max,
-        _ => state.max,
-    };
+fn weigh<const FUSED: bool>(scores: &mut [f32; TILE], seen: &Range<usize>, query: &mut Query<'_>) -> Option<f32> {
+    scores[..seen.start].fill(f32::NEG_INFINITY);
+    scores[seen.end..].fill(f32::NEG_INFINITY);
+    let max = largest(scores, query.max);
     if max == f32::NEG_INFINITY {
-        return false;
+        return None;
     }
-    let rescale = exp(state.max - max);
+    let rescale = exp_below_zero::<FUSED>(query.max - max);
     let mut lanes = [0.0; LANES];
     for scores in scores.as_chunks_mut::<LANES>().0 {
         for (lane, score) in lanes.iter_mut().zip(scores) {
-            *score = exp(*score - max);
+            *score = exp_below_zero::<FUSED>(*score - max);
             *lane += *score;
         }
     }
-    state.max = max;
-    state.sum = state.sum * rescale + sum_lanes(lanes);
-    state.out.iter_mut().for_each(|out| *out *= rescale);
-    true
+    query.max = max;
+    query.sums.iter_mut().zip(lanes).for_each(|(sum, lane)| *sum = *sum * rescale + lane);
+    Some(rescale)
 }
 
-/// The largest score; what is no number is larger than all.
+/// The largest of scores and `max`; what is no number is larger than all.
 #[inline(always)]
-fn largest(scores: &[f32; TILE]) -> f32 {
-    // By integers in the same order, which compilers bring into vectors.
-    let ordered = |bits: i32| bits ^ ((bits >> 31) & i32::MAX);
-    let (mut maxima, mut nan) = ([i32::MIN; LANES], [false; LANES]);
+fn largest(scores: &[f32; TILE], max: f32) -> f32 {
+    let (mut maxima, mut nan) = ([max; LANES], [false; LANES]);
     for scores in scores.as_chunks::<LANES>().0 {
-        for ((max, nan), score) in maxima.iter_mut().zip(&mut nan).zip(scores) {
-            *max = ordered(score.to_bits() as i32).max(*max);
+        for ((max, nan), &score) in maxima.iter_mut().zip(&mut nan).zip(scores) {
+            *max = if score > *max { score } else { *max };
             *nan |= score.is_nan();
         }
     }
-    let max = maxima.iter().fold(i32::MIN, |a, &b| a.max(b));
-    if nan.iter().fold(false, |a, &b| a | b) { f32::NAN } else { f32::from_bits(ordered(max) as u32) }
-}
-
-fn dot<E: Element>(a: &[f32], b: &[E]) -> f32 {
-    let mut lanes = [0.0; LANES];
-    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
-        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
-            *lane += a * b.wide();
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            maxima[i] = if maxima[i + half] > maxima[i] { maxima[i + half] } else { maxima[i] };
         }
     }
-    sum_lanes(lanes)
+    if nan.iter().fold(false, |a, &b| a | b) { f32::NAN } else { maxima[0] }
 }
 
 #[cfg(test)]
@@ -259,16 +215,34 @@ mod tests {
     use super::*;
     use crate::kernels::testing::{Random, each_isa};
 
-    fn attended<E: Element>(isa: Isa, q: &[f32], keys: &[E], values: &[E], heads: usize, tile: usize) -> Vec<f32> {
+    /// Keys and values `[n, head_dim]` as tiles; what no query sees is no number.
+    fn tiles<E: Element>(keys: &[E], values: &[E], head_dim: usize, nan: E) -> Vec<[Vec<E>; 2]> {
+        let cut = keys.chunks(TILE * head_dim).zip(values.chunks(TILE * head_dim));
+        let of = |(keys, values): (&[E], &[E])| {
+            let (mut across, mut padded) = (vec![nan; TILE * head_dim], vec![nan; TILE * head_dim]);
+            for (slot, key) in keys.chunks_exact(head_dim).enumerate() {
+                key.iter().enumerate().for_each(|(d, &x)| across[d * TILE + slot] = x);
+            }
+            padded[..values.len()].copy_from_slice(values);
+            [across, padded]
+        };
+        cut.map(of).collect()
+    }
+
+    /// The queries `q` `[heads, head_dim]` on the keys from `first` on.
+    fn attended<E: Element>(isa: Isa, q: &[f32], tiles: &[[Vec<E>; 2]], keys: Range<usize>, heads: usize) -> Vec<f32> {
         let head_dim = q.len() / heads;
         let mut out = vec![f32::NAN; q.len()];
-        let mut states: Vec<Softmax<'_>> = out.chunks_exact_mut(head_dim).map(Softmax::new).collect();
-        for (keys, values) in keys.chunks(tile * head_dim).zip(values.chunks(tile * head_dim)) {
+        let of = |q, out| Query::new(q, out);
+        let mut queries: Vec<Query<'_>> =
+            q.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim)).map(|(q, out)| of(q, out)).collect();
+        for (i, [tile_keys, values]) in tiles.iter().enumerate() {
+            let seen = keys.start.saturating_sub(i * TILE).min(TILE)..keys.end.saturating_sub(i * TILE).min(TILE);
+            let tile = Tile { keys: &tile_keys[..], values };
             // What is asked for ahead changes nothing.
-            let then = (tile == 40).then_some(Cached { keys, values });
-            attend_group(isa, q, Cached { keys, values }, then, 0.3, &mut states);
+            attend(isa, &mut queries, tile, seen, (heads % 2 == 1).then_some(tile), 0.3);
         }
-        states.into_iter().for_each(Softmax::finish);
+        queries.into_iter().for_each(Query::finish);
         out
     }
 
@@ -289,18 +263,21 @@ mod tests {
         let mut random = Random::new(11);
         for isa in each_isa() {
             for head_dim in [1, 8, 16, 20, 64, 80, 96, 128] {
-                for n in [1, 2, 15, 16, 17, 63, 64, 65, 130, 300] {
+                for (first, n) in
+                    [(0, 1), (1, 2), (0, 15), (3, 16), (0, 17), (62, 63), (0, 64), (63, 65), (64, 130), (70, 300)]
+                {
                     let q: Vec<f32> = random.floats(7 * head_dim).iter().map(|x| x * 4.0).collect();
                     let (keys, values) = (random.floats(n * head_dim), random.floats(n * head_dim));
-                    for tile in [64, 128, 40] {
-                        let together = attended(isa, &q, &keys, &values, 7, tile);
-                        for (q, together) in q.chunks_exact(head_dim).zip(together.chunks_exact(head_dim)) {
-                            assert_eq!(attended(isa, q, &keys, &values, 1, tile), together, "{isa} {head_dim} {n}");
-                            for (&out, truth) in together.iter().zip(oracle(q, &keys, &values)) {
-                                // Weights are off by the error of a score, |score| <= 0.3 * 4 * 128 with 12 roundings.
-                                let error = (f64::from(out) - truth).abs();
-                                assert!(error < 2e-5, "{isa} {head_dim} {n}: {out} for {truth}");
-                            }
+                    let tiles = tiles(&keys, &values, head_dim, f32::NAN);
+                    let together = attended(isa, &q, &tiles, first..n, 7);
+                    for (q, together) in q.chunks_exact(head_dim).zip(together.chunks_exact(head_dim)) {
+                        assert_eq!(attended(isa, q, &tiles, first..n, 1), together, "{isa} {head_dim} {first}..{n}");
+                        let truth = oracle(q, &keys[first * head_dim..], &values[first * head_dim..]);
+                        for (&out, truth) in together.iter().zip(truth) {
+                            // Weights are off by the error of a score: of at most 128 roundings, each half a unit in the
+                            // last place of a sum that seldom passes 4 * sqrt(128 / 3) * 0.3 / 0.6 < 16.
+                            let error = (f64::from(out) - truth).abs();
+                            assert!(error < 2e-5, "{isa} {head_dim} {first}..{n}: {out} for {truth}");
                         }
                     }
                 }
@@ -317,8 +294,10 @@ mod tests {
                 let rounded = |x: Vec<f32>| -> Vec<f16> { x.into_iter().map(f16::from_f32).collect() };
                 let (keys, values) = (rounded(random.floats(n * head_dim)), rounded(random.floats(n * head_dim)));
                 let wide = |x: &[f16]| -> Vec<f32> { x.iter().map(|x| x.to_f32()).collect() };
-                let expected = attended(isa, &q, &wide(&keys), &wide(&values), 5, 64);
-                assert_eq!(attended(isa, &q, &keys, &values, 5, 64), expected, "{isa} {head_dim} {n}");
+                let floats = tiles(&wide(&keys), &wide(&values), head_dim, f32::NAN);
+                let halves = tiles(&keys, &values, head_dim, f16::NAN);
+                let expected = attended(isa, &q, &floats, 0..n, 5);
+                assert_eq!(attended(isa, &q, &halves, 0..n, 5), expected, "{isa} {head_dim} {n}");
             }
         }
     }
@@ -329,7 +308,8 @@ mod tests {
         let [Some(avx2), Some(avx512)] = ["avx2", "avx512"].map(Isa::named) else { return };
         for (head_dim, n) in [(20, 70), (64, 130), (96, 17), (128, 64)] {
             let (q, cache) = (random.floats(3 * head_dim), random.floats(n * head_dim));
-            let by = |isa: Isa| attended(isa, &q, &cache, &cache, 3, 64);
+            let tiles = tiles(&cache, &cache, head_dim, f32::NAN);
+            let by = |isa: Isa| attended(isa, &q, &tiles, 0..n, 3);
             assert_eq!(by(avx2), by(avx512), "{head_dim} {n}");
         }
     }
@@ -339,9 +319,11 @@ mod tests {
         for isa in each_isa() {
             let mut keys = vec![0.5; 70 * 16];
             keys[68 * 16] = f32::NAN;
-            assert!(attended(isa, &[1.0; 16], &keys, &[1.0; 70 * 16], 1, 64).iter().all(|x| x.is_nan()), "{isa}");
-            assert_eq!(attended::<f32>(isa, &[1.0; 16], &[], &[], 1, 64), [0.0; 16]);
-            let far = attended(isa, &[300.0; 16], &[30.0; 16], &[2.0; 16], 1, 64);
+            let with_nan = tiles(&keys, &[1.0; 70 * 16], 16, 0.0);
+            assert!(attended(isa, &[1.0; 16], &with_nan, 0..70, 1).iter().all(|x| x.is_nan()), "{isa}");
+            assert_eq!(attended(isa, &[1.0; 16], &with_nan, 5..5, 1), [0.0; 16]);
+            assert_eq!(attended::<f32>(isa, &[1.0; 16], &[], 0..0, 1), [0.0; 16]);
+            let far = attended(isa, &[300.0; 16], &tiles(&[30.0; 16], &[2.0; 16], 16, f32::NAN), 0..1, 1);
             assert_eq!(far, [2.0; 16]);
         }
     }

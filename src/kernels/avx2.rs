@@ -84,26 +84,6 @@ fn sum_lanes(lanes: [__m256; 2]) -> f32 {
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
 }
 
-/// The sums of 8 vectors of lanes 0 to 7 and of lanes 8 to 15, each in the order of `super::sum_lanes`.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn sum_eight_lanes(low: [__m256; 8], high: [__m256; 8]) -> __m256 {
-    let (mut four, mut two) = ([_mm256_setzero_ps(); 4], [_mm256_setzero_ps(); 2]);
-    for i in 0..4 {
-        // Vector i + 4 goes where the shuffles bring it to lane i + 4.
-        let (a, b) = (_mm256_add_ps(low[i], high[i]), _mm256_add_ps(low[i + 4], high[i + 4]));
-        let first = _mm256_permute2f128_ps::<0x20>(a, b);
-        four[i] = _mm256_add_ps(first, _mm256_permute2f128_ps::<0x31>(a, b));
-    }
-    for i in 0..2 {
-        let (a, b) = (four[2 * i], four[2 * i + 1]);
-        let first = _mm256_shuffle_ps::<0b01_00_01_00>(a, b);
-        two[i] = _mm256_add_ps(first, _mm256_shuffle_ps::<0b11_10_11_10>(a, b));
-    }
-    let even = _mm256_shuffle_ps::<0b10_00_10_00>(two[0], two[1]);
-    _mm256_add_ps(even, _mm256_shuffle_ps::<0b11_01_11_01>(two[0], two[1]))
-}
-
 /// Transposes 8 rows of 8 double words.
 #[inline]
 #[target_feature(enable = "avx2")]

@@ -1,39 +1,69 @@
 //! The exponential function in f32, as code that compilers turn into vector instructions.
 
+/// Adding it leaves the nearest integer in the low bits.
+pub(super) const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
+/// `e` to the power of less is 0.
+pub(super) const LOWEST: f32 = -104.0;
+/// `ln 2` in two parts, the first of 9 significant bits.
+pub(super) const LN_2_HIGH: f32 = 355.0 / 512.0;
+/// The rest of it.
+pub(super) const LN_2_LOW: f32 = -2.121_944_4e-4;
+/// `1 / 7!` to `1 / 2!`.
+pub(super) const SERIES: [f32; 6] = [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5];
+
+/// `2^n` for `n` from -126 to 127.
+#[inline(always)]
+fn power_of_two(n: i32) -> f32 {
+    f32::from_bits((n.wrapping_add(127) << 23) as u32)
+}
+
 /// `e^x`, within 1.5 units in the last place; 0 below -104, infinity above 88.73, NaN for NaN.
 ///
-/// `x = n * ln 2 + r` with `n` the nearest integer, so `|r| <= 0.3466`, and `e^x = 2^n * e^r`. `ln 2` is taken in two
-/// parts, the first of 9 significant bits, so that `n` times it is exact. `e^r` is its Taylor series to `r^7 / 7!`: the
+/// `x = n * ln 2 + r` with `n` the nearest integer, so `|r| <= 0.3466`, and `e^x = 2^n * e^r`. `n` times the
+/// first part of `ln 2` is exact. `e^r` is its Taylor series to `r^7 / 7!`: the
 /// next term is below `5.2e-9`, a tenth of the last place. `2^n` is applied in two halves, because for results near the
 /// ends of the range `n` itself is no exponent of an f32.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
-    /// Adding it leaves the nearest integer in the low bits.
-    const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
-    const LN_2_HIGH: f32 = 355.0 / 512.0;
-    const LN_2_LOW: f32 = -2.121_944_4e-4;
     // Written so that a NaN passes.
     let x = if x > 89.0 { 89.0 } else { x };
-    let x = if x < -104.0 { -104.0 } else { x };
+    let x = if x < LOWEST { LOWEST } else { x };
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
     let r = (x - n * LN_2_HIGH) - n * LN_2_LOW;
-    let mut series = 1.0 / 5040.0;
-    series = series * r + 1.0 / 720.0;
-    series = series * r + 1.0 / 120.0;
-    series = series * r + 1.0 / 24.0;
-    series = series * r + 1.0 / 6.0;
-    series = series * r + 0.5;
+    let mut series = SERIES[0];
+    for factor in &SERIES[1..] {
+        series = series * r + factor;
+    }
     let e_r = 1.0 + (r + (r * r) * series);
     let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
     let half = n >> 1;
-    let power = |n: i32| f32::from_bits((n.wrapping_add(127) << 23) as u32);
-    e_r * power(half) * power(n.wrapping_sub(half))
+    e_r * power_of_two(half) * power_of_two(n.wrapping_sub(half))
+}
+
+/// `e^x` for `x` from negative infinity to 0, within one unit in the last place; 0 below -104, NaN for NaN. The steps of
+/// [`exp`], with products and sums rounded once where `FUSED`: for processors that have such an instruction.
+#[inline(always)]
+pub(super) fn exp_below_zero<const FUSED: bool>(x: f32) -> f32 {
+    let add = |a: f32, b: f32, c: f32| if FUSED { a.mul_add(b, c) } else { a * b + c };
+    // Written so that a NaN passes.
+    let x = if x < LOWEST { LOWEST } else { x };
+    let shifted = add(x, std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = add(n, -LN_2_LOW, add(n, -LN_2_HIGH, x));
+    let mut series = SERIES[0];
+    for factor in &SERIES[1..] {
+        series = add(series, r, *factor);
+    }
+    let e_r = 1.0 + add(r * r, series, r);
+    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
+    let half = n >> 1;
+    e_r * power_of_two(half) * power_of_two(n.wrapping_sub(half))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::exp;
+    use super::{exp, exp_below_zero};
 
     #[test]
     fn is_within_two_units_in_the_last_place() {
@@ -48,6 +78,11 @@ mod tests {
             }
             let unit = f64::from(((truth as f32).to_bits() >> 23).max(1)) - 150.0;
             worst = worst.max((f64::from(exp(x)) - truth).abs() / unit.exp2());
+            if i <= 0 {
+                for e in [exp_below_zero::<false>(x), exp_below_zero::<true>(x)] {
+                    worst = worst.max((f64::from(e) - truth).abs() / unit.exp2());
+                }
+            }
         }
         println!("exp: {worst:.3} units in the last place");
         assert!(worst < 1.5, "{worst}");

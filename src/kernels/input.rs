@@ -208,14 +208,20 @@ impl Input {
             }
             return;
         }
+        let rows = RowsMut::new(self);
         for (token, row) in x.chunks_exact(inputs).enumerate() {
-            self.prepare_row(isa, token, row);
+            // SAFETY: the row exists, and `rows` is the only view of it.
+            unsafe { rows.prepare(isa, token, row) };
+        }
+        if rows.are_packed() {
+            // SAFETY: as above.
+            (0..rows.tokens).step_by(GROUP).for_each(|first| unsafe { rows.pack(first) });
         }
     }
 
-    /// Makes room for `tokens` rows of `inputs`, to be filled by [`Input::prepare_row`]; until then they hold
-    /// unspecified numbers. Panics if `inputs` is 0, or no multiple of 32 for [`Form::Q8`].
-    pub fn reset(&mut self, form: Form, tokens: usize, inputs: usize) {
+    /// Makes room for `tokens` rows of `inputs`, which hold unspecified numbers until they are filled. Panics if `inputs` is
+    /// 0, or no multiple of 32 for [`Form::Q8`].
+    fn reset(&mut self, form: Form, tokens: usize, inputs: usize) {
         assert!(inputs > 0, "a row has at least one element");
         (self.form, self.tokens, self.inputs) = (form, tokens, inputs);
         match form {
@@ -246,14 +252,6 @@ impl Input {
         }
     }
 
-    /// Brings `x` `[inputs]` into the form as row `token`. Panics if it is longer or shorter, or there is no such row.
-    pub fn prepare_row(&mut self, isa: Isa, token: usize, x: &[f32]) {
-        assert!(token < self.tokens && x.len() == self.inputs, "row {token} of {} by {}", self.tokens, self.inputs);
-        let rows = RowsMut::new(self);
-        // SAFETY: the row exists, and `rows` is the only view of it.
-        unsafe { rows.prepare(isa, token, x) };
-    }
-
     /// Fills all of `tokens` rows in parallel: `fill(token, row)` writes a row of floats, which then is brought into
     /// `form`; `row` holds unspecified numbers at first. For [`Form::F32`] it is the input's own row: nothing is copied.
     pub fn fill(
@@ -280,13 +278,22 @@ impl Input {
             return self.fill_together(pool, isa, rule, tokens, fill);
         }
         let rows = RowsMut::new(self);
-        pool.run(tokens, &|token| {
+        // Neighbours in a group write the same cache lines.
+        let together = if rows.are_packed() { GROUP } else { 1 };
+        pool.run(tokens.div_ceil(together), &|task| {
             // Taken, not borrowed: `fill` may itself fill another input.
             let mut row = ROW.with_borrow_mut(std::mem::take);
             row.resize(inputs, 0.0);
-            fill(token, &mut row);
-            // SAFETY: the row exists, and the pool runs each token's task once.
-            unsafe { rows.prepare(isa, token, &row) };
+            let first = task * together;
+            for token in first..tokens.min(first + together) {
+                fill(token, &mut row);
+                // SAFETY: the row exists, and the pool runs its task once.
+                unsafe { rows.prepare(isa, token, &row) };
+            }
+            if rows.are_packed() {
+                // SAFETY: as above; a task is a group.
+                unsafe { rows.pack(first) };
+            }
             ROW.set(row);
         });
     }
@@ -425,13 +432,18 @@ impl<'a> RowsMut<'a> {
         }
     }
 
+    /// Whether kernels read these rows in groups: few tokens are read as rows.
+    fn are_packed(&self) -> bool {
+        self.form == Form::Q8 && self.tokens > FEW
+    }
+
     /// Brings `x` into row `token`.
     ///
     /// # Safety
     /// No other thread may be at the same row.
     unsafe fn prepare(&self, isa: Isa, token: usize, x: &[f32]) {
         assert!(token < self.tokens && x.len() == self.inputs);
-        let (inputs, blocks) = (self.inputs, self.inputs / BLOCK);
+        let inputs = self.inputs;
         match self.form {
             Form::F32 => {
                 // SAFETY: rows do not overlap, and the caller is alone at this one.
@@ -447,32 +459,30 @@ impl<'a> RowsMut<'a> {
                 unsafe { self.quantize(isa, token, x, rule.step(Extent::of(isa, x))) };
             }
             Form::Q8 => {
-                let (row, half_row) = (token * stride(blocks, 16), token * stride(2 * blocks, 16));
-                let mut q8 = Q8Mut {
-                    // SAFETY: as above.
-                    bytes: unsafe { self.bytes.part(token * stride(inputs, 64), inputs) },
-                    // SAFETY: as above.
-                    scales: unsafe { self.scales.part(row, blocks) },
-                    // SAFETY: as above.
-                    sums: unsafe { self.sums.part(row, blocks) },
-                    // SAFETY: as above.
-                    offsets: unsafe { self.offsets.part(row, blocks) },
-                    // SAFETY: as above.
-                    half_offsets: unsafe { self.half_offsets.part(half_row, 2 * blocks) },
-                };
-                quantize(isa, x, &mut q8);
-                let row = Q8 {
-                    bytes: q8.bytes,
-                    scales: q8.scales,
-                    sums: q8.sums,
-                    offsets: q8.offsets,
-                    half_offsets: q8.half_offsets,
-                };
-                if self.tokens > FEW {
-                    // SAFETY: the caller is alone at this row.
-                    unsafe { self.pack(token, row) };
-                }
+                // SAFETY: as above.
+                quantize(isa, x, &mut unsafe { self.q8(token) });
             }
+        }
+    }
+
+    /// Row `token` of blocks.
+    ///
+    /// # Safety
+    /// No other thread may be at the same row, nor the caller twice.
+    unsafe fn q8(&self, token: usize) -> Q8Mut<'_> {
+        let (inputs, blocks) = (self.inputs, self.inputs / BLOCK);
+        let (row, half_row) = (token * stride(blocks, 16), token * stride(2 * blocks, 16));
+        Q8Mut {
+            // SAFETY: rows do not overlap, and the caller is alone at this one.
+            bytes: unsafe { self.bytes.part(token * stride(inputs, 64), inputs) },
+            // SAFETY: as above.
+            scales: unsafe { self.scales.part(row, blocks) },
+            // SAFETY: as above.
+            sums: unsafe { self.sums.part(row, blocks) },
+            // SAFETY: as above.
+            offsets: unsafe { self.offsets.part(row, blocks) },
+            // SAFETY: as above.
+            half_offsets: unsafe { self.half_offsets.part(half_row, 2 * blocks) },
         }
     }
 
@@ -492,26 +502,30 @@ impl<'a> RowsMut<'a> {
         unsafe { self.offsets.part(2 * token, 2) }.copy_from_slice(&[step.zero, sum]);
     }
 
-    /// Copies row `token` to its places in its group.
+    /// Copies the rows of the group that begins with token `first` to their places in it.
     ///
     /// # Safety
-    /// No other thread may be at the same row.
-    unsafe fn pack(&self, token: usize, row: Q8<'_>) {
+    /// No other thread may be at the same group.
+    unsafe fn pack(&self, first: usize) {
         let order = Order::new(self.inputs / BLOCK);
-        let (first, t) = (token / GROUP * GROUP, token % GROUP);
         let tokens = GROUP.min(self.tokens - first);
-        let (blocks, _) = row.bytes.as_chunks::<BLOCK>();
-        let (halves, _) = row.half_offsets.as_chunks::<2>();
+        // SAFETY: the caller is alone at the group's rows.
+        let rows: [_; GROUP] = std::array::from_fn(|t| (t < tokens).then(|| unsafe { self.q8(first + t) }));
         for (place, b) in order.in_order().enumerate() {
             let at = first * order.blocks + place * tokens;
-            // SAFETY: token `t`'s places in this block are no other token's.
-            unsafe {
-                self.packed_bytes.part((at + t) * BLOCK, BLOCK).copy_from_slice(&blocks[b]);
-                self.packed_floats.set(2 * at + t, row.scales[b]);
-                self.packed_floats.set(2 * at + tokens + t, row.sums[b]);
-                self.packed_ints.set(3 * at + t, row.offsets[b]);
-                self.packed_ints.set(3 * at + tokens + t, halves[b][0]);
-                self.packed_ints.set(3 * at + 2 * tokens + t, halves[b][1]);
+            // SAFETY: the places of the group in this block are no other group's.
+            let (bytes, floats, ints) = unsafe {
+                (
+                    self.packed_bytes.part(at * BLOCK, tokens * BLOCK),
+                    self.packed_floats.part(at * 2, 2 * tokens),
+                    self.packed_ints.part(at * 3, 3 * tokens),
+                )
+            };
+            for (t, row) in rows.iter().flatten().enumerate() {
+                bytes[t * BLOCK..][..BLOCK].copy_from_slice(&row.bytes[b * BLOCK..][..BLOCK]);
+                (floats[t], floats[tokens + t]) = (row.scales[b], row.sums[b]);
+                ints[t] = row.offsets[b];
+                (ints[tokens + t], ints[2 * tokens + t]) = (row.half_offsets[2 * b], row.half_offsets[2 * b + 1]);
             }
         }
     }

@@ -29,6 +29,13 @@ impl TileMut<'_> {
         // existing at once.
         unsafe { self.buffer.part(row * self.width + columns.start, columns.len()) }
     }
+
+    /// The tile's columns of each of its rows.
+    pub fn rows(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        let columns = &self.tile.columns;
+        // SAFETY: as in `row`; rows do not overlap.
+        self.tile.rows.clone().map(|row| unsafe { self.buffer.part(row * self.width + columns.start, columns.len()) })
+    }
 }
 
 impl Pool {
@@ -72,9 +79,10 @@ mod tests {
             pool.run_grid(&mut buffer, 10, row_step, &[0, 3, 4, 10], &|tile, out| {
                 for row in tile.rows.clone() {
                     for (column, y) in tile.columns.clone().zip(out.row(row)) {
-                        *y += (row * 10 + column + 1) as f32;
+                        *y += (row * 10 + column) as f32;
                     }
                 }
+                out.rows().flatten().for_each(|y| *y += 1.0);
             });
             let expected: Vec<f32> = (1..=rows * 10).map(|i| i as f32).collect();
             assert_eq!(buffer, expected, "{rows} rows in steps of {row_step}");

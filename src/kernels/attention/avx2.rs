@@ -3,17 +3,25 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
-use super::{Element, LANES, Softmax, TILE, Tile, weigh};
-use crate::kernels::avx2::{store_floats, sum_eight_lanes};
+use super::{Element, LANES, Query, TILE, Tile, weigh};
+use crate::kernels::avx2::store_floats;
+use crate::kernels::x86::prefetch;
 use half::f16;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn attend<E: Element>(q: &[f32], tile: Tile<'_, E>, scale: f32, states: &mut [Softmax<'_>]) {
-    if (q.len() / states.len()).is_multiple_of(LANES) {
-        attend_heads::<E, true>(q, tile, scale, states);
+pub(super) fn attend<E: Element>(
+    queries: &mut [Query<'_>],
+    tile: Tile<'_, E>,
+    seen: Range<usize>,
+    then: Option<Tile<'_, E>>,
+    scale: f32,
+) {
+    if queries[0].q.len().is_multiple_of(LANES) {
+        attend_heads::<E, true>(queries, tile, seen, then, scale);
     } else {
-        attend_heads::<E, false>(q, tile, scale, states);
+        attend_heads::<E, false>(queries, tile, seen, then, scale);
     }
 }
 
@@ -21,58 +29,53 @@ pub(super) fn attend<E: Element>(q: &[f32], tile: Tile<'_, E>, scale: f32, state
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn attend_heads<E: Element, const WHOLE: bool>(
-    q: &[f32],
-    mut tile: Tile<'_, E>,
+    queries: &mut [Query<'_>],
+    tile: Tile<'_, E>,
+    seen: Range<usize>,
+    mut then: Option<Tile<'_, E>>,
     scale: f32,
-    states: &mut [Softmax<'_>],
 ) {
-    let head_dim = q.len() / states.len();
-    let mut first = 0;
-    while first < states.len() {
-        let (q, states) = (&q[first * head_dim..], &mut states[first..]);
-        first += match states.len() {
-            1 => some_queries::<E, WHOLE, 1, 8>(q, tile, scale, states),
-            _ => some_queries::<E, WHOLE, 2, 4>(q, tile, scale, states),
-        };
+    let mut rest = queries;
+    while !rest.is_empty() {
+        let (queries, others) = rest.split_at_mut(rest.len().min(2));
+        rest = others;
+        match queries.len() {
+            1 => some_queries::<E, WHOLE, 1>(queries, tile, &seen, then, scale),
+            _ => some_queries::<E, WHOLE, 2>(queries, tile, &seen, then, scale),
+        }
         // Once is enough.
-        tile.ahead = None;
+        then = None;
     }
 }
 
-/// A tile for the first `Q` queries, `KEYS = 8 / Q` keys at a time; gives `Q` back.
+/// A tile for `Q` queries.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn some_queries<E: Element, const WHOLE: bool, const Q: usize, const KEYS: usize>(
-    q: &[f32],
+fn some_queries<E: Element, const WHOLE: bool, const Q: usize>(
+    queries: &mut [Query<'_>],
     tile: Tile<'_, E>,
+    seen: &Range<usize>,
+    then: Option<Tile<'_, E>>,
     scale: f32,
-    states: &mut [Softmax<'_>],
-) -> usize {
-    let Tile { keys, values, .. } = tile;
-    let head_dim = states[0].out.len();
-    let mut scores = [[f32::NEG_INFINITY; TILE]; Q];
-    let n = keys.len() / head_dim;
-    for first in (0..n).step_by(KEYS) {
-        tile.ask_ahead(first * head_dim, KEYS * head_dim);
-        score::<E, WHOLE, Q, KEYS>(&q[..Q * head_dim], &keys[first * head_dim..], scale, first, &mut scores);
+) {
+    let mut scores = match then {
+        Some(then) => score::<E, Q, true>(queries, tile, then, scale),
+        None => score::<E, Q, false>(queries, tile, tile, scale),
+    };
+    let mut rescale = [None; Q];
+    for ((scores, query), rescale) in scores.iter_mut().zip(&mut *queries).zip(&mut rescale) {
+        *rescale = weigh::<true>(scores, seen, query);
     }
-    let mut all = true;
-    for (scores, state) in scores.iter_mut().zip(&mut *states) {
-        if !weigh(scores, state) {
-            // Nothing to add: the weights are 0, but a value may be no number.
-            all = false;
+    if rescale.iter().all(Option::is_some) {
+        return add_values::<E, WHOLE, Q>(&scores, tile.values, seen, &rescale.map(Option::unwrap_or_default), queries);
+    }
+    // Where there is nothing to add the weights are 0, but a value may be no number.
+    for ((scores, query), rescale) in scores.iter().zip(queries).zip(rescale) {
+        if let Some(rescale) = rescale {
+            let (scores, query) = (std::array::from_ref(scores), std::slice::from_mut(query));
+            add_values::<E, WHOLE, 1>(scores, tile.values, seen, &[rescale], query);
         }
     }
-    if all {
-        add_values::<E, WHOLE, Q>(&scores, values, states);
-        return Q;
-    }
-    for (scores, state) in scores.iter().zip(states) {
-        if state.max != f32::NEG_INFINITY {
-            add_values::<E, WHOLE, 1>(std::array::from_ref(scores), values, std::slice::from_mut(state));
-        }
-    }
-    Q
 }
 
 /// Half the lanes.
@@ -119,72 +122,67 @@ pub(super) unsafe fn load_f16<const WHOLE: bool>(at: *const f16, left: usize) ->
     _mm256_cvtph_ps(unsafe { _mm_loadu_si128(at.cast()) })
 }
 
-/// The scores of up to `KEYS` keys, the first of which is number `first` of the tile.
+/// The scores of all keys; `AHEAD`: the tile `then` is asked for meanwhile.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn score<E: Element, const WHOLE: bool, const Q: usize, const KEYS: usize>(
-    q: &[f32],
-    keys: &[E],
+fn score<E: Element, const Q: usize, const AHEAD: bool>(
+    queries: &[Query<'_>],
+    tile: Tile<'_, E>,
+    then: Tile<'_, E>,
     scale: f32,
-    first: usize,
-    scores: &mut [[f32; TILE]; Q],
-) {
-    const { assert!(Q * KEYS == HALF) };
-    let head_dim = q.len() / Q;
-    let n = KEYS.min(keys.len() / head_dim);
-    assert!(n > 0);
-    // So many keys always: the last stands in for those that are not there.
-    let mut rows = [0; KEYS];
-    rows.iter_mut().enumerate().for_each(|(i, row)| *row = i.min(n - 1) * head_dim);
-    // Lanes 0 to 7 of all, then lanes 8 to 15.
-    let mut halves = [[_mm256_setzero_ps(); HALF]; 2];
-    for (half, sums) in halves.iter_mut().enumerate() {
-        for at in (half * HALF..head_dim).step_by(LANES) {
-            let left = head_dim - at;
-            let mut x = [_mm256_setzero_ps(); Q];
-            for i in 0..Q {
-                // SAFETY: `at < head_dim`, and there are `Q` queries.
-                x[i] = unsafe { load_f32::<WHOLE>(q.as_ptr().add(i * head_dim + at), left) };
+) -> [[f32; TILE]; Q] {
+    /// Vectors of keys whose sums are in registers.
+    const WIDE: usize = 4;
+    let head_dim = queries[0].q.len();
+    let q: [&[f32]; Q] = std::array::from_fn(|i| &queries[i].q[..head_dim]);
+    let mut scores = [[0.0; TILE]; Q];
+    for part in 0..TILE / (WIDE * HALF) {
+        let mut sums = [[_mm256_setzero_ps(); WIDE]; Q];
+        for (d, keys) in tile.keys.as_chunks::<TILE>().0[..head_dim].iter().enumerate() {
+            if AHEAD {
+                let elements = [then.keys, then.values][part % 2];
+                prefetch(elements.as_ptr().wrapping_add(d * TILE).cast(), TILE * size_of::<E>());
             }
-            for j in 0..KEYS {
-                // SAFETY: as above, in row `rows[j]` of the keys.
-                let key = unsafe { E::load_8::<WHOLE>(keys.as_ptr().add(rows[j] + at), left) };
+            let keys = keys[part * WIDE * HALF..].as_chunks::<HALF>().0;
+            for j in 0..WIDE {
+                // SAFETY: a chunk is 8 elements.
+                let keys = unsafe { E::load_8::<true>(keys[j].as_ptr(), HALF) };
                 for i in 0..Q {
-                    sums[i * KEYS + j] = _mm256_fmadd_ps(x[i], key, sums[i * KEYS + j]);
+                    sums[i][j] = _mm256_fmadd_ps(_mm256_set1_ps(q[i][d]), keys, sums[i][j]);
                 }
             }
         }
-    }
-    let mut dots = [0.0; HALF];
-    store_floats(&mut dots, _mm256_mul_ps(sum_eight_lanes(halves[0], halves[1]), _mm256_set1_ps(scale)));
-    for (scores, dots) in scores.iter_mut().zip(dots.as_chunks_mut::<KEYS>().0) {
-        if n < KEYS {
-            dots[n..].fill(f32::NEG_INFINITY);
+        for (scores, sums) in scores.iter_mut().zip(sums) {
+            let scores = scores[part * WIDE * HALF..].as_chunks_mut().0;
+            for (scores, sums) in scores.iter_mut().zip(sums) {
+                store_floats(scores, _mm256_mul_ps(sums, _mm256_set1_ps(scale)));
+            }
         }
-        scores[first..first + KEYS].copy_from_slice(dots);
     }
+    scores
 }
 
-/// `out += sum over i of weights[i] * values[i]` for `Q` queries, in the order of the values.
+/// `out = rescale * out + sum over seen i of weights[i] * values[i]` for `Q` queries, in the order of the values.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add_values<E: Element, const WHOLE: bool, const Q: usize>(
     weights: &[[f32; TILE]; Q],
     values: &[E],
-    states: &mut [Softmax<'_>],
+    seen: &Range<usize>,
+    rescale: &[f32; Q],
+    queries: &mut [Query<'_>],
 ) {
     const WIDE: usize = 4;
-    let head_dim = states[0].out.len();
-    let n = values.len() / head_dim;
+    let head_dim = queries[0].out.len();
     let mut at = 0;
     while at < head_dim {
         // Four vectors at a time while there are as many.
         let wide = if head_dim - at >= WIDE * HALF { WIDE } else { 1 };
         let left = head_dim - at;
         if wide == WIDE {
-            add_columns::<E, true, Q, WIDE>(weights, values, n, at, left, states);
+            add_columns::<E, true, Q, WIDE>(weights, values, seen, rescale, at, left, queries);
         } else {
-            add_columns::<E, WHOLE, Q, 1>(weights, values, n, at, left, states);
+            add_columns::<E, WHOLE, Q, 1>(weights, values, seen, rescale, at, left, queries);
         }
         at += wide * HALF;
     }
@@ -193,28 +191,32 @@ fn add_values<E: Element, const WHOLE: bool, const Q: usize>(
 /// The `WIDE` vectors from element `at` on, of which `left` elements are there.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
+#[allow(clippy::too_many_arguments)] // the loop needs them all
 fn add_columns<E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>(
     weights: &[[f32; TILE]; Q],
     values: &[E],
-    n: usize,
+    seen: &Range<usize>,
+    rescale: &[f32; Q],
     at: usize,
     left: usize,
-    states: &mut [Softmax<'_>],
+    queries: &mut [Query<'_>],
 ) {
     let head_dim = at + left;
-    assert!(n <= TILE && values.len() >= n * head_dim && (!WHOLE || left >= WIDE * HALF) && (WHOLE || WIDE == 1));
+    assert!(seen.end <= TILE && values.len() >= TILE * head_dim);
+    assert!((!WHOLE || left >= WIDE * HALF) && (WHOLE || WIDE == 1));
     let mut sums = [[_mm256_setzero_ps(); WIDE]; Q];
     for i in 0..Q {
-        let out = &states[i].out[at..head_dim];
+        let out = &queries[i].out[at..head_dim];
         for j in 0..WIDE {
             // SAFETY: `left` elements are there, `WIDE` vectors if whole.
-            sums[i][j] = unsafe { load_f32::<WHOLE>(out.as_ptr().add(j * HALF), left) };
+            let out = unsafe { load_f32::<WHOLE>(out.as_ptr().add(j * HALF), left) };
+            sums[i][j] = _mm256_mul_ps(out, _mm256_set1_ps(rescale[i]));
         }
     }
-    for key in 0..n {
+    for key in seen.clone() {
         let mut value = [_mm256_setzero_ps(); WIDE];
         for j in 0..WIDE {
-            // SAFETY: as above, in row `key` of `n`.
+            // SAFETY: as above, in row `key` of the tile.
             value[j] = unsafe { E::load_8::<WHOLE>(values.as_ptr().add(key * head_dim + at + j * HALF), left) };
         }
         for i in 0..Q {
@@ -225,7 +227,7 @@ fn add_columns<E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>
         }
     }
     for i in 0..Q {
-        let out = &mut states[i].out[at..head_dim];
+        let out = &mut queries[i].out[at..head_dim];
         for j in 0..WIDE {
             let mask = mask(out.len() - j * HALF);
             // SAFETY: the mask keeps the store inside.

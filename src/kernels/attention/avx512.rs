@@ -3,17 +3,29 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
-use super::{Element, LANES, Softmax, TILE, Tile, weigh};
-use crate::kernels::avx512::{mask_16, store_floats, sum_sixteen};
+use super::{Element, LANES, Query, TILE, Tile};
+use crate::kernels::avx512::{load_floats, mask_16, store_floats};
+use crate::kernels::exp;
+use crate::kernels::x86::prefetch;
 use half::f16;
 use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// Vectors of a tile's positions.
+const WIDE: usize = TILE / LANES;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) fn attend<E: Element>(q: &[f32], tile: Tile<'_, E>, scale: f32, states: &mut [Softmax<'_>]) {
-    if (q.len() / states.len()).is_multiple_of(LANES) {
-        attend_heads::<E, true>(q, tile, scale, states);
+pub(super) fn attend<E: Element>(
+    queries: &mut [Query<'_>],
+    tile: Tile<'_, E>,
+    seen: Range<usize>,
+    then: Option<Tile<'_, E>>,
+    scale: f32,
+) {
+    if queries[0].q.len().is_multiple_of(LANES) {
+        attend_heads::<E, true>(queries, tile, seen, then, scale);
     } else {
-        attend_heads::<E, false>(q, tile, scale, states);
+        attend_heads::<E, false>(queries, tile, seen, then, scale);
     }
 }
 
@@ -21,59 +33,56 @@ pub(super) fn attend<E: Element>(q: &[f32], tile: Tile<'_, E>, scale: f32, state
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn attend_heads<E: Element, const WHOLE: bool>(
-    q: &[f32],
-    mut tile: Tile<'_, E>,
+    queries: &mut [Query<'_>],
+    tile: Tile<'_, E>,
+    seen: Range<usize>,
+    mut then: Option<Tile<'_, E>>,
     scale: f32,
-    states: &mut [Softmax<'_>],
 ) {
-    let head_dim = q.len() / states.len();
-    let mut first = 0;
-    while first < states.len() {
-        let (q, states) = (&q[first * head_dim..], &mut states[first..]);
-        first += match states.len() {
-            1 => some_queries::<E, WHOLE, 1, 16>(q, tile, scale, states),
-            2 | 3 => some_queries::<E, WHOLE, 2, 8>(q, tile, scale, states),
-            _ => some_queries::<E, WHOLE, 4, 4>(q, tile, scale, states),
-        };
+    let mut rest = queries;
+    while !rest.is_empty() {
+        let some = rest.len().min(4);
+        let (queries, others) = rest.split_at_mut(some - usize::from(some == 3));
+        rest = others;
+        match queries.len() {
+            1 => some_queries::<E, WHOLE, 1>(queries, tile, &seen, then, scale),
+            2 => some_queries::<E, WHOLE, 2>(queries, tile, &seen, then, scale),
+            _ => some_queries::<E, WHOLE, 4>(queries, tile, &seen, then, scale),
+        }
         // Once is enough.
-        tile.ahead = None;
+        then = None;
     }
 }
 
-/// A tile for the first `Q` queries, `KEYS = 16 / Q` keys at a time; gives `Q` back.
+/// A tile for `Q` queries.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-fn some_queries<E: Element, const WHOLE: bool, const Q: usize, const KEYS: usize>(
-    q: &[f32],
+fn some_queries<E: Element, const WHOLE: bool, const Q: usize>(
+    queries: &mut [Query<'_>],
     tile: Tile<'_, E>,
+    seen: &Range<usize>,
+    then: Option<Tile<'_, E>>,
     scale: f32,
-    states: &mut [Softmax<'_>],
-) -> usize {
-    let Tile { keys, values, .. } = tile;
-    let head_dim = states[0].out.len();
-    let mut scores = [[f32::NEG_INFINITY; TILE]; Q];
-    let n = keys.len() / head_dim;
-    for first in (0..n).step_by(KEYS) {
-        tile.ask_ahead(first * head_dim, KEYS * head_dim);
-        score::<E, WHOLE, Q, KEYS>(&q[..Q * head_dim], &keys[first * head_dim..], scale, first, &mut scores);
+) {
+    let sums = match then {
+        Some(then) => dots::<E, Q, true>(queries, tile, then),
+        None => dots::<E, Q, false>(queries, tile, tile),
+    };
+    let mut scores = [[0.0; TILE]; Q];
+    let mut rescale = [None; Q];
+    for (((scores, sums), query), rescale) in scores.iter_mut().zip(sums).zip(&mut *queries).zip(&mut rescale) {
+        *rescale = weigh(sums, seen, scale, query, scores);
     }
-    let mut all = true;
-    for (scores, state) in scores.iter_mut().zip(&mut *states) {
-        if !weigh(scores, state) {
-            // Nothing to add: the weights are 0, but a value may be no number.
-            all = false;
+    if rescale.iter().all(Option::is_some) {
+        return add_values::<E, WHOLE, Q>(&scores, tile.values, seen, &rescale.map(Option::unwrap_or_default), queries);
+    }
+    // Where there is nothing to add the weights are 0, but a value may be no number.
+    for ((scores, query), rescale) in scores.iter().zip(queries).zip(rescale) {
+        if let Some(rescale) = rescale {
+            let (scores, query) = (std::array::from_ref(scores), std::slice::from_mut(query));
+            add_values::<E, WHOLE, 1>(scores, tile.values, seen, &[rescale], query);
         }
     }
-    if all {
-        add_values::<E, WHOLE, Q>(&scores, values, states);
-        return Q;
-    }
-    for (scores, state) in scores.iter().zip(states) {
-        if state.max != f32::NEG_INFINITY {
-            add_values::<E, WHOLE, 1>(std::array::from_ref(scores), values, std::slice::from_mut(state));
-        }
-    }
-    Q
 }
 
 /// 16 elements, or those before the end with zeros after them.
@@ -108,69 +117,110 @@ pub(super) unsafe fn load_f16<const WHOLE: bool>(at: *const f16, left: usize) ->
     _mm512_cvtph_ps(halves)
 }
 
-/// The scores of up to `KEYS` keys, the first of which is number `first` of the tile.
+/// The products of queries and keys; `AHEAD`: the tile `then` is asked for meanwhile.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-fn score<E: Element, const WHOLE: bool, const Q: usize, const KEYS: usize>(
-    q: &[f32],
-    keys: &[E],
-    scale: f32,
-    first: usize,
-    scores: &mut [[f32; TILE]; Q],
-) {
-    const { assert!(Q * KEYS == LANES) };
-    let head_dim = q.len() / Q;
-    let n = KEYS.min(keys.len() / head_dim);
-    assert!(n > 0);
-    // So many keys always: the last stands in for those that are not there.
-    let mut rows = [0; KEYS];
-    rows.iter_mut().enumerate().for_each(|(i, row)| *row = i.min(n - 1) * head_dim);
-    let mut sums = [_mm512_setzero_ps(); LANES];
-    for at in (0..head_dim).step_by(LANES) {
-        let left = head_dim - at;
-        let mut x = [_mm512_setzero_ps(); Q];
-        for i in 0..Q {
-            // SAFETY: `at < head_dim`, and there are `Q` queries.
-            x[i] = unsafe { load_f32::<WHOLE>(q.as_ptr().add(i * head_dim + at), left) };
+fn dots<E: Element, const Q: usize, const AHEAD: bool>(
+    queries: &[Query<'_>],
+    tile: Tile<'_, E>,
+    then: Tile<'_, E>,
+) -> [[__m512; WIDE]; Q] {
+    let head_dim = queries[0].q.len();
+    let q: [&[f32]; Q] = std::array::from_fn(|i| &queries[i].q[..head_dim]);
+    let mut sums = [[_mm512_setzero_ps(); WIDE]; Q];
+    for (d, keys) in tile.keys.as_chunks::<TILE>().0[..head_dim].iter().enumerate() {
+        if AHEAD {
+            for elements in [then.keys, then.values] {
+                prefetch(elements.as_ptr().wrapping_add(d * TILE).cast(), TILE * size_of::<E>());
+            }
         }
-        for j in 0..KEYS {
-            // SAFETY: as above, in row `rows[j]` of the keys.
-            let key = unsafe { E::load_16::<WHOLE>(keys.as_ptr().add(rows[j] + at), left) };
-            for i in 0..Q {
-                sums[i * KEYS + j] = _mm512_fmadd_ps(x[i], key, sums[i * KEYS + j]);
+        // SAFETY: `j < WIDE`.
+        let keys =
+            std::array::from_fn::<_, WIDE, _>(|j| unsafe { E::load_16::<true>(keys.as_ptr().add(j * LANES), LANES) });
+        for i in 0..Q {
+            let x = _mm512_set1_ps(q[i][d]);
+            for j in 0..WIDE {
+                sums[i][j] = _mm512_fmadd_ps(x, keys[j], sums[i][j]);
             }
         }
     }
-    let mut dots = [0.0; LANES];
-    store_floats(&mut dots, _mm512_mul_ps(sum_sixteen(sums), _mm512_set1_ps(scale)));
-    for (scores, dots) in scores.iter_mut().zip(dots.as_chunks_mut::<KEYS>().0) {
-        if n < KEYS {
-            dots[n..].fill(f32::NEG_INFINITY);
-        }
-        scores[first..first + KEYS].copy_from_slice(dots);
-    }
+    sums
 }
 
-/// `out += sum over i of weights[i] * values[i]` for `Q` queries, in the order of the values.
+/// As [`super::weigh`], from the products `dots` of a query and the keys of a tile, with the same bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn weigh(
+    dots: [__m512; WIDE],
+    seen: &Range<usize>,
+    scale: f32,
+    query: &mut Query<'_>,
+    weights: &mut [f32; TILE],
+) -> Option<f32> {
+    let none = _mm512_set1_ps(f32::NEG_INFINITY);
+    let seen = u64::MAX >> (TILE - seen.end) & u64::MAX << seen.start;
+    let mut scores = [none; WIDE];
+    for i in 0..WIDE {
+        scores[i] = _mm512_mask_mul_ps(none, (seen >> (i * LANES)) as u16, dots[i], _mm512_set1_ps(scale));
+    }
+    let [a, b, c, d] = scores;
+    let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, b) | _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(c, d);
+    let max = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(a, b), _mm512_max_ps(c, d)));
+    let max = if nan != 0 || query.max.is_nan() { f32::NAN } else { max.max(query.max) };
+    if max == f32::NEG_INFINITY {
+        return None;
+    }
+    let rescale = exp_below_zero(_mm512_set1_ps(query.max - max));
+    let mut lanes = _mm512_setzero_ps();
+    for (score, weights) in scores.into_iter().zip(weights.as_chunks_mut().0) {
+        let weight = exp_below_zero(_mm512_sub_ps(score, _mm512_set1_ps(max)));
+        store_floats(weights, weight);
+        lanes = _mm512_add_ps(lanes, weight);
+    }
+    query.max = max;
+    let sums = _mm512_mul_ps(load_floats(&query.sums), rescale);
+    store_floats(&mut query.sums, _mm512_add_ps(sums, lanes));
+    Some(_mm512_cvtss_f32(rescale))
+}
+
+/// As [`exp::exp_below_zero`], with the same bits: one rounding at the end here, and there of two the first is exact.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn exp_below_zero(x: __m512) -> __m512 {
+    let all = |x: f32| _mm512_set1_ps(x);
+    // The second operand, if one is no number.
+    let x = _mm512_max_ps(all(exp::LOWEST), x);
+    let n = _mm512_sub_ps(_mm512_fmadd_ps(x, all(std::f32::consts::LOG2_E), all(exp::ROUND)), all(exp::ROUND));
+    let r = _mm512_fmadd_ps(n, all(-exp::LN_2_LOW), _mm512_fmadd_ps(n, all(-exp::LN_2_HIGH), x));
+    let mut series = all(exp::SERIES[0]);
+    for &factor in &exp::SERIES[1..] {
+        series = _mm512_fmadd_ps(series, r, all(factor));
+    }
+    let e_r = _mm512_add_ps(all(1.0), _mm512_fmadd_ps(_mm512_mul_ps(r, r), series, r));
+    _mm512_scalef_ps(e_r, n)
+}
+
+/// `out = rescale * out + sum over seen i of weights[i] * values[i]` for `Q` queries, in the order of the values.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn add_values<E: Element, const WHOLE: bool, const Q: usize>(
     weights: &[[f32; TILE]; Q],
     values: &[E],
-    states: &mut [Softmax<'_>],
+    seen: &Range<usize>,
+    rescale: &[f32; Q],
+    queries: &mut [Query<'_>],
 ) {
     const WIDE: usize = 4;
-    let head_dim = states[0].out.len();
-    let n = values.len() / head_dim;
+    let head_dim = queries[0].out.len();
     let mut at = 0;
     while at < head_dim {
         // Four vectors at a time while there are as many.
         let wide = if head_dim - at >= WIDE * LANES { WIDE } else { 1 };
         let left = head_dim - at;
         if wide == WIDE {
-            add_columns::<E, true, Q, WIDE>(weights, values, n, at, left, states);
+            add_columns::<E, true, Q, WIDE>(weights, values, seen, rescale, at, left, queries);
         } else {
-            add_columns::<E, WHOLE, Q, 1>(weights, values, n, at, left, states);
+            add_columns::<E, WHOLE, Q, 1>(weights, values, seen, rescale, at, left, queries);
         }
         at += wide * LANES;
     }
@@ -179,28 +229,32 @@ fn add_values<E: Element, const WHOLE: bool, const Q: usize>(
 /// The `WIDE` vectors from element `at` on, of which `left` elements are there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+#[allow(clippy::too_many_arguments)] // the loop needs them all
 fn add_columns<E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>(
     weights: &[[f32; TILE]; Q],
     values: &[E],
-    n: usize,
+    seen: &Range<usize>,
+    rescale: &[f32; Q],
     at: usize,
     left: usize,
-    states: &mut [Softmax<'_>],
+    queries: &mut [Query<'_>],
 ) {
     let head_dim = at + left;
-    assert!(n <= TILE && values.len() >= n * head_dim && (!WHOLE || left >= WIDE * LANES) && (WHOLE || WIDE == 1));
+    assert!(seen.end <= TILE && values.len() >= TILE * head_dim);
+    assert!((!WHOLE || left >= WIDE * LANES) && (WHOLE || WIDE == 1));
     let mut sums = [[_mm512_setzero_ps(); WIDE]; Q];
     for i in 0..Q {
-        let out = &states[i].out[at..head_dim];
+        let out = &queries[i].out[at..head_dim];
         for j in 0..WIDE {
             // SAFETY: `left` elements are there, `WIDE` vectors if whole.
-            sums[i][j] = unsafe { load_f32::<WHOLE>(out.as_ptr().add(j * LANES), left) };
+            let out = unsafe { load_f32::<WHOLE>(out.as_ptr().add(j * LANES), left) };
+            sums[i][j] = _mm512_mul_ps(out, _mm512_set1_ps(rescale[i]));
         }
     }
-    for key in 0..n {
+    for key in seen.clone() {
         let mut value = [_mm512_setzero_ps(); WIDE];
         for j in 0..WIDE {
-            // SAFETY: as above, in row `key` of `n`.
+            // SAFETY: as above, in row `key` of the tile.
             value[j] = unsafe { E::load_16::<WHOLE>(values.as_ptr().add(key * head_dim + at + j * LANES), left) };
         }
         for i in 0..Q {
@@ -211,7 +265,7 @@ fn add_columns<E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>
         }
     }
     for i in 0..Q {
-        let out = &mut states[i].out[at..head_dim];
+        let out = &mut queries[i].out[at..head_dim];
         for j in 0..WIDE {
             let mask = mask_16(out.len() - j * LANES);
             // SAFETY: the mask keeps the store inside.
