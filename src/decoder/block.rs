@@ -26,8 +26,10 @@ pub(super) struct Block {
     parallel: bool,
 }
 
-/// What a block computes between its input and its output; the next one writes over it.
+/// The residual stream, and what a block computes for it; the next one writes over all.
 pub(super) struct Buffers {
+    /// `[rows, hidden]`
+    pub(super) hidden: Tensor,
     /// `[rows, q, k and v]`
     qkv: Tensor,
     /// `[rows, queries * head_dim]`
@@ -37,16 +39,18 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Memory for `rows` rows.
+    /// Memory for the rows of `hidden`.
     ///
     /// # Errors
     /// When it runs out.
-    pub(super) fn new(rows: usize, heads: Heads, feed_forward: usize) -> candle_core::Result<Buffers> {
+    pub(super) fn new(hidden: Tensor, heads: Heads, feed_forward: usize) -> candle_core::Result<Buffers> {
+        let rows = hidden.dim(0)?;
         let floats = |width| Tensor::zeros((rows, width), DType::F32, &Device::Cpu);
         Ok(Buffers {
             qkv: floats(heads.qkv_width())?,
             attended: floats(heads.queries * heads.dim)?,
             activated: floats(feed_forward)?,
+            hidden,
         })
     }
 }
@@ -86,15 +90,14 @@ impl Block {
         })
     }
 
-    /// Brings `hidden` `[rows, hidden]` of several sequences through this block. Stores the rows' keys and values.
+    /// Brings the residual streams of several sequences' rows through this block. Stores the rows' keys and values.
     ///
     /// # Errors
     /// `Cancelled` before the next operation once `cancel` is; those of the operations.
     pub(super) fn forward(
         &self,
         layer: usize,
-        hidden: &Tensor,
-        Buffers { qkv, attended, activated }: &Buffers,
+        Buffers { hidden, qkv, attended, activated }: &Buffers,
         angles: &Angles,
         segments: &[Segment<'_>],
         rows: &[Range<usize>],

@@ -139,11 +139,11 @@ impl Decoder {
             self.rope.extend(&mut angles, self.rope.rotation(*reach), cache.len()..cache.len() + tokens.len());
         }
         let hidden = Tensor::from_vec(hidden, (total, self.hidden), &self.device)?;
-        let buffers = Buffers::new(total, self.heads, self.feed_forward)?;
+        let buffers = Buffers::new(hidden, self.heads, self.feed_forward)?;
         for (layer, block) in self.blocks.iter().enumerate() {
             cancel.check()?;
             let _span = trace_span!("layer", layer).entered();
-            block.forward(layer, &hidden, &buffers, &angles, segments, &rows, cancel)?;
+            block.forward(layer, &buffers, &angles, segments, &rows, cancel)?;
         }
         cancel.check()?;
         for segment in segments.iter_mut() {
@@ -154,8 +154,8 @@ impl Decoder {
             .zip(&rows)
             .filter_map(|(segment, rows)| match segment.logits {
                 Logits::None => None,
-                Logits::Last => Some(hidden.narrow(0, rows.end - 1, 1)),
-                Logits::All => Some(hidden.narrow(0, rows.start, rows.len())),
+                Logits::Last => Some(buffers.hidden.narrow(0, rows.end - 1, 1)),
+                Logits::All => Some(buffers.hidden.narrow(0, rows.start, rows.len())),
             })
             .collect::<candle_core::Result<_>>()?;
         let wanted = match wanted.as_slice() {

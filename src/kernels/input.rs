@@ -67,15 +67,11 @@ impl<T: Plain> Lines<T> {
         Lines { lines: Vec::new(), element: PhantomData }
     }
 
-    /// Room for `len` elements; what they hold is unspecified.
-    fn resize(&mut self, len: usize) {
-        self.lines.resize(len.div_ceil(Self::EACH), Line([0; 64]));
-    }
-
-    /// Room for at least `len` elements, never less than before.
+    /// Room for at least `len` elements, never less than before; what they hold is unspecified.
     pub(super) fn grow(&mut self, len: usize) {
-        if self.lines.len() * Self::EACH < len {
-            self.resize(len);
+        let lines = len.div_ceil(Self::EACH);
+        if self.lines.len() < lines {
+            self.lines.resize(lines, Line([0; 64]));
         }
     }
 
@@ -225,29 +221,29 @@ impl Input {
         assert!(inputs > 0, "a row has at least one element");
         (self.form, self.tokens, self.inputs) = (form, tokens, inputs);
         match form {
-            Form::F32 => self.floats.resize(tokens * stride(inputs, 16)),
-            Form::Bf16 => self.halves.resize(tokens * stride(inputs, 32)),
+            Form::F32 => self.floats.grow(tokens * stride(inputs, 16)),
+            Form::Bf16 => self.halves.grow(tokens * stride(inputs, 32)),
             Form::Int8(rule) => {
-                self.bytes.resize(tokens * stride(inputs, 64));
-                self.scales.resize(tokens);
-                self.offsets.resize(2 * tokens);
+                self.bytes.grow(tokens * stride(inputs, 64));
+                self.scales.grow(tokens);
+                self.offsets.grow(2 * tokens);
                 if matches!(rule, Int8Rule::Tensor { .. }) {
-                    self.floats.resize(tokens * stride(inputs, 16));
+                    self.floats.grow(tokens * stride(inputs, 16));
                 }
             }
             Form::Q8 => {
                 assert!(inputs.is_multiple_of(BLOCK), "{inputs} inputs are no whole number of blocks of {BLOCK}");
                 let blocks = inputs / BLOCK;
-                self.bytes.resize(tokens * stride(inputs, 64));
-                self.scales.resize(tokens * stride(blocks, 16));
-                self.sums.resize(tokens * stride(blocks, 16));
-                self.offsets.resize(tokens * stride(blocks, 16));
-                self.half_offsets.resize(tokens * stride(2 * blocks, 16));
+                self.bytes.grow(tokens * stride(inputs, 64));
+                self.scales.grow(tokens * stride(blocks, 16));
+                self.sums.grow(tokens * stride(blocks, 16));
+                self.offsets.grow(tokens * stride(blocks, 16));
+                self.half_offsets.grow(tokens * stride(2 * blocks, 16));
                 // Few tokens are read as rows.
                 let packed = if tokens > FEW { tokens * blocks } else { 0 };
-                self.packed_bytes.resize(packed * BLOCK);
-                self.packed_floats.resize(packed * 2);
-                self.packed_ints.resize(packed * 3);
+                self.packed_bytes.grow(packed * BLOCK);
+                self.packed_floats.grow(packed * 2);
+                self.packed_ints.grow(packed * 3);
             }
         }
     }
