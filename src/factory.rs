@@ -163,8 +163,8 @@ impl Builder {
         self
     }
 
-    /// Gives a load up with [`Error::Cancelled`] once `cancel` is cancelled: in a moment while it waits for the Hub, and
-    /// otherwise between its stages. Building a tokenizer is not interrupted.
+    /// Gives a load up with [`Error::Cancelled`] once `cancel` is cancelled: in a moment while it waits for the Hub, after at
+    /// most 64 MiB of an upload to a card, and otherwise between its stages. Building a tokenizer is not interrupted.
     pub fn cancel(mut self, cancel: &Cancel) -> Self {
         self.cancel = cancel.clone();
         self
@@ -280,8 +280,12 @@ impl Builder {
         #[cfg(feature = "cuda")]
         if let (Ok(DeviceChoice::Cuda(index)), Some(plan)) = (report.device.parse(), &report.plan) {
             let card = report.hardware.gpus.get(index);
-            let decoder =
-                crate::cuda::Decoder::on_card(spec, &weights, self.policy.kv_dtype, plan.context, card, index)?;
+            let kv = self.policy.kv_dtype;
+            let uploaded = |done, total| {
+                self.on_progress.tell(Stage::Upload, done, total);
+                self.cancel.check()
+            };
+            let decoder = crate::cuda::Decoder::on_card(spec, &weights, kv, plan.context, card, index, &uploaded)?;
             return Ok(Compute::Cuda(Box::new(decoder)));
         }
         let isa = self.isa.unwrap_or_else(Isa::detect);
