@@ -21,6 +21,9 @@ const REDIRECTS: usize = 8;
 /// Bytes of the description of a repository. One of 100,000 files has about 10 MB.
 const INFO_BYTES: u64 = 64 << 20;
 
+/// A window may be of any length; a time limit may not.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 /// Files of a repository that are looked at; the Hub advises against more.
 const FILES: usize = 100_000;
 
@@ -122,7 +125,7 @@ impl Client {
             .timeout_connect(Some(Duration::from_secs(10)))
             .timeout_recv_response(Some(Duration::from_secs(30)))
             // Whoever waits is told sooner, by the minimum speed; this ends the thread that reads.
-            .timeout_per_read(Some(speed.window.saturating_add(Duration::from_secs(1))))
+            .timeout_per_read(Some(speed.window.min(DAY) + Duration::from_secs(1)))
             .build();
         Client {
             sender: Arc::new(Sender { agent: config.into(), token: options.secret().map(str::to_owned) }),

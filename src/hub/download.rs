@@ -1,7 +1,7 @@
 //! A file of the Hub -> the cache, whole or not at all; what a broken connection left is continued.
 
 use super::cache::RepoCache;
-use super::client::Client;
+use super::client::{Answer, Client};
 use super::digest::Digest;
 use super::error::HubError;
 use super::retry::SLICE;
@@ -59,13 +59,22 @@ impl Download<'_> {
     fn look<'f>(&self, name: &'f str) -> Result<Wanted<'f>, HubError> {
         let mut retries = self.client.retry_policy();
         let answer = loop {
-            match self.client.open(self.commit, name, 0, Some(1)) {
+            match self.first_byte(name) {
                 Ok(answer) => break answer,
                 Err(error) => retries.again(error, 0, self.client.cancel())?,
             }
         };
         let etag = answer.etag.ok_or_else(|| HubError::Answer { url: name.into(), what: "it has no ETag".into() })?;
         Ok(Wanted { name, etag, bytes: answer.total })
+    }
+
+    /// Asks for one byte of a file, and reads it: the connection can be used again then.
+    fn first_byte(&self, name: &str) -> Result<Answer, HubError> {
+        let mut answer = self.client.open(self.commit, name, 0, Some(1))?;
+        if answer.total > 0 {
+            answer.read(self.client, self.commit, name, 1)?;
+        }
+        Ok(answer)
     }
 
     /// Brings one content into the cache. Another process that does so is waited for.

@@ -298,7 +298,7 @@ fn the_environment_says_where_the_hub_is() {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HF_") || name.starts_with("HUGGING")) {
             child.env_remove(name);
         }
-        child.env("HF_HOME", home.path());
+        child.env_remove("TRANSFORMERS_OFFLINE").env("HF_HOME", home.path());
         child.env("HF_ENDPOINT", format!("{}/", place.server.url())).envs(more.iter().copied());
         let output = child.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -33,17 +33,16 @@ impl HubModel {
         let HubModel { repo, wanted, revision, files } = self;
         let first = files.first().map(String::as_str).unwrap_or_default();
         let (repo, revision) = (quoted(repo), revision.as_deref().map(quoted));
-        match (revision, wanted, files.as_slice()) {
-            (Some(revision), _, [file]) => {
-                format!("--model \"$(hf download {repo} {} --revision {revision} --quiet)\"", quoted(file))
+        match (revision, wanted) {
+            (Some(revision), _) => {
+                let names: Vec<String> = files.iter().map(|file| quoted(file)).collect();
+                let download = format!("$(hf download {repo} {} --revision {revision} --quiet)", names.join(" "));
+                // That prints the path of one file, and the folder of several.
+                let inside = if files.len() > 1 { format!("/{}", quoted(first)) } else { String::new() };
+                format!("--model \"{download}\"{inside}")
             }
-            (Some(revision), ..) => {
-                let parts: Vec<String> = files.iter().map(|file| format!(" --include {}", quoted(file))).collect();
-                let parts = parts.concat();
-                format!("--model \"$(hf download {repo}{parts} --revision {revision} --quiet)\"/{}", quoted(first))
-            }
-            (None, Some(wanted), _) if !wanted.ends_with(".gguf") => format!("-hf {repo}:{}", quoted(wanted)),
-            (None, ..) => format!("--hf-repo {repo} --hf-file {}", quoted(first)),
+            (None, Some(wanted)) if !wanted.ends_with(".gguf") => format!("-hf {repo}:{}", quoted(wanted)),
+            (None, _) => format!("--hf-repo {repo} --hf-file {}", quoted(first)),
         }
     }
 
@@ -76,7 +75,10 @@ mod tests {
                 None,
                 Some("refs/pr/1"),
                 &split,
-                r#"--model "$(hf download org/name --include Q8_0/m-Q8_0-00001-of-00002.gguf --include Q8_0/m-Q8_0-00002-of-00002.gguf --revision refs/pr/1 --quiet)"/Q8_0/m-Q8_0-00001-of-00002.gguf"#,
+                concat!(
+                    r#"--model "$(hf download org/name Q8_0/m-Q8_0-00001-of-00002.gguf "#,
+                    r#"Q8_0/m-Q8_0-00002-of-00002.gguf --revision refs/pr/1 --quiet)"/Q8_0/m-Q8_0-00001-of-00002.gguf"#
+                ),
             ),
         ] {
             let own = |text: Option<&str>| text.map(str::to_owned);
