@@ -18,8 +18,9 @@ use crate::weights::Weights;
 use model_diagnostics::family::{Family, REGISTRY};
 use model_diagnostics::header::{Header, Metadata};
 use model_diagnostics::plan::KvDtype;
+use model_diagnostics::report::HubModel;
 use model_diagnostics::spec::ModelSpec;
-use model_diagnostics::{DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Report, diagnose_with};
+use model_diagnostics::{DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Report, diagnose_hub, diagnose_with};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -162,8 +163,8 @@ impl Builder {
         self
     }
 
-    /// Gives a load up with [`Error::Cancelled`] once `cancel` is cancelled, between its stages and before any weight is
-    /// computed with. Building a tokenizer, which takes longest, is not interrupted.
+    /// Gives a load up with [`Error::Cancelled`] once `cancel` is cancelled: in a moment while it waits for the Hub, after at
+    /// most 64 MiB of an upload to a card, and otherwise between its stages. Building a tokenizer is not interrupted.
     pub fn cancel(mut self, cancel: &Cancel) -> Self {
         self.cancel = cancel.clone();
         self
@@ -179,7 +180,7 @@ impl Builder {
         let path = path.as_ref();
         match hub::id(path) {
             Some(id) => self.diagnose_remote(&id, path, hardware),
-            None => self.diagnosis(path, hardware).report,
+            None => self.diagnosis(path, None, hardware).report,
         }
     }
 
@@ -195,7 +196,7 @@ impl Builder {
         let _span = info_span!("load", path = %path.display(), variant = field::Empty).entered();
         match hub::id(path) {
             Some(id) => self.load_remote(&id, path),
-            None => self.load_diagnosed(start, self.read_header(path, &self.hardware())),
+            None => self.load_diagnosed(start, self.read_header(path, None, &self.hardware())),
         }
     }
 
@@ -239,10 +240,10 @@ impl Builder {
         }
     }
 
-    fn read_header(&self, path: &Path, hardware: &Hardware) -> Diagnosis {
+    fn read_header(&self, path: &Path, model: Option<&HubModel>, hardware: &Hardware) -> Diagnosis {
         let span = info_span!("header", bytes = field::Empty).entered();
         self.on_progress.tell(Stage::Header, 0, 0);
-        let diagnosis = self.diagnosis(path, hardware);
+        let diagnosis = self.diagnosis(path, model, hardware);
         if let Some((header, _)) = &diagnosis.ready {
             span.record("bytes", header.bytes_read);
             self.on_progress.tell(Stage::Header, header.bytes_read, header.bytes_read);
@@ -279,8 +280,12 @@ impl Builder {
         #[cfg(feature = "cuda")]
         if let (Ok(DeviceChoice::Cuda(index)), Some(plan)) = (report.device.parse(), &report.plan) {
             let card = report.hardware.gpus.get(index);
-            let decoder =
-                crate::cuda::Decoder::on_card(spec, &weights, self.policy.kv_dtype, plan.context, card, index)?;
+            let kv = self.policy.kv_dtype;
+            let uploaded = |done, total| {
+                self.on_progress.tell(Stage::Upload, done, total);
+                self.cancel.check()
+            };
+            let decoder = crate::cuda::Decoder::on_card(spec, &weights, kv, plan.context, card, index, &uploaded)?;
             return Ok(Compute::Cuda(Box::new(decoder)));
         }
         let isa = self.isa.unwrap_or_else(Isa::detect);
@@ -288,8 +293,12 @@ impl Builder {
         Ok(Compute::Cpu(Box::new(decoder)))
     }
 
-    fn diagnosis(&self, path: &Path, hardware: &Hardware) -> Diagnosis {
-        diagnose_with(&self.families, path, hardware, &self.policy)
+    /// The diagnosis of the files at `path`, which may be those of a model on the Hub.
+    fn diagnosis(&self, path: &Path, model: Option<&HubModel>, hardware: &Hardware) -> Diagnosis {
+        match model {
+            Some(model) => diagnose_hub(&self.families, path, model, hardware, &self.policy),
+            None => diagnose_with(&self.families, path, hardware, &self.policy),
+        }
     }
 
     /// The machine, with the instruction sets that kernels are held to.

@@ -11,21 +11,30 @@ mod cache;
 #[cfg(feature = "hub")]
 mod client;
 #[cfg(feature = "hub")]
+mod digest;
+#[cfg(feature = "hub")]
 mod download;
+#[cfg(any(feature = "hub", test))]
+#[cfg_attr(not(feature = "hub"), allow(dead_code))] // what variables mean is tested without the feature too
+mod environment;
 #[cfg(feature = "hub")]
 mod error;
 #[cfg(feature = "hub")]
 mod mirror;
 #[cfg(any(feature = "hub", test))]
-#[cfg_attr(not(feature = "hub"), allow(dead_code))] // what names mean is tested without the feature too
+#[cfg_attr(not(feature = "hub"), allow(dead_code))] // as what names mean
 mod names;
 #[cfg(feature = "hub")]
 mod options;
 #[cfg(feature = "hub")]
 mod repository;
+#[cfg(feature = "hub")]
+mod retry;
 #[cfg(any(feature = "hub", test))]
 #[cfg_attr(not(feature = "hub"), allow(dead_code))]
 mod selection;
+#[cfg(feature = "hub")]
+mod transfer;
 
 #[cfg(feature = "hub")]
 pub use error::HubError;

@@ -28,9 +28,11 @@ pub enum Stage {
     Tokenizer,
     /// The files of the weights are mapped.
     Mapping,
+    /// The weights are copied to a card.
+    Upload,
 }
 
-/// `download`, `header`, `tokenizer` or `mapping`.
+/// `download`, `header`, `tokenizer`, `mapping` or `upload`.
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -38,6 +40,7 @@ impl fmt::Display for Stage {
             Stage::Header => "header",
             Stage::Tokenizer => "tokenizer",
             Stage::Mapping => "mapping",
+            Stage::Upload => "upload",
         })
     }
 }

@@ -50,7 +50,7 @@ pub use speed::Speed;
 
 use family::Family;
 use header::Header;
-use report::{Candidate, Input};
+use report::{Candidate, HubModel, Input};
 use spec::ModelSpec;
 use std::path::Path;
 use tokenizer::TokenizerSpec;
@@ -73,14 +73,26 @@ pub fn diagnose(path: &Path, hardware: &Hardware, policy: &Policy) -> Report {
 
 /// Diagnoses with the families of `registry`, and keeps what was read for the loader.
 pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Diagnosis {
-    let mut diagnosis = diagnose_one(registry, path, hardware, policy);
+    let mut diagnosis = diagnose_one(registry, path, None, hardware, policy);
     if let Some(Error::Ambiguous { candidates, .. }) = &diagnosis.error {
         let models = candidates.iter().flat_map(|path| candidates_at(registry, path, hardware, policy));
         let models: Vec<Candidate> = models.collect();
-        diagnosis.report.commands = report::commands_of_several(&models);
+        diagnosis.report.commands = report::commands_of_several(&models, hardware);
         diagnosis.report.input.models = models;
     }
     diagnosis
+}
+
+/// As [`diagnose_with`], of files at `path` that are those of `model`, or stand for them: the report calls the input by its
+/// id, and commands name what each program takes for it.
+pub fn diagnose_hub(
+    registry: &[&'static Family],
+    path: &Path,
+    model: &HubModel,
+    hardware: &Hardware,
+    policy: &Policy,
+) -> Diagnosis {
+    diagnose_one(registry, path, Some(model), hardware, policy)
 }
 
 /// The report of a diagnosis that `error` ended before there was a file to read at `path`.
@@ -90,25 +102,35 @@ pub fn unread(error: &Error, path: &Path, hardware: &Hardware, policy: &Policy) 
 
 /// The model at `path`, or the models where it is a folder of several. No deeper: a link in it may lead back.
 fn candidates_at(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Vec<Candidate> {
-    let diagnosis = diagnose_one(registry, path, hardware, policy);
+    let diagnosis = diagnose_one(registry, path, None, hardware, policy);
     match &diagnosis.error {
         Some(Error::Ambiguous { candidates, .. }) => {
-            let reports = candidates.iter().map(|path| diagnose_one(registry, path, hardware, policy).report);
+            let reports = candidates.iter().map(|path| diagnose_one(registry, path, None, hardware, policy).report);
             reports.map(|report| Candidate::from(&report)).collect()
         }
         _ => vec![Candidate::from(&diagnosis.report)],
     }
 }
 
-fn diagnose_one(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Diagnosis {
-    let mut input = Input::unknown(path);
+fn diagnose_one(
+    registry: &[&'static Family],
+    path: &Path,
+    hub: Option<&HubModel>,
+    hardware: &Hardware,
+    policy: &Policy,
+) -> Diagnosis {
+    let called = |input: Input| match hub {
+        Some(model) => Input { path: model.to_string(), hub: Some(model.clone()), ..input },
+        None => input,
+    };
+    let mut input = called(Input::unknown(path));
     let understood = source::probe(path).and_then(|source| {
-        input = Input::from(&source);
+        input = called(Input::from(&source));
         let mut header = Header::read(source)?;
         if let Some(given) = &policy.tokenizer {
             TokenizerSpec::give(&mut header, given)?;
         }
-        input = Input::from(&header);
+        input = called(Input::from(&header));
         let mut spec = spec::inspect(&header, registry)?;
         if let Some(given) = &policy.tokenizer {
             spec.tokenizer = spec.tokenizer.with_given(&header, given)?;

@@ -3,12 +3,13 @@
 mod common;
 
 use common::{LLAMA_31_8B, LLAMA_32_1B, TINY_LLAMA, gguf, safetensors};
+use model_diagnostics::family::REGISTRY;
 use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::plan::{KvDtype, activation_bytes, kv_bytes};
-use model_diagnostics::report::{DeviceList, FileStatus, InputFile, SCHEMA_VERSION, ServingEngine};
-use model_diagnostics::spec::RopeScaling;
+use model_diagnostics::report::{DeviceList, FileStatus, HubModel, Input, InputFile, SCHEMA_VERSION, ServingEngine};
+use model_diagnostics::spec::{ModelSpec, RopeScaling};
 use model_diagnostics::tokenizer::DEFAULT_TEMPLATE;
-use model_diagnostics::{DType, Hardware, Policy, Report, Verdict, assess, diagnose};
+use model_diagnostics::{DType, Hardware, Policy, Report, Verdict, assess, diagnose, diagnose_hub};
 use serde_json::Value;
 use std::path::Path;
 
@@ -176,9 +177,71 @@ fn text_of_a_remote_model() {
     for file in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
         std::fs::copy(Path::new("../fixtures/demo").join(file), folder.path().join(file)).expect("a copy");
     }
-    let mut report = diagnose(folder.path(), &machine("cpu-8gb"), &Policy::default());
-    report.rename("org/demo@main", &folder.path().display().to_string(), "org/demo");
+    // A build for cards, on a machine whose card is not there: commands are of the same build.
+    let here = Hardware { profile: None, ..machine("cpu-8gb") }.with_build(&["cuda"]);
+    let model = hub_model("org/demo", None, Some("v1.0"), &[]);
+    let mut report = diagnose_hub(REGISTRY, folder.path(), &model, &here, &Policy::default()).report;
+    report.rename(&folder.path().display().to_string(), "org/demo");
     insta::assert_snapshot!("remote", report);
+}
+
+fn hub_model(repo: &str, wanted: Option<&str>, revision: Option<&str>, files: &[&str]) -> HubModel {
+    let own = |text: Option<&str>| text.map(str::to_owned);
+    let files = files.iter().map(|file| (*file).into()).collect();
+    HubModel { repo: repo.into(), wanted: own(wanted), revision: own(revision), files }
+}
+
+/// The report of a model that is on the Hub and too large for `profile`.
+fn past_one_machine(model: HubModel, spec: &ModelSpec, input: Input, profile: &str) -> Report {
+    let input = Input { path: model.to_string(), hub: Some(model), ..input };
+    assess(spec, &input, &machine(profile), &Policy { context: Some(8192), ..Policy::default() })
+}
+
+#[test]
+fn text_of_a_remote_model_past_one_machine() {
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
+    let model = hub_model("org/model-GGUF", Some("Q8_0"), None, &["model-Q8_0.gguf"]);
+    insta::assert_snapshot!("remote_past_one_machine", past_one_machine(model, &spec, input, "cpu-4gb"));
+}
+
+#[test]
+fn every_command_for_a_model_of_the_hub_names_its_revision_and_what_its_program_takes() {
+    let (spec, input) = safetensors(&LLAMA_31_8B, DType::BF16);
+    let report = past_one_machine(hub_model("org/model", None, Some("v1"), &[]), &spec, input, "rtx-4060");
+    let vllm = "vllm serve org/model --revision v1 --tensor-parallel-size 4 --dtype bfloat16 --max-model-len 8192";
+    assert_eq!(report.distribution.expect("a plan").commands, [vllm]);
+    let diagnose = "cargo run --release --features hub --example diagnose -- org/model@v1 --device ";
+    assert!(report.commands.iter().all(|command| command.starts_with(diagnose)), "{:?}", report.commands);
+    assert!(!report.commands.is_empty());
+
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
+    let model = hub_model("org/model-GGUF", Some("Q8_0"), Some("v1"), &["model-Q8_0.gguf"]);
+    let report = past_one_machine(model, &spec, input, "cpu-4gb");
+    let plan = report.distribution.expect("a plan");
+    let file =
+        "llama-server --model \"$(hf download org/model-GGUF model-Q8_0.gguf --revision v1 --quiet)\" --ctx-size";
+    assert!(plan.commands[1].starts_with(file), "{}", plan.commands[1]);
+    let here = "cargo run --release --features hub --example diagnose -- org/model-GGUF:Q8_0@v1 --device ";
+    assert!(report.commands.iter().all(|command| command.starts_with(here)), "{:?}", report.commands);
+}
+
+/// A model runs on a card by the build that was asked, and by one without the feature it would not.
+#[test]
+fn commands_have_the_features_of_the_build() {
+    let (spec, input) = gguf(&LLAMA_32_1B, "Q8_0");
+    let hub = Input { hub: Some(hub_model("org/m", None, None, &["m.gguf"])), path: "org/m".into(), ..input.clone() };
+    let here = |build: &[&'static str]| Hardware { profile: None, ..machine("t4") }.with_build(build);
+    for (input, build, start) in [
+        (&input, &[] as &[_], "cargo run --release --example generate -- models/model-Q8_0.gguf "),
+        (&input, &["cuda"], "cargo run --release --features cuda --example generate -- models/model-Q8_0.gguf "),
+        (&hub, &[], "cargo run --release --features hub --example generate -- org/m "),
+        (&hub, &["cuda"], "cargo run --release --features cuda,hub --example generate -- org/m "),
+    ] {
+        let report = assess(&spec, input, &here(build), &Policy::default());
+        let device = if build.is_empty() { "cpu" } else { "cuda:0" };
+        assert_eq!(report.device, device);
+        assert!(report.commands.len() == 1 && report.commands[0].starts_with(start), "{:?}", report.commands);
+    }
 }
 
 #[test]
@@ -278,7 +341,7 @@ const KEYS: &[Key] = &[
     ("schema_version", &["string"]),
     ("verdict", &["string"]), ("exit_code", &["whole"]), ("reason", &["string"]), ("remedies", &["array"]),
     ("casts", &["whole"]), ("commands", &["array"]), ("distribution", &["null"]), ("input.models", &["array"]),
-    ("input.path", &["string"]), ("input.kind", &["string"]), ("input.candidates", &["array"]),
+    ("input.path", &["string"]), ("input.hub", &["null"]), ("input.kind", &["string"]), ("input.candidates", &["array"]),
     ("input.files", &["array"]), ("input.files.0.name", &["string"]), ("input.files.0.bytes", &["whole"]),
     ("input.files.0.part", &["whole"]), ("input.files.0.status", &["string"]),
     ("model.family", &["string"]), ("model.variant", &["string"]), ("model.architecture", &["string"]),

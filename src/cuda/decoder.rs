@@ -9,7 +9,7 @@ use super::gpu::{Buffer, Function, Gpu, Recording, Shape};
 use super::modules::Module;
 use super::product::{FEW, Loaded, Matrix, Multiplier, NormVectors, Rows, Source, Target};
 use super::sizes::{self, ATTENTION_PARTS, LOGIT_ROWS, Scratch};
-use super::weights::DeviceWeights;
+use super::weights::{DeviceWeights, Uploaded};
 use crate::decoder::{Heads, RopeFrequencies, Rotation, Segment};
 use crate::error::{Error, Result};
 use crate::weights::Weights;
@@ -133,9 +133,10 @@ impl Buffers {
 
 impl Decoder {
     /// Uploads the weights to the card that `described` names, or else the one of this index, and compiles what they need.
+    /// `uploaded` is told the bytes that are copied and those in all; its error ends the upload, and frees what it took.
     ///
     /// # Errors
-    /// Those of [`CudaError`]; `Files` when the files give numbers that no sound model has.
+    /// Those of [`CudaError`] and of `uploaded`; `Files` when the files give numbers that no sound model has.
     pub(crate) fn on_card(
         spec: &ModelSpec,
         weights: &Weights,
@@ -143,9 +144,10 @@ impl Decoder {
         context: usize,
         described: Option<&Described>,
         index: usize,
+        uploaded: &Uploaded<'_>,
     ) -> Result<Decoder> {
         let card = Card::open(described.and_then(|card| card.uuid.as_deref()), index)?;
-        Decoder::new(Arc::new(card), spec, weights, kv_dtype, context)
+        Decoder::new(Arc::new(card), spec, weights, kv_dtype, context, uploaded)
     }
 
     /// As [`on_card`](Self::on_card), on whatever runs kernels.
@@ -155,6 +157,7 @@ impl Decoder {
         weights: &Weights,
         kv_dtype: KvDtype,
         context: usize,
+        uploaded: &Uploaded<'_>,
     ) -> Result<Decoder> {
         if spec.head_dim > MOST_DIM {
             return Err(Error::Internal(format!("heads of {} elements on a card", spec.head_dim)));
@@ -173,7 +176,7 @@ impl Decoder {
         // All that may be refused comes before the weights are copied, but for what is read of them.
         let rope = RopeFrequencies::new(&spec.rope, weights)?;
         let scratch = Buffers::new(&gpu, Scratch::new(spec, context), kernels.prepare)?;
-        let device = DeviceWeights::upload(&gpu, spec, weights)?;
+        let device = DeviceWeights::upload(&gpu, spec, weights, uploaded)?;
         let mut loaded = Loaded::new();
         let mut matrix = |linear: &LinearWeights| Matrix::new(&*gpu, &mut loaded, &device, weights, linear);
         let blocks = spec

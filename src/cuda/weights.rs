@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// Bytes that are copied at a time.
 const STRIDE: usize = 64 << 20;
 
+/// Told bytes that are copied and those in all, after each piece; its error ends the upload.
+pub(super) type Uploaded<'u> = dyn Fn(u64, u64) -> Result<(), Error> + 'u;
+
 /// All tensors that kernels read, in one allocation, byte for byte as the files store them.
 #[derive(Debug)]
 pub(super) struct DeviceWeights {
@@ -21,22 +24,28 @@ pub(super) struct DeviceWeights {
 }
 
 impl DeviceWeights {
-    /// Uploads the ranges of the mapped files.
+    /// Uploads the ranges of the mapped files, and tells `uploaded` how far it is.
     ///
     /// # Errors
-    /// `Memory` when they do not fit; `Driver`.
-    pub(super) fn upload(gpu: &Arc<dyn Gpu>, spec: &ModelSpec, weights: &Weights) -> Result<DeviceWeights, CudaError> {
+    /// `Memory` when they do not fit; `Driver`; those of `uploaded`.
+    pub(super) fn upload(
+        gpu: &Arc<dyn Gpu>,
+        spec: &ModelSpec,
+        weights: &Weights,
+        uploaded: &Uploaded<'_>,
+    ) -> Result<DeviceWeights, Error> {
         let (places, bytes) = sizes::layout(spec);
         let buffer = Buffer::new(gpu, "the model", bytes as usize)?;
-        let mut copied = BTreeMap::new();
-        for tensor in sizes::tensors(spec) {
-            let place = sizes::place(tensor);
-            if copied.insert(place, ()).is_some() {
-                continue;
-            }
+        let tensors: BTreeMap<sizes::Place, &TensorInfo> =
+            sizes::tensors(spec).map(|tensor| (sizes::place(tensor), tensor)).collect();
+        let (mut done, total) = (0, tensors.values().map(|tensor| tensor.bytes).sum());
+        uploaded(done, total)?;
+        for (place, tensor) in tensors {
             let view = weights.view(tensor);
             for (index, bytes) in view.bytes().chunks(STRIDE).enumerate() {
                 buffer.upload(places[&place] as usize + index * STRIDE, bytes)?;
+                done += bytes.len() as u64;
+                uploaded(done, total)?;
             }
         }
         Ok(DeviceWeights { buffer, places })

@@ -39,12 +39,13 @@ impl Builder {
 #[cfg(feature = "hub")]
 impl Builder {
     pub(super) fn diagnose_remote(&self, id: &HubId, path: &Path, hardware: &Hardware) -> Report {
+        let id = &id.or_revision(self.revision.as_deref());
         let repository = match self.repository(id) {
             Ok(repository) => repository,
             Err(hub::Fault::Hub(error)) => return self.unread(path, error, hardware),
             Err(hub::Fault::Ambiguous(ids)) => return self.ambiguous(id, ids, hardware),
         };
-        match repository.diagnose(|path| self.diagnosis(path, hardware)) {
+        match repository.diagnose(|path, model| self.diagnosis(path, Some(model), hardware)) {
             Ok(diagnosis) => diagnosis.report,
             Err(error) => self.unread(path, error, hardware),
         }
@@ -52,28 +53,27 @@ impl Builder {
 
     /// Diagnoses before it downloads: nothing that is refused is fetched.
     pub(super) fn load_remote(&self, id: &HubId, _path: &Path) -> Result<Model> {
+        let id = &id.or_revision(self.revision.as_deref());
         let hardware = self.hardware();
-        let diagnose = |path: &Path| self.diagnosis(path, &hardware);
         let repository = self.repository(id).map_err(|fault| match fault {
-            hub::Fault::Hub(error) => Error::Hub(error),
+            hub::Fault::Hub(error) => of_load(error),
             hub::Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
         })?;
         if repository.is_remote() {
-            let report = repository.diagnose(diagnose)?.report;
+            let diagnose = |path: &Path, model: &_| self.diagnosis(path, Some(model), &hardware);
+            let report = repository.diagnose(diagnose).map_err(of_load)?.report;
             if !report.verdict.runs() {
                 return Err(Error::Refused(Box::new(report)));
             }
         }
-        repository.download(&self.on_progress, &self.cancel).map_err(|error| match error {
-            hub::HubError::Cancelled => Error::Cancelled,
-            error => Error::Hub(error),
-        })?;
-        self.load_diagnosed(Instant::now(), repository.diagnose(|path| self.read_header(path, &hardware))?)
+        repository.download(&self.on_progress).map_err(of_load)?;
+        let read = |path: &Path, model: &_| self.read_header(path, Some(model), &hardware);
+        self.load_diagnosed(Instant::now(), repository.diagnose(read).map_err(of_load)?)
     }
 
     fn repository(&self, id: &HubId) -> Result<hub::Repository, hub::Fault> {
         let options = self.hub.clone().map_or_else(hub::HubOptions::from_env, Ok)?;
-        hub::Repository::open(id, self.revision.as_deref(), &options)
+        hub::Repository::open(id, &options, &self.cancel)
     }
 
     fn ambiguous(&self, id: &HubId, ids: Vec<String>, hardware: &Hardware) -> Report {
@@ -81,5 +81,14 @@ impl Builder {
         let candidates = ids.into_iter().map(PathBuf::from).collect();
         let error = model_diagnostics::Error::Ambiguous { path: path.clone(), candidates };
         model_diagnostics::unread(&error, &path, hardware, &self.policy)
+    }
+}
+
+/// What a load ends with.
+#[cfg(feature = "hub")]
+fn of_load(error: hub::HubError) -> Error {
+    match error {
+        hub::HubError::Cancelled => Error::Cancelled,
+        error => Error::Hub(error),
     }
 }

@@ -2,10 +2,14 @@
 
 use super::error::HubError;
 use super::names::{self, encoded};
-use super::options::HubOptions;
-use serde::Deserialize;
-use std::io::Read;
+use super::options::{HubOptions, MinimumSpeed};
+use super::retry::RetryPolicy;
+use super::transfer::{Head, Incoming, connection, start};
+use crate::cancel::Cancel;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use ureq::http::{HeaderMap, Response};
@@ -17,19 +21,26 @@ const REDIRECTS: usize = 8;
 /// Bytes of the description of a repository. One of 100,000 files has about 10 MB.
 const INFO_BYTES: u64 = 64 << 20;
 
-/// Tries in a row that may bring nothing.
-const TRIES: u32 = 4;
+/// A window may be of any length; a time limit may not.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Bytes that are read at once.
-const BUFFER_BYTES: usize = 128 << 10;
+/// Files of a repository that are looked at; the Hub advises against more.
+const FILES: usize = 100_000;
 
 /// Asks one server about one repository.
 pub(super) struct Client {
-    agent: Agent,
+    sender: Arc<Sender>,
     endpoint: String,
     repo: String,
-    token: Option<String>,
+    speed: MinimumSpeed,
+    cancel: Cancel,
     received: AtomicU64,
+}
+
+/// Sends requests, and follows redirects.
+struct Sender {
+    agent: Agent,
+    token: Option<String>,
 }
 
 /// What a repository is at one commit.
@@ -47,7 +58,7 @@ pub(super) struct Answer {
     pub(super) total: u64,
     /// The place in the file that the body begins at.
     pub(super) start: u64,
-    body: Body,
+    body: Incoming,
 }
 
 /// A part of a file.
@@ -57,40 +68,55 @@ pub(super) struct Part {
     pub(super) total: u64,
 }
 
-/// Counts how often nothing has come.
-pub(super) struct Patience {
-    fruitless: u32,
-}
-
-impl Patience {
-    pub(super) fn new() -> Patience {
-        Patience { fruitless: 0 }
-    }
-
-    /// Whether to try once more after `error`, which came after bytes had or had not; waits before.
-    pub(super) fn goes_on(&mut self, error: &HubError, progress: bool) -> bool {
-        self.fruitless = if progress { 0 } else { self.fruitless + 1 };
-        let more = error.passes() && self.fruitless < TRIES;
-        if more {
-            std::thread::sleep(Duration::from_millis(100 << self.fruitless));
-        }
-        more
-    }
-}
-
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct Info {
     sha: String,
-    siblings: Vec<Sibling>,
+    siblings: Siblings,
 }
 
-#[derive(Deserialize)]
+/// The files of a repository: the first [`FILES`] names, and how many there are.
+struct Siblings {
+    names: Vec<String>,
+    count: usize,
+}
+
+#[derive(serde::Deserialize)]
 struct Sibling {
     rfilename: String,
 }
 
+impl<'de> Deserialize<'de> for Siblings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Siblings, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Siblings;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of files")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Siblings, A::Error> {
+                let mut names = Vec::new();
+                while names.len() < FILES {
+                    match list.next_element::<Sibling>()? {
+                        Some(sibling) => names.push(sibling.rfilename),
+                        None => return Ok(Siblings { count: names.len(), names }),
+                    }
+                }
+                let mut count = names.len();
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(Siblings { names, count })
+            }
+        }
+        deserializer.deserialize_seq(List)
+    }
+}
+
 impl Client {
-    pub(super) fn new(options: &HubOptions, repo: &str) -> Client {
+    pub(super) fn new(options: &HubOptions, repo: &str, cancel: &Cancel) -> Client {
+        let speed = options.speed();
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -98,15 +124,26 @@ impl Client {
             .user_agent(concat!("model-factory/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(Duration::from_secs(10)))
             .timeout_recv_response(Some(Duration::from_secs(30)))
-            .timeout_per_read(Some(Duration::from_secs(30)))
+            // Whoever waits is told sooner, by the minimum speed; this ends the thread that reads.
+            .timeout_per_read(Some(speed.window.min(DAY) + Duration::from_secs(1)))
             .build();
         Client {
-            agent: config.into(),
+            sender: Arc::new(Sender { agent: config.into(), token: options.secret().map(str::to_owned) }),
             endpoint: options.url().into(),
             repo: repo.into(),
-            token: options.secret().map(str::to_owned),
+            speed,
+            cancel: cancel.clone(),
             received: AtomicU64::new(0),
         }
+    }
+
+    /// Who may end the waiting.
+    pub(super) fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
+    pub(super) fn retry_policy(&self) -> RetryPolicy {
+        RetryPolicy::new(self.speed.window_bytes())
     }
 
     /// Bytes of bodies that have come.
@@ -117,11 +154,11 @@ impl Client {
     /// The commit and the files of `revision`.
     pub(super) fn describe(&self, revision: &str) -> Result<Description, HubError> {
         let url = format!("{}/api/models/{}/revision/{}", self.endpoint, self.repo, encoded(revision, false));
-        let mut patience = Patience::new();
+        let mut retries = self.retry_policy();
         let text = loop {
             match self.describe_once(&url) {
-                Err(error) if patience.goes_on(&error, false) => {}
-                result => break result?,
+                Ok(text) => break text,
+                Err(error) => retries.again(error, 0, &self.cancel)?,
             }
         };
         let wrong = |what: String| HubError::Answer { url: url.clone(), what };
@@ -129,22 +166,30 @@ impl Client {
         if !names::is_commit(&info.sha) {
             return Err(wrong("its sha is no commit".into()));
         }
-        let files = info.siblings.into_iter().map(|sibling| sibling.rfilename);
-        let mut names: Vec<String> = files.filter(|name| names::is_inside(name)).collect();
+        let Siblings { mut names, count } = info.siblings;
+        if count > names.len() {
+            let id = self.repo.clone();
+            return Err(HubError::TooManyFiles { id, what: "files", found: count, limit: FILES });
+        }
+        names.retain(|name| names::is_inside(name));
         names.sort();
         names.dedup();
         Ok(Description { commit: info.sha, names })
     }
 
     fn describe_once(&self, url: &str) -> Result<Vec<u8>, HubError> {
-        let (response, _) = self.send(url, None)?;
-        self.refuse_status(url, None, &response)?;
+        let (head, mut body) = self.send(url, None)?;
+        self.refuse_status(url, None, &head)?;
         let mut text = Vec::new();
-        let mut body = response.into_body().into_reader().take(INFO_BYTES + 1);
-        body.read_to_end(&mut text).map_err(|error| connection(url, &error))?;
-        self.received.fetch_add(text.len() as u64, Ordering::Relaxed);
-        if text.len() as u64 > INFO_BYTES {
-            return Err(HubError::Answer { url: url.into(), what: format!("it is longer than {INFO_BYTES} bytes") });
+        while let Some(bytes) = body.next()? {
+            self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            text.extend_from_slice(&bytes);
+            if text.len() as u64 > INFO_BYTES {
+                return Err(HubError::Answer {
+                    url: url.into(),
+                    what: format!("it is longer than {INFO_BYTES} bytes"),
+                });
+            }
         }
         Ok(text)
     }
@@ -157,13 +202,12 @@ impl Client {
     /// The bytes `range` of `file`, or as many of them as there are. Of a longer file, none where `whole` is asked for.
     pub(super) fn part(&self, commit: &str, file: &str, range: Range<u64>, whole: bool) -> Result<Part, HubError> {
         let mut part = Part { bytes: Vec::new(), total: 0 };
-        let mut patience = Patience::new();
+        let mut retries = self.retry_policy();
         loop {
             let before = part.bytes.len();
             match self.part_once(commit, file, &range, whole, &mut part) {
                 Ok(()) => return Ok(part),
-                Err(error) if patience.goes_on(&error, part.bytes.len() > before) => {}
-                Err(error) => return Err(error),
+                Err(error) => retries.again(error, (part.bytes.len() - before) as u64, &self.cancel)?,
             }
         }
     }
@@ -200,19 +244,19 @@ impl Client {
     pub(super) fn open(&self, commit: &str, file: &str, start: u64, end: Option<u64>) -> Result<Answer, HubError> {
         let url = self.url(commit, file);
         let end = end.map(|end| (end - 1).to_string()).unwrap_or_default();
-        let (response, etag) = self.send(&url, Some(format!("bytes={start}-{end}")))?;
-        let status = response.status().as_u16();
+        let (head, body) = self.send(&url, Some(format!("bytes={start}-{end}")))?;
+        let (status, headers) = (head.parts.status.as_u16(), &head.parts.headers);
         if status != 416 {
-            self.refuse_status(&url, Some(file), &response)?;
+            self.refuse_status(&url, Some(file), &head)?;
         }
         let wrong = |what: &str| HubError::Answer { url: url.clone(), what: what.into() };
         let (start, total) = match status {
             206 => {
-                let range = text(response.headers(), "content-range").and_then(names::content_range);
+                let range = text(headers, "content-range").and_then(names::content_range);
                 range.ok_or_else(|| wrong("Content-Range is missing or unclear"))?
             }
             416 => {
-                let total = text(response.headers(), "content-range").and_then(|range| range.strip_prefix("bytes */"));
+                let total = text(headers, "content-range").and_then(|range| range.strip_prefix("bytes */"));
                 let total = total.and_then(|total| total.parse().ok());
                 // A file of no bytes has no range.
                 let total =
@@ -220,15 +264,41 @@ impl Client {
                 (start, total)
             }
             _ => {
-                let length = text(response.headers(), "content-length").and_then(|length| length.parse().ok());
+                let length = text(headers, "content-length").and_then(|length| length.parse().ok());
                 (0, length.ok_or_else(|| wrong("Content-Length is missing or unclear"))?)
             }
         };
-        let etag = etag.as_deref().map(names::blob_name);
+        let etag = head.etag.as_deref().map(names::blob_name);
         let etag = etag.map(|etag| etag.ok_or_else(|| wrong("its ETag cannot be a file's name"))).transpose()?;
-        Ok(Answer { etag, total, start, body: response.into_body() })
+        Ok(Answer { etag, total, start, body })
     }
 
+    fn send(&self, url: &str, range: Option<String>) -> Result<(Head, Incoming), HubError> {
+        let (sender, to) = (Arc::clone(&self.sender), url.to_owned());
+        start(url, &self.cancel, self.speed, move || sender.send(&to, range))
+    }
+
+    /// The error that the status of `head` is, with `file` where one was asked for.
+    fn refuse_status(&self, url: &str, file: Option<&str>, head: &Head) -> Result<(), HubError> {
+        let id = self.repo.clone();
+        let error = match head.parts.status.as_u16() {
+            200 | 206 => return Ok(()),
+            status @ (401 | 403) => HubError::NoAccess { id, status, token: self.sender.token.is_some() },
+            404 => match file {
+                Some(file) => HubError::FileMissing { id, file: file.into() },
+                None => HubError::NotFound { id },
+            },
+            429 => {
+                let wait = text(&head.parts.headers, "retry-after").and_then(|wait| wait.parse().ok());
+                HubError::RateLimited { wait }
+            }
+            status => HubError::Status { url: url.into(), status },
+        };
+        Err(error)
+    }
+}
+
+impl Sender {
     /// Sends a request, follows redirects, and gives the ETag of the Hub itself, which is the content's.
     fn send(&self, url: &str, range: Option<String>) -> Result<(Response<Body>, Option<String>), HubError> {
         let wrong = |what: &str| HubError::Answer { url: url.into(), what: what.into() };
@@ -267,51 +337,18 @@ impl Client {
         }
         Err(wrong("it leads in a circle"))
     }
-
-    /// The error that the status of `response` is, with `file` where one was asked for.
-    fn refuse_status(&self, url: &str, file: Option<&str>, response: &Response<Body>) -> Result<(), HubError> {
-        let id = self.repo.clone();
-        let error = match response.status().as_u16() {
-            200 | 206 => return Ok(()),
-            status @ (401 | 403) => HubError::NoAccess { id, status, token: self.token.is_some() },
-            404 => match file {
-                Some(file) => HubError::FileMissing { id, file: file.into() },
-                None => HubError::NotFound { id },
-            },
-            429 => {
-                let wait = text(response.headers(), "retry-after").and_then(|wait| wait.parse().ok());
-                HubError::RateLimited { wait }
-            }
-            status => HubError::Status { url: url.into(), status },
-        };
-        Err(error)
-    }
 }
 
 impl Answer {
     /// The next bytes of the body, at least one and at most `most`.
     pub(super) fn read(&mut self, client: &Client, commit: &str, file: &str, most: u64) -> Result<Vec<u8>, HubError> {
-        let mut bytes = vec![0; usize::try_from(most).unwrap_or(usize::MAX).min(BUFFER_BYTES)];
-        let url = || client.url(commit, file);
-        let count = loop {
-            match self.body.as_reader().read(&mut bytes) {
-                Ok(0) => {
-                    let reason = "it ended early".into();
-                    return Err(HubError::Connection { url: url(), reason });
-                }
-                Ok(count) => break count,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(connection(&url(), &error)),
-            }
+        let Some(mut bytes) = self.body.next()? else {
+            return Err(connection(&client.url(commit, file), &"it ended early"));
         };
-        client.received.fetch_add(count as u64, Ordering::Relaxed);
-        bytes.truncate(count);
+        client.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
         Ok(bytes)
     }
-}
-
-fn connection(url: &str, error: &dyn std::fmt::Display) -> HubError {
-    HubError::Connection { url: url.into(), reason: error.to_string() }
 }
 
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {

@@ -1,13 +1,17 @@
 //! A file of the Hub -> the cache, whole or not at all; what a broken connection left is continued.
 
 use super::cache::RepoCache;
-use super::client::{Client, Patience};
+use super::client::{Answer, Client};
+use super::digest::Digest;
 use super::error::HubError;
-use crate::cancel::Cancel;
+use super::retry::SLICE;
 use crate::progress::{OnProgress, Stage};
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Write};
 use std::path::Path;
+
+/// Bytes of a part that are hashed at a time.
+const STRIDE: usize = 1 << 20;
 
 /// Brings files of one commit into the cache.
 pub(super) struct Download<'d> {
@@ -15,7 +19,6 @@ pub(super) struct Download<'d> {
     pub(super) cache: &'d RepoCache,
     pub(super) commit: &'d str,
     pub(super) on_progress: &'d OnProgress,
-    pub(super) cancel: &'d Cancel,
 }
 
 /// A file before it is downloaded.
@@ -23,6 +26,14 @@ struct Wanted<'f> {
     name: &'f str,
     etag: String,
     bytes: u64,
+}
+
+/// What has come of a file.
+struct Part<'p> {
+    path: &'p Path,
+    out: File,
+    bytes: u64,
+    digest: Digest,
 }
 
 impl Download<'_> {
@@ -46,65 +57,107 @@ impl Download<'_> {
 
     /// Length and content of a file.
     fn look<'f>(&self, name: &'f str) -> Result<Wanted<'f>, HubError> {
-        let mut patience = Patience::new();
+        let mut retries = self.client.retry_policy();
         let answer = loop {
-            match self.client.open(self.commit, name, 0, Some(1)) {
-                Err(error) if patience.goes_on(&error, false) => {}
-                result => break result?,
+            match self.first_byte(name) {
+                Ok(answer) => break answer,
+                Err(error) => retries.again(error, 0, self.client.cancel())?,
             }
         };
         let etag = answer.etag.ok_or_else(|| HubError::Answer { url: name.into(), what: "it has no ETag".into() })?;
         Ok(Wanted { name, etag, bytes: answer.total })
     }
 
+    /// Asks for one byte of a file, and reads it: the connection can be used again then.
+    fn first_byte(&self, name: &str) -> Result<Answer, HubError> {
+        let mut answer = self.client.open(self.commit, name, 0, Some(1))?;
+        if answer.total > 0 {
+            answer.read(self.client, self.commit, name, 1)?;
+        }
+        Ok(answer)
+    }
+
     /// Brings one content into the cache. Another process that does so is waited for.
     fn fetch(&self, file: &Wanted<'_>, blob: &Path, tell: &dyn Fn(u64)) -> Result<(), HubError> {
         let folder = blob.parent().unwrap_or(blob);
         fs::create_dir_all(folder).map_err(HubError::io(folder))?;
-        let (lock, part) = (blob.with_extension("lock"), blob.with_extension("part"));
+        let (lock, path) = (blob.with_extension("lock"), blob.with_extension("part"));
         let lock_file = File::create(&lock).map_err(HubError::io(&lock))?;
-        lock_file.lock().map_err(HubError::io(&lock))?;
+        loop {
+            match lock_file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) => self.check_cancel()?,
+                Err(TryLockError::Error(error)) => return Err(HubError::io(&lock)(error)),
+            }
+            std::thread::sleep(SLICE);
+        }
         if is_whole(blob, file.bytes) {
             return Ok(());
         }
-        self.append(file, &part, tell)?;
-        fs::rename(&part, blob).map_err(HubError::io(blob))
-    }
-
-    /// Continues the file `part` until it is whole.
-    fn append(&self, file: &Wanted<'_>, part: &Path, tell: &dyn Fn(u64)) -> Result<(), HubError> {
-        let mut out = File::options().create(true).append(true).open(part).map_err(HubError::io(part))?;
-        let mut done = out.metadata().map_err(HubError::io(part))?.len();
-        if done > file.bytes {
-            // What is too long was no part of this.
-            out.set_len(0).map_err(HubError::io(part))?;
-            done = 0;
-        }
-        let mut patience = Patience::new();
-        while done < file.bytes {
-            let before = done;
-            let Err(error) = self.append_once(file, &mut out, part, &mut done, tell) else { continue };
-            if !patience.goes_on(&error, done > before) {
-                return Err(match error {
-                    HubError::Connection { reason, .. } => {
-                        HubError::Interrupted { file: file.name.into(), done, total: file.bytes, reason }
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.complete(file, &path, tell)? {
+                Some(found) if found != file.etag.to_ascii_lowercase() => {
+                    // What was continued may have been damaged; what comes whole and differs again is the server's fault.
+                    fs::remove_file(&path).map_err(HubError::io(&path))?;
+                    if tries == 2 {
+                        let expected = file.etag.clone();
+                        return Err(HubError::Digest { file: file.name.into(), found, expected });
                     }
-                    error => error,
-                });
+                }
+                _ => return fs::rename(&path, blob).map_err(HubError::io(blob)),
             }
         }
-        out.sync_all().map_err(HubError::io(part))
     }
 
-    fn append_once(
-        &self,
-        file: &Wanted<'_>,
-        out: &mut File,
-        part: &Path,
-        done: &mut u64,
-        tell: &dyn Fn(u64),
-    ) -> Result<(), HubError> {
-        let mut answer = self.client.open(self.commit, file.name, *done, None)?;
+    fn check_cancel(&self) -> Result<(), HubError> {
+        if self.client.cancel().is_cancelled() { Err(HubError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Continues the file at `path` until it is as long as it must be, and gives its digest where its tag is one.
+    fn complete(&self, file: &Wanted<'_>, path: &Path, tell: &dyn Fn(u64)) -> Result<Option<String>, HubError> {
+        let mut part = self.open_part(file, path, tell)?;
+        let mut retries = self.client.retry_policy();
+        while part.bytes < file.bytes {
+            let before = part.bytes;
+            let Err(error) = self.append(file, &mut part, tell) else { continue };
+            let came = part.bytes.saturating_sub(before);
+            retries.again(error, came, self.client.cancel()).map_err(|error| match error {
+                HubError::Connection { reason, .. } => {
+                    HubError::Interrupted { file: file.name.into(), done: part.bytes, total: file.bytes, reason }
+                }
+                error => error,
+            })?;
+        }
+        part.out.sync_all().map_err(HubError::io(path))?;
+        Ok(part.digest.finish())
+    }
+
+    /// What has come of `file` before, hashed.
+    fn open_part<'p>(&self, file: &Wanted<'_>, path: &'p Path, tell: &dyn Fn(u64)) -> Result<Part<'p>, HubError> {
+        let out = File::options().create(true).read(true).append(true).open(path).map_err(HubError::io(path))?;
+        let mut part = Part { path, out, bytes: 0, digest: Digest::named(&file.etag, file.bytes) };
+        if part.out.metadata().map_err(HubError::io(path))?.len() > file.bytes {
+            // What is too long was no part of this.
+            part.clear(file)?;
+        }
+        let mut bytes = vec![0; STRIDE];
+        loop {
+            self.check_cancel()?;
+            let count = part.out.read(&mut bytes).map_err(HubError::io(path))?;
+            if count == 0 {
+                return Ok(part);
+            }
+            part.digest.update(&bytes[..count]);
+            part.bytes += count as u64;
+            tell(part.bytes);
+        }
+    }
+
+    /// Appends what one connection brings.
+    fn append(&self, file: &Wanted<'_>, part: &mut Part<'_>, tell: &dyn Fn(u64)) -> Result<(), HubError> {
+        let mut answer = self.client.open(self.commit, file.name, part.bytes, None)?;
         if answer.total != file.bytes {
             let (found, expected) = (answer.total, file.bytes);
             return Err(HubError::Length { file: file.name.into(), found, expected });
@@ -114,26 +167,30 @@ impl Download<'_> {
             return Err(HubError::Answer { url: file.name.into(), what });
         }
         match answer.start {
-            start if start == *done => {}
-            0 => {
-                // The whole file comes, whatever was asked for.
-                out.set_len(0).map_err(HubError::io(part))?;
-                *done = 0;
-            }
+            start if start == part.bytes => {}
+            // The whole file comes, whatever was asked for.
+            0 => part.clear(file)?,
             start => {
-                let what = format!("it begins at byte {start}, asked for was {done}");
+                let what = format!("it begins at byte {start}, asked for was {}", part.bytes);
                 return Err(HubError::Answer { url: file.name.into(), what });
             }
         }
-        while *done < file.bytes {
-            tell(*done);
-            if self.cancel.is_cancelled() {
-                return Err(HubError::Cancelled);
-            }
-            let bytes = answer.read(self.client, self.commit, file.name, file.bytes - *done)?;
-            out.write_all(&bytes).map_err(HubError::io(part))?;
-            *done += bytes.len() as u64;
+        while part.bytes < file.bytes {
+            tell(part.bytes);
+            let bytes = answer.read(self.client, self.commit, file.name, file.bytes - part.bytes)?;
+            part.out.write_all(&bytes).map_err(HubError::io(part.path))?;
+            part.digest.update(&bytes);
+            part.bytes += bytes.len() as u64;
         }
+        Ok(())
+    }
+}
+
+impl Part<'_> {
+    /// Begins anew.
+    fn clear(&mut self, file: &Wanted<'_>) -> Result<(), HubError> {
+        self.out.set_len(0).map_err(HubError::io(self.path))?;
+        (self.bytes, self.digest) = (0, Digest::named(&file.etag, file.bytes));
         Ok(())
     }
 }

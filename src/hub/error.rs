@@ -1,6 +1,7 @@
 //! What can go wrong between here and the Hub.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Why a model did not come from the Hub. Nothing in the cache is broken by any of them.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +18,7 @@ pub enum HubError {
         /// The cache.
         cache: PathBuf,
     },
-    /// Neither `HF_HOME` nor a home folder says where the cache is (exit code 1).
+    /// Neither `HF_HUB_CACHE` nor `HF_HOME` nor a home folder says where the cache is (exit code 1).
     #[error("there is no home folder to keep the cache in; set HF_HOME to a folder")]
     NoCache,
     /// The Hub refuses the login, or asks for one (exit code 1).
@@ -79,8 +80,25 @@ pub enum HubError {
         /// What the system or the library says.
         reason: String,
     },
-    /// A download was cancelled; what has come is kept, and the next one continues there (exit code 1).
-    #[error("the download was cancelled; load again to continue there")]
+    /// The server sends less than [`HubOptions::minimum_speed`](super::HubOptions::minimum_speed) asks for, on each of
+    /// several connections; what has come is kept, and the next load continues there (exit code 1).
+    #[error(
+        "{url} comes too slowly: {found} bytes in {} s, expected at least {least} a second; load again to continue there, \
+         or allow less by HubOptions::minimum_speed",
+        window.as_secs_f64()
+    )]
+    Slow {
+        /// What was asked for.
+        url: String,
+        /// Bytes that came in the last window.
+        found: u64,
+        /// Bytes a second that were expected.
+        least: u64,
+        /// The window.
+        window: Duration,
+    },
+    /// It was cancelled; what has come is kept, and the next load continues there (exit code 1).
+    #[error("it was cancelled; load again to continue there")]
     Cancelled,
     /// A download was cut off; what has come is kept, and the next one continues there (exit code 1).
     #[error("the download of {file} was cut off at {done} of {total} bytes: {reason}; load again to continue there")]
@@ -93,6 +111,19 @@ pub enum HubError {
         total: u64,
         /// What the system or the library says.
         reason: String,
+    },
+    /// A file came whole twice and is not the one that the Hub describes; nothing of it is kept (exit code 1).
+    #[error(
+        "the Hub sends another {file} than it describes: its digest is {found}, expected {expected}; check the network and \
+         HF_ENDPOINT, and tell the model's makers if it stays so"
+    )]
+    Digest {
+        /// The file.
+        file: String,
+        /// SHA-256 of what came, or git's blob id of a small file.
+        found: String,
+        /// The one in the Hub's ETag.
+        expected: String,
     },
     /// A file is not as long as the Hub said before (exit code 1).
     #[error("the Hub sends {found} bytes of {file}, expected {expected}; try again, or tell the model's makers")]
@@ -124,6 +155,18 @@ pub enum HubError {
         wanted: String,
         /// The ids of the models there are.
         choices: Vec<String>,
+    },
+    /// A repository lists more files than any model has (exit code 1).
+    #[error("{id} lists {found} {what}, at most {limit} are read: that is no model's repository")]
+    TooManyFiles {
+        /// The id.
+        id: String,
+        /// `files` or `GGUF files`.
+        what: &'static str,
+        /// Those it lists.
+        found: usize,
+        /// The limit.
+        limit: usize,
     },
     /// The headers of a repository are longer than any model's (exit code 1).
     #[error("the headers of {id} take more than {limit} bytes, which no model's do")]
@@ -161,7 +204,7 @@ impl HubError {
     /// Whether asking again may help.
     pub(super) fn passes(&self) -> bool {
         match self {
-            HubError::Connection { .. } => true,
+            HubError::Connection { .. } | HubError::Slow { .. } => true,
             HubError::Status { status, .. } => *status >= 500,
             _ => false,
         }

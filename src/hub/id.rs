@@ -51,6 +51,12 @@ impl HubId {
         sound.then(|| HubId { repo: repo.into(), wanted: own(wanted), revision: own(revision) })
     }
 
+    /// The same id at `revision` where it names none.
+    #[cfg(feature = "hub")]
+    pub(crate) fn or_revision(&self, revision: Option<&str>) -> HubId {
+        HubId { revision: self.revision.clone().or_else(|| revision.map(str::to_owned)), ..self.clone() }
+    }
+
     /// `org/name`.
     pub fn repo(&self) -> &str {
         &self.repo

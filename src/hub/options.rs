@@ -1,47 +1,58 @@
-//! Environment -> where the Hub and its cache are.
+//! Where the Hub and its cache are, and how it is asked.
 
+use super::environment::{ENDPOINT, Environment, Token};
 use super::error::HubError;
-use hf_hub::Cache;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-const ENDPOINT: &str = "https://huggingface.co";
-
-/// Where the Hub and its cache are, and who asks.
+/// Where the Hub and its cache are, who asks, and how slow an answer may be.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HubOptions {
     cache: PathBuf,
     endpoint: String,
     token: Option<String>,
     offline: bool,
+    minimum_speed: MinimumSpeed,
+}
+
+/// What a server must bring, so that it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MinimumSpeed {
+    pub(super) bytes_per_second: u64,
+    pub(super) window: Duration,
+}
+
+/// 1 KiB a second, measured over 30 seconds.
+const MINIMUM_SPEED: MinimumSpeed = MinimumSpeed { bytes_per_second: 1 << 10, window: Duration::from_secs(30) };
+
+impl MinimumSpeed {
+    /// Bytes of one window.
+    pub(super) fn window_bytes(self) -> u64 {
+        (self.bytes_per_second as f64 * self.window.as_secs_f64()) as u64
+    }
 }
 
 impl HubOptions {
-    /// As the environment says, as other tools of the Hub read it: `HF_HOME` (`~/.cache/huggingface` when absent; the cache
-    /// is its folder `hub`), `HF_ENDPOINT`, `HF_TOKEN` or else the file `token` in `HF_HOME`, `HF_HUB_OFFLINE`.
+    /// As the environment says, as other tools of the Hub read it ([the variables](super#the-cache)).
     ///
     /// # Errors
-    /// [`HubError::NoCache`] when there is neither `HF_HOME` nor a home folder.
+    /// [`HubError::NoCache`] when neither a variable nor a home folder says where the cache is.
     pub fn from_env() -> Result<HubOptions, HubError> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-        // The crate's own default panics without a home folder.
-        if variable("HF_HOME").is_none() && std::env::home_dir().is_none() {
-            return Err(HubError::NoCache);
-        }
-        let cache = match variable("HF_HOME") {
-            Some(_) => Cache::from_env(),
-            None => Cache::default(),
-        };
-        let yes = |value: String| matches!(value.to_ascii_uppercase().as_str(), "1" | "ON" | "YES" | "TRUE");
-        let token = variable("HF_TOKEN").map(|token| token.trim().to_owned()).or_else(|| cache.token());
-        let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.into());
-        let offline = variable("HF_HUB_OFFLINE").is_some_and(yes);
-        Ok(HubOptions::new(cache.path()).endpoint(endpoint).token(token).offline(offline))
+        let Environment { cache, endpoint, token, offline } =
+            Environment::read(|name| std::env::var_os(name), std::env::home_dir());
+        let token = token.and_then(|token| match token {
+            Token::Given(token) => Some(token),
+            Token::File(path) => std::fs::read_to_string(path).ok(),
+        });
+        let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+        Ok(HubOptions::new(cache.ok_or(HubError::NoCache)?).endpoint(endpoint).token(token).offline(offline))
     }
 
     /// The Hub itself, asked without a token, and the cache in the folder `cache`.
     pub fn new(cache: impl Into<PathBuf>) -> HubOptions {
-        HubOptions { cache: cache.into(), endpoint: ENDPOINT.into(), token: None, offline: false }
+        let minimum_speed = MINIMUM_SPEED;
+        HubOptions { cache: cache.into(), endpoint: ENDPOINT.into(), token: None, offline: false, minimum_speed }
     }
 
     /// Another server of the same protocol.
@@ -60,6 +71,19 @@ impl HubOptions {
     pub fn offline(mut self, offline: bool) -> HubOptions {
         self.offline = offline;
         self
+    }
+
+    /// What a server must bring over each `window` of waiting for it; by default 1024 bytes a second over 30 seconds. A
+    /// connection that brings less is given up and made anew, and after four in a row the download ends with
+    /// [`HubError::Slow`], to be continued. How long a download takes in all is not limited. With 0 bytes a second only a
+    /// connection that brings nothing in `window` is given up.
+    pub fn minimum_speed(mut self, bytes_per_second: u64, window: Duration) -> HubOptions {
+        self.minimum_speed = MinimumSpeed { bytes_per_second, window };
+        self
+    }
+
+    pub(super) fn speed(&self) -> MinimumSpeed {
+        self.minimum_speed
     }
 
     pub(super) fn cache_folder(&self) -> &Path {
@@ -87,6 +111,7 @@ impl fmt::Debug for HubOptions {
             .field("endpoint", &self.endpoint)
             .field("token", &token)
             .field("offline", &self.offline)
+            .field("minimum_speed", &self.minimum_speed)
             .finish()
     }
 }

@@ -12,10 +12,15 @@ use super::selection::{Selection, Unselected, select};
 use crate::cancel::Cancel;
 use crate::progress::OnProgress;
 use model_diagnostics::Diagnosis;
+use model_diagnostics::report::HubModel;
+use model_diagnostics::source::repository::is_gguf;
 use std::path::{Path, PathBuf};
 
 /// The branch that counts where none is named.
 const MAIN: &str = "main";
+
+/// GGUF files of a repository that are compared with each other; collections of every quantization have some hundreds.
+const GGUF_FILES: usize = 2_000;
 
 /// One model of one commit.
 pub(crate) struct Repository {
@@ -52,9 +57,9 @@ impl From<HubError> for Fault {
 }
 
 impl Repository {
-    /// Finds what `id` means, at `revision` where the id itself names none. Asks the Hub unless `options` forbid it.
-    pub(crate) fn open(id: &HubId, revision: Option<&str>, options: &HubOptions) -> Result<Repository, Fault> {
-        let revision = id.revision().or(revision).unwrap_or(MAIN).to_owned();
+    /// Finds what `id` means. Asks the Hub unless `options` forbid it; `cancel` ends that, now and later.
+    pub(crate) fn open(id: &HubId, options: &HubOptions, cancel: &Cancel) -> Result<Repository, Fault> {
+        let revision = id.revision().unwrap_or(MAIN).to_owned();
         if !is_revision(&revision) {
             return Err(Fault::Hub(HubError::NotFound { id: format!("{}@{revision}", id.repo()) }));
         }
@@ -65,13 +70,18 @@ impl Repository {
             let names = cache.names(&commit)?;
             (None, commit, names)
         } else {
-            let client = Client::new(options, id.repo());
+            let client = Client::new(options, id.repo(), cancel);
             let description = client.describe(&revision).map_err(|error| match error {
                 HubError::NotFound { .. } => HubError::NotFound { id: format!("{}@{revision}", id.repo()) },
                 error => error,
             })?;
             (Some(client), description.commit, description.names)
         };
+        let found = names.iter().filter(|name| is_gguf(name)).count();
+        if found > GGUF_FILES {
+            let id = id.to_string();
+            return Err(Fault::Hub(HubError::TooManyFiles { id, what: "GGUF files", found, limit: GGUF_FILES }));
+        }
         let selection = select(&names, id).map_err(|fault| match (fault, options.is_offline()) {
             (Unselected::Ambiguous(ids), _) => Fault::Ambiguous(ids),
             (Unselected::NoSuchModel(_), true) => {
@@ -107,29 +117,29 @@ impl Repository {
 
     /// Diagnoses the model by `diagnose`: its files in the cache, or else its headers on the Hub, where paths in the report
     /// are the repository's.
-    pub(crate) fn diagnose(&self, diagnose: impl FnOnce(&Path) -> Diagnosis) -> Result<Diagnosis, HubError> {
+    pub(crate) fn diagnose(&self, diagnose: impl FnOnce(&Path, &HubModel) -> Diagnosis) -> Result<Diagnosis, HubError> {
+        let files = match &self.selection {
+            Selection::Gguf(parts) => parts.clone(),
+            Selection::Safetensors | Selection::Nothing => Vec::new(),
+        };
+        let own = |text: Option<&str>| text.map(str::to_owned);
+        let (repo, wanted, revision) = (self.id.repo().into(), own(self.id.wanted()), own(self.id.revision()));
+        let model = HubModel { repo, wanted, revision, files };
         let client = match self.place() {
             Place::Remote(client) => client,
-            Place::Cache(path) => {
-                let mut diagnosis = diagnose(&path);
-                diagnosis.report.input.path = self.id.to_string();
-                return Ok(diagnosis);
-            }
+            Place::Cache(path) => return Ok(diagnose(&path, &model)),
         };
         let mirror = Mirror::fetch(client, &self.commit, self.id.repo(), &self.names, &self.selection)?;
-        let mut diagnosis = diagnose(&self.selection.path(mirror.path()));
+        let mut diagnosis = diagnose(&self.selection.path(mirror.path()), &model);
         let folder = mirror.path().display().to_string();
-        diagnosis.report.rename(&self.id.to_string(), &folder, self.id.repo());
-        for command in &mut diagnosis.report.commands {
-            *command = command.replace("cargo run --release", "cargo run --release --features hub");
-        }
+        diagnosis.report.rename(&folder, self.id.repo());
         Ok(diagnosis)
     }
 
     /// Brings what is missing of the model's files into the cache, weights last.
-    pub(crate) fn download(&self, on_progress: &OnProgress, cancel: &Cancel) -> Result<(), HubError> {
+    pub(crate) fn download(&self, on_progress: &OnProgress) -> Result<(), HubError> {
         if let Place::Remote(client) = self.place() {
-            let download = Download { client, cache: &self.cache, commit: &self.commit, on_progress, cancel };
+            let download = Download { client, cache: &self.cache, commit: &self.commit, on_progress };
             let companions: Vec<String> = self.selection.companions(&self.names).into_iter().cloned().collect();
             let (indexes, others): (Vec<String>, Vec<String>) =
                 companions.into_iter().partition(|name| name.ends_with(".index.json"));

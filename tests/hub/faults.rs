@@ -4,17 +4,26 @@ use super::server::{Kind, etag};
 use super::{Place, common, fixture, refused, text};
 use model_factory::hub::HubError;
 use model_factory::{Cancel, Error, Stage};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-const REPO: &str = "org/demo";
-const WEIGHTS: &str = "model.safetensors";
-const ALWAYS: usize = 1 << 40;
+pub(crate) const REPO: &str = "org/demo";
+pub(crate) const WEIGHTS: &str = "model.safetensors";
+pub(crate) const ALWAYS: usize = 1 << 40;
 
-fn demo() -> Place {
+pub(crate) fn demo() -> Place {
     Place::offering(REPO, "demo")
 }
 
-fn fault(place: &Place, id: &str) -> HubError {
+pub(crate) fn weights() -> PathBuf {
+    fixture("demo").join(WEIGHTS)
+}
+
+/// The file in which weights are collected.
+pub(crate) fn part(place: &Place) -> PathBuf {
+    place.folder(REPO).join("blobs").join(etag(&weights())).with_extension("part")
+}
+
+pub(crate) fn fault(place: &Place, id: &str) -> HubError {
     match place.load(id) {
         Err(Error::Hub(error)) => error,
         Err(error) => panic!("{id}: expected an error of the Hub, found {error}"),
@@ -23,7 +32,7 @@ fn fault(place: &Place, id: &str) -> HubError {
 }
 
 /// Loads once more without faults, and checks that the result is whole.
-fn recovers(place: &Place) {
+pub(crate) fn recovers(place: &Place) {
     place.server.clear_faults();
     let model = place.load(REPO).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(text(&model), text(&common::load(fixture("demo"))));
@@ -31,12 +40,12 @@ fn recovers(place: &Place) {
 }
 
 /// Every file of the cache that goes by its name is the one that was offered.
-fn whole(place: &Place) {
+pub(crate) fn whole(place: &Place) {
     let mut files = 0;
     for entry in std::fs::read_dir(fixture("demo")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
-        let (cached, blob) = (place.cached(REPO, name), place.folder(REPO).join("blobs").join(etag(REPO, name)));
+        let (cached, blob) = (place.cached(REPO, name), place.folder(REPO).join("blobs").join(etag(&path)));
         for file in [cached, blob].into_iter().filter(|file| file.exists()) {
             assert_eq!(std::fs::read(&file).unwrap(), std::fs::read(&path).unwrap(), "{}", file.display());
             files += 1;
@@ -48,7 +57,7 @@ fn whole(place: &Place) {
 #[test]
 fn a_cut_connection_is_continued_where_it_broke() {
     let place = demo();
-    let size = std::fs::metadata(fixture("demo").join(WEIGHTS)).unwrap().len();
+    let size = std::fs::metadata(weights()).unwrap().len();
     // The headers come first, then each connection brings 700,000 bytes.
     place.server.fault("/store", 1, Kind::Cut(100));
     place.server.fault("/cached", 1, Kind::Cut(5));
@@ -77,7 +86,7 @@ fn a_cancelled_download_ends_and_is_continued() {
     });
     let error = builder.load(REPO).unwrap_err();
     assert!(matches!(error, Error::Cancelled), "{error:?}");
-    let part = place.folder(REPO).join("blobs").join(etag(REPO, WEIGHTS)).with_extension("part");
+    let part = part(&place);
     assert!(std::fs::metadata(&part).unwrap().len() > 0);
     recovers(&place);
 }
@@ -92,7 +101,7 @@ fn an_interrupted_download_leaves_nothing_that_looks_whole() {
     let error = fault(&place, REPO);
     assert!(matches!(&error, HubError::Interrupted { file, done: 1_000_000, .. } if file == WEIGHTS), "{error:?}");
     assert_eq!((error.code(), place.cached(REPO, WEIGHTS).exists()), (1, false));
-    let part = place.folder(REPO).join("blobs").join(etag(REPO, WEIGHTS)).with_extension("part");
+    let part = part(&place);
     assert_eq!(std::fs::metadata(&part).unwrap().len(), 1_000_000);
     whole(&place);
     // Another process, which may not ask the Hub, does not find the model.
@@ -108,7 +117,7 @@ fn an_interrupted_download_leaves_nothing_that_looks_whole() {
 
 impl Place {
     /// Lets the two requests pass by which a download learns what the weights are.
-    fn load_until_weights(&self) {
+    pub(crate) fn load_until_weights(&self) {
         self.server.fault("/store", 2, Kind::Short(0));
     }
 }
@@ -116,11 +125,11 @@ impl Place {
 #[test]
 fn a_part_that_is_no_part_is_begun_anew() {
     let place = demo();
-    let blob = place.folder(REPO).join("blobs").join(etag(REPO, WEIGHTS));
+    let blob = place.folder(REPO).join("blobs").join(etag(&weights()));
     std::fs::create_dir_all(blob.parent().unwrap()).unwrap();
     std::fs::write(blob.with_extension("part"), vec![7; 3_000_000]).unwrap();
     // What another program left half done under the final name.
-    std::fs::write(place.folder(REPO).join("blobs").join(etag(REPO, "config.json")), "{").unwrap();
+    std::fs::write(place.folder(REPO).join("blobs").join(etag(&fixture("demo").join("config.json"))), "{").unwrap();
     recovers(&place);
 }
 
@@ -299,7 +308,7 @@ fn redirects_that_lead_nowhere_end() {
 #[test]
 fn two_at_once_fetch_a_model_once() {
     let place = demo();
-    let size = std::fs::metadata(fixture("demo").join(WEIGHTS)).unwrap().len();
+    let size = std::fs::metadata(weights()).unwrap().len();
     let expected = text(&common::load(fixture("demo")));
     std::thread::scope(|scope| {
         let loads: Vec<_> = (0..2).map(|_| scope.spawn(|| text(&place.load(REPO).unwrap()))).collect();
@@ -316,7 +325,7 @@ fn two_at_once_fetch_a_model_once() {
 fn a_dead_link_in_the_cache_is_replaced() {
     let place = demo();
     recovers(&place);
-    let blob = place.folder(REPO).join("blobs").join(etag(REPO, WEIGHTS));
+    let blob = place.folder(REPO).join("blobs").join(etag(&weights()));
     std::fs::remove_file(&blob).unwrap();
     assert!(!place.cached(REPO, WEIGHTS).exists() && Path::new(&place.cached(REPO, WEIGHTS)).is_symlink());
     recovers(&place);

@@ -112,6 +112,8 @@ fn a_diagnosis_of_70b_takes_megabytes() {
             let renamed = command.as_str().unwrap().replace(&folder.path().display().to_string(), "org/Big-70B");
             *command = renamed.replace("--release", "--release --features hub").into();
         }
+        assert_eq!(remote["input"]["hub"]["repo"], "org/Big-70B");
+        remote["input"]["hub"] = Value::Null;
         assert_eq!(remote["input"]["path"], "org/Big-70B");
         local["input"]["path"] = "org/Big-70B".into();
         assert_eq!(remote.as_object_mut(), local.as_object_mut());

@@ -3,9 +3,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod content;
 mod faults;
 mod large;
 mod server;
+mod waiting;
 
 use model_factory::hub::HubOptions;
 use model_factory::{Builder, Error, GenerateOptions, Model, Progress, Report, Stage};
@@ -255,6 +257,16 @@ fn a_revision_is_named_in_the_id_or_by_the_builder() {
     }
     let reference = |name: &str| std::fs::read_to_string(place.folder("org/demo").join("refs").join(name)).unwrap();
     assert_eq!([reference("main"), reference("refs/pr/7"), reference("v1.0")], [COMMIT; 3]);
+    // Commands are for the same revision, and so are the ids to choose from.
+    let here = place.builder().revision("refs/pr/7");
+    for report in [here.diagnose("org/demo"), here.load("org/demo").unwrap().report().clone()] {
+        assert_eq!(report.input.path, "org/demo@refs/pr/7");
+        let same = |command: &String| command.contains(" org/demo@refs/pr/7 ");
+        assert!(!report.commands.is_empty() && report.commands.iter().all(same), "{:?}", report.commands);
+    }
+    place.server.offer("org/m", &fixture("models/llama-3.1"));
+    let report = here.diagnose("org/m");
+    assert_eq!(report.input.candidates, ["org/m:bf16", "org/m:f32", "org/m:q8_0"].map(|id| format!("{id}@refs/pr/7")));
     // A commit needs no reference.
     place.offline().load(format!("org/demo@{COMMIT}")).unwrap();
     let report = place.offline().diagnose("org/demo@never-asked-for");
@@ -283,7 +295,10 @@ fn the_environment_says_where_the_hub_is() {
     let run = |more: &[(&str, &str)]| {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
         child.args(["--ignored", "--exact", "loads_by_the_environment", "--nocapture"]);
-        child.env_remove("HF_TOKEN").env_remove("HF_HUB_OFFLINE").env("HF_HOME", home.path());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HF_") || name.starts_with("HUGGING")) {
+            child.env_remove(name);
+        }
+        child.env_remove("TRANSFORMERS_OFFLINE").env("HF_HOME", home.path());
         child.env("HF_ENDPOINT", format!("{}/", place.server.url())).envs(more.iter().copied());
         let output = child.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -296,6 +311,14 @@ fn the_environment_says_where_the_hub_is() {
     assert_eq!(run(&[("HF_TOKEN", " hf_variable ")]), (expected.clone(), Some("hf_variable".into())));
     assert!(home.path().join("hub/models--org--demo/refs/main").is_file());
     assert_eq!(run(&[]), (expected.clone(), Some("hf_file".into())));
+    // Cache and token may lie elsewhere.
+    let other = tempfile::tempdir().unwrap();
+    let (cache, token) = (other.path().join("c"), other.path().join("t"));
+    std::fs::write(&token, "hf_other").unwrap();
+    let elsewhere = [("HF_HUB_CACHE", cache.to_str().unwrap()), ("HF_TOKEN_PATH", token.to_str().unwrap())];
+    assert_eq!(run(&elsewhere), (expected.clone(), Some("hf_other".into())));
+    assert!(cache.join("models--org--demo/refs/main").is_file());
+    assert_eq!(run(&[elsewhere[0], ("HF_HUB_OFFLINE", "1")]), (expected.clone(), None));
     place.server.set_down(true);
     assert_eq!(run(&[("HF_HUB_OFFLINE", "TRUE")]), (expected, None));
 }

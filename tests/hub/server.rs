@@ -1,14 +1,15 @@
 //! A server of the Hub's protocol, with faults: the description of a repository, files by `resolve` with ETags, redirects
 //! within the host (small files) and to a store of another host (weights), ranges.
 
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// The commit that every branch is at.
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -39,6 +40,14 @@ pub(crate) enum Kind {
     Etag(&'static str),
     /// A redirect to there.
     Location(&'static str),
+    /// The last byte of the body is another.
+    Wrong,
+    /// After so many bytes of the body nothing comes for as long as any test runs. With `None` there is no answer at all.
+    Stall(Option<u64>),
+    /// So many bytes of the body, a pause, and so on.
+    Slow(usize, Duration),
+    /// The repository lists so many files that end in this.
+    Listing(usize, &'static str),
 }
 
 /// One request.
@@ -139,11 +148,29 @@ impl Server {
     }
 }
 
-/// What a cache calls the content of `name`.
-pub(crate) fn etag(repo: &str, name: &str) -> String {
-    let mut hasher = DefaultHasher::new();
-    (repo, name).hash(&mut hasher);
-    format!("{:016x}", hasher.finish()).repeat(4)
+/// Whether `path` is stored as a large file.
+fn is_large(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "safetensors" || extension == "gguf")
+}
+
+/// What a cache calls the content of `path`: SHA-256 of a large file, git's id of another. Sparse files of gigabytes, which
+/// nobody downloads, have a name of their own.
+pub(crate) fn etag(path: &Path) -> String {
+    let bytes = path.metadata().expect("a file").len();
+    if bytes > 64 << 20 {
+        return format!("{bytes:064}");
+    }
+    let mut context = Context::new(if is_large(path) { &SHA256 } else { &SHA1_FOR_LEGACY_USE_ONLY });
+    if !is_large(path) {
+        context.update(format!("blob {bytes}\0").as_bytes());
+    }
+    context.update(&std::fs::read(path).expect("a file"));
+    context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Longer than any test.
+fn stall() {
+    std::thread::sleep(Duration::from_secs(600));
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -202,6 +229,7 @@ fn answer(state: &State, request: &Request, out: &mut TcpStream) -> Option<()> {
             let header = header.map(|(name, value)| format!("{name}: {value}\r\n")).unwrap_or_default();
             return head(out, &format!("{status} Fault"), &header, 0);
         }
+        Some(Kind::Stall(None)) => stall(),
         Some(Kind::Location(to)) => return head(out, "302 Found", &format!("Location: {to}\r\n"), 0),
         _ => {}
     }
@@ -209,7 +237,11 @@ fn answer(state: &State, request: &Request, out: &mut TcpStream) -> Option<()> {
         let (repo, _revision) = rest.split_once("/revision/")?;
         let repos = lock(&state.repos);
         let Some(files) = repos.get(repo) else { return head(out, "404 Not Found", "", 0) };
-        let siblings: Vec<_> = files.keys().map(|name| serde_json::json!({ "rfilename": name })).collect();
+        let mut names: Vec<String> = files.keys().cloned().collect();
+        if let Some(Kind::Listing(count, end)) = &fault {
+            names = (0..*count).map(|number| format!("{number}{end}")).collect();
+        }
+        let siblings: Vec<_> = names.iter().map(|name| serde_json::json!({ "rfilename": name })).collect();
         let text = serde_json::json!({ "sha": COMMIT, "siblings": siblings, "private": false }).to_string();
         head(out, "200 OK", "Content-Type: application/json\r\n", text.len() as u64)?;
         return out.write_all(text.as_bytes()).ok();
@@ -222,9 +254,9 @@ fn answer(state: &State, request: &Request, out: &mut TcpStream) -> Option<()> {
     let Some(file) = file else { return head(out, "404 Not Found", "X-Error-Code: EntryNotFound\r\n", 0) };
     let etag = match &fault {
         Some(Kind::Etag(etag)) => (*etag).into(),
-        _ => etag(repo, &name),
+        _ => etag(&file),
     };
-    let weights = [".safetensors", ".gguf"].iter().any(|end| name.ends_with(end));
+    let weights = is_large(Path::new(&name));
     if weights && !request.at_store {
         let headers = format!(
             "Location: {}/store{place}?signature=x\r\nX-Repo-Commit: {COMMIT}\r\nX-Linked-Etag: \"{etag}\"\r\nETag: \"other\"\r\n",
@@ -282,11 +314,25 @@ fn send_file(
         Some(Kind::Cut(after)) => left.min(*after),
         _ => left,
     };
-    let mut chunk = vec![0; 64 << 10];
+    let (at_once, pause) = match fault {
+        Some(Kind::Slow(bytes, pause)) => (*bytes, *pause),
+        _ => (64 << 10, Duration::ZERO),
+    };
+    let mut chunk = vec![0; at_once];
     let mut sent = 0;
     while sent < cut {
-        let count = chunk.len().min((cut - sent) as usize);
+        std::thread::sleep(pause);
+        let mut count = chunk.len().min((cut - sent) as usize);
+        if let Some(Kind::Stall(Some(after))) = fault {
+            count = count.min((after - sent) as usize);
+            if count == 0 {
+                stall();
+            }
+        }
         file.read_exact(&mut chunk[..count]).ok()?;
+        if matches!(fault, Some(Kind::Wrong)) && sent + count as u64 == cut {
+            chunk[count - 1] ^= 1;
+        }
         out.write_all(&chunk[..count]).ok()?;
         sent += count as u64;
         state.sent.fetch_add(count as u64, Ordering::SeqCst);

@@ -1,13 +1,20 @@
 //! Report -> command lines to go on with.
 
-use super::{Candidate, Report, Verdict};
+use super::{Candidate, Input, Report, Verdict};
 use crate::assess::{DeviceChoice, Policy};
 use crate::hardware::Hardware;
 use crate::hardware::profiles::{PROFILES, Profile};
 use crate::plan::KvDtype;
 
-/// How the examples are run in a checkout.
-const EXAMPLE: &str = "cargo run --release --example";
+/// How an example is run in a checkout, in a build that can what this one can and what `input` needs.
+fn example(name: &str, input: &Input, hardware: &Hardware) -> String {
+    let features = [(hardware.has_cuda(), "cuda"), (input.hub.is_some(), "hub")];
+    let features: Vec<&str> = features.into_iter().filter_map(|(needed, feature)| needed.then_some(feature)).collect();
+    match features.as_slice() {
+        [] => format!("cargo run --release --example {name} --"),
+        features => format!("cargo run --release --features {} --example {name} --", features.join(",")),
+    }
+}
 
 /// Commands that go on from `report`: run the model, or judge it where it would run. `runs_on` tells of other machines.
 pub(crate) fn commands(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> bool) -> Vec<String> {
@@ -15,8 +22,9 @@ pub(crate) fn commands(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardw
     let here = report.hardware.profile.is_none();
     let kv = if policy.kv_dtype == KvDtype::F16 { " --kv-cache f16" } else { "" };
     let asked = policy.context.map(|context| format!(" --context {context}")).unwrap_or_default();
-    let generate = |options: &str| format!("{EXAMPLE} generate -- {path}{options}");
-    let diagnose = |options: &str| format!("{EXAMPLE} diagnose -- {path}{options}");
+    let run = |name: &str, options: &str| format!("{} {path}{options}", example(name, &report.input, &report.hardware));
+    let generate = |options: &str| run("generate", options);
+    let diagnose = |options: &str| run("diagnose", options);
     let on_this = |options: &str| match report.hardware.profile {
         None => generate(options),
         Some(name) => diagnose(&format!(" --device {name}{options}")),
@@ -48,11 +56,12 @@ pub(crate) fn commands(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardw
 }
 
 /// Commands for a path with several models: the largest of those that run, or else the first.
-pub(crate) fn commands_of_several(models: &[Candidate]) -> Vec<String> {
+pub(crate) fn commands_of_several(models: &[Candidate], hardware: &Hardware) -> Vec<String> {
+    let run = |name: &str, path: &str| format!("{} {}", example(name, &Input::default(), hardware), quoted(path));
     let runs = models.iter().filter(|model| model.verdict.runs()).max_by_key(|model| model.bytes);
     match (runs, models.first()) {
-        (Some(model), _) => vec![format!("{EXAMPLE} generate -- {}", quoted(&model.path))],
-        (None, Some(model)) => vec![format!("{EXAMPLE} diagnose -- {}", quoted(&model.path))],
+        (Some(model), _) => vec![run("generate", &model.path)],
+        (None, Some(model)) => vec![run("diagnose", &model.path)],
         (None, None) => Vec::new(),
     }
 }

@@ -4,7 +4,7 @@
 //! safetensors on cards, each matrix split over all of them (tensor parallel) and the layers over groups of cards
 //! (pipeline parallel). Both keep keys and values in 16 bits, which is what is counted here.
 
-use super::{Bytes, Input, commands::quoted};
+use super::{Bytes, HubModel, Input, commands::quoted};
 use crate::assess::Policy;
 use crate::dtype::DType;
 use crate::hardware::Hardware;
@@ -185,10 +185,13 @@ fn by_layers(spec: &ModelSpec, input: &Input, context: usize, device: String, av
     let hosts: Vec<String> = (1..=shares.len()).map(|host| format!("HOST{host}:{RPC_PORT}")).collect();
     let layers: Vec<String> = shares.iter().map(|share| share.layers.len().to_string()).collect();
     // Of a split file llama.cpp is given the first part.
-    let file = if input.path.ends_with(".gguf") || input.files.is_empty() {
-        input.path.clone()
-    } else {
-        format!("{}/{}", input.path.trim_end_matches('/'), input.files[0].name)
+    let model = match &input.hub {
+        Some(model) => model.of_llama_cpp(),
+        None if input.path.ends_with(".gguf") || input.files.is_empty() => format!("--model {}", quoted(&input.path)),
+        None => {
+            let file = format!("{}/{}", input.path.trim_end_matches('/'), input.files[0].name);
+            format!("--model {}", quoted(&file))
+        }
     };
     let commands = vec![
         // llama.cpp's RPC knows no passwords.
@@ -196,8 +199,7 @@ fn by_layers(spec: &ModelSpec, input: &Input, context: usize, device: String, av
             "rpc-server --host HOST1 --port {RPC_PORT}  # so on each, in a network of nobody else: it asks for no password"
         ),
         format!(
-            "llama-server --model {} --ctx-size {context} --n-gpu-layers {} --tensor-split {} --rpc {}",
-            quoted(&file),
+            "llama-server {model} --ctx-size {context} --n-gpu-layers {} --tensor-split {} --rpc {}",
             spec.layers() + 1,
             layers.join(","),
             hosts.join(",")
@@ -232,7 +234,7 @@ fn by_matrices(
     let pipeline = if groups > 1 { format!(" --pipeline-parallel-size {groups}") } else { String::new() };
     let command = format!(
         "vllm serve {} --tensor-parallel-size {cards}{pipeline} --dtype {dtype} --max-model-len {context}",
-        quoted(&folder(input))
+        input.hub.as_ref().map_or_else(|| quoted(&folder(input)), HubModel::of_vllm)
     );
     let shares = shares.into_iter().flat_map(|share| std::iter::repeat_n(share, cards)).collect();
     let (engine, commands) = (ServingEngine::Vllm, vec![command]);

@@ -5,6 +5,7 @@ mod commands;
 mod device;
 mod devices;
 mod distribution;
+mod hub;
 mod memory;
 mod model;
 mod names;
@@ -16,6 +17,7 @@ mod verdict;
 pub use candidate::Candidate;
 pub use devices::{DeviceList, DeviceTiers};
 pub use distribution::{Distribution, ServingEngine, Share};
+pub use hub::HubModel;
 pub use model::{DtypeSummary, ModelSummary, Part, RopeSummary, TokenizerSummary};
 pub use text::Bytes;
 pub use verdict::Verdict;
@@ -78,6 +80,8 @@ pub struct Report {
 pub struct Input {
     /// As the user gave it.
     pub path: String,
+    /// The model of the Hub whose files these are.
+    pub hub: Option<HubModel>,
     /// `gguf`, `safetensors`; `None` when not recognised.
     pub kind: Option<&'static str>,
     /// The weight files.

@@ -8,3 +8,4 @@ mod models;
 mod plan;
 mod products;
 mod steps;
+mod upload;

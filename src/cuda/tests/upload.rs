@@ -1,0 +1,48 @@
+//! What is told of an upload, and that ending it leaves nothing on the card.
+
+use super::super::Decoder;
+use super::super::sizes;
+use super::emulator;
+use crate::error::Error;
+use crate::weights::Weights;
+use model_diagnostics::family::REGISTRY;
+use model_diagnostics::plan::KvDtype;
+use model_diagnostics::{Hardware, Policy, diagnose_with};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+#[test]
+fn an_upload_is_told_from_no_byte_to_the_last_and_ends_where_it_is_cancelled() {
+    let Some(gpu) = emulator::card((8, 0)) else { return };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo-q4_k_m.gguf");
+    let diagnosis = diagnose_with(REGISTRY, &path, &Hardware::detect(), &Policy::default());
+    let (header, spec) = diagnosis.ready.unwrap();
+    let weights = Weights::map(&header.source).unwrap();
+    // A tied head is copied once.
+    let stored: BTreeMap<_, _> = sizes::tensors(&spec).map(|tensor| (sizes::place(tensor), tensor.bytes)).collect();
+    let total: u64 = stored.values().sum();
+
+    let told = Mutex::new(Vec::new());
+    let load = |stop: u64| {
+        told.lock().unwrap().clear();
+        let uploaded = |done, total| {
+            told.lock().unwrap().push((done, total));
+            if done >= stop { Err(Error::Cancelled) } else { Ok(()) }
+        };
+        Decoder::new(Arc::clone(&gpu), &spec, &weights, KvDtype::F32, 64, &uploaded)
+    };
+    drop(load(u64::MAX).unwrap());
+    let all = told.lock().unwrap().clone();
+    assert_eq!(all.len(), stored.len() + 1, "the beginning, and each tensor, which are smaller than a piece");
+    assert!(all.iter().all(|(_, of)| *of == total) && all.is_sorted());
+    assert_eq!((all[0].0, all[all.len() - 1].0), (0, total));
+
+    for stop in [0, total / 2, total] {
+        assert!(matches!(load(stop), Err(Error::Cancelled)));
+        let last = *told.lock().unwrap().last().unwrap();
+        assert!(last.0 >= stop && told.lock().unwrap().iter().filter(|(done, _)| *done >= stop).count() == 1);
+        // Every buffer and recording holds the card.
+        assert_eq!(Arc::strong_count(&gpu), 1, "stopped at {stop}");
+    }
+}
