@@ -32,7 +32,7 @@ impl fmt::Display for Tier {
 pub enum Role {
     /// A projection, the embedding or the head: read by a matrix kernel, one file a dtype.
     Matrix,
-    /// A norm's scale, a bias or the rope divisors: read element by element.
+    /// A norm's scale, a bias or the rope frequency factors: read element by element.
     Vector,
 }
 

@@ -79,7 +79,7 @@ pub struct RopeSummary {
     pub layout: &'static str,
     /// The base of the frequencies.
     pub theta: f64,
-    /// `default`, `linear`, `llama3`, `divisors`.
+    /// `default`, `linear`, `llama3`, `frequency_factors`.
     pub scaling: &'static str,
     /// The scaling's own numbers.
     pub scaling_parameters: Value,
@@ -214,7 +214,7 @@ impl RopeSummary {
                     "original_context": original_context,
                 }),
             ),
-            RopeScaling::Divisors { tensor } => ("divisors", json!({ "tensor": tensor.name })),
+            RopeScaling::Factors { tensor } => ("frequency_factors", json!({ "tensor": tensor.name })),
             RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate: _ } => (
                 "yarn",
                 json!({
