@@ -171,6 +171,7 @@ fn card(name: &str, compute_capability: (u32, u32), free: u64) -> Gpu {
         shared_memory: false,
         driver: "580.1".into(),
         cuda: Some((13, 0)),
+        visible_as: None,
         bandwidth: None,
     }
 }
@@ -249,6 +250,26 @@ fn the_choice_is_the_card_with_most_room_that_runs_the_model_and_says_so() {
     let unused = assess(&q8_0.0, &q8_0.1, &detected(&both).with_build(&[]), &Policy::default());
     assert_eq!((unused.device.as_str(), unused.verdict), ("cpu", Verdict::Compatible));
     assert!(unused.device_reason.contains("not used: this build has no CUDA engine"), "{}", unused.device_reason);
+}
+
+#[test]
+fn a_slice_that_cuda_does_not_list_is_judged_and_never_chosen() {
+    let slice = |uuid: &str, free, hidden: bool| Gpu {
+        uuid: Some(uuid.into()),
+        visible_as: hidden.then(|| uuid.into()),
+        ..card("NVIDIA A100-SXM4-40GB MIG", (8, 0), free)
+    };
+    let machine = detected(&[slice("MIG-1", 4 * GIB, false), slice("MIG-2", 20 * GIB, true)]);
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
+    let auto = assess(&spec, &input, &machine, &Policy::default());
+    assert_eq!((auto.device.as_str(), auto.verdict), ("cpu", Verdict::Compatible));
+    assert!(auto.device_reason.contains("1 more by CUDA_VISIBLE_DEVICES alone"), "{}", auto.device_reason);
+    let asked = assess(&spec, &input, &machine, &on(DeviceChoice::Cuda(1)));
+    assert_eq!((asked.exit_code, asked.plan.map(|plan| plan.available)), (13, Some(20 * GIB)), "{}", asked.reason);
+    assert_eq!(asked.remedies[0], "start it with CUDA_VISIBLE_DEVICES=MIG-2, which makes it cuda:0");
+    assert!(auto.to_string().contains("with CUDA_VISIBLE_DEVICES=MIG-2"), "{auto}");
+    let visible = detected(&[slice("MIG-2", 20 * GIB, false)]);
+    assert_eq!(assess(&spec, &input, &visible, &Policy::default()).device, "cuda:0");
 }
 
 #[test]

@@ -323,6 +323,7 @@ fn json_has_every_key_of_the_contract_with_its_type() {
         shared_memory: false,
         driver: "580.1".into(),
         cuda: Some((13, 0)),
+        visible_as: None,
         bandwidth: None,
     });
     let json: Value = serde_json::from_str(&report.to_json()).unwrap();

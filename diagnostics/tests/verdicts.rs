@@ -172,6 +172,7 @@ fn a_card_is_insufficient_hardware_without_driver_card_or_engine() {
         shared_memory: false,
         driver: "580.1".into(),
         cuda: Some((13, 0)),
+        visible_as: None,
         bandwidth: None,
     });
     assert!(ask(&machine, 0).reason.contains("Tesla T4"));

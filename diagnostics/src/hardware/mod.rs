@@ -76,6 +76,10 @@ pub struct Gpu {
     /// The newest CUDA version that the driver runs; `None` where it does not tell.
     #[serde(serialize_with = "dotted_option")]
     pub cuda: Option<(u32, u32)>,
+    /// What `CUDA_VISIBLE_DEVICES` has to be for a process to compute on it; `None` where CUDA lists it as things are. CUDA
+    /// lists one slice of a divided card to a process, and no whole card beside a slice.
+    #[serde(rename = "cuda_visible_devices")]
+    pub visible_as: Option<String>,
     /// Bytes a second of its memory by the data sheet; `None` where it is not known, as of every detected card.
     pub bandwidth: Option<u64>,
 }
@@ -134,7 +138,7 @@ impl Hardware {
         match (gpu.memory_free.or(gpu.memory_total), gpu.shared_memory) {
             (_, true) => Some((self.memory.available, format!("shared with the machine: {}", self.memory.how))),
             (Some(free), _) if self.describes_card() => {
-                Some((free, "described; a sixteenth is left to ECC and the driver".into()))
+                Some((free, "described; a 32nd of it is left to the driver".into()))
             }
             (Some(free), _) => Some((free, "free on the card, by NVML".into())),
             (None, false) => None,
