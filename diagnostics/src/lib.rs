@@ -77,8 +77,7 @@ pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardw
     if let Some(Error::Ambiguous { candidates, .. }) = &diagnosis.error {
         let models = candidates.iter().flat_map(|path| candidates_at(registry, path, hardware, policy));
         let models: Vec<Candidate> = models.collect();
-        diagnosis.report.commands = report::commands_of_several(&models);
-        diagnosis.report.input.models = models;
+        diagnosis.report.hold(models, policy);
     }
     diagnosis
 }

@@ -13,22 +13,21 @@ const EXAMPLE: &str = "cargo run --release --example";
 pub(crate) fn commands(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> bool) -> Vec<String> {
     let path = quoted(&report.input.path);
     let here = report.hardware.profile.is_none();
-    let kv = if policy.kv_dtype == KvDtype::F16 { " --kv-cache f16" } else { "" };
-    let asked = policy.context.map(|context| format!(" --context {context}")).unwrap_or_default();
+    let (kv, asked, device) = (kv_option(policy), context_option(policy), device_option(policy));
     let generate = |options: &str| format!("{EXAMPLE} generate -- {path}{options}");
     let diagnose = |options: &str| format!("{EXAMPLE} diagnose -- {path}{options}");
     let on_this = |options: &str| match report.hardware.profile {
-        None => generate(options),
+        None => generate(&format!("{device}{options}")),
         Some(name) => diagnose(&format!(" --device {name}{options}")),
     };
     match report.verdict {
         Verdict::Compatible | Verdict::CompatibleWithWarnings if here => {
             let talks = report.model.as_ref().is_some_and(|model| model.chat_template);
             let talk = if talks { " --chat 'Hello'" } else { " --prompt 'Once upon a time'" };
-            vec![generate(&format!("{talk}{asked}{kv}"))]
+            vec![generate(&format!("{talk}{device}{asked}{kv}"))]
         }
         Verdict::HardwareInsufficient
-            if matches!(policy.device, DeviceChoice::Cuda(_)) && runs_on(&report.hardware) =>
+            if here && matches!(policy.device, DeviceChoice::Cuda(_)) && runs_on(&report.hardware) =>
         {
             vec![generate(&format!(" --device cpu{asked}{kv}"))]
         }
@@ -47,14 +46,26 @@ pub(crate) fn commands(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardw
     }
 }
 
-/// Commands for a path with several models: the largest of those that run, or else the first.
-pub(crate) fn commands_of_several(models: &[Candidate]) -> Vec<String> {
-    let runs = models.iter().filter(|model| model.verdict.runs()).max_by_key(|model| model.bytes);
-    match (runs, models.first()) {
-        (Some(model), _) => vec![format!("{EXAMPLE} generate -- {}", quoted(&model.path))],
-        (None, Some(model)) => vec![format!("{EXAMPLE} diagnose -- {}", quoted(&model.path))],
-        (None, None) => Vec::new(),
+/// The command for one of several models at a path, which were judged on `hardware`.
+pub(super) fn command_of_one(model: &Candidate, hardware: &Hardware, policy: &Policy) -> String {
+    let (path, kv, asked) = (quoted(&model.path), kv_option(policy), context_option(policy));
+    match hardware.profile {
+        None if model.verdict.runs() => format!("{EXAMPLE} generate -- {path}{}{asked}{kv}", device_option(policy)),
+        None => format!("{EXAMPLE} diagnose -- {path}{}{asked}{kv}", device_option(policy)),
+        Some(name) => format!("{EXAMPLE} diagnose -- {path} --device {name}{asked}{kv}"),
     }
+}
+
+fn kv_option(policy: &Policy) -> &'static str {
+    if policy.kv_dtype == KvDtype::F16 { " --kv-cache f16" } else { "" }
+}
+
+fn context_option(policy: &Policy) -> String {
+    policy.context.map(|context| format!(" --context {context}")).unwrap_or_default()
+}
+
+fn device_option(policy: &Policy) -> String {
+    if policy.device == DeviceChoice::Auto { String::new() } else { format!(" --device {}", policy.device) }
 }
 
 /// The described machine with the least memory that the model runs on; one of the kind of `like`, with a card or without,
