@@ -433,6 +433,21 @@ fn diagnose_draws_shows_and_colours() {
     let shown: Vec<String> = cut["tokenization"]["ids"].as_array().expect("ids").iter().map(Value::to_string).collect();
     assert_eq!(shown.join(" "), ids.trim());
     assert_eq!((&cut["tokenization"]["same"], &cut["verdict"]), (&true.into(), &"compatible".into()));
+    // The path may stand before and behind, with a text and without.
+    for (given, sentence) in [
+        (["--json", "--tokenizer", "Hi there", &path].as_slice(), false),
+        (&["--json", "--tokenizer", &path], true),
+        (&["--tokenizer", "--json", &path], true),
+        (&[&path, "--json", "--tokenizer"], true),
+    ] {
+        let other = json(&example("diagnose", given));
+        assert_eq!(other["input"]["path"], *path, "{given:?}");
+        let text = &other["tokenization"]["text"];
+        assert_eq!(text == "Hi there", !sentence, "{given:?}: {text}");
+    }
+    let alone = example("diagnose", &["--json", "--tokenizer", "no/such/path"]);
+    assert_eq!((alone.status.code(), &json(&alone)["tokenization"]["text"]), (Some(0), &"no/such/path".into()));
+    assert!(text(&alone.stderr).contains("no PATH is given"), "{}", text(&alone.stderr));
     let nowhere = example("diagnose", &[&path, "--svg", &folder.path().join("no/such").display().to_string()]);
     assert_eq!(nowhere.status.code(), Some(1));
 }
@@ -446,10 +461,72 @@ fn diagnose_lists_the_models_of_a_folder() {
         assert!(model["verdict"] == "compatible" && model["bytes"].as_u64() > Some(0), "{model}");
         assert!(model["context"].as_u64() > Some(0) && !model["stored_as"].is_null(), "{model}");
     }
+    let candidates = report["input"]["candidates"].as_array().expect("candidates");
+    assert_eq!(candidates.len(), models.len());
+    let reason = report["reason"].as_str().expect("a reason");
+    assert!(reason.contains(&format!("holds {} models; name one of them", models.len())), "{reason}");
     let output = example("diagnose", &[&model("llama-3.1")]);
     assert_eq!(output.status.code(), Some(16));
     let said = text(&output.stdout);
     assert!(said.lines().any(|line| line.starts_with("f32-sharded  compatible  ")), "{said}");
+}
+
+/// Every command of a report, by the examples that were built: what it names is there and runs.
+#[test]
+#[cfg(unix)] // commands are lines of a shell
+fn every_command_of_a_report_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spaced = folder.path().join("two models");
+    std::fs::create_dir(&spaced).expect("a folder");
+    for name in ["it's.gguf", "other one.gguf"] {
+        std::fs::copy(model("smollm2/f16.gguf"), spaced.join(name)).expect("a copy");
+    }
+    let (spaced, large) = (spaced.display().to_string(), large_checkpoint(folder.path()));
+    let (all, family, one) = (model(""), model("llama-3.1"), model("smollm2/bf16"));
+    let cases: [&[&str]; 13] = [
+        &[],
+        &[&one],
+        &[&one, "--device", "cpu", "--context", "100", "--kv-cache", "f16"],
+        &[&all],
+        &[&all, "--device", "t4"],
+        &[&family, "--device", "cpu", "--context", "100"],
+        &[&family, "--device", "cpu-8gb"],
+        &[&spaced],
+        &[&one, "--device", "cuda:7"],
+        &[&one, "--device", "t4"],
+        &[&large, "--device", "t4"],
+        &[&large, "--device", "cpu-2gb"],
+        &[&large, "--device", "cpu-4gb", "--context", "2048"],
+    ];
+    let mut run = 0;
+    for case in cases {
+        let report = json(&example("diagnose", &[&["--json"], case].concat()));
+        for command in report["commands"].as_array().expect("commands") {
+            let line = command.as_str().expect("a line");
+            let (name, arguments) = line
+                .strip_prefix("cargo run --release --example ")
+                .and_then(|rest| rest.split_once(" -- "))
+                .expect(line);
+            let program = program(name).get_program().display().to_string();
+            let few = if name == "generate" { " --max-tokens 2" } else { "" };
+            let shell = format!("'{program}' {arguments}{few}");
+            let output = Command::new("sh").args(["-c", &shell]).output().expect("a shell");
+            assert!(output.status.success(), "{line}: {}{}", text(&output.stdout), text(&output.stderr));
+            run += 1;
+        }
+        // A remedy that names an option of this program or a path is one that helps.
+        for remedy in report["remedies"].as_array().expect("remedies") {
+            let remedy = remedy.as_str().expect("a line");
+            if let Some(path) = remedy.strip_prefix("give one of the paths: ") {
+                let named = example("diagnose", &[path]);
+                assert!(named.status.success(), "{remedy}: {}", text(&named.stdout));
+                run += 1;
+            }
+            let described = case.contains(&"t4") || case.iter().any(|word| word.starts_with("cpu-"));
+            assert!(!(described && remedy.ends_with("--device cpu")), "{case:?}: {remedy}");
+        }
+    }
+    assert!(run >= cases.len(), "only {run} commands");
 }
 
 /// Raw logits `[tokens][vocab]` of the model at `path`, by the example `logits`.
@@ -505,9 +582,31 @@ fn compare_measures_what_the_logits_say() {
     assert!(report["kl_mean"].as_f64() > Some(0.01), "the two files are far enough apart to tell");
     assert_eq!((&report["positions"], &report["windows"]), (&40.into(), &1.into()));
     for side in ["a", "b"] {
-        for key in ["file_bytes", "planned_bytes", "tok_s"] {
+        for key in ["file_bytes", "planned_bytes", "available_bytes", "tok_s"] {
             assert!(report[side][key].as_f64() > Some(0.0), "{side} {key}");
         }
+    }
+    // B is planned into what A leaves: its files are no file of B's, and three times the logits are there at once.
+    let bytes = |side: &str, key: &str| report[side][key].as_u64().expect("bytes");
+    let held = bytes("a", "file_bytes") + 3 * 40 * a[0].len() as u64 * 4;
+    assert!(bytes("a", "available_bytes") >= bytes("b", "available_bytes") + held, "{report}");
+}
+
+#[test]
+fn compare_says_which_model_is_which_and_what_is_empty() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (a, b) = (model("llama-256/q8_0.gguf"), model("llama-256/q2_k.gguf"));
+    let table = text(&example("compare", &[&a, &b, "--prompt", "the cat"]).stdout);
+    assert!(table.starts_with(&format!("A  {a}\nB  {b}\n")), "{table}");
+    let empty = folder.path().join("empty.txt");
+    std::fs::write(&empty, "").expect("a file");
+    let empty = empty.display().to_string();
+    for (given, says) in [(["--prompt", ""], "the prompt is empty"), (["--file", &empty], "empty.txt is empty")] {
+        // Said before a model is loaded, so it is all that is said.
+        let output = example("compare", &[&a, &b, given[0], given[1]]);
+        assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{given:?}");
+        let said = text(&output.stderr);
+        assert!(said.starts_with("error: ") && said.contains(says) && said.lines().count() == 1, "{said}");
     }
 }
 

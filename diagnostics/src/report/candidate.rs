@@ -118,7 +118,8 @@ impl Candidate {
             // The reason begins with the path, which the line has already.
             _ => match self.reason.strip_prefix(&self.path) {
                 Some(rest) => rest.split_once(": ").map_or(rest, |(_, reason)| reason).to_owned(),
-                None => self.reason.clone(),
+                // That it would be a cast is what the verdict says.
+                None => self.reason.split_once(" would need a cast: ").map_or(&*self.reason, |(_, why)| why).to_owned(),
             },
         };
         // A scheme may go on with how it is applied; the format is told where the line has room for it.
