@@ -272,6 +272,7 @@ pub fn cuda_dtypes() -> impl Iterator<Item = DType> {
 
 /// A kind of model file as people name and offer it; used to say what would run instead.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct FileType {
     /// The usual name: `Q4_K_M`.
     pub name: &'static str,

@@ -57,6 +57,7 @@ use tokenizer::TokenizerSpec;
 
 /// A report, and what loading goes on from when the model runs.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Diagnosis {
     /// What was found.
     pub report: Report,

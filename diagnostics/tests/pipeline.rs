@@ -57,7 +57,8 @@ fn paths_without_one_model_give_a_report_with_their_exit_code() {
     let models: Vec<_> = report.input.models.iter().map(|model| (model.verdict, model.context)).collect();
     assert_eq!(models, [(Verdict::Compatible, Some(512)); 2], "{report}");
     assert!(report.commands[0].ends_with("two/b.gguf --device cpu-8gb"), "{:?}", report.commands);
-    let here = Hardware { profile: None, ..machine("cpu-8gb") };
+    let mut here = machine("cpu-8gb");
+    here.profile = None;
     let policy = Policy { device: DeviceChoice::Cpu, context: Some(256), ..Policy::default() };
     let command = &diagnose(&two, &here, &policy).commands[0];
     assert!(

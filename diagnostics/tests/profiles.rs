@@ -162,23 +162,15 @@ fn text_of_a_model_on_a_described_card() {
 }
 
 fn card(name: &str, compute_capability: (u32, u32), free: u64) -> Gpu {
-    Gpu {
-        name: name.into(),
-        uuid: None,
-        compute_capability,
-        memory_total: Some(free),
-        memory_free: Some(free),
-        shared_memory: false,
-        driver: "580.1".into(),
-        cuda: Some((13, 0)),
-        visible_as: None,
-        bandwidth: None,
-    }
+    let mut card = Gpu::described(name, compute_capability, free);
+    (card.driver, card.cuda) = ("580.1".into(), Some((13, 0)));
+    card
 }
 
 /// A detected machine with these cards and a build for them.
 fn detected(gpus: &[Gpu]) -> Hardware {
-    let hardware = Hardware { profile: None, gpus: gpus.to_vec(), gpu_note: None, ..machine("cpu-32gb") };
+    let mut hardware = machine("cpu-32gb");
+    (hardware.profile, hardware.gpus, hardware.gpu_note) = (None, gpus.to_vec(), None);
     hardware.with_build(&["cuda"])
 }
 
@@ -190,8 +182,9 @@ fn on(device: DeviceChoice) -> Policy {
 fn every_refusal_of_a_card_says_why_and_what_to_do() {
     let tiny = |dtype| safetensors(&TINY_LLAMA, dtype);
     let (t4, cuda) = (card("Tesla T4", (7, 5), 15 * GIB), on(DeviceChoice::Cuda(0)));
-    let old = Gpu { cuda: Some((11, 4)), driver: "470.1".into(), ..t4.clone() };
-    let silent = Gpu { memory_total: None, memory_free: None, ..t4.clone() };
+    let (mut old, mut silent) = (t4.clone(), t4.clone());
+    (old.cuda, old.driver) = (Some((11, 4)), "470.1".into());
+    (silent.memory_total, silent.memory_free) = (None, None);
     let mut driverless = detected(&[]);
     driverless.gpu_note = Some("no NVIDIA driver library".into());
     let context = Policy { context: Some(131_072), ..cuda.clone() };
@@ -254,10 +247,10 @@ fn the_choice_is_the_card_with_most_room_that_runs_the_model_and_says_so() {
 
 #[test]
 fn a_slice_that_cuda_does_not_list_is_judged_and_never_chosen() {
-    let slice = |uuid: &str, free, hidden: bool| Gpu {
-        uuid: Some(uuid.into()),
-        visible_as: hidden.then(|| uuid.into()),
-        ..card("NVIDIA A100-SXM4-40GB MIG", (8, 0), free)
+    let slice = |uuid: &str, free, hidden: bool| {
+        let mut slice = card("NVIDIA A100-SXM4-40GB MIG", (8, 0), free);
+        (slice.uuid, slice.visible_as) = (Some(uuid.into()), hidden.then(|| uuid.into()));
+        slice
     };
     let machine = detected(&[slice("MIG-1", 4 * GIB, false), slice("MIG-2", 20 * GIB, true)]);
     let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{LLAMA_31_8B, LLAMA_32_1B, TINY_LLAMA, gguf, safetensors};
+use model_diagnostics::hardware::Gpu;
 use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::plan::{KvDtype, activation_bytes, kv_bytes};
 use model_diagnostics::report::{DeviceList, FileStatus, InputFile, SCHEMA_VERSION, ServingEngine};
@@ -314,18 +315,9 @@ const KEYS: &[Key] = &[
 #[test]
 fn json_has_every_key_of_the_contract_with_its_type() {
     let mut report = llama_31();
-    report.hardware.gpus.push(model_diagnostics::hardware::Gpu {
-        name: "Tesla T4".into(),
-        uuid: None,
-        compute_capability: (7, 5),
-        memory_total: Some(16 << 30),
-        memory_free: None,
-        shared_memory: false,
-        driver: "580.1".into(),
-        cuda: Some((13, 0)),
-        visible_as: None,
-        bandwidth: None,
-    });
+    let mut card = Gpu::described("Tesla T4", (7, 5), 16 << 30);
+    card.memory_free = None;
+    report.hardware.gpus.push(card);
     let json: Value = serde_json::from_str(&report.to_json()).unwrap();
     let wrong: Vec<String> = KEYS
         .iter()

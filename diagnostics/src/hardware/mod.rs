@@ -10,6 +10,7 @@ use serde::ser::{SerializeStruct, Serializer};
 
 /// A machine.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Hardware {
     /// The name of the profile, when the machine is described and not this one.
     pub profile: Option<&'static str>,
@@ -42,6 +43,7 @@ pub struct Cpu {
 
 /// Main memory as this process may use it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Memory {
     /// Bytes in all, the tightest limit applied.
     pub total: u64,
@@ -57,6 +59,7 @@ pub struct Memory {
 
 /// A graphics card, or a slice of a divided one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Gpu {
     /// The product name.
     pub name: String,
@@ -86,6 +89,24 @@ pub struct Gpu {
 
 /// The variables by which candle's quantised layers are told to dequantise (candle-core 0.11 `quantized/mod.rs`).
 const CASTING_VARIABLES: [&str; 2] = ["CANDLE_DEQUANTIZE_ALL", "CANDLE_DEQUANTIZE_ALL_F16"];
+
+impl Gpu {
+    /// A card with this name, compute capability and memory, all of it free; other fields can be set.
+    pub fn described(name: &str, compute_capability: (u32, u32), memory: u64) -> Gpu {
+        Gpu {
+            name: name.into(),
+            uuid: None,
+            compute_capability,
+            memory_total: Some(memory),
+            memory_free: Some(memory),
+            shared_memory: false,
+            driver: "described".into(),
+            cuda: None,
+            visible_as: None,
+            bandwidth: None,
+        }
+    }
+}
 
 impl Hardware {
     /// This machine. Takes a few milliseconds, and never fails: what cannot be found out is said in words.

@@ -4,6 +4,7 @@ use super::{Cpu, Gpu, Hardware};
 
 /// A machine by name.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Profile {
     /// What `--device` takes: lower case with hyphens.
     pub name: &'static str,
@@ -23,6 +24,7 @@ pub struct Profile {
 
 /// A card by name.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct GpuProfile {
     /// The product name.
     pub name: &'static str,

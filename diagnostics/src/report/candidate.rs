@@ -9,6 +9,7 @@ use std::fmt::{self, Formatter};
 
 /// One of several models at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Candidate {
     /// Where it is.
     pub path: String,

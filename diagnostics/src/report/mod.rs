@@ -38,6 +38,7 @@ pub const SCHEMA_VERSION: &str = "1";
 
 /// What a diagnosis found. Every field is a key of the JSON report.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// [`SCHEMA_VERSION`].
     pub schema_version: &'static str,
@@ -118,6 +119,7 @@ pub enum FileStatus {
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Check {
     /// A stable word: `dtype`, `memory`.
     pub id: &'static str,
