@@ -138,6 +138,12 @@ fn text_of_an_ambiguous_folder() {
 }
 
 #[test]
+fn text_of_a_folder_on_a_card() {
+    let report = diagnose(Path::new("../fixtures/models/smollm2"), &machine("t4"), &Policy::default());
+    insta::assert_snapshot!("folder_on_a_card", report);
+}
+
+#[test]
 fn text_of_an_incomplete_checkpoint() {
     let from = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/models/llama-3.1/f32-sharded");
     let folder = tempfile::tempdir().expect("a folder");
