@@ -227,6 +227,8 @@ fn the_choice_is_the_card_with_most_room_that_runs_the_model_and_says_so() {
     let choose = |gpus: &[Gpu], (spec, input): &(ModelSpec, Input)| {
         let report = assess(spec, input, &detected(gpus), &Policy::default());
         assert_eq!(report.verdict, Verdict::Compatible, "{}", report.first_line());
+        let builds = report.commands[0].contains(" --features cuda --example generate -- ");
+        assert_eq!(builds, !gpus.is_empty(), "{:?}", report.commands);
         (report.device, report.device_reason)
     };
     let both = [small.clone(), large.clone()];

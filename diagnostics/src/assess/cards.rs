@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 const ON_THE_PROCESSOR: &str = "run it on the processor: --device cpu";
 /// Of a machine that is only described: its processor is not what `--device cpu` is.
 const ON_A_PROCESSOR: &str = "run it on a processor: --device cpu judges the one of this machine";
-const WITH_THE_FEATURE: &str = "build with the feature cuda";
+const WITH_THE_FEATURE: &str = "build with --features cuda";
 
 /// The remedy of whoever can do without the card.
 fn processor(hardware: &Hardware) -> &'static str {

@@ -6,15 +6,17 @@ use crate::hardware::Hardware;
 use crate::hardware::profiles::{PROFILES, Profile};
 use crate::plan::KvDtype;
 
-/// How the examples are run in a checkout.
+/// How the examples are run in a checkout, and by a build for cards.
 const EXAMPLE: &str = "cargo run --release --example";
+const CARD_EXAMPLE: &str = "cargo run --release --features cuda --example";
 
 /// Commands that go on from `report`: run the model, or judge it where it would run. `runs_on` tells of other machines.
 pub(crate) fn commands(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> bool) -> Vec<String> {
     let path = quoted(&report.input.path);
     let here = report.hardware.profile.is_none();
     let (kv, asked, device) = (kv_option(policy), context_option(policy), device_option(policy));
-    let generate = |options: &str| format!("{EXAMPLE} generate -- {path}{options}");
+    let example = example(&report.hardware, policy);
+    let generate = |options: &str| format!("{example} generate -- {path}{options}");
     let diagnose = |options: &str| format!("{EXAMPLE} diagnose -- {path}{options}");
     let on_this = |options: &str| match report.hardware.profile {
         None => generate(&format!("{device}{options}")),
@@ -49,11 +51,18 @@ pub(crate) fn commands(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardw
 /// The command for one of several models at a path, which were judged on `hardware`.
 pub(super) fn command_of_one(model: &Candidate, hardware: &Hardware, policy: &Policy) -> String {
     let (path, kv, asked) = (quoted(&model.path), kv_option(policy), context_option(policy));
+    let (example, device) = (example(hardware, policy), device_option(policy));
     match hardware.profile {
-        None if model.verdict.runs() => format!("{EXAMPLE} generate -- {path}{}{asked}{kv}", device_option(policy)),
-        None => format!("{EXAMPLE} diagnose -- {path}{}{asked}{kv}", device_option(policy)),
-        Some(name) => format!("{EXAMPLE} diagnose -- {path} --device {name}{asked}{kv}"),
+        None if model.verdict.runs() => format!("{example} generate -- {path}{device}{asked}{kv}"),
+        None => format!("{example} diagnose -- {path}{device}{asked}{kv}"),
+        Some(name) => format!("{example} diagnose -- {path} --device {name}{asked}{kv}"),
     }
+}
+
+/// How an example is run that may use a card of `hardware`.
+fn example(hardware: &Hardware, policy: &Policy) -> &'static str {
+    let card = hardware.profile.is_none() && hardware.has_cuda() && !hardware.gpus.is_empty();
+    if card && policy.device != DeviceChoice::Cpu { CARD_EXAMPLE } else { EXAMPLE }
 }
 
 fn kv_option(policy: &Policy) -> &'static str {

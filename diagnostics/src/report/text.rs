@@ -188,7 +188,7 @@ fn model_lines(model: &ModelSummary, runs: bool, f: &mut Formatter<'_>) -> fmt::
 
 fn talk_lines(model: &ModelSummary, f: &mut Formatter<'_>) -> fmt::Result {
     let (rope, tokenizer) = (&model.rope, &model.tokenizer);
-    let scaling = rope.scaling;
+    let scaling = rope.scaling.replace('_', " ");
     row(f, "rope", format_args!("{}, theta {}, {scaling} ({})", rope.layout, rope.theta, rope.source))?;
     let pre = tokenizer.pre.as_ref().map(|pre| format!(" {pre}")).unwrap_or_default();
     let bos = tokenizer.bos.filter(|_| tokenizer.add_bos).map_or_else(|| "none".into(), |bos| bos.to_string());
