@@ -236,17 +236,17 @@ def write_gguf(path: Path, config: LlamaConfig, words: Vocabulary, name: str, dt
                for key, shape in shapes(config).items()}
     writer = gguf.GGUFWriter(path, "llama")
     gguf_files.write_metadata(writer, config, words, name, dtype.lower())
-    divisors = gguf_files.rope_freqs(config)
-    if divisors is not None:
-        writer.add_tensor_info("rope_freqs.weight", divisors.shape, divisors.dtype, divisors.nbytes)
+    rope_freqs = gguf_files.rope_freqs(config)
+    if rope_freqs is not None:
+        writer.add_tensor_info("rope_freqs.weight", rope_freqs.shape, rope_freqs.dtype, rope_freqs.nbytes)
     for key, (shape, held) in tensors.items():
         size = int(np.prod(shape)) * ITEM_BYTES[held]
         writer.add_tensor_info(key, shape, np.dtype(np.float32), size, raw_dtype=kinds[held])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    if divisors is not None:
-        writer.write_tensor_data(divisors)
+    if rope_freqs is not None:
+        writer.write_tensor_data(rope_freqs)
     numbers = Numbers()
     for shape, held in tensors.values():
         writer.write_tensor_data(numbers.whole(shape, held))

@@ -5,8 +5,13 @@
 mod common;
 
 use clap::{ArgGroup, Parser};
-use model_factory::{DeviceChoice, Error, Model, UnifiedModelFactory};
+use model_factory::diagnostics::plan::{Place, Plan};
+use model_factory::diagnostics::report::Bytes;
+use model_factory::diagnostics::source::probe;
+use model_factory::{Builder, DeviceChoice, Error, Model, UnifiedModelFactory, Verdict};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -47,22 +52,52 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Stop::Model(error)) => common::fail(&error),
-        Err(Stop::Usage(reason)) => {
-            common::tell(format_args!("error: {reason}"));
-            ExitCode::from(2)
-        }
-        Err(Stop::Text(reason)) => {
-            common::tell(format_args!("error: {reason}"));
-            ExitCode::FAILURE
+        Err(stop) => {
+            common::tell(format_args!("error: {stop}"));
+            ExitCode::from(if matches!(stop, Stop::Unreadable { .. }) { 1 } else { 2 })
         }
     }
 }
 
 /// Why nothing is compared.
 enum Stop {
+    /// A model is refused or fails.
     Model(Error),
-    Usage(String),
-    Text(String),
+    /// Ids mean different tokens.
+    Vocabularies {
+        a: PathBuf,
+        b: PathBuf,
+        difference: String,
+    },
+    EmptyPrompt,
+    EmptyFile(PathBuf),
+    Unreadable {
+        file: PathBuf,
+        why: std::io::Error,
+    },
+    /// A's tokenizer makes nothing of the text.
+    NoTokens,
+    /// BOS alone fills a window of this many tokens.
+    Window(usize),
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stop::Model(error) => error.fmt(f),
+            Stop::Vocabularies { a, b, difference } => write!(
+                f,
+                "{} and {} have different vocabularies: {difference}; compare models with the same tokenizer",
+                a.display(),
+                b.display()
+            ),
+            Stop::EmptyPrompt => f.write_str("the prompt is empty; give a text that both models read"),
+            Stop::EmptyFile(file) => write!(f, "{} is empty; give a file with a text", file.display()),
+            Stop::Unreadable { file, why } => write!(f, "cannot read {}: {why}", file.display()),
+            Stop::NoTokens => f.write_str("A's tokenizer makes no token of the text; give another"),
+            Stop::Window(most) => write!(f, "a window of {most} has no room for a token behind BOS; take a larger one"),
+        }
+    }
 }
 
 impl From<Error> for Stop {
@@ -78,19 +113,22 @@ impl From<model_factory::candle_core::Error> for Stop {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Stop> {
-    let load = |path: &Path| -> Result<Model, Error> {
-        let model = UnifiedModelFactory::builder().device(arguments.device).load(path)?;
-        common::tell(model.report().first_line());
-        Ok(model)
-    };
-    let (a, b) = (load(&arguments.a)?, load(&arguments.b)?);
+    let input = Input::read(arguments)?;
+    let builder = || UnifiedModelFactory::builder().device(arguments.device);
+    let trained = [&arguments.a, &arguments.b].map(|path| {
+        let report = builder().diagnose(path);
+        report.model.map_or(usize::MAX, |model| model.context_trained)
+    });
+    let most = trained.into_iter().fold(arguments.window, usize::min);
+    let builder = || builder().context_length(most);
+    let a = load(&builder(), &arguments.a)?;
+    let windows = input.windows(&a, most)?;
+    let longest = windows.iter().map(Vec::len).max().unwrap_or(0);
+    let b = load_beside(builder(), arguments, &a, longest)?;
     if let Some(difference) = vocabularies_differ(&a, &b) {
-        let (a, b) = (arguments.a.display(), arguments.b.display());
-        return Err(Stop::Usage(format!(
-            "{a} and {b} have different vocabularies: {difference}; compare models with the same tokenizer"
-        )));
+        let (a, b) = (arguments.a.clone(), arguments.b.clone());
+        return Err(Stop::Vocabularies { a, b, difference });
     }
-    let windows = windows(&a, &b, arguments)?;
     let mut sums = Sums::default();
     let (mut a_time, mut b_time) = (Duration::ZERO, Duration::ZERO);
     for window in &windows {
@@ -99,7 +137,6 @@ fn run(arguments: &Arguments) -> Result<(), Stop> {
     }
     let tokens: usize = windows.iter().map(Vec::len).sum();
     let sides = [side(&arguments.a, &a, a_time, tokens, &sums.a), side(&arguments.b, &b, b_time, tokens, &sums.b)];
-    let longest = windows.iter().map(Vec::len).max().unwrap_or(0);
     let text = match arguments.json {
         true => format!("{}\n", sums.json(&sides, windows.len(), longest)),
         false => sums.table(&sides, windows.len(), longest),
@@ -123,28 +160,105 @@ fn vocabularies_differ(a: &Model, b: &Model) -> Option<String> {
     })
 }
 
-/// The tokens, each window no longer than both models can hold. A text that is cut has A's BOS in front of every window
-/// where A's tokenizer puts one in front of a text.
-fn windows(a: &Model, b: &Model, arguments: &Arguments) -> Result<Vec<Vec<u32>>, Stop> {
-    let most = arguments.window.min(a.context_length()).min(b.context_length());
-    let tokenizer = a.tokenizer();
-    let (bos, ids) = match (&arguments.file, &arguments.prompt) {
-        _ if !arguments.tokens.is_empty() => (None, arguments.tokens.clone()),
-        (Some(file), _) => {
-            let text = std::fs::read_to_string(file);
-            let text = text.map_err(|error| Stop::Text(format!("cannot read {}: {error}", file.display())))?;
-            (tokenizer.bos().filter(|_| tokenizer.adds_bos()), tokenizer.encode(&text, false)?)
-        }
-        (None, prompt) => (None, tokenizer.encode_prompt(prompt.as_deref().unwrap_or(PROMPT))?),
-    };
-    let each = most.saturating_sub(bos.iter().count());
-    if each == 0 || ids.is_empty() {
-        return Err(Stop::Usage(match ids.len() {
-            0 => "there is no token to compare the models on".into(),
-            _ => format!("a window of {most} has no room for a token behind BOS"),
-        }));
+fn load(builder: &Builder, path: &Path) -> Result<Model, Error> {
+    let model = builder.load(path)?;
+    common::tell(model.report().first_line());
+    Ok(model)
+}
+
+/// Loads B into what A leaves of the main memory that was available before it, for windows of `longest` tokens.
+///
+/// The system counts A's mapped weights as memory that it can have back. Both models read all of theirs for every window,
+/// so they are taken here; a file that both map is one. The models compute in turns, so of their caches and buffers the
+/// larger ones count. Logits are there three times at most: A's, and B's as computed and as compared.
+fn load_beside(builder: Builder, arguments: &Arguments, a: &Model, longest: usize) -> Result<Model, Stop> {
+    let (path, report) = (&arguments.b, builder.diagnose(&arguments.b));
+    let (Some(of_a), Some(of_b)) = (&a.report().plan, &report.plan) else { return Ok(load(&builder, path)?) };
+    if of_b.place == Place::Card {
+        // The driver tells what is free on a card, and what A has there is not.
+        return Ok(load(&builder, path)?);
     }
-    Ok(ids.chunks(each).map(|chunk| bos.into_iter().chain(chunk.iter().copied()).collect()).collect())
+    let working = |plan: &Plan| plan.total.saturating_sub(plan.load_peak);
+    let more = working(of_a).saturating_sub(working(of_b));
+    let (weights, beside) = match of_a.place {
+        Place::Main => {
+            let mapped = of_a.weights_file;
+            (mapped.saturating_sub(shared(arguments)), of_a.load_peak.saturating_sub(mapped).saturating_add(more))
+        }
+        Place::Card => (0, of_a.anonymous()),
+        Place::Shared => (0, of_a.load_peak.saturating_add(more)),
+    };
+    let before = a.report().hardware.memory.available;
+    let logits = 3 * (longest * a.spec().vocab * size_of::<f32>()) as u64;
+    // The process is one, and in both plans.
+    let held = [weights, beside, logits].iter().sum::<u64>().saturating_sub(of_b.process);
+    match load(&builder.memory_limit(before.saturating_sub(held)), path) {
+        Err(Error::Refused(report)) if report.verdict == Verdict::DoesNotFit => {
+            let (held, weights, logits) = (Bytes(held), Bytes(weights), Bytes(logits));
+            common::tell(format_args!(
+                "B does not fit beside A: of {} available, {held} are taken, {weights} by A's weights and {logits} by \
+                 logits",
+                Bytes(before)
+            ));
+            Err(Error::Refused(report).into())
+        }
+        loaded => Ok(loaded?),
+    }
+}
+
+/// Bytes of the files that both models map.
+fn shared(arguments: &Arguments) -> u64 {
+    let files = |path: &Path| -> BTreeSet<(PathBuf, u64)> {
+        let files = probe(path).map(|source| source.files).unwrap_or_default().into_iter();
+        files.filter_map(|file| Some((file.path.canonicalize().ok()?, file.bytes))).collect()
+    };
+    let of_b = files(&arguments.b);
+    files(&arguments.a).intersection(&of_b).map(|(_, bytes)| bytes).sum()
+}
+
+/// What both models read.
+enum Input {
+    Tokens(Vec<u32>),
+    /// A text, and whether every window of it begins with BOS.
+    Text(String, bool),
+}
+
+impl Input {
+    /// What was given, before a model is loaded.
+    fn read(arguments: &Arguments) -> Result<Input, Stop> {
+        match (&arguments.file, &arguments.prompt) {
+            _ if !arguments.tokens.is_empty() => Ok(Input::Tokens(arguments.tokens.clone())),
+            (Some(file), _) => match std::fs::read_to_string(file) {
+                Ok(text) if text.is_empty() => Err(Stop::EmptyFile(file.clone())),
+                Ok(text) => Ok(Input::Text(text, true)),
+                Err(why) => Err(Stop::Unreadable { file: file.clone(), why }),
+            },
+            (None, Some(prompt)) if prompt.is_empty() => Err(Stop::EmptyPrompt),
+            (None, prompt) => Ok(Input::Text(prompt.clone().unwrap_or_else(|| PROMPT.into()), false)),
+        }
+    }
+
+    /// The tokens, at most `most` in a window. The text of a file has A's BOS in front of every window where A's tokenizer
+    /// puts one in front of a text.
+    fn windows(&self, a: &Model, most: usize) -> Result<Vec<Vec<u32>>, Stop> {
+        let tokenizer = a.tokenizer();
+        let (bos, ids) = match self {
+            Input::Tokens(ids) => (None, ids.clone()),
+            Input::Text(text, true) => {
+                (tokenizer.bos().filter(|_| tokenizer.adds_bos()), tokenizer.encode(text, false)?)
+            }
+            Input::Text(text, false) => (None, tokenizer.encode_prompt(text)?),
+        };
+        let each = most.saturating_sub(bos.iter().count());
+        match (each, ids.len()) {
+            (_, 0) => Err(Stop::NoTokens),
+            (0, _) => Err(Stop::Window(most)),
+            _ => {
+                let window = |chunk: &[u32]| bos.into_iter().chain(chunk.iter().copied()).collect();
+                Ok(ids.chunks(each).map(window).collect())
+            }
+        }
+    }
 }
 
 /// The logits of `tokens`, each row those of the next token.
@@ -229,11 +343,12 @@ impl Sums {
     }
 
     fn table(&self, [a, b]: &[Side; 2], windows: usize, longest: usize) -> String {
-        let gib = |bytes: u64| model_factory::diagnostics::report::Bytes(bytes).to_string();
+        let gib = |bytes: u64| Bytes(bytes).to_string();
         let perplexity = |side: &Side| side.perplexity.map_or_else(|| "-".into(), |value| format!("{value:.4}"));
         let plural = if windows == 1 { "" } else { "s" };
         let row = |name: &str, a: &str, b: &str| format!("{name:<12} {a:>24} {b:>24}\n");
         [
+            format!("A  {}\nB  {}\n\n", a.path, b.path),
             format!("{} positions in {windows} window{plural} of at most {longest} tokens\n\n", self.positions),
             format!(
                 "KL divergence, B from A   {:.6} nats a token, {:.6} at most\n",
@@ -246,6 +361,7 @@ impl Sums {
             row("stored as", &a.stored_as, &b.stored_as),
             row("files", &gib(a.bytes), &gib(b.bytes)),
             row("memory plan", &gib(a.planned), &gib(b.planned)),
+            row("of available", &gib(a.available), &gib(b.available)),
             row("tokens/s", &format!("{:.1}", a.speed), &format!("{:.1}", b.speed)),
             row("perplexity", &perplexity(a), &perplexity(b)),
         ]
@@ -272,6 +388,8 @@ struct Side {
     stored_as: String,
     bytes: u64,
     planned: u64,
+    /// What the plan had to fit into: B's is what A leaves.
+    available: u64,
     /// Tokens a second, all logits computed.
     speed: f64,
     perplexity: Option<f64>,
@@ -284,6 +402,7 @@ fn side(path: &Path, model: &Model, time: Duration, tokens: usize, text: &Text) 
         stored_as: report.stored_as().unwrap_or_default(),
         bytes: report.input.bytes(),
         planned: report.plan.as_ref().map_or(0, |plan| plan.total),
+        available: report.plan.as_ref().map_or(0, |plan| plan.available),
         speed: tokens as f64 / time.as_secs_f64(),
         perplexity: text.perplexity(),
     }
@@ -293,7 +412,7 @@ impl Side {
     fn json(&self) -> Value {
         json!({
             "model": self.path, "stored_as": self.stored_as, "file_bytes": self.bytes, "planned_bytes": self.planned,
-            "tok_s": self.speed, "perplexity": self.perplexity,
+            "available_bytes": self.available, "tok_s": self.speed, "perplexity": self.perplexity,
         })
     }
 }

@@ -45,7 +45,8 @@ struct Arguments {
     /// Draw the memory plan and the weights by layer and dtype into an SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Show how TEXT, or a sentence of many kinds of characters, is cut into tokens. Give PATH first.
+    /// Show how TEXT, or a sentence of many kinds of characters, is cut into tokens. PATH may stand before or behind it:
+    /// one word alone is PATH where something lies at it, and else TEXT.
     #[arg(long, value_name = "TEXT", num_args = 0..=1, default_missing_value = SENTENCE)]
     tokenizer: Option<String>,
     /// Colour the text: on a terminal unless NO_COLOR is set, always or never.
@@ -54,6 +55,20 @@ struct Arguments {
     /// List this machine and the described ones instead.
     #[arg(long)]
     devices: bool,
+}
+
+impl Arguments {
+    /// `--tokenizer PATH` looks like `--tokenizer TEXT`; what lies there tells.
+    fn path_behind_tokenizer(&mut self) {
+        let Some(text) = self.tokenizer.as_mut().filter(|text| self.path.is_none() && *text != SENTENCE) else {
+            return;
+        };
+        if Path::new(text).exists() {
+            self.path = Some(std::mem::replace(text, SENTENCE.into()).into());
+        } else {
+            common::tell(format_args!("no PATH is given: the bundled model cuts the text {text:?}"));
+        }
+    }
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -97,7 +112,8 @@ fn context(text: &str) -> Result<usize, String> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let mut arguments = Arguments::parse();
+    arguments.path_behind_tokenizer();
     let (mut hardware, device) = match arguments.device {
         Device::Here(choice) => (Hardware::detect(), choice),
         Device::Described(profile) => (profile.hardware(), DeviceChoice::Auto),

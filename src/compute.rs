@@ -92,6 +92,15 @@ fn own<'s, C>(
 }
 
 impl Cache {
+    /// Positions held.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Cache::Cpu(cache) => cache.len(),
+            #[cfg(feature = "cuda")]
+            Cache::Cuda(cache) => cache.len(),
+        }
+    }
+
     /// Bytes allocated.
     pub(crate) fn bytes(&self) -> usize {
         match self {

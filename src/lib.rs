@@ -20,12 +20,16 @@ pub mod chat;
 mod compute;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+// Hidden modules are public for the benches and tests of this repository, and no part of the API.
+#[doc(hidden)]
 pub mod decoder;
 pub mod error;
 mod factory;
 pub mod generate;
 pub mod hub;
+#[doc(hidden)]
 pub mod kernels;
+#[doc(hidden)]
 pub mod linear;
 mod model;
 mod progress;
@@ -33,9 +37,11 @@ mod session;
 #[cfg(feature = "async")]
 mod stream;
 mod text_model;
+#[doc(hidden)]
 pub mod threads;
 pub mod tokenizer;
 mod turns;
+#[doc(hidden)]
 pub mod weights;
 
 pub use cancel::Cancel;
@@ -44,6 +50,7 @@ pub use chat::{ChatOptions, Message};
 pub use error::{Error, Result};
 pub use factory::{Builder, MAX_THREADS, UnifiedModelFactory};
 pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions};
+pub use kernels::Isa;
 pub use model::Model;
 pub use model_diagnostics as diagnostics;
 pub use model_diagnostics::plan::KvDtype;

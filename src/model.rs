@@ -89,6 +89,7 @@ impl Model {
     }
 
     /// The processor's computation itself, for tools that look at the weights; `None` for a model on a card.
+    #[doc(hidden)] // its types are
     pub fn decoder(&self) -> Option<&Decoder> {
         match &self.0.compute {
             Compute::Cpu(decoder) => Some(decoder),

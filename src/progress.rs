@@ -6,6 +6,7 @@ use std::sync::Arc;
 /// How far a stage of a load is. Every stage that takes place tells its beginning, with no bytes done, and its end, with
 /// all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Progress {
     /// What is being done.
     pub stage: Stage,

@@ -22,6 +22,7 @@ const SHARED_CHUNK: usize = PREFILL_CHUNK / 4;
 #[derive(Debug)]
 pub struct Session {
     model: Model,
+    /// Keys and values of the first of `ids`: of all, unless computing them anew was cut short.
     cache: Cache,
     /// How the cached keys are rotated.
     rotation: Rotation,
@@ -39,17 +40,17 @@ impl Session {
         &self.model
     }
 
-    /// The ids in the cache, in order.
+    /// The ids of the sequence, in order.
     pub fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// Tokens in the cache.
+    /// Tokens of the sequence.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether the cache holds no token.
+    /// Whether the sequence has no token.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -74,8 +75,9 @@ impl Session {
         self.forward_unless(tokens, &Cancel::new())
     }
 
-    /// As [`Session::forward`], until `cancel` is cancelled. The session then holds the chunks of `tokens` that were
-    /// complete, and goes on from there.
+    /// As [`Session::forward`], until `cancel` is cancelled. The session then holds, beside all that it held before, the
+    /// chunks of `tokens` that were complete, and goes on from there. Where the cancel came while what it held was computed
+    /// anew for another rotation (longrope), the rest of that is computed by the next call.
     ///
     /// # Errors
     /// As [`Session::forward`], and `Cancelled`.
@@ -156,10 +158,11 @@ impl Session {
     }
 
     /// Appends `tokens` and hands over the wanted logits of each chunk that has some. After an error the sequence is as it
-    /// was before, or, when it had to be computed anew, a beginning of it. When it was cancelled, complete chunks stay.
+    /// was before; when it was cancelled, complete chunks stay.
     ///
     /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
-    /// transformers, a sequence that grows past that length, or is cut back below it, is computed anew.
+    /// transformers, a sequence that grows past that length, or is cut back below it, is computed anew. Its ids stay all the
+    /// while, so whatever ends that loses no token.
     fn advance(
         &mut self,
         tokens: &[u32],
@@ -190,16 +193,17 @@ impl Session {
         self.check_ids(tokens)
     }
 
-    /// Computes the cache anew if a sequence of `reach` tokens is rotated in another way.
+    /// Computes the cache anew if a sequence of `reach` tokens is rotated in another way, or goes on where that was cut
+    /// short.
     fn rotate(&mut self, reach: usize, cancel: &Cancel) -> Result<()> {
         let rotation = self.model.compute().rotation(reach);
         if rotation != self.rotation {
-            let held = std::mem::take(&mut self.ids);
-            self.truncate(0);
+            self.cache.truncate(0);
             self.rotation = rotation;
-            if !held.is_empty() {
-                self.run(&held, reach, Logits::None, cancel, |_| Ok(()))?;
-            }
+        }
+        while self.cache.len() < self.ids.len() {
+            let missing = self.ids[self.cache.len()..].to_vec();
+            self.chunk(&missing, reach, Logits::None, cancel)?;
         }
         Ok(())
     }
@@ -216,22 +220,47 @@ impl Session {
         let before = self.len();
         let mut rest = tokens;
         while !rest.is_empty() {
-            let turn = self.model.turns().take(cancel)?;
-            let most = if turn.ahead > 0 { SHARED_CHUNK } else { PREFILL_CHUNK };
-            let (chunk, after) = rest.split_at(most.min(rest.len()));
-            let wanted = if wanted == Logits::All || after.is_empty() { wanted } else { Logits::None };
-            let segment = Segment { tokens: chunk, cache: &mut self.cache, reach, logits: wanted };
-            let computed = self.model.compute().forward(&mut [segment], cancel);
-            drop(turn);
-            let taken = computed.and_then(|logits| logits.map_or(Ok(()), |logits| take(&logits)));
-            if let Err(error) = taken {
-                self.truncate(if matches!(error, Error::Cancelled) { self.len() } else { before });
-                return Err(error);
+            let computed = self.chunk(rest, reach, wanted, cancel);
+            let taken = computed.and_then(|(count, logits)| {
+                logits.map_or(Ok(()), |logits| take(&logits))?;
+                Ok(count)
+            });
+            match taken {
+                Ok(count) => {
+                    self.ids.extend_from_slice(&rest[..count]);
+                    rest = &rest[count..];
+                }
+                Err(error) => {
+                    self.truncate(if matches!(error, Error::Cancelled) { self.len() } else { before });
+                    return Err(error);
+                }
             }
-            self.ids.extend_from_slice(chunk);
-            rest = after;
         }
         Ok(())
+    }
+
+    /// Computes the first chunk of `tokens` behind what is cached, in one turn. Returns how many that are, and their logits,
+    /// which of the last token are wanted only where the chunk has it.
+    fn chunk(
+        &mut self,
+        tokens: &[u32],
+        reach: usize,
+        wanted: Logits,
+        cancel: &Cancel,
+    ) -> Result<(usize, Option<Tensor>)> {
+        let turn = self.model.turns().take(cancel)?;
+        let most = if turn.ahead > 0 { SHARED_CHUNK } else { PREFILL_CHUNK };
+        let chunk = &tokens[..most.min(tokens.len())];
+        let wanted = if wanted == Logits::All || chunk.len() == tokens.len() { wanted } else { Logits::None };
+        let cached = self.cache.len();
+        let segment = Segment { tokens: chunk, cache: &mut self.cache, reach, logits: wanted };
+        let computed = self.model.compute().forward(&mut [segment], cancel);
+        drop(turn);
+        if computed.is_err() {
+            // Pages that were taken for the chunk are given back.
+            self.cache.truncate(cached);
+        }
+        Ok((chunk.len(), computed?))
     }
 
     fn check_ids(&self, tokens: &[u32]) -> Result<()> {

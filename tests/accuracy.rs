@@ -104,7 +104,7 @@ fn wrong_choices(label: &str, case: &str, computed: &[f32], truth: &[f32], vocab
     .collect()
 }
 
-/// GGUF stores the q and k rows of `llama` permuted and rope divisors in F32; otherwise the weights are the same
+/// GGUF stores the q and k rows of `llama` permuted and rope frequency factors in F32; otherwise the weights are the same
 /// numbers, so two formats of one model differ by the order of sums alone.
 #[test]
 fn formats_of_the_same_weights_agree() {

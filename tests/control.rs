@@ -98,10 +98,50 @@ fn a_prompt_computed_anew_for_another_rotation_is_cancelled_too() {
         session.forward(&prompt[..held]).unwrap();
         let (begun, result) = cancel_at_layer(at, &cancel, || session.forward_unless(&prompt[held..], &cancel));
         assert!(begun == at + 1 && matches!(result, Err(Error::Cancelled)), "layer {at}");
-        let complete = session.len();
-        assert!(complete <= held && session.ids() == &prompt[..complete], "layer {at}");
-        assert_eq!(bits(&mut session, &prompt[complete..]), expected, "layer {at}");
+        assert_eq!(session.ids(), &prompt[..held], "layer {at}: no token is lost");
+        assert_eq!(bits(&mut session, &prompt[held..]), expected, "layer {at}");
     }
+    // Cut back behind the cancel, it is rotated as a short sequence again.
+    let (cancel, mut session) = (Cancel::new(), model.session());
+    session.forward(&prompt[..held]).unwrap();
+    let (_, result) = cancel_at_layer(0, &cancel, || session.forward_unless(&prompt[held..], &cancel));
+    assert!(matches!(result, Err(Error::Cancelled)));
+    session.truncate(held - 1);
+    let short = bits(&mut session, &prompt[held - 1..held]);
+    assert_eq!(short, bits(&mut model.session(), &prompt[..held]));
+}
+
+#[test]
+fn computing_anew_goes_on_behind_the_chunk_that_was_complete() {
+    // The fixture's original context is shorter than a chunk.
+    let (folder, fixture) = (tempfile::tempdir().unwrap(), common::named("phi-3.5").folder.join("bf16"));
+    for file in std::fs::read_dir(&fixture).unwrap().map(|entry| entry.unwrap().path()) {
+        std::fs::copy(&file, folder.path().join(file.file_name().unwrap())).unwrap();
+    }
+    let config = std::fs::read_to_string(fixture.join("config.json")).unwrap();
+    let held = 2 * CHUNK + 100;
+    let (from, to) =
+        ("\"original_max_position_embeddings\": 256", format!("\"original_max_position_embeddings\": {held}"));
+    assert!(config.contains(from));
+    std::fs::write(folder.path().join("config.json"), config.replace(from, &to)).unwrap();
+    let model = load(folder.path().into());
+    let (layers, prompt) = (model.spec().layers(), tokens(held + 1));
+    let expected = bits(&mut model.session(), &prompt);
+    let mut begun_in_all = Vec::new();
+    for at in 0..4 * layers {
+        let (cancel, mut session) = (Cancel::new(), model.session());
+        session.forward(&prompt[..held]).unwrap();
+        let (begun, result) = cancel_at_layer(at, &cancel, || session.forward_unless(&prompt[held..], &cancel));
+        assert!(begun == at + 1 && matches!(result, Err(Error::Cancelled)), "layer {at}");
+        assert_eq!(session.ids(), &prompt[..held], "layer {at}: no token is lost");
+        let (rest, logits) = cancel_at_layer(usize::MAX, &Cancel::new(), || bits(&mut session, &prompt[held..]));
+        assert_eq!(logits, expected, "layer {at}");
+        begun_in_all.push(rest);
+    }
+    // Three chunks of what was held and one of the new token, of which those that were complete are not computed again.
+    let chunks = |complete: usize| (4 - complete) * layers;
+    let expected: Vec<usize> = (0..4).flat_map(|complete| vec![chunks(complete); layers]).collect();
+    assert_eq!(begun_in_all, expected);
 }
 
 #[test]

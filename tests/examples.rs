@@ -2,6 +2,8 @@
 #![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; tables are for reading
 
 mod common;
+#[path = "examples/compare.rs"]
+mod compare;
 
 use serde_json::Value;
 use std::io::Write;
@@ -433,6 +435,21 @@ fn diagnose_draws_shows_and_colours() {
     let shown: Vec<String> = cut["tokenization"]["ids"].as_array().expect("ids").iter().map(Value::to_string).collect();
     assert_eq!(shown.join(" "), ids.trim());
     assert_eq!((&cut["tokenization"]["same"], &cut["verdict"]), (&true.into(), &"compatible".into()));
+    // The path may stand before and behind, with a text and without.
+    for (given, sentence) in [
+        (["--json", "--tokenizer", "Hi there", &path].as_slice(), false),
+        (&["--json", "--tokenizer", &path], true),
+        (&["--tokenizer", "--json", &path], true),
+        (&[&path, "--json", "--tokenizer"], true),
+    ] {
+        let other = json(&example("diagnose", given));
+        assert_eq!(other["input"]["path"], *path, "{given:?}");
+        let text = &other["tokenization"]["text"];
+        assert_eq!(text == "Hi there", !sentence, "{given:?}: {text}");
+    }
+    let alone = example("diagnose", &["--json", "--tokenizer", "no/such/path"]);
+    assert_eq!((alone.status.code(), &json(&alone)["tokenization"]["text"]), (Some(0), &"no/such/path".into()));
+    assert!(text(&alone.stderr).contains("no PATH is given"), "{}", text(&alone.stderr));
     let nowhere = example("diagnose", &[&path, "--svg", &folder.path().join("no/such").display().to_string()]);
     assert_eq!(nowhere.status.code(), Some(1));
 }
@@ -446,90 +463,70 @@ fn diagnose_lists_the_models_of_a_folder() {
         assert!(model["verdict"] == "compatible" && model["bytes"].as_u64() > Some(0), "{model}");
         assert!(model["context"].as_u64() > Some(0) && !model["stored_as"].is_null(), "{model}");
     }
+    let candidates = report["input"]["candidates"].as_array().expect("candidates");
+    assert_eq!(candidates.len(), models.len());
+    let reason = report["reason"].as_str().expect("a reason");
+    assert!(reason.contains(&format!("holds {} models; name one of them", models.len())), "{reason}");
     let output = example("diagnose", &[&model("llama-3.1")]);
     assert_eq!(output.status.code(), Some(16));
     let said = text(&output.stdout);
     assert!(said.lines().any(|line| line.starts_with("f32-sharded  compatible  ")), "{said}");
 }
 
-/// Raw logits `[tokens][vocab]` of the model at `path`, by the example `logits`.
-fn logits(path: &str, tokens: &str, folder: &Path) -> Vec<Vec<f64>> {
-    let out = folder.join("logits.safetensors");
-    let output = example("logits", &[path, "--tokens", tokens, "--out", &out.display().to_string()]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let bytes = std::fs::read(&out).expect("the file");
-    let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("valid safetensors");
-    let view = tensors.tensor("logits").expect("logits");
-    let numbers: Vec<f64> =
-        view.data().chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().expect("four")).into()).collect();
-    numbers.chunks_exact(view.shape()[1]).map(<[f64]>::to_vec).collect()
-}
-
+/// Every command of a report, by the examples that were built: what it names is there and runs.
 #[test]
-fn compare_measures_what_the_logits_say() {
+#[cfg(unix)] // commands are lines of a shell
+fn every_command_of_a_report_runs() {
     let folder = tempfile::tempdir().expect("a folder");
-    let paths = [model("llama-256/q8_0.gguf"), model("llama-256/q2_k.gguf")];
-    let ids: Vec<usize> = (0..40).map(|index| (index * 37 + 11) % 300).collect();
-    let list = ids.iter().map(usize::to_string).collect::<Vec<_>>();
-    let report = json(&example("compare", &[&paths[0], &paths[1], "--tokens", &list.join(","), "--json"]));
-    let [a, b] = paths.each_ref().map(|path| logits(path, &list.join(","), folder.path()));
-
-    // Probabilities as they are defined, without the shift and the logarithms of the example.
-    let probabilities = |row: &Vec<f64>| -> Vec<f64> {
-        let sum: f64 = row.iter().map(|logit| logit.exp()).sum();
-        row.iter().map(|logit| logit.exp() / sum).collect()
-    };
-    let top = |row: &Vec<f64>| (0..row.len()).max_by(|&x, &y| row[x].total_cmp(&row[y]));
-    let rows = || a.iter().zip(&b);
-    let divergence = |(a, b): (&Vec<f64>, &Vec<f64>)| -> f64 {
-        probabilities(a).iter().zip(probabilities(b)).map(|(p, q)| p * (p / q).ln()).sum()
-    };
-    let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
-    let perplexity = |rows: &[Vec<f64>]| {
-        let surprise: f64 = (1..ids.len()).map(|at| -probabilities(&rows[at - 1])[ids[at]].ln()).sum();
-        (surprise / (ids.len() - 1) as f64).exp()
-    };
-    let expected = [
-        ("/kl_mean", rows().map(divergence).sum::<f64>() / 40.0),
-        ("/kl_max", largest(&mut rows().map(divergence))),
-        ("/top1_agreement", rows().filter(|(a, b)| top(a) == top(b)).count() as f64 / 40.0),
-        ("/max_logit_difference", largest(&mut rows().flat_map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a - b).abs())))),
-        ("/a/perplexity", perplexity(&a)),
-        ("/b/perplexity", perplexity(&b)),
-    ];
-    for (key, expected) in expected {
-        let found = report.pointer(key).and_then(Value::as_f64).expect(key);
-        // Both are sums of doubles; only their order and the shift differ.
-        assert!((found - expected).abs() <= 1e-9 * expected.abs(), "{key}: {found} and {expected}");
+    let spaced = folder.path().join("two models");
+    std::fs::create_dir(&spaced).expect("a folder");
+    for name in ["it's.gguf", "other one.gguf"] {
+        std::fs::copy(model("smollm2/f16.gguf"), spaced.join(name)).expect("a copy");
     }
-    assert!(report["kl_mean"].as_f64() > Some(0.01), "the two files are far enough apart to tell");
-    assert_eq!((&report["positions"], &report["windows"]), (&40.into(), &1.into()));
-    for side in ["a", "b"] {
-        for key in ["file_bytes", "planned_bytes", "tok_s"] {
-            assert!(report[side][key].as_f64() > Some(0.0), "{side} {key}");
+    let (spaced, large) = (spaced.display().to_string(), large_checkpoint(folder.path()));
+    let (all, family, one) = (model(""), model("llama-3.1"), model("smollm2/bf16"));
+    let cases: [&[&str]; 13] = [
+        &[],
+        &[&one],
+        &[&one, "--device", "cpu", "--context", "100", "--kv-cache", "f16"],
+        &[&all],
+        &[&all, "--device", "t4"],
+        &[&family, "--device", "cpu", "--context", "100"],
+        &[&family, "--device", "cpu-8gb"],
+        &[&spaced],
+        &[&one, "--device", "cuda:7"],
+        &[&one, "--device", "t4"],
+        &[&large, "--device", "t4"],
+        &[&large, "--device", "cpu-2gb"],
+        &[&large, "--device", "cpu-4gb", "--context", "2048"],
+    ];
+    let mut run = 0;
+    for case in cases {
+        let report = json(&example("diagnose", &[&["--json"], case].concat()));
+        for command in report["commands"].as_array().expect("commands") {
+            let line = command.as_str().expect("a line");
+            let (name, arguments) = line
+                .strip_prefix("cargo run --release --example ")
+                .and_then(|rest| rest.split_once(" -- "))
+                .expect(line);
+            let program = program(name).get_program().display().to_string();
+            let few = if name == "generate" { " --max-tokens 2" } else { "" };
+            let shell = format!("'{program}' {arguments}{few}");
+            let output = Command::new("sh").args(["-c", &shell]).output().expect("a shell");
+            assert!(output.status.success(), "{line}: {}{}", text(&output.stdout), text(&output.stderr));
+            run += 1;
+        }
+        // A remedy that names an option of this program or a path is one that helps.
+        for remedy in report["remedies"].as_array().expect("remedies") {
+            let remedy = remedy.as_str().expect("a line");
+            if let Some(path) = remedy.strip_prefix("give one of the paths: ") {
+                let named = example("diagnose", &[path]);
+                assert!(named.status.success(), "{remedy}: {}", text(&named.stdout));
+                run += 1;
+            }
+            let described = case.contains(&"t4") || case.iter().any(|word| word.starts_with("cpu-"));
+            assert!(!(described && remedy.ends_with("--device cpu")), "{case:?}: {remedy}");
         }
     }
-}
-
-#[test]
-fn compare_cuts_a_file_into_windows_and_refuses_other_vocabularies() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("text.txt");
-    std::fs::write(&file, "the cat sat on the mat. ".repeat(40)).expect("a text");
-    let (path, file) = (model("llama-3.1/q8_0.gguf"), file.display().to_string());
-    let same = json(&example("compare", &[&path, &path, "--file", &file, "--window", "64", "--json"]));
-    assert_eq!((&same["kl_mean"], &same["max_logit_difference"]), (&0.0.into(), &0.0.into()));
-    assert_eq!((&same["top1_agreement"], &same["a"]["perplexity"]), (&1.0.into(), &same["b"]["perplexity"]));
-    // Every window has BOS in front, so 63 tokens of the text.
-    let ids = text(&example("tokenize", &[&path, "--file", &file, "--no-special"]).stdout).split(' ').count();
-    let windows = ids.div_ceil(63);
-    assert!(windows > 2 && same["window_tokens"] == 64 && same["windows"] == windows, "{windows} {same}");
-    assert_eq!(same["positions"], ids + windows);
-    for (other, told) in [("tinyllama/bf16", "320 and 480 tokens"), ("smollm2/bf16", "vocabularies")] {
-        let output = example("compare", &[&path, &model(other), "--prompt", "Hi"]);
-        assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{other}");
-        assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
-    }
-    assert_eq!(example("compare", &[&path, &path, "--tokens", "99999"]).status.code(), Some(2));
-    assert_eq!(example("compare", &[&path, &path, "--file", "/no/such"]).status.code(), Some(1));
+    assert!(run >= cases.len(), "only {run} commands");
 }

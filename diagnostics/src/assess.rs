@@ -158,8 +158,11 @@ fn conclude(input: Input, hardware: &Hardware, policy: &Policy, checks: Vec<Chec
     let (failed, others): (Vec<_>, Vec<_>) = checks.iter().partition(|check| check.status == Status::Fail);
     let mut remedies: Vec<String> = Vec::new();
     for remedy in failed.into_iter().chain(others).flat_map(|check| check.remedy.iter().chain(&check.more_remedies)) {
-        if !remedies.contains(remedy) {
-            remedies.push(remedy.clone());
+        // Of two that begin alike the longer one says more.
+        match remedies.iter_mut().find(|known| known.starts_with(remedy) || remedy.starts_with(known.as_str())) {
+            Some(known) if known.len() >= remedy.len() => {}
+            Some(known) => known.clone_from(remedy),
+            None => remedies.push(remedy.clone()),
         }
     }
     let device = match policy.device {

@@ -32,7 +32,7 @@ impl fmt::Display for Tier {
 pub enum Role {
     /// A projection, the embedding or the head: read by a matrix kernel, one file a dtype.
     Matrix,
-    /// A norm's scale, a bias or the rope divisors: read element by element.
+    /// A norm's scale, a bias or the rope frequency factors: read element by element.
     Vector,
 }
 
@@ -272,6 +272,7 @@ pub fn cuda_dtypes() -> impl Iterator<Item = DType> {
 
 /// A kind of model file as people name and offer it; used to say what would run instead.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct FileType {
     /// The usual name: `Q4_K_M`.
     pub name: &'static str,

@@ -57,6 +57,7 @@ use tokenizer::TokenizerSpec;
 
 /// A report, and what loading goes on from when the model runs.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Diagnosis {
     /// What was found.
     pub report: Report,
@@ -77,8 +78,7 @@ pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardw
     if let Some(Error::Ambiguous { candidates, .. }) = &diagnosis.error {
         let models = candidates.iter().flat_map(|path| candidates_at(registry, path, hardware, policy));
         let models: Vec<Candidate> = models.collect();
-        diagnosis.report.commands = report::commands_of_several(&models, hardware);
-        diagnosis.report.input.models = models;
+        diagnosis.report.hold(models, policy);
     }
     diagnosis
 }

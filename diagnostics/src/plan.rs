@@ -105,6 +105,7 @@ impl FromStr for KvDtype {
 
 /// What a model takes on one machine, in bytes unless a field says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Plan {
     /// Tokens that the KV cache can hold.
     pub context: usize,

@@ -20,6 +20,7 @@ const FASTEST: f64 = 1000.0;
 
 /// How fast one sequence is continued, as far as memory decides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Speed {
     /// Bytes a second by the data sheet.
     pub bandwidth: u64,

@@ -3,8 +3,8 @@
 #![allow(clippy::expect_used)] // helper functions of tests
 
 use model_diagnostics::hardware::profiles::Profile;
-use model_diagnostics::{Hardware, Policy, Verdict, diagnose, diagnose_with, family};
-use std::fs::{create_dir, write};
+use model_diagnostics::{DeviceChoice, Hardware, Policy, Verdict, diagnose, diagnose_with, family};
+use std::fs::{create_dir, create_dir_all, write};
 use std::path::{Path, PathBuf};
 
 fn machine(profile: &str) -> Hardware {
@@ -56,5 +56,40 @@ fn paths_without_one_model_give_a_report_with_their_exit_code() {
     assert_eq!(report.input.candidates.len(), 2);
     let models: Vec<_> = report.input.models.iter().map(|model| (model.verdict, model.context)).collect();
     assert_eq!(models, [(Verdict::Compatible, Some(512)); 2], "{report}");
-    assert!(report.commands[0].ends_with("two/b.gguf"), "{:?}", report.commands);
+    assert!(report.commands[0].ends_with("two/b.gguf --device cpu-8gb"), "{:?}", report.commands);
+    let mut here = machine("cpu-8gb");
+    here.profile = None;
+    let policy = Policy { device: DeviceChoice::Cpu, context: Some(256), ..Policy::default() };
+    let command = &diagnose(&two, &here, &policy).commands[0];
+    assert!(
+        command.contains("generate -- ") && command.ends_with("two/b.gguf --device cpu --context 256"),
+        "{command}"
+    );
+}
+
+#[test]
+fn the_models_of_folders_are_counted_as_they_are_listed_and_each_is_named() {
+    let root = tempfile::tempdir().expect("a folder");
+    let deeper = root.path().join("several/deeper");
+    create_dir_all(&deeper).expect("made");
+    for folder in [root.path(), &root.path().join("several"), &deeper] {
+        for name in ["a.gguf", "b.gguf"] {
+            std::fs::copy(fixture("demo-q4_k_m.gguf"), folder.join(name)).expect("copied");
+        }
+    }
+    let report = diagnose(root.path(), &machine("cpu-8gb"), &Policy::default());
+    assert!(report.reason.ends_with("holds 4 models and 1 folder of several; name one of them"), "{}", report.reason);
+    assert_eq!(report.check("input").map(|check| &check.summary), Some(&report.reason));
+    let (folders, ones): (Vec<_>, Vec<_>) =
+        report.input.models.iter().partition(|model| model.verdict == Verdict::AmbiguousInput);
+    assert_eq!((ones.len(), folders.len()), (4, 1), "{report}");
+    assert!(folders[0].path.ends_with("several/deeper"), "{report}");
+    let paths: Vec<_> = ones.iter().map(|model| model.path.clone()).collect();
+    assert_eq!(report.input.candidates, paths);
+    for path in paths {
+        assert_eq!(diagnose(Path::new(&path), &machine("cpu-8gb"), &Policy::default()).exit_code, 0, "{path}");
+    }
+    let named = report.remedies[0].strip_prefix("give one of the paths: ").expect("a path");
+    assert!(report.input.candidates.iter().any(|path| path == named), "{:?}", report.remedies);
+    assert!(report.commands[0].contains(named), "{:?}", report.commands);
 }

@@ -162,22 +162,15 @@ fn text_of_a_model_on_a_described_card() {
 }
 
 fn card(name: &str, compute_capability: (u32, u32), free: u64) -> Gpu {
-    Gpu {
-        name: name.into(),
-        uuid: None,
-        compute_capability,
-        memory_total: Some(free),
-        memory_free: Some(free),
-        shared_memory: false,
-        driver: "580.1".into(),
-        cuda: Some((13, 0)),
-        bandwidth: None,
-    }
+    let mut card = Gpu::described(name, compute_capability, free);
+    (card.driver, card.cuda) = ("580.1".into(), Some((13, 0)));
+    card
 }
 
 /// A detected machine with these cards and a build for them.
 fn detected(gpus: &[Gpu]) -> Hardware {
-    let hardware = Hardware { profile: None, gpus: gpus.to_vec(), gpu_note: None, ..machine("cpu-32gb") };
+    let mut hardware = machine("cpu-32gb");
+    (hardware.profile, hardware.gpus, hardware.gpu_note) = (None, gpus.to_vec(), None);
     hardware.with_build(&["cuda"])
 }
 
@@ -189,8 +182,9 @@ fn on(device: DeviceChoice) -> Policy {
 fn every_refusal_of_a_card_says_why_and_what_to_do() {
     let tiny = |dtype| safetensors(&TINY_LLAMA, dtype);
     let (t4, cuda) = (card("Tesla T4", (7, 5), 15 * GIB), on(DeviceChoice::Cuda(0)));
-    let old = Gpu { cuda: Some((11, 4)), driver: "470.1".into(), ..t4.clone() };
-    let silent = Gpu { memory_total: None, memory_free: None, ..t4.clone() };
+    let (mut old, mut silent) = (t4.clone(), t4.clone());
+    (old.cuda, old.driver) = (Some((11, 4)), "470.1".into());
+    (silent.memory_total, silent.memory_free) = (None, None);
     let mut driverless = detected(&[]);
     driverless.gpu_note = Some("no NVIDIA driver library".into());
     let context = Policy { context: Some(131_072), ..cuda.clone() };
@@ -233,6 +227,8 @@ fn the_choice_is_the_card_with_most_room_that_runs_the_model_and_says_so() {
     let choose = |gpus: &[Gpu], (spec, input): &(ModelSpec, Input)| {
         let report = assess(spec, input, &detected(gpus), &Policy::default());
         assert_eq!(report.verdict, Verdict::Compatible, "{}", report.first_line());
+        let builds = report.commands[0].contains(" --features cuda --example generate -- ");
+        assert_eq!(builds, !gpus.is_empty(), "{:?}", report.commands);
         (report.device, report.device_reason)
     };
     let both = [small.clone(), large.clone()];
@@ -249,6 +245,26 @@ fn the_choice_is_the_card_with_most_room_that_runs_the_model_and_says_so() {
     let unused = assess(&q8_0.0, &q8_0.1, &detected(&both).with_build(&[]), &Policy::default());
     assert_eq!((unused.device.as_str(), unused.verdict), ("cpu", Verdict::Compatible));
     assert!(unused.device_reason.contains("not used: this build has no CUDA engine"), "{}", unused.device_reason);
+}
+
+#[test]
+fn a_slice_that_cuda_does_not_list_is_judged_and_never_chosen() {
+    let slice = |uuid: &str, free, hidden: bool| {
+        let mut slice = card("NVIDIA A100-SXM4-40GB MIG", (8, 0), free);
+        (slice.uuid, slice.visible_as) = (Some(uuid.into()), hidden.then(|| uuid.into()));
+        slice
+    };
+    let machine = detected(&[slice("MIG-1", 4 * GIB, false), slice("MIG-2", 20 * GIB, true)]);
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
+    let auto = assess(&spec, &input, &machine, &Policy::default());
+    assert_eq!((auto.device.as_str(), auto.verdict), ("cpu", Verdict::Compatible));
+    assert!(auto.device_reason.contains("1 more by CUDA_VISIBLE_DEVICES alone"), "{}", auto.device_reason);
+    let asked = assess(&spec, &input, &machine, &on(DeviceChoice::Cuda(1)));
+    assert_eq!((asked.exit_code, asked.plan.map(|plan| plan.available)), (13, Some(20 * GIB)), "{}", asked.reason);
+    assert_eq!(asked.remedies[0], "start it with CUDA_VISIBLE_DEVICES=MIG-2, which makes it cuda:0");
+    assert!(auto.to_string().contains("with CUDA_VISIBLE_DEVICES=MIG-2"), "{auto}");
+    let visible = detected(&[slice("MIG-2", 20 * GIB, false)]);
+    assert_eq!(assess(&spec, &input, &visible, &Policy::default()).device, "cuda:0");
 }
 
 #[test]

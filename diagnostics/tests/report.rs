@@ -4,6 +4,7 @@ mod common;
 
 use common::{LLAMA_31_8B, LLAMA_32_1B, TINY_LLAMA, gguf, safetensors};
 use model_diagnostics::family::REGISTRY;
+use model_diagnostics::hardware::Gpu;
 use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::plan::{KvDtype, activation_bytes, kv_bytes};
 use model_diagnostics::report::{DeviceList, FileStatus, HubModel, Input, InputFile, SCHEMA_VERSION, ServingEngine};
@@ -138,6 +139,12 @@ fn text_of_an_ambiguous_folder() {
 }
 
 #[test]
+fn text_of_a_folder_on_a_card() {
+    let report = diagnose(Path::new("../fixtures/models/smollm2"), &machine("t4"), &Policy::default());
+    insta::assert_snapshot!("folder_on_a_card", report);
+}
+
+#[test]
 fn text_of_an_incomplete_checkpoint() {
     let from = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/models/llama-3.1/f32-sharded");
     let folder = tempfile::tempdir().expect("a folder");
@@ -177,12 +184,18 @@ fn text_of_a_remote_model() {
     for file in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
         std::fs::copy(Path::new("../fixtures/demo").join(file), folder.path().join(file)).expect("a copy");
     }
-    // A build for cards, on a machine whose card is not there: commands are of the same build.
-    let here = Hardware { profile: None, ..machine("cpu-8gb") }.with_build(&["cuda"]);
+    let here = this_machine("t4").with_build(&["cuda"]);
     let model = hub_model("org/demo", None, Some("v1.0"), &[]);
     let mut report = diagnose_hub(REGISTRY, folder.path(), &model, &here, &Policy::default()).report;
     report.rename(&folder.path().display().to_string(), "org/demo");
     insta::assert_snapshot!("remote", report);
+}
+
+/// A machine that is described, as the one of the run.
+fn this_machine(profile: &str) -> Hardware {
+    let mut hardware = machine(profile);
+    hardware.profile = None;
+    hardware
 }
 
 fn hub_model(repo: &str, wanted: Option<&str>, revision: Option<&str>, files: &[&str]) -> HubModel {
@@ -230,7 +243,7 @@ fn every_command_for_a_model_of_the_hub_names_its_revision_and_what_its_program_
 fn commands_have_the_features_of_the_build() {
     let (spec, input) = gguf(&LLAMA_32_1B, "Q8_0");
     let hub = Input { hub: Some(hub_model("org/m", None, None, &["m.gguf"])), path: "org/m".into(), ..input.clone() };
-    let here = |build: &[&'static str]| Hardware { profile: None, ..machine("t4") }.with_build(build);
+    let here = |build: &[&'static str]| this_machine("t4").with_build(build);
     for (input, build, start) in [
         (&input, &[] as &[_], "cargo run --release --example generate -- models/model-Q8_0.gguf "),
         (&input, &["cuda"], "cargo run --release --features cuda --example generate -- models/model-Q8_0.gguf "),
@@ -377,17 +390,9 @@ const KEYS: &[Key] = &[
 #[test]
 fn json_has_every_key_of_the_contract_with_its_type() {
     let mut report = llama_31();
-    report.hardware.gpus.push(model_diagnostics::hardware::Gpu {
-        name: "Tesla T4".into(),
-        uuid: None,
-        compute_capability: (7, 5),
-        memory_total: Some(16 << 30),
-        memory_free: None,
-        shared_memory: false,
-        driver: "580.1".into(),
-        cuda: Some((13, 0)),
-        bandwidth: None,
-    });
+    let mut card = Gpu::described("Tesla T4", (7, 5), 16 << 30);
+    card.memory_free = None;
+    report.hardware.gpus.push(card);
     let json: Value = serde_json::from_str(&report.to_json()).unwrap();
     let wrong: Vec<String> = KEYS
         .iter()

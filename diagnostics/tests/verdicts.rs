@@ -163,17 +163,8 @@ fn a_card_is_insufficient_hardware_without_driver_card_or_engine() {
     let report = ask(&machine, 0);
     assert_eq!(report.exit_code, 13);
     assert!(report.reason.contains("no NVIDIA driver library"), "{}", report.reason);
-    machine.gpus.push(Gpu {
-        name: "Tesla T4".into(),
-        uuid: None,
-        compute_capability: (7, 5),
-        memory_total: Some(16 << 30),
-        memory_free: None,
-        shared_memory: false,
-        driver: "580.1".into(),
-        cuda: Some((13, 0)),
-        bandwidth: None,
-    });
+    machine.gpus.push(Gpu::described("Tesla T4", (7, 5), 16 << 30));
+    machine.gpus[0].cuda = Some((13, 0));
     assert!(ask(&machine, 0).reason.contains("Tesla T4"));
     assert!(ask(&machine, 1).reason.contains("no card 1"));
     let report = assess(&spec, &input, &machine, &Policy::default());

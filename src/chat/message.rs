@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Message {
     /// Who speaks: `system`, `user`, `assistant`, `tool`, or another role that the template knows.
     pub role: String,

@@ -1,6 +1,6 @@
 //! Rotary position embedding: frequencies from the spec, angles in double precision.
 //!
-//! Formulas: transformers `modeling_rope_utils.py` (default, linear, llama3, yarn, longrope); GGUF divisors divide the
+//! Formulas: transformers `modeling_rope_utils.py` (default, linear, llama3, yarn, longrope); GGUF factors divide the
 //! frequency.
 
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use crate::kernels::{Isa, rotate_half, rotate_pairs};
 use crate::weights::Weights;
 use model_diagnostics::error::FormatErrorKind;
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::spec::{Divisors, Rope, RopeLayout, RopeScaling};
+use model_diagnostics::spec::{FrequencyFactors, Rope, RopeLayout, RopeScaling};
 use std::f64::consts::TAU;
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ pub(crate) struct Angles {
 }
 
 impl RopeFrequencies {
-    /// The frequencies of `rope`; divisors are read from the file where it stores them.
+    /// The frequencies of `rope`; frequency factors are read from the file where it stores them.
     ///
     /// # Errors
     /// `Files` when a frequency that follows from the model is no positive number.
@@ -58,7 +58,7 @@ impl RopeFrequencies {
                     llama3(plain(i), *factor, context / low_freq_factor, context / high_freq_factor, context)
                 })
                 .collect(),
-            RopeScaling::Divisors { tensor } => divided(plain, &stored(weights, tensor)),
+            RopeScaling::Factors { tensor } => divided(plain, &stored(weights, tensor)),
             RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate } => {
                 let pair = |turns| yarn_pair(turns, *original_context as f64, rope.theta, rope.dimensions as f64);
                 let ramp = yarn_ramp(pair(*beta_fast), pair(*beta_slow), *truncate, rope.dimensions);
@@ -109,22 +109,22 @@ impl RopeFrequencies {
     }
 }
 
-/// A stored tensor of divisors.
+/// A stored tensor of frequency factors.
 fn stored(weights: &Weights, tensor: &TensorInfo) -> Vec<f64> {
     let view = weights.view(tensor);
     let values = view.bytes().as_chunks::<4>().0.iter();
     values.map(|bytes| f64::from(f32::from_le_bytes(*bytes))).collect()
 }
 
-fn values(weights: &Weights, divisors: &Divisors) -> Vec<f64> {
-    match divisors {
-        Divisors::Values(values) => values.clone(),
-        Divisors::Stored(tensor) => stored(weights, tensor),
+fn values(weights: &Weights, factors: &FrequencyFactors) -> Vec<f64> {
+    match factors {
+        FrequencyFactors::Values(values) => values.clone(),
+        FrequencyFactors::Stored(tensor) => stored(weights, tensor),
     }
 }
 
-fn divided(plain: impl Fn(usize) -> f64, divisors: &[f64]) -> Vec<f64> {
-    divisors.iter().enumerate().map(|(i, divisor)| plain(i) / divisor).collect()
+fn divided(plain: impl Fn(usize) -> f64, factors: &[f64]) -> Vec<f64> {
+    factors.iter().enumerate().map(|(i, factor)| plain(i) / factor).collect()
 }
 
 /// The pair, as a fraction, that turns `turns` times in the original context.

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 /// Natural logarithms of the model's own probabilities at one step: the softmax of all its logits, rows that pad the
 /// vocabulary included, as `log_softmax` in torch has it, before penalties, temperature and what else the options change.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct LogProbs {
     /// Of the token that was chosen.
     pub chosen: f64,

@@ -65,6 +65,7 @@ pub struct Piece {
 
 /// How long a generation took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Timings {
     /// Tokens of the prompt that were computed.
     pub prompt_tokens: usize,

@@ -11,7 +11,14 @@ use crate::spec::ModelSpec;
 use std::collections::BTreeMap;
 
 const ON_THE_PROCESSOR: &str = "run it on the processor: --device cpu";
-const WITH_THE_FEATURE: &str = "build with the feature cuda";
+/// Of a machine that is only described: its processor is not what `--device cpu` is.
+const ON_A_PROCESSOR: &str = "run it on a processor: --device cpu judges the one of this machine";
+const WITH_THE_FEATURE: &str = "build with --features cuda";
+
+/// The remedy of whoever can do without the card.
+fn processor(hardware: &Hardware) -> &'static str {
+    if hardware.profile.is_some() { ON_A_PROCESSOR } else { ON_THE_PROCESSOR }
+}
 
 /// Whether the card, its driver and this build work together.
 pub(super) fn hardware(hardware: &Hardware, gpu: &Gpu) -> Check {
@@ -33,13 +40,18 @@ pub(super) fn hardware(hardware: &Hardware, gpu: &Gpu) -> Check {
         }
         let (found, needed) = (format!("{}.{}", cuda.0, cuda.1), format!("{}.{}", LOWEST_CUDA.0, LOWEST_CUDA.1));
         Some(format!("the driver of the {name} runs CUDA {found}, the engine needs {needed}"))
+    } else if let Some(visible_as) = &gpu.visible_as {
+        remedies.push(format!("start it with CUDA_VISIBLE_DEVICES={visible_as}, which makes it cuda:0"));
+        Some(format!(
+            "CUDA does not list the {name} to this process: it lists one slice of a divided card, and that alone"
+        ))
     } else if hardware.card_memory(gpu).is_none() {
         Some(format!("the driver does not tell how much memory the {name} has"))
     } else {
         None
     };
     if let Some(reason) = reason {
-        remedies.push(ON_THE_PROCESSOR.into());
+        remedies.push(processor(hardware).into());
         return Check::fail("hardware", Verdict::HardwareInsufficient, reason).remedies(remedies);
     }
     if !hardware.has_cuda() {
@@ -58,7 +70,7 @@ pub(super) fn absent(hardware: &Hardware, index: usize) -> Check {
         }
         count => format!("there is no card {index}; the machine has {count}"),
     };
-    Check::fail("hardware", Verdict::HardwareInsufficient, summary).remedies([ON_THE_PROCESSOR.into()])
+    Check::fail("hardware", Verdict::HardwareInsufficient, summary).remedies([processor(hardware).into()])
 }
 
 /// A warning for cards whose F16 arithmetic is there in name only.
@@ -85,14 +97,14 @@ pub(super) fn instead(
     let card = card.map(|(major, minor)| format!("take a card of compute capability {major}.{minor} or later"));
     let engine = Engine::Cpu { features: &hardware.cpu.features };
     let runs = roles(spec).all(|(role, tensor)| capability::tier_for(role, tensor.dtype, &engine).is_ok());
-    card.into_iter().chain(runs.then(|| ON_THE_PROCESSOR.to_owned())).collect()
+    card.into_iter().chain(runs.then(|| processor(hardware).to_owned())).collect()
 }
 
 /// Where `needed` bytes would be found.
 pub(super) fn room(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy, needed: u64) -> Vec<String> {
     let budget = Budget::new(&hardware.memory, policy.memory_limit);
     let plan = Plan::new(spec, input.bytes(), &budget, policy.context, policy.kv_dtype);
-    let processor = (plan.fits() && !hardware.describes_card())
+    let processor = (plan.fits() && hardware.profile.is_none())
         .then(|| format!("{ON_THE_PROCESSOR}, where context {} fits", plan.context));
     processor.into_iter().chain([format!("take a card with {} free", Bytes(needed))]).collect()
 }

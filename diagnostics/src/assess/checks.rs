@@ -22,7 +22,7 @@ pub(super) fn format(input: &Input) -> Check {
 
 pub(super) fn integrity(spec: &ModelSpec, input: &Input) -> Check {
     if let Some(first) = input.warnings.first() {
-        return Check::warn("integrity", first.clone()).evidence(some_of(&input.warnings, 2));
+        return Check::warn("integrity", first.clone()).evidence(some_of(&input.warnings[1..], 2));
     }
     let tensors = spec.tensors().count() + spec.unused_tensors.len();
     let bytes = Bytes(input.bytes());
@@ -185,7 +185,7 @@ pub(super) fn rope(spec: &ModelSpec) -> Check {
         RopeScaling::Llama3 { factor, original_context, .. } => {
             format!("llama3, factor {factor} from {original_context}")
         }
-        RopeScaling::Divisors { tensor } => format!("divisors stored in {}", tensor.name),
+        RopeScaling::Factors { tensor } => format!("frequency factors stored in {}", tensor.name),
         RopeScaling::Yarn { factor, original_context, .. } => format!("yarn, factor {factor} from {original_context}"),
         RopeScaling::LongRope { original_context, .. } => format!("longrope, its long list beyond {original_context}"),
     };

@@ -81,7 +81,8 @@ impl<'a> Target<'a> {
             let why = format!("the {} is not used: this build has no CUDA engine", first.name);
             return Target::cpu(hardware, policy, why);
         }
-        let mut cards: Vec<usize> = (0..hardware.gpus.len()).collect();
+        let (mut cards, hidden): (Vec<usize>, Vec<usize>) =
+            (0..hardware.gpus.len()).partition(|index| hardware.gpus[*index].visible_as.is_none());
         let free = |index: &usize| hardware.card_memory(&hardware.gpus[*index]).map_or(0, |(bytes, _)| bytes);
         cards.sort_by_key(|index| std::cmp::Reverse(free(index)));
         let mut refusals = Vec::new();
@@ -89,12 +90,19 @@ impl<'a> Target<'a> {
             let mut target = Target::card(hardware, policy, index, String::new());
             match target.refusal(spec, input, hardware, policy) {
                 None => {
-                    let only = if hardware.gpus.len() == 1 { "" } else { ", the most free memory of those that do" };
+                    let only = if hardware.gpus.len() == hidden.len() + 1 {
+                        ""
+                    } else {
+                        ", the most free memory of those that do"
+                    };
                     target.why = format!("{} computes it as stored and has room for it{only}", target.name);
                     return target;
                 }
                 Some(refusal) => refusals.push(format!("not cuda:{index}: {refusal}")),
             }
+        }
+        if !hidden.is_empty() {
+            refusals.push(format!("{} more by CUDA_VISIBLE_DEVICES alone", hidden.len()));
         }
         Target::cpu(hardware, policy, refusals.join("; "))
     }

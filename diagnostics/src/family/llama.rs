@@ -22,7 +22,7 @@ pub(super) const FAMILY: Family = Family {
     ],
     // The GGUF converter permutes the rows of q and k so that neighbours turn together.
     gguf_rope: RopeLayout::Interleaved,
-    gguf_divisors_expected: Some((500_000.0, 8192)),
+    gguf_rope_freqs_expected: Some((500_000.0, 8192)),
     default_theta: (10_000.0, "the default of transformers' LlamaConfig and of llama.cpp"),
     default_tied: (false, "the default of transformers' LlamaConfig"),
     variants: &[

@@ -48,8 +48,8 @@ pub struct Family {
     /// Which elements of a head turn together in safetensors files.
     pub config_rope: RopeLayout,
     /// A rotary base and the context that models of that base reach without scaling: a GGUF file that claims more should
-    /// store divisors, and the report says so when it does not.
-    pub gguf_divisors_expected: Option<(f64, usize)>,
+    /// store frequency factors, and the report says so when it does not.
+    pub gguf_rope_freqs_expected: Option<(f64, usize)>,
     /// The part of a head that is rotated where no key gives it, with its source; `None` where it is always all of it.
     pub rotary_part: Option<(f64, &'static str)>,
     /// Other names of rope scalings in `config.json`, and what they mean in this family.
@@ -133,7 +133,7 @@ pub const LLAMA_LIKE: Family = Family {
     refused_flags: &[],
     gguf_rope: RopeLayout::HalfSplit,
     config_rope: RopeLayout::HalfSplit,
-    gguf_divisors_expected: None,
+    gguf_rope_freqs_expected: None,
     rotary_part: None,
     rope_aliases: &[],
     default_original_context: None,
@@ -274,9 +274,9 @@ pub enum Evidence {
     Pre(&'static str),
     /// The factor of the rope scaling in `config.json`.
     RopeFactor(f64),
-    /// The first of longrope's long divisors in `config.json`.
+    /// The first of longrope's long factors in `config.json`.
     LongFactor(f64),
-    /// Any rope scaling, a stored tensor of divisors included.
+    /// Any rope scaling, a stored tensor of frequency factors included.
     RopeScaled,
     /// The output head is the embedding.
     Tied,

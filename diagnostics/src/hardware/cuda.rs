@@ -2,6 +2,11 @@
 //!
 //! NVML knows every card in the order of the bus and no `CUDA_VISIBLE_DEVICES`; what that variable leaves is worked out
 //! here, by the rules of the CUDA programming guide, and its order is the order of the cards.
+//!
+//! A card divided by MIG is its slices: a program computes on one, and has that one's memory. NVIDIA's MIG user guide
+//! ("CUDA Device Enumeration") says which CUDA lists to a process: one compute instance, the first of those that are visible,
+//! and no whole card beside one. `CUDA_VISIBLE_DEVICES` makes another the visible one, by its UUID (`MIG-...`). So every
+//! slice is listed here, the one that CUDA lists first, and the others with what the variable has to be for them.
 
 use super::Gpu;
 use nvml_wrapper::error::NvmlError;
@@ -18,7 +23,7 @@ pub(super) fn detect() -> (Vec<Gpu>, Option<String>) {
     let by_bus = std::env::var_os("CUDA_DEVICE_ORDER").is_some_and(|order| order == "PCI_BUS_ID");
     let all = listed.len();
     let gpus: Vec<Gpu> = match visible(variable.as_deref(), by_bus, &listed) {
-        Ok(places) => places.into_iter().map(|place| listed[place].gpu.clone()).collect(),
+        Ok(places) => enumerated(places.into_iter().map(|place| listed[place].clone()).collect()),
         Err(note) => {
             notes.push(note);
             Vec::new()
@@ -35,7 +40,19 @@ pub(super) fn detect() -> (Vec<Gpu>, Option<String>) {
 struct Listed {
     /// The card's place on the bus.
     card: u32,
+    slice: bool,
     gpu: Gpu,
+}
+
+/// The devices in CUDA's order: beside a slice everything else has to be made visible, which takes a UUID.
+fn enumerated(mut listed: Vec<Listed>) -> Vec<Gpu> {
+    if let Some(first) = listed.iter().position(|device| device.slice) {
+        listed[..=first].rotate_right(1);
+        listed[1..].iter_mut().for_each(|device| device.gpu.visible_as.clone_from(&device.gpu.uuid));
+        let mut place = 0..;
+        listed.retain(|device| place.next() == Some(0) || device.gpu.visible_as.is_some());
+    }
+    listed.into_iter().map(|device| device.gpu).collect()
 }
 
 fn cards(nvml: &Nvml) -> Result<(Vec<Listed>, Vec<String>), NvmlError> {
@@ -47,8 +64,8 @@ fn cards(nvml: &Nvml) -> Result<(Vec<Listed>, Vec<String>), NvmlError> {
     let (mut listed, mut notes) = (Vec::new(), Vec::new());
     for card in 0..count {
         match slices(nvml, card, &driver, cuda) {
-            Ok(gpus) if gpus.is_empty() => notes.push(format!("card {card} is divided by MIG and has no slice")),
-            Ok(gpus) => listed.extend(gpus.into_iter().map(|gpu| Listed { card, gpu })),
+            Ok((_, gpus)) if gpus.is_empty() => notes.push(format!("card {card} is divided by MIG and has no slice")),
+            Ok((slice, gpus)) => listed.extend(gpus.into_iter().map(|gpu| Listed { card, slice, gpu })),
             Err(error) => notes.push(format!("card {card} does not answer: {error}")),
         }
     }
@@ -58,8 +75,8 @@ fn cards(nvml: &Nvml) -> Result<(Vec<Listed>, Vec<String>), NvmlError> {
     Ok((listed, notes))
 }
 
-/// The card, or the slices it is divided into: a program computes on a slice and has its memory alone.
-fn slices(nvml: &Nvml, index: u32, driver: &str, cuda: Option<(u32, u32)>) -> Result<Vec<Gpu>, NvmlError> {
+/// The card, or the slices it is divided into, and whether it is.
+fn slices(nvml: &Nvml, index: u32, driver: &str, cuda: Option<(u32, u32)>) -> Result<(bool, Vec<Gpu>), NvmlError> {
     let card = nvml.device_by_index(index)?;
     let capability = card.cuda_compute_capability()?;
     let capability = (capability.major.unsigned_abs(), capability.minor.unsigned_abs());
@@ -75,16 +92,18 @@ fn slices(nvml: &Nvml, index: u32, driver: &str, cuda: Option<(u32, u32)>) -> Re
             shared_memory,
             driver: driver.into(),
             cuda,
+            visible_as: None,
             bandwidth: None,
         }
     };
     // Cards that cannot be divided answer NotSupported.
     if !card.mig_mode().is_ok_and(|mode| mode.current == 1) {
-        return Ok(vec![describe(&card, name)]);
+        return Ok((false, vec![describe(&card, name)]));
     }
     // The count is that of places for slices; empty ones answer NotFound.
     let slices = (0..card.mig_device_count()?).filter_map(|place| card.mig_device_by_index(place).ok());
-    Ok(slices.map(|slice| describe(&slice, slice.name().unwrap_or_else(|_| format!("slice of {name}")))).collect())
+    let slices = slices.map(|slice| describe(&slice, slice.name().unwrap_or_else(|_| format!("slice of {name}"))));
+    Ok((true, slices.collect()))
 }
 
 /// Bytes in all and free, and whether they are the machine's: cards without memory of their own answer NotSupported.
@@ -95,8 +114,8 @@ fn figures(answer: Result<MemoryInfo, NvmlError>) -> (Option<u64>, Option<u64>, 
     }
 }
 
-/// The places in `listed` that `CUDA_VISIBLE_DEVICES` leaves, in its order: indices, UUIDs or their beginnings; the first
-/// that is no card hides itself and all behind it.
+/// The places in `listed` that `CUDA_VISIBLE_DEVICES` leaves, in its order: indices, of a divided card with all its slices,
+/// UUIDs or their beginnings; the first that is no card hides itself and all behind it.
 ///
 /// # Errors
 /// A sentence, when indices cannot be told apart: CUDA counts the fastest card first unless `CUDA_DEVICE_ORDER` is
@@ -108,20 +127,20 @@ fn visible(variable: Option<&str>, by_bus: bool, listed: &[Listed]) -> Result<Ve
     let alike = listed.windows(2).all(|pair| pair[0].gpu.name == pair[1].gpu.name);
     let mut places = Vec::new();
     for entry in variable.split(',').map(str::trim) {
-        let place = match entry.parse::<u32>() {
+        let found: Vec<usize> = match entry.parse::<u32>() {
             Ok(_) if !by_bus && !alike => {
                 return Err(format!(
                     "CUDA_VISIBLE_DEVICES={variable} counts different cards the fastest first; name them by UUID, or set \
                      CUDA_DEVICE_ORDER=PCI_BUS_ID"
                 ));
             }
-            Ok(index) => listed.iter().position(|card| card.card == index),
-            Err(_) => by_uuid(entry, listed),
+            Ok(index) => (0..listed.len()).filter(|place| listed[*place].card == index).collect(),
+            Err(_) => by_uuid(entry, listed).into_iter().collect(),
         };
-        match place {
-            Some(place) if !places.contains(&place) => places.push(place),
-            _ => break,
+        if found.is_empty() || found.iter().any(|place| places.contains(place)) {
+            break;
         }
+        places.extend(found);
     }
     Ok(places)
 }
@@ -164,9 +183,14 @@ mod tests {
             shared_memory: false,
             driver: "580.1".into(),
             cuda: Some((13, 0)),
+            visible_as: None,
             bandwidth: None,
         };
-        cards.iter().map(|(card, name, uuid)| Listed { card: *card, gpu: gpu(name, uuid) }).collect()
+        let listed = |(card, name, uuid): &(u32, &str, &str)| {
+            let slice = uuid.starts_with("MIG-") || name.contains("MIG");
+            Listed { card: *card, slice, gpu: gpu(name, uuid) }
+        };
+        cards.iter().map(listed).collect()
     }
 
     #[test]
@@ -203,7 +227,32 @@ mod tests {
     fn slices_are_chosen_by_their_own_names_or_by_their_card() {
         let cards = listed(&[(0, "A", "MIG-11"), (0, "A", "MIG-12"), (1, "A", "GPU-2")]);
         assert_eq!(visible(Some("MIG-12"), false, &cards), Ok(vec![1]));
-        assert_eq!(visible(Some("1,0"), false, &cards), Ok(vec![2, 0]));
+        assert_eq!(visible(Some("1,0"), false, &cards), Ok(vec![2, 0, 1]), "an index is a card with all its slices");
+        assert_eq!(visible(Some("0,MIG-11"), false, &cards), Ok(vec![0, 1]), "twice is the end");
+    }
+
+    /// What CUDA lists of `cards` is the first; what makes the others visible comes with them.
+    fn seen(variable: Option<&str>, cards: &[Listed]) -> Vec<(String, Option<String>)> {
+        let places = visible(variable, false, cards).unwrap();
+        let gpus = enumerated(places.into_iter().map(|place| cards[place].clone()).collect());
+        gpus.into_iter().map(|gpu| (gpu.uuid.unwrap_or_default(), gpu.visible_as)).collect()
+    }
+
+    #[test]
+    fn every_slice_is_a_device_and_cuda_lists_the_first() {
+        let pair = |uuid: &str, hidden: bool| (uuid.to_owned(), hidden.then(|| uuid.to_owned()));
+        let whole = listed(&[(0, "A", "GPU-1"), (1, "A", "GPU-2")]);
+        assert_eq!(seen(None, &whole), [pair("GPU-1", false), pair("GPU-2", false)]);
+        let divided = listed(&[(0, "A", "GPU-1"), (1, "A", "MIG-11"), (1, "A", "MIG-12"), (2, "A", "MIG-21")]);
+        let all = [pair("MIG-11", false), pair("GPU-1", true), pair("MIG-12", true), pair("MIG-21", true)];
+        assert_eq!(seen(None, &divided), all);
+        assert_eq!(seen(Some("1"), &divided), [pair("MIG-11", false), pair("MIG-12", true)]);
+        assert_eq!(seen(Some("MIG-12"), &divided), [pair("MIG-12", false)]);
+        assert_eq!(seen(Some("MIG-21,MIG-11"), &divided), [pair("MIG-21", false), pair("MIG-11", true)]);
+        assert_eq!(seen(Some("GPU-1"), &divided), [pair("GPU-1", false)]);
+        let mut nameless = listed(&[(0, "A MIG 1g", "MIG-11"), (0, "A MIG 1g", "MIG-12")]);
+        nameless.iter_mut().for_each(|slice| slice.gpu.uuid = None);
+        assert_eq!(seen(None, &nameless), [(String::new(), None)], "what has no UUID cannot be made visible");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::ser::{SerializeStruct, Serializer};
 
 /// A machine.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Hardware {
     /// The name of the profile, when the machine is described and not this one.
     pub profile: Option<&'static str>,
@@ -42,6 +43,7 @@ pub struct Cpu {
 
 /// Main memory as this process may use it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Memory {
     /// Bytes in all, the tightest limit applied.
     pub total: u64,
@@ -57,6 +59,7 @@ pub struct Memory {
 
 /// A graphics card, or a slice of a divided one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Gpu {
     /// The product name.
     pub name: String,
@@ -76,12 +79,34 @@ pub struct Gpu {
     /// The newest CUDA version that the driver runs; `None` where it does not tell.
     #[serde(serialize_with = "dotted_option")]
     pub cuda: Option<(u32, u32)>,
+    /// What `CUDA_VISIBLE_DEVICES` has to be for a process to compute on it; `None` where CUDA lists it as things are. CUDA
+    /// lists one slice of a divided card to a process, and no whole card beside a slice.
+    #[serde(rename = "cuda_visible_devices")]
+    pub visible_as: Option<String>,
     /// Bytes a second of its memory by the data sheet; `None` where it is not known, as of every detected card.
     pub bandwidth: Option<u64>,
 }
 
 /// The variables by which candle's quantised layers are told to dequantise (candle-core 0.11 `quantized/mod.rs`).
 const CASTING_VARIABLES: [&str; 2] = ["CANDLE_DEQUANTIZE_ALL", "CANDLE_DEQUANTIZE_ALL_F16"];
+
+impl Gpu {
+    /// A card with this name, compute capability and memory, all of it free; other fields can be set.
+    pub fn described(name: &str, compute_capability: (u32, u32), memory: u64) -> Gpu {
+        Gpu {
+            name: name.into(),
+            uuid: None,
+            compute_capability,
+            memory_total: Some(memory),
+            memory_free: Some(memory),
+            shared_memory: false,
+            driver: "described".into(),
+            cuda: None,
+            visible_as: None,
+            bandwidth: None,
+        }
+    }
+}
 
 impl Hardware {
     /// This machine. Takes a few milliseconds, and never fails: what cannot be found out is said in words.
@@ -134,7 +159,7 @@ impl Hardware {
         match (gpu.memory_free.or(gpu.memory_total), gpu.shared_memory) {
             (_, true) => Some((self.memory.available, format!("shared with the machine: {}", self.memory.how))),
             (Some(free), _) if self.describes_card() => {
-                Some((free, "described; a sixteenth is left to ECC and the driver".into()))
+                Some((free, "described; a 32nd of it is left to the driver".into()))
             }
             (Some(free), _) => Some((free, "free on the card, by NVML".into())),
             (None, false) => None,

@@ -4,6 +4,7 @@ use super::{Cpu, Gpu, Hardware};
 
 /// A machine by name.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Profile {
     /// What `--device` takes: lower case with hyphens.
     pub name: &'static str,
@@ -23,6 +24,7 @@ pub struct Profile {
 
 /// A card by name.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct GpuProfile {
     /// The product name.
     pub name: &'static str,
@@ -38,6 +40,7 @@ pub struct GpuProfile {
     pub cuda: Option<(u32, u32)>,
 }
 
+const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const AVX2: &[&str] = &["avx", "avx2", "fma", "f16c"];
 const AVX512: &[&str] = &["avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"];
@@ -54,10 +57,10 @@ const NEON_BF16: &[&str] = &["neon", "fp16", "dotprod", "i8mm", "bf16"];
 
 /// A card in a machine that can feed it.
 macro_rules! card {
-    ($name:literal, $product:literal, $major:literal, $minor:literal, $gib:literal, $gb_s:literal) => {
-        card!($name, $product, $major, $minor, $gib, $gb_s, AVX2, 8)
+    ($name:literal, $product:literal, $major:literal, $minor:literal, $mib:literal, $gb_s:literal) => {
+        card!($name, $product, $major, $minor, $mib, $gb_s, AVX2, 8)
     };
-    ($name:literal, $product:literal, $major:literal, $minor:literal, $gib:literal, $gb_s:literal, $features:expr, $threads:literal) => {
+    ($name:literal, $product:literal, $major:literal, $minor:literal, $mib:literal, $gb_s:literal, $features:expr, $threads:literal) => {
         Profile {
             name: $name,
             title: $product,
@@ -68,7 +71,7 @@ macro_rules! card {
             gpus: &[GpuProfile {
                 name: $product,
                 compute_capability: ($major, $minor),
-                memory: $gib * GIB,
+                memory: $mib * MIB,
                 bandwidth: bytes_a_second($gb_s),
                 shared_memory: false,
                 cuda: None,
@@ -104,7 +107,8 @@ const HOST: u64 = 64 * GIB;
 
 /// Every profile. `cpu-Ngb` is any processor, without a vector instruction set to rely on.
 ///
-/// Memory is as sold. Bandwidth is the width of the memory bus times its data rate, as the makers' data sheets and product
+/// Memory of a card is the total that nvidia-smi shows, with ECC where the card comes with it on: less than what is sold (a
+/// Tesla P40 of 24576 MiB has 22919 left). Memory of processors and Jetson modules is as sold. Bandwidth is the width of the memory bus times its data rate, as the makers' data sheets and product
 /// briefs give it (NVIDIA for cards and Jetson modules, AMD and Intel for processors: channels x data rate x 8 bytes), of
 /// the SXM form where there are several. It is not given where kernels do not reach it: aarch64 has portable ones alone.
 /// Jetson modules end with the CUDA version of their last JetPack (4.6, 5.1 with NVIDIA's upgrade package).
@@ -128,58 +132,58 @@ pub const PROFILES: &[Profile] = &[
     cpu("raspberry-pi-5",   "Raspberry Pi 5, 8 GiB",                          NEON,              4,    8, None),
     cpu("graviton3-64gb",   "AWS Graviton 3",                                 NEON_BF16,        32,   64, None),
 
-    //    name                product                              capability  GiB   GB/s
-    card!("gtx-980",          "NVIDIA GeForce GTX 980",                 5, 2,    4,  224.0),
-    card!("gtx-980-ti",       "NVIDIA GeForce GTX 980 Ti",              5, 2,    6,  336.5),
-    card!("m40",              "Tesla M40 24GB",                         5, 2,   24,  288.0),
+    //    name                product                              capability    MiB   GB/s
+    card!("gtx-980",          "NVIDIA GeForce GTX 980",                 5, 2,   4096,  224.0),
+    card!("gtx-980-ti",       "NVIDIA GeForce GTX 980 Ti",              5, 2,   6144,  336.5),
+    card!("m40",              "Tesla M40 24GB",                         5, 2,  22945,  288.0),
     jetson!("jetson-nano",    "Jetson Nano",                            5, 3,    4,   25.6, (10, 2), NEON_8_0, 4),
-    card!("p100",             "Tesla P100-SXM2-16GB",                   6, 0,   16,  732.0),
-    card!("gtx-1050-ti",      "NVIDIA GeForce GTX 1050 Ti",             6, 1,    4,  112.0),
-    card!("gtx-1060",         "NVIDIA GeForce GTX 1060 6GB",            6, 1,    6,  192.0),
-    card!("gtx-1080",         "NVIDIA GeForce GTX 1080",                6, 1,    8,  320.0),
-    card!("gtx-1080-ti",      "NVIDIA GeForce GTX 1080 Ti",             6, 1,   11,  484.0),
-    card!("p4",               "Tesla P4",                               6, 1,    8,  192.0),
-    card!("p40",              "Tesla P40",                              6, 1,   24,  346.0),
+    card!("p100",             "Tesla P100-SXM2-16GB",                   6, 0,  16384,  732.0),
+    card!("gtx-1050-ti",      "NVIDIA GeForce GTX 1050 Ti",             6, 1,   4096,  112.0),
+    card!("gtx-1060",         "NVIDIA GeForce GTX 1060 6GB",            6, 1,   6144,  192.0),
+    card!("gtx-1080",         "NVIDIA GeForce GTX 1080",                6, 1,   8192,  320.0),
+    card!("gtx-1080-ti",      "NVIDIA GeForce GTX 1080 Ti",             6, 1,  11264,  484.0),
+    card!("p4",               "Tesla P4",                               6, 1,   7611,  192.0),
+    card!("p40",              "Tesla P40",                              6, 1,  22919,  346.0),
     jetson!("jetson-tx2",     "Jetson TX2",                             6, 2,    8,   59.7, (10, 2), NEON_8_0, 6),
-    card!("v100-16gb",        "Tesla V100-SXM2-16GB",                   7, 0,   16,  900.0),
-    card!("v100-32gb",        "Tesla V100-SXM2-32GB",                   7, 0,   32,  900.0),
+    card!("v100-16gb",        "Tesla V100-SXM2-16GB",                   7, 0,  16384,  900.0),
+    card!("v100-32gb",        "Tesla V100-SXM2-32GB",                   7, 0,  32768,  900.0),
     jetson!("jetson-xavier-nx",  "Jetson Xavier NX",                    7, 2,    8,   59.7, (12, 2), NEON_FP16, 6),
     jetson!("jetson-agx-xavier", "Jetson AGX Xavier",                   7, 2,   32,  136.5, (12, 2), NEON_FP16, 8),
-    card!("gtx-1660-super",   "NVIDIA GeForce GTX 1660 SUPER",          7, 5,    6,  336.0),
-    card!("rtx-2060",         "NVIDIA GeForce RTX 2060",                7, 5,    6,  336.0),
-    card!("rtx-2080-ti",      "NVIDIA GeForce RTX 2080 Ti",             7, 5,   11,  616.0),
-    card!("t4",               "Tesla T4",                               7, 5,   16,  320.0),
-    card!("a30",              "NVIDIA A30",                             8, 0,   24,  933.0),
-    card!("a100-40gb",        "NVIDIA A100-SXM4-40GB",                  8, 0,   40, 1555.0),
-    card!("a100-80gb",        "NVIDIA A100-SXM4-80GB",                  8, 0,   80, 2039.0),
-    card!("rtx-3060",         "NVIDIA GeForce RTX 3060",                8, 6,   12,  360.0),
-    card!("rtx-3070",         "NVIDIA GeForce RTX 3070",                8, 6,    8,  448.0),
-    card!("rtx-3080",         "NVIDIA GeForce RTX 3080",                8, 6,   10,  760.0),
-    card!("rtx-3090",         "NVIDIA GeForce RTX 3090",                8, 6,   24,  936.0),
-    card!("a10",              "NVIDIA A10",                             8, 6,   24,  600.0),
-    card!("a40",              "NVIDIA A40",                             8, 6,   48,  696.0),
-    card!("rtx-a6000",        "NVIDIA RTX A6000",                       8, 6,   48,  768.0),
+    card!("gtx-1660-super",   "NVIDIA GeForce GTX 1660 SUPER",          7, 5,   6144,  336.0),
+    card!("rtx-2060",         "NVIDIA GeForce RTX 2060",                7, 5,   6144,  336.0),
+    card!("rtx-2080-ti",      "NVIDIA GeForce RTX 2080 Ti",             7, 5,  11264,  616.0),
+    card!("t4",               "Tesla T4",                               7, 5,  15360,  320.0),
+    card!("a30",              "NVIDIA A30",                             8, 0,  24576,  933.0),
+    card!("a100-40gb",        "NVIDIA A100-SXM4-40GB",                  8, 0,  40960, 1555.0),
+    card!("a100-80gb",        "NVIDIA A100-SXM4-80GB",                  8, 0,  81920, 2039.0),
+    card!("rtx-3060",         "NVIDIA GeForce RTX 3060",                8, 6,  12288,  360.0),
+    card!("rtx-3070",         "NVIDIA GeForce RTX 3070",                8, 6,   8192,  448.0),
+    card!("rtx-3080",         "NVIDIA GeForce RTX 3080",                8, 6,  10240,  760.0),
+    card!("rtx-3090",         "NVIDIA GeForce RTX 3090",                8, 6,  24576,  936.0),
+    card!("a10",              "NVIDIA A10",                             8, 6,  23028,  600.0),
+    card!("a40",              "NVIDIA A40",                             8, 6,  46068,  696.0),
+    card!("rtx-a6000",        "NVIDIA RTX A6000",                       8, 6,  49140,  768.0),
     jetson!("jetson-orin-nano", "Jetson Orin Nano 8GB",                 8, 7,    8,   68.0, (12, 6), NEON, 6),
     jetson!("jetson-orin-nx",   "Jetson Orin NX 16GB",                  8, 7,   16,  102.4, (12, 6), NEON, 8),
     jetson!("jetson-agx-orin",  "Jetson AGX Orin 64GB",                 8, 7,   64,  204.8, (12, 6), NEON, 12),
-    card!("rtx-4060",         "NVIDIA GeForce RTX 4060",                8, 9,    8,  272.0),
-    card!("rtx-4060-ti-16gb", "NVIDIA GeForce RTX 4060 Ti",             8, 9,   16,  288.0),
-    card!("rtx-4070",         "NVIDIA GeForce RTX 4070",                8, 9,   12,  504.0),
-    card!("rtx-4080",         "NVIDIA GeForce RTX 4080",                8, 9,   16,  716.8),
-    card!("rtx-4090",         "NVIDIA GeForce RTX 4090",                8, 9,   24, 1008.0),
-    card!("l4",               "NVIDIA L4",                              8, 9,   24,  300.0),
-    card!("l40s",             "NVIDIA L40S",                            8, 9,   48,  864.0),
-    card!("h100",             "NVIDIA H100 80GB HBM3",                  9, 0,   80, 3350.0),
-    card!("h200",             "NVIDIA H200",                            9, 0,  141, 4800.0),
-    card!("gh200",            "NVIDIA GH200 96GB",                      9, 0,   96, 4000.0, NEON_BF16, 72),
-    card!("b200",             "NVIDIA B200",                           10, 0,  180, 8000.0),
+    card!("rtx-4060",         "NVIDIA GeForce RTX 4060",                8, 9,   8188,  272.0),
+    card!("rtx-4060-ti-16gb", "NVIDIA GeForce RTX 4060 Ti",             8, 9,  16380,  288.0),
+    card!("rtx-4070",         "NVIDIA GeForce RTX 4070",                8, 9,  12282,  504.0),
+    card!("rtx-4080",         "NVIDIA GeForce RTX 4080",                8, 9,  16376,  716.8),
+    card!("rtx-4090",         "NVIDIA GeForce RTX 4090",                8, 9,  24564, 1008.0),
+    card!("l4",               "NVIDIA L4",                              8, 9,  23034,  300.0),
+    card!("l40s",             "NVIDIA L40S",                            8, 9,  46068,  864.0),
+    card!("h100",             "NVIDIA H100 80GB HBM3",                  9, 0,  81559, 3350.0),
+    card!("h200",             "NVIDIA H200",                            9, 0, 143771, 4800.0),
+    card!("gh200",            "NVIDIA GH200 96GB",                      9, 0,  97871, 4000.0, NEON_BF16, 72),
+    card!("b200",             "NVIDIA B200",                           10, 0, 183359, 8000.0),
     jetson!("jetson-thor",    "Jetson AGX Thor",                       11, 0,  128,  273.0, (13, 0), NEON_BF16, 14),
-    card!("rtx-5060",         "NVIDIA GeForce RTX 5060",               12, 0,    8,  448.0),
-    card!("rtx-5060-ti-16gb", "NVIDIA GeForce RTX 5060 Ti",            12, 0,   16,  448.0),
-    card!("rtx-5070",         "NVIDIA GeForce RTX 5070",               12, 0,   12,  672.0),
-    card!("rtx-5080",         "NVIDIA GeForce RTX 5080",               12, 0,   16,  960.0),
-    card!("rtx-5090",         "NVIDIA GeForce RTX 5090",               12, 0,   32, 1792.0),
-    card!("rtx-pro-6000",     "NVIDIA RTX PRO 6000 Blackwell",         12, 0,   96, 1792.0),
+    card!("rtx-5060",         "NVIDIA GeForce RTX 5060",               12, 0,   8151,  448.0),
+    card!("rtx-5060-ti-16gb", "NVIDIA GeForce RTX 5060 Ti",            12, 0,  16311,  448.0),
+    card!("rtx-5070",         "NVIDIA GeForce RTX 5070",               12, 0,  12227,  672.0),
+    card!("rtx-5080",         "NVIDIA GeForce RTX 5080",               12, 0,  16303,  960.0),
+    card!("rtx-5090",         "NVIDIA GeForce RTX 5090",               12, 0,  32607, 1792.0),
+    card!("rtx-pro-6000",     "NVIDIA RTX PRO 6000 Blackwell",         12, 0,  97887, 1792.0),
     jetson!("gb10",           "NVIDIA GB10",                           12, 1,  128,  273.0, (13, 0), NEON_BF16, 20),
 ];
 
@@ -222,10 +226,11 @@ impl Profile {
             uuid: None,
             compute_capability: gpu.compute_capability,
             memory_total: (!gpu.shared_memory).then_some(gpu.memory),
-            memory_free: (!gpu.shared_memory).then_some(gpu.memory - gpu.memory / 16),
+            memory_free: (!gpu.shared_memory).then_some(gpu.memory - gpu.memory / 32),
             shared_memory: gpu.shared_memory,
             driver: "described".into(),
             cuda: gpu.cuda,
+            visible_as: None,
             bandwidth: Some(gpu.bandwidth),
         });
         let mut hardware = Hardware::described(cpu, self.memory);

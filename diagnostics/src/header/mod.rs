@@ -45,7 +45,7 @@ pub struct Header {
     pub warnings: Vec<String>,
 }
 
-/// Where a model's description comes from.
+/// Where a model's description comes from. Complete: who goes on from a header has something to do for each.
 #[derive(Debug)]
 pub enum Metadata {
     /// The key-value section of the (first) GGUF file.

@@ -1,12 +1,15 @@
 //! The models of a folder -> a table, one line a model.
 
+use super::commands::command_of_one;
 use super::paint::{FAINT, WIDTH, paint, shortened};
 use super::{Bytes, Input, Report, Verdict, plain};
+use crate::assess::Policy;
 use serde::Serialize;
 use std::fmt::{self, Formatter};
 
 /// One of several models at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Candidate {
     /// Where it is.
     pub path: String,
@@ -39,6 +42,43 @@ impl From<&Report> for Candidate {
             context: plan.as_ref().filter(|_| verdict.runs()).map(|plan| plan.context),
             context_trained: model.as_ref().map(|model| model.context_trained),
         }
+    }
+}
+
+impl Report {
+    /// Makes it the report of a path with these models. What it counts are the rows of its table, and what it names is one
+    /// model: the largest that runs, or else the first.
+    pub(crate) fn hold(&mut self, models: Vec<Candidate>, policy: &Policy) {
+        let (folders, ones): (Vec<_>, Vec<_>) =
+            models.iter().partition(|model| model.verdict == Verdict::AmbiguousInput);
+        let one_of = match ones.len() {
+            1 => "1 model".into(),
+            count => format!("{count} models"),
+        };
+        let more = match folders.len() {
+            0 => String::new(),
+            1 => " and 1 folder of several".into(),
+            count => format!(" and {count} folders of several"),
+        };
+        let reason = format!("{} holds {one_of}{more}; name one of them", self.input.path);
+        for check in self.checks.iter_mut().filter(|check| check.summary == self.reason) {
+            check.summary.clone_from(&reason);
+        }
+        let runs = ones.iter().filter(|model| model.verdict.runs()).max_by_key(|model| model.bytes);
+        let named = runs.or(ones.first());
+        self.remedies = match (named, folders.first()) {
+            (Some(model), _) => vec![format!("give one of the paths: {}", model.path)],
+            (None, Some(folder)) => vec![format!("give one of the paths in {}", folder.path)],
+            (None, None) => Vec::new(),
+        };
+        for check in self.checks.iter_mut().filter(|check| check.remedy.is_some()) {
+            check.remedy = self.remedies.first().cloned();
+        }
+        let named = named.or(folders.first());
+        self.commands = named.map(|model| command_of_one(model, &self.hardware, policy)).into_iter().collect();
+        self.input.candidates = ones.iter().map(|model| model.path.clone()).collect();
+        self.reason = reason;
+        self.input.models = models;
     }
 }
 
@@ -79,7 +119,8 @@ impl Candidate {
             // The reason begins with the path, which the line has already.
             _ => match self.reason.strip_prefix(&self.path) {
                 Some(rest) => rest.split_once(": ").map_or(rest, |(_, reason)| reason).to_owned(),
-                None => self.reason.clone(),
+                // That it would be a cast is what the verdict says.
+                None => self.reason.split_once(" would need a cast: ").map_or(&*self.reason, |(_, why)| why).to_owned(),
             },
         };
         // A scheme may go on with how it is applied; the format is told where the line has room for it.

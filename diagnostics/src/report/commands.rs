@@ -6,9 +6,9 @@ use crate::hardware::Hardware;
 use crate::hardware::profiles::{PROFILES, Profile};
 use crate::plan::KvDtype;
 
-/// How an example is run in a checkout, in a build that can what this one can and what `input` needs.
-fn example(name: &str, input: &Input, hardware: &Hardware) -> String {
-    let features = [(hardware.has_cuda(), "cuda"), (input.hub.is_some(), "hub")];
+/// How an example is run in a checkout, in a build that has what `input` needs and, where a card may be used, `cuda`.
+fn example(name: &str, input: &Input, card: bool) -> String {
+    let features = [(card, "cuda"), (input.hub.is_some(), "hub")];
     let features: Vec<&str> = features.into_iter().filter_map(|(needed, feature)| needed.then_some(feature)).collect();
     match features.as_slice() {
         [] => format!("cargo run --release --example {name} --"),
@@ -16,27 +16,32 @@ fn example(name: &str, input: &Input, hardware: &Hardware) -> String {
     }
 }
 
+/// Whether a run may use a card of `hardware`.
+fn may_use_card(hardware: &Hardware, policy: &Policy) -> bool {
+    let card = hardware.profile.is_none() && hardware.has_cuda() && !hardware.gpus.is_empty();
+    card && policy.device != DeviceChoice::Cpu
+}
+
 /// Commands that go on from `report`: run the model, or judge it where it would run. `runs_on` tells of other machines.
 pub(crate) fn commands(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> bool) -> Vec<String> {
     let path = quoted(&report.input.path);
     let here = report.hardware.profile.is_none();
-    let kv = if policy.kv_dtype == KvDtype::F16 { " --kv-cache f16" } else { "" };
-    let asked = policy.context.map(|context| format!(" --context {context}")).unwrap_or_default();
-    let run = |name: &str, options: &str| format!("{} {path}{options}", example(name, &report.input, &report.hardware));
-    let generate = |options: &str| run("generate", options);
-    let diagnose = |options: &str| run("diagnose", options);
+    let (kv, asked, device) = (kv_option(policy), context_option(policy), device_option(policy));
+    let card = may_use_card(&report.hardware, policy);
+    let generate = |options: &str| format!("{} {path}{options}", example("generate", &report.input, card));
+    let diagnose = |options: &str| format!("{} {path}{options}", example("diagnose", &report.input, false));
     let on_this = |options: &str| match report.hardware.profile {
-        None => generate(options),
+        None => generate(&format!("{device}{options}")),
         Some(name) => diagnose(&format!(" --device {name}{options}")),
     };
     match report.verdict {
         Verdict::Compatible | Verdict::CompatibleWithWarnings if here => {
             let talks = report.model.as_ref().is_some_and(|model| model.chat_template);
             let talk = if talks { " --chat 'Hello'" } else { " --prompt 'Once upon a time'" };
-            vec![generate(&format!("{talk}{asked}{kv}"))]
+            vec![generate(&format!("{talk}{device}{asked}{kv}"))]
         }
         Verdict::HardwareInsufficient
-            if matches!(policy.device, DeviceChoice::Cuda(_)) && runs_on(&report.hardware) =>
+            if here && matches!(policy.device, DeviceChoice::Cuda(_)) && runs_on(&report.hardware) =>
         {
             vec![generate(&format!(" --device cpu{asked}{kv}"))]
         }
@@ -55,15 +60,28 @@ pub(crate) fn commands(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardw
     }
 }
 
-/// Commands for a path with several models: the largest of those that run, or else the first.
-pub(crate) fn commands_of_several(models: &[Candidate], hardware: &Hardware) -> Vec<String> {
-    let run = |name: &str, path: &str| format!("{} {}", example(name, &Input::default(), hardware), quoted(path));
-    let runs = models.iter().filter(|model| model.verdict.runs()).max_by_key(|model| model.bytes);
-    match (runs, models.first()) {
-        (Some(model), _) => vec![run("generate", &model.path)],
-        (None, Some(model)) => vec![run("diagnose", &model.path)],
-        (None, None) => Vec::new(),
+/// The command for one of several models at a path, which were judged on `hardware`.
+pub(super) fn command_of_one(model: &Candidate, hardware: &Hardware, policy: &Policy) -> String {
+    let (path, kv, asked) = (quoted(&model.path), kv_option(policy), context_option(policy));
+    let (card, device) = (may_use_card(hardware, policy), device_option(policy));
+    let run = |name: &str| format!("{} {path}", example(name, &Input::default(), card));
+    match hardware.profile {
+        None if model.verdict.runs() => format!("{}{device}{asked}{kv}", run("generate")),
+        None => format!("{}{device}{asked}{kv}", run("diagnose")),
+        Some(name) => format!("{} --device {name}{asked}{kv}", run("diagnose")),
     }
+}
+
+fn kv_option(policy: &Policy) -> &'static str {
+    if policy.kv_dtype == KvDtype::F16 { " --kv-cache f16" } else { "" }
+}
+
+fn context_option(policy: &Policy) -> String {
+    policy.context.map(|context| format!(" --context {context}")).unwrap_or_default()
+}
+
+fn device_option(policy: &Policy) -> String {
+    if policy.device == DeviceChoice::Auto { String::new() } else { format!(" --device {}", policy.device) }
 }
 
 /// The described machine with the least memory that the model runs on; one of the kind of `like`, with a card or without,

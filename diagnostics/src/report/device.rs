@@ -34,5 +34,6 @@ pub(super) fn card(gpu: &Gpu) -> String {
     };
     let cuda = gpu.cuda.map(|(major, minor)| format!(" (CUDA {major}.{minor})")).unwrap_or_default();
     let driver = if gpu.driver == "described" { String::new() } else { format!(", driver {}{cuda}", gpu.driver) };
-    format!("{}, compute capability {major}.{minor}, {memory}{driver}", gpu.name)
+    let hidden = gpu.visible_as.as_ref().map(|name| format!(", with CUDA_VISIBLE_DEVICES={name}")).unwrap_or_default();
+    format!("{}, compute capability {major}.{minor}, {memory}{driver}{hidden}", gpu.name)
 }

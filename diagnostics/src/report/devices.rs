@@ -12,6 +12,7 @@ use std::fmt::{self, Display, Formatter};
 
 /// The machine and the described ones.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct DeviceList {
     /// The machine.
     pub hardware: Hardware,
@@ -21,6 +22,7 @@ pub struct DeviceList {
 
 /// What one device does with every dtype.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct DeviceTiers {
     /// What `--device` takes.
     pub name: String,

@@ -32,6 +32,7 @@ const RPC_PORT: u16 = 50052;
 
 /// A model split over several devices of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Distribution {
     /// What the devices are: a profile's name, a card's, or `machines like this one`.
     pub device: String,
@@ -51,6 +52,7 @@ pub struct Distribution {
 
 /// What one device holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Share {
     /// The first of its layers, from 0, and the one behind the last.
     pub layers: Range<usize>,
@@ -58,9 +60,10 @@ pub struct Share {
     pub bytes: u64,
 }
 
-/// A program that runs a model over several devices. Complete.
+/// A program that runs a model over several devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ServingEngine {
     /// llama.cpp with its RPC backend.
     LlamaCpp,

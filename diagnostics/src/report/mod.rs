@@ -22,7 +22,7 @@ pub use model::{DtypeSummary, ModelSummary, Part, RopeSummary, TokenizerSummary}
 pub use text::Bytes;
 pub use verdict::Verdict;
 
-pub(crate) use commands::{commands, commands_of_several};
+pub(crate) use commands::commands;
 pub(crate) use distribution::distribute;
 pub(crate) use model::roles;
 
@@ -40,6 +40,7 @@ pub const SCHEMA_VERSION: &str = "1";
 
 /// What a diagnosis found. Every field is a key of the JSON report.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// [`SCHEMA_VERSION`].
     pub schema_version: &'static str,
@@ -86,9 +87,10 @@ pub struct Input {
     pub kind: Option<&'static str>,
     /// The weight files.
     pub files: Vec<InputFile>,
-    /// Several models at the path: their paths.
+    /// Several models at the path: their paths, each of which names one.
     pub candidates: Vec<String>,
-    /// What each of them comes to, folders of several models among them listed model by model.
+    /// What each of them comes to. A folder of several models is listed model by model; one within it that holds several
+    /// again is a row with the verdict `ambiguous_input`, and no candidate.
     pub models: Vec<Candidate>,
     /// What the readers of the files found odd and harmless: a stray file, bytes behind the last tensor.
     pub warnings: Vec<String>,
@@ -121,6 +123,7 @@ pub enum FileStatus {
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Check {
     /// A stable word: `dtype`, `memory`.
     pub id: &'static str,

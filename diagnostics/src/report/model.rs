@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 
 /// A model in the words of the report.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct ModelSummary {
     /// The family's id: `llama`.
     pub family: &'static str,
@@ -65,6 +66,7 @@ pub struct ModelSummary {
 
 /// The weights of a block, or of what is before and behind the blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Part {
     /// `embedding`, `layer 0`, and `head` with the norm before it, or `final norm` where the head is tied.
     pub name: String,
@@ -74,12 +76,13 @@ pub struct Part {
 
 /// Rotary position embedding in the words of the report.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct RopeSummary {
     /// `half_split`, `interleaved`.
     pub layout: &'static str,
     /// The base of the frequencies.
     pub theta: f64,
-    /// `default`, `linear`, `llama3`, `divisors`.
+    /// `default`, `linear`, `llama3`, `frequency_factors`.
     pub scaling: &'static str,
     /// The scaling's own numbers.
     pub scaling_parameters: Value,
@@ -91,6 +94,7 @@ pub struct RopeSummary {
 
 /// The tensors of one dtype.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct DtypeSummary {
     /// The stored dtype.
     pub dtype: DType,
@@ -104,6 +108,7 @@ pub struct DtypeSummary {
 
 /// The tokenizer in the words of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct TokenizerSummary {
     /// `tokenizer_json`, `sentence_piece`, `byte_level_bpe`, `missing`.
     pub kind: &'static str,
@@ -214,7 +219,7 @@ impl RopeSummary {
                     "original_context": original_context,
                 }),
             ),
-            RopeScaling::Divisors { tensor } => ("divisors", json!({ "tensor": tensor.name })),
+            RopeScaling::Factors { tensor } => ("frequency_factors", json!({ "tensor": tensor.name })),
             RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate: _ } => (
                 "yarn",
                 json!({

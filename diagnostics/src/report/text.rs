@@ -1,7 +1,7 @@
 //! Report -> text: the verdict and its reason in the first line, then one aligned screen.
 
 use super::paint::{COMMAND, LABELS, list, paint, painted_row, row, styled_row};
-use super::{Check, FileStatus, ModelSummary, Report, Status, candidate, device, memory, plain, some_of};
+use super::{Check, FileStatus, ModelSummary, Report, Status, Verdict, candidate, device, memory, plain, some_of};
 use crate::hardware::Hardware;
 use crate::tokenizer::DEFAULT_TEMPLATE;
 use std::fmt::{self, Display, Formatter};
@@ -75,16 +75,22 @@ impl Report {
 
     fn check_lines(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let notable = |check: &&Check| matches!(check.status, Status::Warn | Status::Fail);
+        // The first line has said every warning of a model that runs.
+        let said = |check: &Check| {
+            check.summary == self.reason
+                || (check.status == Status::Warn && self.verdict == Verdict::CompatibleWithWarnings)
+        };
         for check in self.checks.iter().filter(notable) {
             let word = if check.status == Status::Warn { "warning" } else { "failed" };
             // The bar has shown what memory takes.
             let drawn = check.id == "memory" && self.plan.is_some();
-            // The failure that decided is the first line already.
-            if check.summary != self.reason {
+            if !said(check) {
                 styled_row(f, check.status.style(), word, format_args!("{}: {}", check.id, check.summary))?;
                 if check.evidence != check.summary && !drawn {
                     evidence(f, "", check)?;
                 }
+            } else if check.status == Status::Warn && !check.evidence.is_empty() {
+                styled_row(f, check.status.style(), word, format_args!("{}: {}", check.id, check.evidence))?;
             } else if !drawn {
                 evidence(f, "because", check)?;
             }
@@ -182,14 +188,17 @@ fn model_lines(model: &ModelSummary, runs: bool, f: &mut Formatter<'_>) -> fmt::
 
 fn talk_lines(model: &ModelSummary, f: &mut Formatter<'_>) -> fmt::Result {
     let (rope, tokenizer) = (&model.rope, &model.tokenizer);
-    let scaling = rope.scaling;
+    let scaling = rope.scaling.replace('_', " ");
     row(f, "rope", format_args!("{}, theta {}, {scaling} ({})", rope.layout, rope.theta, rope.source))?;
     let pre = tokenizer.pre.as_ref().map(|pre| format!(" {pre}")).unwrap_or_default();
     let bos = tokenizer.bos.filter(|_| tokenizer.add_bos).map_or_else(|| "none".into(), |bos| bos.to_string());
-    let stops: Vec<_> = tokenizer.stop_ids.iter().map(u32::to_string).collect();
-    let stops = if stops.is_empty() { "none".into() } else { stops.join(" ") };
+    let stops = match tokenizer.stop_ids.as_slice() {
+        [] => "no stop token".into(),
+        [one] => format!("stop token {one}"),
+        ids => format!("stop tokens {}", ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),
+    };
     let (kind, tokens, templates) = (tokenizer.kind, tokenizer.tokens, templates(&model.chat_templates));
-    row(f, "tokenizer", format_args!("{kind}{pre}, {tokens} tokens, BOS {bos}, stops {stops}, {templates}"))?;
+    row(f, "tokenizer", format_args!("{kind}{pre}, {tokens} tokens, BOS {bos}, {stops}, {templates}"))?;
     row(f, "sampling", format_args!("{}", model.sampling))
 }
 

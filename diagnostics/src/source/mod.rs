@@ -13,7 +13,7 @@ use content::Content;
 use folder::{Folder, Wanted};
 use std::path::{Path, PathBuf};
 
-/// A container format.
+/// A container format. Complete, as [`Metadata`](crate::header::Metadata) is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// GGUF, single or split.

@@ -501,7 +501,7 @@ fn variant(spec: &ModelSpec, family: &Family, header: &Header) -> Result<&'stati
         Evidence::Pre(pre) => tokenizer.pre.as_deref() == Some(pre),
         Evidence::RopeFactor(factor) => spec.rope.factor() == Some(factor),
         Evidence::LongFactor(first) => match &spec.rope.scaling {
-            super::RopeScaling::LongRope { long: super::Divisors::Values(long), .. } => {
+            super::RopeScaling::LongRope { long: super::FrequencyFactors::Values(long), .. } => {
                 long.first().is_some_and(|factor| (factor - first).abs() < 1e-6)
             }
             _ => false,

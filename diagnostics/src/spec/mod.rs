@@ -126,13 +126,13 @@ pub enum RopeScaling {
     Default,
     /// Every frequency divided by `factor`.
     Linear {
-        /// The divisor.
+        /// The factor that frequencies are divided by.
         factor: f64,
     },
     /// Long wavelengths divided by `factor`, short ones kept, a ramp between
     /// (transformers `modeling_rope_utils.py`, `llama3`).
     Llama3 {
-        /// The divisor of long wavelengths.
+        /// What the frequencies of long wavelengths are divided by.
         factor: f64,
         /// Wavelengths above `original_context / low_freq_factor` are long.
         low_freq_factor: f64,
@@ -141,15 +141,15 @@ pub enum RopeScaling {
         /// The context of the original training.
         original_context: u64,
     },
-    /// A stored F32 tensor of `dimensions / 2` divisors, one a frequency (GGUF `rope_freqs.weight`).
-    Divisors {
+    /// A stored F32 tensor of `dimensions / 2` factors, by which the frequencies are divided (GGUF `rope_freqs.weight`).
+    Factors {
         /// The tensor.
         tensor: TensorInfo,
     },
     /// Slow rotations divided by `factor`, fast ones kept, a ramp between them over the pairs of a head
     /// (transformers `modeling_rope_utils.py`, `yarn`).
     Yarn {
-        /// The divisor of slow rotations.
+        /// What the frequencies of slow rotations are divided by.
         factor: f64,
         /// The context of the original training.
         original_context: u64,
@@ -164,17 +164,17 @@ pub enum RopeScaling {
     /// (transformers `modeling_rope_utils.py`, `longrope`).
     LongRope {
         /// For sequences up to `original_context`.
-        short: Divisors,
+        short: FrequencyFactors,
         /// For longer ones.
-        long: Divisors,
+        long: FrequencyFactors,
         /// The context of the original training.
         original_context: usize,
     },
 }
 
-/// Divisors of the frequencies, `dimensions / 2` of them.
+/// What the frequencies are divided by, `dimensions / 2` numbers: `short_factor` and `long_factor` in `config.json`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Divisors {
+pub enum FrequencyFactors {
     /// From `config.json`.
     Values(Vec<f64>),
     /// An F32 tensor.
@@ -300,7 +300,7 @@ impl RopeScaling {
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => format!(
                 "llama3 by {factor} between {low_freq_factor} and {high_freq_factor} of {original_context} tokens"
             ),
-            RopeScaling::Divisors { tensor } => format!("divisors in {}", tensor.name),
+            RopeScaling::Factors { tensor } => format!("frequency factors in {}", tensor.name),
             RopeScaling::Yarn { factor, original_context, .. } => {
                 format!("yarn by {factor} of {original_context} tokens")
             }
@@ -311,11 +311,11 @@ impl RopeScaling {
     }
 }
 
-impl Divisors {
+impl FrequencyFactors {
     fn tensor(&self) -> Option<&TensorInfo> {
         match self {
-            Divisors::Stored(tensor) => Some(tensor),
-            Divisors::Values(_) => None,
+            FrequencyFactors::Stored(tensor) => Some(tensor),
+            FrequencyFactors::Values(_) => None,
         }
     }
 }
@@ -327,14 +327,14 @@ impl Rope {
             RopeScaling::Linear { factor } | RopeScaling::Llama3 { factor, .. } | RopeScaling::Yarn { factor, .. } => {
                 Some(factor)
             }
-            RopeScaling::Default | RopeScaling::Divisors { .. } | RopeScaling::LongRope { .. } => None,
+            RopeScaling::Default | RopeScaling::Factors { .. } | RopeScaling::LongRope { .. } => None,
         }
     }
 
-    /// The stored tensors of divisors.
+    /// The stored tensors of frequency factors.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         let [first, second] = match &self.scaling {
-            RopeScaling::Divisors { tensor } => [Some(tensor), None],
+            RopeScaling::Factors { tensor } => [Some(tensor), None],
             RopeScaling::LongRope { short, long, .. } => [short.tensor(), long.tensor()],
             RopeScaling::Default
             | RopeScaling::Linear { .. }

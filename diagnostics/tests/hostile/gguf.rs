@@ -312,8 +312,8 @@ fn values(table: &mut Table, llama: &Gguf) {
 
     let (kind, factor) = ("llama.rope.scaling.type", "llama.rope.scaling.factor");
     case("an unknown rope scaling", &llama.text(kind, "stretch"), 10, kind);
-    case("yarn beside divisors", &llama.text(kind, "yarn").f32(factor, 4.0), 11, "rope_freqs.weight");
-    case("longrope beside divisors", &llama.text(kind, "longrope"), 11, "rope_freqs.weight");
+    case("yarn beside rope frequency factors", &llama.text(kind, "yarn").f32(factor, 4.0), 11, "rope_freqs.weight");
+    case("longrope beside rope frequency factors", &llama.text(kind, "longrope"), 11, "rope_freqs.weight");
     let without = llama.without_tensor("rope_freqs.weight");
     case("longrope without its lists", &without.text(kind, "longrope"), 15, "rope_factors_short.weight");
     case("yarn without a factor", &without.text(kind, "yarn"), 10, factor);
@@ -322,7 +322,7 @@ fn values(table: &mut Table, llama: &Gguf) {
     let context = "llama.rope.scaling.original_context_length";
     case("yarn of no context", &yarn.u32(context, 0), 10, context);
     case("yarn with an attention factor", &yarn.f32("llama.rope.scaling.attn_factor", 2.0), 11, "attn_factor");
-    case("a linear factor beside divisors", &llama.text(kind, "linear").f32(factor, 4.0), 11, factor);
+    case("a linear factor beside rope frequency factors", &llama.text(kind, "linear").f32(factor, 4.0), 11, factor);
     let plain = llama.without_tensor("rope_freqs.weight").text(kind, "linear");
     for value in [-1.0, f32::NAN, f32::INFINITY] {
         case(&format!("a rope factor of {value}"), &plain.f32(factor, value), 10, factor);
@@ -335,11 +335,11 @@ fn values(table: &mut Table, llama: &Gguf) {
             case(&format!("{key} of {value}"), &llama.f32(key, value), 10, key);
         }
     }
-    let divisors = |shape: &[u64], kind: u32| {
+    let factors = |shape: &[u64], kind: u32| {
         llama.tensor("rope_freqs.weight", |info| (info.shape, info.kind) = (shape.to_vec(), kind))
     };
-    case("too many rope divisors", &divisors(&[16], F32), 15, "rope_freqs.weight");
-    case("rope divisors in F16", &divisors(&[8], 1), 15, "rope_freqs.weight");
+    case("too many rope frequency factors", &factors(&[16], F32), 15, "rope_freqs.weight");
+    case("rope frequency factors in F16", &factors(&[8], 1), 15, "rope_freqs.weight");
 }
 
 /// Sizes that contradict the tensors or each other.
@@ -425,7 +425,7 @@ fn tokenizers(table: &mut Table, llama: &Gguf, tiny: &Gguf) {
 
 /// Every tensor that a layer needs: absent, of another shape, of a dtype that no weight has.
 fn tensors(table: &mut Table, llama: &Gguf) {
-    // Without `output.weight` the head is tied, without divisors nothing is scaled.
+    // Without `output.weight` the head is tied, without frequency factors nothing is scaled.
     let needed =
         llama.tensors.iter().filter(|info| !matches!(info.name.as_str(), "output.weight" | "rope_freqs.weight"));
     for info in needed {

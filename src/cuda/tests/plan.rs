@@ -40,7 +40,8 @@ fn what_is_planned_is_what_is_allocated() {
         for kv in [KvDtype::F32, KvDtype::F16] {
             assert_eq!(kv_bytes(&spec, 1, kv), page_bytes(&spec, kv) as u64);
         }
-        // Tensors that only the processor reads, as rope divisors, are planned and not uploaded; a tied head is one tensor.
+        // Tensors that only the processor reads, as factors of the rope, are planned and not uploaded; a tied head is one
+        // tensor.
         let (held, _) = sizes::layout(&spec);
         let mut left = BTreeSet::new();
         let extra: u64 = spec

@@ -5,7 +5,7 @@ use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::Section;
 use crate::spec::inspect::missing;
-use crate::spec::{Divisors, Rope, RopeScaling};
+use crate::spec::{FrequencyFactors, Rope, RopeScaling};
 use serde_json::Value;
 
 /// Scalings that exist elsewhere and are not computed here.
@@ -199,14 +199,14 @@ impl Resolver<'_> {
             Some(magnitude) => magnitude,
             None => longrope_magnitude(factor, original_context as f64),
         };
-        let mut list = |key: &str| self.divisors(name, section, key, dimensions).map(Divisors::Values);
+        let mut list = |key: &str| self.factors(name, section, key, dimensions).map(FrequencyFactors::Values);
         let (short, long) = (list("short_factor")?, list("long_factor")?);
         let original_context = original_context as usize;
         Ok(Scaled { scaling: RopeScaling::LongRope { short, long, original_context }, magnitude })
     }
 
-    /// A list of `dimensions / 2` divisors, rounded to F32 as transformers and GGUF writers do.
-    fn divisors(&mut self, name: &str, section: Section<'_>, key: &str, dimensions: usize) -> Result<Vec<f64>> {
+    /// A list of `dimensions / 2` frequency factors, rounded to F32 as transformers and GGUF writers do.
+    fn factors(&mut self, name: &str, section: Section<'_>, key: &str, dimensions: usize) -> Result<Vec<f64>> {
         let dotted = format!("{name}.{key}");
         let list = match section.object().get(key) {
             None | Some(Value::Null) => {

@@ -6,14 +6,14 @@ use crate::error::{Error, IncompleteKind, Result};
 use crate::family::Key;
 use crate::header::{Fields, TensorInfo};
 use crate::spec::inspect::missing;
-use crate::spec::{Divisors, Rope, RopeScaling};
+use crate::spec::{FrequencyFactors, Rope, RopeScaling};
 
-/// The tensor of divisors that writers store for `llama3` scaling.
-const DIVISORS: &str = "rope_freqs.weight";
+/// The tensor of frequency factors that writers store for `llama3` scaling.
+const ROPE_FREQS: &str = "rope_freqs.weight";
 
-/// The tensors of divisors that writers store for `longrope` scaling.
-const SHORT_DIVISORS: &str = "rope_factors_short.weight";
-const LONG_DIVISORS: &str = "rope_factors_long.weight";
+/// The tensors of frequency factors that writers store for `longrope` scaling.
+const FACTORS_SHORT: &str = "rope_factors_short.weight";
+const FACTORS_LONG: &str = "rope_factors_long.weight";
 
 impl Resolver<'_> {
     fn key(&self, suffix: &'static str) -> String {
@@ -73,17 +73,17 @@ impl Resolver<'_> {
             None => (self.fields().number(&old_factor_key)?, old_factor_key),
         };
         let tensors = &self.header.tensors;
-        if let (Some(kind @ ("yarn" | "longrope")), true) = (kind, tensors.contains_key(DIVISORS)) {
-            return Err(self.reader.feature(&format!("{kind} together with {DIVISORS}"), &type_key, "one of them"));
+        if let (Some(kind @ ("yarn" | "longrope")), true) = (kind, tensors.contains_key(ROPE_FREQS)) {
+            return Err(self.reader.feature(&format!("{kind} together with {ROPE_FREQS}"), &type_key, "one of them"));
         }
-        let lists = (tensors.get(SHORT_DIVISORS), tensors.get(LONG_DIVISORS));
+        let lists = (tensors.get(FACTORS_SHORT), tensors.get(FACTORS_LONG));
         match (kind, lists) {
             (None | Some("longrope"), (Some(short), Some(long))) => {
                 let scaled = self.gguf_longrope(short, long, dimensions)?;
-                return Ok((scaled, format!("{theta_source}, {SHORT_DIVISORS}, {LONG_DIVISORS}")));
+                return Ok((scaled, format!("{theta_source}, {FACTORS_SHORT}, {FACTORS_LONG}")));
             }
             (Some("longrope"), _) => {
-                let absent = if lists.0.is_none() { SHORT_DIVISORS } else { LONG_DIVISORS };
+                let absent = if lists.0.is_none() { FACTORS_SHORT } else { FACTORS_LONG };
                 let kind = IncompleteKind::TensorMissing { name: absent.into(), nearest: Vec::new() };
                 return Err(Error::incomplete(self.fields().file(), kind));
             }
@@ -105,33 +105,33 @@ impl Resolver<'_> {
                 return Err(self.reader.value(&type_key, format!("{kind:?}"), "none, linear, yarn or longrope".into()));
             }
         };
-        Ok(match (tensors.get(DIVISORS), linear) {
+        Ok(match (tensors.get(ROPE_FREQS), linear) {
             (Some(tensor), None) => {
-                self.check_divisors(tensor, dimensions)?;
-                let scaled = Scaled::plain(RopeScaling::Divisors { tensor: tensor.clone() });
-                (scaled, format!("{theta_source}, {DIVISORS}"))
+                self.check_factors(tensor, dimensions)?;
+                let scaled = Scaled::plain(RopeScaling::Factors { tensor: tensor.clone() });
+                (scaled, format!("{theta_source}, {ROPE_FREQS}"))
             }
             (Some(_), Some(factor)) => {
-                let feature = format!("{DIVISORS} together with a linear factor of {factor}");
+                let feature = format!("{ROPE_FREQS} together with a linear factor of {factor}");
                 return Err(self.reader.feature(&feature, &factor_key, "one of them"));
             }
             (None, Some(factor)) => {
                 (Scaled::plain(RopeScaling::Linear { factor }), format!("{theta_source}, {factor_key}"))
             }
             (None, None) => {
-                self.note_absent_divisors(theta);
+                self.note_absent_rope_freqs(theta);
                 (Scaled::plain(RopeScaling::Default), theta_source)
             }
         })
     }
 
-    fn note_absent_divisors(&mut self, theta: f64) {
-        if let Some((base, context)) = self.family.gguf_divisors_expected
+    fn note_absent_rope_freqs(&mut self, theta: f64) {
+        if let Some((base, context)) = self.family.gguf_rope_freqs_expected
             && theta == base
             && self.sizes.context > context
         {
             self.assumptions.push(format!(
-                "no rope scaling: {DIVISORS} is absent although the context is {} (files converted before mid-2024 lack \
+                "no rope scaling: {ROPE_FREQS} is absent although the context is {} (files converted before mid-2024 lack \
                  it: beyond {context} tokens their text degrades; convert the model again)",
                 self.sizes.context
             ));
@@ -139,8 +139,8 @@ impl Resolver<'_> {
     }
 
     fn gguf_longrope(&mut self, short: &TensorInfo, long: &TensorInfo, dimensions: usize) -> Result<Scaled> {
-        self.check_divisors(short, dimensions)?;
-        self.check_divisors(long, dimensions)?;
+        self.check_factors(short, dimensions)?;
+        self.check_factors(long, dimensions)?;
         let original_context = self.gguf_original_context()?;
         let key = self.key(".rope.scaling.attn_factor");
         let magnitude = match self.fields().number(&key)? {
@@ -155,7 +155,7 @@ impl Resolver<'_> {
                 magnitude
             }
         };
-        let (short, long) = (Divisors::Stored(short.clone()), Divisors::Stored(long.clone()));
+        let (short, long) = (FrequencyFactors::Stored(short.clone()), FrequencyFactors::Stored(long.clone()));
         let original_context = original_context as usize;
         Ok(Scaled { scaling: RopeScaling::LongRope { short, long, original_context }, magnitude })
     }
@@ -201,7 +201,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn check_divisors(&self, tensor: &TensorInfo, dimensions: usize) -> Result<()> {
+    fn check_factors(&self, tensor: &TensorInfo, dimensions: usize) -> Result<()> {
         let expected = vec![dimensions as u64 / 2];
         let kind = if tensor.dtype != DType::F32 {
             IncompleteKind::TensorDType { name: tensor.name.clone(), found: tensor.dtype, expected: "F32" }
