@@ -72,18 +72,15 @@ template <int T>
 __device__ __forceinline__ void few(const Product& a) {
     // One line more, as the last word may be read beyond its end.
     __shared__ uint4 staged[WARPS][ROWS][LINES_A_LANE * 32 + 1];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first;
-    const Part& part = part_of(a, blockIdx.x, WARPS * ROWS, first);
-    first += warp * ROWS;
-    int token0 = blockIdx.y * T;
+    Share<T> share = share_of<T>(a);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int blocks = a.inputs / 32, chunks = (blocks + 31) / 32;
     const u8* w[ROWS];
     uint4 held[ROWS][LINES_A_LANE];
     float sums[T][ROWS] = {};
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        int row = first + r < part.rows ? first + r : part.rows - 1;
-        w[r] = (const u8*)part.weight + (u64)row * a.row_bytes;
+        w[r] = (const u8*)share.part.weight + (u64)share.row(r) * a.row_bytes;
         fetch(w[r], a.row_bytes, 0, held[r]);
     }
     for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -112,7 +109,7 @@ __device__ __forceinline__ void few(const Product& a) {
                 Format::read(start + lane / Format::BLOCKS * Format::BYTES, lane % Format::BLOCKS, q, factors);
 #pragma unroll
                 for (int t = 0; t < T; ++t) {
-                    int token = token0 + t < a.tokens ? token0 + t : a.tokens - 1;
+                    int token = share.token(a, t);
                     const uint4* x = (const uint4*)((const u8*)a.x + (u64)token * a.inputs + 32 * block);
                     uint4 x_low = x[0], x_high = x[1];
                     Block step = ((const Block*)a.steps)[(u64)token * blocks + block];
@@ -123,22 +120,10 @@ __device__ __forceinline__ void few(const Product& a) {
             }
         }
     }
-#pragma unroll
-    for (int t = 0; t < T; ++t) {
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            float sum = warp_sum(sums[t][r]);
-            if (lane == 0 && token0 + t < a.tokens && first + r < part.rows) {
-                put(a, part, token0 + t, first + r, sum);
-            }
-        }
-    }
+    put_sums(a, share, sums, [](int, int, float sum) { return sum; });
 }
 
-KERNEL_OF(32 * WARPS, few_1, Product) { few<1>(a); }
-KERNEL_OF(32 * WARPS, few_2, Product) { few<2>(a); }
-KERNEL_OF(32 * WARPS, few_4, Product) { few<4>(a); }
-KERNEL_OF(32 * WARPS, few_8, Product) { few<8>(a); }
+KERNELS_FOR_FEW
 
 // Many tokens, by tensor cores: four blocks of 32 at a time, each multiplied exactly and then scaled.
 KERNEL_OF(TILE_THREADS, many, Product) {
@@ -146,9 +131,8 @@ KERNEL_OF(TILE_THREADS, many, Product) {
     __shared__ __align__(16) u32 w[TILE * STRIDE];
     __shared__ Block steps[TILE][4];
     __shared__ Factors factors[TILE][4];
-    int first;
-    const Part& part = part_of(a, blockIdx.x, TILE, first);
-    int token0 = blockIdx.y * TILE;
+    int first, token0;
+    const Part& part = part_of(a, TILE, TILE, first, token0);
     int blocks = a.inputs / 32;
     float sums[2][4][4] = {};
     for (int chunk = 0; chunk < blocks; chunk += 4) {
