@@ -24,8 +24,8 @@ fn main() {
 #[cfg(feature = "cuda")]
 mod measure {
     use super::model::{self, Stored};
-    use model_factory::cuda::{activation_bytes, page_bytes, weight_bytes};
-    use model_factory::diagnostics::plan::KV_PAGE;
+    use model_factory::cuda::weight_bytes;
+    use model_factory::diagnostics::plan::{CardBuffers, kv_bytes};
     use model_factory::{DeviceChoice, KvDtype, Model, UnifiedModelFactory};
     use serde_json::json;
     use std::path::{Path, PathBuf};
@@ -96,9 +96,9 @@ mod measure {
             "prefill_tok_s": prompt_speed,
             "prefill_share_of_matrix_rate": rate.map(|rate| prompt_speed * 2.0 * linear as f64 / rate),
             "weights_counted": weight_bytes(spec),
-            "activations_counted": activation_bytes(spec, CONTEXT),
+            "activations_counted": CardBuffers::new(spec, CONTEXT).bytes(),
             "model_on_card": decoder.bytes(),
-            "cache_counted": CONTEXT.div_ceil(KV_PAGE) * page_bytes(spec, KvDtype::F32),
+            "cache_counted": kv_bytes(spec, CONTEXT, KvDtype::F32),
             "cache_on_card": of_cache,
             "card_in_use": decoder.memory().map(|(free, total)| total - free).ok(),
             "planned": model.report().plan.as_ref().map(|plan| plan.total),

@@ -36,6 +36,24 @@ pub enum CudaError {
         /// The card's compute capability.
         capability: (u32, u32),
     },
+    /// The driver is older than the compiler (exit code 13).
+    #[error(
+        "the driver is of CUDA {}.{} and does not load what NVRTC {}.{} compiles; update the driver, or name a library of CUDA \
+         {} in {NVRTC_VARIABLE}",
+        driver.0, driver.1, version.0, version.1, driver.0
+    )]
+    CompilerTooNew {
+        /// The compiler's version.
+        version: (i32, i32),
+        /// The CUDA version that the driver is of.
+        driver: (i32, i32),
+    },
+    /// The driver lacks functions (exit code 13).
+    #[error("the driver is of CUDA {}.{}, and 11.4 is the earliest that will do; update it, or choose --device cpu", found.0, found.1)]
+    DriverTooOld {
+        /// The CUDA version that the driver is of.
+        found: (i32, i32),
+    },
     /// A kernel does not compile, a fault of this library (exit code 1).
     #[error("NVRTC does not compile {module} for {architecture}: {log}")]
     Compile {
@@ -80,6 +98,8 @@ impl CudaError {
             CudaError::NoDriver
             | CudaError::NoCard { .. }
             | CudaError::NoCompiler { .. }
+            | CudaError::CompilerTooNew { .. }
+            | CudaError::DriverTooOld { .. }
             | CudaError::Capability { .. } => 13,
             CudaError::Memory { .. } => 14,
             CudaError::Compile { .. } | CudaError::Driver { .. } => 1,

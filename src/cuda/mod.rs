@@ -27,4 +27,4 @@ pub use cache::Cache;
 pub use decoder::Decoder;
 pub use error::{CudaError, NVRTC_VARIABLE};
 pub use modules::dtypes;
-pub use sizes::{activation_bytes, page_bytes, weight_bytes};
+pub use sizes::weight_bytes;
