@@ -5,6 +5,7 @@ use super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
 use super::modules::Module;
 use super::nvrtc::Nvrtc;
 use cudarc::driver::{result, sys};
+use model_diagnostics::capability::LOWEST_CUDA;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -13,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 /// cards of a process are users: the driver allows no waiting for a stream that is being recorded.
 static RECORDING: RwLock<()> = RwLock::new(());
 
-/// The earliest CUDA version whose drivers have all functions that are called here.
-const EARLIEST: (i32, i32) = (11, 4);
+/// Bytes that are read from the card at a time: the logits of a token are about as many.
+const STAGED: usize = 1 << 20;
 
 /// A card with its primary context and a stream of its own.
 #[derive(Debug)]
@@ -22,12 +23,13 @@ pub(super) struct Card {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
-    /// What kernels are compiled for.
+    /// What kernels are chosen by: what they are compiled for, or less where a test asks for that.
     capability: (u32, u32),
-    /// What kernels are chosen by: the same, but where a test asks for less.
-    acts_as: (u32, u32),
+    compiled_for: (u32, u32),
     processors: usize,
     compiler: Arc<Nvrtc>,
+    /// [`STAGED`] bytes of main memory that the card writes to without the driver's help.
+    staging: Mutex<*mut u8>,
     modules: Mutex<HashMap<Module, usize>>,
 }
 
@@ -49,7 +51,8 @@ impl Card {
         }
         step("starting the driver", result::init())?;
         let version = version()?;
-        if version < EARLIEST {
+        // The report says so before, where NVML is there to ask.
+        if version < (LOWEST_CUDA.0 as i32, LOWEST_CUDA.1 as i32) {
             return Err(CudaError::DriverTooOld { found: version });
         }
         let device = find(uuid, index)?;
@@ -70,12 +73,18 @@ impl Card {
             context,
             stream: std::ptr::null_mut(),
             capability,
-            acts_as: capability,
+            compiled_for: capability,
             processors: processors.unsigned_abs() as usize,
             compiler,
+            staging: Mutex::new(std::ptr::null_mut()),
             modules: Mutex::default(),
         };
         card.bind()?;
+        // SAFETY: the context is current; the memory is freed when the card is dropped.
+        let staging = step("allocating pinned memory", unsafe { result::malloc_host(STAGED, 0) })?;
+        // SAFETY: as many bytes were allocated.
+        unsafe { staging.cast::<u8>().write_bytes(0, STAGED) };
+        card.staging = Mutex::new(staging.cast());
         card.stream = step("creating a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
         Ok(card)
     }
@@ -89,7 +98,7 @@ impl Card {
     /// The card, with kernels chosen as for one of `capability` where that is less than its own.
     #[cfg(test)]
     pub(super) fn acting_as(mut self, capability: (u32, u32)) -> Card {
-        self.acts_as = capability.min(self.capability);
+        self.capability = capability.min(self.compiled_for);
         self
     }
 
@@ -104,7 +113,7 @@ impl Card {
         if let Some(loaded) = modules.get(&module) {
             return Ok(*loaded as sys::CUmodule);
         }
-        let image = self.compiler.compile(module, self.capability)?;
+        let image = self.compiler.compile(module, self.compiled_for)?;
         // SAFETY: the image is machine code that knows its length, or text that ends with a zero; the driver copies it.
         let loaded = step("loading kernels", unsafe { result::module::load_data(image.0.as_ptr().cast()) })?;
         modules.insert(module, loaded as usize);
@@ -114,7 +123,7 @@ impl Card {
 
 impl Gpu for Card {
     fn capability(&self) -> (u32, u32) {
-        self.acts_as
+        self.capability
     }
 
     fn processors(&self) -> usize {
@@ -157,10 +166,18 @@ impl Gpu for Card {
 
     unsafe fn download(&self, from: u64, to: &mut [u8]) -> Result<(), CudaError> {
         self.bind()?;
-        // SAFETY: the caller's; `to` is not touched before the stream has been waited for.
-        let copied = unsafe { result::memcpy_dtoh_async(to, from, self.stream) };
-        self.wait()?;
-        step("copying from the card", copied)
+        let staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        for (index, part) in to.chunks_mut(STAGED).enumerate() {
+            // SAFETY: `STAGED` bytes were allocated, which the lock leaves to this call.
+            let staged = unsafe { std::slice::from_raw_parts_mut(*staging, part.len()) };
+            let at = from + (index * STAGED) as u64;
+            // SAFETY: the caller's; what was staged is not read before the stream has been waited for.
+            let copied = unsafe { result::memcpy_dtoh_async(staged, at, self.stream) };
+            self.wait()?;
+            step("copying from the card", copied)?;
+            part.copy_from_slice(staged);
+        }
+        Ok(())
     }
 
     fn function(&self, module: Module, name: &str) -> Result<Function, CudaError> {
@@ -260,6 +277,11 @@ impl Drop for Card {
         for module in modules.values() {
             // SAFETY: nothing that could use its kernels outlives the card. There is nobody to tell of an error.
             let _ = unsafe { result::module::unload(*module as sys::CUmodule) };
+        }
+        let staging = *self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !staging.is_null() {
+            // SAFETY: `open` allocated it, and nothing copies any more.
+            let _ = unsafe { result::free_host(staging.cast()) };
         }
         if !self.stream.is_null() {
             // SAFETY: the stream is the card's own, and this the last use of it.

@@ -7,6 +7,7 @@ use super::card::Card;
 use super::error::CudaError;
 use super::gpu::{Buffer, Function, Gpu, QueryTile, Recording, Shape};
 use super::modules::Module;
+use super::peak::ProductSeconds;
 use super::product::{FEW, Loaded, Matrix, Multiplier, NormVectors, Rows, Source, Target};
 use super::weights::DeviceWeights;
 use crate::decoder::{Heads, RopeFrequencies, Rotation, Segment};
@@ -14,15 +15,13 @@ use crate::error::{Error, Result};
 use crate::weights::Weights;
 use candle_core::{Device, Tensor};
 use model_diagnostics::DType;
+use model_diagnostics::capability::CARD_MOST_HEAD_DIM;
 use model_diagnostics::hardware::Gpu as Described;
 use model_diagnostics::plan::{
     CARD_ATTENTION_PARTS, CARD_LOGIT_ROWS, CardBuffers, KvDtype, PREFILL_CHUNK, kv_page_bytes,
 };
 use model_diagnostics::spec::{Activation, LayerWeights, LinearWeights, ModelSpec, RopeLayout};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The widest head that the kernels for attention have registers for: `MOST_DIM` of `steps.cu`.
-const MOST_DIM: usize = 256;
 
 /// Positions below which attention is not divided further.
 const PART_POSITIONS: usize = 128;
@@ -158,8 +157,9 @@ impl Decoder {
         kv_dtype: KvDtype,
         context: usize,
     ) -> Result<Decoder> {
-        if spec.head_dim > MOST_DIM {
-            return Err(Error::Internal(format!("heads of {} elements on a card", spec.head_dim)));
+        // `MOST_DIM` of `steps.cu`.
+        if spec.head_dim > CARD_MOST_HEAD_DIM {
+            return Err(Error::Internal(format!("the diagnosis accepted heads of {} elements", spec.head_dim)));
         }
         let gated = match (spec.activation, spec.weights.layers.iter().all(|layer| layer.gate.is_some())) {
             (Activation::SwiGlu, true) => true,
@@ -270,6 +270,15 @@ impl Decoder {
     pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>> {
         let _alone = self.alone();
         Ok(super::peak::matrix_rate(&self.gpu, dtype)?)
+    }
+
+    /// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype` that no cache holds.
+    ///
+    /// # Errors
+    /// `Memory` when there is no room for a gigabyte of matrices; those of compiling and of the driver.
+    pub fn product_seconds(&self, dtype: DType, shape: [usize; 2], tokens: usize) -> Result<ProductSeconds> {
+        let _alone = self.alone();
+        super::peak::product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)
     }
 
     /// The right to work in the scratch and on the card's stream: what others started there while launches are recorded

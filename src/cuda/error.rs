@@ -1,5 +1,7 @@
 //! What can go wrong between this process and a card.
 
+use model_diagnostics::capability::LOWEST_CUDA;
+
 /// A card, its driver or its compiler is not there, or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -49,7 +51,10 @@ pub enum CudaError {
         driver: (i32, i32),
     },
     /// The driver lacks functions (exit code 13).
-    #[error("the driver is of CUDA {}.{}, and 11.4 is the earliest that will do; update it, or choose --device cpu", found.0, found.1)]
+    #[error(
+        "the driver is of CUDA {}.{}, the engine needs {}.{}; update it, or choose --device cpu",
+        found.0, found.1, LOWEST_CUDA.0, LOWEST_CUDA.1
+    )]
     DriverTooOld {
         /// The CUDA version that the driver is of.
         found: (i32, i32),

@@ -27,9 +27,11 @@ static LOADED: Mutex<Option<Arc<Nvrtc>>> = Mutex::new(None);
 #[derive(Debug)]
 pub(super) struct Nvrtc {
     library: Library,
-    /// By source and options, the architecture among them.
-    images: Mutex<HashMap<(String, Vec<String>), Arc<Image>>>,
+    images: Mutex<HashMap<Compiled, Arc<Image>>>,
 }
+
+/// A source and the options, the architecture among them.
+type Compiled = (String, [String; 3]);
 
 /// Machine code for one kind of card, or PTX that the driver translates, with a zero behind it.
 #[derive(Debug)]
@@ -113,12 +115,12 @@ impl Nvrtc {
     pub(super) fn compile_for(&self, module: Module, architecture: &str) -> Result<Arc<Image>, CudaError> {
         // Sums and products are rounded as written: kernels ask for fused ones by name.
         let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "--fmad=false".into()];
-        let key = (module.source(DEVICE), options.to_vec());
+        let key: Compiled = (module.source(DEVICE), options);
         let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(image) = images.get(&key) {
             return Ok(Arc::clone(image));
         }
-        let image = Arc::new(self.compile_anew(module, architecture, key.0.clone(), options)?);
+        let image = Arc::new(self.compile_anew(module, architecture, &key)?);
         images.insert(key, Arc::clone(&image));
         Ok(image)
     }
@@ -127,11 +129,10 @@ impl Nvrtc {
         &self,
         module: Module,
         architecture: &str,
-        source: String,
-        options: [String; 3],
+        (source, options): &Compiled,
     ) -> Result<Image, CudaError> {
-        let (source, name) = (text(source), text(module.name()));
-        let options = options.map(text);
+        let (source, name) = (text(source.clone()), text(module.name()));
+        let options = options.clone().map(text);
         let pointers = options.each_ref().map(|option| option.as_ptr());
         type Create = unsafe extern "C" fn(
             *mut Program,

@@ -2,7 +2,7 @@
 
 use super::Policy;
 use super::checks::{Refused, Why};
-use crate::capability::{self, Engine, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, Lacking, SLOW_F16};
+use crate::capability::{self, CARD_MOST_HEAD_DIM, Engine, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, Lacking, SLOW_F16};
 use crate::dtype::DType;
 use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, Plan};
@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 const ON_THE_PROCESSOR: &str = "run it on the processor: --device cpu";
 const WITH_THE_FEATURE: &str = "build with the feature cuda";
 
-/// Whether the card, its driver and this build work together.
-pub(super) fn hardware(hardware: &Hardware, gpu: &Gpu) -> Check {
+/// Whether the card, its driver and this build work together, and the kernels take the model's heads.
+pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, gpu: &Gpu) -> Check {
     let name = &gpu.name;
     let described = hardware.describes_card();
     let ((major, minor), lowest) = (gpu.compute_capability, LOWEST_COMPUTE_CAPABILITY);
@@ -33,6 +33,9 @@ pub(super) fn hardware(hardware: &Hardware, gpu: &Gpu) -> Check {
         }
         let (found, needed) = (format!("{}.{}", cuda.0, cuda.1), format!("{}.{}", LOWEST_CUDA.0, LOWEST_CUDA.1));
         Some(format!("the driver of the {name} runs CUDA {found}, the engine needs {needed}"))
+    } else if spec.head_dim > CARD_MOST_HEAD_DIM {
+        let most = CARD_MOST_HEAD_DIM;
+        Some(format!("the heads have {} elements, kernels for cards take up to {most}", spec.head_dim))
     } else if hardware.card_memory(gpu).is_none() {
         Some(format!("the driver does not tell how much memory the {name} has"))
     } else {

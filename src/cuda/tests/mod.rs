@@ -9,6 +9,7 @@ use std::sync::Arc;
 mod compile;
 mod emulator;
 mod models;
+mod peak;
 mod plan;
 mod products;
 mod steps;
