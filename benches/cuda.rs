@@ -2,10 +2,17 @@
 //! what was counted. `docs/cuda.md` says how to run it and what was measured.
 //!
 //!     cargo bench --features cuda --bench cuda -- [FOLDER] [DTYPE ...] [layers=N]
+//!     cargo bench --features cuda --bench cuda -- facts
+//!     cargo bench --features cuda --bench cuda -- products
 //!
 //! Writes each model into FOLDER (a temporary one when absent), one after the other, and removes it again: Llama 3.1 8B's
-//! geometry, with made-up weights in sane ranges. Prints one JSON object a dtype. Fewer layers are for trying it out.
+//! geometry, with made-up weights in sane ranges. Prints one JSON object a dtype. Fewer layers are for trying it out. `facts` prints what the
+//! card is and what its driver takes, `products` the time of single products of that geometry.
 #![allow(clippy::expect_used, clippy::print_stdout)] // a measurement that cannot go on says why
+
+#[cfg(feature = "cuda")]
+#[path = "cuda/card.rs"]
+mod card;
 
 #[cfg(feature = "cuda")]
 #[path = "cuda/model.rs"]
@@ -13,7 +20,11 @@ mod model;
 
 #[cfg(feature = "cuda")]
 fn main() {
-    measure::run();
+    match std::env::args().skip(1).find(|argument| !argument.starts_with('-')).as_deref() {
+        Some("facts") => card::facts(),
+        Some("products") => card::products(),
+        _ => measure::run(),
+    }
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -24,8 +35,10 @@ fn main() {
 #[cfg(feature = "cuda")]
 mod measure {
     use super::model::{self, Stored};
-    use model_factory::cuda::{activation_bytes, page_bytes, weight_bytes};
-    use model_factory::diagnostics::plan::KV_PAGE;
+    use model_factory::cuda::weight_bytes;
+    use model_factory::diagnostics::plan::{CardBuffers, kv_bytes};
+    use model_factory::diagnostics::source;
+    use model_factory::weights::Weights;
     use model_factory::{DeviceChoice, KvDtype, Model, UnifiedModelFactory};
     use serde_json::json;
     use std::path::{Path, PathBuf};
@@ -81,11 +94,17 @@ mod measure {
         let of_cache = before.saturating_sub(free());
         drop(session);
 
+        let weights = Weights::map(&source::probe(path).expect("the model")).expect("its files");
+        let difference = decoder.first_difference(spec, &weights).expect("bytes from the card");
+        let bytes_are_the_files = difference.is_none();
+        drop(weights);
+
         let prompt_speed = median(|| prefill(&model));
         let speed = median(|| decode(&model, 0));
         let deep_speed = median(|| decode(&model, CONTEXT - STEPS));
         let object = json!({
             "dtype": stored.name,
+            "bytes_are_the_files": bytes_are_the_files,
             "card": model.report().hardware.gpus.first(),
             "copy_gb_s": copy / 1e9,
             "matrix_tera_ops": rate.map(|rate| rate / 1e12),
@@ -96,9 +115,9 @@ mod measure {
             "prefill_tok_s": prompt_speed,
             "prefill_share_of_matrix_rate": rate.map(|rate| prompt_speed * 2.0 * linear as f64 / rate),
             "weights_counted": weight_bytes(spec),
-            "activations_counted": activation_bytes(spec, CONTEXT),
+            "activations_counted": CardBuffers::new(spec, CONTEXT).bytes(),
             "model_on_card": decoder.bytes(),
-            "cache_counted": CONTEXT.div_ceil(KV_PAGE) * page_bytes(spec, KvDtype::F32),
+            "cache_counted": kv_bytes(spec, CONTEXT, KvDtype::F32),
             "cache_on_card": of_cache,
             "card_in_use": decoder.memory().map(|(free, total)| total - free).ok(),
             "planned": model.report().plan.as_ref().map(|plan| plan.total),

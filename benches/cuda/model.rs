@@ -8,12 +8,12 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Result, Write};
 use std::path::{Path, PathBuf};
 
-const HIDDEN: usize = 4096;
-const FEED_FORWARD: usize = 14_336;
-const HEADS: usize = 32;
-const KV_HEADS: usize = 8;
-const HEAD_DIM: usize = 128;
-const VOCAB: usize = 128_256;
+pub(crate) const HIDDEN: usize = 4096;
+pub(crate) const FEED_FORWARD: usize = 14_336;
+pub(crate) const HEADS: usize = 32;
+pub(crate) const KV_HEADS: usize = 8;
+pub(crate) const HEAD_DIM: usize = 128;
+pub(crate) const VOCAB: usize = 128_256;
 const CONTEXT: usize = 8192;
 const THETA: f32 = 500_000.0;
 

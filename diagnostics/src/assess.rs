@@ -113,7 +113,7 @@ fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) 
         checks::integrity(spec, input),
         checks::architecture(spec),
         checks::tensors(spec),
-        checks::hardware(hardware, &target),
+        checks::hardware(spec, hardware, &target),
         checks::environment(hardware),
         checks::dtype(spec, hardware, &target, policy),
         checks::rope(spec),

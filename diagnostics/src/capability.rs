@@ -162,6 +162,9 @@ const VECTORS: &[(DType, Native)] =
 /// The lowest compute capability that kernels are made for: Maxwell.
 pub const LOWEST_COMPUTE_CAPABILITY: ComputeCapability = (5, 0);
 
+/// Elements of a head at most that the kernels for cards have registers for.
+pub const CARD_MOST_HEAD_DIM: usize = 256;
+
 /// CUDA version that a driver must have at least: the lowest whose driver interface the engine is written for. NVIDIA's
 /// drivers have it from 525 on.
 pub const LOWEST_CUDA: (u32, u32) = (12, 0);

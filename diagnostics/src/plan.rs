@@ -1,5 +1,12 @@
 //! ModelSpec + memory -> Plan: every allocation that loading and running make, by the functions that make them.
 
+mod card;
+
+pub use card::{
+    CARD_ALIGNMENT, CARD_ATTENTION_PARTS, CARD_LOGIT_ROWS, CARD_OVERREAD, CardBuffers, card_tensor_bytes,
+    card_weight_bytes,
+};
+
 use crate::hardware::{Gpu, Hardware, Memory};
 use crate::spec::ModelSpec;
 use crate::tokenizer::TokenizerKind;
@@ -29,18 +36,6 @@ const PROCESS_BYTES: u64 = 24 << 20;
 /// Bytes of a card that its driver takes for a process and its kernels. Measured with ggml's build of llama.cpp (its pull
 /// request 23604): 107 MiB on an RTX 4060 Ti, 555 MiB on an RTX PRO 6000, as it grows with the number of processors.
 const DEVICE_CONTEXT_BYTES: u64 = 576 << 20;
-
-/// Where each tensor starts on a card is a multiple of this, and so is where each buffer ends.
-pub const CARD_ALIGNMENT: u64 = 256;
-
-/// Bytes that kernels of cards may read beyond the end of a tensor.
-pub const CARD_OVERREAD: u64 = 16;
-
-/// Parts that attention on a card divides the positions of all rows into, each with a result of its own.
-pub const CARD_ATTENTION_PARTS: usize = 64;
-
-/// Rows of logits that a card computes at a time.
-pub const CARD_LOGIT_ROWS: usize = 32;
 
 /// The element type of the KV cache. Complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -183,8 +178,12 @@ impl Budget {
 /// Bytes of the KV cache that holds `context` tokens: one page of keys and one of values a layer for every
 /// [`KV_PAGE`] positions begun.
 pub fn kv_bytes(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
-    let pages = context.div_ceil(KV_PAGE) as u64;
-    kv_bytes_per_token(spec, dtype).saturating_mul(pages).saturating_mul(KV_PAGE as u64)
+    kv_page_bytes(spec, dtype).saturating_mul(context.div_ceil(KV_PAGE) as u64)
+}
+
+/// Bytes of a page of the KV cache: [`KV_PAGE`] positions of all layers.
+pub fn kv_page_bytes(spec: &ModelSpec, dtype: KvDtype) -> u64 {
+    kv_bytes_per_token(spec, dtype).saturating_mul(KV_PAGE as u64)
 }
 
 /// Bytes that one token adds to the KV cache.
@@ -204,52 +203,6 @@ pub fn activation_bytes(spec: &ModelSpec, chunk: usize) -> u64 {
     let per_token = attention.saturating_add(dense);
     let logits = product(&[spec.vocab, 2]);
     per_token.saturating_mul(chunk as u64).saturating_add(logits).saturating_mul(size_of::<f32>() as u64)
-}
-
-/// Bytes of the weights on a card when their files have `weights_file` bytes: every stored tensor once, each from an
-/// aligned address and with room to read beyond its end.
-pub fn card_weight_bytes(spec: &ModelSpec, weights_file: u64) -> u64 {
-    let tensors = || spec.tensors().map(|tensor| tensor.bytes);
-    let stored = tensors().fold(0, u64::saturating_add);
-    let placed = tensors().fold(0, |sum: u64, bytes| sum.saturating_add(card_tensor_bytes(bytes)));
-    // A smaller file of the same model has the same tensors.
-    weights_file.min(stored).saturating_add(placed.saturating_sub(stored))
-}
-
-/// Bytes that a tensor of `bytes` takes on a card.
-pub fn card_tensor_bytes(bytes: u64) -> u64 {
-    bytes.saturating_add(CARD_OVERREAD).checked_next_multiple_of(CARD_ALIGNMENT).unwrap_or(u64::MAX)
-}
-
-/// Bytes of the buffers that forward passes work in on a card, for sequences of up to `context` tokens.
-///
-/// A row of a chunk has: its rotation angles and 32 bytes of indices; the residual stream; the operand of a product as it
-/// is read, its scales (8 bytes for every 32 elements) and extents; q, k and v; the attention's output; gate and up. Beside
-/// them lie the addresses of pages, parts of the attention with their maxima and sums, and some rows of logits.
-pub fn card_activation_bytes(spec: &ModelSpec, context: usize) -> u64 {
-    let rows = PREFILL_CHUNK.min(context).max(1);
-    let queries = spec.heads.saturating_mul(spec.head_dim);
-    let widest = spec.hidden.max(spec.feed_forward).max(queries);
-    let qkv = [spec.kv_heads, spec.head_dim]
-        .iter()
-        .fold(2, |all: usize, &factor| all.saturating_mul(factor))
-        .saturating_add(queries);
-    let floats = |factors: &[usize]| product(factors).saturating_mul(size_of::<f32>() as u64);
-    let pages = sum(&[context.div_ceil(KV_PAGE) as u64, rows as u64]).saturating_mul(8);
-    let buffers = [
-        sum(&[floats(&[rows, spec.rope.dimensions]), product(&[rows, 32]), pages]),
-        floats(&[rows, spec.hidden]),
-        floats(&[rows, widest]),
-        product(&[rows, widest.div_ceil(32).max(1), 8]),
-        product(&[rows, 16]),
-        floats(&[rows, qkv]),
-        floats(&[rows, queries]),
-        floats(&[rows, 2, spec.feed_forward]),
-        floats(&[CARD_ATTENTION_PARTS, spec.heads, spec.head_dim.saturating_add(2)]),
-        floats(&[CARD_LOGIT_ROWS.min(rows), spec.vocab]),
-    ];
-    let aligned = buffers.map(|bytes| bytes.checked_next_multiple_of(CARD_ALIGNMENT).unwrap_or(u64::MAX));
-    sum(&aligned)
 }
 
 /// Bytes of the built tokenizer, about.
@@ -277,7 +230,7 @@ impl Plan {
             Place::Main => (0, activation_bytes(spec, PREFILL_CHUNK.min(spec.context_trained)), 0),
             Place::Card | Place::Shared => (
                 card_weight_bytes(spec, weights_file),
-                card_activation_bytes(spec, requested.unwrap_or(usize::MAX).min(spec.context_trained)),
+                CardBuffers::new(spec, requested.unwrap_or(usize::MAX).min(spec.context_trained)).bytes(),
                 DEVICE_CONTEXT_BYTES,
             ),
         };
@@ -299,7 +252,7 @@ impl Plan {
             max_context: 0,
         };
         let left = plan.left(budget);
-        let page = kv_bytes(spec, 1, kv_dtype).max(1);
+        let page = kv_page_bytes(spec, kv_dtype).max(1);
         let pages = usize::try_from(left.unwrap_or(0) / page).unwrap_or(usize::MAX);
         plan.max_context = pages.saturating_mul(KV_PAGE).min(spec.context_trained);
         let smallest = SMALLEST_CONTEXT.min(spec.context_trained);

@@ -349,3 +349,19 @@ fn there_are_profiles_of_every_generation() {
         assert!((25e9..=8e12).contains(&(card.bandwidth as f64)), "{}", profile.name);
     }
 }
+
+/// No profile's card has registers for them, so another card is no remedy; the processor takes heads of any width.
+#[test]
+fn heads_that_are_too_wide_for_the_kernels_of_cards_are_refused_there() {
+    let (mut spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
+    for (head_dim, runs) in [(256, true), (257, false)] {
+        spec.head_dim = head_dim;
+        for profile in ["l4", "h200"] {
+            let report = assess(&spec, &input, &machine(profile), &Policy::default());
+            let refused = report.verdict == Verdict::HardwareInsufficient;
+            assert_eq!(refused, !runs, "{profile}, {head_dim}: {}", report.first_line());
+        }
+        let report = assess(&spec, &input, &machine("cpu-bf16-512gb"), &Policy::default());
+        assert_ne!(report.verdict, Verdict::HardwareInsufficient, "{head_dim}: {}", report.first_line());
+    }
+}

@@ -2,12 +2,9 @@
 
 use super::cache::Cache;
 use super::error::CudaError;
-use super::gpu::{Buffer, Gpu};
+use super::gpu::{Buffer, Gpu, QueryTile};
 use crate::decoder::{Logits, RopeFrequencies, Segment};
 use std::sync::Arc;
-
-/// Queries that one block of attention takes: `MOST_QUERIES` of `steps.cu`.
-const MOST_QUERIES: usize = 16;
 
 /// The addresses of what was copied, and how much of it there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +17,6 @@ pub(super) struct Batch {
     /// `Queries` a tile.
     pub(super) queries: u64,
     pub(super) tiles: usize,
-    pub(super) rows_a_tile: usize,
-    /// Query heads that a block of attention takes.
-    pub(super) heads_a_block: usize,
     /// The rows whose logits are wanted, `i32` each.
     pub(super) wanted: u64,
     pub(super) wanted_rows: usize,
@@ -61,14 +55,14 @@ fn floats(values: &[f32]) -> impl Iterator<Item = [u8; 4]> {
 }
 
 impl Batch {
-    /// Copies the description of `segments` into `buffer`, which grows when it must. `group` query heads share keys;
-    /// `parts(rows, tiles, longest)` says in how many parts positions up to `longest` are attended to.
+    /// Copies the description of `segments` into `buffer`, which grows when it must, in tiles of `tile` for
+    /// attention. `parts(rows, tiles, longest)` says in how many parts positions up to `longest` are attended to.
     ///
     /// Of as many rows of as many sequences, all lies at the same addresses again.
     pub(super) fn upload(
         segments: &[Segment<'_, Cache>],
         rope: &RopeFrequencies,
-        group: usize,
+        tile: QueryTile,
         parts: impl Fn(usize, usize, usize) -> usize,
         gpu: &Arc<dyn Gpu>,
         buffer: &mut Buffer,
@@ -76,15 +70,13 @@ impl Batch {
         let (mut ids, mut places, mut queries, mut wanted, mut pages) = (vec![], vec![], vec![], vec![], vec![]);
         let mut angles = rope.no_angles();
         let (mut row, mut longest) = (0, 0);
-        let heads_a_block = group.min(MOST_QUERIES);
-        let rows_a_tile = (MOST_QUERIES / group).max(1);
         for Segment { tokens, cache, reach, logits } in segments {
             let (first_page, start) = (pages.len(), cache.len());
             pages.extend(cache.pages());
             ids.extend(tokens.iter().map(|id| *id as usize));
             places.extend((0..tokens.len()).flat_map(|token| [start + token, first_page]));
-            for tile in (0..tokens.len()).step_by(rows_a_tile) {
-                queries.extend([row + tile, rows_a_tile.min(tokens.len() - tile), start + tile, first_page]);
+            for first in (0..tokens.len()).step_by(tile.rows) {
+                queries.extend([row + first, tile.rows.min(tokens.len() - first), start + first, first_page]);
             }
             match logits {
                 Logits::None => {}
@@ -113,8 +105,6 @@ impl Batch {
             places: at(of_places),
             queries: at(of_queries),
             tiles,
-            rows_a_tile,
-            heads_a_block,
             wanted: at(of_wanted),
             wanted_rows: wanted.len(),
             pages: at(page_table),

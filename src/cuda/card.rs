@@ -1,16 +1,21 @@
 //! A real card, by the driver's interface.
 
 use super::error::CudaError;
-use super::gpu::{Function, Gpu, Shape};
+use super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
 use super::modules::Module;
 use super::nvrtc::Nvrtc;
 use cudarc::driver::{result, sys};
+use model_diagnostics::capability::LOWEST_CUDA;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-/// Shared memory that every kernel may ask for; more must be allowed first.
-const PLAIN_SHARED: u32 = 48 << 10;
+/// Held for writing while launches are recorded, for reading by what may wait for the whole context meanwhile, of which all
+/// cards of a process are users: the driver allows no waiting for a stream that is being recorded.
+static RECORDING: RwLock<()> = RwLock::new(());
+
+/// Bytes that are read from the card at a time: the logits of a token are about as many.
+const STAGED: usize = 1 << 20;
 
 /// A card with its primary context and a stream of its own.
 #[derive(Debug)]
@@ -18,9 +23,13 @@ pub(super) struct Card {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
+    /// What kernels are chosen by: what they are compiled for, or less where a test asks for that.
     capability: (u32, u32),
+    compiled_for: (u32, u32),
     processors: usize,
-    compiler: Nvrtc,
+    compiler: Arc<Nvrtc>,
+    /// [`STAGED`] bytes of main memory that the card writes to without the driver's help.
+    staging: Mutex<*mut u8>,
     modules: Mutex<HashMap<Module, usize>>,
 }
 
@@ -34,13 +43,18 @@ impl Card {
     /// The card with this UUID (`GPU-...`), or, where that is not known, of this index in the driver's order.
     ///
     /// # Errors
-    /// `NoDriver`, `NoCard`, `NoCompiler`, `Driver`.
+    /// `NoDriver`, `DriverTooOld`, `NoCard`, `NoCompiler`, `CompilerTooNew`, `Driver`.
     pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<Card, CudaError> {
         // SAFETY: it looks for the library and does nothing with it.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoDriver);
         }
         step("starting the driver", result::init())?;
+        let version = version()?;
+        // The report says so before, where NVML is there to ask.
+        if version < (LOWEST_CUDA.0 as i32, LOWEST_CUDA.1 as i32) {
+            return Err(CudaError::DriverTooOld { found: version });
+        }
         let device = find(uuid, index)?;
         let attribute = |attribute| {
             // SAFETY: the driver has returned the device.
@@ -50,19 +64,27 @@ impl Card {
         let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        let compiler = Nvrtc::load()?;
+        let compiler = Nvrtc::load(Some(version))?;
         // SAFETY: as above; it is released when the card is dropped.
         let context = step("taking the card's context", unsafe { result::primary_ctx::retain(device) })?;
+        let capability = (major.unsigned_abs(), minor.unsigned_abs());
         let mut card = Card {
             device,
             context,
             stream: std::ptr::null_mut(),
-            capability: (major.unsigned_abs(), minor.unsigned_abs()),
+            capability,
+            compiled_for: capability,
             processors: processors.unsigned_abs() as usize,
             compiler,
+            staging: Mutex::new(std::ptr::null_mut()),
             modules: Mutex::default(),
         };
         card.bind()?;
+        // SAFETY: the context is current; the memory is freed when the card is dropped.
+        let staging = step("allocating pinned memory", unsafe { result::malloc_host(STAGED, 0) })?;
+        // SAFETY: as many bytes were allocated.
+        unsafe { staging.cast::<u8>().write_bytes(0, STAGED) };
+        card.staging = Mutex::new(staging.cast());
         card.stream = step("creating a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
         Ok(card)
     }
@@ -73,15 +95,27 @@ impl Card {
         step("entering the card's context", unsafe { result::ctx::set_current(self.context) })
     }
 
+    /// The card, with kernels chosen as for one of `capability` where that is less than its own.
+    #[cfg(test)]
+    pub(super) fn acting_as(mut self, capability: (u32, u32)) -> Card {
+        self.capability = capability.min(self.compiled_for);
+        self
+    }
+
+    /// Waits for all that was started.
+    fn wait(&self) -> Result<(), CudaError> {
+        // SAFETY: the stream is the card's own.
+        step("waiting for the card", unsafe { result::stream::synchronize(self.stream) })
+    }
+
     fn module(&self, module: Module) -> Result<sys::CUmodule, CudaError> {
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = modules.get(&module) {
             return Ok(*loaded as sys::CUmodule);
         }
-        let mut image = self.compiler.compile(module, self.capability)?.0;
-        image.push(0); // the end of PTX
-        // SAFETY: the image is machine code that knows its length, or text that ends with a zero.
-        let loaded = step("loading kernels", unsafe { result::module::load_data(image.as_ptr().cast()) })?;
+        let image = self.compiler.compile(module, self.compiled_for)?;
+        // SAFETY: the image is machine code that knows its length, or text that ends with a zero; the driver copies it.
+        let loaded = step("loading kernels", unsafe { result::module::load_data(image.0.as_ptr().cast()) })?;
         modules.insert(module, loaded as usize);
         Ok(loaded)
     }
@@ -98,8 +132,12 @@ impl Gpu for Card {
 
     fn allocate(&self, what: &'static str, bytes: usize) -> Result<u64, CudaError> {
         self.bind()?;
-        // SAFETY: the context is current.
-        match unsafe { result::malloc_sync(bytes) } {
+        let allocated = {
+            let _apart = apart();
+            // SAFETY: the context is current.
+            unsafe { result::malloc_sync(bytes) }
+        };
+        match allocated {
             Err(error) if error.0 == sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY => {
                 let free = self.memory().map_or(0, |(free, _)| free);
                 Err(CudaError::Memory { what, bytes, free })
@@ -110,6 +148,7 @@ impl Gpu for Card {
 
     unsafe fn free(&self, address: u64, _: usize) {
         if self.bind().is_ok() {
+            let _apart = apart();
             // SAFETY: the caller's. Freeing waits for what runs; an error then is one of a kernel before, which the next
             // call that can fail tells.
             let _ = unsafe { result::free_sync(address) };
@@ -118,22 +157,32 @@ impl Gpu for Card {
 
     unsafe fn upload(&self, from: &[u8], to: u64) -> Result<(), CudaError> {
         self.bind()?;
-        // SAFETY: the caller's for the card's side; the driver copies what is not pinned before it returns.
-        step("copying to the card", unsafe { result::memcpy_htod_async(to, from, self.stream) })
+        // SAFETY: the caller's for the card's side; `from` is not given back before the stream has been waited for.
+        let copied = unsafe { result::memcpy_htod_async(to, from, self.stream) };
+        // Where cards read pageable memory themselves, the copy may still be under way.
+        self.wait()?;
+        step("copying to the card", copied)
     }
 
     unsafe fn download(&self, from: u64, to: &mut [u8]) -> Result<(), CudaError> {
         self.bind()?;
-        // SAFETY: the caller's; `to` is not touched before the stream has been waited for.
-        let copied = unsafe { result::memcpy_dtoh_async(to, from, self.stream) };
-        // SAFETY: the stream is the card's own.
-        let waited = unsafe { result::stream::synchronize(self.stream) };
-        step("copying from the card", copied)?;
-        step("waiting for the card", waited)
+        let staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        for (index, part) in to.chunks_mut(STAGED).enumerate() {
+            // SAFETY: `STAGED` bytes were allocated, which the lock leaves to this call.
+            let staged = unsafe { std::slice::from_raw_parts_mut(*staging, part.len()) };
+            let at = from + (index * STAGED) as u64;
+            // SAFETY: the caller's; what was staged is not read before the stream has been waited for.
+            let copied = unsafe { result::memcpy_dtoh_async(staged, at, self.stream) };
+            self.wait()?;
+            step("copying from the card", copied)?;
+            part.copy_from_slice(staged);
+        }
+        Ok(())
     }
 
     fn function(&self, module: Module, name: &str) -> Result<Function, CudaError> {
         self.bind()?;
+        let _apart = apart();
         let loaded = self.module(module)?;
         let name = CString::new(name).unwrap_or_default();
         // SAFETY: modules stay loaded as long as the card.
@@ -148,20 +197,29 @@ impl Gpu for Card {
 
     fn record(&self, launches: &mut dyn FnMut() -> Result<(), CudaError>) -> Result<usize, CudaError> {
         self.bind()?;
-        // Other threads may allocate and copy meanwhile.
+        let _alone = RECORDING.write().unwrap_or_else(PoisonError::into_inner);
+        // Other threads may copy meanwhile, on streams of their own.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream is the card's own, and the caller launches nothing else on it: the decoder's lock.
+        // SAFETY: the stream is the card's own, and the caller starts nothing else on it: the decoder's lock.
         step("beginning a graph", unsafe { result::stream::begin_capture(self.stream, mode) })?;
         let launched = launches();
         // SAFETY: it was begun above.
-        let graph = unsafe { result::stream::end_capture(self.stream) };
-        launched?;
-        let graph = step("ending a graph", graph)?;
-        // SAFETY: the graph was ended above.
-        let ready = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
-        // SAFETY: what was made of the graph does not need it.
-        step("freeing a graph", unsafe { result::graph::destroy(graph) })?;
-        Ok(step("making a graph ready", ready)? as usize)
+        let graph = step("ending a graph", unsafe { result::stream::end_capture(self.stream) });
+        // A launch that failed says more than the end of a recording that it broke.
+        let ready = match (launched, graph) {
+            (Ok(()), Ok(graph)) => {
+                // SAFETY: the graph was ended above.
+                let made = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+                destroy(graph);
+                step("making a graph ready", made)
+            }
+            (Err(error), Ok(graph)) => {
+                destroy(graph);
+                Err(error)
+            }
+            (Err(error), Err(_)) | (Ok(()), Err(error)) => Err(error),
+        };
+        Ok(ready? as usize)
     }
 
     unsafe fn replay(&self, recording: usize) -> Result<(), CudaError> {
@@ -214,10 +272,16 @@ impl Drop for Card {
         if self.bind().is_err() {
             return;
         }
+        let _apart = apart();
         let modules = self.modules.get_mut().unwrap_or_else(PoisonError::into_inner);
         for module in modules.values() {
             // SAFETY: nothing that could use its kernels outlives the card. There is nobody to tell of an error.
             let _ = unsafe { result::module::unload(*module as sys::CUmodule) };
+        }
+        let staging = *self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !staging.is_null() {
+            // SAFETY: `open` allocated it, and nothing copies any more.
+            let _ = unsafe { result::free_host(staging.cast()) };
         }
         if !self.stream.is_null() {
             // SAFETY: the stream is the card's own, and this the last use of it.
@@ -226,6 +290,27 @@ impl Drop for Card {
         // SAFETY: the context was retained once, by `open`.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
+}
+
+/// Waits until nothing is recorded, and holds recordings up until it is dropped.
+fn apart() -> RwLockReadGuard<'static, ()> {
+    RECORDING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Frees a graph. What was made of it does not need it.
+fn destroy(graph: sys::CUgraph) {
+    if !graph.is_null() {
+        // SAFETY: a recording made it, and this is the last use of it. There is nobody to tell of an error.
+        let _ = unsafe { result::graph::destroy(graph) };
+    }
+}
+
+/// The CUDA version that the driver is of.
+fn version() -> Result<(i32, i32), CudaError> {
+    let mut version = 0;
+    // SAFETY: it is valid for writing.
+    step("asking for the driver's version", unsafe { sys::cuDriverGetVersion(&mut version) }.result())?;
+    Ok((version / 1000, version % 1000 / 10))
 }
 
 /// The device of the driver that is meant.

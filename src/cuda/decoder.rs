@@ -5,23 +5,23 @@ use super::batch::Batch;
 use super::cache::Cache;
 use super::card::Card;
 use super::error::CudaError;
-use super::gpu::{Buffer, Function, Gpu, Recording, Shape};
+use super::gpu::{Buffer, Function, Gpu, QueryTile, Recording, Shape};
 use super::modules::Module;
+use super::peak::ProductSeconds;
 use super::product::{FEW, Loaded, Matrix, Multiplier, NormVectors, Rows, Source, Target};
-use super::sizes::{self, ATTENTION_PARTS, LOGIT_ROWS, Scratch};
 use super::weights::{DeviceWeights, Uploaded};
 use crate::decoder::{Heads, RopeFrequencies, Rotation, Segment};
 use crate::error::{Error, Result};
 use crate::weights::Weights;
 use candle_core::{Device, Tensor};
 use model_diagnostics::DType;
+use model_diagnostics::capability::CARD_MOST_HEAD_DIM;
 use model_diagnostics::hardware::Gpu as Described;
-use model_diagnostics::plan::{KvDtype, PREFILL_CHUNK};
+use model_diagnostics::plan::{
+    CARD_ATTENTION_PARTS, CARD_LOGIT_ROWS, CardBuffers, KvDtype, PREFILL_CHUNK, kv_page_bytes,
+};
 use model_diagnostics::spec::{Activation, LayerWeights, LinearWeights, ModelSpec, RopeLayout};
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// The widest head that the kernels for attention have registers for: `MOST_DIM` of `steps.cu`.
-const MOST_DIM: usize = 256;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Positions below which attention is not divided further.
 const PART_POSITIONS: usize = 128;
@@ -42,6 +42,7 @@ pub struct Decoder {
     interleaved: bool,
     pairs: usize,
     heads: Heads,
+    tile: QueryTile,
     hidden: usize,
     feed_forward: usize,
     vocab: usize,
@@ -51,7 +52,7 @@ pub struct Decoder {
     kv_dtype: KvDtype,
     page_bytes: usize,
     kernels: Kernels,
-    /// One forward pass works at a time.
+    /// One forward pass, or measurement, works at a time: [`alone`](Self::alone).
     scratch: Mutex<Buffers>,
 }
 
@@ -105,8 +106,8 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn new(gpu: &Arc<dyn Gpu>, sizes: Scratch, prepare: Function) -> Result<Buffers, CudaError> {
-        let buffer = |bytes| Buffer::new(gpu, "the buffers of a forward pass", bytes);
+    fn new(gpu: &Arc<dyn Gpu>, sizes: CardBuffers, prepare: Function) -> Result<Buffers, CudaError> {
+        let buffer = |bytes: u64| Buffer::new(gpu, "the buffers of a forward pass", bytes as usize);
         let prepared = [buffer(sizes.prepared)?, buffer(sizes.steps)?, buffer(sizes.extents)?];
         let [rows, steps, extents] = prepared.each_ref().map(Buffer::address);
         Ok(Buffers {
@@ -159,8 +160,9 @@ impl Decoder {
         context: usize,
         uploaded: &Uploaded<'_>,
     ) -> Result<Decoder> {
-        if spec.head_dim > MOST_DIM {
-            return Err(Error::Internal(format!("heads of {} elements on a card", spec.head_dim)));
+        // `MOST_DIM` of `steps.cu`.
+        if spec.head_dim > CARD_MOST_HEAD_DIM {
+            return Err(Error::Internal(format!("the diagnosis accepted heads of {} elements", spec.head_dim)));
         }
         let gated = match (spec.activation, spec.weights.layers.iter().all(|layer| layer.gate.is_some())) {
             (Activation::SwiGlu, true) => true,
@@ -175,7 +177,7 @@ impl Decoder {
         };
         // All that may be refused comes before the weights are copied, but for what is read of them.
         let rope = RopeFrequencies::new(&spec.rope, weights)?;
-        let scratch = Buffers::new(&gpu, Scratch::new(spec, context), kernels.prepare)?;
+        let scratch = Buffers::new(&gpu, CardBuffers::new(spec, context), kernels.prepare)?;
         let device = DeviceWeights::upload(&gpu, spec, weights, uploaded)?;
         let mut loaded = Loaded::new();
         let mut matrix = |linear: &LinearWeights| Matrix::new(&*gpu, &mut loaded, &device, weights, linear);
@@ -201,6 +203,7 @@ impl Decoder {
             interleaved: spec.rope.layout == RopeLayout::Interleaved,
             pairs: spec.rope.dimensions / 2,
             heads: Heads { queries: spec.heads, kv: spec.kv_heads, dim: spec.head_dim },
+            tile: QueryTile::new(spec.heads / spec.kv_heads, spec.head_dim, gpu.capability()),
             hidden: spec.hidden,
             feed_forward: spec.feed_forward,
             vocab: spec.vocab,
@@ -208,7 +211,7 @@ impl Decoder {
             gated,
             parallel: spec.parallel_block,
             kv_dtype,
-            page_bytes: sizes::page_bytes(spec, kv_dtype),
+            page_bytes: kv_page_bytes(spec, kv_dtype) as usize,
             kernels,
             scratch: Mutex::new(scratch),
             weights: device,
@@ -233,7 +236,7 @@ impl Decoder {
 
     /// Bytes on the card that belong to the model: its weights, and what forward passes work in. Caches come on top.
     pub fn bytes(&self) -> usize {
-        self.weights.bytes() + self.scratch.lock().unwrap_or_else(PoisonError::into_inner).bytes()
+        self.weights.bytes() + self.alone().bytes()
     }
 
     /// Reads the weights back and names the first whose bytes are not those of the file. For checks.
@@ -241,6 +244,7 @@ impl Decoder {
     /// # Errors
     /// Those of the driver.
     pub fn first_difference(&self, spec: &ModelSpec, weights: &Weights) -> Result<Option<String>> {
+        let _alone = self.alone();
         Ok(self.weights.first_difference(spec, weights)?)
     }
 
@@ -257,6 +261,7 @@ impl Decoder {
     /// # Errors
     /// `Memory` when there is no room for what is copied; those of the driver.
     pub fn copy_rate(&self) -> Result<f64> {
+        let _alone = self.alone();
         Ok(super::peak::copy_rate(&self.gpu)?)
     }
 
@@ -266,7 +271,23 @@ impl Decoder {
     /// # Errors
     /// Those of the driver.
     pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>> {
+        let _alone = self.alone();
         Ok(super::peak::matrix_rate(&self.gpu, dtype)?)
+    }
+
+    /// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype` that no cache holds.
+    ///
+    /// # Errors
+    /// `Memory` when there is no room for a gigabyte of matrices; those of compiling and of the driver.
+    pub fn product_seconds(&self, dtype: DType, shape: [usize; 2], tokens: usize) -> Result<ProductSeconds> {
+        let _alone = self.alone();
+        super::peak::product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)
+    }
+
+    /// The right to work in the scratch and on the card's stream: what others started there while launches are recorded
+    /// would become part of the recording.
+    fn alone(&self) -> MutexGuard<'_, Buffers> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As the processor's `Decoder::forward`: the wanted logits, F32 `[rows, vocab]` in main memory.
@@ -279,13 +300,12 @@ impl Decoder {
         for segment in segments.iter_mut() {
             segment.cache.reserve(segment.tokens.len())?;
         }
-        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = self.alone();
         if total > scratch.rows {
             return Err(Error::Internal(format!("{total} rows at a time, expected at most {}", scratch.rows)));
         }
-        let group = self.heads.queries / self.heads.kv;
         let parts = |rows, tiles, longest| self.parts(rows, tiles, longest);
-        let batch = Batch::upload(segments, &self.rope, group, parts, &self.gpu, &mut scratch.batch)?;
+        let batch = Batch::upload(segments, &self.rope, self.tile, parts, &self.gpu, &mut scratch.batch)?;
         // Steps of generation follow each other by the thousand, with the same launches but for the table.
         let again = batch.rows == segments.len() && batch.wanted_rows == batch.rows && batch.rows <= FEW;
         let logits = if again { self.replay(&mut scratch, batch)? } else { self.run(&scratch, &batch)? };
@@ -372,7 +392,7 @@ impl Decoder {
             count: batch.wanted_rows,
         };
         let target = Target { address: scratch.logits.address(), width: self.vocab, add: false };
-        scratch.multiplier.multiply_slices(rows, &self.head, LOGIT_ROWS.min(scratch.rows), target, take)
+        scratch.multiplier.multiply_slices(rows, &self.head, CARD_LOGIT_ROWS.min(scratch.rows), target, take)
     }
 
     fn block(&self, layer: usize, block: &Block, scratch: &Buffers, batch: &Batch) -> Result<(), CudaError> {
@@ -452,7 +472,7 @@ impl Decoder {
 
     fn attend(&self, layer: usize, scratch: &Buffers, batch: &Batch) -> Result<(), CudaError> {
         let Heads { queries, kv, dim } = self.heads;
-        let blocks = kv * (queries / kv).div_ceil(batch.heads_a_block);
+        let blocks = kv * (queries / kv).div_ceil(self.tile.heads);
         let given = Attend {
             qkv: scratch.qkv.address(),
             out: scratch.attended.address(),
@@ -466,15 +486,12 @@ impl Decoder {
             layer: layer as i32,
             window: self.window as i32,
             parts: batch.parts as i32,
-            heads_a_block: batch.heads_a_block as i32,
+            heads_a_block: self.tile.heads as i32,
             scale: 1.0 / (dim as f32).sqrt(),
             unused: 0,
         };
         const WARPS: usize = 4; // `ATTEND_WARPS` of `steps.cu`
-        // A tile of 32 keys or values, and the queries.
-        let floats = 32 * (dim + 1) + batch.heads_a_block * batch.rows_a_tile * dim;
-        let shared = (4 * floats) as u32;
-        let shape = Shape { shared, ..Shape::new([batch.tiles, blocks, batch.parts], 32 * WARPS) };
+        let shape = Shape { shared: self.tile.shared, ..Shape::new([batch.tiles, blocks, batch.parts], 32 * WARPS) };
         scratch.multiplier.launch(self.kernels.attend, shape, &given)?;
         if batch.parts > 1 {
             let shape = Shape::new([batch.rows, queries, 1], 128);
@@ -488,7 +505,7 @@ impl Decoder {
     fn parts(&self, rows: usize, tiles: usize, longest: usize) -> usize {
         let seen = if self.window > 0 { longest.min(self.window) } else { longest };
         let wanted = (2 * self.gpu.processors()).div_ceil(self.heads.kv * tiles);
-        let parts = wanted.min(seen.div_ceil(PART_POSITIONS)).min(ATTENTION_PARTS / rows.max(1)).max(1);
+        let parts = wanted.min(seen.div_ceil(PART_POSITIONS)).min(CARD_ATTENTION_PARTS / rows.max(1)).max(1);
         1 << parts.ilog2()
     }
 }
@@ -515,4 +532,4 @@ impl Block {
     }
 }
 
-const _: () = assert!(ATTENTION_PARTS <= PREFILL_CHUNK, "parts are for few rows");
+const _: () = assert!(CARD_ATTENTION_PARTS <= PREFILL_CHUNK, "parts are for few rows");

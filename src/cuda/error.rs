@@ -1,5 +1,7 @@
 //! What can go wrong between this process and a card.
 
+use model_diagnostics::capability::LOWEST_CUDA;
+
 /// A card, its driver or its compiler is not there, or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -35,6 +37,27 @@ pub enum CudaError {
         version: (i32, i32),
         /// The card's compute capability.
         capability: (u32, u32),
+    },
+    /// The driver is older than the compiler (exit code 13).
+    #[error(
+        "the driver is of CUDA {}.{} and does not load what NVRTC {}.{} compiles; update the driver, or name a library of CUDA \
+         {} in {NVRTC_VARIABLE}",
+        driver.0, driver.1, version.0, version.1, driver.0
+    )]
+    CompilerTooNew {
+        /// The compiler's version.
+        version: (i32, i32),
+        /// The CUDA version that the driver is of.
+        driver: (i32, i32),
+    },
+    /// The driver lacks functions (exit code 13).
+    #[error(
+        "the driver is of CUDA {}.{}, the engine needs {}.{}; update it, or choose --device cpu",
+        found.0, found.1, LOWEST_CUDA.0, LOWEST_CUDA.1
+    )]
+    DriverTooOld {
+        /// The CUDA version that the driver is of.
+        found: (i32, i32),
     },
     /// A kernel does not compile, a fault of this library (exit code 1).
     #[error("NVRTC does not compile {module} for {architecture}: {log}")]
@@ -80,6 +103,8 @@ impl CudaError {
             CudaError::NoDriver
             | CudaError::NoCard { .. }
             | CudaError::NoCompiler { .. }
+            | CudaError::CompilerTooNew { .. }
+            | CudaError::DriverTooOld { .. }
             | CudaError::Capability { .. } => 13,
             CudaError::Memory { .. } => 14,
             CudaError::Compile { .. } | CudaError::Driver { .. } => 1,

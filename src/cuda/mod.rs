@@ -27,4 +27,5 @@ pub use cache::Cache;
 pub use decoder::Decoder;
 pub use error::{CudaError, NVRTC_VARIABLE};
 pub use modules::dtypes;
-pub use sizes::{activation_bytes, page_bytes, weight_bytes};
+pub use peak::ProductSeconds;
+pub use sizes::weight_bytes;

@@ -1,10 +1,13 @@
 //! NVRTC, the compiler of kernels, loaded at run time: any version from 11.2 on, by the few functions that are used here.
+//! What it compiled once is kept for the process: several models share kernels.
 
 use super::error::{CudaError, NVRTC_VARIABLE};
 use super::modules::{DEVICE, Module};
 use libloading::{Library, Symbol};
+use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::null;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Names of the library, the newest first.
 const NAMES: &[&str] = if cfg!(windows) {
@@ -17,31 +20,49 @@ type Program = *mut c_void;
 type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
+/// The compiler of this process, once it was loaded.
+static LOADED: Mutex<Option<Arc<Nvrtc>>> = Mutex::new(None);
+
 /// The loaded compiler.
 #[derive(Debug)]
 pub(super) struct Nvrtc {
     library: Library,
+    images: Mutex<HashMap<Compiled, Arc<Image>>>,
 }
 
-/// Machine code for one kind of card, or PTX that the driver translates.
+/// A source and the options, the architecture among them.
+type Compiled = (String, [String; 3]);
+
+/// Machine code for one kind of card, or PTX that the driver translates, with a zero behind it.
 #[derive(Debug)]
 pub(super) struct Image(pub(super) Vec<u8>);
 
 impl Nvrtc {
-    /// Loads the library.
+    /// Loads the library, or returns the one that was loaded: the one that [`NVRTC_VARIABLE`] names, or else the first of
+    /// the usual names whose code a driver of this CUDA version loads. Drivers load what an earlier major version compiled.
     ///
     /// # Errors
-    /// `NoCompiler` when none can be loaded.
-    pub(super) fn load() -> Result<Nvrtc, CudaError> {
+    /// `NoCompiler` when none can be loaded, `CompilerTooNew` when the driver is older than all that can be.
+    pub(super) fn load(driver: Option<(i32, i32)>) -> Result<Arc<Nvrtc>, CudaError> {
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(nvrtc) = &*loaded {
+            return Ok(Arc::clone(nvrtc));
+        }
         let given = std::env::var(NVRTC_VARIABLE).ok().filter(|path| !path.is_empty());
-        let tried: Vec<String> = given.into_iter().chain(NAMES.iter().map(|name| (*name).to_owned())).collect();
+        let names = || NAMES.iter().map(|name| (*name).to_owned()).collect();
+        let tried: Vec<String> = given.map_or_else(names, |path| vec![path]);
+        let mut too_new = None;
         for name in &tried {
             // SAFETY: loading NVRTC runs nothing but its own initialisation.
-            if let Ok(library) = unsafe { Library::new(name) } {
-                return Ok(Nvrtc { library });
+            let Ok(library) = (unsafe { Library::new(name) }) else { continue };
+            let nvrtc = Nvrtc { library, images: Mutex::default() };
+            let version = nvrtc.version()?;
+            match driver {
+                Some(driver) if driver.0 < version.0 => too_new = Some(CudaError::CompilerTooNew { version, driver }),
+                _ => return Ok(Arc::clone(loaded.insert(Arc::new(nvrtc)))),
             }
         }
-        Err(CudaError::NoCompiler { tried })
+        Err(too_new.unwrap_or(CudaError::NoCompiler { tried }))
     }
 
     /// Major and minor version.
@@ -74,11 +95,11 @@ impl Nvrtc {
     }
 
     /// Compiles `module` for cards of `capability`: to machine code where this version knows them, else to PTX for the
-    /// nearest older ones.
+    /// nearest older ones. What was compiled before is returned again.
     ///
     /// # Errors
     /// `Capability` when the cards are older than all it knows; `Compile`.
-    pub(super) fn compile(&self, module: Module, capability: (u32, u32)) -> Result<Image, CudaError> {
+    pub(super) fn compile(&self, module: Module, capability: (u32, u32)) -> Result<Arc<Image>, CudaError> {
         let wanted = (10 * capability.0 + capability.1) as i32;
         let known = self.architectures()?;
         let nearest = known.iter().copied().filter(|architecture| *architecture <= wanted).max();
@@ -90,12 +111,28 @@ impl Nvrtc {
         self.compile_for(module, &architecture)
     }
 
-    fn compile_for(&self, module: Module, architecture: &str) -> Result<Image, CudaError> {
-        let source = text(module.source(DEVICE));
-        let name = text(module.name());
+    /// As [`compile`](Self::compile), to PTX for `compute_NN` and to machine code for `sm_NN`.
+    pub(super) fn compile_for(&self, module: Module, architecture: &str) -> Result<Arc<Image>, CudaError> {
         // Sums and products are rounded as written: kernels ask for fused ones by name.
         let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "--fmad=false".into()];
-        let options = options.map(text);
+        let key: Compiled = (module.source(DEVICE), options);
+        let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(image) = images.get(&key) {
+            return Ok(Arc::clone(image));
+        }
+        let image = Arc::new(self.compile_anew(module, architecture, &key)?);
+        images.insert(key, Arc::clone(&image));
+        Ok(image)
+    }
+
+    fn compile_anew(
+        &self,
+        module: Module,
+        architecture: &str,
+        (source, options): &Compiled,
+    ) -> Result<Image, CudaError> {
+        let (source, name) = (text(source.clone()), text(module.name()));
+        let options = options.clone().map(text);
         let pointers = options.each_ref().map(|option| option.as_ptr());
         type Create = unsafe extern "C" fn(
             *mut Program,
@@ -121,11 +158,12 @@ impl Nvrtc {
             let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim().to_owned();
             return Err(CudaError::Compile { module: module.name(), architecture: architecture.to_owned(), log });
         }
-        let image = if architecture.starts_with("sm_") {
+        let mut image = if architecture.starts_with("sm_") {
             self.bytes(&program, b"nvrtcGetCUBINSize", b"nvrtcGetCUBIN")?
         } else {
             self.bytes(&program, b"nvrtcGetPTXSize", b"nvrtcGetPTX")?
         };
+        image.push(0);
         Ok(Image(image))
     }
 

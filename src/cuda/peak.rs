@@ -1,10 +1,12 @@
-//! What a card can do, measured with kernels that do nothing else: what speeds are compared with.
+//! What a card can do, measured with kernels that do nothing else: what speeds are compared with. And what single products do.
 
-use super::arguments::{Copy16, Rate};
+use super::arguments::{Copy16, Part, Rate};
 use super::error::CudaError;
-use super::gpu::{Arguments, Buffer, Function, Gpu, Shape};
+use super::gpu::{Arguments, Buffer, Function, Gpu, Recording, Shape};
 use super::modules::{Kind, Module, kind};
-use super::product::tensor_cores;
+use super::product::{Matrix, MatrixKernels, Multiplier, Rows, Source, Target, tensor_cores};
+use crate::error::Error;
+use crate::kernels::Int8Rule;
 use model_diagnostics::DType;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,9 +25,13 @@ pub(super) fn copy_rate(gpu: &Arc<dyn Gpu>) -> Result<f64, CudaError> {
     let [from, to] = [Buffer::new(gpu, "the source of a copy", COPIED)?, Buffer::new(gpu, "the copy", COPIED)?];
     let given = Copy16 { from: from.address(), to: to.address(), lines: (COPIED / 16) as u64 };
     let function = gpu.function(Module::Steps, "copy")?;
-    let shape = Shape::new([gpu.processors() * 16, 1, 1], THREADS);
-    let seconds = timed(&**gpu, function, shape, &given, &to)?;
+    let seconds = timed(&to, || start(&**gpu, function, copy_shape(&**gpu), &given))?;
     Ok(2.0 * COPIED as f64 / seconds)
+}
+
+/// The shape that `copy` is started in.
+pub(super) fn copy_shape(gpu: &dyn Gpu) -> Shape {
+    Shape::new([gpu.processors() * 16, 1, 1], THREADS)
 }
 
 /// Multiplications and additions a second by tensor cores; `None` where the kernels of `dtype` use none.
@@ -36,27 +42,105 @@ pub(super) fn matrix_rate(gpu: &Arc<dyn Gpu>, dtype: DType) -> Result<Option<f64
     let out = Buffer::new(gpu, "the sums of a measurement", blocks * THREADS * 4)?;
     let given = Rate { out: out.address(), count: COUNT as i32, unused: 0 };
     let function = gpu.function(Module::Matrix(dtype), "rate")?;
-    let seconds = timed(&**gpu, function, Shape::new([blocks, 1, 1], THREADS), &given, &out)?;
+    let seconds = timed(&out, || start(&**gpu, function, Shape::new([blocks, 1, 1], THREADS), &given))?;
     // Eight products of 16 by 8 by 16 floats, or 32 bytes, a warp each time.
     let inputs = if kind == Kind::Halves { 16 } else { 32 };
     let each = 2 * 16 * 8 * inputs * 8 * COUNT;
     Ok(Some((each * blocks * THREADS / 32) as f64 / seconds))
 }
 
-/// Seconds of one launch. `written` is waited for.
-fn timed<A: Arguments>(
-    gpu: &dyn Gpu,
-    function: Function,
-    shape: Shape,
-    given: &A,
-    written: &Buffer,
-) -> Result<f64, CudaError> {
+/// Seconds of a product, and of that what preparing its activations takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProductSeconds {
+    /// Both.
+    pub product: f64,
+    /// Preparing alone.
+    pub prepare: f64,
+}
+
+/// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype`, launched as a graph, as steps of generation
+/// are. Takes copies of the matrix in turn, `bytes` in all, so that no cache holds them.
+pub(super) fn product_seconds(
+    gpu: &Arc<dyn Gpu>,
+    dtype: DType,
+    [outputs, inputs]: [usize; 2],
+    tokens: usize,
+    bytes: usize,
+) -> Result<ProductSeconds, Error> {
+    let row_bytes = inputs / dtype.block_len() * dtype.block_bytes();
+    // Each begins at a multiple of 256, and 16 bytes behind it may be read.
+    let apart = (outputs * row_bytes + 16).next_multiple_of(256);
+    let copies = bytes.div_ceil(apart).clamp(1, 256);
+    let buffer = |bytes| Buffer::new(gpu, "a measurement", bytes);
+    let (weights, scales) = (buffer(copies * apart)?, buffer(4 * outputs)?);
+    let (x, y) = (buffer(4 * tokens * inputs)?, buffer(4 * tokens * outputs)?);
+    let scratch = [buffer(4 * tokens * inputs)?, buffer(tokens * inputs.div_ceil(32) * 8)?, buffer(16 * tokens)?];
+    for filled in [&weights, &scales, &x] {
+        fill(filled)?;
+    }
+    let [prepared, steps, extents] = scratch.each_ref().map(Buffer::address);
+    let prepare = gpu.function(Module::Steps, "prepare")?;
+    let multiplier = Multiplier { gpu: Arc::clone(gpu), prepare, prepared, steps, extents };
+    let kernels = Arc::new(MatrixKernels::load(&**gpu, dtype)?);
+    let rule = (dtype == DType::I8).then_some(Int8Rule::Token { symmetric: true });
+    let matrix = |copy: usize| Matrix {
+        kernels: Arc::clone(&kernels),
+        dtype,
+        rule,
+        part: Part {
+            weight: weights.address() + (copy * apart) as u64,
+            scales: scales.address(),
+            scales_a_row: 1,
+            group: inputs as i32,
+            rows: outputs as i32,
+            ..Part::default()
+        },
+        outputs,
+        inputs,
+        row_bytes,
+    };
+    let rows = Rows { source: Source::Plain, address: x.address(), stride: inputs, gather: 0, count: tokens };
+    let target = Target { address: y.address(), width: outputs, add: false };
+    let each = |launches: &mut dyn FnMut(usize) -> Result<(), CudaError>| -> Result<f64, CudaError> {
+        // Once as it is, so that all kernels are loaded.
+        launches(0)?;
+        let recording = Recording::new(gpu, &mut || (0..copies).try_for_each(&mut *launches))?;
+        // SAFETY: all buffers outlive the recording.
+        Ok(timed(&y, || unsafe { recording.replay() })? / copies as f64)
+    };
+    Ok(ProductSeconds {
+        product: each(&mut |copy| multiplier.multiply(rows, &[matrix(copy)], target))?,
+        prepare: each(&mut |copy| multiplier.prepare(rows, matrix(copy).form(tokens), inputs))?,
+    })
+}
+
+/// Fills a buffer with bytes of no pattern: zeros would cost less power, and so run at higher clocks.
+fn fill(buffer: &Buffer) -> Result<(), CudaError> {
+    let mut state = 0x9e37_79b9u32;
+    let random = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        // As floats of any width these are numbers of moderate size.
+        state as u8 & 0x3f
+    };
+    let bytes: Vec<u8> = std::iter::repeat_with(random).take(buffer.bytes().min(1 << 20)).collect();
+    (0..buffer.bytes()).step_by(bytes.len()).try_for_each(|at| {
+        let now = bytes.len().min(buffer.bytes() - at);
+        buffer.upload(at, &bytes[..now])
+    })
+}
+
+fn start<A: Arguments>(gpu: &dyn Gpu, function: Function, shape: Shape, given: &A) -> Result<(), CudaError> {
+    // SAFETY: the callers' buffers are as long as the arguments say, and `Arguments` promises the layout.
+    unsafe { gpu.launch(function, shape, std::ptr::from_ref(given).cast(), size_of::<A>()) }
+}
+
+/// Seconds of one of what `launch` starts. `written` is waited for.
+fn timed(written: &Buffer, launch: impl Fn() -> Result<(), CudaError>) -> Result<f64, CudaError> {
     let run = || -> Result<f64, CudaError> {
         let start = Instant::now();
-        for _ in 0..LAUNCHES {
-            // SAFETY: the callers' buffers are as long as the arguments say, and `Arguments` promises the layout.
-            unsafe { gpu.launch(function, shape, std::ptr::from_ref(given).cast(), size_of::<A>())? };
-        }
+        (0..LAUNCHES).try_for_each(|_| launch())?;
         written.download(0, &mut [0; 4])?;
         Ok(start.elapsed().as_secs_f64() / LAUNCHES as f64)
     };

@@ -287,7 +287,7 @@ pub(super) struct Target {
 pub(super) struct Multiplier {
     pub(super) gpu: Arc<dyn Gpu>,
     pub(super) prepare: Function,
-    /// Scratch, each as `sizes::Scratch` says.
+    /// Scratch, each as long as `CardBuffers` says.
     pub(super) prepared: u64,
     pub(super) steps: u64,
     pub(super) extents: u64,
@@ -299,7 +299,7 @@ impl Multiplier {
         if shape.grid.contains(&0) {
             return Ok(());
         }
-        // SAFETY: callers fill in addresses of buffers as long as `sizes` makes them for these rows and widths, and
+        // SAFETY: callers fill in addresses of buffers as long as `CardBuffers` makes them for these rows and widths, and
         // `Arguments` promises the layout.
         unsafe { self.gpu.launch(function, shape, std::ptr::from_ref(given).cast(), size_of::<A>()) }
     }
@@ -470,16 +470,20 @@ impl Multiplier {
             zeros: i32::from(!first.rule.is_none_or(symmetric)),
             whole: i32::from(first.whole()),
         };
-        let blocks = |each: usize| chosen.iter().map(|index| matrices[*index].outputs.div_ceil(each)).sum();
+        // Blocks in one row: a card takes fewer than 65536 in the other directions.
+        let blocks = |each: usize, tokens: usize| {
+            let of_rows: usize = chosen.iter().map(|index| matrices[*index].outputs.div_ceil(each)).sum();
+            [of_rows * count.div_ceil(tokens), 1, 1]
+        };
         match first.kernels.many {
             Some(many) if first.by_tiles(tokens) => {
-                let shape = Shape::new([blocks(TILE), count.div_ceil(TILE), 1], TILE_THREADS);
+                let shape = Shape::new(blocks(TILE, TILE), TILE_THREADS);
                 self.launch(many, shape, &given)
             }
             _ => {
                 let choice = count.min(FEW).next_power_of_two();
                 let few = first.kernels.few[choice.ilog2() as usize];
-                let shape = Shape::new([blocks(FEW_ROWS), count.div_ceil(choice), 1], FEW_THREADS);
+                let shape = Shape::new(blocks(FEW_ROWS, choice), FEW_THREADS);
                 self.launch(few, shape, &given)
             }
         }

@@ -1,17 +1,9 @@
-//! ModelSpec -> bytes on a card, by the rules that the allocating code follows.
+//! ModelSpec -> where each stored tensor lies on a card.
 
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::plan::{
-    CARD_ALIGNMENT, CARD_ATTENTION_PARTS, CARD_LOGIT_ROWS, KV_PAGE, KvDtype, PREFILL_CHUNK, card_tensor_bytes,
-};
+use model_diagnostics::plan::card_tensor_bytes;
 use model_diagnostics::spec::{LayerWeights, LinearWeights, ModelSpec, NormWeights};
 use std::collections::BTreeMap;
-
-/// Rows of logits that are computed at a time.
-pub(super) const LOGIT_ROWS: usize = CARD_LOGIT_ROWS;
-
-/// Parts of the positions, of all rows together, that attention leaves results of.
-pub(super) const ATTENTION_PARTS: usize = CARD_ATTENTION_PARTS;
 
 /// A tensor as a range of a file.
 pub(super) type Place = (usize, u64, u64);
@@ -61,72 +53,4 @@ fn of_norm(norm: &NormWeights) -> impl Iterator<Item = &TensorInfo> {
 
 fn of_linear(linear: &LinearWeights) -> impl Iterator<Item = &TensorInfo> {
     std::iter::once(&linear.weight).chain(&linear.bias).chain(linear.int8.iter().map(|int8| &int8.scale))
-}
-
-/// Bytes of each buffer that forward passes of up to [`PREFILL_CHUNK`] rows work in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Scratch {
-    pub(super) rows: usize,
-    pub(super) batch: usize,
-    pub(super) hidden: usize,
-    pub(super) prepared: usize,
-    pub(super) steps: usize,
-    pub(super) extents: usize,
-    pub(super) qkv: usize,
-    pub(super) attended: usize,
-    pub(super) up_gate: usize,
-    pub(super) partial: usize,
-    pub(super) logits: usize,
-}
-
-impl Scratch {
-    /// For sequences of up to `context` tokens.
-    pub(super) fn new(spec: &ModelSpec, context: usize) -> Scratch {
-        let float = size_of::<f32>();
-        let rows = PREFILL_CHUNK.min(context).max(1);
-        let queries = spec.heads * spec.head_dim;
-        let widest = spec.hidden.max(spec.feed_forward).max(queries);
-        // Angles, and of each row its id, its place, its query tile and which row it is; the table of pages.
-        let batch = rows * (spec.rope.dimensions * float + 32) + (context.div_ceil(KV_PAGE) + rows) * 8;
-        Scratch {
-            rows,
-            batch,
-            hidden: rows * spec.hidden * float,
-            prepared: rows * widest * float,
-            steps: rows * widest.div_ceil(32).max(1) * 8,
-            extents: rows * 16,
-            qkv: rows * (queries + 2 * spec.kv_heads * spec.head_dim) * float,
-            attended: rows * queries * float,
-            up_gate: rows * 2 * spec.feed_forward * float,
-            partial: ATTENTION_PARTS * spec.heads * (spec.head_dim + 2) * float,
-            logits: LOGIT_ROWS.min(rows) * spec.vocab * float,
-        }
-    }
-
-    /// All of them, each a whole number of 256 bytes.
-    fn total(&self) -> u64 {
-        let all = [
-            self.batch,
-            self.hidden,
-            self.prepared,
-            self.steps,
-            self.extents,
-            self.qkv,
-            self.attended,
-            self.up_gate,
-            self.partial,
-            self.logits,
-        ];
-        all.iter().map(|bytes| (*bytes as u64).next_multiple_of(CARD_ALIGNMENT)).sum()
-    }
-}
-
-/// Bytes of the buffers that forward passes work in, for sequences of up to `context` tokens.
-pub fn activation_bytes(spec: &ModelSpec, context: usize) -> u64 {
-    Scratch::new(spec, context).total()
-}
-
-/// Bytes of a page of the KV cache: [`KV_PAGE`] positions of all layers.
-pub fn page_bytes(spec: &ModelSpec, dtype: KvDtype) -> usize {
-    spec.layers() * 2 * spec.kv_heads * KV_PAGE * spec.head_dim * dtype.bytes()
 }

@@ -2,7 +2,7 @@
 
 use super::Policy;
 use super::checks::{Refused, Why};
-use crate::capability::{self, Engine, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, Lacking, SLOW_F16};
+use crate::capability::{self, CARD_MOST_HEAD_DIM, Engine, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, Lacking, SLOW_F16};
 use crate::dtype::DType;
 use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, Plan};
@@ -20,8 +20,8 @@ fn processor(hardware: &Hardware) -> &'static str {
     if hardware.profile.is_some() { ON_A_PROCESSOR } else { ON_THE_PROCESSOR }
 }
 
-/// Whether the card, its driver and this build work together.
-pub(super) fn hardware(hardware: &Hardware, gpu: &Gpu) -> Check {
+/// Whether the card, its driver and this build work together, and the kernels take the model's heads.
+pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, gpu: &Gpu) -> Check {
     let name = &gpu.name;
     let described = hardware.describes_card();
     let ((major, minor), lowest) = (gpu.compute_capability, LOWEST_COMPUTE_CAPABILITY);
@@ -45,6 +45,9 @@ pub(super) fn hardware(hardware: &Hardware, gpu: &Gpu) -> Check {
         Some(format!(
             "CUDA does not list the {name} to this process: it lists one slice of a divided card, and that alone"
         ))
+    } else if spec.head_dim > CARD_MOST_HEAD_DIM {
+        let most = CARD_MOST_HEAD_DIM;
+        Some(format!("the heads have {} elements, kernels for cards take up to {most}", spec.head_dim))
     } else if hardware.card_memory(gpu).is_none() {
         Some(format!("the driver does not tell how much memory the {name} has"))
     } else {

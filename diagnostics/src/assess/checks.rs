@@ -47,9 +47,9 @@ pub(super) fn tensors(spec: &ModelSpec) -> Check {
     Check::warn("tensors", summary).evidence(some_of(unused, 2))
 }
 
-pub(super) fn hardware(hardware: &Hardware, target: &Target<'_>) -> Check {
+pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>) -> Check {
     match (target.device, target.gpu) {
-        (DeviceChoice::Cuda(_), Some(gpu)) => cards::hardware(hardware, gpu),
+        (DeviceChoice::Cuda(_), Some(gpu)) => cards::hardware(spec, hardware, gpu),
         (DeviceChoice::Cuda(index), None) => cards::absent(hardware, index),
         _ => processor(hardware, target),
     }

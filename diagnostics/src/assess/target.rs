@@ -111,7 +111,7 @@ impl<'a> Target<'a> {
     fn refusal(&self, spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Option<String> {
         let plan = self.plan(spec, input, policy);
         let checks: [&dyn Fn() -> Check; 3] =
-            [&|| checks::hardware(hardware, self), &|| checks::dtype(spec, hardware, self, policy), &|| {
+            [&|| checks::hardware(spec, hardware, self), &|| checks::dtype(spec, hardware, self, policy), &|| {
                 checks::memory(spec, input, hardware, policy, self, &plan)
             }];
         checks.iter().map(|check| check()).find(|check| check.status == Status::Fail).map(|check| check.summary)

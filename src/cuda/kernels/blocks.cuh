@@ -51,6 +51,8 @@ __device__ __forceinline__ float number(const Factors& f, int q, int half) {
 #define CHUNK (32 / Format::BLOCKS * Format::BYTES)
 #define LINES ((CHUNK + 30) / 16)
 #define LINES_A_LANE ((LINES + 31) / 32)
+// Chunks of a row that are on their way at once, for one and two tokens.
+#define AHEAD 2
 
 // Lines of one chunk of a row, brought to registers.
 __device__ __forceinline__ void fetch(const u8* row, int row_bytes, int chunk, uint4 (&held)[LINES_A_LANE]) {
@@ -67,78 +69,88 @@ __device__ __forceinline__ void fetch(const u8* row, int row_bytes, int chunk, u
     }
 }
 
-// `T` tokens: a warp computes `ROWS` rows, each lane a block of 32 at a time, from shared memory.
+// What the 32 elements of block `block`, in a chunk that was staged at `start`, add to the sums of row `r`.
+template <int T>
+__device__ __forceinline__ void add_products(
+    const Product& a, const Share<T>& share, const u8* start, int block, int r, float (&sums)[T][ROWS]) {
+    int lane = threadIdx.x % 32, blocks = a.inputs / 32;
+    u32 q[8];
+    Factors factors;
+    Format::read(start + lane / Format::BLOCKS * Format::BYTES, lane % Format::BLOCKS, q, factors);
+#pragma unroll
+    for (int t = 0; t < T; ++t) {
+        int token = share.token(a, t);
+        const uint4* x = (const uint4*)((const u8*)a.x + (u64)token * a.inputs + 32 * block);
+        uint4 x_low = x[0], x_high = x[1];
+        Block step = ((const Block*)a.steps)[(u64)token * blocks + block];
+        int low = dot4(q[0], x_low.x, dot4(q[1], x_low.y, dot4(q[2], x_low.z, dot4(q[3], x_low.w, 0))));
+        int high = dot4(q[4], x_high.x, dot4(q[5], x_high.y, dot4(q[6], x_high.z, dot4(q[7], x_high.w, 0))));
+        sums[t][r] = add_block<Format>(factors, low, high, step, sums[t][r]);
+    }
+}
+
+// `T` tokens: a warp computes `ROWS` rows, each lane a block of 32 at a time, from shared memory. Chunks are fetched some time
+// before they are needed: one of each row has too few bytes on their way to keep a fast card's memory busy.
 template <int T>
 __device__ __forceinline__ void few(const Product& a) {
+    // With more tokens registers are scarce, and a chunk takes longer to compute.
+    const int ahead = T <= 2 ? AHEAD : 1;
     // One line more, as the last word may be read beyond its end.
     __shared__ uint4 staged[WARPS][ROWS][LINES_A_LANE * 32 + 1];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first;
-    const Part& part = part_of(a, blockIdx.x, WARPS * ROWS, first);
-    first += warp * ROWS;
-    int token0 = blockIdx.y * T;
+    Share<T> share = share_of<T>(a);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int blocks = a.inputs / 32, chunks = (blocks + 31) / 32;
     const u8* w[ROWS];
-    uint4 held[ROWS][LINES_A_LANE];
+    uint4 held[ahead][ROWS][LINES_A_LANE];
     float sums[T][ROWS] = {};
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        int row = first + r < part.rows ? first + r : part.rows - 1;
-        w[r] = (const u8*)part.weight + (u64)row * a.row_bytes;
-        fetch(w[r], a.row_bytes, 0, held[r]);
+        w[r] = (const u8*)share.part.weight + (u64)share.row(r) * a.row_bytes;
     }
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-        __syncwarp();
+#pragma unroll
+    for (int next = 0; next < ahead; ++next) {
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-#pragma unroll
-            for (int i = 0; i < LINES_A_LANE; ++i) {
-                staged[warp][r][lane + 32 * i] = held[r][i];
+            if (next < chunks) {
+                fetch(w[r], a.row_bytes, next, held[next][r]);
             }
         }
-        __syncwarp();
-        if (chunk + 1 < chunks) {
+    }
+    for (int begin = 0; begin < chunks; begin += ahead) {
 #pragma unroll
-            for (int r = 0; r < ROWS; ++r) {
-                fetch(w[r], a.row_bytes, chunk + 1, held[r]);
-            }
-        }
-        int block = 32 * chunk + lane;
-        if (block < blocks) {
+        for (int slot = 0; slot < ahead; ++slot) {
+            int chunk = begin + slot;
+            if (chunk < chunks) {
+                __syncwarp();
 #pragma unroll
-            for (int r = 0; r < ROWS; ++r) {
-                const u8* start = (const u8*)staged[warp][r] + ((u64)(w[r] + chunk * CHUNK) & 15);
-                u32 q[8];
-                Factors factors;
-                Format::read(start + lane / Format::BLOCKS * Format::BYTES, lane % Format::BLOCKS, q, factors);
+                for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
-                for (int t = 0; t < T; ++t) {
-                    int token = token0 + t < a.tokens ? token0 + t : a.tokens - 1;
-                    const uint4* x = (const uint4*)((const u8*)a.x + (u64)token * a.inputs + 32 * block);
-                    uint4 x_low = x[0], x_high = x[1];
-                    Block step = ((const Block*)a.steps)[(u64)token * blocks + block];
-                    int low = dot4(q[0], x_low.x, dot4(q[1], x_low.y, dot4(q[2], x_low.z, dot4(q[3], x_low.w, 0))));
-                    int high = dot4(q[4], x_high.x, dot4(q[5], x_high.y, dot4(q[6], x_high.z, dot4(q[7], x_high.w, 0))));
-                    sums[t][r] = add_block<Format>(factors, low, high, step, sums[t][r]);
+                    for (int i = 0; i < LINES_A_LANE; ++i) {
+                        staged[warp][r][lane + 32 * i] = held[slot][r][i];
+                    }
+                }
+                __syncwarp();
+                if (chunk + ahead < chunks) {
+#pragma unroll
+                    for (int r = 0; r < ROWS; ++r) {
+                        fetch(w[r], a.row_bytes, chunk + ahead, held[slot][r]);
+                    }
+                }
+                int block = 32 * chunk + lane;
+                if (block < blocks) {
+#pragma unroll
+                    for (int r = 0; r < ROWS; ++r) {
+                        const u8* start = (const u8*)staged[warp][r] + ((u64)(w[r] + chunk * CHUNK) & 15);
+                        add_products<T>(a, share, start, block, r, sums);
+                    }
                 }
             }
         }
     }
-#pragma unroll
-    for (int t = 0; t < T; ++t) {
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            float sum = warp_sum(sums[t][r]);
-            if (lane == 0 && token0 + t < a.tokens && first + r < part.rows) {
-                put(a, part, token0 + t, first + r, sum);
-            }
-        }
-    }
+    put_sums(a, share, sums, [](int, int, float sum) { return sum; });
 }
 
-KERNEL_OF(32 * WARPS, few_1, Product) { few<1>(a); }
-KERNEL_OF(32 * WARPS, few_2, Product) { few<2>(a); }
-KERNEL_OF(32 * WARPS, few_4, Product) { few<4>(a); }
-KERNEL_OF(32 * WARPS, few_8, Product) { few<8>(a); }
+KERNELS_FOR_FEW
 
 // Many tokens, by tensor cores: four blocks of 32 at a time, each multiplied exactly and then scaled.
 KERNEL_OF(TILE_THREADS, many, Product) {
@@ -146,9 +158,8 @@ KERNEL_OF(TILE_THREADS, many, Product) {
     __shared__ __align__(16) u32 w[TILE * STRIDE];
     __shared__ Block steps[TILE][4];
     __shared__ Factors factors[TILE][4];
-    int first;
-    const Part& part = part_of(a, blockIdx.x, TILE, first);
-    int token0 = blockIdx.y * TILE;
+    int first, token0;
+    const Part& part = part_of(a, TILE, TILE, first, token0);
     int blocks = a.inputs / 32;
     float sums[2][4][4] = {};
     for (int chunk = 0; chunk < blocks; chunk += 4) {

@@ -96,9 +96,11 @@ __device__ __forceinline__ int high_sum(u32 sums) {
     return (int)(short)(sums >> 16);
 }
 
-// The part that block number `block` of a launch computes, at `each` rows a block, and its first row in that part.
-__device__ __forceinline__ const Part& part_of(const Product& a, int block, int each, int& first) {
-    int index = 0;
+// The part that this block computes, at `each` rows and `tokens` tokens a block, and its first row in that part and its first
+// token. Blocks that follow each other take the same rows, which come from memory once.
+__device__ __forceinline__ const Part& part_of(const Product& a, int each, int tokens, int& first, int& token0) {
+    int tiles = (a.tokens + tokens - 1) / tokens, block = blockIdx.x / tiles, index = 0;
+    token0 = blockIdx.x % tiles * tokens;
     while (index + 1 < a.count) {
         int blocks = (a.parts[index].rows + each - 1) / each;
         if (block < blocks) {
@@ -156,3 +158,50 @@ struct Embed {
 // Warps of a block, and rows of a warp, in the kernels for few tokens.
 #define WARPS 4
 #define ROWS 2
+
+// What a warp of these computes: `ROWS` rows of a part for `T` tokens. Beyond the last row or token it computes the last once
+// more, which `put_sums` leaves out.
+template <int T>
+struct Share {
+    const Part& part;
+    int first;
+    int token0;
+
+    __device__ __forceinline__ int row(int r) const {
+        return first + r < part.rows ? first + r : part.rows - 1;
+    }
+
+    __device__ __forceinline__ int token(const Product& a, int t) const {
+        return token0 + t < a.tokens ? token0 + t : a.tokens - 1;
+    }
+};
+
+template <int T>
+__device__ __forceinline__ Share<T> share_of(const Product& a) {
+    int first, token0;
+    const Part& part = part_of(a, WARPS * ROWS, T, first, token0);
+    return {part, first + (int)threadIdx.x / 32 * ROWS, token0};
+}
+
+// Adds up what the lanes have of every output and puts `finish(t, row, sum)`.
+template <int T, class N, class Finish>
+__device__ __forceinline__ void put_sums(const Product& a, const Share<T>& share, const N (&sums)[T][ROWS], Finish finish) {
+#pragma unroll
+    for (int t = 0; t < T; ++t) {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            float sum = (float)warp_sum(sums[t][r]);
+            int token = share.token0 + t, row = share.first + r;
+            if (threadIdx.x % 32 == 0 && token < a.tokens && row < share.part.rows) {
+                put(a, share.part, token, row, finish(t, row, sum));
+            }
+        }
+    }
+}
+
+// The kernels for up to 1, 2, 4 and 8 tokens, each `few<T>` of the file that says so.
+#define KERNELS_FOR_FEW                                     \
+    KERNEL_OF(32 * WARPS, few_1, Product) { few<1>(a); }    \
+    KERNEL_OF(32 * WARPS, few_2, Product) { few<2>(a); }    \
+    KERNEL_OF(32 * WARPS, few_4, Product) { few<4>(a); }    \
+    KERNEL_OF(32 * WARPS, few_8, Product) { few<8>(a); }

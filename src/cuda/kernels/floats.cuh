@@ -5,22 +5,18 @@
 template <int T>
 __device__ __forceinline__ void few(const Product& a) {
     const int each = 16 / Stored::SIZE;
-    int lane = threadIdx.x % 32, first;
-    const Part& part = part_of(a, blockIdx.x, WARPS * ROWS, first);
-    first += threadIdx.x / 32 * ROWS;
-    int token0 = blockIdx.y * T;
+    Share<T> share = share_of<T>(a);
+    int lane = threadIdx.x % 32;
     const float* x[T];
     const u8* w[ROWS];
     float sums[T][ROWS] = {};
 #pragma unroll
     for (int t = 0; t < T; ++t) {
-        int token = token0 + t < a.tokens ? token0 + t : a.tokens - 1;
-        x[t] = (const float*)a.x + (u64)token * a.inputs;
+        x[t] = (const float*)a.x + (u64)share.token(a, t) * a.inputs;
     }
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        int row = first + r < part.rows ? first + r : part.rows - 1;
-        w[r] = (const u8*)part.weight + (u64)row * a.row_bytes;
+        w[r] = (const u8*)share.part.weight + (u64)share.row(r) * a.row_bytes;
     }
     if (a.whole) {
         const int ahead = 4;
@@ -73,22 +69,10 @@ __device__ __forceinline__ void few(const Product& a) {
             }
         }
     }
-#pragma unroll
-    for (int t = 0; t < T; ++t) {
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            float sum = warp_sum(sums[t][r]);
-            if (lane == 0 && token0 + t < a.tokens && first + r < part.rows) {
-                put(a, part, token0 + t, first + r, sum);
-            }
-        }
-    }
+    put_sums(a, share, sums, [](int, int, float sum) { return sum; });
 }
 
-KERNEL_OF(32 * WARPS, few_1, Product) { few<1>(a); }
-KERNEL_OF(32 * WARPS, few_2, Product) { few<2>(a); }
-KERNEL_OF(32 * WARPS, few_4, Product) { few<4>(a); }
-KERNEL_OF(32 * WARPS, few_8, Product) { few<8>(a); }
+KERNELS_FOR_FEW
 
 // Rows `ids` of the matrix, widened.
 KERNEL_OF(256, embed, Embed) {

@@ -4,9 +4,8 @@
 KERNEL_OF(TILE_THREADS, many, Product) {
     __shared__ __align__(16) u32 x[TILE * STRIDE];
     __shared__ __align__(16) u32 w[TILE * STRIDE];
-    int first;
-    const Part& part = part_of(a, blockIdx.x, TILE, first);
-    int token0 = blockIdx.y * TILE;
+    int first, token0;
+    const Part& part = part_of(a, TILE, TILE, first, token0);
     float sums[2][4][4] = {};
     for (int start = 0; start < a.row_bytes; start += 4 * STAGED) {
         __syncthreads();

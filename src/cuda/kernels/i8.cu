@@ -17,10 +17,9 @@ __device__ __forceinline__ float finish(const Part& part, int row, float sum, fl
 
 template <int T>
 __device__ __forceinline__ void few(const Product& a) {
-    int lane = threadIdx.x % 32, first;
-    const Part& part = part_of(a, blockIdx.x, WARPS * ROWS, first);
-    first += threadIdx.x / 32 * ROWS;
-    int token0 = blockIdx.y * T;
+    Share<T> share = share_of<T>(a);
+    const Part& part = share.part;
+    int lane = threadIdx.x % 32;
     const u8* w[ROWS];
     const u8* x[T];
     Row steps[T];
@@ -30,12 +29,11 @@ __device__ __forceinline__ void few(const Product& a) {
     bool groups = part.scales_a_row > 1;
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        int row = first + r < part.rows ? first + r : part.rows - 1;
-        w[r] = (const u8*)part.weight + (u64)row * a.row_bytes;
+        w[r] = (const u8*)part.weight + (u64)share.row(r) * a.row_bytes;
     }
 #pragma unroll
     for (int t = 0; t < T; ++t) {
-        int token = token0 + t < a.tokens ? token0 + t : a.tokens - 1;
+        int token = share.token(a, t);
         x[t] = (const u8*)a.x + (u64)token * a.inputs;
         steps[t] = ((const Row*)a.steps)[token];
     }
@@ -63,8 +61,7 @@ __device__ __forceinline__ void few(const Product& a) {
                         for (int r = 0; r < ROWS; ++r) {
                             int sum = dot16(held[i][r], v, steps[t].zero);
                             if (groups) {
-                                int row = first + r < part.rows ? first + r : part.rows - 1;
-                                int scale = row * part.scales_a_row + 16 * line / part.group;
+                                int scale = share.row(r) * part.scales_a_row + 16 * line / part.group;
                                 float of_group = stored_float(part.scales, part.scales_code, scale);
                                 scaled[t][r] = fmaf((float)sum, of_group, scaled[t][r]);
                             } else {
@@ -83,8 +80,8 @@ __device__ __forceinline__ void few(const Product& a) {
                 for (int t = 0; t < T; ++t) {
                     int product = (int)(i8)w[r][i] * ((int)(i8)x[t][i] - steps[t].zero);
                     if (groups) {
-                        int row = first + r < part.rows ? first + r : part.rows - 1;
-                        float of_group = stored_float(part.scales, part.scales_code, row * part.scales_a_row + i / part.group);
+                        int scale = share.row(r) * part.scales_a_row + i / part.group;
+                        float of_group = stored_float(part.scales, part.scales_code, scale);
                         scaled[t][r] = fmaf((float)product, of_group, scaled[t][r]);
                     } else {
                         exact[t][r] += product;
@@ -93,31 +90,23 @@ __device__ __forceinline__ void few(const Product& a) {
             }
         }
     }
-#pragma unroll
-    for (int t = 0; t < T; ++t) {
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            float sum = groups ? warp_sum(scaled[t][r]) : (float)warp_sum(exact[t][r]);
-            if (lane == 0 && token0 + t < a.tokens && first + r < part.rows) {
-                put(a, part, token0 + t, first + r, finish(part, first + r, sum, steps[t].scale));
-            }
-        }
+    auto scale = [&](int t, int row, float sum) { return finish(part, row, sum, steps[t].scale); };
+    if (groups) {
+        put_sums(a, share, scaled, scale);
+    } else {
+        put_sums(a, share, exact, scale);
     }
 }
 
-KERNEL_OF(32 * WARPS, few_1, Product) { few<1>(a); }
-KERNEL_OF(32 * WARPS, few_2, Product) { few<2>(a); }
-KERNEL_OF(32 * WARPS, few_4, Product) { few<4>(a); }
-KERNEL_OF(32 * WARPS, few_8, Product) { few<8>(a); }
+KERNELS_FOR_FEW
 
 // Many tokens, by tensor cores, with one scale a row or for all.
 KERNEL_OF(TILE_THREADS, many, Product) {
     __shared__ __align__(16) u32 x[TILE * STRIDE];
     __shared__ __align__(16) u32 w[TILE * STRIDE];
     __shared__ int sums_of_w[TILE];
-    int first;
-    const Part& part = part_of(a, blockIdx.x, TILE, first);
-    int token0 = blockIdx.y * TILE;
+    int first, token0;
+    const Part& part = part_of(a, TILE, TILE, first, token0);
     int sums[2][4][4] = {};
     for (int row = threadIdx.x; row < TILE; row += TILE_THREADS) {
         sums_of_w[row] = 0;

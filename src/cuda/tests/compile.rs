@@ -3,16 +3,49 @@
 use super::super::error::CudaError;
 use super::super::modules::Module;
 use super::super::nvrtc::Nvrtc;
+use model_diagnostics::DType;
+use std::sync::Arc;
+
+/// Prints why there is none.
+fn compiler() -> Option<Arc<Nvrtc>> {
+    Nvrtc::load(None).inspect_err(|error| println!("skipped: {error}")).ok()
+}
+
+/// Sums and products are rounded as they are written: the emulator's arithmetic is the card's. What is not marked as rounded
+/// may be fused by the translator of PTX.
+#[test]
+fn nothing_is_fused_but_by_name() {
+    let Some(nvrtc) = compiler() else { return };
+    let newest = *nvrtc.architectures().unwrap().iter().max().unwrap();
+    for module in Module::all() {
+        let image = nvrtc.compile_for(module, &format!("compute_{newest}")).unwrap();
+        let text = String::from_utf8_lossy(&image.0);
+        for width in ["f32", "f64"] {
+            for operation in ["mul", "add", "sub", "mul.ftz", "add.ftz", "sub.ftz"] {
+                let free = format!("{operation}.{width}");
+                assert!(!text.contains(&free), "{} has {free}", module.name());
+            }
+        }
+        assert!(text.contains("mul.rn.f32") || module == Module::Matrix(DType::F32), "{}", module.name());
+    }
+}
+
+#[test]
+fn what_was_compiled_once_is_kept() {
+    let Some(nvrtc) = compiler() else { return };
+    let newest = *nvrtc.architectures().unwrap().iter().max().unwrap();
+    let compile = |module, architecture| nvrtc.compile_for(module, architecture).unwrap();
+    let (ptx, code) = (format!("compute_{newest}"), format!("sm_{newest}"));
+    let module = Module::Matrix(DType::F32);
+    assert!(Arc::ptr_eq(&compile(module, &ptx), &compile(module, &ptx)));
+    assert!(!Arc::ptr_eq(&compile(module, &ptx), &compile(module, &code)));
+    assert!(!Arc::ptr_eq(&compile(module, &ptx), &compile(Module::Matrix(DType::F16), &ptx)));
+    assert!(Arc::ptr_eq(&nvrtc, &Nvrtc::load(None).unwrap()));
+}
 
 #[test]
 fn every_kernel_compiles_for_every_generation() {
-    let nvrtc = match Nvrtc::load() {
-        Ok(nvrtc) => nvrtc,
-        Err(error) => {
-            println!("skipped: {error}");
-            return;
-        }
-    };
+    let Some(nvrtc) = compiler() else { return };
     let known = nvrtc.architectures().unwrap();
     let (mut compiled, mut skipped) = (0, Vec::new());
     for capability in [(5, 0), (6, 1), (7, 0), (7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] {

@@ -183,11 +183,14 @@ static int launch(const Shape& shape, void (*kernel)(const void*), const void* g
     return beyond ? -2 : 0;
 }
 
+// All else is hidden: shared memory of one module must not be that of another, which has a variable of the same name.
+#define VISIBLE __attribute__((visibility("default")))
+
 // Returns 0, the size of the arguments where that is another than given, -1 for a shape that no card takes, or -2 when
 // shared memory was written beyond its end.
 #define KERNEL_OF(most, name, Arguments)                                                                          \
     static void name(const Arguments a);                                                                          \
-    extern "C" int emulate_##name(const Shape* shape, const void* given, int size) {                              \
+    extern "C" VISIBLE int emulate_##name(const Shape* shape, const void* given, int size) {                      \
         if (size != (int)sizeof(Arguments)) {                                                                     \
             return (int)sizeof(Arguments);                                                                        \
         }                                                                                                         \

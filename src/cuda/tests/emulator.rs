@@ -1,7 +1,7 @@
 //! Runs kernels on the processor: the card's sources compiled as C++, with `emulator.h` for what a card is.
 
 use super::super::error::CudaError;
-use super::super::gpu::{Function, Gpu, Shape};
+use super::super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
 use super::super::modules::Module;
 use libloading::Library;
 use std::collections::HashMap;
@@ -56,7 +56,17 @@ fn compile(module: Module) -> Library {
     let (source, library) = (folder.path().join("kernels.cpp"), folder.path().join("kernels.so"));
     std::fs::write(&source, module.source(HEADER)).unwrap();
     // No multiplication is fused with an addition but where a kernel says so: as on the card.
-    let options = ["-O1", "-std=c++17", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-w", "-o"];
+    let options = [
+        "-O1",
+        "-std=c++17",
+        "-march=native",
+        "-ffp-contract=off",
+        "-fvisibility=hidden",
+        "-fPIC",
+        "-shared",
+        "-w",
+        "-o",
+    ];
     let output = Command::new("c++").args(options).arg(&library).arg(&source).output().unwrap();
     assert!(output.status.success(), "{}:\n{}", module.name(), String::from_utf8_lossy(&output.stderr));
     // SAFETY: the library was compiled from our own sources and has nothing that runs on loading.
@@ -150,6 +160,8 @@ impl Gpu for Emulator {
         arguments: *const c_void,
         size: usize,
     ) -> Result<(), CudaError> {
+        let limit = if self.capability < (7, 0) { PLAIN_SHARED } else { 64 << 10 };
+        assert!(shape.shared <= limit, "a block of this card has no {} bytes of shared memory", shape.shared);
         if let Some(open) = self.open.lock().unwrap().as_mut() {
             let mut copy = vec![0u64; size.div_ceil(8)];
             // SAFETY: the caller's; the copy is at least as long.

@@ -1,15 +1,15 @@
-//! Whole models in the emulator: every family and every dtype that has kernels, within the bounds that hold for the
+//! Whole models in the emulator, or on a card: every family and every dtype that has kernels, within the bounds that hold for the
 //! processor.
 
-use super::super::{Decoder, dtypes};
-use super::emulator;
+use super::super::{Decoder, dtypes, weight_bytes};
+use super::card;
 use crate::compute::Compute;
 use crate::factory::UnifiedModelFactory;
 use crate::model::Model;
 use crate::session::Session;
 use crate::weights::Weights;
 use model_diagnostics::family::REGISTRY;
-use model_diagnostics::plan::KvDtype;
+use model_diagnostics::plan::{CardBuffers, KvDtype};
 use model_diagnostics::{DType, Hardware, Policy, diagnose_with};
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -46,12 +46,13 @@ fn with_cache(path: &Path, kv: KvDtype) -> Model {
 
 /// The model on an emulated card; `None` where nothing can be emulated. What the card holds is compared with the file.
 fn on_card(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> Option<Model> {
-    let gpu = emulator::card(capability)?;
+    let gpu = card(capability)?;
     let diagnosis = diagnose_with(REGISTRY, path, &Hardware::detect(), &Policy::default());
     let (header, spec) = diagnosis.ready.unwrap();
     let weights = Weights::map(&header.source).unwrap();
     let decoder = Decoder::new(gpu, &spec, &weights, kv, CONTEXT, &|_, _| Ok(())).unwrap();
     assert_eq!(decoder.first_difference(&spec, &weights).unwrap(), None);
+    assert_eq!(decoder.bytes() as u64, weight_bytes(&spec) + CardBuffers::new(&spec, CONTEXT).bytes());
     Some(model.with_compute(Compute::Cuda(Box::new(decoder))))
 }
 
