@@ -289,7 +289,7 @@ impl Builder {
             return Ok(Compute::Cuda(Box::new(decoder)));
         }
         let isa = self.isa.unwrap_or_else(Isa::detect);
-        let decoder = Decoder::new(spec, &weights, Engine { isa, pool }, self.policy.kv_dtype)?;
+        let decoder = Decoder::new(spec, &weights, Engine::new(isa, pool), self.policy.kv_dtype)?;
         Ok(Compute::Cpu(Box::new(decoder)))
     }
 

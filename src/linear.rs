@@ -13,7 +13,7 @@ use model_diagnostics::header::TensorInfo;
 use model_diagnostics::spec::{Activation, Int8, Int8Activations, LinearWeights, Norm, NormWeights};
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What computes: the instruction sets and the threads of one model.
 #[derive(Clone, Debug)]
@@ -22,6 +22,19 @@ pub struct Engine {
     pub isa: Isa,
     /// The threads.
     pub pool: Arc<Pool>,
+    /// Inputs of the last operations, kept for their memory.
+    spare: Arc<Mutex<Vec<Input>>>,
+}
+
+impl Engine {
+    /// Computes on `pool`.
+    pub fn new(isa: Isa, pool: Arc<Pool>) -> Engine {
+        Engine { isa, pool, spare: Arc::default() }
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Input>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A weight `[outputs, inputs]` with its kernel and bias.
@@ -91,7 +104,7 @@ impl Matrix {
     }
 
     /// `y` `[tokens, rows]` = the given rows times `input`, bias included.
-    fn rows(&self, isa: Isa, rows: Range<usize>, inputs: &Inputs, y: &mut [f32]) {
+    fn rows(&self, isa: Isa, rows: Range<usize>, inputs: &Inputs<'_>, y: &mut [f32]) {
         let (weight, input) = (self.weight.rows(rows.clone()), inputs.of(self.form));
         match &self.scales {
             None => self.kernel.matmul(weight, input, y),
@@ -170,37 +183,40 @@ fn floats(view: &WeightView, elements: Range<usize>) -> Floats<'_> {
 }
 
 /// The same activations in every form that the weights of one operation read.
-struct Inputs(Vec<Input>);
-
-thread_local! {
-    /// Inputs of the last operations, kept for their memory.
-    static SPARE: RefCell<Vec<Input>> = const { RefCell::new(Vec::new()) };
+struct Inputs<'a> {
+    engine: &'a Engine,
+    forms: Vec<Input>,
 }
 
-impl Inputs {
+impl<'a> Inputs<'a> {
     /// `fill(token, row)` writes a row of activations.
-    fn prepare(engine: &Engine, tokens: usize, matrices: &[Matrix], fill: impl Fn(usize, &mut [f32]) + Sync) -> Inputs {
+    fn prepare(
+        engine: &'a Engine,
+        tokens: usize,
+        matrices: &[Matrix],
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Inputs<'a> {
         let mut inputs: Vec<Input> = Vec::with_capacity(1);
         for matrix in matrices {
             let form = matrix.form;
             if !inputs.iter().any(|input| input.form() == form) {
-                let mut input = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+                let mut input = engine.spare().pop().unwrap_or_default();
                 input.fill(&engine.pool, engine.isa, form, tokens, matrix.inputs, &fill);
                 inputs.push(input);
             }
         }
-        Inputs(inputs)
+        Inputs { engine, forms: inputs }
     }
 
     fn of(&self, form: Form) -> &Input {
-        let found = self.0.iter().find(|input| input.form() == form);
-        found.unwrap_or(&self.0[0]) // `prepare` has made every form its matrices ask for; the kernel checks it again
+        let found = self.forms.iter().find(|input| input.form() == form);
+        found.unwrap_or(&self.forms[0]) // `prepare` has made every form its matrices ask for; the kernel checks it again
     }
 }
 
-impl Drop for Inputs {
+impl Drop for Inputs<'_> {
     fn drop(&mut self) {
-        SPARE.with_borrow_mut(|spare| spare.append(&mut self.0));
+        self.engine.spare().append(&mut self.forms);
     }
 }
 
@@ -235,7 +251,7 @@ impl NormScale {
     }
 
     /// Prepares the norm of every row of `x` for `matrices`.
-    fn prepare(&self, engine: &Engine, x: &[f32], matrices: &[Matrix]) -> Inputs {
+    fn prepare<'a>(&self, engine: &'a Engine, x: &[f32], matrices: &[Matrix]) -> Inputs<'a> {
         Inputs::prepare(engine, x.len() / self.width, matrices, |token, row| {
             self.apply(engine.isa, &x[token * self.width..][..self.width], row);
         })

@@ -14,6 +14,7 @@ const QUERY_ROWS: usize = 16;
 
 /// Tiles of a page.
 const TILES: usize = KV_PAGE / TILE;
+const _: () = assert!(TILES * TILE == KV_PAGE);
 
 /// Norms every head of q and k, where the model does, and rotates it by its row's position.
 pub(super) struct Rotate<'a> {
@@ -119,9 +120,9 @@ impl Attend<'_> {
                 });
                 let mut queries: Vec<Query<'_>> = queries.collect();
                 let tile = |index: usize| {
-                    let (page, first) = (pages.get(index / TILES)?, (head * KV_PAGE + index % TILES * TILE) * dim);
-                    let of = |first: usize| page.get(first..first + TILE * dim);
-                    Some(Tile { keys: of(first)?, values: of(kv * KV_PAGE * dim + first)? })
+                    let (page, first) = (pages[index / TILES], (head * KV_PAGE + index % TILES * TILE) * dim);
+                    let of = |first: usize| &page[first..][..TILE * dim];
+                    Tile { keys: of(first), values: of(kv * KV_PAGE * dim + first) }
                 };
                 // The positions that a row sees.
                 let positions = |row: usize| {
@@ -129,20 +130,20 @@ impl Attend<'_> {
                     self.window.map_or(0, |window| end.saturating_sub(window))..end
                 };
                 let Some(last) = rows.clone().last() else { continue };
-                for index in positions(rows.start).start / TILE..positions(last).end.div_ceil(TILE) {
-                    let Some(this) = tile(index) else { break };
+                let tiles = positions(rows.start).start / TILE..positions(last).end.div_ceil(TILE);
+                for index in tiles.clone() {
                     let seen = |row: usize| {
                         let Range { start, end } = positions(row);
                         let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
                         slot(start)..slot(end)
                     };
                     // A row alone is all that reads its cache; among others it finds it where they left it.
-                    let then = if sequence.rows.len() == 1 { tile(index + 1) } else { None };
+                    let then = (sequence.rows.len() == 1 && index + 1 < tiles.end).then(|| tile(index + 1));
                     let mut rest = &mut queries[..];
                     for alike in rows.clone().collect::<Vec<_>>().chunk_by(|&a, &b| seen(a) == seen(b)) {
                         let (queries, others) = rest.split_at_mut(alike.len() * group);
                         rest = others;
-                        attend(self.engine.isa, queries, this, seen(alike[0]), then, scale);
+                        attend(self.engine.isa, queries, tile(index), seen(alike[0]), then, scale);
                     }
                 }
                 queries.into_iter().for_each(Query::finish);

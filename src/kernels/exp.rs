@@ -41,7 +41,7 @@ pub(super) fn exp(x: f32) -> f32 {
     e_r * power_of_two(half) * power_of_two(n.wrapping_sub(half))
 }
 
-/// `e^x` for `x` from negative infinity to 0, within one unit in the last place; 0 below -104, NaN for NaN. The steps of
+/// `e^x` for `x` from negative infinity to 0, within 1.5 units in the last place; 0 below -104, NaN for NaN. The steps of
 /// [`exp`], with products and sums rounded once where `FUSED`: for processors that have such an instruction.
 #[inline(always)]
 pub(super) fn exp_below_zero<const FUSED: bool>(x: f32) -> f32 {

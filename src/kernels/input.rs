@@ -8,6 +8,7 @@ use super::order::{FEW, GROUP, Order};
 use super::quantize::{Q8Mut, quantize, round_to_bf16};
 use crate::threads::{Pool, Split};
 use std::cell::RefCell;
+use std::fmt;
 use std::marker::PhantomData;
 
 /// Elements in a block of [`Form::Q8`].
@@ -89,7 +90,7 @@ impl<T: Plain> Lines<T> {
 /// The activations of some tokens `[tokens, inputs]` in the form that kernels read.
 ///
 /// Rows are an odd number of cache lines apart, so that the same column of many rows falls into different sets of the
-/// first-level cache. What lies between rows is never read.
+/// first-level cache. What lies between rows is unspecified.
 pub struct Input {
     form: Form,
     tokens: usize,
@@ -155,6 +156,12 @@ pub(super) struct Packed<'a> {
 /// Elements from one row to the next: an odd number of lines.
 fn stride(elements: usize, each: usize) -> usize {
     (elements.div_ceil(each) | 1) * each
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Input {{ {:?}, {} x {} }}", self.form, self.tokens, self.inputs)
+    }
 }
 
 impl Default for Input {

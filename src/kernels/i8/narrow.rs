@@ -29,7 +29,8 @@ macro_rules! kernel {
                 let x: [_; T] = std::array::from_fn(|t| input.int8(token + t));
                 let x_bytes: [&[[i8; 32]]; T] = std::array::from_fn(|t| x[t].padded.as_flattened().as_chunks().0);
                 let (steps, rest) = (inputs / 32, inputs % 32);
-                let mut padded = [[0; 32]; R];
+                // Zeros once they are flipped: what activations have there is unspecified.
+                let mut padded = [[$flip as u8; 32]; R];
                 padded.iter_mut().zip(w).for_each(|(to, w)| to[..rest].copy_from_slice(&w[inputs - rest..]));
                 let mut sums = [[_mm256_setzero_si256(); T]; R];
                 for i in 0..steps + usize::from(rest > 0) {

@@ -32,6 +32,16 @@ fn exact(weight: &[u8], input: &Input) -> Vec<i64> {
     (0..input.tokens()).flat_map(rows).collect()
 }
 
+/// As [`Input::prepare`], in memory that longer rows were in before.
+fn prepare_over_others(isa: Isa, form: Form, x: &[f32], inputs: usize) -> Input {
+    let mut input = Input::new();
+    let longer = inputs + 64;
+    let others: Vec<f32> = (0..x.len() / inputs * longer).map(|i| i as f32).collect();
+    input.prepare_into(isa, form, &others, longer);
+    input.prepare_into(isa, form, x, inputs);
+    input
+}
+
 #[test]
 fn sums_are_exact_on_every_instruction_set() {
     let mut random = Random::new(41);
@@ -44,7 +54,7 @@ fn sums_are_exact_on_every_instruction_set() {
                 let rule = RULES[compared % RULES.len()];
                 for isa in each_isa() {
                     let kernel = Kernel::select(DType::I8, isa).unwrap();
-                    let input = Input::prepare(isa, Form::Int8(rule), &x, inputs);
+                    let input = prepare_over_others(isa, Form::Int8(rule), &x, inputs);
                     let mut y = vec![f32::NAN; rows * tokens];
                     kernel.matmul(&weight, &input, &mut y);
                     for (i, (&y, sum)) in y.iter().zip(exact(&weight, &input)).enumerate() {
@@ -93,7 +103,7 @@ fn sums_of_narrow_vectors_are_exact() {
         for (rows, tokens) in [(1, 1), (2, 2), (3, 3), (5, 4), (7, 9), (16, 1)] {
             let (weight, x) = (weights(&mut random, rows * inputs), activations(&mut random, tokens * inputs));
             for rule in RULES {
-                let input = Input::prepare(Isa::portable(), Form::Int8(rule), &x, inputs);
+                let input = prepare_over_others(Isa::portable(), Form::Int8(rule), &x, inputs);
                 let (mut y, mut expected) = (vec![f32::NAN; rows * tokens], vec![f32::NAN; rows * tokens]);
                 // SAFETY: the machine has the instructions.
                 unsafe { narrow::avx_vnni_by_avx512(&weight, &input, &mut Output::new(&mut y, tokens, rows)) };
