@@ -114,44 +114,6 @@ pub(super) fn sum_lanes(v: __m512) -> f32 {
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
 }
 
-/// The sums of the lanes of 16 vectors, each in the order of `super::sum_lanes`.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn sum_sixteen(v: [__m512; 16]) -> __m512 {
-    let zero = _mm512_setzero_ps();
-    // Vector i goes where the shuffles bring it to lane i.
-    let (mut eight, mut four, mut two) = ([zero; 8], [zero; 4], [zero; 2]);
-    for i in 0..8 {
-        let (a, b) = (v[i % 2 * 8 + i / 2], v[i % 2 * 8 + i / 2 + 4]);
-        let low = _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b);
-        eight[i] = _mm512_add_ps(low, _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b));
-    }
-    for i in 0..4 {
-        let (a, b) = (eight[2 * i], eight[2 * i + 1]);
-        let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);
-        four[i] = _mm512_add_ps(even, _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b));
-    }
-    for i in 0..2 {
-        let (a, b) = (four[2 * i], four[2 * i + 1]);
-        let low = _mm512_shuffle_ps::<0b01_00_01_00>(a, b);
-        two[i] = _mm512_add_ps(low, _mm512_shuffle_ps::<0b11_10_11_10>(a, b));
-    }
-    let even = _mm512_shuffle_ps::<0b10_00_10_00>(two[0], two[1]);
-    _mm512_add_ps(even, _mm512_shuffle_ps::<0b11_01_11_01>(two[0], two[1]))
-}
-
-/// The sums of the first `count` of `lanes`, each in the order of `super::sum_lanes`.
-#[inline(never)]
-#[target_feature(enable = "avx512f")]
-pub(super) fn sum_each(lanes: &[[f32; 16]; 32], count: usize) -> [f32; 32] {
-    let mut sums = [0.0; 32];
-    for (lanes, sums) in lanes[..count].chunks(16).zip(sums.as_chunks_mut().0) {
-        let of = |i: usize| lanes.get(i).map_or(_mm512_setzero_ps(), |lanes| load_floats(lanes));
-        store_floats(sums, sum_sixteen(std::array::from_fn(of)));
-    }
-    sums
-}
-
 /// Transposes 16 rows of 16 double words.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -307,25 +269,9 @@ macro_rules! float_kernel {
                         }
                     }
                 }
-                if R * T < 6 {
-                    for t in 0..T {
-                        for r in 0..R {
-                            output.part(token + t, rows[r], 1)[0] = $crate::kernels::avx512::sum_lanes(sums[r][t]);
-                        }
-                    }
-                    return;
-                }
-                // Copied, so that the sums above stay in registers.
-                let mut lanes = [[0.0; 16]; 32];
-                for r in 0..R {
-                    for t in 0..T {
-                        $crate::kernels::avx512::store_floats(&mut lanes[r * T + t], sums[r][t]);
-                    }
-                }
-                let totals = $crate::kernels::avx512::sum_each(&lanes, R * T);
-                for r in 0..R {
-                    for t in 0..T {
-                        output.part(token + t, rows[r], 1)[0] = totals[r * T + t];
+                for t in 0..T {
+                    for r in 0..R {
+                        output.part(token + t, rows[r], 1)[0] = $crate::kernels::avx512::sum_lanes(sums[r][t]);
                     }
                 }
             }
