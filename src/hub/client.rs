@@ -275,7 +275,8 @@ impl Client {
 
     fn send(&self, url: &str, range: Option<String>) -> Result<(Head, Incoming), HubError> {
         let (sender, to) = (Arc::clone(&self.sender), url.to_owned());
-        start(url, &self.cancel, self.speed, move || sender.send(&to, range))
+        let cancel = self.cancel.clone();
+        start(url, &self.cancel, self.speed, move || sender.send(&to, range, &cancel))
     }
 
     /// The error that the status of `head` is, with `file` where one was asked for.
@@ -283,7 +284,10 @@ impl Client {
         let id = self.repo.clone();
         let error = match head.parts.status.as_u16() {
             200 | 206 => return Ok(()),
-            status @ (401 | 403) => HubError::NoAccess { id, status, token: self.sender.token.is_some() },
+            status @ (401 | 403) => {
+                let token = self.sender.token.is_some() && names::is_private(url);
+                HubError::NoAccess { id, status, token }
+            }
             404 => match file {
                 Some(file) => HubError::FileMissing { id, file: file.into() },
                 None => HubError::NotFound { id },
@@ -300,17 +304,32 @@ impl Client {
 
 impl Sender {
     /// Sends a request, follows redirects, and gives the ETag of the Hub itself, which is the content's.
-    fn send(&self, url: &str, range: Option<String>) -> Result<(Response<Body>, Option<String>), HubError> {
+    fn send(
+        &self,
+        url: &str,
+        range: Option<String>,
+        cancel: &Cancel,
+    ) -> Result<(Response<Body>, Option<String>), HubError> {
         let wrong = |what: &str| HubError::Answer { url: url.into(), what: what.into() };
         let (mut at, mut etag) = (url.to_owned(), None);
         for _ in 0..=REDIRECTS {
+            if cancel.is_cancelled() {
+                return Err(HubError::Cancelled);
+            }
             let mut request = self.agent.get(&at);
+            if names::is_local(&at) {
+                // A proxy would read it, and its localhost is another machine.
+                request = request.config().proxy(None).build();
+            }
             if let Some(range) = &range {
                 request = request.header("Range", range);
             }
             // Nobody but the Hub sees the token, and no line in between.
             let private = names::host(&at) == names::host(url) && names::is_private(&at);
             if let Some(token) = self.token.as_ref().filter(|_| private) {
+                if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+                    return Err(HubError::Token);
+                }
                 request = request.header("Authorization", format!("Bearer {token}"));
             }
             let response = request.call().map_err(|error| match error {

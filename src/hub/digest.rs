@@ -4,37 +4,75 @@ use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use std::fmt::Write;
 
 /// Computes what the ETag of a content says.
-pub(super) struct Digest(Option<Context>);
+pub(super) struct Digest {
+    etag: String,
+    /// Those that the tag may be; none where it is no digest.
+    contexts: Vec<Context>,
+}
 
 impl Digest {
-    /// The one that `etag` is of a content of `bytes` bytes. Other servers may have tags that are no digest.
+    /// The one that `etag` is of a content of `bytes` bytes. Other servers may have tags that are no digest, or the plain
+    /// SHA-1 of the content, which is as long as git's blob id.
     pub(super) fn named(etag: &str, bytes: u64) -> Digest {
         let hex = etag.bytes().all(|byte| byte.is_ascii_hexdigit());
-        Digest(match etag.len() {
-            64 if hex => Some(Context::new(&SHA256)),
+        let contexts = match etag.len() {
+            64 if hex => vec![Context::new(&SHA256)],
             40 if hex => {
-                let mut context = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
-                context.update(format!("blob {bytes}\0").as_bytes());
-                Some(context)
+                let plain = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+                let mut blob = plain.clone();
+                blob.update(format!("blob {bytes}\0").as_bytes());
+                vec![blob, plain]
             }
-            _ => None,
-        })
+            _ => Vec::new(),
+        };
+        Digest { etag: etag.to_ascii_lowercase(), contexts }
     }
 
     /// The next bytes of the content.
     pub(super) fn update(&mut self, bytes: &[u8]) {
-        if let Some(context) = &mut self.0 {
+        for context in &mut self.contexts {
             context.update(bytes);
         }
     }
 
-    /// In hexadecimal; `None` where the tag is no digest.
-    pub(super) fn finish(self) -> Option<String> {
-        self.0.map(|context| {
-            context.finish().as_ref().iter().fold(String::new(), |mut text, byte| {
-                let _ = write!(text, "{byte:02x}"); // a String takes everything
-                text
-            })
-        })
+    /// What the content has instead of its tag, in hexadecimal; `None` where the tag is right, or no digest.
+    pub(super) fn mismatch(self) -> Option<String> {
+        let mut found = self.contexts.into_iter().map(hexadecimal).collect::<Vec<_>>();
+        if found.is_empty() || found.contains(&self.etag) { None } else { Some(found.swap_remove(0)) }
+    }
+}
+
+fn hexadecimal(context: Context) -> String {
+    context.finish().as_ref().iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}"); // a String takes everything
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of `hello` and a line break, by `sha256sum`, `git hash-object` and `sha1sum`.
+    const SHA256_HELLO: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
+    const BLOB: &str = "ce013625030ba8dba906f756967f9e9ca394464a";
+    const SHA1: &str = "f572d396fae9206628714fb2ce00f72e94f2258f";
+
+    fn mismatch(etag: &str, content: &[u8]) -> Option<String> {
+        let mut digest = Digest::named(etag, content.len() as u64);
+        content.chunks(4).for_each(|bytes| digest.update(bytes));
+        digest.mismatch()
+    }
+
+    #[test]
+    fn a_tag_is_a_digest_of_its_content_or_none() {
+        for etag in [SHA256_HELLO, BLOB, SHA1, &BLOB.to_ascii_uppercase(), "", "a-mirror-s-own"] {
+            assert_eq!(mismatch(etag, b"hello\n"), None, "{etag}");
+        }
+        assert_eq!(mismatch(&"0".repeat(64), b"hello\n").as_deref(), Some(SHA256_HELLO));
+        assert_eq!(mismatch(&"0".repeat(40), b"hello\n").as_deref(), Some(BLOB));
+        for etag in [SHA256_HELLO, BLOB, SHA1] {
+            assert!(mismatch(etag, b"hellO\n").is_some_and(|found| found.len() == etag.len()), "{etag}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use super::error::HubError;
 use super::retry::SLICE;
 use crate::progress::{OnProgress, Stage};
 use std::fs::{self, File, TryLockError};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::path::Path;
 
 /// Bytes of a part that are hashed at a time.
@@ -98,7 +98,7 @@ impl Download<'_> {
         loop {
             tries += 1;
             match self.complete(file, &path, tell)? {
-                Some(found) if found != file.etag.to_ascii_lowercase() => {
+                Some(found) => {
                     // What was continued may have been damaged; what comes whole and differs again is the server's fault.
                     fs::remove_file(&path).map_err(HubError::io(&path))?;
                     if tries == 2 {
@@ -106,7 +106,7 @@ impl Download<'_> {
                         return Err(HubError::Digest { file: file.name.into(), found, expected });
                     }
                 }
-                _ => return fs::rename(&path, blob).map_err(HubError::io(blob)),
+                None => return fs::rename(&path, blob).map_err(HubError::io(blob)),
             }
         }
     }
@@ -115,7 +115,7 @@ impl Download<'_> {
         if self.client.cancel().is_cancelled() { Err(HubError::Cancelled) } else { Ok(()) }
     }
 
-    /// Continues the file at `path` until it is as long as it must be, and gives its digest where its tag is one.
+    /// Continues the file at `path` until it is as long as it must be, and gives its digest where its tag is another.
     fn complete(&self, file: &Wanted<'_>, path: &Path, tell: &dyn Fn(u64)) -> Result<Option<String>, HubError> {
         let mut part = self.open_part(file, path, tell)?;
         let mut retries = self.client.retry_policy();
@@ -131,12 +131,15 @@ impl Download<'_> {
             })?;
         }
         part.out.sync_all().map_err(HubError::io(path))?;
-        Ok(part.digest.finish())
+        Ok(part.digest.mismatch())
     }
 
     /// What has come of `file` before, hashed.
     fn open_part<'p>(&self, file: &Wanted<'_>, path: &'p Path, tell: &dyn Fn(u64)) -> Result<Part<'p>, HubError> {
-        let out = File::options().create(true).read(true).append(true).open(path).map_err(HubError::io(path))?;
+        // Not to append: what is opened so cannot be made shorter on Windows. Reading it leads to its end.
+        let mut options = File::options();
+        options.create(true).truncate(false).read(true).write(true);
+        let out = options.open(path).map_err(HubError::io(path))?;
         let mut part = Part { path, out, bytes: 0, digest: Digest::named(&file.etag, file.bytes) };
         if part.out.metadata().map_err(HubError::io(path))?.len() > file.bytes {
             // What is too long was no part of this.
@@ -189,7 +192,7 @@ impl Download<'_> {
 impl Part<'_> {
     /// Begins anew.
     fn clear(&mut self, file: &Wanted<'_>) -> Result<(), HubError> {
-        self.out.set_len(0).map_err(HubError::io(self.path))?;
+        self.out.set_len(0).and_then(|()| self.out.rewind()).map_err(HubError::io(self.path))?;
         (self.bytes, self.digest) = (0, Digest::named(&file.etag, file.bytes));
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Environment variables -> where the Hub and its cache are, as huggingface_hub's `constants.py` and `_auth.py` read them.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 
 /// The Hub itself.
@@ -17,12 +18,21 @@ pub(super) struct Environment {
 }
 
 /// Where the token is.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(super) enum Token {
     /// In a variable; this is it.
     Given(String),
     /// In this file, if it is there.
     File(PathBuf),
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Token::Given(_) => f.write_str("Given((hidden))"),
+            Token::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
 }
 
 impl Environment {
@@ -117,6 +127,14 @@ mod tests {
         assert_eq!((none.cache, none.token), (None, None));
         let named = Environment::read(|name| (name == "HF_HUB_CACHE").then(|| "/c".into()), None);
         assert_eq!(named.cache, Some("/c".into()));
+    }
+
+    #[test]
+    fn a_token_is_not_shown() {
+        let shown = format!("{:?}", read(&[("HF_TOKEN", "hf_secret")]));
+        assert!(shown.contains("hidden") && !shown.contains("secret"), "{shown}");
+        let shown = format!("{:?}", read(&[("HF_TOKEN_PATH", "/t/file")]));
+        assert!(shown.contains("/t/file"), "{shown}");
     }
 
     #[test]

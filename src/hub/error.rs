@@ -27,7 +27,7 @@ pub enum HubError {
         match token {
             true => "the token it was given does not have it; accept the model's licence on its page, or set HF_TOKEN to another",
             false => "it does not exist, is private, or asks for a licence to be accepted; check the id, and set HF_TOKEN to \
-                      a token of an account that may read it",
+                      a token of an account that may read it, which is sent by https, or to this very machine",
         }
     )]
     NoAccess {
@@ -35,9 +35,15 @@ pub enum HubError {
         id: String,
         /// 401 or 403.
         status: u16,
-        /// Whether a token was sent.
+        /// Whether a token was sent; none is where others could read it on the way.
         token: bool,
     },
+    /// The token cannot be sent; nothing of it is shown (exit code 1).
+    #[error(
+        "the token is not one word of ASCII: it has a line break, a space or another character that no token has; put the \
+         token alone into HF_TOKEN, or into the file that HF_TOKEN_PATH names"
+    )]
+    Token,
     /// There is no such repository or revision (exit code 1).
     #[error("there is no {id} on the Hub, and no file or folder of that name here; check the id and its revision")]
     NotFound {
@@ -120,7 +126,7 @@ pub enum HubError {
     Digest {
         /// The file.
         file: String,
-        /// SHA-256 of what came, or git's blob id of a small file.
+        /// SHA-256 of what came, or git's blob id where the tag is as long as one.
         found: String,
         /// The one in the Hub's ETag.
         expected: String,

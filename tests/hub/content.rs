@@ -70,6 +70,8 @@ fn a_server_that_always_sends_other_bytes_is_told_and_nothing_of_it_is_kept() {
     }
 }
 
+const SHA1: &str = "3c6f096c85898eb375f64eeb22312c163294c448";
+
 /// A mirror may have tags that are no digest: the length is all that can be checked then.
 #[test]
 fn a_tag_that_is_no_digest_is_a_name_alone() {
@@ -77,6 +79,15 @@ fn a_tag_that_is_no_digest_is_a_name_alone() {
     place.server.fault(SMALL_AT, ALWAYS, Kind::Etag("a-mirror-s-own"));
     place.load(REPO).unwrap();
     assert!(place.folder(REPO).join("blobs/a-mirror-s-own").is_file());
+}
+
+/// Or the plain SHA-1, by `sha1sum`, which is as long as git's blob id.
+#[test]
+fn a_tag_that_is_the_plain_sha1_is_right_too() {
+    let place = demo();
+    place.server.fault(SMALL_AT, ALWAYS, Kind::Etag(SHA1));
+    place.load(REPO).unwrap();
+    assert!(place.folder(REPO).join("blobs").join(SHA1).is_file());
 }
 
 #[test]

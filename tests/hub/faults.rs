@@ -5,6 +5,7 @@ use super::{Place, common, fixture, refused, text};
 use model_factory::hub::HubError;
 use model_factory::{Cancel, Error, Stage};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub(crate) const REPO: &str = "org/demo";
 pub(crate) const WEIGHTS: &str = "model.safetensors";
@@ -298,7 +299,7 @@ fn names_of_the_server_cannot_lead_out_of_the_cache() {
 fn redirects_that_lead_nowhere_end() {
     let place = demo();
     for to in ["/org/demo/resolve/main/config.json", "//evil.example/x", "file:///etc/passwd", "evil"] {
-        place.server.fault("/resolve/", ALWAYS, Kind::Location(to));
+        place.server.fault("/resolve/", ALWAYS, Kind::Location(to, Duration::ZERO));
         let error = fault(&place, REPO);
         assert!(matches!(&error, HubError::Answer { .. }), "{to}: {error:?}");
         place.server.clear_faults();

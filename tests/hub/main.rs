@@ -287,25 +287,66 @@ fn a_token_is_shown_to_the_hub_alone() {
     }
 }
 
+/// What a process with these variables is told, and the token of its first request.
+fn in_environment(place: &Place, home: &Path, more: &[(&str, &str)]) -> (String, Option<String>) {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--ignored", "--exact", "loads_by_the_environment", "--nocapture"]);
+    for (name, _) in std::env::vars() {
+        let proxy = name.to_ascii_uppercase().ends_with("_PROXY");
+        if proxy || name.starts_with("HF_") || name.starts_with("HUGGING") {
+            child.env_remove(name);
+        }
+    }
+    child.env_remove("TRANSFORMERS_OFFLINE").env("HF_HOME", home);
+    child.env("HF_ENDPOINT", format!("{}/", place.server.url())).envs(more.iter().copied());
+    let output = child.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let token = place.server.take_requests().first().and_then(|request| request.token.clone());
+    (text.lines().find_map(|line| line.strip_prefix("told: ").map(str::to_owned)).unwrap(), token)
+}
+
+#[test]
+fn no_proxy_sees_the_token() {
+    let place = Place::offering("org/demo", "demo");
+    let home = tempfile::tempdir().unwrap();
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.set_nonblocking(true).unwrap();
+    let address = format!("http://{}", proxy.local_addr().unwrap());
+    let (told, token) = in_environment(&place, home.path(), &[("ALL_PROXY", &address), ("HF_TOKEN", "hf_secret")]);
+    assert_eq!(proxy.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "{told}");
+    assert_eq!((told, token.as_deref()), (format!("{:?}", text(&common::load(fixture("demo")))), Some("hf_secret")));
+    // The same server by a name that is not known to be this machine: no token is sent, and none is said to be.
+    let elsewhere = place.server.url().replace("127.0.0.1", "127.1");
+    place.server.fault("/api/models", 2, server::Kind::Status(401, None));
+    for (endpoint, sent, says) in
+        [(place.server.url(), Some("hf_secret"), "the token it was given"), (&elsewhere, None, "check the id")]
+    {
+        let variables = [("HF_TOKEN", "hf_secret"), ("HF_ENDPOINT", endpoint)];
+        let (told, token) = in_environment(&place, home.path(), &variables);
+        assert!(token.as_deref() == sent && told.contains(says), "{endpoint}: {token:?}, {told}");
+    }
+    assert_eq!(place.server.faults_left(), 0);
+}
+
+#[test]
+fn a_token_of_two_lines_is_refused_and_not_shown() {
+    let place = Place::offering("org/demo", "demo");
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("token"), "hf_one\nhf_two\n").unwrap();
+    for variables in [&[] as &[_], &[("HF_TOKEN", "hf_one hf_two")], &[("HF_TOKEN", "hf_one\r\nhf_two")]] {
+        let (told, token) = in_environment(&place, home.path(), variables);
+        assert!(told.contains("the token is not one word") && !told.contains("hf_"), "{variables:?}: {told}");
+        assert_eq!(token, None, "{variables:?}");
+    }
+}
+
 #[test]
 fn the_environment_says_where_the_hub_is() {
     let place = Place::offering("org/demo", "demo");
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("token"), "hf_file\n").unwrap();
-    let run = |more: &[(&str, &str)]| {
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        child.args(["--ignored", "--exact", "loads_by_the_environment", "--nocapture"]);
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HF_") || name.starts_with("HUGGING")) {
-            child.env_remove(name);
-        }
-        child.env_remove("TRANSFORMERS_OFFLINE").env("HF_HOME", home.path());
-        child.env("HF_ENDPOINT", format!("{}/", place.server.url())).envs(more.iter().copied());
-        let output = child.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8(output.stdout).unwrap();
-        let token = place.server.take_requests().first().and_then(|request| request.token.clone());
-        (text.lines().find_map(|line| line.strip_prefix("told: ").map(str::to_owned)).unwrap(), token)
-    };
+    let run = |more: &[(&str, &str)]| in_environment(&place, home.path(), more);
     let expected = format!("{:?}", text(&common::load(fixture("demo"))));
     assert_eq!(run(&[("HF_HUB_OFFLINE", "1")]).0.split(':').next(), Some("error"), "an empty cache");
     assert_eq!(run(&[("HF_TOKEN", " hf_variable ")]), (expected.clone(), Some("hf_variable".into())));

@@ -38,8 +38,8 @@ pub(crate) enum Kind {
     Later(u64),
     /// Another ETag.
     Etag(&'static str),
-    /// A redirect to there.
-    Location(&'static str),
+    /// A redirect to there, after a pause.
+    Location(&'static str, Duration),
     /// The last byte of the body is another.
     Wrong,
     /// After so many bytes of the body nothing comes for as long as any test runs. With `None` there is no answer at all.
@@ -230,7 +230,10 @@ fn answer(state: &State, request: &Request, out: &mut TcpStream) -> Option<()> {
             return head(out, &format!("{status} Fault"), &header, 0);
         }
         Some(Kind::Stall(None)) => stall(),
-        Some(Kind::Location(to)) => return head(out, "302 Found", &format!("Location: {to}\r\n"), 0),
+        Some(Kind::Location(to, pause)) => {
+            std::thread::sleep(*pause);
+            return head(out, "302 Found", &format!("Location: {to}\r\n"), 0);
+        }
         _ => {}
     }
     if let Some(rest) = path.strip_prefix("/api/models/") {

@@ -105,6 +105,27 @@ fn waiting_for_a_server_ends_in_a_moment_when_it_is_cancelled() {
     }
 }
 
+/// The thread that reads does not go on where nobody waits for it.
+#[test]
+fn no_redirect_is_followed_when_it_is_cancelled() {
+    let place = demo();
+    place.server.fault("/api/models", 1, Kind::Location("/elsewhere", 1000 * MS));
+    let cancel = Cancel::new();
+    let builder = place.builder().cancel(&cancel);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| builder.load(REPO).map(|_| ()));
+        while place.server.faults_left() > 0 {
+            std::thread::sleep(10 * MS);
+        }
+        cancel.cancel();
+        let result = load.join().unwrap();
+        assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
+    });
+    std::thread::sleep(1500 * MS);
+    let paths: Vec<String> = place.server.take_requests().into_iter().map(|request| request.path).collect();
+    assert!(paths.len() == 1 && paths[0].starts_with("/api/models"), "{paths:?}");
+}
+
 /// Tries again after 0.2, 0.4 and 0.8 s: what is cancelled meanwhile does not.
 #[test]
 fn waiting_to_try_again_ends_when_it_is_cancelled() {
