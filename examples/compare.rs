@@ -206,7 +206,8 @@ fn load_beside(builder: Builder, arguments: &Arguments, a: &Model, longest: usiz
     }
 }
 
-/// Bytes of the files that both models map.
+/// Bytes of the files that both models map. An id of the Hub is no path, so of two ids they are none: what the models share
+/// then counts twice, and B is planned into less than there is, never into more.
 fn shared(arguments: &Arguments) -> u64 {
     let files = |path: &Path| -> BTreeSet<(PathBuf, u64)> {
         let files = probe(path).map(|source| source.files).unwrap_or_default().into_iter();

@@ -156,15 +156,8 @@ fn conclude(input: Input, hardware: &Hardware, policy: &Policy, checks: Vec<Chec
         }
     };
     let (failed, others): (Vec<_>, Vec<_>) = checks.iter().partition(|check| check.status == Status::Fail);
-    let mut remedies: Vec<String> = Vec::new();
-    for remedy in failed.into_iter().chain(others).flat_map(|check| check.remedy.iter().chain(&check.more_remedies)) {
-        // Of two that begin alike the longer one says more.
-        match remedies.iter_mut().find(|known| known.starts_with(remedy) || remedy.starts_with(known.as_str())) {
-            Some(known) if known.len() >= remedy.len() => {}
-            Some(known) => known.clone_from(remedy),
-            None => remedies.push(remedy.clone()),
-        }
-    }
+    let remedies = failed.into_iter().chain(others);
+    let remedies = merged(remedies.flat_map(|check| check.remedy.iter().chain(&check.more_remedies)));
     let device = match policy.device {
         DeviceChoice::Auto => DeviceChoice::Cpu,
         chosen => chosen,
@@ -189,6 +182,23 @@ fn conclude(input: Input, hardware: &Hardware, policy: &Policy, checks: Vec<Chec
     }
 }
 
+/// Each remedy once, and of two of which one goes on where the other ends the longer one, which says more.
+fn merged<'a>(remedies: impl Iterator<Item = &'a String>) -> Vec<String> {
+    // A longer number or name is another one.
+    let says = |longer: &str, shorter: &str| {
+        longer.strip_prefix(shorter).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',', ';']))
+    };
+    let mut merged: Vec<String> = Vec::new();
+    for remedy in remedies {
+        match merged.iter_mut().find(|known| says(known, remedy) || says(remedy, known)) {
+            Some(known) if known.len() >= remedy.len() => {}
+            Some(known) => known.clone_from(remedy),
+            None => merged.push(remedy.clone()),
+        }
+    }
+    merged
+}
+
 /// `GGUF Q4_K_M`, `safetensors BF16`: the scheme where there is one, else the dtype most bytes are stored in.
 pub(crate) fn stored_as(model: &ModelSummary, input: &Input) -> String {
     if model.quantization.starts_with(input.format_name()) {
@@ -198,5 +208,25 @@ pub(crate) fn stored_as(model: &ModelSummary, input: &Input) -> String {
     match model.quantization.as_str() {
         "none" => format!("{} {dtype}", input.format_name()),
         scheme => format!("{} {scheme}", input.format_name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::merged;
+
+    #[test]
+    fn remedies_merge_at_the_ends_of_words() {
+        let cases: [(&[&str], &[&str]); 5] = [
+            (&["use it", "use it"], &["use it"]),
+            (&["use it", "free memory", "use it, with 8 threads"], &["use it, with 8 threads", "free memory"]),
+            (&["use it with 8 threads", "use it"], &["use it with 8 threads"]),
+            (&["--context 512", "--context 51"], &["--context 512", "--context 51"]),
+            (&["--device cuda", "--device cuda:1"], &["--device cuda", "--device cuda:1"]),
+        ];
+        for (remedies, expected) in cases {
+            let remedies: Vec<String> = remedies.iter().map(|remedy| (*remedy).to_owned()).collect();
+            assert_eq!(merged(remedies.iter()), expected);
+        }
     }
 }

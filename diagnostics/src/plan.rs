@@ -175,8 +175,8 @@ impl Budget {
     }
 }
 
-/// Bytes of the KV cache that holds `context` tokens: one page of keys and one of values a layer for every
-/// [`KV_PAGE`] positions begun.
+/// Bytes of the KV cache that holds `context` tokens: a page of keys and values a layer for every [`KV_PAGE`] positions
+/// begun.
 pub fn kv_bytes(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
     kv_page_bytes(spec, dtype).saturating_mul(context.div_ceil(KV_PAGE) as u64)
 }
@@ -191,11 +191,12 @@ pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
     product(&[spec.layers(), 2, spec.kv_heads, spec.head_dim, dtype.bytes()])
 }
 
-/// Bytes of the buffers that are alive at the widest point of a forward pass over `chunk` tokens.
+/// Bytes that the buffers of a forward pass over `chunk` tokens take at most.
 ///
-/// A token has: the residual stream, its norm and the projection's output (`3 * hidden`); q, k and v; the attention's
-/// output; gate, up and their product prepared for `down` (`3 * feed_forward`). The last token has its logits twice:
-/// as computed and as handed out. All F32.
+/// A token has the residual stream (`hidden`); q, k and v; the attention's output; the gated activation (`feed_forward`);
+/// and one input prepared for a product, at most as wide as the widest of them. Each thread has the outputs of one task.
+/// `3 * hidden` and `3 * feed_forward` are counted: what the pass leaves of them is for the prepared input and the threads.
+/// The last token has its logits twice: as computed and as a sampler reads them. All count as F32.
 pub fn activation_bytes(spec: &ModelSpec, chunk: usize) -> u64 {
     let attention =
         product(&[spec.heads, 2, spec.head_dim]).saturating_add(product(&[spec.kv_heads, 2, spec.head_dim]));

@@ -80,6 +80,8 @@ impl Card {
             modules: Mutex::default(),
         };
         card.bind()?;
+        // Given back before the card, which takes it too, when one of these steps fails.
+        let _apart = apart();
         // SAFETY: the context is current; the memory is freed when the card is dropped.
         let staging = step("allocating pinned memory", unsafe { result::malloc_host(STAGED, 0) })?;
         // SAFETY: as many bytes were allocated.
@@ -113,7 +115,9 @@ impl Card {
         if let Some(loaded) = modules.get(&module) {
             return Ok(*loaded as sys::CUmodule);
         }
+        // Compiling takes seconds and asks nothing of the driver: it holds no recording up.
         let image = self.compiler.compile(module, self.compiled_for)?;
+        let _apart = apart();
         // SAFETY: the image is machine code that knows its length, or text that ends with a zero; the driver copies it.
         let loaded = step("loading kernels", unsafe { result::module::load_data(image.0.as_ptr().cast()) })?;
         modules.insert(module, loaded as usize);
@@ -182,9 +186,9 @@ impl Gpu for Card {
 
     fn function(&self, module: Module, name: &str) -> Result<Function, CudaError> {
         self.bind()?;
-        let _apart = apart();
         let loaded = self.module(module)?;
         let name = CString::new(name).unwrap_or_default();
+        let _apart = apart();
         // SAFETY: modules stay loaded as long as the card.
         let function = step("looking up a kernel", unsafe { result::module::get_function(loaded, name) })?;
         Ok(Function(function as usize))

@@ -42,27 +42,39 @@ impl Nvrtc {
     /// the usual names whose code a driver of this CUDA version loads. Drivers load what an earlier major version compiled.
     ///
     /// # Errors
-    /// `NoCompiler` when none can be loaded, `CompilerTooNew` when the driver is older than all that can be.
+    /// `NoCompiler` when none can be loaded, `CompilerTooNew` when the driver is older than all that can be, `Driver` when
+    /// what can be loaded is no NVRTC or does not answer.
     pub(super) fn load(driver: Option<(i32, i32)>) -> Result<Arc<Nvrtc>, CudaError> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvrtc) = &*loaded {
             return Ok(Arc::clone(nvrtc));
         }
+        let nvrtc = Nvrtc::first_of(Nvrtc::names(), driver)?;
+        Ok(Arc::clone(loaded.insert(Arc::new(nvrtc))))
+    }
+
+    /// The names of libraries to try.
+    pub(super) fn names() -> Vec<String> {
         let given = std::env::var(NVRTC_VARIABLE).ok().filter(|path| !path.is_empty());
-        let names = || NAMES.iter().map(|name| (*name).to_owned()).collect();
-        let tried: Vec<String> = given.map_or_else(names, |path| vec![path]);
-        let mut too_new = None;
+        given.map_or_else(|| NAMES.iter().map(|name| (*name).to_owned()).collect(), |path| vec![path])
+    }
+
+    /// The first of `tried` that can be used with a driver of this CUDA version, and the errors of [`load`](Self::load).
+    pub(super) fn first_of(tried: Vec<String>, driver: Option<(i32, i32)>) -> Result<Nvrtc, CudaError> {
+        let (mut too_new, mut unsound) = (None, None);
         for name in &tried {
             // SAFETY: loading NVRTC runs nothing but its own initialisation.
             let Ok(library) = (unsafe { Library::new(name) }) else { continue };
             let nvrtc = Nvrtc { library, images: Mutex::default() };
-            let version = nvrtc.version()?;
-            match driver {
-                Some(driver) if driver.0 < version.0 => too_new = Some(CudaError::CompilerTooNew { version, driver }),
-                _ => return Ok(Arc::clone(loaded.insert(Arc::new(nvrtc)))),
+            match (nvrtc.version(), driver) {
+                (Err(error), _) => unsound = Some(error),
+                (Ok(version), Some(driver)) if driver.0 < version.0 => {
+                    too_new = Some(CudaError::CompilerTooNew { version, driver });
+                }
+                (Ok(_), _) => return Ok(nvrtc),
             }
         }
-        Err(too_new.unwrap_or(CudaError::NoCompiler { tried }))
+        Err(too_new.or(unsound).unwrap_or(CudaError::NoCompiler { tried }))
     }
 
     /// Major and minor version.

@@ -40,6 +40,8 @@ pub(super) fn detect() -> (Vec<Gpu>, Option<String>) {
 struct Listed {
     /// The card's place on the bus.
     card: u32,
+    /// The card's name; a slice has one of its own.
+    model: String,
     slice: bool,
     gpu: Gpu,
 }
@@ -64,8 +66,8 @@ fn cards(nvml: &Nvml) -> Result<(Vec<Listed>, Vec<String>), NvmlError> {
     let (mut listed, mut notes) = (Vec::new(), Vec::new());
     for card in 0..count {
         match slices(nvml, card, &driver, cuda) {
-            Ok((_, gpus)) if gpus.is_empty() => notes.push(format!("card {card} is divided by MIG and has no slice")),
-            Ok((slice, gpus)) => listed.extend(gpus.into_iter().map(|gpu| Listed { card, slice, gpu })),
+            Ok(devices) if devices.is_empty() => notes.push(format!("card {card} is divided by MIG and has no slice")),
+            Ok(devices) => listed.extend(devices),
             Err(error) => notes.push(format!("card {card} does not answer: {error}")),
         }
     }
@@ -75,15 +77,15 @@ fn cards(nvml: &Nvml) -> Result<(Vec<Listed>, Vec<String>), NvmlError> {
     Ok((listed, notes))
 }
 
-/// The card, or the slices it is divided into, and whether it is.
-fn slices(nvml: &Nvml, index: u32, driver: &str, cuda: Option<(u32, u32)>) -> Result<(bool, Vec<Gpu>), NvmlError> {
+/// The card, or the slices it is divided into.
+fn slices(nvml: &Nvml, index: u32, driver: &str, cuda: Option<(u32, u32)>) -> Result<Vec<Listed>, NvmlError> {
     let card = nvml.device_by_index(index)?;
     let capability = card.cuda_compute_capability()?;
     let capability = (capability.major.unsigned_abs(), capability.minor.unsigned_abs());
-    let name = card.name()?;
-    let describe = |device: &Device<'_>, name: String| {
+    let model = card.name()?;
+    let describe = |device: &Device<'_>, slice: bool, name: String| {
         let (memory_total, memory_free, shared_memory) = figures(device.memory_info());
-        Gpu {
+        let gpu = Gpu {
             name,
             uuid: device.uuid().ok(),
             compute_capability: capability,
@@ -94,16 +96,17 @@ fn slices(nvml: &Nvml, index: u32, driver: &str, cuda: Option<(u32, u32)>) -> Re
             cuda,
             visible_as: None,
             bandwidth: None,
-        }
+        };
+        Listed { card: index, model: model.clone(), slice, gpu }
     };
     // Cards that cannot be divided answer NotSupported.
     if !card.mig_mode().is_ok_and(|mode| mode.current == 1) {
-        return Ok((false, vec![describe(&card, name)]));
+        return Ok(vec![describe(&card, false, model.clone())]);
     }
     // The count is that of places for slices; empty ones answer NotFound.
     let slices = (0..card.mig_device_count()?).filter_map(|place| card.mig_device_by_index(place).ok());
-    let slices = slices.map(|slice| describe(&slice, slice.name().unwrap_or_else(|_| format!("slice of {name}"))));
-    Ok((true, slices.collect()))
+    let name = |slice: &Device<'_>| slice.name().unwrap_or_else(|_| format!("slice of {model}"));
+    Ok(slices.map(|slice| describe(&slice, true, name(&slice))).collect())
 }
 
 /// Bytes in all and free, and whether they are the machine's: cards without memory of their own answer NotSupported.
@@ -124,7 +127,7 @@ fn visible(variable: Option<&str>, by_bus: bool, listed: &[Listed]) -> Result<Ve
     let Some(variable) = variable else {
         return Ok((0..listed.len()).collect());
     };
-    let alike = listed.windows(2).all(|pair| pair[0].gpu.name == pair[1].gpu.name);
+    let alike = listed.windows(2).all(|pair| pair[0].model == pair[1].model);
     let mut places = Vec::new();
     for entry in variable.split(',').map(str::trim) {
         let found: Vec<usize> = match entry.parse::<u32>() {
@@ -188,7 +191,8 @@ mod tests {
         };
         let listed = |(card, name, uuid): &(u32, &str, &str)| {
             let slice = uuid.starts_with("MIG-") || name.contains("MIG");
-            Listed { card: *card, slice, gpu: gpu(name, uuid) }
+            let model = name.split(" MIG").next().unwrap_or(name).to_owned();
+            Listed { card: *card, model, slice, gpu: gpu(name, uuid) }
         };
         cards.iter().map(listed).collect()
     }
@@ -221,6 +225,17 @@ mod tests {
         assert!(visible(Some("0"), false, &cards).is_err_and(|note| note.contains("CUDA_DEVICE_ORDER=PCI_BUS_ID")));
         assert_eq!(visible(Some("1"), true, &cards), Ok(vec![1]));
         assert_eq!(visible(Some("GPU-2"), false, &cards), Ok(vec![1]));
+    }
+
+    #[test]
+    fn a_card_is_the_same_card_however_it_is_divided() {
+        let (small, large) = ("A100 MIG 1g.5gb", "A100 MIG 3g.20gb");
+        let one = listed(&[(0, small, "MIG-1"), (0, large, "MIG-2")]);
+        assert_eq!(visible(Some("0"), false, &one), Ok(vec![0, 1]));
+        let equal = listed(&[(0, "A100", "GPU-1"), (1, small, "MIG-1"), (1, large, "MIG-2")]);
+        assert_eq!(visible(Some("1"), false, &equal), Ok(vec![1, 2]));
+        let different = listed(&[(0, small, "MIG-1"), (1, "A30 MIG 1g.6gb", "MIG-2")]);
+        assert!(visible(Some("0"), false, &different).is_err());
     }
 
     #[test]

@@ -11,6 +11,20 @@ fn compiler() -> Option<Arc<Nvrtc>> {
     Nvrtc::load(None).inspect_err(|error| println!("skipped: {error}")).ok()
 }
 
+/// A library that is there and no NVRTC.
+const OTHER: &str = if cfg!(windows) { "kernel32.dll" } else { "libc.so.6" };
+
+#[test]
+fn a_library_that_is_no_compiler_does_not_end_the_search() {
+    let other = || vec![OTHER.to_owned(), "no-such-library".to_owned()];
+    assert!(matches!(Nvrtc::first_of(other(), None), Err(CudaError::Driver { code: 0, .. })));
+    if compiler().is_none() {
+        return;
+    }
+    let found = Nvrtc::first_of(other().into_iter().chain(Nvrtc::names()).collect(), None);
+    assert!(found.is_ok_and(|nvrtc| nvrtc.version().is_ok()));
+}
+
 /// Sums and products are rounded as they are written: the emulator's arithmetic is the card's. What is not marked as rounded
 /// may be fused by the translator of PTX.
 #[test]
