@@ -2,7 +2,7 @@
 """Coloured terminal text on standard input -> an SVG picture of it on standard output. Needs Python alone.
 
 docs/report.svg is made so, in a folder with the file:
-    diagnose llama-3.1-8b-q4_k_m.gguf --device cpu-16gb --color always | docs/terminal.py "diagnose ..." > docs/report.svg
+    diagnose llama-3.1-8b-q4_k_m.gguf --device cpu-avx2-16gb --color always | docs/terminal.py "diagnose ..." > docs/report.svg
 """
 
 import html

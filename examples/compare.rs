@@ -41,7 +41,7 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = common::count())]
     window: usize,
     /// auto, cpu, cuda or cuda:N.
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", value_parser = common::device)]
     device: DeviceChoice,
     /// Print one JSON object.
     #[arg(long)]

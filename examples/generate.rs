@@ -66,7 +66,7 @@ struct Arguments {
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     stop: Vec<String>,
     /// auto, cpu, cuda or cuda:N.
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", value_parser = common::device)]
     device: DeviceChoice,
     /// Tokens the model can look back on; the most that fit when absent.
     #[arg(long, value_parser = common::count())]

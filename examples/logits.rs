@@ -22,7 +22,7 @@ struct Arguments {
     #[arg(long)]
     prompt: Option<String>,
     /// auto, cpu, cuda or cuda:N.
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", value_parser = common::device)]
     device: DeviceChoice,
     /// A safetensors file to write `logits` F32 [tokens, vocab] to.
     #[arg(long)]

@@ -93,7 +93,9 @@ pub enum Error {
         index: usize,
     },
     /// The model has no chat template (exit code 2).
-    #[error("the model has no chat template, so it cannot be chatted with; continue a plain prompt with generate")]
+    #[error(
+        "the model has no chat template, so it cannot be chatted with; continue a text: use --prompt, or Model::generate"
+    )]
     NoChatTemplate,
     /// The model has no chat template of the name asked for, or several and none is named `default` (exit code 2).
     #[error("{}", template_name(.asked.as_deref(), .known))]
@@ -105,7 +107,7 @@ pub enum Error {
     },
     /// The chat template is no Jinja, or fails on these messages (exit code 10).
     #[error(
-        "{}{}: the chat template cannot be rendered: {}; continue a plain prompt with generate",
+        "{}{}: the chat template cannot be rendered: {}; continue a text: use --prompt, or Model::generate",
         plain(&.place.to_string()),
         .line.map(|line| format!(", line {line}")).unwrap_or_default(),
         plain(.reason)
@@ -126,7 +128,7 @@ pub enum Error {
     },
     /// The chat template does not end, or writes without measure (exit code 10).
     #[error(
-        "{}: the chat template takes more than {limit} {what}; continue a plain prompt with generate",
+        "{}: the chat template takes more than {limit} {what}; continue a text: use --prompt, or Model::generate",
         plain(&.place.to_string())
     )]
     ChatTemplateLimit {

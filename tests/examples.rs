@@ -195,6 +195,38 @@ fn generate_refuses_options_out_of_range_by_name() {
     }
 }
 
+#[test]
+fn a_described_machine_is_for_diagnose_only() {
+    let devices = [("t4", true), ("T4", true), ("abacus", false)];
+    for (name, arguments) in
+        [("generate", &[][..]), ("bench", &[]), ("logits", &["--prompt", "x"]), ("compare", &["a", "b"])]
+    {
+        for (device, described) in devices {
+            let output = example(name, &[arguments, &["--device", device]].concat());
+            let error = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{name}: {error}");
+            assert!(error.contains("expected auto, cpu, cuda or cuda:N"), "{name}: {error}");
+            assert_eq!(error.contains("t4 is a described machine, for diagnose only"), described, "{name}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_path_that_is_not_there_is_told_alike() {
+    let path = "/no/such/path";
+    let cases =
+        [("diagnose", vec![path]), ("generate", vec![path]), ("bench", vec![path]), ("compare", vec![path, path])];
+    for (name, arguments) in cases {
+        let output = example(name, &arguments);
+        assert_eq!(output.status.code(), Some(1), "{name}");
+        let error = text(&output.stderr);
+        assert!(
+            error.starts_with("error: cannot read /no/such/path: ") && error.lines().count() == 1,
+            "{name}: {error}"
+        );
+    }
+}
+
 /// Runs an example whose output and errors go into one pipe that nobody reads, and gives its exit code.
 fn unread(name: &str, arguments: &[&str]) -> Option<i32> {
     let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -519,7 +551,7 @@ fn every_command_of_a_report_runs() {
         // A remedy that names an option of this program or a path is one that helps.
         for remedy in report["remedies"].as_array().expect("remedies") {
             let remedy = remedy.as_str().expect("a line");
-            if let Some(path) = remedy.strip_prefix("give one of the paths: ") {
+            if let Some(path) = remedy.strip_prefix("give the path of one model, such as ") {
                 let named = example("diagnose", &[path]);
                 assert!(named.status.success(), "{remedy}: {}", text(&named.stdout));
                 run += 1;

@@ -135,10 +135,11 @@ fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) 
     let mut report = conclude(input.clone(), hardware, policy, checks, success);
     let bandwidth = target.bandwidth.filter(|_| report.verdict.runs());
     report.speed = bandwidth.and_then(|bandwidth| Speed::new(spec, &plan, &target.engine, bandwidth));
+    // Of a card that is not there nothing is known to plan for.
+    report.plan = (!target.absent()).then_some(plan);
     report.device = target.device.to_string();
     report.device_reason = target.why;
     report.model = Some(model);
-    report.plan = Some(plan);
     report
 }
 

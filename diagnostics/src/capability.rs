@@ -151,6 +151,9 @@ const CPU_MATRICES: &[(DType, Native)] = &[
     (DType::TQ2_0, Native::Always),
 ];
 
+/// Features that the least of the processor's vector kernels need; without all of them portable ones compute.
+pub const VECTOR_KERNELS: [&str; 3] = ["avx2", "fma", "f16c"];
+
 /// Inputs of an I8 matrix at most: so many products of a weight, -128 to 127, and an activation less its zero point, -255
 /// to 255, have a sum in 32 bits whatever they are.
 pub const I8_MAX_INPUTS: u64 = 65_793;

@@ -121,7 +121,7 @@ pub enum FormatErrorKind {
     /// Bytes that no known format begins with.
     #[error("not recognised: the file begins with {found}; expected a GGUF or safetensors file")]
     Unrecognised {
-        /// The first bytes in hexadecimal.
+        /// The first bytes in hexadecimal, and as text where they are text.
         found: String,
     },
     /// A file of no bytes.
@@ -422,6 +422,19 @@ pub enum IncompleteKind {
     /// A file that a download tool has not finished.
     #[error("this is an unfinished download; finish it, or download the file again")]
     Unfinished,
+}
+
+impl IncompleteKind {
+    /// Whether the file itself is not whole, which another copy of it would mend.
+    pub(crate) fn is_of_the_file(&self) -> bool {
+        matches!(
+            self,
+            IncompleteKind::HeaderTruncated { .. }
+                | IncompleteKind::DataTruncated { .. }
+                | IncompleteKind::BrokenLink { .. }
+                | IncompleteKind::Unfinished
+        )
+    }
 }
 
 impl Error {

@@ -55,7 +55,7 @@ fn paths_without_one_model_give_a_report_with_their_exit_code() {
     let report = diagnose(&two, &machine("cpu-8gb"), &Policy::default());
     assert_eq!(report.input.candidates.len(), 2);
     let models: Vec<_> = report.input.models.iter().map(|model| (model.verdict, model.context)).collect();
-    assert_eq!(models, [(Verdict::Compatible, Some(512)); 2], "{report}");
+    assert_eq!(models, [(Verdict::CompatibleWithWarnings, Some(512)); 2], "{report}");
     assert!(report.commands[0].ends_with("two/b.gguf --device cpu-8gb"), "{:?}", report.commands);
     let mut here = machine("cpu-8gb");
     here.profile = None;
@@ -89,7 +89,7 @@ fn the_models_of_folders_are_counted_as_they_are_listed_and_each_is_named() {
     for path in paths {
         assert_eq!(diagnose(Path::new(&path), &machine("cpu-8gb"), &Policy::default()).exit_code, 0, "{path}");
     }
-    let named = report.remedies[0].strip_prefix("give one of the paths: ").expect("a path");
+    let named = report.remedies[0].strip_prefix("give the path of one model, such as ").expect("a path");
     assert!(report.input.candidates.iter().any(|path| path == named), "{:?}", report.remedies);
     assert!(report.commands[0].contains(named), "{:?}", report.commands);
 }

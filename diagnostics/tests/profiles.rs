@@ -161,6 +161,30 @@ fn text_of_a_model_on_a_described_card() {
     insta::assert_snapshot!("on_a_gb10", assess(&spec, &input, &machine("gb10"), &Policy::default()));
 }
 
+/// The count of the first line, of the dtypes and of the evidence is that of what is refused.
+#[test]
+fn what_a_card_refuses_is_counted_alike() {
+    let int8 = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/int8/phi3");
+    for (spec, input) in [safetensors(&TINY_LLAMA, DType::BF16), read(&int8)] {
+        let matrices = matrices_in_bf16(&spec);
+        let report = assess(&spec, &input, &machine("t4"), &Policy::default());
+        let bf16 = report.model.as_ref().and_then(|model| model.dtypes.iter().find(|row| row.dtype == DType::BF16));
+        assert_eq!(bf16.map(|row| (row.tier, row.refused)), Some((None, matrices)));
+        let all = spec.tensors().count();
+        assert!(report.reason.ends_with(&format!("({matrices} of {all} tensors)")), "{}", report.reason);
+        let text = report.to_string();
+        assert!(text.contains(&format!(" tensors  {matrices} of them not supported\n")), "{text}");
+        assert!(text.contains(&format!("because    {matrices} x BF16, ")), "{text}");
+    }
+}
+
+/// Matrices in BF16, scales of others aside.
+fn matrices_in_bf16(spec: &ModelSpec) -> usize {
+    let scales: BTreeSet<_> = spec.scales().map(|scale| scale.name.as_str()).collect();
+    let matrices = spec.tensors().filter(|tensor| tensor.dtype == DType::BF16 && tensor.shape.len() > 1);
+    matrices.filter(|tensor| !scales.contains(tensor.name.as_str())).count()
+}
+
 fn card(name: &str, compute_capability: (u32, u32), free: u64) -> Gpu {
     let mut card = Gpu::described(name, compute_capability, free);
     (card.driver, card.cuda) = ("580.1".into(), Some((13, 0)));
@@ -226,7 +250,7 @@ fn the_choice_is_the_card_with_most_room_that_runs_the_model_and_says_so() {
     let (large, small) = (card("NVIDIA L4", (8, 9), 22 * GIB), card("Tesla T4", (7, 5), 15 * GIB));
     let choose = |gpus: &[Gpu], (spec, input): &(ModelSpec, Input)| {
         let report = assess(spec, input, &detected(gpus), &Policy::default());
-        assert_eq!(report.verdict, Verdict::Compatible, "{}", report.first_line());
+        assert_eq!(report.verdict, Verdict::CompatibleWithWarnings, "{}", report.first_line());
         let builds = report.commands[0].contains(" --features cuda --example generate -- ");
         assert_eq!(builds, !gpus.is_empty(), "{:?}", report.commands);
         (report.device, report.device_reason)
@@ -243,7 +267,7 @@ fn the_choice_is_the_card_with_most_room_that_runs_the_model_and_says_so() {
     let (device, reason) = choose(&[], &q8_0);
     assert!(device == "cpu" && reason.contains("no NVIDIA card"), "{reason}");
     let unused = assess(&q8_0.0, &q8_0.1, &detected(&both).with_build(&[]), &Policy::default());
-    assert_eq!((unused.device.as_str(), unused.verdict), ("cpu", Verdict::Compatible));
+    assert_eq!((unused.device.as_str(), unused.verdict), ("cpu", Verdict::CompatibleWithWarnings));
     assert!(unused.device_reason.contains("not used: this build has no CUDA engine"), "{}", unused.device_reason);
 }
 
@@ -257,7 +281,7 @@ fn a_slice_that_cuda_does_not_list_is_judged_and_never_chosen() {
     let machine = detected(&[slice("MIG-1", 4 * GIB, false), slice("MIG-2", 20 * GIB, true)]);
     let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
     let auto = assess(&spec, &input, &machine, &Policy::default());
-    assert_eq!((auto.device.as_str(), auto.verdict), ("cpu", Verdict::Compatible));
+    assert_eq!((auto.device.as_str(), auto.verdict), ("cpu", Verdict::CompatibleWithWarnings));
     assert!(auto.device_reason.contains("1 more by CUDA_VISIBLE_DEVICES alone"), "{}", auto.device_reason);
     let asked = assess(&spec, &input, &machine, &on(DeviceChoice::Cuda(1)));
     assert_eq!((asked.exit_code, asked.plan.map(|plan| plan.available)), (13, Some(20 * GIB)), "{}", asked.reason);
@@ -331,7 +355,10 @@ fn a_described_card_is_judged_with_a_fitting_build() {
     assert_eq!(without.verdict, Verdict::CompatibleWithWarnings);
     assert!(without.reason.contains("this build has no CUDA engine"), "{}", without.reason);
     let with = assess(&spec, &input, &machine("t4").with_build(&["cuda"]), &Policy::default());
-    assert_eq!(with.verdict, Verdict::Compatible, "{}", with.reason);
+    assert_eq!((with.verdict, with.exit_code), (Verdict::CompatibleWithWarnings, 0), "{}", with.reason);
+    assert!(with.reason.ends_with("; the engine for cards has not been run on a card yet"), "{}", with.reason);
+    let said = "warning    hardware: the engine for cards has not been run on a card yet\n";
+    assert!(without.to_string().contains(said), "{without}");
     let processor = assess(&spec, &input, &machine("t4"), &on(DeviceChoice::Cpu));
     assert_eq!((processor.device.as_str(), processor.verdict), ("cpu", Verdict::Compatible));
 }

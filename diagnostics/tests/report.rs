@@ -23,7 +23,7 @@ fn llama_31() -> Report {
     spec.rope.theta = 500000.0;
     spec.rope.scaling =
         RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original_context: 8192 };
-    assess(&spec, &input, &machine("cpu-16gb"), &Policy::default())
+    assess(&spec, &input, &machine("cpu-avx2-16gb"), &Policy::default())
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn commands_have_the_features_of_the_build() {
 #[test]
 fn text_is_one_screen_and_its_first_line_alone_carries_the_verdict() {
     let (spec, input) = gguf(&LLAMA_32_1B, "Q8_0");
-    let reports = [llama_31(), assess(&spec, &input, &machine("cpu-8gb"), &Policy::default())];
+    let reports = [llama_31(), assess(&spec, &input, &machine("cpu-avx2-16gb"), &Policy::default())];
     for report in reports {
         let text = report.to_string();
         assert_eq!(text.lines().next(), Some(report.first_line().as_str()));
@@ -298,7 +298,8 @@ fn what_one_machine_does_not_hold_is_split_over_the_fewest_of_its_kind() {
     assert_eq!(held, weights + kv_bytes(&spec, 8192, KvDtype::F16) + buffers, "nothing is counted twice or forgotten");
     assert_eq!(
         plan.commands[0],
-        "rpc-server --host HOST1 --port 50052  # so on each, in a network of nobody else: it asks for no password"
+        "rpc-server --host HOST1 --port 50052  # on every machine, with its own address; no password, so only in a private \
+         network"
     );
     assert_eq!(
         plan.commands[1],

@@ -21,27 +21,27 @@ fn judge((spec, input): &(ModelSpec, Input), profile: &str) -> Report {
 
 #[test]
 fn verdicts_of_models_on_machines() {
-    use Verdict::{Compatible, DoesNotFit, UnsupportedDtype};
+    use Verdict::{Compatible, CompatibleWithWarnings as Slow, DoesNotFit, UnsupportedDtype};
     let cases = [
         ("tiny bf16", safetensors(&TINY_LLAMA, DType::BF16), "cpu-2gb", DoesNotFit),
-        ("tiny bf16", safetensors(&TINY_LLAMA, DType::BF16), "cpu-4gb", Compatible),
+        ("tiny bf16", safetensors(&TINY_LLAMA, DType::BF16), "cpu-4gb", Slow),
         ("tiny f32", safetensors(&TINY_LLAMA, DType::F32), "cpu-4gb", DoesNotFit),
-        ("tiny f32", safetensors(&TINY_LLAMA, DType::F32), "cpu-8gb", Compatible),
-        ("tiny q4_k_m", gguf(&TINY_LLAMA, "Q4_K_M"), "cpu-2gb", Compatible),
-        ("tiny q8_0", gguf(&TINY_LLAMA, "Q8_0"), "cpu-2gb", Compatible),
+        ("tiny f32", safetensors(&TINY_LLAMA, DType::F32), "cpu-8gb", Slow),
+        ("tiny q4_k_m", gguf(&TINY_LLAMA, "Q4_K_M"), "cpu-2gb", Slow),
+        ("tiny q8_0", gguf(&TINY_LLAMA, "Q8_0"), "cpu-2gb", Slow),
         ("tiny f64", safetensors(&TINY_LLAMA, DType::F64), "cpu-32gb", UnsupportedDtype),
-        ("tiny q5_0", gguf(&TINY_LLAMA, "Q5_0"), "cpu-32gb", Compatible),
-        ("tiny q5_1", gguf(&TINY_LLAMA, "Q5_1"), "cpu-32gb", Compatible),
-        ("tiny iq4_nl", gguf(&TINY_LLAMA, "IQ4_NL"), "cpu-32gb", Compatible),
+        ("tiny q5_0", gguf(&TINY_LLAMA, "Q5_0"), "cpu-32gb", Slow),
+        ("tiny q5_1", gguf(&TINY_LLAMA, "Q5_1"), "cpu-32gb", Slow),
+        ("tiny iq4_nl", gguf(&TINY_LLAMA, "IQ4_NL"), "cpu-32gb", Slow),
         ("tiny nvfp4", gguf(&TINY_LLAMA, "NVFP4"), "cpu-32gb", UnsupportedDtype),
         ("tiny q1_0", gguf(&TINY_LLAMA, "Q1_0"), "cpu-32gb", UnsupportedDtype),
         ("tiny q2_0", gguf(&TINY_LLAMA, "Q2_0"), "cpu-32gb", UnsupportedDtype),
         ("tiny i8", safetensors(&TINY_LLAMA, DType::I8), "cpu-32gb", UnsupportedDtype),
-        ("1b bf16", safetensors(&LLAMA_32_1B, DType::BF16), "cpu-4gb", Compatible),
+        ("1b bf16", safetensors(&LLAMA_32_1B, DType::BF16), "cpu-4gb", Slow),
         ("8b bf16", safetensors(&LLAMA_31_8B, DType::BF16), "cpu-16gb", DoesNotFit),
-        ("8b bf16", safetensors(&LLAMA_31_8B, DType::BF16), "cpu-32gb", Compatible),
+        ("8b bf16", safetensors(&LLAMA_31_8B, DType::BF16), "cpu-32gb", Slow),
         ("8b q4_k_m", gguf(&LLAMA_31_8B, "Q4_K_M"), "cpu-4gb", DoesNotFit),
-        ("8b q4_k_m", gguf(&LLAMA_31_8B, "Q4_K_M"), "cpu-8gb", Compatible),
+        ("8b q4_k_m", gguf(&LLAMA_31_8B, "Q4_K_M"), "cpu-8gb", Slow),
         ("8b q4_k_m", gguf(&LLAMA_31_8B, "Q4_K_M"), "cpu-bf16-512gb", Compatible),
     ];
     let mut wrong = Vec::new();
@@ -74,7 +74,7 @@ fn a_context_that_does_not_fit_is_refused_with_the_one_that_does() {
     assert_eq!(refused.verdict, Verdict::DoesNotFit);
     let largest = refused.plan.as_ref().map(|plan| plan.max_context).expect("a plan");
     assert!(refused.remedies[0].contains(&format!("--context {largest}")), "{:?}", refused.remedies);
-    assert_eq!(ask(largest).verdict, Verdict::Compatible);
+    assert_eq!(ask(largest).verdict, Verdict::CompatibleWithWarnings);
     assert_eq!(ask(largest + plan::KV_PAGE).verdict, Verdict::DoesNotFit);
 }
 
@@ -107,7 +107,7 @@ fn the_cache_of_a_long_context_model_is_what_was_asked_for() {
     let machine = machine("cpu-8gb");
     let ask = |context| assess(&spec, &input, &machine, &Policy { context: Some(context), ..Policy::default() });
     let report = ask(4096);
-    assert_eq!(report.verdict, Verdict::Compatible);
+    assert_eq!(report.verdict, Verdict::CompatibleWithWarnings);
     let plan = report.plan.expect("a plan");
     assert_eq!((plan.context, plan.kv_cache), (4096, 4096 * 32 * 2 * 32 * 96 * 4));
     assert_eq!(ask(131_072).verdict, Verdict::DoesNotFit);
@@ -115,7 +115,7 @@ fn the_cache_of_a_long_context_model_is_what_was_asked_for() {
     let remedies = |context| ask(context).remedies.concat();
     assert!(remedies(8192).contains("--kv-cache f16") && !remedies(131_072).contains("f16"), "{}", remedies(8192));
     let policy = Policy { context: Some(8192), kv_dtype: KvDtype::F16, ..Policy::default() };
-    assert_eq!(assess(&spec, &input, &machine, &policy).verdict, Verdict::Compatible);
+    assert_eq!(assess(&spec, &input, &machine, &policy).verdict, Verdict::CompatibleWithWarnings);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn native_only_refuses_what_would_be_widened() {
 #[test]
 fn a_card_is_insufficient_hardware_without_driver_card_or_engine() {
     let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
-    let mut machine = machine("cpu-8gb");
+    let mut machine = machine("cpu-avx2-16gb");
     let ask = |machine: &Hardware, index| {
         let policy = Policy { device: DeviceChoice::Cuda(index), ..Policy::default() };
         assess(&spec, &input, machine, &policy)
@@ -163,6 +163,8 @@ fn a_card_is_insufficient_hardware_without_driver_card_or_engine() {
     let report = ask(&machine, 0);
     assert_eq!(report.exit_code, 13);
     assert!(report.reason.contains("no NVIDIA driver library"), "{}", report.reason);
+    // Main memory is no card's.
+    assert!(report.plan.is_none() && report.check("memory").is_some_and(|check| check.status == Status::Skipped));
     machine.gpus.push(Gpu::described("Tesla T4", (7, 5), 16 << 30));
     machine.gpus[0].cuda = Some((13, 0));
     assert!(ask(&machine, 0).reason.contains("Tesla T4"));
@@ -170,6 +172,31 @@ fn a_card_is_insufficient_hardware_without_driver_card_or_engine() {
     let report = assess(&spec, &input, &machine, &Policy::default());
     assert_eq!((report.verdict, report.device.as_str()), (Verdict::Compatible, "cpu"));
     assert!(report.check("hardware").is_some_and(|check| check.evidence.contains("Tesla T4 is not used")));
+}
+
+#[test]
+fn a_processor_without_vector_kernels_is_slow() {
+    let model = gguf(&TINY_LLAMA, "Q4_K_M");
+    for (profile, slow) in [("raspberry-pi-5", true), ("cpu-32gb", true), ("cpu-avx2-16gb", false), ("t4", false)] {
+        let (spec, input) = &model;
+        let policy = Policy { device: DeviceChoice::Cpu, ..Policy::default() };
+        let report = assess(spec, input, &machine(profile), &policy);
+        assert_eq!(report.verdict == Verdict::CompatibleWithWarnings, slow, "{profile}: {}", report.first_line());
+        assert_eq!(report.reason.contains("portable kernels"), slow, "{profile}: {}", report.first_line());
+        assert_eq!(report.exit_code, 0);
+    }
+}
+
+/// What a command goes on with warns of nothing that a remedy has mended.
+#[test]
+fn a_context_beyond_the_trained_one_is_not_asked_for_again() {
+    let (spec, input) = gguf(&TINY_LLAMA, "Q4_K_M");
+    let mut machine = machine("cpu-avx2-16gb");
+    machine.profile = None;
+    let report = assess(&spec, &input, &machine, &Policy { context: Some(100_000), ..Policy::default() });
+    assert_eq!(report.verdict, Verdict::CompatibleWithWarnings);
+    assert_eq!(report.remedies, ["ask for at most --context 2048"]);
+    assert!(report.commands[0].ends_with(" --context 2048"), "{:?}", report.commands);
 }
 
 #[test]

@@ -45,7 +45,7 @@ struct Arguments {
     #[arg(long, value_name = "WHAT")]
     compare: Option<Axis>,
     /// auto, cpu, cuda or cuda:N.
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", value_parser = common::device)]
     device: DeviceChoice,
     /// Print one JSON object.
     #[arg(long)]

@@ -2,8 +2,9 @@
 #![allow(dead_code)] // every example uses its own part
 
 use clap::builder::RangedU64ValueParser;
+use model_factory::diagnostics::hardware::profiles::Profile;
 use model_factory::kernels::Isa;
-use model_factory::{Error, Progress, Stage};
+use model_factory::{DeviceChoice, Error, Progress, Stage, Verdict};
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
@@ -19,6 +20,14 @@ pub(crate) fn isa(name: &str) -> Result<Isa, String> {
     Isa::named(name).ok_or_else(|| {
         let here: Vec<_> = Isa::available().into_iter().map(Isa::name).collect();
         format!("this machine has {}", here.join(", "))
+    })
+}
+
+/// A device of this machine, for an option.
+pub(crate) fn device(text: &str) -> Result<DeviceChoice, String> {
+    text.parse().map_err(|error| match Profile::find(&text.to_ascii_lowercase()) {
+        Some(profile) => format!("{error}; {} is a described machine, for diagnose only", profile.name),
+        None => format!("{error}"),
     })
 }
 
@@ -54,11 +63,15 @@ pub(crate) fn show(progress: Progress) {
     }
 }
 
-/// Tells why a program ends and gives its exit code. A refusal tells its whole report.
+/// Tells why a program ends and gives its exit code. A refusal tells its whole report, but of a path that cannot be read
+/// there is nothing to report.
 pub(crate) fn fail(error: &Error) -> ExitCode {
     match error {
         // Whoever reads our output has seen enough.
         Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+        Error::Refused(report) if report.verdict == Verdict::Unreadable => {
+            tell(format_args!("error: {}", report.reason));
+        }
         Error::Refused(report) => tell(report),
         error => tell(format_args!("error: {error}")),
     }

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::hardware::Hardware;
 use crate::header::TensorInfo;
 use crate::plan::{Budget, KvDtype, Plan, SMALLEST_CONTEXT};
-use crate::report::{Bytes, Check, Input, Verdict, roles, some_of};
+use crate::report::{Bytes, Check, Input, Status, Verdict, roles, some_of};
 use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
 use crate::tokenizer::TokenizerKind;
 use std::collections::BTreeMap;
@@ -61,6 +61,10 @@ fn processor(hardware: &Hardware, target: &Target<'_>) -> Check {
         let summary = format!("this build takes for granted what the processor lacks: {}", missing.join(", "));
         let remedy = "build without target-cpu flags; kernels are chosen at run time".into();
         return Check::warn("hardware", summary).evidence(hardware.cpu.model.clone()).remedies([remedy]);
+    }
+    if !capability::VECTOR_KERNELS.iter().all(|feature| hardware.cpu.features.contains(feature)) {
+        let summary = "portable kernels compute here: correct and slow";
+        return Check::warn("hardware", summary).evidence("vector kernels need AVX2, FMA and F16C");
     }
     let check = Check::pass("hardware", format!("the processor, {} threads", hardware.cpu.threads));
     check.evidence(if hardware.gpus.is_empty() { &hardware.cpu.model } else { &target.why })
@@ -197,7 +201,7 @@ pub(super) fn tokenizer(spec: &ModelSpec, policy: &Policy) -> Check {
     if tokenizer.kind == TokenizerKind::Missing && policy.tokenizer.is_none() {
         let check = Check::fail("tokenizer", Verdict::IncompleteOrCorrupt, "the model has no tokenizer");
         return check
-            .remedies(["put the model's tokenizer.json beside its weights, or give its path when loading".into()]);
+            .remedies(["put the model's tokenizer.json beside its weights, or name one by Builder::tokenizer".into()]);
     }
     if tokenizer.tokens > spec.vocab {
         let (tokens, rows) = (tokenizer.tokens, spec.vocab);
@@ -250,6 +254,9 @@ pub(super) fn memory(
     target: &Target<'_>,
     plan: &Plan,
 ) -> Check {
+    if target.absent() {
+        return Check::new("memory", Status::Skipped, "there is no card to plan for");
+    }
     let how = &target.how;
     if plan.fits() {
         let summary = format!("{} of {} at context {}", Bytes(plan.total), Bytes(plan.available), plan.context);

@@ -151,6 +151,16 @@ mod tests {
         }
     }
 
+    /// Of one file the message says all; parts have to be of one revision.
+    #[test]
+    fn a_truncated_file_is_fetched_again_and_parts_of_one_revision() {
+        let kind = || IncompleteKind::DataTruncated { name: "output.weight".into(), have: 1, need: 2 };
+        let remedies = |file: &str| report(&Error::incomplete(Path::new(file), kind()), Some("gguf")).remedies;
+        assert_eq!(remedies("models/x.gguf"), Vec::<String>::new());
+        let parts = ["fetch the model's files again, all from one revision"];
+        assert_eq!(remedies("models/x-00001-of-00002.gguf"), parts);
+    }
+
     #[test]
     fn several_models_are_listed_one_a_line() {
         let candidates = vec!["models/a.gguf".into(), "models/long-name.gguf".into()];
@@ -183,7 +193,7 @@ mod tests {
         model                  verdict                size  stored as  context
         models/a.gguf          compatible          5.0 MiB  GGUF Q8_0  512 of 2048
         models/long-name.gguf  unsupported_format                      not recognised
-        remedies   give one of the paths: models/a.gguf
+        remedies   give the path of one model, such as models/a.gguf
         ");
     }
 

@@ -117,6 +117,11 @@ impl<'a> Target<'a> {
         checks.iter().map(|check| check()).find(|check| check.status == Status::Fail).map(|check| check.summary)
     }
 
+    /// Whether it is a card that is not there.
+    pub(super) fn absent(&self) -> bool {
+        self.device != DeviceChoice::Cpu && self.gpu.is_none()
+    }
+
     /// The plan for it.
     pub(super) fn plan(&self, spec: &ModelSpec, input: &Input, policy: &Policy) -> Plan {
         Plan::new(spec, input.bytes(), &self.budget, policy.context, policy.kv_dtype)

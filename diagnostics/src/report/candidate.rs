@@ -67,8 +67,8 @@ impl Report {
         let runs = ones.iter().filter(|model| model.verdict.runs()).max_by_key(|model| model.bytes);
         let named = runs.or(ones.first());
         self.remedies = match (named, folders.first()) {
-            (Some(model), _) => vec![format!("give one of the paths: {}", model.path)],
-            (None, Some(folder)) => vec![format!("give one of the paths in {}", folder.path)],
+            (Some(model), _) => vec![format!("give the path of one model, such as {}", model.path)],
+            (None, Some(folder)) => vec![format!("give the path of one model in {}", folder.path)],
             (None, None) => Vec::new(),
         };
         for check in self.checks.iter_mut().filter(|check| check.remedy.is_some()) {

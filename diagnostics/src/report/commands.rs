@@ -26,7 +26,8 @@ fn may_use_card(hardware: &Hardware, policy: &Policy) -> bool {
 pub(crate) fn commands(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> bool) -> Vec<String> {
     let path = quoted(&report.input.path);
     let here = report.hardware.profile.is_none();
-    let (kv, asked, device) = (kv_option(policy), context_option(policy), device_option(policy));
+    let trained = report.model.as_ref().map(|model| model.context_trained);
+    let (kv, asked, device) = (kv_option(policy), context_option(policy, trained), device_option(policy));
     let card = may_use_card(&report.hardware, policy);
     let generate = |options: &str| format!("{} {path}{options}", example("generate", &report.input, card));
     let diagnose = |options: &str| format!("{} {path}{options}", example("diagnose", &report.input, false));
@@ -62,7 +63,7 @@ pub(crate) fn commands(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardw
 
 /// The command for one of several models at a path, which were judged on `hardware`.
 pub(super) fn command_of_one(model: &Candidate, hardware: &Hardware, policy: &Policy) -> String {
-    let (path, kv, asked) = (quoted(&model.path), kv_option(policy), context_option(policy));
+    let (path, kv, asked) = (quoted(&model.path), kv_option(policy), context_option(policy, model.context_trained));
     let (card, device) = (may_use_card(hardware, policy), device_option(policy));
     let run = |name: &str| format!("{} {path}", example(name, &Input::default(), card));
     match hardware.profile {
@@ -76,8 +77,10 @@ fn kv_option(policy: &Policy) -> &'static str {
     if policy.kv_dtype == KvDtype::F16 { " --kv-cache f16" } else { "" }
 }
 
-fn context_option(policy: &Policy) -> String {
-    policy.context.map(|context| format!(" --context {context}")).unwrap_or_default()
+/// The context asked for, at most the one that the model was `trained` for.
+fn context_option(policy: &Policy, trained: Option<usize>) -> String {
+    let context = policy.context.map(|context| context.min(trained.unwrap_or(context)));
+    context.map(|context| format!(" --context {context}")).unwrap_or_default()
 }
 
 fn device_option(policy: &Policy) -> String {

@@ -199,7 +199,7 @@ fn by_layers(spec: &ModelSpec, input: &Input, context: usize, device: String, av
     let commands = vec![
         // llama.cpp's RPC knows no passwords.
         format!(
-            "rpc-server --host HOST1 --port {RPC_PORT}  # so on each, in a network of nobody else: it asks for no password"
+            "rpc-server --host HOST1 --port {RPC_PORT}  # on every machine, with its own address; no password, so only in a private network"
         ),
         format!(
             "llama-server {model} --ctx-size {context} --n-gpu-layers {} --tensor-split {} --rpc {}",

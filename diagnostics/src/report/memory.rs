@@ -10,7 +10,7 @@ use std::fmt::{self, Formatter};
 const CELLS: u64 = 60;
 
 /// Columns that a note may take.
-const NOTE: usize = 58;
+const NOTE: usize = 63;
 
 /// A part of the memory.
 struct Slice {
@@ -54,7 +54,10 @@ pub(super) fn lines(plan: &Plan, casts: u64, how: &str, f: &mut Formatter<'_>) -
 fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
     let kv = format!("{} tokens in {}, {} each", plan.context, plan.kv_dtype, Bytes(plan.kv_per_token));
     let more = plan.max_context > plan.context && plan.fits();
-    let kv = if more { format!("{kv}; {} fit", plan.max_context) } else { kv };
+    let kv = match more {
+        true => format!("{kv}, as it grows; {} fit", plan.max_context),
+        false => format!("{kv}; taken as the text grows"),
+    };
     let (file, note) = match plan.place {
         Place::Main => (plan.weights_file, "the mapped files, computed on in place"),
         Place::Card | Place::Shared => (plan.weights_resident, "the stored bytes, uploaded"),

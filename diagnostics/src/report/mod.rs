@@ -68,7 +68,7 @@ pub struct Report {
     pub hardware: Hardware,
     /// Every check, in the order they were made.
     pub checks: Vec<Check>,
-    /// The memory plan; `None` when the model could not be understood.
+    /// The memory plan; `None` when the model could not be understood, or the card is not there.
     pub plan: Option<Plan>,
     /// How fast it decodes, about; `None` where it does not run or no bandwidth is known, as of this machine.
     pub speed: Option<Speed>,

@@ -104,6 +104,8 @@ pub struct DtypeSummary {
     pub bytes: u64,
     /// How the device computes with them; `None` when it does not.
     pub tier: Option<Tier>,
+    /// How many of them it does not compute with: a card may lack the arithmetic of matrices and widen vectors.
+    pub refused: usize,
 }
 
 /// The tokenizer in the words of the report.
@@ -196,10 +198,12 @@ pub(crate) fn roles(spec: &ModelSpec) -> impl Iterator<Item = (Role, &TensorInfo
 fn dtypes(spec: &ModelSpec, engine: &Engine<'_>) -> Vec<DtypeSummary> {
     let mut dtypes: Vec<DtypeSummary> = Vec::new();
     for (dtype, (tensors, bytes)) in spec.dtypes() {
-        let role = roles(spec).filter(|(_, tensor)| tensor.dtype == dtype).map(|(role, _)| role);
+        let of_dtype = || roles(spec).filter(|(_, tensor)| tensor.dtype == dtype).map(|(role, _)| role);
         // A dtype of matrices and vectors is judged by its matrices: they are the arithmetic.
-        let role = if role.into_iter().any(|role| role == Role::Matrix) { Role::Matrix } else { Role::Vector };
-        dtypes.push(DtypeSummary { dtype, tensors, bytes, tier: capability::tier_for(role, dtype, engine).ok() });
+        let role = if of_dtype().any(|role| role == Role::Matrix) { Role::Matrix } else { Role::Vector };
+        let tier = capability::tier_for(role, dtype, engine).ok();
+        let refused = of_dtype().filter(|&role| capability::tier_for(role, dtype, engine).is_err()).count();
+        dtypes.push(DtypeSummary { dtype, tensors, bytes, tier, refused });
     }
     dtypes.sort_by_key(|summary| std::cmp::Reverse(summary.bytes));
     dtypes

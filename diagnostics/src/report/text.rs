@@ -171,7 +171,11 @@ fn model_lines(model: &ModelSummary, runs: bool, f: &mut Formatter<'_>) -> fmt::
         format_args!("{layers} layer{plural}, hidden {hidden}, feed-forward {wide}, {heads}, vocabulary {vocab}"),
     )?;
     for (index, summary) in model.dtypes.iter().take(DTYPES).enumerate() {
-        let tier = summary.tier.map_or_else(|| "not supported".into(), |tier| tier.to_string());
+        let tier = match (summary.refused, summary.tier) {
+            (0, Some(tier)) => tier.to_string(),
+            (count, _) if count < summary.tensors => format!("{count} of them not supported"),
+            _ => "not supported".into(),
+        };
         let line = format!("{:<6} {:>12}  {:>5} tensors  {tier}", summary.dtype, Bytes(summary.bytes), summary.tensors);
         row(f, if index == 0 { "dtypes" } else { "" }, format_args!("{line}"))?;
     }

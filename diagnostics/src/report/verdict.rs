@@ -1,6 +1,7 @@
 //! The verdicts, their words and their exit codes.
 
 use crate::error::{Error, FormatErrorKind, IncompleteKind};
+use crate::source::is_part;
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -122,9 +123,11 @@ impl Error {
             Error::Incomplete { kind: IncompleteKind::FileMissing { name, .. }, .. } => {
                 format!("put {name} into the model's folder")
             }
+            // The message says it of the one file.
+            Error::Incomplete { file, kind } if kind.is_of_the_file() && !is_part(file) => return None,
             Error::Incomplete { .. } => "fetch the model's files again, all from one revision".into(),
             Error::Ambiguous { candidates, .. } => {
-                format!("give one of the paths: {}", candidates.first()?.display())
+                format!("give the path of one model, such as {}", candidates.first()?.display())
             }
         })
     }

@@ -113,12 +113,20 @@ pub(crate) fn refuse(file: &Path, prefix: &[u8], len: u64) -> Error {
     let kind = match sniff(prefix, len) {
         Content::Stranger(what, remedy) => FormatErrorKind::Stranger { what, remedy },
         _ if len == 0 => FormatErrorKind::EmptyFile,
-        _ => {
-            let found = prefix.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
-            FormatErrorKind::Unrecognised { found }
-        }
+        _ => FormatErrorKind::Unrecognised { found: beginning(&prefix[..prefix.len().min(8)]) },
     };
     Error::Format { file: file.into(), offset: Some(0), kind }
+}
+
+/// `bytes` in hexadecimal, and as text where all of them are printable ASCII.
+fn beginning(bytes: &[u8]) -> String {
+    let found = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+    match std::str::from_utf8(bytes) {
+        Ok(text) if bytes.iter().all(|byte| matches!(byte, b' '..=b'~')) => {
+            format!("{found} ({text:?}), which looks like a text file")
+        }
+        _ => found,
+    }
 }
 
 /// Checks that `path` is a regular file, and gives its length. Never opens it: opening a pipe would wait for ever.

@@ -11,6 +11,7 @@ pub(crate) mod sidecar;
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use content::Content;
 use folder::{Folder, Wanted};
+pub(crate) use names::is_part;
 use std::path::{Path, PathBuf};
 
 /// A container format. Complete, as [`Metadata`](crate::header::Metadata) is.

@@ -1,5 +1,7 @@
 //! What file names say: part numbers, and downloads in progress.
 
+use std::path::Path;
+
 /// A name of the form `stem-00001-of-00003.ext`; numbers of any width, as published models have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
@@ -38,6 +40,12 @@ impl Part {
     pub(super) fn name_of(&self, number: u64) -> String {
         format!("{}-{number:0width$}{}", self.stem, self.tail, width = self.width)
     }
+}
+
+/// Whether `path` is one of several parts of a model, by its name.
+pub(crate) fn is_part(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    ["gguf", "safetensors"].iter().any(|ext| Part::parse(&name, ext).is_some())
 }
 
 fn digits(text: &str) -> Option<u64> {

@@ -167,7 +167,7 @@ fn names_what_is_no_model() {
         "zeros": file("a.gguf", &[0; 4096]) => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
         "gzip": file("a.tar.gz", b"\x1f\x8b\x08\0") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
         "JSON": file("tokenizer.json", b"{\"version\":\"1.0\"}") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "text": file("README.md", b"# A model\n") => Err(Error::Format { kind: Kind::Unrecognised { .. }, .. }),
+        "text": file("README.md", b"# A model\n") => Err(Error::Format { kind: Kind::Unrecognised { found }, .. }) if found == "23 20 41 20 6d 6f 64 65 (\"# A mode\"), which looks like a text file",
         "an unfinished download": file("a.gguf.incomplete", &model()) => Err(Error::Incomplete { kind: IncompleteKind::Unfinished, .. }),
         "a projector": file("a.gguf", &clip()) => Err(Error::Architecture { kind: ArchitectureErrorKind::NotAModel { .. }, .. }),
         "a folder of a projector": probe(&Tree::new().with("mmproj.gguf", clip()), "") => Err(Error::Architecture { kind: ArchitectureErrorKind::NotAModel { .. }, .. }),
