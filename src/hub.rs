@@ -7,6 +7,8 @@
 mod id;
 
 #[cfg(feature = "hub")]
+mod address;
+#[cfg(feature = "hub")]
 mod cache;
 #[cfg(feature = "hub")]
 mod client;

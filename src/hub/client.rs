@@ -1,5 +1,6 @@
 //! Requests of the Hub's protocol -> bytes of files; redirects, tokens, statuses and broken connections.
 
+use super::address;
 use super::error::HubError;
 use super::names::{self, encoded};
 use super::options::{HubOptions, MinimumSpeed};
@@ -285,7 +286,7 @@ impl Client {
         let error = match head.parts.status.as_u16() {
             200 | 206 => return Ok(()),
             status @ (401 | 403) => {
-                let token = self.sender.token.is_some() && names::is_private(url);
+                let token = self.sender.token.is_some() && address::is_private(url);
                 HubError::NoAccess { id, status, token }
             }
             404 => match file {
@@ -317,7 +318,7 @@ impl Sender {
                 return Err(HubError::Cancelled);
             }
             let mut request = self.agent.get(&at);
-            if names::is_local(&at) {
+            if address::is_local(&at) {
                 // A proxy would read it, and its localhost is another machine.
                 request = request.config().proxy(None).build();
             }
@@ -325,7 +326,7 @@ impl Sender {
                 request = request.header("Range", range);
             }
             // Nobody but the Hub sees the token, and no line in between.
-            let private = names::host(&at) == names::host(url) && names::is_private(&at);
+            let private = names::host(&at) == names::host(url) && address::is_private(&at);
             if let Some(token) = self.token.as_ref().filter(|_| private) {
                 if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
                     return Err(HubError::Token);
