@@ -129,8 +129,9 @@ impl Attend<'_> {
                     let end = sequence.start + row - sequence.rows.start + 1;
                     self.window.map_or(0, |window| end.saturating_sub(window))..end
                 };
-                let Some(last) = rows.clone().last() else { continue };
-                let tiles = positions(rows.start).start / TILE..positions(last).end.div_ceil(TILE);
+                let rows: Vec<usize> = rows.collect();
+                let (Some(&first), Some(&last)) = (rows.first(), rows.last()) else { continue };
+                let tiles = positions(first).start / TILE..positions(last).end.div_ceil(TILE);
                 for index in tiles.clone() {
                     let seen = |row: usize| {
                         let Range { start, end } = positions(row);
@@ -140,7 +141,7 @@ impl Attend<'_> {
                     // A row alone is all that reads its cache; among others it finds it where they left it.
                     let then = (sequence.rows.len() == 1 && index + 1 < tiles.end).then(|| tile(index + 1));
                     let mut rest = &mut queries[..];
-                    for alike in rows.clone().collect::<Vec<_>>().chunk_by(|&a, &b| seen(a) == seen(b)) {
+                    for alike in rows.chunk_by(|&a, &b| seen(a) == seen(b)) {
                         let (queries, others) = rest.split_at_mut(alike.len() * group);
                         rest = others;
                         attend(self.engine.isa, queries, tile(index), seen(alike[0]), then, scale);

@@ -10,7 +10,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
-use super::exp::exp_below_zero;
+use super::exp::exp;
 use super::f16::f16_to_f32;
 use super::isa::Isa;
 use super::{LANES, sum_lanes};
@@ -179,11 +179,11 @@ fn weigh<const FUSED: bool>(scores: &mut [f32; TILE], seen: &Range<usize>, query
     if max == f32::NEG_INFINITY {
         return None;
     }
-    let rescale = exp_below_zero::<FUSED>(query.max - max);
+    let rescale = exp::<FUSED>(query.max - max);
     let mut lanes = [0.0; LANES];
     for scores in scores.as_chunks_mut::<LANES>().0 {
         for (lane, score) in lanes.iter_mut().zip(scores) {
-            *score = exp_below_zero::<FUSED>(*score - max);
+            *score = exp::<FUSED>(*score - max);
             *lane += *score;
         }
     }

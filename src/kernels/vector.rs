@@ -159,7 +159,7 @@ pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
 #[inline(always)]
 fn swiglu_body(gate: &[f32], up: &[f32], out: &mut [f32]) {
     for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-        *out = gate / (1.0 + exp(-gate)) * up;
+        *out = gate / (1.0 + exp::<false>(-gate)) * up;
     }
 }
 
@@ -175,7 +175,7 @@ fn gelu_tanh_body(x: &mut [f32]) {
     const OUTER: f32 = -1.595_769;
     for x in x {
         let exponent = OUTER * (*x + 0.044715 * *x * *x * *x);
-        *x /= 1.0 + exp(exponent);
+        *x /= 1.0 + exp::<false>(exponent);
     }
 }
 

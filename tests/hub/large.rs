@@ -85,6 +85,7 @@ fn write(folder: &Path) -> u64 {
 }
 
 #[test]
+#[allow(clippy::print_stdout)] // the figure itself
 fn a_diagnosis_of_70b_takes_megabytes() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(write(folder.path()), BYTES);
@@ -99,6 +100,7 @@ fn a_diagnosis_of_70b_takes_megabytes() {
     for (hardware, runs) in [(&large, true), (&small, false)] {
         let remote = place.builder().diagnose_on("org/Big-70B", hardware);
         let sent = place.server.take_sent();
+        println!("{sent} bytes were sent");
         assert!(sent > 0 && sent < MOST, "{sent} bytes");
         assert_eq!(remote.verdict.runs(), runs, "{}", remote.reason);
         if !runs {

@@ -183,7 +183,8 @@ fn weigh(
     Some(_mm512_cvtss_f32(rescale))
 }
 
-/// As [`exp::exp_below_zero`], with the same bits: one rounding at the end here, and there of two the first is exact.
+/// As [`exp::exp`] by fused operations for `x` up to 0, with the same bits: one rounding at the end here, and there of two
+/// the first is exact.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn exp_below_zero(x: __m512) -> __m512 {
