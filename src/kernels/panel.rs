@@ -12,6 +12,7 @@ use super::order::{GROUP, Order};
 use super::x86::{four_words, prefetch, room, with_scratch};
 use super::{Input, LANES, Output};
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
 /// Rows in a panel.
 pub(super) const ROWS: usize = 16;
@@ -208,7 +209,8 @@ fn tile<const KIND: u8, const T: usize>(bytes: &[u8], floats: &[f32], order: &Or
     assert!(bytes.len() >= blocks * BLOCK * ROWS && floats.len() >= blocks * floats_a_block(KIND) * ROWS);
     assert!(x.bytes.len() >= blocks * T * BLOCK && x.floats.len() >= blocks * 2 * T && x.ints.len() >= blocks * 3 * T);
     let zero = _mm512_setzero_ps();
-    let mut waiting = [[zero; T]; 5];
+    // The sums of 1, 2, 4 and 8 lanes that wait for those to be added to; nothing is read that was not put in.
+    let mut waiting = [const { MaybeUninit::<[__m512; T]>::uninit() }; 4];
     let mut place = 0;
     for i in 0..LANES {
         let mut sums = [zero; T];
@@ -217,16 +219,20 @@ fn tile<const KIND: u8, const T: usize>(bytes: &[u8], floats: &[f32], order: &Or
             unsafe { block::<KIND, T>(bytes, floats, place, x, &mut sums) };
             place += 1;
         }
-        let mut level = 0;
-        while i >> level & 1 == 1 {
+        let ones = (i as u32).trailing_ones() as usize;
+        for waiting in &waiting[..ones] {
+            // SAFETY: the lane whose number has a 0 instead of this 1 and ones below was put there, and none since.
+            let waiting = unsafe { waiting.assume_init_ref() };
             for t in 0..T {
-                sums[t] = _mm512_add_ps(waiting[level][t], sums[t]);
+                sums[t] = _mm512_add_ps(waiting[t], sums[t]);
             }
-            level += 1;
         }
-        waiting[level] = sums;
+        match waiting.get_mut(ones) {
+            Some(waiting) => _ = waiting.write(sums),
+            None => return sums,
+        }
     }
-    waiting[4]
+    unreachable!("the last lane's number is all ones")
 }
 
 /// Adds the block at `place` of 16 rows to the sums of `T` tokens.
