@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 /// How far ahead of the product with one token weights are asked for. The processor's own prefetch starts anew with each
 /// page of 4096 bytes.
-pub(super) const AHEAD: usize = 2048;
+pub(super) const AHEAD: usize = 1024;
 
 /// The rows below `rows`, `N` at a time, each from a part of its own: the memory serves a few long streams faster than
 /// rows in turns or one after the other. Where the parts differ in length the last row comes again.
