@@ -189,19 +189,13 @@ struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// `fill(token, row)` writes a row of activations.
-    fn prepare(
-        engine: &'a Engine,
-        tokens: usize,
-        matrices: &[Matrix],
-        fill: impl Fn(usize, &mut [f32]) + Sync,
-    ) -> Inputs<'a> {
+    /// `prepare(input, form)` brings them into a form.
+    fn prepare(engine: &'a Engine, matrices: &[Matrix], prepare: impl Fn(&mut Input, Form)) -> Inputs<'a> {
         let mut inputs: Vec<Input> = Vec::with_capacity(1);
-        for matrix in matrices {
-            let form = matrix.form;
+        for form in matrices.iter().map(|matrix| matrix.form) {
             if !inputs.iter().any(|input| input.form() == form) {
                 let mut input = engine.spare().pop().unwrap_or_default();
-                input.fill(&engine.pool, engine.isa, form, tokens, matrix.inputs, &fill);
+                prepare(&mut input, form);
                 inputs.push(input);
             }
         }
@@ -252,8 +246,11 @@ impl NormScale {
 
     /// Prepares the norm of every row of `x` for `matrices`.
     fn prepare<'a>(&self, engine: &'a Engine, x: &[f32], matrices: &[Matrix]) -> Inputs<'a> {
-        Inputs::prepare(engine, x.len() / self.width, matrices, |token, row| {
-            self.apply(engine.isa, &x[token * self.width..][..self.width], row);
+        let tokens = x.len() / self.width;
+        Inputs::prepare(engine, matrices, |input, form| {
+            input.fill(&engine.pool, engine.isa, form, tokens, self.width, |token, row| {
+                self.apply(engine.isa, &x[token * self.width..][..self.width], row);
+            });
         })
     }
 }
@@ -370,6 +367,9 @@ impl InplaceOp2 for NormLinear {
     }
 }
 
+/// So many tokens ahead residuals are asked for: a row is too short for the processor to see what comes next.
+const AHEAD: usize = 8;
+
 /// `residual += weight * x`.
 pub struct LinearAdd {
     engine: Engine,
@@ -398,15 +398,19 @@ impl InplaceOp2 for LinearAdd {
         let x = contiguous(x, x_at)?;
         let tokens = x.len() / matrix.inputs;
         let residual = outputs(y, y_at, tokens * matrix.outputs)?;
-        let inputs = Inputs::prepare(&self.engine, tokens, &self.matrices, |token, row| {
-            row.copy_from_slice(&x[token * matrix.inputs..][..matrix.inputs]);
+        let Engine { isa, pool, .. } = &self.engine;
+        let inputs = Inputs::prepare(&self.engine, &self.matrices, |input, form| {
+            input.convert(pool, *isa, form, x, matrix.inputs);
         });
         let bounds = bounds(&self.engine, tokens, &self.matrices);
-        self.engine.pool.run_grid(residual, matrix.outputs, tokens, &bounds, &|tile, residual| {
+        pool.run_grid(residual, matrix.outputs, tokens, &bounds, &|tile, residual| {
             let rows = tile.columns.clone();
             with_scratch(tokens * rows.len(), |scratch| {
-                matrix.rows(self.engine.isa, rows.clone(), &inputs, scratch);
+                matrix.rows(*isa, rows.clone(), &inputs, scratch);
                 for (token, product) in scratch.chunks_exact(rows.len()).enumerate() {
+                    if token + AHEAD < tokens {
+                        kernels::ask_ahead(residual.row(token + AHEAD));
+                    }
                     residual.row(token).iter_mut().zip(product).for_each(|(residual, product)| *residual += product);
                 }
             });

@@ -280,25 +280,27 @@ impl Input {
         if let Form::Int8(rule @ Int8Rule::Tensor { .. }) = form {
             return self.fill_together(pool, isa, rule, tokens, fill);
         }
-        let rows = RowsMut::new(self);
-        // Neighbours in a group write the same cache lines.
-        let together = if rows.are_packed() { GROUP } else { 1 };
-        pool.run(tokens.div_ceil(together), &|task| {
+        RowsMut::new(self).each(pool, |rows, token| {
             // Taken, not borrowed: `fill` may itself fill another input.
             let mut row = ROW.with_borrow_mut(std::mem::take);
             row.resize(inputs, 0.0);
-            let first = task * together;
-            for token in first..tokens.min(first + together) {
-                fill(token, &mut row);
-                // SAFETY: the row exists, and the pool runs its task once.
-                unsafe { rows.prepare(isa, token, &row) };
-            }
-            if rows.are_packed() {
-                // SAFETY: as above; a task is a group.
-                unsafe { rows.pack(first) };
-            }
+            fill(token, &mut row);
+            // SAFETY: the row exists, and `each` is at it once.
+            unsafe { rows.prepare(isa, token, &row) };
             ROW.set(row);
         });
+    }
+
+    /// Brings the rows of `x` `[tokens, inputs]` into `form` in parallel.
+    pub fn convert(&mut self, pool: &Pool, isa: Isa, form: Form, x: &[f32], inputs: usize) {
+        let row = |token: usize| &x[token * inputs..][..inputs];
+        let tokens = x.len() / inputs;
+        if matches!(form, Form::F32 | Form::Int8(Int8Rule::Tensor { .. })) {
+            return self.fill(pool, isa, form, tokens, inputs, |token, to| to.copy_from_slice(row(token)));
+        }
+        self.reset(form, tokens, inputs);
+        // SAFETY: the row exists, and `each` is at it once.
+        RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token)) });
     }
 
     /// Fills the rows by a rule that looks at all of them before it writes one.
@@ -440,6 +442,20 @@ impl<'a> RowsMut<'a> {
         self.form == Form::Q8 && self.tokens > FEW
     }
 
+    /// Calls `prepare` once for each row, in parallel, and packs what is read in groups.
+    fn each(&self, pool: &Pool, prepare: impl Fn(&Self, usize) + Sync) {
+        // Neighbours in a group write the same cache lines.
+        let together = if self.are_packed() { GROUP } else { 1 };
+        pool.run(self.tokens.div_ceil(together), &|task| {
+            let first = task * together;
+            (first..self.tokens.min(first + together)).for_each(|token| prepare(self, token));
+            if self.are_packed() {
+                // SAFETY: the pool runs each task once, and a task is a group.
+                unsafe { self.pack(first) };
+            }
+        });
+    }
+
     /// Brings `x` into row `token`.
     ///
     /// # Safety
@@ -510,25 +526,46 @@ impl<'a> RowsMut<'a> {
     /// # Safety
     /// No other thread may be at the same group.
     unsafe fn pack(&self, first: usize) {
+        // SAFETY: the caller's, and so many tokens are left.
+        match self.tokens - first {
+            1 => unsafe { self.pack_tokens::<1>(first) },
+            2 => unsafe { self.pack_tokens::<2>(first) },
+            3 => unsafe { self.pack_tokens::<3>(first) },
+            4 => unsafe { self.pack_tokens::<4>(first) },
+            5 => unsafe { self.pack_tokens::<5>(first) },
+            6 => unsafe { self.pack_tokens::<6>(first) },
+            7 => unsafe { self.pack_tokens::<7>(first) },
+            _ => unsafe { self.pack_tokens::<GROUP>(first) },
+        }
+    }
+
+    /// The same for a group of `T` tokens.
+    ///
+    /// # Safety
+    /// No other thread may be at the same group, and `T` are left.
+    unsafe fn pack_tokens<const T: usize>(&self, first: usize) {
         let order = Order::new(self.inputs / BLOCK);
-        let tokens = GROUP.min(self.tokens - first);
-        // SAFETY: the caller is alone at the group's rows.
-        let rows: [_; GROUP] = std::array::from_fn(|t| (t < tokens).then(|| unsafe { self.q8(first + t) }));
-        for (place, b) in order.in_order().enumerate() {
-            let at = first * order.blocks + place * tokens;
-            // SAFETY: the places of the group in this block are no other group's.
-            let (bytes, floats, ints) = unsafe {
-                (
-                    self.packed_bytes.part(at * BLOCK, tokens * BLOCK),
-                    self.packed_floats.part(at * 2, 2 * tokens),
-                    self.packed_ints.part(at * 3, 3 * tokens),
-                )
-            };
-            for (t, row) in rows.iter().flatten().enumerate() {
-                bytes[t * BLOCK..][..BLOCK].copy_from_slice(&row.bytes[b * BLOCK..][..BLOCK]);
-                (floats[t], floats[tokens + t]) = (row.scales[b], row.sums[b]);
-                ints[t] = row.offsets[b];
-                (ints[tokens + t], ints[2 * tokens + t]) = (row.half_offsets[2 * b], row.half_offsets[2 * b + 1]);
+        let (at, each) = (first * order.blocks, T * order.blocks);
+        // SAFETY: the caller is alone at the group's rows, and at the group's places.
+        let (rows, bytes, floats, ints) = unsafe {
+            let rows: [_; T] = std::array::from_fn(|t| self.q8(first + t));
+            let bytes = self.packed_bytes.part(at * BLOCK, each * BLOCK);
+            (rows, bytes, self.packed_floats.part(at * 2, each * 2), self.packed_ints.part(at * 3, each * 3))
+        };
+        let rows = rows.each_ref().map(|row| {
+            let (bytes, half_offsets) = (row.bytes.as_chunks::<BLOCK>().0, row.half_offsets.as_chunks::<2>().0);
+            (bytes, &*row.scales, &*row.sums, &*row.offsets, half_offsets)
+        });
+        let bytes = bytes.as_chunks_mut::<BLOCK>().0.as_chunks_mut::<T>().0;
+        let floats = floats.as_chunks_mut::<T>().0.as_chunks_mut::<2>().0;
+        let ints = ints.as_chunks_mut::<T>().0.as_chunks_mut::<3>().0;
+        for (b, ((bytes, [scales, sums]), [offsets, firsts, seconds])) in
+            order.in_order().zip(bytes.iter_mut().zip(floats).zip(ints))
+        {
+            for (t, row) in rows.iter().enumerate() {
+                bytes[t] = row.0[b];
+                (scales[t], sums[t], offsets[t]) = (row.1[b], row.2[b], row.3[b]);
+                [firsts[t], seconds[t]] = row.4[b];
             }
         }
     }

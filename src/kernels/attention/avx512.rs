@@ -64,9 +64,12 @@ fn some_queries<E: Element, const WHOLE: bool, const Q: usize>(
     then: Option<Tile<'_, E>>,
     scale: f32,
 ) {
-    let sums = match then {
-        Some(then) => dots::<E, Q, true>(queries, tile, then),
-        None => dots::<E, Q, false>(queries, tile, tile),
+    let sums = match (then, seen.end.div_ceil(LANES)) {
+        (Some(then), _) => dots::<E, Q, WIDE, true>(queries, tile, then),
+        (None, 1) => dots::<E, Q, 1, false>(queries, tile, tile),
+        (None, 2) => dots::<E, Q, 2, false>(queries, tile, tile),
+        (None, 3) => dots::<E, Q, 3, false>(queries, tile, tile),
+        (None, _) => dots::<E, Q, WIDE, false>(queries, tile, tile),
     };
     let mut scores = [[0.0; TILE]; Q];
     let mut rescale = [None; Q];
@@ -117,10 +120,10 @@ pub(super) unsafe fn load_f16<const WHOLE: bool>(at: *const f16, left: usize) ->
     _mm512_cvtph_ps(halves)
 }
 
-/// The products of queries and keys; `AHEAD`: the tile `then` is asked for meanwhile.
+/// The products of queries and the first `N` vectors of keys; `AHEAD`: the tile `then` is asked for meanwhile.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-fn dots<E: Element, const Q: usize, const AHEAD: bool>(
+fn dots<E: Element, const Q: usize, const N: usize, const AHEAD: bool>(
     queries: &[Query<'_>],
     tile: Tile<'_, E>,
     then: Tile<'_, E>,
@@ -136,10 +139,10 @@ fn dots<E: Element, const Q: usize, const AHEAD: bool>(
         }
         // SAFETY: `j < WIDE`.
         let keys =
-            std::array::from_fn::<_, WIDE, _>(|j| unsafe { E::load_16::<true>(keys.as_ptr().add(j * LANES), LANES) });
+            std::array::from_fn::<_, N, _>(|j| unsafe { E::load_16::<true>(keys.as_ptr().add(j * LANES), LANES) });
         for i in 0..Q {
             let x = _mm512_set1_ps(q[i][d]);
-            for j in 0..WIDE {
+            for j in 0..N {
                 sums[i][j] = _mm512_fmadd_ps(x, keys[j], sums[i][j]);
             }
         }
