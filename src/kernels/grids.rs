@@ -176,16 +176,17 @@ pub(super) fn halves<const BYTES: usize>(
             }));
         }
         for token in 0..input.tokens() {
-            let x = input.q8(token);
+            let x = input.blocks(token);
             let mut lanes = [0.0f32; LANES];
-            for (b, ((factor, scales, q), x_bytes)) in unpacked.iter().zip(x.bytes.as_chunks::<32>().0).enumerate() {
+            for (b, (factor, scales, q)) in unpacked.iter().enumerate() {
+                let x = x(b);
                 let dot = |half: usize| -> i32 {
-                    let pairs = q[16 * half..][..16].iter().zip(&x_bytes[16 * half..][..16]);
+                    let pairs = q[16 * half..][..16].iter().zip(&x.bytes[16 * half..][..16]);
                     pairs.map(|(&q, &x)| i32::from(q) * i32::from(x)).sum()
                 };
                 let sum = scales[0] * dot(0) + scales[1] * dot(1);
                 let lane = &mut lanes[b % LANES];
-                *lane = (sum as f32).mul_add(factor * x.scales[b], *lane);
+                *lane = (sum as f32).mul_add(factor * x.scale, *lane);
             }
             output.part(token, row, 1)[0] = sum_lanes(lanes);
         }

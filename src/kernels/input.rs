@@ -2,11 +2,14 @@
 
 #![allow(unsafe_code)]
 
-use super::int8::{self, Extent, Int8Rule, Step};
+mod rows;
+
+use super::int8::{Extent, Int8Rule};
 use super::isa::Isa;
+use super::isa::Sets;
 use super::order::{FEW, GROUP, Order};
-use super::quantize::{Q8Mut, quantize, round_to_bf16};
-use crate::threads::{Pool, Split};
+use crate::threads::Pool;
+use rows::RowsMut;
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -95,6 +98,8 @@ pub struct Input {
     form: Form,
     tokens: usize,
     inputs: usize,
+    /// Whether blocks lie in groups, for panels, and not in rows, for a token at a time or portable code.
+    grouped: bool,
     floats: Lines<f32>,
     halves: Lines<u16>,
     bytes: Lines<i8>,
@@ -120,6 +125,19 @@ pub(super) struct Q8<'a> {
     pub(super) offsets: &'a [i32],
     /// `-128 * sum of the bytes` of each half block of 16.
     pub(super) half_offsets: &'a [i32],
+}
+
+/// One block of a token, wherever it lies. Kernels that want a block at a time need no sums.
+#[cfg_attr(not(test), allow(dead_code))]
+pub(super) struct Block<'a> {
+    pub(super) bytes: &'a [i8; BLOCK],
+    pub(super) scale: f32,
+    /// `scale * sum of the bytes`.
+    pub(super) sum: f32,
+    /// `-128 * sum of the bytes`.
+    pub(super) offset: i32,
+    /// The same for each half.
+    pub(super) half_offsets: [i32; 2],
 }
 
 /// One token's row of [`Form::Int8`], for kernels.
@@ -177,6 +195,7 @@ impl Input {
             form: Form::F32,
             tokens: 0,
             inputs: 0,
+            grouped: false,
             floats: Lines::new(),
             halves: Lines::new(),
             bytes: Lines::new(),
@@ -201,7 +220,7 @@ impl Input {
     /// As [`Input::prepare`], reusing the memory of `self`.
     pub fn prepare_into(&mut self, isa: Isa, form: Form, x: &[f32], inputs: usize) {
         assert!(inputs > 0 && x.len().is_multiple_of(inputs), "{} floats are no rows of {inputs}", x.len());
-        self.reset(form, x.len() / inputs, inputs);
+        self.reset(isa, form, x.len() / inputs, inputs);
         if let Form::Int8(rule @ Int8Rule::Tensor { .. }) = form {
             let step = rule.step(Extent::of(isa, x));
             let rows = RowsMut::new(self);
@@ -216,17 +235,14 @@ impl Input {
             // SAFETY: the row exists, and `rows` is the only view of it.
             unsafe { rows.prepare(isa, token, row) };
         }
-        if rows.are_packed() {
-            // SAFETY: as above.
-            (0..rows.tokens).step_by(GROUP).for_each(|first| unsafe { rows.pack(first) });
-        }
     }
 
     /// Makes room for `tokens` rows of `inputs`, which hold unspecified numbers until they are filled. Panics if `inputs` is
     /// 0, or no multiple of 32 for [`Form::Q8`].
-    fn reset(&mut self, form: Form, tokens: usize, inputs: usize) {
+    fn reset(&mut self, isa: Isa, form: Form, tokens: usize, inputs: usize) {
         assert!(inputs > 0, "a row has at least one element");
         (self.form, self.tokens, self.inputs) = (form, tokens, inputs);
+        self.grouped = form == Form::Q8 && tokens > FEW && isa.has(Sets::AVX2);
         match form {
             Form::F32 => self.floats.grow(tokens * stride(inputs, 16)),
             Form::Bf16 => self.halves.grow(tokens * stride(inputs, 32)),
@@ -241,16 +257,17 @@ impl Input {
             Form::Q8 => {
                 assert!(inputs.is_multiple_of(BLOCK), "{inputs} inputs are no whole number of blocks of {BLOCK}");
                 let blocks = inputs / BLOCK;
+                if self.grouped {
+                    self.packed_bytes.grow(tokens * inputs);
+                    self.packed_floats.grow(tokens * blocks * 2);
+                    self.packed_ints.grow(tokens * blocks * 3);
+                    return;
+                }
                 self.bytes.grow(tokens * stride(inputs, 64));
                 self.scales.grow(tokens * stride(blocks, 16));
                 self.sums.grow(tokens * stride(blocks, 16));
                 self.offsets.grow(tokens * stride(blocks, 16));
                 self.half_offsets.grow(tokens * stride(2 * blocks, 16));
-                // Few tokens are read as rows.
-                let packed = if tokens > FEW { tokens * blocks } else { 0 };
-                self.packed_bytes.grow(packed * BLOCK);
-                self.packed_floats.grow(packed * 2);
-                self.packed_ints.grow(packed * 3);
             }
         }
     }
@@ -269,7 +286,7 @@ impl Input {
         thread_local! {
             static ROW: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
         }
-        self.reset(form, tokens, inputs);
+        self.reset(isa, form, tokens, inputs);
         if form == Form::F32 {
             let step = stride(inputs, 16);
             pool.chunks(&mut self.floats.all_mut()[..tokens * step], step, |token, row| {
@@ -298,7 +315,7 @@ impl Input {
         if matches!(form, Form::F32 | Form::Int8(Int8Rule::Tensor { .. })) {
             return self.fill(pool, isa, form, tokens, inputs, |token, to| to.copy_from_slice(row(token)));
         }
-        self.reset(form, tokens, inputs);
+        self.reset(isa, form, tokens, inputs);
         // SAFETY: the row exists, and `each` is at it once.
         RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token)) });
     }
@@ -369,10 +386,10 @@ impl Input {
         &self.halves.all()[token * stride(self.inputs, 32)..][..self.inputs]
     }
 
-    /// The blocks of row `token`. Panics for another form.
+    /// The blocks of row `token`. Panics for another form, or if they lie in groups.
     #[inline]
     pub(super) fn q8(&self, token: usize) -> Q8<'_> {
-        assert!(self.form == Form::Q8 && token < self.tokens);
+        assert!(self.form == Form::Q8 && !self.grouped && token < self.tokens);
         let blocks = self.inputs / BLOCK;
         let (row, half_row) = (stride(blocks, 16), stride(2 * blocks, 16));
         Q8 {
@@ -384,11 +401,41 @@ impl Input {
         }
     }
 
-    /// Group `group` of the tokens. Panics for another form, or if there are only few tokens.
+    /// The blocks of `token` by their number, in rows or in groups. Panics for another form.
+    #[inline]
+    pub(super) fn blocks<'a>(&'a self, token: usize) -> impl Fn(usize) -> Block<'a> {
+        assert!(self.form == Form::Q8 && token < self.tokens);
+        let order = Order::new(self.inputs / BLOCK);
+        let row = (!self.grouped).then(|| self.q8(token));
+        let group = self.grouped.then(|| self.packed(token / GROUP));
+        move |b| match (row, group) {
+            (Some(row), _) => Block {
+                bytes: &row.bytes.as_chunks().0[b],
+                scale: row.scales[b],
+                sum: row.sums[b],
+                offset: row.offsets[b],
+                half_offsets: row.half_offsets.as_chunks().0[b],
+            },
+            (None, Some(group)) => {
+                let (place, t) = (order.place(b).map_or(0, |place| place * group.tokens), token % GROUP);
+                let (floats, ints) = (&group.floats[2 * place..], &group.ints[3 * place..]);
+                Block {
+                    bytes: &group.bytes.as_chunks().0[place + t],
+                    scale: floats[t],
+                    sum: floats[group.tokens + t],
+                    offset: ints[t],
+                    half_offsets: [ints[group.tokens + t], ints[2 * group.tokens + t]],
+                }
+            }
+            (None, None) => unreachable!("blocks lie in rows or in groups"),
+        }
+    }
+
+    /// Group `group` of the tokens. Panics for another form, or if blocks lie in rows.
     #[inline]
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) fn packed(&self, group: usize) -> Packed<'_> {
-        assert!(self.form == Form::Q8 && self.tokens > FEW && group * GROUP < self.tokens);
+        assert!(self.grouped && group * GROUP < self.tokens);
         let tokens = GROUP.min(self.tokens - group * GROUP);
         let blocks = self.inputs / BLOCK;
         let (first, each) = (group * GROUP * blocks, tokens * blocks);
@@ -397,176 +444,6 @@ impl Input {
             bytes: &self.packed_bytes.all()[first * BLOCK..][..each * BLOCK],
             floats: &self.packed_floats.all()[first * 2..][..each * 2],
             ints: &self.packed_ints.all()[first * 3..][..each * 3],
-        }
-    }
-}
-
-/// The rows of an input, each to be written by one thread.
-struct RowsMut<'a> {
-    form: Form,
-    tokens: usize,
-    inputs: usize,
-    floats: Split<'a, f32>,
-    halves: Split<'a, u16>,
-    bytes: Split<'a, i8>,
-    scales: Split<'a, f32>,
-    sums: Split<'a, f32>,
-    offsets: Split<'a, i32>,
-    half_offsets: Split<'a, i32>,
-    packed_bytes: Split<'a, i8>,
-    packed_floats: Split<'a, f32>,
-    packed_ints: Split<'a, i32>,
-}
-
-impl<'a> RowsMut<'a> {
-    fn new(input: &'a mut Input) -> RowsMut<'a> {
-        RowsMut {
-            form: input.form,
-            tokens: input.tokens,
-            inputs: input.inputs,
-            floats: Split::new(input.floats.all_mut()),
-            halves: Split::new(input.halves.all_mut()),
-            bytes: Split::new(input.bytes.all_mut()),
-            scales: Split::new(input.scales.all_mut()),
-            sums: Split::new(input.sums.all_mut()),
-            offsets: Split::new(input.offsets.all_mut()),
-            half_offsets: Split::new(input.half_offsets.all_mut()),
-            packed_bytes: Split::new(input.packed_bytes.all_mut()),
-            packed_floats: Split::new(input.packed_floats.all_mut()),
-            packed_ints: Split::new(input.packed_ints.all_mut()),
-        }
-    }
-
-    /// Whether kernels read these rows in groups: few tokens are read as rows.
-    fn are_packed(&self) -> bool {
-        self.form == Form::Q8 && self.tokens > FEW
-    }
-
-    /// Calls `prepare` once for each row, in parallel, and packs what is read in groups.
-    fn each(&self, pool: &Pool, prepare: impl Fn(&Self, usize) + Sync) {
-        // Neighbours in a group write the same cache lines.
-        let together = if self.are_packed() { GROUP } else { 1 };
-        pool.run(self.tokens.div_ceil(together), &|task| {
-            let first = task * together;
-            (first..self.tokens.min(first + together)).for_each(|token| prepare(self, token));
-            if self.are_packed() {
-                // SAFETY: the pool runs each task once, and a task is a group.
-                unsafe { self.pack(first) };
-            }
-        });
-    }
-
-    /// Brings `x` into row `token`.
-    ///
-    /// # Safety
-    /// No other thread may be at the same row.
-    unsafe fn prepare(&self, isa: Isa, token: usize, x: &[f32]) {
-        assert!(token < self.tokens && x.len() == self.inputs);
-        let inputs = self.inputs;
-        match self.form {
-            Form::F32 => {
-                // SAFETY: rows do not overlap, and the caller is alone at this one.
-                unsafe { self.floats.part(token * stride(inputs, 16), inputs) }.copy_from_slice(x);
-            }
-            Form::Bf16 => {
-                // SAFETY: as above.
-                let row = unsafe { self.halves.part(token * stride(inputs, 32), inputs) };
-                round_to_bf16(isa, x, row);
-            }
-            Form::Int8(rule) => {
-                // SAFETY: the caller is alone at this row.
-                unsafe { self.quantize(isa, token, x, rule.step(Extent::of(isa, x))) };
-            }
-            Form::Q8 => {
-                // SAFETY: as above.
-                quantize(isa, x, &mut unsafe { self.q8(token) });
-            }
-        }
-    }
-
-    /// Row `token` of blocks.
-    ///
-    /// # Safety
-    /// No other thread may be at the same row, nor the caller twice.
-    unsafe fn q8(&self, token: usize) -> Q8Mut<'_> {
-        let (inputs, blocks) = (self.inputs, self.inputs / BLOCK);
-        let (row, half_row) = (token * stride(blocks, 16), token * stride(2 * blocks, 16));
-        Q8Mut {
-            // SAFETY: rows do not overlap, and the caller is alone at this one.
-            bytes: unsafe { self.bytes.part(token * stride(inputs, 64), inputs) },
-            // SAFETY: as above.
-            scales: unsafe { self.scales.part(row, blocks) },
-            // SAFETY: as above.
-            sums: unsafe { self.sums.part(row, blocks) },
-            // SAFETY: as above.
-            offsets: unsafe { self.offsets.part(row, blocks) },
-            // SAFETY: as above.
-            half_offsets: unsafe { self.half_offsets.part(half_row, 2 * blocks) },
-        }
-    }
-
-    /// Writes `x` into row `token` of int8.
-    ///
-    /// # Safety
-    /// No other thread may be at the same row.
-    unsafe fn quantize(&self, isa: Isa, token: usize, x: &[f32], step: Step) {
-        assert!(token < self.tokens && x.len() == self.inputs);
-        // SAFETY: rows do not overlap, and the caller is alone at this one.
-        let bytes = unsafe { self.bytes.part(token * stride(self.inputs, 64), self.inputs) };
-        let sum = int8::quantize(isa, x, step, bytes);
-        // SAFETY: as above.
-        let scale = unsafe { self.scales.part(token, 1) };
-        scale[0] = step.scale;
-        // SAFETY: as above.
-        unsafe { self.offsets.part(2 * token, 2) }.copy_from_slice(&[step.zero, sum]);
-    }
-
-    /// Copies the rows of the group that begins with token `first` to their places in it.
-    ///
-    /// # Safety
-    /// No other thread may be at the same group.
-    unsafe fn pack(&self, first: usize) {
-        // SAFETY: the caller's, and so many tokens are left.
-        match self.tokens - first {
-            1 => unsafe { self.pack_tokens::<1>(first) },
-            2 => unsafe { self.pack_tokens::<2>(first) },
-            3 => unsafe { self.pack_tokens::<3>(first) },
-            4 => unsafe { self.pack_tokens::<4>(first) },
-            5 => unsafe { self.pack_tokens::<5>(first) },
-            6 => unsafe { self.pack_tokens::<6>(first) },
-            7 => unsafe { self.pack_tokens::<7>(first) },
-            _ => unsafe { self.pack_tokens::<GROUP>(first) },
-        }
-    }
-
-    /// The same for a group of `T` tokens.
-    ///
-    /// # Safety
-    /// No other thread may be at the same group, and `T` are left.
-    unsafe fn pack_tokens<const T: usize>(&self, first: usize) {
-        let order = Order::new(self.inputs / BLOCK);
-        let (at, each) = (first * order.blocks, T * order.blocks);
-        // SAFETY: the caller is alone at the group's rows, and at the group's places.
-        let (rows, bytes, floats, ints) = unsafe {
-            let rows: [_; T] = std::array::from_fn(|t| self.q8(first + t));
-            let bytes = self.packed_bytes.part(at * BLOCK, each * BLOCK);
-            (rows, bytes, self.packed_floats.part(at * 2, each * 2), self.packed_ints.part(at * 3, each * 3))
-        };
-        let rows = rows.each_ref().map(|row| {
-            let (bytes, half_offsets) = (row.bytes.as_chunks::<BLOCK>().0, row.half_offsets.as_chunks::<2>().0);
-            (bytes, &*row.scales, &*row.sums, &*row.offsets, half_offsets)
-        });
-        let bytes = bytes.as_chunks_mut::<BLOCK>().0.as_chunks_mut::<T>().0;
-        let floats = floats.as_chunks_mut::<T>().0.as_chunks_mut::<2>().0;
-        let ints = ints.as_chunks_mut::<T>().0.as_chunks_mut::<3>().0;
-        for (b, ((bytes, [scales, sums]), [offsets, firsts, seconds])) in
-            order.in_order().zip(bytes.iter_mut().zip(floats).zip(ints))
-        {
-            for (t, row) in rows.iter().enumerate() {
-                bytes[t] = row.0[b];
-                (scales[t], sums[t], offsets[t]) = (row.1[b], row.2[b], row.3[b]);
-                [firsts[t], seconds[t]] = row.4[b];
-            }
         }
     }
 }

@@ -198,22 +198,25 @@ fn prepares_the_same_bits_on_every_instruction_set() {
         let portable = Kernel::select(DType::Q8_0, Isa::portable()).unwrap();
         let expected = as_rounded(Form::Q8, &x, inputs);
         for isa in each_isa() {
-            let q8 = Input::prepare(isa, Form::Q8, &x, inputs);
-            for (token, expected) in expected.chunks_exact(inputs).enumerate() {
-                let row = q8.q8(token);
-                for (i, &expected) in expected.iter().enumerate() {
-                    assert_eq!(f64::from(row.bytes[i]) * f64::from(row.scales[i / 32]), expected, "{isa} {inputs} {i}");
-                }
-                for (b, block) in row.bytes.as_chunks::<32>().0.iter().enumerate() {
-                    let sum: i32 = block.iter().map(|&q| i32::from(q)).sum();
-                    assert_eq!(row.offsets[b], -128 * sum);
-                    assert_eq!(row.half_offsets[2 * b] + row.half_offsets[2 * b + 1], -128 * sum);
-                    assert_eq!(row.sums[b], row.scales[b] * sum as f32);
+            for tokens in [1, 2, 3, 7, 8, 9, 19] {
+                let x: Vec<f32> = x.iter().copied().cycle().take(tokens * inputs).collect();
+                let q8 = Input::prepare(isa, Form::Q8, &x, inputs);
+                for (token, expected) in expected.chunks_exact(inputs).cycle().take(tokens).enumerate() {
+                    for (b, expected) in expected.as_chunks::<32>().0.iter().enumerate() {
+                        let block = q8.blocks(token)(b);
+                        let values = block.bytes.map(|q| f64::from(q) * f64::from(block.scale));
+                        assert_eq!(values, *expected, "{isa} {inputs} {token} {b}");
+                        let [first, second] = [&block.bytes[..16], &block.bytes[16..]]
+                            .map(|half| half.iter().map(|&q| i32::from(q)).sum::<i32>());
+                        assert_eq!(block.half_offsets, [-128 * first, -128 * second], "{isa} {inputs} {token} {b}");
+                        assert_eq!(block.offset, -128 * (first + second));
+                        assert_eq!(block.sum, block.scale * (first + second) as f32);
+                    }
                 }
             }
             assert_eq!(
-                product(&portable, isa, &weight, &x, inputs),
-                product(&portable, Isa::portable(), &weight, &x, inputs)
+                product(&portable, isa, &weight, &x[..2 * inputs], inputs),
+                product(&portable, Isa::portable(), &weight, &x[..2 * inputs], inputs)
             );
             let bf16 = Input::prepare(isa, Form::Bf16, &x, inputs);
             for (token, x) in x.chunks_exact(inputs).enumerate() {
