@@ -93,6 +93,11 @@ impl Matrix {
         2 * self.outputs * self.inputs
     }
 
+    /// Whether what it computes of a row depends on the rows beside it: where one scale is made for all of them.
+    pub(crate) fn mixes_rows(&self) -> bool {
+        matches!(self.form, Form::Int8(Int8Rule::Tensor { .. }))
+    }
+
     /// The bytes the kernel reads.
     pub fn weight(&self) -> &WeightView {
         &self.weight
