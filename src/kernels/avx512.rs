@@ -260,18 +260,20 @@ macro_rules! float_kernel {
                 let mut sums = [[_mm512_setzero_ps(); T]; R];
                 let (steps, rest) = (inputs / $elements, inputs % $elements);
                 for step in 0..steps {
-                    // SAFETY: every row has `steps` steps of activations.
-                    let x: [_; T] = std::array::from_fn(|t| unsafe { $load_x(x[t].add(step * $elements)) });
-                    for r in 0..R {
+                    let w: [_; R] = std::array::from_fn(|r| {
                         // SAFETY: every row has `steps` steps of weight.
                         let at = unsafe { w[r].add(step * $bytes) };
                         if T != 6 && step * $bytes % 64 == 0 {
                             $crate::kernels::x86::prefetch(at.wrapping_add($crate::kernels::x86::AHEAD), 64);
                         }
                         // SAFETY: as above.
-                        let w = unsafe { $load(at) };
-                        for t in 0..T {
-                            sums[r][t] = $product(w, x[t], sums[r][t]);
+                        unsafe { $load(at) }
+                    });
+                    for t in 0..T {
+                        // SAFETY: every row has `steps` steps of activations.
+                        let x = unsafe { $load_x(x[t].add(step * $elements)) };
+                        for r in 0..R {
+                            sums[r][t] = $product(w[r], x, sums[r][t]);
                         }
                     }
                 }
