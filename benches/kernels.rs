@@ -10,7 +10,7 @@
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use model_diagnostics::DType;
-use model_factory::kernels::{self, Floats, Input, Isa, Kernel, Query, TILE, Tile, rows_per_task};
+use model_factory::kernels::{self, Floats, Input, Isa, Kernel, Query, TILE, Tile};
 use model_factory::threads::Pool;
 use std::hint::black_box;
 use std::time::Duration;
@@ -90,7 +90,7 @@ fn kernels_for(dtype: DType) -> Vec<(Kernel, Isa)> {
 /// The product in the longest tasks that the engine cuts, each with outputs of its own.
 fn multiply(pool: &Pool, kernel: Kernel, weight: &[u8], input: &Input, y: &mut [f32]) {
     let (tokens, row_bytes) = (input.tokens(), kernel.row_bytes(input.inputs()));
-    let step = rows_per_task(weight.len(), row_bytes, tokens, pool.threads());
+    let step = kernel.rows_per_task(weight.len(), input.inputs(), tokens, pool.threads());
     pool.chunks(y, step * tokens, |task, y| {
         let bytes = y.len() / tokens * row_bytes;
         kernel.matmul(&weight[task * step * row_bytes..][..bytes], input, y);

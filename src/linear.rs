@@ -4,7 +4,7 @@
 //! over memory of its own: the norm in front, the sum with the residual or the gated activation behind.
 
 use crate::error::{Error, Result};
-use crate::kernels::{self, Floats, Form, Input, Int8Rule, Isa, Kernel, rows_per_task};
+use crate::kernels::{self, Floats, Form, Input, Int8Rule, Isa, Kernel};
 use crate::threads::Pool;
 use crate::weights::{WeightView, Weights};
 use candle_core::{CpuStorage, InplaceOp2, Layout, bail};
@@ -91,6 +91,11 @@ impl Matrix {
     /// Multiplications and additions for one token.
     pub fn operations(&self) -> usize {
         2 * self.outputs * self.inputs
+    }
+
+    /// Whether what it computes of a row depends on the rows beside it: where one scale is made for all of them.
+    pub(crate) fn mixes_rows(&self) -> bool {
+        matches!(self.form, Form::Int8(Int8Rule::Tensor { .. }))
     }
 
     /// The bytes the kernel reads.
@@ -293,7 +298,8 @@ fn bounds(engine: &Engine, tokens: usize, matrices: &[Matrix]) -> Vec<usize> {
     for matrix in matrices {
         let mut row = 0;
         while row < matrix.outputs {
-            let rows = rows_per_task(left, row_bytes(matrix), tokens, engine.pool.threads()).min(matrix.outputs - row);
+            let rows = matrix.kernel.rows_per_task(left, matrix.inputs, tokens, engine.pool.threads());
+            let rows = rows.min(matrix.outputs - row);
             row += rows;
             left -= rows * row_bytes(matrix);
             bounds.push(start + row);

@@ -86,6 +86,50 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
     assert_eq!(expected, bits(&together));
 }
 
+/// In the last layer only the rows that are wanted are computed; all of them where a scale of the activations is made for
+/// all rows together.
+#[test]
+fn the_last_logits_are_the_last_of_all_logits() {
+    for file in FILES.iter().chain(&["phi-2/bf16", "../int8/llama-dynamic-tensor"]) {
+        let model = load(file, 2);
+        let tokens = tokens(40);
+        let all = model.logits(&tokens).expect("logits");
+        let expected = bits(&all.get(tokens.len() - 1).expect("a row for each token"));
+        assert_eq!(last(&mut model.session(), &[&tokens]), expected, "{file}");
+    }
+}
+
+#[test]
+fn what_is_wanted_changes_no_logits() {
+    for file in ["llama-256/q4_k_m.gguf", "phi-2/f16", "phi-3-window/bf16"] {
+        let model = load(file, 2);
+        let decoder = model.decoder().expect("a model on the processor");
+        let cancel = Cancel::new();
+        let all = [tokens(20), tokens(33), tokens(7)];
+        let alone: Vec<Vec<u32>> = all.iter().map(|tokens| bits(&model.logits(tokens).expect("logits"))).collect();
+        let vocab = alone[0].len() / all[0].len();
+        let wanted = [Logits::Last, Logits::None, Logits::All];
+        for turn in 0..wanted.len() {
+            let mut caches = [decoder.cache(), decoder.cache(), decoder.cache()];
+            let mut batch: Vec<Segment<'_>> = Vec::new();
+            let mut expected = Vec::new();
+            for (i, cache) in caches.iter_mut().enumerate() {
+                let logits = wanted[(i + turn) % wanted.len()];
+                batch.push(Segment { tokens: &all[i], cache, reach: all[i].len(), logits });
+                let from = match logits {
+                    Logits::None => alone[i].len(),
+                    Logits::Last => alone[i].len() - vocab,
+                    Logits::All => 0,
+                };
+                expected.extend_from_slice(&alone[i][from..]);
+            }
+            let together =
+                decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
+            assert_eq!(bits(&together), expected, "{file} turn {turn}");
+        }
+    }
+}
+
 #[test]
 fn sessions_that_advance_together_compute_what_each_does_alone() {
     for file in ["llama-256/q4_k_m.gguf", "qwen3/bf16", "phi-3.5/q8_0.gguf"] {

@@ -255,9 +255,11 @@ fn blocks(model: &Model) -> impl Iterator<Item = &Matrix> {
     all.into_iter().take(head)
 }
 
-/// Multiplications and additions for one token of a prompt.
+/// Multiplications and additions for one token of a prompt: behind q, k and v the last layer computes the last token alone.
 fn operations_per_prompt_token(model: &Model) -> usize {
-    blocks(model).map(Matrix::operations).sum()
+    let all: Vec<&Matrix> = blocks(model).collect();
+    let behind_qkv = (all.len() / model.spec().weights.layers.len().max(1)).saturating_sub(3);
+    all[..all.len() - behind_qkv].iter().map(|matrix| matrix.operations()).sum()
 }
 
 /// Operations a second of `threads` threads, as `measure` finds them for the kernel that most of the model is multiplied

@@ -53,6 +53,28 @@ impl Buffers {
             hidden,
         })
     }
+
+    /// The given rows alone, one behind the other; copies of them, unless they are neighbours.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub(super) fn only(&self, rows: &[Range<usize>]) -> candle_core::Result<Buffers> {
+        let of = |buffer: &Tensor| {
+            let parts =
+                rows.iter().filter(|rows| !rows.is_empty()).map(|rows| buffer.narrow(0, rows.start, rows.len()));
+            match parts.collect::<candle_core::Result<Vec<_>>>()?.as_slice() {
+                [one] => Ok(one.clone()),
+                several => Tensor::cat(several, 0),
+            }
+        };
+        let count = rows.iter().map(Range::len).sum();
+        Ok(Buffers {
+            hidden: of(&self.hidden)?,
+            qkv: of(&self.qkv)?,
+            attended: self.attended.narrow(0, 0, count)?,
+            activated: self.activated.narrow(0, 0, count)?,
+        })
+    }
 }
 
 impl Block {
@@ -90,30 +112,39 @@ impl Block {
         })
     }
 
-    /// Brings the residual streams of several sequences' rows through this block. Stores the rows' keys and values.
+    /// Stores keys and values of all rows, which `segments` share as `rows` say, and leaves their queries in `buffers`.
+    ///
+    /// # Errors
+    /// Those of the operations.
+    pub(super) fn append(
+        &self,
+        layer: usize,
+        Buffers { hidden, qkv, .. }: &Buffers,
+        angles: &Angles,
+        segments: &[Segment<'_>],
+        rows: &[Range<usize>],
+    ) -> Result<()> {
+        qkv.inplace_op2(hidden, &self.qkv)?;
+        let (q_norm, k_norm) = (self.q_norm.as_ref(), self.k_norm.as_ref());
+        qkv.inplace_op1(&Rotate { engine: &self.engine, heads: self.heads, q_norm, k_norm, angles })?;
+        for (segment, rows) in segments.iter().zip(rows) {
+            segment.cache.append(layer, qkv, rows.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Brings the residual streams through the rest of this block: attention of `sequences`, and the feed-forward layer.
     ///
     /// # Errors
     /// `Cancelled` before the next operation once `cancel` is; those of the operations.
     pub(super) fn forward(
         &self,
-        layer: usize,
         Buffers { hidden, qkv, attended, activated }: &Buffers,
-        angles: &Angles,
-        segments: &[Segment<'_>],
-        rows: &[Range<usize>],
+        sequences: &[Sequence<'_>],
         cancel: &Cancel,
     ) -> Result<()> {
-        qkv.inplace_op2(hidden, &self.qkv)?;
-        let (q_norm, k_norm) = (self.q_norm.as_ref(), self.k_norm.as_ref());
-        qkv.inplace_op1(&Rotate { engine: &self.engine, heads: self.heads, q_norm, k_norm, angles })?;
-        let mut sequences = Vec::with_capacity(segments.len());
-        for (segment, rows) in segments.iter().zip(rows) {
-            segment.cache.append(layer, qkv, rows.clone())?;
-            let pages = segment.cache.pages(layer);
-            sequences.push(Sequence { rows: rows.clone(), start: segment.cache.len(), pages });
-        }
         cancel.check()?;
-        let attend = Attend { engine: &self.engine, heads: self.heads, window: self.window, sequences: &sequences };
+        let attend = Attend { engine: &self.engine, heads: self.heads, window: self.window, sequences };
         attended.inplace_op2(qkv, &attend)?;
         cancel.check()?;
         if self.parallel {
@@ -127,6 +158,11 @@ impl Block {
             cancel.check()?;
         }
         Ok(hidden.inplace_op2(activated, &self.down)?)
+    }
+
+    /// Whether what [`forward`](Self::forward) computes of a row depends on the rows beside it.
+    pub(super) fn mixes_rows(&self) -> bool {
+        self.matrices().any(Matrix::mixes_rows)
     }
 
     /// Every weight matrix, for inspection.

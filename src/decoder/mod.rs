@@ -15,6 +15,7 @@ use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::linear::{Engine, Matrix, NormLinear, NormScale};
 use crate::weights::Weights;
+use attention::Sequence;
 use block::{Block, Buffers};
 use candle_core::{DType, Device, Tensor};
 use model_diagnostics::plan::KvDtype;
@@ -139,30 +140,34 @@ impl Decoder {
             self.rope.extend(&mut angles, self.rope.rotation(*reach), cache.len()..cache.len() + tokens.len());
         }
         let hidden = Tensor::from_vec(hidden, (total, self.hidden), &self.device)?;
-        let buffers = Buffers::new(hidden, self.heads, self.feed_forward)?;
+        let mut buffers = Buffers::new(hidden, self.heads, self.feed_forward)?;
+        let wanted: Vec<Range<usize>> =
+            segments.iter().zip(&rows).map(|(segment, rows)| segment.wanted(rows)).collect();
+        let none_wanted = wanted.iter().all(Range::is_empty);
+        let mut present = &rows;
         for (layer, block) in self.blocks.iter().enumerate() {
             cancel.check()?;
             let _span = trace_span!("layer", layer).entered();
-            block.forward(layer, &buffers, &angles, segments, &rows, cancel)?;
+            block.append(layer, &buffers, &angles, segments, &rows)?;
+            if layer + 1 == self.blocks.len() {
+                // Behind the last keys and values only what is wanted is computed.
+                if none_wanted {
+                    break;
+                }
+                if wanted != rows && !block.mixes_rows() {
+                    (buffers, present) = (buffers.only(&wanted)?, &wanted);
+                }
+            }
+            block.forward(&buffers, &sequences(layer, segments, &rows, present), cancel)?;
         }
         cancel.check()?;
         for segment in segments.iter_mut() {
             segment.cache.advance(segment.tokens.len());
         }
-        let wanted: Vec<Tensor> = segments
-            .iter()
-            .zip(&rows)
-            .filter_map(|(segment, rows)| match segment.logits {
-                Logits::None => None,
-                Logits::Last => Some(buffers.hidden.narrow(0, rows.end - 1, 1)),
-                Logits::All => Some(buffers.hidden.narrow(0, rows.start, rows.len())),
-            })
-            .collect::<candle_core::Result<_>>()?;
-        let wanted = match wanted.as_slice() {
-            [] => return Ok(None),
-            [one] => one.clone(),
-            several => Tensor::cat(several, 0)?,
-        };
+        if none_wanted {
+            return Ok(None);
+        }
+        let wanted = if *present == wanted { buffers.hidden } else { buffers.only(&wanted)?.hidden };
         let logits = Tensor::zeros((wanted.dim(0)?, self.head.outputs()), DType::F32, &self.device)?;
         logits.inplace_op2(&wanted, &self.head)?;
         Ok(Some(logits))
@@ -172,6 +177,34 @@ impl Decoder {
     pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         std::iter::once(&self.embedding).chain(self.blocks.iter().flat_map(Block::matrices)).chain(self.head.matrices())
     }
+}
+
+impl Segment<'_> {
+    /// Those of its rows whose logits are wanted.
+    fn wanted(&self, rows: &Range<usize>) -> Range<usize> {
+        match self.logits {
+            Logits::None => rows.end..rows.end,
+            Logits::Last => rows.end - 1..rows.end,
+            Logits::All => rows.clone(),
+        }
+    }
+}
+
+/// What attends in `layer`: of the rows of each segment those that are `present`, one behind the other.
+fn sequences<'a>(
+    layer: usize,
+    segments: &'a [Segment<'_>],
+    rows: &[Range<usize>],
+    present: &[Range<usize>],
+) -> Vec<Sequence<'a>> {
+    let mut end = 0;
+    let of_segments = segments.iter().zip(rows).zip(present).map(|((segment, rows), present)| {
+        let first = end;
+        end += present.len();
+        let start = segment.cache.len() + present.start - rows.start;
+        Sequence { rows: first..end, start, pages: segment.cache.pages(layer) }
+    });
+    of_segments.collect()
 }
 
 /// The rows of each segment in the batch.

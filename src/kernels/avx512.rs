@@ -114,6 +114,27 @@ pub(super) fn sum_lanes(v: __m512) -> f32 {
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
 }
 
+/// As [`sum_lanes`], of four vectors at once: the same pairs, side by side.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn sum_lanes_of_four([a, b, c, d]: [__m512; 4]) -> [f32; 4] {
+    // The low halves of two vectors plus their high halves, then the same of quarters.
+    let halves = |a: __m512, b: __m512| {
+        let high = _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b);
+        _mm512_add_ps(_mm512_shuffle_f32x4::<0b01_00_01_00>(a, b), high)
+    };
+    let (ab, cd) = (halves(a, b), halves(c, d));
+    let odd = _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd);
+    let four = _mm512_add_ps(_mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd), odd);
+    let two = _mm512_add_ps(four, _mm512_permute_ps::<0b11_10_11_10>(four));
+    let one = _mm512_add_ps(two, _mm512_movehdup_ps(two));
+    let first = _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, one));
+    let mut sums = [0.0; 4];
+    // SAFETY: the array is 16 bytes; the store needs no alignment.
+    unsafe { _mm_storeu_ps(sums.as_mut_ptr(), first) };
+    sums
+}
+
 /// Transposes 16 rows of 16 double words.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -225,57 +246,61 @@ macro_rules! float_kernel {
         pub(super) fn $name(weight: &[u8], input: &Input, output: &mut Output<'_>) {
             use std::arch::x86_64::*;
 
-            /// `R` rows of `weight` times `T` tokens from `token` on.
+            /// `R` rows, at most 4, times `T` tokens of `inputs` elements; for each token the sums of all rows.
+            ///
+            /// # Safety
+            /// All rows and all tokens have so many.
             #[inline]
             #[target_feature(enable = $features)]
-            fn tile<const R: usize, const T: usize>(
-                weight: &[u8],
-                row_bytes: usize,
-                input: &Input,
-                rows: [usize; R],
-                token: usize,
-                output: &mut Output<'_>,
-            ) {
-                let inputs = input.inputs();
-                let w = rows.map(|row| &weight[row * row_bytes..][..row_bytes]);
-                let x: [&[$x_type]; T] = std::array::from_fn(|t| &input.$x(token + t)[..inputs]);
+            unsafe fn tile<const R: usize, const T: usize>(
+                w: [*const u8; R],
+                x: [*const $x_type; T],
+                inputs: usize,
+            ) -> [[f32; 4]; T] {
                 let mut sums = [[_mm512_setzero_ps(); T]; R];
-                let steps = inputs / $elements;
+                let (steps, rest) = (inputs / $elements, inputs % $elements);
                 for step in 0..steps {
-                    // SAFETY: every row has `steps` steps of activations.
-                    let x: [_; T] = std::array::from_fn(|t| unsafe { $load_x(x[t].as_ptr().add(step * $elements)) });
-                    for r in 0..R {
+                    let w: [_; R] = std::array::from_fn(|r| {
                         // SAFETY: every row has `steps` steps of weight.
-                        let at = unsafe { w[r].as_ptr().add(step * $bytes) };
+                        let at = unsafe { w[r].add(step * $bytes) };
                         if T != 6 && step * $bytes % 64 == 0 {
                             $crate::kernels::x86::prefetch(at.wrapping_add($crate::kernels::x86::AHEAD), 64);
                         }
                         // SAFETY: as above.
-                        let w = unsafe { $load(at) };
-                        for t in 0..T {
-                            sums[r][t] = $product(w, x[t], sums[r][t]);
+                        unsafe { $load(at) }
+                    });
+                    for t in 0..T {
+                        // SAFETY: every row has `steps` steps of activations.
+                        let x = unsafe { $load_x(x[t].add(step * $elements)) };
+                        for r in 0..R {
+                            sums[r][t] = $product(w[r], x, sums[r][t]);
                         }
                     }
                 }
-                let rest = inputs - steps * $elements;
                 if rest > 0 {
                     for r in 0..R {
                         // SAFETY: `rest` elements of the row are left.
-                        let w = unsafe { $load_part(w[r].as_ptr().add(steps * $bytes), rest) };
+                        let w = unsafe { $load_part(w[r].add(steps * $bytes), rest) };
                         for t in 0..T {
                             // SAFETY: `rest` elements of the row are left.
-                            let x = unsafe { $load_x_part(x[t].as_ptr().add(steps * $elements), rest) };
+                            let x = unsafe { $load_x_part(x[t].add(steps * $elements), rest) };
                             sums[r][t] = $product(w, x, sums[r][t]);
                         }
                     }
                 }
+                // Added up here, because sums that are handed on are kept in memory from the start.
+                let mut totals = [[0.0; 4]; T];
                 for t in 0..T {
+                    let mut of_rows = [_mm512_setzero_ps(); 4];
                     for r in 0..R {
-                        output.part(token + t, rows[r], 1)[0] = $crate::kernels::avx512::sum_lanes(sums[r][t]);
+                        of_rows[r] = sums[r][t];
                     }
+                    totals[t] = $crate::kernels::avx512::sum_lanes_of_four(of_rows);
                 }
+                totals
             }
 
+            /// `R` rows at a time, times `T` tokens from `token` on.
             #[inline]
             #[target_feature(enable = $features)]
             fn rows<const R: usize, const T: usize>(
@@ -285,8 +310,22 @@ macro_rules! float_kernel {
                 output: &mut Output<'_>,
             ) -> usize {
                 let row_bytes = weight.len() / output.rows();
+                let inputs = input.inputs();
+                let (mut w, mut x) = ([std::ptr::null(); R], [std::ptr::null(); T]);
+                for (t, x) in x.iter_mut().enumerate() {
+                    *x = input.$x(token + t)[..inputs].as_ptr();
+                }
                 for rows in $crate::kernels::x86::streams::<R>(output.rows()) {
-                    tile::<R, T>(weight, row_bytes, input, rows, token, output);
+                    for (w, row) in w.iter_mut().zip(rows) {
+                        *w = weight[row * row_bytes..][..row_bytes].as_ptr();
+                    }
+                    // SAFETY: the slices are the rows'.
+                    let totals = unsafe { tile::<R, T>(w, x, inputs) };
+                    for (t, totals) in totals.iter().enumerate() {
+                        for (&row, &total) in rows.iter().zip(totals) {
+                            output.part(token + t, row, 1)[0] = total;
+                        }
+                    }
                 }
                 T
             }
@@ -341,6 +380,7 @@ pub(super) unsafe fn load_x_part(x: *const f32, count: usize) -> __m512 {
 mod tests {
     use super::*;
     use crate::kernels::isa::{Isa, Sets};
+    use crate::kernels::testing::Random;
 
     #[test]
     fn transposes() {
@@ -360,6 +400,28 @@ mod tests {
             // SAFETY: the token is the proof.
             let out = unsafe { transposed(&numbers) };
             assert!((0..16).all(|r| (0..16).all(|c| out[c][r] == numbers[r][c])));
+        }
+    }
+
+    #[test]
+    fn sums_lanes_in_the_defined_order() {
+        #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+        fn sums(numbers: &[[f32; 16]; 4]) -> ([f32; 4], [f32; 4]) {
+            let mut lanes = [_mm512_setzero_ps(); 4];
+            lanes.iter_mut().zip(numbers).for_each(|(lanes, numbers)| *lanes = load_floats(numbers));
+            (
+                sum_lanes_of_four(lanes),
+                [sum_lanes(lanes[0]), sum_lanes(lanes[1]), sum_lanes(lanes[2]), sum_lanes(lanes[3])],
+            )
+        }
+        if Isa::detect().has(Sets::AVX512) {
+            let mut random = Random::new(14);
+            for _ in 0..100 {
+                let numbers: [[f32; 16]; 4] = std::array::from_fn(|_| std::array::from_fn(|_| random.float()));
+                let expected = numbers.map(crate::kernels::sum_lanes);
+                // SAFETY: the token is the proof.
+                assert_eq!(unsafe { sums(&numbers) }, (expected, expected));
+            }
         }
     }
 }

@@ -70,7 +70,6 @@ pub use i8::int8_groups;
 pub use input::{Form, Input};
 pub use int8::Int8Rule;
 pub use isa::Isa;
-pub use output::rows_per_task;
 pub use vector::{
     Floats, add, add_floats, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, swiglu,
 };

@@ -1,5 +1,7 @@
 //! Where kernels write, and how many rows a task should have.
 
+use super::{Form, Kernel};
+
 /// The outputs `[tokens, rows]` of one call of a kernel.
 pub(super) struct Output<'a> {
     y: &'a mut [f32],
@@ -25,12 +27,19 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Rows that the next task computes while `left` bytes of weights of a region are not handed out yet; a multiple of the
-/// tiles of the kernels. For one token there are many at first, because memory serves long runs of rows faster, and fewer
-/// and fewer, so that the threads end together. For many tokens there are as many as stay in the cache while all tokens
-/// pass, since each task reads all activations.
-pub fn rows_per_task(left: usize, row_bytes: usize, tokens: usize, threads: usize) -> usize {
-    let (most, shares, tile) = if tokens == 1 { (512 << 10, 2, 8) } else { (128 << 10, 1, 32) };
-    let bytes = (left / (shares * threads)).min(most);
-    (bytes / row_bytes.max(1)).next_multiple_of(tile).max(tile)
+impl Kernel {
+    /// Rows of `inputs` elements that the next task computes while `left` bytes of weights of a region are not handed out
+    /// yet; a multiple of the tiles of the kernels. For one token there are many at first, because memory serves long runs
+    /// of rows faster, and fewer and fewer, so that the threads end together. For many tokens there are as many as stay in
+    /// the second-level cache while all tokens pass, since each task reads all activations: fewer where they are unpacked.
+    /// Panics when `inputs` are no whole number of blocks.
+    pub fn rows_per_task(&self, left: usize, inputs: usize, tokens: usize, threads: usize) -> usize {
+        let (most, shares, tile) = match self.form {
+            _ if tokens == 1 => (512 << 10, 2, 8),
+            Form::Q8 => (128 << 10, 1, 32),
+            _ => (384 << 10, 1, 32),
+        };
+        let bytes = (left / (shares * threads)).min(most);
+        (bytes / self.row_bytes(inputs).max(1)).next_multiple_of(tile).max(tile)
+    }
 }

@@ -1,7 +1,7 @@
 //! Every registered kernel against the f64 oracle, against itself in other shapes, and across instruction sets.
 
 use super::testing::{Random, as_rounded, each_isa, has_minima, lengths, oracle, product, set_scales, widened};
-use super::{Form, Input, Isa, Kernel, REGISTRY, rows_per_task};
+use super::{Form, Input, Isa, Kernel, REGISTRY};
 use crate::threads::Pool;
 use model_diagnostics::{DType, capability::Tier};
 
@@ -243,7 +243,7 @@ fn multiplies_on_the_pool_as_alone() {
             });
             let mut columns = vec![0];
             while let Some(left) = rows.checked_sub(columns[columns.len() - 1]).filter(|left| *left > 0) {
-                let step = rows_per_task(left * row_bytes, row_bytes, tokens, pool.threads());
+                let step = kernel.rows_per_task(left * row_bytes, inputs, tokens, pool.threads());
                 columns.push(rows - left + step.min(left));
             }
             let mut y = vec![f32::NAN; tokens * rows];
