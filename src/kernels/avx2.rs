@@ -14,7 +14,7 @@
 #![allow(unsafe_code)]
 
 use super::order::FEW;
-use super::x86::{AHEAD, Scratch, four_words, prefetch, room, streams, with_scratch};
+use super::x86::{NEAR, Scratch, four_words, prefetch_near, room, streams, with_scratch};
 use super::{Input, Output, avx2_panel};
 use std::arch::x86_64::*;
 
@@ -375,7 +375,7 @@ pub(super) fn rows_times_token<const EIGHT: usize>(
                     eights[r] = unsafe { &*rows[r].as_ptr().add(i * EIGHT).cast::<[u8; EIGHT]>() };
                 }
             }
-            eights.iter().for_each(|eight| prefetch(eight.as_ptr().wrapping_add(AHEAD), EIGHT));
+            eights.iter().for_each(|eight| prefetch_near(eight.as_ptr().wrapping_add(NEAR), EIGHT));
             step(eights, i, &mut sums[i % 2]);
         }
         for (r, row) in indices.into_iter().enumerate() {
@@ -452,7 +452,7 @@ fn tile<const R: usize, const T: usize, const EIGHT: usize>(
                 // SAFETY: every row has `steps` steps of weight, two times `EIGHT` bytes each.
                 let at = unsafe { &*w[r].as_ptr().add((2 * step + half) * EIGHT).cast::<[u8; EIGHT]>() };
                 if T == 1 && ((2 * step + half) * EIGHT).is_multiple_of(64) {
-                    prefetch(at.as_ptr().wrapping_add(AHEAD), 64);
+                    prefetch_near(at.as_ptr().wrapping_add(NEAR), 64);
                 }
                 let w = load(at);
                 for t in 0..T {
