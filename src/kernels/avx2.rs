@@ -17,6 +17,7 @@ use super::order::FEW;
 use super::x86::{NEAR, Scratch, four_words, prefetch_near, room, streams, with_scratch};
 use super::{Input, Output, avx2_panel};
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 /// 32 bytes, at any alignment.
 #[inline]
@@ -384,6 +385,13 @@ pub(super) fn rows_times_token<const EIGHT: usize>(
     }
 }
 
+/// Elements of rows that are multiplied in all rows before the next are, so that a tile's activations stay in the
+/// first-level cache; a multiple of 16.
+const CHUNK: usize = 1024;
+
+/// Up to so many tokens rows are multiplied whole: most of the time is that of the memory, which serves them faster so.
+const WHOLE: usize = 16;
+
 /// The matrix product of a float dtype: for each output two vectors of sums along the row, several rows and tokens at
 /// once. `load` widens eight elements, whose bytes are `EIGHT`.
 #[inline]
@@ -415,41 +423,69 @@ fn rows<const R: usize, const T: usize, const EIGHT: usize>(
     output: &mut Output<'_>,
     load: impl Fn(&[u8; EIGHT]) -> __m256,
 ) -> usize {
-    let row_bytes = weight.len() / output.rows();
-    assert_eq!(row_bytes * 8, input.inputs() * EIGHT);
-    for rows in streams::<R>(output.rows()) {
-        tile::<R, T, EIGHT>(weight, row_bytes, input, rows, token, output, &load);
+    let (rows, inputs) = (output.rows(), input.inputs());
+    let row_bytes = weight.len() / rows;
+    assert_eq!(row_bytes * 8, inputs * EIGHT);
+    let chunk = if input.tokens() > WHOLE { CHUNK } else { inputs };
+    let mut x: [&[f32]; T] = [&[]; T];
+    for (t, x) in x.iter_mut().enumerate() {
+        *x = input.floats(token + t);
     }
+    with_scratch(|scratch| {
+        let kept = if chunk < inputs { rows.div_ceil(R) * R * T * 16 } else { R * T * 16 };
+        let kept = room(&mut scratch.floats, kept).as_chunks_mut::<8>().0;
+        for from in (0..inputs).step_by(chunk) {
+            let part = from..inputs.min(from + chunk);
+            for (i, rows) in streams::<R>(rows).enumerate() {
+                let at = if chunk < inputs { i * R * T * 2 } else { 0 };
+                let kept = &mut kept[at..][..R * T * 2];
+                tile::<R, T, EIGHT>(weight, row_bytes, &x, rows, token, part.clone(), kept, output, &load);
+            }
+        }
+    });
     T
 }
 
-/// `R` rows times `T` tokens from `token` on.
+/// Elements `part` of `R` rows times `T` tokens from `token` on; between the parts of rows `kept` has the sums.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 #[allow(clippy::needless_range_loop)] // rows, tokens and halves are indices of several arrays
+#[allow(clippy::too_many_arguments)] // what varies in the two loops around it
 fn tile<const R: usize, const T: usize, const EIGHT: usize>(
     weight: &[u8],
     row_bytes: usize,
-    input: &Input,
+    x: &[&[f32]; T],
     rows: [usize; R],
     token: usize,
+    part: Range<usize>,
+    kept: &mut [[f32; 8]],
     output: &mut Output<'_>,
     load: impl Fn(&[u8; EIGHT]) -> __m256,
 ) {
-    let inputs = input.inputs();
-    let w = rows.map(|row| &weight[row * row_bytes..][..row_bytes]);
-    let x: [&[f32]; T] = std::array::from_fn(|t| &input.floats(token + t)[..inputs]);
+    let inputs = x[0].len();
+    assert!(part.end <= inputs && x.iter().all(|x| x.len() == inputs) && row_bytes * 8 == inputs * EIGHT);
+    // Written out, for a call of `map` is not put here.
+    let mut w = [weight; R];
+    for r in 0..R {
+        w[r] = &weight[rows[r] * row_bytes..][..row_bytes];
+    }
     let mut sums = [[[_mm256_setzero_ps(); 2]; T]; R];
-    let steps = inputs / 16;
-    for step in 0..steps {
+    if part.start > 0 {
+        sums.as_flattened_mut()
+            .as_flattened_mut()
+            .iter_mut()
+            .zip(&*kept)
+            .for_each(|(sum, kept)| *sum = load_floats(kept));
+    }
+    for step in part.start / 16..part.end / 16 {
         for half in 0..2 {
             let mut x_eight = [_mm256_setzero_ps(); T];
             for t in 0..T {
-                // SAFETY: every row has `steps` steps of activations.
+                // SAFETY: every row has `inputs / 16` steps of activations.
                 x_eight[t] = unsafe { _mm256_loadu_ps(x[t].as_ptr().add(step * 16 + half * 8)) };
             }
             for r in 0..R {
-                // SAFETY: every row has `steps` steps of weight, two times `EIGHT` bytes each.
+                // SAFETY: every row has `inputs / 16` steps of weight, two times `EIGHT` bytes each.
                 let at = unsafe { &*w[r].as_ptr().add((2 * step + half) * EIGHT).cast::<[u8; EIGHT]>() };
                 if T == 1 && ((2 * step + half) * EIGHT).is_multiple_of(64) {
                     prefetch_near(at.as_ptr().wrapping_add(NEAR), 64);
@@ -461,7 +497,13 @@ fn tile<const R: usize, const T: usize, const EIGHT: usize>(
             }
         }
     }
-    let rest = inputs - steps * 16;
+    if part.end < inputs {
+        for (sum, kept) in sums.as_flattened().as_flattened().iter().zip(kept) {
+            store_floats(kept, *sum);
+        }
+        return;
+    }
+    let (steps, rest) = (inputs / 16, inputs % 16);
     if rest > 0 {
         for r in 0..R {
             let mut w_rest = [[0; EIGHT]; 2];
