@@ -14,9 +14,10 @@
 #![allow(unsafe_code)]
 
 use super::order::FEW;
-use super::x86::{AHEAD, Scratch, four_words, prefetch, room, streams, with_scratch};
+use super::x86::{NEAR, Scratch, four_words, prefetch_near, room, streams, with_scratch};
 use super::{Input, Output, avx2_panel};
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 /// 32 bytes, at any alignment.
 #[inline]
@@ -123,15 +124,22 @@ fn sum_eight(v: [__m256i; 8]) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn sum_eight_words(v: [__m256i; 8]) -> __m256i {
-    let ones = _mm256_set1_epi16(1);
-    let two = |a: __m256i, b: __m256i| _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
-    let four = |a: __m256i, b: __m256i| {
-        let (a, b) = (_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
-        let even = _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(a, b));
-        let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(a, b));
-        _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones)
+    let [a, b, c, d, e, f, g, h] = v;
+    add_halves(sum_four_words([a, b, c, d]), sum_four_words([e, f, g, h]))
+}
+
+/// The sums of the words of each 128-bit half of 4 vectors, in that half; any 4 words of a half add up to a word.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn sum_four_words(v: [__m256i; 4]) -> __m256i {
+    let two = |a: __m256i, b: __m256i| {
+        let words = _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+        _mm256_castsi256_ps(words)
     };
-    add_halves(four(two(v[0], v[1]), two(v[2], v[3])), four(two(v[4], v[5]), two(v[6], v[7])))
+    let (a, b) = (two(v[0], v[1]), two(v[2], v[3]));
+    let even = _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(a, b));
+    let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(a, b));
+    _mm256_madd_epi16(_mm256_add_epi16(even, odd), _mm256_set1_epi16(1))
 }
 
 /// The 128-bit halves of each added up: of `low`, then of `high`.
@@ -263,28 +271,31 @@ fn one_token<F: Format, const EIGHT: usize>(
         let (x_scales, x_sums) = (x_scales.as_chunks::<8>().0, x_sums.as_chunks::<8>().0);
         let x_ints = x_ints.as_chunks::<8>().0;
         let rows = output.rows();
-        rows_times_token(weight, output.part(token, 0, rows), |eight: &[u8; EIGHT], i, sums| {
-            let factors = factors(eight);
-            let [halves, half_mins] = scales_and_mins_of_halves::<F>(factors.halves);
-            let mut dots = dots::<F>(elements(eight), &x_bytes[i], halves);
-            // The products of what half blocks have and the sums of their activations; the ints are these sums with
-            // their sign turned.
-            let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), load_ints(&x_ints[i]));
-            if F::HALVES && F::OFFSET > 0 {
-                let sums = by_half(halves);
-                let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
-                dots = _mm256_add_epi32(dots, _mm256_sll_epi32(sums, shift));
-            } else if F::OFFSET > 0 {
-                let shift = _mm_cvtsi32_si128(F::SHIFT);
-                dots = _mm256_add_epi32(dots, _mm256_sra_epi32(load_ints(&x_ints[i]), shift));
+        rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], i, sums| {
+            for (eight, sums) in eights.into_iter().zip(sums) {
+                let factors = factors(eight);
+                let [halves, half_mins] = scales_and_mins_of_halves::<F>(factors.halves);
+                let mut dots = dots::<F>(elements(eight), &x_bytes[i], halves);
+                // The products of what half blocks have and the sums of their activations; the ints are these sums with
+                // their sign turned.
+                let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), load_ints(&x_ints[i]));
+                if F::HALVES && F::OFFSET > 0 {
+                    let sums = by_half(halves);
+                    let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
+                    dots = _mm256_add_epi32(dots, _mm256_sll_epi32(sums, shift));
+                } else if F::OFFSET > 0 {
+                    let shift = _mm_cvtsi32_si128(F::SHIFT);
+                    dots = _mm256_add_epi32(dots, _mm256_sra_epi32(load_ints(&x_ints[i]), shift));
+                }
+                let scales = _mm256_mul_ps(factors.scales, load_floats(&x_scales[i]));
+                *sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, *sums);
+                if F::MINS && F::HALVES {
+                    let mins = _mm256_mul_ps(factors.mins, load_floats(&x_scales[i]));
+                    *sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(by_half(half_mins)), mins, *sums);
+                } else if F::MINS {
+                    *sums = _mm256_fnmadd_ps(factors.mins, load_floats(&x_sums[i]), *sums);
+                }
             }
-            let scales = _mm256_mul_ps(factors.scales, load_floats(&x_scales[i]));
-            let sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, sums);
-            if F::MINS && F::HALVES {
-                let mins = _mm256_mul_ps(factors.mins, load_floats(&x_scales[i]));
-                return _mm256_fmadd_ps(_mm256_cvtepi32_ps(by_half(half_mins)), mins, sums);
-            }
-            if F::MINS { _mm256_fnmadd_ps(factors.mins, load_floats(&x_sums[i]), sums) } else { sums }
         });
     });
 }
@@ -293,17 +304,28 @@ fn one_token<F: Format, const EIGHT: usize>(
 #[inline]
 #[target_feature(enable = "avx2")]
 fn dots<F: Format>(q: [__m256i; 8], x: &[[u8; 32]; 8], halves: __m128i) -> __m256i {
-    let mut sums = [_mm256_setzero_si256(); 8];
     if F::HALVES {
         // The scales of first halves in the low 128 bits and of second halves in the high, a word each.
         let split = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
         let scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(halves, split));
-        for b in 0..8 {
-            let scale = _mm256_shuffle_epi8(scales, _mm256_set1_epi16(0x0202 * b as i16 + 0x0100));
-            sums[b] = _mm256_madd_epi16(_mm256_maddubs_epi16(q[b], load(&x[b])), scale);
-        }
-        return sum_eight(sums);
+        // The two double words of each half of two blocks: words are added before they are scaled, in pairs at most.
+        const { assert!(F::BITS <= 6 || !F::HALVES) };
+        let two = |b: usize| {
+            let [first, second] = [b, b + 1].map(|b| _mm256_maddubs_epi16(q[b], load(&x[b])));
+            let words = _mm256_add_epi16(_mm256_unpacklo_epi64(first, second), _mm256_unpackhi_epi64(first, second));
+            let pick = |b: usize| (b as i64 * 0x0202 + 0x0100) * 0x0001_0001_0001_0001;
+            let pick = _mm256_setr_epi64x(pick(b), pick(b + 1), pick(b), pick(b + 1));
+            _mm256_castsi256_ps(_mm256_madd_epi16(words, _mm256_shuffle_epi8(scales, pick)))
+        };
+        let four = |b: usize| {
+            let (first, second) = (two(b), two(b + 2));
+            let even = _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(first, second));
+            let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(first, second));
+            _mm256_add_epi32(even, odd)
+        };
+        return add_halves(four(0), four(4));
     }
+    let mut sums = [_mm256_setzero_si256(); 8];
     for b in 0..8 {
         sums[b] = pairs::<F>(q[b], load(&x[b]));
     }
@@ -324,16 +346,16 @@ pub(super) fn pairs<F: Format>(q: __m256i, x: __m256i) -> __m256i {
     }
 }
 
-/// For each row of `weight`, `step(bytes, i, sums)` adds eight blocks to lanes 0 to 7 for even `i`, to the others for
-/// odd. A row's end is padded with zeros.
+/// For four rows of `weight` at a time, `step(rows, i, sums)` adds eight blocks of each to lanes 0 to 7 for even `i`, to
+/// the others for odd. A row's end is padded with zeros.
 ///
 /// `step` is called in one place, so that compilers put it there.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn rows_times_token<const EIGHT: usize>(
+pub(super) fn rows_times_token<const EIGHT: usize>(
     weight: &[u8],
     y: &mut [f32],
-    step: impl Fn(&[u8; EIGHT], usize, __m256) -> __m256,
+    step: impl Fn([&[u8; EIGHT]; 4], usize, &mut [__m256; 4]),
 ) {
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / EIGHT, row_bytes % EIGHT);
@@ -347,21 +369,28 @@ fn rows_times_token<const EIGHT: usize>(
         }
         let mut sums = [[_mm256_setzero_ps(); 4]; 2];
         for i in 0..steps + usize::from(rest > 0) {
-            for r in 0..4 {
-                let bytes = match i < steps {
+            let mut eights = padded.each_ref();
+            if i < steps {
+                for r in 0..4 {
                     // SAFETY: the row has `steps` steps.
-                    true => unsafe { &*rows[r].as_ptr().add(i * EIGHT).cast::<[u8; EIGHT]>() },
-                    false => &padded[r],
-                };
-                prefetch(bytes.as_ptr().wrapping_add(AHEAD), EIGHT);
-                sums[i % 2][r] = step(bytes, i, sums[i % 2][r]);
+                    eights[r] = unsafe { &*rows[r].as_ptr().add(i * EIGHT).cast::<[u8; EIGHT]>() };
+                }
             }
+            eights.iter().for_each(|eight| prefetch_near(eight.as_ptr().wrapping_add(NEAR), EIGHT));
+            step(eights, i, &mut sums[i % 2]);
         }
         for (r, row) in indices.into_iter().enumerate() {
             y[row] = sum_lanes([sums[0][r], sums[1][r]]);
         }
     }
 }
+
+/// Elements of rows that are multiplied in all rows before the next are, so that a tile's activations stay in the
+/// first-level cache; a multiple of 16.
+const CHUNK: usize = 1024;
+
+/// Up to so many tokens rows are multiplied whole: most of the time is that of the memory, which serves them faster so.
+const WHOLE: usize = 16;
 
 /// The matrix product of a float dtype: for each output two vectors of sums along the row, several rows and tokens at
 /// once. `load` widens eight elements, whose bytes are `EIGHT`.
@@ -394,44 +423,72 @@ fn rows<const R: usize, const T: usize, const EIGHT: usize>(
     output: &mut Output<'_>,
     load: impl Fn(&[u8; EIGHT]) -> __m256,
 ) -> usize {
-    let row_bytes = weight.len() / output.rows();
-    assert_eq!(row_bytes * 8, input.inputs() * EIGHT);
-    for rows in streams::<R>(output.rows()) {
-        tile::<R, T, EIGHT>(weight, row_bytes, input, rows, token, output, &load);
+    let (rows, inputs) = (output.rows(), input.inputs());
+    let row_bytes = weight.len() / rows;
+    assert_eq!(row_bytes * 8, inputs * EIGHT);
+    let chunk = if input.tokens() > WHOLE { CHUNK } else { inputs };
+    let mut x: [&[f32]; T] = [&[]; T];
+    for (t, x) in x.iter_mut().enumerate() {
+        *x = input.floats(token + t);
     }
+    with_scratch(|scratch| {
+        let kept = if chunk < inputs { rows.div_ceil(R) * R * T * 16 } else { R * T * 16 };
+        let kept = room(&mut scratch.floats, kept).as_chunks_mut::<8>().0;
+        for from in (0..inputs).step_by(chunk) {
+            let part = from..inputs.min(from + chunk);
+            for (i, rows) in streams::<R>(rows).enumerate() {
+                let at = if chunk < inputs { i * R * T * 2 } else { 0 };
+                let kept = &mut kept[at..][..R * T * 2];
+                tile::<R, T, EIGHT>(weight, row_bytes, &x, rows, token, part.clone(), kept, output, &load);
+            }
+        }
+    });
     T
 }
 
-/// `R` rows times `T` tokens from `token` on.
+/// Elements `part` of `R` rows times `T` tokens from `token` on; between the parts of rows `kept` has the sums.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 #[allow(clippy::needless_range_loop)] // rows, tokens and halves are indices of several arrays
+#[allow(clippy::too_many_arguments)] // what varies in the two loops around it
 fn tile<const R: usize, const T: usize, const EIGHT: usize>(
     weight: &[u8],
     row_bytes: usize,
-    input: &Input,
+    x: &[&[f32]; T],
     rows: [usize; R],
     token: usize,
+    part: Range<usize>,
+    kept: &mut [[f32; 8]],
     output: &mut Output<'_>,
     load: impl Fn(&[u8; EIGHT]) -> __m256,
 ) {
-    let inputs = input.inputs();
-    let w = rows.map(|row| &weight[row * row_bytes..][..row_bytes]);
-    let x: [&[f32]; T] = std::array::from_fn(|t| &input.floats(token + t)[..inputs]);
+    let inputs = x[0].len();
+    assert!(part.end <= inputs && x.iter().all(|x| x.len() == inputs) && row_bytes * 8 == inputs * EIGHT);
+    // Written out, for a call of `map` is not put here.
+    let mut w = [weight; R];
+    for r in 0..R {
+        w[r] = &weight[rows[r] * row_bytes..][..row_bytes];
+    }
     let mut sums = [[[_mm256_setzero_ps(); 2]; T]; R];
-    let steps = inputs / 16;
-    for step in 0..steps {
+    if part.start > 0 {
+        sums.as_flattened_mut()
+            .as_flattened_mut()
+            .iter_mut()
+            .zip(&*kept)
+            .for_each(|(sum, kept)| *sum = load_floats(kept));
+    }
+    for step in part.start / 16..part.end / 16 {
         for half in 0..2 {
             let mut x_eight = [_mm256_setzero_ps(); T];
             for t in 0..T {
-                // SAFETY: every row has `steps` steps of activations.
+                // SAFETY: every row has `inputs / 16` steps of activations.
                 x_eight[t] = unsafe { _mm256_loadu_ps(x[t].as_ptr().add(step * 16 + half * 8)) };
             }
             for r in 0..R {
-                // SAFETY: every row has `steps` steps of weight, two times `EIGHT` bytes each.
+                // SAFETY: every row has `inputs / 16` steps of weight, two times `EIGHT` bytes each.
                 let at = unsafe { &*w[r].as_ptr().add((2 * step + half) * EIGHT).cast::<[u8; EIGHT]>() };
                 if T == 1 && ((2 * step + half) * EIGHT).is_multiple_of(64) {
-                    prefetch(at.as_ptr().wrapping_add(AHEAD), 64);
+                    prefetch_near(at.as_ptr().wrapping_add(NEAR), 64);
                 }
                 let w = load(at);
                 for t in 0..T {
@@ -440,7 +497,13 @@ fn tile<const R: usize, const T: usize, const EIGHT: usize>(
             }
         }
     }
-    let rest = inputs - steps * 16;
+    if part.end < inputs {
+        for (sum, kept) in sums.as_flattened().as_flattened().iter().zip(kept) {
+            store_floats(kept, *sum);
+        }
+        return;
+    }
+    let (steps, rest) = (inputs / 16, inputs % 16);
     if rest > 0 {
         for r in 0..R {
             let mut w_rest = [[0; EIGHT]; 2];

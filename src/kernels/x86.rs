@@ -3,11 +3,11 @@
 #![allow(unsafe_code)]
 
 use super::input::{Lines, Plain};
-use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 use std::cell::RefCell;
 
-/// How far ahead of the product with one token weights are asked for. The processor's own prefetch starts anew with each
-/// page of 4096 bytes.
+/// How far ahead of the product with one token by AVX-512 weights are asked for. The processor's own prefetch starts anew
+/// with each page of 4096 bytes.
 pub(super) const AHEAD: usize = 1024;
 
 /// The rows below `rows`, `N` at a time, each from a part of its own: the memory serves a few long streams faster than
@@ -31,6 +31,18 @@ pub(super) fn prefetch(bytes: *const u8, len: usize) {
     for line in 0..len.div_ceil(64) {
         // SAFETY: every x86-64 processor has the instruction, and it accepts any address.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(bytes.wrapping_add(64 * line).cast()) };
+    }
+}
+
+/// How far ahead of the product with one token by AVX2 weights are asked for.
+pub(super) const NEAR: usize = 512;
+
+/// Asks for `len` bytes to be brought into the first-level cache.
+#[inline]
+pub(super) fn prefetch_near(bytes: *const u8, len: usize) {
+    for line in 0..len.div_ceil(64) {
+        // SAFETY: every x86-64 processor has the instruction, and it accepts any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.wrapping_add(64 * line).cast()) };
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::{sum_of, without_zero};
 use crate::kernels::avx2::load;
-use crate::kernels::x86::{AHEAD, prefetch, streams};
+use crate::kernels::x86::{NEAR, prefetch_near, streams};
 use crate::kernels::{Input, Output};
 use std::arch::x86_64::*;
 
@@ -42,7 +42,7 @@ macro_rules! kernel {
                             false => &padded[r],
                         };
                         if T == 1 && i % 2 == 0 {
-                            prefetch(bytes.as_ptr().wrapping_add(AHEAD), 64);
+                            prefetch_near(bytes.as_ptr().wrapping_add(NEAR), 64);
                         }
                         operands[r] = $operand(_mm256_xor_si256(load(bytes), flip));
                     }
