@@ -373,9 +373,6 @@ impl InplaceOp2 for NormLinear {
     }
 }
 
-/// So many tokens ahead residuals are asked for: a row is too short for the processor to see what comes next.
-const AHEAD: usize = 8;
-
 /// `residual += weight * x`.
 pub struct LinearAdd {
     engine: Engine,
@@ -414,9 +411,6 @@ impl InplaceOp2 for LinearAdd {
             with_scratch(tokens * rows.len(), |scratch| {
                 matrix.rows(*isa, rows.clone(), &inputs, scratch);
                 for (token, product) in scratch.chunks_exact(rows.len()).enumerate() {
-                    if token + AHEAD < tokens {
-                        kernels::ask_ahead(residual.row(token + AHEAD));
-                    }
                     residual.row(token).iter_mut().zip(product).for_each(|(residual, product)| *residual += product);
                 }
             });

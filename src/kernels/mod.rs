@@ -85,14 +85,6 @@ use std::fmt;
 /// The processor has the entry's instruction sets. Nothing else: lengths and forms are checked by the types.
 type Matmul = unsafe fn(&[u8], &Input, &mut Output<'_>);
 
-/// Asks the memory for `floats`, where the processor can be told.
-pub fn ask_ahead(floats: &[f32]) {
-    #[cfg(target_arch = "x86_64")]
-    x86::prefetch(floats.as_ptr().cast(), size_of_val(floats));
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = floats;
-}
-
 /// A kernel as its dtype's file registers it.
 struct Entry {
     name: &'static str,
