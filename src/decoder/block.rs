@@ -54,7 +54,7 @@ impl Buffers {
         })
     }
 
-    /// The given rows alone, one behind the other; copies of them, unless they are neighbours.
+    /// The given rows alone, one behind the other; copies of them, unless all are of one range.
     ///
     /// # Errors
     /// When memory runs out.

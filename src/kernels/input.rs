@@ -5,8 +5,7 @@
 mod rows;
 
 use super::int8::{Extent, Int8Rule};
-use super::isa::Isa;
-use super::isa::Sets;
+use super::isa::{Isa, Sets};
 use super::order::{FEW, GROUP, Order};
 use crate::threads::Pool;
 use rows::RowsMut;
@@ -209,7 +208,8 @@ impl Input {
         }
     }
 
-    /// Brings `x` `[tokens, inputs]` into `form`.
+    /// Brings `x` `[tokens, inputs]` into `form`, for kernels that were selected for the same `isa`, which decides how
+    /// blocks of several tokens lie.
     /// Panics if `x` is no whole number of rows, or `inputs` is no multiple of 32 for [`Form::Q8`].
     pub fn prepare(isa: Isa, form: Form, x: &[f32], inputs: usize) -> Input {
         let mut input = Input::new();
@@ -302,7 +302,7 @@ impl Input {
             let mut row = ROW.with_borrow_mut(std::mem::take);
             row.resize(inputs, 0.0);
             fill(token, &mut row);
-            // SAFETY: the row exists, and `each` is at it once.
+            // SAFETY: the row exists, and `each` is alone at it and at its group.
             unsafe { rows.prepare(isa, token, &row) };
             ROW.set(row);
         });
@@ -316,7 +316,7 @@ impl Input {
             return self.fill(pool, isa, form, tokens, inputs, |token, to| to.copy_from_slice(row(token)));
         }
         self.reset(isa, form, tokens, inputs);
-        // SAFETY: the row exists, and `each` is at it once.
+        // SAFETY: the row exists, and `each` is alone at it and at its group.
         RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token)) });
     }
 

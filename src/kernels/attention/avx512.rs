@@ -137,7 +137,7 @@ fn dots<E: Element, const Q: usize, const N: usize, const AHEAD: bool>(
                 prefetch(elements.as_ptr().wrapping_add(d * TILE).cast(), TILE * size_of::<E>());
             }
         }
-        // SAFETY: `j < WIDE`.
+        // SAFETY: `j < N`, which is `WIDE` at most.
         let keys =
             std::array::from_fn::<_, N, _>(|j| unsafe { E::load_16::<true>(keys.as_ptr().add(j * LANES), LANES) });
         for i in 0..Q {

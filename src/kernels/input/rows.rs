@@ -47,7 +47,7 @@ impl<'a> RowsMut<'a> {
         }
     }
 
-    /// Calls `prepare` once for each row, in parallel.
+    /// Calls `prepare` once for each row, in parallel; for the rows of a group on one thread.
     pub(super) fn each(&self, pool: &Pool, prepare: impl Fn(&Self, usize) + Sync) {
         // Neighbours in a group write the same cache lines.
         let together = if self.grouped { GROUP } else { 1 };
