@@ -83,7 +83,8 @@ impl std::fmt::Display for Comparison {
 fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+    let last = figures.len() - 1;
+    (figures[last / 2] + figures[last.div_ceil(2)]) / 2.0
 }
 
 fn ids(count: usize) -> Vec<u32> {

@@ -301,7 +301,9 @@ impl Spread {
         let mut figures = figures.to_vec();
         figures.sort_by(f64::total_cmp);
         let at = |index: usize| figures.get(index).copied().unwrap_or(0.0);
-        Spread { median: at(figures.len() / 2), min: at(0), max: at(figures.len().saturating_sub(1)) }
+        let last = figures.len().saturating_sub(1);
+        // Of an even count the mean of the two in the middle.
+        Spread { median: (at(last / 2) + at(last.div_ceil(2))) / 2.0, min: at(0), max: at(last) }
     }
 
     fn json(&self) -> Value {
