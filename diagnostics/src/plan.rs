@@ -194,14 +194,15 @@ pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
 /// Bytes that the buffers of a forward pass over `chunk` tokens take at most.
 ///
 /// A token has the residual stream (`hidden`); q, k and v; the attention's output; the gated activation (`feed_forward`);
-/// and one input prepared for a product, at most as wide as the widest of them. Each thread has the outputs of one task.
-/// `3 * hidden` and `3 * feed_forward` are counted: what the pass leaves of them is for the prepared input and the threads.
-/// The last token has its logits twice: as computed and as a sampler reads them. All count as F32.
+/// one input prepared for a product, at most as wide as the widest of them; and, in the memory of all threads together, the
+/// outputs of up and gate before they become one. The last token has its logits twice: as computed and as a sampler reads
+/// them. All count as F32.
 pub fn activation_bytes(spec: &ModelSpec, chunk: usize) -> u64 {
     let attention =
         product(&[spec.heads, 2, spec.head_dim]).saturating_add(product(&[spec.kv_heads, 2, spec.head_dim]));
-    let dense = product(&[spec.hidden, 3]).saturating_add(product(&[spec.feed_forward, 3]));
-    let per_token = attention.saturating_add(dense);
+    let dense = product(&[spec.feed_forward, 3]).saturating_add(product(&[spec.hidden, 1]));
+    let prepared = product(&[spec.feed_forward.max(spec.hidden), 1]);
+    let per_token = attention.saturating_add(dense).saturating_add(prepared);
     let logits = product(&[spec.vocab, 2]);
     per_token.saturating_mul(chunk as u64).saturating_add(logits).saturating_mul(size_of::<f32>() as u64)
 }

@@ -166,6 +166,7 @@ pub(super) fn halves<const BYTES: usize>(
     block: impl Fn(&[u8; BYTES], usize) -> (f32, [i32; 2], [u64; 4]),
 ) {
     let blocks = input.inputs() / 32;
+    let tokens: Vec<_> = (0..input.tokens()).map(|token| input.blocks(token)).collect();
     let mut unpacked: Vec<(f32, [i32; 2], [i8; 32])> = Vec::with_capacity(blocks);
     for (row, stored) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
         unpacked.clear();
@@ -175,18 +176,17 @@ pub(super) fn halves<const BYTES: usize>(
                 (factor, scales, bytes(words))
             }));
         }
-        for token in 0..input.tokens() {
-            let x = input.blocks(token);
+        for (token, x) in tokens.iter().enumerate() {
             let mut lanes = [0.0f32; LANES];
             for (b, (factor, scales, q)) in unpacked.iter().enumerate() {
-                let x = x(b);
+                let (x, x_scale) = x(b);
                 let dot = |half: usize| -> i32 {
-                    let pairs = q[16 * half..][..16].iter().zip(&x.bytes[16 * half..][..16]);
+                    let pairs = q[16 * half..][..16].iter().zip(&x[16 * half..][..16]);
                     pairs.map(|(&q, &x)| i32::from(q) * i32::from(x)).sum()
                 };
                 let sum = scales[0] * dot(0) + scales[1] * dot(1);
                 let lane = &mut lanes[b % LANES];
-                *lane = (sum as f32).mul_add(factor * x.scale, *lane);
+                *lane = (sum as f32).mul_add(factor * x_scale, *lane);
             }
             output.part(token, row, 1)[0] = sum_lanes(lanes);
         }

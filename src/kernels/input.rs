@@ -126,19 +126,6 @@ pub(super) struct Q8<'a> {
     pub(super) half_offsets: &'a [i32],
 }
 
-/// One block of a token, wherever it lies. Kernels that want a block at a time need no sums.
-#[cfg_attr(not(test), allow(dead_code))]
-pub(super) struct Block<'a> {
-    pub(super) bytes: &'a [i8; BLOCK],
-    pub(super) scale: f32,
-    /// `scale * sum of the bytes`.
-    pub(super) sum: f32,
-    /// `-128 * sum of the bytes`.
-    pub(super) offset: i32,
-    /// The same for each half.
-    pub(super) half_offsets: [i32; 2],
-}
-
 /// One token's row of [`Form::Int8`], for kernels.
 #[derive(Clone, Copy)]
 pub(super) struct Int8Row<'a> {
@@ -308,8 +295,9 @@ impl Input {
         });
     }
 
-    /// Brings the rows of `x` `[tokens, inputs]` into `form` in parallel.
+    /// Brings the rows of `x` `[tokens, inputs]` into `form` in parallel. Panics as [`Input::prepare`] does.
     pub fn convert(&mut self, pool: &Pool, isa: Isa, form: Form, x: &[f32], inputs: usize) {
+        assert!(inputs > 0 && x.len().is_multiple_of(inputs), "{} floats are no rows of {inputs}", x.len());
         let row = |token: usize| &x[token * inputs..][..inputs];
         let tokens = x.len() / inputs;
         if matches!(form, Form::F32 | Form::Int8(Int8Rule::Tensor { .. })) {
@@ -401,33 +389,30 @@ impl Input {
         }
     }
 
-    /// The blocks of `token` by their number, in rows or in groups. Panics for another form.
+    /// Whether blocks lie in groups.
+    #[cfg(test)]
+    pub(super) fn is_grouped(&self) -> bool {
+        self.grouped
+    }
+
+    /// Bytes and scale of each block of `token`, wherever they lie. Panics for another form; what it gives does, past the
+    /// last block.
     #[inline]
-    pub(super) fn blocks<'a>(&'a self, token: usize) -> impl Fn(usize) -> Block<'a> {
+    pub(super) fn blocks<'a>(&'a self, token: usize) -> impl Fn(usize) -> (&'a [i8; BLOCK], f32) {
         assert!(self.form == Form::Q8 && token < self.tokens);
         let order = Order::new(self.inputs / BLOCK);
-        let row = (!self.grouped).then(|| self.q8(token));
-        let group = self.grouped.then(|| self.packed(token / GROUP));
-        move |b| match (row, group) {
-            (Some(row), _) => Block {
-                bytes: &row.bytes.as_chunks().0[b],
-                scale: row.scales[b],
-                sum: row.sums[b],
-                offset: row.offsets[b],
-                half_offsets: row.half_offsets.as_chunks().0[b],
-            },
-            (None, Some(group)) => {
-                let (place, t) = (order.place(b).map_or(0, |place| place * group.tokens), token % GROUP);
-                let (floats, ints) = (&group.floats[2 * place..], &group.ints[3 * place..]);
-                Block {
-                    bytes: &group.bytes.as_chunks().0[place + t],
-                    scale: floats[t],
-                    sum: floats[group.tokens + t],
-                    offset: ints[t],
-                    half_offsets: [ints[group.tokens + t], ints[2 * group.tokens + t]],
-                }
+        let first = token / GROUP * GROUP;
+        let (bytes, scales) = match self.grouped {
+            true => (self.packed(token / GROUP).bytes, self.packed(token / GROUP).floats),
+            false => (self.q8(token).bytes, self.q8(token).scales),
+        };
+        let (grouped, tokens) = (self.grouped, GROUP.min(self.tokens - first));
+        move |b| match order.place(b) {
+            Some(place) if grouped => {
+                let t = token - first;
+                (&bytes.as_chunks().0[place * tokens + t], scales[2 * place * tokens + t])
             }
-            (None, None) => unreachable!("blocks lie in rows or in groups"),
+            _ => (&bytes.as_chunks().0[b], scales[b]),
         }
     }
 

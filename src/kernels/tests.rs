@@ -1,5 +1,6 @@
 //! Every registered kernel against the f64 oracle, against itself in other shapes, and across instruction sets.
 
+use super::order::{GROUP, Order};
 use super::testing::{Random, as_rounded, each_isa, has_minima, lengths, oracle, product, set_scales, widened};
 use super::{Form, Input, Isa, Kernel, REGISTRY};
 use crate::threads::Pool;
@@ -191,6 +192,31 @@ fn passes_what_is_no_number_on() {
     }
 }
 
+/// A block of an input, wherever it lies.
+struct Block {
+    bytes: [i8; 32],
+    scale: f32,
+    sum: f32,
+    offset: i32,
+    half_offsets: [i32; 2],
+}
+
+impl Block {
+    fn of(input: &Input, token: usize, b: usize) -> Block {
+        let (bytes, scale) = input.blocks(token)(b);
+        let (sum, offset, half_offsets) = if input.is_grouped() {
+            let (group, t) = (input.packed(token / GROUP), token % GROUP);
+            let at = Order::new(input.inputs() / 32).place(b).unwrap() * group.tokens;
+            let (floats, ints) = (&group.floats[2 * at..], &group.ints[3 * at..]);
+            (floats[group.tokens + t], ints[t], [ints[group.tokens + t], ints[2 * group.tokens + t]])
+        } else {
+            let row = input.q8(token);
+            (row.sums[b], row.offsets[b], row.half_offsets.as_chunks().0[b])
+        };
+        Block { bytes: *bytes, scale, sum, offset, half_offsets }
+    }
+}
+
 #[test]
 fn prepares_the_same_bits_on_every_instruction_set() {
     let mut random = Random::new(7);
@@ -208,7 +234,7 @@ fn prepares_the_same_bits_on_every_instruction_set() {
                 let q8 = Input::prepare(isa, Form::Q8, &x, inputs);
                 for (token, expected) in expected.chunks_exact(inputs).cycle().take(tokens).enumerate() {
                     for (b, expected) in expected.as_chunks::<32>().0.iter().enumerate() {
-                        let block = q8.blocks(token)(b);
+                        let block = Block::of(&q8, token, b);
                         let values = block.bytes.map(|q| f64::from(q) * f64::from(block.scale));
                         assert_eq!(values, *expected, "{isa} {inputs} {token} {b}");
                         let [first, second] = [&block.bytes[..16], &block.bytes[16..]]
