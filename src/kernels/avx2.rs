@@ -79,7 +79,13 @@ pub(super) fn store_floats(floats: &mut [f32; 8], v: __m256) {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn sum_lanes(lanes: [__m256; 2]) -> f32 {
-    let eight = _mm256_add_ps(lanes[0], lanes[1]);
+    sum_eight_lanes(_mm256_add_ps(lanes[0], lanes[1]))
+}
+
+/// The sum of 8 lanes, in pairs 4 apart, then 2, 1.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum_eight_lanes(eight: __m256) -> f32 {
     let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
     let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
@@ -386,14 +392,13 @@ pub(super) fn rows_times_token<const EIGHT: usize>(
 }
 
 /// Elements of rows that are multiplied in all rows before the next are, so that a tile's activations stay in the
-/// first-level cache; a multiple of 16.
+/// first-level cache; a multiple of 8.
 const CHUNK: usize = 1024;
 
 /// Up to so many tokens rows are multiplied whole: most of the time is that of the memory, which serves them faster so.
 const WHOLE: usize = 16;
 
-/// The matrix product of a float dtype: for each output two vectors of sums along the row, several rows and tokens at
-/// once. `load` widens eight elements, whose bytes are `EIGHT`.
+/// The matrix product of a float dtype: for each output a vector of sums along the row, several rows and tokens at once. `load` widens eight elements, whose bytes are `EIGHT`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn floats<const EIGHT: usize>(
@@ -407,8 +412,9 @@ pub(super) fn floats<const EIGHT: usize>(
     while token < tokens {
         token += match tokens - token {
             1 => rows::<4, 1, EIGHT>(weight, input, token, output, &load),
-            2 | 4 => rows::<3, 2, EIGHT>(weight, input, token, output, &load),
-            _ => rows::<2, 3, EIGHT>(weight, input, token, output, &load),
+            2 => rows::<4, 2, EIGHT>(weight, input, token, output, &load),
+            3 | 6 => rows::<3, 3, EIGHT>(weight, input, token, output, &load),
+            _ => rows::<3, 4, EIGHT>(weight, input, token, output, &load),
         };
     }
 }
@@ -432,13 +438,13 @@ fn rows<const R: usize, const T: usize, const EIGHT: usize>(
         *x = input.floats(token + t);
     }
     with_scratch(|scratch| {
-        let kept = if chunk < inputs { rows.div_ceil(R) * R * T * 16 } else { R * T * 16 };
+        let kept = if chunk < inputs { rows.div_ceil(R) * R * T * 8 } else { R * T * 8 };
         let kept = room(&mut scratch.floats, kept).as_chunks_mut::<8>().0;
         for from in (0..inputs).step_by(chunk) {
             let part = from..inputs.min(from + chunk);
             for (i, rows) in streams::<R>(rows).enumerate() {
-                let at = if chunk < inputs { i * R * T * 2 } else { 0 };
-                let kept = &mut kept[at..][..R * T * 2];
+                let at = if chunk < inputs { i * R * T } else { 0 };
+                let kept = &mut kept[at..][..R * T];
                 tile::<R, T, EIGHT>(weight, row_bytes, &x, rows, token, part.clone(), kept, output, &load);
             }
         }
@@ -449,7 +455,7 @@ fn rows<const R: usize, const T: usize, const EIGHT: usize>(
 /// Elements `part` of `R` rows times `T` tokens from `token` on; between the parts of rows `kept` has the sums.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-#[allow(clippy::needless_range_loop)] // rows, tokens and halves are indices of several arrays
+#[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 #[allow(clippy::too_many_arguments)] // what varies in the two loops around it
 fn tile<const R: usize, const T: usize, const EIGHT: usize>(
     weight: &[u8],
@@ -469,59 +475,49 @@ fn tile<const R: usize, const T: usize, const EIGHT: usize>(
     for r in 0..R {
         w[r] = &weight[rows[r] * row_bytes..][..row_bytes];
     }
-    let mut sums = [[[_mm256_setzero_ps(); 2]; T]; R];
+    let mut sums = [[_mm256_setzero_ps(); T]; R];
     if part.start > 0 {
-        sums.as_flattened_mut()
-            .as_flattened_mut()
-            .iter_mut()
-            .zip(&*kept)
-            .for_each(|(sum, kept)| *sum = load_floats(kept));
+        sums.as_flattened_mut().iter_mut().zip(&*kept).for_each(|(sum, kept)| *sum = load_floats(kept));
     }
-    for step in part.start / 16..part.end / 16 {
-        for half in 0..2 {
-            let mut x_eight = [_mm256_setzero_ps(); T];
-            for t in 0..T {
-                // SAFETY: every row has `inputs / 16` steps of activations.
-                x_eight[t] = unsafe { _mm256_loadu_ps(x[t].as_ptr().add(step * 16 + half * 8)) };
+    for step in part.start / 8..part.end / 8 {
+        let mut w_eight = [_mm256_setzero_ps(); R];
+        for r in 0..R {
+            // SAFETY: every row has `inputs / 8` steps of weight of `EIGHT` bytes.
+            let at = unsafe { &*w[r].as_ptr().add(step * EIGHT).cast::<[u8; EIGHT]>() };
+            if T == 1 && (step * EIGHT).is_multiple_of(64) {
+                prefetch_near(at.as_ptr().wrapping_add(NEAR), 64);
             }
+            w_eight[r] = load(at);
+        }
+        // Rows are held and tokens come one by one: twelve sums and three rows leave a register for one.
+        for t in 0..T {
+            // SAFETY: every row has `inputs / 8` steps of activations.
+            let x = unsafe { _mm256_loadu_ps(x[t].as_ptr().add(step * 8)) };
             for r in 0..R {
-                // SAFETY: every row has `inputs / 16` steps of weight, two times `EIGHT` bytes each.
-                let at = unsafe { &*w[r].as_ptr().add((2 * step + half) * EIGHT).cast::<[u8; EIGHT]>() };
-                if T == 1 && ((2 * step + half) * EIGHT).is_multiple_of(64) {
-                    prefetch_near(at.as_ptr().wrapping_add(NEAR), 64);
-                }
-                let w = load(at);
-                for t in 0..T {
-                    sums[r][t][half] = _mm256_fmadd_ps(w, x_eight[t], sums[r][t][half]);
-                }
+                sums[r][t] = _mm256_fmadd_ps(w_eight[r], x, sums[r][t]);
             }
         }
     }
     if part.end < inputs {
-        for (sum, kept) in sums.as_flattened().as_flattened().iter().zip(kept) {
-            store_floats(kept, *sum);
-        }
+        sums.as_flattened().iter().zip(kept).for_each(|(sum, kept)| store_floats(kept, *sum));
         return;
     }
-    let (steps, rest) = (inputs / 16, inputs % 16);
+    let (steps, rest) = (inputs / 8, inputs % 8);
     if rest > 0 {
         for r in 0..R {
-            let mut w_rest = [[0; EIGHT]; 2];
-            let bytes = &w[r][2 * steps * EIGHT..];
-            w_rest.as_flattened_mut()[..bytes.len()].copy_from_slice(bytes);
+            let mut w_rest = [0; EIGHT];
+            let bytes = &w[r][steps * EIGHT..];
+            w_rest[..bytes.len()].copy_from_slice(bytes);
             for t in 0..T {
-                let mut x_rest = [[0.0; 8]; 2];
-                x_rest.as_flattened_mut()[..rest].copy_from_slice(&x[t][steps * 16..]);
-                for half in 0..2 {
-                    let x = load_floats(&x_rest[half]);
-                    sums[r][t][half] = _mm256_fmadd_ps(load(&w_rest[half]), x, sums[r][t][half]);
-                }
+                let mut x_rest = [0.0; 8];
+                x_rest[..rest].copy_from_slice(&x[t][steps * 8..]);
+                sums[r][t] = _mm256_fmadd_ps(load(&w_rest), load_floats(&x_rest), sums[r][t]);
             }
         }
     }
     for t in 0..T {
         for r in 0..R {
-            output.part(token + t, rows[r], 1)[0] = sum_lanes(sums[r][t]);
+            output.part(token + t, rows[r], 1)[0] = sum_eight_lanes(sums[r][t]);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! BF16: by the processor's BF16 dot product where it has one, else widened by a shift.
 //!
-//! Lane `i` of 16 adds up the products whose index is `i` modulo 16 (with the BF16 dot product: whose index halved is
-//! `i` modulo 16), in order; the lanes are added by `sum_lanes`.
+//! Lane `i` of 16 (by AVX2, of 8) adds up the products whose index is `i` modulo 16 (with the BF16 dot product: whose
+//! index halved is `i` modulo 16), in order; the lanes are added by `sum_lanes`.
 
 #![allow(unsafe_code)]
 

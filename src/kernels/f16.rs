@@ -1,6 +1,7 @@
 //! F16: widened in a register.
 //!
-//! Lane `i` of 16 adds up the products whose index is `i` modulo 16, in order; the lanes are added by `sum_lanes`.
+//! Lane `i` of 16 (by AVX2, of 8) adds up the products whose index is `i` modulo 16, in order; the lanes are added by
+//! `sum_lanes`.
 
 #![allow(unsafe_code)]
 
