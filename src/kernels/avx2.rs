@@ -54,7 +54,7 @@ pub(super) fn load_words(words: &[u64; 4]) -> __m256i {
 /// 8 integers.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load_ints(ints: &[i32; 8]) -> __m256i {
+pub(super) fn load_ints(ints: &[i32; 8]) -> __m256i {
     // SAFETY: the array is 32 bytes; the load needs no alignment.
     unsafe { _mm256_loadu_si256(ints.as_ptr().cast()) }
 }
@@ -361,7 +361,11 @@ pub(super) fn rows_times_token<const EIGHT: usize>(
     let (steps, rest) = (row_bytes / EIGHT, row_bytes % EIGHT);
     let mut padded = [[0; EIGHT]; 4];
     for indices in streams::<4>(y.len()) {
-        let rows = indices.map(|row| &weight[row * row_bytes..][..row_bytes]);
+        // Written out, for a call of `map` is not put here.
+        let mut rows = [weight; 4];
+        for (row, i) in rows.iter_mut().zip(indices) {
+            *row = &weight[i * row_bytes..][..row_bytes];
+        }
         if rest > 0 {
             for (padded, row) in padded.iter_mut().zip(rows) {
                 padded[..rest].copy_from_slice(&row[row_bytes - rest..]);
