@@ -14,7 +14,7 @@
 #![allow(unsafe_code)]
 
 use super::order::FEW;
-use super::x86::{NEAR, Scratch, four_words, prefetch_near, room, streams, with_scratch};
+use super::x86::{NEAR, NEAR_4_BITS, Scratch, four_words, prefetch_near, room, streams, with_scratch};
 use super::{Input, Output, avx2_panel};
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -359,6 +359,7 @@ pub(super) fn rows_times_token<const EIGHT: usize>(
 ) {
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / EIGHT, row_bytes % EIGHT);
+    let near = if EIGHT > 160 { NEAR } else { NEAR_4_BITS };
     let mut padded = [[0; EIGHT]; 4];
     for indices in streams::<4>(y.len()) {
         // Written out, for a call of `map` is not put here.
@@ -380,7 +381,7 @@ pub(super) fn rows_times_token<const EIGHT: usize>(
                     eights[r] = unsafe { &*rows[r].as_ptr().add(i * EIGHT).cast::<[u8; EIGHT]>() };
                 }
             }
-            eights.iter().for_each(|eight| prefetch_near(eight.as_ptr().wrapping_add(NEAR), EIGHT));
+            eights.iter().for_each(|eight| prefetch_near(eight.as_ptr().wrapping_add(near), EIGHT));
             step(eights, i, &mut sums[i % 2]);
         }
         for (r, row) in indices.into_iter().enumerate() {
