@@ -232,9 +232,10 @@ pub(super) fn matmul<F: Format, const EIGHT: usize>(
     }
 }
 
+/// The product of a block dtype with one token; the functions as in [`matmul`].
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn one_token<F: Format, const EIGHT: usize>(
+pub(super) fn one_token<F: Format, const EIGHT: usize>(
     weight: &[u8],
     input: &Input,
     token: usize,
