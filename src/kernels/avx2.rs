@@ -13,9 +13,8 @@
 
 #![allow(unsafe_code)]
 
-use super::order::FEW;
 use super::x86::{NEAR, NEAR_4_BITS, Scratch, four_words, prefetch_near, room, streams, with_scratch};
-use super::{Input, Output, avx2_panel};
+use super::{Input, Output};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -213,26 +212,27 @@ pub(super) trait Format {
     const SHIFT: i32 = if Self::OFFSET > 0 { 7 - Self::OFFSET.ilog2() as i32 } else { 0 };
 }
 
-/// The matrix product of a block dtype. `elements` and `factors` have those of eight blocks, whose bytes are `EIGHT`.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn matmul<F: Format, const EIGHT: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT]) -> Factors,
-) {
-    if input.tokens() <= FEW {
-        for token in 0..input.tokens() {
-            one_token::<F, EIGHT>(weight, input, token, output, &elements, &factors);
+/// The matrix product of a block dtype of which eight blocks are `$eight` bytes; `$elements` and `$factors` are closures
+/// that have those of eight blocks.
+///
+/// A macro, so that one token and panels have closures of their own: one that both call is not put there.
+macro_rules! block_product {
+    ($format:ty, $eight:expr, $weight:expr, $input:expr, $output:expr, $elements:expr, $factors:expr $(,)?) => {
+        if $input.tokens() <= $crate::kernels::order::FEW {
+            for token in 0..$input.tokens() {
+                $crate::kernels::avx2::one_token::<$format, { $eight }>(
+                    $weight, $input, token, $output, $elements, $factors,
+                );
+            }
+        } else {
+            $crate::kernels::avx2_panel::matmul::<$format, { $eight }>($weight, $input, $output, $elements, $factors);
         }
-    } else {
-        avx2_panel::matmul::<F, EIGHT>(weight, input, output, elements, factors);
-    }
+    };
 }
+pub(super) use block_product;
 
-/// The product of a block dtype with one token; the functions as in [`matmul`].
+/// The product of a block dtype with one token; `elements` and `factors` have those of eight blocks,
+/// whose bytes are `EIGHT`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn one_token<F: Format, const EIGHT: usize>(

@@ -97,9 +97,8 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use super::BYTES;
-    use crate::kernels::avx2::{Factors, Format, load, load_16, one_token};
-    use crate::kernels::order::FEW;
-    use crate::kernels::{Input, Output, avx2_panel};
+    use crate::kernels::avx2::{Factors, Format, block_product, load, load_16};
+    use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
     struct Q6K;
@@ -113,14 +112,7 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        // A closure for each, for one that both call is not put there.
-        if input.tokens() <= FEW {
-            for token in 0..input.tokens() {
-                one_token::<Q6K, BYTES>(weight, input, token, output, |block| elements(block), |block| factors(block));
-            }
-        } else {
-            avx2_panel::matmul::<Q6K, BYTES>(weight, input, output, |block| elements(block), |block| factors(block));
-        }
+        block_product!(Q6K, BYTES, weight, input, output, |block| elements(block), |block| factors(block));
     }
 
     /// The elements of a super-block with their offset of 32: from 0 to 63.
