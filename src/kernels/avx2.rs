@@ -13,9 +13,8 @@
 
 #![allow(unsafe_code)]
 
-use super::order::FEW;
-use super::x86::{NEAR, Scratch, four_words, prefetch_near, room, streams, with_scratch};
-use super::{Input, Output, avx2_panel};
+use super::x86::{NEAR, NEAR_4_BITS, Scratch, four_words, prefetch_near, room, streams, with_scratch};
+use super::{Input, Output};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -54,7 +53,7 @@ pub(super) fn load_words(words: &[u64; 4]) -> __m256i {
 /// 8 integers.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load_ints(ints: &[i32; 8]) -> __m256i {
+pub(super) fn load_ints(ints: &[i32; 8]) -> __m256i {
     // SAFETY: the array is 32 bytes; the load needs no alignment.
     unsafe { _mm256_loadu_si256(ints.as_ptr().cast()) }
 }
@@ -219,28 +218,30 @@ pub(super) trait Format {
     const SHIFT: i32 = if Self::OFFSET > 0 { 7 - Self::OFFSET.ilog2() as i32 } else { 0 };
 }
 
-/// The matrix product of a block dtype. `elements` and `factors` have those of eight blocks, whose bytes are `EIGHT`.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn matmul<F: Format, const EIGHT: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT]) -> Factors,
-) {
-    if input.tokens() <= FEW {
-        for token in 0..input.tokens() {
-            one_token::<F, EIGHT>(weight, input, token, output, &elements, &factors);
+/// The matrix product of a block dtype of which eight blocks are `$eight` bytes; `$elements` and `$factors` are closures
+/// that have those of eight blocks.
+///
+/// A macro, so that one token and panels have closures of their own: one that both call is not put there.
+macro_rules! block_product {
+    ($format:ty, $eight:expr, $weight:expr, $input:expr, $output:expr, $elements:expr, $factors:expr $(,)?) => {
+        if $input.tokens() <= $crate::kernels::order::FEW {
+            for token in 0..$input.tokens() {
+                $crate::kernels::avx2::one_token::<$format, { $eight }>(
+                    $weight, $input, token, $output, $elements, $factors,
+                );
+            }
+        } else {
+            $crate::kernels::avx2_panel::matmul::<$format, { $eight }>($weight, $input, $output, $elements, $factors);
         }
-    } else {
-        avx2_panel::matmul::<F, EIGHT>(weight, input, output, elements, factors);
-    }
+    };
 }
+pub(super) use block_product;
 
+/// The product of a block dtype with one token; `elements` and `factors` have those of eight blocks,
+/// whose bytes are `EIGHT`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn one_token<F: Format, const EIGHT: usize>(
+pub(super) fn one_token<F: Format, const EIGHT: usize>(
     weight: &[u8],
     input: &Input,
     token: usize,
@@ -365,9 +366,14 @@ pub(super) fn rows_times_token<const EIGHT: usize>(
 ) {
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / EIGHT, row_bytes % EIGHT);
+    let near = if EIGHT > 160 { NEAR } else { NEAR_4_BITS };
     let mut padded = [[0; EIGHT]; 4];
     for indices in streams::<4>(y.len()) {
-        let rows = indices.map(|row| &weight[row * row_bytes..][..row_bytes]);
+        // Written out, for a call of `map` is not put here.
+        let mut rows = [weight; 4];
+        for (row, i) in rows.iter_mut().zip(indices) {
+            *row = &weight[i * row_bytes..][..row_bytes];
+        }
         if rest > 0 {
             for (padded, row) in padded.iter_mut().zip(rows) {
                 padded[..rest].copy_from_slice(&row[row_bytes - rest..]);
@@ -382,7 +388,7 @@ pub(super) fn rows_times_token<const EIGHT: usize>(
                     eights[r] = unsafe { &*rows[r].as_ptr().add(i * EIGHT).cast::<[u8; EIGHT]>() };
                 }
             }
-            eights.iter().for_each(|eight| prefetch_near(eight.as_ptr().wrapping_add(NEAR), EIGHT));
+            eights.iter().for_each(|eight| prefetch_near(eight.as_ptr().wrapping_add(near), EIGHT));
             step(eights, i, &mut sums[i % 2]);
         }
         for (r, row) in indices.into_iter().enumerate() {

@@ -48,7 +48,9 @@ macro_rules! simd_products {
     ($format:ident, $eight:expr) => {
         #[target_feature(enable = "avx2,fma,f16c")]
         pub(super) fn avx2(weight: &[u8], input: &$crate::kernels::Input, output: &mut $crate::kernels::Output<'_>) {
-            $crate::kernels::avx2::matmul::<$format, { $eight }>(
+            $crate::kernels::avx2::block_product!(
+                $format,
+                $eight,
                 weight,
                 input,
                 output,

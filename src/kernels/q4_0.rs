@@ -98,9 +98,15 @@ pub(super) fn blocks_portable<const BYTES: usize>(
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
     use super::BYTES;
-    use crate::kernels::avx2::{self, Format, load_16, scales_of};
-    use crate::kernels::{Input, Output};
+    use crate::kernels::avx2::{
+        Format, load, load_16, load_floats, load_ints, rows_times_token, scales_of, sum_four_words,
+    };
+    use crate::kernels::order::FEW;
+    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use crate::kernels::{Input, Output, avx2_panel};
     use std::arch::x86_64::*;
+
+    const EIGHT: usize = 8 * BYTES;
 
     struct Q40;
 
@@ -113,19 +119,79 @@ pub(super) mod avx2 {
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        avx2::matmul::<Q40, { 8 * BYTES }>(
-            weight,
-            input,
-            output,
-            |eight| elements(eight),
-            |eight| scales_of(eight.as_chunks::<BYTES>().0),
-        );
+        if input.tokens() <= FEW {
+            for token in 0..input.tokens() {
+                one_token(weight, input, token, output);
+            }
+        } else {
+            avx2_panel::matmul::<Q40, EIGHT>(
+                weight,
+                input,
+                output,
+                |eight| elements(eight),
+                |eight| scales_of(eight.as_chunks::<BYTES>().0),
+            );
+        }
+    }
+
+    /// The product with one token. A vector has 16 elements of block `b` and of `b + 4`, so that what belongs together is
+    /// added without shuffles.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
+        let eights = (input.inputs() / 32).div_ceil(8);
+        let x = input.q8(token);
+        with_scratch(|Scratch { bytes, floats, ints, .. }| {
+            // Activations up to a whole number of steps.
+            let x_bytes = room(bytes, eights * 256).as_chunks_mut::<16>().0;
+            let (x_scales, x_offsets) = (room(floats, eights * 8), room(ints, eights * 8));
+            let (x_halves, _) = x.bytes.as_chunks::<16>();
+            for (i, bytes) in x_bytes.iter_mut().enumerate() {
+                let (block, half, later) = (i % 16 / 4, i / 2 % 2, i % 2);
+                let from = x_halves.get(i / 16 * 16 + 2 * (block + 4 * later) + half).unwrap_or(&[0; 16]);
+                *bytes = from.map(|x| x as u8);
+            }
+            for (b, (scale, offset)) in x_scales.iter_mut().zip(&mut *x_offsets).enumerate() {
+                *scale = x.scales.get(b).copied().unwrap_or(0.0);
+                *offset = x.offsets.get(b).map_or(0, |offset| offset >> Q40::SHIFT);
+            }
+            let x_bytes = x_bytes.as_flattened().as_chunks::<32>().0.as_chunks::<8>().0;
+            let (x_scales, x_offsets) = (x_scales.as_chunks::<8>().0, x_offsets.as_chunks::<8>().0);
+            let rows = output.rows();
+            rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], i, sums| {
+                let (x_scales, x_offsets) = (load_floats(&x_scales[i]), load_ints(&x_offsets[i]));
+                for (eight, sums) in eights.into_iter().zip(sums) {
+                    let scales = _mm256_mul_ps(scales_of(eight.as_chunks::<BYTES>().0).scales, x_scales);
+                    let dots = _mm256_add_epi32(products(eight, &x_bytes[i]), x_offsets);
+                    *sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, *sums);
+                }
+            });
+        });
+    }
+
+    /// The products of eight blocks, added up for each.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn products(eight: &[u8; EIGHT], x: &[[u8; 32]; 8]) -> __m256i {
+        let low = _mm256_set1_epi8(15);
+        let half = |b: usize| {
+            let bytes = eight[b * BYTES + 2..].first_chunk();
+            bytes.map_or(_mm_setzero_si128(), |bytes| load_16(bytes))
+        };
+        let mut sums = [_mm256_setzero_si256(); 4];
+        for b in 0..4 {
+            let both = _mm256_set_m128i(half(b + 4), half(b));
+            let first = _mm256_maddubs_epi16(_mm256_and_si256(both, low), load(&x[2 * b]));
+            let both = _mm256_and_si256(_mm256_srli_epi16::<4>(both), low);
+            sums[b] = _mm256_add_epi16(first, _mm256_maddubs_epi16(both, load(&x[2 * b + 1])));
+        }
+        sum_four_words(sums)
     }
 
     /// The elements of eight blocks.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn elements(eight: &[u8; 8 * BYTES]) -> [__m256i; 8] {
+    fn elements(eight: &[u8; EIGHT]) -> [__m256i; 8] {
         let mut all = [_mm256_setzero_si256(); 8];
         for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
             *all = nibbles(block);

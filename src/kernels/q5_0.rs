@@ -70,7 +70,7 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
     use super::{BYTES, high_bits};
-    use crate::kernels::avx2::{self, Format, scales_of};
+    use crate::kernels::avx2::{Format, block_product, scales_of};
     use crate::kernels::q4_0::avx2::nibbles;
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -86,13 +86,9 @@ pub(super) mod avx2 {
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        avx2::matmul::<Q50, { 8 * BYTES }>(
-            weight,
-            input,
-            output,
-            |eight| elements(eight),
-            |eight| scales_of(eight.as_chunks::<BYTES>().0),
-        );
+        block_product!(Q50, 8 * BYTES, weight, input, output, |eight| elements(eight), |eight| scales_of(
+            eight.as_chunks::<BYTES>().0
+        ),);
     }
 
     /// The elements of eight blocks.

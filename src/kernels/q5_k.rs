@@ -63,7 +63,7 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use super::BYTES;
-    use crate::kernels::avx2::{self, Format, load};
+    use crate::kernels::avx2::{Format, block_product, load};
     use crate::kernels::q4_k::avx2::{nibbles, scales_and_mins};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -79,7 +79,7 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        avx2::matmul::<Q5K, BYTES>(weight, input, output, |block| elements(block), |block| scales_and_mins(block));
+        block_product!(Q5K, BYTES, weight, input, output, |block| elements(block), |block| scales_and_mins(block));
     }
 
     #[inline]

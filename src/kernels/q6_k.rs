@@ -97,7 +97,7 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use super::BYTES;
-    use crate::kernels::avx2::{self, Factors, Format, load, load_16};
+    use crate::kernels::avx2::{Factors, Format, block_product, load, load_16};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -112,7 +112,7 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        avx2::matmul::<Q6K, BYTES>(weight, input, output, |block| elements(block), |block| factors(block));
+        block_product!(Q6K, BYTES, weight, input, output, |block| elements(block), |block| factors(block));
     }
 
     /// The elements of a super-block with their offset of 32: from 0 to 63.

@@ -59,7 +59,7 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use super::BYTES;
-    use crate::kernels::avx2::{self, Format, load, scales_of};
+    use crate::kernels::avx2::{Format, block_product, load, scales_of};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -74,13 +74,9 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        avx2::matmul::<Q80, { 8 * BYTES }>(
-            weight,
-            input,
-            output,
-            |eight| elements(eight),
-            |eight| scales_of(eight.as_chunks::<BYTES>().0),
-        );
+        block_product!(Q80, 8 * BYTES, weight, input, output, |eight| elements(eight), |eight| scales_of(
+            eight.as_chunks::<BYTES>().0
+        ),);
     }
 
     /// The elements of eight blocks.
