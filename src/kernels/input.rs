@@ -407,18 +407,20 @@ impl Input {
             false => (self.q8(token).bytes, self.q8(token).scales),
         };
         let (grouped, tokens) = (self.grouped, GROUP.min(self.tokens - first));
-        move |b| match order.place(b) {
-            Some(place) if grouped => {
-                let t = token - first;
-                (&bytes.as_chunks().0[place * tokens + t], scales[2 * place * tokens + t])
+        move |b| {
+            assert!(b < order.blocks, "block {b} of {}", order.blocks);
+            match order.place(b) {
+                Some(place) if grouped => {
+                    let t = token - first;
+                    (&bytes.as_chunks().0[place * tokens + t], scales[2 * place * tokens + t])
+                }
+                _ => (&bytes.as_chunks().0[b], scales[b]),
             }
-            _ => (&bytes.as_chunks().0[b], scales[b]),
         }
     }
 
     /// Group `group` of the tokens. Panics for another form, or if blocks lie in rows.
     #[inline]
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) fn packed(&self, group: usize) -> Packed<'_> {
         assert!(self.grouped && group * GROUP < self.tokens);
         let tokens = GROUP.min(self.tokens - group * GROUP);
