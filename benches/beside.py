@@ -5,7 +5,8 @@
 
 Each argument is a model, and after a colon the GGUF file that llama.cpp is given instead of the same. A round runs
 `examples/bench` and `benches/peers.py` once each, as processes of their own, so that both meet the machine in the same
-state; every figure is the median of `-r` rounds, and every ratio the median of the rounds' ratios. With `--sessions N` a
+state; every figure is the median of `-r` rounds, and every ratio the median of the rounds' ratios, and `rounds` has
+them all, with how far apart the threads were (a virtual machine's processors may move). With `--sessions N` a
 round also generates N sequences together, and `batch` has what that gains over one. A table goes to standard error, one
 JSON object with the figures and the machine to standard output: `benches/record/` keeps them.
 
@@ -67,6 +68,16 @@ def compare(model: str, peer: str, arguments: argparse.Namespace) -> dict:
             "tok_s": median(lambda ours, _: speeds(ours["batch"])["decode"]),
             "ratio": median(lambda ours, _: speeds(ours["batch"])["decode"] / speeds(ours)["decode"]),
         }
+    row["rounds"] = [
+        {
+            "prefill_tok_s": speeds(ours)["prefill"],
+            "peer_prefill_tok_s": speeds(theirs)["prefill"],
+            "decode_tok_s": speeds(ours)["decode"],
+            "peer_decode_tok_s": speeds(theirs)["decode"],
+            **{figure: ours[figure] for figure in ("bandwidth_gb_s", "bandwidth_share", "thread_distance_ns")},
+        }
+        for ours, theirs in rounds
+    ]
     row["peer_system"] = rounds[0][1]["system"]
     row["bandwidth_gb_s"] = median(lambda ours, _: ours["bandwidth_gb_s"])
     row["bandwidth_share"] = median(lambda ours, _: ours["bandwidth_share"])

@@ -446,6 +446,11 @@ fn bench_measures_what_the_contract_lists() {
     }
     assert!(report["decode"]["tok_s"]["median"].as_f64().is_some_and(|speed| speed > 0.0));
     assert_eq!((&report["prefill"]["tokens"], &report["threads"]), (&16.into(), &1.into()));
+    assert!(report["thread_distance_ns"].is_null(), "one thread is not apart from another");
+    if std::thread::available_parallelism().is_ok_and(|threads| threads.get() > 1) {
+        let report = json(&example("bench", &["-p", "4", "-n", "1", "-r", "1", "--threads", "2", "--json"]));
+        assert!(report["thread_distance_ns"].as_f64().is_some_and(|distance| distance > 0.0), "{report}");
+    }
 }
 
 #[test]

@@ -195,6 +195,9 @@ fn measure(arguments: &Arguments) -> Result<(), Error> {
             figures.bandwidth_share * 100.0
         ),
     ];
+    if let Some(distance) = figures.distance {
+        lines.push(format!("threads          {:.0} ns apart, a cache line from one to another", distance * 1e9));
+    }
     if let (Some(peak), Some(share)) = (figures.arithmetic, figures.arithmetic_share) {
         let (peak, share) = (peak / 1e9, share * 100.0);
         lines.push(format!("arithmetic       {peak:.0} Gop/s in registers, of which prefill uses {share:.0} %"));

@@ -8,7 +8,9 @@ use model_factory::{Error, Model, Session};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Sizes of a test, in tokens and sequences.
@@ -42,6 +44,7 @@ pub(crate) struct Measured {
     decodes: Vec<f64>,
     bandwidths: Vec<f64>,
     bandwidth_shares: Vec<f64>,
+    distances: Vec<f64>,
 }
 
 /// The figures of all rounds: tokens, operations and bytes a second.
@@ -57,6 +60,8 @@ pub(crate) struct Figures {
     pub(crate) arithmetic_share: Option<f64>,
     /// The multiply instruction's with the scales of blocks.
     pub(crate) block_arithmetic: Option<f64>,
+    /// Seconds for a cache line from one thread to another.
+    pub(crate) distance: Option<f64>,
 }
 
 impl Measured {
@@ -79,6 +84,7 @@ impl Measured {
             decodes: Vec::new(),
             bandwidths: Vec::new(),
             bandwidth_shares: Vec::new(),
+            distances: Vec::new(),
         })
     }
 
@@ -93,6 +99,8 @@ impl Measured {
             let operations = operations_per_prompt_token(model) as f64;
             self.peak_shares.extend(peak.map(|peak| speed * operations / peak));
         }
+        let at_once = threads.min(std::thread::available_parallelism().map_or(1, usize::from));
+        self.distances.extend((at_once > 1).then(distance));
         let bandwidth = bandwidth(model, threads)?;
         self.bandwidths.push(bandwidth);
         if test.generated > 0 {
@@ -114,6 +122,7 @@ impl Measured {
             arithmetic: median(&self.peaks),
             arithmetic_share: median(&self.peak_shares),
             block_arithmetic: median(&self.block_peaks),
+            distance: median(&self.distances),
         }
     }
 
@@ -152,6 +161,7 @@ impl Measured {
             "arithmetic_gop_s": figures.arithmetic.map(|peak| peak / 1e9),
             "arithmetic_share": figures.arithmetic_share,
             "block_arithmetic_gop_s": figures.block_arithmetic.map(|peak| peak / 1e9),
+            "thread_distance_ns": figures.distance.map(|distance| distance * 1e9),
         })
     }
 }
@@ -276,6 +286,34 @@ fn peak(model: &Model, threads: usize, measure: fn(&Kernel, Duration) -> Option<
             (0..threads).map(|_| scope.spawn(|| measure(&kernel, Duration::from_millis(50)))).collect();
         threads.into_iter().map(|thread| thread.join().ok().flatten()).sum()
     })
+}
+
+/// Seconds that a cache line takes from one thread to another: some 30 ns where they share a cache, 100 and more where they
+/// do not. The least of a few tries: threads are interrupted.
+fn distance() -> f64 {
+    const TURNS: usize = 1000;
+    let turn = AtomicUsize::new(0);
+    // Takes every second turn.
+    let play = |turns: Range<usize>| {
+        for mine in turns.step_by(2) {
+            while turn.load(Ordering::Acquire) != mine {
+                std::hint::spin_loop();
+            }
+            turn.store(mine + 1, Ordering::Release);
+        }
+    };
+    let tries = (0..5).map(|_| {
+        turn.store(0, Ordering::Release);
+        std::thread::scope(|scope| {
+            scope.spawn(|| play(0..TURNS));
+            // The other one is there when it has taken the first turn.
+            play(1..2);
+            let start = Instant::now();
+            play(3..TURNS);
+            start.elapsed().as_secs_f64() / TURNS as f64
+        })
+    });
+    tries.fold(f64::INFINITY, f64::min)
 }
 
 /// All bytes folded into 64, in a way the compiler turns into vector loads.
