@@ -158,9 +158,11 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         common::print(&format!("{object}\n"))?;
     } else {
         common::print("\n")?;
-        let drawn =
-            options.sampling.or(&model.spec().sampling).temperature.is_some_and(|temperature| temperature > 0.0);
-        let seed = if drawn { format!("seed {}, ", timings.seed) } else { String::new() };
+        let seed = if options.sampling.or(&model.spec().sampling).draws() {
+            format!("seed {}, ", timings.seed)
+        } else {
+            String::new()
+        };
         common::tell(format_args!(
             "{} prompt tokens at {prefill:.0} tokens/s, {} generated at {decode:.0} tokens/s, ended by {finish}, \
              {seed}loaded in {:.3} s",

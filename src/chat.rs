@@ -192,10 +192,14 @@ fn environment(now: Option<DateTime>, budget: &Arc<Budget>) -> Environment<'stat
         let raised = Raised(python::text(message, &by)?);
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(raised))
     });
+    let by = Arc::clone(budget);
     environment.add_function("strftime_now", move |format: &str| -> Result<String, minijinja::Error> {
         let now = now.unwrap_or_else(|| jiff::Zoned::now().datetime());
-        jiff::fmt::strtime::format(format, now)
-            .map_err(|error| minijinja::Error::new(ErrorKind::InvalidOperation, "strftime_now").with_source(error))
+        by.spend_text(format.len())?;
+        let text = jiff::fmt::strtime::format(format, now)
+            .map_err(|error| minijinja::Error::new(ErrorKind::InvalidOperation, "strftime_now").with_source(error))?;
+        by.spend_text(text.len())?;
+        Ok(text)
     });
     environment
 }
@@ -207,11 +211,12 @@ fn without_generation_marks(source: &str) -> String {
     while let Some(at) = rest.find("{%") {
         let (before, block) = rest.split_at(at);
         text.push_str(before);
-        let Some(end) = block.find("%}") else {
+        // `{%}` opens a block and does not close it.
+        let Some(end) = block[2..].find("%}") else {
             rest = block;
             break;
         };
-        let (block, after) = block.split_at(end);
+        let (block, after) = block.split_at(2 + end);
         let words = block[2..].trim_matches(|c: char| c.is_whitespace() || matches!(c, '-' | '+'));
         match words {
             "generation" => text.push_str(&block.replacen("generation", "if true", 1)),

@@ -1,6 +1,7 @@
 //! What can go wrong while loading and generating.
 
 use model_diagnostics::Report;
+use model_diagnostics::plan::KvDtype;
 use model_diagnostics::tokenizer::TemplatePlace;
 use std::path::PathBuf;
 
@@ -66,6 +67,12 @@ pub enum Error {
         /// Entries of the vocabulary.
         vocab: usize,
     },
+    /// No entry of the vocabulary can be chosen: its tokenizer marks all as unused (exit code 10).
+    #[error("no token can be chosen: the tokenizer marks all {vocab} entries of its vocabulary as unused")]
+    NothingToChoose {
+        /// Entries of the vocabulary.
+        vocab: usize,
+    },
     /// The model computed a logit that is no number (exit code 1).
     #[error(
         "the logit of token {id} is {value}: the weights are damaged or a computation overflowed; no token can be chosen"
@@ -75,6 +82,24 @@ pub enum Error {
         id: usize,
         /// NaN or an infinity.
         value: f32,
+    },
+    /// A key or value is infinite in the KV cache (exit code 1).
+    #[error(
+        "a key or value of layer {layer} at position {position} is {value}, beyond the {dtype} of the KV cache: {}",
+        match .dtype {
+            KvDtype::F16 if .value.is_finite() => "keep the cache in f32",
+            _ => "the weights are damaged or a computation overflowed",
+        }
+    )]
+    CacheOverflow {
+        /// The layer, from 0.
+        layer: usize,
+        /// The position, from 0.
+        position: usize,
+        /// What it is.
+        value: f32,
+        /// The dtype of the cache.
+        dtype: KvDtype,
     },
     /// An option of a load or a generation is out of its range (exit code 2).
     #[error("{option} is {value}, expected {expected}")]
@@ -160,7 +185,10 @@ impl Error {
             Error::Files(error) => files_code(error),
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.code(),
-            Error::Tokenizer { .. } | Error::ChatTemplate { .. } | Error::ChatTemplateLimit { .. } => 10,
+            Error::Tokenizer { .. }
+            | Error::NothingToChoose { .. }
+            | Error::ChatTemplate { .. }
+            | Error::ChatTemplateLimit { .. } => 10,
             Error::EmptyPrompt
             | Error::OtherModel
             | Error::ContextOverflow { .. }
@@ -177,6 +205,7 @@ impl Error {
             | Error::Internal(_)
             | Error::Encode(_)
             | Error::NonFiniteLogits { .. }
+            | Error::CacheOverflow { .. }
             | Error::Candle(_) => 1,
         }
     }

@@ -21,6 +21,7 @@ use model_diagnostics::plan::KvDtype;
 use model_diagnostics::report::HubModel;
 use model_diagnostics::spec::ModelSpec;
 use model_diagnostics::{DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Report, diagnose_hub, diagnose_with};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -208,14 +209,16 @@ impl Builder {
         self.cancel.check()?;
         Span::current().record("variant", field::display(&spec.variant));
         let context_length = plan.context;
-        let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.threads)));
+        let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.threads.min(MAX_THREADS))));
         let threads = pool.threads();
         let building = info_span!("tokenizer", tokens = field::Empty);
         // The tokenizer takes longest, so it is built beside everything else.
+        let build = || building.in_scope(|| self.build_tokenizer(&header, &spec));
         let (tokenizer, compute) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| building.in_scope(|| self.build_tokenizer(&header, &spec)));
+            let beside = std::thread::Builder::new().spawn_scoped(scope, build);
             let compute = self.compute(&header, &spec, &report, pool);
-            let tokenizer = tokenizer.join();
+            // Without another thread, one after the other.
+            let tokenizer = beside.map_or_else(|_| catch_unwind(AssertUnwindSafe(build)), |beside| beside.join());
             (tokenizer, compute)
         });
         // The library that builds it is not ours, and what it is given comes from a file.

@@ -90,8 +90,9 @@ impl Session {
         last.ok_or_else(|| Error::Internal("the last chunk had no logits".into()))
     }
 
-    /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`: `tokens * vocab * 4` bytes,
-    /// which the memory plan does not count, as generating never needs them.
+    /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`: `tokens * vocab * 4` bytes, and
+    /// those of a chunk of up to 512 tokens once more meanwhile, which the memory plan does not count, as generating never
+    /// needs them.
     ///
     /// # Errors
     /// As [`Session::forward`].
@@ -117,7 +118,8 @@ impl Session {
     /// More than a chunk of tokens together is computed session by session.
     ///
     /// # Errors
-    /// As [`Session::forward`], before anything is computed; `OtherModel` when the sessions are not of one model.
+    /// As [`Session::forward`]; `OtherModel` when the sessions are not of one model. After an error all sessions hold what
+    /// they held before.
     pub fn batch(steps: &mut [(&mut Session, &[u32])]) -> Result<Tensor> {
         let Some((first, _)) = steps.first() else { return Err(Error::EmptyPrompt) };
         let model = first.model.clone();
@@ -129,8 +131,13 @@ impl Session {
         }
         let total: usize = steps.iter().map(|(_, tokens)| tokens.len()).sum();
         if total > PREFILL_CHUNK {
+            let held: Vec<usize> = steps.iter().map(|(session, _)| session.len()).collect();
             let rows = steps.iter_mut().map(|(session, tokens)| Session::forward(session, tokens));
-            return Ok(Tensor::stack(&rows.collect::<Result<Vec<Tensor>>>()?, 0)?);
+            let stacked = rows.collect::<Result<Vec<Tensor>>>().and_then(|rows| Ok(Tensor::stack(&rows, 0)?));
+            if stacked.is_err() {
+                steps.iter_mut().zip(held).for_each(|((session, _), held)| session.truncate(held));
+            }
+            return stacked;
         }
         let _span = info_span!("batch", sessions = steps.len(), tokens = total).entered();
         let cancel = Cancel::new();

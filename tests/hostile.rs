@@ -12,7 +12,7 @@ mod edit;
 
 use build::{ARRAY, F32_VALUE, I32, TEXT, Tree, array, string};
 use edit::{Files, Gguf};
-use model_factory::UnifiedModelFactory;
+use model_factory::{Error, UnifiedModelFactory};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,21 @@ fn loading_refuses_a_damaged_tokenizer() {
     from_sentence_piece_file(&mut table);
     assert!(table.failures.is_empty(), "{} inputs failed:\n{}", table.failures.len(), table.failures.join("\n"));
     assert!(table.refused >= 70, "only {} inputs", table.refused);
+}
+
+/// The tokenizers library panics on both: a step of length 0, and a pattern that takes millions of tries.
+#[test]
+fn a_tokenizer_that_fails_on_a_text_is_an_error() {
+    let llama = Files::fixture("llama-3.1/bf16");
+    let slow = json!({"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated", "invert": false});
+    for (step, text) in [(json!({"type": "FixedLength", "length": 0}), "a".to_owned()), (slow, "x".repeat(40))] {
+        let files = llama.json("tokenizer.json", |root: &mut Map<String, Value>| root["pre_tokenizer"] = step.clone());
+        let model = UnifiedModelFactory::builder().threads(1).context_length(64).load(files.tree().path("")).unwrap();
+        for _ in 0..2 {
+            let error = model.tokenizer().encode(&text, true).unwrap_err();
+            assert!(matches!(error, Error::Encode(_)) && error.to_string().contains("panicked"), "{step}: {error}");
+        }
+    }
 }
 
 fn from_json(table: &mut Table) {
@@ -110,6 +125,7 @@ fn from_json(table: &mut Table) {
     case("a vocabulary of another model", &|root| root["model"]["type"] = json!("Unigram"));
     case("a list as the vocabulary of BPE", &model("vocab", json!([["a", 0.0]])));
     case("a dropout of 5", &model("dropout", json!(5.0)));
+    case("a dropout as in training", &model("dropout", json!(0.1)));
     case("a vocabulary of one token", &model("vocab", json!({"a": 0})));
     case("an added token in another place", &|root| root["added_tokens"][0]["id"] = json!(400));
     case("two added tokens with one text", &|root| root["added_tokens"][1]["content"] = json!("<|begin_of_text|>"));

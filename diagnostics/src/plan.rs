@@ -44,7 +44,7 @@ pub enum KvDtype {
     #[default]
     F32,
     /// Rounded to the nearest F16, ties to even: half the memory, and half of what a token reads of it. A key or value
-    /// beyond 65504 becomes infinite, and the logits no numbers, which is an error.
+    /// beyond 65504 is an error.
     F16,
 }
 
@@ -201,10 +201,15 @@ pub fn activation_bytes(spec: &ModelSpec, chunk: usize) -> u64 {
     let attention =
         product(&[spec.heads, 2, spec.head_dim]).saturating_add(product(&[spec.kv_heads, 2, spec.head_dim]));
     let dense = product(&[spec.feed_forward, 3]).saturating_add(product(&[spec.hidden, 1]));
-    let prepared = product(&[spec.feed_forward.max(spec.hidden), 1]);
+    let prepared = product(&[widest_input(spec), 1]);
     let per_token = attention.saturating_add(dense).saturating_add(prepared);
     let logits = product(&[spec.vocab, 2]);
     per_token.saturating_mul(chunk as u64).saturating_add(logits).saturating_mul(size_of::<f32>() as u64)
+}
+
+/// Elements of the longest row that a product reads: that of the blocks' products, of down or of o.
+fn widest_input(spec: &ModelSpec) -> usize {
+    spec.hidden.max(spec.feed_forward).max(spec.heads.saturating_mul(spec.head_dim))
 }
 
 /// Bytes of the built tokenizer, about.
@@ -265,9 +270,17 @@ impl Plan {
         plan
     }
 
-    /// Whether the plan stays within what is available.
+    /// Whether the plan stays within what is available, with a token at least.
     pub fn fits(&self) -> bool {
-        self.context <= self.max_context
+        self.context.max(1) <= self.max_context
+    }
+
+    /// The bytes that weights take of the place: the mapped files, or what is uploaded.
+    pub fn weights(&self) -> u64 {
+        match self.place {
+            Place::Main => self.weights_file,
+            Place::Card | Place::Shared => self.weights_resident,
+        }
     }
 
     /// The bytes in main memory that are no mapped file, at the full context.

@@ -79,6 +79,13 @@ fn a_context_that_does_not_fit_is_refused_with_the_one_that_does() {
 }
 
 #[test]
+fn no_context_at_all_makes_no_room_for_the_weights() {
+    let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
+    let policy = Policy { context: Some(0), ..Policy::default() };
+    assert_eq!(assess(&spec, &input, &machine("cpu-2gb"), &policy).verdict, Verdict::DoesNotFit);
+}
+
+#[test]
 fn without_a_request_the_plan_takes_the_largest_context_that_fits() {
     let plan = judge(&gguf(&LLAMA_31_8B, "Q4_K_M"), "cpu-8gb").plan.expect("a plan");
     assert_eq!(plan.context, plan.max_context);
@@ -98,6 +105,18 @@ fn the_plan_counts_to_the_byte() {
     assert_eq!(plan.kv_cache, plan.kv_per_token * 2048);
     assert_eq!(plan::kv_bytes(&spec, 1, KvDtype::F32), plan.kv_per_token * 256);
     assert_eq!(plan.total, plan.load_peak + plan.kv_cache + plan.activations);
+}
+
+/// The input of o may be the widest row of a product.
+#[test]
+fn wide_heads_count_as_the_input_of_a_product() {
+    let (spec, _) = safetensors(&TINY_LLAMA, DType::BF16);
+    let wide = ModelSpec { head_dim: 4 * spec.head_dim, ..spec.clone() };
+    assert!(wide.heads * wide.head_dim > wide.feed_forward);
+    let elements = |spec: &ModelSpec| (plan::activation_bytes(spec, 2) - plan::activation_bytes(spec, 1)) / 4;
+    let attention = |spec: &ModelSpec| (2 * (spec.heads + spec.kv_heads) * spec.head_dim) as u64;
+    let input = (wide.heads * wide.head_dim - spec.feed_forward) as u64;
+    assert_eq!(elements(&wide) - elements(&spec), attention(&wide) - attention(&spec) + input);
 }
 
 /// Its full context would take 96 GiB of cache.

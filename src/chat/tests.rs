@@ -114,9 +114,16 @@ fn what_a_template_raises_is_told() {
 
 #[test]
 fn a_broken_template_is_an_error() {
-    for broken in
-        ["{% if %}", "{{ messages", "{% for x in %}{% endfor %}", "{{ none.x.y }}", "{{ nothing() }}", "{{ 1 | no }}"]
-    {
+    for broken in [
+        "{% if %}",
+        "{%}",
+        "{% generation %}{%}",
+        "{{ messages",
+        "{% for x in %}{% endfor %}",
+        "{{ none.x.y }}",
+        "{{ nothing() }}",
+        "{{ 1 | no }}",
+    ] {
         let error = rendered(broken);
         assert!(matches!(error, Err(Error::ChatTemplate { .. })), "{broken}: {error:?}");
     }

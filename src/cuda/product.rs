@@ -423,8 +423,10 @@ impl Multiplier {
     ) -> Result<(), CudaError> {
         let mut left: Vec<usize> = (0..matrices.len()).filter(|index| matrices[*index].form(tokens) == form).collect();
         while let Some(first) = left.first().map(|index| &matrices[*index]) {
-            // One launch takes those of one dtype.
-            let (now, later) = left.iter().partition(|index| matrices[**index].dtype == first.dtype);
+            // One launch takes those of one dtype and one kernel.
+            let alike =
+                |matrix: &Matrix| matrix.dtype == first.dtype && matrix.by_tiles(tokens) == first.by_tiles(tokens);
+            let (now, later) = left.iter().partition(|index| alike(&matrices[**index]));
             left = later;
             let now: Vec<usize> = now;
             for some in now.chunks(PARTS) {

@@ -1,9 +1,12 @@
 //! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
 
+use crate::error::Error;
 use crate::kernels::TILE;
 use candle_core::{CpuStorage, DType, Device, InplaceOp2, Layout, Result, Tensor, WithDType, bail};
+use half::f16;
 use half::slice::HalfFloatSliceExt;
 use model_diagnostics::plan::{KV_PAGE, KvDtype};
+use std::cell::Cell;
 use std::ops::Range;
 
 /// The sizes of attention.
@@ -34,7 +37,7 @@ impl Heads {
 #[derive(Debug)]
 pub struct KvCache {
     heads: Heads,
-    dtype: DType,
+    dtype: KvDtype,
     device: Device,
     /// Pages by layer.
     pages: Vec<Vec<Tensor>>,
@@ -44,10 +47,6 @@ pub struct KvCache {
 impl KvCache {
     /// An empty cache; the first page comes with the first token.
     pub fn new(layers: usize, heads: Heads, dtype: KvDtype, device: &Device) -> KvCache {
-        let dtype = match dtype {
-            KvDtype::F32 => DType::F32,
-            KvDtype::F16 => DType::F16,
-        };
         KvCache { heads, dtype, device: device.clone(), pages: vec![Vec::new(); layers], len: 0 }
     }
 
@@ -64,7 +63,7 @@ impl KvCache {
     /// Bytes allocated.
     pub fn bytes(&self) -> usize {
         let pages: usize = self.pages.iter().map(Vec::len).sum();
-        pages * 2 * self.heads.kv * KV_PAGE * self.heads.dim * self.dtype.size_in_bytes()
+        pages * 2 * self.heads.kv * KV_PAGE * self.heads.dim * self.dtype.bytes()
     }
 
     /// Forgets the positions from `len` on and frees the pages that hold no others.
@@ -79,23 +78,34 @@ impl KvCache {
     pub(super) fn reserve(&mut self, tokens: usize) -> Result<()> {
         let pages = (self.len + tokens).div_ceil(KV_PAGE);
         let shape = 2 * self.heads.kv * KV_PAGE * self.heads.dim;
+        let dtype = match self.dtype {
+            KvDtype::F32 => DType::F32,
+            KvDtype::F16 => DType::F16,
+        };
         for layer in &mut self.pages {
             while layer.len() < pages {
-                layer.push(Tensor::zeros(shape, self.dtype, &self.device)?);
+                layer.push(Tensor::zeros(shape, dtype, &self.device)?);
             }
         }
         Ok(())
     }
 
     /// Stores keys and values of layer `layer` for the positions from `len` on: the given rows of `qkv`.
-    pub(super) fn append(&self, layer: usize, qkv: &Tensor, rows: Range<usize>) -> Result<()> {
+    ///
+    /// # Errors
+    /// `CacheOverflow` when one is infinite, or becomes so in the cache's dtype: attention might pass over it.
+    pub(super) fn append(&self, layer: usize, qkv: &Tensor, rows: Range<usize>) -> std::result::Result<(), Error> {
         let mut row = rows.start;
         while row < rows.end {
             let position = self.len + row - rows.start;
             let slot = position % KV_PAGE;
             let count = (KV_PAGE - slot).min(rows.end - row);
-            let store = Store { heads: self.heads, slot, rows: row..row + count };
+            let store = Store { heads: self.heads, slot, rows: row..row + count, beyond: Cell::new(None) };
             self.pages[layer][position / KV_PAGE].inplace_op2(qkv, &store)?;
+            if let Some((index, value)) = store.beyond.get() {
+                let position = position + index - row;
+                return Err(Error::CacheOverflow { layer, position, value, dtype: self.dtype });
+            }
             row += count;
         }
         Ok(())
@@ -117,6 +127,8 @@ struct Store {
     heads: Heads,
     slot: usize,
     rows: Range<usize>,
+    /// A row with an element that is infinite in the page, and what of the row is largest.
+    beyond: Cell<Option<(usize, f32)>>,
 }
 
 impl InplaceOp2 for Store {
@@ -127,8 +139,10 @@ impl InplaceOp2 for Store {
     fn cpu_fwd(&self, page: &mut CpuStorage, _: &Layout, qkv: &CpuStorage, layout: &Layout) -> Result<()> {
         let qkv = crate::linear::contiguous(qkv, layout)?;
         match page {
-            CpuStorage::F32(page) => self.store(qkv, page, |head, to| to.copy_from_slice(head)),
-            CpuStorage::F16(page) => self.store(qkv, page, |head, to| to.convert_from_f32_slice(head)),
+            CpuStorage::F32(page) => self.store(qkv, page, |head, to| to.copy_from_slice(head), f32::is_infinite),
+            CpuStorage::F16(page) => {
+                self.store(qkv, page, |head, to| to.convert_from_f32_slice(head), f16::is_infinite);
+            }
             _ => bail!("a page is F32 or F16"),
         }
         Ok(())
@@ -137,20 +151,70 @@ impl InplaceOp2 for Store {
 
 impl Store {
     /// Copies rows of `qkv` into `page`; `put(head, to)` writes a head in the page's dtype.
-    fn store<E: WithDType>(&self, qkv: &[f32], page: &mut [E], put: impl Fn(&[f32], &mut [E])) {
+    fn store<E: WithDType>(
+        &self,
+        qkv: &[f32],
+        page: &mut [E],
+        put: impl Fn(&[f32], &mut [E]),
+        infinite: impl Fn(E) -> bool,
+    ) {
         let Heads { queries, kv, dim } = self.heads;
         let (keys, values) = page.split_at_mut(kv * KV_PAGE * dim);
         let of_heads = keys.chunks_exact_mut(KV_PAGE * dim).zip(values.chunks_exact_mut(KV_PAGE * dim));
         let mut key = vec![E::zero(); dim];
         for (head, (keys, values)) in of_heads.enumerate() {
-            for (slot, row) in (self.slot..).zip(self.rows.clone()) {
-                let row = &qkv[row * self.heads.qkv_width()..][..self.heads.qkv_width()];
+            for (slot, index) in (self.slot..).zip(self.rows.clone()) {
+                let row = &qkv[index * self.heads.qkv_width()..][..self.heads.qkv_width()];
                 let of = |head: usize| &row[(queries + head) * dim..][..dim];
-                put(of(head), &mut key);
+                let put = |head: usize, to: &mut [E]| {
+                    put(of(head), to);
+                    if to.iter().fold(false, |any, &x| any | infinite(x)) {
+                        let largest = of(head).iter().fold(0f32, |a, &b| if b.abs() > a.abs() { b } else { a });
+                        self.beyond.set(Some((index, largest)));
+                    }
+                };
+                put(head, &mut key);
                 let tile = &mut keys[slot / TILE * TILE * dim..][..TILE * dim];
                 tile.chunks_exact_mut(TILE).zip(&key).for_each(|(tile, &key)| tile[slot % TILE] = key);
-                put(of(kv + head), &mut values[slot * dim..][..dim]);
+                put(kv + head, &mut values[slot * dim..][..dim]);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3 };
+
+    fn appended(dtype: KvDtype, rows: usize, at: usize, value: f32) -> std::result::Result<(), Error> {
+        let mut cache = KvCache::new(2, HEADS, dtype, &Device::Cpu);
+        cache.reserve(KV_PAGE - 1)?;
+        cache.advance(KV_PAGE - 1);
+        cache.reserve(rows)?;
+        let mut qkv = vec![1f32; rows * HEADS.qkv_width()];
+        qkv[at] = value;
+        cache.append(1, &Tensor::from_vec(qkv, (rows, HEADS.qkv_width()), &Device::Cpu)?, 0..rows)
+    }
+
+    #[test]
+    fn refuses_what_the_cache_cannot_hold() {
+        // Row 2: the second element of the first key, the last element of the last value.
+        for at in [2 * 18 + 7, 3 * 18 - 1] {
+            for (dtype, fits, beyond, advice) in [
+                (KvDtype::F16, 65504.0, 70000.0, "keep the cache in f32"),
+                (KvDtype::F16, f32::NAN, f32::INFINITY, "damaged"),
+                (KvDtype::F32, -3e38, f32::NEG_INFINITY, "damaged"),
+            ] {
+                appended(dtype, 4, at, fits).unwrap();
+                let error = appended(dtype, 4, at, beyond).unwrap_err();
+                let Error::CacheOverflow { layer, position, value, .. } = error else { panic!("{error}") };
+                assert_eq!((layer, position, value), (1, KV_PAGE + 1, beyond));
+                assert!(error.to_string().contains(advice), "{error}");
+            }
+        }
+        // Queries are not kept.
+        appended(KvDtype::F16, 4, 2 * 18, f32::INFINITY).unwrap();
     }
 }

@@ -153,13 +153,6 @@ impl GenerateOptions {
         self
     }
 
-    /// With the variable `name` for the chat template, such as `enable_thinking`.
-    #[must_use]
-    pub fn chat_variable(mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
-        self.chat = self.chat.variable(name, value);
-        self
-    }
-
     /// With the logarithms of probabilities: the chosen token's and those of the `top` most likely, up to 20.
     #[must_use]
     pub fn logprobs(mut self, top: usize) -> Self {

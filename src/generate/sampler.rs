@@ -77,7 +77,7 @@ impl Sampler {
     /// among equals.
     ///
     /// # Errors
-    /// `NonFiniteLogits` when any logit, padding included, is NaN or infinite.
+    /// `NonFiniteLogits` when any logit, padding included, is NaN or infinite; `NothingToChoose` when all tokens are unused.
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
         let logits = logits.to_vec1::<f32>()?;
         self.candidates.fill(&logits, self.vocab)?;
@@ -85,6 +85,10 @@ impl Sampler {
         let distribution = self.top.map(|top| Distribution::new(&logits, self.candidates.entries(), top));
         for step in &self.steps {
             step.apply(&mut self.candidates, &self.seen);
+        }
+        let nothing = Error::NothingToChoose { vocab: self.vocab };
+        if self.candidates.entries().is_empty() {
+            return Err(nothing);
         }
         let chosen = match &mut self.draw {
             None => self.candidates.best(),
@@ -94,7 +98,7 @@ impl Sampler {
                 self.candidates.entries().get(index as usize).copied()
             }
         };
-        let token = chosen.ok_or(Error::TokenOutOfVocabulary { id: 0, vocab: 0 })?.id;
+        let token = chosen.ok_or(nothing)?.id;
         self.seen.generated(token);
         self.logprobs = distribution.and_then(|distribution| distribution.chosen(token));
         Ok(token)
@@ -295,6 +299,14 @@ mod tests {
                     assert!(matches!(error, Error::NonFiniteLogits { id: 0 | 2, .. }), "{error}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_vocabulary_without_a_token_to_choose_is_an_error() {
+        for options in [greedy(), drawing(1.0, 0)] {
+            let error = sampler(options, 2).without(&[0, 1]).sample(&logits(&[0.0, 1.0])).unwrap_err();
+            assert!(matches!(error, Error::NothingToChoose { vocab: 2 }), "{error}");
         }
     }
 

@@ -35,12 +35,15 @@ fn tokenizer(added: &[(&str, bool)]) -> Arc<Tokenizer> {
     let content = serde_json::json!({"version": "1.0", "added_tokens": added, "normalizer": null,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
         "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
-        "model": {"type": "BPE", "vocab": vocab, "merges": []}});
+        "model": {"type": "BPE", "vocab": vocab, "merges": []},
+        "post_processor": {"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [256], "tokens": ["<s>"]}}}});
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, content: &[u8]| std::fs::write(folder.path().join(name), content).unwrap();
     write("tokenizer.json", content.to_string().as_bytes());
     write("config.json", br#"{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "eos_token_id": 257}"#);
-    write("tokenizer_config.json", br#"{"bos_token": "<s>", "add_bos_token": true}"#);
+    write("tokenizer_config.json", br#"{"bos_token": "<s>"}"#);
     let tensors = br#"{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
     let mut weights = (tensors.len() as u64).to_le_bytes().to_vec();
     weights.extend(tensors);

@@ -96,7 +96,8 @@ impl Fetch<'_> {
         };
         std::thread::scope(|scope| {
             for _ in 1..REQUESTS.min(files.len()) {
-                scope.spawn(work);
+                // Without another thread this one does it all.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
             }
             work();
         });

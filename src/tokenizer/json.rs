@@ -49,12 +49,13 @@ pub(super) struct Parts {
 pub(super) fn build(path: &Path, spec: &TokenizerSpec) -> Result<Built> {
     let text = std::fs::read(path).map_err(|error| model_diagnostics::Error::io(path, error))?;
     match spec.model.as_deref() {
-        Some("Unigram") => read::<Unigram>(path, &text, spec),
-        _ => read::<BPE>(path, &text, spec),
+        Some("Unigram") => read::<Unigram>(path, &text, spec, |_| None),
+        _ => read::<BPE>(path, &text, spec, |model| model.dropout),
     }
 }
 
-fn read<M>(path: &Path, text: &[u8], spec: &TokenizerSpec) -> Result<Built>
+/// `dropout(model)` is the probability with which it leaves merges out.
+fn read<M>(path: &Path, text: &[u8], spec: &TokenizerSpec, dropout: fn(&M) -> Option<f32>) -> Result<Built>
 where
     M: Model + DeserializeOwned + Send + Sync + 'static,
 {
@@ -68,6 +69,12 @@ where
         )));
     }
     let file: File<M> = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
+    if let Some(dropout) = dropout(&file.model).filter(|dropout| *dropout != 0.0) {
+        let reason = format!(
+            "its model.dropout is {dropout}, which cuts a text differently every time, expected null as outside of training"
+        );
+        return Err(damaged(reason));
+    }
     let rules = Rules::from_decoder(&file.decoder).map_err(damaged)?;
     if has_character_map(&file.normalizer) {
         let reason = "its normalizer has a precompiled character map, expected rules (Prepend, Replace, NFC)";

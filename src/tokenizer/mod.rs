@@ -14,6 +14,7 @@ use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::{Header, Metadata};
 use model_diagnostics::tokenizer::{TokenizerKind, TokenizerSpec};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use tokenizers::{DecoderWrapper, Model, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl};
 
@@ -44,7 +45,11 @@ type Pipeline<M> = TokenizerImpl<M, NormalizerWrapper, PreTokenizerWrapper, Post
 
 impl<M: Model + Send + Sync> Encoder for Pipeline<M> {
     fn encode(&self, text: &str) -> tokenizers::Result<Vec<u32>> {
-        Ok(self.encode_fast(text, false)?.get_ids().to_vec())
+        // The library panics on some steps that a file may ask for, and where a regular expression takes too many tries.
+        let cut = catch_unwind(AssertUnwindSafe(|| self.encode_fast(text, false)));
+        let cut =
+            cut.unwrap_or_else(|_| Err("cutting it panicked: a step of the tokenizer's file is at fault".into()))?;
+        Ok(cut.get_ids().to_vec())
     }
 
     fn token_text(&self, id: u32) -> Option<String> {

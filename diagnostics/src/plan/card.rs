@@ -1,6 +1,6 @@
 //! What lies in a card's memory: the sizes that the plan counts and that the engine allocates, from the same functions.
 
-use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
+use super::{KV_PAGE, PREFILL_CHUNK, product, sum, widest_input};
 use crate::spec::ModelSpec;
 
 /// Where each tensor starts on a card is a multiple of this, and so is where each buffer ends.
@@ -63,7 +63,7 @@ impl CardBuffers {
         let rows = PREFILL_CHUNK.min(context).max(1);
         let queries = spec.heads.saturating_mul(spec.head_dim);
         let keys = spec.kv_heads.saturating_mul(spec.head_dim);
-        let widest = spec.hidden.max(spec.feed_forward).max(queries);
+        let widest = widest_input(spec);
         let bytes = |factors: &[usize]| aligned(product(factors));
         let floats = |factors: &[usize]| aligned(product(factors).saturating_mul(size_of::<f32>() as u64));
         let angles = product(&[rows, spec.rope.dimensions, size_of::<f32>()]);

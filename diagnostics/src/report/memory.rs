@@ -58,12 +58,12 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
         true => format!("{kv}, as it grows; {} fit", plan.max_context),
         false => format!("{kv}; taken as the text grows"),
     };
-    let (file, note) = match plan.place {
-        Place::Main => (plan.weights_file, "the mapped files, computed on in place"),
-        Place::Card | Place::Shared => (plan.weights_resident, "the stored bytes, uploaded"),
+    let note = match plan.place {
+        Place::Main => "the mapped files, computed on in place",
+        Place::Card | Place::Shared => "the stored bytes, uploaded",
     };
     let weights = format!("{note}; {casts} casts");
-    let named = file.saturating_add(plan.kv_cache).saturating_add(plan.activations);
+    let named = plan.weights().saturating_add(plan.kv_cache).saturating_add(plan.activations);
     let rest = [
         ("copies of weights", plan.weights_resident, Place::Main),
         ("tokenizer", plan.tokenizer, plan.place),
@@ -78,7 +78,7 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
         .collect();
     let slice = |name, bytes, glyph, shade, note| Slice { name, bytes, glyph, style: colour(shade), note };
     let mut slices = vec![
-        slice("weights", file, '█', AnsiColor::Blue, weights),
+        slice("weights", plan.weights(), '█', AnsiColor::Blue, weights),
         slice("KV cache", plan.kv_cache, '▓', AnsiColor::Magenta, kv),
         slice("activations", plan.activations, '▒', AnsiColor::Cyan, "buffers of the forward pass".into()),
         slice("the rest", plan.total.saturating_sub(named), '░', AnsiColor::Yellow, rest.join(", ")),

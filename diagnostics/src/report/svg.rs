@@ -82,9 +82,9 @@ impl Picture {
 
     /// The plan as one bar, over what is available or, when that is less, over what is needed.
     fn plan(&mut self, plan: &Plan) {
-        let named = plan.weights_file.saturating_add(plan.kv_cache).saturating_add(plan.activations);
+        let named = plan.weights().saturating_add(plan.kv_cache).saturating_add(plan.activations);
         let mut entries: Vec<Entry> = [
-            ("c0", "weights", plan.weights_file),
+            ("c0", "weights", plan.weights()),
             ("c1", "KV cache", plan.kv_cache),
             ("c2", "activations", plan.activations),
             ("c3", "the rest", plan.total.saturating_sub(named)),

@@ -31,6 +31,8 @@ struct Keys {
     top_p: &'static str,
     min_p: &'static str,
     repetition_penalty: &'static str,
+    /// Whether numbers below 0 mean the same as 0, as in llama.cpp: a greedy choice, and among all tokens.
+    below_zero: bool,
 }
 
 const CONFIG: Keys = Keys {
@@ -39,6 +41,7 @@ const CONFIG: Keys = Keys {
     top_p: "top_p",
     min_p: "min_p",
     repetition_penalty: "repetition_penalty",
+    below_zero: false,
 };
 
 /// As gguf-py's `constants.py` spells them.
@@ -48,6 +51,7 @@ const GGUF: Keys = Keys {
     top_p: "general.sampling.top_p",
     min_p: "general.sampling.min_p",
     repetition_penalty: "general.sampling.penalty_repeat",
+    below_zero: true,
 };
 
 /// What transformers takes when a model draws and names none
@@ -176,9 +180,15 @@ fn settings(fields: &dyn Fields, keys: &Keys) -> Result<Sampling> {
         }
         value => Ok(value),
     };
+    let temperature = match keys.below_zero {
+        true => number(keys.temperature, f64::MIN..=f64::MAX, "a number")?.map(|value| value.max(0.0)),
+        false => number(keys.temperature, 0.0..=f64::MAX, "a number from 0 up")?,
+    };
+    let all = keys.below_zero && fields.number(keys.top_k)?.is_some_and(|value| value < 0.0);
+    let top_k = if all { Some(0) } else { fields.unsigned(keys.top_k)? };
     Ok(Sampling {
-        temperature: number(keys.temperature, 0.0..=f64::MAX, "a number from 0 up")?,
-        top_k: fields.unsigned(keys.top_k)?.map(|k| usize::try_from(k).unwrap_or(usize::MAX)),
+        temperature,
+        top_k: top_k.map(|k| usize::try_from(k).unwrap_or(usize::MAX)),
         top_p: number(keys.top_p, 0.0..=1.0, "a number from 0 to 1")?,
         min_p: number(keys.min_p, 0.0..=1.0, "a number from 0 to 1")?,
         repetition_penalty: number(keys.repetition_penalty, f64::MIN_POSITIVE..=f64::MAX, "a number above 0")?,
@@ -259,6 +269,10 @@ mod tests {
         assert_eq!(found, same.unwrap());
         let said = ["mirostat 2 is not applied", "penalty_last_n 64 is not applied", "top-k 50"];
         assert!(said.iter().all(|what| assumptions.iter().any(|line| line.contains(what))), "{assumptions:?}");
+        let below = json!({"general.sampling.temp": -1.0, "general.sampling.top_k": -1});
+        let below = JsonFile::parse(Path::new("model.gguf"), &below.to_string().into_bytes()).unwrap();
+        let found = gguf(&below, &mut Vec::new()).unwrap();
+        assert_eq!((found.temperature, found.top_k, found.draws()), (Some(0.0), Some(0), false));
         let none = JsonFile::parse(Path::new("model.gguf"), b"{}").unwrap();
         assert_eq!(gguf(&none, &mut Vec::new()).unwrap(), Sampling::default());
     }

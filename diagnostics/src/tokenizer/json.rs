@@ -77,7 +77,16 @@ fn special_tokens(
     let says_eos = says("add_eos_token")?.unwrap_or(false);
     (spec.bos, spec.eos) = (named(&roles.bos), named(&roles.eos));
     if !post_processed(spec, path, content)? {
-        (spec.add_bos, spec.add_eos) = (says_bos, says_eos);
+        if spec.kind != TokenizerKind::Json {
+            (spec.add_bos, spec.add_eos) = (says_bos, says_eos);
+        } else if says_bos || says_eos {
+            // transformers drops both keys where there is a tokenizer.json.
+            let keys = [("add_bos_token", says_bos), ("add_eos_token", says_eos)].into_iter().filter(|(_, says)| *says);
+            let keys = keys.map(|(key, _)| key).collect::<Vec<_>>().join(" and ");
+            spec.assume(format!(
+                "{keys} of tokenizer_config.json adds nothing: tokenizer.json decides, and has no template"
+            ));
+        }
     }
     if files.tokenizer_config.is_none() {
         let ids = id_list(&files.config, "bos_token_id")?;

@@ -30,7 +30,7 @@ fn reads_versions_2_and_3() {
         assert_eq!(metadata.floats("tokenizer.ggml.scores").unwrap().unwrap(), [0.0, 1.5]);
         assert_eq!(metadata.floats("tokenizer.ggml.token_type").unwrap().unwrap(), [1.0, 6.0]);
         assert_eq!(metadata.integers("tokenizer.ggml.token_type").unwrap().unwrap(), [1, 6]);
-        assert!(metadata.is_array("tokenizer.ggml.tokens") && !metadata.is_array("general.name"));
+        assert_eq!(["tokenizer.ggml.tokens", "general.name"].map(|key| metadata.array_len(key)), [Some(3), None]);
         assert_eq!(metadata.keys().next(), Some("general.architecture"));
         let q = &gguf.tensors["blk.0.attn_q.weight"];
         assert_eq!((q.shape.as_slice(), q.dtype, q.bytes), ([32, 64].as_slice(), DType::Q4_0, 32 * 64 / 32 * 18));

@@ -111,11 +111,6 @@ impl GgufMetadata {
         integers.map(Some).ok_or_else(|| self.key_value(key, value, "an array of integers below 2^63"))
     }
 
-    /// Whether the value is an array (`head_count` may be one number or one a layer).
-    pub fn is_array(&self, key: &str) -> bool {
-        self.array_len(key).is_some()
-    }
-
     /// The number of elements of an array; `None` for anything else. [`integers`](Self::integers) and
     /// [`floats`](Self::floats) take up to eight times the bytes that the file has: ask here first.
     pub fn array_len(&self, key: &str) -> Option<usize> {
