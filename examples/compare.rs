@@ -38,7 +38,7 @@ struct Arguments {
     #[arg(long)]
     file: Option<PathBuf>,
     /// Tokens that are computed together, BOS included; a longer text is cut into windows of as many.
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = common::count())]
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = common::count, allow_negative_numbers = true)]
     window: usize,
     /// auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto", value_parser = common::device)]

@@ -170,7 +170,7 @@ fn as_json(report: &Report, cut: Option<&Cut>) -> String {
 }
 
 fn draw(report: &Report, file: &Path) -> Result<(), String> {
-    let Some(svg) = report.to_svg() else { return Err(format!("nothing is drawn of what is {}", report.verdict)) };
+    let Some(svg) = report.to_svg() else { return Err("nothing is drawn of what has no memory plan".into()) };
     std::fs::write(file, svg).map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
@@ -228,7 +228,10 @@ impl std::fmt::Display for Cut {
 /// Writes `text` to standard output at once. A reader that has seen enough changes nothing about the verdict.
 fn write(text: &str, code: u8) -> ExitCode {
     match std::io::stdout().write_all(format!("{}\n", text.trim_end()).as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            common::tell(format_args!("error: standard output: {error}"));
+            ExitCode::FAILURE
+        }
         _ => code.into(),
     }
 }

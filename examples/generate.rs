@@ -7,8 +7,8 @@ use clap::builder::NonEmptyStringValueParser;
 use model_factory::kernels::Isa;
 use model_factory::{DeviceChoice, Error, GenerateOptions, KvDtype, Message, Model, UnifiedModelFactory};
 use serde_json::Value;
-use std::io::{ErrorKind, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Continue a prompt with a model file or folder.
@@ -29,13 +29,13 @@ struct Arguments {
     #[arg(long, value_name = "NAME", requires = "chat")]
     template: Option<String>,
     /// A file with a JSON list of tool schemas for the chat template, with --chat.
-    #[arg(long, value_name = "FILE", requires = "chat")]
-    tools: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "chat", value_parser = tools)]
+    tools: Option<Tools>,
     /// Sets a variable of the chat template, such as enable_thinking=false, with --chat; may be given several times.
     #[arg(long, value_name = "NAME=JSON", requires = "chat", value_parser = variable)]
     set: Vec<(String, Value)>,
     /// Tokens to generate at most.
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = common::number, allow_negative_numbers = true)]
     max_tokens: usize,
     /// 0 always takes the likeliest token; higher is more varied. As the model ships it when absent; so are top-k, top-p,
     /// min-p and repeat-penalty.
@@ -60,7 +60,7 @@ struct Arguments {
     #[arg(long, value_name = "PENALTY", default_value_t = 0.0, allow_negative_numbers = true)]
     frequency_penalty: f64,
     /// Repeats a varied text; drawn and printed when absent.
-    #[arg(long)]
+    #[arg(long, value_parser = seed, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Ends before this text; may be given several times.
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
@@ -69,13 +69,13 @@ struct Arguments {
     #[arg(long, default_value = "auto", value_parser = common::device)]
     device: DeviceChoice,
     /// Tokens the model can look back on; the most that fit when absent.
-    #[arg(long, value_parser = common::count())]
+    #[arg(long, value_parser = common::count, allow_negative_numbers = true)]
     context: Option<usize>,
     /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory.
     #[arg(long, value_name = "DTYPE", default_value_t)]
     kv_cache: KvDtype,
     /// Threads to compute with; all when absent.
-    #[arg(long, value_parser = common::count())]
+    #[arg(long, value_parser = common::count, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Instruction sets to use at most (avx2, portable), for a machine that misbehaves; all when absent.
     #[arg(long, value_parser = common::isa)]
@@ -83,20 +83,26 @@ struct Arguments {
     /// With --json: the log-probability of each token, and of the N likeliest at its place.
     #[arg(long, value_name = "N", requires = "json")]
     logprobs: Option<usize>,
-    /// Print one JSON object instead of the text as it comes.
+    /// Print one JSON object instead of the text as it comes; of a model that is refused, its report.
     #[arg(long)]
     json: bool,
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => common::fail(&error),
+        Err(error) => {
+            if let (true, Error::Refused(report)) = (arguments.json, &error) {
+                let _ = common::print(&format!("{}\n", report.to_json()));
+            }
+            common::fail(&error)
+        }
     }
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let options = options(arguments)?;
+    let options = options(arguments);
     // A wrong option is told before a model is loaded.
     options.check()?;
     let model = load(arguments)?;
@@ -116,7 +122,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         common::print(&arguments.prompt)?;
     }
     for piece in &mut generation {
-        let piece = piece?;
+        let piece = piece.inspect_err(|_| {
+            // The error gets a line of its own.
+            let _ = if arguments.json { Ok(()) } else { common::print("\n") };
+        })?;
         if arguments.json {
             text.push_str(&piece.text);
             logprobs.extend(piece.token.zip(piece.logprobs).map(|(token, of)| {
@@ -178,7 +187,7 @@ fn entry(token: u32, logprob: f64) -> Value {
     serde_json::json!({ "token": token, "logprob": logprob })
 }
 
-fn options(arguments: &Arguments) -> Result<GenerateOptions, Error> {
+fn options(arguments: &Arguments) -> GenerateOptions {
     let mut options = GenerateOptions::default()
         .max_tokens(arguments.max_tokens)
         .presence_penalty(arguments.presence_penalty)
@@ -195,10 +204,12 @@ fn options(arguments: &Arguments) -> Result<GenerateOptions, Error> {
     for (name, value) in &arguments.set {
         options.chat.variables.insert(name.clone(), value.clone());
     }
-    if let Some(path) = &arguments.tools {
-        options.chat.tools = Some(tools(path)?);
-    }
-    Ok(options)
+    options.chat.tools = arguments.tools.as_ref().map(|tools| tools.0.clone());
+    options
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected a number from 0 up, or no --seed for one that is drawn".into())
 }
 
 /// `NAME=JSON`, a variable of a chat template.
@@ -209,11 +220,13 @@ fn variable(text: &str) -> Result<(String, Value), String> {
     Ok((name.into(), value))
 }
 
-/// The schemas in the file at `path`.
-fn tools(path: &Path) -> Result<Vec<Value>, Error> {
-    let io = |source| Error::Io { path: path.into(), source };
-    let text = std::fs::read(path).map_err(io)?;
-    serde_json::from_slice(&text).map_err(|error| io(std::io::Error::new(ErrorKind::InvalidData, error)))
+/// The schemas of a file.
+#[derive(Clone)]
+struct Tools(Vec<Value>);
+
+fn tools(path: &str) -> Result<Tools, String> {
+    let text = std::fs::read(path).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&text).map(Tools).map_err(|error| format!("expected a JSON list of tool schemas: {error}"))
 }
 
 fn load(arguments: &Arguments) -> Result<Model, Error> {

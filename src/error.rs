@@ -3,13 +3,15 @@
 use model_diagnostics::Report;
 use model_diagnostics::plan::KvDtype;
 use model_diagnostics::tokenizer::TemplatePlace;
+use std::fmt;
 use std::path::PathBuf;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that stops a load or a generation. [`code`](Error::code) is the exit code of the examples.
-#[derive(Debug, thiserror::Error)]
+/// Everything that stops a load or a generation. [`code`](Error::code) is the exit code of the examples. `Debug` writes what
+/// `Display` does, and all of a refusal's report: that is what a `main` that returns the error shows.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The model was diagnosed and does not run here; the report says why (the report's exit code).
@@ -51,7 +53,7 @@ pub enum Error {
     OtherModel,
     /// The text is longer than the context (exit code 2).
     #[error(
-        "{asked} tokens do not fit in the {limit} that are left of the context; shorten the prompt or ask for a larger context"
+        "{asked} tokens do not fit in the {limit} that are left of the context; shorten the prompt, or load with a larger context if the model was trained for one"
     )]
     ContextOverflow {
         /// Positions that were free.
@@ -207,6 +209,15 @@ impl Error {
             | Error::NonFiniteLogits { .. }
             | Error::CacheOverflow { .. }
             | Error::Candle(_) => 1,
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Refused(report) => fmt::Display::fmt(report, f),
+            other => fmt::Display::fmt(other, f),
         }
     }
 }

@@ -116,8 +116,8 @@ fn generate_gives_tools_and_variables_to_the_template() {
     }
     std::fs::write(&tools, "{}").expect("tools");
     let output = example("generate", &[&[path.as_str(), "--chat", "Hi"], &given[..2]].concat());
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("expected a sequence"), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("expected a JSON list"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -177,18 +177,23 @@ fn generate_ends_before_a_stop_string() {
 #[test]
 fn generate_refuses_options_out_of_range_by_name() {
     let cases = [
-        ("--temperature", "-1", "temperature is -1"),
-        ("--temperature", "nan", "temperature is NaN"),
-        ("--top-p", "1.5", "top_p is 1.5"),
-        ("--min-p", "-0.5", "min_p is -0.5"),
-        ("--repeat-penalty", "0", "repetition_penalty is 0"),
-        ("--presence-penalty", "-3", "presence_penalty is -3"),
-        ("--frequency-penalty", "9", "frequency_penalty is 9"),
+        ("--temperature", "-1", "--temperature is -1"),
+        ("--temperature", "nan", "--temperature is NaN"),
+        ("--top-p", "1.5", "--top-p is 1.5"),
+        ("--min-p", "-0.5", "--min-p is -0.5"),
+        ("--repeat-penalty", "0", "--repeat-penalty is 0"),
+        ("--presence-penalty", "-3", "--presence-penalty is -3"),
+        ("--frequency-penalty", "9", "--frequency-penalty is 9"),
         ("--top-k", "-1", "--top-k"),
+        ("--seed", "-1", "expected a number from 0 up"),
+        ("--max-tokens", "-1", "expected a number from 0 up"),
+        ("--threads", "0", "expected a number from 1 up"),
+        ("--context", "-1", "expected a number from 1 up"),
+        ("--tools", "README.md", "expected a JSON list of tool schemas"),
         ("--stop", "", "--stop"),
     ];
     for (option, value, told) in cases {
-        let output = example("generate", &["--max-tokens", "1", option, value]);
+        let output = example("generate", &["--chat", "Hi", option, value]);
         let error = text(&output.stderr);
         assert!(output.status.code() == Some(2) && error.contains(told), "{option} {value}: {error}");
         assert!(!error.contains("compatible"), "{option} {value} is refused before a model is loaded");

@@ -44,6 +44,7 @@ fn every_model_of_the_folder_runs_or_is_refused() {
     }
     let folder = std::env::var_os(FOLDER).map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join("models")));
     let folder = folder.expect("a home directory, or a folder in MODEL_FACTORY_MODELS");
+    assert!(folder.is_dir(), "no folder {}; {FOLDER} names another", folder.display());
     let mut found = Found::default();
     found.search(&folder);
     assert!(!found.models.is_empty(), "no model in {}; {FOLDER} names another folder", folder.display());

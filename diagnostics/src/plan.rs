@@ -275,6 +275,16 @@ impl Plan {
         self.context.max(1) <= self.max_context
     }
 
+    /// The context to propose where the one asked for does not fit: the largest that does on a described machine; about an
+    /// eighth less on this one, whose free memory will be another in a moment.
+    pub(crate) fn proposed_context(&self, hardware: &Hardware) -> usize {
+        match hardware.profile {
+            Some(_) => self.max_context,
+            None if self.max_context < 8 * KV_PAGE => self.max_context,
+            None => (self.max_context - self.max_context / 8) / KV_PAGE * KV_PAGE,
+        }
+    }
+
     /// The bytes that weights take of the place: the mapped files, or what is uploaded.
     pub fn weights(&self) -> u64 {
         match self.place {

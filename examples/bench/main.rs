@@ -27,16 +27,16 @@ struct Arguments {
     #[arg(long, default_value_t = 0)]
     depth: usize,
     /// Sequences that are generated together, in one pass over the weights.
-    #[arg(long, default_value_t = 1, value_parser = common::count())]
+    #[arg(long, default_value_t = 1, value_parser = common::count, allow_negative_numbers = true)]
     sessions: usize,
     /// Repetitions of each test.
-    #[arg(short, default_value_t = 5, value_parser = common::count())]
+    #[arg(short, default_value_t = 5, value_parser = common::count, allow_negative_numbers = true)]
     r: usize,
     /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory.
     #[arg(long, value_name = "DTYPE", default_value_t)]
     kv_cache: KvDtype,
     /// Threads to compute with; all when absent.
-    #[arg(long, value_parser = common::count())]
+    #[arg(long, value_parser = common::count, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Instruction sets to use at most (avx2, portable), for a machine that misbehaves; all when absent.
     #[arg(long, value_parser = common::isa)]
@@ -189,11 +189,14 @@ fn measure(arguments: &Arguments) -> Result<(), Error> {
             measured.weights >> 20,
             measured.cache >> 20
         ),
-        format!(
-            "bandwidth        {:.1} GB/s read, of which decode uses {:.0} %",
-            figures.bandwidth / 1e9,
-            figures.bandwidth_share * 100.0
-        ),
+        match figures.bandwidth_share {
+            // A tenth may be noise.
+            share if share > 1.5 => "bandwidth        no bound: the caches hold the weights".into(),
+            share => {
+                let bandwidth = figures.bandwidth / 1e9;
+                format!("bandwidth        {bandwidth:.1} GB/s read, of which decode uses {:.0} %", share * 100.0)
+            }
+        },
     ];
     if let Some(distance) = figures.distance {
         lines.push(format!("threads          {:.0} ns apart, a cache line from one to another", distance * 1e9));

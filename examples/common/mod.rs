@@ -1,7 +1,6 @@
 //! What the examples share: the bundled model, how options are read, what is written, and how an error ends a program.
 #![allow(dead_code)] // every example uses its own part
 
-use clap::builder::RangedU64ValueParser;
 use model_factory::diagnostics::hardware::profiles::Profile;
 use model_factory::kernels::Isa;
 use model_factory::{DeviceChoice, Error, Progress, Stage, Verdict};
@@ -32,8 +31,13 @@ pub(crate) fn device(text: &str) -> Result<DeviceChoice, String> {
 }
 
 /// A count of at least 1, for an option.
-pub(crate) fn count() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..)
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&count| count > 0).ok_or_else(|| "expected a number from 1 up".into())
+}
+
+/// A number that may be 0, for an option.
+pub(crate) fn number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "expected a number from 0 up".into())
 }
 
 /// Writes `text` to standard output at once.
@@ -73,6 +77,14 @@ pub(crate) fn fail(error: &Error) -> ExitCode {
             tell(format_args!("error: {}", report.reason));
         }
         Error::Refused(report) => tell(report),
+        Error::Option { option, value, expected } => {
+            let option = match *option {
+                "repetition_penalty" => "repeat-penalty".into(),
+                "context_length" => "context".into(),
+                option => option.replace('_', "-"),
+            };
+            tell(format_args!("error: --{option} is {value}, expected {expected}"));
+        }
         error => tell(format_args!("error: {error}")),
     }
     ExitCode::from(error.code())

@@ -287,7 +287,8 @@ pub(super) fn memory(
         Bytes(plan.kv_cache),
         Bytes(plan.total.saturating_sub(weights).saturating_sub(plan.kv_cache))
     );
-    let context = (plan.max_context > 0).then(|| format!("take a smaller context: --context {}", plan.max_context));
+    let context = plan.proposed_context(hardware);
+    let context = (context > 0).then(|| format!("take a smaller context: --context {context}"));
     let smaller = smaller_files(spec, budget, &target.engine, input.bytes(), policy);
     let halved = Plan::new(spec, plan.weights_file, budget, policy.context, KvDtype::F16);
     let halved = (policy.kv_dtype == KvDtype::F32 && halved.fits())

@@ -47,7 +47,7 @@ pub(crate) fn commands(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardw
             vec![generate(&format!(" --device cpu{asked}{kv}"))]
         }
         Verdict::DoesNotFit => {
-            let most = report.plan.as_ref().map_or(0, |plan| plan.max_context);
+            let most = report.plan.as_ref().map_or(0, |plan| plan.proposed_context(&report.hardware));
             let less = (most > 0).then(|| on_this(&format!(" --context {most}{kv}")));
             let larger =
                 larger_machine(&report.hardware, runs_on).map(|name| diagnose(&format!(" --device {name}{asked}{kv}")));
