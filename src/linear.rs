@@ -36,11 +36,12 @@ impl Engine {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An input for rows of `width`: one that had such rows, so that not all of them grow to the widest.
+    /// An input for rows of `width`: rather one that had such rows, so that not all of them grow to the widest.
     fn take_spare(&self, width: usize) -> Input {
         let mut spare = self.spare();
         let alike = spare.iter().position(|input| input.inputs() == width);
-        alike.map(|index| spare.swap_remove(index)).unwrap_or_default()
+        let index = alike.or(spare.len().checked_sub(1));
+        index.map(|index| spare.swap_remove(index)).unwrap_or_default()
     }
 }
 
