@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::kernels::{self, Floats, Form, Input, Int8Rule, Isa, Kernel};
 use crate::threads::Pool;
 use crate::weights::{WeightView, Weights};
-use candle_core::{CpuStorage, InplaceOp2, Layout, bail};
+use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Storage, Tensor, bail};
 use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::spec::{Activation, Int8, Int8Activations, LinearWeights, Norm, NormWeights};
@@ -34,6 +34,14 @@ impl Engine {
 
     fn spare(&self) -> MutexGuard<'_, Vec<Input>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An input for rows of `width`: rather one that had such rows, so that not all of them grow to the widest.
+    fn take_spare(&self, width: usize) -> Input {
+        let mut spare = self.spare();
+        let alike = spare.iter().position(|input| input.inputs() == width);
+        let index = alike.or(spare.len().checked_sub(1));
+        index.map(|index| spare.swap_remove(index)).unwrap_or_default()
     }
 }
 
@@ -195,11 +203,16 @@ struct Inputs<'a> {
 
 impl<'a> Inputs<'a> {
     /// `prepare(input, form)` brings them into a form.
-    fn prepare(engine: &'a Engine, matrices: &[Matrix], prepare: impl Fn(&mut Input, Form)) -> Inputs<'a> {
+    fn prepare(
+        engine: &'a Engine,
+        matrices: &[Matrix],
+        width: usize,
+        prepare: impl Fn(&mut Input, Form),
+    ) -> Inputs<'a> {
         let mut inputs: Vec<Input> = Vec::with_capacity(1);
         for form in matrices.iter().map(|matrix| matrix.form) {
             if !inputs.iter().any(|input| input.form() == form) {
-                let mut input = engine.spare().pop().unwrap_or_default();
+                let mut input = engine.take_spare(width);
                 prepare(&mut input, form);
                 inputs.push(input);
             }
@@ -252,7 +265,7 @@ impl NormScale {
     /// Prepares the norm of every row of `x` for `matrices`.
     fn prepare<'a>(&self, engine: &'a Engine, x: &[f32], matrices: &[Matrix]) -> Inputs<'a> {
         let tokens = x.len() / self.width;
-        Inputs::prepare(engine, matrices, |input, form| {
+        Inputs::prepare(engine, matrices, self.width, |input, form| {
             input.fill(&engine.pool, engine.isa, form, tokens, self.width, |token, row| {
                 self.apply(engine.isa, &x[token * self.width..][..self.width], row);
             });
@@ -391,6 +404,24 @@ impl LinearAdd {
     }
 }
 
+impl LinearAdd {
+    /// Adds the product with `inputs`, which are in its form.
+    fn add(&self, residual: &mut [f32], tokens: usize, inputs: &Inputs<'_>) {
+        let [matrix] = &self.matrices;
+        let Engine { isa, pool, .. } = &self.engine;
+        let bounds = bounds(&self.engine, tokens, &self.matrices);
+        pool.run_grid(residual, matrix.outputs, tokens, &bounds, &|tile, residual| {
+            let rows = tile.columns.clone();
+            with_scratch(tokens * rows.len(), |scratch| {
+                matrix.rows(*isa, rows.clone(), inputs, scratch);
+                for (token, product) in scratch.chunks_exact(rows.len()).enumerate() {
+                    kernels::add(*isa, residual.row(token), product);
+                }
+            });
+        });
+    }
+}
+
 impl InplaceOp2 for LinearAdd {
     fn name(&self) -> &'static str {
         "linear-add"
@@ -400,26 +431,35 @@ impl InplaceOp2 for LinearAdd {
         let [matrix] = &self.matrices;
         let x = contiguous(x, x_at)?;
         let tokens = x.len() / matrix.inputs;
-        let residual = outputs(y, y_at, tokens * matrix.outputs)?;
         let Engine { isa, pool, .. } = &self.engine;
-        let inputs = Inputs::prepare(&self.engine, &self.matrices, |input, form| {
+        let inputs = Inputs::prepare(&self.engine, &self.matrices, matrix.inputs, |input, form| {
             input.convert(pool, *isa, form, x, matrix.inputs);
         });
-        let bounds = bounds(&self.engine, tokens, &self.matrices);
-        pool.run_grid(residual, matrix.outputs, tokens, &bounds, &|tile, residual| {
-            let rows = tile.columns.clone();
-            with_scratch(tokens * rows.len(), |scratch| {
-                matrix.rows(*isa, rows.clone(), &inputs, scratch);
-                for (token, product) in scratch.chunks_exact(rows.len()).enumerate() {
-                    residual.row(token).iter_mut().zip(product).for_each(|(residual, product)| *residual += product);
-                }
-            });
-        });
+        self.add(outputs(y, y_at, tokens * matrix.outputs)?, tokens, &inputs);
         Ok(())
     }
 }
 
-/// `silu(gate * norm(x)) * (up * norm(x))`, or `gelu(up * norm(x))` without a gate.
+/// `residual += down * activated`, where [`NormActivate::activate`] has made `activated` for `down`.
+pub struct DownAdd<'a> {
+    down: &'a LinearAdd,
+    tokens: usize,
+    activated: Inputs<'a>,
+}
+
+impl InplaceOp1 for DownAdd<'_> {
+    fn name(&self) -> &'static str {
+        "down-add"
+    }
+
+    fn cpu_fwd(&self, y: &mut CpuStorage, y_at: &Layout) -> candle_core::Result<()> {
+        let residual = outputs(y, y_at, self.tokens * self.down.matrices[0].outputs)?;
+        self.down.add(residual, self.tokens, &self.activated);
+        Ok(())
+    }
+}
+
+/// `silu(gate * norm(x)) * (up * norm(x))`, or `gelu(up * norm(x))` without a gate, for the product behind it.
 pub struct NormActivate {
     engine: Engine,
     norm: NormScale,
@@ -456,38 +496,38 @@ impl NormActivate {
     }
 }
 
-impl InplaceOp2 for NormActivate {
-    fn name(&self) -> &'static str {
-        "norm-activate"
-    }
-
-    fn cpu_fwd(&self, y: &mut CpuStorage, y_at: &Layout, x: &CpuStorage, x_at: &Layout) -> candle_core::Result<()> {
-        let x = contiguous(x, x_at)?;
+impl NormActivate {
+    /// The activations of the rows of `x`, in the form that `down` reads, to be multiplied with it.
+    pub fn activate<'a>(&'a self, x: &Tensor, down: &'a LinearAdd) -> candle_core::Result<DownAdd<'a>> {
+        let (storage, layout) = x.storage_and_layout();
+        let Storage::Cpu(storage) = &*storage else { bail!("activations are on the CPU") };
+        let x = contiguous(storage, layout)?;
         let tokens = x.len() / self.norm.width;
-        let isa = self.engine.isa;
+        let Engine { isa, pool, .. } = &self.engine;
         let up = &self.up_gate[0];
         let inputs = self.norm.prepare(&self.engine, x, &self.up_gate);
         let bounds = bounds(&self.engine, tokens, std::slice::from_ref(up));
-        let y = outputs(y, y_at, tokens * up.outputs)?;
-        self.engine.pool.run_grid(y, up.outputs, tokens, &bounds, &|tile, out| {
-            let rows = tile.columns.clone();
-            with_scratch(self.up_gate.len() * tokens * rows.len(), |scratch| {
-                let (lifted, gated) = scratch.split_at_mut(tokens * rows.len());
-                up.rows(isa, rows.clone(), &inputs, lifted);
-                if let Some(gate) = self.up_gate.get(1) {
-                    gate.rows(isa, rows.clone(), &inputs, gated);
-                }
-                for (token, up) in lifted.chunks_exact_mut(rows.len()).enumerate() {
-                    match self.activation {
-                        Activation::GeluTanh => {
-                            kernels::gelu_tanh(isa, up);
-                            out.row(token).copy_from_slice(up);
-                        }
-                        _ => kernels::swiglu(isa, &gated[token * rows.len()..][..rows.len()], up, out.row(token)),
+        let activated = Inputs::prepare(&self.engine, &down.matrices, up.outputs, |input, form| {
+            input.fill_columns(pool, *isa, form, tokens, up.outputs, &bounds, |rows, part| {
+                with_scratch(self.up_gate.len() * tokens * rows.len(), |scratch| {
+                    let (lifted, gated) = scratch.split_at_mut(tokens * rows.len());
+                    up.rows(*isa, rows.clone(), &inputs, lifted);
+                    if let Some(gate) = self.up_gate.get(1) {
+                        gate.rows(*isa, rows.clone(), &inputs, gated);
                     }
-                }
+                    part.put(|token, columns, out| {
+                        let at = token * rows.len() + columns.start..token * rows.len() + columns.end;
+                        match self.activation {
+                            Activation::GeluTanh => {
+                                out.copy_from_slice(&lifted[at]);
+                                kernels::gelu_tanh(*isa, out);
+                            }
+                            _ => kernels::swiglu(*isa, &gated[at.clone()], &lifted[at], out),
+                        }
+                    });
+                });
             });
         });
-        Ok(())
+        Ok(DownAdd { down, tokens, activated })
     }
 }

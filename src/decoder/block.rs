@@ -34,8 +34,6 @@ pub(super) struct Buffers {
     qkv: Tensor,
     /// `[rows, queries * head_dim]`
     attended: Tensor,
-    /// `[rows, feed_forward]`
-    activated: Tensor,
 }
 
 impl Buffers {
@@ -43,15 +41,10 @@ impl Buffers {
     ///
     /// # Errors
     /// When it runs out.
-    pub(super) fn new(hidden: Tensor, heads: Heads, feed_forward: usize) -> candle_core::Result<Buffers> {
+    pub(super) fn new(hidden: Tensor, heads: Heads) -> candle_core::Result<Buffers> {
         let rows = hidden.dim(0)?;
         let floats = |width| Tensor::zeros((rows, width), DType::F32, &Device::Cpu);
-        Ok(Buffers {
-            qkv: floats(heads.qkv_width())?,
-            attended: floats(heads.queries * heads.dim)?,
-            activated: floats(feed_forward)?,
-            hidden,
-        })
+        Ok(Buffers { qkv: floats(heads.qkv_width())?, attended: floats(heads.queries * heads.dim)?, hidden })
     }
 
     /// The given rows alone, one behind the other; copies of them, unless all are of one range.
@@ -68,12 +61,7 @@ impl Buffers {
             }
         };
         let count = rows.iter().map(Range::len).sum();
-        Ok(Buffers {
-            hidden: of(&self.hidden)?,
-            qkv: of(&self.qkv)?,
-            attended: self.attended.narrow(0, 0, count)?,
-            activated: self.activated.narrow(0, 0, count)?,
-        })
+        Ok(Buffers { hidden: of(&self.hidden)?, qkv: of(&self.qkv)?, attended: self.attended.narrow(0, 0, count)? })
     }
 }
 
@@ -139,7 +127,7 @@ impl Block {
     /// `Cancelled` before the next operation once `cancel` is; those of the operations.
     pub(super) fn forward(
         &self,
-        Buffers { hidden, qkv, attended, activated }: &Buffers,
+        Buffers { hidden, qkv, attended }: &Buffers,
         sequences: &[Sequence<'_>],
         cancel: &Cancel,
     ) -> Result<()> {
@@ -147,17 +135,19 @@ impl Block {
         let attend = Attend { engine: &self.engine, heads: self.heads, window: self.window, sequences };
         attended.inplace_op2(qkv, &attend)?;
         cancel.check()?;
-        if self.parallel {
-            activated.inplace_op2(hidden, &self.activated)?;
+        let activate = || self.activated.activate(hidden, &self.down);
+        let down = if self.parallel {
+            let down = activate()?;
             cancel.check()?;
-        }
-        hidden.inplace_op2(attended, &self.attention_out)?;
+            hidden.inplace_op2(attended, &self.attention_out)?;
+            down
+        } else {
+            hidden.inplace_op2(attended, &self.attention_out)?;
+            cancel.check()?;
+            activate()?
+        };
         cancel.check()?;
-        if !self.parallel {
-            activated.inplace_op2(hidden, &self.activated)?;
-            cancel.check()?;
-        }
-        Ok(hidden.inplace_op2(activated, &self.down)?)
+        Ok(hidden.inplace_op1(&down)?)
     }
 
     /// Whether what [`forward`](Self::forward) computes of a row depends on the rows beside it.

@@ -33,7 +33,6 @@ pub struct Decoder {
     rope: RopeFrequencies,
     heads: Heads,
     hidden: usize,
-    feed_forward: usize,
     vocab: usize,
     kv_dtype: KvDtype,
     device: Device,
@@ -88,7 +87,6 @@ impl Decoder {
             rope: RopeFrequencies::new(&spec.rope, weights)?,
             heads,
             hidden: spec.hidden,
-            feed_forward: spec.feed_forward,
             vocab: spec.vocab,
             kv_dtype,
             device: Device::Cpu,
@@ -140,7 +138,7 @@ impl Decoder {
             self.rope.extend(&mut angles, self.rope.rotation(*reach), cache.len()..cache.len() + tokens.len());
         }
         let hidden = Tensor::from_vec(hidden, (total, self.hidden), &self.device)?;
-        let mut buffers = Buffers::new(hidden, self.heads, self.feed_forward)?;
+        let mut buffers = Buffers::new(hidden, self.heads)?;
         let wanted: Vec<Range<usize>> =
             segments.iter().zip(&rows).map(|(segment, rows)| segment.wanted(rows)).collect();
         let none_wanted = wanted.iter().all(Range::is_empty);

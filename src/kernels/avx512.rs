@@ -338,8 +338,9 @@ macro_rules! float_kernel {
                     2 => rows::<4, 2>(weight, input, token, output),
                     3 => rows::<4, 3>(weight, input, token, output),
                     4 | 7 => rows::<4, 4>(weight, input, token, output),
-                    5 => rows::<4, 5>(weight, input, token, output),
-                    8 => rows::<3, 8>(weight, input, token, output),
+                    // Sixes would leave one, two or three, which take nearly as long as six.
+                    5 | 9 | 10 | 13 => rows::<4, 5>(weight, input, token, output),
+                    8 | 14 => rows::<3, 8>(weight, input, token, output),
                     _ => rows::<4, 6>(weight, input, token, output),
                 };
             }

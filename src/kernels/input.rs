@@ -2,7 +2,10 @@
 
 #![allow(unsafe_code)]
 
+mod columns;
 mod rows;
+
+pub use columns::ColumnsMut;
 
 use super::int8::{Extent, Int8Rule};
 use super::isa::{Isa, Sets};
@@ -12,6 +15,7 @@ use rows::RowsMut;
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// Elements in a block of [`Form::Q8`].
 pub(super) const BLOCK: usize = 32;
@@ -308,6 +312,43 @@ impl Input {
         RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token)) });
     }
 
+    /// Fills the columns between neighbours of `bounds` in parallel: `fill(columns, part)` is called once for each, and puts
+    /// all of them in. Panics if `bounds` does not ascend from 0 to `inputs`, or cuts blocks that lie in groups.
+    #[allow(clippy::too_many_arguments)] // as many as there are
+    pub fn fill_columns(
+        &mut self,
+        pool: &Pool,
+        isa: Isa,
+        form: Form,
+        tokens: usize,
+        inputs: usize,
+        bounds: &[usize],
+        fill: impl Fn(Range<usize>, &mut ColumnsMut<'_>) + Sync,
+    ) {
+        assert!(bounds.first() == Some(&0) && bounds.last() == Some(&inputs) && bounds.is_sorted());
+        self.reset(isa, form, tokens, inputs);
+        let at_once = form == Form::F32 || form == Form::Bf16 || self.grouped;
+        if !at_once {
+            self.floats.grow(tokens * stride(inputs, 16));
+        }
+        let rows = RowsMut::new(self);
+        pool.run(bounds.len() - 1, &|i| {
+            let columns = bounds[i]..bounds[i + 1];
+            fill(columns.clone(), &mut ColumnsMut { rows: &rows, isa, columns });
+        });
+        if at_once {
+            return;
+        }
+        if let Form::Int8(rule @ Int8Rule::Tensor { .. }) = form {
+            return self.quantize_together(pool, isa, rule);
+        }
+        let floats = std::mem::replace(&mut self.floats, Lines::new());
+        let row = |token: usize| &floats.all()[token * stride(inputs, 16)..][..inputs];
+        // SAFETY: the row exists, and `each` is alone at it and at its group.
+        RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token)) });
+        self.floats = floats;
+    }
+
     /// Fills the rows by a rule that looks at all of them before it writes one.
     fn fill_together(
         &mut self,
@@ -319,8 +360,14 @@ impl Input {
     ) {
         let (inputs, step) = (self.inputs, stride(self.inputs, 16));
         pool.chunks(&mut self.floats.all_mut()[..tokens * step], step, |token, row| fill(token, &mut row[..inputs]));
+        self.quantize_together(pool, isa, rule);
+    }
+
+    /// Brings the floats of all rows into int8 by one rule.
+    fn quantize_together(&mut self, pool: &Pool, isa: Isa, rule: Int8Rule) {
+        let (tokens, inputs) = (self.tokens, self.inputs);
         let floats = std::mem::replace(&mut self.floats, Lines::new());
-        let x = |token: usize| &floats.all()[token * step..][..inputs];
+        let x = |token: usize| &floats.all()[token * stride(inputs, 16)..][..inputs];
         let extent = (0..tokens).fold(Extent::EMPTY, |extent, token| extent.and(Extent::of(isa, x(token))));
         let together = rule.step(extent);
         let rows = RowsMut::new(self);

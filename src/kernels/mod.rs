@@ -67,7 +67,7 @@ mod x86;
 
 pub use attention::{Element, Query, TILE, Tile, attend};
 pub use i8::int8_groups;
-pub use input::{Form, Input};
+pub use input::{ColumnsMut, Form, Input};
 pub use int8::Int8Rule;
 pub use isa::Isa;
 pub use vector::{

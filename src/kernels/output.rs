@@ -32,14 +32,17 @@ impl Kernel {
     /// yet; a multiple of the tiles of the kernels. For one token there are many at first, because memory serves long runs
     /// of rows faster, and fewer and fewer, so that the threads end together. For many tokens there are as many as stay in
     /// the second-level cache while all tokens pass, since each task reads all activations: fewer in blocks, which grow when
-    /// they are unpacked. Panics when `inputs` are no whole number of blocks.
+    /// they are unpacked. Rows that are not are rounded to the nearest number of tiles, all others up: twice as many long ones
+    /// would not stay. Panics when `inputs` are no whole number of blocks.
     pub fn rows_per_task(&self, left: usize, inputs: usize, tokens: usize, threads: usize) -> usize {
-        let (most, shares, tile) = match self.form {
-            _ if tokens == 1 => (512 << 10, 2, 8),
-            Form::Q8 => (128 << 10, 1, 32),
-            _ => (384 << 10, 1, 32),
+        // `missing`: rows that may be missing to a tile which the task takes on.
+        let (most, shares, tile, missing) = match self.form {
+            _ if tokens == 1 => (512 << 10, 2, 8, 7),
+            Form::Q8 => (128 << 10, 1, 32, 31),
+            _ => (384 << 10, 1, 32, 16),
         };
         let bytes = (left / (shares * threads)).min(most);
-        (bytes / self.row_bytes(inputs).max(1)).next_multiple_of(tile).max(tile)
+        let rows = bytes / self.row_bytes(inputs).max(1);
+        ((rows + missing) / tile * tile).max(tile)
     }
 }

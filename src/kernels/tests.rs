@@ -6,7 +6,7 @@ use super::{Form, Input, Isa, Kernel, REGISTRY};
 use crate::threads::Pool;
 use model_diagnostics::{DType, capability::Tier};
 
-const TOKENS: [usize; 12] = [1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 17, 64];
+const TOKENS: [usize; 14] = [1, 2, 3, 4, 5, 7, 8, 9, 10, 12, 13, 14, 17, 64];
 const ROWS: [usize; 9] = [1, 2, 3, 4, 5, 15, 16, 17, 33];
 
 /// Relative to the sum of magnitudes: half a unit in the last place (2^-24 = 6e-8) for each of the roundings that an

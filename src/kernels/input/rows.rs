@@ -11,12 +11,12 @@ use crate::threads::{Pool, Split};
 
 /// The rows of an input, each to be written by one thread.
 pub(super) struct RowsMut<'a> {
-    form: Form,
-    tokens: usize,
-    inputs: usize,
-    grouped: bool,
-    floats: Split<'a, f32>,
-    halves: Split<'a, u16>,
+    pub(super) form: Form,
+    pub(super) tokens: usize,
+    pub(super) inputs: usize,
+    pub(super) grouped: bool,
+    pub(super) floats: Split<'a, f32>,
+    pub(super) halves: Split<'a, u16>,
     bytes: Split<'a, i8>,
     scales: Split<'a, f32>,
     sums: Split<'a, f32>,
@@ -145,6 +145,32 @@ impl<'a> RowsMut<'a> {
             let ints = &mut ints[3 * place..][..3 * tokens];
             ints[t] = from.offsets[b];
             (ints[tokens + t], ints[2 * tokens + t]) = (from.half_offsets[0][b], from.half_offsets[1][b]);
+        }
+    }
+
+    /// Copies `beside` blocks from `block` on, of each token of the group that begins with token `first`, to their places:
+    /// those of a token lie one behind the other.
+    ///
+    /// # Safety
+    /// No other thread may be at the same blocks.
+    pub(super) unsafe fn put_blocks(&self, first: usize, block: usize, beside: usize, from: &Blocks) {
+        let order = Order::new(self.inputs / BLOCK);
+        let tokens = GROUP.min(self.tokens - first);
+        for b in 0..beside {
+            let Some(place) = order.place(block + b) else { break };
+            let at = first * order.blocks + place * tokens;
+            // SAFETY: blocks do not overlap, and the caller is alone at this one.
+            let (bytes, floats, ints) = unsafe {
+                let bytes = self.packed_bytes.part(at * BLOCK, tokens * BLOCK);
+                (bytes, self.packed_floats.part(at * 2, tokens * 2), self.packed_ints.part(at * 3, tokens * 3))
+            };
+            for (t, bytes) in bytes.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+                let i = t * beside + b;
+                *bytes = from.bytes[i];
+                (floats[t], floats[tokens + t]) = (from.scales[i], from.sums[i]);
+                ints[t] = from.offsets[i];
+                (ints[tokens + t], ints[2 * tokens + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
+            }
         }
     }
 
