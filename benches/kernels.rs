@@ -1,21 +1,26 @@
 //! Kernels in bytes of weight per second (one token), beside a plain read of the same bytes, and in operations per second
-//! (many tokens), beside what their multiply instruction does in registers alone; the pool's hand-over; the operations on
-//! rows.
+//! (many tokens), beside what their multiply instruction does in registers alone; attention of one token in bytes of cache
+//! per second; the pool's hand-over; the operations on rows.
 //!
-//! One token: `cargo bench --bench kernels -- decode`. Two operations (multiply, add) count for each weight and token.
-//! Environment: `BENCH_THREADS` (default 2), `BENCH_MIB` of weights (default 128, more than the caches hold).
+//! One token: `cargo bench --bench kernels -- decode`, its attention: `-- context`. Two operations (multiply, add) count for each weight and token.
+//! Environment: `BENCH_THREADS` (default 2), `BENCH_MIB` of weights or cache (default 128, more than the caches hold).
 
 #![allow(clippy::unwrap_used)]
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use half::f16;
 use model_diagnostics::DType;
-use model_factory::kernels::{self, Floats, Input, Isa, Kernel, Query, TILE, Tile};
+use model_diagnostics::plan::KV_PAGE;
+use model_factory::kernels::{self, Element, Floats, Input, Isa, Kernel, Query, TILE, Tile};
 use model_factory::threads::Pool;
 use std::hint::black_box;
 use std::time::Duration;
 
 const INPUTS: usize = 2048;
+
+/// Heads of keys and values.
+const KV_HEADS: usize = 8;
 
 fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
@@ -117,6 +122,51 @@ fn decode(criterion: &mut Criterion) {
             });
         }
     }
+}
+
+/// One token's queries, a `group` of them for each of 8 heads of keys and values, on a cache in pages as the decoder's.
+fn attend<E: Element>(pool: &Pool, isa: Isa, group: usize, head_dim: usize, cache: &[E], q: &[f32], out: &mut [f32]) {
+    let pages: Vec<&[E]> = cache.chunks_exact(2 * KV_HEADS * KV_PAGE * head_dim).collect();
+    let (len, tiles) = (TILE * head_dim, pages.len() * KV_PAGE / TILE);
+    pool.chunks(out, group * head_dim, |head, out| {
+        let q = &q[head * group * head_dim..][..group * head_dim];
+        let queries = q.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim));
+        let mut queries: Vec<Query<'_>> = queries.map(|(q, out)| Query::new(q, out)).collect();
+        let tile = |index: usize| {
+            let (page, index) = (pages[index * TILE / KV_PAGE], index % (KV_PAGE / TILE));
+            let of = |head: usize| &page[head * KV_PAGE * head_dim + index * len..][..len];
+            Tile { keys: of(head), values: of(KV_HEADS + head) }
+        };
+        for index in 0..tiles {
+            let then = Some(tile((index + 1).min(tiles - 1)));
+            kernels::attend(isa, &mut queries, tile(index), 0..TILE, then, 0.125);
+        }
+        queries.into_iter().for_each(Query::finish);
+    });
+}
+
+fn context_of<E: Element>(criterion: &mut Criterion, name: &str, narrow: impl Fn(f32) -> E) {
+    let pool = Pool::new(setting("BENCH_THREADS", 2));
+    let mut group = criterion.benchmark_group(format!("context {name}"));
+    let bytes = setting("BENCH_MIB", 128) << 20;
+    let cache: Vec<E> = (0..bytes / size_of::<E>()).map(|i| narrow((i % 1999) as f32 * 1e-3 - 1.0)).collect();
+    let plain = vec![1; bytes];
+    group.throughput(Throughput::Bytes(bytes as u64));
+    group.bench_function("read", |bencher| bencher.iter(|| black_box(read(&pool, black_box(&plain)))));
+    for isa in Isa::available().into_iter().filter(|isa| ["avx512", "avx2"].contains(&isa.name())) {
+        for (queries, head_dim) in [(1, 128), (4, 64), (4, 128), (8, 64)] {
+            let q: Vec<f32> = (0..KV_HEADS * queries * head_dim).map(|i| (i as f32 * 0.37).sin()).collect();
+            let mut out = vec![0.0; q.len()];
+            group.bench_function(BenchmarkId::new(format!("{queries}x{head_dim}"), isa), |bencher| {
+                bencher.iter(|| attend(&pool, isa, queries, head_dim, black_box(&cache), &q, &mut out));
+            });
+        }
+    }
+}
+
+fn context(criterion: &mut Criterion) {
+    context_of(criterion, "f32", |x| x);
+    context_of(criterion, "f16", f16::from_f32);
 }
 
 /// The ceilings of `kernel` by `threads` threads: its multiply instruction, and that with the scales of blocks, if measured.
@@ -242,6 +292,6 @@ fn rows(criterion: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
-    targets = hand_over, rows, decode, prefill
+    targets = hand_over, rows, decode, context, prefill
 }
 criterion_main!(benches);

@@ -139,7 +139,7 @@ impl Attend<'_> {
                         slot(start)..slot(end)
                     };
                     // A row alone is all that reads its cache; among others it finds it where they left it.
-                    let then = (sequence.rows.len() == 1 && index + 1 < tiles.end).then(|| tile(index + 1));
+                    let then = (sequence.rows.len() == 1).then(|| tile((index + 1).min(tiles.end - 1)));
                     let mut rest = &mut queries[..];
                     for alike in rows.chunk_by(|&a, &b| seen(a) == seen(b)) {
                         let (queries, others) = rest.split_at_mut(alike.len() * group);

@@ -6,6 +6,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
+mod ahead;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -125,8 +127,8 @@ pub struct Tile<'a, E> {
 }
 
 /// Lets `queries`, which share keys and values, attend to the positions `seen` of `tile`, with `scale * (q . key)` as
-/// score. The bits of a query do not depend on the others. Where nobody else needs it soon, `then` is the tile after this
-/// one: it is asked of the memory ahead. Panics when lengths do not match.
+/// score. The bits of a query do not depend on the others. Where nobody else has read them, `then` is the tile after this
+/// one, or this one again if it is the last: what follows is asked of the memory ahead. Panics when lengths do not match.
 pub fn attend<E: Element>(
     isa: Isa,
     queries: &mut [Query<'_>],

@@ -3,9 +3,9 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
+use super::ahead::Ahead;
 use super::{Element, LANES, Query, TILE, Tile, weigh};
 use crate::kernels::avx2::store_floats;
-use crate::kernels::x86::prefetch;
 use half::f16;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -32,48 +32,45 @@ fn attend_heads<E: Element, const WHOLE: bool>(
     queries: &mut [Query<'_>],
     tile: Tile<'_, E>,
     seen: Range<usize>,
-    mut then: Option<Tile<'_, E>>,
+    then: Option<Tile<'_, E>>,
     scale: f32,
 ) {
-    let mut rest = queries;
-    while !rest.is_empty() {
-        let (queries, others) = rest.split_at_mut(rest.len().min(2));
-        rest = others;
+    let head_dim = queries[0].q.len();
+    let passes = queries.len().div_ceil(2);
+    for (pass, queries) in queries.chunks_mut(2).enumerate() {
+        let steps = [PARTS * head_dim, value_steps(head_dim)];
+        let ahead = std::array::from_fn(|i| Ahead::of(tile, then, passes, 2 * pass + i, steps[i]));
         match queries.len() {
-            1 => some_queries::<E, WHOLE, 1>(queries, tile, &seen, then, scale),
-            _ => some_queries::<E, WHOLE, 2>(queries, tile, &seen, then, scale),
+            1 => some_queries::<E, WHOLE, 1>(queries, tile, &seen, ahead, scale),
+            _ => some_queries::<E, WHOLE, 2>(queries, tile, &seen, ahead, scale),
         }
-        // Once is enough.
-        then = None;
     }
 }
 
-/// A tile for `Q` queries.
+/// A tile for `Q` queries, while the loops over keys and values ask for what is `ahead`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn some_queries<E: Element, const WHOLE: bool, const Q: usize>(
     queries: &mut [Query<'_>],
     tile: Tile<'_, E>,
     seen: &Range<usize>,
-    then: Option<Tile<'_, E>>,
+    [beside_keys, beside_values]: [Ahead; 2],
     scale: f32,
 ) {
-    let mut scores = match then {
-        Some(then) => score::<E, Q, true>(queries, tile, then, scale),
-        None => score::<E, Q, false>(queries, tile, tile, scale),
-    };
+    let mut scores = score::<E, Q>(queries, tile.keys, beside_keys, scale);
     let mut rescale = [None; Q];
     for ((scores, query), rescale) in scores.iter_mut().zip(&mut *queries).zip(&mut rescale) {
         *rescale = weigh::<true>(scores, seen, query);
     }
     if rescale.iter().all(Option::is_some) {
-        return add_values::<E, WHOLE, Q>(&scores, tile.values, seen, &rescale.map(Option::unwrap_or_default), queries);
+        let rescale = rescale.map(Option::unwrap_or_default);
+        return add_values::<E, WHOLE, Q>(&scores, tile.values, seen, &rescale, beside_values, queries);
     }
     // Where there is nothing to add the weights are 0, but a value may be no number.
     for ((scores, query), rescale) in scores.iter().zip(queries).zip(rescale) {
         if let Some(rescale) = rescale {
             let (scores, query) = (std::array::from_ref(scores), std::slice::from_mut(query));
-            add_values::<E, WHOLE, 1>(scores, tile.values, seen, &[rescale], query);
+            add_values::<E, WHOLE, 1>(scores, tile.values, seen, &[rescale], Ahead::NOTHING, query);
         }
     }
 }
@@ -122,29 +119,33 @@ pub(super) unsafe fn load_f16<const WHOLE: bool>(at: *const f16, left: usize) ->
     _mm256_cvtph_ps(unsafe { _mm_loadu_si128(at.cast()) })
 }
 
-/// The scores of all keys; `AHEAD`: the tile `then` is asked for meanwhile.
+/// Vectors of keys whose sums are in registers, and of a value that are added at a time, while there are as many.
+const COLUMNS: usize = 4;
+
+/// Loops over the keys of a tile.
+const PARTS: usize = TILE / (COLUMNS * HALF);
+
+/// Steps of the loops over the values of a tile.
+fn value_steps(head_dim: usize) -> usize {
+    let vectors = head_dim.div_ceil(HALF);
+    let whole = head_dim / (COLUMNS * HALF);
+    (whole + vectors - whole * COLUMNS) * TILE
+}
+
+/// The scores of all keys.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn score<E: Element, const Q: usize, const AHEAD: bool>(
-    queries: &[Query<'_>],
-    tile: Tile<'_, E>,
-    then: Tile<'_, E>,
-    scale: f32,
-) -> [[f32; TILE]; Q] {
-    /// Vectors of keys whose sums are in registers.
-    const WIDE: usize = 4;
+fn score<E: Element, const Q: usize>(queries: &[Query<'_>], keys: &[E], ahead: Ahead, scale: f32) -> [[f32; TILE]; Q] {
     let head_dim = queries[0].q.len();
     let q: [&[f32]; Q] = std::array::from_fn(|i| &queries[i].q[..head_dim]);
     let mut scores = [[0.0; TILE]; Q];
-    for part in 0..TILE / (WIDE * HALF) {
-        let mut sums = [[_mm256_setzero_ps(); WIDE]; Q];
-        for (d, keys) in tile.keys.as_chunks::<TILE>().0[..head_dim].iter().enumerate() {
-            if AHEAD {
-                let elements = [then.keys, then.values][part % 2];
-                prefetch(elements.as_ptr().wrapping_add(d * TILE).cast(), TILE * size_of::<E>());
-            }
-            let keys = keys[part * WIDE * HALF..].as_chunks::<HALF>().0;
-            for j in 0..WIDE {
+    for part in 0..PARTS {
+        let mut sums = [[_mm256_setzero_ps(); COLUMNS]; Q];
+        let ahead = ahead.after(part * head_dim);
+        for (d, keys) in keys.as_chunks::<TILE>().0[..head_dim].iter().enumerate() {
+            ahead.ask(d);
+            let keys = keys[part * COLUMNS * HALF..].as_chunks::<HALF>().0;
+            for j in 0..COLUMNS {
                 // SAFETY: a chunk is 8 elements.
                 let keys = unsafe { E::load_8::<true>(keys[j].as_ptr(), HALF) };
                 for i in 0..Q {
@@ -153,7 +154,7 @@ fn score<E: Element, const Q: usize, const AHEAD: bool>(
             }
         }
         for (scores, sums) in scores.iter_mut().zip(sums) {
-            let scores = scores[part * WIDE * HALF..].as_chunks_mut().0;
+            let scores = scores[part * COLUMNS * HALF..].as_chunks_mut().0;
             for (scores, sums) in scores.iter_mut().zip(sums) {
                 store_floats(scores, _mm256_mul_ps(sums, _mm256_set1_ps(scale)));
             }
@@ -170,21 +171,21 @@ fn add_values<E: Element, const WHOLE: bool, const Q: usize>(
     values: &[E],
     seen: &Range<usize>,
     rescale: &[f32; Q],
+    mut ahead: Ahead,
     queries: &mut [Query<'_>],
 ) {
-    const WIDE: usize = 4;
     let head_dim = queries[0].out.len();
     let mut at = 0;
     while at < head_dim {
-        // Four vectors at a time while there are as many.
-        let wide = if head_dim - at >= WIDE * HALF { WIDE } else { 1 };
         let left = head_dim - at;
-        if wide == WIDE {
-            add_columns::<E, true, Q, WIDE>(weights, values, seen, rescale, at, left, queries);
+        if left >= COLUMNS * HALF {
+            add_columns::<E, true, Q, COLUMNS>(weights, values, seen, rescale, at, left, ahead, queries);
+            at += COLUMNS * HALF;
         } else {
-            add_columns::<E, WHOLE, Q, 1>(weights, values, seen, rescale, at, left, queries);
+            add_columns::<E, WHOLE, Q, 1>(weights, values, seen, rescale, at, left, ahead, queries);
+            at += HALF;
         }
-        at += wide * HALF;
+        ahead = ahead.after(TILE);
     }
 }
 
@@ -199,6 +200,7 @@ fn add_columns<E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>
     rescale: &[f32; Q],
     at: usize,
     left: usize,
+    ahead: Ahead,
     queries: &mut [Query<'_>],
 ) {
     let head_dim = at + left;
@@ -214,6 +216,7 @@ fn add_columns<E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>
         }
     }
     for key in seen.clone() {
+        ahead.ask(key);
         let mut value = [_mm256_setzero_ps(); WIDE];
         for j in 0..WIDE {
             // SAFETY: as above, in row `key` of the tile.

@@ -3,10 +3,10 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
+use super::ahead::Ahead;
 use super::{Element, LANES, Query, TILE, Tile};
 use crate::kernels::avx512::{load_floats, mask_16, store_floats};
 use crate::kernels::exp;
-use crate::kernels::x86::prefetch;
 use half::f16;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -36,40 +36,41 @@ fn attend_heads<E: Element, const WHOLE: bool>(
     queries: &mut [Query<'_>],
     tile: Tile<'_, E>,
     seen: Range<usize>,
-    mut then: Option<Tile<'_, E>>,
+    then: Option<Tile<'_, E>>,
     scale: f32,
 ) {
+    let head_dim = queries[0].q.len();
+    let passes = queries.len() / 4 + [0, 1, 1, 2][queries.len() % 4];
     let mut rest = queries;
-    while !rest.is_empty() {
+    for pass in 0..passes {
         let some = rest.len().min(4);
         let (queries, others) = rest.split_at_mut(some - usize::from(some == 3));
         rest = others;
+        let steps = [head_dim, value_steps(head_dim)];
+        let ahead = std::array::from_fn(|i| Ahead::of(tile, then, passes, 2 * pass + i, steps[i]));
         match queries.len() {
-            1 => some_queries::<E, WHOLE, 1>(queries, tile, &seen, then, scale),
-            2 => some_queries::<E, WHOLE, 2>(queries, tile, &seen, then, scale),
-            _ => some_queries::<E, WHOLE, 4>(queries, tile, &seen, then, scale),
+            1 => some_queries::<E, WHOLE, 1>(queries, tile, &seen, ahead, scale),
+            2 => some_queries::<E, WHOLE, 2>(queries, tile, &seen, ahead, scale),
+            _ => some_queries::<E, WHOLE, 4>(queries, tile, &seen, ahead, scale),
         }
-        // Once is enough.
-        then = None;
     }
 }
 
-/// A tile for `Q` queries.
+/// A tile for `Q` queries, while the loops over keys and values ask for what is `ahead`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn some_queries<E: Element, const WHOLE: bool, const Q: usize>(
     queries: &mut [Query<'_>],
     tile: Tile<'_, E>,
     seen: &Range<usize>,
-    then: Option<Tile<'_, E>>,
+    [beside_keys, beside_values]: [Ahead; 2],
     scale: f32,
 ) {
-    let sums = match (then, seen.end.div_ceil(LANES)) {
-        (Some(then), _) => dots::<E, Q, WIDE, true>(queries, tile, then),
-        (None, 1) => dots::<E, Q, 1, false>(queries, tile, tile),
-        (None, 2) => dots::<E, Q, 2, false>(queries, tile, tile),
-        (None, 3) => dots::<E, Q, 3, false>(queries, tile, tile),
-        (None, _) => dots::<E, Q, WIDE, false>(queries, tile, tile),
+    let sums = match seen.end.div_ceil(LANES) {
+        1 => dots::<E, Q, 1>(queries, tile.keys, beside_keys),
+        2 => dots::<E, Q, 2>(queries, tile.keys, beside_keys),
+        3 => dots::<E, Q, 3>(queries, tile.keys, beside_keys),
+        _ => dots::<E, Q, WIDE>(queries, tile.keys, beside_keys),
     };
     let mut scores = [[0.0; TILE]; Q];
     let mut rescale = [None; Q];
@@ -77,13 +78,14 @@ fn some_queries<E: Element, const WHOLE: bool, const Q: usize>(
         *rescale = weigh(sums, seen, scale, query, scores);
     }
     if rescale.iter().all(Option::is_some) {
-        return add_values::<E, WHOLE, Q>(&scores, tile.values, seen, &rescale.map(Option::unwrap_or_default), queries);
+        let rescale = rescale.map(Option::unwrap_or_default);
+        return add_values::<E, WHOLE, Q>(&scores, tile.values, seen, &rescale, beside_values, queries);
     }
     // Where there is nothing to add the weights are 0, but a value may be no number.
     for ((scores, query), rescale) in scores.iter().zip(queries).zip(rescale) {
         if let Some(rescale) = rescale {
             let (scores, query) = (std::array::from_ref(scores), std::slice::from_mut(query));
-            add_values::<E, WHOLE, 1>(scores, tile.values, seen, &[rescale], query);
+            add_values::<E, WHOLE, 1>(scores, tile.values, seen, &[rescale], Ahead::NOTHING, query);
         }
     }
 }
@@ -120,23 +122,19 @@ pub(super) unsafe fn load_f16<const WHOLE: bool>(at: *const f16, left: usize) ->
     _mm512_cvtph_ps(halves)
 }
 
-/// The products of queries and the first `N` vectors of keys; `AHEAD`: the tile `then` is asked for meanwhile.
+/// The products of queries and the first `N` vectors of keys.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-fn dots<E: Element, const Q: usize, const N: usize, const AHEAD: bool>(
+fn dots<E: Element, const Q: usize, const N: usize>(
     queries: &[Query<'_>],
-    tile: Tile<'_, E>,
-    then: Tile<'_, E>,
+    keys: &[E],
+    ahead: Ahead,
 ) -> [[__m512; WIDE]; Q] {
     let head_dim = queries[0].q.len();
     let q: [&[f32]; Q] = std::array::from_fn(|i| &queries[i].q[..head_dim]);
     let mut sums = [[_mm512_setzero_ps(); WIDE]; Q];
-    for (d, keys) in tile.keys.as_chunks::<TILE>().0[..head_dim].iter().enumerate() {
-        if AHEAD {
-            for elements in [then.keys, then.values] {
-                prefetch(elements.as_ptr().wrapping_add(d * TILE).cast(), TILE * size_of::<E>());
-            }
-        }
+    for (d, keys) in keys.as_chunks::<TILE>().0[..head_dim].iter().enumerate() {
+        ahead.ask(d);
         // SAFETY: `j < N`, which is `WIDE` at most.
         let keys =
             std::array::from_fn::<_, N, _>(|j| unsafe { E::load_16::<true>(keys.as_ptr().add(j * LANES), LANES) });
@@ -204,6 +202,16 @@ fn exp_below_zero(x: __m512) -> __m512 {
     _mm512_scalef_ps(e_r, n)
 }
 
+/// Vectors of a value that are added at a time, while there are as many.
+const COLUMNS: usize = 4;
+
+/// Steps of the loops over the values of a tile.
+fn value_steps(head_dim: usize) -> usize {
+    let vectors = head_dim.div_ceil(LANES);
+    let whole = head_dim / (COLUMNS * LANES);
+    (whole + vectors - whole * COLUMNS) * TILE
+}
+
 /// `out = rescale * out + sum over seen i of weights[i] * values[i]` for `Q` queries, in the order of the values.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
@@ -212,21 +220,21 @@ fn add_values<E: Element, const WHOLE: bool, const Q: usize>(
     values: &[E],
     seen: &Range<usize>,
     rescale: &[f32; Q],
+    mut ahead: Ahead,
     queries: &mut [Query<'_>],
 ) {
-    const WIDE: usize = 4;
     let head_dim = queries[0].out.len();
     let mut at = 0;
     while at < head_dim {
-        // Four vectors at a time while there are as many.
-        let wide = if head_dim - at >= WIDE * LANES { WIDE } else { 1 };
         let left = head_dim - at;
-        if wide == WIDE {
-            add_columns::<E, true, Q, WIDE>(weights, values, seen, rescale, at, left, queries);
+        if left >= COLUMNS * LANES {
+            add_columns::<E, true, Q, COLUMNS>(weights, values, seen, rescale, at, left, ahead, queries);
+            at += COLUMNS * LANES;
         } else {
-            add_columns::<E, WHOLE, Q, 1>(weights, values, seen, rescale, at, left, queries);
+            add_columns::<E, WHOLE, Q, 1>(weights, values, seen, rescale, at, left, ahead, queries);
+            at += LANES;
         }
-        at += wide * LANES;
+        ahead = ahead.after(TILE);
     }
 }
 
@@ -241,6 +249,7 @@ fn add_columns<E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>
     rescale: &[f32; Q],
     at: usize,
     left: usize,
+    ahead: Ahead,
     queries: &mut [Query<'_>],
 ) {
     let head_dim = at + left;
@@ -256,6 +265,7 @@ fn add_columns<E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>
         }
     }
     for key in seen.clone() {
+        ahead.ask(key);
         let mut value = [_mm512_setzero_ps(); WIDE];
         for j in 0..WIDE {
             // SAFETY: as above, in row `key` of the tile.
