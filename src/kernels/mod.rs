@@ -71,7 +71,7 @@ pub use input::{ColumnsMut, Form, Input};
 pub use int8::Int8Rule;
 pub use isa::Isa;
 pub use vector::{
-    Floats, add_floats, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, swiglu,
+    Floats, add, add_floats, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, swiglu,
 };
 
 use isa::Sets;

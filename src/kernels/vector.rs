@@ -139,6 +139,17 @@ fn scale_floats_body(y: &mut [f32], floats: Floats<'_>) {
     }
 }
 
+/// `y += x`. Panics unless the lengths are equal.
+pub fn add(isa: Isa, y: &mut [f32], x: &[f32]) {
+    assert_eq!(y.len(), x.len(), "lengths of a sum");
+    compiled_for!(isa, add_body, (y: &mut [f32], x: &[f32]));
+}
+
+#[inline(always)]
+fn add_body(y: &mut [f32], x: &[f32]) {
+    y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
+}
+
 /// `out = gate / (1 + e^-gate) * up`. Panics unless all have one length.
 pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
