@@ -66,6 +66,27 @@ fn whole_chunked_and_single_token_prompts_give_the_same_bits() {
     }
 }
 
+/// Attention cuts a context into parts of 1024 positions, which are tasks of their own for one token.
+#[test]
+fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
+    for file in ["llama-3.2/bf16", "phi-3-window/bf16"] {
+        let tokens = tokens(2600);
+        let whole = last(&mut load(file, 1).session(), &[&tokens]);
+        for threads in [1, 3] {
+            let model = load(file, threads);
+            let mut session = model.session();
+            let pieces = [&tokens[..1000], &tokens[1000..1100], &tokens[1100..2599], &tokens[2599..]];
+            assert_eq!(whole, last(&mut session, &pieces), "{file}: {threads} threads");
+            session.truncate(2599);
+            let mut other = model.session();
+            other.forward(&tokens[..7]).expect("a prefix");
+            let mut steps = [(&mut other, &tokens[7..60]), (&mut session, &tokens[2599..])];
+            let logits = Session::batch(&mut steps).expect("a batch computes");
+            assert_eq!(whole, bits(&logits.get(1).expect("the second")), "{file}: {threads} threads, in company");
+        }
+    }
+}
+
 #[test]
 fn a_batch_gives_each_sequence_what_it_gets_alone() {
     let model = load("llama-256/q4_k_m.gguf", 2);

@@ -2,7 +2,7 @@
 
 use super::kv_cache::Heads;
 use super::rope::Angles;
-use crate::kernels::{Element, Query, TILE, Tile, attend};
+use crate::kernels::{Element, Query, STATE, TILE, Tile, attend};
 use crate::linear::{Engine, NormScale, contiguous, outputs, with_scratch};
 use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, Storage, Tensor, WithDType, bail};
 use half::f16;
@@ -11,6 +11,10 @@ use std::ops::{Deref, Range};
 
 /// Query rows of one task: enough to reuse a page of keys while it is in the cache.
 const QUERY_ROWS: usize = 16;
+
+/// Tiles of a part: each query's softmax over a part of the context is made by itself, so that parts are tasks of their own
+/// for one row, and merged in their order, so that bits do not depend on who computes them.
+const PART: usize = 1024 / TILE;
 
 /// Tiles of a page.
 const TILES: usize = KV_PAGE / TILE;
@@ -107,50 +111,150 @@ impl Attend<'_> {
         let (width, group) = (queries * dim, queries / kv);
         let pages: Vec<Vec<&[E]>> =
             guards.iter().map(|guards| guards.iter().map(|guard| page(guard)).collect()).collect::<Result<_>>()?;
+        let (alone, together): (Vec<usize>, Vec<usize>) = (0..self.sequences.len()).partition(|&i| self.is_cut(i));
         let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
-        let scale = 1.0 / (dim as f32).sqrt();
-        self.engine.pool.run_grid(out, width, QUERY_ROWS, &columns, &|part, out| {
-            let head = part.columns.start / (group * dim);
-            let mut outs = out.rows();
-            for (sequence, pages) in self.sequences.iter().zip(&pages) {
-                let rows = part.rows.start.max(sequence.rows.start)..part.rows.end.min(sequence.rows.end);
-                let queries = rows.clone().zip(&mut outs).flat_map(|(row, out)| {
-                    let q = &qkv[row * self.heads.qkv_width()..][part.columns.clone()];
-                    q.chunks_exact(dim).zip(out.chunks_exact_mut(dim)).map(|(q, out)| Query::new(q, out))
-                });
-                let mut queries: Vec<Query<'_>> = queries.collect();
-                let tile = |index: usize| {
-                    let (page, first) = (pages[index / TILES], (head * KV_PAGE + index % TILES * TILE) * dim);
-                    let of = |first: usize| &page[first..][..TILE * dim];
-                    Tile { keys: of(first), values: of(kv * KV_PAGE * dim + first) }
-                };
-                // The positions that a row sees.
-                let positions = |row: usize| {
-                    let end = sequence.start + row - sequence.rows.start + 1;
-                    self.window.map_or(0, |window| end.saturating_sub(window))..end
-                };
-                let rows: Vec<usize> = rows.collect();
-                let (Some(&first), Some(&last)) = (rows.first(), rows.last()) else { continue };
-                let tiles = positions(first).start / TILE..positions(last).end.div_ceil(TILE);
-                for index in tiles.clone() {
-                    let seen = |row: usize| {
-                        let Range { start, end } = positions(row);
-                        let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
-                        slot(start)..slot(end)
-                    };
-                    // A row alone is all that reads its cache; among others it finds it where they left it.
-                    let then = (sequence.rows.len() == 1).then(|| tile((index + 1).min(tiles.end - 1)));
-                    let mut rest = &mut queries[..];
-                    for alike in rows.chunk_by(|&a, &b| seen(a) == seen(b)) {
-                        let (queries, others) = rest.split_at_mut(alike.len() * group);
-                        rest = others;
-                        attend(self.engine.isa, queries, tile(index), seen(alike[0]), then, scale);
+        if !together.is_empty() {
+            self.engine.pool.run_grid(out, width, QUERY_ROWS, &columns, &|part, out| {
+                let mut outs: Vec<&mut [f32]> = out.rows().collect();
+                for &index in &together {
+                    let sequence = &self.sequences[index];
+                    let rows = part.rows.start.max(sequence.rows.start)..part.rows.end.min(sequence.rows.end);
+                    if !rows.is_empty() {
+                        let outs = &mut outs[rows.start - part.rows.start..rows.end - part.rows.start];
+                        let context = Context { attend: self, sequence, pages: &pages[index], qkv };
+                        context.rows(part.columns.start / (group * dim), rows, outs);
                     }
                 }
-                queries.into_iter().for_each(Query::finish);
+            });
+        }
+        for index in alone {
+            let sequence = &self.sequences[index];
+            let context = Context { attend: self, sequence, pages: &pages[index], qkv };
+            context.row(&mut out[sequence.rows.start * width..][..width]);
+        }
+        Ok(())
+    }
+
+    /// Whether sequence `index` is one row that sees several parts, which are tasks of their own.
+    fn is_cut(&self, index: usize) -> bool {
+        let sequence = &self.sequences[index];
+        sequence.rows.len() == 1 && parts(self.tiles(sequence, &sequence.rows)).count() > 1
+    }
+
+    /// The positions that a row of `sequence` sees.
+    fn positions(&self, sequence: &Sequence<'_>, row: usize) -> Range<usize> {
+        let end = sequence.start + row - sequence.rows.start + 1;
+        self.window.map_or(0, |window| end.saturating_sub(window))..end
+    }
+
+    /// The tiles that some of `rows` see.
+    fn tiles(&self, sequence: &Sequence<'_>, rows: &Range<usize>) -> Range<usize> {
+        let (first, last) = (self.positions(sequence, rows.start), self.positions(sequence, rows.end - 1));
+        first.start / TILE..last.end.div_ceil(TILE)
+    }
+}
+
+/// `tiles` cut where parts begin.
+fn parts(tiles: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    (tiles.start / PART..tiles.end.div_ceil(PART))
+        .map(move |part| tiles.start.max(part * PART)..tiles.end.min((part + 1) * PART))
+}
+
+/// A sequence and what its rows attend to.
+struct Context<'a, E> {
+    attend: &'a Attend<'a>,
+    sequence: &'a Sequence<'a>,
+    pages: &'a [&'a [E]],
+    qkv: &'a [f32],
+}
+
+impl<E: PageElement> Context<'_, E> {
+    /// Several rows of one head of keys and values, part by part.
+    fn rows(&self, head: usize, rows: Range<usize>, outs: &mut [&mut [f32]]) {
+        let dim = self.attend.heads.dim;
+        let q: Vec<&[f32]> = rows.clone().flat_map(|row| self.queries(head, row)).collect();
+        let outs = outs.iter_mut().flat_map(|out| out.chunks_exact_mut(dim));
+        let mut queries: Vec<Query<'_>> = q.iter().zip(outs).map(|(q, out)| Query::new(q, out)).collect();
+        for (index, part) in parts(self.attend.tiles(self.sequence, &rows)).enumerate() {
+            if index == 0 {
+                self.through(head, &rows, part, &mut queries);
+                continue;
+            }
+            let mut scratch = vec![0.0; q.len() * dim];
+            let outs = scratch.chunks_exact_mut(dim);
+            let mut more: Vec<Query<'_>> = q.iter().zip(outs).map(|(q, out)| Query::new(q, out)).collect();
+            self.through(head, &rows, part, &mut more);
+            let states: Vec<[f32; STATE]> = more.iter().map(Query::state).collect();
+            for ((query, state), out) in queries.iter_mut().zip(&states).zip(scratch.chunks_exact(dim)) {
+                query.merge(state, out);
+            }
+        }
+        queries.into_iter().for_each(Query::finish);
+    }
+
+    /// The one row of the sequence, all heads and parts at once: `out` `[queries * head_dim]`.
+    fn row(&self, out: &mut [f32]) {
+        let Heads { queries, kv, dim } = self.attend.heads;
+        let (row, group) = (self.sequence.rows.start, queries / kv);
+        let parts: Vec<Range<usize>> = parts(self.attend.tiles(self.sequence, &self.sequence.rows)).collect();
+        // By head and part: the outputs of its queries, then their states.
+        let each = group * (dim + STATE);
+        let mut partial = vec![0.0; kv * parts.len() * each];
+        self.attend.engine.pool.chunks(&mut partial, each, |index, partial| {
+            let (outs, states) = partial.split_at_mut(group * dim);
+            let (head, part) = (index / parts.len(), &parts[index % parts.len()]);
+            let queries = self.queries(head, row).zip(outs.chunks_exact_mut(dim));
+            let mut queries: Vec<Query<'_>> = queries.map(|(q, out)| Query::new(q, out)).collect();
+            self.through(head, &self.sequence.rows, part.clone(), &mut queries);
+            for (state, query) in states.as_chunks_mut().0.iter_mut().zip(&queries) {
+                *state = query.state();
             }
         });
-        Ok(())
+        let heads = partial.chunks_exact(parts.len() * each).zip(out.chunks_exact_mut(group * dim));
+        for (head, (partial, out)) in heads.enumerate() {
+            for (i, (q, out)) in self.queries(head, row).zip(out.chunks_exact_mut(dim)).enumerate() {
+                let mut query = Query::new(q, out);
+                for part in partial.chunks_exact(each) {
+                    let (outs, states) = part.split_at(group * dim);
+                    query.merge(&states.as_chunks().0[i], &outs[i * dim..][..dim]);
+                }
+                query.finish();
+            }
+        }
+    }
+
+    /// The queries of a row that share the keys of `head`.
+    fn queries(&self, head: usize, row: usize) -> impl Iterator<Item = &[f32]> {
+        let Heads { queries, kv, dim } = self.attend.heads;
+        let width = queries / kv * dim;
+        self.qkv[row * self.attend.heads.qkv_width() + head * width..][..width].chunks_exact(dim)
+    }
+
+    /// Lets `queries`, those of `rows`, go through `tiles`.
+    fn through(&self, head: usize, rows: &Range<usize>, tiles: Range<usize>, queries: &mut [Query<'_>]) {
+        let Heads { kv, dim, .. } = self.attend.heads;
+        let (group, scale) = (queries.len() / rows.len(), 1.0 / (dim as f32).sqrt());
+        let tile = |index: usize| {
+            let (page, first) = (self.pages[index / TILES], (head * KV_PAGE + index % TILES * TILE) * dim);
+            let of = |first: usize| &page[first..][..TILE * dim];
+            Tile { keys: of(first), values: of(kv * KV_PAGE * dim + first) }
+        };
+        let rows: Vec<usize> = rows.clone().collect();
+        for index in tiles.clone() {
+            let seen = |row: usize| {
+                let Range { start, end } = self.attend.positions(self.sequence, row);
+                let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
+                slot(start)..slot(end)
+            };
+            // A row alone is all that reads its cache; among others it finds it where they left it.
+            let then = (self.sequence.rows.len() == 1).then(|| tile((index + 1).min(tiles.end - 1)));
+            let mut rest = &mut queries[..];
+            for alike in rows.chunk_by(|&a, &b| seen(a) == seen(b)) {
+                let (queries, others) = rest.split_at_mut(alike.len() * group);
+                rest = others;
+                attend(self.attend.engine.isa, queries, tile(index), seen(alike[0]), then, scale);
+            }
+        }
     }
 }
 

@@ -89,6 +89,9 @@ impl Element for f16 {
 /// Positions of a tile: the keys whose scores are held at a time.
 pub const TILE: usize = 64;
 
+/// Numbers of [`Query::state`].
+pub const STATE: usize = 1 + LANES;
+
 /// A query, and its softmax over the tiles so far.
 #[derive(Debug)]
 pub struct Query<'a> {
@@ -107,6 +110,32 @@ impl<'a> Query<'a> {
         assert!(!q.is_empty() && q.len() == out.len(), "{} elements into {}", q.len(), out.len());
         out.fill(0.0);
         Query { q, max: f32::NEG_INFINITY, sums: [0.0; LANES], out }
+    }
+
+    /// What [`merge`](Self::merge) needs beside `out`: the maximum, then the sums.
+    pub fn state(&self) -> [f32; STATE] {
+        let mut state = [self.max; STATE];
+        state[1..].copy_from_slice(&self.sums);
+        state
+    }
+
+    /// Adds what the same query has come to over other positions: its `state` and its `out`. The first that saw anything is
+    /// taken as it is, and one that saw nothing changes nothing.
+    pub fn merge(&mut self, state: &[f32; STATE], out: &[f32]) {
+        let [theirs, sums @ ..] = state;
+        if *theirs == f32::NEG_INFINITY {
+            return;
+        }
+        if self.max == f32::NEG_INFINITY {
+            (self.max, self.sums) = (*theirs, *sums);
+            return self.out.copy_from_slice(out);
+        }
+        let max = if theirs.is_nan() || *theirs > self.max { *theirs } else { self.max };
+        let (ours, theirs) = (exp::<false>(self.max - max), exp::<false>(*theirs - max));
+        self.max = max;
+        let both = |a: &mut f32, b: &f32| *a = *a * ours + b * theirs;
+        self.sums.iter_mut().zip(sums).for_each(|(a, b)| both(a, b));
+        self.out.iter_mut().zip(out).for_each(|(a, b)| both(a, b));
     }
 
     /// Divides by the sum: the result is in `out`. Zeros if there was no key.
@@ -246,6 +275,53 @@ mod tests {
         }
         queries.into_iter().for_each(Query::finish);
         out
+    }
+
+    #[test]
+    fn parts_of_the_positions_merge() {
+        let mut random = Random::new(14);
+        let (head_dim, n) = (20, 300);
+        let (q, keys, values) = (random.floats(head_dim), random.floats(n * head_dim), random.floats(n * head_dim));
+        let tiles = tiles(&keys, &values, head_dim, f32::NAN);
+        let truth = oracle(&q, &keys, &values);
+        for isa in each_isa() {
+            let part = |range: Range<usize>| {
+                let mut out = vec![f32::NAN; head_dim];
+                let mut query = Query::new(&q, &mut out);
+                for (i, [keys, values]) in tiles.iter().enumerate() {
+                    let seen =
+                        range.start.saturating_sub(i * TILE).min(TILE)..range.end.saturating_sub(i * TILE).min(TILE);
+                    attend(isa, std::slice::from_mut(&mut query), Tile { keys, values }, seen, None, 0.3);
+                }
+                (query.state(), out)
+            };
+            let merged = |parts: &[Range<usize>]| {
+                let mut out = vec![f32::NAN; head_dim];
+                let mut query = Query::new(&q, &mut out);
+                for (state, out) in parts.iter().cloned().map(part) {
+                    query.merge(&state, &out);
+                }
+                query.finish();
+                out
+            };
+            let whole = attended(isa, &q, &tiles, 0..n, 1);
+            assert_eq!(merged(&[5..5, 0..n, 9..9]), whole, "{isa}: what saw nothing changes no bit");
+            for parts in [[0..64, 64..192, 192..n], [192..n, 0..64, 64..192]] {
+                for (&out, truth) in merged(&parts).iter().zip(&truth) {
+                    // As for one pass, and two roundings more a part.
+                    let error = (f64::from(out) - truth).abs();
+                    assert!(error < 2e-5, "{isa} {parts:?}: {out} for {truth}");
+                }
+            }
+            let (mut state, out) = part(0..64);
+            state[0] = f32::NAN;
+            let mut into = vec![0.0; head_dim];
+            let mut query = Query::new(&q, &mut into);
+            query.merge(&part(64..128).0, &part(64..128).1);
+            query.merge(&state, &out);
+            query.finish();
+            assert!(into.iter().all(|x| x.is_nan()), "{isa}: what is no number passes");
+        }
     }
 
     fn oracle(q: &[f32], keys: &[f32], values: &[f32]) -> Vec<f64> {

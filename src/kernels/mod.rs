@@ -65,7 +65,7 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use attention::{Element, Query, TILE, Tile, attend};
+pub use attention::{Element, Query, STATE, TILE, Tile, attend};
 pub use i8::int8_groups;
 pub use input::{ColumnsMut, Form, Input};
 pub use int8::Int8Rule;
