@@ -259,12 +259,13 @@ macro_rules! float_kernel {
             ) -> [[f32; 4]; T] {
                 let mut sums = [[_mm512_setzero_ps(); T]; R];
                 let (steps, rest) = (inputs / $elements, inputs % $elements);
+                let ahead = if T == 1 { $crate::kernels::x86::AHEAD } else { $crate::kernels::x86::AHEAD_OF_SOME };
                 for step in 0..steps {
                     let w: [_; R] = std::array::from_fn(|r| {
                         // SAFETY: every row has `steps` steps of weight.
                         let at = unsafe { w[r].add(step * $bytes) };
                         if T != 6 && step * $bytes % 64 == 0 {
-                            $crate::kernels::x86::prefetch(at.wrapping_add($crate::kernels::x86::AHEAD), 64);
+                            $crate::kernels::x86::prefetch(at.wrapping_add(ahead), 64);
                         }
                         // SAFETY: as above.
                         unsafe { $load(at) }

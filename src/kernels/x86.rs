@@ -10,6 +10,9 @@ use std::cell::RefCell;
 /// with each page of 4096 bytes.
 pub(super) const AHEAD: usize = 1024;
 
+/// The same of floats with a few tokens, which take longer to be computed than the memory takes to answer.
+pub(super) const AHEAD_OF_SOME: usize = 2048;
+
 /// The rows below `rows`, `N` at a time, each from a part of its own: the memory serves a few long streams faster than
 /// rows in turns or one after the other. Where the parts differ in length the last row comes again.
 #[inline]
