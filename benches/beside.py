@@ -94,6 +94,7 @@ def compare(model: str, peer: str, arguments: argparse.Namespace) -> dict:
             "decode_tok_s": speeds(ours)["decode"],
             "peer_decode_tok_s": speeds(theirs)["decode"],
             **{figure: ours[figure] for figure in ("bandwidth_gb_s", "bandwidth_share", "thread_distance_ns")},
+            **({"batch_tok_s": speeds(ours["batch"])["decode"]} if arguments.sessions else {}),
         }
         for ours, theirs in rounds
     ]

@@ -77,8 +77,8 @@ pub enum HubError {
     },
     /// The Hub cannot be reached, or the connection breaks again and again (exit code 1).
     #[error(
-        "the connection to {url} fails: {reason}; check the network and HF_ENDPOINT, or set HF_HUB_OFFLINE=1 to use what \
-         is in the cache"
+        "the connection to {url} fails: {reason}; check the network and HF_ENDPOINT, or the path if a file of this \
+         machine was meant; HF_HUB_OFFLINE=1 uses what is in the cache"
     )]
     Connection {
         /// What was asked for.

@@ -122,11 +122,11 @@ mod tests {
         let cases: [(Kind, &[&str]); 9] = [
             (
                 Kind::KeyType { key: key(), found: "a text".into(), expected: "a number" },
-                &["correct or delete the key rope_theta in config.json, or get another copy of the file"],
+                &["correct the key rope_theta in config.json, or get another copy of the file"],
             ),
             (
                 Kind::KeyValue { key: key(), found: "-1".into(), expected: "a number above 0".into() },
-                &["correct or delete the key rope_theta in config.json, or get another copy of the file"],
+                &["correct the key rope_theta in config.json, or get another copy of the file"],
             ),
             (Kind::KeyValue { key: key(), found: "x".into(), expected: "y; save z for another".into() }, &[]),
             (

@@ -142,7 +142,7 @@ fn format_remedy(file: &Path, kind: &FormatErrorKind) -> Option<String> {
         Kind::KeyValue { expected, .. } if expected.contains("; ") => None,
         Kind::KeyMissing { needed_for, .. } if needed_for.contains("; ") => None,
         Kind::KeyType { key, .. } | Kind::KeyValue { key, .. } => {
-            Some(format!("correct or delete the key {key} in {name}, or get another copy of the file"))
+            Some(format!("correct the key {key} in {name}, or get another copy of the file"))
         }
         Kind::KeyMissing { key, .. } => Some(format!("add the key {key} to {name}, or get another copy of the file")),
         Kind::Json { .. } => Some(format!("correct the JSON of {name}, or get another copy of the file")),
