@@ -190,7 +190,7 @@ fn measure(arguments: &Arguments) -> Result<(), Error> {
             measured.cache >> 20
         ),
         match figures.bandwidth_share {
-            // A tenth may be noise.
+            // Memory that changes its speed between the two measurements explains less.
             share if share > 1.5 => "bandwidth        no bound: the caches hold the weights".into(),
             share => {
                 let bandwidth = figures.bandwidth / 1e9;
