@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::x86::{AHEAD, prefetch, streams};
+use super::x86::{AHEAD, AHEAD_IN_ONE, prefetch, prefetch_near, streams};
 use std::arch::x86_64::*;
 
 /// 64 bytes, at any alignment.
@@ -135,6 +135,22 @@ pub(super) fn sum_lanes_of_four([a, b, c, d]: [__m512; 4]) -> [f32; 4] {
     sums
 }
 
+/// The sums of the lanes of four vectors.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn sum_ints_of_four([a, b, c, d]: [__m512i; 4]) -> [i32; 4] {
+    let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    // In each quarter the four sums of that quarter.
+    let all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    let all = _mm512_add_epi32(all, _mm512_shuffle_i32x4::<0b01_00_11_10>(all, all));
+    let all = _mm512_add_epi32(all, _mm512_shuffle_i32x4::<0b10_11_00_01>(all, all));
+    let mut sums = [0; 4];
+    // SAFETY: the array is 16 bytes; the store needs no alignment.
+    unsafe { _mm_storeu_si128(sums.as_mut_ptr().cast(), _mm512_castsi512_si128(all)) };
+    sums
+}
+
 /// Transposes 16 rows of 16 double words.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -194,10 +210,25 @@ pub(super) fn columns_of_16(row: impl Fn(usize) -> __m128i) -> [__m512i; 4] {
 /// Block dtypes times one token: for each row of `weight`, `step(bytes, i, sums)` adds step `i` to its lanes, and
 /// `order` brings the lanes into the order of the blocks. A row's end is padded with zeros.
 ///
-/// `step` is called in one place, so that compilers put it there.
+/// A macro, because a closure that is called in two places becomes a function, and its vectors go through memory.
+macro_rules! rows_times_token {
+    ($weight:expr, $y:expr, $order:expr, $step:expr $(,)?) => {
+        match $crate::kernels::x86::Reading::of_this_processor() {
+            $crate::kernels::x86::Reading::OneStream => {
+                $crate::kernels::avx512::in_streams::<_, 1>($weight, $y, $order, $step)
+            }
+            $crate::kernels::x86::Reading::FourStreams => {
+                $crate::kernels::avx512::in_streams::<_, 4>($weight, $y, $order, $step)
+            }
+        }
+    };
+}
+pub(super) use rows_times_token;
+
+/// [`rows_times_token`] with `N` rows in turns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn rows_times_token<const STEP: usize>(
+pub(super) fn in_streams<const STEP: usize, const N: usize>(
     weight: &[u8],
     y: &mut [f32],
     order: __m512i,
@@ -205,8 +236,8 @@ pub(super) fn rows_times_token<const STEP: usize>(
 ) {
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / STEP, row_bytes % STEP);
-    let mut padded = [[0; STEP]; 4];
-    for indices in streams::<4>(y.len()) {
+    let mut padded = [[0; STEP]; N];
+    for indices in streams::<N>(y.len()) {
         let rows = indices.map(|row| &weight[row * row_bytes..][..row_bytes]);
         if rest > 0 {
             padded
@@ -214,15 +245,19 @@ pub(super) fn rows_times_token<const STEP: usize>(
                 .zip(rows)
                 .for_each(|(padded, row)| padded[..rest].copy_from_slice(&row[row_bytes - rest..]));
         }
-        let mut sums = [_mm512_setzero_ps(); 4];
+        let mut sums = [_mm512_setzero_ps(); N];
         for i in 0..steps + usize::from(rest > 0) {
-            for r in 0..4 {
+            for r in 0..N {
                 let bytes = match i < steps {
                     // SAFETY: the row has `steps` steps.
                     true => unsafe { &*rows[r].as_ptr().add(i * STEP).cast::<[u8; STEP]>() },
                     false => &padded[r],
                 };
-                prefetch(bytes.as_ptr().wrapping_add(AHEAD), STEP);
+                if N == 1 {
+                    prefetch_near(bytes.as_ptr().wrapping_add(AHEAD_IN_ONE), STEP);
+                } else {
+                    prefetch(bytes.as_ptr().wrapping_add(AHEAD), STEP);
+                }
                 sums[r] = step(bytes, i, sums[r]);
             }
         }

@@ -149,7 +149,7 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
         let x_ints = x_ints.as_chunks::<16>().0;
         let rows = output.rows();
         let order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        rows_times_token(weight, output.part(token, 0, rows), order, |sixteen: &[u8; SIXTEEN], i, sums| {
+        rows_times_token!(weight, output.part(token, 0, rows), order, |sixteen: &[u8; SIXTEEN], i, sums| {
             let [a, b] = sixteen.as_chunks::<EIGHT>().0 else { unreachable!("two times eight blocks") };
             let (of_a, of_b) = (factors(a), factors(b));
             let [halves_a, mins_a] = scales_and_mins_of_halves::<F>(of_a.halves);

@@ -33,6 +33,8 @@ pub(super) struct Panel<'a> {
     order: Order,
     /// Where the bytes of the next panel begin.
     next: *const u8,
+    /// Whether its later half is asked for by those who multiply this one.
+    few: bool,
     /// `[blocks, 8, 16 rows, 4]`
     bytes: &'a mut [[[u8; 64]; 8]],
     /// `[blocks, floats a block, 16 rows]`
@@ -40,10 +42,14 @@ pub(super) struct Panel<'a> {
 }
 
 impl Panel<'_> {
-    /// Asks for the `i`-th `len` bytes of the next panel's rows, in the time in which as many of this one are unpacked.
+    /// Asks for bytes of the next panel's rows, in the time in which the `i`-th `len` bytes of this one are unpacked.
     #[inline]
     pub(super) fn ask_ahead(&self, i: usize, len: usize) {
-        prefetch(self.next.wrapping_add(i * len), len);
+        if self.few {
+            prefetch(self.next.wrapping_add(i * (len / 2)), len / 2);
+        } else {
+            prefetch(self.next.wrapping_add(i * len), len);
+        }
     }
 
     /// Puts in elements `64 * i ..` of all rows.
@@ -145,42 +151,55 @@ pub(super) fn matmul<const KIND: u8>(
     let order = Order::new(input.inputs() / BLOCK);
     let row_bytes = weight.len() / output.rows();
     let (bytes_each, floats_each) = (order.blocks * BLOCK * ROWS, order.blocks * floats_a_block(KIND) * ROWS);
+    // A few tokens take no longer than the memory: each panel is multiplied before the next is unpacked, and its bytes are
+    // asked for in both times. Many tokens pass all panels in turns, a group at a time.
+    let few = input.tokens() <= GROUP;
+    let panels = if few { 1 } else { output.rows().div_ceil(ROWS) };
     with_scratch(|scratch| {
-        let panels = output.rows().div_ceil(ROWS);
         let bytes = room(&mut scratch.bytes, panels * bytes_each);
         let floats = room(&mut scratch.floats, panels * floats_each);
-        for (i, rows) in weight.chunks(ROWS * row_bytes).enumerate() {
-            let bytes = &mut bytes[i * bytes_each..][..bytes_each];
-            let mut panel = Panel {
-                order,
-                next: rows.as_ptr_range().end,
-                bytes: bytes.as_chunks_mut().0.as_chunks_mut().0,
-                floats: floats[i * floats_each..][..floats_each].as_chunks_mut().0,
-            };
-            unpack(rows, &mut panel);
-        }
-        for token in (0..input.tokens()).step_by(GROUP) {
-            let tiles = Tiles { order, bytes, floats, x: input.packed(token / GROUP) };
-            match tiles.x.tokens {
-                1 => tiles.multiply::<KIND, 1>(token, output),
-                2 => tiles.multiply::<KIND, 2>(token, output),
-                3 => tiles.multiply::<KIND, 3>(token, output),
-                4 => tiles.multiply::<KIND, 4>(token, output),
-                5 => tiles.multiply::<KIND, 5>(token, output),
-                6 => tiles.multiply::<KIND, 6>(token, output),
-                7 => tiles.multiply::<KIND, 7>(token, output),
-                _ => tiles.multiply::<KIND, GROUP>(token, output),
+        for (i, part) in weight.chunks(panels * ROWS * row_bytes).enumerate() {
+            let places = bytes.chunks_exact_mut(bytes_each).zip(floats.chunks_exact_mut(floats_each));
+            for (rows, (bytes, floats)) in part.chunks(ROWS * row_bytes).zip(places) {
+                let mut panel = Panel {
+                    order,
+                    next: rows.as_ptr_range().end,
+                    few,
+                    bytes: bytes.as_chunks_mut().0.as_chunks_mut().0,
+                    floats: floats.as_chunks_mut().0,
+                };
+                unpack(rows, &mut panel);
+            }
+            let first_row = i * panels * ROWS;
+            for token in (0..input.tokens()).step_by(GROUP) {
+                let x = input.packed(token / GROUP);
+                let (next, ask) = (part.as_ptr_range().end, if few { part.len() / 2 } else { 0 });
+                let tiles = Tiles { order, bytes, floats, first_row, x, next: next.wrapping_add(ask), ask };
+                match tiles.x.tokens {
+                    1 => tiles.multiply::<KIND, 1>(token, output),
+                    2 => tiles.multiply::<KIND, 2>(token, output),
+                    3 => tiles.multiply::<KIND, 3>(token, output),
+                    4 => tiles.multiply::<KIND, 4>(token, output),
+                    5 => tiles.multiply::<KIND, 5>(token, output),
+                    6 => tiles.multiply::<KIND, 6>(token, output),
+                    7 => tiles.multiply::<KIND, 7>(token, output),
+                    _ => tiles.multiply::<KIND, GROUP>(token, output),
+                }
             }
         }
     });
 }
 
-/// All panels of a call, and the tokens that they are multiplied with.
+/// Panels that follow each other, and the tokens that they are multiplied with.
 struct Tiles<'a> {
     order: Order,
     bytes: &'a [u8],
     floats: &'a [f32],
+    first_row: usize,
     x: Packed<'a>,
+    /// What is asked for while the panels are multiplied: `ask` bytes.
+    next: *const u8,
+    ask: usize,
 }
 
 impl Tiles<'_> {
@@ -192,19 +211,27 @@ impl Tiles<'_> {
         let (bytes_each, floats_each) = (blocks * BLOCK * ROWS, blocks * floats_a_block(KIND) * ROWS);
         let panels = self.bytes.chunks_exact(bytes_each).zip(self.floats.chunks_exact(floats_each));
         for (i, (bytes, floats)) in panels.enumerate() {
-            let sums = tile::<KIND, T>(bytes, floats, &self.order, &self.x);
-            let rows = ROWS.min(output.rows() - i * ROWS);
+            let sums = tile::<KIND, T>(bytes, floats, &self.order, &self.x, self.next, self.ask / LANES);
+            let row = self.first_row + i * ROWS;
+            let rows = ROWS.min(output.rows() - row);
             for (t, sums) in sums.into_iter().enumerate() {
-                store_some(output.part(token + t, i * ROWS, rows), sums);
+                store_some(output.part(token + t, row, rows), sums);
             }
         }
     }
 }
 
-/// One panel times `T` tokens.
+/// One panel times `T` tokens; with each lane `ask` bytes from `next` on are asked for.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn tile<const KIND: u8, const T: usize>(bytes: &[u8], floats: &[f32], order: &Order, x: &Packed<'_>) -> [__m512; T] {
+fn tile<const KIND: u8, const T: usize>(
+    bytes: &[u8],
+    floats: &[f32],
+    order: &Order,
+    x: &Packed<'_>,
+    next: *const u8,
+    ask: usize,
+) -> [__m512; T] {
     let blocks = order.blocks;
     assert!(bytes.len() >= blocks * BLOCK * ROWS && floats.len() >= blocks * floats_a_block(KIND) * ROWS);
     assert!(x.bytes.len() >= blocks * T * BLOCK && x.floats.len() >= blocks * 2 * T && x.ints.len() >= blocks * 3 * T);
@@ -213,6 +240,7 @@ fn tile<const KIND: u8, const T: usize>(bytes: &[u8], floats: &[f32], order: &Or
     let mut waiting = [const { MaybeUninit::<[__m512; T]>::uninit() }; 4];
     let mut place = 0;
     for i in 0..LANES {
+        prefetch(next.wrapping_add(i * ask), ask);
         let mut sums = [zero; T];
         for _ in 0..order.count(i) {
             // SAFETY: the counts add up to `blocks`, and the lengths above are those of `blocks` blocks.

@@ -339,7 +339,7 @@ pub(super) mod avx512_vnni {
             let x_scales = x_scales.as_chunks::<16>().0;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-            rows_times_token(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP], i, sums| {
+            rows_times_token!(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP], i, sums| {
                 let (x, x_offsets) = (&x_bytes[i], &x_offsets[i]);
                 let zero = _mm512_setzero_si512();
                 let (mut dots, mut scales) = ([zero; 4], zero);

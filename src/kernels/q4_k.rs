@@ -444,7 +444,7 @@ pub(super) mod avx512_vnni {
             let (x_scales, x_sums) = (x_scales.as_chunks::<16>().0, x_sums.as_chunks::<16>().0);
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-            rows_times_token(weight, output.part(token, 0, rows), order, |two: &[u8; TWO], i, sums| {
+            rows_times_token!(weight, output.part(token, 0, rows), order, |two: &[u8; TWO], i, sums| {
                 let [a, b] = two.as_chunks::<BYTES>().0 else { unreachable!("two super-blocks") };
                 let dots = dots::<BITS>(halves(a), halves(b), &x_bytes[i]);
                 let (scales, mins) = scales_and_mins(a, b);

@@ -162,7 +162,7 @@ mod avx512_vnni {
             let (x_scales, x_offsets) = (x_scales.as_chunks::<16>().0, x_offsets.as_chunks::<16>().0);
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-            rows_times_token(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP * BYTES], i, sums| {
+            rows_times_token!(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP * BYTES], i, sums| {
                 step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)
             });
         });

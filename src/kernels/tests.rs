@@ -29,16 +29,18 @@ fn kernels() -> Vec<(Kernel, Isa)> {
 
 #[test]
 fn finds_every_registered_kernel() {
-    let on_best = Isa::detect();
+    let available = Isa::available();
     let names: Vec<&str> = kernels().iter().map(|(kernel, _)| kernel.name).collect();
     for entry in REGISTRY.iter().copied().flatten() {
-        assert_eq!(names.contains(&entry.name), on_best.has(entry.sets), "{}", entry.name);
+        // The best level need not have all sets: AVX-512 makes AVX-VNNI superfluous.
+        let has = available.iter().any(|isa| isa.has(entry.sets));
+        assert_eq!(names.contains(&entry.name), has, "{}", entry.name);
     }
     for entries in REGISTRY {
         let last = entries.last().unwrap();
         assert!(last.name.ends_with("/portable"), "{} is the last of its dtype", last.name);
     }
-    assert_eq!(Kernel::select(DType::NVFP4, on_best).map(|kernel| kernel.name), None);
+    assert_eq!(Kernel::select(DType::NVFP4, Isa::detect()).map(|kernel| kernel.name), None);
 }
 
 #[test]

@@ -3,12 +3,39 @@
 #![allow(unsafe_code)]
 
 use super::input::{Lines, Plain};
-use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+use std::arch::x86_64::{__cpuid, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 use std::cell::RefCell;
+use std::sync::OnceLock;
 
 /// How far ahead of the product with one token by AVX-512 weights are asked for. The processor's own prefetch starts anew
 /// with each page of 4096 bytes.
 pub(super) const AHEAD: usize = 1024;
+
+/// The same by [`Reading::OneStream`], into the first-level cache.
+pub(super) const AHEAD_IN_ONE: usize = 2048;
+
+/// How a processor reads the weights that one token is multiplied with at the memory's speed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// One row behind the other.
+    OneStream,
+    /// Four rows in turns, each from a part of its own.
+    FourStreams,
+}
+
+impl Reading {
+    /// What was measured to be the faster: one stream on Zen 5, by a fifth; four on Zen 4, by up to a quarter.
+    pub(super) fn of_this_processor() -> Reading {
+        static READING: OnceLock<Reading> = OnceLock::new();
+        *READING.get_or_init(|| {
+            // The family is its first part plus, where that is 15, the extended one.
+            let of_amd = __cpuid(0).ebx == u32::from_le_bytes(*b"Auth");
+            let version = __cpuid(1).eax;
+            let family = (version >> 8 & 0xf) + (version >> 20 & 0xff);
+            if of_amd && family >= 26 { Reading::OneStream } else { Reading::FourStreams }
+        })
+    }
+}
 
 /// The same of floats with a few tokens, which take longer to be computed than the memory takes to answer.
 pub(super) const AHEAD_OF_SOME: usize = 2048;

@@ -3,10 +3,10 @@
 #![allow(unsafe_code)]
 
 use super::without_zero;
-use crate::kernels::avx512::{load, store, store_ints, store_some, transpose};
+use crate::kernels::avx512::{load, store, store_ints, store_some, sum_ints_of_four, transpose};
 use crate::kernels::input::Int8Row;
-use crate::kernels::order::{FEW, GROUP};
-use crate::kernels::x86::{AHEAD, prefetch, room, streams, with_scratch};
+use crate::kernels::order::GROUP;
+use crate::kernels::x86::{AHEAD, AHEAD_OF_SOME, prefetch, room, streams, with_scratch};
 use crate::kernels::{Input, Output};
 use std::arch::x86_64::*;
 
@@ -15,12 +15,17 @@ const ROWS: usize = 16;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    if input.tokens() <= FEW {
-        for token in 0..input.tokens() {
-            one_token(weight, input, token, output);
-        }
-    } else {
-        many_tokens(weight, input, output);
+    match input.tokens() {
+        0 => (),
+        1 => few_tokens::<4, 1>(weight, input, output),
+        2 => few_tokens::<4, 2>(weight, input, output),
+        3 => few_tokens::<4, 3>(weight, input, output),
+        4 => few_tokens::<4, 4>(weight, input, output),
+        5 => few_tokens::<4, 5>(weight, input, output),
+        6 => few_tokens::<4, 6>(weight, input, output),
+        7 => few_tokens::<3, 7>(weight, input, output),
+        8 => few_tokens::<3, 8>(weight, input, output),
+        _ => many_tokens(weight, input, output),
     }
 }
 
@@ -41,30 +46,51 @@ fn flipped(row: &[u8], i: usize) -> __m512i {
     }
 }
 
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
+fn sum_of(row: &[u8]) -> i32 {
+    let (ones, mut sums) = (_mm512_set1_epi8(1), _mm512_setzero_si512());
+    for i in 0..row.len().div_ceil(64) {
+        sums = _mm512_dpbusd_epi32(sums, flipped(row, i), ones);
+    }
+    _mm512_reduce_add_epi32(sums) - 128 * row.len() as i32
+}
+
+/// `R` rows at a time, at most 4, as they lie, times the `T` tokens of the input.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn few_tokens<const R: usize, const T: usize>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
     let inputs = input.inputs();
-    let x = input.int8(token);
-    let (rows, ones) = (output.rows(), _mm512_set1_epi8(1));
-    let y = output.part(token, 0, rows);
-    for indices in streams::<4>(rows) {
+    let x: [Int8Row<'_>; T] = std::array::from_fn(|t| input.int8(t));
+    let steps = inputs.div_ceil(64);
+    assert!(x.iter().all(|x| x.padded.len() == steps));
+    let offsets = x.map(|x| 128i32.wrapping_mul(x.sum));
+    let asymmetric = x.iter().any(|x| x.zero != 0);
+    let ahead = if T == 1 { AHEAD } else { AHEAD_OF_SOME };
+    for indices in streams::<R>(output.rows()) {
         let rows = indices.map(|row| &weight[row * inputs..][..inputs]);
-        let (mut products, mut sums) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
-        for (i, x_bytes) in x.padded.iter().enumerate() {
-            let x_bytes = load_signed(x_bytes);
-            for r in 0..4 {
-                prefetch(rows[r].as_ptr().wrapping_add(64 * i + AHEAD), 64);
-                let w = flipped(rows[r], i);
-                products[r] = _mm512_dpbusd_epi32(products[r], w, x_bytes);
-                if x.zero != 0 {
-                    sums[r] = _mm512_dpbusd_epi32(sums[r], w, ones);
+        let mut products = [[_mm512_setzero_si512(); R]; T];
+        for i in 0..steps {
+            let w: [__m512i; R] = std::array::from_fn(|r| {
+                prefetch(rows[r].as_ptr().wrapping_add(64 * i + ahead), 64);
+                flipped(rows[r], i)
+            });
+            for t in 0..T {
+                // SAFETY: all have `steps` steps, as asserted.
+                let x = load_signed(unsafe { x[t].padded.get_unchecked(i) });
+                for r in 0..R {
+                    products[t][r] = _mm512_dpbusd_epi32(products[t][r], w[r], x);
                 }
             }
         }
-        for (r, row) in indices.into_iter().enumerate() {
-            let product = _mm512_reduce_add_epi32(products[r]).wrapping_sub(128 * x.sum);
-            let sum = _mm512_reduce_add_epi32(sums[r]) - 128 * inputs as i32;
-            y[row] = without_zero(product, x.zero, sum) as f32 * x.scale;
+        let sums = if asymmetric { rows.map(|row| sum_of(row)) } else { [0; R] };
+        for t in 0..T {
+            let mut of_rows = [_mm512_setzero_si512(); 4];
+            of_rows[..R].copy_from_slice(&products[t]);
+            let of_rows = sum_ints_of_four(of_rows);
+            for (r, &row) in indices.iter().enumerate() {
+                let product = without_zero(of_rows[r].wrapping_sub(offsets[t]), x[t].zero, sums[r]);
+                output.part(t, row, 1)[0] = product as f32 * x[t].scale;
+            }
         }
     }
 }
