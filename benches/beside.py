@@ -112,10 +112,14 @@ def compare(model: str, peer: str, arguments: argparse.Namespace) -> dict:
 
 
 def processor() -> str:
-    """The processor's name."""
-    names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-             if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    """The processor's name, family and model: a virtual machine may hide the name, and its generations differ."""
+    facts = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    if "model name" not in facts:
+        return platform.processor()
+    return f"{facts['model name']} (family {facts.get('cpu family')}, model {facts.get('model')})"
 
 
 def main() -> None:

@@ -441,6 +441,21 @@ mod tests {
     }
 
     #[test]
+    fn sums_ints() {
+        #[target_feature(enable = "avx512f")]
+        fn sums(numbers: &[[i32; 16]; 4]) -> [i32; 4] {
+            sum_ints_of_four(numbers.each_ref().map(|numbers| load_ints(numbers)))
+        }
+        if Isa::detect().has(Sets::AVX512) {
+            let numbers: [[i32; 16]; 4] =
+                std::array::from_fn(|v| std::array::from_fn(|i| i32::MAX / (i as i32 + 1) - 1000 * v as i32));
+            let expected = numbers.map(|numbers| numbers.into_iter().fold(0, i32::wrapping_add));
+            // SAFETY: the token is the proof.
+            assert_eq!(unsafe { sums(&numbers) }, expected);
+        }
+    }
+
+    #[test]
     fn sums_lanes_in_the_defined_order() {
         #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
         fn sums(numbers: &[[f32; 16]; 4]) -> ([f32; 4], [f32; 4]) {

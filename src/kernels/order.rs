@@ -5,7 +5,7 @@ use super::LANES;
 /// Tokens whose activations lie next to each other; the last group may have fewer.
 pub(super) const GROUP: usize = 8;
 
-/// Up to so many tokens are multiplied one after the other: unpacking a panel would take longer.
+/// Up to so many tokens of block dtypes are multiplied one after the other: unpacking a panel would take longer.
 pub(super) const FEW: usize = 2;
 
 /// The order in which blocks lie in panels: lane by lane (a block's number modulo 16), the lanes so that each pair that

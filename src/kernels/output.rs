@@ -29,9 +29,9 @@ impl<'a> Output<'a> {
 
 impl Kernel {
     /// Rows of `inputs` elements that the next task computes while `left` bytes of weights of a region are not handed out
-    /// yet; a multiple of the tiles of the kernels. For one token there are many at first, because memory serves long runs
-    /// of rows faster, and fewer and fewer, so that the threads end together. For many tokens there are as many as stay in
-    /// the second-level cache while all tokens pass, since each task reads all activations: fewer in blocks, which grow when
+    /// yet; a multiple of the tiles of prompts. For one token there are many at first, because memory serves long runs
+    /// of rows faster, and fewer and fewer, so that the threads end together. For more tokens there are as many as stay
+    /// in the second-level cache while a prompt passes, since each task reads all activations: fewer in blocks, which grow when
     /// they are unpacked. Rows that are not are rounded to the nearest number of tiles, all others up: twice as many long ones
     /// would not stay. Panics when `inputs` are no whole number of blocks.
     pub fn rows_per_task(&self, left: usize, inputs: usize, tokens: usize, threads: usize) -> usize {

@@ -33,8 +33,8 @@ pub(super) struct Panel<'a> {
     order: Order,
     /// Where the bytes of the next panel begin.
     next: *const u8,
-    /// Whether its later half is asked for by those who multiply this one.
-    few: bool,
+    /// Whether half of the next panel's bytes are asked for while this one is multiplied.
+    halved: bool,
     /// `[blocks, 8, 16 rows, 4]`
     bytes: &'a mut [[[u8; 64]; 8]],
     /// `[blocks, floats a block, 16 rows]`
@@ -42,10 +42,11 @@ pub(super) struct Panel<'a> {
 }
 
 impl Panel<'_> {
-    /// Asks for bytes of the next panel's rows, in the time in which the `i`-th `len` bytes of this one are unpacked.
+    /// Asks for as much of the next panel's rows, in the time in which the `i`-th `len` bytes of this one are unpacked, or
+    /// for half as much, of the first half.
     #[inline]
     pub(super) fn ask_ahead(&self, i: usize, len: usize) {
-        if self.few {
+        if self.halved {
             prefetch(self.next.wrapping_add(i * (len / 2)), len / 2);
         } else {
             prefetch(self.next.wrapping_add(i * len), len);
@@ -151,8 +152,9 @@ pub(super) fn matmul<const KIND: u8>(
     let order = Order::new(input.inputs() / BLOCK);
     let row_bytes = weight.len() / output.rows();
     let (bytes_each, floats_each) = (order.blocks * BLOCK * ROWS, order.blocks * floats_a_block(KIND) * ROWS);
-    // A few tokens take no longer than the memory: each panel is multiplied before the next is unpacked, and its bytes are
-    // asked for in both times. Many tokens pass all panels in turns, a group at a time.
+    // With at most a group of tokens memory is the bound: each panel is multiplied before the next is unpacked, and the
+    // next one's bytes are asked for half in the one time, half in the other. With more, all panels are unpacked first, and
+    // each group of tokens passes all of them.
     let few = input.tokens() <= GROUP;
     let panels = if few { 1 } else { output.rows().div_ceil(ROWS) };
     with_scratch(|scratch| {
@@ -164,7 +166,7 @@ pub(super) fn matmul<const KIND: u8>(
                 let mut panel = Panel {
                     order,
                     next: rows.as_ptr_range().end,
-                    few,
+                    halved: few,
                     bytes: bytes.as_chunks_mut().0.as_chunks_mut().0,
                     floats: floats.as_chunks_mut().0,
                 };
@@ -197,7 +199,7 @@ struct Tiles<'a> {
     floats: &'a [f32],
     first_row: usize,
     x: Packed<'a>,
-    /// What is asked for while the panels are multiplied: `ask` bytes.
+    /// What is asked for while the panel is multiplied: `ask` bytes, none where there are several panels.
     next: *const u8,
     ask: usize,
 }

@@ -6,7 +6,7 @@ use super::{Form, Input, Isa, Kernel, REGISTRY};
 use crate::threads::Pool;
 use model_diagnostics::{DType, capability::Tier};
 
-const TOKENS: [usize; 14] = [1, 2, 3, 4, 5, 7, 8, 9, 10, 12, 13, 14, 17, 64];
+const TOKENS: [usize; 15] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 17, 64];
 const ROWS: [usize; 9] = [1, 2, 3, 4, 5, 15, 16, 17, 33];
 
 /// Relative to the sum of magnitudes: half a unit in the last place (2^-24 = 6e-8) for each of the roundings that an
@@ -111,11 +111,30 @@ fn integer_kernels_give_the_same_bits_on_every_instruction_set() {
     for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| matches!(kernel.form, Form::Q8 | Form::Int8(_))) {
         let portable = Kernel::select(kernel.dtype, Isa::portable()).unwrap();
         for inputs in lengths(kernel.dtype) {
-            for tokens in [1, 2, 9] {
+            for tokens in [1, 2, 3, 6, 8, 9] {
                 let weight = random.stored(kernel.dtype, 19 * inputs);
                 let x = random.floats(tokens * inputs);
                 let y = product(&kernel, isa, &weight, &x, inputs);
                 assert_eq!(y, product(&portable, Isa::portable(), &weight, &x, inputs), "{} {inputs}", kernel.name);
+            }
+        }
+    }
+}
+
+/// Whichever way this processor reads.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn one_stream_and_four_give_the_same_bits() {
+    use super::x86::{Reading, reading_as};
+    let mut random = Random::new(13);
+    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form == Form::Q8) {
+        for inputs in lengths(kernel.dtype) {
+            for rows in [1, 2, 3, 4, 5, 17] {
+                let weight = random.stored(kernel.dtype, rows * inputs);
+                let x = random.floats(inputs);
+                let product = |reading| reading_as(reading, || product(&kernel, isa, &weight, &x, inputs));
+                let [one, four] = [Reading::OneStream, Reading::FourStreams].map(product);
+                assert_eq!(one, four, "{} {rows} x {inputs}", kernel.name);
             }
         }
     }
@@ -255,7 +274,7 @@ fn multiplies_on_the_pool_as_alone() {
     for (kernel, isa) in kernels() {
         let inputs = 256;
         let row_bytes = kernel.row_bytes(inputs);
-        for (tokens, rows) in [(1, 100), (5, 1), (20, 137)] {
+        for (tokens, rows) in [(1, 100), (3, 300), (5, 1), (8, 137), (20, 137)] {
             let weight = random.stored(kernel.dtype, rows * inputs);
             let x = random.floats(tokens * inputs);
             let mut input = Input::new();

@@ -1,4 +1,4 @@
-//! What the vector kernels of all x86 levels share: prefetches, and memory of each thread.
+//! What the vector kernels of all x86 levels share: prefetches, how a processor reads, and memory of each thread.
 
 #![allow(unsafe_code)]
 
@@ -11,10 +11,13 @@ use std::sync::OnceLock;
 /// with each page of 4096 bytes.
 pub(super) const AHEAD: usize = 1024;
 
-/// The same by [`Reading::OneStream`], into the first-level cache.
+/// As [`AHEAD`], of floats and int8 with a few tokens, which take longer to be computed than the memory takes to answer.
+pub(super) const AHEAD_OF_SOME: usize = 2048;
+
+/// As [`AHEAD`], for [`Reading::OneStream`]: into the first-level cache.
 pub(super) const AHEAD_IN_ONE: usize = 2048;
 
-/// How a processor reads the weights that one token is multiplied with at the memory's speed.
+/// How the product of a block dtype with one token by AVX-512 reads weights.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
     /// One row behind the other.
@@ -27,8 +30,12 @@ impl Reading {
     /// What was measured to be the faster: one stream on Zen 5, by a fifth; four on Zen 4, by up to a quarter.
     pub(super) fn of_this_processor() -> Reading {
         static READING: OnceLock<Reading> = OnceLock::new();
+        #[cfg(test)]
+        if let Some(reading) = FORCED.get() {
+            return reading;
+        }
         *READING.get_or_init(|| {
-            // The family is its first part plus, where that is 15, the extended one.
+            // The family is the sum of both parts: AMD's extended one is 0 unless the first is 15.
             let of_amd = __cpuid(0).ebx == u32::from_le_bytes(*b"Auth");
             let version = __cpuid(1).eax;
             let family = (version >> 8 & 0xf) + (version >> 20 & 0xff);
@@ -37,11 +44,22 @@ impl Reading {
     }
 }
 
-/// The same of floats with a few tokens, which take longer to be computed than the memory takes to answer.
-pub(super) const AHEAD_OF_SOME: usize = 2048;
+#[cfg(test)]
+thread_local! {
+    static FORCED: std::cell::Cell<Option<Reading>> = const { std::cell::Cell::new(None) };
+}
+
+/// Calls `with` as on a processor that reads so.
+#[cfg(test)]
+pub(super) fn reading_as<T>(reading: Reading, with: impl FnOnce() -> T) -> T {
+    FORCED.set(Some(reading));
+    let result = with();
+    FORCED.set(None);
+    result
+}
 
 /// The rows below `rows`, `N` at a time, each from a part of its own: the memory serves a few long streams faster than
-/// rows in turns or one after the other. Where the parts differ in length the last row comes again.
+/// rows in turns, and most processors than one ([`Reading`]). Where the parts differ in length the last row comes again.
 #[inline]
 pub(super) fn streams<const N: usize>(rows: usize) -> impl Iterator<Item = [usize; N]> {
     let part = rows.div_ceil(N);

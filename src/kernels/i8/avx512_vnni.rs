@@ -23,6 +23,7 @@ pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
         4 => few_tokens::<4, 4>(weight, input, output),
         5 => few_tokens::<4, 5>(weight, input, output),
         6 => few_tokens::<4, 6>(weight, input, output),
+        // With 3 rows by 8 tokens the registers are full.
         7 => few_tokens::<3, 7>(weight, input, output),
         8 => few_tokens::<3, 8>(weight, input, output),
         _ => many_tokens(weight, input, output),
@@ -46,6 +47,7 @@ fn flipped(row: &[u8], i: usize) -> __m512i {
     }
 }
 
+/// The sum of a row's weights.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn sum_of(row: &[u8]) -> i32 {
@@ -59,6 +61,7 @@ fn sum_of(row: &[u8]) -> i32 {
 /// `R` rows at a time, at most 4, as they lie, times the `T` tokens of the input.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn few_tokens<const R: usize, const T: usize>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    const { assert!(R <= 4) };
     let inputs = input.inputs();
     let x: [Int8Row<'_>; T] = std::array::from_fn(|t| input.int8(t));
     let steps = inputs.div_ceil(64);
