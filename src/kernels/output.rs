@@ -1,5 +1,6 @@
 //! Where kernels write, and how many rows a task should have.
 
+use super::order::GROUP;
 use super::{Form, Kernel};
 
 /// The outputs `[tokens, rows]` of one call of a kernel.
@@ -29,15 +30,16 @@ impl<'a> Output<'a> {
 
 impl Kernel {
     /// Rows of `inputs` elements that the next task computes while `left` bytes of weights of a region are not handed out
-    /// yet; a multiple of the tiles of prompts. For one token there are many at first, because memory serves long runs
-    /// of rows faster, and fewer and fewer, so that the threads end together. For more tokens there are as many as stay
-    /// in the second-level cache while a prompt passes, since each task reads all activations: fewer in blocks, which grow when
-    /// they are unpacked. Rows that are not are rounded to the nearest number of tiles, all others up: twice as many long ones
-    /// would not stay. Panics when `inputs` are no whole number of blocks.
+    /// yet; a multiple of the tiles of prompts. For one token and for a few there are many at first, because memory serves
+    /// long runs of rows faster, and fewer and fewer, so that the threads end together. For a prompt there are as many as
+    /// stay in the second-level cache while all tokens pass, since each task reads all activations: fewer in blocks, which
+    /// grow when they are unpacked. Their rows are rounded up to a number of tiles, others to the nearest: twice as many long
+    /// ones would not stay. Panics when `inputs` are no whole number of blocks.
     pub fn rows_per_task(&self, left: usize, inputs: usize, tokens: usize, threads: usize) -> usize {
         // `missing`: rows that may be missing to a tile which the task takes on.
         let (most, shares, tile, missing) = match self.form {
             _ if tokens == 1 => (512 << 10, 2, 8, 7),
+            _ if tokens <= GROUP => (512 << 10, 2, 32, 16),
             Form::Q8 => (128 << 10, 1, 32, 31),
             _ => (384 << 10, 1, 32, 16),
         };
