@@ -135,14 +135,20 @@ pub(super) fn sum_lanes_of_four([a, b, c, d]: [__m512; 4]) -> [f32; 4] {
     sums
 }
 
+/// In each quarter the sums of that quarter of four vectors.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn sum_quarters_of_four([a, b, c, d]: [__m512i; 4]) -> __m512i {
+    let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
+}
+
 /// The sums of the lanes of four vectors.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn sum_ints_of_four([a, b, c, d]: [__m512i; 4]) -> [i32; 4] {
-    let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-    let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-    // In each quarter the four sums of that quarter.
-    let all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+pub(super) fn sum_ints_of_four(v: [__m512i; 4]) -> [i32; 4] {
+    let all = sum_quarters_of_four(v);
     let all = _mm512_add_epi32(all, _mm512_shuffle_i32x4::<0b01_00_11_10>(all, all));
     let all = _mm512_add_epi32(all, _mm512_shuffle_i32x4::<0b10_11_00_01>(all, all));
     let mut sums = [0; 4];

@@ -5,7 +5,7 @@
 //! `super::panel`. `vpdpbusd` adds four products in 32 bits, so nothing saturates.
 
 use super::avx2::{Factors, Format, scales_and_mins_of_halves};
-use super::avx512::{load, load_floats, load_ints, rows_times_token, transpose};
+use super::avx512::{load, load_floats, load_ints, rows_times_token, sum_quarters_of_four, transpose};
 use super::input::BLOCK;
 use super::order::FEW;
 use super::panel::{self, HALF_SCALES, HALF_SCALES_AND_MINS, Panel, ROWS, SCALES, SCALES_AND_MINS};
@@ -215,10 +215,8 @@ fn dots<F: Format>(
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn sum_eight(v: [__m512i; 8]) -> __m512i {
-    let two = |a: __m512i, b: __m512i| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-    let four = |a: __m512i, b: __m512i| _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-    let low = four(two(v[0], v[1]), two(v[2], v[3]));
-    let high = four(two(v[4], v[5]), two(v[6], v[7]));
+    let low = sum_quarters_of_four([v[0], v[1], v[2], v[3]]);
+    let high = sum_quarters_of_four([v[4], v[5], v[6], v[7]]);
     let even = _mm512_shuffle_i64x2::<0b10_00_10_00>(low, high);
     let sums = _mm512_add_epi32(even, _mm512_shuffle_i64x2::<0b11_01_11_01>(low, high));
     _mm512_shuffle_i64x2::<0b11_01_10_00>(sums, sums)

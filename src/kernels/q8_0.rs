@@ -94,7 +94,9 @@ mod avx2 {
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{load, load_32, load_apart, load_floats, load_ints, rows_times_token};
+    use crate::kernels::avx512::{
+        load, load_32, load_apart, load_floats, load_ints, rows_times_token, sum_quarters_of_four,
+    };
     use crate::kernels::order::FEW;
     use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
     use crate::kernels::x86::{Scratch, room, with_scratch};
@@ -196,12 +198,8 @@ mod avx512_vnni {
             products[i] = _mm512_dpbusd_epi32(zero, _mm512_xor_si512(pair, flip), load(&x[i]));
         }
         // The eight sums of each block's half: within each 128 bits, one double word a pair of blocks.
-        let four = |v: &[__m512i]| {
-            let a = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
-            let b = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
-            _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
-        };
-        let (a, b) = (four(&products[..4]), four(&products[4..]));
+        let [p0, p1, p2, p3, p4, p5, p6, p7] = products;
+        let (a, b) = (sum_quarters_of_four([p0, p1, p2, p3]), sum_quarters_of_four([p4, p5, p6, p7]));
         let even = _mm512_shuffle_i32x4::<0b10_00_10_00>(a, b);
         let odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b);
         let dots = _mm512_add_epi32(_mm512_add_epi32(even, odd), load_ints(x_offsets)); // in ORDER
