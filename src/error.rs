@@ -41,7 +41,7 @@ pub enum Error {
     },
     /// A text could not be turned into ids (exit code 1).
     #[error("the text cannot be turned into ids: {0}")]
-    Encode(#[source] tokenizers::Error),
+    Encode(#[from] crate::tokenizer::EncodeError),
     /// The [`Cancel`](crate::Cancel) it was given was cancelled (exit code 1).
     #[error("cancelled by the caller")]
     Cancelled,

@@ -1,34 +1,150 @@
-//! Byte-level BPE by merges: the model of GGUF vocabularies called `gpt2`, and of `vocab.json` and `merges.txt`.
+//! BPE by merges: the model of a `tokenizer.json`, of GGUF vocabularies called `gpt2`, and of `vocab.json` and `merges.txt`.
 //!
-//! The library's own BPE merges alike, but is built from a text for each merge and each half of it: ten times slower
-//! for the vocabulary of Llama 3.
+//! The tokenizers library's BPE merges alike, but is built from a text for each merge and each half of it, ten times slower
+//! for the vocabulary of Llama 3; and it keeps words in a cache of each thread that nothing frees.
 
+use super::EncodeError;
+use super::encoder::Model;
 use super::merge::{Symbol, merge};
+use super::text::push;
+use super::vocabulary::byte_character;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use tokenizers::models::bpe::{BpeTrainer, MergeMap, Vocab};
-use tokenizers::{Model, Result, Token};
+use std::fmt;
+use tokenizers::models::bpe::{MergeMap, Vocab};
 
-/// Merges the adjacent pair of the lowest rank, leftmost first, until none is listed. A character that is no token is
-/// dropped, as in the library.
-pub(super) struct ByteLevelBpe {
-    /// Every text of the vocabulary, in GPT-2's byte alphabet.
+/// Merges the adjacent pair of the lowest rank, leftmost first, until none is listed.
+#[derive(Debug)]
+pub(super) struct Bpe {
+    /// Every text of the vocabulary.
     pub(super) ids: Vocab,
-    /// Every text by id.
+    /// Every text by id; empty where none has it.
     pub(super) texts: Vec<String>,
     /// Rank and result of each pair of ids.
     pub(super) merges: MergeMap,
-    /// Whether a text that is a token is taken whole.
+    /// Whether a piece that is a token is taken whole.
     pub(super) ignore_merges: bool,
+    pub(super) unknown: Unknown,
+}
+
+/// What becomes of a character that is no token.
+#[derive(Debug, Default)]
+pub(super) struct Unknown {
+    /// The tokens of its bytes, where all have one (`<0x0A>`).
+    pub(super) bytes: Option<Box<[Option<u32>; 256]>>,
+    /// The text of the token in its place; without one the character is dropped.
+    pub(super) token: Option<String>,
+    /// Whether one token stands for all such characters up to the next known one.
+    pub(super) fused: bool,
+}
+
+/// `model` of a `tokenizer.json`.
+#[derive(Deserialize)]
+pub(super) struct Json {
+    vocab: Vocab,
+    #[serde(deserialize_with = "merges")]
+    merges: Vec<(String, String)>,
+    dropout: Option<f32>,
+    unk_token: Option<String>,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+    fuse_unk: Option<bool>,
+    byte_fallback: Option<bool>,
+    ignore_merges: Option<bool>,
+}
+
+impl Json {
+    /// Builds the model, whose ids are below `tokens`.
+    ///
+    /// # Errors
+    /// What is not sound, or never was in a model of a known family.
+    pub(super) fn build(self, tokens: usize) -> Result<Bpe, String> {
+        if let Some(dropout) = self.dropout.filter(|dropout| *dropout != 0.0) {
+            return Err(format!(
+                "its model.dropout is {dropout}, which cuts a text differently every time, expected null as outside of training"
+            ));
+        }
+        for (key, text) in [
+            ("continuing_subword_prefix", self.continuing_subword_prefix),
+            ("end_of_word_suffix", self.end_of_word_suffix),
+        ] {
+            if let Some(text) = text.filter(|text| !text.is_empty()) {
+                return Err(format!("its model.{key} is {text:?}, expected none: no known family has one"));
+            }
+        }
+        let mut texts = vec![String::new(); tokens];
+        for (text, id) in &self.vocab {
+            let slot = texts.get_mut(*id as usize).ok_or_else(|| format!("token {text:?} has the id {id} of none"))?;
+            slot.clone_from(text);
+        }
+        let pairs = self.merges.iter().map(|(left, right)| Ok((left.as_str(), right.as_str())));
+        let merges = merge_map(pairs, &self.vocab)?;
+        let byte = |byte: u8| self.vocab.get(format!("<0x{byte:02X}>").as_str()).copied();
+        let bytes = self.byte_fallback == Some(true);
+        let bytes = bytes.then(|| Box::new(std::array::from_fn(|index| byte(index as u8))));
+        let unknown = Unknown { bytes, token: self.unk_token, fused: self.fuse_unk == Some(true) };
+        Ok(Bpe { ids: self.vocab, texts, merges, ignore_merges: self.ignore_merges == Some(true), unknown })
+    }
+}
+
+/// Merges: each a list of two texts, or both in one text with a space between.
+fn merges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+    struct Merges;
+    impl<'de> Visitor<'de> for Merges {
+        type Value = Vec<(String, String)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of merges")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut merges = Vec::new();
+            while let Some(Merge(left, right)) = list.next_element()? {
+                merges.push((left, right));
+            }
+            Ok(merges)
+        }
+    }
+    deserializer.deserialize_seq(Merges)
+}
+
+struct Merge(String, String);
+
+impl<'de> Deserialize<'de> for Merge {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Merge, D::Error> {
+        struct Halves;
+        impl<'de> Visitor<'de> for Halves {
+            type Value = Merge;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("two texts, as a list or with a space between them")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Merge, E> {
+                match text.split_once(' ') {
+                    Some((left, right)) if !right.contains(' ') => Ok(Merge(left.into(), right.into())),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Merge, A::Error> {
+                match (list.next_element()?, list.next_element()?, list.next_element::<String>()?) {
+                    (Some(left), Some(right), None) => Ok(Merge(left, right)),
+                    _ => Err(A::Error::invalid_length(3, &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Halves)
+    }
 }
 
 /// The merges by the ids of their halves: rank, and the id of both together. Ids instead of texts keep a vocabulary of
 /// 128,000 tokens and 280,000 merges below a tenth of a second.
 pub(super) fn merge_map<'m>(
-    merges: impl Iterator<Item = std::result::Result<(&'m str, &'m str), String>>,
+    merges: impl Iterator<Item = Result<(&'m str, &'m str), String>>,
     ids: &Vocab,
-) -> std::result::Result<MergeMap, String> {
+) -> Result<MergeMap, String> {
     let mut pairs = MergeMap::with_capacity(merges.size_hint().0);
     let mut joined = String::new();
     for (rank, merge) in (0..).zip(merges) {
@@ -48,53 +164,72 @@ pub(super) fn merge_map<'m>(
     Ok(pairs)
 }
 
-impl Model for ByteLevelBpe {
-    type Trainer = BpeTrainer;
+impl Bpe {
+    /// The tokens of the bytes of `character`, where all have one.
+    fn bytes(&self, character: &str) -> Option<impl Iterator<Item = u32>> {
+        let bytes = self.unknown.bytes.as_ref()?;
+        let tokens = character.bytes().map(|byte| bytes[usize::from(byte)]);
+        tokens.clone().all(|token| token.is_some()).then(|| tokens.flatten())
+    }
+}
 
-    fn tokenize(&self, text: &str) -> Result<Vec<Token>> {
-        let token = |id: u32, start: usize, end: usize| Token::new(id, String::new(), (start, end));
+impl Model for Bpe {
+    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
         if self.ignore_merges
-            && let Some(id) = self.ids.get(text)
+            && let Some(id) = self.ids.get(piece)
         {
-            return Ok(vec![token(*id, 0, text.len())]);
+            return push(ids, *id);
         }
-        let mut symbols: Vec<Symbol> = text
-            .char_indices()
-            .filter_map(|(start, character)| {
-                let end = start + character.len_utf8();
-                let id = *self.ids.get(&text[start..end])?;
-                Some(Symbol { start, end, id: Some(id) })
-            })
-            .collect();
+        let mut symbols: Vec<Symbol> = Vec::new();
+        let mut add = |id: u32, bytes: usize| {
+            let start = symbols.last().map_or(0, |last| last.end);
+            push(&mut symbols, Symbol { start, end: start + bytes, id: Some(id) })
+        };
+        // As in the library, an unknown token waits for the next known one, and byte tokens overtake it.
+        let mut waiting: Option<(u32, usize)> = None;
+        for (start, character) in piece.char_indices() {
+            let bytes = character.len_utf8();
+            let character = &piece[start..start + bytes];
+            if let Some(id) = self.ids.get(character) {
+                waiting.take().map_or(Ok(()), |(unknown, bytes)| add(unknown, bytes))?;
+                add(*id, bytes)?;
+            } else if let Some(mut tokens) = self.bytes(character) {
+                tokens.try_for_each(|id| add(id, 1))?;
+            } else if let Some(token) = &self.unknown.token {
+                let none = || EncodeError::NoToken { text: character.into(), unknown: token.clone() };
+                let id = *self.ids.get(token).ok_or_else(none)?;
+                match &mut waiting {
+                    Some((_, waiting)) if self.unknown.fused => *waiting += bytes,
+                    _ => waiting.replace((id, bytes)).map_or(Ok(()), |(unknown, bytes)| add(unknown, bytes))?,
+                }
+            }
+        }
+        waiting.map_or(Ok(()), |(unknown, bytes)| add(unknown, bytes))?;
         merge(&mut symbols, |left, right| {
             let (rank, id) = self.merges.get(&(left.id?, right.id?))?;
             Some((Reverse(*rank), *id))
-        });
-        Ok(symbols.into_iter().filter_map(|symbol| Some(token(symbol.id?, symbol.start, symbol.end))).collect())
+        })?;
+        symbols.iter().filter_map(|symbol| symbol.id).try_for_each(|id| push(ids, id))
     }
 
-    fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.ids.get(token).copied()
+    fn id(&self, text: &str) -> Option<u32> {
+        self.ids.get(text).copied()
     }
 
-    fn id_to_token(&self, id: u32) -> Option<String> {
-        self.texts.get(id as usize).cloned()
+    fn text(&self, id: u32) -> Option<&str> {
+        self.texts.get(id as usize).map(String::as_str).filter(|text| !text.is_empty())
     }
 
-    fn get_vocab(&self) -> HashMap<String, u32> {
-        self.ids.iter().map(|(text, id)| (text.clone(), *id)).collect()
+    fn len(&self) -> usize {
+        self.ids.len()
     }
 
-    fn get_vocab_size(&self) -> usize {
-        self.texts.len()
-    }
-
-    fn save(&self, _: &Path, _: Option<&str>) -> Result<Vec<PathBuf>> {
-        Err("a vocabulary is read, never written".into())
-    }
-
-    fn get_trainer(&self) -> BpeTrainer {
-        BpeTrainer::default()
+    fn longest(&self, bytes: bool) -> Option<usize> {
+        let every_byte =
+            bytes && (0..=u8::MAX).all(|byte| self.ids.contains_key(byte_character(byte).encode_utf8(&mut [0; 4])));
+        let fallback = self.unknown.bytes.as_ref().is_some_and(|bytes| bytes.iter().all(Option::is_some));
+        let unknown = self.unknown.token.is_some() && !self.unknown.fused;
+        (every_byte || fallback || unknown).then(|| self.texts.iter().map(String::len).max())?
     }
 }
 
@@ -102,35 +237,40 @@ impl Model for ByteLevelBpe {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::{Value, json};
+    use tokenizers::Model as _;
     use tokenizers::models::bpe::BPE;
 
-    const TEXTS: [&str; 9] = ["a", "b", "c", "ab", "bc", "abc", "aa", "aab", "cab"];
-    const MERGES: [(&str, &str); 6] = [("b", "c"), ("a", "b"), ("a", "bc"), ("a", "a"), ("a", "ab"), ("c", "ab")];
-
-    fn ids() -> Vocab {
-        TEXTS.iter().map(|text| (*text).to_owned()).zip(0..).collect()
-    }
-
-    fn ours(ignore_merges: bool) -> ByteLevelBpe {
-        let ids = ids();
-        let merges = (0..)
-            .zip(MERGES)
-            .map(|(rank, (left, right))| ((ids[left], ids[right]), (rank, ids[&[left, right].concat()])))
-            .collect();
-        ByteLevelBpe { ids, texts: TEXTS.map(str::to_owned).to_vec(), merges, ignore_merges }
-    }
-
-    fn library(ignore_merges: bool) -> BPE {
-        let merges = MERGES.map(|(left, right)| (left.to_owned(), right.to_owned())).to_vec();
-        BPE::builder().vocab_and_merges(ids(), merges).ignore_merges(ignore_merges).build().unwrap()
-    }
+    const TEXTS: [&str; 13] =
+        ["a", "b", "c", "ab", "bc", "abc", "aa", "aab", "cab", "<unk>", "<0xC3>", "<0xA9>", "<unk><unk>"];
+    const MERGES: [(&str, &str); 7] =
+        [("b", "c"), ("a", "b"), ("a", "bc"), ("a", "a"), ("a", "ab"), ("c", "ab"), ("<unk>", "<unk>")];
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
-        fn merges_as_the_library_does(text in "[abcd]{0,24}", ignore_merges: bool) {
-            let ids = |tokens: Vec<Token>| tokens.into_iter().map(|token| token.id).collect::<Vec<u32>>();
-            let (ours, library) = (ours(ignore_merges), library(ignore_merges));
-            prop_assert_eq!(ids(ours.tokenize(&text).unwrap()), ids(library.tokenize(&text).unwrap()));
+        fn merges_as_the_library_does(
+            text in "[abcdeé日]{1,24}",
+            ignore_merges: bool,
+            fuse_unk: bool,
+            byte_fallback: bool,
+            unknown in prop::sample::select(vec![json!(null), json!("<unk>")]),
+            in_lines: bool,
+        ) {
+            let vocab: serde_json::Map<String, Value> = TEXTS.iter().map(|text| text.to_string()).zip((0..).map(Value::from)).collect();
+            let line = |(left, right): &(&str, &str)| if in_lines { json!(format!("{left} {right}")) } else { json!([left, right]) };
+            let merges: Vec<Value> = MERGES.iter().map(line).collect();
+            let model = json!({"type": "BPE", "vocab": vocab, "merges": merges, "unk_token": unknown, "fuse_unk": fuse_unk,
+                "byte_fallback": byte_fallback, "ignore_merges": ignore_merges});
+            let library: BPE = serde_json::from_str(&model.to_string()).unwrap();
+            let ours = serde_json::from_value::<Json>(model).unwrap().build(TEXTS.len()).unwrap();
+            let mut ids = Vec::new();
+            ours.encode(&text, &mut ids).unwrap();
+            let expected: Vec<u32> = library.tokenize(&text).unwrap().iter().map(|token| token.id).collect();
+            prop_assert_eq!(&ids, &expected);
+            if let Some(longest) = ours.longest(false) {
+                prop_assert!(ids.len() * longest >= text.len());
+            }
         }
     }
 }

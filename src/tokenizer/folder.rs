@@ -1,21 +1,17 @@
 //! `vocab.json` and `merges.txt`, or `tokenizer.model` -> encoder and vocabulary.
 
-use super::bpe::{ByteLevelBpe, merge_map};
-use super::gguf::splits;
+use super::bpe::{Bpe, Unknown, merge_map};
 use super::json::{Built, Parts, Rules, assemble};
+use super::normalizer::{self, Normalizer};
+use super::pre_tokenizer::{PreTokenizer, Prepend};
 use super::sentencepiece::SentencePiece;
 use super::vocabulary::byte_token;
 use crate::error::{Error, Result};
 use model_diagnostics::header::config::{ConfigFiles, VocabularyFiles};
 use model_diagnostics::tokenizer::sentencepiece::{PieceKind, SentencePieceModel};
-use model_diagnostics::tokenizer::{
-    AddedToken, MergesFile, TokenizerSpec, byte_level_added, legacy, pre, sentence_piece_added,
-};
+use model_diagnostics::tokenizer::{MergesFile, TokenizerSpec, byte_level_added, legacy, pre, sentence_piece_added};
 use std::path::Path;
 use tokenizers::models::bpe::Vocab;
-use tokenizers::normalizers::NFC;
-use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
-use tokenizers::{NormalizerWrapper, PreTokenizerWrapper};
 
 /// Builds the tokenizer of a folder without a `tokenizer.json`; `None` when it has no vocabulary.
 pub(super) fn build(files: &ConfigFiles, spec: &TokenizerSpec) -> Result<Option<Built>> {
@@ -46,14 +42,15 @@ fn byte_level(files: &ConfigFiles, path: &Path, merges: &Path, spec: &TokenizerS
     let added = byte_level_added(files, tokens, |text| ids.get(text).copied())?;
     let known = || damaged(path, "its pre-tokenizer is not known".into());
     let pre = spec.pre.as_deref().and_then(pre::find).ok_or_else(known)?;
-    let pieces = splits(pre.patterns).map_err(|error| damaged(path, error.to_string()))?;
     let parts = Parts {
-        added: added.into_iter().map(library_token).collect(),
-        normalizer: pre.nfc.then(|| NormalizerWrapper::from(NFC)),
-        pre_tokenizer: Some(PreTokenizerWrapper::from(pieces)),
+        added,
+        normalizer: Normalizer::new(pre.nfc.then_some(normalizer::Step::Nfc).into_iter().collect()),
+        pre_tokenizer: PreTokenizer::byte_level(pre.patterns).map_err(|reason| damaged(path, reason))?,
         rules: Rules::byte_level(),
     };
-    assemble(path, ByteLevelBpe { ids, texts, merges: merged, ignore_merges: pre.ignore_merges }, parts, spec)
+    let ignore_merges = pre.ignore_merges;
+    let model = Bpe { ids, texts, merges: merged, ignore_merges, unknown: Unknown::default() };
+    assemble(path, Box::new(model), parts, spec)
 }
 
 fn sentence_piece(files: &ConfigFiles, path: &Path, spec: &TokenizerSpec) -> Result<Built> {
@@ -81,21 +78,15 @@ fn sentence_piece(files: &ConfigFiles, path: &Path, spec: &TokenizerSpec) -> Res
     }
     // transformers' `LlamaTokenizer`.
     let prepend = match (spec.add_space_prefix, legacy(files)?) {
-        (false, _) => PrependScheme::Never,
-        (true, false) => PrependScheme::First,
-        (true, true) => PrependScheme::Always,
+        (false, _) => Prepend::Never,
+        (true, false) => Prepend::First,
+        (true, true) => Prepend::Always,
     };
     let parts = Parts {
-        added: added.into_iter().map(library_token).collect(),
-        normalizer: None,
-        pre_tokenizer: Some(PreTokenizerWrapper::Metaspace(Metaspace::new('▁', prepend, false))),
+        added,
+        normalizer: Normalizer::default(),
+        pre_tokenizer: PreTokenizer::metaspace(prepend),
         rules: Rules::sentence_piece(spec.add_space_prefix),
     };
-    assemble(path, model, parts, spec)
-}
-
-fn library_token(token: AddedToken) -> (u32, tokenizers::AddedToken) {
-    let AddedToken { id, content, single_word, lstrip, rstrip, normalized, special } = token;
-    let token = tokenizers::AddedToken { content, single_word, lstrip, rstrip, normalized, special };
-    (id, token)
+    assemble(path, Box::new(model), parts, spec)
 }

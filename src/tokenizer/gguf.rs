@@ -1,24 +1,19 @@
 //! GGUF keys -> encoder and vocabulary.
 
-use super::Pipeline;
-use super::bpe::{ByteLevelBpe, merge_map};
+use super::added::AddedTokens;
+use super::bpe::{Bpe, Unknown, merge_map};
+use super::encoder::{Encoder, Model};
 use super::json::Built;
+use super::normalizer::{Normalizer, Step};
+use super::pre_tokenizer::PreTokenizer;
 use super::sentencepiece::SentencePiece;
 use super::vocabulary::{Vocabulary, byte_level as to_bytes, byte_token};
 use crate::error::{Error, Result};
 use model_diagnostics::header::Fields;
 use model_diagnostics::header::gguf::{GgufMetadata, Strings};
-use model_diagnostics::tokenizer::{TokenizerSpec, pre};
+use model_diagnostics::tokenizer::{AddedToken, TokenizerSpec, pre};
 use std::borrow::Cow;
 use tokenizers::models::bpe::Vocab;
-use tokenizers::normalizers::NFC;
-use tokenizers::normalizers::prepend::Prepend;
-use tokenizers::normalizers::replace::Replace;
-use tokenizers::normalizers::utils::Sequence as Normalizers;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::sequence::Sequence;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
 
 /// A space as SentencePiece writes it.
 const SPACE: &str = "▁";
@@ -67,13 +62,12 @@ pub(super) fn sentence_piece(metadata: &GgufMetadata, spec: &TokenizerSpec) -> R
             }
         }
     }
-    let normalizer = with_prefix(spec.add_space_prefix).map_err(|error| entries.damaged(error.to_string()))?;
+    let prefix = spec.add_space_prefix.then(|| Step::Prepend(SPACE.into()));
+    let spaces = Step::replace(" ", SPACE.into()).map_err(|reason| entries.damaged(reason))?;
+    let normalizer = Normalizer::new(prefix.into_iter().chain([spaces]).collect());
     let added = entries.added()?;
     model.texts = entries.take_texts();
-    let mut pipeline = Pipeline::new(model);
-    pipeline.with_normalizer(Some(normalizer));
-    pipeline.add_tokens(&added);
-    Ok((Box::new(pipeline), vocabulary))
+    Ok((entries.encoder(added, normalizer, PreTokenizer::default(), Box::new(model))?, vocabulary))
 }
 
 /// `gpt2`: byte-level BPE.
@@ -96,31 +90,11 @@ pub(super) fn byte_level(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Resul
     let ids = entries.ids()?;
     let merges = merge_map(halves(merges), &ids).map_err(|reason| entries.damaged(reason))?;
     let added = entries.added()?;
-    let model = ByteLevelBpe { ids, texts: entries.take_texts(), merges, ignore_merges: pre.ignore_merges };
-    let splits = splits(pre.patterns).map_err(|error| entries.damaged(error.to_string()))?;
-    let mut pipeline = Pipeline::new(model);
-    pipeline.with_normalizer(pre.nfc.then_some(NFC));
-    pipeline.with_pre_tokenizer(Some(splits));
-    pipeline.add_tokens(&added);
-    Ok((Box::new(pipeline), vocabulary))
-}
-
-/// Spaces as SentencePiece writes them, one more before each text if `space`.
-pub(super) fn with_prefix(space: bool) -> tokenizers::Result<Normalizers> {
-    let prefix = space.then(|| NormalizerWrapper::from(Prepend::new(SPACE.into())));
-    let replace = NormalizerWrapper::from(Replace::new(" ", SPACE)?);
-    Ok(Normalizers::new(prefix.into_iter().chain([replace]).collect()))
-}
-
-/// The cuts of a pre-tokenizer, then the byte alphabet.
-pub(super) fn splits(patterns: &[&str]) -> tokenizers::Result<Sequence> {
-    let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
-    for pattern in patterns {
-        let pattern = SplitPattern::Regex((*pattern).into());
-        steps.push(Split::new(pattern, SplitDelimiterBehavior::Isolated, false)?.into());
-    }
-    steps.push(ByteLevel::new(false, false, false).into());
-    Ok(Sequence::new(steps))
+    let (texts, ignore_merges) = (entries.take_texts(), pre.ignore_merges);
+    let model = Bpe { ids, texts, merges, ignore_merges, unknown: Unknown::default() };
+    let normalizer = Normalizer::new(pre.nfc.then_some(Step::Nfc).into_iter().collect());
+    let pre_tokenizer = PreTokenizer::byte_level(pre.patterns).map_err(|reason| entries.damaged(reason))?;
+    Ok((entries.encoder(added, normalizer, pre_tokenizer, Box::new(model))?, vocabulary))
 }
 
 /// The vocabulary as the file lists it.
@@ -181,14 +155,25 @@ impl<'m> Entries<'m> {
         let name = self.metadata.text("general.name")?.unwrap_or_default().to_lowercase();
         let phi3 = name.contains("phi-3") || name.contains("phi3");
         let mut added = Vec::new();
-        for (text, kind) in self.texts.iter().zip(&self.types) {
+        for (id, (text, kind)) in (0..).zip(self.texts.iter().zip(&self.types)) {
             if let (Some(text), TokenType::Control | TokenType::UserDefined) = (text, kind) {
-                let strips = phi3 && !matches!(text.as_str(), "<unk>" | "<s>" | "<|endoftext|>");
-                let token = AddedToken::from(text.as_str(), *kind == TokenType::Control);
-                added.push(token.normalized(false).rstrip(strips));
+                let rstrip = phi3 && !matches!(text.as_str(), "<unk>" | "<s>" | "<|endoftext|>");
+                added.push(AddedToken { rstrip, ..AddedToken::special(id, text.clone()) });
             }
         }
         Ok(added)
+    }
+
+    /// Puts the parts together.
+    fn encoder(
+        &self,
+        added: Vec<AddedToken>,
+        normalizer: Normalizer,
+        pre_tokenizer: PreTokenizer,
+        model: Box<dyn Model>,
+    ) -> Result<Encoder> {
+        let added = AddedTokens::new(added, &normalizer).map_err(|reason| self.damaged(reason))?;
+        Ok(Encoder::new(added, normalizer, pre_tokenizer, model))
     }
 
     fn take_texts(&mut self) -> Vec<String> {
@@ -237,15 +222,12 @@ fn halves(merges: &Strings) -> impl Iterator<Item = Result<(&str, &str), String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
+    use crate::tokenizer::text::Budget;
 
     fn pieces(name: &str, text: &str) -> Vec<String> {
-        let mut cut = PreTokenizedString::from(text);
-        splits(pre::find(name).unwrap().patterns).unwrap().pre_tokenize(&mut cut).unwrap();
-        cut.get_splits(OffsetReferential::Original, OffsetType::Byte)
-            .into_iter()
-            .map(|(piece, _, _)| String::from_utf8_lossy(&to_bytes(piece)).into_owned())
-            .collect()
+        let pre_tokenizer = PreTokenizer::byte_level(pre::find(name).unwrap().patterns).unwrap();
+        let pieces = pre_tokenizer.apply(text, true, Budget::of(text.len())).unwrap();
+        pieces.iter().map(|piece| String::from_utf8_lossy(&to_bytes(piece)).into_owned()).collect()
     }
 
     #[test]

@@ -1,131 +1,122 @@
 //! `tokenizer.json` -> encoder and vocabulary.
 
+use super::added::AddedTokens;
+use super::bpe;
+use super::encoder::{Encoder, Model};
+use super::normalizer::{Normalizer, STEPS};
+use super::pre_tokenizer::PreTokenizer;
+use super::unigram::Unigram;
 use super::vocabulary::{Vocabulary, byte_level, byte_token};
-use super::{Encoder, Pipeline};
 use crate::error::{Error, Result};
-use model_diagnostics::tokenizer::TokenizerSpec;
+use model_diagnostics::tokenizer::{AddedToken, TokenizerSpec};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use tokenizers::models::bpe::BPE;
-use tokenizers::models::unigram::Unigram;
-use tokenizers::{AddedToken, Model, NormalizerWrapper, PreTokenizerWrapper};
+use tokenizers::models::unigram::Unigram as LibraryUnigram;
 
 /// The file with its model in its own type: the library's own reader goes through untyped values three times.
 #[derive(Deserialize)]
 struct File<M> {
     #[serde(default)]
-    added_tokens: Vec<Added>,
+    added_tokens: Vec<AddedToken>,
     #[serde(default)]
     normalizer: Value,
-    pre_tokenizer: Option<PreTokenizerWrapper>,
+    #[serde(default)]
+    pre_tokenizer: Value,
     #[serde(default)]
     decoder: Value,
     model: M,
 }
 
-#[derive(Deserialize)]
-struct Added {
-    id: u32,
-    #[serde(flatten)]
-    token: AddedToken,
-}
-
 /// An encoder and its vocabulary.
-pub(super) type Built = (Box<dyn Encoder>, Vocabulary);
+pub(super) type Built = (Encoder, Vocabulary);
 
 /// What surrounds a model.
 pub(super) struct Parts {
-    /// The tokens matched as a whole, with their ids.
-    pub(super) added: Vec<(u32, AddedToken)>,
-    pub(super) normalizer: Option<NormalizerWrapper>,
-    pub(super) pre_tokenizer: Option<PreTokenizerWrapper>,
+    /// The tokens matched as a whole.
+    pub(super) added: Vec<AddedToken>,
+    pub(super) normalizer: Normalizer,
+    pub(super) pre_tokenizer: PreTokenizer,
     pub(super) rules: Rules,
 }
 
 pub(super) fn build(path: &Path, spec: &TokenizerSpec) -> Result<Built> {
     let text = std::fs::read(path).map_err(|error| model_diagnostics::Error::io(path, error))?;
-    match spec.model.as_deref() {
-        Some("Unigram") => read::<Unigram>(path, &text, spec, |_| None),
-        _ => read::<BPE>(path, &text, spec, |model| model.dropout),
-    }
-}
-
-/// `dropout(model)` is the probability with which it leaves merges out.
-fn read<M>(path: &Path, text: &[u8], spec: &TokenizerSpec, dropout: fn(&M) -> Option<f32>) -> Result<Built>
-where
-    M: Model + DeserializeOwned + Send + Sync + 'static,
-{
     let damaged = |reason: String| Error::Tokenizer { file: path.into(), reason };
     // Every entry takes some bytes of the file: a larger id would only make us allocate.
     if spec.tokens > text.len() {
-        return Err(damaged(format!(
-            "it has ids up to {}, more than its {} bytes can list",
-            spec.tokens - 1,
-            text.len()
-        )));
+        let (last, bytes) = (spec.tokens - 1, text.len());
+        return Err(damaged(format!("it has ids up to {last}, more than its {bytes} bytes can list")));
     }
+    match spec.model.as_deref() {
+        Some("Unigram") => read(path, &text, spec, |model: LibraryUnigram| Ok(Box::new(Unigram::new(model)?))),
+        _ => read(path, &text, spec, |model: bpe::Json| Ok(Box::new(model.build(spec.tokens)?))),
+    }
+}
+
+fn read<'t, M: Deserialize<'t>>(
+    path: &Path,
+    text: &'t [u8],
+    spec: &TokenizerSpec,
+    model: impl FnOnce(M) -> Result<Box<dyn Model>, String>,
+) -> Result<Built> {
+    let damaged = |reason: String| Error::Tokenizer { file: path.into(), reason };
     let file: File<M> = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
-    if let Some(dropout) = dropout(&file.model).filter(|dropout| *dropout != 0.0) {
-        let reason = format!(
-            "its model.dropout is {dropout}, which cuts a text differently every time, expected null as outside of training"
-        );
-        return Err(damaged(reason));
-    }
-    let rules = Rules::from_decoder(&file.decoder).map_err(damaged)?;
-    if has_character_map(&file.normalizer) {
-        let reason = "its normalizer has a precompiled character map, expected rules (Prepend, Replace, NFC)";
-        return Err(damaged(reason.into()));
-    }
-    let normalizer: Option<NormalizerWrapper> =
-        serde_json::from_value(file.normalizer).map_err(|error| damaged(error.to_string()))?;
-    let added = file.added_tokens.into_iter().map(|added| (added.id, added.token)).collect();
-    assemble(path, file.model, Parts { added, normalizer, pre_tokenizer: file.pre_tokenizer, rules }, spec)
+    let parts = || {
+        let normalizer = Normalizer::read(&file.normalizer)?;
+        let pre_tokenizer = PreTokenizer::read(&file.pre_tokenizer)?;
+        if pre_tokenizer.marks_the_first() && normalizer.may_remove_the_first() {
+            return Err(
+                "its Metaspace with prepend_scheme first follows a normalizer that may remove the first character"
+                    .to_owned(),
+            );
+        }
+        let rules = Rules::from_decoder(&file.decoder)?;
+        Ok((Parts { added: file.added_tokens, normalizer, pre_tokenizer, rules }, model(file.model)?))
+    };
+    let (parts, model) = parts().map_err(damaged)?;
+    assemble(path, model, parts, spec)
 }
 
 /// Puts the `parts` around `model`, the model of the file at `path`.
-pub(super) fn assemble<M>(path: &Path, model: M, parts: Parts, spec: &TokenizerSpec) -> Result<Built>
-where
-    M: Model + Send + Sync + 'static,
-{
-    let Parts { added, normalizer, pre_tokenizer, rules } = parts;
-    let mut pipeline = Pipeline::new(model);
-    pipeline.with_normalizer(normalizer).with_pre_tokenizer(pre_tokenizer);
-    let (ids, tokens): (Vec<u32>, Vec<AddedToken>) = added.into_iter().unzip();
-    pipeline.add_tokens(&tokens);
-    for (id, token) in ids.iter().zip(&tokens).filter(|(_, token)| !token.content.is_empty()) {
-        if pipeline.token_to_id(&token.content) != Some(*id) {
-            let reason = format!("added token {:?} has id {id}, but its place is another", token.content);
-            return Err(Error::Tokenizer { file: path.into(), reason });
-        }
-    }
-    let special: HashSet<u32> =
-        ids.into_iter().zip(&tokens).filter(|(_, token)| token.special).map(|(id, _)| id).collect();
+pub(super) fn assemble(path: &Path, model: Box<dyn Model>, parts: Parts, spec: &TokenizerSpec) -> Result<Built> {
+    let damaged = |reason: String| Error::Tokenizer { file: path.into(), reason };
+    let Parts { mut added, normalizer, pre_tokenizer, rules } = parts;
+    added.retain(|token| !token.content.is_empty());
+    check_ids(&added, model.as_ref()).map_err(damaged)?;
+    let special: HashSet<u32> = added.iter().filter(|token| token.special).map(|token| token.id).collect();
+    let added = AddedTokens::new(added, &normalizer).map_err(damaged)?;
+    let encoder = Encoder::new(added, normalizer, pre_tokenizer, model);
     let mut vocabulary = Vocabulary::new(spec.tokens, rules.drops_leading_space);
     for id in (0..).take(spec.tokens) {
-        match pipeline.id_to_token(id) {
+        match encoder.text(id) {
             Some(_) if special.contains(&id) => vocabulary.push(None),
-            Some(text) => vocabulary.push(Some(&rules.bytes(&text))),
+            Some(text) => vocabulary.push(Some(&rules.bytes(text))),
             None => vocabulary.push(Some(b"")),
         }
     }
-    Ok((Box::new(pipeline), vocabulary))
+    Ok((encoder, vocabulary))
 }
 
-/// Whether a normalizer, or one within it, is a map compiled by SentencePiece. The library trusts it: a damaged one makes
-/// it panic, when it is read or when it is used. No family here has one.
-fn has_character_map(normalizer: &Value) -> bool {
-    match normalizer {
-        Value::Object(object) => {
-            let named = object.get("type").and_then(Value::as_str) == Some("Precompiled");
-            named || object.contains_key("precompiled_charsmap") || object.values().any(has_character_map)
+/// An added token is the model's of the same text, or the next behind the model's and the added ones before it, as the
+/// tokenizers library counts.
+fn check_ids(added: &[AddedToken], model: &dyn Model) -> Result<(), String> {
+    let mut next = u32::try_from(model.len()).map_err(|_| "it has too many tokens".to_owned())?;
+    let mut ids: HashMap<&str, u32> = HashMap::new();
+    for AddedToken { id, content, .. } in added {
+        let place = ids.get(content.as_str()).copied().or_else(|| model.id(content));
+        let place = place.unwrap_or_else(|| {
+            next += 1;
+            next - 1
+        });
+        if place != *id {
+            return Err(format!("added token {content:?} has id {id}, but its place is {place}"));
         }
-        Value::Array(values) => values.iter().any(has_character_map),
-        _ => false,
+        ids.insert(content, *id);
     }
+    Ok(())
 }
 
 /// What a `decoder` does to the text of one token, and to the start of a whole text.
@@ -152,6 +143,7 @@ impl Rules {
     fn from_decoder(decoder: &Value) -> Result<Rules, String> {
         let mut rules = Rules::default();
         match decoder.get("decoders").and_then(Value::as_array) {
+            Some(steps) if steps.len() > STEPS => return Err(format!("its decoder has more than {STEPS} steps")),
             Some(steps) => steps.iter().try_for_each(|step| rules.add(step))?,
             None => rules.add(decoder)?,
         }
@@ -167,8 +159,16 @@ impl Rules {
             Some("Replace") => {
                 let pattern = text(step.get("pattern").and_then(|pattern| pattern.get("String")));
                 match (pattern, text(step.get("content"))) {
-                    (Some(pattern), Some(content)) => self.replacements.push((pattern, content)),
-                    _ => return Err(format!("its decoder has {step}, only a fixed text can be replaced")),
+                    // What grows could grow in every step.
+                    (Some(pattern), Some(content)) if content.len() <= pattern.len() => {
+                        self.replacements.push((pattern, content));
+                    }
+                    _ => {
+                        let step: String = step.to_string().chars().take(200).collect();
+                        return Err(format!(
+                            "its decoder has {step}, only a fixed text can be replaced, by none that is longer"
+                        ));
+                    }
                 }
             }
             Some("Strip") => {
@@ -179,7 +179,8 @@ impl Rules {
                 }
             }
             Some("Metaspace") => {
-                self.replacements.push((text(step.get("replacement")).unwrap_or("▁".into()), " ".into()));
+                let replacement = text(step.get("replacement")).filter(|replacement| !replacement.is_empty());
+                self.replacements.push((replacement.unwrap_or("▁".into()), " ".into()));
                 let prefixed = step.get("add_prefix_space").and_then(Value::as_bool) != Some(false);
                 let scheme = step.get("prepend_scheme").and_then(Value::as_str);
                 self.drops_leading_space = scheme.map_or(prefixed, |scheme| scheme != "never");
@@ -243,6 +244,8 @@ mod tests {
             json!(null),
             json!({"type": "WordPiece", "prefix": "##"}),
             json!({"type": "Replace", "pattern": {"Regex": "a+"}, "content": " "}),
+            json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}),
+            json!({"type": "Sequence", "decoders": vec![json!({"type": "Fuse"}); STEPS + 1]}),
             json!({"type": "Strip", "content": "x", "start": 1, "stop": 0}),
         ] {
             assert!(Rules::from_decoder(&decoder).is_err(), "{decoder}");

@@ -1,5 +1,7 @@
 //! Byte-pair merging: the best pair of neighbours first, the leftmost among equals, until no pair is left.
 
+use super::EncodeError;
+use super::text::reserve;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
@@ -48,16 +50,27 @@ impl<P: Ord> Ord for Pair<P> {
 
 /// Merges `symbols`, which follow each other, as `find` says: the priority and the token of two neighbours, if they
 /// make one. Takes time `n log n`.
-pub(super) fn merge<P: Ord>(symbols: &mut Vec<Symbol>, find: impl Fn(&Symbol, &Symbol) -> Option<(P, u32)>) {
-    let mut previous: Vec<usize> = (0..symbols.len()).map(|index| index.wrapping_sub(1)).collect();
-    let mut next: Vec<usize> = (1..=symbols.len()).collect();
+///
+/// # Errors
+/// `OutOfMemory`.
+pub(super) fn merge<P: Ord>(
+    symbols: &mut Vec<Symbol>,
+    find: impl Fn(&Symbol, &Symbol) -> Option<(P, u32)>,
+) -> Result<(), EncodeError> {
+    let (mut previous, mut next, mut pairs) = (Vec::new(), Vec::new(), Vec::new());
+    reserve(&mut previous, symbols.len())?;
+    reserve(&mut next, symbols.len())?;
+    // Each merge takes a symbol and a pair away, and finds two pairs at most.
+    reserve(&mut pairs, symbols.len().saturating_mul(2))?;
+    previous.extend((0..symbols.len()).map(|index| index.wrapping_sub(1)));
+    next.extend(1..=symbols.len());
     let pair = |symbols: &[Symbol], left: usize, right: usize| -> Option<Pair<P>> {
         let (one, other) = (symbols.get(left)?, symbols.get(right)?);
         let (priority, id) = find(one, other)?;
         Some(Pair { priority, left, right, len: one.len() + other.len(), id })
     };
-    let mut pairs: BinaryHeap<Pair<P>> =
-        (1..symbols.len()).filter_map(|right| pair(symbols, right - 1, right)).collect();
+    pairs.extend((1..symbols.len()).filter_map(|right| pair(symbols, right - 1, right)));
+    let mut pairs: BinaryHeap<Pair<P>> = pairs.into();
     while let Some(Pair { left, right, len, id, .. }) = pairs.pop() {
         // A pair is stale when one of its sides has grown or is gone since it was found.
         let sides = (symbols[left].len(), symbols[right].len());
@@ -76,4 +89,5 @@ pub(super) fn merge<P: Ord>(symbols: &mut Vec<Symbol>, find: impl Fn(&Symbol, &S
         pairs.extend(pair(symbols, previous[left], left));
     }
     symbols.retain(|symbol| symbol.len() > 0);
+    Ok(())
 }

@@ -1,68 +1,42 @@
 //! Text to ids and back, from a `tokenizer.json`, the files that came before it, or from GGUF keys alone.
 
+mod added;
 mod bpe;
+mod encoder;
+mod error;
 mod folder;
 mod gguf;
 mod json;
 mod merge;
+mod normalizer;
+mod pattern;
+mod pre_tokenizer;
 mod sentencepiece;
 mod stream;
+mod text;
+mod unigram;
 mod vocabulary;
 
 use crate::error::{Error, Result};
+use encoder::Encoder;
 use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::{Header, Metadata};
 use model_diagnostics::tokenizer::{TokenizerKind, TokenizerSpec};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use tokenizers::{DecoderWrapper, Model, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl};
 
+pub use error::EncodeError;
 pub use stream::PieceDecoder;
 use vocabulary::Vocabulary;
 
 /// The tokenizer of one model. The tokenizer is the one owner of BOS: nothing else puts it in front of a prompt.
 pub struct Tokenizer {
-    encoder: Box<dyn Encoder>,
+    encoder: Encoder,
     vocabulary: Vocabulary,
     bos: Option<u32>,
     eos: Option<u32>,
     add_bos: bool,
     add_eos: bool,
-}
-
-/// Text to ids without BOS or EOS.
-trait Encoder: Send + Sync {
-    fn encode(&self, text: &str) -> tokenizers::Result<Vec<u32>>;
-    fn token_text(&self, id: u32) -> Option<String>;
-    fn token_id(&self, text: &str) -> Option<u32>;
-    fn added_token(&self, text: &str) -> Option<u32>;
-}
-
-/// The parts of the tokenizers library around a model. Post-processor and decoder stay unused: BOS, EOS and decoding
-/// are [`Tokenizer`]'s.
-type Pipeline<M> = TokenizerImpl<M, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
-
-impl<M: Model + Send + Sync> Encoder for Pipeline<M> {
-    fn encode(&self, text: &str) -> tokenizers::Result<Vec<u32>> {
-        // The library panics on some steps that a file may ask for, and where a regular expression takes too many tries.
-        let cut = catch_unwind(AssertUnwindSafe(|| self.encode_fast(text, false)));
-        let cut =
-            cut.unwrap_or_else(|_| Err("cutting it panicked: a step of the tokenizer's file is at fault".into()))?;
-        Ok(cut.get_ids().to_vec())
-    }
-
-    fn token_text(&self, id: u32) -> Option<String> {
-        self.id_to_token(id)
-    }
-
-    fn token_id(&self, text: &str) -> Option<u32> {
-        self.token_to_id(text)
-    }
-
-    fn added_token(&self, text: &str) -> Option<u32> {
-        self.get_added_vocabulary().get_vocab().get(text).copied()
-    }
 }
 
 impl Tokenizer {
@@ -71,7 +45,7 @@ impl Tokenizer {
     /// # Errors
     /// `Files` (incomplete) when the model has none, `Tokenizer` or `Files` (format) when its description is damaged.
     pub fn from_header(header: &Header, spec: &TokenizerSpec) -> Result<Tokenizer> {
-        let (encoder, vocabulary) = match (&header.metadata, spec.kind) {
+        let built = match (&header.metadata, spec.kind) {
             (Metadata::Config(files), TokenizerKind::Json) => {
                 let path = files.tokenizer.as_deref().ok_or_else(|| none(header))?;
                 json::build(path, spec)?
@@ -83,7 +57,7 @@ impl Tokenizer {
             (Metadata::Gguf(metadata), TokenizerKind::ByteLevelBpe) => gguf::byte_level(metadata, spec)?,
             _ => return Err(none(header)),
         };
-        Ok(Tokenizer::new(encoder, vocabulary, spec))
+        Ok(Tokenizer::new(built, spec))
     }
 
     /// Builds the tokenizer of the `tokenizer.json` at `path`, with BOS and EOS as `spec` has them.
@@ -91,11 +65,10 @@ impl Tokenizer {
     /// # Errors
     /// `Files` when the file cannot be read, `Tokenizer` when it is damaged.
     pub fn from_json(path: &Path, spec: &TokenizerSpec) -> Result<Tokenizer> {
-        let (encoder, vocabulary) = json::build(path, spec)?;
-        Ok(Tokenizer::new(encoder, vocabulary, spec))
+        Ok(Tokenizer::new(json::build(path, spec)?, spec))
     }
 
-    fn new(encoder: Box<dyn Encoder>, vocabulary: Vocabulary, spec: &TokenizerSpec) -> Tokenizer {
+    fn new((encoder, vocabulary): (Encoder, Vocabulary), spec: &TokenizerSpec) -> Tokenizer {
         let TokenizerSpec { bos, eos, add_bos, add_eos, .. } = *spec;
         Tokenizer { encoder, vocabulary, bos, eos, add_bos, add_eos }
     }
@@ -111,7 +84,7 @@ impl Tokenizer {
     /// `Encode` when the text cannot be cut into tokens.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         if !add_special {
-            return self.encoder.encode(text).map_err(Error::Encode);
+            return self.encoder.encode(text).map_err(Error::from);
         }
         let mut ids = self.encode_prompt(text)?;
         ids.extend(self.eos.filter(|_| self.add_eos));
@@ -123,11 +96,17 @@ impl Tokenizer {
     /// # Errors
     /// `Encode` when the text cannot be cut into tokens.
     pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>> {
-        let mut ids = self.encoder.encode(text).map_err(Error::Encode)?;
+        let mut ids = self.encoder.encode(text).map_err(Error::from)?;
         if let Some(bos) = self.bos.filter(|bos| self.add_bos && ids.first() != Some(bos)) {
             ids.insert(0, bos);
         }
         Ok(ids)
+    }
+
+    /// Tokens that `text` becomes at least: 0 where the tokenizer may drop or join any number of characters. Takes no time
+    /// that grows with the vocabulary, so that a text that cannot fit a context is refused before it is encoded.
+    pub fn least_tokens(&self, text: &str) -> usize {
+        self.encoder.least_tokens(text)
     }
 
     /// The text of `ids`. Special tokens are hidden, unknown ids add nothing, and bytes that form no character become
@@ -161,17 +140,17 @@ impl Tokenizer {
 
     /// The entry of the vocabulary as its file spells it: `Ġthe`, `▁the`, `<|eot_id|>`.
     pub fn token_text(&self, id: u32) -> Option<String> {
-        self.encoder.token_text(id)
+        self.encoder.text(id).map(str::to_owned)
     }
 
     /// The id of an entry of the vocabulary, spelled as in its file.
     pub fn token_id(&self, text: &str) -> Option<u32> {
-        self.encoder.token_id(text)
+        self.encoder.id(text)
     }
 
     /// The id of an added token: one that is found in a text as a whole before the rest is cut, such as `<think>`.
     pub fn added_token(&self, text: &str) -> Option<u32> {
-        self.encoder.added_token(text)
+        self.encoder.added(text)
     }
 
     /// Whether `id` is a special token: hidden from text.

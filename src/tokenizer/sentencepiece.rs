@@ -1,11 +1,11 @@
 //! SentencePiece-like BPE by scores: the model of GGUF vocabularies called `llama`, and of `tokenizer.model`.
 
+use super::EncodeError;
+use super::encoder::Model;
 use super::merge::{Symbol, merge};
+use super::text::push;
 use std::cmp::Ordering;
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use tokenizers::models::bpe::{BpeTrainer, Vocab};
-use tokenizers::{Model, Result, Token};
+use tokenizers::models::bpe::Vocab;
 
 /// Merges the adjacent pair whose text is the token of the highest score, leftmost first, until none is a token; what
 /// is left and no token becomes byte tokens, or the unknown token.
@@ -48,59 +48,44 @@ impl SentencePiece {
 }
 
 impl Model for SentencePiece {
-    type Trainer = BpeTrainer;
-
-    fn tokenize(&self, text: &str) -> Result<Vec<Token>> {
-        let mut symbols: Vec<Symbol> = text
-            .char_indices()
-            .map(|(start, character)| {
-                let end = start + character.len_utf8();
-                Symbol { start, end, id: self.find(&text[start..end]).map(|(_, id)| id) }
-            })
-            .collect();
-        merge(&mut symbols, |left, right| self.find(&text[left.start..right.end]));
-        let mut tokens = Vec::with_capacity(symbols.len());
+    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
+        let mut symbols: Vec<Symbol> = Vec::new();
+        for (start, character) in piece.char_indices() {
+            let end = start + character.len_utf8();
+            push(&mut symbols, Symbol { start, end, id: self.find(&piece[start..end]).map(|(_, id)| id) })?;
+        }
+        merge(&mut symbols, |left, right| self.find(&piece[left.start..right.end]))?;
         for Symbol { start, end, id } in symbols {
-            let part = &text[start..end];
             if let Some(id) = id {
-                tokens.push(Token::new(id, String::new(), (start, end)));
+                push(ids, id)?;
                 continue;
             }
-            for (offset, byte) in part.bytes().enumerate() {
+            for byte in piece[start..end].bytes() {
                 let token = self.bytes.get(usize::from(byte)).copied().flatten();
-                if let Some(id) = token.or(self.unknown) {
-                    tokens.push(Token::new(id, String::new(), (start + offset, start + offset + 1)));
-                }
+                token.or(self.unknown).map_or(Ok(()), |id| push(ids, id))?;
                 if token.is_none() {
                     break;
                 }
             }
         }
-        Ok(tokens)
+        Ok(())
     }
 
-    fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.ids.get(token).copied()
+    fn id(&self, text: &str) -> Option<u32> {
+        self.ids.get(text).copied()
     }
 
-    fn id_to_token(&self, id: u32) -> Option<String> {
-        self.texts.get(id as usize).cloned()
+    fn text(&self, id: u32) -> Option<&str> {
+        self.texts.get(id as usize).map(String::as_str)
     }
 
-    fn get_vocab(&self) -> HashMap<String, u32> {
-        self.ids.iter().map(|(text, id)| (text.clone(), *id)).collect()
-    }
-
-    fn get_vocab_size(&self) -> usize {
+    fn len(&self) -> usize {
         self.texts.len()
     }
 
-    fn save(&self, _: &Path, _: Option<&str>) -> Result<Vec<PathBuf>> {
-        Err("a vocabulary is read, never written".into())
-    }
-
-    fn get_trainer(&self) -> BpeTrainer {
-        BpeTrainer::default()
+    fn longest(&self, _: bool) -> Option<usize> {
+        let known = self.unknown.is_some() || self.bytes.iter().all(Option::is_some);
+        known.then(|| self.texts.iter().map(String::len).max())?
     }
 }
 
@@ -120,7 +105,9 @@ mod tests {
     }
 
     fn texts(model: &SentencePiece, text: &str) -> Vec<String> {
-        model.tokenize(text).unwrap().iter().map(|token| model.texts[token.id as usize].clone()).collect()
+        let mut ids = Vec::new();
+        model.encode(text, &mut ids).unwrap();
+        ids.iter().map(|id| model.texts[*id as usize].clone()).collect()
     }
 
     #[test]

@@ -85,6 +85,18 @@ fn byte_of(character: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
+/// The character of a byte in GPT-2's alphabet.
+pub(super) fn byte_character(byte: u8) -> char {
+    let code = u32::from(byte);
+    let code = match byte {
+        0x00..=0x20 => 0x100 + code,
+        0x7f..=0xa0 => 0x121 + code - 0x7f,
+        0xad => 0x143,
+        _ => code,
+    };
+    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
 /// The byte of a byte token `<0x0A>`.
 pub(super) fn byte_token(text: &[u8]) -> Option<u8> {
     let digits = text.strip_prefix(b"<0x")?.strip_suffix(b">")?;
@@ -104,6 +116,7 @@ mod tests {
         let mut bytes: Vec<u8> = ByteLevel::alphabet().into_iter().filter_map(byte_of).collect();
         bytes.sort_unstable();
         assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
+        assert!((0..=255).all(|byte| byte_of(byte_character(byte)) == Some(byte)));
         assert_eq!(byte_level("Ġthe").as_ref(), b" the");
         assert_eq!(byte_level("Ċ").as_ref(), b"\n");
         assert_eq!(byte_level("ł¡¢£ŃĠ").as_ref(), [0xa0, 0xa1, 0xa2, 0xa3, 0xad, 0x20]);

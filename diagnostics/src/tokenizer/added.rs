@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashSet};
 
 /// A token that is matched in a text as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 pub struct AddedToken {
     /// Its id.
     pub id: u32,

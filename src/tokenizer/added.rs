@@ -1,0 +1,154 @@
+//! Added tokens: found in a text as a whole, before the rest is normalized or behind that.
+
+use super::EncodeError;
+use super::normalizer::Normalizer;
+use super::text::{Budget, push};
+use aho_corasick::{AhoCorasick, MatchKind};
+use model_diagnostics::tokenizer::AddedToken;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+/// Bytes that the texts of all added tokens may have together. A byte takes some hundred in the automaton that finds them;
+/// published vocabularies have up to 6,500 added tokens of 100 kB.
+pub(super) const ADDED_BYTES: usize = 8 << 20;
+
+/// The added tokens of a vocabulary.
+#[derive(Debug, Default)]
+pub(super) struct AddedTokens {
+    ids: HashMap<String, u32>,
+    texts: HashMap<u32, String>,
+    /// Those found in a text as it is.
+    plain: Matcher,
+    /// Those found in a normalized text, by their normalized texts.
+    normalized: Matcher,
+}
+
+/// A part of a text, and the added token that it is.
+pub(super) type Segment = (Range<usize>, Option<u32>);
+
+/// What finds tokens.
+#[derive(Debug, Default)]
+struct Matcher {
+    automaton: Option<AhoCorasick>,
+    /// Those of the patterns.
+    tokens: Vec<Flags>,
+}
+
+/// What is found with a token.
+#[derive(Clone, Copy, Debug)]
+struct Flags {
+    id: u32,
+    single_word: bool,
+    lstrip: bool,
+    rstrip: bool,
+}
+
+impl AddedTokens {
+    /// Compiles `tokens`, of which each one's text is not empty.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(super) fn new(tokens: Vec<AddedToken>, normalizer: &Normalizer) -> Result<AddedTokens, String> {
+        let bytes: usize = tokens.iter().map(|token| token.content.len()).sum();
+        if bytes > ADDED_BYTES {
+            return Err(format!("its added tokens have {bytes} bytes of text, expected at most {ADDED_BYTES}"));
+        }
+        // Of two entries of one token the later counts, as in the tokenizers library.
+        let tokens: BTreeMap<u32, AddedToken> = tokens.into_iter().map(|token| (token.id, token)).collect();
+        let (mut plain, mut normalized) = (Vec::new(), Vec::new());
+        let mut added = AddedTokens::default();
+        for AddedToken { id, content, single_word, lstrip, rstrip, normalized: is_normalized, .. } in
+            tokens.into_values()
+        {
+            let flags = Flags { id, single_word, lstrip, rstrip };
+            if is_normalized {
+                let text = normalizer.apply(&content, Budget::of(content.len()));
+                let text = text.map_err(|error| format!("added token {content:?}: {error}"))?.into_owned();
+                if text.is_empty() {
+                    return Err(format!("added token {content:?} is nothing once it is normalized"));
+                }
+                normalized.push((text, flags));
+            } else {
+                plain.push((content.clone(), flags));
+            }
+            added.texts.insert(id, content.clone());
+            added.ids.insert(content, id);
+        }
+        added.plain = Matcher::new(plain)?;
+        added.normalized = Matcher::new(normalized)?;
+        Ok(added)
+    }
+
+    pub(super) fn id(&self, text: &str) -> Option<u32> {
+        self.ids.get(text).copied()
+    }
+
+    pub(super) fn text(&self, id: u32) -> Option<&str> {
+        self.texts.get(&id).map(String::as_str)
+    }
+
+    /// Whether a token takes white space beside it along.
+    pub(super) fn strips(&self) -> bool {
+        self.plain.tokens.iter().chain(&self.normalized.tokens).any(|token| token.lstrip || token.rstrip)
+    }
+
+    /// Bytes of the longest text.
+    pub(super) fn longest(&self) -> usize {
+        self.ids.keys().map(String::len).max().unwrap_or(0)
+    }
+
+    /// The tokens in `text` as it is, and what lies between them.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn in_text(&self, text: &str) -> Result<Vec<Segment>, EncodeError> {
+        self.plain.segments(text)
+    }
+
+    /// The tokens in `text`, which is normalized, and what lies between them.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn in_normalized(&self, text: &str) -> Result<Vec<Segment>, EncodeError> {
+        self.normalized.segments(text)
+    }
+}
+
+impl Matcher {
+    fn new(tokens: Vec<(String, Flags)>) -> Result<Matcher, String> {
+        let (texts, tokens): (Vec<String>, Vec<Flags>) = tokens.into_iter().unzip();
+        if texts.is_empty() {
+            return Ok(Matcher::default());
+        }
+        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&texts);
+        Ok(Matcher { automaton: Some(automaton.map_err(|error| format!("its added tokens: {error}"))?), tokens })
+    }
+
+    fn segments(&self, text: &str) -> Result<Vec<Segment>, EncodeError> {
+        let (mut segments, mut end) = (Vec::new(), 0);
+        for hit in self.automaton.iter().flat_map(|automaton| automaton.find_iter(text)) {
+            let Some(token) = self.tokens.get(hit.pattern().as_usize()) else { continue };
+            let (before, after) = (&text[..hit.start()], &text[hit.end()..]);
+            if token.single_word && (before.ends_with(is_word) || after.starts_with(is_word)) {
+                continue;
+            }
+            // White space that the token before took is not taken again.
+            let start = if token.lstrip { before.trim_end().len().max(end) } else { hit.start() };
+            let stop = if token.rstrip { text.len() - after.trim_start().len() } else { hit.end() };
+            if end < start {
+                push(&mut segments, (end..start, None))?;
+            }
+            push(&mut segments, (start..stop, Some(token.id)))?;
+            end = stop;
+        }
+        if end < text.len() {
+            push(&mut segments, (end..text.len(), None))?;
+        }
+        Ok(segments)
+    }
+}
+
+/// A character of a word, as the regex crate's `\w` and so the tokenizers library has it.
+fn is_word(character: char) -> bool {
+    regex_syntax::try_is_word_character(character).unwrap_or(false)
+}

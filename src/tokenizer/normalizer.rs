@@ -1,0 +1,295 @@
+//! What is done to a text before it is cut into pieces: the `normalizer` of a `tokenizer.json`.
+//!
+//! Each step writes what the step of that name in the tokenizers library writes, within the budget of the text.
+
+use super::EncodeError;
+use super::pattern::Pattern;
+use super::text::{Budget, Growing};
+use super::vocabulary::byte_character;
+use serde::Deserialize;
+use serde_json::Value;
+use std::borrow::Cow;
+use unicode_normalization_alignments::UnicodeNormalization;
+use unicode_normalization_alignments::char::is_combining_mark;
+
+/// Steps that a normalizer or a pre-tokenizer may have. Published ones have up to seven.
+pub(super) const STEPS: usize = 64;
+
+/// How many times shorter NFC makes a text, in bytes, at most: three parts of a Hangul syllable become one character.
+const NFC_SHORTENS: usize = 3;
+
+/// The steps, in order.
+#[derive(Debug, Default)]
+pub(super) struct Normalizer(Vec<Step>);
+
+#[derive(Debug)]
+pub(super) enum Step {
+    Nfc,
+    Nfd,
+    Nfkc,
+    Nfkd,
+    Lowercase,
+    StripAccents,
+    ByteLevel,
+    Prepend(String),
+    Strip { left: bool, right: bool },
+    Replace { pattern: Pattern, content: String, shortens: bool },
+}
+
+/// As a file says it.
+#[derive(Deserialize)]
+#[serde(tag = "type")]
+#[allow(clippy::upper_case_acronyms)] // the file's names
+enum Json {
+    Sequence { normalizers: Vec<Json> },
+    NFC,
+    NFD,
+    NFKC,
+    NFKD,
+    Lowercase,
+    StripAccents,
+    ByteLevel,
+    Prepend { prepend: String },
+    Strip { strip_left: bool, strip_right: bool },
+    Replace { pattern: PatternJson, content: String },
+}
+
+/// The pattern of a step, as a file says it.
+#[derive(Deserialize)]
+pub(super) enum PatternJson {
+    String(String),
+    Regex(String),
+}
+
+impl PatternJson {
+    /// # Errors
+    /// Those of [`Pattern::new`].
+    pub(super) fn compile(&self) -> Result<Pattern, String> {
+        match self {
+            PatternJson::String(text) => Pattern::literal(text),
+            PatternJson::Regex(pattern) => Pattern::new(pattern),
+        }
+    }
+}
+
+impl Normalizer {
+    /// These steps.
+    pub(super) fn new(steps: Vec<Step>) -> Normalizer {
+        Normalizer(steps)
+    }
+
+    /// Reads the `normalizer` of a file.
+    ///
+    /// # Errors
+    /// What of it is not known or not sound.
+    pub(super) fn read(value: &Value) -> Result<Normalizer, String> {
+        let mut steps = Vec::new();
+        let json = Option::<Json>::deserialize(value).map_err(|error| format!("its normalizer: {error}"))?;
+        json.map_or(Ok(()), |json| add(json, &mut steps))?;
+        Ok(Normalizer(steps))
+    }
+
+    /// What becomes of `text`.
+    ///
+    /// # Errors
+    /// `TooLong`, `Pattern`, `OutOfMemory`.
+    pub(super) fn apply<'t>(&self, text: &'t str, budget: Budget) -> Result<Cow<'t, str>, EncodeError> {
+        let mut text = Cow::Borrowed(text);
+        for step in &self.0 {
+            text = Cow::Owned(step.apply(&text, budget)?);
+        }
+        Ok(text)
+    }
+
+    /// Whether the first character of a text may be none of the first that is written.
+    pub(super) fn may_remove_the_first(&self) -> bool {
+        self.0.iter().any(|step| match step {
+            Step::Strip { .. } | Step::StripAccents => true,
+            Step::Replace { content, .. } => content.is_empty(),
+            _ => false,
+        })
+    }
+
+    /// How many times shorter a text becomes at most, in bytes; `None` where nothing is known.
+    pub(super) fn shortens(&self) -> Option<usize> {
+        self.0.iter().try_fold(1usize, |factor, step| match step {
+            Step::Nfc => factor.checked_mul(NFC_SHORTENS),
+            Step::Prepend(_) | Step::ByteLevel | Step::Replace { shortens: false, .. } => Some(factor),
+            _ => None,
+        })
+    }
+}
+
+fn add(json: Json, steps: &mut Vec<Step>) -> Result<(), String> {
+    steps.push(match json {
+        Json::Sequence { normalizers } => return normalizers.into_iter().try_for_each(|json| add(json, steps)),
+        Json::NFC => Step::Nfc,
+        Json::NFD => Step::Nfd,
+        Json::NFKC => Step::Nfkc,
+        Json::NFKD => Step::Nfkd,
+        Json::Lowercase => Step::Lowercase,
+        Json::StripAccents => Step::StripAccents,
+        Json::ByteLevel => Step::ByteLevel,
+        Json::Prepend { prepend } => Step::Prepend(prepend),
+        Json::Strip { strip_left: left, strip_right: right } => Step::Strip { left, right },
+        Json::Replace { pattern: PatternJson::String(text), content } => Step::replace(&text, content)?,
+        Json::Replace { pattern, content } => Step::Replace { pattern: pattern.compile()?, content, shortens: true },
+    });
+    if steps.len() > STEPS {
+        return Err(format!("its normalizer has more than {STEPS} steps"));
+    }
+    Ok(())
+}
+
+impl Step {
+    /// Writes `content` for every `text`.
+    ///
+    /// # Errors
+    /// When `text` is too long for a pattern.
+    pub(super) fn replace(text: &str, content: String) -> Result<Step, String> {
+        let shortens = content.len() < text.len();
+        Ok(Step::Replace { pattern: Pattern::literal(text)?, content, shortens })
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Step::Nfc => "the normalizer's NFC",
+            Step::Nfd => "the normalizer's NFD",
+            Step::Nfkc => "the normalizer's NFKC",
+            Step::Nfkd => "the normalizer's NFKD",
+            Step::Lowercase => "the normalizer's Lowercase",
+            Step::StripAccents => "the normalizer's StripAccents",
+            Step::ByteLevel => "the normalizer's ByteLevel",
+            Step::Prepend(_) => "the normalizer's Prepend",
+            Step::Strip { .. } => "the normalizer's Strip",
+            Step::Replace { .. } => "the normalizer's Replace",
+        }
+    }
+
+    fn apply(&self, text: &str, budget: Budget) -> Result<String, EncodeError> {
+        let mut out = budget.text(self.name());
+        match self {
+            Step::Nfc => out.extend(text.nfc().map(|(character, _)| character))?,
+            Step::Nfd => out.extend(text.nfd().map(|(character, _)| character))?,
+            Step::Nfkc => out.extend(text.nfkc().map(|(character, _)| character))?,
+            Step::Nfkd => out.extend(text.nfkd().map(|(character, _)| character))?,
+            Step::Lowercase => out.extend(text.chars().flat_map(char::to_lowercase))?,
+            Step::StripAccents => out.extend(text.chars().filter(|character| !is_combining_mark(*character)))?,
+            Step::ByteLevel => out.extend(text.bytes().map(byte_character))?,
+            Step::Prepend(prefix) => {
+                if !text.is_empty() {
+                    out.push_str(prefix)?;
+                }
+                out.push_str(text)?;
+            }
+            Step::Strip { left, right } => {
+                let text = if *left { text.trim_start() } else { text };
+                out.push_str(if *right { text.trim_end() } else { text })?;
+            }
+            Step::Replace { pattern, content, .. } => replace(text, pattern, content, &mut out)?,
+        }
+        Ok(out.finish())
+    }
+}
+
+fn replace(text: &str, pattern: &Pattern, content: &str, out: &mut Growing) -> Result<(), EncodeError> {
+    let mut rest = 0;
+    // In the library nothing is found in an empty text, not even what matches it.
+    if !text.is_empty() {
+        pattern.find(text, |found| {
+            out.push_str(&text[rest..found.start])?;
+            rest = found.end;
+            out.push_str(content)
+        })?;
+    }
+    out.push_str(&text[rest..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use tokenizers::{NormalizedString, Normalizer as _, NormalizerWrapper};
+
+    fn steps() -> Vec<Value> {
+        vec![
+            json!(null),
+            json!({"type": "NFC"}),
+            json!({"type": "NFD"}),
+            json!({"type": "NFKC"}),
+            json!({"type": "NFKD"}),
+            json!({"type": "Lowercase"}),
+            json!({"type": "StripAccents"}),
+            json!({"type": "ByteLevel"}),
+            json!({"type": "Prepend", "prepend": "▁"}),
+            json!({"type": "Strip", "strip_left": true, "strip_right": false}),
+            json!({"type": "Strip", "strip_left": false, "strip_right": true}),
+            json!({"type": "Strip", "strip_left": true, "strip_right": true}),
+            json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"}),
+            json!({"type": "Replace", "pattern": {"String": "."}, "content": "ab"}),
+            json!({"type": "Replace", "pattern": {"String": ""}, "content": "-"}),
+            json!({"type": "Replace", "pattern": {"Regex": "a|b+"}, "content": ""}),
+            json!({"type": "Replace", "pattern": {"Regex": "a*"}, "content": "<>"}),
+            json!({"type": "Replace", "pattern": {"Regex": "(?=a)"}, "content": "é"}),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+        #[test]
+        fn each_step_and_each_pair_writes_what_the_librarys_does(
+            text in "[ \t\na-cA-CéÅe\u{301}\u{323}ﷺﬁ각\u{1100}\u{1161}\u{11a8}日.²İ😀\u{3000}]{0,12}",
+            first in prop::sample::select(steps()),
+            second in prop::sample::select(steps()),
+        ) {
+            let both: Vec<&Value> = [&first, &second].into_iter().filter(|step| !step.is_null()).collect();
+            let value = json!({"type": "Sequence", "normalizers": both});
+            let ours = Normalizer::read(&value).unwrap();
+            let library: NormalizerWrapper = serde_json::from_value(value.clone()).unwrap();
+            let mut expected = NormalizedString::from(text.as_str());
+            // Its offsets lead it beyond the end of some texts.
+            prop_assume!(catch_unwind(AssertUnwindSafe(|| library.normalize(&mut expected).unwrap())).is_ok());
+            let found = ours.apply(&text, Budget::of(text.len())).unwrap();
+            prop_assert_eq!(found.as_ref(), expected.get(), "{}", value);
+            if let Some(factor) = ours.shortens() {
+                prop_assert!(found.len() * factor >= text.len());
+            }
+        }
+    }
+
+    /// Every composed character, against all that is composed into it.
+    #[test]
+    fn nfc_shortens_by_no_more_than_is_said() {
+        let mut most = 0.0f64;
+        for character in (0..=0x10ffff).filter_map(char::from_u32) {
+            let parts: usize = character.to_string().nfd().map(|(part, _)| part.len_utf8()).sum();
+            let composed: usize = character
+                .to_string()
+                .nfd()
+                .map(|(part, _)| part)
+                .collect::<String>()
+                .nfc()
+                .map(|(part, _)| part.len_utf8())
+                .sum();
+            most = most.max(parts as f64 / composed as f64);
+        }
+        assert_eq!(most, NFC_SHORTENS as f64);
+    }
+
+    #[test]
+    fn refuses_by_name_what_it_does_not_know() {
+        for (value, says) in [
+            (json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "Precompiled"),
+            (json!({"type": "BertNormalizer", "clean_text": true}), "BertNormalizer"),
+            (json!({"type": "Sequence", "normalizers": [{"type": "Nmt"}]}), "Nmt"),
+            (json!("NFC"), "normalizer"),
+            (json!({"type": "Strip", "strip_left": true}), "strip_right"),
+            (json!({"type": "Sequence", "normalizers": vec![json!({"type": "NFC"}); STEPS + 1]}), "more than 64"),
+        ] {
+            let error = Normalizer::read(&value).unwrap_err();
+            assert!(error.contains(says), "{value}: {error}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A text while it is normalized and cut into pieces, within a budget of bytes.
+
+use super::EncodeError;
+use std::ops::Range;
+
+/// Bytes that a text may become for each of its own. Real tokenizers write a space as `▁` (3 bytes) and other bytes as two;
+/// only compatibility forms of a few Arabic ligatures become more (U+FDFA 11 times as many).
+const GROWTH: usize = 8;
+
+/// Bytes that any text may become.
+const ALWAYS: usize = 64 << 10;
+
+/// Bytes that may still be made of a text, counted in every step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    source: usize,
+    limit: usize,
+}
+
+impl Budget {
+    /// The budget of a text of `bytes`.
+    pub(super) fn of(bytes: usize) -> Budget {
+        Budget { source: bytes, limit: bytes.saturating_mul(GROWTH).saturating_add(ALWAYS) }
+    }
+
+    /// An empty text that grows within the budget, for what `step` of the tokenizer makes.
+    pub(super) fn text(self, step: &'static str) -> Growing {
+        Growing { text: String::new(), budget: self, step }
+    }
+}
+
+/// A text that a step writes.
+#[derive(Debug)]
+pub(super) struct Growing {
+    text: String,
+    budget: Budget,
+    step: &'static str,
+}
+
+impl Growing {
+    /// Appends `part`.
+    ///
+    /// # Errors
+    /// `TooLong` beyond the budget, `OutOfMemory`.
+    #[inline]
+    pub(super) fn push_str(&mut self, part: &str) -> Result<(), EncodeError> {
+        let bytes = self.text.len() + part.len();
+        if bytes > self.budget.limit {
+            let Budget { source, limit } = self.budget;
+            return Err(EncodeError::TooLong { step: self.step, bytes: source, limit });
+        }
+        self.text.try_reserve(part.len()).map_err(|_| EncodeError::OutOfMemory { bytes })?;
+        self.text.push_str(part);
+        Ok(())
+    }
+
+    /// Appends `character`.
+    ///
+    /// # Errors
+    /// As [`push_str`](Self::push_str).
+    #[inline]
+    pub(super) fn push(&mut self, character: char) -> Result<(), EncodeError> {
+        self.push_str(character.encode_utf8(&mut [0; 4]))
+    }
+
+    /// Appends all of `characters`.
+    ///
+    /// # Errors
+    /// As [`push_str`](Self::push_str).
+    pub(super) fn extend(&mut self, characters: impl IntoIterator<Item = char>) -> Result<(), EncodeError> {
+        characters.into_iter().try_for_each(|character| self.push(character))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.text
+    }
+}
+
+/// Pieces of a text, in order; none is empty.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    text: String,
+    parts: Vec<Range<usize>>,
+}
+
+impl Pieces {
+    /// One piece, or none of an empty text.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn whole(text: &str) -> Result<Pieces, EncodeError> {
+        let (mut copy, mut parts) = (String::new(), Vec::new());
+        copy.try_reserve_exact(text.len()).map_err(|_| EncodeError::OutOfMemory { bytes: text.len() })?;
+        copy.push_str(text);
+        push_part(&mut parts, 0..text.len())?;
+        Ok(Pieces { text: copy, parts })
+    }
+
+    /// The pieces, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().map(|part| &self.text[part.clone()])
+    }
+
+    /// Pieces of these pieces: `cut(piece, keep)` calls `keep` with each part of the piece that is one.
+    ///
+    /// # Errors
+    /// Those of `cut`; `OutOfMemory`.
+    pub(super) fn cut(
+        self,
+        cut: impl Fn(&str, &mut dyn FnMut(Range<usize>) -> Result<(), EncodeError>) -> Result<(), EncodeError>,
+    ) -> Result<Pieces, EncodeError> {
+        let mut parts = Vec::new();
+        for whole in &self.parts {
+            cut(&self.text[whole.clone()], &mut |part| {
+                push_part(&mut parts, whole.start + part.start..whole.start + part.end)
+            })?;
+        }
+        Ok(Pieces { text: self.text, parts })
+    }
+
+    /// The pieces as `write` writes them into `text`.
+    ///
+    /// # Errors
+    /// Those of `write`; `OutOfMemory`.
+    pub(super) fn rewrite(
+        self,
+        mut text: Growing,
+        mut write: impl FnMut(&str, &mut Growing) -> Result<(), EncodeError>,
+    ) -> Result<Pieces, EncodeError> {
+        let mut parts = Vec::new();
+        for piece in self.iter() {
+            let start = text.len();
+            write(piece, &mut text)?;
+            push_part(&mut parts, start..text.len())?;
+        }
+        Ok(Pieces { text: text.finish(), parts })
+    }
+}
+
+/// Appends a part that is not empty.
+fn push_part(parts: &mut Vec<Range<usize>>, part: Range<usize>) -> Result<(), EncodeError> {
+    if !part.is_empty() {
+        push(parts, part)?;
+    }
+    Ok(())
+}
+
+/// Appends to a list that grows with a text.
+///
+/// # Errors
+/// `OutOfMemory`.
+#[inline]
+pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), EncodeError> {
+    if list.len() == list.capacity() {
+        reserve(list, 1)?;
+    }
+    list.push(item);
+    Ok(())
+}
+
+/// Makes room for `more` items in a list that grows with a text.
+///
+/// # Errors
+/// `OutOfMemory`.
+pub(super) fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<(), EncodeError> {
+    let bytes = list.len().saturating_add(more).saturating_mul(size_of::<T>());
+    list.try_reserve(more).map_err(|_| EncodeError::OutOfMemory { bytes })
+}
