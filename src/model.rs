@@ -3,7 +3,7 @@
 use crate::chat::{ChatOptions, ChatTemplate, Message};
 use crate::compute::Compute;
 use crate::decoder::Decoder;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::generate::{GenerateOptions, Generation};
 use crate::session::Session;
 use crate::tokenizer::Tokenizer;
@@ -155,6 +155,18 @@ impl Model {
     /// Those of [`ChatTemplate::of`] and [`ChatTemplate::render`].
     pub fn chat_prompt(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
         ChatTemplate::of(&self.0.spec.tokenizer, options)?.render(messages, options, true)
+    }
+
+    /// The ids of a text to be continued.
+    ///
+    /// # Errors
+    /// `Encode`; `ContextOverflow` before anything is encoded, where the text cannot fit however it is cut.
+    pub(crate) fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>> {
+        let (limit, asked) = (self.context_length(), self.tokenizer().least_tokens(prompt));
+        if asked > limit {
+            return Err(Error::ContextOverflow { limit, asked });
+        }
+        self.tokenizer().encode_prompt(prompt)
     }
 
     /// The logits after each of `tokens`, F32 `[tokens, vocab]`.

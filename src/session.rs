@@ -285,7 +285,7 @@ impl Session {
     /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit, `TokenOutOfVocabulary`, and
     /// `Option` or `EmptyStopString` for options out of range; nothing is forgotten then.
     pub fn generate(&mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<&mut Session>> {
-        let ids = self.model.tokenizer().encode_prompt(prompt)?;
+        let ids = self.model.encode_prompt(prompt)?;
         self.generate_ids(&ids, options)
     }
 
@@ -318,7 +318,7 @@ impl Session {
     /// # Errors
     /// As [`Session::generate`].
     pub fn into_generation(mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<Session>> {
-        let ids = self.model.tokenizer().encode_prompt(prompt)?;
+        let ids = self.model.encode_prompt(prompt)?;
         let rest = self.reuse(&ids, options)?;
         generation(self, rest, options)
     }

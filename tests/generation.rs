@@ -43,6 +43,17 @@ fn a_seed_repeats_its_text_and_others_differ() {
 }
 
 #[test]
+fn a_prompt_that_cannot_fit_is_refused_before_it_is_encoded() {
+    let model = model();
+    // One word: to encode it would take 100 bytes for each of its own, and minutes.
+    let prompt = "x".repeat(50_000_000);
+    let least = model.tokenizer().least_tokens(&prompt);
+    assert!(least > model.context_length(), "{least}");
+    let error = model.generate(&prompt, &GenerateOptions::default()).err().unwrap();
+    assert!(matches!(error, Error::ContextOverflow { asked, .. } if asked == least), "{error}");
+}
+
+#[test]
 fn greedy_needs_no_seed() {
     let model = model();
     let greedy = GenerateOptions::default().max_tokens(40);

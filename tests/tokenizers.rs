@@ -144,7 +144,7 @@ fn ids(case: &Value, key: &str) -> Vec<u32> {
 #[test]
 fn agrees_with_the_reference_on_hostile_texts() {
     let mut failures = Vec::new();
-    let mut cases = 0;
+    let (mut cases, mut proved) = (0, 0);
     for (name, reference, models) in fixtures() {
         for model in models {
             let (spec, tokenizer) = open(&model);
@@ -165,6 +165,11 @@ fn agrees_with_the_reference_on_hostile_texts() {
                         failures.push(format!("{name} {model} {text:?} {add_special}: {found:?}, not {expected:?}"));
                     }
                 }
+                let least = tokenizer.least_tokens(text);
+                proved += usize::from(least > 0);
+                if least > plain.len() {
+                    failures.push(format!("{name} {text:?}: at least {least} tokens, found {}", plain.len()));
+                }
                 let mut stream = tokenizer.stream();
                 let mut pieces = String::new();
                 for id in &plain {
@@ -183,4 +188,5 @@ fn agrees_with_the_reference_on_hostile_texts() {
     }
     assert!(failures.is_empty(), "{} of {cases}:\n{}", failures.len(), failures.join("\n"));
     assert!(cases >= 1500, "only {cases} cases; fixtures/tokenizers is incomplete");
+    assert!(proved > cases / 2, "of {proved} texts in {cases} a least number of tokens is known");
 }

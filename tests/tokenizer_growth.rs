@@ -1,0 +1,196 @@
+//! What a tokenizer makes of a text is bounded: every step of a `tokenizer.json` that can make a text longer, alone and in
+//! pairs, as often as a file may repeat it. Prints the most memory and time that any took.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, unsafe_code, reason = "helpers of tests; an allocator")]
+
+use model_diagnostics::header::Header;
+use model_diagnostics::source::probe;
+use model_diagnostics::tokenizer::TokenizerSpec;
+use model_factory::Error;
+use model_factory::tokenizer::{EncodeError, Tokenizer};
+use serde_json::{Value, json};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The system's allocator, which notes how many bytes live and how many ever did.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory is counted for one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+// SAFETY: all is the system's allocator's, whose contract this is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(live, Ordering::Relaxed);
+        // SAFETY: the caller's layout.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's memory, from `alloc`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes of memory that encoding takes at most, for each byte of the budget (8 a byte of the text and 65536): the text in
+/// two steps, and 128 for the symbols and pairs of BPE.
+const MEMORY_OF_A_BYTE: usize = 160;
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models/llama-3.1/bf16")
+}
+
+fn spec() -> TokenizerSpec {
+    TokenizerSpec::from_header(&Header::read(probe(&fixture()).unwrap()).unwrap()).unwrap()
+}
+
+/// Steps that make a text longer.
+fn normalizers() -> Vec<Value> {
+    let replace = |kind: &str, pattern: &str, content: &str| {
+        let mut found = serde_json::Map::new();
+        found.insert(kind.into(), pattern.into());
+        json!({"type": "Replace", "pattern": found, "content": content})
+    };
+    vec![
+        replace("String", "a", &"a".repeat(64)),
+        replace("String", "", "aa"),
+        replace("Regex", "a|(?=b)", "abab"),
+        replace("Regex", ".", &"é".repeat(100)),
+        json!({"type": "Prepend", "prepend": "a".repeat(1000)}),
+        json!({"type": "NFD"}),
+        json!({"type": "NFC"}),
+        json!({"type": "NFKD"}),
+        json!({"type": "NFKC"}),
+        json!({"type": "Lowercase"}),
+        json!({"type": "ByteLevel"}),
+        json!({"type": "Sequence", "normalizers": [{"type": "ByteLevel"}, {"type": "NFKD"}]}),
+    ]
+}
+
+fn pre_tokenizers() -> Vec<Value> {
+    vec![
+        json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}),
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}),
+        json!({"type": "Metaspace", "replacement": "😀", "prepend_scheme": "always", "split": true}),
+        json!({"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": false}),
+    ]
+}
+
+fn texts() -> Vec<String> {
+    vec!["a".into(), "ﷺ İ é\u{344} ".repeat(20), "a b ".repeat(50_000)]
+}
+
+#[derive(Default)]
+struct Found {
+    cases: usize,
+    refused: usize,
+    memory: (usize, String),
+    time: (Duration, String),
+    failures: Vec<String>,
+}
+
+impl Found {
+    /// Builds the fixture's tokenizer with `change` and encodes every text.
+    fn run(&mut self, name: &str, folder: &Path, change: impl FnOnce(&mut Value)) {
+        let mut root: Value =
+            serde_json::from_slice(&std::fs::read(fixture().join("tokenizer.json")).unwrap()).unwrap();
+        change(&mut root);
+        let path = folder.join("tokenizer.json");
+        std::fs::write(&path, root.to_string()).unwrap();
+        drop(root);
+        let tokenizer = Tokenizer::from_json(&path, &spec()).unwrap();
+        for text in texts() {
+            self.cases += 1;
+            let case = || format!("{name}, a text of {} bytes", text.len());
+            PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
+            let (before, begun) = (LIVE.load(Ordering::Relaxed), Instant::now());
+            let result = tokenizer.encode(&text, false);
+            let (memory, time) = (PEAK.load(Ordering::Relaxed) - before, begun.elapsed());
+            match &result {
+                Ok(ids) if ids.len() <= text.len() * 8 + 65536 => {}
+                Err(Error::Encode(EncodeError::TooLong { .. })) => self.refused += 1,
+                other => self.failures.push(format!("{}: {:?}", case(), other.as_ref().map(Vec::len))),
+            }
+            if memory > (text.len() * 8 + 65536) * MEMORY_OF_A_BYTE {
+                self.failures.push(format!("{}: {memory} bytes of memory", case()));
+            }
+            if memory > self.memory.0 {
+                self.memory = (memory, case());
+            }
+            if time > self.time.0 {
+                self.time = (time, case());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_step_makes_a_text_grow_without_bound() {
+    let _alone = ALONE.lock().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut found = Found::default();
+    let pairs = |steps: &[Value]| -> Vec<(String, Vec<Value>)> {
+        let mut pairs = Vec::new();
+        for first in steps {
+            pairs.push((first.to_string(), vec![first.clone(); 30]));
+            for second in steps {
+                pairs.push((
+                    format!("{first} and {second}"),
+                    (0..15).flat_map(|_| [first.clone(), second.clone()]).collect(),
+                ));
+            }
+        }
+        pairs
+    };
+    let shortened = |name: String| name.chars().take(150).collect::<String>();
+    for (name, steps) in pairs(&normalizers()) {
+        let value = json!({"type": "Sequence", "normalizers": steps});
+        found.run(&shortened(name), folder.path(), |root| root["normalizer"] = value);
+    }
+    for (name, steps) in pairs(&pre_tokenizers()) {
+        let value = json!({"type": "Sequence", "pretokenizers": &steps[..15]});
+        found.run(&shortened(name), folder.path(), |root| root["pre_tokenizer"] = value);
+    }
+    println!("{} texts encoded, {} of them refused as too long", found.cases, found.refused);
+    println!("most memory: {:.1} MB, {}", found.memory.0 as f64 / 1e6, found.memory.1);
+    println!("most time: {:.2?}, {}", found.time.0, found.time.1);
+    assert!(found.failures.is_empty(), "{} failures:\n{}", found.failures.len(), found.failures.join("\n"));
+    assert!(found.refused > 100 && found.cases - found.refused > 100, "{} of {}", found.refused, found.cases);
+}
+
+#[test]
+fn many_added_tokens_are_built_in_the_time_of_their_bytes() {
+    let _alone = ALONE.lock().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut root: Value = serde_json::from_slice(&std::fs::read(fixture().join("tokenizer.json")).unwrap()).unwrap();
+    let first = root["model"]["vocab"].as_object().unwrap().len();
+    let added = root["added_tokens"].as_array().unwrap().clone();
+    for count in [50_000, 100_000, 200_000, 400_000] {
+        let more = (0..count).map(|index| {
+            json!({"id": first + added.len() + index, "content": format!("<{index}>"), "single_word": false,
+                "lstrip": false, "rstrip": false, "normalized": index % 2 == 0, "special": false})
+        });
+        root["added_tokens"] = added.iter().cloned().chain(more).collect();
+        let path = folder.path().join("tokenizer.json");
+        std::fs::write(&path, root.to_string()).unwrap();
+        let mut spec = spec();
+        spec.tokens = first + added.len() + count;
+        PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
+        let (before, begun) = (LIVE.load(Ordering::Relaxed), Instant::now());
+        let tokenizer = Tokenizer::from_json(&path, &spec).unwrap();
+        let (memory, time) = (PEAK.load(Ordering::Relaxed) - before, begun.elapsed());
+        println!("{count} added tokens: {time:.2?}, {:.1} MB", memory as f64 / 1e6);
+        assert_eq!(tokenizer.encode("<49999>a", false).unwrap()[0] as usize, first + added.len() + 49_999);
+    }
+}
