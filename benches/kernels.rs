@@ -5,7 +5,7 @@
 //! One token: `cargo bench --bench kernels -- decode`, its attention: `-- context`. Two operations (multiply, add) count for each weight and token.
 //! Environment: `BENCH_THREADS` (default 2), `BENCH_MIB` of weights or cache (default 128, more than the caches hold).
 
-#![allow(clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};

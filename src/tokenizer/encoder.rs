@@ -53,8 +53,7 @@ impl Encoder {
     ) -> Encoder {
         let known = || {
             let factor = normalizer.shortens().filter(|_| pre_tokenizer.keeps_all())?;
-            let longest = model.longest(pre_tokenizer.writes_bytes())?.checked_mul(factor)?;
-            Some(longest.max(added.longest()))
+            model.longest(pre_tokenizer.writes_bytes())?.max(added.longest()).checked_mul(factor)
         };
         let longest = known();
         Encoder { added, normalizer, pre_tokenizer, model, longest }
