@@ -1,5 +1,6 @@
 //! Prompt ids -> text, a piece at a time.
 
+mod draw;
 mod logprobs;
 mod options;
 mod sampler;
