@@ -6,7 +6,7 @@
 mod common;
 
 use clap::{Parser, ValueEnum};
-use model_diagnostics::hardware::profiles::Profile;
+use model_diagnostics::hardware::profiles::{PROFILES, Profile};
 use model_diagnostics::header::Header;
 use model_diagnostics::plan::KvDtype;
 use model_diagnostics::report::{DeviceList, Verdict};
@@ -103,8 +103,28 @@ fn device(text: &str) -> Result<Device, String> {
     match (text.parse(), Profile::find(&text.to_ascii_lowercase())) {
         (Ok(choice), _) => Ok(Device::Here(choice)),
         (Err(_), Some(profile)) => Ok(Device::Described(profile)),
-        (Err(error), None) => Err(format!("{error}, or a described machine that --devices lists")),
+        (Err(error), None) => {
+            let nearest = match nearest(text).as_slice() {
+                [] => String::new(),
+                names => format!("; the nearest names are {}", names.join(", ")),
+            };
+            Err(format!("{error}, or a described machine{nearest}; diagnose --devices lists all"))
+        }
     }
+}
+
+/// Described machines whose names are much like `text`, three at most.
+fn nearest(text: &str) -> Vec<&'static str> {
+    // The names have no maker, and hyphens for spaces.
+    let text = text.to_ascii_lowercase().replace([' ', '_'], "-").replace("nvidia-", "").replace("geforce-", "");
+    let likeness = |name: &str| {
+        let within = (text.len() > 1 && name.contains(&text)) || text.contains(name);
+        if within { 1.0 } else { strsim::normalized_damerau_levenshtein(&text, name) }
+    };
+    let mut names: Vec<(f64, &str)> = PROFILES.iter().map(|profile| (likeness(profile.name), profile.name)).collect();
+    names.retain(|(likeness, _)| *likeness > 0.6);
+    names.sort_by(|a, b| b.0.total_cmp(&a.0));
+    names.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
 fn context(text: &str) -> Result<usize, String> {

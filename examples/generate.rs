@@ -146,6 +146,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         let timings = serde_json::json!({
             "load_s": model.load_time().as_secs_f64(),
             "prompt_tokens": timings.prompt_tokens,
+            "cached_tokens": timings.cached_tokens,
             "prefill_s": timings.prefill.as_secs_f64(),
             "prefill_tok_s": prefill,
             "generated_tokens": timings.generated,

@@ -45,6 +45,12 @@ pub enum Error {
     /// The [`Cancel`](crate::Cancel) it was given was cancelled (exit code 1).
     #[error("cancelled by the caller")]
     Cancelled,
+    /// This process was forked while the model computed in the other one (exit code 1).
+    #[error(
+        "this process was forked while a thread of the other one computed on the model; fork while nothing computes, or \
+         load the model anew here"
+    )]
+    Forked,
     /// There is nothing to continue (exit code 2).
     #[error("the prompt is empty and the model puts no token in front; give at least one token")]
     EmptyPrompt,
@@ -203,6 +209,7 @@ impl Error {
             #[cfg(feature = "hub")]
             Error::Hub(error) => error.code(),
             Error::Cancelled
+            | Error::Forked
             | Error::Io { .. }
             | Error::Internal(_)
             | Error::Encode(_)

@@ -21,9 +21,10 @@ use model_diagnostics::plan::KvDtype;
 use model_diagnostics::report::HubModel;
 use model_diagnostics::spec::ModelSpec;
 use model_diagnostics::{DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Report, diagnose_hub, diagnose_with};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 use tracing::{Span, field, info_span};
 
@@ -149,7 +150,8 @@ impl Builder {
         self
     }
 
-    /// Tells `told` how far a load is, from the threads that load: it should return soon.
+    /// Tells `told` how far a load is, from the threads that load: it should return soon. If it panics, the load ends and
+    /// its caller's thread goes on with that panic, at whatever stage; nothing is left behind that a later load would meet.
     ///
     /// ```
     /// use model_factory::UnifiedModelFactory;
@@ -217,16 +219,11 @@ impl Builder {
         let (tokenizer, compute) = std::thread::scope(|scope| {
             let beside = std::thread::Builder::new().spawn_scoped(scope, build);
             let compute = self.compute(&header, &spec, &report, pool);
-            // Without another thread, one after the other.
-            let tokenizer = beside.map_or_else(|_| catch_unwind(AssertUnwindSafe(build)), |beside| beside.join());
-            (tokenizer, compute)
+            // Without another thread, one after the other. What panics there is `on_progress`, as it may here.
+            let joined = |beside: ScopedJoinHandle<'_, _>| beside.join().unwrap_or_else(|panic| resume_unwind(panic));
+            (beside.map_or_else(|_| build(), joined), compute)
         });
-        // The library that builds it is not ours, and what it is given comes from a file.
-        let tokenizer = tokenizer.map_err(|_| Error::Tokenizer {
-            file: header.source.path.clone(),
-            reason: "building it panicked".into(),
-        })??;
-        let (tokenizer, compute) = (Arc::new(tokenizer), compute?);
+        let (tokenizer, compute) = (Arc::new(tokenizer?), compute?);
         self.cancel.check()?;
         let turns = Turns::default();
         let load_time = start.elapsed();
@@ -262,10 +259,15 @@ impl Builder {
         };
         let bytes = file.and_then(|file| std::fs::metadata(file).ok()).map_or(0, |file| file.len());
         self.on_progress.tell(Stage::Tokenizer, 0, bytes);
-        let tokenizer = match &self.policy.tokenizer {
+        let build = || match &self.policy.tokenizer {
             Some(given) => Tokenizer::from_json(given, &spec.tokenizer),
             None => Tokenizer::from_header(header, &spec.tokenizer),
-        }?;
+        };
+        // The library that builds it is not ours, and what it is given comes from a file.
+        let tokenizer = catch_unwind(AssertUnwindSafe(build)).unwrap_or_else(|_| {
+            let (file, reason) = (header.source.path.clone(), "building it panicked".into());
+            Err(Error::Tokenizer { file, reason })
+        })?;
         Span::current().record("tokens", tokenizer.vocab_len());
         self.on_progress.tell(Stage::Tokenizer, bytes, bytes);
         Ok(tokenizer)

@@ -29,6 +29,8 @@ mod names;
 #[cfg(feature = "hub")]
 mod options;
 #[cfg(feature = "hub")]
+mod own;
+#[cfg(feature = "hub")]
 mod repository;
 #[cfg(feature = "hub")]
 mod retry;

@@ -56,7 +56,7 @@ pub use model_diagnostics as diagnostics;
 pub use model_diagnostics::plan::KvDtype;
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
 pub use progress::{Progress, Stage};
-pub use session::Session;
+pub use session::{IntoGenerationError, Session};
 #[cfg(feature = "async")]
 pub use stream::GenerationStream;
 pub use text_model::{TextGeneration, TextModel};

@@ -138,7 +138,15 @@ impl Model {
     /// # Errors
     /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit.
     pub fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<Generation<Session>> {
-        self.session().into_generation(prompt, options)
+        Ok(self.session().into_generation(prompt, options)?)
+    }
+
+    /// Continues `prompt`, ids as they are, in a session of its own.
+    ///
+    /// # Errors
+    /// As [`Session::generate`].
+    pub fn generate_ids(&self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<Session>> {
+        Ok(self.session().into_generation_ids(prompt, options)?)
     }
 
     /// Answers `messages` in a session of its own.
@@ -146,7 +154,7 @@ impl Model {
     /// # Errors
     /// As [`Session::chat`].
     pub fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<Generation<Session>> {
-        self.session().into_generation(&self.chat_prompt(messages, &options.chat)?, options)
+        Ok(self.session().into_generation(&self.chat_prompt(messages, &options.chat)?, options)?)
     }
 
     /// The text of `messages` in the model's own template, ready for the answer: what [`chat`](Self::chat) continues.

@@ -5,12 +5,12 @@ use crate::chat::Message;
 use crate::compute::Cache;
 use crate::decoder::{Logits, Rotation, Segment};
 use crate::error::{Error, Result};
-use crate::generate::{GenerateOptions, Generation, Step, StopTokens};
+use crate::generate::{Choice, GenerateOptions, Generation, Step, StopTokens};
 use crate::linear::contiguous;
 use crate::model::Model;
 use candle_core::{Storage, Tensor};
 use model_diagnostics::plan::PREFILL_CHUNK;
-use std::borrow::Borrow;
+use std::fmt;
 use tracing::{debug_span, info_span};
 
 /// Tokens of a prompt that are computed in one turn while others wait for theirs: they wait a quarter as long, and the
@@ -93,6 +93,11 @@ impl Session {
     /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`: `tokens * vocab * 4` bytes, and
     /// those of a chunk of up to 512 tokens once more meanwhile, which the memory plan does not count, as generating never
     /// needs them.
+    ///
+    /// A model with longrope scaling rotates by the length that the sequence has with `tokens`, as transformers does: a call
+    /// that ends beyond the original context rotates all its rows as those of a long sequence, so its first ones differ
+    /// from those of a call that ends before. Rows of earlier calls stay as they were returned, while what the session
+    /// holds of them is computed anew.
     ///
     /// # Errors
     /// As [`Session::forward`].
@@ -308,43 +313,133 @@ impl Session {
     /// # Errors
     /// As [`Session::generate`].
     pub fn generate_ids(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<&mut Session>> {
-        let rest = self.reuse(prompt, options)?;
-        generation(self, rest, options)
+        let request = self.request(prompt, options)?;
+        Ok(request.begin(self))
     }
 
-    /// As [`Session::generate`], taking the session along; [`Generation::into_step`] gives it back. The session is lost
-    /// when there is an error.
+    /// As [`Session::generate`], taking the session along; [`Generation::into_step`] gives it back.
+    ///
+    /// ```
+    /// use model_factory::{Error, GenerateOptions, UnifiedModelFactory};
+    ///
+    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let refused = model.session().into_generation("Once", &GenerateOptions::default().top_p(7.0)).err();
+    /// let (error, session) = refused.expect("at most 1").into_parts();
+    /// assert!(matches!(error, Error::Option { option: "top_p", .. }));
+    /// let text = session.into_generation("Once", &GenerateOptions::default())?.text()?; // `?` drops the session
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
-    /// As [`Session::generate`].
-    pub fn into_generation(mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<Session>> {
-        let ids = self.model.encode_prompt(prompt)?;
-        let rest = self.reuse(&ids, options)?;
-        generation(self, rest, options)
+    /// As [`Session::generate`], with the session as it was.
+    pub fn into_generation(
+        self,
+        prompt: &str,
+        options: &GenerateOptions,
+    ) -> Result<Generation<Session>, IntoGenerationError> {
+        match self.model.encode_prompt(prompt) {
+            Ok(ids) => self.into_generation_ids(&ids, options),
+            Err(error) => Err(IntoGenerationError::new(error, self)),
+        }
     }
 
-    /// Keeps what the cache has in common with `prompt` and returns the rest, at least one id. Forgets nothing when the
-    /// prompt or the options will be refused.
-    fn reuse(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Vec<u32>> {
+    /// As [`Session::into_generation`], from ids.
+    ///
+    /// # Errors
+    /// As [`Session::into_generation`].
+    pub fn into_generation_ids(
+        mut self,
+        prompt: &[u32],
+        options: &GenerateOptions,
+    ) -> Result<Generation<Session>, IntoGenerationError> {
+        match self.request(prompt, options) {
+            Ok(request) => Ok(request.begin(self)),
+            Err(error) => Err(IntoGenerationError::new(error, self)),
+        }
+    }
+
+    /// Keeps what the cache has in common with `prompt`, and makes all of a generation that can fail. Forgets nothing when
+    /// that does.
+    fn request(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Request> {
         let Some(last) = prompt.len().checked_sub(1) else { return Err(Error::EmptyPrompt) };
         let limit = self.model.context_length();
         if prompt.len() > limit {
             return Err(Error::ContextOverflow { limit, asked: prompt.len() });
         }
         self.check_ids(prompt)?;
-        options.check()?;
+        let options = GenerateOptions { sampling: options.sampling.or(&self.model.spec().sampling), ..options.clone() };
+        let chosen = Choice::new(self.model.tokenizer(), &options)?;
         let common = self.ids.iter().zip(prompt).take_while(|(held, asked)| held == asked).count().min(last);
         self.truncate(common);
-        Ok(prompt[common..].to_vec())
+        Ok(Request {
+            model: self.model.clone(),
+            before: self.ids.clone(),
+            rest: prompt[common..].to_vec(),
+            options,
+            chosen,
+        })
     }
 }
 
-fn generation<S: Step + Borrow<Session>>(step: S, rest: Vec<u32>, options: &GenerateOptions) -> Result<Generation<S>> {
-    let session = step.borrow();
-    let (model, before) = (session.model.clone(), session.ids.clone());
-    let stop = StopTokens::from(&model.spec().tokenizer);
-    let options = GenerateOptions { sampling: options.sampling.or(&model.spec().sampling), ..options.clone() };
-    Generation::new(step, model.shared_tokenizer(), &before, rest, stop, &options)
+/// A generation that only lacks its session.
+struct Request {
+    model: Model,
+    /// What the session holds, and what of the prompt comes behind it.
+    before: Vec<u32>,
+    rest: Vec<u32>,
+    options: GenerateOptions,
+    chosen: Choice,
+}
+
+impl Request {
+    fn begin<S: Step>(self, step: S) -> Generation<S> {
+        let stop = StopTokens::from(&self.model.spec().tokenizer);
+        let tokenizer = self.model.shared_tokenizer();
+        Generation::begin(step, tokenizer, &self.before, self.rest, stop, &self.options, self.chosen)
+    }
+}
+
+/// Why a session did not become a generation, and the session as it was. `?` makes it the [`Error`] alone.
+#[derive(Debug)]
+pub struct IntoGenerationError(Box<(Error, Session)>);
+
+impl IntoGenerationError {
+    fn new(error: Error, session: Session) -> IntoGenerationError {
+        IntoGenerationError(Box::new((error, session)))
+    }
+
+    /// Why.
+    pub fn error(&self) -> &Error {
+        &self.0.0
+    }
+
+    /// The session, for another try.
+    pub fn into_session(self) -> Session {
+        self.0.1
+    }
+
+    /// Both.
+    pub fn into_parts(self) -> (Error, Session) {
+        *self.0
+    }
+}
+
+impl From<IntoGenerationError> for Error {
+    fn from(refused: IntoGenerationError) -> Error {
+        refused.0.0
+    }
+}
+
+impl fmt::Display for IntoGenerationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error().fmt(f)
+    }
+}
+
+impl std::error::Error for IntoGenerationError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error().source()
+    }
 }
 
 impl Step for Session {

@@ -9,6 +9,8 @@
 //! (release by the worker, acquire by the caller): then every task is done and its effects are visible, and the job,
 //! which borrows from the caller's stack, is no longer referred to. A worker that comes too late is not waited for.
 //!
+//! In a process that was forked while no region ran, no worker ever enters, and the caller does every task itself.
+//!
 //! # Waiting
 //!
 //! A worker without a region spins for `SPIN`, then parks. Parking and opening could miss each other: the worker
@@ -75,6 +77,8 @@ unsafe impl Sync for Shared {}
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    /// The process that has the workers: one forked from it has none.
+    process: u32,
 }
 
 impl std::fmt::Debug for Pool {
@@ -102,7 +106,7 @@ impl Pool {
             thread::Builder::new().name(name).spawn(move || work(&shared, index)).ok()
         });
         let workers = workers.collect();
-        Pool { shared, workers }
+        Pool { shared, workers, process: std::process::id() }
     }
 
     /// Threads in all.
@@ -162,6 +166,11 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // Threads of another process cannot be joined, nor detached.
+            std::mem::forget(std::mem::take(&mut self.workers));
+            return;
+        }
         self.shared.state.0.fetch_or(STOP, Ordering::SeqCst);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();

@@ -5,20 +5,35 @@
 //! session each other one has at most one.
 
 use crate::cancel::Cancel;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
 use tracing::debug_span;
 
 /// How often one that waits looks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// How long a forked process waits for the lock of the line, which is held for less than a microsecond: who holds it
+/// longer is not there.
+const FORKED: Duration = Duration::from_secs(1);
+
 /// The line of those that compute on one model.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Turns {
     line: Mutex<Line>,
     moved: Condvar,
+    /// The process whose threads stand in the line.
+    process: AtomicU32,
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns { line: Mutex::default(), moved: Condvar::new(), process: AtomicU32::new(process::id()) }
+    }
 }
 
 /// Tickets in the order they were taken; the turn is the first one's.
@@ -40,8 +55,11 @@ impl Turns {
     /// Waits for a turn.
     ///
     /// # Errors
-    /// `Cancelled`, within [`LOOK`] of it; the place in the line is given up.
+    /// `Cancelled`, within [`LOOK`] of it; the place in the line is given up. `Forked`.
     pub(crate) fn take(&self, cancel: &Cancel) -> Result<Turn<'_>> {
+        if self.process.load(Ordering::Relaxed) != process::id() {
+            self.move_in()?;
+        }
         let mut line = self.line();
         let ahead = line.tickets.len();
         let ticket = line.next;
@@ -61,6 +79,26 @@ impl Turns {
             line = self.moved.wait_timeout(line, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(Turn { turns: self, ahead })
+    }
+
+    /// Takes the line over in a process that was forked. Nobody computed meanwhile if nobody stood in it: then nothing is
+    /// half done, and no lock is held by a thread that is not there.
+    fn move_in(&self) -> Result<()> {
+        let begun = Instant::now();
+        let line = loop {
+            match self.line.try_lock() {
+                Ok(line) => break line,
+                Err(TryLockError::Poisoned(line)) => break line.into_inner(),
+                Err(TryLockError::WouldBlock) if begun.elapsed() > FORKED => return Err(Error::Forked),
+                Err(TryLockError::WouldBlock) => thread::yield_now(),
+            }
+        };
+        let mine = process::id();
+        if self.process.load(Ordering::Relaxed) != mine && !line.tickets.is_empty() {
+            return Err(Error::Forked);
+        }
+        self.process.store(mine, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Nothing panics while it is held.
@@ -84,9 +122,7 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Error;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::thread;
+    use std::sync::atomic::AtomicUsize;
 
     fn waiting(turns: &Turns) -> usize {
         turns.line().tickets.len()

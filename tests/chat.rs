@@ -12,9 +12,7 @@ fn model(path: &str) -> Model {
 
 /// Nearly every token is as likely as any other, so that a model of random weights closes a block before long.
 fn noise(seed: u64) -> GenerateOptions {
-    let mut options = GenerateOptions::default().max_tokens(600).temperature(1000.0).seed(seed);
-    options.ignore_stop = true;
-    options
+    GenerateOptions::default().max_tokens(600).temperature(1000.0).seed(seed).ignore_stop(true)
 }
 
 fn pieces(model: &Model, options: &GenerateOptions) -> (Vec<Piece>, Vec<u32>) {

@@ -7,6 +7,7 @@ use common::spans::{Begun, watch_thread, watch_threads};
 use model_factory::{
     Builder, Cancel, Error, FinishReason, GenerateOptions, Message, Model, Progress, Session, Stage, TextModel,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -229,6 +230,36 @@ fn a_load_is_cancelled_in_every_stage() {
     }
     assert_eq!(stages, 6);
     assert_eq!(Error::Cancelled.code(), 1);
+}
+
+/// What a callback panics with.
+#[derive(Debug, PartialEq)]
+struct Mine(Stage, bool);
+
+#[test]
+fn a_callback_that_panics_ends_the_load_with_its_panic_at_every_stage() {
+    for path in [demo(), demo().with_file_name("demo-q4_k_m.gguf")] {
+        for threads in [1, 3] {
+            for stage in [Stage::Header, Stage::Tokenizer, Stage::Mapping] {
+                for end in [false, true] {
+                    let left = Arc::new(AtomicUsize::new(1));
+                    let builder = builder().threads(threads).on_progress(move |progress: Progress| {
+                        // Of a GGUF file's tokenizer beginning and end look the same.
+                        let ends = progress.bytes_done == progress.bytes_total && progress.bytes_total > 0;
+                        let here = progress.stage == stage && (ends == end || progress.stage == Stage::Tokenizer);
+                        if here && left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                            std::panic::panic_any(Mine(stage, end));
+                        }
+                    });
+                    let panic = catch_unwind(AssertUnwindSafe(|| builder.load(&path).map(drop))).unwrap_err();
+                    assert_eq!(panic.downcast_ref(), Some(&Mine(stage, end)), "{threads} threads");
+                    // The same builder loads afterwards.
+                    let model = builder.load(&path).unwrap();
+                    assert!(!model.generate("Once", &GenerateOptions::default()).unwrap().text().unwrap().is_empty());
+                }
+            }
+        }
+    }
 }
 
 #[test]

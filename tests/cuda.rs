@@ -8,7 +8,8 @@ use common::relative_l2;
 use model_factory::cuda::dtypes;
 use model_factory::diagnostics::{DType, source};
 use model_factory::weights::Weights;
-use model_factory::{DeviceChoice, GenerateOptions, Model, UnifiedModelFactory};
+use model_factory::{DeviceChoice, GenerateOptions, Model, Stage, UnifiedModelFactory};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 /// The model on the first card; `None` where there is no card, no driver or no NVRTC, unless `TEST_DEVICE=cuda` asks for one.
@@ -67,6 +68,25 @@ fn tokens_one_by_one_are_the_prompt_at_once() {
         let distance = relative_l2(&steps, &whole[first..].concat());
         println!("{name}: {distance:.2e}");
         assert!(distance < 4e-6, "{name}: {distance:.3e} apart");
+    }
+}
+
+#[test]
+fn a_callback_that_panics_during_an_upload_ends_the_load_with_its_panic() {
+    let path = common::fixtures().join("demo");
+    if on_card(&path).is_none() {
+        return;
+    }
+    for end in [false, true] {
+        let builder = UnifiedModelFactory::builder().device(DeviceChoice::Cuda(0)).on_progress(move |progress| {
+            if progress.stage == Stage::Upload && (progress.bytes_done == progress.bytes_total) == end {
+                std::panic::panic_any(end);
+            }
+        });
+        let panic = catch_unwind(AssertUnwindSafe(|| builder.load(&path).map(drop))).expect_err("it panics");
+        assert_eq!(panic.downcast_ref(), Some(&end));
+        // The card is free for the next load.
+        assert!(on_card(&path).is_some_and(|model| model.logits(&[5]).is_ok()));
     }
 }
 

@@ -4,6 +4,8 @@
 mod common;
 #[path = "examples/compare.rs"]
 mod compare;
+#[path = "examples/hints.rs"]
+mod hints;
 
 use serde_json::Value;
 use std::io::Write;

@@ -29,8 +29,7 @@ fn watch(span: &Begun) {
 
 /// Greedy ids after `prompt`.
 fn generate(model: &Model, prompt: &[u32], count: usize) -> Vec<u32> {
-    let mut options = GenerateOptions::default().max_tokens(count).temperature(0.0);
-    options.ignore_stop = true;
+    let options = GenerateOptions::default().max_tokens(count).temperature(0.0).ignore_stop(true);
     let mut session = model.session();
     let mut generation = session.generate_ids(prompt, &options).unwrap();
     generation.text().unwrap();

@@ -149,8 +149,7 @@ fn measure(path: &Path) -> Value {
         });
         let end = End(&done);
         let model = UnifiedModelFactory::builder().context_length(CONTEXT).load(path).expect("the model loads");
-        let mut options = GenerateOptions::default().max_tokens(TOKENS).temperature(0.0);
-        options.ignore_stop = true;
+        let options = GenerateOptions::default().max_tokens(TOKENS).temperature(0.0).ignore_stop(true);
         let mut generation = model.generate(&prompt(&model), &options).expect("the prompt fits");
         generation.text().expect("the model generates");
         let (_, timings) = generation.finish();

@@ -18,9 +18,7 @@ fn demo() -> Model {
 }
 
 fn options(max_tokens: usize) -> GenerateOptions {
-    let mut options = GenerateOptions::default().max_tokens(max_tokens).temperature(0.0);
-    options.ignore_stop = true;
-    options
+    GenerateOptions::default().max_tokens(max_tokens).temperature(0.0).ignore_stop(true)
 }
 
 fn stream(model: &Model, options: &GenerateOptions) -> GenerationStream {

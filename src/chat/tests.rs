@@ -253,7 +253,7 @@ fn a_template_without_end_is_stopped() {
 
 #[test]
 fn a_model_without_a_template_says_so() {
-    let model = UnifiedModelFactory::load(fixtures().join("demo")).unwrap();
+    let model = UnifiedModelFactory::load(fixtures().join("models/phi-2/bf16")).unwrap();
     assert!(model.spec().tokenizer.chat_templates.is_empty());
     let chat = model.chat(&[Message::user("Hi")], &GenerateOptions::default());
     assert!(matches!(chat, Err(Error::NoChatTemplate)));

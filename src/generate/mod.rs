@@ -1,5 +1,6 @@
 //! Prompt ids -> text, a piece at a time.
 
+mod draw;
 mod logprobs;
 mod options;
 mod sampler;
@@ -69,6 +70,9 @@ pub struct Piece {
 pub struct Timings {
     /// Tokens of the prompt that were computed.
     pub prompt_tokens: usize,
+    /// Tokens of the prompt before those, which the session held from an earlier turn: with `prompt_tokens` the whole
+    /// prompt.
+    pub cached_tokens: usize,
     /// Time until the first token was chosen.
     pub prefill: Duration,
     /// Tokens that were generated; a stop token is not counted.
@@ -119,6 +123,24 @@ pub struct Generation<S> {
     timings: Timings,
 }
 
+/// How a generation chooses its tokens and its end: what is made of options that are in their ranges.
+pub(crate) struct Choice {
+    sampler: Sampler,
+    stop_strings: StopStrings,
+}
+
+impl Choice {
+    /// # Errors
+    /// `Option` for an option out of range, `EmptyStopString`.
+    pub(crate) fn new(tokenizer: &Tokenizer, options: &GenerateOptions) -> Result<Choice> {
+        options.check()?;
+        let sampler = Sampler::new(&options.sampling, tokenizer.vocab_len())?
+            .without(tokenizer.unused_ids())
+            .with_logprobs(options.logprobs);
+        Ok(Choice { sampler, stop_strings: StopStrings::new(&options.stop)? })
+    }
+}
+
 impl<S: Step> Generation<S> {
     /// Prepares to continue with `prompt`, ids that `step` has not seen, until one of `stop`. `before` are the ids it
     /// has seen: text that continues them keeps its leading space, and penalties count them. Sampling options that say
@@ -142,18 +164,28 @@ impl<S: Step> Generation<S> {
         if asked > limit {
             return Err(Error::ContextOverflow { limit, asked });
         }
-        options.check()?;
-        let mut sampler = Sampler::new(&options.sampling, tokenizer.vocab_len())?
-            .without(tokenizer.unused_ids())
-            .with_logprobs(options.logprobs);
-        let stop_strings = StopStrings::new(&options.stop)?;
+        let chosen = Choice::new(&tokenizer, options)?;
+        Ok(Generation::begin(step, tokenizer, before, prompt, stop, options, chosen))
+    }
+
+    /// What [`Generation::new`] makes, once nothing can fail.
+    pub(crate) fn begin(
+        step: S,
+        tokenizer: Arc<Tokenizer>,
+        before: &[u32],
+        prompt: Vec<u32>,
+        stop: StopTokens,
+        options: &GenerateOptions,
+        Choice { mut sampler, stop_strings }: Choice,
+    ) -> Self {
         let sequence = [before, &prompt].concat();
         sampler.prompt(&sequence);
         let decoder = tokenizer.stream_after(&sequence);
         let thinking = Thinking::after(&tokenizer, &sequence);
-        let timings = Timings { prompt_tokens: asked, seed: sampler.seed(), ..Timings::default() };
+        let (prompt_tokens, cached_tokens) = (prompt.len(), before.len());
+        let timings = Timings { prompt_tokens, cached_tokens, seed: sampler.seed(), ..Timings::default() };
         let finish = (options.max_tokens == 0).then_some(FinishReason::Length);
-        Ok(Generation {
+        Generation {
             step,
             tokenizer,
             decoder,
@@ -169,7 +201,7 @@ impl<S: Step> Generation<S> {
             ready: VecDeque::new(),
             failed: None,
             timings,
-        })
+        }
     }
 
     /// The tokens generated so far, those of a stop string included; a stop token is not.

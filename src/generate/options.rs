@@ -153,6 +153,13 @@ impl GenerateOptions {
         self
     }
 
+    /// Whether it goes on after a stop token; a stop string still ends it.
+    #[must_use]
+    pub fn ignore_stop(mut self, ignore_stop: bool) -> Self {
+        self.ignore_stop = ignore_stop;
+        self
+    }
+
     /// With the logarithms of probabilities: the chosen token's and those of the `top` most likely, up to 20.
     #[must_use]
     pub fn logprobs(mut self, top: usize) -> Self {

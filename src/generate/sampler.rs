@@ -1,19 +1,18 @@
 //! Logits -> token.
 
+use super::draw::Draw;
 use super::logprobs::{Distribution, LogProbs};
 use super::options::SamplingOptions;
 use super::steps::{Candidates, CountPenalty, MinP, RepetitionPenalty, SamplingStep, Seen, Temperature, TopK, TopP};
 use crate::error::{Error, Result};
-use candle_core::{Device, Tensor};
-use candle_transformers::generation::{LogitsProcessor, Sampling};
+use candle_core::Tensor;
 use std::hash::{BuildHasher, RandomState};
 use std::time::SystemTime;
 
 /// Chooses tokens, one generation long.
 ///
-/// candle's `LogitsProcessor` draws, from what the steps left. The steps are ours: its own has no min-p and no
-/// penalties, its top-p after top-k is of all probabilities rather than of those left, and it sorts the whole
-/// vocabulary.
+/// The steps are ours: candle's `LogitsProcessor` has no min-p and no penalties, its top-p after top-k is of all
+/// probabilities rather than of those left, and it sorts the whole vocabulary.
 pub struct Sampler {
     vocab: usize,
     /// In ascending order.
@@ -21,7 +20,7 @@ pub struct Sampler {
     seed: u64,
     steps: Vec<Box<dyn SamplingStep>>,
     /// `None` is greedy.
-    draw: Option<LogitsProcessor>,
+    draw: Option<Draw>,
     seen: Seen,
     candidates: Candidates,
     /// How many of the most likely tokens to report.
@@ -38,7 +37,7 @@ impl Sampler {
         options.in_range()?;
         let seed = options.seed.unwrap_or_else(random_seed);
         let draws = options.draws();
-        let draw = draws.then(|| LogitsProcessor::from_sampling(seed, Sampling::All { temperature: 1.0 }));
+        let draw = draws.then(|| Draw::new(seed));
         let (steps, seen, candidates) = (steps(options, draws), Seen::default(), Candidates::default());
         Ok(Sampler { vocab, unused: Vec::new(), seed, steps, draw, seen, candidates, top: None, logprobs: None })
     }
@@ -94,8 +93,7 @@ impl Sampler {
             None => self.candidates.best(),
             Some(draw) => {
                 let logits = self.candidates.entries().iter().map(|candidate| candidate.logit);
-                let index = draw.sample(&Tensor::from_iter(logits, &Device::Cpu)?)?;
-                self.candidates.entries().get(index as usize).copied()
+                draw.index(logits)?.and_then(|index| self.candidates.entries().get(index).copied())
             }
         };
         let token = chosen.ok_or(nothing)?.id;
@@ -130,6 +128,7 @@ fn random_seed() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use candle_core::Device;
     use model_diagnostics::spec::GREEDY_BELOW;
 
     fn logits(values: &[f32]) -> Tensor {

@@ -173,7 +173,7 @@ fn an_error_ends_the_iteration() {
 #[test]
 fn a_stop_token_can_be_ignored() {
     let mut model = script(b"a", Some(257), 100);
-    let options = GenerateOptions { ignore_stop: true, max_tokens: 2, ..GenerateOptions::default() };
+    let options = GenerateOptions::default().ignore_stop(true).max_tokens(2);
     let mut generation = start(&mut model, &options).unwrap();
     let tokens: Vec<u32> = generation.by_ref().filter_map(|piece| piece.unwrap().token).collect();
     assert_eq!(tokens, [97, 257]);

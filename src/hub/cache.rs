@@ -1,10 +1,9 @@
 //! One repository in the shared cache: `blobs` by content, `snapshots` by commit, `refs` by branch.
 
 use super::error::HubError;
-use super::names;
+use super::{names, own};
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a reference that are read; a commit has 40.
@@ -32,16 +31,14 @@ impl RepoCache {
     }
 
     /// The commit that `revision` was when it was last downloaded, or is.
-    pub(super) fn commit(&self, revision: &str) -> Option<String> {
-        let mut text = String::new();
-        let file = File::open(self.folder.join("refs").join(revision)).ok();
-        if let Some(file) = file {
-            file.take(REFERENCE_BYTES).read_to_string(&mut text).ok()?;
-        } else {
-            text.push_str(revision);
-        }
-        let commit = text.trim();
-        (names::is_commit(commit) && self.snapshot(commit).is_dir()).then(|| commit.into())
+    pub(super) fn commit(&self, revision: &str) -> Result<Option<String>, HubError> {
+        let text = own::reference(&self.reference(revision), REFERENCE_BYTES)?;
+        let commit = text.as_deref().unwrap_or(revision).trim();
+        Ok((names::is_commit(commit) && self.snapshot(commit).is_dir()).then(|| commit.into()))
+    }
+
+    fn reference(&self, revision: &str) -> PathBuf {
+        self.folder.join("refs").join(revision)
     }
 
     /// Notes that `revision` is `commit`, once all files are there.
@@ -49,8 +46,8 @@ impl RepoCache {
         if revision == commit {
             return Ok(());
         }
-        let path = self.folder.join("refs").join(revision);
-        if fs::read_to_string(&path).is_ok_and(|text| text == commit) {
+        let path = self.reference(revision);
+        if own::reference(&path, REFERENCE_BYTES)?.is_some_and(|text| text == commit) {
             return Ok(());
         }
         in_place_of(&path, |new| fs::write(new, commit))

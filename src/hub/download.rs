@@ -4,6 +4,7 @@ use super::cache::RepoCache;
 use super::client::{Answer, Client};
 use super::digest::Digest;
 use super::error::HubError;
+use super::own;
 use super::retry::SLICE;
 use crate::progress::{OnProgress, Stage};
 use std::fs::{self, File, TryLockError};
@@ -82,7 +83,7 @@ impl Download<'_> {
         let folder = blob.parent().unwrap_or(blob);
         fs::create_dir_all(folder).map_err(HubError::io(folder))?;
         let (lock, path) = (blob.with_extension("lock"), blob.with_extension("part"));
-        let lock_file = File::create(&lock).map_err(HubError::io(&lock))?;
+        let lock_file = own::lock(&lock)?;
         loop {
             match lock_file.try_lock() {
                 Ok(()) => break,
@@ -136,16 +137,14 @@ impl Download<'_> {
 
     /// What has come of `file` before, hashed.
     fn open_part<'p>(&self, file: &Wanted<'_>, path: &'p Path, tell: &dyn Fn(u64)) -> Result<Part<'p>, HubError> {
-        // Not to append: what is opened so cannot be made shorter on Windows. Reading it leads to its end.
-        let mut options = File::options();
-        options.create(true).truncate(false).read(true).write(true);
-        let out = options.open(path).map_err(HubError::io(path))?;
+        let (out, found) = own::part(path)?;
         let mut part = Part { path, out, bytes: 0, digest: Digest::named(&file.etag, file.bytes) };
-        if part.out.metadata().map_err(HubError::io(path))?.len() > file.bytes {
+        if found > file.bytes {
             // What is too long was no part of this.
             part.clear(file)?;
         }
         let mut bytes = vec![0; STRIDE];
+        // Reading it leads to its end.
         loop {
             self.check_cancel()?;
             let count = part.out.read(&mut bytes).map_err(HubError::io(path))?;

@@ -182,6 +182,18 @@ pub enum HubError {
         /// The limit.
         limit: u64,
     },
+    /// Something else lies where the cache has a lock, a part of a download or a reference; it is neither followed nor
+    /// changed (exit code 1).
+    #[error(
+        "{} is {found}, expected a regular file: the cache keeps a file of its own there; move it away and load again",
+        path.display()
+    )]
+    NotAFile {
+        /// Where it lies.
+        path: PathBuf,
+        /// What it is: a link, a folder, a pipe.
+        found: &'static str,
+    },
     /// The cache or a temporary folder cannot be read or written (exit code 1).
     #[error("{}: {source}", path.display())]
     Io {

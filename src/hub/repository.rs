@@ -66,7 +66,7 @@ impl Repository {
         let cache = RepoCache::new(options.cache_folder(), id.repo());
         let (client, commit, names) = if options.is_offline() {
             let absent = || HubError::Offline { id: id.to_string(), cache: options.cache_folder().into() };
-            let commit = cache.commit(&revision).ok_or_else(absent)?;
+            let commit = cache.commit(&revision)?.ok_or_else(absent)?;
             let names = cache.names(&commit)?;
             (None, commit, names)
         } else {

@@ -4,6 +4,7 @@ use super::server::{Kind, etag};
 use super::{Place, common, fixture, refused, text};
 use model_factory::hub::HubError;
 use model_factory::{Cancel, Error, Stage};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -90,6 +91,22 @@ fn a_cancelled_download_ends_and_is_continued() {
     let part = part(&place);
     assert!(std::fs::metadata(&part).unwrap().len() > 0);
     recovers(&place);
+}
+
+#[test]
+fn a_callback_that_panics_during_a_download_ends_it_with_its_panic() {
+    for after in [0, 500_000] {
+        let place = demo();
+        let builder = place.builder().on_progress(move |progress| {
+            if progress.stage == Stage::Download && progress.bytes_done >= after {
+                std::panic::panic_any(after);
+            }
+        });
+        let panic = catch_unwind(AssertUnwindSafe(|| builder.load(REPO).map(drop))).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&after));
+        // No lock is left, and what has come is continued.
+        recovers(&place);
+    }
 }
 
 #[test]

@@ -151,12 +151,15 @@ mod tests {
         }
     }
 
-    /// Of one file the message says all; parts have to be of one revision.
+    /// Parts have to be of one revision.
     #[test]
     fn a_truncated_file_is_fetched_again_and_parts_of_one_revision() {
         let kind = || IncompleteKind::DataTruncated { name: "output.weight".into(), have: 1, need: 2 };
         let remedies = |file: &str| report(&Error::incomplete(Path::new(file), kind()), Some("gguf")).remedies;
-        assert_eq!(remedies("models/x.gguf"), Vec::<String>::new());
+        assert_eq!(
+            remedies("models/x.gguf"),
+            ["fetch x.gguf again, or continue its download: 1 of 2 bytes are missing"]
+        );
         let parts = ["fetch the model's files again, all from one revision"];
         assert_eq!(remedies("models/x-00001-of-00002.gguf"), parts);
     }

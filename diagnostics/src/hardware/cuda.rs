@@ -12,10 +12,12 @@ use super::Gpu;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::MemoryInfo;
 use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
+use std::panic::resume_unwind;
+use std::thread;
 
 /// The cards that CUDA programs see, and why there are none or not all.
 pub(super) fn detect() -> (Vec<Gpu>, Option<String>) {
-    let (listed, mut notes) = match Nvml::init().and_then(|nvml| cards(&nvml)) {
+    let (listed, mut notes) = match with_own_stack(|| Nvml::init().and_then(|nvml| cards(&nvml))) {
         Ok(found) => found,
         Err(error) => return (Vec::new(), Some(explain(&error))),
     };
@@ -33,6 +35,15 @@ pub(super) fn detect() -> (Vec<Gpu>, Option<String>) {
         notes.push(format!("{} of {all} are hidden by CUDA_VISIBLE_DEVICES={value}", all - gpus.len()));
     }
     (gpus, (!notes.is_empty()).then(|| notes.join("; ")))
+}
+
+/// What `ask` says, in a thread of its own where one can be started: the library's table of functions is moved from frame to
+/// frame, and the driver takes of a stack what it likes, which the thread of a caller need not have.
+fn with_own_stack<T: Send>(ask: impl Fn() -> T + Sync) -> T {
+    thread::scope(|scope| match thread::Builder::new().name("nvml".into()).spawn_scoped(scope, &ask) {
+        Ok(asking) => asking.join().unwrap_or_else(|panic| resume_unwind(panic)),
+        Err(_) => ask(),
+    })
 }
 
 /// A card, or a slice of one.

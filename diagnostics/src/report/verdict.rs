@@ -123,13 +123,29 @@ impl Error {
             Error::Incomplete { kind: IncompleteKind::FileMissing { name, .. }, .. } => {
                 format!("put {name} into the model's folder")
             }
-            // The message says it of the one file.
-            Error::Incomplete { file, kind } if kind.is_of_the_file() && !is_part(file) => return None,
+            Error::Incomplete { file, kind } if kind.is_of_the_file() && !is_part(file) => again(file, kind),
             Error::Incomplete { .. } => "fetch the model's files again, all from one revision".into(),
             Error::Ambiguous { candidates, .. } => {
                 format!("give the path of one model, such as {}", candidates.first()?.display())
             }
         })
+    }
+}
+
+/// What the user can do about one file that is not whole.
+fn again(file: &Path, kind: &IncompleteKind) -> String {
+    let name = file.file_name().unwrap_or(file.as_os_str()).display();
+    match kind {
+        IncompleteKind::DataTruncated { have, need, .. } => {
+            format!(
+                "fetch {name} again, or continue its download: {} of {need} bytes are missing",
+                need.saturating_sub(*have)
+            )
+        }
+        IncompleteKind::HeaderTruncated { have, .. } => {
+            format!("fetch {name} again, or continue its download: it ends within its header, at byte {have}")
+        }
+        _ => format!("finish the download of {name}, or fetch it again"),
     }
 }
 

@@ -44,7 +44,8 @@ pub(super) fn snapshot(path: &Path, folders: &[String], files: &[String]) -> Res
 
 /// The revision in a reference file; `None` when there is none that could be a folder's name.
 fn reference(path: &Path) -> Option<String> {
-    let file = std::fs::File::open(path).ok().filter(|_| path.is_file())?;
+    // Asked first: opening a pipe would wait for ever.
+    let file = Some(path).filter(|path| path.is_file()).and_then(|path| std::fs::File::open(path).ok())?;
     let mut text = String::new();
     file.take(REFERENCE_BYTES).read_to_string(&mut text).ok()?;
     let revision = text.trim();

@@ -99,7 +99,7 @@ impl<'a> Folder<'a> {
             // Without a config they are no model, and there is another one.
             candidates.clear();
         }
-        candidates.extend(gguf);
+        candidates.extend(gguf.iter().cloned());
         if candidates.is_empty() && wanted == Wanted::Any {
             candidates = self.guess()?;
         }
@@ -107,6 +107,11 @@ impl<'a> Folder<'a> {
             [] => Err(self.explain()),
             [one] => {
                 let (path, name) = (self.join(one), one.as_str());
+                let others = if gguf.is_empty() { Vec::new() } else { self.models() };
+                if !others.is_empty() {
+                    let candidates = std::iter::once(path).chain(others).collect();
+                    return Err(Error::Ambiguous { path: self.path.into(), candidates });
+                }
                 if names::has_extension(name, "json") {
                     return indexed(self.path, &self.dir, &path);
                 }
@@ -172,18 +177,22 @@ impl<'a> Folder<'a> {
         }
         let mut models = Vec::new();
         for name in &all {
-            let path = self.join(name);
-            // `mtp-` files hold draft heads; nothing inside tells them from a model.
-            let aside = name.starts_with("mtp-") || {
-                // One that cannot be read stays a candidate: choosing it tells why.
-                let about = sidecar::about(&path).unwrap_or_default();
-                about.refusal(&path).is_some() || (about.is_vocabulary() && Part::parse(name, "gguf").is_none())
-            };
-            if !aside {
+            if !self.is_aside(name) {
                 models.push(name.clone());
             }
         }
         Ok(if models.is_empty() { all } else { models })
+    }
+
+    /// Whether the GGUF file `name` is a projector, an adapter, a draft head or a vocabulary.
+    fn is_aside(&self, name: &str) -> bool {
+        let path = self.join(name);
+        // `mtp-` files hold draft heads; nothing inside tells them from a model.
+        name.starts_with("mtp-") || {
+            // One that cannot be read stays a candidate: choosing it tells why.
+            let about = sidecar::about(&path).unwrap_or_default();
+            about.refusal(&path).is_some() || (about.is_vocabulary() && Part::parse(name, "gguf").is_none())
+        }
     }
 
     /// Files whose names say nothing and whose content is a model.
@@ -250,6 +259,17 @@ impl<'a> Folder<'a> {
             weights || super::cache::is_cache(&folder.folders)
         };
         folders.take(limits::FOLDER_GUESSES).filter(holds).map(|name| self.join(name)).collect()
+    }
+
+    /// Those of them whose files are a model by themselves.
+    fn models(&self) -> Vec<PathBuf> {
+        let holds = |path: &PathBuf| {
+            let Ok(folder) = Folder::read(self.path, path) else { return false };
+            let described = folder.has("config.json") && !folder.safetensors_candidates().is_empty();
+            let gguf = || folder.with_extension("gguf").any(|name| !folder.is_aside(name));
+            described || super::cache::is_cache(&folder.folders) || gguf()
+        };
+        self.nested().into_iter().filter(holds).collect()
     }
 
     /// What to say of a folder whose models lie in folders of their own.

@@ -1,0 +1,98 @@
+//! Files that the cache has of its own: locks, parts and references. Others may have put something else in their place, so
+//! each is opened without waiting and is a regular file, or else an error that names it. What may be written is not reached
+//! through a link.
+
+use super::error::HubError;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+/// Opens the lock at `path`, or makes it. Nothing is read or written.
+pub(super) fn lock(path: &Path) -> Result<File, HubError> {
+    let file = open(path, unlinked(File::options().create(true).truncate(false).write(true)));
+    Ok(file.map_err(|error| told(path, error))?.0)
+}
+
+/// Opens the part at `path` to read and write, or makes it; and its length.
+pub(super) fn part(path: &Path) -> Result<(File, u64), HubError> {
+    // Not to append: what is opened so cannot be made shorter on Windows.
+    let file = open(path, unlinked(File::options().create(true).truncate(false).read(true).write(true)));
+    let (file, metadata) = file.map_err(|error| told(path, error))?;
+    if names(&metadata) > 1 {
+        return Err(HubError::NotAFile { path: path.into(), found: "a file that has another name too" });
+    }
+    Ok((file, metadata.len()))
+}
+
+/// The first `bytes` of the text in the reference at `path`, which may be a link; `None` when there is none.
+pub(super) fn reference(path: &Path, bytes: u64) -> Result<Option<String>, HubError> {
+    let file = match open(path, waitless(File::options().read(true))) {
+        Ok((file, _)) => file,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) => return Err(told(path, error)),
+    };
+    let mut text = Vec::new();
+    file.take(bytes).read_to_end(&mut text).map_err(HubError::io(path))?;
+    Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+}
+
+/// Opens the regular file at `path`.
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
+    let file = options.open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() { Ok((file, metadata)) } else { Err(ErrorKind::InvalidInput.into()) }
+}
+
+/// Does not wait for the other end of a pipe.
+#[cfg(unix)]
+fn waitless(options: &mut OpenOptions) -> &mut OpenOptions {
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_NONBLOCK)
+}
+
+/// Does not follow a link either.
+#[cfg(unix)]
+fn unlinked(options: &mut OpenOptions) -> &mut OpenOptions {
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_NOFOLLOW | libc::O_NONBLOCK)
+}
+
+/// Elsewhere no pipe lies in a folder.
+#[cfg(not(unix))]
+fn waitless(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
+}
+
+/// Opens a link itself, which is no regular file then.
+#[cfg(windows)]
+fn unlinked(options: &mut OpenOptions) -> &mut OpenOptions {
+    const FILE_FLAG_OPEN_REPARSE_POINT: u32 = 0x0020_0000;
+    std::os::windows::fs::OpenOptionsExt::custom_flags(options, FILE_FLAG_OPEN_REPARSE_POINT)
+}
+
+#[cfg(not(any(unix, windows)))]
+fn unlinked(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
+}
+
+/// How many names a file has: one that is written must not be another one as well.
+#[cfg(unix)]
+fn names(metadata: &Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::nlink(metadata)
+}
+
+/// Elsewhere the standard library does not say.
+#[cfg(not(unix))]
+fn names(_metadata: &Metadata) -> u64 {
+    1
+}
+
+/// Why `path` could not be opened: what lies there, where that is no regular file.
+fn told(path: &Path, error: io::Error) -> HubError {
+    let Ok(metadata) = path.symlink_metadata() else { return HubError::io(path)(error) };
+    let found = match metadata.file_type() {
+        kind if kind.is_file() => return HubError::io(path)(error),
+        kind if kind.is_symlink() => "a link",
+        kind if kind.is_dir() => "a folder",
+        _ => "a pipe or a device",
+    };
+    HubError::NotAFile { path: path.into(), found }
+}
