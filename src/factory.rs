@@ -21,7 +21,7 @@ use model_diagnostics::plan::KvDtype;
 use model_diagnostics::report::HubModel;
 use model_diagnostics::spec::ModelSpec;
 use model_diagnostics::{DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Report, diagnose_hub, diagnose_with};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
@@ -259,15 +259,10 @@ impl Builder {
         };
         let bytes = file.and_then(|file| std::fs::metadata(file).ok()).map_or(0, |file| file.len());
         self.on_progress.tell(Stage::Tokenizer, 0, bytes);
-        let build = || match &self.policy.tokenizer {
+        let tokenizer = match &self.policy.tokenizer {
             Some(given) => Tokenizer::from_json(given, &spec.tokenizer),
             None => Tokenizer::from_header(header, &spec.tokenizer),
-        };
-        // The library that builds it is not ours, and what it is given comes from a file.
-        let tokenizer = catch_unwind(AssertUnwindSafe(build)).unwrap_or_else(|_| {
-            let (file, reason) = (header.source.path.clone(), "building it panicked".into());
-            Err(Error::Tokenizer { file, reason })
-        })?;
+        }?;
         Span::current().record("tokens", tokenizer.vocab_len());
         self.on_progress.tell(Stage::Tokenizer, bytes, bytes);
         Ok(tokenizer)

@@ -15,7 +15,19 @@ use edit::{Files, Gguf};
 use model_factory::tokenizer::EncodeError;
 use model_factory::{Error, UnifiedModelFactory};
 use serde_json::{Map, Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+/// Panics of this process. There must be none, caught or not: a program may be built to end at the first.
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+fn count_panics() {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        told(panic);
+    }));
+}
 
 #[derive(Default)]
 struct Table {
@@ -40,6 +52,7 @@ impl Table {
 
 #[test]
 fn loading_refuses_a_damaged_tokenizer() {
+    count_panics();
     let mut table = Table::default();
     from_json(&mut table);
     from_byte_level_keys(&mut table);
@@ -48,6 +61,7 @@ fn loading_refuses_a_damaged_tokenizer() {
     from_sentence_piece_file(&mut table);
     assert!(table.failures.is_empty(), "{} inputs failed:\n{}", table.failures.len(), table.failures.join("\n"));
     assert!(table.refused >= 70, "only {} inputs", table.refused);
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0);
 }
 
 #[test]
