@@ -31,6 +31,7 @@ pub mod hub;
 pub mod kernels;
 #[doc(hidden)]
 pub mod linear;
+mod memory;
 mod model;
 mod progress;
 mod session;

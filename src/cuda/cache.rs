@@ -1,7 +1,7 @@
 //! Keys and values of one sequence on the card, in pages that are allocated as the sequence grows and never moved.
 
-use super::error::CudaError;
 use super::gpu::{Buffer, Gpu};
+use crate::error::Result;
 use model_diagnostics::plan::KV_PAGE;
 use std::sync::Arc;
 
@@ -29,18 +29,31 @@ impl Cache {
         self.pages.iter().map(Buffer::bytes).sum()
     }
 
-    /// Forgets the positions from `len` on and frees the pages that hold no others.
+    /// Forgets the positions from `len` on and frees the pages that hold none.
     pub(crate) fn truncate(&mut self, len: usize) {
-        if len <= self.len {
-            self.len = len;
-            self.pages.truncate(len.div_ceil(KV_PAGE));
-        }
+        self.len = self.len.min(len);
+        self.pages.truncate(self.len.div_ceil(KV_PAGE));
     }
 
-    /// Allocates the pages for `tokens` more positions.
-    pub(super) fn reserve(&mut self, tokens: usize) -> Result<(), CudaError> {
-        while self.pages.len() < (self.len + tokens).div_ceil(KV_PAGE) {
-            self.pages.push(Buffer::new(&self.gpu, "a page of the KV cache", self.page_bytes)?);
+    /// Forgets all positions and keeps the pages for others.
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Allocates the pages for the positions up to `len`, or none of them.
+    ///
+    /// # Errors
+    /// When the card's memory runs out.
+    pub(crate) fn reserve(&mut self, len: usize) -> Result<()> {
+        let held = self.pages.len();
+        while self.pages.len() < len.div_ceil(KV_PAGE) {
+            match Buffer::new(&self.gpu, "a page of the KV cache", self.page_bytes) {
+                Ok(page) => self.pages.push(page),
+                Err(error) => {
+                    self.pages.truncate(held);
+                    return Err(error.into());
+                }
+            }
         }
         Ok(())
     }

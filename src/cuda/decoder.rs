@@ -298,7 +298,7 @@ impl Decoder {
             return Err(Error::TokenOutOfVocabulary { id: *id, vocab: self.vocab });
         }
         for segment in segments.iter_mut() {
-            segment.cache.reserve(segment.tokens.len())?;
+            segment.cache.reserve(segment.cache.len() + segment.tokens.len())?;
         }
         let mut scratch = self.alone();
         if total > scratch.rows {

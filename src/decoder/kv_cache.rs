@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use crate::kernels::TILE;
-use candle_core::{CpuStorage, DType, Device, InplaceOp2, Layout, Result, Tensor, WithDType, bail};
+use crate::memory;
+use candle_core::{CpuStorage, Device, InplaceOp2, Layout, Result, Tensor, WithDType, bail};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use model_diagnostics::plan::{KV_PAGE, KvDtype};
@@ -66,28 +67,53 @@ impl KvCache {
         pages * 2 * self.heads.kv * KV_PAGE * self.heads.dim * self.dtype.bytes()
     }
 
-    /// Forgets the positions from `len` on and frees the pages that hold no others.
+    /// Forgets the positions from `len` on and frees the pages that hold none.
     pub fn truncate(&mut self, len: usize) {
-        if len <= self.len {
-            self.len = len;
-            self.pages.iter_mut().for_each(|pages| pages.truncate(len.div_ceil(KV_PAGE)));
-        }
+        self.len = self.len.min(len);
+        self.keep(self.len.div_ceil(KV_PAGE));
     }
 
-    /// Allocates the pages for `tokens` more positions.
-    pub(super) fn reserve(&mut self, tokens: usize) -> Result<()> {
-        let pages = (self.len + tokens).div_ceil(KV_PAGE);
-        let shape = 2 * self.heads.kv * KV_PAGE * self.heads.dim;
-        let dtype = match self.dtype {
-            KvDtype::F32 => DType::F32,
-            KvDtype::F16 => DType::F16,
-        };
+    /// Forgets all positions and keeps the pages for others.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Allocates the pages for the positions up to `len`, or none of them.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(crate) fn reserve(&mut self, len: usize) -> std::result::Result<(), Error> {
+        let pages = len.div_ceil(KV_PAGE);
+        let held = self.held();
+        let reserved = self.allocate(pages);
+        if reserved.is_err() {
+            self.keep(held);
+        }
+        reserved
+    }
+
+    fn allocate(&mut self, pages: usize) -> std::result::Result<(), Error> {
+        let elements = 2 * self.heads.kv * KV_PAGE * self.heads.dim;
         for layer in &mut self.pages {
+            memory::grow(layer, pages.saturating_sub(layer.len()), "the list of a KV cache's pages")?;
             while layer.len() < pages {
-                layer.push(Tensor::zeros(shape, dtype, &self.device)?);
+                layer.push(match self.dtype {
+                    KvDtype::F32 => page(elements, 0f32, &self.device)?,
+                    KvDtype::F16 => page(elements, f16::ZERO, &self.device)?,
+                });
             }
         }
         Ok(())
+    }
+
+    /// Pages of a layer.
+    fn held(&self) -> usize {
+        self.pages.first().map_or(0, Vec::len)
+    }
+
+    /// Frees all but the first `pages` of each layer.
+    fn keep(&mut self, pages: usize) {
+        self.pages.iter_mut().for_each(|layer| layer.truncate(pages));
     }
 
     /// Stores keys and values of layer `layer` for the positions from `len` on: the given rows of `qkv`.
@@ -120,6 +146,11 @@ impl KvCache {
     pub(super) fn pages(&self, layer: usize) -> &[Tensor] {
         &self.pages[layer]
     }
+}
+
+/// A page of zeros.
+fn page<E: WithDType>(elements: usize, zero: E, device: &Device) -> std::result::Result<Tensor, Error> {
+    Ok(Tensor::from_vec(memory::filled(elements, zero, "a page of the KV cache")?, elements, device)?)
 }
 
 /// Copies keys and values from rows of `qkv` into a page.
@@ -190,9 +221,8 @@ mod tests {
 
     fn appended(dtype: KvDtype, rows: usize, at: usize, value: f32) -> std::result::Result<(), Error> {
         let mut cache = KvCache::new(2, HEADS, dtype, &Device::Cpu);
-        cache.reserve(KV_PAGE - 1)?;
         cache.advance(KV_PAGE - 1);
-        cache.reserve(rows)?;
+        cache.reserve(KV_PAGE - 1 + rows)?;
         let mut qkv = vec![1f32; rows * HEADS.qkv_width()];
         qkv[at] = value;
         cache.append(1, &Tensor::from_vec(qkv, (rows, HEADS.qkv_width()), &Device::Cpu)?, 0..rows)

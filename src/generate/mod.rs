@@ -9,6 +9,7 @@ mod thinking;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::tokenizer::{PieceDecoder, Tokenizer};
 use candle_core::Tensor;
 use std::collections::VecDeque;
@@ -126,7 +127,7 @@ impl<S: Step> Generation<S> {
     ///
     /// # Errors
     /// `EmptyPrompt`, `ContextOverflow` when the prompt does not fit, `Option` for an option out of range,
-    /// `EmptyStopString`.
+    /// `EmptyStopString`, `OutOfMemory`.
     pub fn new(
         step: S,
         tokenizer: Arc<Tokenizer>,
@@ -144,11 +145,13 @@ impl<S: Step> Generation<S> {
         }
         options.check()?;
         let mut sampler = Sampler::new(&options.sampling, tokenizer.vocab_len())?
-            .without(tokenizer.unused_ids())
+            .without(tokenizer.unused_ids())?
             .with_logprobs(options.logprobs);
         let stop_strings = StopStrings::new(&options.stop)?;
-        let sequence = [before, &prompt].concat();
-        sampler.prompt(&sequence);
+        let mut sequence = memory::reserved(before.len() + prompt.len(), "the ids of a sequence")?;
+        sequence.extend_from_slice(before);
+        sequence.extend_from_slice(&prompt);
+        sampler.prompt(&sequence)?;
         let decoder = tokenizer.stream_after(&sequence);
         let thinking = Thinking::after(&tokenizer, &sequence);
         let timings = Timings { prompt_tokens: asked, seed: sampler.seed(), ..Timings::default() };
@@ -205,6 +208,8 @@ impl<S: Step> Generation<S> {
     /// Computes one step and makes its pieces ready.
     fn advance(&mut self) -> Result<()> {
         let begun = Instant::now();
+        memory::grow(&mut self.ids, 1, "the ids of a generation")?;
+        self.sampler.reserve()?;
         let logits = self.step.forward(&self.input, &self.cancel)?;
         let token = self.sampler.sample(&logits)?;
         let logprobs = self.sampler.take_logprobs();
