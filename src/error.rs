@@ -53,6 +53,19 @@ pub enum Error {
         /// Its bytes.
         bytes: usize,
     },
+    /// The KV caches of all sessions would take more than the model was planned to have for them (exit code 14). Nothing is
+    /// computed, and the session is as it was.
+    #[error(
+        "the KV cache would take {asked} bytes more, and the sessions of the model leave {left} of {budget}; drop or truncate sessions, or load with a smaller context or a larger memory limit"
+    )]
+    CacheBudget {
+        /// Bytes that the session asked for.
+        asked: u64,
+        /// Bytes that all sessions leave.
+        left: u64,
+        /// Bytes that they have together.
+        budget: u64,
+    },
     /// The [`Cancel`](crate::Cancel) it was given was cancelled (exit code 1).
     #[error("cancelled by the caller")]
     Cancelled,
@@ -211,7 +224,7 @@ impl Error {
             | Error::NoChatTemplate
             | Error::ChatTemplateName { .. }
             | Error::ChatRefused { .. } => 2,
-            Error::OutOfMemory { .. } => 14,
+            Error::OutOfMemory { .. } | Error::CacheBudget { .. } => 14,
             #[cfg(feature = "hub")]
             Error::Hub(error) => error.code(),
             Error::Cancelled

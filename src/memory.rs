@@ -1,6 +1,7 @@
 //! Memory that may be refused: what grows with tokens or with the vocabulary is reserved here, so that running out of it is
 //! an error, and the process lives on.
 
+use crate::kernels::{Plain, zeroed};
 use std::sync::OnceLock;
 
 /// An allocation that was refused. [`Error`](crate::Error) has a variant of this name.
@@ -42,11 +43,9 @@ pub(crate) fn reserved<T>(len: usize, what: &'static str) -> Result<Vec<T>> {
     Ok(vec)
 }
 
-/// `len` times `value`.
-pub(crate) fn filled<T: Copy>(len: usize, value: T, what: &'static str) -> Result<Vec<T>> {
-    let mut vec = reserved(len, what)?;
-    vec.resize(len, value);
-    Ok(vec)
+/// `len` zeros.
+pub(crate) fn zeros<T: Plain>(len: usize, what: &'static str) -> Result<Vec<T>> {
+    zeroed(len).ok_or_else(|| refused::<T>(0, len, what))
 }
 
 /// What `items` gives.
@@ -61,6 +60,13 @@ pub(crate) fn copied<T: Copy>(items: &[T], what: &'static str) -> Result<Vec<T>>
     let mut vec = reserved(items.len(), what)?;
     vec.extend_from_slice(items);
     Ok(vec)
+}
+
+/// Appends `more` to `text`.
+pub(crate) fn append(text: &mut String, more: &str, what: &'static str) -> Result<()> {
+    text.try_reserve(more.len()).map_err(|_| refused::<u8>(text.len(), more.len(), what))?;
+    text.push_str(more);
+    Ok(())
 }
 
 fn refused<T>(len: usize, more: usize, what: &'static str) -> OutOfMemory {

@@ -70,8 +70,9 @@ impl Session {
     /// Appends `tokens` and returns the logits after the last one, F32 `[vocab]`.
     ///
     /// # Errors
-    /// `EmptyPrompt` for no tokens, `ContextOverflow` when they do not fit (nothing is computed then),
-    /// `TokenOutOfVocabulary` for an id without an embedding row.
+    /// `EmptyPrompt` for no tokens, `ContextOverflow` when they do not fit, `CacheBudget` when the sessions of the model leave
+    /// too little for them (nothing is computed then), `TokenOutOfVocabulary` for an id without an embedding row,
+    /// `OutOfMemory`. The session is then as it was.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
         self.forward_unless(tokens, &Cancel::new())
     }

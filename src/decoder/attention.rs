@@ -198,7 +198,7 @@ impl<E: PageElement> Context<'_, E> {
                 self.through(head, &rows, part, &mut queries);
                 continue;
             }
-            let mut scratch = memory::filled(count * dim, 0.0, QUERIES)?;
+            let mut scratch = memory::zeros(count * dim, QUERIES)?;
             let outs = scratch.chunks_exact_mut(dim);
             let mut more = memory::collected(q.iter().zip(outs).map(|(q, out)| Query::new(q, out)), QUERIES)?;
             self.through(head, &rows, part, &mut more);
@@ -220,7 +220,7 @@ impl<E: PageElement> Context<'_, E> {
         let parts: Vec<Range<usize>> = ranges;
         // By head and part: the outputs of its queries, then their states.
         let each = group * (dim + STATE);
-        let mut partial = memory::filled(kv * parts.len() * each, 0.0, "parts of attention")?;
+        let mut partial = memory::zeros(kv * parts.len() * each, "parts of attention")?;
         self.attend.engine.pool.chunks(&mut partial, each, |index, partial| {
             let (outs, states) = partial.split_at_mut(group * dim);
             let (head, part) = (index / parts.len(), &parts[index % parts.len()]);

@@ -45,7 +45,7 @@ impl Buffers {
     pub(super) fn new(hidden: Tensor, heads: Heads) -> Result<Buffers> {
         let rows = hidden.dim(0)?;
         let floats = |width, what| -> Result<Tensor> {
-            Ok(Tensor::from_vec(memory::filled(rows * width, 0f32, what)?, (rows, width), &Device::Cpu)?)
+            Ok(Tensor::from_vec(memory::zeros::<f32>(rows * width, what)?, (rows, width), &Device::Cpu)?)
         };
         let qkv = floats(heads.qkv_width(), "queries, keys and values")?;
         Ok(Buffers { qkv, attended: floats(heads.queries * heads.dim, "the output of attention")?, hidden })

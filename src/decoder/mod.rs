@@ -11,6 +11,7 @@ pub use rope::Rotation;
 #[cfg(feature = "cuda")]
 pub(crate) use rope::RopeFrequencies;
 
+use crate::cache_budget::CacheBudget;
 use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::linear::{Engine, Matrix, NormLinear, NormScale};
@@ -24,6 +25,7 @@ use model_diagnostics::spec::{LinearWeights, ModelSpec};
 #[cfg(not(feature = "cuda"))]
 use rope::RopeFrequencies;
 use std::ops::Range;
+use std::sync::Arc;
 use tracing::trace_span;
 
 /// One model's computation.
@@ -36,6 +38,7 @@ pub struct Decoder {
     hidden: usize,
     vocab: usize,
     kv_dtype: KvDtype,
+    budget: Arc<CacheBudget>,
     device: Device,
 }
 
@@ -65,12 +68,18 @@ pub enum Logits {
 }
 
 impl Decoder {
-    /// Attaches kernels to the mapped weights of `spec`; copies none of them.
+    /// Attaches kernels to the weights of `spec`; copies none of them. The caches of all sequences take at most `cache_bytes`.
     ///
     /// # Errors
     /// `Files` when the rotary frequencies or the scales of int8 weights that the files give are no sound numbers;
     /// `Internal` when a dtype has no kernel, which the diagnosis rules out.
-    pub fn new(spec: &ModelSpec, weights: &Weights, engine: Engine, kv_dtype: KvDtype) -> Result<Decoder, Error> {
+    pub fn new(
+        spec: &ModelSpec,
+        weights: &Weights,
+        engine: Engine,
+        kv_dtype: KvDtype,
+        cache_bytes: u64,
+    ) -> Result<Decoder, Error> {
         let heads = Heads { queries: spec.heads, kv: spec.kv_heads, dim: spec.head_dim };
         let stored = &spec.weights;
         let matrix = |linear: &LinearWeights| Matrix::new(weights, linear, engine.isa);
@@ -90,13 +99,14 @@ impl Decoder {
             hidden: spec.hidden,
             vocab: spec.vocab,
             kv_dtype,
+            budget: CacheBudget::new(cache_bytes),
             device: Device::Cpu,
         })
     }
 
     /// An empty cache for one sequence.
     pub fn cache(&self) -> KvCache {
-        KvCache::new(self.blocks.len(), self.heads, self.kv_dtype, &self.device)
+        KvCache::new(self.blocks.len(), self.heads, self.kv_dtype, &self.device, self.budget.share())
     }
 
     /// Ids an embedding row exists for.
@@ -123,7 +133,7 @@ impl Decoder {
     pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &Cancel) -> Result<Option<Tensor>, Error> {
         let rows = rows(segments)?;
         let total = rows.last().map_or(0, |rows| rows.end);
-        let mut hidden = memory::filled(total * self.hidden, 0f32, "the residual stream")?;
+        let mut hidden = memory::zeros(total * self.hidden, "the residual stream")?;
         let ids = segments.iter().flat_map(|segment| segment.tokens);
         for (id, row) in ids.zip(hidden.chunks_exact_mut(self.hidden)) {
             if *id as usize >= self.vocab {
@@ -168,7 +178,7 @@ impl Decoder {
         }
         let wanted = if *present == wanted { buffers.hidden } else { buffers.only(&wanted)?.hidden };
         let (rows, vocab) = (wanted.dim(0)?, self.head.outputs());
-        let logits = Tensor::from_vec(memory::filled(rows * vocab, 0f32, "logits")?, (rows, vocab), &self.device)?;
+        let logits = Tensor::from_vec(memory::zeros::<f32>(rows * vocab, "logits")?, (rows, vocab), &self.device)?;
         logits.inplace_op2(&wanted, &self.head)?;
         Ok(Some(logits))
     }

@@ -202,7 +202,10 @@ impl<S: Step> Generation<S> {
     /// # Errors
     /// The first error of any step.
     pub fn text(&mut self) -> Result<String> {
-        self.try_fold(String::new(), |text, piece| Ok(text + &piece?.text))
+        self.try_fold(String::new(), |mut text, piece| {
+            memory::append(&mut text, &piece?.text, "the text of a generation")?;
+            Ok(text)
+        })
     }
 
     /// Computes one step and makes its pieces ready.

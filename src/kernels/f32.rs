@@ -59,7 +59,7 @@ pub(super) fn floats_portable(
     output: &mut Output<'_>,
     widen: impl Fn(&[u8], &mut [f32]),
 ) {
-    let mut wide = match memory::filled(input.inputs(), 0.0, "a widened row") {
+    let mut wide = match memory::zeros(input.inputs(), "a widened row") {
         Ok(wide) => wide,
         Err(refused) => return output.note(Err(refused)),
     };

@@ -115,7 +115,7 @@ pub fn int8_groups(
     assert!(weight.len().is_multiple_of(inputs), "{} bytes are no rows of {inputs}", weight.len());
     let rows = weight.len() / inputs;
     assert_eq!(scales.len() * group, weight.len(), "scales of {rows} rows");
-    let mut wide = memory::filled(scales.len(), 0.0, "the scales of weights")?;
+    let mut wide = memory::zeros(scales.len(), "the scales of weights")?;
     super::vector::add_floats(isa, &mut wide, scales);
     let mut output = Output::new(y, input.tokens(), rows);
     groups(isa, weight, &wide, group, input, &mut output);

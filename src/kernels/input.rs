@@ -10,6 +10,7 @@ pub use columns::ColumnsMut;
 use super::int8::{Extent, Int8Rule};
 use super::isa::{Isa, Sets};
 use super::order::{FEW, GROUP, Order};
+use super::zeroed::Plain;
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use rows::RowsMut;
@@ -51,22 +52,6 @@ pub(super) struct Lines<T> {
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
-
-/// Types without padding or invalid bits.
-///
-/// # Safety
-/// Every bit pattern of the type's size is a valid value, and 64 is a multiple of its size and of its alignment.
-pub(super) unsafe trait Plain: Copy {}
-// SAFETY: an integer of 1 byte.
-unsafe impl Plain for i8 {}
-// SAFETY: an integer of 1 byte.
-unsafe impl Plain for u8 {}
-// SAFETY: an integer of 2 bytes.
-unsafe impl Plain for u16 {}
-// SAFETY: an integer of 4 bytes.
-unsafe impl Plain for i32 {}
-// SAFETY: a float of 4 bytes.
-unsafe impl Plain for f32 {}
 
 impl<T: Plain> Lines<T> {
     const EACH: usize = 64 / size_of::<T>();

@@ -2,7 +2,8 @@
 
 #![allow(unsafe_code)]
 
-use super::input::{Lines, Plain};
+use super::input::Lines;
+use super::zeroed::Plain;
 use crate::memory;
 use std::arch::x86_64::{__cpuid, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 use std::cell::RefCell;
