@@ -98,7 +98,8 @@ fn multiply(pool: &Pool, kernel: Kernel, weight: &[u8], input: &Input, y: &mut [
     let step = kernel.rows_per_task(weight.len(), input.inputs(), tokens, pool.threads());
     pool.chunks(y, step * tokens, |task, y| {
         let bytes = y.len() / tokens * row_bytes;
-        kernel.matmul(&weight[task * step * row_bytes..][..bytes], input, y);
+        let done = kernel.matmul(&weight[task * step * row_bytes..][..bytes], input, y);
+        assert!(done.is_ok(), "out of memory");
     });
 }
 

@@ -39,6 +39,9 @@ struct Arguments {
     /// Tokens of context to plan for; by default the largest that fits.
     #[arg(long, value_name = "N", value_parser = context)]
     context: Option<usize>,
+    /// Sessions to plan for, each with a full context.
+    #[arg(long, value_name = "N", value_parser = sessions)]
+    sessions: Option<usize>,
     /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory.
     #[arg(long, value_name = "DTYPE", default_value_t)]
     kv_cache: KvDtype,
@@ -131,6 +134,10 @@ fn context(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&context| context > 0).ok_or_else(|| "expected a number of tokens above 0".into())
 }
 
+fn sessions(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&sessions| sessions > 0).ok_or_else(|| "expected a number of sessions above 0".into())
+}
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::parse();
     arguments.path_behind_tokenizer();
@@ -149,6 +156,9 @@ fn main() -> ExitCode {
     let mut factory = UnifiedModelFactory::builder().device(device).kv_cache(arguments.kv_cache);
     if let Some(context) = arguments.context {
         factory = factory.context_length(context);
+    }
+    if let Some(sessions) = arguments.sessions {
+        factory = factory.sessions(sessions);
     }
     let report = factory.diagnose_on(&path, &hardware);
     if report.verdict == Verdict::Unreadable {

@@ -5,6 +5,7 @@ use crate::cancel::Cancel;
 use crate::cuda;
 use crate::decoder::{Decoder, KvCache, Rotation, Segment};
 use crate::error::Result;
+use crate::memory;
 use candle_core::Tensor;
 
 /// A loaded computation.
@@ -63,7 +64,7 @@ impl Compute {
                     Cache::Cpu(cache) => Some(cache),
                     #[cfg(feature = "cuda")]
                     Cache::Cuda(_) => None,
-                });
+                })?;
                 decoder.forward(&mut segments, cancel)
             }
             #[cfg(feature = "cuda")]
@@ -73,7 +74,7 @@ impl Compute {
                 decoder.forward(&mut own(segments, |cache| match cache {
                     Cache::Cuda(cache) => Some(cache),
                     Cache::Cpu(_) => None,
-                }))
+                })?)
             }
         }
     }
@@ -83,12 +84,13 @@ impl Compute {
 fn own<'s, C>(
     segments: &'s mut [Segment<'_, Cache>],
     find: impl Fn(&mut Cache) -> Option<&mut C>,
-) -> Vec<Segment<'s, C>> {
-    let own = segments.iter_mut().filter_map(|segment| {
+) -> Result<Vec<Segment<'s, C>>> {
+    let mut own = memory::reserved(segments.len(), "the sequences of a batch")?;
+    own.extend(segments.iter_mut().filter_map(|segment| {
         let cache = find(segment.cache)?;
         Some(Segment { tokens: segment.tokens, cache, reach: segment.reach, logits: segment.logits })
-    });
-    own.collect()
+    }));
+    Ok(own)
 }
 
 impl Cache {
@@ -110,7 +112,28 @@ impl Cache {
         }
     }
 
-    /// Forgets the positions from `len` on.
+    /// Allocates the pages for the positions up to `len`, or none of them.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, or the card's error.
+    pub(crate) fn reserve(&mut self, len: usize) -> Result<()> {
+        match self {
+            Cache::Cpu(cache) => cache.reserve(len),
+            #[cfg(feature = "cuda")]
+            Cache::Cuda(cache) => cache.reserve(len),
+        }
+    }
+
+    /// Forgets all positions and keeps the pages for others.
+    pub(crate) fn clear(&mut self) {
+        match self {
+            Cache::Cpu(cache) => cache.clear(),
+            #[cfg(feature = "cuda")]
+            Cache::Cuda(cache) => cache.clear(),
+        }
+    }
+
+    /// Forgets the positions from `len` on and frees the pages that hold none.
     pub(crate) fn truncate(&mut self, len: usize) {
         match self {
             Cache::Cpu(cache) => cache.truncate(len),

@@ -1,5 +1,6 @@
 //! What can go wrong while loading and generating.
 
+use crate::memory;
 use model_diagnostics::Report;
 use model_diagnostics::plan::KvDtype;
 use model_diagnostics::tokenizer::TemplatePlace;
@@ -42,6 +43,29 @@ pub enum Error {
     /// A text could not be turned into ids (exit code 1).
     #[error("the text cannot be turned into ids: {0}")]
     Encode(#[from] crate::tokenizer::EncodeError),
+    /// The system refuses memory (exit code 14). A session is as it was before the call.
+    #[error(
+        "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
+    )]
+    OutOfMemory {
+        /// What was being reserved.
+        what: &'static str,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// The KV caches of all sessions would take more than the model was planned to have for them (exit code 14). Nothing is
+    /// computed, and the session is as it was.
+    #[error(
+        "the KV cache would take {asked} bytes more, and the sessions of the model leave {left} of {budget}; drop or truncate sessions, or load with a smaller context or a larger memory limit"
+    )]
+    CacheBudget {
+        /// Bytes that the session asked for.
+        asked: u64,
+        /// Bytes that all sessions leave.
+        left: u64,
+        /// Bytes that they have together.
+        budget: u64,
+    },
     /// The [`Cancel`](crate::Cancel) it was given was cancelled (exit code 1).
     #[error("cancelled by the caller")]
     Cancelled,
@@ -182,7 +206,7 @@ pub enum Error {
     Cuda(#[from] crate::cuda::CudaError),
     /// A tensor operation failed (exit code 1).
     #[error(transparent)]
-    Candle(#[from] candle_core::Error),
+    Candle(candle_core::Error),
 }
 
 impl Error {
@@ -206,6 +230,7 @@ impl Error {
             | Error::NoChatTemplate
             | Error::ChatTemplateName { .. }
             | Error::ChatRefused { .. } => 2,
+            Error::OutOfMemory { .. } | Error::CacheBudget { .. } => 14,
             #[cfg(feature = "hub")]
             Error::Hub(error) => error.code(),
             Error::Cancelled
@@ -232,6 +257,33 @@ impl fmt::Debug for Error {
 impl From<model_diagnostics::Error> for Error {
     fn from(error: model_diagnostics::Error) -> Self {
         Error::Files(Box::new(error))
+    }
+}
+
+impl From<memory::OutOfMemory> for Error {
+    fn from(memory::OutOfMemory { what, bytes }: memory::OutOfMemory) -> Self {
+        Error::OutOfMemory { what, bytes }
+    }
+}
+
+/// For operations that are run by candle: [`Error`] takes it out again.
+impl From<memory::OutOfMemory> for candle_core::Error {
+    fn from(refused: memory::OutOfMemory) -> Self {
+        candle_core::Error::WrappedContext { wrapped: Box::new(refused), context: String::new() }
+    }
+}
+
+impl From<candle_core::Error> for Error {
+    fn from(error: candle_core::Error) -> Self {
+        match error {
+            candle_core::Error::WrappedContext { wrapped, context } => {
+                match wrapped.downcast::<memory::OutOfMemory>() {
+                    Ok(refused) => (*refused).into(),
+                    Err(wrapped) => Error::Candle(candle_core::Error::WrappedContext { wrapped, context }),
+                }
+            }
+            error => Error::Candle(error),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::turns::Turns;
 use crate::weights::Weights;
 use model_diagnostics::family::{Family, REGISTRY};
 use model_diagnostics::header::{Header, Metadata};
-use model_diagnostics::plan::KvDtype;
+use model_diagnostics::plan::{KvDtype, Plan, WeightStorage};
 use model_diagnostics::report::HubModel;
 use model_diagnostics::spec::ModelSpec;
 use model_diagnostics::{DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Report, diagnose_hub, diagnose_with};
@@ -107,6 +107,21 @@ impl Builder {
         self
     }
 
+    /// Sessions that will be open at once, at least 1, each with a full context: the plan counts their caches, and they take
+    /// no more than that together. Without it the plan counts one session, and all that are opened share what the machine,
+    /// or [`memory_limit`](Self::memory_limit), leaves. What exceeds that is refused ([`Error::CacheBudget`]).
+    pub fn sessions(mut self, sessions: usize) -> Self {
+        self.policy.sessions = Some(sessions);
+        self
+    }
+
+    /// Where weights lie: in the pages of the mapped files by default, or in memory that the files are read into, so that
+    /// whatever happens to them later does no harm. A card has its own copy in either case.
+    pub fn weights(mut self, storage: WeightStorage) -> Self {
+        self.policy.weights = storage;
+        self
+    }
+
     /// The element type of the KV cache; F32 by default, which rounds nothing.
     pub fn kv_cache(mut self, dtype: KvDtype) -> Self {
         self.policy.kv_dtype = dtype;
@@ -167,7 +182,7 @@ impl Builder {
     }
 
     /// Gives a load up with [`Error::Cancelled`] once `cancel` is cancelled: in a moment while it waits for the Hub, after at
-    /// most 64 MiB of an upload to a card, and otherwise between its stages. Building a tokenizer is not interrupted.
+    /// most 64 MiB that are read into memory or copied to a card, and otherwise between its stages. Building a tokenizer is not interrupted.
     pub fn cancel(mut self, cancel: &Cancel) -> Self {
         self.cancel = cancel.clone();
         self
@@ -218,7 +233,7 @@ impl Builder {
         let build = || building.in_scope(|| self.build_tokenizer(&header, &spec));
         let (tokenizer, compute) = std::thread::scope(|scope| {
             let beside = std::thread::Builder::new().spawn_scoped(scope, build);
-            let compute = self.compute(&header, &spec, &report, pool);
+            let compute = self.compute(&header, &spec, &report, plan, pool);
             // Without another thread, one after the other. What panics there is `on_progress`, as it may here.
             let joined = |beside: ScopedJoinHandle<'_, _>| beside.join().unwrap_or_else(|panic| resume_unwind(panic));
             (beside.map_or_else(|_| build(), joined), compute)
@@ -235,6 +250,7 @@ impl Builder {
         let wrong = |option, value: usize, expected| Err(Error::Option { option, value: value as f64, expected });
         match (self.policy.context, self.threads) {
             (Some(0), _) => wrong("context_length", 0, "at least 1"),
+            _ if self.policy.sessions == Some(0) => wrong("sessions", 0, "at least 1"),
             (_, Some(threads)) if !(1..=MAX_THREADS).contains(&threads) => wrong("threads", threads, "1 to 1024"),
             _ => Ok(()),
         }
@@ -270,26 +286,43 @@ impl Builder {
 
     /// Attaches the weights to the device that the report chose.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))] // without a card's engine the report chooses none
-    fn compute(&self, header: &Header, spec: &ModelSpec, report: &Report, pool: Arc<Pool>) -> Result<Compute> {
+    fn compute(
+        &self,
+        header: &Header,
+        spec: &ModelSpec,
+        report: &Report,
+        plan: &Plan,
+        pool: Arc<Pool>,
+    ) -> Result<Compute> {
         let bytes = header.source.files.iter().map(|file| file.bytes).sum();
         let _span = info_span!("weights", bytes).entered();
-        self.on_progress.tell(Stage::Mapping, 0, bytes);
-        let weights = Weights::map(&header.source)?;
-        self.on_progress.tell(Stage::Mapping, bytes, bytes);
-        self.cancel.check()?;
+        let map = || -> Result<Weights> {
+            self.on_progress.tell(Stage::Mapping, 0, bytes);
+            let weights = Weights::map(&header.source)?;
+            self.on_progress.tell(Stage::Mapping, bytes, bytes);
+            self.cancel.check()?;
+            Ok(weights)
+        };
         #[cfg(feature = "cuda")]
-        if let (Ok(DeviceChoice::Cuda(index)), Some(plan)) = (report.device.parse(), &report.plan) {
+        if let Ok(DeviceChoice::Cuda(index)) = report.device.parse() {
+            let weights = map()?;
             let card = report.hardware.gpus.get(index);
-            let kv = self.policy.kv_dtype;
             let uploaded = |done, total| {
                 self.on_progress.tell(Stage::Upload, done, total);
                 self.cancel.check()
             };
-            let decoder = crate::cuda::Decoder::on_card(spec, &weights, kv, plan.context, card, index, &uploaded)?;
+            let decoder = crate::cuda::Decoder::on_card(spec, &weights, plan, card, index, &uploaded)?;
             return Ok(Compute::Cuda(Box::new(decoder)));
         }
-        let isa = self.isa.unwrap_or_else(Isa::detect);
-        let decoder = Decoder::new(spec, &weights, Engine::new(isa, pool), self.policy.kv_dtype)?;
+        let weights = match self.policy.weights {
+            WeightStorage::Mapped => map()?,
+            WeightStorage::Resident => Weights::read(&header.source, &|done, total| {
+                self.on_progress.tell(Stage::Reading, done, total);
+                self.cancel.check()
+            })?,
+        };
+        let engine = Engine::new(self.isa.unwrap_or_else(Isa::detect), pool);
+        let decoder = Decoder::new(spec, &weights, engine, self.policy.kv_dtype, plan.cache_budget)?;
         Ok(Compute::Cpu(Box::new(decoder)))
     }
 
@@ -323,6 +356,7 @@ mod tests {
         let builder = UnifiedModelFactory::builder;
         for (builder, says) in [
             (builder().context_length(0), "context_length is 0, expected at least 1".to_owned()),
+            (builder().sessions(0), "sessions is 0, expected at least 1".into()),
             (builder().threads(0), "threads is 0, expected 1 to 1024".into()),
             (builder().threads(MAX_THREADS + 1), format!("threads is 1025, expected 1 to {MAX_THREADS}")),
         ] {

@@ -15,6 +15,8 @@ mod guides {
     struct Batch;
 }
 
+#[doc(hidden)]
+pub mod cache_budget;
 mod cancel;
 pub mod chat;
 mod compute;
@@ -31,6 +33,7 @@ pub mod hub;
 pub mod kernels;
 #[doc(hidden)]
 pub mod linear;
+mod memory;
 mod model;
 mod progress;
 mod session;
@@ -53,7 +56,7 @@ pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, S
 pub use kernels::Isa;
 pub use model::Model;
 pub use model_diagnostics as diagnostics;
-pub use model_diagnostics::plan::KvDtype;
+pub use model_diagnostics::plan::{KvDtype, WeightStorage};
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
 pub use progress::{Progress, Stage};
 pub use session::{IntoGenerationError, Session};

@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::kernels::{self, Floats, Form, Input, Int8Rule, Isa, Kernel};
+use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use crate::weights::{WeightView, Weights};
 use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Storage, Tensor, bail};
@@ -117,15 +118,15 @@ impl Matrix {
     }
 
     /// `y` `[tokens, rows]` = the given rows times `input`, bias included.
-    fn rows(&self, isa: Isa, rows: Range<usize>, inputs: &Inputs<'_>, y: &mut [f32]) {
+    fn rows(&self, isa: Isa, rows: Range<usize>, inputs: &Inputs<'_>, y: &mut [f32]) -> memory::Result<()> {
         let (weight, input) = (self.weight.rows(rows.clone()), inputs.of(self.form));
         match &self.scales {
-            None => self.kernel.matmul(weight, input, y),
+            None => self.kernel.matmul(weight, input, y)?,
             Some(scales) if scales.a_row > 1 => {
-                kernels::int8_groups(isa, weight, scales.of(&rows), scales.group, input, y);
+                kernels::int8_groups(isa, weight, scales.of(&rows), scales.group, input, y)?;
             }
             Some(scales) => {
-                self.kernel.matmul(weight, input, y);
+                self.kernel.matmul(weight, input, y)?;
                 let scales = scales.of(&rows);
                 y.chunks_exact_mut(rows.len()).for_each(|y| kernels::scale_floats(isa, y, scales));
             }
@@ -134,6 +135,7 @@ impl Matrix {
             let bias = floats(bias, rows.clone());
             y.chunks_exact_mut(rows.len()).for_each(|y| kernels::add_floats(isa, y, bias));
         }
+        Ok(())
     }
 }
 
@@ -207,17 +209,17 @@ impl<'a> Inputs<'a> {
         engine: &'a Engine,
         matrices: &[Matrix],
         width: usize,
-        prepare: impl Fn(&mut Input, Form),
-    ) -> Inputs<'a> {
-        let mut inputs: Vec<Input> = Vec::with_capacity(1);
+        prepare: impl Fn(&mut Input, Form) -> memory::Result<()>,
+    ) -> memory::Result<Inputs<'a>> {
+        let mut inputs = Inputs { engine, forms: Vec::with_capacity(1) };
         for form in matrices.iter().map(|matrix| matrix.form) {
-            if !inputs.iter().any(|input| input.form() == form) {
+            if !inputs.forms.iter().any(|input| input.form() == form) {
                 let mut input = engine.take_spare(width);
-                prepare(&mut input, form);
-                inputs.push(input);
+                prepare(&mut input, form)?;
+                inputs.forms.push(input);
             }
         }
-        Inputs { engine, forms: inputs }
+        Ok(inputs)
     }
 
     fn of(&self, form: Form) -> &Input {
@@ -263,12 +265,12 @@ impl NormScale {
     }
 
     /// Prepares the norm of every row of `x` for `matrices`.
-    fn prepare<'a>(&self, engine: &'a Engine, x: &[f32], matrices: &[Matrix]) -> Inputs<'a> {
+    fn prepare<'a>(&self, engine: &'a Engine, x: &[f32], matrices: &[Matrix]) -> memory::Result<Inputs<'a>> {
         let tokens = x.len() / self.width;
         Inputs::prepare(engine, matrices, self.width, |input, form| {
             input.fill(&engine.pool, engine.isa, form, tokens, self.width, |token, row| {
                 self.apply(engine.isa, &x[token * self.width..][..self.width], row);
-            });
+            })
         })
     }
 }
@@ -278,11 +280,10 @@ thread_local! {
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-pub(crate) fn with_scratch<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {
+/// Runs `body` on `len` floats of this thread's own, which hold unspecified numbers.
+pub(crate) fn with_scratch(len: usize, body: impl FnOnce(&mut [f32]) -> memory::Result<()>) -> memory::Result<()> {
     SCRATCH.with_borrow_mut(|scratch| {
-        if scratch.len() < len {
-            scratch.resize(len, 0.0);
-        }
+        memory::lengthen(scratch, len, 0.0, "a thread's outputs")?;
         body(&mut scratch[..len])
     })
 }
@@ -295,7 +296,17 @@ pub(crate) fn contiguous<'s>(storage: &'s CpuStorage, layout: &Layout) -> candle
     }
 }
 
-/// The same, to be written: `len` elements.
+/// Runs `take` on the elements of a tensor: its own, or a copy of those that do not lie in main memory, or not one behind the
+/// other.
+pub(crate) fn with_floats<R>(tensor: &Tensor, take: impl FnOnce(&[f32]) -> R) -> Result<R> {
+    let (storage, layout) = tensor.storage_and_layout();
+    match (&*storage, layout.contiguous_offsets()) {
+        (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) => Ok(take(&data[start..end])),
+        _ => Ok(take(&tensor.flatten_all()?.to_vec1::<f32>()?)),
+    }
+}
+
+/// The same as [`contiguous`], to be written: `len` elements.
 pub(crate) fn outputs<'s>(y: &'s mut CpuStorage, layout: &Layout, len: usize) -> candle_core::Result<&'s mut [f32]> {
     match (y, layout.contiguous_offsets()) {
         (CpuStorage::F32(data), Some((start, end))) if end - start == len => Ok(&mut data[start..end]),
@@ -304,7 +315,7 @@ pub(crate) fn outputs<'s>(y: &'s mut CpuStorage, layout: &Layout, len: usize) ->
 }
 
 /// The columns that tasks compute, over matrices whose outputs stand side by side: each is cut on its own.
-fn bounds(engine: &Engine, tokens: usize, matrices: &[Matrix]) -> Vec<usize> {
+fn bounds(engine: &Engine, tokens: usize, matrices: &[Matrix]) -> memory::Result<Vec<usize>> {
     let row_bytes = |matrix: &Matrix| matrix.kernel.row_bytes(matrix.inputs);
     let mut left: usize = matrices.iter().map(|matrix| matrix.outputs * row_bytes(matrix)).sum();
     let (mut bounds, mut start) = (vec![0], 0);
@@ -315,11 +326,12 @@ fn bounds(engine: &Engine, tokens: usize, matrices: &[Matrix]) -> Vec<usize> {
             let rows = rows.min(matrix.outputs - row);
             row += rows;
             left -= rows * row_bytes(matrix);
+            memory::grow(&mut bounds, 1, "the tasks of a product")?;
             bounds.push(start + row);
         }
         start += matrix.outputs;
     }
-    bounds
+    Ok(bounds)
 }
 
 /// `norm(x)` `[tokens, width]` times several weights, their outputs side by side: q, k and v, or the head.
@@ -366,23 +378,25 @@ impl InplaceOp2 for NormLinear {
     fn cpu_fwd(&self, y: &mut CpuStorage, y_at: &Layout, x: &CpuStorage, x_at: &Layout) -> candle_core::Result<()> {
         let x = contiguous(x, x_at)?;
         let tokens = x.len() / self.norm.width;
-        let inputs = self.norm.prepare(&self.engine, x, &self.matrices);
-        let bounds = bounds(&self.engine, tokens, &self.matrices);
+        let inputs = self.norm.prepare(&self.engine, x, &self.matrices)?;
+        let bounds = bounds(&self.engine, tokens, &self.matrices)?;
         let width = *bounds.last().unwrap_or(&0);
         let y = outputs(y, y_at, tokens * width)?;
+        let refusals = Refusals::default();
         self.engine.pool.run_grid(y, width, tokens, &bounds, &|tile, out| {
             let (matrix, rows) = self.locate(&tile.columns);
             if tokens == 1 {
-                return matrix.rows(self.engine.isa, rows, &inputs, out.row(0));
+                return refusals.note(matrix.rows(self.engine.isa, rows, &inputs, out.row(0)));
             }
-            with_scratch(tokens * rows.len(), |scratch| {
-                matrix.rows(self.engine.isa, rows.clone(), &inputs, scratch);
+            refusals.note(with_scratch(tokens * rows.len(), |scratch| {
+                matrix.rows(self.engine.isa, rows.clone(), &inputs, scratch)?;
                 for (token, y) in scratch.chunks_exact(rows.len()).enumerate() {
                     out.row(token).copy_from_slice(y);
                 }
-            });
+                Ok(())
+            }));
         });
-        Ok(())
+        Ok(refusals.into_result()?)
     }
 }
 
@@ -406,19 +420,22 @@ impl LinearAdd {
 
 impl LinearAdd {
     /// Adds the product with `inputs`, which are in its form.
-    fn add(&self, residual: &mut [f32], tokens: usize, inputs: &Inputs<'_>) {
+    fn add(&self, residual: &mut [f32], tokens: usize, inputs: &Inputs<'_>) -> memory::Result<()> {
         let [matrix] = &self.matrices;
         let Engine { isa, pool, .. } = &self.engine;
-        let bounds = bounds(&self.engine, tokens, &self.matrices);
+        let bounds = bounds(&self.engine, tokens, &self.matrices)?;
+        let refusals = Refusals::default();
         pool.run_grid(residual, matrix.outputs, tokens, &bounds, &|tile, residual| {
             let rows = tile.columns.clone();
-            with_scratch(tokens * rows.len(), |scratch| {
-                matrix.rows(*isa, rows.clone(), inputs, scratch);
+            refusals.note(with_scratch(tokens * rows.len(), |scratch| {
+                matrix.rows(*isa, rows.clone(), inputs, scratch)?;
                 for (token, product) in scratch.chunks_exact(rows.len()).enumerate() {
                     kernels::add(*isa, residual.row(token), product);
                 }
-            });
+                Ok(())
+            }));
         });
+        refusals.into_result()
     }
 }
 
@@ -433,10 +450,9 @@ impl InplaceOp2 for LinearAdd {
         let tokens = x.len() / matrix.inputs;
         let Engine { isa, pool, .. } = &self.engine;
         let inputs = Inputs::prepare(&self.engine, &self.matrices, matrix.inputs, |input, form| {
-            input.convert(pool, *isa, form, x, matrix.inputs);
-        });
-        self.add(outputs(y, y_at, tokens * matrix.outputs)?, tokens, &inputs);
-        Ok(())
+            input.convert(pool, *isa, form, x, matrix.inputs)
+        })?;
+        Ok(self.add(outputs(y, y_at, tokens * matrix.outputs)?, tokens, &inputs)?)
     }
 }
 
@@ -454,8 +470,7 @@ impl InplaceOp1 for DownAdd<'_> {
 
     fn cpu_fwd(&self, y: &mut CpuStorage, y_at: &Layout) -> candle_core::Result<()> {
         let residual = outputs(y, y_at, self.tokens * self.down.matrices[0].outputs)?;
-        self.down.add(residual, self.tokens, &self.activated);
-        Ok(())
+        Ok(self.down.add(residual, self.tokens, &self.activated)?)
     }
 }
 
@@ -505,15 +520,15 @@ impl NormActivate {
         let tokens = x.len() / self.norm.width;
         let Engine { isa, pool, .. } = &self.engine;
         let up = &self.up_gate[0];
-        let inputs = self.norm.prepare(&self.engine, x, &self.up_gate);
-        let bounds = bounds(&self.engine, tokens, std::slice::from_ref(up));
+        let inputs = self.norm.prepare(&self.engine, x, &self.up_gate)?;
+        let bounds = bounds(&self.engine, tokens, std::slice::from_ref(up))?;
         let activated = Inputs::prepare(&self.engine, &down.matrices, up.outputs, |input, form| {
             input.fill_columns(pool, *isa, form, tokens, up.outputs, &bounds, |rows, part| {
                 with_scratch(self.up_gate.len() * tokens * rows.len(), |scratch| {
                     let (lifted, gated) = scratch.split_at_mut(tokens * rows.len());
-                    up.rows(*isa, rows.clone(), &inputs, lifted);
+                    up.rows(*isa, rows.clone(), &inputs, lifted)?;
                     if let Some(gate) = self.up_gate.get(1) {
-                        gate.rows(*isa, rows.clone(), &inputs, gated);
+                        gate.rows(*isa, rows.clone(), &inputs, gated)?;
                     }
                     part.put(|token, columns, out| {
                         let at = token * rows.len() + columns.start..token * rows.len() + columns.end;
@@ -525,9 +540,10 @@ impl NormActivate {
                             _ => kernels::swiglu(*isa, &gated[at.clone()], &lifted[at], out),
                         }
                     });
-                });
-            });
-        });
+                    Ok(())
+                })
+            })
+        })?;
         Ok(DownAdd { down, tokens, activated })
     }
 }

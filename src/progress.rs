@@ -29,11 +29,13 @@ pub enum Stage {
     Tokenizer,
     /// The files of the weights are mapped.
     Mapping,
+    /// The files of the weights are read into memory, where [`WeightStorage::Resident`](crate::WeightStorage) asks for it.
+    Reading,
     /// The weights are copied to a card.
     Upload,
 }
 
-/// `download`, `header`, `tokenizer`, `mapping` or `upload`.
+/// `download`, `header`, `tokenizer`, `mapping`, `reading` or `upload`.
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -41,6 +43,7 @@ impl fmt::Display for Stage {
             Stage::Header => "header",
             Stage::Tokenizer => "tokenizer",
             Stage::Mapping => "mapping",
+            Stage::Reading => "reading",
             Stage::Upload => "upload",
         })
     }

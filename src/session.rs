@@ -6,9 +6,10 @@ use crate::compute::Cache;
 use crate::decoder::{Logits, Rotation, Segment};
 use crate::error::{Error, Result};
 use crate::generate::{Choice, GenerateOptions, Generation, Step, StopTokens};
-use crate::linear::contiguous;
+use crate::linear::with_floats;
+use crate::memory;
 use crate::model::Model;
-use candle_core::{Storage, Tensor};
+use candle_core::Tensor;
 use model_diagnostics::plan::PREFILL_CHUNK;
 use std::fmt;
 use tracing::{debug_span, info_span};
@@ -69,8 +70,9 @@ impl Session {
     /// Appends `tokens` and returns the logits after the last one, F32 `[vocab]`.
     ///
     /// # Errors
-    /// `EmptyPrompt` for no tokens, `ContextOverflow` when they do not fit (nothing is computed then),
-    /// `TokenOutOfVocabulary` for an id without an embedding row.
+    /// `EmptyPrompt` for no tokens, `ContextOverflow` when they do not fit, `CacheBudget` when the sessions of the model leave
+    /// too little for them (nothing is computed then), `TokenOutOfVocabulary` for an id without an embedding row,
+    /// `OutOfMemory`. The session is then as it was.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
         self.forward_unless(tokens, &Cancel::new())
     }
@@ -103,15 +105,10 @@ impl Session {
     /// As [`Session::forward`].
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor> {
         let vocab = self.model.compute().vocab();
-        let mut rows: Vec<f32> = Vec::new();
+        self.check(tokens)?;
+        let mut rows: Vec<f32> = memory::reserved(tokens.len().saturating_mul(vocab), "the logits of every token")?;
         self.advance(tokens, Logits::All, &Cancel::new(), |logits| {
-            rows.reserve_exact(if rows.is_empty() { tokens.len() * vocab } else { 0 });
-            let (storage, layout) = logits.storage_and_layout();
-            match &*storage {
-                Storage::Cpu(storage) => rows.extend_from_slice(contiguous(storage, layout)?),
-                _ => rows.extend(logits.flatten_all()?.to_vec1::<f32>()?),
-            }
-            Ok(())
+            with_floats(logits, |logits| rows.extend_from_slice(logits))
         })?;
         Ok(Tensor::from_vec(rows, (tokens.len(), vocab), self.model.device())?)
     }
@@ -136,30 +133,10 @@ impl Session {
         }
         let total: usize = steps.iter().map(|(_, tokens)| tokens.len()).sum();
         if total > PREFILL_CHUNK {
-            let held: Vec<usize> = steps.iter().map(|(session, _)| session.len()).collect();
-            let rows = steps.iter_mut().map(|(session, tokens)| Session::forward(session, tokens));
-            let stacked = rows.collect::<Result<Vec<Tensor>>>().and_then(|rows| Ok(Tensor::stack(&rows, 0)?));
-            if stacked.is_err() {
-                steps.iter_mut().zip(held).for_each(|((session, _), held)| session.truncate(held));
-            }
-            return stacked;
+            return Session::one_by_one(steps, &model);
         }
         let _span = info_span!("batch", sessions = steps.len(), tokens = total).entered();
-        let cancel = Cancel::new();
-        for (session, tokens) in steps.iter_mut() {
-            session.rotate(session.len() + tokens.len(), &cancel)?;
-        }
-        let mut segments: Vec<Segment<'_, Cache>> = steps
-            .iter_mut()
-            .map(|(session, tokens)| {
-                let reach = session.len() + tokens.len();
-                Segment { tokens, cache: &mut session.cache, reach, logits: Logits::Last }
-            })
-            .collect();
-        let turn = model.turns().take(&cancel)?;
-        let computed = model.compute().forward(&mut segments, &cancel);
-        drop(turn);
-        let logits = computed.and_then(|logits| logits.ok_or_else(|| Error::Internal("a batch had no logits".into())));
+        let logits = Session::together(steps, &model);
         for (session, tokens) in steps.iter_mut() {
             match logits {
                 Ok(_) => session.ids.extend_from_slice(tokens),
@@ -167,6 +144,47 @@ impl Session {
             }
         }
         logits
+    }
+
+    /// Computes a batch in one pass. The ids of its sessions stay as they are.
+    fn together(steps: &mut [(&mut Session, &[u32])], model: &Model) -> Result<Tensor> {
+        let cancel = Cancel::new();
+        for (session, tokens) in steps.iter_mut() {
+            session.reserve(tokens.len())?;
+        }
+        for (session, tokens) in steps.iter_mut() {
+            session.rotate(session.len() + tokens.len(), &cancel)?;
+        }
+        let segments = steps.iter_mut().map(|(session, tokens)| {
+            let reach = session.len() + tokens.len();
+            Segment { tokens, cache: &mut session.cache, reach, logits: Logits::Last }
+        });
+        let mut segments = memory::collected(segments, "the sequences of a batch")?;
+        let turn = model.turns().take(&cancel)?;
+        let computed = model.compute().forward(&mut segments, &cancel);
+        drop(turn);
+        computed?.ok_or_else(|| Error::Internal("a batch had no logits".into()))
+    }
+
+    /// Computes a batch session by session.
+    fn one_by_one(steps: &mut [(&mut Session, &[u32])], model: &Model) -> Result<Tensor> {
+        let held = memory::collected(steps.iter().map(|(session, _)| session.len()), "the lengths of a batch")?;
+        let vocab = model.compute().vocab();
+        let mut rows = memory::reserved(steps.len() * vocab, "the logits of a batch")?;
+        let mut all = || {
+            for (session, tokens) in steps.iter_mut() {
+                session.reserve(tokens.len())?;
+            }
+            steps.iter_mut().try_for_each(|(session, tokens)| {
+                let logits = Session::forward(session, tokens)?;
+                with_floats(&logits, |logits| rows.extend_from_slice(logits))
+            })
+        };
+        if let Err(error) = all() {
+            steps.iter_mut().zip(held).for_each(|((session, _), held)| session.truncate(held));
+            return Err(error);
+        }
+        Ok(Tensor::from_vec(rows, (steps.len(), vocab), model.device())?)
     }
 
     /// Appends `tokens` and hands over the wanted logits of each chunk that has some. After an error the sequence is as it
@@ -190,8 +208,21 @@ impl Session {
         };
         let _inside = span.enter();
         let reach = position + tokens.len();
-        self.rotate(reach, cancel)?;
-        self.run(tokens, reach, wanted, cancel, take)
+        let done = self
+            .reserve(tokens.len())
+            .and_then(|()| self.rotate(reach, cancel))
+            .and_then(|()| self.run(tokens, reach, wanted, cancel, take));
+        if done.is_err() {
+            // Cancelled, the session keeps the chunks that were complete.
+            self.truncate(if matches!(done, Err(Error::Cancelled)) { self.len() } else { position });
+        }
+        done
+    }
+
+    /// Makes room for `more` tokens, before anything is computed.
+    fn reserve(&mut self, more: usize) -> Result<()> {
+        memory::grow(&mut self.ids, more, "the ids of a session")?;
+        self.cache.reserve(self.ids.len() + more)
     }
 
     /// Whether `tokens` can be appended.
@@ -210,11 +241,12 @@ impl Session {
     fn rotate(&mut self, reach: usize, cancel: &Cancel) -> Result<()> {
         let rotation = self.model.compute().rotation(reach);
         if rotation != self.rotation {
-            self.cache.truncate(0);
+            self.cache.clear();
             self.rotation = rotation;
         }
         while self.cache.len() < self.ids.len() {
-            let missing = self.ids[self.cache.len()..].to_vec();
+            let cached = self.cache.len();
+            let missing = self.ids[cached..self.ids.len().min(cached + PREFILL_CHUNK)].to_vec();
             self.chunk(&missing, reach, Logits::None, cancel)?;
         }
         Ok(())
@@ -229,24 +261,12 @@ impl Session {
         cancel: &Cancel,
         mut take: impl FnMut(&Tensor) -> Result<()>,
     ) -> Result<()> {
-        let before = self.len();
         let mut rest = tokens;
         while !rest.is_empty() {
-            let computed = self.chunk(rest, reach, wanted, cancel);
-            let taken = computed.and_then(|(count, logits)| {
-                logits.map_or(Ok(()), |logits| take(&logits))?;
-                Ok(count)
-            });
-            match taken {
-                Ok(count) => {
-                    self.ids.extend_from_slice(&rest[..count]);
-                    rest = &rest[count..];
-                }
-                Err(error) => {
-                    self.truncate(if matches!(error, Error::Cancelled) { self.len() } else { before });
-                    return Err(error);
-                }
-            }
+            let (count, logits) = self.chunk(rest, reach, wanted, cancel)?;
+            logits.map_or(Ok(()), |logits| take(&logits))?;
+            self.ids.extend_from_slice(&rest[..count]);
+            rest = &rest[count..];
         }
         Ok(())
     }
@@ -264,14 +284,9 @@ impl Session {
         let most = if turn.ahead > 0 { SHARED_CHUNK } else { PREFILL_CHUNK };
         let chunk = &tokens[..most.min(tokens.len())];
         let wanted = if wanted == Logits::All || chunk.len() == tokens.len() { wanted } else { Logits::None };
-        let cached = self.cache.len();
         let segment = Segment { tokens: chunk, cache: &mut self.cache, reach, logits: wanted };
         let computed = self.model.compute().forward(&mut [segment], cancel);
         drop(turn);
-        if computed.is_err() {
-            // Pages that were taken for the chunk are given back.
-            self.cache.truncate(cached);
-        }
         Ok((chunk.len(), computed?))
     }
 
@@ -368,24 +383,20 @@ impl Session {
         }
         self.check_ids(prompt)?;
         let options = GenerateOptions { sampling: options.sampling.or(&self.model.spec().sampling), ..options.clone() };
-        let chosen = Choice::new(self.model.tokenizer(), &options)?;
         let common = self.ids.iter().zip(prompt).take_while(|(held, asked)| held == asked).count().min(last);
+        let (before, rest) = prompt.split_at(common);
+        let chosen = Choice::new(self.model.tokenizer(), &options, before, rest)?;
+        let rest = memory::copied(rest, "the ids of a prompt")?;
         self.truncate(common);
-        Ok(Request {
-            model: self.model.clone(),
-            before: self.ids.clone(),
-            rest: prompt[common..].to_vec(),
-            options,
-            chosen,
-        })
+        Ok(Request { model: self.model.clone(), cached: common, rest, options, chosen })
     }
 }
 
 /// A generation that only lacks its session.
 struct Request {
     model: Model,
-    /// What the session holds, and what of the prompt comes behind it.
-    before: Vec<u32>,
+    /// Tokens of the prompt that the session holds, and the others.
+    cached: usize,
     rest: Vec<u32>,
     options: GenerateOptions,
     chosen: Choice,
@@ -395,7 +406,7 @@ impl Request {
     fn begin<S: Step>(self, step: S) -> Generation<S> {
         let stop = StopTokens::from(&self.model.spec().tokenizer);
         let tokenizer = self.model.shared_tokenizer();
-        Generation::begin(step, tokenizer, &self.before, self.rest, stop, &self.options, self.chosen)
+        Generation::begin(step, tokenizer, self.cached, self.rest, stop, &self.options, self.chosen)
     }
 }
 

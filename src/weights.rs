@@ -1,18 +1,23 @@
-//! Source -> Weights: the model's files mapped read-only, and views of the tensors in them. The only memory map.
+//! Source -> Weights: the model's files, mapped read-only or read into memory, and views of the tensors in them. The only
+//! memory map.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
-use memmap2::{Mmap, MmapOptions};
+use memmap2::{Mmap, MmapMut, MmapOptions};
 use model_diagnostics::DType;
 use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::source::Source;
+use model_diagnostics::source::{Source, SourceFile};
 use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The mapped files of one model.
+/// Bytes that are read at a time.
+const PIECE: usize = 64 << 20;
+
+/// The files of one model, mapped or read into memory.
 ///
 /// A file must not shrink or change while it is mapped: the pages are the file's own, so another process that
 /// truncates it makes reading them fail with a bus error, and one that rewrites it changes the model. Replace a model
@@ -39,25 +44,43 @@ impl Weights {
     /// `Io` when a file cannot be opened or mapped; `Files` when its length is no longer what the header's reader
     /// saw.
     pub fn map(source: &Source) -> Result<Weights, Error> {
-        let map = |file: &model_diagnostics::source::SourceFile| {
-            let io = |source| Error::Io { path: file.path.clone(), source };
-            let handle = File::open(&file.path).map_err(io)?;
-            let bytes = handle.metadata().map_err(io)?.len();
-            if bytes != file.bytes {
-                return Err(Error::from(model_diagnostics::Error::incomplete(
-                    &file.path,
-                    IncompleteKind::Contradiction {
-                        one: format!("the file was {} bytes long when its header was read", file.bytes),
-                        other: format!("it is {bytes} bytes long now"),
-                    },
-                )));
-            }
+        Weights::each(source, |file| {
+            let handle = open(file)?;
             // SAFETY: the map is read-only and private to this process's view; the type's documentation states what
             // other processes must not do to the file meanwhile.
-            let map = unsafe { MmapOptions::new().map(&handle) }.map_err(io)?;
-            Ok(Arc::new(map))
-        };
-        let files = source.files.iter().map(map).collect::<Result<_, Error>>()?;
+            unsafe { MmapOptions::new().map(&handle) }.map_err(|source| io(file, source))
+        })
+    }
+
+    /// Reads every file of `source` into memory of this process, once; the files may then change or be removed. `read` is
+    /// told the bytes that are read and those in all; its error ends the reading.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map) and of `read`; `Files` when a file ends before its length; `OutOfMemory`.
+    pub fn read(source: &Source, read: &dyn Fn(u64, u64) -> Result<(), Error>) -> Result<Weights, Error> {
+        let (mut done, total) = (0, source.files.iter().map(|file| file.bytes).sum());
+        read(done, total)?;
+        Weights::each(source, |file| {
+            let mut handle = open(file)?;
+            let bytes = usize::try_from(file.bytes).unwrap_or(usize::MAX);
+            let refused = |_| Error::OutOfMemory { what: "weights that are read into memory", bytes };
+            // Pages of its own: on a page boundary as a mapped file is, and read-only as soon as they are filled.
+            let mut pages = MmapMut::map_anon(bytes).map_err(refused)?;
+            for piece in pages.chunks_mut(PIECE) {
+                handle.read_exact(piece).map_err(|error| match error.kind() {
+                    ErrorKind::UnexpectedEof => other_length(file, "it ended before that while it was read".into()),
+                    _ => io(file, error),
+                })?;
+                done += piece.len() as u64;
+                read(done, total)?;
+            }
+            pages.make_read_only().map_err(|source| io(file, source))
+        })
+    }
+
+    /// The bytes of each file by `bytes_of`.
+    fn each(source: &Source, mut bytes_of: impl FnMut(&SourceFile) -> Result<Mmap, Error>) -> Result<Weights, Error> {
+        let files = source.files.iter().map(|file| bytes_of(file).map(Arc::new)).collect::<Result<_, Error>>()?;
         Ok(Weights { files, paths: source.files.iter().map(|file| file.path.clone()).collect() })
     }
 
@@ -78,10 +101,27 @@ impl Weights {
         &self.paths[file]
     }
 
-    /// Bytes mapped in all.
+    /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|map| map.len() as u64).sum()
     }
+}
+
+/// Opens a file that must be as long as it was when its header was read.
+fn open(file: &SourceFile) -> Result<File, Error> {
+    let handle = File::open(&file.path).map_err(|source| io(file, source))?;
+    let bytes = handle.metadata().map_err(|source| io(file, source))?.len();
+    if bytes == file.bytes { Ok(handle) } else { Err(other_length(file, format!("it is {bytes} bytes long now"))) }
+}
+
+fn io(file: &SourceFile, source: std::io::Error) -> Error {
+    Error::Io { path: file.path.clone(), source }
+}
+
+fn other_length(file: &SourceFile, now: String) -> Error {
+    let one = format!("the file was {} bytes long when its header was read", file.bytes);
+    let kind = IncompleteKind::Contradiction { one, other: now };
+    Error::from(model_diagnostics::Error::incomplete(&file.path, kind))
 }
 
 impl WeightView {
@@ -139,6 +179,34 @@ mod tests {
         let (_folder, path, header) = copy();
         fs::remove_file(path).unwrap();
         assert_eq!(Weights::map(&header.source).unwrap_err().code(), 1);
+    }
+
+    #[test]
+    fn reading_tells_how_far_it_is_and_can_be_given_up() {
+        let (_folder, path, header) = copy();
+        let told = std::cell::RefCell::new(Vec::new());
+        let read = |stop: u64| {
+            told.borrow_mut().clear();
+            Weights::read(&header.source, &|done, total| {
+                told.borrow_mut().push((done, total));
+                if done >= stop { Err(Error::Cancelled) } else { Ok(()) }
+            })
+        };
+        let weights = read(u64::MAX).unwrap();
+        let bytes = header.source.files[0].bytes;
+        assert_eq!(*told.borrow(), [(0, bytes), (bytes, bytes)]);
+        let mapped = Weights::map(&header.source).unwrap();
+        for tensor in header.tensors.values() {
+            assert!(weights.view(tensor).bytes() == mapped.view(tensor).bytes(), "{}", tensor.name);
+        }
+        for stop in [0, bytes] {
+            assert!(matches!(read(stop), Err(Error::Cancelled)));
+        }
+        for change in [-1, 1] {
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            file.set_len(bytes.strict_add_signed(change)).unwrap();
+            assert_eq!(read(u64::MAX).unwrap_err().code(), 15);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod target;
 pub(crate) use failure::assess_error;
 
 use crate::hardware::Hardware;
-use crate::plan::KvDtype;
+use crate::plan::{KvDtype, Request, WeightStorage};
 use crate::report::{self, Check, Input, ModelSummary, Report, SCHEMA_VERSION, Status, Verdict};
 use crate::spec::ModelSpec;
 use crate::speed::Speed;
@@ -30,8 +30,19 @@ pub struct Policy {
     pub dtypes: DtypePolicy,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
+    /// Sessions that are open at once; `None` plans one, and does not limit how many share what memory is left.
+    pub sessions: Option<usize>,
+    /// Where weights lie for the processor.
+    pub weights: WeightStorage,
     /// A `tokenizer.json` that takes the place of the model's own, which need not have one then.
     pub tokenizer: Option<PathBuf>,
+}
+
+impl Policy {
+    /// What a plan is made for.
+    pub(crate) fn request(&self) -> Request {
+        Request { context: self.context, sessions: self.sessions, kv_dtype: self.kv_dtype, weights: self.weights }
+    }
 }
 
 /// Where to run. Complete.

@@ -25,10 +25,15 @@ pub(crate) struct Reader<R> {
 
 impl<R: Read> Reader<R> {
     /// Reads `source`, the content of `file` with `len` bytes, refusing claims that reach past byte `limit`.
-    pub(crate) fn new(file: &Path, len: u64, limit: u64, source: R) -> Self {
+    ///
+    /// # Errors
+    /// `Io` when there is no memory for its buffer.
+    pub(crate) fn new(file: &Path, len: u64, limit: u64, source: R) -> Result<Self> {
         let size = usize::try_from(len).unwrap_or(BUFFER_BYTES).clamp(64, BUFFER_BYTES);
-        let buffer = vec![0; size];
-        Reader { file: file.into(), source, len, limit, buffer, start: 0, end: 0, position: 0, bytes_read: 0 }
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(size).map_err(|_| Error::io(file, ErrorKind::OutOfMemory.into()))?;
+        buffer.resize(size, 0);
+        Ok(Reader { file: file.into(), source, len, limit, buffer, start: 0, end: 0, position: 0, bytes_read: 0 })
     }
 
     /// The file's path.

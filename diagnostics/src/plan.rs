@@ -98,6 +98,33 @@ impl FromStr for KvDtype {
     }
 }
 
+/// Where the bytes of weights lie for the processor. Complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WeightStorage {
+    /// In the pages of the mapped files: nothing is read before it is used, and processes share the pages. A file must not
+    /// be cut short or rewritten meanwhile.
+    #[default]
+    Mapped,
+    /// In memory of the process, into which the files are read once while loading (llama.cpp's `--no-mmap`): the same bytes.
+    /// What becomes of the files later changes nothing.
+    Resident,
+}
+
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Tokens of context; `None` is the largest up to the trained one that fits, or, when not even [`SMALLEST_CONTEXT`]
+    /// does, that one. A larger context than the trained one is never planned.
+    pub context: Option<usize>,
+    /// Sessions that are open at once, at least 1, each with a full cache. `None` plans one, and leaves the others what the
+    /// rest leaves.
+    pub sessions: Option<usize>,
+    /// The element type of the KV cache.
+    pub kv_dtype: KvDtype,
+    /// Where weights lie; on a card they are its own.
+    pub weights: WeightStorage,
+}
+
 /// What a model takes on one machine, in bytes unless a field says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -106,13 +133,20 @@ pub struct Plan {
     pub context: usize,
     /// The mapped files, all of them in full.
     pub weights_file: u64,
-    /// Copies of weights outside of the mapped files: 0 on the CPU, all of them on a card.
+    /// Copies of weights outside of the mapped files: none on the CPU, or the files' bytes where they are read into memory;
+    /// all of them on a card.
     pub weights_resident: u64,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
-    /// The KV cache when `context` tokens are in it.
+    /// Sessions that are open at once.
+    pub sessions: usize,
+    /// The KV caches of all sessions when `context` tokens are in each.
     pub kv_cache: u64,
-    /// Its growth a token.
+    /// The bytes that the caches of all sessions may take together: those of [`kv_cache`](Self::kv_cache) where it was told
+    /// how many sessions there will be, else all that the rest leaves.
+    #[serde(skip)]
+    pub cache_budget: u64,
+    /// What a token adds to the cache of its session.
     pub kv_per_token: u64,
     /// Buffers of the forward pass.
     pub activations: u64,
@@ -223,18 +257,14 @@ pub fn tokenizer_bytes(spec: &ModelSpec) -> u64 {
 
 impl Plan {
     /// Plans `spec`, whose files have `weights_file` bytes together, for the memory of `budget`.
-    ///
-    /// Without a `requested` context it takes the largest one up to the trained one that fits, or, when not even
-    /// [`SMALLEST_CONTEXT`] does, that one. A larger context than the trained one is never planned.
-    pub fn new(
-        spec: &ModelSpec,
-        weights_file: u64,
-        budget: &Budget,
-        requested: Option<usize>,
-        kv_dtype: KvDtype,
-    ) -> Plan {
+    pub fn new(spec: &ModelSpec, weights_file: u64, budget: &Budget, request: &Request) -> Plan {
+        let Request { context: requested, kv_dtype, .. } = *request;
+        let sessions = request.sessions.unwrap_or(1).max(1);
         let (weights_resident, activations, device_context) = match budget.place {
-            Place::Main => (0, activation_bytes(spec, PREFILL_CHUNK.min(spec.context_trained)), 0),
+            Place::Main => {
+                let copies = if request.weights == WeightStorage::Resident { weights_file } else { 0 };
+                (copies, activation_bytes(spec, PREFILL_CHUNK.min(spec.context_trained)), 0)
+            }
             Place::Card | Place::Shared => (
                 card_weight_bytes(spec, weights_file),
                 CardBuffers::new(spec, requested.unwrap_or(usize::MAX).min(spec.context_trained)).bytes(),
@@ -246,7 +276,9 @@ impl Plan {
             weights_file,
             weights_resident,
             kv_dtype,
+            sessions,
             kv_cache: 0,
+            cache_budget: 0,
             kv_per_token: kv_bytes_per_token(spec, kv_dtype),
             activations,
             tokenizer: tokenizer_bytes(spec),
@@ -259,12 +291,16 @@ impl Plan {
             max_context: 0,
         };
         let left = plan.left(budget);
-        let page = kv_page_bytes(spec, kv_dtype).max(1);
+        let page = kv_page_bytes(spec, kv_dtype).max(1).saturating_mul(sessions as u64);
         let pages = usize::try_from(left.unwrap_or(0) / page).unwrap_or(usize::MAX);
         plan.max_context = pages.saturating_mul(KV_PAGE).min(spec.context_trained);
         let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
         plan.context = requested.unwrap_or(plan.max_context.max(smallest)).min(spec.context_trained);
-        plan.kv_cache = kv_bytes(spec, plan.context, kv_dtype);
+        plan.kv_cache = kv_bytes(spec, plan.context, kv_dtype).saturating_mul(sessions as u64);
+        plan.cache_budget = match request.sessions {
+            Some(_) => plan.kv_cache,
+            None => plan.kv_cache.max(left.unwrap_or(0)),
+        };
         plan.load_peak = plan.loaded();
         plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations]);
         plan
@@ -285,28 +321,33 @@ impl Plan {
         }
     }
 
-    /// The bytes that weights take of the place: the mapped files, or what is uploaded.
+    /// The bytes that weights take of the place: the mapped files, or their copies.
     pub fn weights(&self) -> u64 {
         match self.place {
-            Place::Main => self.weights_file,
-            Place::Card | Place::Shared => self.weights_resident,
+            Place::Main if self.weights_resident == 0 => self.weights_file,
+            _ => self.weights_resident,
         }
     }
 
     /// The bytes in main memory that are no mapped file, at the full context.
     pub fn anonymous(&self) -> u64 {
         match self.place {
-            Place::Main => self.total.saturating_sub(self.weights_file),
+            Place::Main => self.total.saturating_sub(self.mapped()),
             Place::Card => sum(&[self.tokenizer, self.process]),
             Place::Shared => self.total,
         }
+    }
+
+    /// The bytes of main memory that are pages of mapped files.
+    fn mapped(&self) -> u64 {
+        self.weights().saturating_sub(self.weights_resident)
     }
 
     /// The bytes of the place that are taken when the model is loaded.
     fn loaded(&self) -> u64 {
         let host = sum(&[self.tokenizer, self.process]);
         match self.place {
-            Place::Main => sum(&[self.weights_file, host]),
+            Place::Main => sum(&[self.weights(), host]),
             Place::Card => sum(&[self.weights_resident, self.device_context]),
             Place::Shared => sum(&[self.weights_resident, self.device_context, host]),
         }
@@ -316,7 +357,9 @@ impl Plan {
     fn left(&self, budget: &Budget) -> Option<u64> {
         let left = budget.available.checked_sub(self.loaded())?.checked_sub(self.activations)?;
         match budget.anonymous {
-            Some(limit) => Some(left.min(limit.checked_sub(sum(&[self.activations, self.tokenizer, self.process]))?)),
+            Some(limit) => {
+                Some(left.min(limit.checked_sub(self.activations)?.checked_sub(self.loaded() - self.mapped())?))
+            }
             None => Some(left),
         }
     }

@@ -5,7 +5,7 @@ mod common;
 use common::{LLAMA_31_8B, LLAMA_32_1B, PHI_3_MINI_128K, TINY_LLAMA, gguf, safetensors};
 use model_diagnostics::hardware::Gpu;
 use model_diagnostics::hardware::profiles::Profile;
-use model_diagnostics::plan::{self, KvDtype};
+use model_diagnostics::plan::{self, KvDtype, WeightStorage};
 use model_diagnostics::report::{Input, Status};
 use model_diagnostics::spec::ModelSpec;
 use model_diagnostics::tokenizer::TokenizerKind;
@@ -149,6 +149,58 @@ fn a_limit_below_the_machines_memory_counts() {
     let report = assess(&spec, &input, &machine, &Policy::default());
     assert_eq!(report.verdict, Verdict::DoesNotFit);
     assert!(report.check("memory").is_some_and(|check| check.evidence.contains("RLIMIT_DATA")));
+}
+
+#[test]
+fn the_plan_counts_the_caches_of_all_sessions() {
+    let (spec, input) = gguf(&PHI_3_MINI_128K, "Q4_K_M");
+    let machine = machine("cpu-8gb");
+    let ask = |context, sessions| assess(&spec, &input, &machine, &Policy { context, sessions, ..Policy::default() });
+    let plan = |context, sessions| ask(context, sessions).plan.expect("a plan");
+    let (one, two) = (plan(Some(1024), None), plan(Some(1024), Some(2)));
+    assert_eq!((one.sessions, two.sessions), (1, 2));
+    assert_eq!((two.kv_cache, two.total), (2 * one.kv_cache, one.total + one.kv_cache));
+    assert_eq!(two.kv_per_token, one.kv_per_token);
+    // Told, the caches have what was counted; untold, all that the rest leaves.
+    assert_eq!((two.cache_budget, plan(Some(1024), Some(1)).cache_budget), (two.kv_cache, one.kv_cache));
+    assert_eq!(one.cache_budget, one.available - (one.total - one.kv_cache));
+    // The largest context is that of each of them.
+    let (one, three) = (plan(None, Some(1)), plan(None, Some(3)));
+    let pages = |plan: &plan::Plan| plan.max_context / plan::KV_PAGE;
+    assert_eq!(pages(&three), pages(&one) / 3);
+    assert!(three.fits() && three.total <= three.available && three.context == three.max_context);
+    assert_eq!(ask(Some(4096), Some(1)).verdict, Verdict::CompatibleWithWarnings);
+    let refused = ask(Some(4096), Some(3));
+    assert_eq!(refused.verdict, Verdict::DoesNotFit);
+    assert!(refused.remedies.concat().contains("--context"), "{:?}", refused.remedies);
+    let text = |sessions| ask(Some(1024), sessions).to_string();
+    assert!(text(Some(2)).contains("2 sessions of 1024 tokens") && !text(Some(1)).contains("sessions"));
+}
+
+#[test]
+fn weights_that_are_read_into_memory_count_as_memory_of_the_process() {
+    let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
+    let machine = machine("cpu-8gb");
+    let policy = |weights| Policy { weights, ..Policy::default() };
+    let plan = |machine: &Hardware, weights| assess(&spec, &input, machine, &policy(weights)).plan.expect("a plan");
+    let (mapped, resident) = (plan(&machine, WeightStorage::Mapped), plan(&machine, WeightStorage::Resident));
+    assert_eq!((mapped.weights_resident, resident.weights_resident), (0, input.bytes()));
+    assert_eq!(
+        (mapped.total, mapped.load_peak),
+        (resident.total, resident.load_peak),
+        "the files are not counted twice"
+    );
+    assert_eq!((mapped.weights(), resident.weights()), (input.bytes(), input.bytes()));
+    assert_eq!(resident.anonymous(), mapped.anonymous() + input.bytes());
+    // A limit on what is no mapped file leaves room beside mapped weights, and not for their copies.
+    let mut limited = machine;
+    limited.memory.anonymous = Some(input.bytes());
+    assert!(plan(&limited, WeightStorage::Mapped).fits());
+    assert!(!plan(&limited, WeightStorage::Resident).fits());
+    limited.memory.anonymous = Some(input.bytes() + mapped.anonymous());
+    assert!(plan(&limited, WeightStorage::Resident).fits());
+    let text = assess(&spec, &input, &limited, &policy(WeightStorage::Resident)).to_string();
+    assert!(text.contains("read into memory"), "{text}");
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub(crate) fn tell(text: impl Display) {
 /// Shows how far a download, or an upload to a card, is on one line of a terminal; a log gets none.
 pub(crate) fn show(progress: Progress) {
     let mut out = std::io::stderr().lock();
-    if matches!(progress.stage, Stage::Download | Stage::Upload) && out.is_terminal() {
+    if matches!(progress.stage, Stage::Download | Stage::Reading | Stage::Upload) && out.is_terminal() {
         let percent = u128::from(progress.bytes_done) * 100 / u128::from(progress.bytes_total.max(1));
         let megabytes = progress.bytes_total.div_ceil(1_000_000);
         let end = if progress.bytes_done == progress.bytes_total { "\n" } else { "" };

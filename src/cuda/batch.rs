@@ -1,9 +1,9 @@
 //! What a forward pass says of its rows: ids, positions, pages, angles, in one copy to the card.
 
 use super::cache::Cache;
-use super::error::CudaError;
 use super::gpu::{Buffer, Gpu, QueryTile};
 use crate::decoder::{Logits, RopeFrequencies, Segment};
+use crate::error::Result;
 use std::sync::Arc;
 
 /// The addresses of what was copied, and how much of it there is.
@@ -66,7 +66,7 @@ impl Batch {
         parts: impl Fn(usize, usize, usize) -> usize,
         gpu: &Arc<dyn Gpu>,
         buffer: &mut Buffer,
-    ) -> Result<Batch, CudaError> {
+    ) -> Result<Batch> {
         let (mut ids, mut places, mut queries, mut wanted, mut pages) = (vec![], vec![], vec![], vec![], vec![]);
         let mut angles = rope.no_angles();
         let (mut row, mut longest) = (0, 0);
@@ -83,7 +83,7 @@ impl Batch {
                 Logits::Last => wanted.push(row + tokens.len() - 1),
                 Logits::All => wanted.extend(row..row + tokens.len()),
             }
-            rope.extend(&mut angles, rope.rotation(*reach), start..start + tokens.len());
+            rope.extend(&mut angles, rope.rotation(*reach), start..start + tokens.len())?;
             row += tokens.len();
             longest = longest.max(start + tokens.len());
         }

@@ -1,7 +1,8 @@
 //! Keys and values of one sequence on the card, in pages that are allocated as the sequence grows and never moved.
 
-use super::error::CudaError;
 use super::gpu::{Buffer, Gpu};
+use crate::cache_budget::CacheShare;
+use crate::error::Result;
 use model_diagnostics::plan::KV_PAGE;
 use std::sync::Arc;
 
@@ -10,13 +11,15 @@ use std::sync::Arc;
 pub struct Cache {
     gpu: Arc<dyn Gpu>,
     page_bytes: usize,
+    /// What the pages take of the model's budget.
+    share: CacheShare,
     pages: Vec<Buffer>,
     len: usize,
 }
 
 impl Cache {
-    pub(super) fn new(gpu: Arc<dyn Gpu>, page_bytes: usize) -> Cache {
-        Cache { gpu, page_bytes, pages: Vec::new(), len: 0 }
+    pub(super) fn new(gpu: Arc<dyn Gpu>, page_bytes: usize, share: CacheShare) -> Cache {
+        Cache { gpu, page_bytes, share, pages: Vec::new(), len: 0 }
     }
 
     /// Positions held.
@@ -29,20 +32,43 @@ impl Cache {
         self.pages.iter().map(Buffer::bytes).sum()
     }
 
-    /// Forgets the positions from `len` on and frees the pages that hold no others.
+    /// Forgets the positions from `len` on and frees the pages that hold none.
     pub(crate) fn truncate(&mut self, len: usize) {
-        if len <= self.len {
-            self.len = len;
-            self.pages.truncate(len.div_ceil(KV_PAGE));
-        }
+        self.len = self.len.min(len);
+        self.keep(self.len.div_ceil(KV_PAGE));
     }
 
-    /// Allocates the pages for `tokens` more positions.
-    pub(super) fn reserve(&mut self, tokens: usize) -> Result<(), CudaError> {
-        while self.pages.len() < (self.len + tokens).div_ceil(KV_PAGE) {
-            self.pages.push(Buffer::new(&self.gpu, "a page of the KV cache", self.page_bytes)?);
+    /// Forgets all positions and keeps the pages for others.
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Allocates the pages for the positions up to `len`, or none of them.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sessions of the model have no more; the card's error when its memory runs out.
+    pub(crate) fn reserve(&mut self, len: usize) -> Result<()> {
+        let (held, pages) = (self.pages.len(), len.div_ceil(KV_PAGE));
+        if pages <= held {
+            return Ok(());
+        }
+        self.share.grow_to((pages * self.page_bytes) as u64)?;
+        while self.pages.len() < pages {
+            match Buffer::new(&self.gpu, "a page of the KV cache", self.page_bytes) {
+                Ok(page) => self.pages.push(page),
+                Err(error) => {
+                    self.keep(held);
+                    return Err(error.into());
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Frees all but the first `pages`.
+    fn keep(&mut self, pages: usize) {
+        self.pages.truncate(pages);
+        self.share.shrink_to((pages * self.page_bytes) as u64);
     }
 
     /// Counts `tokens` positions that every layer has stored.

@@ -10,6 +10,7 @@ use super::modules::Module;
 use super::peak::ProductSeconds;
 use super::product::{FEW, Loaded, Matrix, Multiplier, NormVectors, Rows, Source, Target};
 use super::weights::{DeviceWeights, Uploaded};
+use crate::cache_budget::CacheBudget;
 use crate::decoder::{Heads, RopeFrequencies, Rotation, Segment};
 use crate::error::{Error, Result};
 use crate::weights::Weights;
@@ -18,7 +19,7 @@ use model_diagnostics::DType;
 use model_diagnostics::capability::CARD_MOST_HEAD_DIM;
 use model_diagnostics::hardware::Gpu as Described;
 use model_diagnostics::plan::{
-    CARD_ATTENTION_PARTS, CARD_LOGIT_ROWS, CardBuffers, KvDtype, PREFILL_CHUNK, kv_page_bytes,
+    CARD_ATTENTION_PARTS, CARD_LOGIT_ROWS, CardBuffers, KvDtype, PREFILL_CHUNK, Plan, kv_page_bytes,
 };
 use model_diagnostics::spec::{Activation, LayerWeights, LinearWeights, ModelSpec, RopeLayout};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,6 +52,7 @@ pub struct Decoder {
     parallel: bool,
     kv_dtype: KvDtype,
     page_bytes: usize,
+    budget: Arc<CacheBudget>,
     kernels: Kernels,
     /// One forward pass, or measurement, works at a time: [`alone`](Self::alone).
     scratch: Mutex<Buffers>,
@@ -141,23 +143,23 @@ impl Decoder {
     pub(crate) fn on_card(
         spec: &ModelSpec,
         weights: &Weights,
-        kv_dtype: KvDtype,
-        context: usize,
+        plan: &Plan,
         described: Option<&Described>,
         index: usize,
         uploaded: &Uploaded<'_>,
     ) -> Result<Decoder> {
         let card = Card::open(described.and_then(|card| card.uuid.as_deref()), index)?;
-        Decoder::new(Arc::new(card), spec, weights, kv_dtype, context, uploaded)
+        Decoder::new(Arc::new(card), spec, weights, plan.kv_dtype, plan.context, plan.cache_budget, uploaded)
     }
 
-    /// As [`on_card`](Self::on_card), on whatever runs kernels.
+    /// As [`on_card`](Self::on_card), on whatever runs kernels. The caches of all sequences take at most `cache_bytes`.
     pub(super) fn new(
         gpu: Arc<dyn Gpu>,
         spec: &ModelSpec,
         weights: &Weights,
         kv_dtype: KvDtype,
         context: usize,
+        cache_bytes: u64,
         uploaded: &Uploaded<'_>,
     ) -> Result<Decoder> {
         // `MOST_DIM` of `steps.cu`.
@@ -212,6 +214,7 @@ impl Decoder {
             parallel: spec.parallel_block,
             kv_dtype,
             page_bytes: kv_page_bytes(spec, kv_dtype) as usize,
+            budget: CacheBudget::new(cache_bytes),
             kernels,
             scratch: Mutex::new(scratch),
             weights: device,
@@ -221,7 +224,7 @@ impl Decoder {
 
     /// An empty cache for one sequence.
     pub(crate) fn cache(&self) -> Cache {
-        Cache::new(Arc::clone(&self.gpu), self.page_bytes)
+        Cache::new(Arc::clone(&self.gpu), self.page_bytes, self.budget.share())
     }
 
     /// Ids an embedding row exists for.
@@ -298,7 +301,7 @@ impl Decoder {
             return Err(Error::TokenOutOfVocabulary { id: *id, vocab: self.vocab });
         }
         for segment in segments.iter_mut() {
-            segment.cache.reserve(segment.tokens.len())?;
+            segment.cache.reserve(segment.cache.len() + segment.tokens.len())?;
         }
         let mut scratch = self.alone();
         if total > scratch.rows {

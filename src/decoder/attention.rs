@@ -4,6 +4,7 @@ use super::kv_cache::Heads;
 use super::rope::Angles;
 use crate::kernels::{Element, Query, STATE, TILE, Tile, attend};
 use crate::linear::{Engine, NormScale, contiguous, outputs, with_scratch};
+use crate::memory::{self, Refusals};
 use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, Storage, Tensor, WithDType, bail};
 use half::f16;
 use model_diagnostics::plan::KV_PAGE;
@@ -15,6 +16,10 @@ const QUERY_ROWS: usize = 16;
 /// Tiles of a part: each query's softmax over a part of the context is made by itself, so that parts are tasks of their own
 /// for one row, and merged in their order, so that bits do not depend on who computes them.
 const PART: usize = 1024 / TILE;
+
+/// What memory is for, in errors.
+const PAGES: &str = "the pages that attention reads";
+const QUERIES: &str = "queries of attention";
 
 /// Tiles of a page.
 const TILES: usize = KV_PAGE / TILE;
@@ -40,22 +45,24 @@ impl InplaceOp1 for Rotate<'_> {
         };
         let width = self.heads.qkv_width();
         let rotated = self.heads.rotated_width();
+        let refusals = Refusals::default();
         self.engine.pool.run_grid(&mut data[start..end], width, QUERY_ROWS, &[0, width], &|tile, out| {
             for row in tile.rows.clone() {
                 let heads = out.row(row)[..rotated].chunks_exact_mut(self.heads.dim);
                 for (index, head) in heads.enumerate() {
                     let norm = if index < self.heads.queries { self.q_norm } else { self.k_norm };
                     if let Some(norm) = norm {
-                        with_scratch(head.len(), |plain| {
+                        refusals.note(with_scratch(head.len(), |plain| {
                             plain.copy_from_slice(head);
                             norm.apply(self.engine.isa, plain, head);
-                        });
+                            Ok(())
+                        }));
                     }
                     self.angles.rotate(self.engine.isa, row, head);
                 }
             }
         });
-        Ok(())
+        Ok(refusals.into_result()?)
     }
 }
 
@@ -85,11 +92,11 @@ impl InplaceOp2 for Attend<'_> {
     fn cpu_fwd(&self, out: &mut CpuStorage, out_at: &Layout, qkv: &CpuStorage, qkv_at: &Layout) -> Result<()> {
         let qkv = contiguous(qkv, qkv_at)?;
         let rows = qkv.len() / self.heads.qkv_width();
-        let guards: Vec<Vec<_>> = self
-            .sequences
-            .iter()
-            .map(|sequence| sequence.pages.iter().map(|page| page.storage_and_layout().0).collect())
-            .collect();
+        let mut guards = memory::reserved(self.sequences.len(), PAGES)?;
+        for sequence in self.sequences {
+            let of_sequence = sequence.pages.iter().map(|page| page.storage_and_layout().0);
+            guards.push(memory::collected(of_sequence, PAGES)?);
+        }
         let out = outputs(out, out_at, rows * self.heads.queries * self.heads.dim)?;
         // Pages of all sequences have the dtype of the model's cache.
         match guards.iter().flatten().next().map(|guard| &**guard) {
@@ -109,11 +116,18 @@ impl Attend<'_> {
     ) -> Result<()> {
         let Heads { queries, kv, dim } = self.heads;
         let (width, group) = (queries * dim, queries / kv);
-        let pages: Vec<Vec<&[E]>> =
-            guards.iter().map(|guards| guards.iter().map(|guard| page(guard)).collect()).collect::<Result<_>>()?;
+        let mut pages: Vec<Vec<&[E]>> = memory::reserved(guards.len(), PAGES)?;
+        for guards in guards {
+            let mut of_sequence = memory::reserved(guards.len(), PAGES)?;
+            for guard in guards {
+                of_sequence.push(page(guard)?);
+            }
+            pages.push(of_sequence);
+        }
         let (alone, together): (Vec<usize>, Vec<usize>) = (0..self.sequences.len()).partition(|&i| self.is_cut(i));
         let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
         if !together.is_empty() {
+            let refusals = Refusals::default();
             self.engine.pool.run_grid(out, width, QUERY_ROWS, &columns, &|part, out| {
                 let mut outs: Vec<&mut [f32]> = out.rows().collect();
                 for &index in &together {
@@ -122,15 +136,16 @@ impl Attend<'_> {
                     if !rows.is_empty() {
                         let outs = &mut outs[rows.start - part.rows.start..rows.end - part.rows.start];
                         let context = Context { attend: self, sequence, pages: &pages[index], qkv };
-                        context.rows(part.columns.start / (group * dim), rows, outs);
+                        refusals.note(context.rows(part.columns.start / (group * dim), rows, outs));
                     }
                 }
             });
+            refusals.into_result()?;
         }
         for index in alone {
             let sequence = &self.sequences[index];
             let context = Context { attend: self, sequence, pages: &pages[index], qkv };
-            context.row(&mut out[sequence.rows.start * width..][..width]);
+            context.row(&mut out[sequence.rows.start * width..][..width])?;
         }
         Ok(())
     }
@@ -170,36 +185,42 @@ struct Context<'a, E> {
 
 impl<E: PageElement> Context<'_, E> {
     /// Several rows of one head of keys and values, part by part.
-    fn rows(&self, head: usize, rows: Range<usize>, outs: &mut [&mut [f32]]) {
-        let dim = self.attend.heads.dim;
-        let q: Vec<&[f32]> = rows.clone().flat_map(|row| self.queries(head, row)).collect();
+    fn rows(&self, head: usize, rows: Range<usize>, outs: &mut [&mut [f32]]) -> memory::Result<()> {
+        let Heads { queries, kv, dim } = self.attend.heads;
+        let count = rows.len() * (queries / kv);
+        let mut q: Vec<&[f32]> = memory::reserved(count, QUERIES)?;
+        q.extend(rows.clone().flat_map(|row| self.queries(head, row)));
         let outs = outs.iter_mut().flat_map(|out| out.chunks_exact_mut(dim));
-        let mut queries: Vec<Query<'_>> = q.iter().zip(outs).map(|(q, out)| Query::new(q, out)).collect();
+        let mut queries: Vec<Query<'_>> = memory::reserved(count, QUERIES)?;
+        queries.extend(q.iter().zip(outs).map(|(q, out)| Query::new(q, out)));
         for (index, part) in parts(self.attend.tiles(self.sequence, &rows)).enumerate() {
             if index == 0 {
                 self.through(head, &rows, part, &mut queries);
                 continue;
             }
-            let mut scratch = vec![0.0; q.len() * dim];
+            let mut scratch = memory::zeros(count * dim, QUERIES)?;
             let outs = scratch.chunks_exact_mut(dim);
-            let mut more: Vec<Query<'_>> = q.iter().zip(outs).map(|(q, out)| Query::new(q, out)).collect();
+            let mut more = memory::collected(q.iter().zip(outs).map(|(q, out)| Query::new(q, out)), QUERIES)?;
             self.through(head, &rows, part, &mut more);
-            let states: Vec<[f32; STATE]> = more.iter().map(Query::state).collect();
+            let states = memory::collected(more.iter().map(Query::state), QUERIES)?;
             for ((query, state), out) in queries.iter_mut().zip(&states).zip(scratch.chunks_exact(dim)) {
                 query.merge(state, out);
             }
         }
         queries.into_iter().for_each(Query::finish);
+        Ok(())
     }
 
     /// The one row of the sequence, all heads and parts at once: `out` `[queries * head_dim]`.
-    fn row(&self, out: &mut [f32]) {
+    fn row(&self, out: &mut [f32]) -> memory::Result<()> {
         let Heads { queries, kv, dim } = self.attend.heads;
         let (row, group) = (self.sequence.rows.start, queries / kv);
-        let parts: Vec<Range<usize>> = parts(self.attend.tiles(self.sequence, &self.sequence.rows)).collect();
+        let mut ranges = memory::reserved(self.pages.len(), PAGES)?; // a part is several pages
+        ranges.extend(parts(self.attend.tiles(self.sequence, &self.sequence.rows)));
+        let parts: Vec<Range<usize>> = ranges;
         // By head and part: the outputs of its queries, then their states.
         let each = group * (dim + STATE);
-        let mut partial = vec![0.0; kv * parts.len() * each];
+        let mut partial = memory::zeros(kv * parts.len() * each, "parts of attention")?;
         self.attend.engine.pool.chunks(&mut partial, each, |index, partial| {
             let (outs, states) = partial.split_at_mut(group * dim);
             let (head, part) = (index / parts.len(), &parts[index % parts.len()]);
@@ -221,6 +242,7 @@ impl<E: PageElement> Context<'_, E> {
                 query.finish();
             }
         }
+        Ok(())
     }
 
     /// The queries of a row that share the keys of `head`.

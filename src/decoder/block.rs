@@ -6,9 +6,10 @@ use super::kv_cache::Heads;
 use super::rope::Angles;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::linear::{Engine, LinearAdd, Matrix, NormActivate, NormLinear, NormScale};
+use crate::linear::{Engine, LinearAdd, Matrix, NormActivate, NormLinear, NormScale, contiguous};
+use crate::memory;
 use crate::weights::Weights;
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Storage, Tensor};
 use model_diagnostics::spec::{LayerWeights, ModelSpec};
 use std::ops::Range;
 
@@ -41,26 +42,33 @@ impl Buffers {
     ///
     /// # Errors
     /// When it runs out.
-    pub(super) fn new(hidden: Tensor, heads: Heads) -> candle_core::Result<Buffers> {
+    pub(super) fn new(hidden: Tensor, heads: Heads) -> Result<Buffers> {
         let rows = hidden.dim(0)?;
-        let floats = |width| Tensor::zeros((rows, width), DType::F32, &Device::Cpu);
-        Ok(Buffers { qkv: floats(heads.qkv_width())?, attended: floats(heads.queries * heads.dim)?, hidden })
+        let floats = |width, what| -> Result<Tensor> {
+            Ok(Tensor::from_vec(memory::zeros::<f32>(rows * width, what)?, (rows, width), &Device::Cpu)?)
+        };
+        let qkv = floats(heads.qkv_width(), "queries, keys and values")?;
+        Ok(Buffers { qkv, attended: floats(heads.queries * heads.dim, "the output of attention")?, hidden })
     }
 
     /// The given rows alone, one behind the other; copies of them, unless all are of one range.
     ///
     /// # Errors
     /// When memory runs out.
-    pub(super) fn only(&self, rows: &[Range<usize>]) -> candle_core::Result<Buffers> {
-        let of = |buffer: &Tensor| {
-            let parts =
-                rows.iter().filter(|rows| !rows.is_empty()).map(|rows| buffer.narrow(0, rows.start, rows.len()));
-            match parts.collect::<candle_core::Result<Vec<_>>>()?.as_slice() {
-                [one] => Ok(one.clone()),
-                several => Tensor::cat(several, 0),
-            }
-        };
+    pub(super) fn only(&self, rows: &[Range<usize>]) -> Result<Buffers> {
         let count = rows.iter().map(Range::len).sum();
+        let of = |buffer: &Tensor| -> Result<Tensor> {
+            let mut some = rows.iter().filter(|rows| !rows.is_empty());
+            if let (Some(one), None) = (some.next(), some.next()) {
+                return Ok(buffer.narrow(0, one.start, one.len())?);
+            }
+            let (storage, layout) = buffer.storage_and_layout();
+            let Storage::Cpu(storage) = &*storage else { return Err(Error::Internal("rows are on the CPU".into())) };
+            let (all, width) = (contiguous(storage, layout)?, buffer.dim(1)?);
+            let mut copy = memory::reserved(count * width, "the rows whose logits are wanted")?;
+            rows.iter().for_each(|rows| copy.extend_from_slice(&all[rows.start * width..rows.end * width]));
+            Ok(Tensor::from_vec(copy, (count, width), &Device::Cpu)?)
+        };
         Ok(Buffers { hidden: of(&self.hidden)?, qkv: of(&self.qkv)?, attended: self.attended.narrow(0, 0, count)? })
     }
 }

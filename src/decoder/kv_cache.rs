@@ -1,8 +1,10 @@
 //! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
 
+use crate::cache_budget::CacheShare;
 use crate::error::Error;
-use crate::kernels::TILE;
-use candle_core::{CpuStorage, DType, Device, InplaceOp2, Layout, Result, Tensor, WithDType, bail};
+use crate::kernels::{Plain, TILE};
+use crate::memory;
+use candle_core::{CpuStorage, Device, InplaceOp2, Layout, Result, Tensor, WithDType, bail};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use model_diagnostics::plan::{KV_PAGE, KvDtype};
@@ -41,13 +43,15 @@ pub struct KvCache {
     device: Device,
     /// Pages by layer.
     pages: Vec<Vec<Tensor>>,
+    /// What the pages take of the model's budget.
+    share: CacheShare,
     len: usize,
 }
 
 impl KvCache {
     /// An empty cache; the first page comes with the first token.
-    pub fn new(layers: usize, heads: Heads, dtype: KvDtype, device: &Device) -> KvCache {
-        KvCache { heads, dtype, device: device.clone(), pages: vec![Vec::new(); layers], len: 0 }
+    pub fn new(layers: usize, heads: Heads, dtype: KvDtype, device: &Device, share: CacheShare) -> KvCache {
+        KvCache { heads, dtype, device: device.clone(), pages: vec![Vec::new(); layers], share, len: 0 }
     }
 
     /// Positions held.
@@ -62,32 +66,65 @@ impl KvCache {
 
     /// Bytes allocated.
     pub fn bytes(&self) -> usize {
-        let pages: usize = self.pages.iter().map(Vec::len).sum();
-        pages * 2 * self.heads.kv * KV_PAGE * self.heads.dim * self.dtype.bytes()
+        self.bytes_of(self.held())
     }
 
-    /// Forgets the positions from `len` on and frees the pages that hold no others.
+    /// Forgets the positions from `len` on and frees the pages that hold none.
     pub fn truncate(&mut self, len: usize) {
-        if len <= self.len {
-            self.len = len;
-            self.pages.iter_mut().for_each(|pages| pages.truncate(len.div_ceil(KV_PAGE)));
-        }
+        self.len = self.len.min(len);
+        self.keep(self.len.div_ceil(KV_PAGE));
     }
 
-    /// Allocates the pages for `tokens` more positions.
-    pub(super) fn reserve(&mut self, tokens: usize) -> Result<()> {
-        let pages = (self.len + tokens).div_ceil(KV_PAGE);
-        let shape = 2 * self.heads.kv * KV_PAGE * self.heads.dim;
-        let dtype = match self.dtype {
-            KvDtype::F32 => DType::F32,
-            KvDtype::F16 => DType::F16,
-        };
+    /// Forgets all positions and keeps the pages for others.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Bytes of `pages` pages of each layer.
+    fn bytes_of(&self, pages: usize) -> usize {
+        pages * self.pages.len() * 2 * self.heads.kv * KV_PAGE * self.heads.dim * self.dtype.bytes()
+    }
+
+    /// Allocates the pages for the positions up to `len`, or none of them.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sessions of the model have no more; `OutOfMemory`.
+    pub(crate) fn reserve(&mut self, len: usize) -> std::result::Result<(), Error> {
+        let (held, pages) = (self.held(), len.div_ceil(KV_PAGE));
+        if pages <= held {
+            return Ok(());
+        }
+        self.share.grow_to(self.bytes_of(pages) as u64)?;
+        let reserved = self.allocate(pages);
+        if reserved.is_err() {
+            self.keep(held);
+        }
+        reserved
+    }
+
+    fn allocate(&mut self, pages: usize) -> std::result::Result<(), Error> {
+        let elements = 2 * self.heads.kv * KV_PAGE * self.heads.dim;
         for layer in &mut self.pages {
+            memory::grow(layer, pages.saturating_sub(layer.len()), "the list of a KV cache's pages")?;
             while layer.len() < pages {
-                layer.push(Tensor::zeros(shape, dtype, &self.device)?);
+                layer.push(match self.dtype {
+                    KvDtype::F32 => page::<f32>(elements, &self.device)?,
+                    KvDtype::F16 => page::<f16>(elements, &self.device)?,
+                });
             }
         }
         Ok(())
+    }
+
+    /// Pages of a layer.
+    fn held(&self) -> usize {
+        self.pages.first().map_or(0, Vec::len)
+    }
+
+    /// Frees all but the first `pages` of each layer.
+    fn keep(&mut self, pages: usize) {
+        self.pages.iter_mut().for_each(|layer| layer.truncate(pages));
+        self.share.shrink_to(self.bytes_of(pages) as u64);
     }
 
     /// Stores keys and values of layer `layer` for the positions from `len` on: the given rows of `qkv`.
@@ -120,6 +157,11 @@ impl KvCache {
     pub(super) fn pages(&self, layer: usize) -> &[Tensor] {
         &self.pages[layer]
     }
+}
+
+/// A page of zeros.
+fn page<E: WithDType + Plain>(elements: usize, device: &Device) -> std::result::Result<Tensor, Error> {
+    Ok(Tensor::from_vec(memory::zeros::<E>(elements, "a page of the KV cache")?, elements, device)?)
 }
 
 /// Copies keys and values from rows of `qkv` into a page.
@@ -185,14 +227,14 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache_budget::CacheBudget;
 
     const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3 };
 
     fn appended(dtype: KvDtype, rows: usize, at: usize, value: f32) -> std::result::Result<(), Error> {
-        let mut cache = KvCache::new(2, HEADS, dtype, &Device::Cpu);
-        cache.reserve(KV_PAGE - 1)?;
+        let mut cache = KvCache::new(2, HEADS, dtype, &Device::Cpu, CacheBudget::new(u64::MAX).share());
         cache.advance(KV_PAGE - 1);
-        cache.reserve(rows)?;
+        cache.reserve(KV_PAGE - 1 + rows)?;
         let mut qkv = vec![1f32; rows * HEADS.qkv_width()];
         qkv[at] = value;
         cache.append(1, &Tensor::from_vec(qkv, (rows, HEADS.qkv_width()), &Device::Cpu)?, 0..rows)

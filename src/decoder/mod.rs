@@ -11,18 +11,21 @@ pub use rope::Rotation;
 #[cfg(feature = "cuda")]
 pub(crate) use rope::RopeFrequencies;
 
+use crate::cache_budget::CacheBudget;
 use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::linear::{Engine, Matrix, NormLinear, NormScale};
+use crate::memory;
 use crate::weights::Weights;
 use attention::Sequence;
 use block::{Block, Buffers};
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use model_diagnostics::plan::KvDtype;
 use model_diagnostics::spec::{LinearWeights, ModelSpec};
 #[cfg(not(feature = "cuda"))]
 use rope::RopeFrequencies;
 use std::ops::Range;
+use std::sync::Arc;
 use tracing::trace_span;
 
 /// One model's computation.
@@ -35,6 +38,7 @@ pub struct Decoder {
     hidden: usize,
     vocab: usize,
     kv_dtype: KvDtype,
+    budget: Arc<CacheBudget>,
     device: Device,
 }
 
@@ -64,12 +68,18 @@ pub enum Logits {
 }
 
 impl Decoder {
-    /// Attaches kernels to the mapped weights of `spec`; copies none of them.
+    /// Attaches kernels to the weights of `spec`; copies none of them. The caches of all sequences take at most `cache_bytes`.
     ///
     /// # Errors
     /// `Files` when the rotary frequencies or the scales of int8 weights that the files give are no sound numbers;
     /// `Internal` when a dtype has no kernel, which the diagnosis rules out.
-    pub fn new(spec: &ModelSpec, weights: &Weights, engine: Engine, kv_dtype: KvDtype) -> Result<Decoder, Error> {
+    pub fn new(
+        spec: &ModelSpec,
+        weights: &Weights,
+        engine: Engine,
+        kv_dtype: KvDtype,
+        cache_bytes: u64,
+    ) -> Result<Decoder, Error> {
         let heads = Heads { queries: spec.heads, kv: spec.kv_heads, dim: spec.head_dim };
         let stored = &spec.weights;
         let matrix = |linear: &LinearWeights| Matrix::new(weights, linear, engine.isa);
@@ -89,13 +99,14 @@ impl Decoder {
             hidden: spec.hidden,
             vocab: spec.vocab,
             kv_dtype,
+            budget: CacheBudget::new(cache_bytes),
             device: Device::Cpu,
         })
     }
 
     /// An empty cache for one sequence.
     pub fn cache(&self) -> KvCache {
-        KvCache::new(self.blocks.len(), self.heads, self.kv_dtype, &self.device)
+        KvCache::new(self.blocks.len(), self.heads, self.kv_dtype, &self.device, self.budget.share())
     }
 
     /// Ids an embedding row exists for.
@@ -118,11 +129,11 @@ impl Decoder {
     ///
     /// # Errors
     /// `TokenOutOfVocabulary` before anything is computed; `Cancelled` after at most one more operation of a layer once
-    /// `cancel` is; `Candle` when memory runs out. After an error the caches hold what they held before.
+    /// `cancel` is; `OutOfMemory`. After an error the caches hold what they held before.
     pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &Cancel) -> Result<Option<Tensor>, Error> {
-        let rows = rows(segments);
+        let rows = rows(segments)?;
         let total = rows.last().map_or(0, |rows| rows.end);
-        let mut hidden = vec![0f32; total * self.hidden];
+        let mut hidden = memory::zeros(total * self.hidden, "the residual stream")?;
         let ids = segments.iter().flat_map(|segment| segment.tokens);
         for (id, row) in ids.zip(hidden.chunks_exact_mut(self.hidden)) {
             if *id as usize >= self.vocab {
@@ -131,16 +142,16 @@ impl Decoder {
             self.embedding.widen_row(*id as usize, row);
         }
         for segment in segments.iter_mut() {
-            segment.cache.reserve(segment.tokens.len())?;
+            segment.cache.reserve(segment.cache.len() + segment.tokens.len())?;
         }
         let mut angles = self.rope.no_angles();
         for Segment { tokens, cache, reach, .. } in segments.iter() {
-            self.rope.extend(&mut angles, self.rope.rotation(*reach), cache.len()..cache.len() + tokens.len());
+            self.rope.extend(&mut angles, self.rope.rotation(*reach), cache.len()..cache.len() + tokens.len())?;
         }
         let hidden = Tensor::from_vec(hidden, (total, self.hidden), &self.device)?;
         let mut buffers = Buffers::new(hidden, self.heads)?;
-        let wanted: Vec<Range<usize>> =
-            segments.iter().zip(&rows).map(|(segment, rows)| segment.wanted(rows)).collect();
+        let wanted = segments.iter().zip(&rows).map(|(segment, rows)| segment.wanted(rows));
+        let wanted = memory::collected(wanted, "the rows of a batch")?;
         let none_wanted = wanted.iter().all(Range::is_empty);
         let mut present = &rows;
         for (layer, block) in self.blocks.iter().enumerate() {
@@ -156,7 +167,7 @@ impl Decoder {
                     (buffers, present) = (buffers.only(&wanted)?, &wanted);
                 }
             }
-            block.forward(&buffers, &sequences(layer, segments, &rows, present), cancel)?;
+            block.forward(&buffers, &sequences(layer, segments, &rows, present)?, cancel)?;
         }
         cancel.check()?;
         for segment in segments.iter_mut() {
@@ -166,7 +177,8 @@ impl Decoder {
             return Ok(None);
         }
         let wanted = if *present == wanted { buffers.hidden } else { buffers.only(&wanted)?.hidden };
-        let logits = Tensor::zeros((wanted.dim(0)?, self.head.outputs()), DType::F32, &self.device)?;
+        let (rows, vocab) = (wanted.dim(0)?, self.head.outputs());
+        let logits = Tensor::from_vec(memory::zeros::<f32>(rows * vocab, "logits")?, (rows, vocab), &self.device)?;
         logits.inplace_op2(&wanted, &self.head)?;
         Ok(Some(logits))
     }
@@ -194,7 +206,7 @@ fn sequences<'a>(
     segments: &'a [Segment<'_>],
     rows: &[Range<usize>],
     present: &[Range<usize>],
-) -> Vec<Sequence<'a>> {
+) -> memory::Result<Vec<Sequence<'a>>> {
     let mut end = 0;
     let of_segments = segments.iter().zip(rows).zip(present).map(|((segment, rows), present)| {
         let first = end;
@@ -202,18 +214,16 @@ fn sequences<'a>(
         let start = segment.cache.len() + present.start - rows.start;
         Sequence { rows: first..end, start, pages: segment.cache.pages(layer) }
     });
-    of_segments.collect()
+    memory::collected(of_segments, "the sequences of a batch")
 }
 
 /// The rows of each segment in the batch.
-fn rows(segments: &[Segment<'_>]) -> Vec<Range<usize>> {
+fn rows(segments: &[Segment<'_>]) -> memory::Result<Vec<Range<usize>>> {
     let mut end = 0;
-    segments
-        .iter()
-        .map(|segment| {
-            let start = end;
-            end += segment.tokens.len();
-            start..end
-        })
-        .collect()
+    let rows = segments.iter().map(|segment| {
+        let start = end;
+        end += segment.tokens.len();
+        start..end
+    });
+    memory::collected(rows, "the rows of a batch")
 }

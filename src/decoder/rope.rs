@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::kernels::{Isa, rotate_half, rotate_pairs};
+use crate::memory;
 use crate::weights::Weights;
 use model_diagnostics::error::FormatErrorKind;
 use model_diagnostics::header::TensorInfo;
@@ -94,11 +95,17 @@ impl RopeFrequencies {
     }
 
     /// Appends the angles of `positions`.
-    pub(crate) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) {
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(crate) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) -> Result<()> {
         let frequencies = match (&self.long, rotation) {
             (Some((_, long)), Rotation::Long) => long,
             _ => &self.frequencies,
         };
+        for list in [&mut angles.cos, &mut angles.sin] {
+            memory::grow(list, positions.len() * frequencies.len(), "angles of rotary positions")?;
+        }
         for position in positions {
             for frequency in frequencies {
                 let (sin, cos) = (position as f64 * frequency).sin_cos();
@@ -106,6 +113,7 @@ impl RopeFrequencies {
                 angles.sin.push((sin * self.magnitude) as f32);
             }
         }
+        Ok(())
     }
 }
 

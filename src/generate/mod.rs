@@ -10,6 +10,7 @@ mod thinking;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::tokenizer::{PieceDecoder, Tokenizer};
 use candle_core::Tensor;
 use std::collections::VecDeque;
@@ -127,17 +128,32 @@ pub struct Generation<S> {
 pub(crate) struct Choice {
     sampler: Sampler,
     stop_strings: StopStrings,
+    decoder: PieceDecoder,
+    thinking: Thinking,
 }
 
 impl Choice {
+    /// For a generation that continues `before` and `prompt`.
+    ///
     /// # Errors
-    /// `Option` for an option out of range, `EmptyStopString`.
-    pub(crate) fn new(tokenizer: &Tokenizer, options: &GenerateOptions) -> Result<Choice> {
+    /// `Option` for an option out of range, `EmptyStopString`, `OutOfMemory`.
+    pub(crate) fn new(
+        tokenizer: &Tokenizer,
+        options: &GenerateOptions,
+        before: &[u32],
+        prompt: &[u32],
+    ) -> Result<Choice> {
         options.check()?;
-        let sampler = Sampler::new(&options.sampling, tokenizer.vocab_len())?
-            .without(tokenizer.unused_ids())
+        let mut sequence = memory::reserved(before.len() + prompt.len(), "the ids of a sequence")?;
+        sequence.extend_from_slice(before);
+        sequence.extend_from_slice(prompt);
+        let mut sampler = Sampler::new(&options.sampling, tokenizer.vocab_len())?
+            .without(tokenizer.unused_ids())?
             .with_logprobs(options.logprobs);
-        Ok(Choice { sampler, stop_strings: StopStrings::new(&options.stop)? })
+        sampler.prompt(&sequence)?;
+        let stop_strings = StopStrings::new(&options.stop)?;
+        let thinking = Thinking::after(tokenizer, &sequence);
+        Ok(Choice { sampler, stop_strings, decoder: tokenizer.stream_after(&sequence), thinking })
     }
 }
 
@@ -148,7 +164,7 @@ impl<S: Step> Generation<S> {
     ///
     /// # Errors
     /// `EmptyPrompt`, `ContextOverflow` when the prompt does not fit, `Option` for an option out of range,
-    /// `EmptyStopString`.
+    /// `EmptyStopString`, `OutOfMemory`.
     pub fn new(
         step: S,
         tokenizer: Arc<Tokenizer>,
@@ -164,25 +180,21 @@ impl<S: Step> Generation<S> {
         if asked > limit {
             return Err(Error::ContextOverflow { limit, asked });
         }
-        let chosen = Choice::new(&tokenizer, options)?;
-        Ok(Generation::begin(step, tokenizer, before, prompt, stop, options, chosen))
+        let chosen = Choice::new(&tokenizer, options, before, &prompt)?;
+        Ok(Generation::begin(step, tokenizer, before.len(), prompt, stop, options, chosen))
     }
 
     /// What [`Generation::new`] makes, once nothing can fail.
     pub(crate) fn begin(
         step: S,
         tokenizer: Arc<Tokenizer>,
-        before: &[u32],
+        cached_tokens: usize,
         prompt: Vec<u32>,
         stop: StopTokens,
         options: &GenerateOptions,
-        Choice { mut sampler, stop_strings }: Choice,
+        Choice { sampler, stop_strings, decoder, thinking }: Choice,
     ) -> Self {
-        let sequence = [before, &prompt].concat();
-        sampler.prompt(&sequence);
-        let decoder = tokenizer.stream_after(&sequence);
-        let thinking = Thinking::after(&tokenizer, &sequence);
-        let (prompt_tokens, cached_tokens) = (prompt.len(), before.len());
+        let prompt_tokens = prompt.len();
         let timings = Timings { prompt_tokens, cached_tokens, seed: sampler.seed(), ..Timings::default() };
         let finish = (options.max_tokens == 0).then_some(FinishReason::Length);
         Generation {
@@ -231,12 +243,17 @@ impl<S: Step> Generation<S> {
     /// # Errors
     /// The first error of any step.
     pub fn text(&mut self) -> Result<String> {
-        self.try_fold(String::new(), |text, piece| Ok(text + &piece?.text))
+        self.try_fold(String::new(), |mut text, piece| {
+            memory::append(&mut text, &piece?.text, "the text of a generation")?;
+            Ok(text)
+        })
     }
 
     /// Computes one step and makes its pieces ready.
     fn advance(&mut self) -> Result<()> {
         let begun = Instant::now();
+        memory::grow(&mut self.ids, 1, "the ids of a generation")?;
+        self.sampler.reserve()?;
         let logits = self.step.forward(&self.input, &self.cancel)?;
         let token = self.sampler.sample(&logits)?;
         let logprobs = self.sampler.take_logprobs();

@@ -5,6 +5,8 @@ use super::logprobs::{Distribution, LogProbs};
 use super::options::SamplingOptions;
 use super::steps::{Candidates, CountPenalty, MinP, RepetitionPenalty, SamplingStep, Seen, Temperature, TopK, TopP};
 use crate::error::{Error, Result};
+use crate::linear::with_floats;
+use crate::memory;
 use candle_core::Tensor;
 use std::hash::{BuildHasher, RandomState};
 use std::time::SystemTime;
@@ -56,15 +58,29 @@ impl Sampler {
 
     /// The same sampler, which never chooses any of `unused` either, in ascending order: tokens without a text that
     /// fill a vocabulary up.
-    #[must_use]
-    pub fn without(mut self, unused: &[u32]) -> Sampler {
-        self.unused = unused.to_vec();
-        self
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn without(mut self, unused: &[u32]) -> Result<Sampler> {
+        self.unused = memory::copied(unused, "the tokens that are never chosen")?;
+        Ok(self)
     }
 
     /// Tells that the sequence begins with `ids`; the repetition penalty counts them.
-    pub fn prompt(&mut self, ids: &[u32]) {
-        self.seen.prompt(ids);
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn prompt(&mut self, ids: &[u32]) -> Result<()> {
+        self.seen.prompt(ids)
+    }
+
+    /// Makes room for a choice, before the logits for it are computed.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn reserve(&mut self) -> Result<()> {
+        self.seen.reserve()?;
+        self.candidates.reserve(self.vocab, self.draw.is_some())
     }
 
     /// The seed in use.
@@ -76,12 +92,15 @@ impl Sampler {
     /// among equals.
     ///
     /// # Errors
-    /// `NonFiniteLogits` when any logit, padding included, is NaN or infinite; `NothingToChoose` when all tokens are unused.
+    /// `NonFiniteLogits` when any logit, padding included, is NaN or infinite; `NothingToChoose` when all tokens are unused;
+    /// `OutOfMemory`.
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
-        let logits = logits.to_vec1::<f32>()?;
-        self.candidates.fill(&logits, self.vocab)?;
-        self.candidates.remove(&self.unused);
-        let distribution = self.top.map(|top| Distribution::new(&logits, self.candidates.entries(), top));
+        self.reserve()?;
+        let distribution = with_floats(logits, |logits| {
+            self.candidates.fill(logits, self.vocab)?;
+            self.candidates.remove(&self.unused);
+            self.top.map(|top| Distribution::new(logits, self.candidates.entries(), top)).transpose()
+        })??;
         for step in &self.steps {
             step.apply(&mut self.candidates, &self.seen);
         }
@@ -166,12 +185,12 @@ mod tests {
     #[test]
     fn tokens_that_fill_the_vocabulary_up_are_never_chosen() {
         let values = logits(&[1.0, 90.0, 2.0, 900.0]);
-        assert_eq!(sampler(greedy(), 4).without(&[1, 3]).sample(&values).unwrap(), 2);
-        let mut hot = sampler(drawing(5.0, 3), 4).without(&[1, 3]);
+        assert_eq!(sampler(greedy(), 4).without(&[1, 3]).unwrap().sample(&values).unwrap(), 2);
+        let mut hot = sampler(drawing(5.0, 3), 4).without(&[1, 3]).unwrap();
         let drawn: Vec<u32> = (0..100).map(|_| hot.sample(&values).unwrap()).collect();
         assert!(drawn.contains(&0) && drawn.contains(&2) && !drawn.contains(&1) && !drawn.contains(&3), "{drawn:?}");
         // The penalty finds its token although ids are no longer indices.
-        let mut penalized = sampler(SamplingOptions { presence_penalty: 1.5, ..greedy() }, 4).without(&[1, 3]);
+        let mut penalized = sampler(SamplingOptions { presence_penalty: 1.5, ..greedy() }, 4).without(&[1, 3]).unwrap();
         assert_eq!([(); 2].map(|()| penalized.sample(&values).unwrap()), [2, 0]);
     }
 
@@ -246,7 +265,7 @@ mod tests {
         // Penalties come before top-k: the largest logit is seen, and 4 / 2 is no longer the largest.
         let mut penalized =
             sampler(SamplingOptions { top_k: Some(1), repetition_penalty: Some(2.0), ..drawing(1.0, 3) }, 2);
-        penalized.prompt(&[0]);
+        penalized.prompt(&[0]).unwrap();
         assert_eq!(penalized.sample(&logits(&[4.0, 3.0])).unwrap(), 1);
         // Repetition comes before presence: 4 / 2 - 1 = 1 loses to 1.25. In the other order (4 - 1) / 2 = 1.5 would win.
         let options = SamplingOptions { repetition_penalty: Some(2.0), presence_penalty: 1.0, ..greedy() };
@@ -304,7 +323,7 @@ mod tests {
     #[test]
     fn a_vocabulary_without_a_token_to_choose_is_an_error() {
         for options in [greedy(), drawing(1.0, 0)] {
-            let error = sampler(options, 2).without(&[0, 1]).sample(&logits(&[0.0, 1.0])).unwrap_err();
+            let error = sampler(options, 2).without(&[0, 1]).unwrap().sample(&logits(&[0.0, 1.0])).unwrap_err();
             assert!(matches!(error, Error::NothingToChoose { vocab: 2 }), "{error}");
         }
     }

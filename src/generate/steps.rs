@@ -1,6 +1,7 @@
 //! Candidates -> fewer or other candidates: one small type for every sampling option.
 
 use crate::error::{Error, Result};
+use crate::memory;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
@@ -28,6 +29,18 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
+    /// Makes room for `vocab` candidates, which may be `sorted`.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn reserve(&mut self, vocab: usize, sorted: bool) -> Result<()> {
+        for (list, room) in [(&mut self.entries, vocab), (&mut self.scratch, if sorted { vocab } else { 0 })] {
+            list.clear();
+            memory::reserve(list, room, "the candidates for a token")?;
+        }
+        Ok(())
+    }
+
     /// Begins anew with the ids below `vocab`.
     ///
     /// # Errors
@@ -85,10 +98,25 @@ fn finite(logit: f64) -> f32 {
 pub(super) struct Seen(HashMap<u32, u32>);
 
 impl Seen {
-    pub(super) fn prompt(&mut self, ids: &[u32]) {
+    /// Counts `ids` as tokens of the prompt.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn prompt(&mut self, ids: &[u32]) -> Result<()> {
         for id in ids {
+            self.reserve()?;
             self.0.entry(*id).or_default();
         }
+        Ok(())
+    }
+
+    /// Makes room for one more token.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn reserve(&mut self) -> Result<()> {
+        let bytes = 2 * (self.0.len() + 1) * size_of::<(u32, u32)>();
+        self.0.try_reserve(1).map_err(|_| Error::OutOfMemory { what: "the tokens that penalties count", bytes })
     }
 
     pub(super) fn generated(&mut self, id: u32) {
@@ -235,7 +263,7 @@ mod tests {
     fn repetition_divides_positive_logits_of_seen_tokens_and_multiplies_the_others() {
         let mut seen = Seen::default();
         // 0 in the prompt, 1 generated twice, 2 both, 3 at zero, 4 unseen, 9 no candidate.
-        seen.prompt(&[0, 2, 3, 9]);
+        seen.prompt(&[0, 2, 3, 9]).unwrap();
         [1, 1, 2].into_iter().for_each(|id| seen.generated(id));
         let mut candidates = candidates(&[3.0, -1.0, 2.0, 0.0, 5.0]);
         RepetitionPenalty(2.0).apply(&mut candidates, &seen);
@@ -248,7 +276,7 @@ mod tests {
     #[test]
     fn presence_counts_once_and_frequency_every_time() {
         let mut seen = Seen::default();
-        seen.prompt(&[0]);
+        seen.prompt(&[0]).unwrap();
         [1, 2, 2, 2].into_iter().for_each(|id| seen.generated(id));
         let mut first = candidates(&[1.0; 4]);
         CountPenalty { presence: 0.5, frequency: 0.0 }.apply(&mut first, &seen);
@@ -285,7 +313,7 @@ mod tests {
         Temperature(1e-7).apply(&mut extreme, &Seen::default());
         assert_eq!(logits(&extreme), [f32::MAX, f32::MIN, 0.0]);
         let mut seen = Seen::default();
-        seen.prompt(&[0, 1, 2]);
+        seen.prompt(&[0, 1, 2]).unwrap();
         for penalty in [f64::MIN_POSITIVE, f64::MAX] {
             RepetitionPenalty(penalty).apply(&mut extreme, &seen);
             assert!(logits(&extreme).iter().all(|logit| logit.is_finite()), "{penalty}");

@@ -256,11 +256,11 @@ pub(super) fn one_token<F: Format, const EIGHT: usize>(
     }
     let eights = (input.inputs() / 32).div_ceil(8);
     let x = input.q8(token);
-    with_scratch(|Scratch { bytes, floats, more_floats, ints }| {
+    let done = with_scratch(|Scratch { bytes, floats, more_floats, ints }| {
         // Activations up to a whole number of steps.
-        let x_bytes = room(bytes, eights * 256);
-        let (x_scales, x_sums) = (room(floats, eights * 8), room(more_floats, eights * 8));
-        let x_ints = room(ints, eights * 8);
+        let x_bytes = room(bytes, eights * 256)?;
+        let (x_scales, x_sums) = (room(floats, eights * 8)?, room(more_floats, eights * 8)?);
+        let x_ints = room(ints, eights * 8)?;
         x_bytes[x.bytes.len()..].fill(0);
         x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
         pad(x_scales, x.scales);
@@ -304,7 +304,9 @@ pub(super) fn one_token<F: Format, const EIGHT: usize>(
                 }
             }
         });
+        Ok(())
     });
+    output.note(done);
 }
 
 /// The products of eight blocks, added up for each, with the scales of half blocks where there are any.
@@ -443,9 +445,9 @@ fn rows<const R: usize, const T: usize, const EIGHT: usize>(
     for (t, x) in x.iter_mut().enumerate() {
         *x = input.floats(token + t);
     }
-    with_scratch(|scratch| {
+    let done = with_scratch(|scratch| {
         let kept = if chunk < inputs { rows.div_ceil(R) * R * T * 8 } else { R * T * 8 };
-        let kept = room(&mut scratch.floats, kept).as_chunks_mut::<8>().0;
+        let kept = room(&mut scratch.floats, kept)?.as_chunks_mut::<8>().0;
         for from in (0..inputs).step_by(chunk) {
             let part = from..inputs.min(from + chunk);
             for (i, rows) in streams::<R>(rows).enumerate() {
@@ -454,7 +456,9 @@ fn rows<const R: usize, const T: usize, const EIGHT: usize>(
                 tile::<R, T, EIGHT>(weight, row_bytes, &x, rows, token, part.clone(), kept, output, &load);
             }
         }
+        Ok(())
     });
+    output.note(done);
     T
 }
 

@@ -59,10 +59,10 @@ pub(super) fn matmul<F: Format, const EIGHT: usize>(
     let order = Order::new(input.inputs() / BLOCK);
     let row_bytes = weight.len() / output.rows();
     let (bytes_each, floats_each) = (order.blocks * BLOCK * ROWS, order.blocks * floats_a_block::<F>() * ROWS);
-    with_scratch(|scratch| {
+    let done = with_scratch(|scratch| {
         let panels = output.rows().div_ceil(ROWS);
-        let bytes = room(&mut scratch.bytes, panels * bytes_each);
-        let floats = room(&mut scratch.floats, panels * floats_each);
+        let bytes = room(&mut scratch.bytes, panels * bytes_each)?;
+        let floats = room(&mut scratch.floats, panels * floats_each)?;
         for (i, rows) in weight.chunks(ROWS * row_bytes).enumerate() {
             let bytes = &mut bytes[i * bytes_each..][..bytes_each];
             let mut panel = Panel {
@@ -76,7 +76,9 @@ pub(super) fn matmul<F: Format, const EIGHT: usize>(
             let tiles = Tiles { order, bytes, floats, x: input.packed(first / GROUP), first };
             tiles.multiply::<F>(output);
         }
+        Ok(())
     });
+    output.note(done);
 }
 
 /// Fills a panel with up to 8 rows; what the others hold is unspecified.

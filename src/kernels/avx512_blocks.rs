@@ -123,11 +123,11 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
     const { assert!(SIXTEEN == 2 * EIGHT) };
     let steps = (input.inputs() / BLOCK).div_ceil(16);
     let x = input.q8(token);
-    with_scratch(|Scratch { bytes, floats, more_floats, ints }| {
+    let done = with_scratch(|Scratch { bytes, floats, more_floats, ints }| {
         // Activations up to a whole number of steps, blocks b and b + 8 of a step side by side.
-        let x_bytes = room(bytes, steps * 16 * BLOCK).as_chunks_mut::<BLOCK>().0;
-        let (x_scales, x_sums) = (room(floats, steps * 16), room(more_floats, steps * 16));
-        let x_ints = room(ints, steps * 16);
+        let x_bytes = room(bytes, steps * 16 * BLOCK)?.as_chunks_mut::<BLOCK>().0;
+        let (x_scales, x_sums) = (room(floats, steps * 16)?, room(more_floats, steps * 16)?);
+        let x_ints = room(ints, steps * 16)?;
         let (x_blocks, _) = x.bytes.as_chunks::<BLOCK>();
         for (i, to) in x_bytes.iter_mut().enumerate() {
             let from = x_blocks.get(i / 16 * 16 + i % 2 * 8 + i % 16 / 2).unwrap_or(&[0; BLOCK]);
@@ -178,7 +178,9 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
                 _mm512_fnmadd_ps(mins, load_floats(&x_sums[i]), sums)
             }
         });
+        Ok(())
     });
+    output.note(done);
 }
 
 /// The products of sixteen blocks, added up for each, with the scales of half blocks where there are any.

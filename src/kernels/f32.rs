@@ -7,6 +7,7 @@
 
 use super::isa::Sets;
 use super::{Entry, Form, Input, LANES, Output, sum_lanes};
+use crate::memory;
 use model_diagnostics::{DType, capability::Tier};
 
 pub(super) const KERNELS: &[Entry] = &[
@@ -58,7 +59,10 @@ pub(super) fn floats_portable(
     output: &mut Output<'_>,
     widen: impl Fn(&[u8], &mut [f32]),
 ) {
-    let mut wide = vec![0.0; input.inputs()];
+    let mut wide = match memory::zeros(input.inputs(), "a widened row") {
+        Ok(wide) => wide,
+        Err(refused) => return output.note(Err(refused)),
+    };
     for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
         widen(bytes, &mut wide);
         for token in 0..input.tokens() {

@@ -5,6 +5,7 @@ mod numbers;
 
 use super::isa::Sets;
 use super::{Input, LANES, Output, sum_lanes};
+use crate::memory;
 
 /// Eight codes of 2 bits a word -> eight signed bytes.
 const fn eight<const N: usize>(words: [u16; N], values: [i8; 3]) -> [u64; N] {
@@ -166,8 +167,16 @@ pub(super) fn halves<const BYTES: usize>(
     block: impl Fn(&[u8; BYTES], usize) -> (f32, [i32; 2], [u64; 4]),
 ) {
     let blocks = input.inputs() / 32;
-    let tokens: Vec<_> = (0..input.tokens()).map(|token| input.blocks(token)).collect();
-    let mut unpacked: Vec<(f32, [i32; 2], [i8; 32])> = Vec::with_capacity(blocks);
+    /// Factor, the scales of its halves, and elements.
+    type Block = (f32, [i32; 2], [i8; 32]);
+    let room = || -> memory::Result<(Vec<_>, Vec<Block>)> {
+        let tokens = memory::collected((0..input.tokens()).map(|token| input.blocks(token)), "the rows of an input")?;
+        Ok((tokens, memory::reserved(blocks, "an unpacked row")?))
+    };
+    let (tokens, mut unpacked) = match room() {
+        Ok(room) => room,
+        Err(refused) => return output.note(Err(refused)),
+    };
     for (row, stored) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
         unpacked.clear();
         for stored in stored.as_chunks::<BYTES>().0 {

@@ -16,6 +16,7 @@ use super::int8::Int8Rule;
 use super::isa::{Isa, Sets, compiled_for};
 use super::vector::Floats;
 use super::{Entry, Form, Input, Output};
+use crate::memory;
 use model_diagnostics::DType;
 use model_diagnostics::capability::{I8_MAX_INPUTS, Tier};
 
@@ -98,16 +99,27 @@ fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 /// As a kernel's product, with a weight scale for each `group` inputs:
 /// `y[token][row] = scale of x * sum over groups of scale of the group * sum of (x - zero) * w`. `scales` has those of all
 /// rows in order. Panics when lengths do not match.
-pub fn int8_groups(isa: Isa, weight: &[u8], scales: Floats<'_>, group: usize, input: &Input, y: &mut [f32]) {
+///
+/// # Errors
+/// When there is no memory for the scales.
+pub fn int8_groups(
+    isa: Isa,
+    weight: &[u8],
+    scales: Floats<'_>,
+    group: usize,
+    input: &Input,
+    y: &mut [f32],
+) -> memory::Result<()> {
     let inputs = input.inputs();
     assert!(group > 0 && inputs.is_multiple_of(group), "groups of {group} in {inputs} inputs");
     assert!(weight.len().is_multiple_of(inputs), "{} bytes are no rows of {inputs}", weight.len());
     let rows = weight.len() / inputs;
     assert_eq!(scales.len() * group, weight.len(), "scales of {rows} rows");
-    let mut wide = vec![0.0; scales.len()];
+    let mut wide = memory::zeros(scales.len(), "the scales of weights")?;
     super::vector::add_floats(isa, &mut wide, scales);
     let mut output = Output::new(y, input.tokens(), rows);
     groups(isa, weight, &wide, group, input, &mut output);
+    output.into_result()
 }
 
 fn groups(isa: Isa, weight: &[u8], scales: &[f32], group: usize, input: &Input, output: &mut Output<'_>) {

@@ -10,6 +10,8 @@ pub use columns::ColumnsMut;
 use super::int8::{Extent, Int8Rule};
 use super::isa::{Isa, Sets};
 use super::order::{FEW, GROUP, Order};
+use super::zeroed::Plain;
+use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use rows::RowsMut;
 use std::cell::RefCell;
@@ -51,22 +53,6 @@ pub(super) struct Lines<T> {
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// Types without padding or invalid bits.
-///
-/// # Safety
-/// Every bit pattern of the type's size is a valid value, and 64 is a multiple of its size and of its alignment.
-pub(super) unsafe trait Plain: Copy {}
-// SAFETY: an integer of 1 byte.
-unsafe impl Plain for i8 {}
-// SAFETY: an integer of 1 byte.
-unsafe impl Plain for u8 {}
-// SAFETY: an integer of 2 bytes.
-unsafe impl Plain for u16 {}
-// SAFETY: an integer of 4 bytes.
-unsafe impl Plain for i32 {}
-// SAFETY: a float of 4 bytes.
-unsafe impl Plain for f32 {}
-
 impl<T: Plain> Lines<T> {
     const EACH: usize = 64 / size_of::<T>();
 
@@ -74,12 +60,9 @@ impl<T: Plain> Lines<T> {
         Lines { lines: Vec::new(), element: PhantomData }
     }
 
-    /// Room for at least `len` elements, never less than before; what they hold is unspecified.
-    pub(super) fn grow(&mut self, len: usize) {
-        let lines = len.div_ceil(Self::EACH);
-        if self.lines.len() < lines {
-            self.lines.resize(lines, Line([0; 64]));
-        }
+    /// Room for at least `len` elements; what they hold is unspecified.
+    pub(super) fn grow(&mut self, len: usize) -> memory::Result<()> {
+        memory::lengthen(&mut self.lines, len.div_ceil(Self::EACH), Line([0; 64]), "the input of a product")
     }
 
     pub(super) fn all(&self) -> &[T] {
@@ -201,7 +184,7 @@ impl Input {
 
     /// Brings `x` `[tokens, inputs]` into `form`, for kernels that were selected for the same `isa`, which decides how
     /// blocks of several tokens lie.
-    /// Panics if `x` is no whole number of rows, or `inputs` is no multiple of 32 for [`Form::Q8`].
+    /// Panics if `x` is no whole number of rows, `inputs` is no multiple of 32 for [`Form::Q8`], or memory runs out.
     pub fn prepare(isa: Isa, form: Form, x: &[f32], inputs: usize) -> Input {
         let mut input = Input::new();
         input.prepare_into(isa, form, x, inputs);
@@ -211,7 +194,7 @@ impl Input {
     /// As [`Input::prepare`], reusing the memory of `self`.
     pub fn prepare_into(&mut self, isa: Isa, form: Form, x: &[f32], inputs: usize) {
         assert!(inputs > 0 && x.len().is_multiple_of(inputs), "{} floats are no rows of {inputs}", x.len());
-        self.reset(isa, form, x.len() / inputs, inputs);
+        self.reset(isa, form, x.len() / inputs, inputs).unwrap_or_else(|refused| panic!("{refused}"));
         if let Form::Int8(rule @ Int8Rule::Tensor { .. }) = form {
             let step = rule.step(Extent::of(isa, x));
             let rows = RowsMut::new(self);
@@ -229,42 +212,47 @@ impl Input {
     }
 
     /// Makes room for `tokens` rows of `inputs`, which hold unspecified numbers until they are filled. Panics if `inputs` is
-    /// 0, or no multiple of 32 for [`Form::Q8`].
-    fn reset(&mut self, isa: Isa, form: Form, tokens: usize, inputs: usize) {
+    /// 0, or no multiple of 32 for [`Form::Q8`]. After an error it has no tokens.
+    fn reset(&mut self, isa: Isa, form: Form, tokens: usize, inputs: usize) -> memory::Result<()> {
         assert!(inputs > 0, "a row has at least one element");
-        (self.form, self.tokens, self.inputs) = (form, tokens, inputs);
+        (self.form, self.tokens, self.inputs) = (form, 0, inputs);
         self.grouped = form == Form::Q8 && tokens > FEW && isa.has(Sets::AVX2);
         match form {
-            Form::F32 => self.floats.grow(tokens * stride(inputs, 16)),
-            Form::Bf16 => self.halves.grow(tokens * stride(inputs, 32)),
+            Form::F32 => self.floats.grow(tokens * stride(inputs, 16))?,
+            Form::Bf16 => self.halves.grow(tokens * stride(inputs, 32))?,
             Form::Int8(rule) => {
-                self.bytes.grow(tokens * stride(inputs, 64));
-                self.scales.grow(tokens);
-                self.offsets.grow(2 * tokens);
+                self.bytes.grow(tokens * stride(inputs, 64))?;
+                self.scales.grow(tokens)?;
+                self.offsets.grow(2 * tokens)?;
                 if matches!(rule, Int8Rule::Tensor { .. }) {
-                    self.floats.grow(tokens * stride(inputs, 16));
+                    self.floats.grow(tokens * stride(inputs, 16))?;
                 }
             }
             Form::Q8 => {
                 assert!(inputs.is_multiple_of(BLOCK), "{inputs} inputs are no whole number of blocks of {BLOCK}");
                 let blocks = inputs / BLOCK;
                 if self.grouped {
-                    self.packed_bytes.grow(tokens * inputs);
-                    self.packed_floats.grow(tokens * blocks * 2);
-                    self.packed_ints.grow(tokens * blocks * 3);
-                    return;
+                    self.packed_bytes.grow(tokens * inputs)?;
+                    self.packed_floats.grow(tokens * blocks * 2)?;
+                    self.packed_ints.grow(tokens * blocks * 3)?;
+                } else {
+                    self.bytes.grow(tokens * stride(inputs, 64))?;
+                    self.scales.grow(tokens * stride(blocks, 16))?;
+                    self.sums.grow(tokens * stride(blocks, 16))?;
+                    self.offsets.grow(tokens * stride(blocks, 16))?;
+                    self.half_offsets.grow(tokens * stride(2 * blocks, 16))?;
                 }
-                self.bytes.grow(tokens * stride(inputs, 64));
-                self.scales.grow(tokens * stride(blocks, 16));
-                self.sums.grow(tokens * stride(blocks, 16));
-                self.offsets.grow(tokens * stride(blocks, 16));
-                self.half_offsets.grow(tokens * stride(2 * blocks, 16));
             }
         }
+        self.tokens = tokens;
+        Ok(())
     }
 
     /// Fills all of `tokens` rows in parallel: `fill(token, row)` writes a row of floats, which then is brought into
     /// `form`; `row` holds unspecified numbers at first. For [`Form::F32`] it is the input's own row: nothing is copied.
+    ///
+    /// # Errors
+    /// When memory runs out.
     pub fn fill(
         &mut self,
         pool: &Pool,
@@ -273,47 +261,61 @@ impl Input {
         tokens: usize,
         inputs: usize,
         fill: impl Fn(usize, &mut [f32]) + Sync,
-    ) {
+    ) -> memory::Result<()> {
         thread_local! {
             static ROW: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
         }
-        self.reset(isa, form, tokens, inputs);
+        self.reset(isa, form, tokens, inputs)?;
         if form == Form::F32 {
             let step = stride(inputs, 16);
             pool.chunks(&mut self.floats.all_mut()[..tokens * step], step, |token, row| {
                 fill(token, &mut row[..inputs]);
             });
-            return;
+            return Ok(());
         }
         if let Form::Int8(rule @ Int8Rule::Tensor { .. }) = form {
-            return self.fill_together(pool, isa, rule, tokens, fill);
+            self.fill_together(pool, isa, rule, tokens, fill);
+            return Ok(());
         }
+        let refusals = Refusals::default();
         RowsMut::new(self).each(pool, |rows, token| {
             // Taken, not borrowed: `fill` may itself fill another input.
             let mut row = ROW.with_borrow_mut(std::mem::take);
-            row.resize(inputs, 0.0);
-            fill(token, &mut row);
-            // SAFETY: the row exists, and `each` is alone at it and at its group.
-            unsafe { rows.prepare(isa, token, &row) };
+            let room = memory::lengthen(&mut row, inputs, 0.0, "a row of an input");
+            if room.is_ok() {
+                fill(token, &mut row[..inputs]);
+                // SAFETY: the row exists, and `each` is alone at it and at its group.
+                unsafe { rows.prepare(isa, token, &row[..inputs]) };
+            }
+            refusals.note(room);
             ROW.set(row);
         });
+        refusals.into_result()
     }
 
-    /// Brings the rows of `x` `[tokens, inputs]` into `form` in parallel. Panics as [`Input::prepare`] does.
-    pub fn convert(&mut self, pool: &Pool, isa: Isa, form: Form, x: &[f32], inputs: usize) {
+    /// Brings the rows of `x` `[tokens, inputs]` into `form` in parallel. Panics if `x` is no whole number of rows, or
+    /// `inputs` is no multiple of 32 for [`Form::Q8`].
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn convert(&mut self, pool: &Pool, isa: Isa, form: Form, x: &[f32], inputs: usize) -> memory::Result<()> {
         assert!(inputs > 0 && x.len().is_multiple_of(inputs), "{} floats are no rows of {inputs}", x.len());
         let row = |token: usize| &x[token * inputs..][..inputs];
         let tokens = x.len() / inputs;
         if matches!(form, Form::F32 | Form::Int8(Int8Rule::Tensor { .. })) {
             return self.fill(pool, isa, form, tokens, inputs, |token, to| to.copy_from_slice(row(token)));
         }
-        self.reset(isa, form, tokens, inputs);
+        self.reset(isa, form, tokens, inputs)?;
         // SAFETY: the row exists, and `each` is alone at it and at its group.
         RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token)) });
+        Ok(())
     }
 
     /// Fills the columns between neighbours of `bounds` in parallel: `fill(columns, part)` is called once for each, and puts
     /// all of them in. Panics if `bounds` does not ascend from 0 to `inputs`, or cuts blocks that lie in groups.
+    ///
+    /// # Errors
+    /// Those of `fill`, and when memory runs out.
     #[allow(clippy::too_many_arguments)] // as many as there are
     pub fn fill_columns(
         &mut self,
@@ -323,30 +325,33 @@ impl Input {
         tokens: usize,
         inputs: usize,
         bounds: &[usize],
-        fill: impl Fn(Range<usize>, &mut ColumnsMut<'_>) + Sync,
-    ) {
+        fill: impl Fn(Range<usize>, &mut ColumnsMut<'_>) -> memory::Result<()> + Sync,
+    ) -> memory::Result<()> {
         assert!(bounds.first() == Some(&0) && bounds.last() == Some(&inputs) && bounds.is_sorted());
-        self.reset(isa, form, tokens, inputs);
+        self.reset(isa, form, tokens, inputs)?;
         let at_once = form == Form::F32 || form == Form::Bf16 || self.grouped;
         if !at_once {
-            self.floats.grow(tokens * stride(inputs, 16));
+            self.floats.grow(tokens * stride(inputs, 16))?;
         }
-        let rows = RowsMut::new(self);
+        let (rows, refusals) = (RowsMut::new(self), Refusals::default());
         pool.run(bounds.len() - 1, &|i| {
             let columns = bounds[i]..bounds[i + 1];
-            fill(columns.clone(), &mut ColumnsMut { rows: &rows, isa, columns });
+            refusals.note(fill(columns.clone(), &mut ColumnsMut { rows: &rows, isa, columns }));
         });
+        refusals.into_result()?;
         if at_once {
-            return;
+            return Ok(());
         }
         if let Form::Int8(rule @ Int8Rule::Tensor { .. }) = form {
-            return self.quantize_together(pool, isa, rule);
+            self.quantize_together(pool, isa, rule);
+            return Ok(());
         }
         let floats = std::mem::replace(&mut self.floats, Lines::new());
         let row = |token: usize| &floats.all()[token * stride(inputs, 16)..][..inputs];
         // SAFETY: the row exists, and `each` is alone at it and at its group.
         RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token)) });
         self.floats = floats;
+        Ok(())
     }
 
     /// Fills the rows by a rule that looks at all of them before it writes one.

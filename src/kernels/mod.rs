@@ -64,6 +64,7 @@ mod tq2_0;
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+mod zeroed;
 
 pub use attention::{Element, Query, STATE, TILE, Tile, attend};
 pub use i8::int8_groups;
@@ -73,7 +74,9 @@ pub use isa::Isa;
 pub use vector::{
     Floats, add, add_floats, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, swiglu,
 };
+pub(crate) use zeroed::{Plain, zeroed};
 
+use crate::memory;
 use isa::Sets;
 use model_diagnostics::{DType, capability::Tier};
 use output::Output;
@@ -171,7 +174,10 @@ impl Kernel {
     ///
     /// `weight` holds whole rows of `inputs` stored elements, at any alignment; `y` is `[tokens, rows]`, overwritten.
     /// Panics when lengths or forms do not match.
-    pub fn matmul(&self, weight: &[u8], input: &Input, y: &mut [f32]) {
+    ///
+    /// # Errors
+    /// When there is no memory for what it unpacks; `y` is unspecified then.
+    pub fn matmul(&self, weight: &[u8], input: &Input, y: &mut [f32]) -> memory::Result<()> {
         assert!(self.entry.form.is_read_as(input.form()), "the form of the activations that {} reads", self.name);
         let row_bytes = self.row_bytes(input.inputs());
         assert!(weight.len().is_multiple_of(row_bytes), "{} bytes are no rows of {row_bytes}", weight.len());
@@ -181,6 +187,7 @@ impl Kernel {
             // SAFETY: `select` compared the entry's instruction sets with those of a token.
             unsafe { (self.entry.matmul)(weight, input, &mut output) };
         }
+        output.into_result()
     }
 
     /// Widens one stored row into `out` without loss of what the dtype defines (embedding lookup).

@@ -2,22 +2,35 @@
 
 use super::order::GROUP;
 use super::{Form, Kernel};
+use crate::memory::{self, OutOfMemory};
 
 /// The outputs `[tokens, rows]` of one call of a kernel.
 pub(super) struct Output<'a> {
     y: &'a mut [f32],
     rows: usize,
+    /// Memory that the kernel needed for its work and was refused.
+    refused: Option<OutOfMemory>,
 }
 
 impl<'a> Output<'a> {
     /// All of `y` `[tokens, rows]`. Panics if it has another length.
     pub(super) fn new(y: &'a mut [f32], tokens: usize, rows: usize) -> Output<'a> {
         assert_eq!(y.len(), tokens * rows, "outputs of {tokens} tokens and {rows} rows");
-        Output { y, rows }
+        Output { y, rows, refused: None }
     }
 
     pub(super) fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Takes how the kernel fared: without memory for its work it writes nothing.
+    pub(super) fn note(&mut self, done: memory::Result<()>) {
+        self.refused = self.refused.or(done.err());
+    }
+
+    /// How the kernel fared.
+    pub(super) fn into_result(self) -> memory::Result<()> {
+        self.refused.map_or(Ok(()), Err)
     }
 
     /// The outputs of `len` rows from `row` on, for `token`. Panics when there are not so many.

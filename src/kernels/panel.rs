@@ -157,9 +157,9 @@ pub(super) fn matmul<const KIND: u8>(
     // each group of tokens passes all of them.
     let few = input.tokens() <= GROUP;
     let panels = if few { 1 } else { output.rows().div_ceil(ROWS) };
-    with_scratch(|scratch| {
-        let bytes = room(&mut scratch.bytes, panels * bytes_each);
-        let floats = room(&mut scratch.floats, panels * floats_each);
+    let done = with_scratch(|scratch| {
+        let bytes = room(&mut scratch.bytes, panels * bytes_each)?;
+        let floats = room(&mut scratch.floats, panels * floats_each)?;
         for (i, part) in weight.chunks(panels * ROWS * row_bytes).enumerate() {
             let places = bytes.chunks_exact_mut(bytes_each).zip(floats.chunks_exact_mut(floats_each));
             for (rows, (bytes, floats)) in part.chunks(ROWS * row_bytes).zip(places) {
@@ -189,7 +189,9 @@ pub(super) fn matmul<const KIND: u8>(
                 }
             }
         }
+        Ok(())
     });
+    output.note(done);
 }
 
 /// Panels that follow each other, and the tokens that they are multiplied with.

@@ -141,10 +141,10 @@ pub(super) mod avx2 {
     fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
         let eights = (input.inputs() / 32).div_ceil(8);
         let x = input.q8(token);
-        with_scratch(|Scratch { bytes, floats, ints, .. }| {
+        let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps.
-            let x_bytes = room(bytes, eights * 256).as_chunks_mut::<16>().0;
-            let (x_scales, x_offsets) = (room(floats, eights * 8), room(ints, eights * 8));
+            let x_bytes = room(bytes, eights * 256)?.as_chunks_mut::<16>().0;
+            let (x_scales, x_offsets) = (room(floats, eights * 8)?, room(ints, eights * 8)?);
             let (x_halves, _) = x.bytes.as_chunks::<16>();
             for (i, bytes) in x_bytes.iter_mut().enumerate() {
                 let (block, half, later) = (i % 16 / 4, i / 2 % 2, i % 2);
@@ -166,7 +166,9 @@ pub(super) mod avx2 {
                     *sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, *sums);
                 }
             });
+            Ok(())
         });
+        output.note(done);
     }
 
     /// The products of eight blocks, added up for each.
@@ -312,12 +314,12 @@ pub(super) mod avx512_vnni {
         let blocks = input.inputs() / 32;
         let steps = blocks.div_ceil(16);
         let x = input.q8(token);
-        with_scratch(|Scratch { bytes, floats, ints, .. }| {
+        let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps, in the order in which elements and scales come; what the
             // weights' offset adds too much in each eight products.
-            let x_bytes = room(bytes, steps * 512).as_chunks_mut::<16>().0;
-            let x_scales = room(floats, steps * 16);
-            let x_offsets = room(ints, steps * 64);
+            let x_bytes = room(bytes, steps * 512)?.as_chunks_mut::<16>().0;
+            let x_scales = room(floats, steps * 16)?;
+            let x_offsets = room(ints, steps * 64)?;
             let (x_halves, _) = x.bytes.as_chunks::<16>();
             for (i, bytes) in x_bytes.iter_mut().enumerate() {
                 let from = x_halves.get(i / 8 * 8 + i % 4 * 2 + i / 4 % 2).unwrap_or(&[0; 16]);
@@ -364,7 +366,9 @@ pub(super) mod avx512_vnni {
                 let scales = _mm512_mul_ps(scales, load_floats(&x_scales[i]));
                 _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums)
             });
+            Ok(())
         });
+        output.note(done);
     }
 
     /// The places of the scales of four blocks, each four times.

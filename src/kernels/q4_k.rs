@@ -157,8 +157,8 @@ pub(super) mod avx2 {
     #[target_feature(enable = "avx2,fma,f16c")]
     fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
         let x = input.q8(token);
-        with_scratch(|Scratch { bytes, .. }| {
-            let x_bytes = room(bytes, x.bytes.len()).as_chunks_mut::<16>().0;
+        let done = with_scratch(|Scratch { bytes, .. }| {
+            let x_bytes = room(bytes, x.bytes.len())?.as_chunks_mut::<16>().0;
             let (x_halves, _) = x.bytes.as_chunks::<16>();
             for (i, bytes) in x_bytes.iter_mut().enumerate() {
                 let (block, half, later) = (i % 16 / 4, i / 2 % 2, i % 2);
@@ -184,7 +184,9 @@ pub(super) mod avx2 {
                     sums[r] = _mm256_fnmadd_ps(mins, x_sums, sums[r]);
                 }
             });
+            Ok(())
         });
+        output.note(done);
     }
 
     /// The products of a super-block, added up for each block.
@@ -423,11 +425,11 @@ pub(super) mod avx512_vnni {
         let blocks = input.inputs() / 32;
         let steps = blocks.div_ceil(16);
         let x = input.q8(token);
-        with_scratch(|Scratch { bytes, floats, more_floats, .. }| {
+        let done = with_scratch(|Scratch { bytes, floats, more_floats, .. }| {
             // Activations up to a whole number of steps, in the order in which elements and scales come.
-            let x_bytes = room(bytes, steps * 512).as_chunks_mut::<16>().0;
-            let x_scales = room(floats, steps * 16);
-            let x_sums = room(more_floats, steps * 16);
+            let x_bytes = room(bytes, steps * 512)?.as_chunks_mut::<16>().0;
+            let x_scales = room(floats, steps * 16)?;
+            let x_sums = room(more_floats, steps * 16)?;
             let (x_halves, _) = x.bytes.as_chunks::<16>();
             for (i, bytes) in x_bytes.iter_mut().enumerate() {
                 let (quarter, vector) = (i % 4, i / 4 % 4);
@@ -452,7 +454,9 @@ pub(super) mod avx512_vnni {
                 let sums = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums);
                 _mm512_fnmadd_ps(mins, load_floats(&x_sums[i]), sums)
             });
+            Ok(())
         });
+        output.note(done);
     }
 
     /// The products of two super-blocks, added up for each block, in ORDER.

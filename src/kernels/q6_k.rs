@@ -272,11 +272,11 @@ mod avx512_vnni {
         let blocks = input.inputs() / 32;
         let steps = blocks.div_ceil(16);
         let x = input.q8(token);
-        with_scratch(|Scratch { bytes, floats, ints, .. }| {
+        let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps; what the weights' offset adds too much in each four products.
-            let x_bytes = room(bytes, steps * 512);
-            let x_offsets = room(ints, steps * 128);
-            let x_scales = room(floats, steps * 16);
+            let x_bytes = room(bytes, steps * 512)?;
+            let x_offsets = room(ints, steps * 128)?;
+            let x_scales = room(floats, steps * 16)?;
             x_bytes[x.bytes.len()..].fill(0);
             x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
             for (offset, four) in x_offsets.iter_mut().zip(x_bytes.as_chunks::<4>().0) {
@@ -296,7 +296,9 @@ mod avx512_vnni {
                     _ => unreachable!("two super-blocks"),
                 }
             });
+            Ok(())
         });
+        output.note(done);
     }
 
     /// Adds two super-blocks, one block a lane.

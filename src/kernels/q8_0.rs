@@ -148,11 +148,11 @@ mod avx512_vnni {
         let blocks = input.inputs() / 32;
         let steps = blocks.div_ceil(STEP);
         let x = input.q8(token);
-        with_scratch(|Scratch { bytes, floats, ints, .. }| {
+        let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps.
-            let x_bytes = room(bytes, steps * STEP * 32);
-            let x_scales = room(floats, steps * STEP);
-            let x_offsets = room(ints, steps * STEP);
+            let x_bytes = room(bytes, steps * STEP * 32)?;
+            let x_scales = room(floats, steps * STEP)?;
+            let x_offsets = room(ints, steps * STEP)?;
             x_bytes[x.bytes.len()..].fill(0);
             x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
             for (i, (scale, offset)) in x_scales.iter_mut().zip(&mut *x_offsets).enumerate() {
@@ -167,7 +167,9 @@ mod avx512_vnni {
             rows_times_token!(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP * BYTES], i, sums| {
                 step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)
             });
+            Ok(())
         });
+        output.note(done);
     }
 
     /// Adds 16 blocks, one a lane.

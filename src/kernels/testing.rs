@@ -163,6 +163,6 @@ pub(crate) fn widened(kernel: &Kernel, bytes: &[u8], inputs: usize) -> Vec<f32> 
 pub(crate) fn product(kernel: &Kernel, isa: Isa, weight: &[u8], x: &[f32], inputs: usize) -> Vec<f32> {
     let input = Input::prepare(isa, kernel.form, x, inputs);
     let mut y = vec![f32::NAN; weight.len() / kernel.row_bytes(inputs) * input.tokens()];
-    kernel.matmul(weight, &input, &mut y);
+    kernel.matmul(weight, &input, &mut y).unwrap();
     y
 }

@@ -278,9 +278,11 @@ fn multiplies_on_the_pool_as_alone() {
             let weight = random.stored(kernel.dtype, rows * inputs);
             let x = random.floats(tokens * inputs);
             let mut input = Input::new();
-            input.fill(&pool, isa, kernel.form, tokens, inputs, |token, row| {
-                row.copy_from_slice(&x[token * inputs..][..inputs]);
-            });
+            input
+                .fill(&pool, isa, kernel.form, tokens, inputs, |token, row| {
+                    row.copy_from_slice(&x[token * inputs..][..inputs]);
+                })
+                .unwrap();
             let mut columns = vec![0];
             while let Some(left) = rows.checked_sub(columns[columns.len() - 1]).filter(|left| *left > 0) {
                 let step = kernel.rows_per_task(left * row_bytes, inputs, tokens, pool.threads());
@@ -289,7 +291,9 @@ fn multiplies_on_the_pool_as_alone() {
             let mut y = vec![f32::NAN; tokens * rows];
             pool.run_grid(&mut y, rows, tokens, &columns, &|tile, out| {
                 let mut part = vec![f32::NAN; tokens * tile.columns.len()];
-                kernel.matmul(&weight[tile.columns.start * row_bytes..tile.columns.end * row_bytes], &input, &mut part);
+                kernel
+                    .matmul(&weight[tile.columns.start * row_bytes..tile.columns.end * row_bytes], &input, &mut part)
+                    .unwrap();
                 for (token, part) in part.chunks_exact(tile.columns.len()).enumerate() {
                     out.row(token).copy_from_slice(part);
                 }
@@ -325,9 +329,9 @@ fn refuses_lengths_and_forms_that_do_not_match() {
     let input = Input::prepare(Isa::portable(), Form::Q8, &[1.0; 64], 64);
     let floats = Input::prepare(Isa::portable(), Form::F32, &[1.0; 64], 64);
     let cases: [(&str, &dyn Fn()); 5] = [
-        ("part of a row", &|| kernel.matmul(&[0; 67], &input, &mut [0.0; 1])),
-        ("short output", &|| kernel.matmul(&[0; 136], &input, &mut [0.0; 1])),
-        ("another form", &|| kernel.matmul(&[0; 68], &floats, &mut [0.0; 1])),
+        ("part of a row", &|| kernel.matmul(&[0; 67], &input, &mut [0.0; 1]).unwrap()),
+        ("short output", &|| kernel.matmul(&[0; 136], &input, &mut [0.0; 1]).unwrap()),
+        ("another form", &|| kernel.matmul(&[0; 68], &floats, &mut [0.0; 1]).unwrap()),
         ("part of a block", &|| kernel.widen(&[0; 34], &mut [0.0; 31])),
         ("blocks that do not divide", &|| drop(Input::prepare(Isa::portable(), Form::Q8, &[1.0; 33], 33))),
     ];

@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code)]
 
-use super::input::{Lines, Plain};
+use super::input::Lines;
+use super::zeroed::Plain;
+use crate::memory;
 use std::arch::x86_64::{__cpuid, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -114,13 +116,13 @@ thread_local! {
 
 /// Calls `with` with this thread's scratch memory.
 #[inline]
-pub(super) fn with_scratch(with: impl FnOnce(&mut Scratch)) {
-    SCRATCH.with_borrow_mut(with);
+pub(super) fn with_scratch(with: impl FnOnce(&mut Scratch) -> memory::Result<()>) -> memory::Result<()> {
+    SCRATCH.with_borrow_mut(with)
 }
 
 /// Room for `len` elements, whose values are unspecified.
 #[inline]
-pub(super) fn room<T: Plain>(lines: &mut Lines<T>, len: usize) -> &mut [T] {
-    lines.grow(len);
-    &mut lines.all_mut()[..len]
+pub(super) fn room<T: Plain>(lines: &mut Lines<T>, len: usize) -> memory::Result<&mut [T]> {
+    lines.grow(len)?;
+    Ok(&mut lines.all_mut()[..len])
 }

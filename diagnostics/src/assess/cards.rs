@@ -108,7 +108,7 @@ pub(super) fn instead(
 /// Where `needed` bytes would be found.
 pub(super) fn room(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy, needed: u64) -> Vec<String> {
     let budget = Budget::new(&hardware.memory, policy.memory_limit);
-    let plan = Plan::new(spec, input.bytes(), &budget, policy.context, policy.kv_dtype);
+    let plan = Plan::new(spec, input.bytes(), &budget, &policy.request());
     let processor = (plan.fits() && hardware.profile.is_none())
         .then(|| format!("{ON_THE_PROCESSOR}, where context {} fits", plan.context));
     processor.into_iter().chain([format!("take a card with {} free", Bytes(needed))]).collect()

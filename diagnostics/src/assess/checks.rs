@@ -6,7 +6,7 @@ use crate::capability::{self, Engine, FileType, Lacking, Role, Tier};
 use crate::dtype::DType;
 use crate::hardware::Hardware;
 use crate::header::TensorInfo;
-use crate::plan::{Budget, KvDtype, Plan, SMALLEST_CONTEXT};
+use crate::plan::{Budget, KvDtype, Plan, Request, SMALLEST_CONTEXT};
 use crate::report::{Bytes, Check, Input, Status, Verdict, roles, some_of};
 use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
 use crate::tokenizer::TokenizerKind;
@@ -280,7 +280,7 @@ pub(super) fn memory(
         Bytes(available),
     );
     let how = if anonymous.is_some() { "RLIMIT_DATA (ulimit -d) leaves that beside mapped files" } else { how };
-    let weights = if target.gpu.is_some() { plan.weights_resident } else { plan.weights_file };
+    let weights = plan.weights();
     let evidence = format!(
         "weights {}, KV cache {}, everything else {}; {how}",
         Bytes(weights),
@@ -290,7 +290,8 @@ pub(super) fn memory(
     let context = plan.proposed_context(hardware);
     let context = (context > 0).then(|| format!("take a smaller context: --context {context}"));
     let smaller = smaller_files(spec, budget, &target.engine, input.bytes(), policy);
-    let halved = Plan::new(spec, plan.weights_file, budget, policy.context, KvDtype::F16);
+    let halved = Request { kv_dtype: KvDtype::F16, ..policy.request() };
+    let halved = Plan::new(spec, plan.weights_file, budget, &halved);
     let halved = (policy.kv_dtype == KvDtype::F32 && halved.fits())
         .then(|| format!("keep keys and values in F16, for context {}: --kv-cache f16", halved.context));
     let room = match target.gpu {
@@ -306,7 +307,7 @@ fn smaller_files(spec: &ModelSpec, budget: &Budget, engine: &Engine<'_>, bytes: 
     let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
     let fits = FileType::supported(engine).filter_map(|file_type| {
         let estimate = file_type.estimated_bytes(spec.parameters);
-        let most = Plan::new(spec, estimate, budget, None, policy.kv_dtype).max_context;
+        let most = Plan::new(spec, estimate, budget, &Request { context: None, ..policy.request() }).max_context;
         let helps = estimate < bytes - bytes / 20 && most >= smallest;
         helps.then(|| {
             let kind = if file_type.gguf_only { "GGUF file" } else { "checkpoint" };

@@ -124,7 +124,7 @@ impl<'a> Target<'a> {
 
     /// The plan for it.
     pub(super) fn plan(&self, spec: &ModelSpec, input: &Input, policy: &Policy) -> Plan {
-        Plan::new(spec, input.bytes(), &self.budget, policy.context, policy.kv_dtype)
+        Plan::new(spec, input.bytes(), &self.budget, &policy.request())
     }
 
     /// The card's name, or `this processor`.

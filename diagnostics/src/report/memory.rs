@@ -53,19 +53,20 @@ pub(super) fn lines(plan: &Plan, casts: u64, how: &str, f: &mut Formatter<'_>) -
 
 fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
     let kv = format!("{} tokens in {}, {} each", plan.context, plan.kv_dtype, Bytes(plan.kv_per_token));
+    let kv = if plan.sessions > 1 { format!("{} sessions of {kv}", plan.sessions) } else { kv };
     let more = plan.max_context > plan.context && plan.fits();
     let kv = match more {
         true => format!("{kv}, as it grows; {} fit", plan.max_context),
         false => format!("{kv}; taken as the text grows"),
     };
     let note = match plan.place {
+        Place::Main if plan.weights_resident > 0 => "the files, read into memory, computed on in place",
         Place::Main => "the mapped files, computed on in place",
         Place::Card | Place::Shared => "the stored bytes, uploaded",
     };
     let weights = format!("{note}; {casts} casts");
     let named = plan.weights().saturating_add(plan.kv_cache).saturating_add(plan.activations);
     let rest = [
-        ("copies of weights", plan.weights_resident, Place::Main),
         ("tokenizer", plan.tokenizer, plan.place),
         ("process", plan.process, plan.place),
         ("driver", plan.device_context, plan.place),
@@ -125,7 +126,9 @@ mod tests {
             weights_file: weights,
             weights_resident: 0,
             kv_dtype: KvDtype::F32,
+            sessions: 1,
             kv_cache,
+            cache_budget: kv_cache,
             kv_per_token: 1,
             activations: 0,
             tokenizer: 0,

@@ -24,7 +24,7 @@ pub(super) fn about(path: &Path) -> Result<About> {
     let (file, len) = content::open(path)?;
     let len = len.min(BYTES);
     let mut about = About::default();
-    match general_keys(&mut Reader::new(path, len, len, file.take(len)), &mut about) {
+    match general_keys(&mut Reader::new(path, len, len, file.take(len))?, &mut about) {
         Err(error @ Error::Io { .. }) => Err(error),
         // Cut off by our own limit, or malformed.
         _ => Ok(about),

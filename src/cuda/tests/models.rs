@@ -50,7 +50,7 @@ fn on_card(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> O
     let diagnosis = diagnose_with(REGISTRY, path, &Hardware::detect(), &Policy::default());
     let (header, spec) = diagnosis.ready.unwrap();
     let weights = Weights::map(&header.source).unwrap();
-    let decoder = Decoder::new(gpu, &spec, &weights, kv, CONTEXT, &|_, _| Ok(())).unwrap();
+    let decoder = Decoder::new(gpu, &spec, &weights, kv, CONTEXT, u64::MAX, &|_, _| Ok(())).unwrap();
     assert_eq!(decoder.first_difference(&spec, &weights).unwrap(), None);
     assert_eq!(decoder.bytes() as u64, weight_bytes(&spec) + CardBuffers::new(&spec, CONTEXT).bytes());
     Some(model.with_compute(Compute::Cuda(Box::new(decoder))))

@@ -153,7 +153,7 @@ fn int8_products_have_the_processors_bits() {
                 let found = bench.product(&matrix, &x, tokens);
                 let input = Input::prepare(Isa::portable(), crate::kernels::Form::Int8(rule), &x, inputs);
                 let mut expected = vec![0.0; outputs * tokens];
-                kernel.matmul(&stored, &input, &mut expected);
+                kernel.matmul(&stored, &input, &mut expected).unwrap();
                 for row in expected.chunks_exact_mut(outputs) {
                     row.iter_mut().zip(&scales).for_each(|(y, scale)| *y *= scale);
                 }
@@ -187,7 +187,7 @@ fn several_matrices_stand_side_by_side() {
             matrices.push(Matrix { kernels, dtype, rule: None, part, outputs, inputs, row_bytes });
             let input = Input::prepare(Isa::portable(), kernel.form, &x, inputs);
             let mut y = vec![0.0; outputs * tokens];
-            kernel.matmul(&stored, &input, &mut y);
+            kernel.matmul(&stored, &input, &mut y).unwrap();
             for (row, y) in expected.iter_mut().zip(y.chunks_exact(outputs)) {
                 row.extend(y.iter().zip(&bias).map(|(y, bias)| 0.25 + (y + bias)));
             }

@@ -30,7 +30,7 @@ fn an_upload_is_told_from_no_byte_to_the_last_and_ends_where_it_is_cancelled() {
             told.lock().unwrap().push((done, total));
             if done >= stop { Err(Error::Cancelled) } else { Ok(()) }
         };
-        Decoder::new(Arc::clone(&gpu), &spec, &weights, KvDtype::F32, 64, &uploaded)
+        Decoder::new(Arc::clone(&gpu), &spec, &weights, KvDtype::F32, 64, u64::MAX, &uploaded)
     };
     drop(load(u64::MAX).unwrap());
     let all = told.lock().unwrap().clone();

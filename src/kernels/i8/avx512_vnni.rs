@@ -112,9 +112,9 @@ fn many_tokens(weight: &[u8], input: &Input, output: &mut Output<'_>) {
     let inputs = input.inputs();
     let each = inputs.div_ceil(64) * 16;
     let panels = output.rows().div_ceil(ROWS).next_multiple_of(2);
-    with_scratch(|scratch| {
-        let bytes = room(&mut scratch.bytes, panels * each * 64).as_chunks_mut::<64>().0;
-        let sums = room(&mut scratch.ints, panels * ROWS);
+    let done = with_scratch(|scratch| {
+        let bytes = room(&mut scratch.bytes, panels * each * 64)?.as_chunks_mut::<64>().0;
+        let sums = room(&mut scratch.ints, panels * ROWS)?;
         let rows_of = |i: usize| weight.get(i * ROWS * inputs..).unwrap_or_default();
         for (i, (panel, sums)) in bytes.chunks_exact_mut(each).zip(sums.as_chunks_mut::<ROWS>().0).enumerate() {
             unpack(rows_of(i), inputs, panel, sums);
@@ -135,7 +135,9 @@ fn many_tokens(weight: &[u8], input: &Input, output: &mut Output<'_>) {
                 }
             }
         }
+        Ok(())
     });
+    output.note(done);
 }
 
 /// Fills a panel with up to 16 rows, and their sums.

@@ -57,7 +57,7 @@ fn sums_are_exact_on_every_instruction_set() {
                     let kernel = Kernel::select(DType::I8, isa).unwrap();
                     let input = prepare_over_others(isa, Form::Int8(rule), &x, inputs);
                     let mut y = vec![f32::NAN; rows * tokens];
-                    kernel.matmul(&weight, &input, &mut y);
+                    kernel.matmul(&weight, &input, &mut y).unwrap();
                     for (i, (&y, sum)) in y.iter().zip(exact(&weight, &input)).enumerate() {
                         let scale = input.int8(i / rows).scale;
                         let sum = i32::try_from(sum).unwrap();
@@ -83,7 +83,7 @@ fn the_largest_sums_fit() {
             for tokens in [1, 2, 8, 9] {
                 let input = Input::prepare(isa, Form::Int8(rule), &x[..tokens * inputs], inputs);
                 let mut y = vec![f32::NAN; 2 * tokens];
-                kernel.matmul(&weight, &input, &mut y);
+                kernel.matmul(&weight, &input, &mut y).unwrap();
                 let exact = exact(&weight, &input);
                 assert!(exact[0].abs() >= 127 * 255 * inputs as i64, "{}", exact[0]);
                 let expected: Vec<f32> = exact.iter().map(|sum| *sum as f32 / 512.0).collect();
@@ -151,9 +151,9 @@ fn a_layer_is_what_the_rule_says() {
             }
             let mut out = vec![0.0; tokens * rows];
             if scales.len() > rows {
-                int8_groups(isa, &weight, scales, weight.len() / scales.len(), &input, &mut out);
+                int8_groups(isa, &weight, scales, weight.len() / scales.len(), &input, &mut out).unwrap();
             } else {
-                Kernel::select(DType::I8, isa).unwrap().matmul(&weight, &input, &mut out);
+                Kernel::select(DType::I8, isa).unwrap().matmul(&weight, &input, &mut out).unwrap();
                 out.chunks_exact_mut(rows).for_each(|y| crate::kernels::scale_floats(isa, y, scales));
             }
             let square = |x: f64| x * x;
@@ -178,7 +178,7 @@ fn groups_are_summed_by_their_scales_alike_everywhere() {
             let by = |isa| {
                 let input = Input::prepare(isa, Form::Int8(rule), &x, inputs);
                 let mut y = vec![f32::NAN; rows * tokens];
-                int8_groups(isa, &weight, floats, group, &input, &mut y);
+                int8_groups(isa, &weight, floats, group, &input, &mut y).unwrap();
                 y
             };
             let portable = by(Isa::portable());

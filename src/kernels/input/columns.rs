@@ -114,11 +114,21 @@ mod tests {
                 for tokens in [1, 2, 3, 8, 19] {
                     let x = random.floats(tokens * INPUTS);
                     let expected = Input::prepare(isa, form, &x, INPUTS);
-                    input.fill_columns(&pool, isa, form, tokens, INPUTS, &[0, 32, 224, 352, INPUTS], |all, part| {
-                        part.put(|token, some, out| {
-                            out.copy_from_slice(&x[token * INPUTS + all.start..][some]);
-                        });
-                    });
+                    let filled = input.fill_columns(
+                        &pool,
+                        isa,
+                        form,
+                        tokens,
+                        INPUTS,
+                        &[0, 32, 224, 352, INPUTS],
+                        |all, part| {
+                            part.put(|token, some, out| {
+                                out.copy_from_slice(&x[token * INPUTS + all.start..][some]);
+                            });
+                            Ok(())
+                        },
+                    );
+                    filled.unwrap();
                     for token in 0..tokens {
                         assert_eq!(row(&input, token), row(&expected, token), "{isa} {form:?} {token} of {tokens}");
                     }
@@ -134,7 +144,8 @@ mod tests {
                 let filled = std::panic::catch_unwind(|| {
                     Input::new().fill_columns(&Pool::new(1), isa, Form::Q8, tokens, 64, &[0, 48, 64], |_, part| {
                         part.put(|_, _, out| out.fill(0.0));
-                    });
+                        Ok(())
+                    })
                 });
                 let grouped = Input::prepare(isa, Form::Q8, &vec![0.0; tokens * 64], 64).is_grouped();
                 assert_eq!(filled.is_err(), grouped, "{isa} {tokens}");

@@ -20,7 +20,7 @@ const LEAST_PAIR: u64 = 8 + 1 + 4 + 1;
 const LEAST_TENSOR: u64 = 8 + 1 + 4 + 4 + 8;
 
 pub(super) fn parse<R: Read + Seek>(file: &Path, index: usize, len: u64, source: R) -> Result<GgufFile> {
-    let mut reader = Reader::new(file, len, limits::GGUF_HEADER_BYTES, source);
+    let mut reader = Reader::new(file, len, limits::GGUF_HEADER_BYTES, source)?;
     let reader = &mut reader;
     check_magic(reader)?;
     let tensors = count(reader, "the number of tensors", LEAST_TENSOR, limits::TENSORS)?;

@@ -35,7 +35,7 @@ impl SafetensorsFile {
     /// `Format`, `Quantization` for a dtype outside the format, `Incomplete` when the file is cut off.
     pub fn parse<R: Read>(file: &Path, index: usize, len: u64, source: R) -> Result<SafetensorsFile> {
         let limit = LENGTH_BYTES + limits::SAFETENSORS_HEADER_BYTES;
-        let mut reader = Reader::new(file, len, limit, source);
+        let mut reader = Reader::new(file, len, limit, source)?;
         check_content(&mut reader)?;
         let length = reader.u64("the length of the header")?;
         let length = reader.claim("the length of the header", 0, length, 1)?;

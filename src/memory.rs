@@ -1,0 +1,92 @@
+//! Memory that may be refused: what grows with tokens or with the vocabulary is reserved here, so that running out of it is
+//! an error, and the process lives on.
+
+use crate::kernels::{Plain, zeroed};
+use std::sync::OnceLock;
+
+/// An allocation that was refused. [`Error`](crate::Error) has a variant of this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("out of memory: {bytes} bytes for {what}")]
+pub struct OutOfMemory {
+    /// What was being reserved.
+    pub what: &'static str,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, OutOfMemory>;
+
+/// Makes room for exactly `more` elements behind those of `vec`.
+pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize, what: &'static str) -> Result<()> {
+    vec.try_reserve_exact(more).map_err(|_| refused::<T>(vec.len(), more, what))
+}
+
+/// Makes room for at least `more` elements behind those of `vec`, which will go on growing.
+pub(crate) fn grow<T>(vec: &mut Vec<T>, more: usize, what: &'static str) -> Result<()> {
+    vec.try_reserve(more).map_err(|_| refused::<T>(vec.len(), more, what))
+}
+
+/// Makes `vec` at least `len` elements long; what they hold is unspecified.
+pub(crate) fn lengthen<T: Copy>(vec: &mut Vec<T>, len: usize, fill: T, what: &'static str) -> Result<()> {
+    if vec.len() < len {
+        vec.clear(); // what it holds need not be moved
+        reserve(vec, len, what)?;
+        vec.resize(len, fill);
+    }
+    Ok(())
+}
+
+/// An empty vector with room for exactly `len` elements.
+pub(crate) fn reserved<T>(len: usize, what: &'static str) -> Result<Vec<T>> {
+    let mut vec = Vec::new();
+    reserve(&mut vec, len, what)?;
+    Ok(vec)
+}
+
+/// `len` zeros.
+pub(crate) fn zeros<T: Plain>(len: usize, what: &'static str) -> Result<Vec<T>> {
+    zeroed(len).ok_or_else(|| refused::<T>(0, len, what))
+}
+
+/// What `items` gives.
+pub(crate) fn collected<T>(items: impl ExactSizeIterator<Item = T>, what: &'static str) -> Result<Vec<T>> {
+    let mut vec = reserved(items.len(), what)?;
+    vec.extend(items);
+    Ok(vec)
+}
+
+/// A copy of `items`.
+pub(crate) fn copied<T: Copy>(items: &[T], what: &'static str) -> Result<Vec<T>> {
+    let mut vec = reserved(items.len(), what)?;
+    vec.extend_from_slice(items);
+    Ok(vec)
+}
+
+/// Appends `more` to `text`.
+pub(crate) fn append(text: &mut String, more: &str, what: &'static str) -> Result<()> {
+    text.try_reserve(more.len()).map_err(|_| refused::<u8>(text.len(), more.len(), what))?;
+    text.push_str(more);
+    Ok(())
+}
+
+fn refused<T>(len: usize, more: usize, what: &'static str) -> OutOfMemory {
+    OutOfMemory { what, bytes: len.saturating_add(more).saturating_mul(size_of::<T>()) }
+}
+
+/// What the tasks of a parallel region were refused: a task cannot return it.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(OnceLock<OutOfMemory>);
+
+impl Refusals {
+    /// Keeps the error of a task, if it is the first.
+    pub(crate) fn note(&self, done: Result<()>) {
+        if let Err(refused) = done {
+            let _ = self.0.set(refused);
+        }
+    }
+
+    /// The first error of the tasks.
+    pub(crate) fn into_result(self) -> Result<()> {
+        self.0.into_inner().map_or(Ok(()), Err)
+    }
+}
