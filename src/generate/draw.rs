@@ -1,11 +1,15 @@
 //! Logits -> one of them, by its probability.
 
+use super::steps::Candidate;
 use crate::error::Result;
+use crate::linear::with_floats;
+use crate::memory;
 use candle_core::{Device, Tensor};
 use rand::SeedableRng;
-use rand::distr::Distribution;
-use rand::distr::weighted::WeightedIndex;
+use rand::distr::{Distribution, Uniform};
 use rand::rngs::StdRng;
+
+const WHAT: &str = "the probabilities of a draw";
 
 /// Draws by the softmax of what it is given, one after another from a seed.
 ///
@@ -18,14 +22,28 @@ impl Draw {
         Draw(StdRng::seed_from_u64(seed))
     }
 
-    /// The index of one of `logits`, all finite; `None` of none.
-    pub(super) fn index(&mut self, logits: impl Iterator<Item = f32> + Clone) -> Result<Option<usize>> {
-        let max = logits.clone().fold(f32::NEG_INFINITY, f32::max);
-        let mut weights: Vec<f32> = logits.map(|logit| (logit - max).exp()).collect();
+    /// The place of one of `candidates`, whose logits are finite; `None` of none.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn place(&mut self, candidates: &[Candidate]) -> Result<Option<usize>> {
+        let max = candidates.iter().map(|candidate| candidate.logit).fold(f32::NEG_INFINITY, f32::max);
+        let weights = candidates.iter().map(|candidate| (candidate.logit - max).exp());
+        let weights = Tensor::from_vec(memory::collected(weights, WHAT)?, candidates.len(), &Device::Cpu)?;
         // candle's sum of a row, on this thread: its order, which decides the last bit, is that of its softmax.
-        let sum: f32 = Tensor::from_slice(&weights, weights.len(), &Device::Cpu)?.sum_all()?.to_scalar()?;
-        weights.iter_mut().for_each(|weight| *weight /= sum);
-        Ok(WeightedIndex::new(&weights).ok().map(|weights| weights.sample(&mut self.0)))
+        let sum: f32 = weights.sum_all()?.to_scalar()?;
+        // Where each but the last ends in the sum of all, as `rand::distr::weighted::WeightedIndex` has it.
+        let (mut ends, mut total) = (memory::reserved(candidates.len(), WHAT)?, 0.0);
+        with_floats(&weights, |weights| {
+            for weight in weights {
+                total += weight / sum;
+                ends.push(total);
+            }
+        })?;
+        ends.pop();
+        let Ok(range) = Uniform::new(0.0, total) else { return Ok(None) };
+        let drawn = range.sample(&mut self.0);
+        Ok(Some(ends.partition_point(|end| *end <= drawn)))
     }
 }
 
@@ -63,7 +81,9 @@ mod tests {
                         .collect();
                     let tensor = Tensor::new(logits.as_slice(), &Device::Cpu).unwrap();
                     let expected = candle.sample(&tensor).unwrap();
-                    let found = ours.index(logits.iter().copied()).unwrap();
+                    let candidates: Vec<Candidate> =
+                        (0..).zip(&logits).map(|(id, &logit)| Candidate { id, logit }).collect();
+                    let found = ours.place(&candidates).unwrap();
                     draws += 1;
                     if found != Some(expected as usize) {
                         differ.push((seed, index, round, found, expected));
@@ -76,6 +96,6 @@ mod tests {
 
     #[test]
     fn nothing_is_drawn_of_nothing() {
-        assert_eq!(Draw::new(1).index([].into_iter()).unwrap(), None);
+        assert_eq!(Draw::new(1).place(&[]).unwrap(), None);
     }
 }

@@ -111,8 +111,8 @@ impl Sampler {
         let chosen = match &mut self.draw {
             None => self.candidates.best(),
             Some(draw) => {
-                let logits = self.candidates.entries().iter().map(|candidate| candidate.logit);
-                draw.index(logits)?.and_then(|index| self.candidates.entries().get(index).copied())
+                let entries = self.candidates.entries();
+                draw.place(entries)?.and_then(|place| entries.get(place).copied())
             }
         };
         let token = chosen.ok_or(nothing)?.id;

@@ -1,6 +1,6 @@
 //! Added tokens: found in a text as a whole, before the rest is normalized or behind that.
 
-use super::EncodeError;
+use super::error::Encoded;
 use super::normalizer::Normalizer;
 use super::text::{Budget, push};
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -104,7 +104,7 @@ impl AddedTokens {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub(super) fn in_text(&self, text: &str) -> Result<Vec<Segment>, EncodeError> {
+    pub(super) fn in_text(&self, text: &str) -> Encoded<Vec<Segment>> {
         self.plain.segments(text)
     }
 
@@ -112,7 +112,7 @@ impl AddedTokens {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub(super) fn in_normalized(&self, text: &str) -> Result<Vec<Segment>, EncodeError> {
+    pub(super) fn in_normalized(&self, text: &str) -> Encoded<Vec<Segment>> {
         self.normalized.segments(text)
     }
 }
@@ -127,7 +127,7 @@ impl Matcher {
         Ok(Matcher { automaton: Some(automaton.map_err(|error| format!("its added tokens: {error}"))?), tokens })
     }
 
-    fn segments(&self, text: &str) -> Result<Vec<Segment>, EncodeError> {
+    fn segments(&self, text: &str) -> Encoded<Vec<Segment>> {
         let (mut segments, mut end) = (Vec::new(), 0);
         for hit in self.automaton.iter().flat_map(|automaton| automaton.find_iter(text)) {
             let Some(token) = self.tokens.get(hit.pattern().as_usize()) else { continue };

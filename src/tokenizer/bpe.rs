@@ -3,8 +3,8 @@
 //! The tokenizers library's BPE merges alike, but is built from a text for each merge and each half of it, ten times slower
 //! for the vocabulary of Llama 3; and it keeps words in a cache of each thread that nothing frees.
 
-use super::EncodeError;
 use super::encoder::Model;
+use super::error::{EncodeError, Encoded};
 use super::merge::{Symbol, merge};
 use super::text::push;
 use super::vocabulary::byte_character;
@@ -174,7 +174,7 @@ impl Bpe {
 }
 
 impl Model for Bpe {
-    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
+    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Encoded<()> {
         if self.ignore_merges
             && let Some(id) = self.ids.get(piece)
         {

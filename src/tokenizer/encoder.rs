@@ -5,8 +5,8 @@
 //! called: it keeps an offset for every byte of a text, drops the errors of normalizers and patterns, and has no bound on
 //! what a step may make of a text.
 
-use super::EncodeError;
 use super::added::AddedTokens;
+use super::error::Encoded;
 use super::normalizer::Normalizer;
 use super::pre_tokenizer::PreTokenizer;
 use super::text::{Budget, push};
@@ -17,7 +17,7 @@ pub(super) trait Model: Send + Sync {
     ///
     /// # Errors
     /// `NoToken`, `OutOfMemory`.
-    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError>;
+    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Encoded<()>;
 
     /// The id of an entry of the vocabulary.
     fn id(&self, text: &str) -> Option<u32>;
@@ -63,7 +63,7 @@ impl Encoder {
     ///
     /// # Errors
     /// `TooLong`, `Pattern`, `NoToken`, `OutOfMemory`.
-    pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
+    pub(super) fn encode(&self, text: &str) -> Encoded<Vec<u32>> {
         let mut ids = Vec::new();
         let budget = Budget::of(text.len());
         for (range, added) in self.added.in_text(text)? {

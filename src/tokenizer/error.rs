@@ -1,6 +1,9 @@
 //! Why a text could not become ids.
 
-/// Why a text could not become ids. All but the last is what the model's tokenizer asks for.
+use crate::error::Error;
+use crate::memory::OutOfMemory;
+
+/// Why a text could not become ids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -32,10 +35,25 @@ pub enum EncodeError {
         /// The token in its place, or the key that should name it.
         unknown: String,
     },
-    /// Memory ran out.
-    #[error("no {bytes} bytes of memory for it")]
-    OutOfMemory {
-        /// Bytes asked for.
-        bytes: usize,
-    },
+}
+
+/// What ends the encoding of a text: its error, or the system's.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error(transparent)]
+    Text(#[from] EncodeError),
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
+}
+
+/// A result of encoding.
+pub(super) type Encoded<T> = std::result::Result<T, Failure>;
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Text(error) => Error::Encode(error),
+            Failure::Memory(refused) => refused.into(),
+        }
+    }
 }

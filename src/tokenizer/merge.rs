@@ -1,6 +1,6 @@
 //! Byte-pair merging: the best pair of neighbours first, the leftmost among equals, until no pair is left.
 
-use super::EncodeError;
+use super::error::Encoded;
 use super::text::reserve;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -56,7 +56,7 @@ impl<P: Ord> Ord for Pair<P> {
 pub(super) fn merge<P: Ord>(
     symbols: &mut Vec<Symbol>,
     find: impl Fn(&Symbol, &Symbol) -> Option<(P, u32)>,
-) -> Result<(), EncodeError> {
+) -> Encoded<()> {
     let (mut previous, mut next, mut pairs) = (Vec::new(), Vec::new(), Vec::new());
     reserve(&mut previous, symbols.len())?;
     reserve(&mut next, symbols.len())?;

@@ -2,7 +2,7 @@
 //!
 //! Each step writes what the step of that name in the tokenizers library writes, within the budget of the text.
 
-use super::EncodeError;
+use super::error::Encoded;
 use super::pattern::Pattern;
 use super::text::{Budget, Growing};
 use super::vocabulary::byte_character;
@@ -93,7 +93,7 @@ impl Normalizer {
     ///
     /// # Errors
     /// `TooLong`, `Pattern`, `OutOfMemory`.
-    pub(super) fn apply<'t>(&self, text: &'t str, budget: Budget) -> Result<Cow<'t, str>, EncodeError> {
+    pub(super) fn apply<'t>(&self, text: &'t str, budget: Budget) -> Encoded<Cow<'t, str>> {
         let mut text = Cow::Borrowed(text);
         for step in &self.0 {
             text = Cow::Owned(step.apply(&text, budget)?);
@@ -166,7 +166,7 @@ impl Step {
         }
     }
 
-    fn apply(&self, text: &str, budget: Budget) -> Result<String, EncodeError> {
+    fn apply(&self, text: &str, budget: Budget) -> Encoded<String> {
         let mut out = budget.text(self.name());
         match self {
             Step::Nfc => out.extend(text.nfc().map(|(character, _)| character))?,
@@ -192,7 +192,7 @@ impl Step {
     }
 }
 
-fn replace(text: &str, pattern: &Pattern, content: &str, out: &mut Growing) -> Result<(), EncodeError> {
+fn replace(text: &str, pattern: &Pattern, content: &str, out: &mut Growing) -> Encoded<()> {
     let mut rest = 0;
     // In the library nothing is found in an empty text, not even what matches it.
     if !text.is_empty() {

@@ -4,7 +4,7 @@
 //! fancy-regex hands what it can to regex-automata, which takes time linear in the text for a match. What needs look-around
 //! is matched by backtracking, up to a limit.
 
-use super::EncodeError;
+use super::error::{EncodeError, Encoded};
 use fancy_regex::{Regex, RegexBuilder};
 use std::ops::Range;
 
@@ -90,11 +90,7 @@ impl Pattern {
     ///
     /// # Errors
     /// `Pattern` when the search for one takes too many steps; those of `found`.
-    pub(super) fn find(
-        &self,
-        text: &str,
-        mut found: impl FnMut(Range<usize>) -> Result<(), EncodeError>,
-    ) -> Result<(), EncodeError> {
+    pub(super) fn find(&self, text: &str, mut found: impl FnMut(Range<usize>) -> Encoded<()>) -> Encoded<()> {
         let (mut from, mut last_end) = (0, None);
         while from <= text.len() {
             let Some(Range { start, mut end }) = self.search(&self.regex, text, from)? else { break };
@@ -118,16 +114,16 @@ impl Pattern {
         Ok(())
     }
 
-    fn search(&self, regex: &Regex, text: &str, from: usize) -> Result<Option<Range<usize>>, EncodeError> {
+    fn search(&self, regex: &Regex, text: &str, from: usize) -> Encoded<Option<Range<usize>>> {
         match regex.find_from_pos(text, from) {
             Ok(hit) => Ok(hit.map(|hit| hit.range())),
-            Err(error) => Err(EncodeError::Pattern { pattern: shortened(&self.source), reason: error.to_string() }),
+            Err(error) => Err(EncodeError::Pattern { pattern: shortened(&self.source), reason: error.to_string() })?,
         }
     }
 
     /// Where the last character of the match `hit` begins, if that is white space before a word and no branch before
     /// `\s+` matched it.
-    fn space_before_a_word(&self, text: &str, hit: Range<usize>) -> Result<Option<(usize, Lone)>, EncodeError> {
+    fn space_before_a_word(&self, text: &str, hit: Range<usize>) -> Encoded<Option<(usize, Lone)>> {
         let Some(BeforeAWord { branches, lone }) = &self.before_a_word else { return Ok(None) };
         let matched = &text[hit.clone()];
         let Some(last) = matched.chars().next_back().filter(|last| hit.end < text.len() && last.is_whitespace()) else {
@@ -201,6 +197,7 @@ fn shortened(pattern: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tokenizer::error::Failure;
     use proptest::prelude::*;
 
     fn matches(pattern: &Pattern, text: &str) -> Vec<Range<usize>> {
@@ -314,7 +311,7 @@ mod tests {
                     end = range.end;
                     Ok(())
                 });
-                assert!(matches!(found, Ok(()) | Err(EncodeError::Pattern { .. })), "{found:?}");
+                assert!(matches!(found, Ok(()) | Err(Failure::Text(EncodeError::Pattern { .. }))), "{found:?}");
             }
         }
 
@@ -384,7 +381,10 @@ mod tests {
     fn a_search_without_end_is_an_error() {
         let pattern = Pattern::new(r"(?:(?=x)x+)+y").unwrap();
         let error = pattern.find(&"x".repeat(40), |_| Ok(())).unwrap_err();
-        assert!(matches!(&error, EncodeError::Pattern { pattern, .. } if pattern == r"(?:(?=x)x+)+y"), "{error}");
+        assert!(
+            matches!(&error, Failure::Text(EncodeError::Pattern { pattern, .. }) if pattern == r"(?:(?=x)x+)+y"),
+            "{error:?}"
+        );
         // Without look-around no pattern takes longer than the text is long.
         let plain = Pattern::new("(x+x+)+y").unwrap();
         assert!(matches(&plain, &"x".repeat(40)).is_empty());

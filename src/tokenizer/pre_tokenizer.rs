@@ -2,7 +2,7 @@
 //!
 //! Each step cuts as the step of that name in the tokenizers library, within the budget of the text.
 
-use super::EncodeError;
+use super::error::Encoded;
 use super::normalizer::{PatternJson, STEPS};
 use super::pattern::Pattern;
 use super::text::{Budget, Pieces, push};
@@ -132,7 +132,7 @@ impl PreTokenizer {
     ///
     /// # Errors
     /// `TooLong`, `Pattern`, `OutOfMemory`.
-    pub(super) fn apply(&self, text: &str, first: bool, budget: Budget) -> Result<Pieces, EncodeError> {
+    pub(super) fn apply(&self, text: &str, first: bool, budget: Budget) -> Encoded<Pieces> {
         self.0.iter().try_fold(Pieces::whole(text)?, |pieces, step| step.apply(pieces, first, budget))
     }
 
@@ -219,7 +219,7 @@ impl Step {
         matches!(self, Step::Split { behavior: Behavior::Removed, .. })
     }
 
-    fn apply(&self, pieces: Pieces, first: bool, budget: Budget) -> Result<Pieces, EncodeError> {
+    fn apply(&self, pieces: Pieces, first: bool, budget: Budget) -> Encoded<Pieces> {
         match self {
             Step::Split { at, behavior, invert } => pieces.cut(|piece, keep| {
                 let mut parts = at.parts(piece)?;
@@ -256,7 +256,7 @@ type Part = (Range<usize>, bool);
 
 impl Delimiter {
     /// The delimiters of `text` and what lies between them: together all of it.
-    fn parts(&self, text: &str) -> Result<Vec<Part>, EncodeError> {
+    fn parts(&self, text: &str) -> Encoded<Vec<Part>> {
         let mut parts: Vec<Part> = Vec::new();
         let mut end = 0;
         let mut found = |range: Range<usize>| {
@@ -279,18 +279,14 @@ impl Delimiter {
 }
 
 /// Calls `found` with each character of `text` that is one of `class`.
-fn each(
-    text: &str,
-    class: impl Fn(char) -> bool,
-    found: &mut impl FnMut(Range<usize>) -> Result<(), EncodeError>,
-) -> Result<(), EncodeError> {
+fn each(text: &str, class: impl Fn(char) -> bool, found: &mut impl FnMut(Range<usize>) -> Encoded<()>) -> Encoded<()> {
     let mut hits = text.char_indices().filter(|(_, character)| class(*character));
     hits.try_for_each(|(start, character)| found(start..start + character.len_utf8()))
 }
 
 impl Behavior {
     /// The pieces that `parts` become.
-    fn join(self, mut parts: Vec<Part>) -> Result<Vec<Range<usize>>, EncodeError> {
+    fn join(self, mut parts: Vec<Part>) -> Encoded<Vec<Range<usize>>> {
         let backwards = self == Behavior::MergedWithNext;
         if backwards {
             parts.reverse();

@@ -1,7 +1,7 @@
 //! SentencePiece-like BPE by scores: the model of GGUF vocabularies called `llama`, and of `tokenizer.model`.
 
-use super::EncodeError;
 use super::encoder::Model;
+use super::error::Encoded;
 use super::merge::{Symbol, merge};
 use super::text::push;
 use std::cmp::Ordering;
@@ -48,7 +48,7 @@ impl SentencePiece {
 }
 
 impl Model for SentencePiece {
-    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
+    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Encoded<()> {
         let mut symbols: Vec<Symbol> = Vec::new();
         for (start, character) in piece.char_indices() {
             let end = start + character.len_utf8();

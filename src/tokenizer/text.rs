@@ -1,7 +1,11 @@
 //! A text while it is normalized and cut into pieces, within a budget of bytes.
 
-use super::EncodeError;
+use super::error::{EncodeError, Encoded};
+use crate::memory;
 use std::ops::Range;
+
+/// What memory is for.
+const WHAT: &str = "the tokens of a text";
 
 /// Bytes that a text may become for each of its own. Real tokenizers write a space as `▁` (3 bytes) and other bytes as two;
 /// only compatibility forms of a few Arabic ligatures become more (U+FDFA 11 times as many).
@@ -43,15 +47,13 @@ impl Growing {
     /// # Errors
     /// `TooLong` beyond the budget, `OutOfMemory`.
     #[inline]
-    pub(super) fn push_str(&mut self, part: &str) -> Result<(), EncodeError> {
+    pub(super) fn push_str(&mut self, part: &str) -> Encoded<()> {
         let bytes = self.text.len() + part.len();
         if bytes > self.budget.limit {
             let Budget { source, limit } = self.budget;
-            return Err(EncodeError::TooLong { step: self.step, bytes: source, limit });
+            return Err(EncodeError::TooLong { step: self.step, bytes: source, limit }.into());
         }
-        self.text.try_reserve(part.len()).map_err(|_| EncodeError::OutOfMemory { bytes })?;
-        self.text.push_str(part);
-        Ok(())
+        Ok(memory::append(&mut self.text, part, WHAT)?)
     }
 
     /// Appends `character`.
@@ -59,7 +61,7 @@ impl Growing {
     /// # Errors
     /// As [`push_str`](Self::push_str).
     #[inline]
-    pub(super) fn push(&mut self, character: char) -> Result<(), EncodeError> {
+    pub(super) fn push(&mut self, character: char) -> Encoded<()> {
         self.push_str(character.encode_utf8(&mut [0; 4]))
     }
 
@@ -67,7 +69,7 @@ impl Growing {
     ///
     /// # Errors
     /// As [`push_str`](Self::push_str).
-    pub(super) fn extend(&mut self, characters: impl IntoIterator<Item = char>) -> Result<(), EncodeError> {
+    pub(super) fn extend(&mut self, characters: impl IntoIterator<Item = char>) -> Encoded<()> {
         characters.into_iter().try_for_each(|character| self.push(character))
     }
 
@@ -92,10 +94,9 @@ impl Pieces {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub(super) fn whole(text: &str) -> Result<Pieces, EncodeError> {
+    pub(super) fn whole(text: &str) -> Encoded<Pieces> {
         let (mut copy, mut parts) = (String::new(), Vec::new());
-        copy.try_reserve_exact(text.len()).map_err(|_| EncodeError::OutOfMemory { bytes: text.len() })?;
-        copy.push_str(text);
+        memory::append(&mut copy, text, WHAT)?;
         push_part(&mut parts, 0..text.len())?;
         Ok(Pieces { text: copy, parts })
     }
@@ -111,8 +112,8 @@ impl Pieces {
     /// Those of `cut`; `OutOfMemory`.
     pub(super) fn cut(
         self,
-        cut: impl Fn(&str, &mut dyn FnMut(Range<usize>) -> Result<(), EncodeError>) -> Result<(), EncodeError>,
-    ) -> Result<Pieces, EncodeError> {
+        cut: impl Fn(&str, &mut dyn FnMut(Range<usize>) -> Encoded<()>) -> Encoded<()>,
+    ) -> Encoded<Pieces> {
         let mut parts = Vec::new();
         for whole in &self.parts {
             cut(&self.text[whole.clone()], &mut |part| {
@@ -129,8 +130,8 @@ impl Pieces {
     pub(super) fn rewrite(
         self,
         mut text: Growing,
-        mut write: impl FnMut(&str, &mut Growing) -> Result<(), EncodeError>,
-    ) -> Result<Pieces, EncodeError> {
+        mut write: impl FnMut(&str, &mut Growing) -> Encoded<()>,
+    ) -> Encoded<Pieces> {
         let mut parts = Vec::new();
         for piece in self.iter() {
             let start = text.len();
@@ -142,7 +143,7 @@ impl Pieces {
 }
 
 /// Appends a part that is not empty.
-fn push_part(parts: &mut Vec<Range<usize>>, part: Range<usize>) -> Result<(), EncodeError> {
+fn push_part(parts: &mut Vec<Range<usize>>, part: Range<usize>) -> Encoded<()> {
     if !part.is_empty() {
         push(parts, part)?;
     }
@@ -154,7 +155,7 @@ fn push_part(parts: &mut Vec<Range<usize>>, part: Range<usize>) -> Result<(), En
 /// # Errors
 /// `OutOfMemory`.
 #[inline]
-pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), EncodeError> {
+pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Encoded<()> {
     if list.len() == list.capacity() {
         reserve(list, 1)?;
     }
@@ -166,7 +167,6 @@ pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), EncodeError> {
 ///
 /// # Errors
 /// `OutOfMemory`.
-pub(super) fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<(), EncodeError> {
-    let bytes = list.len().saturating_add(more).saturating_mul(size_of::<T>());
-    list.try_reserve(more).map_err(|_| EncodeError::OutOfMemory { bytes })
+pub(super) fn reserve<T>(list: &mut Vec<T>, more: usize) -> Encoded<()> {
+    Ok(memory::grow(list, more, WHAT)?)
 }

@@ -1,7 +1,7 @@
 //! Unigram: the model of a `tokenizer.json` made from a SentencePiece vocabulary without merges, by the tokenizers library.
 
-use super::EncodeError;
 use super::encoder::Model;
+use super::error::{EncodeError, Encoded};
 use super::text::push;
 use tokenizers::Model as _;
 use tokenizers::models::unigram::Unigram as Library;
@@ -31,7 +31,7 @@ impl Unigram {
 }
 
 impl Model for Unigram {
-    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
+    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Encoded<()> {
         // It fails on a character without a token where the file names no unknown token.
         let none = |_| EncodeError::NoToken { text: piece.chars().take(20).collect(), unknown: "unk_id".into() };
         let tokens = self.library.tokenize(piece).map_err(none)?;
