@@ -6,8 +6,9 @@
 
 use crate::cancel::Cancel;
 use crate::error::Result;
+use crate::threads::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 use tracing::debug_span;
 
