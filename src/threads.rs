@@ -20,21 +20,25 @@
 #![allow(unsafe_code)]
 
 mod grid;
+pub(crate) mod sync;
 
 pub use grid::{Tile, TileMut};
 
 use std::any::Any;
-use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use sync::thread::{self, JoinHandle};
+use sync::{Arc, Mutex, UnsafeCell, hint, in_order};
 
 /// How long an idle worker looks for the next region before it parks. The gaps between the regions of a token are
-/// shorter; the time from one token to the next may be longer.
-const SPIN: Duration = Duration::from_micros(100);
+/// shorter; the time from one token to the next may be longer. For loom looking once is as good.
+const SPIN: Duration = if cfg!(loom) { Duration::ZERO } else { Duration::from_micros(100) };
+
+/// How often it looks before it asks for the time.
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 32 };
 
 /// In `state`: the number of workers inside, whether the region is open, whether the pool is being dropped, and the
 /// region's number above.
@@ -127,10 +131,11 @@ impl Pool {
         // and nobody looks at the job outside an open region.
         let task = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(task) };
         // SAFETY: this thread holds `busy` and no region is open, so no other thread looks at the job.
-        unsafe { *shared.job.get() = Some(Job { task, tasks }) };
+        shared.job.with_mut(|job| unsafe { *job = Some(Job { task, tasks }) });
         shared.next.0.store(0, Ordering::Relaxed);
         // No worker is inside and the region is closed: adding both opens the next one.
         shared.state.0.fetch_add(REGION | OPEN, Ordering::SeqCst);
+        in_order();
         let wanted = self.workers.iter().zip(&shared.parked).take(tasks - 1);
         for (worker, parked) in wanted {
             if parked.load(Ordering::SeqCst) && parked.swap(false, Ordering::SeqCst) {
@@ -221,7 +226,7 @@ fn wait_a_little(waited: &mut u32) {
     if *waited > 2000 && waited.is_multiple_of(64) {
         thread::yield_now();
     } else {
-        std::hint::spin_loop();
+        hint::spin_loop();
     }
 }
 
@@ -240,7 +245,7 @@ fn work(shared: &Shared, index: usize) {
             if shared.enter(state) {
                 seen = region;
                 // SAFETY: this worker is inside an open region, and the job was written before that was opened.
-                if let Some(job) = unsafe { *shared.job.get() } {
+                if let Some(job) = shared.job.with(|job| unsafe { *job }) {
                     shared.take_tasks(job.task, job.tasks);
                 }
                 shared.state.0.fetch_sub(1, Ordering::Release);
@@ -249,8 +254,8 @@ fn work(shared: &Shared, index: usize) {
             continue;
         }
         waited = waited.wrapping_add(1);
-        if !waited.is_multiple_of(32) {
-            std::hint::spin_loop();
+        if !waited.is_multiple_of(LOOKS) {
+            hint::spin_loop();
             continue;
         }
         let since = *idle_since.get_or_insert_with(Instant::now);
@@ -258,6 +263,7 @@ fn work(shared: &Shared, index: usize) {
             continue;
         }
         shared.parked[index].store(true, Ordering::SeqCst);
+        in_order();
         let state = shared.state.0.load(Ordering::SeqCst);
         if state & STOP == 0 && (state & OPEN == 0 || state / REGION == seen) {
             thread::park();

@@ -6,10 +6,11 @@
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+use crate::threads::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tracing::debug_span;

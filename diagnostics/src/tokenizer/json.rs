@@ -105,6 +105,11 @@ fn special_tokens(
 /// Lets the post-processor decide what is added, over the BOS and EOS that `spec` names; whether there is one.
 fn post_processed(spec: &mut TokenizerSpec, path: &Path, content: &Content) -> Result<bool> {
     let Some((before, after)) = added_by_post_processor(path, &content.post_processor)? else { return Ok(false) };
+    let known = |id: &u32| (*id as usize) < content.ids_end();
+    if let Some(id) = [before, after].into_iter().flatten().find(|id| !known(id)) {
+        let expected = format!("an id of the vocabulary, below {}", content.ids_end());
+        return Err(unknown_value(path, "post_processor.special_tokens", format!("the id {id}"), expected));
+    }
     if before.is_some() && spec.bos.is_some() && before != spec.bos {
         spec.assume(format!(
             "tokenizer.json puts {} in front, the named BOS is {}: tokenizer.json decides",

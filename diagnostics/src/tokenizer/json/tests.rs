@@ -133,7 +133,7 @@ fn refuses_known_keys_of_a_wrong_type_or_value() {
         changed[key] = value;
         changed
     };
-    let cases: [(&str, &str, Value); 12] = [
+    let cases: [(&str, &str, Value); 13] = [
         ("eos id is a text", "config.json", json!({"eos_token_id": "</s>"})),
         ("eos id is negative", "config.json", json!({"eos_token_id": [1, -1]})),
         ("eos id is a fraction", "generation_config.json", json!({"eos_token_id": 1.5})),
@@ -144,6 +144,7 @@ fn refuses_known_keys_of_a_wrong_type_or_value() {
         ("unknown model", "tokenizer.json", with("model", json!({"type": "WordPiece", "vocab": {"a": 0}}))),
         ("no model", "tokenizer.json", json!({"version": "1.0"})),
         ("unknown post-processor", "tokenizer.json", with("post_processor", json!({"type": "RobertaProcessing"}))),
+        ("a template's id past the vocabulary", "tokenizer.json", with("post_processor", template("<s>", 5))),
         ("ids that are texts", "tokenizer.json", with("model", json!({"type": "BPE", "vocab": {"a": "0"}}))),
         ("no JSON", "tokenizer.json", json!("{\"model\":")),
     ];

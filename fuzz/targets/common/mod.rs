@@ -1,12 +1,18 @@
 //! What the targets share: a header made in memory, and everything that comes after one.
 #![allow(dead_code)] // each target uses its part
 
+pub mod json;
+pub mod random;
+pub mod sections;
+pub mod steps;
+
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::hardware::profiles::PROFILES;
 use model_diagnostics::header::{Header, Metadata, TensorTable};
 use model_diagnostics::report::Input;
 use model_diagnostics::source::{Format, Source, SourceFile};
 use model_diagnostics::{Policy, Report, assess, spec};
+use model_factory::tokenizer::Tokenizer;
 use std::path::Path;
 
 /// The header of a model of one file `name` with `bytes` bytes.
@@ -31,4 +37,22 @@ pub fn render(report: &Report) {
     assert_eq!(report.exit_code, report.verdict.exit_code());
     assert!(!report.first_line().contains('\n'), "{:?}", report.first_line());
     let _ = (report.to_string(), report.to_json());
+}
+
+/// `prompt` to ids and back, in one piece and as a stream.
+pub fn round_trip(tokenizer: &Tokenizer, prompt: &str) {
+    let ids = match (tokenizer.encode(prompt, true), tokenizer.encode(prompt, false)) {
+        (Ok(ids), Ok(_)) => ids,
+        (Err(error), Err(_)) => return assert!(!error.to_string().is_empty()),
+        (one, other) => panic!("with special tokens {one:?}, without {other:?}"),
+    };
+    assert!(ids.iter().all(|id| (*id as usize) < tokenizer.vocab_len()), "{ids:?} of {}", tokenizer.vocab_len());
+    let (mut decoder, mut text) = (tokenizer.stream(), String::new());
+    for id in &ids {
+        decoder.push(tokenizer.token_bytes(*id).unwrap_or_default(), &mut text);
+        let _ = (tokenizer.is_special(*id), tokenizer.token_text(*id).map(|text| tokenizer.token_id(&text)));
+    }
+    decoder.finish(&mut text);
+    assert_eq!(text, tokenizer.decode(&ids));
+    let _ = tokenizer.stream_after(&ids);
 }

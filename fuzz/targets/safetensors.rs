@@ -11,7 +11,7 @@ use model_diagnostics::header::safetensors::SafetensorsFile;
 use model_diagnostics::source::Format;
 use std::path::Path;
 
-const CONFIG: &[u8] = include_bytes!("../../../fixtures/models/llama-3.1/bf16/config.json");
+const CONFIG: &[u8] = include_bytes!("../../fixtures/models/llama-3.1/bf16/config.json");
 
 fuzz_target!(|bytes: &[u8]| {
     let parse = |len| SafetensorsFile::parse(Path::new("x.safetensors"), 0, len, bytes);

@@ -11,7 +11,7 @@ use model_diagnostics::source::Format;
 use std::path::Path;
 use std::sync::LazyLock;
 
-const MODEL: &[u8] = include_bytes!("../../../fixtures/models/llama-3.1/bf16/model.safetensors");
+const MODEL: &[u8] = include_bytes!("../../fixtures/models/llama-3.1/bf16/model.safetensors");
 
 static TENSORS: LazyLock<TensorTable> = LazyLock::new(|| {
     let parsed = SafetensorsFile::parse(Path::new("x.safetensors"), 0, MODEL.len() as u64, MODEL);

@@ -1,0 +1,6 @@
+//! Chooses loom's types in `src/threads/sync.rs`.
+
+fn main() {
+    println!("cargo::rustc-check-cfg=cfg(loom)");
+    println!("cargo::rustc-cfg=loom");
+}
