@@ -65,7 +65,7 @@ fn normalizers() -> Vec<Value> {
     vec![
         replace("String", "a", &"a".repeat(64)),
         replace("String", "", "aa"),
-        replace("Regex", "a|(?=b)", "abab"),
+        replace("Regex", "a|b?", "abab"),
         replace("Regex", ".", &"é".repeat(100)),
         json!({"type": "Prepend", "prepend": "a".repeat(1000)}),
         json!({"type": "NFD"}),
@@ -143,11 +143,11 @@ fn no_step_makes_a_text_grow_without_bound() {
     let pairs = |steps: &[Value]| -> Vec<(String, Vec<Value>)> {
         let mut pairs = Vec::new();
         for first in steps {
-            pairs.push((first.to_string(), vec![first.clone(); 30]));
+            pairs.push((first.to_string(), vec![first.clone(); 8]));
             for second in steps {
                 pairs.push((
                     format!("{first} and {second}"),
-                    (0..15).flat_map(|_| [first.clone(), second.clone()]).collect(),
+                    (0..4).flat_map(|_| [first.clone(), second.clone()]).collect(),
                 ));
             }
         }
@@ -159,9 +159,17 @@ fn no_step_makes_a_text_grow_without_bound() {
         found.run(&shortened(name), folder.path(), |root| root["normalizer"] = value);
     }
     for (name, steps) in pairs(&pre_tokenizers()) {
-        let value = json!({"type": "Sequence", "pretokenizers": &steps[..15]});
+        let value = json!({"type": "Sequence", "pretokenizers": &steps[..5]});
         found.run(&shortened(name), folder.path(), |root| root["pre_tokenizer"] = value);
     }
+    // The parts between added tokens share what the text may become.
+    found.run("Prepend in every part", folder.path(), |root| {
+        root["normalizer"] = json!({"type": "Prepend", "prepend": "a".repeat(60_000)});
+        let first = root["model"]["vocab"].as_object().unwrap().len() + root["added_tokens"].as_array().unwrap().len();
+        let token = json!({"id": first, "content": " ", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": false});
+        root["added_tokens"].as_array_mut().unwrap().push(token);
+    });
     println!("{} texts encoded, {} of them refused as too long", found.cases, found.refused);
     println!("most memory: {:.1} MB, {}", found.memory.0 as f64 / 1e6, found.memory.1);
     println!("most time: {:.2?}, {}", found.time.0, found.time.1);

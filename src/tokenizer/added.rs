@@ -56,17 +56,22 @@ impl AddedTokens {
         }
         // Of two entries of one token the later counts, as in the tokenizers library.
         let tokens: BTreeMap<u32, AddedToken> = tokens.into_iter().map(|token| (token.id, token)).collect();
-        let (mut plain, mut normalized) = (Vec::new(), Vec::new());
+        let (mut plain, mut normalized, mut forms) = (Vec::new(), Vec::new(), HashMap::new());
         let mut added = AddedTokens::default();
         for AddedToken { id, content, single_word, lstrip, rstrip, normalized: is_normalized, .. } in
             tokens.into_values()
         {
             let flags = Flags { id, single_word, lstrip, rstrip };
             if is_normalized {
-                let text = normalizer.apply(&content, Budget::of(content.len()));
+                let text = normalizer.apply(&content, &Budget::of(content.len()));
                 let text = text.map_err(|error| format!("added token {content:?}: {error}"))?.into_owned();
                 if text.is_empty() {
                     return Err(format!("added token {content:?} is nothing once it is normalized"));
+                }
+                if let Some(other) = forms.insert(text.clone(), content.clone()) {
+                    return Err(format!(
+                        "added tokens {other:?} and {content:?} are the same once they are normalized"
+                    ));
                 }
                 normalized.push((text, flags));
             } else {
@@ -136,13 +141,17 @@ impl Matcher {
                 continue;
             }
             // White space that the token before took is not taken again.
-            let start = if token.lstrip { before.trim_end().len().max(end) } else { hit.start() };
+            let between = text.get(end..hit.start()).unwrap_or_default();
+            let start = if token.lstrip { end + between.trim_end().len() } else { hit.start() };
             let stop = if token.rstrip { text.len() - after.trim_start().len() } else { hit.end() };
             if end < start {
                 push(&mut segments, (end..start, None))?;
             }
-            push(&mut segments, (start..stop, Some(token.id)))?;
-            end = stop;
+            // A token of white space may have been taken whole.
+            if start < stop {
+                push(&mut segments, (start..stop, Some(token.id)))?;
+                end = stop;
+            }
         }
         if end < text.len() {
             push(&mut segments, (end..text.len(), None))?;

@@ -65,23 +65,25 @@ impl Encoder {
     /// `TooLong`, `Pattern`, `NoToken`, `OutOfMemory`.
     pub(super) fn encode(&self, text: &str) -> Encoded<Vec<u32>> {
         let mut ids = Vec::new();
-        let budget = Budget::of(text.len());
+        let mut budget = Budget::of(text.len());
         for (range, added) in self.added.in_text(text)? {
             if let Some(id) = added {
                 push(&mut ids, id)?;
                 continue;
             }
             let first = range.start == 0;
-            let normalized = self.normalizer.apply(&text[range], budget)?;
+            let normalized = self.normalizer.apply(&text[range], &budget)?;
+            budget.part_done();
             for (range, added) in self.added.in_normalized(&normalized)? {
                 if let Some(id) = added {
                     push(&mut ids, id)?;
                     continue;
                 }
                 let first = first && range.start == 0;
-                for piece in self.pre_tokenizer.apply(&normalized[range], first, budget)?.iter() {
+                for piece in self.pre_tokenizer.apply(&normalized[range], first, &budget)?.iter() {
                     self.model.encode(piece, &mut ids)?;
                 }
+                budget.part_done();
             }
         }
         Ok(ids)

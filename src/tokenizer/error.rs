@@ -19,12 +19,12 @@ pub enum EncodeError {
         /// Bytes that it may become.
         limit: usize,
     },
-    /// A pattern takes too many tries at this text.
+    /// A pattern takes far more steps at this text than any published one.
     #[error("the tokenizer's pattern {pattern:?} gives up on it: {reason}")]
     Pattern {
         /// The pattern, or its beginning.
         pattern: String,
-        /// What the engine says.
+        /// Why.
         reason: String,
     },
     /// A character has no token, and the vocabulary has not the one that is to stand for it.

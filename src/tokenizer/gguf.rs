@@ -226,7 +226,7 @@ mod tests {
 
     fn pieces(name: &str, text: &str) -> Vec<String> {
         let pre_tokenizer = PreTokenizer::byte_level(pre::find(name).unwrap().patterns).unwrap();
-        let pieces = pre_tokenizer.apply(text, true, Budget::of(text.len())).unwrap();
+        let pieces = pre_tokenizer.apply(text, true, &Budget::of(text.len())).unwrap();
         pieces.iter().map(|piece| String::from_utf8_lossy(&to_bytes(piece)).into_owned()).collect()
     }
 

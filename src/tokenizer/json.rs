@@ -5,7 +5,7 @@ use super::bpe;
 use super::encoder::{Encoder, Model};
 use super::normalizer::{Normalizer, STEPS};
 use super::pre_tokenizer::PreTokenizer;
-use super::unigram::Unigram;
+use super::unigram;
 use super::vocabulary::{Vocabulary, byte_level, byte_token};
 use crate::error::{Error, Result};
 use model_diagnostics::tokenizer::{AddedToken, TokenizerSpec};
@@ -14,7 +14,6 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use tokenizers::models::unigram::Unigram as LibraryUnigram;
 
 /// The file with its model in its own type: the library's own reader goes through untyped values three times.
 #[derive(Deserialize)]
@@ -51,7 +50,7 @@ pub(super) fn build(path: &Path, spec: &TokenizerSpec) -> Result<Built> {
         return Err(damaged(format!("it has ids up to {last}, more than its {bytes} bytes can list")));
     }
     match spec.model.as_deref() {
-        Some("Unigram") => read(path, &text, spec, |model: LibraryUnigram| Ok(Box::new(Unigram::new(model)?))),
+        Some("Unigram") => read(path, &text, spec, |model: unigram::Json| Ok(Box::new(model.build()?))),
         _ => read(path, &text, spec, |model: bpe::Json| Ok(Box::new(model.build(spec.tokens)?))),
     }
 }
@@ -67,11 +66,10 @@ fn read<'t, M: Deserialize<'t>>(
     let parts = || {
         let normalizer = Normalizer::read(&file.normalizer)?;
         let pre_tokenizer = PreTokenizer::read(&file.pre_tokenizer)?;
-        if pre_tokenizer.marks_the_first() && normalizer.may_remove_the_first() {
-            return Err(
-                "its Metaspace with prepend_scheme first follows a normalizer that may remove the first character"
-                    .to_owned(),
-            );
+        if pre_tokenizer.marks_the_first() && !normalizer.keeps_the_first() {
+            let reason =
+                "its Metaspace with prepend_scheme first follows a normalizer that may take the first character away";
+            return Err(reason.to_owned());
         }
         let rules = Rules::from_decoder(&file.decoder)?;
         Ok((Parts { added: file.added_tokens, normalizer, pre_tokenizer, rules }, model(file.model)?))

@@ -2,6 +2,7 @@
 
 use super::error::{EncodeError, Encoded};
 use crate::memory;
+use std::cell::Cell;
 use std::ops::Range;
 
 /// What memory is for.
@@ -14,43 +15,52 @@ const GROWTH: usize = 8;
 /// Bytes that any text may become.
 const ALWAYS: usize = 64 << 10;
 
-/// Bytes that may still be made of a text, counted in every step.
-#[derive(Clone, Copy, Debug)]
+/// Bytes that may still be made of a text. Its parts between added tokens share them.
+#[derive(Debug)]
 pub(super) struct Budget {
     source: usize,
     limit: usize,
+    /// Bytes of the parts that are done.
+    spent: usize,
+    /// The most bytes that a step has written of the present part.
+    most: Cell<usize>,
 }
 
 impl Budget {
     /// The budget of a text of `bytes`.
     pub(super) fn of(bytes: usize) -> Budget {
-        Budget { source: bytes, limit: bytes.saturating_mul(GROWTH).saturating_add(ALWAYS) }
+        let limit = bytes.saturating_mul(GROWTH).saturating_add(ALWAYS);
+        Budget { source: bytes, limit, spent: 0, most: Cell::new(0) }
     }
 
     /// An empty text that grows within the budget, for what `step` of the tokenizer makes.
-    pub(super) fn text(self, step: &'static str) -> Growing {
+    pub(super) fn text(&self, step: &'static str) -> Growing<'_> {
         Growing { text: String::new(), budget: self, step }
+    }
+
+    /// Counts a part as done.
+    pub(super) fn part_done(&mut self) {
+        self.spent = self.spent.saturating_add(self.most.take());
     }
 }
 
 /// A text that a step writes.
 #[derive(Debug)]
-pub(super) struct Growing {
+pub(super) struct Growing<'b> {
     text: String,
-    budget: Budget,
+    budget: &'b Budget,
     step: &'static str,
 }
 
-impl Growing {
+impl Growing<'_> {
     /// Appends `part`.
     ///
     /// # Errors
     /// `TooLong` beyond the budget, `OutOfMemory`.
     #[inline]
     pub(super) fn push_str(&mut self, part: &str) -> Encoded<()> {
-        let bytes = self.text.len() + part.len();
-        if bytes > self.budget.limit {
-            let Budget { source, limit } = self.budget;
+        let &Budget { source, limit, spent, .. } = self.budget;
+        if self.text.len() + part.len() > limit - spent.min(limit) {
             return Err(EncodeError::TooLong { step: self.step, bytes: source, limit }.into());
         }
         Ok(memory::append(&mut self.text, part, WHAT)?)
@@ -78,6 +88,7 @@ impl Growing {
     }
 
     pub(super) fn finish(self) -> String {
+        self.budget.most.set(self.budget.most.get().max(self.text.len()));
         self.text
     }
 }
@@ -129,8 +140,8 @@ impl Pieces {
     /// Those of `write`; `OutOfMemory`.
     pub(super) fn rewrite(
         self,
-        mut text: Growing,
-        mut write: impl FnMut(&str, &mut Growing) -> Encoded<()>,
+        mut text: Growing<'_>,
+        mut write: impl FnMut(&str, &mut Growing<'_>) -> Encoded<()>,
     ) -> Encoded<Pieces> {
         let mut parts = Vec::new();
         for piece in self.iter() {

@@ -3,6 +3,7 @@
 use super::encoder::Model;
 use super::error::{EncodeError, Encoded};
 use super::text::push;
+use serde::Deserialize;
 use tokenizers::Model as _;
 use tokenizers::models::unigram::Unigram as Library;
 
@@ -10,23 +11,32 @@ use tokenizers::models::unigram::Unigram as Library;
 /// characters (`max_sentencepiece_length`).
 const TOKEN_BYTES: usize = 256;
 
+/// `model` of a `tokenizer.json`.
+#[derive(Deserialize)]
+pub(super) struct Json {
+    vocab: Vec<(String, f64)>,
+    unk_id: Option<usize>,
+    byte_fallback: Option<bool>,
+}
+
 /// The library's model.
 pub(super) struct Unigram {
     library: Library,
     texts: Vec<String>,
 }
 
-impl Unigram {
-    /// Takes the library's model.
+impl Json {
+    /// Builds the model.
     ///
     /// # Errors
-    /// When a token is longer than any published one.
-    pub(super) fn new(library: Library) -> Result<Unigram, String> {
-        let texts: Vec<String> = library.iter().map(|(text, _)| text.clone()).collect();
-        match texts.iter().position(|text| text.len() > TOKEN_BYTES) {
-            Some(id) => Err(format!("token {id} has {} bytes, expected at most {TOKEN_BYTES}", texts[id].len())),
-            None => Ok(Unigram { library, texts }),
+    /// When a token is longer than any published one; what the library says.
+    pub(super) fn build(self) -> Result<Unigram, String> {
+        let texts: Vec<String> = self.vocab.iter().map(|(text, _)| text.clone()).collect();
+        if let Some(id) = texts.iter().position(|text| text.len() > TOKEN_BYTES) {
+            return Err(format!("token {id} has {} bytes, expected at most {TOKEN_BYTES}", texts[id].len()));
         }
+        let library = Library::from(self.vocab, self.unk_id, self.byte_fallback == Some(true));
+        Ok(Unigram { library: library.map_err(|error| error.to_string())?, texts })
     }
 }
 
