@@ -68,7 +68,10 @@ impl Weights {
             let mut pages = MmapMut::map_anon(bytes).map_err(refused)?;
             for piece in pages.chunks_mut(PIECE) {
                 handle.read_exact(piece).map_err(|error| match error.kind() {
-                    ErrorKind::UnexpectedEof => other_length(file, "it ended before that while it was read".into()),
+                    ErrorKind::UnexpectedEof => other_length(
+                        file,
+                        "it ended before that while it was read; load it again when nothing writes to it".into(),
+                    ),
                     _ => io(file, error),
                 })?;
                 done += piece.len() as u64;
@@ -111,7 +114,11 @@ impl Weights {
 fn open(file: &SourceFile) -> Result<File, Error> {
     let handle = File::open(&file.path).map_err(|source| io(file, source))?;
     let bytes = handle.metadata().map_err(|source| io(file, source))?.len();
-    if bytes == file.bytes { Ok(handle) } else { Err(other_length(file, format!("it is {bytes} bytes long now"))) }
+    if bytes == file.bytes {
+        Ok(handle)
+    } else {
+        Err(other_length(file, format!("it is {bytes} bytes long now; load it again when nothing writes to it")))
+    }
 }
 
 fn io(file: &SourceFile, source: std::io::Error) -> Error {
