@@ -184,21 +184,31 @@ fn many_added_tokens_are_built_in_the_time_of_their_bytes() {
     let mut root: Value = serde_json::from_slice(&std::fs::read(fixture().join("tokenizer.json")).unwrap()).unwrap();
     let first = root["model"]["vocab"].as_object().unwrap().len();
     let added = root["added_tokens"].as_array().unwrap().clone();
-    for count in [50_000, 100_000, 200_000, 400_000] {
+    let path = folder.path().join("tokenizer.json");
+    let content = |index: usize, len: usize| format!("<{}{index:06}>", "x".repeat(len - 6));
+    let mut build = |count: usize, len: usize| {
         let more = (0..count).map(|index| {
-            json!({"id": first + added.len() + index, "content": format!("<{index}>"), "single_word": false,
+            json!({"id": first + added.len() + index, "content": content(index, len), "single_word": false,
                 "lstrip": false, "rstrip": false, "normalized": index % 2 == 0, "special": false})
         });
         root["added_tokens"] = added.iter().cloned().chain(more).collect();
-        let path = folder.path().join("tokenizer.json");
         std::fs::write(&path, root.to_string()).unwrap();
+        let bytes = std::fs::metadata(&path).unwrap().len() as usize;
         let mut spec = spec();
         spec.tokens = first + added.len() + count;
         PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
         let (before, begun) = (LIVE.load(Ordering::Relaxed), Instant::now());
-        let tokenizer = Tokenizer::from_json(&path, &spec).unwrap();
+        let built = Tokenizer::from_json(&path, &spec);
         let (memory, time) = (PEAK.load(Ordering::Relaxed) - before, begun.elapsed());
-        println!("{count} added tokens: {time:.2?}, {:.1} MB", memory as f64 / 1e6);
-        assert_eq!(tokenizer.encode("<49999>a", false).unwrap()[0] as usize, first + added.len() + 49_999);
+        println!("{count} added tokens of {len} characters: {time:.2?}, {:.1} MB", memory as f64 / 1e6);
+        assert!(memory < 100 * bytes, "{count} of {len}: {memory} bytes for a file of {bytes}");
+        built
+    };
+    for (count, len) in [(50_000, 6), (100_000, 6), (200_000, 6), (400_000, 6), (1, 1_000_000), (20, 50_000)] {
+        let (last, tokenizer) = (count - 1, build(count, len).unwrap());
+        let text = content(last, len) + "a";
+        assert_eq!(tokenizer.encode(&text, false).unwrap()[0] as usize, first + added.len() + last);
     }
+    let error = build(100, 60_000).unwrap_err();
+    assert!(error.to_string().contains("added tokens"), "{error}");
 }

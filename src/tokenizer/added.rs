@@ -3,13 +3,14 @@
 use super::error::Encoded;
 use super::normalizer::Normalizer;
 use super::text::{Budget, push};
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use model_diagnostics::tokenizer::AddedToken;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Bytes that the texts of all added tokens may have together. A byte takes 35 to 60 in the automaton that finds them,
-/// and a microsecond to build it; published vocabularies have up to 6,500 added tokens of 100 kB.
+/// Bytes that the texts of all added tokens may have together, those that a normalizer changes in both forms. A byte takes
+/// 35 to 60 in the automaton that finds them, and a microsecond to build it; published vocabularies have up to 6,500 added
+/// tokens of 100 kB.
 const ADDED_BYTES: usize = 4 << 20;
 
 /// The added tokens of a vocabulary.
@@ -50,18 +51,15 @@ impl AddedTokens {
     /// # Errors
     /// What is wrong with them.
     pub(super) fn new(tokens: Vec<AddedToken>, normalizer: &Normalizer) -> Result<AddedTokens, String> {
-        let bytes: usize = tokens.iter().map(|token| token.content.len()).sum();
-        if bytes > ADDED_BYTES {
-            return Err(format!("its added tokens have {bytes} bytes of text, expected at most {ADDED_BYTES}"));
-        }
         // Of two entries of one token the later counts, as in the tokenizers library.
         let tokens: BTreeMap<u32, AddedToken> = tokens.into_iter().map(|token| (token.id, token)).collect();
         let (mut plain, mut normalized, mut forms) = (Vec::new(), Vec::new(), HashMap::new());
-        let mut added = AddedTokens::default();
+        let (mut added, mut bytes) = (AddedTokens::default(), 0);
         for AddedToken { id, content, single_word, lstrip, rstrip, normalized: is_normalized, .. } in
             tokens.into_values()
         {
             let flags = Flags { id, single_word, lstrip, rstrip };
+            bytes += content.len();
             if is_normalized {
                 let text = normalizer.apply(&content, &Budget::of(content.len()));
                 let text = text.map_err(|error| format!("added token {content:?}: {error}"))?.into_owned();
@@ -73,9 +71,13 @@ impl AddedTokens {
                         "added tokens {other:?} and {content:?} are the same once they are normalized"
                     ));
                 }
+                bytes += if text == content { 0 } else { text.len() };
                 normalized.push((text, flags));
             } else {
                 plain.push((content.clone(), flags));
+            }
+            if bytes > ADDED_BYTES {
+                return Err(format!("its added tokens have over {ADDED_BYTES} bytes of text, expected less"));
             }
             added.texts.insert(id, content.clone());
             added.ids.insert(content, id);
@@ -128,7 +130,9 @@ impl Matcher {
         if texts.is_empty() {
             return Ok(Matcher::default());
         }
-        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&texts);
+        // The form that the crate takes for few patterns is built in the square of their length.
+        let kind = Some(AhoCorasickKind::ContiguousNFA);
+        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).kind(kind).build(&texts);
         Ok(Matcher { automaton: Some(automaton.map_err(|error| format!("its added tokens: {error}"))?), tokens })
     }
 
