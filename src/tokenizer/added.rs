@@ -147,7 +147,11 @@ impl Matcher {
             // White space that the token before took is not taken again.
             let between = text.get(end..hit.start()).unwrap_or_default();
             let start = if token.lstrip { end + between.trim_end().len() } else { hit.start() };
-            let stop = if token.rstrip { text.len() - after.trim_start().len() } else { hit.end() };
+            let stop = match token.rstrip {
+                true if hit.end() <= end => end,
+                true => text.len() - after.trim_start().len(),
+                false => hit.end(),
+            };
             if end < start {
                 push(&mut segments, (end..start, None))?;
             }

@@ -113,9 +113,9 @@ impl Normalizer {
     /// Whether what is written first stands for the first character of the text, and nothing behind it does.
     pub(super) fn keeps_the_first(&self) -> bool {
         self.0.iter().all(|step| match step {
-            Step::Strip { .. } | Step::StripAccents => false,
             Step::Replace { one_by_one, .. } => *one_by_one,
-            _ => true,
+            Step::Nfc | Step::Prepend(_) => true,
+            _ => false,
         })
     }
 
@@ -139,11 +139,19 @@ fn add(json: Json, steps: &mut Vec<Step>) -> Result<(), String> {
         Json::Lowercase => Step::Lowercase,
         Json::StripAccents => Step::StripAccents,
         Json::ByteLevel => Step::ByteLevel,
+        Json::Prepend { prepend } if prepend.is_empty() => return Err("its normalizer's Prepend is empty".into()),
         Json::Prepend { prepend } => Step::Prepend(prepend),
         Json::Strip { strip_left: left, strip_right: right } => Step::Strip { left, right },
-        Json::Replace { pattern: PatternJson::String(text), content } => Step::replace(&text, content)?,
+        Json::Replace { pattern: PatternJson::String(text), content } if !text.is_empty() => {
+            Step::replace(&text, content)?
+        }
         Json::Replace { pattern, content } => {
-            Step::Replace { pattern: pattern.compile()?, content, shortens: true, one_by_one: false }
+            let pattern = pattern.compile()?;
+            // The library's offsets are wrong behind one that matches between characters: it panics, or repeats some.
+            if pattern.may_be_empty() {
+                return Err("its normalizer replaces what can be empty".into());
+            }
+            Step::Replace { pattern, content, shortens: true, one_by_one: false }
         }
     });
     if steps.len() > STEPS {
@@ -198,17 +206,17 @@ impl Step {
                 let text = if *left { text.trim_start() } else { text };
                 out.push_str(if *right { text.trim_end() } else { text })?;
             }
-            Step::Replace { pattern, content, .. } => replace(text, pattern, content, &mut out)?,
+            Step::Replace { pattern, content, .. } => replace(text, pattern, content, budget, &mut out)?,
         }
         Ok(out.finish())
     }
 }
 
-fn replace(text: &str, pattern: &Pattern, content: &str, out: &mut Growing<'_>) -> Encoded<()> {
+fn replace(text: &str, pattern: &Pattern, content: &str, budget: &Budget, out: &mut Growing<'_>) -> Encoded<()> {
     let mut rest = 0;
     // In the library nothing is found in an empty text, not even what matches it.
     if !text.is_empty() {
-        pattern.find(text, |found| {
+        pattern.find(text, budget, |found| {
             out.push_str(&text[rest..found.start])?;
             rest = found.end;
             out.push_str(content)
@@ -241,10 +249,9 @@ mod tests {
             json!({"type": "Strip", "strip_left": true, "strip_right": true}),
             json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"}),
             json!({"type": "Replace", "pattern": {"String": "."}, "content": "ab"}),
-            json!({"type": "Replace", "pattern": {"String": ""}, "content": "-"}),
             json!({"type": "Replace", "pattern": {"Regex": "a|b+"}, "content": ""}),
-            json!({"type": "Replace", "pattern": {"Regex": "a*"}, "content": "<>"}),
-            json!({"type": "Replace", "pattern": {"Regex": "b?"}, "content": "é"}),
+            json!({"type": "Replace", "pattern": {"Regex": "a+"}, "content": "<>"}),
+            json!({"type": "Replace", "pattern": {"Regex": "ba?"}, "content": "é"}),
         ]
     }
 
@@ -297,6 +304,9 @@ mod tests {
             (json!({"type": "BertNormalizer", "clean_text": true}), "BertNormalizer"),
             (json!({"type": "Sequence", "normalizers": [{"type": "Nmt"}]}), "Nmt"),
             (json!("NFC"), "normalizer"),
+            (json!({"type": "Prepend", "prepend": ""}), "Prepend"),
+            (json!({"type": "Replace", "pattern": {"String": ""}, "content": "-"}), "empty"),
+            (json!({"type": "Replace", "pattern": {"Regex": "a*"}, "content": "-"}), "empty"),
             (json!({"type": "Strip", "strip_left": true}), "strip_right"),
             (json!({"type": "Sequence", "normalizers": vec![json!({"type": "NFC"}); STEPS + 1]}), "more than 16"),
         ] {

@@ -6,10 +6,13 @@
 //! their patterns, is done here. What Oniguruma reads in another way is translated or refused.
 
 use super::error::{EncodeError, Encoded};
+use super::text::Budget;
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::nfa::thompson::{self, WhichCaptures};
 use regex_automata::util::{pool::Pool, syntax};
 use regex_automata::{Anchored, Input};
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::{Hir, HirKind};
 use std::fmt;
 use std::ops::Range;
 
@@ -22,8 +25,11 @@ const COMPILED_BYTES: usize = 1 << 20;
 /// Bytes of the states that are kept for each thread that encodes.
 const CACHE_BYTES: usize = 2 << 20;
 
-/// Steps of a search for each byte of the text, and for any text. Published patterns take up to four.
-const STEPS: (usize, usize) = (64, 1 << 20);
+/// Times that the states are thrown away before a search may be given up because it needs new ones for most bytes.
+const CLEARS: usize = 16;
+
+/// Bytes of a text for each new state, below which a search needs new ones for most.
+const BYTES_PER_STATE: usize = 10;
 
 /// The ends of patterns that match white space but for its last character where a word follows.
 const BEFORE_A_WORD: [(&str, Lone); 3] =
@@ -43,6 +49,8 @@ pub(super) struct Pattern {
     source: String,
     automaton: Automaton,
     before_a_word: Option<BeforeAWord>,
+    /// Whether it can match between two characters.
+    may_be_empty: bool,
 }
 
 /// A pattern that ended with one of [`BEFORE_A_WORD`]: the automaton has `|\s+` in its place.
@@ -65,6 +73,7 @@ impl Pattern {
         let end = BEFORE_A_WORD.iter().find_map(|(end, lone)| Some((source.strip_suffix(end)?, *lone)));
         let compile = |pattern: &str| Automaton::new(pattern).map_err(refuse);
         let translated = translate(end.map_or(source, |(rest, _)| rest)).map_err(refuse)?;
+        let may_be_empty = check_repeats(&translated).map_err(refuse)?;
         let (automaton, before_a_word) = match end {
             None => (compile(&translated)?, None),
             Some((_, lone)) => {
@@ -72,7 +81,12 @@ impl Pattern {
                 (compile(&format!(r"{translated}|\s+"))?, Some(BeforeAWord { branches, lone }))
             }
         };
-        Ok(Pattern { source: source.into(), automaton, before_a_word })
+        Ok(Pattern { source: source.into(), automaton, before_a_word, may_be_empty })
+    }
+
+    /// Whether it can match between two characters.
+    pub(super) fn may_be_empty(&self) -> bool {
+        self.may_be_empty
     }
 
     /// A pattern that matches `text` itself.
@@ -86,19 +100,27 @@ impl Pattern {
     /// Never, in fact.
     pub(super) fn words() -> Result<Pattern, String> {
         let source = r"\w+|[^\w\s]+";
-        Ok(Pattern { source: source.into(), automaton: Automaton::new(source)?, before_a_word: None })
+        Ok(Pattern {
+            source: source.into(),
+            automaton: Automaton::new(source)?,
+            before_a_word: None,
+            may_be_empty: false,
+        })
     }
 
-    /// Calls `found` with each match in `text`, from left to right.
+    /// Calls `found` with each match in `text`, from left to right, and takes the steps off the `budget`.
     ///
     /// # Errors
     /// `Pattern` when it takes too many steps; those of `found`.
-    pub(super) fn find(&self, text: &str, mut found: impl FnMut(Range<usize>) -> Encoded<()>) -> Encoded<()> {
-        let mut steps = text.len().saturating_mul(STEPS.0).saturating_add(STEPS.1);
-        let mut at = |automaton: &Automaton, from| {
-            automaton
-                .match_at(text, from, &mut steps)
-                .map_err(|reason| EncodeError::Pattern { pattern: shortened(&self.source), reason })
+    pub(super) fn find(
+        &self,
+        text: &str,
+        budget: &Budget,
+        mut found: impl FnMut(Range<usize>) -> Encoded<()>,
+    ) -> Encoded<()> {
+        let at = |automaton: &Automaton, from| {
+            let gave_up = |reason| EncodeError::Pattern { pattern: shortened(&self.source), reason };
+            automaton.match_at(text, from, budget).map_err(gave_up)
         };
         let (mut from, mut last_end) = (0, None);
         while from <= text.len() {
@@ -155,7 +177,12 @@ impl Automaton {
         let dfa = DFA::builder()
             .syntax(syntax::Config::new().multi_line(true))
             .thompson(thompson::Config::new().nfa_size_limit(Some(COMPILED_BYTES)).which_captures(WhichCaptures::None))
-            .configure(DFA::config().cache_capacity(CACHE_BYTES))
+            .configure(
+                DFA::config()
+                    .cache_capacity(CACHE_BYTES)
+                    .minimum_cache_clear_count(Some(CLEARS))
+                    .minimum_bytes_per_state(Some(BYTES_PER_STATE)),
+            )
             .build(pattern)
             .map_err(|error| format!("cannot be read: {}", deepest(&error)))?;
         let caches = Pool::new(Box::new({
@@ -165,27 +192,58 @@ impl Automaton {
         Ok(Automaton { dfa: Box::new(dfa), caches })
     }
 
-    /// Where the match at `from` ends, and takes a step off `steps` for each byte that is looked at.
-    fn match_at(&self, text: &str, from: usize, steps: &mut usize) -> Result<Option<usize>, String> {
+    /// Where the match at `from` ends; takes a step off the `budget` for each byte that is looked at.
+    fn match_at(&self, text: &str, from: usize, budget: &Budget) -> Result<Option<usize>, String> {
         let mut cache = self.caches.get();
         let cache = &mut *cache;
-        let failed = |error: &dyn fmt::Display| error.to_string();
+        let gave_up = |error: &dyn fmt::Display| error.to_string();
         let input = Input::new(text).range(from..).anchored(Anchored::Yes);
-        let mut state = self.dfa.start_state_forward(cache, &input).map_err(|error| failed(&error))?;
-        let mut end = None;
-        for (index, byte) in text.as_bytes().iter().enumerate().skip(from) {
-            *steps = steps.checked_sub(1).ok_or("it takes too many steps")?;
-            state = self.dfa.next_state(cache, state, *byte).map_err(|error| failed(&error))?;
+        let mut state = self.dfa.start_state_forward(cache, &input).map_err(|error| gave_up(&error))?;
+        let (mut end, mut seen) = (None, from);
+        cache.search_start(from);
+        for byte in &text.as_bytes()[from..] {
+            cache.search_update(seen);
+            state = self.dfa.next_state(cache, state, *byte).map_err(|error| gave_up(&error))?;
             // A match is told one byte late.
             if state.is_match() {
-                end = Some(index);
+                end = Some(seen);
             } else if state.is_dead() {
-                return Ok(end);
+                break;
             }
+            seen += 1;
         }
-        let last = self.dfa.next_eoi_state(cache, state).map_err(|error| failed(&error))?;
+        cache.search_finish(seen);
+        if !budget.take_steps(seen - from + 1) {
+            return Err("it takes too many steps".into());
+        }
+        if state.is_dead() {
+            return Ok(end);
+        }
+        let last = self.dfa.next_eoi_state(cache, state).map_err(|error| gave_up(&error))?;
         Ok(if last.is_match() { Some(text.len()) } else { end })
     }
+}
+
+/// Refuses a repetition of what can be empty: Oniguruma ends it at the first that is, and others go on. Whether all of the
+/// pattern can be empty.
+fn check_repeats(pattern: &str) -> Result<bool, String> {
+    fn check(part: &Hir) -> Result<(), String> {
+        match part.kind() {
+            HirKind::Repetition(repeated) => {
+                if repeated.max != Some(1) && repeated.sub.properties().minimum_len() == Some(0) {
+                    return Err("repeats what can be empty".into());
+                }
+                check(&repeated.sub)
+            }
+            HirKind::Capture(group) => check(&group.sub),
+            HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().try_for_each(check),
+            _ => Ok(()),
+        }
+    }
+    let parsed = ParserBuilder::new().multi_line(true).build().parse(pattern);
+    let parsed = parsed.map_err(|error| format!("cannot be read: {}", deepest(&error)))?;
+    check(&parsed)?;
+    Ok(parsed.properties().minimum_len() == Some(0))
 }
 
 /// What an error of a library is about.
@@ -194,7 +252,7 @@ fn deepest(error: &dyn std::error::Error) -> String {
 }
 
 /// Letters that may be escaped: classes, properties, characters, and the text's ends.
-const ESCAPES: &str = "sSdDwWpPnrtfvaxuAz";
+const ESCAPES: &str = "sSdDwWnrtfvaAz";
 
 /// Properties that are other characters to Oniguruma; general categories and scripts are the same.
 const POSIX: [&str; 14] = [
@@ -214,18 +272,29 @@ fn translate(pattern: &str) -> Result<String, String> {
         let mut taken = first.len_utf8();
         if let Some(escaped) = rest.strip_prefix('\\').and_then(|rest| rest.chars().next()) {
             taken += escaped.len_utf8();
-            match escaped {
-                'w' if classes == 0 => translated.push_str(r"[[\w²³¹¼½¾]&&[^\x{200C}\x{200D}]]"),
-                'W' if classes == 0 => translated.push_str(r"[[\W\x{200C}\x{200D}]&&[^²³¹¼½¾]]"),
-                'w' => translated.push_str(r"[\w&&[^\x{200C}\x{200D}]]"),
-                'W' => translated.push_str(r"[\W\x{200C}\x{200D}]"),
-                'p' | 'P' if !is_property(&rest[taken..]) => {
+            let name = rest[taken..].strip_prefix('{').and_then(|rest| rest.split_once('}')).map(|(name, _)| name);
+            match (escaped, name) {
+                ('w', _) if classes == 0 => translated.push_str(r"[[\w²³¹¼½¾]&&[^\x{200C}\x{200D}]]"),
+                ('W', _) if classes == 0 => translated.push_str(r"[[\W\x{200C}\x{200D}]&&[^²³¹¼½¾]]"),
+                ('w', _) => translated.push_str(r"[\w&&[^\x{200C}\x{200D}]]"),
+                ('W', _) => translated.push_str(r"[\W\x{200C}\x{200D}]"),
+                ('p' | 'P', Some(name)) if is_property(name) => {
+                    taken += name.len() + 2;
+                    translated.push_str(&rest[..taken]);
+                }
+                ('x' | 'u', Some(name)) => {
+                    taken += name.len() + 2;
+                    translated.push_str(&rest[..taken]);
+                }
+                ('p' | 'P', _) => {
                     return Err(format!(
                         "has \\{escaped} without a general category or a script, as in \\{escaped}{{L}}"
                     ));
                 }
                 _ if escaped.is_ascii_alphanumeric() && !ESCAPES.contains(escaped) => {
-                    return Err(format!("has \\{escaped}, expected one of {ESCAPES} where a letter is escaped"));
+                    return Err(format!(
+                        "has \\{escaped}, expected one of {ESCAPES} or braces where a letter is escaped"
+                    ));
                 }
                 _ => translated.push_str(&rest[..taken]),
             }
@@ -236,11 +305,15 @@ fn translate(pattern: &str) -> Result<String, String> {
         } else {
             let refused: &[&'static str] = match classes {
                 0 if rest.starts_with("(?:") => &[],
-                0 => &["(?=", "(?!", "(?<", "(?>", "(?", "++", "*+", "?+", "}?", "{,"],
-                _ => &["[:", "--", "~~"],
+                0 => &["(?=", "(?!", "(?<", "(?>", "(?", "++", "*+", "?+", "}?", "{,", "^", "[]", "[^]"],
+                _ => &["[:", "--", "~~", "[]", "[^]"],
             };
-            if let Some(refused) = refused.iter().find(|refused| rest.starts_with(**refused)) {
-                return Err(format!("has {refused}, which no known tokenizer has but in the end |\\s+(?!\\S)|\\s+"));
+            let refused = refused.iter().find(|refused| rest.starts_with(**refused)).copied();
+            let blank = || (classes == 0 && first == '{').then(|| rest.split('}').next()).flatten();
+            if let Some(refused) = refused.or_else(|| blank().filter(|count| count.contains(' '))) {
+                return Err(format!(
+                    "has {refused}, which no known tokenizer has; a pattern may look ahead at its end, as |\\s+(?!\\S)|\\s+"
+                ));
             }
             match first {
                 '[' => classes += 1,
@@ -254,21 +327,20 @@ fn translate(pattern: &str) -> Result<String, String> {
     Ok(translated)
 }
 
-/// Whether `rest` begins with the name of a general category or a script in braces.
-fn is_property(rest: &str) -> bool {
-    let name = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map(|(name, _)| name.to_ascii_lowercase());
-    name.is_some_and(|name| {
-        let letters = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-        letters && !name.starts_with("is") && !POSIX.contains(&name.as_str())
-    })
+/// Whether `name` is one of a general category or a script.
+fn is_property(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let letters = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    letters && !name.starts_with("is") && !POSIX.contains(&name.as_str())
 }
 
 /// Bytes of the group `(?i:...)` that `rest` begins with, if Oniguruma finds the same in it.
 fn either_case(rest: &str) -> Option<usize> {
     let inside = rest.strip_prefix("(?i:")?.split(')').next()?;
     let plain = inside.bytes().all(|byte| byte.is_ascii_lowercase() || b"'|[]".contains(&byte));
+    let whole = inside.matches('[').count() == inside.matches(']').count();
     let ligature = LIGATURES.iter().any(|letters| inside.contains(letters));
-    (plain && !ligature && rest.len() > "(?i:".len() + inside.len()).then(|| "(?i:)".len() + inside.len())
+    (plain && whole && !ligature && rest.len() > "(?i:".len() + inside.len()).then(|| "(?i:)".len() + inside.len())
 }
 
 fn shortened(pattern: &str) -> String {
@@ -286,7 +358,7 @@ mod tests {
     fn matches(pattern: &Pattern, text: &str) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         pattern
-            .find(text, |range| {
+            .find(text, &Budget::of(text.len()), |range| {
                 found.push(range);
                 Ok(())
             })
@@ -418,10 +490,10 @@ mod tests {
         assert_eq!(find(r"[^\W]+", "a²\u{200d}"), vec![0..1]);
         assert_eq!(find(r"\W+", "a\u{200d}½ "), [1..4, 6..7]);
         assert_eq!(find(r"\s+$", "a  \nb "), [1..3, 5..6]);
-        assert_eq!(find(r"^a", "a\na"), [0..1, 2..3]);
         assert_eq!(find(r"a{2}+", "aaaaa"), vec![0..4]);
         assert_eq!(find(r".+", "a\nb"), [0..1, 2..3]);
         assert_eq!(find(r"(?i:'ll|s)", "'LLſ"), [0..3, 3..5]);
+        assert_eq!(find(r"\p{Lu}?\p{Ll}+", "aBcD"), [0..1, 1..3]);
     }
 
     #[test]
@@ -438,6 +510,12 @@ mod tests {
             (r"a{2}?", "}?"),
             (r"a{,}", "{,"),
             (r"a(?i)b", "(?"),
+            (r"\n^", "^"),
+            (r"[]\w]", "[]"),
+            (r"a{ 2}", "{ 2"),
+            (r"\xff", r"\x"),
+            (r"(?:a?|b)+", "can be empty"),
+            (r"(?i:[a)]b)", "(?i:"),
             (r"(?i:ss)", "ligature"),
             (r"(?i:\p{Lu})", "(?i:"),
             (r"(?m:a.b)", "(?"),
@@ -461,7 +539,7 @@ mod tests {
     #[test]
     fn a_search_that_grows_with_the_square_of_the_text_is_an_error() {
         let pattern = Pattern::new("a[^b]*b|a").unwrap();
-        let error = pattern.find(&"a".repeat(100_000), |_| Ok(())).unwrap_err();
+        let error = pattern.find(&"a".repeat(100_000), &Budget::of(100_000), |_| Ok(())).unwrap_err();
         assert!(matches!(&error, Failure::Text(EncodeError::Pattern { .. })), "{error}");
         assert_eq!(matches(&pattern, &"a".repeat(1000)).len(), 1000);
     }

@@ -221,7 +221,7 @@ impl Step {
     fn apply(&self, pieces: Pieces, first: bool, budget: &Budget) -> Encoded<Pieces> {
         match self {
             Step::Split { at, behavior, invert } => pieces.cut(|piece, keep| {
-                let mut parts = at.parts(piece)?;
+                let mut parts = at.parts(piece, budget)?;
                 if *invert {
                     parts.iter_mut().for_each(|(_, delimiter)| *delimiter = !*delimiter);
                 }
@@ -255,7 +255,7 @@ type Part = (Range<usize>, bool);
 
 impl Delimiter {
     /// The delimiters of `text` and what lies between them: together all of it.
-    fn parts(&self, text: &str) -> Encoded<Vec<Part>> {
+    fn parts(&self, text: &str, budget: &Budget) -> Encoded<Vec<Part>> {
         let mut parts: Vec<Part> = Vec::new();
         let mut end = 0;
         let mut found = |range: Range<usize>| {
@@ -266,7 +266,7 @@ impl Delimiter {
             push(&mut parts, (range, true))
         };
         match self {
-            Delimiter::Pattern(pattern) => pattern.find(text, found)?,
+            Delimiter::Pattern(pattern) => pattern.find(text, budget, found)?,
             Delimiter::Class(class) => each(text, *class, &mut found)?,
             Delimiter::This(character) => each(text, |other| other == *character, &mut found)?,
         }

@@ -15,7 +15,11 @@ const GROWTH: usize = 8;
 /// Bytes that any text may become.
 const ALWAYS: usize = 64 << 10;
 
-/// Bytes that may still be made of a text. Its parts between added tokens share them.
+/// Steps that the patterns of a tokenizer may take together for each byte of a text, and for any text. Those of published
+/// ones take up to ten.
+const STEPS: (usize, usize) = (64, 1 << 20);
+
+/// What may still be made of a text, in bytes, and how many steps patterns may take. Its parts between added tokens share it.
 #[derive(Debug)]
 pub(super) struct Budget {
     source: usize,
@@ -24,13 +28,22 @@ pub(super) struct Budget {
     spent: usize,
     /// The most bytes that a step has written of the present part.
     most: Cell<usize>,
+    steps: Cell<usize>,
 }
 
 impl Budget {
     /// The budget of a text of `bytes`.
     pub(super) fn of(bytes: usize) -> Budget {
         let limit = bytes.saturating_mul(GROWTH).saturating_add(ALWAYS);
-        Budget { source: bytes, limit, spent: 0, most: Cell::new(0) }
+        let steps = Cell::new(bytes.saturating_mul(STEPS.0).saturating_add(STEPS.1));
+        Budget { source: bytes, limit, spent: 0, most: Cell::new(0), steps }
+    }
+
+    /// Takes `steps` of a pattern off; whether there are so many left.
+    pub(super) fn take_steps(&self, steps: usize) -> bool {
+        let left = self.steps.get().checked_sub(steps);
+        self.steps.set(left.unwrap_or(0));
+        left.is_some()
     }
 
     /// An empty text that grows within the budget, for what `step` of the tokenizer makes.
