@@ -4,40 +4,16 @@
 
 mod common;
 
+use common::phi_128k::{TRAINED, cache, tokens, write_128k};
 use model_factory::{Error, KvDtype, Model};
 use std::path::Path;
-
-/// Phi-3-128k's context.
-const TRAINED: usize = 131_072;
 
 /// Anonymous memory that comes and goes beside the cache: freed buffers that the allocator keeps for a chunk of prefill,
 /// a page's headroom for each thread. The cache of the trained context is 128 MiB.
 const BESIDE: u64 = 8 << 20;
 
-/// `phi-3.5/bf16` with the context of Phi-3-128k, the longrope factors and the original context kept.
-fn write_128k(folder: &Path) {
-    let phi = common::named("phi-3.5").folder.join("bf16");
-    for name in ["model.safetensors", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] {
-        std::fs::copy(phi.join(name), folder.join(name)).expect("a copy");
-    }
-    let config = std::fs::read(phi.join("config.json")).expect("config.json");
-    let mut config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
-    config["max_position_embeddings"] = TRAINED.into();
-    assert_eq!(config["rope_parameters"]["rope_type"], "longrope");
-    std::fs::write(folder.join("config.json"), config.to_string()).expect("config.json is written");
-}
-
-fn tokens(count: usize) -> Vec<u32> {
-    (0..count as u32).map(|i| (i * 97 + 5) % 320).collect()
-}
-
 fn anonymous() -> u64 {
     common::status("RssAnon").expect("/proc/self/status has RssAnon")
-}
-
-/// The bytes of keys and values of `count` tokens: two layers of four heads of 16, F32.
-fn cache(count: usize) -> u64 {
-    (count * 2 * 2 * 4 * 16 * 4) as u64
 }
 
 #[test]
