@@ -15,8 +15,8 @@ const GROWTH: usize = 8;
 /// Bytes that any text may become.
 const ALWAYS: usize = 64 << 10;
 
-/// Steps that the patterns of a tokenizer may take together for each byte of a text, and for any text. Those of published
-/// ones take up to ten.
+/// Steps that the patterns of a tokenizer may take together for each byte of a text, and for any text. Those that
+/// GGUF vocabularies name take up to eight.
 const STEPS: (usize, usize) = (64, 1 << 20);
 
 /// What may still be made of a text, in bytes, and how many steps patterns may take. Its parts between added tokens share it.
@@ -193,4 +193,24 @@ pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Encoded<()> {
 /// `OutOfMemory`.
 pub(super) fn reserve<T>(list: &mut Vec<T>, more: usize) -> Encoded<()> {
     Ok(memory::grow(list, more, WHAT)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenizer::pre_tokenizer::PreTokenizer;
+    use model_diagnostics::tokenizer::pre;
+
+    #[test]
+    fn published_patterns_take_a_part_of_the_steps() {
+        let text = "It's 12345 words,  naïve  日本語 text\r\n\n\tof (many) kinds!? \u{1f600}\u{301} 'LL ".repeat(100);
+        for pre in pre::PRE_TOKENIZERS {
+            let budget = Budget::of(text.len());
+            let before = budget.steps.get();
+            PreTokenizer::byte_level(pre.patterns).unwrap().apply(&text, true, &budget).unwrap();
+            let each = (before - budget.steps.get()) as f64 / text.len() as f64;
+            println!("{}: {each:.1} steps a byte", pre.names[0]);
+            assert!(each < STEPS.0 as f64 / 4.0, "{}: {each}", pre.names[0]);
+        }
+    }
 }
