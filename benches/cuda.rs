@@ -35,8 +35,7 @@ fn main() {
 #[cfg(feature = "cuda")]
 mod measure {
     use super::model::{self, Stored};
-    use model_factory::cuda::weight_bytes;
-    use model_factory::diagnostics::plan::{CardBuffers, kv_bytes};
+    use model_factory::diagnostics::plan::{GpuBuffers, gpu_weight_bytes, kv_bytes};
     use model_factory::diagnostics::source;
     use model_factory::weights::Weights;
     use model_factory::{DeviceChoice, KvDtype, Model, UnifiedModelFactory};
@@ -82,7 +81,7 @@ mod measure {
             }
         };
         let spec = model.spec();
-        let decoder = model.cuda_decoder().expect("a model on a card");
+        let decoder = model.cuda().expect("a model on a card");
         let copy = decoder.copy_rate().expect("a copy");
         let rate = decoder.matrix_rate(stored.dtype).expect("a measurement");
         let (linear, read) = model::linear_weights(spec);
@@ -114,8 +113,8 @@ mod measure {
             "decode_at_depth_tok_s": deep_speed,
             "prefill_tok_s": prompt_speed,
             "prefill_share_of_matrix_rate": rate.map(|rate| prompt_speed * 2.0 * linear as f64 / rate),
-            "weights_counted": weight_bytes(spec),
-            "activations_counted": CardBuffers::new(spec, CONTEXT).bytes(),
+            "weights_counted": gpu_weight_bytes(spec, u64::MAX),
+            "activations_counted": GpuBuffers::new(spec, CONTEXT).bytes(),
             "model_on_card": decoder.bytes(),
             "cache_counted": kv_bytes(spec, CONTEXT, KvDtype::F32),
             "cache_on_card": of_cache,

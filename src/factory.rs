@@ -3,12 +3,11 @@
 mod remote;
 
 use crate::cancel::Cancel;
-use crate::compute::Compute;
-use crate::decoder::Decoder;
+use crate::cpu::Cpu;
+use crate::decoder::{Compute, Decoder};
 use crate::error::{Error, Result};
 use crate::hub;
 use crate::kernels::Isa;
-use crate::linear::Engine;
 use crate::model::{Inner, Model};
 use crate::progress::{OnProgress, Progress, Stage};
 use crate::threads::Pool;
@@ -293,7 +292,7 @@ impl Builder {
         report: &Report,
         plan: &Plan,
         pool: Arc<Pool>,
-    ) -> Result<Compute> {
+    ) -> Result<Box<dyn Compute>> {
         let bytes = header.source.files.iter().map(|file| file.bytes).sum();
         let _span = info_span!("weights", bytes).entered();
         let map = || -> Result<Weights> {
@@ -311,8 +310,8 @@ impl Builder {
                 self.on_progress.tell(Stage::Upload, done, total);
                 self.cancel.check()
             };
-            let decoder = crate::cuda::Decoder::on_card(spec, &weights, plan, card, index, &uploaded)?;
-            return Ok(Compute::Cuda(Box::new(decoder)));
+            let device = || crate::cuda::Cuda::open(spec, &weights, plan, card, index, &uploaded);
+            return Ok(Box::new(Decoder::new(spec, &weights, plan, device)?));
         }
         let weights = match self.policy.weights {
             WeightStorage::Mapped => map()?,
@@ -321,9 +320,9 @@ impl Builder {
                 self.cancel.check()
             })?,
         };
-        let engine = Engine::new(self.isa.unwrap_or_else(Isa::detect), pool);
-        let decoder = Decoder::new(spec, &weights, engine, self.policy.kv_dtype, plan.cache_budget)?;
-        Ok(Compute::Cpu(Box::new(decoder)))
+        let isa = self.isa.unwrap_or_else(Isa::detect);
+        let device = || Ok(Cpu::new(spec, isa, pool, plan.kv_dtype));
+        Ok(Box::new(Decoder::new(spec, &weights, plan, device)?))
     }
 
     /// The diagnosis of the files at `path`, which may be those of a model on the Hub.

@@ -19,7 +19,8 @@ mod guides {
 pub mod cache_budget;
 mod cancel;
 pub mod chat;
-mod compute;
+#[doc(hidden)]
+pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 // Hidden modules are public for the benches and tests of this repository, and no part of the API.
@@ -31,8 +32,6 @@ pub mod generate;
 pub mod hub;
 #[doc(hidden)]
 pub mod kernels;
-#[doc(hidden)]
-pub mod linear;
 mod memory;
 mod model;
 mod progress;

@@ -1,8 +1,8 @@
 //! A loaded model: shared weights, and the report of what was loaded.
 
 use crate::chat::{ChatOptions, ChatTemplate, Message};
-use crate::compute::Compute;
-use crate::decoder::Decoder;
+use crate::cpu::Cpu;
+use crate::decoder::{Compute, Decoder};
 use crate::error::{Error, Result};
 use crate::generate::{GenerateOptions, Generation};
 use crate::session::Session;
@@ -11,6 +11,7 @@ use crate::turns::Turns;
 use candle_core::{Device, Tensor};
 use model_diagnostics::Report;
 use model_diagnostics::spec::ModelSpec;
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub(crate) struct Inner {
     pub(crate) spec: ModelSpec,
     pub(crate) report: Report,
     pub(crate) tokenizer: Arc<Tokenizer>,
-    pub(crate) compute: Compute,
+    pub(crate) compute: Box<dyn Compute>,
     pub(crate) turns: Turns,
     pub(crate) context_length: usize,
     pub(crate) threads: usize,
@@ -90,26 +91,21 @@ impl Model {
 
     /// The processor's computation itself, for tools that look at the weights; `None` for a model on a card.
     #[doc(hidden)] // its types are
-    pub fn decoder(&self) -> Option<&Decoder> {
-        match &self.0.compute {
-            Compute::Cpu(decoder) => Some(decoder),
-            #[cfg(feature = "cuda")]
-            Compute::Cuda(_) => None,
-        }
+    pub fn decoder(&self) -> Option<&Decoder<Cpu>> {
+        let compute: &dyn Any = &*self.0.compute;
+        compute.downcast_ref()
     }
 
-    /// The card's computation, for tools that look at its memory; `None` for a model on the processor.
+    /// The GPU, for tools that look at its memory; `None` for a model on the processor.
     #[cfg(feature = "cuda")]
-    pub fn cuda_decoder(&self) -> Option<&crate::cuda::Decoder> {
-        match &self.0.compute {
-            Compute::Cuda(decoder) => Some(decoder),
-            Compute::Cpu(_) => None,
-        }
+    pub fn cuda(&self) -> Option<&crate::cuda::Cuda> {
+        let compute: &dyn Any = &*self.0.compute;
+        compute.downcast_ref::<Decoder<crate::cuda::Cuda>>().map(Decoder::device)
     }
 
     /// The same model, computed by another.
     #[cfg(all(test, feature = "cuda"))]
-    pub(crate) fn with_compute(&self, compute: Compute) -> Model {
+    pub(crate) fn with_compute(&self, compute: Box<dyn Compute>) -> Model {
         let Inner { spec, report, tokenizer, context_length, threads, load_time, .. } = &*self.0;
         Model::new(Inner {
             spec: spec.clone(),
@@ -124,8 +120,8 @@ impl Model {
     }
 
     /// What computes it.
-    pub(crate) fn compute(&self) -> &Compute {
-        &self.0.compute
+    pub(crate) fn compute(&self) -> &dyn Compute {
+        &*self.0.compute
     }
 
     /// A new, empty sequence.

@@ -2,11 +2,9 @@
 
 use crate::cancel::Cancel;
 use crate::chat::Message;
-use crate::compute::Cache;
-use crate::decoder::{Logits, Rotation, Segment};
+use crate::decoder::{Cache, Logits, Rotation, Segment, with_floats};
 use crate::error::{Error, Result};
 use crate::generate::{Choice, GenerateOptions, Generation, Step, StopTokens};
-use crate::linear::with_floats;
 use crate::memory;
 use crate::model::Model;
 use candle_core::Tensor;
@@ -24,7 +22,7 @@ const SHARED_CHUNK: usize = PREFILL_CHUNK / 4;
 pub struct Session {
     model: Model,
     /// Keys and values of the first of `ids`: of all, unless computing them anew was cut short.
-    cache: Cache,
+    cache: Box<dyn Cache>,
     /// How the cached keys are rotated.
     rotation: Rotation,
     ids: Vec<u32>,
@@ -64,7 +62,7 @@ impl Session {
 
     /// Bytes the cache has allocated.
     pub fn cache_bytes(&self) -> usize {
-        self.cache.bytes()
+        self.cache.bytes() as usize
     }
 
     /// Appends `tokens` and returns the logits after the last one, F32 `[vocab]`.
@@ -157,7 +155,7 @@ impl Session {
         }
         let segments = steps.iter_mut().map(|(session, tokens)| {
             let reach = session.len() + tokens.len();
-            Segment { tokens, cache: &mut session.cache, reach, logits: Logits::Last }
+            Segment { tokens, cache: &mut *session.cache, reach, logits: Logits::Last }
         });
         let mut segments = memory::collected(segments, "the sequences of a batch")?;
         let turn = model.turns().take(&cancel)?;
@@ -284,7 +282,7 @@ impl Session {
         let most = if turn.ahead > 0 { SHARED_CHUNK } else { PREFILL_CHUNK };
         let chunk = &tokens[..most.min(tokens.len())];
         let wanted = if wanted == Logits::All || chunk.len() == tokens.len() { wanted } else { Logits::None };
-        let segment = Segment { tokens: chunk, cache: &mut self.cache, reach, logits: wanted };
+        let segment = Segment { tokens: chunk, cache: &mut *self.cache, reach, logits: wanted };
         let computed = self.model.compute().forward(&mut [segment], cancel);
         drop(turn);
         Ok((chunk.len(), computed?))

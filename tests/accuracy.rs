@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{FileExpectation, Fixture, matrices, relative_l2, top};
+use common::{FileExpectation, Fixture, relative_l2, top};
 use model_factory::diagnostics::DType;
 use model_factory::diagnostics::capability::cpu_dtypes;
 use model_factory::diagnostics::family::REGISTRY;
@@ -173,7 +173,7 @@ const FORMATS: [&str; 7] = ["F32", "F16", "BF16", "sharded", "GGUF F16", "Q8_0",
 
 /// The format of a file by what it holds, not by what it is called alone; `None` for one that is not on the list.
 fn format(model: &Model, gguf: bool, called: &str) -> Option<&'static str> {
-    let stored = matrices(model.spec());
+    let stored: Vec<_> = model.spec().matrices().collect();
     let dtypes: BTreeSet<DType> = stored.iter().map(|tensor| tensor.dtype).collect();
     let files: BTreeSet<usize> = stored.iter().map(|tensor| tensor.file).collect();
     match (gguf, Vec::from_iter(dtypes.iter().copied()).as_slice()) {
@@ -207,7 +207,7 @@ fn every_family_has_every_format_and_one_has_every_block_type() {
             if let Some(format) = format(&model, name.ends_with(".gguf"), &file.dtype) {
                 cells.entry((family.clone(), format)).or_default().push(fixture.name());
             }
-            blocks.entry(family).or_default().extend(matrices(model.spec()).iter().map(|tensor| tensor.dtype));
+            blocks.entry(family).or_default().extend(model.spec().matrices().map(|tensor| tensor.dtype));
         }
     }
     println!("{:<8}{}", "family", FORMATS.map(|format| format!("{format:<16}")).concat());

@@ -43,7 +43,7 @@ fn the_bytes_on_the_card_are_the_files() {
     for path in fixtures() {
         let Some(model) = on_card(&path) else { return };
         let weights = Weights::map(&source::probe(&path).expect("a model")).expect("its files");
-        let decoder = model.cuda_decoder().expect("a model on a card");
+        let decoder = model.cuda().expect("a model on a card");
         assert_eq!(decoder.first_difference(model.spec(), &weights).expect("an answer"), None, "{}", path.display());
     }
 }

@@ -3,7 +3,6 @@
 
 mod common;
 
-use common::matrices;
 use model_factory::diagnostics::DType;
 use model_factory::diagnostics::capability::Tier;
 use model_factory::kernels::{Isa, Kernel};
@@ -19,7 +18,7 @@ fn kernels_read_the_bytes_of_the_file() {
             let model = common::load(&path);
             let files: Vec<Vec<u8>> =
                 weight_files(&path).iter().map(|file| std::fs::read(file).expect("a file")).collect();
-            let expected = matrices(model.spec());
+            let expected: Vec<_> = model.spec().matrices().collect();
             let read: Vec<_> = model.decoder().expect("a model on the processor").matrices().collect();
             assert_eq!(read.len(), expected.len());
             for (matrix, tensor) in read.iter().zip(&expected) {

@@ -32,7 +32,7 @@ fn seconds<T>(of: impl FnOnce() -> T) -> (f64, T) {
 pub(crate) fn facts() {
     let before = in_use();
     let (first, model) = seconds(load);
-    let of_model = model.cuda_decoder().expect("a model on a card").bytes() as u64;
+    let of_model = model.cuda().expect("a model on a card").bytes() as u64;
     let beside = |counted: u64| Some(in_use()?.saturating_sub(before?).saturating_sub(counted));
     let loaded = beside(of_model);
     let options = GenerateOptions::default().max_tokens(16).temperature(0.0);
@@ -42,7 +42,7 @@ pub(crate) fn facts() {
     let generated = beside(of_model);
     let (second, other) = seconds(load);
     drop(other);
-    let decoder = model.cuda_decoder().expect("a model on a card");
+    let decoder = model.cuda().expect("a model on a card");
     let (total_compile, rates) = seconds(|| {
         let rate = |dtype| decoder.matrix_rate(dtype).expect("a measurement").map(|rate| rate / 1e12);
         dtypes().map(|dtype| (dtype.name().to_owned(), json!(seconds(|| rate(dtype))))).collect()
@@ -69,7 +69,7 @@ pub(crate) fn facts() {
 /// One JSON object a product: those of Llama 3.1 8B's geometry, for one token and for a prompt.
 pub(crate) fn products() {
     let model = load();
-    let decoder = model.cuda_decoder().expect("a model on a card");
+    let decoder = model.cuda().expect("a model on a card");
     let qkv = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
     let shapes = [[qkv, HIDDEN], [HIDDEN, HIDDEN], [2 * FEED_FORWARD, HIDDEN], [HIDDEN, FEED_FORWARD]];
     let copy = decoder.copy_rate().expect("a copy");

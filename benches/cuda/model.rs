@@ -64,8 +64,7 @@ pub(crate) fn write(folder: &Path, stored: &Stored, layers: usize) -> Result<Pat
 pub(crate) fn linear_weights(spec: &ModelSpec) -> (u64, u64) {
     let (mut weights, mut bytes) = (0, spec.weights.head.weight.bytes);
     for layer in &spec.weights.layers {
-        let always = [&layer.q, &layer.k, &layer.v, &layer.o, &layer.up, &layer.down];
-        for linear in always.into_iter().chain(&layer.gate) {
+        for linear in layer.linears() {
             weights += linear.weight.shape.iter().product::<u64>();
             bytes += linear.weight.bytes;
         }

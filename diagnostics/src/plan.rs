@@ -1,10 +1,10 @@
 //! ModelSpec + memory -> Plan: every allocation that loading and running make, by the functions that make them.
 
-mod card;
+mod buffers;
 
-pub use card::{
-    CARD_ALIGNMENT, CARD_ATTENTION_PARTS, CARD_LOGIT_ROWS, CARD_OVERREAD, CardBuffers, card_tensor_bytes,
-    card_weight_bytes,
+pub use buffers::{
+    CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, gpu_tensor_bytes,
+    gpu_weight_bytes,
 };
 
 use crate::hardware::{Gpu, Hardware, Memory};
@@ -33,7 +33,7 @@ const TOKENIZER_GGUF_BYTES_PER_TOKEN: u64 = 400;
 /// Bytes a process has before and beside the model: program, stacks, libraries, the parsed header.
 const PROCESS_BYTES: u64 = 24 << 20;
 
-/// Bytes of a card that its driver takes for a process and its kernels. Measured with ggml's build of llama.cpp (its pull
+/// Bytes of a GPU that its driver takes for a process and its kernels. Measured with ggml's build of llama.cpp (its pull
 /// request 23604): 107 MiB on an RTX 4060 Ti, 555 MiB on an RTX PRO 6000, as it grows with the number of processors.
 const DEVICE_CONTEXT_BYTES: u64 = 576 << 20;
 
@@ -134,7 +134,7 @@ pub struct Plan {
     /// The mapped files, all of them in full.
     pub weights_file: u64,
     /// Copies of weights outside of the mapped files: none on the CPU, or the files' bytes where they are read into memory;
-    /// all of them on a card.
+    /// all of them on a GPU.
     pub weights_resident: u64,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
@@ -160,10 +160,10 @@ pub struct Plan {
     pub total: u64,
     /// The most that loading takes, before the first token.
     pub load_peak: u64,
-    /// What the machine or the card, and the policy, leave for it.
+    /// What the machine or the GPU, and the policy, leave for it.
     pub available: u64,
     /// Which memory that is.
-    pub place: Place,
+    pub place: PlanMemory,
     /// Tokens: the largest context up to the trained one that fits; 0 when none does.
     pub max_context: usize,
 }
@@ -171,14 +171,14 @@ pub struct Plan {
 /// The memory that a plan is about. Complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum PlanMemory {
     /// Main memory: mapped files, and everything beside them.
     #[default]
     Main,
-    /// A card's own: uploaded weights, cache, activations and the driver's share. Files, tokenizer and process lie in main
+    /// A GPU's own: uploaded weights, cache, activations and the driver's share. Files, tokenizer and process lie in main
     /// memory.
-    Card,
-    /// Main memory that a card uses as its own: what lies on other cards, and tokenizer and process. The pages of the
+    Gpu,
+    /// Main memory that a GPU uses as its own: what lies on other GPUs, and tokenizer and process. The pages of the
     /// files are given back when others need them.
     Shared,
 }
@@ -191,20 +191,20 @@ pub struct Budget {
     /// Bytes of memory that is no mapped file, where that has a limit of its own.
     pub anonymous: Option<u64>,
     /// Which memory it is.
-    pub place: Place,
+    pub place: PlanMemory,
 }
 
 impl Budget {
     /// What `memory` leaves, and at most `limit` where the user set one.
     pub fn new(memory: &Memory, limit: Option<u64>) -> Budget {
         let available = memory.available.min(limit.unwrap_or(u64::MAX));
-        Budget { available, anonymous: memory.anonymous, place: Place::Main }
+        Budget { available, anonymous: memory.anonymous, place: PlanMemory::Main }
     }
 
     /// What `gpu` of `hardware` leaves, and at most `limit`. Nothing where nobody tells how much that is.
-    pub fn of_card(hardware: &Hardware, gpu: &Gpu, limit: Option<u64>) -> Budget {
+    pub fn of_gpu(hardware: &Hardware, gpu: &Gpu, limit: Option<u64>) -> Budget {
         let free = hardware.card_memory(gpu).map_or(0, |(bytes, _)| bytes);
-        let place = if gpu.shared_memory { Place::Shared } else { Place::Card };
+        let place = if gpu.shared_memory { PlanMemory::Shared } else { PlanMemory::Gpu };
         Budget { available: free.min(limit.unwrap_or(u64::MAX)), anonymous: None, place }
     }
 }
@@ -225,27 +225,6 @@ pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
     product(&[spec.layers(), 2, spec.kv_heads, spec.head_dim, dtype.bytes()])
 }
 
-/// Bytes that the buffers of a forward pass over `chunk` tokens take at most.
-///
-/// A token has the residual stream (`hidden`); q, k and v; the attention's output; the gated activation (`feed_forward`);
-/// one input prepared for a product, at most as wide as the widest of them; and, in the memory of all threads together, the
-/// outputs of up and gate before they become one. The last token has its logits twice: as computed and as a sampler reads
-/// them. All count as F32.
-pub fn activation_bytes(spec: &ModelSpec, chunk: usize) -> u64 {
-    let attention =
-        product(&[spec.heads, 2, spec.head_dim]).saturating_add(product(&[spec.kv_heads, 2, spec.head_dim]));
-    let dense = product(&[spec.feed_forward, 3]).saturating_add(product(&[spec.hidden, 1]));
-    let prepared = product(&[widest_input(spec), 1]);
-    let per_token = attention.saturating_add(dense).saturating_add(prepared);
-    let logits = product(&[spec.vocab, 2]);
-    per_token.saturating_mul(chunk as u64).saturating_add(logits).saturating_mul(size_of::<f32>() as u64)
-}
-
-/// Elements of the longest row that a product reads: that of the blocks' products, of down or of o.
-fn widest_input(spec: &ModelSpec) -> usize {
-    spec.hidden.max(spec.feed_forward).max(spec.heads.saturating_mul(spec.head_dim))
-}
-
 /// Bytes of the built tokenizer, about.
 pub fn tokenizer_bytes(spec: &ModelSpec) -> u64 {
     let each = match spec.tokenizer.kind {
@@ -261,13 +240,13 @@ impl Plan {
         let Request { context: requested, kv_dtype, .. } = *request;
         let sessions = request.sessions.unwrap_or(1).max(1);
         let (weights_resident, activations, device_context) = match budget.place {
-            Place::Main => {
+            PlanMemory::Main => {
                 let copies = if request.weights == WeightStorage::Resident { weights_file } else { 0 };
-                (copies, activation_bytes(spec, PREFILL_CHUNK.min(spec.context_trained)), 0)
+                (copies, CpuBuffers::new(spec).bytes(PREFILL_CHUNK.min(spec.context_trained)), 0)
             }
-            Place::Card | Place::Shared => (
-                card_weight_bytes(spec, weights_file),
-                CardBuffers::new(spec, requested.unwrap_or(usize::MAX).min(spec.context_trained)).bytes(),
+            PlanMemory::Gpu | PlanMemory::Shared => (
+                gpu_weight_bytes(spec, weights_file),
+                GpuBuffers::new(spec, requested.unwrap_or(usize::MAX).min(spec.context_trained)).bytes(),
                 DEVICE_CONTEXT_BYTES,
             ),
         };
@@ -324,7 +303,7 @@ impl Plan {
     /// The bytes that weights take of the place: the mapped files, or their copies.
     pub fn weights(&self) -> u64 {
         match self.place {
-            Place::Main if self.weights_resident == 0 => self.weights_file,
+            PlanMemory::Main if self.weights_resident == 0 => self.weights_file,
             _ => self.weights_resident,
         }
     }
@@ -332,9 +311,9 @@ impl Plan {
     /// The bytes in main memory that are no mapped file, at the full context.
     pub fn anonymous(&self) -> u64 {
         match self.place {
-            Place::Main => self.total.saturating_sub(self.mapped()),
-            Place::Card => sum(&[self.tokenizer, self.process]),
-            Place::Shared => self.total,
+            PlanMemory::Main => self.total.saturating_sub(self.mapped()),
+            PlanMemory::Gpu => sum(&[self.tokenizer, self.process]),
+            PlanMemory::Shared => self.total,
         }
     }
 
@@ -347,9 +326,9 @@ impl Plan {
     fn loaded(&self) -> u64 {
         let host = sum(&[self.tokenizer, self.process]);
         match self.place {
-            Place::Main => sum(&[self.weights(), host]),
-            Place::Card => sum(&[self.weights_resident, self.device_context]),
-            Place::Shared => sum(&[self.weights_resident, self.device_context, host]),
+            PlanMemory::Main => sum(&[self.weights(), host]),
+            PlanMemory::Gpu => sum(&[self.weights_resident, self.device_context]),
+            PlanMemory::Shared => sum(&[self.weights_resident, self.device_context, host]),
         }
     }
 

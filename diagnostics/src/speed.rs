@@ -47,7 +47,7 @@ impl Speed {
         // One row of the embedding is read, unless it is the head too.
         let embedding = if spec.tied_embeddings { 0 } else { spec.weights.embedding.bytes };
         let weights = stored.saturating_sub(embedding);
-        let seen = plan.context.min(spec.sliding_window.unwrap_or(usize::MAX)) as u64;
+        let seen = plan.context.min(spec.sliding_window().unwrap_or(usize::MAX)) as u64;
         let cache = plan.kv_per_token.saturating_mul(seen);
         if bandwidth == 0 || shares.0 * bandwidth as f64 > FASTEST * weights as f64 {
             return None;

@@ -8,7 +8,7 @@ use model_diagnostics::capability::{self, Engine, Lacking};
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::hardware::Gpu;
 use model_diagnostics::hardware::profiles::{PROFILES, Profile};
-use model_diagnostics::plan::{self, KvDtype, Place};
+use model_diagnostics::plan::{self, KvDtype, PlanMemory};
 use model_diagnostics::report::Input;
 use model_diagnostics::spec::ModelSpec;
 use model_diagnostics::{DType, DeviceChoice, Hardware, Policy, Report, Verdict, assess, diagnose_with};
@@ -297,7 +297,7 @@ fn the_plan_of_a_card_counts_what_lies_on_it() {
     let report = assess(&spec, &input, &detected(&[card("Tesla T4", (7, 5), 15 * GIB)]), &Policy::default());
     let plan = report.plan.expect("a plan");
     let placed: u64 = spec.tensors().map(|tensor| (tensor.bytes + 16).next_multiple_of(256)).sum();
-    assert_eq!((plan.place, plan.weights_resident), (Place::Card, placed));
+    assert_eq!((plan.place, plan.weights_resident), (PlanMemory::Gpu, placed));
     assert_eq!(plan.kv_cache, plan::kv_bytes(&spec, 2048, KvDtype::F32));
     assert_eq!(plan.load_peak, plan.weights_resident + plan.device_context);
     assert_eq!(plan.total, plan.load_peak + plan.kv_cache + plan.activations);
@@ -305,7 +305,7 @@ fn the_plan_of_a_card_counts_what_lies_on_it() {
     assert_eq!(plan.available, 15 * GIB);
     // Memory that the machine and the card share holds the tokenizer and the process too.
     let shared = assess(&spec, &input, &machine("gb10"), &Policy::default()).plan.expect("a plan");
-    assert_eq!((shared.place, shared.available), (Place::Shared, 112 * GIB));
+    assert_eq!((shared.place, shared.available), (PlanMemory::Shared, 112 * GIB));
     assert_eq!(shared.total, plan.total + plan.tokenizer + plan.process);
 }
 

@@ -6,7 +6,7 @@ use common::{LLAMA_31_8B, LLAMA_32_1B, TINY_LLAMA, gguf, safetensors};
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::hardware::Gpu;
 use model_diagnostics::hardware::profiles::Profile;
-use model_diagnostics::plan::{KvDtype, activation_bytes, kv_bytes};
+use model_diagnostics::plan::{CpuBuffers, KvDtype, kv_bytes};
 use model_diagnostics::report::{DeviceList, FileStatus, HubModel, Input, InputFile, SCHEMA_VERSION, ServingEngine};
 use model_diagnostics::spec::{ModelSpec, RopeScaling};
 use model_diagnostics::tokenizer::DEFAULT_TEMPLATE;
@@ -293,7 +293,7 @@ fn what_one_machine_does_not_hold_is_split_over_the_fewest_of_its_kind() {
     assert_eq!(layers, [11, 11, 10], "7.95 GiB of weights and 1 GiB of cache, in 3.5 GiB each");
     assert!(plan.shares.iter().all(|share| share.bytes <= plan.available), "{plan}");
     let held: u64 = plan.shares.iter().map(|share| share.bytes).sum();
-    let buffers = activation_bytes(&spec, 512) * layers.len() as u64;
+    let buffers = CpuBuffers::new(&spec).bytes(512) * layers.len() as u64;
     let weights: u64 = spec.tensors().map(|tensor| tensor.bytes).sum();
     assert_eq!(held, weights + kv_bytes(&spec, 8192, KvDtype::F16) + buffers, "nothing is counted twice or forgotten");
     assert_eq!(

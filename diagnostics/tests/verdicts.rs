@@ -113,7 +113,7 @@ fn wide_heads_count_as_the_input_of_a_product() {
     let (spec, _) = safetensors(&TINY_LLAMA, DType::BF16);
     let wide = ModelSpec { head_dim: 4 * spec.head_dim, ..spec.clone() };
     assert!(wide.heads * wide.head_dim > wide.feed_forward);
-    let elements = |spec: &ModelSpec| (plan::activation_bytes(spec, 2) - plan::activation_bytes(spec, 1)) / 4;
+    let elements = |spec: &ModelSpec| (plan::CpuBuffers::new(spec).bytes(2) - plan::CpuBuffers::new(spec).bytes(1)) / 4;
     let attention = |spec: &ModelSpec| (2 * (spec.heads + spec.kv_heads) * spec.head_dim) as u64;
     let input = (wide.heads * wide.head_dim - spec.feed_forward) as u64;
     assert_eq!(elements(&wide) - elements(&spec), attention(&wide) - attention(&spec) + input);

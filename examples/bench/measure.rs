@@ -1,9 +1,9 @@
 //! What a round measures, beside what the machine can do at most in the same round.
 
 use crate::common;
+use model_factory::cpu::Matrix;
 use model_factory::diagnostics::header::TensorInfo;
 use model_factory::kernels::Kernel;
-use model_factory::linear::Matrix;
 use model_factory::{Error, Model, Session};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -212,29 +212,19 @@ fn decode(sessions: &mut [Session], test: Test) -> Result<f64, Error> {
 
 /// Bytes of the matrices that one token reads in full: all but an untied embedding, of which it reads one row.
 fn weight_bytes_per_token(model: &Model) -> usize {
-    matrices(model).iter().skip(1).map(|matrix| matrix.bytes as usize).sum()
-}
-
-/// The matrices of a model: embedding, blocks, head.
-fn matrices(model: &Model) -> Vec<&TensorInfo> {
-    let weights = &model.spec().weights;
-    let layers = weights.layers.iter().flat_map(|layer| {
-        let always = [&layer.q, &layer.k, &layer.v, &layer.o, &layer.up, &layer.down];
-        always.into_iter().chain(&layer.gate).map(|linear| &linear.weight)
-    });
-    std::iter::once(&weights.embedding).chain(layers).chain([&weights.head.weight]).collect()
+    model.spec().matrices().skip(1).map(|matrix| matrix.bytes as usize).sum()
 }
 
 /// Multiplications and additions for one token that is generated.
 fn operations_per_token(model: &Model) -> usize {
-    matrices(model).iter().skip(1).map(|matrix| 2 * matrix.shape.iter().product::<u64>() as usize).sum()
+    model.spec().matrices().skip(1).map(|matrix| 2 * matrix.shape.iter().product::<u64>() as usize).sum()
 }
 
 /// Bytes a second: what copies on the card move, or what `threads` threads read from the mapped weights, doing next to
 /// nothing with them.
 fn bandwidth(model: &Model, threads: usize) -> Result<f64, Error> {
     #[cfg(feature = "cuda")]
-    if let Some(decoder) = model.cuda_decoder() {
+    if let Some(decoder) = model.cuda() {
         return decoder.copy_rate();
     }
     let weights: Vec<&[u8]> = on_processor(model).map(|matrix| matrix.weight().bytes()).collect();

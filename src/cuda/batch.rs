@@ -1,14 +1,13 @@
-//! What a forward pass says of its rows: ids, positions, pages, angles, in one copy to the card.
+//! What a forward pass says of its rows: ids, positions, pages, angles, in one copy to the GPU.
 
-use super::cache::Cache;
 use super::gpu::{Buffer, Gpu, QueryTile};
-use crate::decoder::{Logits, RopeFrequencies, Segment};
+use crate::decoder::{Batch, Sequence};
 use crate::error::Result;
 use std::sync::Arc;
 
 /// The addresses of what was copied, and how much of it there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Batch {
+pub struct BatchTable {
     pub(super) rows: usize,
     /// `i32` a row.
     pub(super) ids: u64,
@@ -28,15 +27,17 @@ pub(super) struct Batch {
     pub(super) sin: u64,
     /// Parts that the positions are attended to in.
     pub(super) parts: usize,
+    /// Whether launches are recorded, to be started later.
+    pub(super) recorded: bool,
 }
 
 /// A table in the making, and where each part of it begins.
 #[derive(Debug, Default)]
-struct Table {
+struct Bytes {
     bytes: Vec<u8>,
 }
 
-impl Table {
+impl Bytes {
     /// Appends a part and returns its first byte.
     fn part<const N: usize>(&mut self, values: impl Iterator<Item = [u8; N]>) -> u64 {
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
@@ -54,43 +55,35 @@ fn floats(values: &[f32]) -> impl Iterator<Item = [u8; 4]> {
     values.iter().map(|value| value.to_le_bytes())
 }
 
-impl Batch {
-    /// Copies the description of `segments` into `buffer`, which grows when it must, in tiles of `tile` for
+impl BatchTable {
+    /// Copies the description of `batch` into `buffer`, which grows when it must, in tiles of `tile` for
     /// attention. `parts(rows, tiles, longest)` says in how many parts positions up to `longest` are attended to.
     ///
     /// Of as many rows of as many sequences, all lies at the same addresses again.
     pub(super) fn upload(
-        segments: &[Segment<'_, Cache>],
-        rope: &RopeFrequencies,
+        batch: &Batch<'_, Buffer>,
         tile: QueryTile,
         parts: impl Fn(usize, usize, usize) -> usize,
         gpu: &Arc<dyn Gpu>,
         buffer: &mut Buffer,
-    ) -> Result<Batch> {
+    ) -> Result<BatchTable> {
         let (mut ids, mut places, mut queries, mut wanted, mut pages) = (vec![], vec![], vec![], vec![], vec![]);
-        let mut angles = rope.no_angles();
-        let (mut row, mut longest) = (0, 0);
-        for Segment { tokens, cache, reach, logits } in segments {
-            let (first_page, start) = (pages.len(), cache.len());
-            pages.extend(cache.pages());
+        let mut longest = 0;
+        for Sequence { tokens, rows, start, pages: held, wanted: of_sequence } in &batch.sequences {
+            let first_page = pages.len();
+            pages.extend(held.iter().map(Buffer::address));
             ids.extend(tokens.iter().map(|id| *id as usize));
             places.extend((0..tokens.len()).flat_map(|token| [start + token, first_page]));
             for first in (0..tokens.len()).step_by(tile.rows) {
-                queries.extend([row + first, tile.rows.min(tokens.len() - first), start + first, first_page]);
+                queries.extend([rows.start + first, tile.rows.min(tokens.len() - first), start + first, first_page]);
             }
-            match logits {
-                Logits::None => {}
-                Logits::Last => wanted.push(row + tokens.len() - 1),
-                Logits::All => wanted.extend(row..row + tokens.len()),
-            }
-            rope.extend(&mut angles, rope.rotation(*reach), start..start + tokens.len())?;
-            row += tokens.len();
+            wanted.extend(of_sequence.clone());
             longest = longest.max(start + tokens.len());
         }
-        let mut table = Table::default();
+        let mut table = Bytes::default();
         let [of_ids, of_places, of_queries, of_wanted] =
             [&ids, &places, &queries, &wanted].map(|part| table.part(ints(part)));
-        let [cos, sin] = [angles.cos(), angles.sin()].map(|part| table.part(floats(part)));
+        let [cos, sin] = [batch.angles.cos(), batch.angles.sin()].map(|part| table.part(floats(part)));
         // The one part that grows comes last.
         let page_table = table.part(pages.iter().map(|page| page.to_le_bytes()));
         let tiles = queries.len() / 4;
@@ -99,8 +92,8 @@ impl Batch {
         }
         buffer.upload(0, &table.bytes)?;
         let at = |offset| buffer.address() + offset;
-        Ok(Batch {
-            rows: row,
+        Ok(BatchTable {
+            rows: batch.rows,
             ids: at(of_ids),
             places: at(of_places),
             queries: at(of_queries),
@@ -110,7 +103,8 @@ impl Batch {
             pages: at(page_table),
             cos: at(cos),
             sin: at(sin),
-            parts: parts(row, tiles, longest),
+            parts: parts(batch.rows, tiles, longest),
+            recorded: false,
         })
     }
 }

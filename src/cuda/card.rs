@@ -4,6 +4,7 @@ use super::error::CudaError;
 use super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
 use super::modules::Module;
 use super::nvrtc::Nvrtc;
+use crate::error::Error;
 use cudarc::driver::{result, sys};
 use model_diagnostics::capability::LOWEST_CUDA;
 use std::collections::HashMap;
@@ -199,7 +200,7 @@ impl Gpu for Card {
         step("asking for the free memory", result::mem_get_info())
     }
 
-    fn record(&self, launches: &mut dyn FnMut() -> Result<(), CudaError>) -> Result<usize, CudaError> {
+    fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<usize, Error> {
         self.bind()?;
         let _alone = RECORDING.write().unwrap_or_else(PoisonError::into_inner);
         // Other threads may copy meanwhile, on streams of their own.
@@ -215,13 +216,14 @@ impl Gpu for Card {
                 // SAFETY: the graph was ended above.
                 let made = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
                 destroy(graph);
-                step("making a graph ready", made)
+                step("making a graph ready", made).map_err(Error::from)
             }
             (Err(error), Ok(graph)) => {
                 destroy(graph);
                 Err(error)
             }
-            (Err(error), Err(_)) | (Ok(()), Err(error)) => Err(error),
+            (Err(error), Err(_)) => Err(error),
+            (Ok(()), Err(error)) => Err(error.into()),
         };
         Ok(ready? as usize)
     }

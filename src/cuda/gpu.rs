@@ -2,6 +2,7 @@
 
 use super::error::CudaError;
 use super::modules::Module;
+use crate::error::Error;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
@@ -95,7 +96,7 @@ pub(super) trait Gpu: Send + Sync + fmt::Debug {
     fn memory(&self) -> Result<(usize, usize), CudaError>;
 
     /// Keeps the launches that `launches` makes instead of starting them. `launches` does nothing else with the card.
-    fn record(&self, launches: &mut dyn FnMut() -> Result<(), CudaError>) -> Result<usize, CudaError>;
+    fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<usize, Error>;
 
     /// Starts recorded launches in their order.
     ///
@@ -124,7 +125,7 @@ pub(super) trait Gpu: Send + Sync + fmt::Debug {
 }
 
 /// Memory of a card.
-pub(super) struct Buffer {
+pub struct Buffer {
     gpu: Arc<dyn Gpu>,
     address: u64,
     bytes: usize,
@@ -180,10 +181,7 @@ pub(super) struct Recording {
 
 impl Recording {
     /// Records the launches that `launches` makes.
-    pub(super) fn new(
-        gpu: &Arc<dyn Gpu>,
-        launches: &mut dyn FnMut() -> Result<(), CudaError>,
-    ) -> Result<Recording, CudaError> {
+    pub(super) fn new(gpu: &Arc<dyn Gpu>, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<Recording, Error> {
         Ok(Recording { handle: gpu.record(launches)?, gpu: Arc::clone(gpu) })
     }
 

@@ -4,7 +4,7 @@ use super::arguments::{Copy16, Part, Rate};
 use super::error::CudaError;
 use super::gpu::{Arguments, Buffer, Function, Gpu, Recording, Shape};
 use super::modules::{Kind, Module, kind};
-use super::product::{Matrix, MatrixKernels, Multiplier, Rows, Source, Target, tensor_cores};
+use super::product::{Matrix, MatrixKernels, Multiplier, Rows, RowsAre, Target, tensor_cores};
 use crate::error::Error;
 use crate::kernels::Int8Rule;
 use model_diagnostics::DType;
@@ -81,10 +81,10 @@ pub(super) fn product_seconds(
     let [prepared, steps, extents] = scratch.each_ref().map(Buffer::address);
     let prepare = gpu.function(Module::Steps, "prepare")?;
     let multiplier = Multiplier { gpu: Arc::clone(gpu), prepare, prepared, steps, extents };
-    let kernels = Arc::new(MatrixKernels::load(&**gpu, dtype)?);
+    let kernels = MatrixKernels::load(&**gpu, dtype)?;
     let rule = (dtype == DType::I8).then_some(Int8Rule::Token { symmetric: true });
     let matrix = |copy: usize| Matrix {
-        kernels: Arc::clone(&kernels),
+        kernels,
         dtype,
         rule,
         part: Part {
@@ -99,17 +99,17 @@ pub(super) fn product_seconds(
         inputs,
         row_bytes,
     };
-    let rows = Rows { source: Source::Plain, address: x.address(), stride: inputs, gather: 0, count: tokens };
+    let rows = Rows { are: RowsAre::Plain, address: x.address(), stride: inputs, gather: 0, count: tokens };
     let target = Target { address: y.address(), width: outputs, add: false };
-    let each = |launches: &mut dyn FnMut(usize) -> Result<(), CudaError>| -> Result<f64, CudaError> {
+    let each = |launches: &mut dyn FnMut(usize) -> Result<(), CudaError>| -> Result<f64, Error> {
         // Once as it is, so that all kernels are loaded.
         launches(0)?;
-        let recording = Recording::new(gpu, &mut || (0..copies).try_for_each(&mut *launches))?;
+        let recording = Recording::new(gpu, &mut || Ok((0..copies).try_for_each(&mut *launches)?))?;
         // SAFETY: all buffers outlive the recording.
         Ok(timed(&y, || unsafe { recording.replay() })? / copies as f64)
     };
     Ok(ProductSeconds {
-        product: each(&mut |copy| multiplier.multiply(rows, &[matrix(copy)], target))?,
+        product: each(&mut |copy| multiplier.multiply(rows, &[&matrix(copy)], target))?,
         prepare: each(&mut |copy| multiplier.prepare(rows, matrix(copy).form(tokens), inputs))?,
     })
 }

@@ -5,18 +5,17 @@ use super::error::CudaError;
 use super::gpu::{Arguments, Function, Gpu, Shape};
 use super::modules::{self, Kind, Module};
 use super::weights::DeviceWeights;
+use crate::decoder::{check_all, int8_rule, shape};
 use crate::error::Error;
 use crate::kernels::Int8Rule;
-use crate::linear;
 use crate::weights::Weights;
 use model_diagnostics::DType;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::spec::{LinearWeights, Norm, NormWeights};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Tokens up to which the kernels for few are used: a weight is read once for so many.
-pub(super) const FEW: usize = 8;
+pub(super) const FEW_TOKENS: usize = 8;
 
 /// Rows that a block of the kernels for few computes, and threads of it: `WARPS * ROWS` and `32 * WARPS` of `common.cuh`.
 const FEW_ROWS: usize = 8;
@@ -63,7 +62,7 @@ impl Form {
 }
 
 /// The kernels of a dtype.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct MatrixKernels {
     kind: Kind,
     /// For up to 1, 2, 4 and 8 tokens.
@@ -130,8 +129,8 @@ impl Vector {
 
 /// A matrix `[outputs, inputs]` on the card.
 #[derive(Debug)]
-pub(super) struct Matrix {
-    pub(super) kernels: Arc<MatrixKernels>,
+pub struct Matrix {
+    pub(super) kernels: MatrixKernels,
     pub(super) dtype: DType,
     pub(super) rule: Option<Int8Rule>,
     pub(super) part: Part,
@@ -140,27 +139,20 @@ pub(super) struct Matrix {
     pub(super) row_bytes: usize,
 }
 
-/// The kernels of every dtype in use.
-pub(super) type Loaded = BTreeMap<DType, Arc<MatrixKernels>>;
-
 impl Matrix {
     /// Finds the matrix on the card and loads the kernels of its dtype.
     ///
     /// # Errors
-    /// As `linear::Matrix::new`, and those of loading kernels.
+    /// Those of [`MatrixKernels::load`]; `Files` when a scale of an int8 weight is one that no sound model has.
     pub(super) fn new(
         gpu: &dyn Gpu,
-        loaded: &mut Loaded,
         device: &DeviceWeights,
         weights: &Weights,
         linear: &LinearWeights,
     ) -> Result<Matrix, Error> {
         let dtype = linear.weight.dtype;
-        let kernels = match loaded.get(&dtype) {
-            Some(kernels) => Arc::clone(kernels),
-            None => Arc::clone(loaded.entry(dtype).or_insert(Arc::new(MatrixKernels::load(gpu, dtype)?))),
-        };
-        let (outputs, inputs) = linear::shape(&linear.weight);
+        let kernels = MatrixKernels::load(gpu, dtype)?;
+        let (outputs, inputs) = shape(&linear.weight);
         let bias = Vector::of(device, linear.bias.as_ref())?;
         let mut part = Part {
             weight: device.address(&linear.weight)?,
@@ -169,9 +161,9 @@ impl Matrix {
             rows: outputs as i32,
             ..Part::default()
         };
-        let rule = linear.int8.as_ref().map(|int8| linear::rule(weights, int8)).transpose()?;
+        let rule = linear.int8.as_ref().map(|int8| int8_rule(weights, int8)).transpose()?;
         if let Some(int8) = &linear.int8 {
-            linear::check_all(weights, &int8.scale, "a finite number", f32::is_finite)?;
+            check_all(weights, &int8.scale, "a finite number", f32::is_finite)?;
             let scales = Vector::new(device, &int8.scale)?;
             let whole = int8.scale.shape.iter().product::<u64>() == 1;
             part.scales = scales.address;
@@ -191,7 +183,7 @@ impl Matrix {
             Kind::Int8 => self.inputs.is_multiple_of(16) && self.part.scales_a_row <= 1,
             Kind::Blocks => true,
         };
-        tokens > FEW && whole && self.kernels.many.is_some()
+        tokens > FEW_TOKENS && whole && self.kernels.many.is_some()
     }
 
     /// How it reads the activations of `tokens` tokens.
@@ -218,11 +210,11 @@ impl Matrix {
 
 /// What the rows of activations are: `SOURCE_*` of `steps.cu`.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Source<'a> {
+pub(super) enum RowsAre<'a> {
     /// As they are.
     Plain,
     /// Their norm.
-    Norm(&'a NormVectors),
+    Normed(&'a NormVectors),
     /// `silu(gate) * x`; the gate lies `offset` elements after x in each row.
     SwiGlu {
         /// Elements.
@@ -234,7 +226,7 @@ pub(super) enum Source<'a> {
 
 /// A norm on the card.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NormVectors {
+pub struct NormVectors {
     pub(super) weight: Vector,
     pub(super) bias: Vector,
     pub(super) eps: f32,
@@ -244,17 +236,16 @@ pub(super) struct NormVectors {
 
 impl NormVectors {
     /// Finds the norm on the card.
-    pub(super) fn new(device: &DeviceWeights, norm: &NormWeights, kind: Norm) -> Result<NormVectors, Error> {
-        let (Norm::Rms { eps } | Norm::Layer { eps }) = kind else {
-            return Err(Error::Internal("the diagnosis accepted a norm without a kernel".into()));
+    pub(super) fn new(device: &DeviceWeights, norm: &NormWeights) -> Result<NormVectors, Error> {
+        let (eps, bias) = match &norm.kind {
+            Norm::Rms { eps } => (eps, None),
+            Norm::Layer { eps, bias } => (eps, Some(bias)),
         };
-        // As on the processor, a bias is what makes it a norm with a mean.
-        let bias = Vector::of(device, norm.bias.as_ref())?;
         Ok(NormVectors {
             weight: Vector::new(device, &norm.weight)?,
-            bias,
-            eps: eps as f32,
-            layer: norm.bias.is_some(),
+            bias: Vector::of(device, bias)?,
+            eps: *eps as f32,
+            layer: bias.is_some(),
         })
     }
 }
@@ -262,7 +253,7 @@ impl NormVectors {
 /// Rows of activations on the card.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows<'a> {
-    pub(super) source: Source<'a>,
+    pub(super) are: RowsAre<'a>,
     /// F32.
     pub(super) address: u64,
     /// Elements from one to the next.
@@ -287,7 +278,7 @@ pub(super) struct Target {
 pub(super) struct Multiplier {
     pub(super) gpu: Arc<dyn Gpu>,
     pub(super) prepare: Function,
-    /// Scratch, each as long as `CardBuffers` says.
+    /// Scratch, each as long as `GpuBuffers` says.
     pub(super) prepared: u64,
     pub(super) steps: u64,
     pub(super) extents: u64,
@@ -299,13 +290,13 @@ impl Multiplier {
         if shape.grid.contains(&0) {
             return Ok(());
         }
-        // SAFETY: callers fill in addresses of buffers as long as `CardBuffers` makes them for these rows and widths, and
+        // SAFETY: callers fill in addresses of buffers as long as `GpuBuffers` makes them for these rows and widths, and
         // `Arguments` promises the layout.
         unsafe { self.gpu.launch(function, shape, std::ptr::from_ref(given).cast(), size_of::<A>()) }
     }
 
     /// The outputs of `matrices`, side by side in `target`.
-    pub(super) fn multiply(&self, rows: Rows<'_>, matrices: &[Matrix], target: Target) -> Result<(), CudaError> {
+    pub(super) fn multiply(&self, rows: Rows<'_>, matrices: &[&Matrix], target: Target) -> Result<(), CudaError> {
         self.each_form(rows, matrices, |this, form, columns| {
             this.multiply_prepared(form, 0..rows.count, rows.count, columns, matrices, target)
         })
@@ -327,7 +318,7 @@ impl Multiplier {
         let mut start = 0;
         while start < rows.count {
             let end = rows.count.min(start + slice);
-            let matrices = std::slice::from_ref(matrix);
+            let matrices = &[matrix];
             self.multiply_prepared(form, start..end, tokens, &[0], matrices, target)?;
             take(end - start)?;
             start = end;
@@ -339,7 +330,7 @@ impl Multiplier {
     fn each_form(
         &self,
         rows: Rows<'_>,
-        matrices: &[Matrix],
+        matrices: &[&Matrix],
         then: impl Fn(&Self, Form, &[usize]) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let columns: Vec<usize> = matrices
@@ -373,19 +364,19 @@ impl Multiplier {
             stride: rows.stride as i32,
             ..Prepare::default()
         };
-        match rows.source {
-            Source::Plain => {}
-            Source::Norm(norm) => {
+        match rows.are {
+            RowsAre::Plain => {}
+            RowsAre::Normed(norm) => {
                 given.source = if norm.layer { 2 } else { 1 };
                 (given.weight, given.weight_code) = (norm.weight.address, norm.weight.code);
                 (given.bias, given.bias_code) = (norm.bias.address, norm.bias.code);
                 given.eps = norm.eps;
             }
-            Source::SwiGlu { offset } => {
+            RowsAre::SwiGlu { offset } => {
                 given.source = 3;
                 given.gate = rows.address + 4 * offset as u64;
             }
-            Source::Gelu => given.source = 4,
+            RowsAre::Gelu => given.source = 4,
         }
         if let Form::Int8(rule) = form {
             match rule {
@@ -400,7 +391,7 @@ impl Multiplier {
                 given.together = rows.count as i32;
             }
         }
-        let in_row = matches!(rows.source, Source::Norm(_)) || matches!(form, Form::F16 | Form::Int8(_));
+        let in_row = matches!(rows.are, RowsAre::Normed(_)) || matches!(form, Form::F16 | Form::Int8(_));
         let threads = if in_row { width.div_ceil(4).next_multiple_of(32).min(1024) } else { 256 };
         given.columns = if in_row { width as i32 } else { 1024 };
         let columns = width.div_ceil(given.columns as usize);
@@ -418,11 +409,11 @@ impl Multiplier {
         rows: std::ops::Range<usize>,
         tokens: usize,
         columns: &[usize],
-        matrices: &[Matrix],
+        matrices: &[&Matrix],
         target: Target,
     ) -> Result<(), CudaError> {
         let mut left: Vec<usize> = (0..matrices.len()).filter(|index| matrices[*index].form(tokens) == form).collect();
-        while let Some(first) = left.first().map(|index| &matrices[*index]) {
+        while let Some(first) = left.first().map(|index| matrices[*index]) {
             // One launch takes those of one dtype and one kernel.
             let alike =
                 |matrix: &Matrix| matrix.dtype == first.dtype && matrix.by_tiles(tokens) == first.by_tiles(tokens);
@@ -443,11 +434,11 @@ impl Multiplier {
         rows: &std::ops::Range<usize>,
         tokens: usize,
         columns: &[usize],
-        matrices: &[Matrix],
+        matrices: &[&Matrix],
         chosen: &[usize],
         target: Target,
     ) -> Result<(), CudaError> {
-        let first = &matrices[chosen[0]];
+        let first = matrices[chosen[0]];
         let (row_bytes, step_bytes) = form.row_bytes(first.inputs);
         let mut parts = [Part::default(); PARTS];
         for (part, index) in parts.iter_mut().zip(chosen) {
@@ -483,7 +474,7 @@ impl Multiplier {
                 self.launch(many, shape, &given)
             }
             _ => {
-                let choice = count.min(FEW).next_power_of_two();
+                let choice = count.min(FEW_TOKENS).next_power_of_two();
                 let few = first.kernels.few[choice.ilog2() as usize];
                 let shape = Shape::new(blocks(FEW_ROWS, choice), FEW_THREADS);
                 self.launch(few, shape, &given)

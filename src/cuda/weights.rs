@@ -1,11 +1,11 @@
-//! The stored bytes of a model on the card.
+//! The stored bytes of a model on the GPU.
 
 use super::error::CudaError;
 use super::gpu::{Buffer, Gpu};
-use super::sizes;
 use crate::error::Error;
 use crate::weights::Weights;
 use model_diagnostics::header::TensorInfo;
+use model_diagnostics::plan::gpu_tensor_bytes;
 use model_diagnostics::spec::ModelSpec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +16,18 @@ const STRIDE: usize = 64 << 20;
 /// Told bytes that are copied and those in all, after each piece; its error ends the upload.
 pub(super) type Uploaded<'u> = dyn Fn(u64, u64) -> Result<(), Error> + 'u;
 
-/// All tensors that kernels read, in one allocation, byte for byte as the files store them.
+/// A tensor as a range of a file.
+type FileRange = (usize, u64, u64);
+
+fn file_range(tensor: &TensorInfo) -> FileRange {
+    (tensor.file, tensor.offset, tensor.bytes)
+}
+
+/// All tensors of a model, in one allocation, byte for byte as the files store them.
 #[derive(Debug)]
 pub(super) struct DeviceWeights {
     buffer: Buffer,
-    places: BTreeMap<sizes::Place, u64>,
+    offsets: BTreeMap<FileRange, u64>,
 }
 
 impl DeviceWeights {
@@ -34,21 +41,29 @@ impl DeviceWeights {
         weights: &Weights,
         uploaded: &Uploaded<'_>,
     ) -> Result<DeviceWeights, Error> {
-        let (places, bytes) = sizes::layout(spec);
-        let buffer = Buffer::new(gpu, "the model", bytes as usize)?;
-        let tensors: BTreeMap<sizes::Place, &TensorInfo> =
-            sizes::tensors(spec).map(|tensor| (sizes::place(tensor), tensor)).collect();
+        let tensors: BTreeMap<FileRange, &TensorInfo> =
+            spec.tensors().map(|tensor| (file_range(tensor), tensor)).collect();
+        let mut end = 0;
+        let offsets: BTreeMap<FileRange, u64> = tensors
+            .iter()
+            .map(|(range, tensor)| {
+                let start = end;
+                end += gpu_tensor_bytes(tensor.bytes);
+                (*range, start)
+            })
+            .collect();
+        let buffer = Buffer::new(gpu, "the model", end as usize)?;
         let (mut done, total) = (0, tensors.values().map(|tensor| tensor.bytes).sum());
         uploaded(done, total)?;
-        for (place, tensor) in tensors {
+        for (range, tensor) in tensors {
             let view = weights.view(tensor);
             for (index, bytes) in view.bytes().chunks(STRIDE).enumerate() {
-                buffer.upload(places[&place] as usize + index * STRIDE, bytes)?;
+                buffer.upload(offsets[&range] as usize + index * STRIDE, bytes)?;
                 done += bytes.len() as u64;
                 uploaded(done, total)?;
             }
         }
-        Ok(DeviceWeights { buffer, places })
+        Ok(DeviceWeights { buffer, offsets })
     }
 
     /// The address of a tensor's first byte.
@@ -56,9 +71,9 @@ impl DeviceWeights {
     /// # Errors
     /// `Internal` for one that was not uploaded.
     pub(super) fn address(&self, tensor: &TensorInfo) -> Result<u64, Error> {
-        let place = self.places.get(&sizes::place(tensor));
-        let place = place.ok_or_else(|| Error::Internal(format!("{} is not on the card", tensor.name)))?;
-        Ok(self.buffer.address() + place)
+        let offset = self.offsets.get(&file_range(tensor));
+        let offset = offset.ok_or_else(|| Error::Internal(format!("{} is not on the GPU", tensor.name)))?;
+        Ok(self.buffer.address() + offset)
     }
 
     /// Bytes allocated.
@@ -66,10 +81,10 @@ impl DeviceWeights {
         self.buffer.bytes()
     }
 
-    /// The name of the first tensor whose bytes on the card are not those of the file.
+    /// The name of the first tensor whose bytes on the GPU are not those of the file.
     pub(super) fn first_difference(&self, spec: &ModelSpec, weights: &Weights) -> Result<Option<String>, CudaError> {
-        for tensor in sizes::tensors(spec) {
-            let start = self.places[&sizes::place(tensor)] as usize;
+        for tensor in spec.tensors() {
+            let start = self.offsets[&file_range(tensor)] as usize;
             let view = weights.view(tensor);
             for (index, bytes) in view.bytes().chunks(STRIDE).enumerate() {
                 let mut read = vec![0; bytes.len()];

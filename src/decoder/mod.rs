@@ -1,53 +1,54 @@
-//! ModelSpec + Weights -> Decoder: ids and caches in, logits out. Knows sizes and options, never a family or a format.
+//! ModelSpec + Weights + a device -> Decoder: ids and caches in, logits out. The one place that knows the order of a block;
+//! it knows no family and no format.
 
-mod attention;
-mod block;
+mod device;
 mod kv_cache;
 mod rope;
+mod stored;
 
-pub use kv_cache::{Heads, KvCache};
-pub use rope::Rotation;
-
-#[cfg(feature = "cuda")]
+pub use device::{AllocatePage, Batch, Device, Operand, Pass, Sequence};
+pub use kv_cache::{Cache, KvCache};
 pub(crate) use rope::RopeFrequencies;
+pub use rope::{Angles, Rotation};
+pub(crate) use stored::{check_all, floats, int8_rule, shape};
 
 use crate::cache_budget::CacheBudget;
 use crate::cancel::Cancel;
-use crate::error::Error;
-use crate::linear::{Engine, Matrix, NormLinear, NormScale};
+use crate::error::{Error, Result};
 use crate::memory;
 use crate::weights::Weights;
-use attention::Sequence;
-use block::{Block, Buffers};
-use candle_core::{Device, Tensor};
-use model_diagnostics::plan::KvDtype;
-use model_diagnostics::spec::{LinearWeights, ModelSpec};
-#[cfg(not(feature = "cuda"))]
-use rope::RopeFrequencies;
+use candle_core::{CpuStorage, Storage, Tensor};
+use model_diagnostics::plan::{Plan, kv_page_bytes};
+use model_diagnostics::spec::{Activation, Int8Activations, LayerWeights, LinearWeights, ModelSpec};
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use tracing::trace_span;
 
-/// One model's computation.
-pub struct Decoder {
-    embedding: Matrix,
-    blocks: Vec<Block>,
-    head: NormLinear,
-    rope: RopeFrequencies,
-    heads: Heads,
-    hidden: usize,
-    vocab: usize,
-    kv_dtype: KvDtype,
-    budget: Arc<CacheBudget>,
-    device: Device,
+/// What computes a loaded model, whatever its device.
+pub(crate) trait Compute: Any + Send + Sync {
+    /// An empty cache for one sequence.
+    fn cache(&self) -> Box<dyn Cache>;
+
+    /// Ids an embedding row exists for.
+    fn vocab(&self) -> usize;
+
+    /// How a sequence of `length` tokens is rotated. Keys that were cached with one rotation are useless with another.
+    fn rotation(&self, length: usize) -> Rotation;
+
+    /// As [`Decoder::forward`].
+    ///
+    /// # Errors
+    /// Those of [`Decoder::forward`].
+    fn forward(&self, segments: &mut [Segment<'_>], cancel: &Cancel) -> Result<Option<Tensor>>;
 }
 
-/// The next tokens of one sequence, whose keys and values `C` holds.
-pub struct Segment<'a, C = KvCache> {
+/// The next tokens of one sequence.
+pub struct Segment<'a> {
     /// Ids, at least one.
     pub tokens: &'a [u32],
     /// What the sequence has cached; its length is the position of the first token.
-    pub cache: &'a mut C,
+    pub cache: &'a mut dyn Cache,
     /// The length of the sequence when all that is known of it is in: this segment, and those of the same prompt that
     /// follow. It decides on the rotation, where a model has two, and what is cached must have been computed with the
     /// same: see [`Decoder::rotation`].
@@ -67,132 +68,10 @@ pub enum Logits {
     All,
 }
 
-impl Decoder {
-    /// Attaches kernels to the weights of `spec`; copies none of them. The caches of all sequences take at most `cache_bytes`.
-    ///
-    /// # Errors
-    /// `Files` when the rotary frequencies or the scales of int8 weights that the files give are no sound numbers;
-    /// `Internal` when a dtype has no kernel, which the diagnosis rules out.
-    pub fn new(
-        spec: &ModelSpec,
-        weights: &Weights,
-        engine: Engine,
-        kv_dtype: KvDtype,
-        cache_bytes: u64,
-    ) -> Result<Decoder, Error> {
-        let heads = Heads { queries: spec.heads, kv: spec.kv_heads, dim: spec.head_dim };
-        let stored = &spec.weights;
-        let matrix = |linear: &LinearWeights| Matrix::new(weights, linear, engine.isa);
-        let embedding = LinearWeights { weight: stored.embedding.clone(), bias: None, int8: None };
-        let blocks = stored
-            .layers
-            .iter()
-            .map(|layer| Block::new(&engine, heads, spec, weights, layer))
-            .collect::<Result<_, Error>>()?;
-        let final_norm = NormScale::new(weights, &stored.final_norm, spec.norm);
-        Ok(Decoder {
-            embedding: matrix(&embedding)?,
-            blocks,
-            head: NormLinear::new(engine.clone(), final_norm, vec![matrix(&stored.head)?]),
-            rope: RopeFrequencies::new(&spec.rope, weights)?,
-            heads,
-            hidden: spec.hidden,
-            vocab: spec.vocab,
-            kv_dtype,
-            budget: CacheBudget::new(cache_bytes),
-            device: Device::Cpu,
-        })
-    }
-
-    /// An empty cache for one sequence.
-    pub fn cache(&self) -> KvCache {
-        KvCache::new(self.blocks.len(), self.heads, self.kv_dtype, &self.device, self.budget.share())
-    }
-
-    /// Ids an embedding row exists for.
-    pub fn vocab(&self) -> usize {
-        self.vocab
-    }
-
-    /// How a sequence of `length` tokens is rotated. Keys that were cached with one rotation are useless with another.
-    pub fn rotation(&self, length: usize) -> Rotation {
-        self.rope.rotation(length)
-    }
-
-    /// The device it computes on.
-    pub fn device(&self) -> &Device {
-        &self.device
-    }
-
-    /// Runs the tokens of several sequences through the model in one pass over its weights and appends them to their
-    /// caches. Returns the wanted logits F32 `[rows, vocab]` in segment order, or `None` when none are wanted.
-    ///
-    /// # Errors
-    /// `TokenOutOfVocabulary` before anything is computed; `Cancelled` after at most one more operation of a layer once
-    /// `cancel` is; `OutOfMemory`. After an error the caches hold what they held before.
-    pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &Cancel) -> Result<Option<Tensor>, Error> {
-        let rows = rows(segments)?;
-        let total = rows.last().map_or(0, |rows| rows.end);
-        let mut hidden = memory::zeros(total * self.hidden, "the residual stream")?;
-        let ids = segments.iter().flat_map(|segment| segment.tokens);
-        for (id, row) in ids.zip(hidden.chunks_exact_mut(self.hidden)) {
-            if *id as usize >= self.vocab {
-                return Err(Error::TokenOutOfVocabulary { id: *id, vocab: self.vocab });
-            }
-            self.embedding.widen_row(*id as usize, row);
-        }
-        for segment in segments.iter_mut() {
-            segment.cache.reserve(segment.cache.len() + segment.tokens.len())?;
-        }
-        let mut angles = self.rope.no_angles();
-        for Segment { tokens, cache, reach, .. } in segments.iter() {
-            self.rope.extend(&mut angles, self.rope.rotation(*reach), cache.len()..cache.len() + tokens.len())?;
-        }
-        let hidden = Tensor::from_vec(hidden, (total, self.hidden), &self.device)?;
-        let mut buffers = Buffers::new(hidden, self.heads)?;
-        let wanted = segments.iter().zip(&rows).map(|(segment, rows)| segment.wanted(rows));
-        let wanted = memory::collected(wanted, "the rows of a batch")?;
-        let none_wanted = wanted.iter().all(Range::is_empty);
-        let mut present = &rows;
-        for (layer, block) in self.blocks.iter().enumerate() {
-            cancel.check()?;
-            let _span = trace_span!("layer", layer).entered();
-            block.append(layer, &buffers, &angles, segments, &rows)?;
-            if layer + 1 == self.blocks.len() {
-                // Behind the last keys and values only what is wanted is computed.
-                if none_wanted {
-                    break;
-                }
-                if wanted != rows && !block.mixes_rows() {
-                    (buffers, present) = (buffers.only(&wanted)?, &wanted);
-                }
-            }
-            block.forward(&buffers, &sequences(layer, segments, &rows, present)?, cancel)?;
-        }
-        cancel.check()?;
-        for segment in segments.iter_mut() {
-            segment.cache.advance(segment.tokens.len());
-        }
-        if none_wanted {
-            return Ok(None);
-        }
-        let wanted = if *present == wanted { buffers.hidden } else { buffers.only(&wanted)?.hidden };
-        let (rows, vocab) = (wanted.dim(0)?, self.head.outputs());
-        let logits = Tensor::from_vec(memory::zeros::<f32>(rows * vocab, "logits")?, (rows, vocab), &self.device)?;
-        logits.inplace_op2(&wanted, &self.head)?;
-        Ok(Some(logits))
-    }
-
-    /// Every weight matrix the kernels read, for inspection: the embedding, the blocks', the head.
-    pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        std::iter::once(&self.embedding).chain(self.blocks.iter().flat_map(Block::matrices)).chain(self.head.matrices())
-    }
-}
-
-impl Segment<'_> {
-    /// Those of its rows whose logits are wanted.
-    fn wanted(&self, rows: &Range<usize>) -> Range<usize> {
-        match self.logits {
+impl Logits {
+    /// Those of `rows` whose logits are wanted.
+    fn wanted(self, rows: &Range<usize>) -> Range<usize> {
+        match self {
             Logits::None => rows.end..rows.end,
             Logits::Last => rows.end - 1..rows.end,
             Logits::All => rows.clone(),
@@ -200,30 +79,273 @@ impl Segment<'_> {
     }
 }
 
-/// What attends in `layer`: of the rows of each segment those that are `present`, one behind the other.
-fn sequences<'a>(
-    layer: usize,
-    segments: &'a [Segment<'_>],
-    rows: &[Range<usize>],
-    present: &[Range<usize>],
-) -> memory::Result<Vec<Sequence<'a>>> {
-    let mut end = 0;
-    let of_segments = segments.iter().zip(rows).zip(present).map(|((segment, rows), present)| {
-        let first = end;
-        end += present.len();
-        let start = segment.cache.len() + present.start - rows.start;
-        Sequence { rows: first..end, start, pages: segment.cache.pages(layer) }
-    });
-    memory::collected(of_segments, "the sequences of a batch")
+/// One model's computation on the device `D`.
+pub struct Decoder<D: Device> {
+    device: D,
+    embedding: D::Matrix,
+    layers: Vec<Layer<D>>,
+    final_norm: D::Norm,
+    head: D::Matrix,
+    rope: RopeFrequencies,
+    vocab: usize,
+    page_bytes: u64,
+    budget: Arc<CacheBudget>,
 }
 
-/// The rows of each segment in the batch.
-fn rows(segments: &[Segment<'_>]) -> memory::Result<Vec<Range<usize>>> {
-    let mut end = 0;
-    let rows = segments.iter().map(|segment| {
-        let start = end;
-        end += segment.tokens.len();
-        start..end
-    });
-    memory::collected(rows, "the rows of a batch")
+/// The weights and options of one block.
+struct Layer<D: Device> {
+    attention: Attention<D>,
+    feed_forward: FeedForward<D>,
+    parallel: bool,
+    /// Whether what it computes of a row depends on the rows beside it: where one scale is made for all of them.
+    mixes_rows: bool,
+}
+
+struct Attention<D: Device> {
+    norm: D::Norm,
+    q: D::Matrix,
+    k: D::Matrix,
+    v: D::Matrix,
+    q_norm: Option<D::Norm>,
+    k_norm: Option<D::Norm>,
+    window: Option<usize>,
+    o: D::Matrix,
+}
+
+struct FeedForward<D: Device> {
+    norm: D::Norm,
+    up: D::Matrix,
+    activation: Activation<D::Matrix>,
+    down: D::Matrix,
+}
+
+impl<D: Device> Decoder<D> {
+    /// Attaches kernels to the weights of `spec`; casts none of them. `device` brings them to where it computes, after all
+    /// that can be refused before that.
+    ///
+    /// # Errors
+    /// Those of `device` and of [`Device::matrix`]; `Files` when the rotary frequencies that the files give are no sound
+    /// numbers.
+    pub fn new(
+        spec: &ModelSpec,
+        weights: &Weights,
+        plan: &Plan,
+        device: impl FnOnce() -> Result<D>,
+    ) -> Result<Decoder<D>> {
+        let rope = RopeFrequencies::new(&spec.rope, weights)?;
+        let device = device()?;
+        let stored = &spec.weights;
+        let embedding = LinearWeights { weight: stored.embedding.clone(), bias: None, int8: None };
+        let layers = stored.layers.iter().map(|layer| Layer::new(&device, weights, layer));
+        Ok(Decoder {
+            embedding: device.matrix(weights, &embedding)?,
+            layers: layers.collect::<Result<_>>()?,
+            final_norm: device.norm(weights, &stored.final_norm)?,
+            head: device.matrix(weights, &stored.head)?,
+            rope,
+            vocab: spec.vocab,
+            page_bytes: kv_page_bytes(spec, plan.kv_dtype),
+            budget: CacheBudget::new(plan.cache_budget),
+            device,
+        })
+    }
+
+    /// What it computes on.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// An empty cache for one sequence.
+    pub fn cache(&self) -> KvCache<D::Page> {
+        KvCache::new(self.device.pages(), self.page_bytes, self.budget.share())
+    }
+
+    /// How a sequence of `length` tokens is rotated.
+    pub fn rotation(&self, length: usize) -> Rotation {
+        self.rope.rotation(length)
+    }
+
+    /// Runs the tokens of several sequences through the model in one pass over its weights and appends them to their
+    /// caches. Returns the wanted logits F32 `[rows, vocab]` in segment order, or `None` when none are wanted.
+    ///
+    /// # Errors
+    /// `TokenOutOfVocabulary` before anything is computed; `Cancelled` after at most one more operation of a layer once
+    /// `cancel` is; `OutOfMemory`; `Internal` for a cache of another device. After an error the caches hold what they held
+    /// before.
+    pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &Cancel) -> Result<Option<Tensor>> {
+        let mut ids = segments.iter().flat_map(|segment| segment.tokens);
+        if let Some(id) = ids.find(|id| **id as usize >= self.vocab) {
+            return Err(Error::TokenOutOfVocabulary { id: *id, vocab: self.vocab });
+        }
+        for segment in segments.iter_mut() {
+            segment.cache.reserve(segment.cache.len() + segment.tokens.len())?;
+        }
+        let batch = self.batch(segments)?;
+        let wanted = batch.wanted_rows();
+        cancel.check()?;
+        let logits = self.device.run(batch, &mut |pass| self.compute(pass, wanted > 0, cancel))?;
+        for segment in segments.iter_mut() {
+            segment.cache.advance(segment.tokens.len());
+        }
+        if wanted == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Tensor::from_vec(logits, (wanted, self.vocab), &candle_core::Device::Cpu)?))
+    }
+
+    /// The rows of `segments`, one behind the other.
+    fn batch<'b>(&self, segments: &'b mut [Segment<'_>]) -> Result<Batch<'b, D::Page>> {
+        let mut angles = self.rope.no_angles();
+        let mut sequences = memory::reserved(segments.len(), "the sequences of a batch")?;
+        let mut end = 0;
+        for Segment { tokens, cache, reach, logits } in segments {
+            let (start, rows) = (cache.len(), end..end + tokens.len());
+            end = rows.end;
+            self.rope.extend(&mut angles, self.rope.rotation(*reach), start..start + tokens.len())?;
+            let cache: &mut dyn Any = *cache;
+            let cache = cache.downcast_mut::<KvCache<D::Page>>();
+            let pages = cache.ok_or_else(|| Error::Internal("a cache of another device".into()))?.pages();
+            sequences.push(Sequence { tokens, wanted: logits.wanted(&rows), rows, start, pages });
+        }
+        Ok(Batch { sequences, rows: end, angles })
+    }
+
+    /// Embedding, blocks, head.
+    fn compute(&self, pass: &mut Pass<'_, D>, any_wanted: bool, cancel: &Cancel) -> Result<()> {
+        let device = &self.device;
+        device.embed(&pass.batch, &self.embedding, &mut pass.hidden)?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            cancel.check()?;
+            let _span = trace_span!("layer", layer = index).entered();
+            layer.attention.store(device, index, pass)?;
+            if index + 1 == self.layers.len() {
+                // Behind the last keys and values only what is wanted is computed.
+                if !any_wanted {
+                    return Ok(());
+                }
+                if !layer.mixes_rows {
+                    device.keep_wanted(pass)?;
+                }
+            }
+            layer.forward(device, index, pass, cancel)?;
+        }
+        cancel.check()?;
+        device.keep_wanted(pass)?;
+        device.logits(&pass.batch, &pass.hidden, &self.final_norm, &self.head, &mut pass.logits)
+    }
+
+    /// Every weight matrix, for inspection, in the order of [`ModelSpec::matrices`].
+    pub fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
+        std::iter::once(&self.embedding).chain(self.layers.iter().flat_map(Layer::matrices)).chain([&self.head])
+    }
+}
+
+impl<D: Device> Compute for Decoder<D> {
+    fn cache(&self) -> Box<dyn Cache> {
+        Box::new(Decoder::cache(self))
+    }
+
+    fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    fn rotation(&self, length: usize) -> Rotation {
+        Decoder::rotation(self, length)
+    }
+
+    fn forward(&self, segments: &mut [Segment<'_>], cancel: &Cancel) -> Result<Option<Tensor>> {
+        Decoder::forward(self, segments, cancel)
+    }
+}
+
+impl<D: Device> Layer<D> {
+    fn new(device: &D, weights: &Weights, layer: &LayerWeights) -> Result<Layer<D>> {
+        let matrix = |linear| device.matrix(weights, linear);
+        let norm = |norm| device.norm(weights, norm);
+        let LayerWeights { attention, feed_forward, parallel } = layer;
+        let together = |linear: &LinearWeights| {
+            let activations = linear.int8.as_ref().map(|int8| &int8.activations);
+            matches!(activations, Some(Int8Activations::PerTensor { .. }))
+        };
+        Ok(Layer {
+            attention: Attention {
+                norm: norm(&attention.norm)?,
+                q: matrix(&attention.q)?,
+                k: matrix(&attention.k)?,
+                v: matrix(&attention.v)?,
+                q_norm: attention.q_norm.as_ref().map(norm).transpose()?,
+                k_norm: attention.k_norm.as_ref().map(norm).transpose()?,
+                window: attention.window,
+                o: matrix(&attention.o)?,
+            },
+            feed_forward: FeedForward {
+                norm: norm(&feed_forward.norm)?,
+                up: matrix(&feed_forward.up)?,
+                activation: feed_forward.activation.as_ref().try_map(matrix)?,
+                down: matrix(&feed_forward.down)?,
+            },
+            parallel: *parallel,
+            mixes_rows: layer.linears().any(together),
+        })
+    }
+
+    /// Brings the residual stream through this block, whose keys and values are stored.
+    ///
+    /// # Errors
+    /// `Cancelled` before the next operation once `cancel` is; those of the operations.
+    fn forward(&self, device: &D, index: usize, pass: &mut Pass<'_, D>, cancel: &Cancel) -> Result<()> {
+        let Layer { attention: Attention { window, o, .. }, feed_forward, parallel, .. } = self;
+        let Pass { batch, hidden, qkv, attended, activated, .. } = pass;
+        cancel.check()?;
+        device.attend(batch, index, *window, qkv, attended)?;
+        cancel.check()?;
+        if *parallel {
+            feed_forward.activate(device, batch, hidden, activated)?;
+            cancel.check()?;
+        }
+        device.linear_add(batch, Operand::Attended(attended), o, hidden)?;
+        cancel.check()?;
+        if !*parallel {
+            feed_forward.activate(device, batch, hidden, activated)?;
+            cancel.check()?;
+        }
+        device.linear_add(batch, Operand::Activated(activated), &feed_forward.down, hidden)
+    }
+
+    fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
+        let Attention { q, k, v, o, .. } = &self.attention;
+        let FeedForward { up, activation, down, .. } = &self.feed_forward;
+        [q, k, v, o].into_iter().chain(activation.gate()).chain([up, down])
+    }
+}
+
+impl<D: Device> Attention<D> {
+    /// Stores the keys and values of all rows, and leaves their queries in `pass.qkv`.
+    fn store(&self, device: &D, index: usize, pass: &mut Pass<'_, D>) -> Result<()> {
+        let Pass { batch, hidden, qkv, .. } = pass;
+        device.norm_linear(batch, hidden, &self.norm, [&self.q, &self.k, &self.v], qkv)?;
+        device.rotate_and_store(batch, index, [self.q_norm.as_ref(), self.k_norm.as_ref()], qkv)
+    }
+}
+
+impl<D: Device> FeedForward<D> {
+    fn activate(
+        &self,
+        device: &D,
+        batch: &D::Batch<'_>,
+        hidden: &D::Buffer,
+        activated: &mut D::Activated,
+    ) -> Result<()> {
+        device.activate(batch, hidden, &self.norm, &self.up, &self.activation, &self.down, activated)
+    }
+}
+
+/// Runs `take` on the elements of a tensor: its own, or a copy of those that do not lie in main memory, or not one behind the
+/// other.
+pub(crate) fn with_floats<R>(tensor: &Tensor, take: impl FnOnce(&[f32]) -> R) -> Result<R> {
+    let (storage, layout) = tensor.storage_and_layout();
+    match (&*storage, layout.contiguous_offsets()) {
+        (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) => Ok(take(&data[start..end])),
+        _ => Ok(take(&tensor.flatten_all()?.to_vec1::<f32>()?)),
+    }
 }

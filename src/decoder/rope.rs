@@ -36,7 +36,7 @@ pub enum Rotation {
 
 /// Cosines and sines of some positions, `[positions, pairs]` each.
 #[derive(Debug)]
-pub(crate) struct Angles {
+pub struct Angles {
     cos: Vec<f32>,
     sin: Vec<f32>,
     pairs: usize,
@@ -51,28 +51,25 @@ impl RopeFrequencies {
     pub(crate) fn new(rope: &Rope, weights: &Weights) -> Result<RopeFrequencies> {
         let pairs = rope.dimensions / 2;
         let plain = |i: usize| rope.theta.powf(-2.0 * i as f64 / rope.dimensions as f64);
-        let frequencies: Vec<f64> = match &rope.scaling {
-            RopeScaling::Linear { factor } => (0..pairs).map(|i| plain(i) / factor).collect(),
-            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => (0..pairs)
-                .map(|i| {
-                    let context = *original_context as f64;
-                    llama3(plain(i), *factor, context / low_freq_factor, context / high_freq_factor, context)
-                })
-                .collect(),
-            RopeScaling::Factors { tensor } => divided(plain, &stored(weights, tensor)),
+        let each = |frequency: &dyn Fn(usize) -> f64| (0..pairs).map(frequency).collect::<Vec<f64>>();
+        let (frequencies, long) = match &rope.scaling {
+            RopeScaling::Default => (each(&plain), None),
+            RopeScaling::Linear { factor } => (each(&|i| plain(i) / factor), None),
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+                let context = *original_context as f64;
+                let (long, short) = (context / low_freq_factor, context / high_freq_factor);
+                (each(&|i| llama3(plain(i), *factor, long, short, context)), None)
+            }
+            RopeScaling::Factors { tensor } => (divided(plain, &stored(weights, tensor)), None),
             RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate } => {
                 let pair = |turns| yarn_pair(turns, *original_context as f64, rope.theta, rope.dimensions as f64);
                 let ramp = yarn_ramp(pair(*beta_fast), pair(*beta_slow), *truncate, rope.dimensions);
-                (0..pairs).map(|i| plain(i) * (1.0 - ramp(i)) + plain(i) / factor * ramp(i)).collect()
+                (each(&|i| plain(i) * (1.0 - ramp(i)) + plain(i) / factor * ramp(i)), None)
             }
-            RopeScaling::LongRope { short, .. } => divided(plain, &values(weights, short)),
-            _ => (0..pairs).map(plain).collect(),
-        };
-        let long = match &rope.scaling {
-            RopeScaling::LongRope { long, original_context, .. } => {
-                Some((*original_context, divided(plain, &values(weights, long))))
+            RopeScaling::LongRope { short, long, original_context } => {
+                let long = divided(plain, &values(weights, long));
+                (divided(plain, &values(weights, short)), Some((*original_context, long)))
             }
-            _ => None,
         };
         let all = frequencies.iter().chain(long.iter().flat_map(|(_, long)| long));
         match all.enumerate().find(|(_, frequency)| !frequency.is_normal() || **frequency < 0.0) {
@@ -175,19 +172,17 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
 
 impl Angles {
     /// All cosines.
-    #[cfg(feature = "cuda")]
     pub(crate) fn cos(&self) -> &[f32] {
         &self.cos
     }
 
     /// All sines.
-    #[cfg(feature = "cuda")]
     pub(crate) fn sin(&self) -> &[f32] {
         &self.sin
     }
 
     /// Turns the leading elements of `head` by the angles of row `row`.
-    pub(super) fn rotate(&self, isa: Isa, row: usize, head: &mut [f32]) {
+    pub(crate) fn rotate(&self, isa: Isa, row: usize, head: &mut [f32]) {
         let range = row * self.pairs..(row + 1) * self.pairs;
         let (cos, sin) = (&self.cos[range.clone()], &self.sin[range]);
         match self.layout {

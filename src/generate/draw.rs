@@ -1,8 +1,8 @@
 //! Logits -> one of them, by its probability.
 
 use super::steps::Candidate;
+use crate::decoder::with_floats;
 use crate::error::Result;
-use crate::linear::with_floats;
 use crate::memory;
 use candle_core::{Device, Tensor};
 use rand::SeedableRng;

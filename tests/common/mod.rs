@@ -4,8 +4,6 @@
 pub(crate) mod phi_128k;
 pub(crate) mod spans;
 
-use model_factory::diagnostics::header::TensorInfo;
-use model_factory::diagnostics::spec::ModelSpec;
 use model_factory::kernels::Isa;
 use model_factory::{Builder, DeviceChoice, Model, UnifiedModelFactory};
 use serde::Deserialize;
@@ -129,15 +127,6 @@ impl Fixture {
         assert_eq!(tensor.dtype(), safetensors::Dtype::F32);
         tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     }
-}
-
-/// The matrices of a spec in the decoder's order: embedding, blocks, head.
-pub(crate) fn matrices(spec: &ModelSpec) -> Vec<&TensorInfo> {
-    let layers = spec.weights.layers.iter().flat_map(|layer| {
-        let attention = [&layer.q, &layer.k, &layer.v, &layer.o, &layer.up];
-        attention.into_iter().chain(&layer.gate).chain([&layer.down]).map(|linear| &linear.weight)
-    });
-    std::iter::once(&spec.weights.embedding).chain(layers).chain([&spec.weights.head.weight]).collect()
 }
 
 /// A line of `/proc/self/status` in bytes; `None` where the system has no such file.

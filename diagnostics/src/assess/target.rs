@@ -64,7 +64,7 @@ impl<'a> Target<'a> {
             why,
             engine: Engine::Cuda { compute_capability: gpu.compute_capability, compiled: true },
             gpu: Some(gpu),
-            budget: Budget::of_card(hardware, gpu, policy.memory_limit),
+            budget: Budget::of_gpu(hardware, gpu, policy.memory_limit),
             how: hardware.card_memory(gpu).map_or_else(String::new, |(_, how)| how),
             name: own.map_or_else(|| format!("the {}", gpu.name), str::to_owned),
             bandwidth: gpu.bandwidth,

@@ -128,7 +128,7 @@ pub const LLAMA_LIKE: Family = Family {
     biases: &[],
     norm: NormKind::Rms,
     parallel: false,
-    activation: (Activation::SwiGlu, &["silu", "swish"]),
+    activation: (Activation::SwiGlu { gate: () }, &["silu", "swish"]),
     window: Window::Unused,
     refused_flags: &[],
     gguf_rope: RopeLayout::HalfSplit,

@@ -150,7 +150,7 @@ impl Loads {
         let layers = layers.map(|layer| layer.tensors().map(held).fold(kv, u64::saturating_add));
         let weights = &spec.weights;
         let head = weights.final_norm.tensors().map(held).sum::<u64>() + held(&weights.head.weight);
-        let buffers = plan::activation_bytes(spec, PREFILL_CHUNK.min(spec.context_trained));
+        let buffers = plan::CpuBuffers::new(spec).bytes(PREFILL_CHUNK.min(spec.context_trained));
         Loads { layers: layers.collect(), head, buffers }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Bytes;
 use super::paint::{FAINT, LABELS, colour, paint, painted_row, plain_note, row};
-use crate::plan::{Place, Plan};
+use crate::plan::{Plan, PlanMemory};
 use anstyle::{AnsiColor, Style};
 use std::fmt::{self, Formatter};
 
@@ -44,7 +44,7 @@ pub(super) fn lines(plan: &Plan, casts: u64, how: &str, f: &mut Formatter<'_>) -
         let line = format!("{:<12}{:>10}  {}", slice.name, Bytes(slice.bytes), plain_note(&slice.note, NOTE));
         painted_row(f, LABELS, "", &format!("{} {}", paint(f, slice.style, slice.glyph), line.trim_end()))?;
     }
-    if plan.place == Place::Card {
+    if plan.place == PlanMemory::Gpu {
         let host = Bytes(plan.tokenizer.saturating_add(plan.process));
         return row(f, "", format_args!("beside it, in main memory: {host} and the mapped files"));
     }
@@ -60,9 +60,9 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
         false => format!("{kv}; taken as the text grows"),
     };
     let note = match plan.place {
-        Place::Main if plan.weights_resident > 0 => "the files, read into memory, computed on in place",
-        Place::Main => "the mapped files, computed on in place",
-        Place::Card | Place::Shared => "the stored bytes, uploaded",
+        PlanMemory::Main if plan.weights_resident > 0 => "the files, read into memory, computed on in place",
+        PlanMemory::Main => "the mapped files, computed on in place",
+        PlanMemory::Gpu | PlanMemory::Shared => "the stored bytes, uploaded",
     };
     let weights = format!("{note}; {casts} casts");
     let named = plan.weights().saturating_add(plan.kv_cache).saturating_add(plan.activations);
@@ -71,7 +71,7 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
         ("process", plan.process, plan.place),
         ("driver", plan.device_context, plan.place),
     ];
-    let counted = |name: &str| plan.place != Place::Card || name == "driver";
+    let counted = |name: &str| plan.place != PlanMemory::Gpu || name == "driver";
     let rest: Vec<String> = rest
         .iter()
         .filter(|(name, bytes, place)| *bytes > 0 && *place == plan.place && counted(name))
@@ -85,9 +85,9 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
         slice("the rest", plan.total.saturating_sub(named), '░', AnsiColor::Yellow, rest.join(", ")),
     ];
     let how = match plan.place {
-        Place::Main => how,
-        Place::Card => "on the card",
-        Place::Shared => "shared by processor and card",
+        PlanMemory::Main => how,
+        PlanMemory::Gpu => "on the card",
+        PlanMemory::Shared => "shared by processor and card",
     };
     slices.push(match plan.available.checked_sub(plan.total) {
         Some(free) => Slice { name: "free", bytes: free, glyph: '·', style: FAINT, note: how.into() },
@@ -136,7 +136,7 @@ mod tests {
             device_context: 0,
             total: weights + kv_cache,
             load_peak: weights,
-            place: Place::Main,
+            place: PlanMemory::Main,
             available,
             max_context: 512,
         }

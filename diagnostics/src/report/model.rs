@@ -146,7 +146,7 @@ impl ModelSummary {
             context_trained: spec.context_trained,
             tied_embeddings: spec.tied_embeddings,
             rope: RopeSummary::new(&spec.rope),
-            sliding_window: spec.sliding_window,
+            sliding_window: spec.sliding_window(),
             dtypes: dtypes(spec, engine),
             quantization: spec.quantization.clone(),
             tokenizer: TokenizerSummary::new(&spec.tokenizer),

@@ -1,10 +1,10 @@
 //! Header -> ModelSpec: chooses the family, reads the sizes, resolves the tensors, names the variant.
 
-use super::tensors::Tensors;
-use super::{LayerWeights, LinearWeights, ModelSpec, ModelWeights, Norm, Sampling, Sizes};
+use super::tensors::{Options, Tensors};
+use super::{LayerWeights, LinearWeights, ModelSpec, ModelWeights, Sampling, Sizes};
 use super::{rope, stranger};
 use crate::error::{ArchitectureErrorKind, Error, FormatErrorKind, IncompleteKind, Result};
-use crate::family::{Evidence, Family, Key, NormKind, Role, Window};
+use crate::family::{Evidence, Family, Key, Role, Window};
 use crate::header::config::JsonFile;
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
@@ -31,13 +31,14 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let sizes = reader.sizes(family, header, &mut assumptions)?;
     reader.refuse_experts()?;
     reader.refuse_flags(family)?;
-    let sliding_window = reader.sliding_window(family, &sizes, &mut assumptions)?;
+    let window = reader.sliding_window(family, &sizes, &mut assumptions)?;
     reader.note_absent_flags(family, &mut assumptions)?;
-    let activation = reader.activation(family, &mut assumptions)?;
+    reader.check_activation(family, &mut assumptions)?;
     let rope = rope::resolve(&reader, family, header, &sizes, &mut assumptions)?;
     let tied_embeddings = reader.tied(family, header, &mut assumptions)?;
 
-    let mut tensors = Tensors::new(&reader, family, header, &sizes, scheme);
+    let norm_eps = reader.norm_eps(family)?;
+    let mut tensors = Tensors::new(&reader, family, header, &sizes, Options { norm_eps, window }, scheme);
     let embedding = tensors.matrix(Role::Embedding, None)?;
     let layers = (0..sizes.layers).map(|layer| tensors.layer(layer)).collect::<Result<Vec<LayerWeights>>>()?;
     let head = if tied_embeddings {
@@ -66,11 +67,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         head_dim: sizes.head_dim,
         vocab: sizes.vocab,
         context_trained: sizes.context,
-        norm: reader.norm(family)?,
-        activation,
-        parallel_block: family.parallel,
         rope,
-        sliding_window,
         tied_embeddings,
         weights: ModelWeights { embedding: embedding.weight, layers, final_norm, head },
         tokenizer,
@@ -305,21 +302,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn norm(&self, family: &Family) -> Result<Norm> {
+    /// What every norm adds to the mean square or the variance.
+    fn norm_eps(&self, family: &Family) -> Result<f64> {
         let key = self.key(family.keys.norm_eps);
         let eps = self.fields.number(&key)?;
         let eps = eps.ok_or_else(|| missing(self.fields, &key, "the norm's epsilon is never guessed"))?;
         if !(eps > 0.0 && eps < 1.0) {
             return Err(self.value(&key, eps, "a number between 0 and 1".into()));
         }
-        Ok(match family.norm {
-            NormKind::Rms => Norm::Rms { eps },
-            NormKind::Layer => Norm::Layer { eps },
-        })
+        Ok(eps)
     }
 
-    fn activation(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<super::Activation> {
-        let (activation, names) = family.activation;
+    fn check_activation(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<()> {
+        let (_, names) = family.activation;
         if !self.gguf {
             match self.fields.text("hidden_act")? {
                 Some(name) if names.contains(&name) => {}
@@ -332,7 +327,7 @@ impl<'a> Reader<'a> {
                 )),
             }
         }
-        Ok(activation)
+        Ok(())
     }
 
     /// A model with experts is not the dense block, whatever its architecture is called.

@@ -40,16 +40,8 @@ pub struct ModelSpec {
     pub vocab: usize,
     /// Longest context the model was trained or extended for, in tokens.
     pub context_trained: usize,
-    /// The norm of the block.
-    pub norm: Norm,
-    /// The activation of the feed-forward layer.
-    pub activation: Activation,
-    /// Whether the feed-forward layer reads what attention reads, instead of what attention has changed.
-    pub parallel_block: bool,
     /// Rotary position embedding.
     pub rope: Rope,
-    /// Positions that a token attends to, its own included, where the model limits them.
-    pub sliding_window: Option<usize>,
     /// Whether the output head is the embedding.
     pub tied_embeddings: bool,
     /// The weights by role.
@@ -66,30 +58,45 @@ pub struct ModelSpec {
     pub unused_tensors: Vec<String>,
 }
 
-/// A normalisation and its epsilon.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Norm {
-    /// `x / sqrt(mean(x^2) + eps) * weight`.
-    Rms {
-        /// Added to the mean square.
-        eps: f64,
+/// The activation of a feed-forward layer, with its gate where it has one. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation<Gate = ()> {
+    /// `silu(gate) * up`.
+    SwiGlu {
+        /// The gate projection.
+        gate: Gate,
     },
-    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`.
-    Layer {
-        /// Added to the variance.
-        eps: f64,
-    },
+    /// `gelu(up)` by its tanh formula.
+    GeluTanh,
 }
 
-/// A feed-forward activation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Activation {
-    /// `silu(gate) * up`.
-    SwiGlu,
-    /// `gelu(up)` by its tanh formula; there is no gate.
-    GeluTanh,
+impl<Gate> Activation<Gate> {
+    /// The gate projection.
+    pub fn gate(&self) -> Option<&Gate> {
+        match self {
+            Activation::SwiGlu { gate } => Some(gate),
+            Activation::GeluTanh => None,
+        }
+    }
+
+    /// The same activation with a reference to its gate.
+    pub fn as_ref(&self) -> Activation<&Gate> {
+        match self {
+            Activation::SwiGlu { gate } => Activation::SwiGlu { gate },
+            Activation::GeluTanh => Activation::GeluTanh,
+        }
+    }
+
+    /// The same activation with the gate that `make` makes of this one.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn try_map<G, E>(self, make: impl FnOnce(Gate) -> Result<G, E>) -> Result<Activation<G>, E> {
+        Ok(match self {
+            Activation::SwiGlu { gate } => Activation::SwiGlu { gate: make(gate)? },
+            Activation::GeluTanh => Activation::GeluTanh,
+        })
+    }
 }
 
 /// Rotary position embedding.
@@ -118,9 +125,8 @@ pub enum RopeLayout {
     Interleaved,
 }
 
-/// A change to the rotary frequencies.
+/// A change to the rotary frequencies. Complete.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum RopeScaling {
     /// None.
     Default,
@@ -194,30 +200,48 @@ pub struct ModelWeights {
     pub head: LinearWeights,
 }
 
-/// The weights of one decoder block.
+/// The weights and options of one decoder block. Layers of a model may differ.
 #[derive(Clone, Debug)]
 pub struct LayerWeights {
-    /// Before attention, `[hidden]`.
-    pub attention_norm: NormWeights,
+    /// Attention, added to the residual stream.
+    pub attention: AttentionWeights,
+    /// The feed-forward layer, added to the residual stream.
+    pub feed_forward: FeedForwardWeights,
+    /// Whether the feed-forward layer reads what attention reads, instead of what attention has changed.
+    pub parallel: bool,
+}
+
+/// The weights and options of an attention layer.
+#[derive(Clone, Debug)]
+pub struct AttentionWeights {
+    /// Of its input, `[hidden]`.
+    pub norm: NormWeights,
     /// `[heads * head_dim, hidden]`.
     pub q: LinearWeights,
     /// `[kv_heads * head_dim, hidden]`.
     pub k: LinearWeights,
     /// `[kv_heads * head_dim, hidden]`.
     pub v: LinearWeights,
-    /// Norm of every query head before its rotation, `[head_dim]`.
+    /// Of every query head before its rotation, `[head_dim]`.
     pub q_norm: Option<NormWeights>,
-    /// Norm of every key head before its rotation, `[head_dim]`.
+    /// Of every key head before its rotation, `[head_dim]`.
     pub k_norm: Option<NormWeights>,
-    /// `[hidden, heads * head_dim]`.
+    /// Positions that a token attends to, its own included, where the layer limits them.
+    pub window: Option<usize>,
+    /// The output projection, `[hidden, heads * head_dim]`.
     pub o: LinearWeights,
-    /// Before the feed-forward layer, `[hidden]`; the same as `attention_norm` in a parallel block.
-    pub mlp_norm: NormWeights,
-    /// `[feed_forward, hidden]`, where the activation has a gate.
-    pub gate: Option<LinearWeights>,
-    /// `[feed_forward, hidden]`.
+}
+
+/// The weights of a feed-forward layer.
+#[derive(Clone, Debug)]
+pub struct FeedForwardWeights {
+    /// Of its input, `[hidden]`; the same as that of attention in a parallel block.
+    pub norm: NormWeights,
+    /// The up projection, `[feed_forward, hidden]`.
     pub up: LinearWeights,
-    /// `[hidden, feed_forward]`.
+    /// The activation; a gate projection has the shape of `up`.
+    pub activation: Activation<LinearWeights>,
+    /// The down projection, `[hidden, feed_forward]`.
     pub down: LinearWeights,
 }
 
@@ -265,13 +289,30 @@ pub enum Int8Activations {
     },
 }
 
-/// The scale of a norm, and the shift of one that has it.
+/// A norm.
 #[derive(Clone, Debug)]
 pub struct NormWeights {
     /// `[width]`.
     pub weight: TensorInfo,
-    /// `[width]`.
-    pub bias: Option<TensorInfo>,
+    /// Its formula.
+    pub kind: Norm,
+}
+
+/// The formula of a norm. Complete.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Norm {
+    /// `x / sqrt(mean(x^2) + eps) * weight`.
+    Rms {
+        /// Added to the mean square.
+        eps: f64,
+    },
+    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`.
+    Layer {
+        /// Added to the variance.
+        eps: f64,
+        /// `[width]`.
+        bias: TensorInfo,
+    },
 }
 
 /// The sizes a block is built from.
@@ -351,6 +392,12 @@ impl ModelSpec {
         self.weights.layers.len()
     }
 
+    /// The longest window of a layer; `None` where a layer has none.
+    pub fn sliding_window(&self) -> Option<usize> {
+        let windows = self.weights.layers.iter().map(|layer| layer.attention.window);
+        windows.reduce(|longest, window| longest.zip(window).map(|(a, b)| a.max(b))).flatten()
+    }
+
     /// Every needed tensor once: a tied head is not listed again.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         let weights = &self.weights;
@@ -362,6 +409,13 @@ impl ModelSpec {
             .chain(weights.head.scales())
             .chain(self.rope.tensors())
             .chain(weights.layers.iter().flat_map(LayerWeights::tensors))
+    }
+
+    /// Every weight matrix: the embedding, those of the layers, the head. A tied head is the embedding again.
+    pub fn matrices(&self) -> impl Iterator<Item = &TensorInfo> {
+        let weights = &self.weights;
+        let layers = weights.layers.iter().flat_map(LayerWeights::linears).map(|linear| &linear.weight);
+        std::iter::once(&weights.embedding).chain(layers).chain([&weights.head.weight])
     }
 
     /// The tensors that say how int8 products are scaled; they are among [`tensors`](Self::tensors), and no weights.
@@ -385,16 +439,19 @@ impl ModelSpec {
 impl LayerWeights {
     /// Every tensor of the block once.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let shared = self.mlp_norm.weight.name == self.attention_norm.weight.name;
-        let mlp_norm = (!shared).then_some(&self.mlp_norm);
-        let norms = [Some(&self.attention_norm), self.q_norm.as_ref(), self.k_norm.as_ref(), mlp_norm];
+        let LayerWeights { attention, feed_forward, .. } = self;
+        let shared = feed_forward.norm.weight.name == attention.norm.weight.name;
+        let second = (!shared).then_some(&feed_forward.norm);
+        let norms = [Some(&attention.norm), attention.q_norm.as_ref(), attention.k_norm.as_ref(), second];
         let norms = norms.into_iter().flatten().flat_map(NormWeights::tensors);
         norms.chain(self.linears().flat_map(LinearWeights::tensors))
     }
 
-    fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
-        let [q, k, v, o] = [&self.q, &self.k, &self.v, &self.o].map(Some);
-        [q, k, v, o, self.gate.as_ref(), Some(&self.up), Some(&self.down)].into_iter().flatten()
+    /// The matrices in the order of their products.
+    pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
+        let AttentionWeights { q, k, v, o, .. } = &self.attention;
+        let FeedForwardWeights { up, activation, down, .. } = &self.feed_forward;
+        [q, k, v, o].into_iter().chain(activation.gate()).chain([up, down])
     }
 }
 
@@ -423,6 +480,10 @@ impl Int8 {
 impl NormWeights {
     /// The scale, and the shift of one that has it.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        std::iter::once(&self.weight).chain(&self.bias)
+        let bias = match &self.kind {
+            Norm::Rms { .. } => None,
+            Norm::Layer { bias, .. } => Some(bias),
+        };
+        std::iter::once(&self.weight).chain(bias)
     }
 }

@@ -1,7 +1,7 @@
 //! Roles -> stored tensors: every weight found by name and checked by shape and dtype.
 
 use super::inspect::Reader;
-use super::{Activation, LayerWeights, LinearWeights, NormWeights, Sizes};
+use super::{AttentionWeights, FeedForwardWeights, LayerWeights, LinearWeights, Norm, NormWeights, Sizes};
 use crate::dtype::DType;
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::{Bias, Family, NormKind, Role};
@@ -16,11 +16,19 @@ pub(super) struct Tensors<'a> {
     family: &'static Family,
     pub(super) header: &'a Header,
     sizes: &'a Sizes,
+    options: Options,
     used: HashSet<String>,
     /// What quantised the weights, where something did.
     pub(super) scheme: Option<&'a Scheme>,
     /// Modules that the scheme covers and whose weights are floats.
     pub(super) plain_modules: Vec<String>,
+}
+
+/// What the metadata says of every layer.
+#[derive(Clone, Copy)]
+pub(super) struct Options {
+    pub(super) norm_eps: f64,
+    pub(super) window: Option<usize>,
 }
 
 /// The rows of a matrix or a bias, in a tensor of their own or in a fused one.
@@ -41,32 +49,30 @@ impl<'a> Tensors<'a> {
         family: &'static Family,
         header: &'a Header,
         sizes: &'a Sizes,
+        options: Options,
         scheme: Option<&'a Scheme>,
     ) -> Self {
-        Tensors { reader, family, header, sizes, used: HashSet::new(), scheme, plain_modules: Vec::new() }
+        Tensors { reader, family, header, sizes, options, used: HashSet::new(), scheme, plain_modules: Vec::new() }
     }
 
     pub(super) fn layer(&mut self, layer: usize) -> Result<LayerWeights> {
-        let at = Some(layer);
-        let attention_norm = self.norm(Role::AttentionNorm, at)?;
-        let mlp_norm = if self.family.parallel { attention_norm.clone() } else { self.norm(Role::MlpNorm, at)? };
-        let gate = match self.family.activation.0 {
-            Activation::SwiGlu => Some(self.matrix(Role::Gate, at)?),
-            Activation::GeluTanh => None,
-        };
-        Ok(LayerWeights {
-            attention_norm,
+        let (at, parallel) = (Some(layer), self.family.parallel);
+        let norm = self.norm(Role::AttentionNorm, at)?;
+        let mlp_norm = if parallel { norm.clone() } else { self.norm(Role::MlpNorm, at)? };
+        let activation = self.family.activation.0.try_map(|()| self.matrix(Role::Gate, at))?;
+        let attention = AttentionWeights {
+            norm,
             q: self.matrix(Role::Q, at)?,
             k: self.matrix(Role::K, at)?,
             v: self.matrix(Role::V, at)?,
             q_norm: self.norm_of_heads(Role::QNorm, at)?,
             k_norm: self.norm_of_heads(Role::KNorm, at)?,
+            window: self.options.window,
             o: self.matrix(Role::O, at)?,
-            mlp_norm,
-            gate,
-            up: self.matrix(Role::Up, at)?,
-            down: self.matrix(Role::Down, at)?,
-        })
+        };
+        let (up, down) = (self.matrix(Role::Up, at)?, self.matrix(Role::Down, at)?);
+        let feed_forward = FeedForwardWeights { norm: mlp_norm, up, activation, down };
+        Ok(LayerWeights { attention, feed_forward, parallel })
     }
 
     /// A linear layer's weight `[outputs, inputs]` and its bias, fused tensors resolved into their rows.
@@ -107,11 +113,12 @@ impl<'a> Tensors<'a> {
 
     pub(super) fn norm(&mut self, role: Role, layer: Option<usize>) -> Result<NormWeights> {
         let weight = self.vector(role, layer, "weight")?;
-        let bias = match self.family.norm {
-            NormKind::Layer => Some(self.vector(role, layer, "bias")?),
-            NormKind::Rms => None,
+        let eps = self.options.norm_eps;
+        let kind = match self.family.norm {
+            NormKind::Layer => Norm::Layer { eps, bias: self.vector(role, layer, "bias")? },
+            NormKind::Rms => Norm::Rms { eps },
         };
-        Ok(NormWeights { weight, bias })
+        Ok(NormWeights { weight, kind })
     }
 
     /// The norm of every query or key head, in families that have it.

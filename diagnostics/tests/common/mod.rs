@@ -5,8 +5,8 @@ use model_diagnostics::DType;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::report::{FileStatus, Input, InputFile};
 use model_diagnostics::spec::{
-    Activation, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Norm, NormWeights, Rope, RopeLayout, RopeScaling,
-    Sampling,
+    Activation, AttentionWeights, FeedForwardWeights, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Norm,
+    NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
 };
 use model_diagnostics::tokenizer::{ChatTemplateSource, DEFAULT_TEMPLATE, TemplatePlace, TokenizerKind, TokenizerSpec};
 
@@ -120,24 +120,29 @@ fn linear(name: String, dtype: DType, outputs: u64, inputs: u64) -> LinearWeight
 
 fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
     let &Geometry { hidden, feed_forward, heads, kv_heads, head_dim, vocab, .. } = geometry;
-    let norm = |name: String| NormWeights { weight: tensor(name, dtypes.vector, &[hidden]), bias: None };
+    let norm =
+        |name: String| NormWeights { weight: tensor(name, dtypes.vector, &[hidden]), kind: Norm::Rms { eps: 1e-5 } };
     let (query, kv) = (heads * head_dim, kv_heads * head_dim);
     let layers = (0..geometry.layers).map(|layer| {
         let name = |part: &str| format!("model.layers.{layer}.{part}.weight");
         let matrix = |part: &str, outputs, inputs| linear(name(part), dtypes.matrix, outputs, inputs);
-        LayerWeights {
-            q_norm: None,
-            k_norm: None,
-            attention_norm: norm(name("input_layernorm")),
+        let attention = AttentionWeights {
+            norm: norm(name("input_layernorm")),
             q: matrix("self_attn.q_proj", query, hidden),
             k: matrix("self_attn.k_proj", kv, hidden),
             v: linear(name("self_attn.v_proj"), dtypes.values, kv, hidden),
+            q_norm: None,
+            k_norm: None,
+            window: None,
             o: matrix("self_attn.o_proj", hidden, query),
-            mlp_norm: norm(name("post_attention_layernorm")),
-            gate: Some(matrix("mlp.gate_proj", feed_forward, hidden)),
+        };
+        let feed_forward = FeedForwardWeights {
+            norm: norm(name("post_attention_layernorm")),
             up: matrix("mlp.up_proj", feed_forward, hidden),
+            activation: Activation::SwiGlu { gate: matrix("mlp.gate_proj", feed_forward, hidden) },
             down: linear(name("mlp.down_proj"), dtypes.values, hidden, feed_forward),
-        }
+        };
+        LayerWeights { attention, feed_forward, parallel: false }
     });
     let weights = ModelWeights {
         embedding: tensor("model.embed_tokens.weight".into(), dtypes.matrix, &[vocab, hidden]),
@@ -148,7 +153,6 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
     let place = TemplatePlace { file: "chat_template.jinja".into(), key: None };
     let template = ChatTemplateSource { text: "{{ messages }}".into(), place };
     let mut spec = ModelSpec {
-        parallel_block: false,
         family: "llama",
         variant: geometry.variant.into(),
         architecture: String::new(),
@@ -160,8 +164,6 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         head_dim: head_dim as usize,
         vocab: vocab as usize,
         context_trained: geometry.context,
-        norm: Norm::Rms { eps: 1e-5 },
-        activation: Activation::SwiGlu,
         rope: Rope {
             layout: RopeLayout::HalfSplit,
             theta: 10000.0,
@@ -170,7 +172,6 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             dimensions: head_dim as usize,
             source: "rope_theta".into(),
         },
-        sliding_window: None,
         tied_embeddings: geometry.tied,
         weights,
         tokenizer: TokenizerSpec {

@@ -3,6 +3,7 @@
 use super::super::error::CudaError;
 use super::super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
 use super::super::modules::Module;
+use crate::error::Error;
 use libloading::Library;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -130,7 +131,7 @@ impl Gpu for Emulator {
         Ok((1 << 30, 1 << 30))
     }
 
-    fn record(&self, launches: &mut dyn FnMut() -> Result<(), CudaError>) -> Result<usize, CudaError> {
+    fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<usize, Error> {
         *self.open.lock().unwrap() = Some(Vec::new());
         let launched = launches();
         let recorded = self.open.lock().unwrap().take();

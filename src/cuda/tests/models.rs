@@ -1,15 +1,15 @@
 //! Whole models in the emulator, or on a card: every family and every dtype that has kernels, within the bounds that hold for the
 //! processor.
 
-use super::super::{Decoder, dtypes, weight_bytes};
+use super::super::{Cuda, dtypes};
 use super::card;
-use crate::compute::Compute;
+use crate::decoder::Decoder;
 use crate::factory::UnifiedModelFactory;
 use crate::model::Model;
 use crate::session::Session;
 use crate::weights::Weights;
 use model_diagnostics::family::REGISTRY;
-use model_diagnostics::plan::{CardBuffers, KvDtype};
+use model_diagnostics::plan::{GpuBuffers, KvDtype, gpu_weight_bytes};
 use model_diagnostics::{DType, Hardware, Policy, diagnose_with};
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -49,11 +49,15 @@ fn on_card(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> O
     let gpu = card(capability)?;
     let diagnosis = diagnose_with(REGISTRY, path, &Hardware::detect(), &Policy::default());
     let (header, spec) = diagnosis.ready.unwrap();
+    let mut plan = diagnosis.report.plan.unwrap();
+    (plan.kv_dtype, plan.cache_budget) = (kv, u64::MAX);
     let weights = Weights::map(&header.source).unwrap();
-    let decoder = Decoder::new(gpu, &spec, &weights, kv, CONTEXT, u64::MAX, &|_, _| Ok(())).unwrap();
-    assert_eq!(decoder.first_difference(&spec, &weights).unwrap(), None);
-    assert_eq!(decoder.bytes() as u64, weight_bytes(&spec) + CardBuffers::new(&spec, CONTEXT).bytes());
-    Some(model.with_compute(Compute::Cuda(Box::new(decoder))))
+    let device = || Cuda::new(gpu, &spec, &weights, kv, CONTEXT, &|_, _| Ok(()));
+    let decoder = Decoder::new(&spec, &weights, &plan, device).unwrap();
+    assert_eq!(decoder.device().first_difference(&spec, &weights).unwrap(), None);
+    let planned = gpu_weight_bytes(&spec, u64::MAX) + GpuBuffers::new(&spec, CONTEXT).bytes();
+    assert_eq!(decoder.device().bytes() as u64, planned);
+    Some(model.with_compute(Box::new(decoder)))
 }
 
 fn runs(model: &Model) -> bool {

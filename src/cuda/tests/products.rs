@@ -3,7 +3,7 @@
 use super::super::arguments::Part;
 use super::super::gpu::{Buffer, Gpu};
 use super::super::modules::{Module, dtypes};
-use super::super::product::{Form, Matrix, MatrixKernels, Multiplier, Rows, Source, Target};
+use super::super::product::{Form, Matrix, MatrixKernels, Multiplier, Rows, RowsAre, Target};
 use super::card;
 use crate::kernels::testing::{Random, oracle, widened};
 use crate::kernels::{Input, Int8Rule, Isa, Kernel};
@@ -44,9 +44,9 @@ impl Bench {
         let width = matrix.outputs + margin;
         let target = buffer(&self.gpu, &bytes_of(&vec![0.5; tokens * width]));
         let rows =
-            Rows { source: Source::Plain, address: given.address(), stride: matrix.inputs, gather: 0, count: tokens };
+            Rows { are: RowsAre::Plain, address: given.address(), stride: matrix.inputs, gather: 0, count: tokens };
         let into = Target { address: target.address(), width, add: false };
-        self.multiplier.multiply(rows, std::slice::from_ref(matrix), into).unwrap();
+        self.multiplier.multiply(rows, &[matrix], into).unwrap();
         let all = target.floats(tokens * width).unwrap();
         assert!(all.chunks_exact(width).all(|row| row[matrix.outputs..] == [0.5; 3]), "other columns");
         all.chunks_exact(width).flat_map(|row| row[..matrix.outputs].to_vec()).collect()
@@ -93,7 +93,7 @@ fn products_of_every_dtype_beside_double_precision() {
                 let x: Vec<f32> = random.floats(tokens * inputs).iter().map(|x| x * 3.0).collect();
                 let wide = widened(&kernel, &stored, inputs);
                 for (bench, capability) in [(&bench, (9, 0)), (&old, (6, 1))] {
-                    let kernels = Arc::new(MatrixKernels::load(&*bench.gpu, dtype).unwrap());
+                    let kernels = MatrixKernels::load(&*bench.gpu, dtype).unwrap();
                     let weight = buffer(&bench.gpu, &stored);
                     let part = Part { weight: weight.address(), rows: outputs as i32, ..Part::default() };
                     let row_bytes = kernel.row_bytes(inputs);
@@ -124,7 +124,7 @@ fn int8_products_have_the_processors_bits() {
     let mut random = Random::new(72);
     let Some(bench) = Bench::new((9, 0), 70 * 1200) else { return };
     let kernel = Kernel::select(DType::I8, Isa::portable()).unwrap();
-    let kernels = Arc::new(MatrixKernels::load(&*bench.gpu, DType::I8).unwrap());
+    let kernels = MatrixKernels::load(&*bench.gpu, DType::I8).unwrap();
     let half = Int8Rule::Static { scale_bits: 0.02f32.to_bits(), zero: -5 };
     let rules = [
         Int8Rule::Token { symmetric: true },
@@ -148,7 +148,7 @@ fn int8_products_have_the_processors_bits() {
                     rows: outputs as i32,
                     ..Part::default()
                 };
-                let (kernels, row_bytes) = (Arc::clone(&kernels), inputs);
+                let row_bytes = inputs;
                 let matrix = Matrix { kernels, dtype: DType::I8, rule: Some(rule), part, outputs, inputs, row_bytes };
                 let found = bench.product(&matrix, &x, tokens);
                 let input = Input::prepare(Isa::portable(), crate::kernels::Form::Int8(rule), &x, inputs);
@@ -181,7 +181,7 @@ fn several_matrices_stand_side_by_side() {
             let (weight, of_rows) = (buffer(&bench.gpu, &stored), buffer(&bench.gpu, &bytes_of(&bias)));
             let part =
                 Part { weight: weight.address(), bias: of_rows.address(), rows: outputs as i32, ..Part::default() };
-            let kernels = Arc::new(MatrixKernels::load(&*bench.gpu, dtype).unwrap());
+            let kernels = MatrixKernels::load(&*bench.gpu, dtype).unwrap();
             let kernel = Kernel::select(dtype, Isa::portable()).unwrap();
             let row_bytes = kernel.row_bytes(inputs);
             matrices.push(Matrix { kernels, dtype, rule: None, part, outputs, inputs, row_bytes });
@@ -196,8 +196,9 @@ fn several_matrices_stand_side_by_side() {
         let width: usize = shapes.iter().map(|shape| shape.1).sum();
         let (given, target) =
             (buffer(&bench.gpu, &bytes_of(&x)), buffer(&bench.gpu, &bytes_of(&vec![0.25; tokens * width])));
-        let rows = Rows { source: Source::Plain, address: given.address(), stride: inputs, gather: 0, count: tokens };
-        bench.multiplier.multiply(rows, &matrices, Target { address: target.address(), width, add: true }).unwrap();
+        let rows = Rows { are: RowsAre::Plain, address: given.address(), stride: inputs, gather: 0, count: tokens };
+        let into = Target { address: target.address(), width, add: true };
+        bench.multiplier.multiply(rows, &matrices.iter().collect::<Vec<_>>(), into).unwrap();
         let found = target.floats(tokens * width).unwrap();
         for (i, (found, expected)) in found.iter().zip(expected.concat()).enumerate() {
             // Sums of up to 256 products below 1, of which F16 rounds one factor when there are many tokens.

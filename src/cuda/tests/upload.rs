@@ -1,14 +1,13 @@
-//! What is told of an upload, and that ending it leaves nothing on the card.
+//! What is told of an upload, and that ending it leaves nothing on the GPU.
 
-use super::super::Decoder;
-use super::super::sizes;
+use super::super::Cuda;
 use super::emulator;
 use crate::error::Error;
 use crate::weights::Weights;
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::plan::KvDtype;
 use model_diagnostics::{Hardware, Policy, diagnose_with};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -20,8 +19,8 @@ fn an_upload_is_told_from_no_byte_to_the_last_and_ends_where_it_is_cancelled() {
     let (header, spec) = diagnosis.ready.unwrap();
     let weights = Weights::map(&header.source).unwrap();
     // A tied head is copied once.
-    let stored: BTreeMap<_, _> = sizes::tensors(&spec).map(|tensor| (sizes::place(tensor), tensor.bytes)).collect();
-    let total: u64 = stored.values().sum();
+    let stored: BTreeSet<_> = spec.tensors().map(|tensor| (tensor.offset, tensor.bytes)).collect();
+    let total: u64 = stored.iter().map(|(_, bytes)| bytes).sum();
 
     let told = Mutex::new(Vec::new());
     let load = |stop: u64| {
@@ -30,7 +29,7 @@ fn an_upload_is_told_from_no_byte_to_the_last_and_ends_where_it_is_cancelled() {
             told.lock().unwrap().push((done, total));
             if done >= stop { Err(Error::Cancelled) } else { Ok(()) }
         };
-        Decoder::new(Arc::clone(&gpu), &spec, &weights, KvDtype::F32, 64, u64::MAX, &uploaded)
+        Cuda::new(Arc::clone(&gpu), &spec, &weights, KvDtype::F32, 64, &uploaded)
     };
     drop(load(u64::MAX).unwrap());
     let all = told.lock().unwrap().clone();
@@ -42,7 +41,7 @@ fn an_upload_is_told_from_no_byte_to_the_last_and_ends_where_it_is_cancelled() {
         assert!(matches!(load(stop), Err(Error::Cancelled)));
         let last = *told.lock().unwrap().last().unwrap();
         assert!(last.0 >= stop && told.lock().unwrap().iter().filter(|(done, _)| *done >= stop).count() == 1);
-        // Every buffer and recording holds the card.
+        // Every buffer and recording holds the GPU.
         assert_eq!(Arc::strong_count(&gpu), 1, "stopped at {stop}");
     }
 }

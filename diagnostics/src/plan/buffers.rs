@@ -1,0 +1,154 @@
+//! ModelSpec -> the buffers of a forward pass and the weights in GPU memory: the plan counts what the decoder allocates, by
+//! the same functions.
+
+use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
+use crate::spec::ModelSpec;
+
+/// Where each tensor starts on a GPU is a multiple of this, and so is where each buffer ends.
+pub const GPU_ALIGNMENT: u64 = 256;
+
+/// Bytes that GPU kernels may read beyond the end of a tensor.
+pub const GPU_OVERREAD: u64 = 16;
+
+/// Parts that attention on a GPU divides the positions of all rows into, each with a result of its own.
+pub const GPU_ATTENTION_PARTS: usize = 64;
+
+/// Rows of logits that a GPU computes at a time.
+pub const GPU_LOGIT_ROWS: usize = 32;
+
+/// Bytes that a tensor of `bytes` takes on a GPU.
+pub fn gpu_tensor_bytes(bytes: u64) -> u64 {
+    aligned(bytes.saturating_add(GPU_OVERREAD))
+}
+
+/// Bytes of the weights on a GPU when their files have `weights_file` bytes: every stored tensor once, each from an
+/// aligned address and with room to read beyond its end.
+pub fn gpu_weight_bytes(spec: &ModelSpec, weights_file: u64) -> u64 {
+    let tensors = || spec.tensors().map(|tensor| tensor.bytes);
+    let stored = tensors().fold(0, u64::saturating_add);
+    let placed = tensors().fold(0, |sum: u64, bytes| sum.saturating_add(gpu_tensor_bytes(bytes)));
+    // A smaller file of the same model has the same tensors.
+    weights_file.min(stored).saturating_add(placed.saturating_sub(stored))
+}
+
+/// The buffers that forward passes work in on the processor: elements a row, all F32. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuBuffers {
+    /// The residual stream.
+    pub hidden: usize,
+    /// Queries, keys and values.
+    pub qkv: usize,
+    /// The attention's output.
+    pub attended: usize,
+    /// The feed-forward layer's activations, as the down projection reads them.
+    pub activated: usize,
+    /// The operand of a product, as wide as the widest.
+    pub operand: usize,
+    /// Outputs of the up and gate projections before they become one, of all threads together.
+    pub up_gate: usize,
+    /// The logits of the last row.
+    pub logits: usize,
+}
+
+impl CpuBuffers {
+    /// Those of the model.
+    pub fn new(spec: &ModelSpec) -> CpuBuffers {
+        let width = |heads: usize| heads.saturating_mul(spec.head_dim);
+        CpuBuffers {
+            hidden: spec.hidden,
+            qkv: width(spec.kv_heads.saturating_mul(2).saturating_add(spec.heads)),
+            attended: width(spec.heads),
+            activated: spec.feed_forward,
+            operand: widest_operand(spec),
+            up_gate: spec.feed_forward.saturating_mul(2),
+            logits: spec.vocab,
+        }
+    }
+
+    /// Bytes of all of them for `rows` tokens. The logits are there twice: as computed, and as a sampler reads them.
+    pub fn bytes(&self, rows: usize) -> u64 {
+        let CpuBuffers { hidden, qkv, attended, activated, operand, up_gate, logits } = *self;
+        let row = sum(&[hidden, qkv, attended, activated, operand, up_gate].map(|elements| elements as u64));
+        let elements = row.saturating_mul(rows as u64).saturating_add(product(&[logits, 2]));
+        elements.saturating_mul(size_of::<f32>() as u64)
+    }
+}
+
+/// Elements of the longest row that a product reads: that of the blocks' products, of down or of o.
+fn widest_operand(spec: &ModelSpec) -> usize {
+    spec.hidden.max(spec.feed_forward).max(spec.heads.saturating_mul(spec.head_dim))
+}
+
+/// The buffers that forward passes work in on a GPU: bytes of each, all multiples of [`GPU_ALIGNMENT`]. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuBuffers {
+    /// Rows that a forward pass takes at a time.
+    pub rows: usize,
+    /// What is said of the rows: rotation angles, and 32 bytes of indices each; the addresses of pages.
+    pub batch: u64,
+    /// The residual stream.
+    pub hidden: u64,
+    /// The operand of a product as it is read.
+    pub prepared: u64,
+    /// Its scales, 8 bytes for every 32 elements.
+    pub steps: u64,
+    /// Its extents.
+    pub extents: u64,
+    /// Queries, keys and values.
+    pub qkv: u64,
+    /// The attention's output.
+    pub attended: u64,
+    /// Gate and up.
+    pub up_gate: u64,
+    /// Parts of the attention with their maxima and sums.
+    pub partial: u64,
+    /// Some rows of logits.
+    pub logits: u64,
+}
+
+impl GpuBuffers {
+    /// For sequences of up to `context` tokens.
+    pub fn new(spec: &ModelSpec, context: usize) -> GpuBuffers {
+        let rows = PREFILL_CHUNK.min(context).max(1);
+        let queries = spec.heads.saturating_mul(spec.head_dim);
+        let keys = spec.kv_heads.saturating_mul(spec.head_dim);
+        let widest = widest_operand(spec);
+        let bytes = |factors: &[usize]| aligned(product(factors));
+        let floats = |factors: &[usize]| aligned(product(factors).saturating_mul(size_of::<f32>() as u64));
+        let angles = product(&[rows, spec.rope.dimensions, size_of::<f32>()]);
+        let pages = sum(&[context.div_ceil(KV_PAGE) as u64, rows as u64]).saturating_mul(8);
+        GpuBuffers {
+            rows,
+            batch: aligned(sum(&[angles, product(&[rows, 32]), pages])),
+            hidden: floats(&[rows, spec.hidden]),
+            prepared: floats(&[rows, widest]),
+            steps: bytes(&[rows, widest.div_ceil(32).max(1), 8]),
+            extents: bytes(&[rows, 16]),
+            qkv: floats(&[rows, queries.saturating_add(keys.saturating_mul(2))]),
+            attended: floats(&[rows, queries]),
+            up_gate: floats(&[rows, 2, spec.feed_forward]),
+            partial: floats(&[GPU_ATTENTION_PARTS, spec.heads, spec.head_dim.saturating_add(2)]),
+            logits: floats(&[GPU_LOGIT_ROWS.min(rows), spec.vocab]),
+        }
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> u64 {
+        sum(&[
+            self.batch,
+            self.hidden,
+            self.prepared,
+            self.steps,
+            self.extents,
+            self.qkv,
+            self.attended,
+            self.up_gate,
+            self.partial,
+            self.logits,
+        ])
+    }
+}
+
+fn aligned(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(GPU_ALIGNMENT).unwrap_or(u64::MAX)
+}

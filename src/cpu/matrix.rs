@@ -1,0 +1,145 @@
+//! A stored weight matrix with its kernel, scales and bias.
+
+use super::Operands;
+use crate::decoder::{check_all, floats, int8_rule, shape};
+use crate::error::{Error, Result};
+use crate::kernels::{self, Floats, Form, Isa, Kernel};
+use crate::memory;
+use crate::weights::{WeightView, Weights};
+use model_diagnostics::spec::{Int8, LinearWeights};
+use std::ops::Range;
+
+/// A weight `[outputs, inputs]` with its kernel and bias.
+#[derive(Debug)]
+pub struct Matrix {
+    kernel: Kernel,
+    /// How it reads activations.
+    form: Form,
+    weight: WeightView,
+    scales: Option<Scales>,
+    bias: Option<WeightView>,
+    outputs: usize,
+    inputs: usize,
+}
+
+/// The scales of an int8 weight.
+#[derive(Debug)]
+struct Scales {
+    view: WeightView,
+    /// Those of a row; 0 where all rows share one.
+    a_row: usize,
+    /// Inputs that share one.
+    group: usize,
+}
+
+impl Matrix {
+    /// Chooses the kernel for the stored dtype.
+    ///
+    /// # Errors
+    /// `Files` when a scale of an int8 weight is one that no sound model has; `Internal` when the dtype has no kernel,
+    /// which the diagnosis rules out.
+    pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa) -> Result<Matrix> {
+        let (outputs, inputs) = shape(&linear.weight);
+        let dtype = linear.weight.dtype;
+        let kernel = Kernel::select(dtype, isa)
+            .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel")))?;
+        let int8 = linear.int8.as_ref();
+        Ok(Matrix {
+            kernel,
+            form: int8.map(|int8| int8_rule(weights, int8)).transpose()?.map_or(kernel.form, Form::Int8),
+            weight: weights.view(&linear.weight),
+            scales: int8.map(|int8| Scales::new(weights, int8, inputs)).transpose()?,
+            bias: linear.bias.as_ref().map(|bias| weights.view(bias)),
+            outputs,
+            inputs,
+        })
+    }
+
+    /// The kernel of its dtype.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+
+    /// Multiplications and additions for one token.
+    pub fn operations(&self) -> usize {
+        2 * self.outputs * self.inputs
+    }
+
+    /// The form in which it reads activations.
+    pub(super) fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Rows of the weight.
+    pub(super) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Columns of the weight.
+    pub(super) fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Bytes of a stored row.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.kernel.row_bytes(self.inputs)
+    }
+
+    /// Bytes of all stored rows.
+    pub(super) fn bytes(&self) -> usize {
+        self.outputs * self.row_bytes()
+    }
+
+    /// Rows for one of `threads` where `left` bytes are still to be divided.
+    pub(super) fn rows_per_task(&self, left: usize, tokens: usize, threads: usize) -> usize {
+        self.kernel.rows_per_task(left, self.inputs, tokens, threads)
+    }
+
+    /// The bytes the kernel reads.
+    pub fn weight(&self) -> &WeightView {
+        &self.weight
+    }
+
+    /// Widens row `index` into `out` (embedding lookup).
+    pub(super) fn widen_row(&self, index: usize, out: &mut [f32]) {
+        self.kernel.widen(self.weight.rows(index..index + 1), out);
+    }
+
+    /// `y` `[tokens, rows]` = the given rows times `operands`, bias included.
+    pub(super) fn rows(&self, isa: Isa, rows: Range<usize>, operands: &Operands, y: &mut [f32]) -> memory::Result<()> {
+        let (weight, input) = (self.weight.rows(rows.clone()), operands.of(self.form));
+        match &self.scales {
+            None => self.kernel.matmul(weight, input, y)?,
+            Some(scales) if scales.a_row > 1 => {
+                kernels::int8_groups(isa, weight, scales.of(&rows), scales.group, input, y)?;
+            }
+            Some(scales) => {
+                self.kernel.matmul(weight, input, y)?;
+                let scales = scales.of(&rows);
+                y.chunks_exact_mut(rows.len()).for_each(|y| kernels::scale_floats(isa, y, scales));
+            }
+        }
+        if let Some(bias) = &self.bias {
+            let bias = floats(bias, rows.clone());
+            y.chunks_exact_mut(rows.len()).for_each(|y| kernels::add_floats(isa, y, bias));
+        }
+        Ok(())
+    }
+}
+
+impl Scales {
+    fn new(weights: &Weights, int8: &Int8, inputs: usize) -> Result<Scales> {
+        let whole = int8.scale.shape.iter().product::<u64>() == 1;
+        let view = weights.view(&int8.scale);
+        check_all(weights, &int8.scale, "a finite number", f32::is_finite)?;
+        Ok(Scales { view, a_row: if whole { 0 } else { inputs / int8.group }, group: int8.group })
+    }
+
+    /// Those of `rows`, or the one of all.
+    fn of(&self, rows: &Range<usize>) -> Floats<'_> {
+        match self.a_row {
+            0 => floats(&self.view, 0..1),
+            each => floats(&self.view, rows.start * each..rows.end * each),
+        }
+    }
+}

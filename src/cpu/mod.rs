@@ -1,0 +1,380 @@
+//! The processor: the decoder's operations as parallel regions over kernels.
+//!
+//! Each operation is one or two parallel regions over the rows of its weights and fuses what would otherwise be a pass
+//! over memory of its own: the norm in front, the sum with the residual or the gated activation behind.
+
+mod attention;
+mod matrix;
+mod norm;
+mod operand;
+mod page;
+
+pub use matrix::Matrix;
+pub use norm::NormVectors;
+pub use operand::Operands;
+pub use page::Page;
+
+use crate::decoder::{self, AllocatePage, Batch, Device, Operand, Pass};
+use crate::error::{Error, Result};
+use crate::kernels::{self, Isa};
+use crate::memory::{self, Refusals};
+use crate::threads::Pool;
+use crate::weights::Weights;
+use model_diagnostics::plan::{CpuBuffers, KV_PAGE, KvDtype};
+use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, NormWeights};
+use operand::Spare;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Rows of one task where rows are computed by themselves: enough to reuse a page of keys while it is in the cache.
+const TASK_ROWS: usize = 16;
+
+/// The processor as one model uses it.
+pub struct Cpu {
+    isa: Isa,
+    pool: Arc<Pool>,
+    spare: Spare,
+    buffers: CpuBuffers,
+    heads: Heads,
+    layers: usize,
+    kv_dtype: KvDtype,
+}
+
+/// The sizes of attention.
+#[derive(Clone, Copy, Debug)]
+struct Heads {
+    /// Query heads.
+    queries: usize,
+    /// Key and value heads.
+    kv: usize,
+    /// Elements of a head.
+    dim: usize,
+}
+
+impl Heads {
+    /// Columns of q, k and v side by side.
+    fn qkv_width(self) -> usize {
+        (self.queries + 2 * self.kv) * self.dim
+    }
+}
+
+impl Cpu {
+    /// Computes `spec` with the instruction sets of `isa` on the threads of `pool`.
+    pub fn new(spec: &ModelSpec, isa: Isa, pool: Arc<Pool>, kv_dtype: KvDtype) -> Cpu {
+        Cpu {
+            isa,
+            pool,
+            spare: Spare::default(),
+            buffers: CpuBuffers::new(spec),
+            heads: Heads { queries: spec.heads, kv: spec.kv_heads, dim: spec.head_dim },
+            layers: spec.layers(),
+            kv_dtype,
+        }
+    }
+
+    /// The products of `operands` with `matrices`, side by side: `y` `[tokens, sum of the outputs]`.
+    fn multiply(&self, matrices: &[&Matrix], operands: &Operands, tokens: usize, y: &mut [f32]) -> memory::Result<()> {
+        let bounds = self.column_bounds(tokens, matrices)?;
+        let refusals = Refusals::default();
+        self.pool.run_grid(y, *bounds.last().unwrap_or(&0), tokens, &bounds, &|tile, out| {
+            let (matrix, rows) = locate(matrices, &tile.columns);
+            if tokens == 1 {
+                return refusals.note(matrix.rows(self.isa, rows, operands, out.row(0)));
+            }
+            refusals.note(operand::with_scratch(tokens * rows.len(), |scratch| {
+                matrix.rows(self.isa, rows.clone(), operands, scratch)?;
+                for (token, y) in scratch.chunks_exact(rows.len()).enumerate() {
+                    out.row(token).copy_from_slice(y);
+                }
+                Ok(())
+            }));
+        });
+        refusals.into_result()
+    }
+
+    /// `hidden` += the product of `operands` with `matrix`.
+    fn multiply_add(
+        &self,
+        matrix: &Matrix,
+        operands: &Operands,
+        tokens: usize,
+        hidden: &mut [f32],
+    ) -> memory::Result<()> {
+        let bounds = self.column_bounds(tokens, &[matrix])?;
+        let refusals = Refusals::default();
+        self.pool.run_grid(hidden, matrix.outputs(), tokens, &bounds, &|tile, hidden| {
+            let rows = tile.columns.clone();
+            refusals.note(operand::with_scratch(tokens * rows.len(), |scratch| {
+                matrix.rows(self.isa, rows.clone(), operands, scratch)?;
+                for (token, product) in scratch.chunks_exact(rows.len()).enumerate() {
+                    kernels::add(self.isa, hidden.row(token), product);
+                }
+                Ok(())
+            }));
+        });
+        refusals.into_result()
+    }
+
+    /// The columns that tasks compute, over matrices whose outputs stand side by side: each is divided on its own.
+    fn column_bounds(&self, tokens: usize, matrices: &[&Matrix]) -> memory::Result<Vec<usize>> {
+        let mut left: usize = matrices.iter().map(|matrix| matrix.bytes()).sum();
+        let (mut bounds, mut start) = (vec![0], 0);
+        for matrix in matrices {
+            let mut row = 0;
+            while row < matrix.outputs() {
+                let rows = matrix.rows_per_task(left, tokens, self.pool.threads()).min(matrix.outputs() - row);
+                row += rows;
+                left -= rows * matrix.row_bytes();
+                memory::grow(&mut bounds, 1, "the tasks of a product")?;
+                bounds.push(start + row);
+            }
+            start += matrix.outputs();
+        }
+        Ok(bounds)
+    }
+
+    /// The norm of every row of `x` in every form that `matrices` read.
+    fn normed(&self, norm: &NormVectors, x: &[f32], matrices: &[&Matrix]) -> memory::Result<Operands> {
+        let width = norm.width();
+        Operands::prepare(&self.spare, matrices, width, |input, form| {
+            input.fill(&self.pool, self.isa, form, x.len() / width, width, |token, row| {
+                norm.apply(self.isa, &x[token * width..][..width], row);
+            })
+        })
+    }
+}
+
+/// The matrix and its rows that output columns `columns` are.
+fn locate<'a>(matrices: &[&'a Matrix], columns: &Range<usize>) -> (&'a Matrix, Range<usize>) {
+    let mut start = 0;
+    for matrix in matrices {
+        if columns.end <= start + matrix.outputs() {
+            return (matrix, columns.start - start..columns.end - start);
+        }
+        start += matrix.outputs();
+    }
+    unreachable!("the bounds come from the same matrices")
+}
+
+impl Device for Cpu {
+    type Matrix = Matrix;
+    type Norm = NormVectors;
+    type Page = Page;
+    type Buffer = Vec<f32>;
+    type Activated = Operands;
+    type Batch<'b> = Batch<'b, Page>;
+
+    fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Matrix> {
+        Matrix::new(weights, linear, self.isa)
+    }
+
+    fn norm(&self, weights: &Weights, norm: &NormWeights) -> Result<NormVectors> {
+        Ok(NormVectors::new(weights, norm))
+    }
+
+    fn pages(&self) -> AllocatePage<Page> {
+        let (dtype, elements) = (self.kv_dtype, self.layers * 2 * self.heads.kv * KV_PAGE * self.heads.dim);
+        Arc::new(move || Ok(Page::new(dtype, elements)?))
+    }
+
+    fn run<'b>(
+        &self,
+        batch: Batch<'b, Page>,
+        compute: &mut dyn FnMut(&mut Pass<'b, Self>) -> Result<()>,
+    ) -> Result<Vec<f32>> {
+        let rows = batch.rows;
+        let mut pass = Pass {
+            batch,
+            hidden: memory::zeros(rows * self.buffers.hidden, "the residual stream")?,
+            qkv: memory::zeros(rows * self.buffers.qkv, "queries, keys and values")?,
+            attended: memory::zeros(rows * self.buffers.attended, "the output of attention")?,
+            activated: Operands::default(),
+            logits: Vec::new(),
+        };
+        compute(&mut pass)?;
+        Ok(pass.logits)
+    }
+
+    fn embed(&self, batch: &Batch<'_, Page>, embedding: &Matrix, hidden: &mut Vec<f32>) -> Result<()> {
+        let ids = batch.sequences.iter().flat_map(|sequence| sequence.tokens);
+        for (id, row) in ids.zip(hidden.chunks_exact_mut(self.buffers.hidden)) {
+            embedding.widen_row(*id as usize, row);
+        }
+        Ok(())
+    }
+
+    fn norm_linear(
+        &self,
+        batch: &Batch<'_, Page>,
+        hidden: &Vec<f32>,
+        norm: &NormVectors,
+        matrices: [&Matrix; 3],
+        qkv: &mut Vec<f32>,
+    ) -> Result<()> {
+        let operands = self.normed(norm, hidden, &matrices)?;
+        Ok(self.multiply(&matrices, &operands, batch.rows, qkv)?)
+    }
+
+    fn rotate_and_store(
+        &self,
+        batch: &mut Batch<'_, Page>,
+        layer: usize,
+        norms: [Option<&NormVectors>; 2],
+        qkv: &mut Vec<f32>,
+    ) -> Result<()> {
+        self.rotate(&batch.angles, norms, qkv)?;
+        for sequence in &mut batch.sequences {
+            let mut row = sequence.rows.start;
+            while row < sequence.rows.end {
+                let position = sequence.start + row - sequence.rows.start;
+                let slot = position % KV_PAGE;
+                let count = (KV_PAGE - slot).min(sequence.rows.end - row);
+                let page = &mut sequence.pages[position / KV_PAGE];
+                if let Err((index, value)) = page.store(self.heads, layer, slot, qkv, row..row + count) {
+                    let position = position + index - row;
+                    return Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype });
+                }
+                row += count;
+            }
+        }
+        Ok(())
+    }
+
+    fn attend(
+        &self,
+        batch: &Batch<'_, Page>,
+        layer: usize,
+        window: Option<usize>,
+        qkv: &Vec<f32>,
+        attended: &mut Vec<f32>,
+    ) -> Result<()> {
+        let Cpu { isa, pool, heads, .. } = self;
+        let attend =
+            attention::Attend { isa: *isa, pool, heads: *heads, layer, window, sequences: &batch.sequences, qkv };
+        Ok(match self.kv_dtype {
+            KvDtype::F32 => attend.fill::<f32>(attended),
+            KvDtype::F16 => attend.fill::<half::f16>(attended),
+        }?)
+    }
+
+    fn activate(
+        &self,
+        batch: &Batch<'_, Page>,
+        hidden: &Vec<f32>,
+        norm: &NormVectors,
+        up: &Matrix,
+        activation: &Activation<Matrix>,
+        down: &Matrix,
+        activated: &mut Operands,
+    ) -> Result<()> {
+        *activated = Operands::default(); // the last layer's memory is used again
+        let tokens = batch.rows;
+        let gate = activation.gate();
+        let products: Vec<&Matrix> = std::iter::once(up).chain(gate).collect();
+        let inputs = self.normed(norm, hidden, &products)?;
+        let bounds = self.column_bounds(tokens, &[up])?;
+        *activated = Operands::prepare(&self.spare, &[down], up.outputs(), |input, form| {
+            input.fill_columns(&self.pool, self.isa, form, tokens, up.outputs(), &bounds, |rows, part| {
+                operand::with_scratch(products.len() * tokens * rows.len(), |scratch| {
+                    let (up_rows, gate_rows) = scratch.split_at_mut(tokens * rows.len());
+                    up.rows(self.isa, rows.clone(), &inputs, up_rows)?;
+                    if let Some(gate) = gate {
+                        gate.rows(self.isa, rows.clone(), &inputs, gate_rows)?;
+                    }
+                    part.put(|token, columns, out| {
+                        let at = token * rows.len() + columns.start..token * rows.len() + columns.end;
+                        match activation {
+                            Activation::SwiGlu { .. } => {
+                                kernels::swiglu(self.isa, &gate_rows[at.clone()], &up_rows[at], out);
+                            }
+                            Activation::GeluTanh => {
+                                out.copy_from_slice(&up_rows[at]);
+                                kernels::gelu_tanh(self.isa, out);
+                            }
+                        }
+                    });
+                    Ok(())
+                })
+            })
+        })?;
+        Ok(())
+    }
+
+    fn linear_add(
+        &self,
+        batch: &Batch<'_, Page>,
+        operand: Operand<'_, Self>,
+        matrix: &Matrix,
+        hidden: &mut Vec<f32>,
+    ) -> Result<()> {
+        let converted;
+        let operands = match operand {
+            Operand::Activated(operands) => operands,
+            Operand::Attended(x) => {
+                converted = Operands::prepare(&self.spare, &[matrix], matrix.inputs(), |input, form| {
+                    input.convert(&self.pool, self.isa, form, x, matrix.inputs())
+                })?;
+                &converted
+            }
+        };
+        Ok(self.multiply_add(matrix, operands, batch.rows, hidden)?)
+    }
+
+    fn keep_wanted(&self, pass: &mut Pass<'_, Self>) -> Result<()> {
+        let Some(kept) = pass.batch.keep_wanted()? else { return Ok(()) };
+        let CpuBuffers { hidden, qkv, attended, .. } = self.buffers;
+        for (buffer, width) in [(&mut pass.hidden, hidden), (&mut pass.qkv, qkv)] {
+            let mut end = 0;
+            for rows in &kept {
+                buffer.copy_within(rows.start * width..rows.end * width, end * width);
+                end += rows.len();
+            }
+            buffer.truncate(end * width);
+        }
+        pass.attended.truncate(pass.batch.rows * attended);
+        Ok(())
+    }
+
+    fn logits(
+        &self,
+        batch: &Batch<'_, Page>,
+        hidden: &Vec<f32>,
+        norm: &NormVectors,
+        head: &Matrix,
+        logits: &mut Vec<f32>,
+    ) -> Result<()> {
+        *logits = memory::zeros(batch.rows * self.buffers.logits, "logits")?;
+        let operands = self.normed(norm, hidden, &[head])?;
+        Ok(self.multiply(&[head], &operands, batch.rows, logits)?)
+    }
+}
+
+impl Cpu {
+    /// Norms every head of q and k where a norm is given, and rotates it by its row's position.
+    fn rotate(
+        &self,
+        angles: &decoder::Angles,
+        [q_norm, k_norm]: [Option<&NormVectors>; 2],
+        qkv: &mut [f32],
+    ) -> memory::Result<()> {
+        let Heads { queries, kv, dim } = self.heads;
+        let width = self.heads.qkv_width();
+        let refusals = Refusals::default();
+        self.pool.run_grid(qkv, width, TASK_ROWS, &[0, width], &|tile, out| {
+            for row in tile.rows.clone() {
+                let heads = out.row(row)[..(queries + kv) * dim].chunks_exact_mut(dim);
+                for (index, head) in heads.enumerate() {
+                    if let Some(norm) = if index < queries { q_norm } else { k_norm } {
+                        refusals.note(operand::with_scratch(dim, |plain| {
+                            plain.copy_from_slice(head);
+                            norm.apply(self.isa, plain, head);
+                            Ok(())
+                        }));
+                    }
+                    angles.rotate(self.isa, row, head);
+                }
+            }
+        });
+        refusals.into_result()
+    }
+}

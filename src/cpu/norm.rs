@@ -1,0 +1,48 @@
+//! A stored norm, applied to a row.
+
+use crate::decoder::floats;
+use crate::kernels::{self, Isa};
+use crate::weights::{WeightView, Weights};
+use model_diagnostics::spec::{Norm, NormWeights};
+
+/// A norm over rows of `width` elements.
+#[derive(Debug)]
+pub struct NormVectors {
+    weight: WeightView,
+    kind: Kind,
+    width: usize,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Rms { eps: f32 },
+    Layer { eps: f32, bias: WeightView },
+}
+
+impl NormVectors {
+    /// The norm of `weights`.
+    pub fn new(weights: &Weights, norm: &NormWeights) -> NormVectors {
+        NormVectors {
+            weight: weights.view(&norm.weight),
+            kind: match &norm.kind {
+                Norm::Rms { eps } => Kind::Rms { eps: *eps as f32 },
+                Norm::Layer { eps, bias } => Kind::Layer { eps: *eps as f32, bias: weights.view(bias) },
+            },
+            width: norm.weight.shape[0] as usize,
+        }
+    }
+
+    /// Elements of a row.
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// `out` = the norm of the row `x`.
+    pub(super) fn apply(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
+        let weight = floats(&self.weight, 0..self.width);
+        match &self.kind {
+            Kind::Rms { eps } => kernels::rms_norm(isa, x, weight, *eps, out),
+            Kind::Layer { eps, bias } => kernels::layer_norm(isa, x, weight, floats(bias, 0..self.width), *eps, out),
+        }
+    }
+}

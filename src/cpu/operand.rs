@@ -1,0 +1,79 @@
+//! Activations in the forms that kernels read, in memory that products hand on to each other.
+
+use super::Matrix;
+use crate::kernels::{Form, Input};
+use crate::memory;
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Inputs of the last products, kept for their memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Spare(Arc<Mutex<Vec<Input>>>);
+
+impl Spare {
+    fn lock(&self) -> MutexGuard<'_, Vec<Input>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An input for rows of `width`: rather one that had such rows, so that not all of them grow to the widest.
+    fn take(&self, width: usize) -> Input {
+        let mut spare = self.lock();
+        let alike = spare.iter().position(|input| input.inputs() == width);
+        let index = alike.or(spare.len().checked_sub(1));
+        index.map(|index| spare.swap_remove(index)).unwrap_or_default()
+    }
+}
+
+/// The same activations in every form that the weights of one operation read.
+#[derive(Debug, Default)]
+pub struct Operands {
+    spare: Spare,
+    forms: Vec<Input>,
+}
+
+impl Operands {
+    /// `prepare(input, form)` brings them into a form.
+    pub(super) fn prepare(
+        spare: &Spare,
+        matrices: &[&Matrix],
+        width: usize,
+        prepare: impl Fn(&mut Input, Form) -> memory::Result<()>,
+    ) -> memory::Result<Operands> {
+        let mut operands = Operands { spare: spare.clone(), forms: Vec::with_capacity(1) };
+        for form in matrices.iter().map(|matrix| matrix.form()) {
+            if !operands.forms.iter().any(|input| input.form() == form) {
+                let mut input = spare.take(width);
+                prepare(&mut input, form)?;
+                operands.forms.push(input);
+            }
+        }
+        Ok(operands)
+    }
+
+    /// Those that a matrix reads which was among those they were prepared for.
+    pub(super) fn of(&self, form: Form) -> &Input {
+        let found = self.forms.iter().find(|input| input.form() == form);
+        found.unwrap_or(&self.forms[0]) // every form was prepared; the kernel checks it again
+    }
+}
+
+impl Drop for Operands {
+    fn drop(&mut self) {
+        if !self.forms.is_empty() {
+            self.spare.lock().append(&mut self.forms);
+        }
+    }
+}
+
+thread_local! {
+    /// A task's outputs before they are placed: at most two tiles.
+    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `body` on `len` floats of this thread's own, which hold unspecified numbers.
+pub(super) fn with_scratch(len: usize, body: impl FnOnce(&mut [f32]) -> memory::Result<()>) -> memory::Result<()> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        memory::lengthen(scratch, len, 0.0, "a thread's outputs")?;
+        body(&mut scratch[..len])
+    })
+}

@@ -1,0 +1,520 @@
+//! An NVIDIA GPU: the decoder's operations as launches of kernels.
+
+use super::arguments::{Attend, Embed, Rotate};
+use super::batch::BatchTable;
+use super::card::Card;
+use super::error::CudaError;
+use super::gpu::{Buffer, Function, Gpu, QueryTile, Recording, Shape};
+use super::modules::Module;
+use super::peak::ProductSeconds;
+use super::product::{FEW_TOKENS, Matrix, Multiplier, NormVectors, Rows, RowsAre, Target};
+use super::weights::{DeviceWeights, Uploaded};
+use crate::decoder::{AllocatePage, Batch, Device, Operand, Pass};
+use crate::error::{Error, Result};
+use crate::weights::Weights;
+use model_diagnostics::DType;
+use model_diagnostics::capability::CARD_MOST_HEAD_DIM;
+use model_diagnostics::hardware::Gpu as Described;
+use model_diagnostics::plan::{
+    GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, PREFILL_CHUNK, Plan, kv_page_bytes,
+};
+use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, NormWeights, RopeLayout};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Positions below which attention is not divided further.
+const PART_POSITIONS: usize = 128;
+
+/// Batches whose launches are kept: one sequence at each number of parts, and some batches.
+const MOST_RECORDINGS: usize = 16;
+
+/// A GPU as one model uses it.
+#[derive(Debug)]
+pub struct Cuda {
+    gpu: Arc<dyn Gpu>,
+    weights: DeviceWeights,
+    sizes: Sizes,
+    tile: QueryTile,
+    kv_dtype: KvDtype,
+    page_bytes: usize,
+    kernels: Kernels,
+    buffers: Buffers,
+    multiplier: Multiplier,
+    /// One forward pass, or measurement, works at a time: [`alone`](Self::alone).
+    scratch: Mutex<Scratch>,
+}
+
+/// The model's sizes, as launches need them.
+#[derive(Debug)]
+struct Sizes {
+    hidden: usize,
+    feed_forward: usize,
+    vocab: usize,
+    /// The longest window of a layer, where all have one.
+    window: Option<usize>,
+    queries: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    /// Pairs of elements of a head that are rotated.
+    pairs: usize,
+    interleaved: bool,
+}
+
+#[derive(Debug)]
+struct Kernels {
+    rotate: Function,
+    attend: Function,
+    combine: Function,
+}
+
+/// What forward passes work in.
+#[derive(Debug)]
+struct Buffers {
+    rows: usize,
+    hidden: Buffer,
+    qkv: Buffer,
+    attended: Buffer,
+    up_gate: Buffer,
+    partial: Buffer,
+    logits: Buffer,
+    /// What the multiplier works in: prepared rows, their steps, their extents.
+    prepared: [Buffer; 3],
+}
+
+/// What belongs to the batch that is computed.
+#[derive(Debug)]
+struct Scratch {
+    table: Buffer,
+    /// The launches of batches that were seen twice, the oldest first.
+    recordings: Vec<(BatchTable, Recording)>,
+    /// The last batch whose launches were not recorded. By then all kernels in it are loaded.
+    last: Option<BatchTable>,
+}
+
+/// The address of F32 `[rows, width]` on the GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Floats(u64);
+
+impl Buffers {
+    fn new(gpu: &Arc<dyn Gpu>, sizes: GpuBuffers) -> Result<Buffers, CudaError> {
+        let buffer = |bytes: u64| Buffer::new(gpu, "the buffers of a forward pass", bytes as usize);
+        Ok(Buffers {
+            rows: sizes.rows,
+            hidden: buffer(sizes.hidden)?,
+            qkv: buffer(sizes.qkv)?,
+            attended: buffer(sizes.attended)?,
+            up_gate: buffer(sizes.up_gate)?,
+            partial: buffer(sizes.partial)?,
+            logits: buffer(sizes.logits)?,
+            prepared: [buffer(sizes.prepared)?, buffer(sizes.steps)?, buffer(sizes.extents)?],
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        let own = [&self.hidden, &self.qkv, &self.attended, &self.up_gate, &self.partial, &self.logits];
+        own.into_iter().chain(&self.prepared).map(Buffer::bytes).sum()
+    }
+}
+
+impl Cuda {
+    /// Uploads the weights to the GPU that `described` names, or else the one of this index, and compiles what they need.
+    /// `uploaded` is told the bytes that are copied and those in all; its error ends the upload, and frees what it took.
+    ///
+    /// # Errors
+    /// Those of [`CudaError`] and of `uploaded`.
+    pub(crate) fn open(
+        spec: &ModelSpec,
+        weights: &Weights,
+        plan: &Plan,
+        described: Option<&Described>,
+        index: usize,
+        uploaded: &Uploaded<'_>,
+    ) -> Result<Cuda> {
+        let card = Card::open(described.and_then(|gpu| gpu.uuid.as_deref()), index)?;
+        Cuda::new(Arc::new(card), spec, weights, plan.kv_dtype, plan.context, uploaded)
+    }
+
+    /// As [`open`](Self::open), on whatever runs kernels.
+    pub(super) fn new(
+        gpu: Arc<dyn Gpu>,
+        spec: &ModelSpec,
+        weights: &Weights,
+        kv_dtype: KvDtype,
+        context: usize,
+        uploaded: &Uploaded<'_>,
+    ) -> Result<Cuda> {
+        // `MOST_DIM` of `steps.cu`.
+        if spec.head_dim > CARD_MOST_HEAD_DIM {
+            return Err(Error::Internal(format!("the diagnosis accepted heads of {} elements", spec.head_dim)));
+        }
+        let kernels = Kernels {
+            rotate: gpu.function(Module::Steps, "rotate")?,
+            attend: gpu.function(Module::Steps, "attend")?,
+            combine: gpu.function(Module::Steps, "combine")?,
+        };
+        // All that may be refused comes before the weights are copied.
+        let sizes = GpuBuffers::new(spec, context);
+        let buffers = Buffers::new(&gpu, sizes)?;
+        let table = Buffer::new(&gpu, "the table of a batch", sizes.batch as usize)?;
+        let [prepared, steps, extents] = buffers.prepared.each_ref().map(Buffer::address);
+        let prepare = gpu.function(Module::Steps, "prepare")?;
+        Ok(Cuda {
+            weights: DeviceWeights::upload(&gpu, spec, weights, uploaded)?,
+            sizes: Sizes {
+                hidden: spec.hidden,
+                feed_forward: spec.feed_forward,
+                vocab: spec.vocab,
+                window: spec.sliding_window(),
+                queries: spec.heads,
+                kv_heads: spec.kv_heads,
+                head_dim: spec.head_dim,
+                pairs: spec.rope.dimensions / 2,
+                interleaved: spec.rope.layout == RopeLayout::Interleaved,
+            },
+            tile: QueryTile::new(spec.heads / spec.kv_heads, spec.head_dim, gpu.capability()),
+            kv_dtype,
+            page_bytes: kv_page_bytes(spec, kv_dtype) as usize,
+            kernels,
+            buffers,
+            multiplier: Multiplier { gpu: Arc::clone(&gpu), prepare, prepared, steps, extents },
+            scratch: Mutex::new(Scratch { table, recordings: Vec::new(), last: None }),
+            gpu,
+        })
+    }
+
+    /// Bytes on the GPU that belong to the model: its weights, and what forward passes work in. Caches come on top.
+    pub fn bytes(&self) -> usize {
+        self.weights.bytes() + self.buffers.bytes() + self.alone().table.bytes()
+    }
+
+    /// Reads the weights back and names the first whose bytes are not those of the file. For checks.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn first_difference(&self, spec: &ModelSpec, weights: &Weights) -> Result<Option<String>> {
+        let _alone = self.alone();
+        Ok(self.weights.first_difference(spec, weights)?)
+    }
+
+    /// Bytes of the GPU that are free, and that it has in all.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn memory(&self) -> Result<(usize, usize)> {
+        Ok(self.gpu.memory()?)
+    }
+
+    /// Bytes a second, read and written together, of copies on the GPU.
+    ///
+    /// # Errors
+    /// `Memory` when there is no room for what is copied; those of the driver.
+    pub fn copy_rate(&self) -> Result<f64> {
+        let _alone = self.alone();
+        Ok(super::peak::copy_rate(&self.gpu)?)
+    }
+
+    /// Multiplications and additions a second of the GPU's tensor cores with what matrices of `dtype` are multiplied by,
+    /// as the instructions that the kernels use reach them; `None` where the kernels use none.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>> {
+        let _alone = self.alone();
+        Ok(super::peak::matrix_rate(&self.gpu, dtype)?)
+    }
+
+    /// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype` that no cache holds.
+    ///
+    /// # Errors
+    /// `Memory` when there is no room for a gigabyte of matrices; those of compiling and of the driver.
+    pub fn product_seconds(&self, dtype: DType, shape: [usize; 2], tokens: usize) -> Result<ProductSeconds> {
+        let _alone = self.alone();
+        super::peak::product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)
+    }
+
+    /// The right to work in the buffers and on the GPU's stream: what others started there while launches are recorded
+    /// would become part of the recording.
+    fn alone(&self) -> MutexGuard<'_, Scratch> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pass over the rows of `table`.
+    fn pass<'b>(&self, table: BatchTable) -> Pass<'b, Cuda> {
+        let at = |buffer: &Buffer| Floats(buffer.address());
+        let Buffers { hidden, qkv, attended, up_gate, .. } = &self.buffers;
+        let [hidden, qkv, attended, activated] = [hidden, qkv, attended, up_gate].map(at);
+        Pass {
+            batch: table,
+            hidden,
+            qkv,
+            attended,
+            activated: Activations { up_gate: activated, gated: false },
+            logits: Vec::new(),
+        }
+    }
+
+    /// All rows of a batch.
+    fn rows<'a>(&self, table: &BatchTable, are: RowsAre<'a>, from: Floats, stride: usize) -> Rows<'a> {
+        Rows { are, address: from.0, stride, gather: 0, count: table.rows }
+    }
+
+    fn qkv_width(&self) -> usize {
+        (self.sizes.queries + 2 * self.sizes.kv_heads) * self.sizes.head_dim
+    }
+
+    /// In how many parts positions up to `longest` are attended to, a power of two, so that there are blocks for the whole
+    /// GPU.
+    fn parts(&self, rows: usize, tiles: usize, longest: usize) -> usize {
+        let seen = self.sizes.window.map_or(longest, |window| longest.min(window));
+        let wanted = (2 * self.gpu.processors()).div_ceil(self.sizes.kv_heads * tiles);
+        let parts = wanted.min(seen.div_ceil(PART_POSITIONS)).min(GPU_ATTENTION_PARTS / rows.max(1)).max(1);
+        1 << parts.ilog2()
+    }
+}
+
+/// The outputs of the up projection, and of the gate behind them in each row; the down projection applies the activation.
+#[derive(Clone, Copy, Debug)]
+pub struct Activations {
+    up_gate: Floats,
+    gated: bool,
+}
+
+impl Device for Cuda {
+    type Matrix = Matrix;
+    type Norm = NormVectors;
+    type Page = Buffer;
+    type Buffer = Floats;
+    type Activated = Activations;
+    type Batch<'b> = BatchTable;
+
+    fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Matrix> {
+        Matrix::new(&*self.gpu, &self.weights, weights, linear)
+    }
+
+    fn norm(&self, _: &Weights, norm: &NormWeights) -> Result<NormVectors> {
+        NormVectors::new(&self.weights, norm)
+    }
+
+    fn pages(&self) -> AllocatePage<Buffer> {
+        let (gpu, bytes) = (Arc::clone(&self.gpu), self.page_bytes);
+        Arc::new(move || Ok(Buffer::new(&gpu, "a page of the KV cache", bytes)?))
+    }
+
+    fn run<'b>(
+        &self,
+        batch: Batch<'b, Buffer>,
+        compute: &mut dyn FnMut(&mut Pass<'b, Self>) -> Result<()>,
+    ) -> Result<Vec<f32>> {
+        let mut scratch = self.alone();
+        if batch.rows > self.buffers.rows {
+            return Err(Error::Internal(format!(
+                "{} rows at a time, expected at most {}",
+                batch.rows, self.buffers.rows
+            )));
+        }
+        let parts = |rows, tiles, longest| self.parts(rows, tiles, longest);
+        let table = BatchTable::upload(&batch, self.tile, parts, &self.gpu, &mut scratch.table)?;
+        // Steps of generation follow each other by the thousand, with the same launches but for the table.
+        let again = table.rows == batch.sequences.len() && table.wanted_rows == table.rows && table.rows <= FEW_TOKENS;
+        let known = scratch.recordings.iter().position(|(other, _)| *other == table);
+        let index = match known {
+            Some(index) => index,
+            None if !again || scratch.last != Some(table) => {
+                if again {
+                    scratch.last = Some(table);
+                }
+                let mut pass = self.pass(table);
+                compute(&mut pass)?;
+                return Ok(pass.logits);
+            }
+            None => {
+                let mut pass = self.pass(BatchTable { recorded: true, ..table });
+                let made = Recording::new(&self.gpu, &mut || compute(&mut pass))?;
+                if scratch.recordings.len() == MOST_RECORDINGS {
+                    scratch.recordings.remove(0);
+                }
+                scratch.recordings.push((table, made));
+                scratch.recordings.len() - 1
+            }
+        };
+        // SAFETY: the launches work in the weights and the buffers of this device, and in the table of the batch, whose
+        // addresses are compared; the addresses of pages are in the table.
+        unsafe { scratch.recordings[index].1.replay()? };
+        Ok(self.buffers.logits.floats(table.wanted_rows * self.sizes.vocab)?)
+    }
+
+    fn embed(&self, table: &BatchTable, embedding: &Matrix, hidden: &mut Floats) -> Result<()> {
+        let given = Embed {
+            weight: embedding.part.weight,
+            ids: table.ids,
+            out: hidden.0,
+            width: self.sizes.hidden as i32,
+            row_bytes: embedding.row_bytes as i32,
+        };
+        let function = embedding.kernels.embed()?;
+        Ok(self.multiplier.launch(function, Shape::new([table.rows, 1, 1], 256), &given)?)
+    }
+
+    fn norm_linear(
+        &self,
+        table: &BatchTable,
+        hidden: &Floats,
+        norm: &NormVectors,
+        matrices: [&Matrix; 3],
+        qkv: &mut Floats,
+    ) -> Result<()> {
+        let rows = self.rows(table, RowsAre::Normed(norm), *hidden, self.sizes.hidden);
+        let target = Target { address: qkv.0, width: self.qkv_width(), add: false };
+        Ok(self.multiplier.multiply(rows, &matrices, target)?)
+    }
+
+    fn rotate_and_store(
+        &self,
+        table: &mut BatchTable,
+        layer: usize,
+        [q, k]: [Option<&NormVectors>; 2],
+        qkv: &mut Floats,
+    ) -> Result<()> {
+        let Sizes { queries, kv_heads, head_dim, pairs, interleaved, .. } = self.sizes;
+        let weight = |norm: Option<&NormVectors>| norm.map_or((0, 0), |norm| (norm.weight.address, norm.weight.code));
+        let bias = |norm: Option<&NormVectors>| norm.map_or((0, 0), |norm| (norm.bias.address, norm.bias.code));
+        let any = q.or(k);
+        let given = Rotate {
+            qkv: qkv.0,
+            cos: table.cos,
+            sin: table.sin,
+            q_norm: weight(q).0,
+            q_bias: bias(q).0,
+            k_norm: weight(k).0,
+            k_bias: bias(k).0,
+            places: table.places,
+            pages: table.pages,
+            heads: queries as i32,
+            kv_heads: kv_heads as i32,
+            dim: head_dim as i32,
+            pairs: pairs as i32,
+            interleaved: i32::from(interleaved),
+            halves: i32::from(self.kv_dtype == KvDtype::F16),
+            layer: layer as i32,
+            layer_norm: i32::from(any.is_some_and(|norm| norm.layer)),
+            q_norm_code: weight(q).1,
+            q_bias_code: bias(q).1,
+            k_norm_code: weight(k).1,
+            k_bias_code: bias(k).1,
+            eps: any.map_or(0.0, |norm| norm.eps),
+            unused: 0,
+        };
+        const WARPS: usize = 4; // `ROTATE_WARPS` of `steps.cu`
+        let shape = Shape::new([table.rows, (queries + 2 * kv_heads).div_ceil(WARPS), 1], 32 * WARPS);
+        Ok(self.multiplier.launch(self.kernels.rotate, shape, &given)?)
+    }
+
+    fn attend(
+        &self,
+        table: &BatchTable,
+        layer: usize,
+        window: Option<usize>,
+        qkv: &Floats,
+        attended: &mut Floats,
+    ) -> Result<()> {
+        let Sizes { queries, kv_heads, head_dim, .. } = self.sizes;
+        let blocks = kv_heads * (queries / kv_heads).div_ceil(self.tile.heads);
+        let given = Attend {
+            qkv: qkv.0,
+            out: attended.0,
+            queries: table.queries,
+            pages: table.pages,
+            partial: self.buffers.partial.address(),
+            heads: queries as i32,
+            kv_heads: kv_heads as i32,
+            dim: head_dim as i32,
+            halves: i32::from(self.kv_dtype == KvDtype::F16),
+            layer: layer as i32,
+            window: window.unwrap_or(0) as i32,
+            parts: table.parts as i32,
+            heads_a_block: self.tile.heads as i32,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            unused: 0,
+        };
+        const WARPS: usize = 4; // `ATTEND_WARPS` of `steps.cu`
+        let shape = Shape { shared: self.tile.shared, ..Shape::new([table.tiles, blocks, table.parts], 32 * WARPS) };
+        self.multiplier.launch(self.kernels.attend, shape, &given)?;
+        if table.parts > 1 {
+            let shape = Shape::new([table.rows, queries, 1], 128);
+            self.multiplier.launch(self.kernels.combine, shape, &given)?;
+        }
+        Ok(())
+    }
+
+    fn activate(
+        &self,
+        table: &BatchTable,
+        hidden: &Floats,
+        norm: &NormVectors,
+        up: &Matrix,
+        activation: &Activation<Matrix>,
+        _: &Matrix,
+        activated: &mut Activations,
+    ) -> Result<()> {
+        let rows = self.rows(table, RowsAre::Normed(norm), *hidden, self.sizes.hidden);
+        let width = |products: usize| products * self.sizes.feed_forward;
+        let target = |width| Target { address: activated.up_gate.0, width, add: false };
+        match activation {
+            Activation::SwiGlu { gate } => self.multiplier.multiply(rows, &[up, gate], target(width(2)))?,
+            Activation::GeluTanh => self.multiplier.multiply(rows, &[up], target(width(1)))?,
+        }
+        activated.gated = activation.gate().is_some();
+        Ok(())
+    }
+
+    fn linear_add(
+        &self,
+        table: &BatchTable,
+        operand: Operand<'_, Self>,
+        matrix: &Matrix,
+        hidden: &mut Floats,
+    ) -> Result<()> {
+        let ff = self.sizes.feed_forward;
+        let rows = match operand {
+            Operand::Attended(x) => self.rows(table, RowsAre::Plain, *x, matrix.inputs),
+            Operand::Activated(Activations { up_gate, gated: true }) => {
+                self.rows(table, RowsAre::SwiGlu { offset: ff }, *up_gate, 2 * ff)
+            }
+            Operand::Activated(Activations { up_gate, gated: false }) => self.rows(table, RowsAre::Gelu, *up_gate, ff),
+        };
+        let target = Target { address: hidden.0, width: self.sizes.hidden, add: true };
+        Ok(self.multiplier.multiply(rows, &[matrix], target)?)
+    }
+
+    fn keep_wanted(&self, _: &mut Pass<'_, Self>) -> Result<()> {
+        Ok(()) // `logits` reads the wanted rows alone
+    }
+
+    fn logits(
+        &self,
+        table: &BatchTable,
+        hidden: &Floats,
+        norm: &NormVectors,
+        head: &Matrix,
+        logits: &mut Vec<f32>,
+    ) -> Result<()> {
+        let vocab = self.sizes.vocab;
+        let rows = Rows {
+            are: RowsAre::Normed(norm),
+            address: hidden.0,
+            stride: self.sizes.hidden,
+            gather: table.wanted,
+            count: table.wanted_rows,
+        };
+        let target = Target { address: self.buffers.logits.address(), width: vocab, add: false };
+        let slice = GPU_LOGIT_ROWS.min(self.buffers.rows);
+        Ok(self.multiplier.multiply_slices(rows, head, slice, target, |rows| {
+            // What is recorded is read when it was replayed.
+            if !table.recorded {
+                logits.extend(self.buffers.logits.floats(rows * vocab)?);
+            }
+            Ok(())
+        })?)
+    }
+}
+
+const _: () = assert!(GPU_ATTENTION_PARTS <= PREFILL_CHUNK, "parts are for few rows");

@@ -1,0 +1,206 @@
+//! The seam between the decoder and what computes: the operations of a forward pass, once for every device.
+
+use super::Angles;
+use crate::error::Result;
+use crate::memory;
+use crate::weights::Weights;
+use model_diagnostics::spec::{Activation, LinearWeights, NormWeights};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What makes the pages of a KV cache: each holds the keys and values of all layers for `KV_PAGE` positions.
+pub type AllocatePage<P> = Arc<dyn Fn() -> Result<P> + Send + Sync>;
+
+/// What a decoder computes on. Everything happens in the order of the calls, and a result depends neither on the rows
+/// beside it nor on how many threads compute it.
+///
+/// The rows of all buffers are those of the batch. Widths are the model's.
+pub trait Device: Send + Sync + Sized + 'static {
+    /// A weight matrix with its bias, in the stored bytes.
+    type Matrix: Send + Sync;
+    /// The weight and bias of a norm.
+    type Norm: Send + Sync;
+    /// Keys and values of `KV_PAGE` positions, all layers.
+    type Page: Send;
+    /// F32 activations `[rows, width]`.
+    type Buffer;
+    /// The activations of a feed-forward layer, ready for the down projection.
+    type Activated;
+    /// A batch as the operations read it.
+    type Batch<'b>;
+
+    /// Finds a matrix and its kernels.
+    ///
+    /// # Errors
+    /// `Files` when a scale of an int8 weight is one that no sound model has; `Internal` for a dtype without kernels, which
+    /// the diagnosis rules out.
+    fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Self::Matrix>;
+
+    /// Finds a norm.
+    ///
+    /// # Errors
+    /// `Internal` for a dtype that vectors do not have, which the diagnosis rules out.
+    fn norm(&self, weights: &Weights, norm: &NormWeights) -> Result<Self::Norm>;
+
+    /// What allocates pages.
+    fn pages(&self) -> AllocatePage<Self::Page>;
+
+    /// Gives `compute` the buffers of a pass and returns the logits that it leaves there, on the host. A device that has
+    /// recorded the operations of an equal batch may repeat them instead.
+    ///
+    /// # Errors
+    /// Those of `compute`, and of the device.
+    fn run<'b>(
+        &self,
+        batch: Batch<'b, Self::Page>,
+        compute: &mut dyn FnMut(&mut Pass<'b, Self>) -> Result<()>,
+    ) -> Result<Vec<f32>>;
+
+    /// `hidden` = the rows of the embedding that the batch's ids name.
+    fn embed(&self, batch: &Self::Batch<'_>, embedding: &Self::Matrix, hidden: &mut Self::Buffer) -> Result<()>;
+
+    /// `qkv` = the products of `norm(hidden)` with q, k and v, side by side.
+    fn norm_linear(
+        &self,
+        batch: &Self::Batch<'_>,
+        hidden: &Self::Buffer,
+        norm: &Self::Norm,
+        matrices: [&Self::Matrix; 3],
+        qkv: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// Norms every head of q and k where a norm is given, rotates it by its row's position, and stores keys and values in
+    /// the pages of the batch's sequences.
+    ///
+    /// # Errors
+    /// `CacheOverflow` when a key or value is infinite, or becomes so in the cache's dtype.
+    fn rotate_and_store(
+        &self,
+        batch: &mut Self::Batch<'_>,
+        layer: usize,
+        norms: [Option<&Self::Norm>; 2],
+        qkv: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// `attended` = attention of every row's queries over the cached positions up to its own, or the last `window` of them.
+    fn attend(
+        &self,
+        batch: &Self::Batch<'_>,
+        layer: usize,
+        window: Option<usize>,
+        qkv: &Self::Buffer,
+        attended: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// `activated` = the activation of the products of `norm(hidden)` with `up` and the gate, ready for `down`.
+    #[allow(clippy::too_many_arguments)] // as many as the layer has parts
+    fn activate(
+        &self,
+        batch: &Self::Batch<'_>,
+        hidden: &Self::Buffer,
+        norm: &Self::Norm,
+        up: &Self::Matrix,
+        activation: &Activation<Self::Matrix>,
+        down: &Self::Matrix,
+        activated: &mut Self::Activated,
+    ) -> Result<()>;
+
+    /// `hidden` += the product of `operand` with `matrix`.
+    fn linear_add(
+        &self,
+        batch: &Self::Batch<'_>,
+        operand: Operand<'_, Self>,
+        matrix: &Self::Matrix,
+        hidden: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// Drops the rows whose logits are not wanted, or leaves that to [`logits`](Self::logits).
+    ///
+    /// # Errors
+    /// When memory runs out.
+    fn keep_wanted(&self, pass: &mut Pass<'_, Self>) -> Result<()>;
+
+    /// `logits` = the product of `norm(hidden)` with `head`, for the wanted rows: `[wanted rows, vocab]`.
+    fn logits(
+        &self,
+        batch: &Self::Batch<'_>,
+        hidden: &Self::Buffer,
+        norm: &Self::Norm,
+        head: &Self::Matrix,
+        logits: &mut Vec<f32>,
+    ) -> Result<()>;
+}
+
+/// What the second product of a sub-layer reads.
+pub enum Operand<'a, D: Device> {
+    /// The attention's output.
+    Attended(&'a D::Buffer),
+    /// The feed-forward layer's activations.
+    Activated(&'a D::Activated),
+}
+
+/// The buffers of a forward pass. Every layer writes over them.
+pub struct Pass<'b, D: Device> {
+    /// The batch.
+    pub batch: D::Batch<'b>,
+    /// The residual stream, `[rows, hidden]`.
+    pub hidden: D::Buffer,
+    /// Queries, keys and values, `[rows, (heads + 2 * kv_heads) * head_dim]`.
+    pub qkv: D::Buffer,
+    /// The attention's output, `[rows, heads * head_dim]`.
+    pub attended: D::Buffer,
+    /// The feed-forward layer's activations, `[rows, feed_forward]`.
+    pub activated: D::Activated,
+    /// The wanted logits on the host, `[wanted rows, vocab]`.
+    pub logits: Vec<f32>,
+}
+
+/// The rows of a forward pass: tokens of several sequences, one behind the other.
+pub struct Batch<'b, P> {
+    /// The sequences.
+    pub sequences: Vec<Sequence<'b, P>>,
+    /// Rows in all.
+    pub rows: usize,
+    /// The rotation of each row.
+    pub angles: Angles,
+}
+
+/// One sequence of a batch.
+pub struct Sequence<'b, P> {
+    /// The ids of its rows.
+    pub tokens: &'b [u32],
+    /// Its rows.
+    pub rows: Range<usize>,
+    /// The position of its first row.
+    pub start: usize,
+    /// The pages of its cache, with room for its rows.
+    pub pages: &'b mut [P],
+    /// The rows whose logits are wanted.
+    pub wanted: Range<usize>,
+}
+
+impl<P> Batch<'_, P> {
+    /// Rows whose logits are wanted.
+    pub fn wanted_rows(&self) -> usize {
+        self.sequences.iter().map(|sequence| sequence.wanted.len()).sum()
+    }
+
+    /// Drops the rows that are not wanted, and returns which stay, unless all do.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn keep_wanted(&mut self) -> memory::Result<Option<Vec<Range<usize>>>> {
+        if self.wanted_rows() == self.rows {
+            return Ok(None);
+        }
+        let kept = memory::collected(self.sequences.iter().map(|sequence| sequence.wanted.clone()), "the wanted rows")?;
+        self.rows = 0;
+        for sequence in &mut self.sequences {
+            let rows = self.rows..self.rows + sequence.wanted.len();
+            sequence.start += sequence.wanted.start - sequence.rows.start;
+            self.rows = rows.end;
+            (sequence.rows, sequence.wanted) = (rows.clone(), rows);
+        }
+        Ok(Some(kept))
+    }
+}
