@@ -1,4 +1,4 @@
-//! What a card does with models of 8 billion weights: shares of its copy bandwidth and of its matrix rate, and memory beside
+//! What a GPU does with models of 8 billion weights: shares of its copy bandwidth and of its matrix rate, and memory beside
 //! what was counted. `docs/cuda.md` says how to run it and what was measured.
 //!
 //!     cargo bench --features cuda --bench cuda -- [FOLDER] [DTYPE ...] [layers=N]
@@ -7,12 +7,12 @@
 //!
 //! Writes each model into FOLDER (a temporary one when absent), one after the other, and removes it again: Llama 3.1 8B's
 //! geometry, with made-up weights in sane ranges. Prints one JSON object a dtype. Fewer layers are for trying it out. `facts` prints what the
-//! card is and what its driver takes, `products` the time of single products of that geometry.
+//! GPU is and what its driver takes, `products` the time of single products of that geometry.
 #![allow(clippy::expect_used, clippy::print_stdout)] // a measurement that cannot go on says why
 
 #[cfg(feature = "cuda")]
-#[path = "cuda/card.rs"]
-mod card;
+#[path = "cuda/gpu.rs"]
+mod gpu;
 
 #[cfg(feature = "cuda")]
 #[path = "cuda/model.rs"]
@@ -21,8 +21,8 @@ mod model;
 #[cfg(feature = "cuda")]
 fn main() {
     match std::env::args().skip(1).find(|argument| !argument.starts_with('-')).as_deref() {
-        Some("facts") => card::facts(),
-        Some("products") => card::products(),
+        Some("facts") => gpu::facts(),
+        Some("products") => gpu::products(),
         _ => measure::run(),
     }
 }
@@ -81,7 +81,7 @@ mod measure {
             }
         };
         let spec = model.spec();
-        let decoder = model.cuda().expect("a model on a card");
+        let decoder = model.cuda().expect("a model on a GPU");
         let copy = decoder.copy_rate().expect("a copy");
         let rate = decoder.matrix_rate(stored.dtype).expect("a measurement");
         let (linear, read) = model::linear_weights(spec);
@@ -94,7 +94,7 @@ mod measure {
         drop(session);
 
         let weights = Weights::map(&source::probe(path).expect("the model")).expect("its files");
-        let difference = decoder.first_difference(spec, &weights).expect("bytes from the card");
+        let difference = decoder.first_difference(spec, &weights).expect("bytes from the GPU");
         let bytes_are_the_files = difference.is_none();
         drop(weights);
 
@@ -104,7 +104,7 @@ mod measure {
         let object = json!({
             "dtype": stored.name,
             "bytes_are_the_files": bytes_are_the_files,
-            "card": model.report().hardware.gpus.first(),
+            "gpu": model.report().hardware.gpus.first(),
             "copy_gb_s": copy / 1e9,
             "matrix_tera_ops": rate.map(|rate| rate / 1e12),
             "load_s": model.load_time().as_secs_f64(),
@@ -118,7 +118,7 @@ mod measure {
             "model_on_card": decoder.bytes(),
             "cache_counted": kv_bytes(spec, CONTEXT, KvDtype::F32),
             "cache_on_card": of_cache,
-            "card_in_use": decoder.memory().map(|(free, total)| total - free).ok(),
+            "gpu_in_use": decoder.memory().map(|(free, total)| total - free).ok(),
             "planned": model.report().plan.as_ref().map(|plan| plan.total),
         });
         println!("{object}");

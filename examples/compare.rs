@@ -5,7 +5,7 @@
 mod common;
 
 use clap::{ArgGroup, Parser};
-use model_factory::diagnostics::plan::{Place, Plan};
+use model_factory::diagnostics::plan::{Plan, PlanMemory};
 use model_factory::diagnostics::report::Bytes;
 use model_factory::diagnostics::source::probe;
 use model_factory::{Builder, DeviceChoice, Error, Model, UnifiedModelFactory, Verdict};
@@ -174,19 +174,19 @@ fn load(builder: &Builder, path: &Path) -> Result<Model, Error> {
 fn load_beside(builder: Builder, arguments: &Arguments, a: &Model, longest: usize) -> Result<Model, Stop> {
     let (path, report) = (&arguments.b, builder.diagnose(&arguments.b));
     let (Some(of_a), Some(of_b)) = (&a.report().plan, &report.plan) else { return Ok(load(&builder, path)?) };
-    if of_b.place == Place::Card {
+    if of_b.place == PlanMemory::Gpu {
         // The driver tells what is free on a card, and what A has there is not.
         return Ok(load(&builder, path)?);
     }
     let working = |plan: &Plan| plan.total.saturating_sub(plan.load_peak);
     let more = working(of_a).saturating_sub(working(of_b));
     let (weights, beside) = match of_a.place {
-        Place::Main => {
+        PlanMemory::Main => {
             let mapped = of_a.weights_file;
             (mapped.saturating_sub(shared(arguments)), of_a.load_peak.saturating_sub(mapped).saturating_add(more))
         }
-        Place::Card => (0, of_a.anonymous()),
-        Place::Shared => (0, of_a.load_peak.saturating_add(more)),
+        PlanMemory::Gpu => (0, of_a.anonymous()),
+        PlanMemory::Shared => (0, of_a.load_peak.saturating_add(more)),
     };
     let before = a.report().hardware.memory.available;
     let logits = 3 * (longest * a.spec().vocab * size_of::<f32>()) as u64;

@@ -115,7 +115,7 @@ impl Builder {
     }
 
     /// Where weights lie: in the pages of the mapped files by default, or in memory that the files are read into, so that
-    /// whatever happens to them later does no harm. A card has its own copy in either case.
+    /// whatever happens to them later does no harm. A GPU has its own copy in either case.
     pub fn weights(mut self, storage: WeightStorage) -> Self {
         self.policy.weights = storage;
         self
@@ -181,7 +181,7 @@ impl Builder {
     }
 
     /// Gives a load up with [`Error::Cancelled`] once `cancel` is cancelled: in a moment while it waits for the Hub, after at
-    /// most 64 MiB that are read into memory or copied to a card, and otherwise between its stages. Building a tokenizer is not interrupted.
+    /// most 64 MiB that are read into memory or copied to a GPU, and otherwise between its stages. Building a tokenizer is not interrupted.
     pub fn cancel(mut self, cancel: &Cancel) -> Self {
         self.cancel = cancel.clone();
         self
@@ -284,7 +284,7 @@ impl Builder {
     }
 
     /// Attaches the weights to the device that the report chose.
-    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))] // without a card's engine the report chooses none
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))] // without a GPU's engine the report chooses none
     fn compute(
         &self,
         header: &Header,
@@ -305,12 +305,12 @@ impl Builder {
         #[cfg(feature = "cuda")]
         if let Ok(DeviceChoice::Cuda(index)) = report.device.parse() {
             let weights = map()?;
-            let card = report.hardware.gpus.get(index);
+            let gpu = report.hardware.gpus.get(index);
             let uploaded = |done, total| {
                 self.on_progress.tell(Stage::Upload, done, total);
                 self.cancel.check()
             };
-            let device = || crate::cuda::Cuda::open(spec, &weights, plan, card, index, &uploaded);
+            let device = || crate::cuda::Cuda::open(spec, &weights, plan, gpu, index, &uploaded);
             return Ok(Box::new(Decoder::new(spec, &weights, plan, device)?));
         }
         let weights = match self.policy.weights {

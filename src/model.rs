@@ -68,7 +68,7 @@ impl Model {
         &self.0.turns
     }
 
-    /// Where the logits it returns are: in main memory, also those of a model on a card. Which device computes says
+    /// Where the logits it returns are: in main memory, also those of a model on a GPU. Which device computes says
     /// `report().device`.
     pub fn device(&self) -> &Device {
         &Device::Cpu
@@ -89,7 +89,7 @@ impl Model {
         self.0.threads
     }
 
-    /// The processor's computation itself, for tools that look at the weights; `None` for a model on a card.
+    /// The processor's computation itself, for tools that look at the weights; `None` for a model on a GPU.
     #[doc(hidden)] // its types are
     pub fn decoder(&self) -> Option<&Decoder<Cpu>> {
         let compute: &dyn Any = &*self.0.compute;

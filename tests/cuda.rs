@@ -1,4 +1,4 @@
-//! What only a card can show. Without one every test says that it was skipped, and why.
+//! What only a GPU can show. Without one every test says that it was skipped, and why.
 #![cfg(feature = "cuda")]
 #![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why
 
@@ -12,8 +12,8 @@ use model_factory::{DeviceChoice, GenerateOptions, Model, Stage, UnifiedModelFac
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// The model on the first card; `None` where there is no card, no driver or no NVRTC, unless `TEST_DEVICE=cuda` asks for one.
-fn on_card(path: &Path) -> Option<Model> {
+/// The model on the first GPU; `None` where there is no GPU, no driver or no NVRTC, unless `TEST_DEVICE=cuda` asks for one.
+fn on_gpu(path: &Path) -> Option<Model> {
     match UnifiedModelFactory::builder().device(DeviceChoice::Cuda(0)).load(path) {
         Ok(model) => Some(model),
         Err(error) if error.code() == 13 && std::env::var_os("TEST_DEVICE").is_none() => {
@@ -24,7 +24,7 @@ fn on_card(path: &Path) -> Option<Model> {
     }
 }
 
-/// Every fixture in dtypes that have kernels for cards.
+/// Every fixture in dtypes that have kernels for GPUs.
 fn fixtures() -> Vec<PathBuf> {
     let known: Vec<DType> = dtypes().collect();
     let all = common::all();
@@ -39,11 +39,11 @@ fn fixtures() -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_bytes_on_the_card_are_the_files() {
+fn the_bytes_on_the_gpu_are_the_files() {
     for path in fixtures() {
-        let Some(model) = on_card(&path) else { return };
+        let Some(model) = on_gpu(&path) else { return };
         let weights = Weights::map(&source::probe(&path).expect("a model")).expect("its files");
-        let decoder = model.cuda().expect("a model on a card");
+        let decoder = model.cuda().expect("a model on a GPU");
         assert_eq!(decoder.first_difference(model.spec(), &weights).expect("an answer"), None, "{}", path.display());
     }
 }
@@ -53,7 +53,7 @@ fn the_bytes_on_the_card_are_the_files() {
 fn tokens_one_by_one_are_the_prompt_at_once() {
     for name in ["llama-3.2/f32", "phi-2/f32", "qwen3/f32", "phi-3-window/f32", "phi-3.5/f32"] {
         let path = common::fixtures().join("models").join(name);
-        let Some(model) = on_card(&path) else { return };
+        let Some(model) = on_gpu(&path) else { return };
         let vocab = model.spec().vocab as u32;
         let tokens: Vec<u32> = (0..400.min(model.context_length() as u32)).map(|i| (i * 37 + 5) % vocab).collect();
         let whole = model.logits(&tokens).expect("logits").to_vec2::<f32>().expect("F32 logits");
@@ -74,7 +74,7 @@ fn tokens_one_by_one_are_the_prompt_at_once() {
 #[test]
 fn a_callback_that_panics_during_an_upload_ends_the_load_with_its_panic() {
     let path = common::fixtures().join("demo");
-    if on_card(&path).is_none() {
+    if on_gpu(&path).is_none() {
         return;
     }
     for end in [false, true] {
@@ -85,15 +85,15 @@ fn a_callback_that_panics_during_an_upload_ends_the_load_with_its_panic() {
         });
         let panic = catch_unwind(AssertUnwindSafe(|| builder.load(&path).map(drop))).expect_err("it panics");
         assert_eq!(panic.downcast_ref(), Some(&end));
-        // The card is free for the next load.
-        assert!(on_card(&path).is_some_and(|model| model.logits(&[5]).is_ok()));
+        // The GPU is free for the next load.
+        assert!(on_gpu(&path).is_some_and(|model| model.logits(&[5]).is_ok()));
     }
 }
 
 #[test]
 fn the_bundled_model_tells_its_story() {
     let path = common::fixtures().join("demo");
-    let Some(model) = on_card(&path) else { return };
+    let Some(model) = on_gpu(&path) else { return };
     let options = GenerateOptions::default().max_tokens(32).temperature(0.0);
     let text = |model: &Model| -> String {
         let pieces = model.generate("Once upon a time", &options).expect("a generation");

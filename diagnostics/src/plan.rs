@@ -121,7 +121,7 @@ pub struct Request {
     pub sessions: Option<usize>,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
-    /// Where weights lie; on a card they are its own.
+    /// Where weights lie; on a GPU they are its own.
     pub weights: WeightStorage,
 }
 

@@ -2,7 +2,6 @@
 
 use crate::common;
 use model_factory::cpu::Matrix;
-use model_factory::diagnostics::header::TensorInfo;
 use model_factory::kernels::Kernel;
 use model_factory::{Error, Model, Session};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use super::arguments::{Attend, Embed, Rotate};
 use super::batch::BatchTable;
-use super::card::Card;
+use super::driver::DriverGpu;
 use super::error::CudaError;
 use super::gpu::{Buffer, Function, Gpu, QueryTile, Recording, Shape};
 use super::modules::Module;
@@ -129,8 +129,8 @@ impl Cuda {
         index: usize,
         uploaded: &Uploaded<'_>,
     ) -> Result<Cuda> {
-        let card = Card::open(described.and_then(|gpu| gpu.uuid.as_deref()), index)?;
-        Cuda::new(Arc::new(card), spec, weights, plan.kv_dtype, plan.context, uploaded)
+        let gpu = DriverGpu::open(described.and_then(|gpu| gpu.uuid.as_deref()), index)?;
+        Cuda::new(Arc::new(gpu), spec, weights, plan.kv_dtype, plan.context, uploaded)
     }
 
     /// As [`open`](Self::open), on whatever runs kernels.

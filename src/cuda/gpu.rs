@@ -26,7 +26,7 @@ impl Shape {
     }
 }
 
-/// Shared memory of a block that every card has; from compute capability 7.0 on there is more for those who ask.
+/// Shared memory of a block that every GPU has; from compute capability 7.0 on there is more for those who ask.
 pub(super) const PLAIN_SHARED: u32 = 48 << 10;
 
 /// The queries that a block of attention takes: heads that share keys, of rows that follow each other.
@@ -60,7 +60,7 @@ pub(super) struct Function(pub(super) usize);
 /// The type is `repr(C)`, without padding, and laid out as the structure of the same name in the kernels' source.
 pub(super) unsafe trait Arguments: Copy {}
 
-/// What runs kernels: a card, and in tests an emulator. Everything happens in the order of the calls.
+/// What runs kernels: a GPU, and in tests an emulator. Everything happens in the order of the calls.
 pub(super) trait Gpu: Send + Sync + fmt::Debug {
     /// Major and minor compute capability.
     fn capability(&self) -> (u32, u32);
@@ -77,13 +77,13 @@ pub(super) trait Gpu: Send + Sync + fmt::Debug {
     /// `address` comes from `allocate` of the same `bytes`, and nothing uses it from now on.
     unsafe fn free(&self, address: u64, bytes: usize);
 
-    /// Copies to the card. `from` may be changed when this returns.
+    /// Copies to the GPU. `from` may be changed when this returns.
     ///
     /// # Safety
     /// `from.len()` bytes at `to` are allocated.
     unsafe fn upload(&self, from: &[u8], to: u64) -> Result<(), CudaError>;
 
-    /// Copies from the card, when all before is done.
+    /// Copies from the GPU, when all before is done.
     ///
     /// # Safety
     /// `to.len()` bytes at `from` are allocated.
@@ -95,7 +95,7 @@ pub(super) trait Gpu: Send + Sync + fmt::Debug {
     /// Bytes free and in all.
     fn memory(&self) -> Result<(usize, usize), CudaError>;
 
-    /// Keeps the launches that `launches` makes instead of starting them. `launches` does nothing else with the card.
+    /// Keeps the launches that `launches` makes instead of starting them. `launches` does nothing else with the GPU.
     fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<usize, Error>;
 
     /// Starts recorded launches in their order.
@@ -124,7 +124,7 @@ pub(super) trait Gpu: Send + Sync + fmt::Debug {
     ) -> Result<(), CudaError>;
 }
 
-/// Memory of a card.
+/// Memory of a GPU.
 pub struct Buffer {
     gpu: Arc<dyn Gpu>,
     address: u64,
@@ -165,14 +165,14 @@ impl Buffer {
     /// The first `len` floats.
     pub(super) fn floats(&self, len: usize) -> Result<Vec<f32>, CudaError> {
         let mut floats = vec![0f32; len];
-        // SAFETY: the floats' own bytes; any bytes are floats, and cards are in machines of their order of bytes.
+        // SAFETY: the floats' own bytes; any bytes are floats, and GPUs are in machines of their order of bytes.
         let bytes = unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast::<u8>(), 4 * len) };
         self.download(0, bytes)?;
         Ok(floats)
     }
 }
 
-/// Launches that are started together: the driver hands them to the card at once.
+/// Launches that are started together: the driver hands them to the GPU at once.
 #[derive(Debug)]
 pub(super) struct Recording {
     gpu: Arc<dyn Gpu>,
@@ -220,13 +220,13 @@ mod tests {
     use super::{PLAIN_SHARED, QueryTile};
 
     #[test]
-    fn queries_fit_the_shared_memory_of_every_card() {
+    fn queries_fit_the_shared_memory_of_every_gpu() {
         for dim in [64, 80, 96, 128, 256] {
             for group in [1, 3, 4, 7, 8, 12, 16, 32, 71] {
                 for capability in [(5, 0), (6, 1), (7, 0), (9, 0)] {
                     let QueryTile { heads, rows, shared } = QueryTile::new(group, dim, capability);
                     assert!(heads > 0 && rows > 0 && heads * rows <= 16, "{group} heads of {dim}: {heads} by {rows}");
-                    // The least that any card of 7.0 or later gives a block that asks.
+                    // The least that any GPU of 7.0 or later gives a block that asks.
                     let limit = if capability < (7, 0) { PLAIN_SHARED } else { 64 << 10 };
                     assert!(shared <= limit, "{group} heads of {dim} on {capability:?}: {shared} bytes");
                 }

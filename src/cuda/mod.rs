@@ -8,8 +8,8 @@
 
 mod arguments;
 mod batch;
-mod card;
 mod device;
+mod driver;
 mod error;
 mod gpu;
 mod modules;

@@ -51,7 +51,7 @@ const FACTORS: &str = include_str!("kernels/factors.cuh");
 const BLOCKS: &str = include_str!("kernels/blocks.cuh");
 const STEPS: &str = include_str!("kernels/steps.cu");
 
-/// What stands between the kernels and the card's instructions.
+/// What stands between the kernels and the GPU's instructions.
 pub(super) const DEVICE: &str = include_str!("kernels/device.cuh");
 
 /// The matrix dtypes that have kernels.

@@ -33,7 +33,7 @@ pub(super) struct Nvrtc {
 /// A source and the options, the architecture among them.
 type Compiled = (String, [String; 3]);
 
-/// Machine code for one kind of card, or PTX that the driver translates, with a zero behind it.
+/// Machine code for one kind of GPU, or PTX that the driver translates, with a zero behind it.
 #[derive(Debug)]
 pub(super) struct Image(pub(super) Vec<u8>);
 
@@ -106,11 +106,11 @@ impl Nvrtc {
         Ok(architectures)
     }
 
-    /// Compiles `module` for cards of `capability`: to machine code where this version knows them, else to PTX for the
+    /// Compiles `module` for GPUs of `capability`: to machine code where this version knows them, else to PTX for the
     /// nearest older ones. What was compiled before is returned again.
     ///
     /// # Errors
-    /// `Capability` when the cards are older than all it knows; `Compile`.
+    /// `Capability` when the GPUs are older than all it knows; `Compile`.
     pub(super) fn compile(&self, module: Module, capability: (u32, u32)) -> Result<Arc<Image>, CudaError> {
         let wanted = (10 * capability.0 + capability.1) as i32;
         let known = self.architectures()?;

@@ -1,4 +1,4 @@
-//! What a card can do, measured with kernels that do nothing else: what speeds are compared with. And what single products do.
+//! What a GPU can do, measured with kernels that do nothing else: what speeds are compared with. And what single products do.
 
 use super::arguments::{Copy16, Part, Rate};
 use super::error::CudaError;

@@ -1,4 +1,4 @@
-//! Matrices on the card, and the launches that multiply by them.
+//! Matrices on the GPU, and the launches that multiply by them.
 
 use super::arguments::{self, PARTS, Part, Prepare, Product};
 use super::error::CudaError;
@@ -67,7 +67,7 @@ pub(super) struct MatrixKernels {
     kind: Kind,
     /// For up to 1, 2, 4 and 8 tokens.
     few: [Function; 4],
-    /// For more, where the card has tensor cores for the dtype.
+    /// For more, where the GPU has tensor cores for the dtype.
     many: Option<Function>,
     embed: Option<Function>,
 }
@@ -79,7 +79,7 @@ impl MatrixKernels {
     /// Those of compiling and loading; `Internal` for a dtype without kernels, which the diagnosis rules out.
     pub(super) fn load(gpu: &dyn Gpu, dtype: DType) -> Result<MatrixKernels, Error> {
         let kind = modules::kind(dtype)
-            .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel for cards")))?;
+            .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel for GPUs")))?;
         let function = |name| gpu.function(Module::Matrix(dtype), name);
         Ok(MatrixKernels {
             kind,
@@ -127,7 +127,7 @@ impl Vector {
     }
 }
 
-/// A matrix `[outputs, inputs]` on the card.
+/// A matrix `[outputs, inputs]` on the GPU.
 #[derive(Debug)]
 pub struct Matrix {
     pub(super) kernels: MatrixKernels,
@@ -140,7 +140,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Finds the matrix on the card and loads the kernels of its dtype.
+    /// Finds the matrix on the GPU and loads the kernels of its dtype.
     ///
     /// # Errors
     /// Those of [`MatrixKernels::load`]; `Files` when a scale of an int8 weight is one that no sound model has.
@@ -224,7 +224,7 @@ pub(super) enum RowsAre<'a> {
     Gelu,
 }
 
-/// A norm on the card.
+/// A norm on the GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct NormVectors {
     pub(super) weight: Vector,
@@ -235,7 +235,7 @@ pub struct NormVectors {
 }
 
 impl NormVectors {
-    /// Finds the norm on the card.
+    /// Finds the norm on the GPU.
     pub(super) fn new(device: &DeviceWeights, norm: &NormWeights) -> Result<NormVectors, Error> {
         let (eps, bias) = match &norm.kind {
             Norm::Rms { eps } => (eps, None),
@@ -250,7 +250,7 @@ impl NormVectors {
     }
 }
 
-/// Rows of activations on the card.
+/// Rows of activations on the GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows<'a> {
     pub(super) are: RowsAre<'a>,
@@ -463,7 +463,7 @@ impl Multiplier {
             zeros: i32::from(!first.rule.is_none_or(symmetric)),
             whole: i32::from(first.whole()),
         };
-        // Blocks in one row: a card takes fewer than 65536 in the other directions.
+        // Blocks in one row: a GPU takes fewer than 65536 in the other directions.
         let blocks = |each: usize, tokens: usize| {
             let of_rows: usize = chosen.iter().map(|index| matrices[*index].outputs.div_ceil(each)).sum();
             [of_rows * count.div_ceil(tokens), 1, 1]

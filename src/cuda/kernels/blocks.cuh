@@ -90,7 +90,7 @@ __device__ __forceinline__ void add_products(
 }
 
 // `T` tokens: a warp computes `ROWS` rows, each lane a block of 32 at a time, from shared memory. Chunks are fetched some time
-// before they are needed: one of each row has too few bytes on their way to keep a fast card's memory busy.
+// before they are needed: one of each row has too few bytes on their way to keep a fast GPU's memory busy.
 template <int T>
 __device__ __forceinline__ void few(const Product& a) {
     // With more tokens registers are scarce, and a chunk takes longer to compute.

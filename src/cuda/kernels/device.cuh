@@ -1,4 +1,4 @@
-// What the compiler of the card gives: names, and the instructions that have no name in C++. The emulator of the tests
+// What the compiler of the GPU gives: names, and the instructions that have no name in C++. The emulator of the tests
 // has its own text in place of this one.
 
 #define KERNEL(name, Arguments) extern "C" __global__ void __launch_bounds__(1024) name(const Arguments a)

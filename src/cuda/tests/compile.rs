@@ -1,4 +1,4 @@
-//! Every kernel compiles for every generation of cards.
+//! Every kernel compiles for every generation of GPUs.
 
 use super::super::error::CudaError;
 use super::super::modules::Module;
@@ -25,7 +25,7 @@ fn a_library_that_is_no_compiler_does_not_end_the_search() {
     assert!(found.is_ok_and(|nvrtc| nvrtc.version().is_ok()));
 }
 
-/// Sums and products are rounded as they are written: the emulator's arithmetic is the card's. What is not marked as rounded
+/// Sums and products are rounded as they are written: the emulator's arithmetic is the GPU's. What is not marked as rounded
 /// may be fused by the translator of PTX.
 #[test]
 fn nothing_is_fused_but_by_name() {
@@ -66,7 +66,7 @@ fn every_kernel_compiles_for_every_generation() {
         for module in Module::all() {
             match nvrtc.compile(module, capability) {
                 Ok(image) => {
-                    // Machine code where the version knows the cards.
+                    // Machine code where the version knows the GPUs.
                     let elf = image.0.starts_with(b"\x7fELF");
                     assert_eq!(elf, known.contains(&((10 * capability.0 + capability.1) as i32)), "{capability:?}");
                     compiled += 1;

@@ -1,4 +1,4 @@
-// The kernels as C++: what a card gives them, on one processor. Stands in place of `device.cuh`.
+// The kernels as C++: what a GPU gives them, on one processor. Stands in place of `device.cuh`.
 //
 // A block runs at a time; its threads are fibers that take turns at barriers and exchanges, so that what a kernel leaves
 // to chance between threads stays so, and what it forgets to wait for shows. x86-64 alone.
@@ -186,7 +186,7 @@ static int launch(const Shape& shape, void (*kernel)(const void*), const void* g
 // All else is hidden: shared memory of one module must not be that of another, which has a variable of the same name.
 #define VISIBLE __attribute__((visibility("default")))
 
-// Returns 0, the size of the arguments where that is another than given, -1 for a shape that no card takes, or -2 when
+// Returns 0, the size of the arguments where that is another than given, -1 for a shape that no GPU takes, or -2 when
 // shared memory was written beyond its end.
 #define KERNEL_OF(most, name, Arguments)                                                                          \
     static void name(const Arguments a);                                                                          \

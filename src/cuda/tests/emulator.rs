@@ -1,4 +1,4 @@
-//! Runs kernels on the processor: the card's sources compiled as C++, with `emulator.h` for what a card is.
+//! Runs kernels on the processor: the GPU's sources compiled as C++, with `emulator.h` for what a GPU is.
 
 use super::super::error::CudaError;
 use super::super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
@@ -20,7 +20,7 @@ type Kernel = unsafe extern "C" fn(*const Shape, *const c_void, c_int) -> c_int;
 /// Compiled modules of this process; the lock is also that of running them, for they have one state each.
 static MODULES: LazyLock<Mutex<HashMap<Module, Library>>> = LazyLock::new(Mutex::default);
 
-/// The emulated card.
+/// The emulated GPU.
 #[derive(Debug)]
 struct Emulator {
     capability: (u32, u32),
@@ -39,8 +39,8 @@ struct Launch {
     size: usize,
 }
 
-/// A card of this capability; prints why and returns `None` where nothing can be emulated.
-pub(super) fn card(capability: (u32, u32)) -> Option<Arc<dyn Gpu>> {
+/// A GPU of this capability; prints why and returns `None` where nothing can be emulated.
+pub(super) fn gpu(capability: (u32, u32)) -> Option<Arc<dyn Gpu>> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         println!("skipped: the emulator of kernels is written for x86-64 Linux");
         return None;
@@ -56,7 +56,7 @@ fn compile(module: Module) -> Library {
     let folder = tempfile::tempdir().unwrap();
     let (source, library) = (folder.path().join("kernels.cpp"), folder.path().join("kernels.so"));
     std::fs::write(&source, module.source(HEADER)).unwrap();
-    // No multiplication is fused with an addition but where a kernel says so: as on the card.
+    // No multiplication is fused with an addition but where a kernel says so: as on the GPU.
     let options = [
         "-O1",
         "-std=c++17",
@@ -162,7 +162,7 @@ impl Gpu for Emulator {
         size: usize,
     ) -> Result<(), CudaError> {
         let limit = if self.capability < (7, 0) { PLAIN_SHARED } else { 64 << 10 };
-        assert!(shape.shared <= limit, "a block of this card has no {} bytes of shared memory", shape.shared);
+        assert!(shape.shared <= limit, "a block of this GPU has no {} bytes of shared memory", shape.shared);
         if let Some(open) = self.open.lock().unwrap().as_mut() {
             let mut copy = vec![0u64; size.div_ceil(8)];
             // SAFETY: the caller's; the copy is at least as long.
@@ -176,7 +176,7 @@ impl Gpu for Emulator {
         // SAFETY: the caller's.
         match unsafe { kernel(&shape, arguments, size as c_int) } {
             0 => Ok(()),
-            -1 => panic!("no card runs {shape:?}"),
+            -1 => panic!("no GPU runs {shape:?}"),
             -2 => panic!("shared memory was written beyond {} bytes", shape.shared),
             other => panic!("the kernel's arguments have {other} bytes, ours {size}"),
         }

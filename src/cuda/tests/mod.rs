@@ -1,8 +1,8 @@
-//! What can be known without a card: that every kernel compiles, and that the same sources, launched by the same decoder,
-//! compute what the processor's kernels do. With `TEST_DEVICE=cuda` the same is asked of the first card.
+//! What can be known without a GPU: that every kernel compiles, and that the same sources, launched by the same decoder,
+//! compute what the processor's kernels do. With `TEST_DEVICE=cuda` the same is asked of the first GPU.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)] // tests say what they skip
 
-use super::card::Card;
+use super::driver::DriverGpu;
 use super::gpu::Gpu;
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ mod products;
 mod steps;
 mod upload;
 
-/// The first card where `TEST_DEVICE=cuda` asks for one, else an emulated one, with kernels chosen as for `capability`. Prints
+/// The first GPU where `TEST_DEVICE=cuda` asks for one, else an emulated one, with kernels chosen as for `capability`. Prints
 /// why and returns `None` where nothing can be emulated.
-fn card(capability: (u32, u32)) -> Option<Arc<dyn Gpu>> {
+fn gpu(capability: (u32, u32)) -> Option<Arc<dyn Gpu>> {
     if std::env::var_os("TEST_DEVICE").is_some_and(|device| device == "cuda") {
-        let card = Card::open(None, 0).unwrap_or_else(|error| panic!("TEST_DEVICE=cuda: {error}"));
-        return Some(Arc::new(card.acting_as(capability)));
+        let gpu = DriverGpu::open(None, 0).unwrap_or_else(|error| panic!("TEST_DEVICE=cuda: {error}"));
+        return Some(Arc::new(gpu.acting_as(capability)));
     }
-    emulator::card(capability)
+    emulator::gpu(capability)
 }

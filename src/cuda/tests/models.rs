@@ -1,8 +1,8 @@
-//! Whole models in the emulator, or on a card: every family and every dtype that has kernels, within the bounds that hold for the
+//! Whole models in the emulator, or on a GPU: every family and every dtype that has kernels, within the bounds that hold for the
 //! processor.
 
 use super::super::{Cuda, dtypes};
-use super::card;
+use super::gpu;
 use crate::decoder::Decoder;
 use crate::factory::UnifiedModelFactory;
 use crate::model::Model;
@@ -44,9 +44,9 @@ fn with_cache(path: &Path, kv: KvDtype) -> Model {
     UnifiedModelFactory::builder().threads(1).context_length(CONTEXT).kv_cache(kv).load(path).unwrap()
 }
 
-/// The model on an emulated card; `None` where nothing can be emulated. What the card holds is compared with the file.
-fn on_card(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> Option<Model> {
-    let gpu = card(capability)?;
+/// The model on an emulated GPU; `None` where nothing can be emulated. What the GPU holds is compared with the file.
+fn on_gpu(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> Option<Model> {
+    let gpu = gpu(capability)?;
     let diagnosis = diagnose_with(REGISTRY, path, &Hardware::detect(), &Policy::default());
     let (header, spec) = diagnosis.ready.unwrap();
     let mut plan = diagnosis.report.plan.unwrap();
@@ -115,17 +115,17 @@ fn every_fixture_is_as_near_to_the_truth_as_on_the_processor() {
             if !runs(&processor) {
                 continue;
             }
-            let Some(card) = on_card(&processor, &path, NEW, KvDtype::F32) else { return };
+            let Some(gpu) = on_gpu(&processor, &path, NEW, KvDtype::F32) else { return };
             dtypes_seen.extend(processor.spec().dtypes().into_keys());
             for case in file["reference_error"].as_object().unwrap().keys() {
                 let tokens = ids(&expected["cases"][case]["tokens"]);
                 if tokens.len() > LONGEST {
                     continue;
                 }
-                let kept = expected["cases"][case]["first_kept"].as_u64().unwrap() as usize * card.spec().vocab;
+                let kept = expected["cases"][case]["first_kept"].as_u64().unwrap() as usize * gpu.spec().vocab;
                 let truth = floats(&truths, &format!("{}/{case}", file["truth"].as_str().unwrap()));
                 let error = |model| distance(&logits(model, &tokens)[kept..], &truth);
-                let (error, on_processor, bound) = (error(&card), error(&processor), bound(file, case));
+                let (error, on_processor, bound) = (error(&gpu), error(&processor), bound(file, case));
                 let label = path.strip_prefix(fixtures()).unwrap().display().to_string();
                 println!("{label:<40} {case:<14} {error:>10.2e} {on_processor:>10.2e} {bound:>10.2e}");
                 if error.is_nan() || error > bound {
@@ -151,8 +151,8 @@ fn int8_fixtures_are_as_near_to_the_truth_as_the_integers_allow() {
         let stride = expected["stride"].as_u64().unwrap() as usize;
         let processor = on_processor(&folder);
         for capability in [NEW, OLD] {
-            let Some(card) = on_card(&processor, &folder, capability, KvDtype::F32) else { return };
-            let rows = card.logits(&tokens).unwrap().to_vec2::<f32>().unwrap();
+            let Some(gpu) = on_gpu(&processor, &folder, capability, KvDtype::F32) else { return };
+            let rows = gpu.logits(&tokens).unwrap().to_vec2::<f32>().unwrap();
             let computed: Vec<f32> = rows.iter().flat_map(|row| row.iter().step_by(stride).copied()).collect();
             let (error, integers) = (distance(&computed, &truth), expected["integer_error"].as_f64().unwrap());
             println!("{:<60} {capability:?} {error:.4} {integers:.4}", folder.display());
@@ -165,8 +165,8 @@ fn int8_fixtures_are_as_near_to_the_truth_as_the_integers_allow() {
 
 /// Numbers that the processor computes in another order of sums: a difference in a last bit moves an activation to the
 /// neighbouring integer, BF16 or F16 now and then, so models of those may be as far apart as either is from the truth.
-fn assert_near(label: &str, card: &[f32], processor: &[f32], bound: f64) {
-    let found = distance(card, processor);
+fn assert_near(label: &str, gpu: &[f32], processor: &[f32], bound: f64) {
+    let found = distance(gpu, processor);
     println!("{label}: {found:.2e} apart, bound {bound:.2e}");
     assert!(found <= bound, "{label}: {found:.3e} apart, expected at most {bound:.3e}");
 }
@@ -184,12 +184,12 @@ fn kinds() -> Vec<(PathBuf, f64)> {
 }
 
 #[test]
-fn cards_without_tensor_cores_compute_many_tokens_too() {
+fn gpus_without_tensor_cores_compute_many_tokens_too() {
     for (path, bound) in kinds() {
         let processor = on_processor(&path);
-        let Some(card) = on_card(&processor, &path, OLD, KvDtype::F32) else { return };
+        let Some(gpu) = on_gpu(&processor, &path, OLD, KvDtype::F32) else { return };
         let tokens: Vec<u32> = (0..21).map(|i| (i * 37 + 5) % processor.spec().vocab as u32).collect();
-        assert_near(&path.display().to_string(), &logits(&card, &tokens), &logits(&processor, &tokens), bound);
+        assert_near(&path.display().to_string(), &logits(&gpu, &tokens), &logits(&processor, &tokens), bound);
     }
 }
 
@@ -199,8 +199,8 @@ fn sessions_go_on_as_on_the_processor() {
     for (path, bound) in kinds() {
         for kv in [KvDtype::F32, KvDtype::F16] {
             let processor = with_cache(&path, kv);
-            let Some(card) = on_card(&processor, &path, NEW, kv) else { return };
-            let models = [&card, &processor];
+            let Some(gpu) = on_gpu(&processor, &path, NEW, kv) else { return };
+            let models = [&gpu, &processor];
             let vocab = processor.spec().vocab as u32;
             let prompt: Vec<u32> = (0..290).map(|i| (i * 37 + 5) % vocab).collect();
             let mut last = models.map(|model| {
@@ -217,12 +217,12 @@ fn sessions_go_on_as_on_the_processor() {
                 all.extend(Session::batch(steps).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap());
                 all
             });
-            let pages = card.session();
+            let pages = gpu.session();
             assert_eq!(pages.cache_bytes(), 0);
-            let [card, processor] = &mut last;
+            let [gpu, processor] = &mut last;
             // Keys and values that differ in a last bit are now and then rounded to neighbouring F16, 2^-11 apart.
             let bound = if kv == KvDtype::F16 { bound.max(1e-3) } else { bound };
-            assert_near(&format!("{} {kv}", path.display()), card, processor, bound);
+            assert_near(&format!("{} {kv}", path.display()), gpu, processor, bound);
         }
     }
 }
@@ -232,12 +232,12 @@ fn sessions_go_on_as_on_the_processor() {
 fn a_longrope_model_turns_where_the_processor_does() {
     let path = fixtures().join("models/phi-3.5/f32");
     let processor = on_processor(&path);
-    let Some(card) = on_card(&processor, &path, NEW, KvDtype::F32) else { return };
+    let Some(gpu) = on_gpu(&processor, &path, NEW, KvDtype::F32) else { return };
     let limit = (1..CONTEXT).find(|length| processor.compute().rotation(*length) != processor.compute().rotation(1));
     let limit = limit.expect("a model that turns");
     let vocab = processor.spec().vocab as u32;
     let prompt: Vec<u32> = (0..limit as u32 - 1).map(|i| (i * 37 + 5) % vocab).collect();
-    let [a, b] = [&card, &processor].map(|model| {
+    let [a, b] = [&gpu, &processor].map(|model| {
         let mut session = model.session();
         let mut all = session.forward(&prompt).unwrap().to_vec1::<f32>().unwrap();
         all.extend(session.forward(&[1]).unwrap().to_vec1::<f32>().unwrap());

@@ -3,12 +3,12 @@
 use super::super::arguments::Copy16;
 use super::super::modules::{Module, dtypes};
 use super::super::peak::{copy_shape, product_seconds};
-use super::card;
+use super::gpu;
 use super::products::buffer;
 
 #[test]
 fn the_copy_copies_all_lines_and_no_more() {
-    let Some(gpu) = card((9, 0)) else { return };
+    let Some(gpu) = gpu((9, 0)) else { return };
     let function = gpu.function(Module::Steps, "copy").unwrap();
     for lines in [1, 255, 4096, 100_003] {
         let bytes: Vec<u8> = (0..16 * lines).map(|i| (i * 31 % 251) as u8).collect();
@@ -24,10 +24,10 @@ fn the_copy_copies_all_lines_and_no_more() {
     }
 }
 
-/// On a card `benches/cuda.rs` prints these; here it is that they can be taken, within their buffers.
+/// On a GPU `benches/cuda.rs` prints these; here it is that they can be taken, within their buffers.
 #[test]
 fn products_of_every_dtype_are_timed() {
-    let Some(gpu) = card((9, 0)) else { return };
+    let Some(gpu) = gpu((9, 0)) else { return };
     for dtype in dtypes() {
         for tokens in [1, 9] {
             let seconds = product_seconds(&gpu, dtype, [9, 256], tokens, 2000).unwrap();

@@ -5,7 +5,7 @@ use model_diagnostics::capability::cuda_dtypes;
 use std::collections::BTreeSet;
 
 #[test]
-fn the_matrix_of_cards_has_the_dtypes_that_have_kernels() {
+fn the_matrix_of_gpus_has_the_dtypes_that_have_kernels() {
     let [told, built]: [BTreeSet<_>; 2] = [cuda_dtypes().collect(), dtypes().collect()];
     assert_eq!(told, built);
 }

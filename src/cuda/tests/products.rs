@@ -4,7 +4,7 @@ use super::super::arguments::Part;
 use super::super::gpu::{Buffer, Gpu};
 use super::super::modules::{Module, dtypes};
 use super::super::product::{Form, Matrix, MatrixKernels, Multiplier, Rows, RowsAre, Target};
-use super::card;
+use super::gpu;
 use crate::kernels::testing::{Random, oracle, widened};
 use crate::kernels::{Input, Int8Rule, Isa, Kernel};
 use model_diagnostics::DType;
@@ -29,7 +29,7 @@ pub(super) fn bytes_of(floats: &[f32]) -> Vec<u8> {
 
 impl Bench {
     pub(super) fn new(capability: (u32, u32), elements: usize) -> Option<Bench> {
-        let gpu = card(capability)?;
+        let gpu = gpu(capability)?;
         let prepare = gpu.function(Module::Steps, "prepare").unwrap();
         let room = |bytes| Buffer::new(&gpu, "a test", bytes).unwrap();
         let prepared = [room(4 * elements), room(8 * elements), room(16 * elements)];

@@ -1,4 +1,4 @@
-//! What a card is, what its driver takes, and what single products do on it.
+//! What a GPU is, what its driver takes, and what single products do on it.
 
 use crate::model::{FEED_FORWARD, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, VOCAB};
 use model_factory::cuda::dtypes;
@@ -15,11 +15,11 @@ fn load() -> Model {
     builder.load(SMALL).unwrap_or_else(|error| panic!("{SMALL}: {error}"))
 }
 
-/// Bytes that are taken on the first card, by NVML, which needs no context there.
+/// Bytes that are taken on the first GPU, by NVML, which needs no context there.
 fn in_use() -> Option<u64> {
     let hardware = Hardware::detect();
-    let card = hardware.gpus.first()?;
-    Some(card.memory_total? - card.memory_free?)
+    let gpu = hardware.gpus.first()?;
+    Some(gpu.memory_total? - gpu.memory_free?)
 }
 
 fn seconds<T>(of: impl FnOnce() -> T) -> (f64, T) {
@@ -28,11 +28,11 @@ fn seconds<T>(of: impl FnOnce() -> T) -> (f64, T) {
     (start.elapsed().as_secs_f64(), made)
 }
 
-/// One JSON object: the card, and what lies on it beside the model.
+/// One JSON object: the GPU, and what lies on it beside the model.
 pub(crate) fn facts() {
     let before = in_use();
     let (first, model) = seconds(load);
-    let of_model = model.cuda().expect("a model on a card").bytes() as u64;
+    let of_model = model.cuda().expect("a model on a GPU").bytes() as u64;
     let beside = |counted: u64| Some(in_use()?.saturating_sub(before?).saturating_sub(counted));
     let loaded = beside(of_model);
     let options = GenerateOptions::default().max_tokens(16).temperature(0.0);
@@ -42,7 +42,7 @@ pub(crate) fn facts() {
     let generated = beside(of_model);
     let (second, other) = seconds(load);
     drop(other);
-    let decoder = model.cuda().expect("a model on a card");
+    let decoder = model.cuda().expect("a model on a GPU");
     let (total_compile, rates) = seconds(|| {
         let rate = |dtype| decoder.matrix_rate(dtype).expect("a measurement").map(|rate| rate / 1e12);
         dtypes().map(|dtype| (dtype.name().to_owned(), json!(seconds(|| rate(dtype))))).collect()
@@ -50,7 +50,7 @@ pub(crate) fn facts() {
     let rates: serde_json::Map<String, serde_json::Value> = rates;
     let copies: Vec<f64> = (0..3).map(|_| decoder.copy_rate().expect("a copy") / 1e9).collect();
     let facts = json!({
-        "card": Hardware::detect().gpus.first(),
+        "gpu": Hardware::detect().gpus.first(),
         "text": text,
         "load_s": first,
         "load_again_s": second,
@@ -69,7 +69,7 @@ pub(crate) fn facts() {
 /// One JSON object a product: those of Llama 3.1 8B's geometry, for one token and for a prompt.
 pub(crate) fn products() {
     let model = load();
-    let decoder = model.cuda().expect("a model on a card");
+    let decoder = model.cuda().expect("a model on a GPU");
     let qkv = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
     let shapes = [[qkv, HIDDEN], [HIDDEN, HIDDEN], [2 * FEED_FORWARD, HIDDEN], [HIDDEN, FEED_FORWARD]];
     let copy = decoder.copy_rate().expect("a copy");

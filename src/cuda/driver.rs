@@ -1,4 +1,4 @@
-//! A real card, by the driver's interface.
+//! A real GPU, by the driver's interface.
 
 use super::error::CudaError;
 use super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
@@ -12,15 +12,15 @@ use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 /// Held for writing while launches are recorded, for reading by what may wait for the whole context meanwhile, of which all
-/// cards of a process are users: the driver allows no waiting for a stream that is being recorded.
+/// GPUs of a process are users: the driver allows no waiting for a stream that is being recorded.
 static RECORDING: RwLock<()> = RwLock::new(());
 
-/// Bytes that are read from the card at a time: the logits of a token are about as many.
+/// Bytes that are read from the GPU at a time: the logits of a token are about as many.
 const STAGED: usize = 1 << 20;
 
-/// A card with its primary context and a stream of its own.
+/// A GPU with its primary context and a stream of its own.
 #[derive(Debug)]
-pub(super) struct Card {
+pub(super) struct DriverGpu {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -29,23 +29,23 @@ pub(super) struct Card {
     compiled_for: (u32, u32),
     processors: usize,
     compiler: Arc<Nvrtc>,
-    /// [`STAGED`] bytes of main memory that the card writes to without the driver's help.
+    /// [`STAGED`] bytes of main memory that the GPU writes to without the driver's help.
     staging: Mutex<*mut u8>,
     modules: Mutex<HashMap<Module, usize>>,
 }
 
 // SAFETY: contexts, streams and modules of the driver may be used by any thread, and by several at once; every call here
 // makes the context the thread's own first.
-unsafe impl Send for Card {}
+unsafe impl Send for DriverGpu {}
 // SAFETY: as above.
-unsafe impl Sync for Card {}
+unsafe impl Sync for DriverGpu {}
 
-impl Card {
-    /// The card with this UUID (`GPU-...`), or, where that is not known, of this index in the driver's order.
+impl DriverGpu {
+    /// The GPU with this UUID (`GPU-...`), or, where that is not known, of this index in the driver's order.
     ///
     /// # Errors
     /// `NoDriver`, `DriverTooOld`, `NoCard`, `NoCompiler`, `CompilerTooNew`, `Driver`.
-    pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<Card, CudaError> {
+    pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<DriverGpu, CudaError> {
         // SAFETY: it looks for the library and does nothing with it.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoDriver);
@@ -66,10 +66,10 @@ impl Card {
         let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let compiler = Nvrtc::load(Some(version))?;
-        // SAFETY: as above; it is released when the card is dropped.
-        let context = step("taking the card's context", unsafe { result::primary_ctx::retain(device) })?;
+        // SAFETY: as above; it is released when the GPU is dropped.
+        let context = step("taking the GPU's context", unsafe { result::primary_ctx::retain(device) })?;
         let capability = (major.unsigned_abs(), minor.unsigned_abs());
-        let mut card = Card {
+        let mut gpu = DriverGpu {
             device,
             context,
             stream: std::ptr::null_mut(),
@@ -80,35 +80,35 @@ impl Card {
             staging: Mutex::new(std::ptr::null_mut()),
             modules: Mutex::default(),
         };
-        card.bind()?;
-        // Given back before the card, which takes it too, when one of these steps fails.
+        gpu.bind()?;
+        // Given back before the GPU, which takes it too, when one of these steps fails.
         let _apart = apart();
-        // SAFETY: the context is current; the memory is freed when the card is dropped.
+        // SAFETY: the context is current; the memory is freed when the GPU is dropped.
         let staging = step("allocating pinned memory", unsafe { result::malloc_host(STAGED, 0) })?;
         // SAFETY: as many bytes were allocated.
         unsafe { staging.cast::<u8>().write_bytes(0, STAGED) };
-        card.staging = Mutex::new(staging.cast());
-        card.stream = step("creating a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
-        Ok(card)
+        gpu.staging = Mutex::new(staging.cast());
+        gpu.stream = step("creating a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
+        Ok(gpu)
     }
 
     /// Makes the context that of this thread.
     fn bind(&self) -> Result<(), CudaError> {
-        // SAFETY: the context is retained until the card is dropped.
-        step("entering the card's context", unsafe { result::ctx::set_current(self.context) })
+        // SAFETY: the context is retained until the GPU is dropped.
+        step("entering the GPU's context", unsafe { result::ctx::set_current(self.context) })
     }
 
-    /// The card, with kernels chosen as for one of `capability` where that is less than its own.
+    /// The GPU, with kernels chosen as for one of `capability` where that is less than its own.
     #[cfg(test)]
-    pub(super) fn acting_as(mut self, capability: (u32, u32)) -> Card {
+    pub(super) fn acting_as(mut self, capability: (u32, u32)) -> DriverGpu {
         self.capability = capability.min(self.compiled_for);
         self
     }
 
     /// Waits for all that was started.
     fn wait(&self) -> Result<(), CudaError> {
-        // SAFETY: the stream is the card's own.
-        step("waiting for the card", unsafe { result::stream::synchronize(self.stream) })
+        // SAFETY: the stream is the GPU's own.
+        step("waiting for the GPU", unsafe { result::stream::synchronize(self.stream) })
     }
 
     fn module(&self, module: Module) -> Result<sys::CUmodule, CudaError> {
@@ -126,7 +126,7 @@ impl Card {
     }
 }
 
-impl Gpu for Card {
+impl Gpu for DriverGpu {
     fn capability(&self) -> (u32, u32) {
         self.capability
     }
@@ -162,11 +162,11 @@ impl Gpu for Card {
 
     unsafe fn upload(&self, from: &[u8], to: u64) -> Result<(), CudaError> {
         self.bind()?;
-        // SAFETY: the caller's for the card's side; `from` is not given back before the stream has been waited for.
+        // SAFETY: the caller's for the GPU's side; `from` is not given back before the stream has been waited for.
         let copied = unsafe { result::memcpy_htod_async(to, from, self.stream) };
-        // Where cards read pageable memory themselves, the copy may still be under way.
+        // Where GPUs read pageable memory themselves, the copy may still be under way.
         self.wait()?;
-        step("copying to the card", copied)
+        step("copying to the GPU", copied)
     }
 
     unsafe fn download(&self, from: u64, to: &mut [u8]) -> Result<(), CudaError> {
@@ -179,7 +179,7 @@ impl Gpu for Card {
             // SAFETY: the caller's; what was staged is not read before the stream has been waited for.
             let copied = unsafe { result::memcpy_dtoh_async(staged, at, self.stream) };
             self.wait()?;
-            step("copying from the card", copied)?;
+            step("copying from the GPU", copied)?;
             part.copy_from_slice(staged);
         }
         Ok(())
@@ -190,7 +190,7 @@ impl Gpu for Card {
         let loaded = self.module(module)?;
         let name = CString::new(name).unwrap_or_default();
         let _apart = apart();
-        // SAFETY: modules stay loaded as long as the card.
+        // SAFETY: modules stay loaded as long as the GPU.
         let function = step("looking up a kernel", unsafe { result::module::get_function(loaded, name) })?;
         Ok(Function(function as usize))
     }
@@ -205,7 +205,7 @@ impl Gpu for Card {
         let _alone = RECORDING.write().unwrap_or_else(PoisonError::into_inner);
         // Other threads may copy meanwhile, on streams of their own.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream is the card's own, and the caller starts nothing else on it: the decoder's lock.
+        // SAFETY: the stream is the GPU's own, and the caller starts nothing else on it: the decoder's lock.
         step("beginning a graph", unsafe { result::stream::begin_capture(self.stream, mode) })?;
         let launched = launches();
         // SAFETY: it was begun above.
@@ -273,7 +273,7 @@ impl Gpu for Card {
     }
 }
 
-impl Drop for Card {
+impl Drop for DriverGpu {
     fn drop(&mut self) {
         if self.bind().is_err() {
             return;
@@ -281,7 +281,7 @@ impl Drop for Card {
         let _apart = apart();
         let modules = self.modules.get_mut().unwrap_or_else(PoisonError::into_inner);
         for module in modules.values() {
-            // SAFETY: nothing that could use its kernels outlives the card. There is nobody to tell of an error.
+            // SAFETY: nothing that could use its kernels outlives the GPU. There is nobody to tell of an error.
             let _ = unsafe { result::module::unload(*module as sys::CUmodule) };
         }
         let staging = *self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -290,7 +290,7 @@ impl Drop for Card {
             let _ = unsafe { result::free_host(staging.cast()) };
         }
         if !self.stream.is_null() {
-            // SAFETY: the stream is the card's own, and this the last use of it.
+            // SAFETY: the stream is the GPU's own, and this the last use of it.
             let _ = unsafe { result::stream::destroy(self.stream) };
         }
         // SAFETY: the context was retained once, by `open`.
@@ -321,10 +321,10 @@ fn version() -> Result<(i32, i32), CudaError> {
 
 /// The device of the driver that is meant.
 fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice, CudaError> {
-    let count = step("counting cards", result::device::get_count())?;
+    let count = step("counting GPUs", result::device::get_count())?;
     let mut by_index = None;
     for ordinal in 0..count {
-        let device = step("asking for a card", result::device::get(ordinal))?;
+        let device = step("asking for a GPU", result::device::get(ordinal))?;
         if ordinal.unsigned_abs() as usize == index {
             by_index = Some(device);
         }
@@ -335,7 +335,7 @@ fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice, CudaError> {
     }
     let asked = uuid.map_or_else(|| format!("number {index}"), str::to_owned);
     match by_index {
-        // The slices of a divided card have names of their own, which the driver does not spell.
+        // The slices of a divided GPU have names of their own, which the driver does not spell.
         Some(device) if uuid.is_none_or(|uuid| uuid.starts_with("MIG-")) => Ok(device),
         _ => Err(CudaError::NoCard { asked, count: count.unsigned_abs() as usize }),
     }
