@@ -16,7 +16,7 @@ pub(super) fn code(dtype: model_diagnostics::DType) -> Option<i32> {
 /// One of the matrices that a launch multiplies.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub(super) struct Part {
+pub(super) struct MatrixArguments {
     pub(super) weight: u64,
     pub(super) bias: u64,
     pub(super) scales: u64,
@@ -29,7 +29,7 @@ pub(super) struct Part {
 }
 
 /// Matrices that one launch multiplies at most.
-pub(super) const PARTS: usize = 3;
+pub(super) const MOST_MATRICES: usize = 3;
 
 /// A product.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Product {
     pub(super) x: u64,
     pub(super) steps: u64,
     pub(super) y: u64,
-    pub(super) parts: [Part; PARTS],
+    pub(super) matrices: [MatrixArguments; MOST_MATRICES],
     pub(super) count: i32,
     pub(super) inputs: i32,
     pub(super) row_bytes: i32,

@@ -7,7 +7,7 @@ use super::error::CudaError;
 use super::gpu::{Buffer, Function, Gpu, QueryTile, Recording, Shape};
 use super::modules::Module;
 use super::peak::ProductSeconds;
-use super::product::{FEW_TOKENS, Matrix, Multiplier, NormVectors, Rows, RowsAre, Target};
+use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, Rows, RowsAre, Target};
 use super::weights::{DeviceWeights, Uploaded};
 use crate::decoder::{AllocatePage, Batch, Device, Operand, Pass};
 use crate::error::{Error, Result};
@@ -279,19 +279,19 @@ pub struct Activations {
 }
 
 impl Device for Cuda {
-    type Matrix = Matrix;
-    type Norm = NormVectors;
+    type Matrix = DeviceMatrix;
+    type Norm = DeviceNorm;
     type Page = Buffer;
     type Buffer = Floats;
     type Activated = Activations;
     type Batch<'b> = BatchTable;
 
-    fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Matrix> {
-        Matrix::new(&*self.gpu, &self.weights, weights, linear)
+    fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {
+        DeviceMatrix::new(&*self.gpu, &self.weights, weights, linear)
     }
 
-    fn norm(&self, _: &Weights, norm: &NormWeights) -> Result<NormVectors> {
-        NormVectors::new(&self.weights, norm)
+    fn norm(&self, _: &Weights, norm: &NormWeights) -> Result<DeviceNorm> {
+        DeviceNorm::new(&self.weights, norm)
     }
 
     fn pages(&self) -> AllocatePage<Buffer> {
@@ -342,7 +342,7 @@ impl Device for Cuda {
         Ok(self.buffers.logits.floats(table.wanted_rows * self.sizes.vocab)?)
     }
 
-    fn embed(&self, table: &BatchTable, embedding: &Matrix, hidden: &mut Floats) -> Result<()> {
+    fn embed(&self, table: &BatchTable, embedding: &DeviceMatrix, hidden: &mut Floats) -> Result<()> {
         let given = Embed {
             weight: embedding.part.weight,
             ids: table.ids,
@@ -358,8 +358,8 @@ impl Device for Cuda {
         &self,
         table: &BatchTable,
         hidden: &Floats,
-        norm: &NormVectors,
-        matrices: [&Matrix; 3],
+        norm: &DeviceNorm,
+        matrices: [&DeviceMatrix; 3],
         qkv: &mut Floats,
     ) -> Result<()> {
         let rows = self.rows(table, RowsAre::Normed(norm), *hidden, self.sizes.hidden);
@@ -371,12 +371,12 @@ impl Device for Cuda {
         &self,
         table: &mut BatchTable,
         layer: usize,
-        [q, k]: [Option<&NormVectors>; 2],
+        [q, k]: [Option<&DeviceNorm>; 2],
         qkv: &mut Floats,
     ) -> Result<()> {
         let Sizes { queries, kv_heads, head_dim, pairs, interleaved, .. } = self.sizes;
-        let weight = |norm: Option<&NormVectors>| norm.map_or((0, 0), |norm| (norm.weight.address, norm.weight.code));
-        let bias = |norm: Option<&NormVectors>| norm.map_or((0, 0), |norm| (norm.bias.address, norm.bias.code));
+        let weight = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.weight.address, norm.weight.code));
+        let bias = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.bias.address, norm.bias.code));
         let any = q.or(k);
         let given = Rotate {
             qkv: qkv.0,
@@ -449,10 +449,10 @@ impl Device for Cuda {
         &self,
         table: &BatchTable,
         hidden: &Floats,
-        norm: &NormVectors,
-        up: &Matrix,
-        activation: &Activation<Matrix>,
-        _: &Matrix,
+        norm: &DeviceNorm,
+        up: &DeviceMatrix,
+        activation: &Activation<DeviceMatrix>,
+        _: &DeviceMatrix,
         activated: &mut Activations,
     ) -> Result<()> {
         let rows = self.rows(table, RowsAre::Normed(norm), *hidden, self.sizes.hidden);
@@ -470,7 +470,7 @@ impl Device for Cuda {
         &self,
         table: &BatchTable,
         operand: Operand<'_, Self>,
-        matrix: &Matrix,
+        matrix: &DeviceMatrix,
         hidden: &mut Floats,
     ) -> Result<()> {
         let ff = self.sizes.feed_forward;
@@ -493,8 +493,8 @@ impl Device for Cuda {
         &self,
         table: &BatchTable,
         hidden: &Floats,
-        norm: &NormVectors,
-        head: &Matrix,
+        norm: &DeviceNorm,
+        head: &DeviceMatrix,
         logits: &mut Vec<f32>,
     ) -> Result<()> {
         let vocab = self.sizes.vocab;

@@ -1,10 +1,10 @@
 //! What a GPU can do, measured with kernels that do nothing else: what speeds are compared with. And what single products do.
 
-use super::arguments::{Copy16, Part, Rate};
+use super::arguments::{Copy16, MatrixArguments, Rate};
 use super::error::CudaError;
 use super::gpu::{Arguments, Buffer, Function, Gpu, Recording, Shape};
 use super::modules::{Kind, Module, kind};
-use super::product::{Matrix, MatrixKernels, Multiplier, Rows, RowsAre, Target, tensor_cores};
+use super::product::{DeviceMatrix, MatrixKernels, Multiplier, Rows, RowsAre, Target, tensor_cores};
 use crate::error::Error;
 use crate::kernels::Int8Rule;
 use model_diagnostics::DType;
@@ -83,17 +83,17 @@ pub(super) fn product_seconds(
     let multiplier = Multiplier { gpu: Arc::clone(gpu), prepare, prepared, steps, extents };
     let kernels = MatrixKernels::load(&**gpu, dtype)?;
     let rule = (dtype == DType::I8).then_some(Int8Rule::Token { symmetric: true });
-    let matrix = |copy: usize| Matrix {
+    let matrix = |copy: usize| DeviceMatrix {
         kernels,
         dtype,
         rule,
-        part: Part {
+        part: MatrixArguments {
             weight: weights.address() + (copy * apart) as u64,
             scales: scales.address(),
             scales_a_row: 1,
             group: inputs as i32,
             rows: outputs as i32,
-            ..Part::default()
+            ..MatrixArguments::default()
         },
         outputs,
         inputs,

@@ -1,6 +1,6 @@
 //! Matrices on the GPU, and the launches that multiply by them.
 
-use super::arguments::{self, PARTS, Part, Prepare, Product};
+use super::arguments::{self, MOST_MATRICES, MatrixArguments, Prepare, Product};
 use super::error::CudaError;
 use super::gpu::{Arguments, Function, Gpu, Shape};
 use super::modules::{self, Kind, Module};
@@ -27,7 +27,7 @@ const TILE_THREADS: usize = 128;
 
 /// How products read activations: `FORM_*` of `steps.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum OperandForm {
     F32,
     Bf16,
     F16,
@@ -35,14 +35,14 @@ pub(super) enum Form {
     Int8(Int8Rule),
 }
 
-impl Form {
+impl OperandForm {
     fn code(self) -> i32 {
         match self {
-            Form::F32 => 0,
-            Form::Bf16 => 1,
-            Form::F16 => 2,
-            Form::Q8 => 3,
-            Form::Int8(_) => 4,
+            OperandForm::F32 => 0,
+            OperandForm::Bf16 => 1,
+            OperandForm::F16 => 2,
+            OperandForm::Q8 => 3,
+            OperandForm::Int8(_) => 4,
         }
     }
 
@@ -52,11 +52,11 @@ impl Form {
     /// Bytes of a row of `inputs`, and of what belongs to it.
     pub(super) fn row_bytes(self, inputs: usize) -> (usize, usize) {
         match self {
-            Form::F32 => (4 * inputs, 0),
-            Form::Bf16 => (2 * inputs, 0),
-            Form::F16 => (2 * inputs, 4),
-            Form::Q8 => (inputs, inputs / 32 * 8),
-            Form::Int8(_) => (inputs, 8),
+            OperandForm::F32 => (4 * inputs, 0),
+            OperandForm::Bf16 => (2 * inputs, 0),
+            OperandForm::F16 => (2 * inputs, 4),
+            OperandForm::Q8 => (inputs, inputs / 32 * 8),
+            OperandForm::Int8(_) => (inputs, 8),
         }
     }
 }
@@ -129,17 +129,17 @@ impl Vector {
 
 /// A matrix `[outputs, inputs]` on the GPU.
 #[derive(Debug)]
-pub struct Matrix {
+pub struct DeviceMatrix {
     pub(super) kernels: MatrixKernels,
     pub(super) dtype: DType,
     pub(super) rule: Option<Int8Rule>,
-    pub(super) part: Part,
+    pub(super) part: MatrixArguments,
     pub(super) outputs: usize,
     pub(super) inputs: usize,
     pub(super) row_bytes: usize,
 }
 
-impl Matrix {
+impl DeviceMatrix {
     /// Finds the matrix on the GPU and loads the kernels of its dtype.
     ///
     /// # Errors
@@ -149,17 +149,17 @@ impl Matrix {
         device: &DeviceWeights,
         weights: &Weights,
         linear: &LinearWeights,
-    ) -> Result<Matrix, Error> {
+    ) -> Result<DeviceMatrix, Error> {
         let dtype = linear.weight.dtype;
         let kernels = MatrixKernels::load(gpu, dtype)?;
         let (outputs, inputs) = shape(&linear.weight);
         let bias = Vector::of(device, linear.bias.as_ref())?;
-        let mut part = Part {
+        let mut part = MatrixArguments {
             weight: device.address(&linear.weight)?,
             bias: bias.address,
             bias_code: bias.code,
             rows: outputs as i32,
-            ..Part::default()
+            ..MatrixArguments::default()
         };
         let rule = linear.int8.as_ref().map(|int8| int8_rule(weights, int8)).transpose()?;
         if let Some(int8) = &linear.int8 {
@@ -172,7 +172,7 @@ impl Matrix {
             part.group = int8.group as i32;
         }
         let row_bytes = inputs / dtype.block_len() * dtype.block_bytes();
-        Ok(Matrix { kernels, dtype, rule, part, outputs, inputs, row_bytes })
+        Ok(DeviceMatrix { kernels, dtype, rule, part, outputs, inputs, row_bytes })
     }
 
     /// Whether the kernels for many tokens multiply by it.
@@ -187,13 +187,13 @@ impl Matrix {
     }
 
     /// How it reads the activations of `tokens` tokens.
-    pub(super) fn form(&self, tokens: usize) -> Form {
+    pub(super) fn form(&self, tokens: usize) -> OperandForm {
         match (self.kernels.kind, self.rule) {
-            (Kind::Blocks, _) => Form::Q8,
-            (Kind::Int8, Some(rule)) => Form::Int8(rule),
-            (Kind::Halves, _) if self.by_tiles(tokens) && self.dtype == DType::BF16 => Form::Bf16,
-            (Kind::Halves, _) if self.by_tiles(tokens) => Form::F16,
-            _ => Form::F32,
+            (Kind::Blocks, _) => OperandForm::Q8,
+            (Kind::Int8, Some(rule)) => OperandForm::Int8(rule),
+            (Kind::Halves, _) if self.by_tiles(tokens) && self.dtype == DType::BF16 => OperandForm::Bf16,
+            (Kind::Halves, _) if self.by_tiles(tokens) => OperandForm::F16,
+            _ => OperandForm::F32,
         }
     }
 
@@ -214,7 +214,7 @@ pub(super) enum RowsAre<'a> {
     /// As they are.
     Plain,
     /// Their norm.
-    Normed(&'a NormVectors),
+    Normed(&'a DeviceNorm),
     /// `silu(gate) * x`; the gate lies `offset` elements after x in each row.
     SwiGlu {
         /// Elements.
@@ -226,7 +226,7 @@ pub(super) enum RowsAre<'a> {
 
 /// A norm on the GPU.
 #[derive(Clone, Copy, Debug)]
-pub struct NormVectors {
+pub struct DeviceNorm {
     pub(super) weight: Vector,
     pub(super) bias: Vector,
     pub(super) eps: f32,
@@ -234,14 +234,14 @@ pub struct NormVectors {
     pub(super) layer: bool,
 }
 
-impl NormVectors {
+impl DeviceNorm {
     /// Finds the norm on the GPU.
-    pub(super) fn new(device: &DeviceWeights, norm: &NormWeights) -> Result<NormVectors, Error> {
+    pub(super) fn new(device: &DeviceWeights, norm: &NormWeights) -> Result<DeviceNorm, Error> {
         let (eps, bias) = match &norm.kind {
             Norm::Rms { eps } => (eps, None),
             Norm::Layer { eps, bias } => (eps, Some(bias)),
         };
-        Ok(NormVectors {
+        Ok(DeviceNorm {
             weight: Vector::new(device, &norm.weight)?,
             bias: Vector::of(device, bias)?,
             eps: *eps as f32,
@@ -296,7 +296,7 @@ impl Multiplier {
     }
 
     /// The outputs of `matrices`, side by side in `target`.
-    pub(super) fn multiply(&self, rows: Rows<'_>, matrices: &[&Matrix], target: Target) -> Result<(), CudaError> {
+    pub(super) fn multiply(&self, rows: Rows<'_>, matrices: &[&DeviceMatrix], target: Target) -> Result<(), CudaError> {
         self.each_form(rows, matrices, |this, form, columns| {
             this.multiply_prepared(form, 0..rows.count, rows.count, columns, matrices, target)
         })
@@ -306,7 +306,7 @@ impl Multiplier {
     pub(super) fn multiply_slices(
         &self,
         rows: Rows<'_>,
-        matrix: &Matrix,
+        matrix: &DeviceMatrix,
         slice: usize,
         target: Target,
         mut take: impl FnMut(usize) -> Result<(), CudaError>,
@@ -330,8 +330,8 @@ impl Multiplier {
     fn each_form(
         &self,
         rows: Rows<'_>,
-        matrices: &[&Matrix],
-        then: impl Fn(&Self, Form, &[usize]) -> Result<(), CudaError>,
+        matrices: &[&DeviceMatrix],
+        then: impl Fn(&Self, OperandForm, &[usize]) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let columns: Vec<usize> = matrices
             .iter()
@@ -340,7 +340,7 @@ impl Multiplier {
                 Some(*end - matrix.outputs)
             })
             .collect();
-        let mut done: Vec<Form> = Vec::new();
+        let mut done: Vec<OperandForm> = Vec::new();
         for matrix in matrices {
             let form = matrix.form(rows.count);
             if !done.contains(&form) {
@@ -352,7 +352,7 @@ impl Multiplier {
         Ok(())
     }
 
-    pub(super) fn prepare(&self, rows: Rows<'_>, form: Form, width: usize) -> Result<(), CudaError> {
+    pub(super) fn prepare(&self, rows: Rows<'_>, form: OperandForm, width: usize) -> Result<(), CudaError> {
         let mut given = Prepare {
             x: rows.address,
             gather: rows.gather,
@@ -378,7 +378,7 @@ impl Multiplier {
             }
             RowsAre::Gelu => given.source = 4,
         }
-        if let Form::Int8(rule) = form {
+        if let OperandForm::Int8(rule) = form {
             match rule {
                 Int8Rule::Token { symmetric } | Int8Rule::Tensor { symmetric } => given.rule = i32::from(!symmetric),
                 Int8Rule::Static { scale_bits, zero } => {
@@ -391,13 +391,13 @@ impl Multiplier {
                 given.together = rows.count as i32;
             }
         }
-        let in_row = matches!(rows.are, RowsAre::Normed(_)) || matches!(form, Form::F16 | Form::Int8(_));
+        let in_row = matches!(rows.are, RowsAre::Normed(_)) || matches!(form, OperandForm::F16 | OperandForm::Int8(_));
         let threads = if in_row { width.div_ceil(4).next_multiple_of(32).min(1024) } else { 256 };
         given.columns = if in_row { width as i32 } else { 1024 };
         let columns = width.div_ceil(given.columns as usize);
         let shape = Shape::new([rows.count, columns, 1], threads);
         if given.together > 0 {
-            self.launch(self.prepare, shape, &Prepare { form: Form::EXTENT, ..given })?;
+            self.launch(self.prepare, shape, &Prepare { form: OperandForm::EXTENT, ..given })?;
         }
         self.launch(self.prepare, shape, &given)
     }
@@ -405,22 +405,23 @@ impl Multiplier {
     /// Multiplies the rows `rows` of what was prepared by those `matrices` that read `form`; `tokens` decides how.
     fn multiply_prepared(
         &self,
-        form: Form,
+        form: OperandForm,
         rows: std::ops::Range<usize>,
         tokens: usize,
         columns: &[usize],
-        matrices: &[&Matrix],
+        matrices: &[&DeviceMatrix],
         target: Target,
     ) -> Result<(), CudaError> {
         let mut left: Vec<usize> = (0..matrices.len()).filter(|index| matrices[*index].form(tokens) == form).collect();
         while let Some(first) = left.first().map(|index| matrices[*index]) {
             // One launch takes those of one dtype and one kernel.
-            let alike =
-                |matrix: &Matrix| matrix.dtype == first.dtype && matrix.by_tiles(tokens) == first.by_tiles(tokens);
+            let alike = |matrix: &DeviceMatrix| {
+                matrix.dtype == first.dtype && matrix.by_tiles(tokens) == first.by_tiles(tokens)
+            };
             let (now, later) = left.iter().partition(|index| alike(&matrices[**index]));
             left = later;
             let now: Vec<usize> = now;
-            for some in now.chunks(PARTS) {
+            for some in now.chunks(MOST_MATRICES) {
                 self.launch_product(form, &rows, tokens, columns, matrices, some, target)?;
             }
         }
@@ -430,19 +431,19 @@ impl Multiplier {
     #[allow(clippy::too_many_arguments)] // one call of the above, which says what each is
     fn launch_product(
         &self,
-        form: Form,
+        form: OperandForm,
         rows: &std::ops::Range<usize>,
         tokens: usize,
         columns: &[usize],
-        matrices: &[&Matrix],
+        matrices: &[&DeviceMatrix],
         chosen: &[usize],
         target: Target,
     ) -> Result<(), CudaError> {
         let first = matrices[chosen[0]];
         let (row_bytes, step_bytes) = form.row_bytes(first.inputs);
-        let mut parts = [Part::default(); PARTS];
+        let mut parts = [MatrixArguments::default(); MOST_MATRICES];
         for (part, index) in parts.iter_mut().zip(chosen) {
-            *part = Part { column: columns[*index] as i32, ..matrices[*index].part };
+            *part = MatrixArguments { column: columns[*index] as i32, ..matrices[*index].part };
         }
         let count = rows.len();
         let symmetric = |rule| {
@@ -453,7 +454,7 @@ impl Multiplier {
             x: self.prepared + (rows.start * row_bytes) as u64,
             steps: if step_bytes == 0 { 0 } else { self.steps + (rows.start * step_bytes) as u64 },
             y: target.address,
-            parts,
+            matrices: parts,
             count: chosen.len() as i32,
             inputs: first.inputs as i32,
             row_bytes: first.row_bytes as i32,

@@ -1,9 +1,9 @@
 //! Products of every dtype in the emulator beside double precision, for shapes with odd tails.
 
-use super::super::arguments::Part;
+use super::super::arguments::MatrixArguments;
 use super::super::gpu::{Buffer, Gpu};
 use super::super::modules::{Module, dtypes};
-use super::super::product::{Form, Matrix, MatrixKernels, Multiplier, Rows, RowsAre, Target};
+use super::super::product::{DeviceMatrix, MatrixKernels, Multiplier, OperandForm, Rows, RowsAre, Target};
 use super::gpu;
 use crate::kernels::testing::{Random, oracle, widened};
 use crate::kernels::{Input, Int8Rule, Isa, Kernel};
@@ -39,7 +39,7 @@ impl Bench {
     }
 
     /// `x` `[tokens, inputs]` times the stored rows `weight`, into a wider output whose other columns stay.
-    fn product(&self, matrix: &Matrix, x: &[f32], tokens: usize) -> Vec<f32> {
+    fn product(&self, matrix: &DeviceMatrix, x: &[f32], tokens: usize) -> Vec<f32> {
         let (given, margin) = (buffer(&self.gpu, &bytes_of(x)), 3);
         let width = matrix.outputs + margin;
         let target = buffer(&self.gpu, &bytes_of(&vec![0.5; tokens * width]));
@@ -63,19 +63,21 @@ fn lengths(dtype: DType) -> Vec<usize> {
 
 /// What the activations are as the kernel reads them, in double precision, and how far a product may be from theirs, as a
 /// part of the sum of magnitudes.
-fn rounded(form: Form, x: &[f32], inputs: usize) -> (Vec<f64>, f64) {
+fn rounded(form: OperandForm, x: &[f32], inputs: usize) -> (Vec<f64>, f64) {
     // A lane adds up to `inputs / 32` products in turn, and five sums of lanes follow.
     let sums = 6e-8 * (inputs as f64 / 32.0 + 10.0);
     match form {
-        Form::F32 => (x.iter().map(|x| f64::from(*x)).collect(), sums),
-        Form::Bf16 => (x.iter().map(|x| half::bf16::from_f32(*x).to_f64()).collect(), 6e-8 * (inputs as f64 + 10.0)),
+        OperandForm::F32 => (x.iter().map(|x| f64::from(*x)).collect(), sums),
+        OperandForm::Bf16 => {
+            (x.iter().map(|x| half::bf16::from_f32(*x).to_f64()).collect(), 6e-8 * (inputs as f64 + 10.0))
+        }
         // Rounded to 11 bits.
-        Form::F16 => (x.iter().map(|x| f64::from(*x)).collect(), 4.9e-4 + 6e-8 * inputs as f64),
-        Form::Q8 => (
+        OperandForm::F16 => (x.iter().map(|x| f64::from(*x)).collect(), 4.9e-4 + 6e-8 * inputs as f64),
+        OperandForm::Q8 => (
             crate::kernels::testing::as_rounded(crate::kernels::Form::Q8, x, inputs),
             6e-8 * (inputs as f64 / 32.0 + 12.0),
         ),
-        Form::Int8(_) => unreachable!("compared to the bit"),
+        OperandForm::Int8(_) => unreachable!("compared to the bit"),
     }
 }
 
@@ -95,9 +97,13 @@ fn products_of_every_dtype_beside_double_precision() {
                 for (bench, capability) in [(&bench, (9, 0)), (&old, (6, 1))] {
                     let kernels = MatrixKernels::load(&*bench.gpu, dtype).unwrap();
                     let weight = buffer(&bench.gpu, &stored);
-                    let part = Part { weight: weight.address(), rows: outputs as i32, ..Part::default() };
+                    let part = MatrixArguments {
+                        weight: weight.address(),
+                        rows: outputs as i32,
+                        ..MatrixArguments::default()
+                    };
                     let row_bytes = kernel.row_bytes(inputs);
-                    let matrix = Matrix { kernels, dtype, rule: None, part, outputs, inputs, row_bytes };
+                    let matrix = DeviceMatrix { kernels, dtype, rule: None, part, outputs, inputs, row_bytes };
                     let found = bench.product(&matrix, &x, tokens);
                     let (x, bound) = rounded(matrix.form(tokens), &x, inputs);
                     for (i, (truth, size)) in oracle(&wide, &x, inputs).into_iter().enumerate() {
@@ -140,16 +146,17 @@ fn int8_products_have_the_processors_bits() {
                 let x: Vec<f32> = random.floats(tokens * inputs).iter().map(|x| x * 3.0 + 0.5).collect();
                 let scales = random.floats(outputs);
                 let (weight, of_rows) = (buffer(&bench.gpu, &stored), buffer(&bench.gpu, &bytes_of(&scales)));
-                let part = Part {
+                let part = MatrixArguments {
                     weight: weight.address(),
                     scales: of_rows.address(),
                     scales_a_row: 1,
                     group: inputs as i32,
                     rows: outputs as i32,
-                    ..Part::default()
+                    ..MatrixArguments::default()
                 };
                 let row_bytes = inputs;
-                let matrix = Matrix { kernels, dtype: DType::I8, rule: Some(rule), part, outputs, inputs, row_bytes };
+                let matrix =
+                    DeviceMatrix { kernels, dtype: DType::I8, rule: Some(rule), part, outputs, inputs, row_bytes };
                 let found = bench.product(&matrix, &x, tokens);
                 let input = Input::prepare(Isa::portable(), crate::kernels::Form::Int8(rule), &x, inputs);
                 let mut expected = vec![0.0; outputs * tokens];
@@ -179,12 +186,16 @@ fn several_matrices_stand_side_by_side() {
         for (dtype, outputs) in shapes {
             let (stored, bias) = (random.stored(dtype, outputs * inputs), random.floats(outputs));
             let (weight, of_rows) = (buffer(&bench.gpu, &stored), buffer(&bench.gpu, &bytes_of(&bias)));
-            let part =
-                Part { weight: weight.address(), bias: of_rows.address(), rows: outputs as i32, ..Part::default() };
+            let part = MatrixArguments {
+                weight: weight.address(),
+                bias: of_rows.address(),
+                rows: outputs as i32,
+                ..MatrixArguments::default()
+            };
             let kernels = MatrixKernels::load(&*bench.gpu, dtype).unwrap();
             let kernel = Kernel::select(dtype, Isa::portable()).unwrap();
             let row_bytes = kernel.row_bytes(inputs);
-            matrices.push(Matrix { kernels, dtype, rule: None, part, outputs, inputs, row_bytes });
+            matrices.push(DeviceMatrix { kernels, dtype, rule: None, part, outputs, inputs, row_bytes });
             let input = Input::prepare(Isa::portable(), kernel.form, &x, inputs);
             let mut y = vec![0.0; outputs * tokens];
             kernel.matmul(&stored, &input, &mut y).unwrap();

@@ -1,13 +1,13 @@
 //! Preparing activations in the emulator beside the processor's own: the same bits wherever both round alike.
 
-use super::super::product::{Form, NormVectors, Rows, RowsAre, Vector};
+use super::super::product::{DeviceNorm, OperandForm, Rows, RowsAre, Vector};
 use super::products::{Bench, buffer, bytes_of};
 use crate::kernels::testing::Random;
 use crate::kernels::{Floats, Isa, gelu_tanh, layer_norm, rms_norm, swiglu};
 use model_diagnostics::DType;
 
 /// The prepared bytes, and what belongs to the rows.
-fn prepared(bench: &Bench, rows: Rows<'_>, form: Form, width: usize) -> (Vec<u8>, Vec<u8>) {
+fn prepared(bench: &Bench, rows: Rows<'_>, form: OperandForm, width: usize) -> (Vec<u8>, Vec<u8>) {
     bench.multiplier.prepare(rows, form, width).unwrap();
     let (row, step) = form.row_bytes(width);
     let (mut bytes, mut steps) = (vec![0; rows.count * row], vec![0; rows.count * step]);
@@ -32,7 +32,7 @@ fn norms_and_activations_are_the_processors() {
             (buffer(&bench.gpu, &bytes_of(&x)), buffer(&bench.gpu, &weight), buffer(&bench.gpu, &bias));
         // The third row and then the first, of rows that are twice as long.
         let gather = buffer(&bench.gpu, &[2i32.to_le_bytes(), 0i32.to_le_bytes()].concat());
-        let norm = |layer| NormVectors {
+        let norm = |layer| DeviceNorm {
             weight: Vector { address: of_weight.address(), code: 0 },
             bias: Vector { address: of_bias.address(), code: 0 },
             eps: 1e-5,
@@ -48,7 +48,7 @@ fn norms_and_activations_are_the_processors() {
         ] {
             let rows =
                 Rows { are: source, address: of_x.address(), stride: 2 * width, gather: gather.address(), count: 2 };
-            let found = floats(&prepared(&bench, rows, Form::F32, width).0);
+            let found = floats(&prepared(&bench, rows, OperandForm::F32, width).0);
             for (found, row) in found.chunks_exact(width).zip([2, 0]) {
                 let (own, gate) = x[row * 2 * width..][..2 * width].split_at(width);
                 let mut expected = own.to_vec();
@@ -80,7 +80,7 @@ fn rounds_as_the_processor_does() {
         x[width..width + 32].iter_mut().zip(-16..).for_each(|(x, i)| *x = i as f32 * 127.0 / 16.0);
         let of_x = buffer(&bench.gpu, &bytes_of(&x));
         let rows = Rows { are: RowsAre::Plain, address: of_x.address(), stride: width, gather: 0, count: 2 };
-        let (bytes, steps) = prepared(&bench, rows, Form::Q8, width);
+        let (bytes, steps) = prepared(&bench, rows, OperandForm::Q8, width);
         for (block, x) in x.chunks_exact(32).enumerate() {
             // The rule of `kernels::Form::Q8`, by the standard library's rounding.
             let scale = x.iter().fold(0f32, |a, x| a.max(x.abs())) / 127.0;
@@ -93,10 +93,10 @@ fn rounds_as_the_processor_does() {
             let halves = expected.chunks_exact(16).map(|half| half.iter().sum::<i32>() as i16);
             assert_eq!(step[4..], halves.flat_map(i16::to_le_bytes).collect::<Vec<u8>>(), "{width} block {block}");
         }
-        let (bytes, _) = prepared(&bench, rows, Form::Bf16, width);
+        let (bytes, _) = prepared(&bench, rows, OperandForm::Bf16, width);
         let expected: Vec<u8> = x.iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect();
         assert_eq!(bytes, expected, "{width}");
-        let (bytes, steps) = prepared(&bench, rows, Form::F16, width);
+        let (bytes, steps) = prepared(&bench, rows, OperandForm::F16, width);
         for (row, scale) in floats(&steps).into_iter().enumerate() {
             assert_eq!(scale.to_bits() << 9, 0, "{scale} is a power of two");
             let halves = bytes[2 * row * width..][..2 * width].as_chunks::<2>().0;
@@ -117,15 +117,15 @@ fn what_is_not_finite_stays_so_and_what_is_large_does_not_overflow() {
         x[40] = bad;
         let of_x = buffer(&bench.gpu, &bytes_of(&x));
         let rows = Rows { are: RowsAre::Plain, address: of_x.address(), stride: width, gather: 0, count: 1 };
-        let (bytes, steps) = prepared(&bench, rows, Form::F16, width);
+        let (bytes, steps) = prepared(&bench, rows, OperandForm::F16, width);
         let half = half::f16::from_le_bytes([bytes[80], bytes[81]]);
         let back = half.to_f32() * floats(&steps)[0];
         assert_eq!(back.is_finite(), finite, "{bad}: {back}");
         assert!(!finite || (back - bad).abs() <= 1e-3 * bad.abs() + 1e-44, "{bad}: {back}");
-        let (_, steps) = prepared(&bench, rows, Form::Q8, width);
+        let (_, steps) = prepared(&bench, rows, OperandForm::Q8, width);
         assert_eq!(floats(&steps)[2].is_finite(), finite, "{bad}");
         let rule = crate::kernels::Int8Rule::Token { symmetric: true };
-        let (_, steps) = prepared(&bench, rows, Form::Int8(rule), width);
+        let (_, steps) = prepared(&bench, rows, OperandForm::Int8(rule), width);
         assert_eq!(floats(&steps)[0].is_finite(), finite, "{bad}");
     }
 }
