@@ -7,115 +7,57 @@ mod target;
 
 pub(crate) use failure::assess_error;
 
-use crate::hardware::Hardware;
-use crate::plan::{KvDtype, Request, WeightStorage};
+use crate::hardware::{Gpu, Hardware};
+use crate::plan::Plan;
+use crate::policy::{DeviceChoice, Policy};
 use crate::report::{self, Check, Input, ModelSummary, Report, SCHEMA_VERSION, Status, Verdict};
 use crate::spec::ModelSpec;
 use crate::speed::Speed;
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
 use target::Target;
 
-/// What the user asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// Where to run.
-    pub device: DeviceChoice,
-    /// Tokens of context; `None` is the largest that fits.
-    pub context: Option<usize>,
-    /// Bytes that the plan may use at most, below what the machine has.
-    pub memory_limit: Option<u64>,
-    /// Which tiers are good enough.
-    pub dtypes: DtypePolicy,
-    /// The element type of the KV cache.
-    pub kv_dtype: KvDtype,
-    /// Sessions that are open at once; `None` plans one, and does not limit how many share what memory is left.
-    pub sessions: Option<usize>,
-    /// Where weights lie for the processor.
-    pub weights: WeightStorage,
-    /// A `tokenizer.json` that takes the place of the model's own, which need not have one then.
-    pub tokenizer: Option<PathBuf>,
-}
-
-impl Policy {
-    /// What a plan is made for.
-    pub(crate) fn request(&self) -> Request {
-        Request { context: self.context, sessions: self.sessions, kv_dtype: self.kv_dtype, weights: self.weights }
-    }
-}
-
-/// Where to run. Complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeviceChoice {
-    /// The best device that can run the model.
-    #[default]
-    Auto,
+/// The device that a model was judged for and will run on. Complete.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChosenDevice {
     /// The processor.
     Cpu,
-    /// The NVIDIA card of this index among those of [`Hardware::gpus`].
-    Cuda(usize),
+    /// An NVIDIA GPU.
+    Gpu {
+        /// Which of [`Hardware::gpus`].
+        index: usize,
+        /// What was found of it.
+        gpu: Gpu,
+    },
 }
 
-/// Which tiers are good enough. Complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DtypePolicy {
-    /// Native arithmetic, or loss-free widening inside a register.
-    #[default]
-    NativeOrWidened,
-    /// Only arithmetic in the stored dtype.
-    NativeOnly,
-}
-
-impl fmt::Display for DeviceChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DeviceChoice::Auto => f.write_str("auto"),
-            DeviceChoice::Cpu => f.write_str("cpu"),
-            DeviceChoice::Cuda(index) => write!(f, "cuda:{index}"),
-        }
-    }
-}
-
-/// A text that names no device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected auto, cpu, cuda or cuda:N")]
-pub struct UnknownDevice;
-
-impl FromStr for DeviceChoice {
-    type Err = UnknownDevice;
-
-    /// `auto`, `cpu`, `cuda` (the first card), `cuda:N`.
-    fn from_str(text: &str) -> Result<DeviceChoice, UnknownDevice> {
-        match text {
-            "auto" => Ok(DeviceChoice::Auto),
-            "cpu" => Ok(DeviceChoice::Cpu),
-            "cuda" => Ok(DeviceChoice::Cuda(0)),
-            _ => {
-                let index = text.strip_prefix("cuda:").and_then(|index| index.parse().ok());
-                index.map(DeviceChoice::Cuda).ok_or(UnknownDevice)
-            }
-        }
-    }
+/// What the checks come to, and what loading needs where the model runs.
+pub(crate) struct Assessment {
+    pub(crate) report: Report,
+    /// `None` unless the verdict is that it runs.
+    pub(crate) ready: Option<(Plan, ChosenDevice)>,
 }
 
 /// Judges a model, whose files `input` describes, on a machine.
 ///
-/// A described machine with a card is judged for that card, by a build that has its engine.
+/// A described machine with a GPU is judged for that GPU, by a build that has its engine.
 pub fn assess(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Report {
-    let mut report = judge(spec, input, hardware, policy);
+    assess_to_load(spec, input, hardware, policy).report
+}
+
+/// As [`assess`], with what loading goes on from.
+pub(crate) fn assess_to_load(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Assessment {
+    let Assessment { mut report, ready } = judge(spec, input, hardware, policy);
     if report.verdict == Verdict::DoesNotFit {
         report.distribution = report::distribute(spec, input, hardware, policy);
         report.remedies.extend(report.distribution.iter().map(ToString::to_string));
     }
     let elsewhere = Policy { device: DeviceChoice::Auto, ..policy.clone() };
-    let runs_on = |hardware: &Hardware| judge(spec, input, hardware, &elsewhere).verdict.runs();
+    let runs_on = |hardware: &Hardware| judge(spec, input, hardware, &elsewhere).ready.is_some();
     report.commands = report::commands(&report, policy, runs_on);
-    report
+    Assessment { report, ready }
 }
 
-/// The report without the commands to go on with.
-fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Report {
+/// The assessment without what to go on with.
+fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Assessment {
     let target = Target::choose(spec, input, hardware, policy);
     let plan = target.plan(spec, input, policy);
     let checks = vec![
@@ -146,12 +88,14 @@ fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) 
     let mut report = conclude(input.clone(), hardware, policy, checks, success);
     let bandwidth = target.bandwidth.filter(|_| report.verdict.runs());
     report.speed = bandwidth.and_then(|bandwidth| Speed::new(spec, &plan, &target.engine, bandwidth));
-    // Of a card that is not there nothing is known to plan for.
-    report.plan = (!target.absent()).then_some(plan);
-    report.device = target.device.to_string();
+    let chosen = target.device.chosen();
+    let ready = chosen.clone().filter(|_| report.verdict.runs()).map(|device| (plan.clone(), device));
+    // Of a GPU that is not there nothing is known to plan for.
+    report.plan = chosen.map(|_| plan);
+    report.device = target.device.choice().to_string();
     report.device_reason = target.why;
     report.model = Some(model);
-    report
+    Assessment { report, ready }
 }
 
 /// Lets the checks decide: the first failure, else a warning, else nothing.

@@ -33,6 +33,7 @@ pub mod header;
 mod json;
 pub mod limits;
 pub mod plan;
+pub mod policy;
 mod quantization;
 pub mod report;
 pub mod source;
@@ -40,14 +41,16 @@ pub mod spec;
 pub mod speed;
 pub mod tokenizer;
 
-pub use assess::{DeviceChoice, DtypePolicy, Policy, assess};
+pub use assess::{ChosenDevice, assess};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use hardware::Hardware;
 pub use plan::Plan;
+pub use policy::{DeviceChoice, DtypePolicy, Policy};
 pub use report::{Report, Verdict};
 pub use speed::Speed;
 
+use assess::Assessment;
 use family::Family;
 use header::Header;
 use report::{Candidate, HubModel, Input};
@@ -61,10 +64,24 @@ use tokenizer::TokenizerSpec;
 pub struct Diagnosis {
     /// What was found.
     pub report: Report,
-    /// The header and the resolved model; `None` unless [`Verdict::runs`].
-    pub ready: Option<(Header, ModelSpec)>,
+    /// What loading goes on from; `None` unless [`Verdict::runs`].
+    pub ready: Option<Ready>,
     /// The error that ended the diagnosis, when one did.
     pub error: Option<Error>,
+}
+
+/// A model that runs: everything that was decided before a weight is read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Ready {
+    /// The parsed files.
+    pub header: Header,
+    /// The resolved model.
+    pub spec: ModelSpec,
+    /// The memory that it takes there.
+    pub plan: Plan,
+    /// Where it runs.
+    pub device: ChosenDevice,
 }
 
 /// Diagnoses the model at `path` on `hardware`: headers only, and always a report.
@@ -139,8 +156,8 @@ fn diagnose_one(
     });
     match understood {
         Ok((header, spec)) => {
-            let report = assess(&spec, &input, hardware, policy);
-            let ready = report.verdict.runs().then_some((header, spec));
+            let Assessment { report, ready } = assess::assess_to_load(&spec, &input, hardware, policy);
+            let ready = ready.map(|(plan, device)| Ready { header, spec, plan, device });
             Diagnosis { report, ready, error: None }
         }
         Err(error) => {

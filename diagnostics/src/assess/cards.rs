@@ -1,11 +1,11 @@
 //! What the checks say of NVIDIA cards.
 
-use super::Policy;
 use super::checks::{Refused, Why};
 use crate::capability::{self, CARD_MOST_HEAD_DIM, Engine, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, Lacking, SLOW_F16};
 use crate::dtype::DType;
 use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, Plan};
+use crate::policy::Policy;
 use crate::report::{Bytes, Check, Input, Verdict, roles};
 use crate::spec::ModelSpec;
 use std::collections::BTreeMap;

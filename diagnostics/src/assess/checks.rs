@@ -1,12 +1,13 @@
 //! The checks of a model that was understood, one function each.
 
-use super::target::Target;
-use super::{DeviceChoice, DtypePolicy, Policy, cards};
+use super::cards;
+use super::target::{Target, TargetDevice};
 use crate::capability::{self, Engine, FileType, Lacking, Role, Tier};
 use crate::dtype::DType;
 use crate::hardware::Hardware;
 use crate::header::TensorInfo;
 use crate::plan::{Budget, KvDtype, Plan, Request, SMALLEST_CONTEXT};
+use crate::policy::{DtypePolicy, Policy};
 use crate::report::{Bytes, Check, Input, Status, Verdict, roles, some_of};
 use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
 use crate::tokenizer::TokenizerKind;
@@ -48,10 +49,10 @@ pub(super) fn tensors(spec: &ModelSpec) -> Check {
 }
 
 pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>) -> Check {
-    match (target.device, target.gpu) {
-        (DeviceChoice::Cuda(_), Some(gpu)) => cards::hardware(spec, hardware, gpu),
-        (DeviceChoice::Cuda(index), None) => cards::absent(hardware, index),
-        _ => processor(hardware, target),
+    match target.device {
+        TargetDevice::Cpu => processor(hardware, target),
+        TargetDevice::Gpu { gpu, .. } => cards::hardware(spec, hardware, gpu),
+        TargetDevice::Absent { index } => cards::absent(hardware, index),
     }
 }
 
@@ -120,12 +121,12 @@ pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, 
     let Some(worst) = refused.values().max_by_key(|refused| refused.bytes) else {
         let list: Vec<_> = tiers.iter().map(|(dtype, tier)| format!("{dtype} {tier}")).collect();
         let summary = format!("computed as stored: {}", list.join(", "));
-        let slow = target.gpu.filter(|_| tiers.contains_key(&DType::F16)).and_then(cards::slow_f16);
+        let slow = target.gpu().filter(|_| tiers.contains_key(&DType::F16)).and_then(cards::slow_f16);
         return slow.map_or_else(|| Check::pass("dtype", &summary), |slow| slow.evidence(&summary));
     };
     let (count, all_tensors) = (worst.count, spec.tensors().count());
     let summary = match &worst.why {
-        Why::Lacking(lacking) if target.gpu.is_some() => format!(
+        Why::Lacking(lacking) if target.gpu().is_some() => format!(
             "running it on {} would need a cast: {lacking} ({count} of {all_tensors} tensors)",
             target.computer()
         ),
@@ -138,7 +139,7 @@ pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, 
     let all: Vec<_> = refused.values().map(Refused::describe).collect();
     let runs: Vec<_> =
         FileType::supported(engine).filter(|file_type| native_enough(file_type, engine, policy)).collect();
-    let others = target.gpu.map(|_| cards::instead(spec, hardware, &refused)).unwrap_or_default();
+    let others = target.gpu().map(|_| cards::instead(spec, hardware, &refused)).unwrap_or_default();
     let check = Check::fail("dtype", Verdict::UnsupportedDtype, summary).evidence(all.join("; "));
     check.remedies(offer(&runs).into_iter().chain(others))
 }
@@ -254,7 +255,7 @@ pub(super) fn memory(
     target: &Target<'_>,
     plan: &Plan,
 ) -> Check {
-    if target.absent() {
+    if matches!(target.device, TargetDevice::Absent { .. }) {
         return Check::new("memory", Status::Skipped, "there is no card to plan for");
     }
     let how = &target.how;
@@ -268,7 +269,7 @@ pub(super) fn memory(
         Some(limit) => (plan.anonymous(), limit),
         None => (plan.total, plan.available),
     };
-    let place = match target.gpu {
+    let place = match target.gpu() {
         Some(_) => &*target.name,
         None => hardware.profile.unwrap_or("this machine"),
     };
@@ -294,7 +295,7 @@ pub(super) fn memory(
     let halved = Plan::new(spec, plan.weights_file, budget, &halved);
     let halved = (policy.kv_dtype == KvDtype::F32 && halved.fits())
         .then(|| format!("keep keys and values in F16, for context {}: --kv-cache f16", halved.context));
-    let room = match target.gpu {
+    let room = match target.gpu() {
         Some(_) => cards::room(spec, input, hardware, policy, needed),
         None => vec![format!("give it {} of memory", Bytes(needed))],
     };

@@ -1,8 +1,9 @@
 //! An error on the way to the ModelSpec -> the same report, with what is known by then.
 
-use super::{Policy, conclude};
+use super::conclude;
 use crate::error::{Error, IncompleteKind};
 use crate::hardware::Hardware;
+use crate::policy::Policy;
 use crate::report::{Check, FileStatus, Input, InputFile, Report, Status};
 
 /// The checks in the order of the pipeline.

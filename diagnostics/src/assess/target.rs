@@ -1,20 +1,19 @@
 //! What a model is judged for: the device, its memory, and why it was chosen.
 
-use super::{DeviceChoice, Policy, checks};
+use super::{ChosenDevice, checks};
 use crate::capability::Engine;
 use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, Plan};
+use crate::policy::{DeviceChoice, Policy};
 use crate::report::{Check, Input, Status};
 use crate::spec::ModelSpec;
 
 /// A device to judge for.
 pub(super) struct Target<'a> {
-    pub(super) device: DeviceChoice,
+    pub(super) device: TargetDevice<'a>,
     /// Why it is this one.
     pub(super) why: String,
     pub(super) engine: Engine<'a>,
-    /// The card; `None` for the processor, and for a card that is not there.
-    pub(super) gpu: Option<&'a Gpu>,
     pub(super) budget: Budget,
     /// Where the budget comes from.
     pub(super) how: String,
@@ -22,6 +21,20 @@ pub(super) struct Target<'a> {
     pub(super) name: String,
     /// Bytes a second, where a data sheet is known.
     pub(super) bandwidth: Option<u64>,
+}
+
+/// Which device of a machine.
+#[derive(Clone, Copy)]
+pub(super) enum TargetDevice<'a> {
+    Cpu,
+    Gpu {
+        index: usize,
+        gpu: &'a Gpu,
+    },
+    /// A GPU that was asked for and is not there.
+    Absent {
+        index: usize,
+    },
 }
 
 impl<'a> Target<'a> {
@@ -41,10 +54,9 @@ impl<'a> Target<'a> {
     /// The processor.
     fn cpu(hardware: &'a Hardware, policy: &Policy, why: String) -> Target<'a> {
         Target {
-            device: DeviceChoice::Cpu,
+            device: TargetDevice::Cpu,
             why,
             engine: Engine::Cpu { features: &hardware.cpu.features },
-            gpu: None,
             budget: Budget::new(&hardware.memory, policy.memory_limit),
             how: hardware.memory.how.clone(),
             name: hardware.profile.unwrap_or("this CPU").into(),
@@ -54,16 +66,14 @@ impl<'a> Target<'a> {
 
     /// The card of this index, judged as if the build had its engine; the processor's figures where there is no such card.
     fn card(hardware: &'a Hardware, policy: &Policy, index: usize, why: String) -> Target<'a> {
-        let device = DeviceChoice::Cuda(index);
         let Some(gpu) = hardware.gpus.get(index) else {
-            return Target { device, ..Target::cpu(hardware, policy, why) };
+            return Target { device: TargetDevice::Absent { index }, ..Target::cpu(hardware, policy, why) };
         };
         let own = hardware.profile.filter(|_| hardware.describes_card());
         Target {
-            device,
+            device: TargetDevice::Gpu { index, gpu },
             why,
             engine: Engine::Cuda { compute_capability: gpu.compute_capability, compiled: true },
-            gpu: Some(gpu),
             budget: Budget::of_card(hardware, gpu, policy.memory_limit),
             how: hardware.card_memory(gpu).map_or_else(String::new, |(_, how)| how),
             name: own.map_or_else(|| format!("the {}", gpu.name), str::to_owned),
@@ -117,9 +127,12 @@ impl<'a> Target<'a> {
         checks.iter().map(|check| check()).find(|check| check.status == Status::Fail).map(|check| check.summary)
     }
 
-    /// Whether it is a card that is not there.
-    pub(super) fn absent(&self) -> bool {
-        self.device != DeviceChoice::Cpu && self.gpu.is_none()
+    /// The GPU, where it is one that is there.
+    pub(super) fn gpu(&self) -> Option<&'a Gpu> {
+        match self.device {
+            TargetDevice::Gpu { gpu, .. } => Some(gpu),
+            TargetDevice::Cpu | TargetDevice::Absent { .. } => None,
+        }
     }
 
     /// The plan for it.
@@ -129,6 +142,25 @@ impl<'a> Target<'a> {
 
     /// The card's name, or `this processor`.
     pub(super) fn computer(&self) -> String {
-        self.gpu.map_or_else(|| "this processor".into(), |gpu| format!("the {}", gpu.name))
+        self.gpu().map_or_else(|| "this processor".into(), |gpu| format!("the {}", gpu.name))
+    }
+}
+
+impl TargetDevice<'_> {
+    /// What loading uses; `None` for a GPU that is not there.
+    pub(super) fn chosen(self) -> Option<ChosenDevice> {
+        match self {
+            TargetDevice::Cpu => Some(ChosenDevice::Cpu),
+            TargetDevice::Gpu { index, gpu } => Some(ChosenDevice::Gpu { index, gpu: gpu.clone() }),
+            TargetDevice::Absent { .. } => None,
+        }
+    }
+
+    /// Its name for the user.
+    pub(super) fn choice(self) -> DeviceChoice {
+        match self {
+            TargetDevice::Cpu => DeviceChoice::Cpu,
+            TargetDevice::Gpu { index, .. } | TargetDevice::Absent { index } => DeviceChoice::Cuda(index),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::commands::command_of_one;
 use super::paint::{FAINT, WIDTH, paint, shortened};
 use super::{Bytes, Input, Report, Verdict, plain};
-use crate::assess::Policy;
+use crate::policy::Policy;
 use serde::Serialize;
 use std::fmt::{self, Formatter};
 

@@ -1,10 +1,10 @@
 //! Report -> command lines to go on with.
 
 use super::{Candidate, Input, Report, Verdict};
-use crate::assess::{DeviceChoice, Policy};
 use crate::hardware::Hardware;
 use crate::hardware::profiles::{PROFILES, Profile};
 use crate::plan::KvDtype;
+use crate::policy::{DeviceChoice, Policy};
 
 /// How an example is run in a checkout, in a build that has what `input` needs and, where a card may be used, `cuda`.
 fn example(name: &str, input: &Input, card: bool) -> String {

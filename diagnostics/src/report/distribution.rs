@@ -5,11 +5,11 @@
 //! (pipeline parallel). Both keep keys and values in 16 bits, which is what is counted here.
 
 use super::{Bytes, HubModel, Input, commands::quoted};
-use crate::assess::Policy;
 use crate::dtype::DType;
 use crate::hardware::Hardware;
 use crate::header::TensorInfo;
 use crate::plan::{self, KvDtype, PREFILL_CHUNK};
+use crate::policy::Policy;
 use crate::spec::ModelSpec;
 use serde::Serialize;
 use std::fmt;
