@@ -1,16 +1,20 @@
 //! ModelSpec x Hardware x Policy -> Report. Pure and total: it reads nothing but its arguments, and always answers.
 
-mod cards;
 mod checks;
+mod distribute;
 mod failure;
+mod gpus;
 mod target;
 
 pub(crate) use failure::assess_error;
 
+use crate::hardware::profiles::{PROFILES, Profile};
 use crate::hardware::{Gpu, Hardware};
 use crate::plan::Plan;
 use crate::policy::{DeviceChoice, Policy};
-use crate::report::{self, Check, Input, ModelSummary, Report, SCHEMA_VERSION, Status, Verdict};
+use crate::report::{
+    self, Check, InputSummary, ModelSummary, NextStep, Remedy, Report, SCHEMA_VERSION, Status, Verdict,
+};
 use crate::spec::ModelSpec;
 use crate::speed::Speed;
 use target::Target;
@@ -39,25 +43,30 @@ pub(crate) struct Assessment {
 /// Judges a model, whose files `input` describes, on a machine.
 ///
 /// A described machine with a GPU is judged for that GPU, by a build that has its engine.
-pub fn assess(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Report {
+pub fn assess(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &Policy) -> Report {
     assess_to_load(spec, input, hardware, policy).report
 }
 
 /// As [`assess`], with what loading goes on from.
-pub(crate) fn assess_to_load(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Assessment {
+pub(crate) fn assess_to_load(
+    spec: &ModelSpec,
+    input: &InputSummary,
+    hardware: &Hardware,
+    policy: &Policy,
+) -> Assessment {
     let Assessment { mut report, ready } = judge(spec, input, hardware, policy);
     if report.verdict == Verdict::DoesNotFit {
-        report.distribution = report::distribute(spec, input, hardware, policy);
-        report.remedies.extend(report.distribution.iter().map(ToString::to_string));
+        report.distribution = distribute::distribute(spec, input, hardware, policy);
+        report.remedies.extend(report.distribution.iter().map(|plan| plan.to_string().into()));
     }
     let elsewhere = Policy { device: DeviceChoice::Auto, ..policy.clone() };
     let runs_on = |hardware: &Hardware| judge(spec, input, hardware, &elsewhere).ready.is_some();
-    report.commands = report::commands(&report, policy, runs_on);
+    report.next = next_steps(&report, policy, runs_on);
     Assessment { report, ready }
 }
 
 /// The assessment without what to go on with.
-fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Assessment {
+fn judge(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &Policy) -> Assessment {
     let target = Target::choose(spec, input, hardware, policy);
     let plan = target.plan(spec, input, policy);
     let checks = vec![
@@ -80,7 +89,7 @@ fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) 
         "{} ({}, {}) runs on {}, context {} of {}",
         spec.variant,
         spec.architecture,
-        stored_as(&model, input),
+        report::stored_as(&model, input),
         target.name,
         plan.context,
         spec.context_trained
@@ -99,7 +108,7 @@ fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) 
 }
 
 /// Lets the checks decide: the first failure, else a warning, else nothing.
-fn conclude(input: Input, hardware: &Hardware, policy: &Policy, checks: Vec<Check>, success: String) -> Report {
+fn conclude(input: InputSummary, hardware: &Hardware, policy: &Policy, checks: Vec<Check>, success: String) -> Report {
     let failure = checks.iter().find(|check| check.status == Status::Fail);
     let warnings: Vec<&Check> = checks.iter().filter(|check| check.status == Status::Warn).collect();
     let (verdict, reason) = match failure {
@@ -124,7 +133,8 @@ fn conclude(input: Input, hardware: &Hardware, policy: &Policy, checks: Vec<Chec
         exit_code: verdict.exit_code(),
         reason,
         remedies,
-        commands: Vec::new(),
+        next: Vec::new(),
+        policy: policy.clone(),
         distribution: None,
         input,
         model: None,
@@ -139,37 +149,59 @@ fn conclude(input: Input, hardware: &Hardware, policy: &Policy, checks: Vec<Chec
 }
 
 /// Each remedy once, and of two of which one goes on where the other ends the longer one, which says more.
-fn merged<'a>(remedies: impl Iterator<Item = &'a String>) -> Vec<String> {
+fn merged<'a>(remedies: impl Iterator<Item = &'a Remedy>) -> Vec<Remedy> {
     // A longer number or name is another one.
     let says = |longer: &str, shorter: &str| {
         longer.strip_prefix(shorter).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',', ';']))
     };
-    let mut merged: Vec<String> = Vec::new();
+    let mut merged: Vec<(String, Remedy)> = Vec::new();
     for remedy in remedies {
-        match merged.iter_mut().find(|known| says(known, remedy) || says(remedy, known)) {
-            Some(known) if known.len() >= remedy.len() => {}
-            Some(known) => known.clone_from(remedy),
-            None => merged.push(remedy.clone()),
+        let said = remedy.to_string();
+        match merged.iter_mut().find(|(known, _)| says(known, &said) || says(&said, known)) {
+            Some((known, _)) if known.len() >= said.len() => {}
+            Some(known) => *known = (said, remedy.clone()),
+            None => merged.push((said, remedy.clone())),
         }
     }
-    merged
+    merged.into_iter().map(|(_, remedy)| remedy).collect()
 }
 
-/// `GGUF Q4_K_M`, `safetensors BF16`: the scheme where there is one, else the dtype most bytes are stored in.
-pub(crate) fn stored_as(model: &ModelSummary, input: &Input) -> String {
-    if model.quantization.starts_with(input.format_name()) {
-        return model.quantization.clone();
-    }
-    let dtype = model.dtypes.first().map_or("empty", |summary| summary.dtype.name());
-    match model.quantization.as_str() {
-        "none" => format!("{} {dtype}", input.format_name()),
-        scheme => format!("{} {scheme}", input.format_name()),
-    }
+/// What goes on from `report`. `runs_on` tells of other machines.
+fn next_steps(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> bool) -> Vec<NextStep> {
+    let hardware = &report.hardware;
+    let here = hardware.profile.is_none();
+    let larger = || larger_machine(hardware, &runs_on).map(NextStep::OnMachine);
+    let step = match report.verdict {
+        Verdict::Compatible | Verdict::CompatibleWithWarnings => here.then_some(NextStep::Run),
+        Verdict::HardwareInsufficient => {
+            let processor = here && matches!(policy.device, DeviceChoice::Cuda(_)) && runs_on(hardware);
+            processor.then_some(NextStep::RunOnProcessor)
+        }
+        Verdict::DoesNotFit => {
+            let most = report.plan.as_ref().map_or(0, |plan| plan.proposed_context(hardware));
+            let less = (most > 0).then_some(NextStep::WithContext(most));
+            return less.into_iter().chain(larger()).collect();
+        }
+        Verdict::UnsupportedDtype => larger(),
+        _ => None,
+    };
+    step.into_iter().collect()
+}
+
+/// The described machine with the least memory that the model runs on; one of the kind of `like`, with a GPU or without,
+/// before all others.
+fn larger_machine(like: &Hardware, runs_on: impl Fn(&Hardware) -> bool) -> Option<&'static str> {
+    let mut profiles: Vec<&Profile> = PROFILES.iter().collect();
+    profiles.sort_by_key(|profile| {
+        let gpus = profile.gpus.iter().map(|gpu| gpu.memory).sum::<u64>();
+        (profile.gpus.is_empty() != like.gpus.is_empty(), if gpus > 0 { gpus } else { profile.memory })
+    });
+    profiles.into_iter().find(|profile| runs_on(&profile.hardware())).map(|profile| profile.name)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::merged;
+    use super::{Remedy, merged};
 
     #[test]
     fn remedies_merge_at_the_ends_of_words() {
@@ -181,8 +213,9 @@ mod tests {
             (&["--device cuda", "--device cuda:1"], &["--device cuda", "--device cuda:1"]),
         ];
         for (remedies, expected) in cases {
-            let remedies: Vec<String> = remedies.iter().map(|remedy| (*remedy).to_owned()).collect();
-            assert_eq!(merged(remedies.iter()), expected);
+            let remedies: Vec<Remedy> = remedies.iter().map(|remedy| (*remedy).into()).collect();
+            let merged: Vec<String> = merged(remedies.iter()).iter().map(Remedy::to_string).collect();
+            assert_eq!(merged, expected);
         }
     }
 }

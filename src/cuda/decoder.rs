@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::weights::Weights;
 use candle_core::{Device, Tensor};
 use model_diagnostics::DType;
-use model_diagnostics::capability::CARD_MOST_HEAD_DIM;
+use model_diagnostics::capability::GPU_MOST_HEAD_DIM;
 use model_diagnostics::hardware::Gpu as Described;
 use model_diagnostics::plan::{
     CARD_ATTENTION_PARTS, CARD_LOGIT_ROWS, CardBuffers, KvDtype, PREFILL_CHUNK, Plan, kv_page_bytes,
@@ -163,7 +163,7 @@ impl Decoder {
         uploaded: &Uploaded<'_>,
     ) -> Result<Decoder> {
         // `MOST_DIM` of `steps.cu`.
-        if spec.head_dim > CARD_MOST_HEAD_DIM {
+        if spec.head_dim > GPU_MOST_HEAD_DIM {
             return Err(Error::Internal(format!("the diagnosis accepted heads of {} elements", spec.head_dim)));
         }
         let gated = match (spec.activation, spec.weights.layers.iter().all(|layer| layer.gate.is_some())) {

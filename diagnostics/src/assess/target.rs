@@ -1,11 +1,11 @@
 //! What a model is judged for: the device, its memory, and why it was chosen.
 
 use super::{ChosenDevice, checks};
-use crate::capability::Engine;
+use crate::capability::DeviceEngine;
 use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, Plan};
 use crate::policy::{DeviceChoice, Policy};
-use crate::report::{Check, Input, Status};
+use crate::report::{Check, InputSummary, Status};
 use crate::spec::ModelSpec;
 
 /// A device to judge for.
@@ -13,7 +13,7 @@ pub(super) struct Target<'a> {
     pub(super) device: TargetDevice<'a>,
     /// Why it is this one.
     pub(super) why: String,
-    pub(super) engine: Engine<'a>,
+    pub(super) engine: DeviceEngine<'a>,
     pub(super) budget: Budget,
     /// Where the budget comes from.
     pub(super) how: String,
@@ -39,13 +39,18 @@ pub(super) enum TargetDevice<'a> {
 
 impl<'a> Target<'a> {
     /// The device that `policy` asks for, or the best one that runs the model.
-    pub(super) fn choose(spec: &ModelSpec, input: &Input, hardware: &'a Hardware, policy: &Policy) -> Target<'a> {
+    pub(super) fn choose(
+        spec: &ModelSpec,
+        input: &InputSummary,
+        hardware: &'a Hardware,
+        policy: &Policy,
+    ) -> Target<'a> {
         let asked = || "asked for".to_owned();
         match policy.device {
             DeviceChoice::Cpu => Target::cpu(hardware, policy, asked()),
-            DeviceChoice::Cuda(index) => Target::card(hardware, policy, index, asked()),
-            DeviceChoice::Auto if hardware.describes_card() => {
-                Target::card(hardware, policy, 0, "the card of the described machine".into())
+            DeviceChoice::Cuda(index) => Target::gpu_at(hardware, policy, index, asked()),
+            DeviceChoice::Auto if hardware.describes_gpu() => {
+                Target::gpu_at(hardware, policy, 0, "the GPU of the described machine".into())
             }
             DeviceChoice::Auto => Target::best(spec, input, hardware, policy),
         }
@@ -56,7 +61,7 @@ impl<'a> Target<'a> {
         Target {
             device: TargetDevice::Cpu,
             why,
-            engine: Engine::Cpu { features: &hardware.cpu.features },
+            engine: DeviceEngine::Cpu { features: &hardware.cpu.features },
             budget: Budget::new(&hardware.memory, policy.memory_limit),
             how: hardware.memory.how.clone(),
             name: hardware.profile.unwrap_or("this CPU").into(),
@@ -64,40 +69,40 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The card of this index, judged as if the build had its engine; the processor's figures where there is no such card.
-    fn card(hardware: &'a Hardware, policy: &Policy, index: usize, why: String) -> Target<'a> {
+    /// The GPU of this index, judged as if the build had its engine; the processor's figures where there is no such GPU.
+    fn gpu_at(hardware: &'a Hardware, policy: &Policy, index: usize, why: String) -> Target<'a> {
         let Some(gpu) = hardware.gpus.get(index) else {
             return Target { device: TargetDevice::Absent { index }, ..Target::cpu(hardware, policy, why) };
         };
-        let own = hardware.profile.filter(|_| hardware.describes_card());
+        let own = hardware.profile.filter(|_| hardware.describes_gpu());
         Target {
             device: TargetDevice::Gpu { index, gpu },
             why,
-            engine: Engine::Cuda { compute_capability: gpu.compute_capability, compiled: true },
+            engine: DeviceEngine::Cuda { compute_capability: gpu.compute_capability, compiled: true },
             budget: Budget::of_card(hardware, gpu, policy.memory_limit),
-            how: hardware.card_memory(gpu).map_or_else(String::new, |(_, how)| how),
+            how: hardware.gpu_memory(gpu).map_or_else(String::new, |(_, how)| how),
             name: own.map_or_else(|| format!("the {}", gpu.name), str::to_owned),
             bandwidth: gpu.bandwidth,
         }
     }
 
-    /// The card with most memory free of those that run the model, or else the processor.
-    fn best(spec: &ModelSpec, input: &Input, hardware: &'a Hardware, policy: &Policy) -> Target<'a> {
+    /// The GPU with most memory free of those that run the model, or else the processor.
+    fn best(spec: &ModelSpec, input: &InputSummary, hardware: &'a Hardware, policy: &Policy) -> Target<'a> {
         let Some(first) = hardware.gpus.first() else {
             let note = hardware.gpu_note.as_deref().unwrap_or("none found");
-            return Target::cpu(hardware, policy, format!("there is no NVIDIA card: {note}"));
+            return Target::cpu(hardware, policy, format!("there is no NVIDIA GPU: {note}"));
         };
         if !hardware.has_cuda() {
             let why = format!("the {} is not used: this build has no CUDA engine", first.name);
             return Target::cpu(hardware, policy, why);
         }
-        let (mut cards, hidden): (Vec<usize>, Vec<usize>) =
+        let (mut visible, hidden): (Vec<usize>, Vec<usize>) =
             (0..hardware.gpus.len()).partition(|index| hardware.gpus[*index].visible_as.is_none());
-        let free = |index: &usize| hardware.card_memory(&hardware.gpus[*index]).map_or(0, |(bytes, _)| bytes);
-        cards.sort_by_key(|index| std::cmp::Reverse(free(index)));
+        let free = |index: &usize| hardware.gpu_memory(&hardware.gpus[*index]).map_or(0, |(bytes, _)| bytes);
+        visible.sort_by_key(|index| std::cmp::Reverse(free(index)));
         let mut refusals = Vec::new();
-        for index in cards {
-            let mut target = Target::card(hardware, policy, index, String::new());
+        for index in visible {
+            let mut target = Target::gpu_at(hardware, policy, index, String::new());
             match target.refusal(spec, input, hardware, policy) {
                 None => {
                     let only = if hardware.gpus.len() == hidden.len() + 1 {
@@ -118,7 +123,7 @@ impl<'a> Target<'a> {
     }
 
     /// Why the target does not run the model.
-    fn refusal(&self, spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Option<String> {
+    fn refusal(&self, spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &Policy) -> Option<String> {
         let plan = self.plan(spec, input, policy);
         let checks: [&dyn Fn() -> Check; 3] =
             [&|| checks::hardware(spec, hardware, self), &|| checks::dtype(spec, hardware, self, policy), &|| {
@@ -136,11 +141,11 @@ impl<'a> Target<'a> {
     }
 
     /// The plan for it.
-    pub(super) fn plan(&self, spec: &ModelSpec, input: &Input, policy: &Policy) -> Plan {
+    pub(super) fn plan(&self, spec: &ModelSpec, input: &InputSummary, policy: &Policy) -> Plan {
         Plan::new(spec, input.bytes(), &self.budget, &policy.request())
     }
 
-    /// The card's name, or `this processor`.
+    /// The GPU's name, or `this processor`.
     pub(super) fn computer(&self) -> String {
         self.gpu().map_or_else(|| "this processor".into(), |gpu| format!("the {}", gpu.name))
     }

@@ -201,7 +201,7 @@ impl JsonFile {
     /// # Errors
     /// `Format` as for [`JsonFile::read`].
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<JsonFile> {
-        let value = json::value(path, bytes).map_err(|error| content::stranger(path, bytes).unwrap_or(error))?;
+        let value = json::value(path, bytes).map_err(|error| content::unsupported(path, bytes).unwrap_or(error))?;
         match value {
             Value::Object(object) => Ok(JsonFile { path: path.into(), object, bytes: bytes.len() as u64 }),
             other => Err(key_type(path, "(the whole file)".into(), &other, "an object")),

@@ -1,4 +1,4 @@
-//! Source -> Header: what the files say of themselves, with every tensor located. No weight byte is read.
+//! ModelSource -> Header: what the files say of themselves, with every tensor located. No weight byte is read.
 
 pub mod config;
 pub mod gguf;
@@ -6,7 +6,7 @@ pub mod safetensors;
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::source::{Format, Source};
+use crate::source::{Format, ModelSource};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub struct TensorInfo {
     pub dtype: DType,
     /// Dimensions, outermost first; a linear weight is `[outputs, inputs]`. Empty is a scalar.
     pub shape: Vec<u64>,
-    /// Index into [`Source::files`].
+    /// Index into [`ModelSource::files`].
     pub file: usize,
     /// First byte, from the start of that file.
     pub offset: u64,
@@ -34,7 +34,7 @@ pub type TensorTable = BTreeMap<String, TensorInfo>;
 #[derive(Debug)]
 pub struct Header {
     /// The files it came from.
-    pub source: Source,
+    pub source: ModelSource,
     /// Every tensor by name.
     pub tensors: TensorTable,
     /// The model's own description.
@@ -77,7 +77,7 @@ impl Header {
     /// # Errors
     /// Any [`Error`](crate::Error) but `Architecture`: the files cannot be read, are malformed, or contradict each
     /// other (a stale index, a missing part, a tensor past the end of its file).
-    pub fn read(source: Source) -> Result<Header> {
+    pub fn read(source: ModelSource) -> Result<Header> {
         match source.format {
             Format::Gguf => gguf::read(source),
             Format::Safetensors => safetensors::read(source),

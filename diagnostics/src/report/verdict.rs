@@ -162,7 +162,7 @@ fn format_remedy(file: &Path, kind: &FormatErrorKind) -> Option<String> {
         }
         Kind::KeyMissing { key, .. } => Some(format!("add the key {key} to {name}, or get another copy of the file")),
         Kind::Json { .. } => Some(format!("correct the JSON of {name}, or get another copy of the file")),
-        Kind::Stranger { .. }
+        Kind::UnsupportedFile { .. }
         | Kind::SentencePiece { .. }
         | Kind::OtherTokenizer { .. }
         | Kind::EmptyFile

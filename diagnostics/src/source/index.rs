@@ -45,7 +45,7 @@ impl ShardIndex {
 
     fn parse(path: &Path, bytes: &[u8]) -> Result<ShardIndex> {
         let text: Text =
-            json::typed(path, 0, bytes).map_err(|error| content::stranger(path, bytes).unwrap_or(error))?;
+            json::typed(path, 0, bytes).map_err(|error| content::unsupported(path, bytes).unwrap_or(error))?;
         let pairs = text.weight_map.0;
         let mut files: Vec<String> = Vec::new();
         let mut numbers: HashMap<String, usize> = HashMap::new();

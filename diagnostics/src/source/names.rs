@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// A name of the form `stem-00001-of-00003.ext`; numbers of any width, as published models have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct SplitName {
     /// What the names of all parts begin with.
     pub(super) stem: String,
     /// From 1.
@@ -15,9 +15,9 @@ pub(super) struct Part {
     tail: String,
 }
 
-impl Part {
+impl SplitName {
     /// Takes `name` apart; `None` when it is not a part among several, or not of extension `ext`.
-    pub(super) fn parse(name: &str, ext: &str) -> Option<Part> {
+    pub(super) fn parse(name: &str, ext: &str) -> Option<SplitName> {
         let (body, found) = name.rsplit_once('.')?;
         if !found.eq_ignore_ascii_case(ext) {
             return None;
@@ -28,11 +28,11 @@ impl Part {
         let width = number.len();
         let (number, total) = (digits(number)?, digits(total)?);
         let sound = total > 1 && total <= crate::limits::PARTS && (1..=total).contains(&number);
-        sound.then(|| Part { stem: stem.into(), number, total, width, tail })
+        sound.then(|| SplitName { stem: stem.into(), number, total, width, tail })
     }
 
     /// Whether `other` belongs to the same model.
-    pub(super) fn same_model(&self, other: &Part) -> bool {
+    pub(super) fn same_model(&self, other: &SplitName) -> bool {
         self.stem == other.stem && self.total == other.total
     }
 
@@ -45,7 +45,7 @@ impl Part {
 /// Whether `path` is one of several parts of a model, by its name.
 pub(crate) fn is_part(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    ["gguf", "safetensors"].iter().any(|ext| Part::parse(&name, ext).is_some())
+    ["gguf", "safetensors"].iter().any(|ext| SplitName::parse(&name, ext).is_some())
 }
 
 fn digits(text: &str) -> Option<u64> {
@@ -93,13 +93,13 @@ mod tests {
 
     #[test]
     fn takes_part_names_of_any_width_apart() {
-        let part = Part::parse("model-00001-of-000002.safetensors", "safetensors").unwrap();
+        let part = SplitName::parse("model-00001-of-000002.safetensors", "safetensors").unwrap();
         assert_eq!((part.stem.as_str(), part.number, part.total), ("model", 1, 2));
         assert_eq!(part.name_of(2), "model-00002-of-000002.safetensors");
         let cases =
             ["a-0-of-3.gguf", "a-4-of-3.gguf", "a-1-of-1.gguf", "a-1-of-.gguf", "a-+1-of-3.gguf", "1-of-3.gguf"];
         for name in cases.into_iter().chain(["a-00001-of-00003.bin", "-of-", "a-1-of-99999999999999999999.gguf"]) {
-            assert_eq!(Part::parse(name, "gguf"), None, "{name}");
+            assert_eq!(SplitName::parse(name, "gguf"), None, "{name}");
         }
     }
 }

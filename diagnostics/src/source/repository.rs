@@ -52,7 +52,7 @@ pub fn is_gguf(name: &str) -> bool {
 
 /// Whether two file names are parts of one split model.
 pub fn same_split(one: &str, other: &str) -> bool {
-    match (names::Part::parse(one, "gguf"), names::Part::parse(other, "gguf")) {
+    match (names::SplitName::parse(one, "gguf"), names::SplitName::parse(other, "gguf")) {
         (Some(one), Some(other)) => one.same_model(&other),
         _ => false,
     }
@@ -60,7 +60,7 @@ pub fn same_split(one: &str, other: &str) -> bool {
 
 /// `name` without its extension, and without its number when it is a part.
 pub fn stem(name: &str) -> String {
-    match names::Part::parse(name, "gguf") {
+    match names::SplitName::parse(name, "gguf") {
         Some(part) => part.stem,
         None => name.rsplit_once('.').map_or(name, |(stem, _)| stem).into(),
     }

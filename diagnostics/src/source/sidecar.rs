@@ -1,6 +1,6 @@
 //! What a GGUF file says of its own kind in its first keys, and the files beside a model that are none.
 
-use super::{Source, content};
+use super::{ModelSource, content};
 use crate::bytes::Reader;
 use crate::error::{ArchitectureErrorKind, Error, Result};
 use crate::header::config::JsonFile;
@@ -110,7 +110,7 @@ pub(super) fn adapter(path: &Path) -> Error {
 }
 
 /// Refuses tensors that are those of a LoRA, alone or beside the weights they were never merged into.
-pub(crate) fn refuse_adapter(source: &Source, tensors: &TensorTable) -> Result<()> {
+pub(crate) fn refuse_adapter(source: &ModelSource, tensors: &TensorTable) -> Result<()> {
     let of_lora = |name: &str| {
         let name = name.to_ascii_lowercase();
         let ends =

@@ -65,7 +65,7 @@ impl SentencePieceModel {
         }
         let mut raw = Raw::new();
         raw.model(bytes).map_err(|Damage { at, what }| {
-            content::stranger(path, bytes).unwrap_or_else(|| Error::Format {
+            content::unsupported(path, bytes).unwrap_or_else(|| Error::Format {
                 file: path.into(),
                 offset: Some(at as u64),
                 kind: FormatErrorKind::SentencePiece { what },
@@ -78,7 +78,7 @@ impl SentencePieceModel {
 /// The refusal of a vocabulary in tiktoken's form.
 pub(super) fn tiktoken(path: &Path) -> Error {
     let (what, remedy) = (
-        "a tiktoken vocabulary (a base64 text and its rank on each line), which does not say how to cut a text",
+        "a tiktoken vocabulary (a base64 text and its rank on each line), which does not say how to tokenize a text",
         "put the tokenizer.json of the model's repository beside the weights, or save one with transformers",
     );
     Error::format(path, FormatErrorKind::OtherTokenizer { what, remedy })

@@ -10,7 +10,7 @@ use crate::session::Session;
 use crate::weights::Weights;
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::plan::{CardBuffers, KvDtype};
-use model_diagnostics::{DType, Hardware, Policy, diagnose_with};
+use model_diagnostics::{DType, Hardware, Policy, Ready, diagnose_with};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -48,7 +48,7 @@ fn with_cache(path: &Path, kv: KvDtype) -> Model {
 fn on_card(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> Option<Model> {
     let gpu = card(capability)?;
     let diagnosis = diagnose_with(REGISTRY, path, &Hardware::detect(), &Policy::default());
-    let (header, spec) = diagnosis.ready.unwrap();
+    let Ready { header, spec, .. } = diagnosis.ready.unwrap();
     let weights = Weights::map(&header.source).unwrap();
     let decoder = Decoder::new(gpu, &spec, &weights, kv, CONTEXT, u64::MAX, &|_, _| Ok(())).unwrap();
     assert_eq!(decoder.first_difference(&spec, &weights).unwrap(), None);

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::weights::Weights;
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::plan::KvDtype;
-use model_diagnostics::{Hardware, Policy, diagnose_with};
+use model_diagnostics::{Hardware, Policy, Ready, diagnose_with};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ fn an_upload_is_told_from_no_byte_to_the_last_and_ends_where_it_is_cancelled() {
     let Some(gpu) = emulator::card((8, 0)) else { return };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo-q4_k_m.gguf");
     let diagnosis = diagnose_with(REGISTRY, &path, &Hardware::detect(), &Policy::default());
-    let (header, spec) = diagnosis.ready.unwrap();
+    let Ready { header, spec, .. } = diagnosis.ready.unwrap();
     let weights = Weights::map(&header.source).unwrap();
     // A tied head is copied once.
     let stored: BTreeMap<_, _> = sizes::tensors(&spec).map(|tensor| (sizes::place(tensor), tensor.bytes)).collect();

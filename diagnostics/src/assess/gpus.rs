@@ -1,35 +1,33 @@
-//! What the checks say of NVIDIA cards.
+//! What the checks say of NVIDIA GPUs.
 
 use super::checks::{Refused, Why};
-use crate::capability::{self, CARD_MOST_HEAD_DIM, Engine, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, Lacking, SLOW_F16};
+use crate::capability::{
+    self, DeviceEngine, GPU_MOST_HEAD_DIM, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, Lacking, SLOW_F16,
+};
 use crate::dtype::DType;
 use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, Plan};
 use crate::policy::Policy;
-use crate::report::{Bytes, Check, Input, Verdict, roles};
+use crate::report::{Bytes, Check, InputSummary, Remedy, Verdict, roles};
 use crate::spec::ModelSpec;
 use std::collections::BTreeMap;
 
-const ON_THE_PROCESSOR: &str = "run it on the processor: --device cpu";
-/// Of a machine that is only described: its processor is not what `--device cpu` is.
-const ON_A_PROCESSOR: &str = "run it on a processor: --device cpu judges the one of this machine";
-const UNTRIED: &str = "the engine for cards has not been run on a card yet";
-const WITH_THE_FEATURE: &str = "build with --features cuda";
+const UNTRIED: &str = "the engine for GPUs has not been run on a GPU yet";
 
-/// The remedy of whoever can do without the card.
-fn processor(hardware: &Hardware) -> &'static str {
-    if hardware.profile.is_some() { ON_A_PROCESSOR } else { ON_THE_PROCESSOR }
+/// The remedy of whoever can do without the GPU. The processor of a machine that is only described is not this one's.
+fn processor(hardware: &Hardware) -> Remedy {
+    if hardware.profile.is_some() { Remedy::SomeProcessor } else { Remedy::Processor(None) }
 }
 
-/// Whether the card, its driver and this build work together, and the kernels take the model's heads. Never more than a
-/// warning, as no card has run these kernels.
+/// Whether the GPU, its driver and this build work together, and the kernels take the model's heads. Never more than a
+/// warning, as no GPU has run these kernels.
 pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, gpu: &Gpu) -> Check {
     let name = &gpu.name;
-    let described = hardware.describes_card();
+    let described = hardware.describes_gpu();
     let ((major, minor), lowest) = (gpu.compute_capability, LOWEST_COMPUTE_CAPABILITY);
     let mut remedies = Vec::new();
     let reason = if !described && !hardware.has_cuda() {
-        remedies.push(WITH_THE_FEATURE.into());
+        remedies.push(Remedy::Feature("cuda"));
         Some(format!("this build has no CUDA engine, so it cannot use the {name}"))
     } else if gpu.compute_capability < lowest {
         Some(format!(
@@ -43,20 +41,20 @@ pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, gpu: &Gpu) -> Chec
         let (found, needed) = (format!("{}.{}", cuda.0, cuda.1), format!("{}.{}", LOWEST_CUDA.0, LOWEST_CUDA.1));
         Some(format!("the driver of the {name} runs CUDA {found}, the engine needs {needed}"))
     } else if let Some(visible_as) = &gpu.visible_as {
-        remedies.push(format!("start it with CUDA_VISIBLE_DEVICES={visible_as}, which makes it cuda:0"));
+        remedies.push(format!("start it with CUDA_VISIBLE_DEVICES={visible_as}, which makes it cuda:0").into());
         Some(format!(
-            "CUDA does not list the {name} to this process: it lists one slice of a divided card, and that alone"
+            "CUDA does not list the {name} to this process: it lists one slice of a divided GPU, and that alone"
         ))
-    } else if spec.head_dim > CARD_MOST_HEAD_DIM {
-        let most = CARD_MOST_HEAD_DIM;
-        Some(format!("the heads have {} elements, kernels for cards take up to {most}", spec.head_dim))
-    } else if hardware.card_memory(gpu).is_none() {
+    } else if spec.head_dim > GPU_MOST_HEAD_DIM {
+        let most = GPU_MOST_HEAD_DIM;
+        Some(format!("the heads have {} elements, kernels for GPUs take up to {most}", spec.head_dim))
+    } else if hardware.gpu_memory(gpu).is_none() {
         Some(format!("the driver does not tell how much memory the {name} has"))
     } else {
         None
     };
     if let Some(reason) = reason {
-        remedies.push(processor(hardware).into());
+        remedies.push(processor(hardware));
         return Check::fail("hardware", Verdict::HardwareInsufficient, reason).remedies(remedies);
     }
     if !hardware.has_cuda() {
@@ -66,19 +64,19 @@ pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, gpu: &Gpu) -> Chec
     Check::warn("hardware", UNTRIED)
 }
 
-/// There is no card of this index.
+/// There is no GPU of this index.
 pub(super) fn absent(hardware: &Hardware, index: usize) -> Check {
     let summary = match hardware.gpus.len() {
         0 => {
             let note = hardware.gpu_note.as_deref().unwrap_or("none found");
-            format!("there is no NVIDIA card to run on: {note}")
+            format!("there is no NVIDIA GPU to run on: {note}")
         }
-        count => format!("there is no card {index}; the machine has {count}"),
+        count => format!("there is no GPU {index}; the machine has {count}"),
     };
-    Check::fail("hardware", Verdict::HardwareInsufficient, summary).remedies([processor(hardware).into()])
+    Check::fail("hardware", Verdict::HardwareInsufficient, summary).remedies([processor(hardware)])
 }
 
-/// A warning for cards whose F16 arithmetic is there in name only.
+/// A warning for GPUs whose F16 arithmetic is there in name only.
 pub(super) fn slow_f16(gpu: &Gpu) -> Option<Check> {
     let (major, minor) = SLOW_F16;
     let summary =
@@ -86,30 +84,35 @@ pub(super) fn slow_f16(gpu: &Gpu) -> Option<Check> {
     (gpu.compute_capability == SLOW_F16).then(|| Check::warn("dtype", summary))
 }
 
-/// What else would compute the tensors that a card does not: another card, or the processor.
+/// What else would compute the tensors that a GPU does not: another GPU, or the processor.
 pub(super) fn instead(
     spec: &ModelSpec,
     hardware: &Hardware,
     refused: &BTreeMap<(DType, bool), Refused<'_>>,
-) -> Vec<String> {
+) -> Vec<Remedy> {
     let needed = refused.values().map(|refused| match refused.why {
         Why::Lacking(Lacking::Capability { needed, kernel: true, .. }) => Some(needed),
         _ => None,
     });
-    // Another card helps only when it helps all of them.
+    // Another GPU helps only when it helps all of them.
     let needed: Option<Vec<_>> = needed.collect();
-    let card = needed.and_then(|needed| needed.into_iter().max());
-    let card = card.map(|(major, minor)| format!("take a card of compute capability {major}.{minor} or later"));
-    let engine = Engine::Cpu { features: &hardware.cpu.features };
+    let gpu = needed.and_then(|needed| needed.into_iter().max());
+    let gpu = gpu.map(|(major, minor)| format!("take a GPU of compute capability {major}.{minor} or later"));
+    let engine = DeviceEngine::Cpu { features: &hardware.cpu.features };
     let runs = roles(spec).all(|(role, tensor)| capability::tier_for(role, tensor.dtype, &engine).is_ok());
-    card.into_iter().chain(runs.then(|| processor(hardware).to_owned())).collect()
+    gpu.map(Remedy::from).into_iter().chain(runs.then(|| processor(hardware))).collect()
 }
 
 /// Where `needed` bytes would be found.
-pub(super) fn room(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy, needed: u64) -> Vec<String> {
+pub(super) fn room(
+    spec: &ModelSpec,
+    input: &InputSummary,
+    hardware: &Hardware,
+    policy: &Policy,
+    needed: u64,
+) -> Vec<Remedy> {
     let budget = Budget::new(&hardware.memory, policy.memory_limit);
     let plan = Plan::new(spec, input.bytes(), &budget, &policy.request());
-    let processor = (plan.fits() && hardware.profile.is_none())
-        .then(|| format!("{ON_THE_PROCESSOR}, where context {} fits", plan.context));
-    processor.into_iter().chain([format!("take a card with {} free", Bytes(needed))]).collect()
+    let processor = (plan.fits() && hardware.profile.is_none()).then_some(Remedy::Processor(Some(plan.context)));
+    processor.into_iter().chain([format!("take a GPU with {} free", Bytes(needed)).into()]).collect()
 }
