@@ -1,6 +1,7 @@
 //! ModelSpec x Hardware x Policy -> Report. Pure and total: it reads nothing but its arguments, and always answers.
 
 mod checks;
+mod choice;
 mod distribute;
 mod failure;
 mod gpus;
@@ -17,7 +18,6 @@ use crate::report::{
 };
 use crate::spec::ModelSpec;
 use crate::speed::Speed;
-use target::Target;
 
 /// The device that a model was judged for and will run on. Complete.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +67,7 @@ pub(crate) fn assess_to_load(
 
 /// The assessment without what to go on with.
 fn judge(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &Policy) -> Assessment {
-    let target = Target::choose(spec, input, hardware, policy);
+    let target = choice::choose(spec, input, hardware, policy);
     let plan = target.plan(spec, input, policy);
     let checks = vec![
         checks::input(input),

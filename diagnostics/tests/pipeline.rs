@@ -58,7 +58,7 @@ fn paths_without_one_model_give_a_report_with_their_exit_code() {
     let models: Vec<_> = report.input.models.iter().map(|model| (model.verdict, model.context)).collect();
     assert_eq!(models, [(Verdict::CompatibleWithWarnings, Some(512)); 2], "{report}");
     assert!(
-        matches!(&report.next[..], [NextStep::OneOf(model)] if model.path.ends_with("two/b.gguf")),
+        matches!(report.next[..], [NextStep::OneOf(index)] if report.input.models[index].path.ends_with("two/b.gguf")),
         "{:?}",
         report.next
     );
@@ -89,5 +89,9 @@ fn the_models_of_folders_are_counted_as_they_are_listed_and_each_is_named() {
     let remedy = report.remedies[0].to_string();
     let named = remedy.strip_prefix("give the path of one model, such as ").expect("a path");
     assert!(report.input.candidates.iter().any(|path| path == named), "{:?}", report.remedies);
-    assert!(matches!(&report.next[..], [NextStep::OneOf(model)] if model.path == named), "{:?}", report.next);
+    assert!(
+        matches!(report.next[..], [NextStep::OneOf(index)] if report.input.models[index].path == named),
+        "{:?}",
+        report.next
+    );
 }

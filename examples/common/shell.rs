@@ -131,7 +131,7 @@ fn command(step: &NextStep, report: &Report) -> String {
             Some(name) => diagnose(&format!(" --device {name} --context {context}{kv}")),
         },
         NextStep::OnMachine(name) => diagnose(&format!(" --device {name}{asked}{kv}")),
-        NextStep::OneOf(model) => command_of_one(model, &report.hardware, policy),
+        NextStep::OneOf(index) => command_of_one(&input.models[*index], &report.hardware, policy),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::gpus;
 use super::target::{Target, TargetDevice};
-use crate::capability::{self, DeviceEngine, FileType, Lacking, TensorKind, Tier};
+use crate::capability::{self, ComputeCapability, DeviceEngine, FileType, Lacking, TensorKind, Tier};
 use crate::dtype::DType;
 use crate::hardware::Hardware;
 use crate::header::TensorInfo;
@@ -82,14 +82,14 @@ pub(super) fn environment(hardware: &Hardware) -> Check {
 }
 
 /// The tensors of one dtype and role that do not run.
-pub(super) struct Refused<'a> {
+struct Refused<'a> {
     first: &'a TensorInfo,
     count: usize,
     bytes: u64,
-    pub(super) why: Why,
+    why: Why,
 }
 
-pub(super) enum Why {
+enum Why {
     Lacking(Lacking),
     OnlyWidened(DType),
 }
@@ -139,9 +139,22 @@ pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, 
     let all: Vec<_> = refused.values().map(Refused::describe).collect();
     let runs: Vec<_> =
         FileType::supported(engine).filter(|file_type| native_enough(file_type, engine, policy)).collect();
-    let others = target.gpu().map(|_| gpus::instead(spec, hardware, &refused)).unwrap_or_default();
+    // Another GPU helps only when it helps all of them.
+    let needed: Option<Vec<_>> = refused.values().map(|refused| refused.why.needed()).collect();
+    let needed = needed.and_then(|needed| needed.into_iter().max());
+    let others = target.gpu().map(|_| gpus::instead(spec, hardware, needed)).unwrap_or_default();
     let check = Check::fail("dtype", Verdict::UnsupportedDtype, summary).evidence(all.join("; "));
     check.remedies(offer(&runs).map(Remedy::from).into_iter().chain(others))
+}
+
+impl Why {
+    /// The compute capability from which on a GPU runs it.
+    fn needed(&self) -> Option<ComputeCapability> {
+        match self {
+            Why::Lacking(Lacking::Capability { needed, kernel: true, .. }) => Some(*needed),
+            _ => None,
+        }
+    }
 }
 
 impl Refused<'_> {

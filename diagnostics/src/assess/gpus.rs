@@ -1,16 +1,13 @@
 //! What the checks say of NVIDIA GPUs.
 
-use super::checks::{Refused, Why};
 use crate::capability::{
-    self, DeviceEngine, GPU_MOST_HEAD_DIM, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, Lacking, SLOW_F16,
+    self, ComputeCapability, DeviceEngine, GPU_MOST_HEAD_DIM, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, SLOW_F16,
 };
-use crate::dtype::DType;
 use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, Plan};
 use crate::policy::Policy;
 use crate::report::{Bytes, Check, InputSummary, Remedy, Verdict, roles};
 use crate::spec::ModelSpec;
-use std::collections::BTreeMap;
 
 const UNTRIED: &str = "the engine for GPUs has not been run on a GPU yet";
 
@@ -84,20 +81,9 @@ pub(super) fn slow_f16(gpu: &Gpu) -> Option<Check> {
     (gpu.compute_capability == SLOW_F16).then(|| Check::warn("dtype", summary))
 }
 
-/// What else would compute the tensors that a GPU does not: another GPU, or the processor.
-pub(super) fn instead(
-    spec: &ModelSpec,
-    hardware: &Hardware,
-    refused: &BTreeMap<(DType, bool), Refused<'_>>,
-) -> Vec<Remedy> {
-    let needed = refused.values().map(|refused| match refused.why {
-        Why::Lacking(Lacking::Capability { needed, kernel: true, .. }) => Some(needed),
-        _ => None,
-    });
-    // Another GPU helps only when it helps all of them.
-    let needed: Option<Vec<_>> = needed.collect();
-    let gpu = needed.and_then(|needed| needed.into_iter().max());
-    let gpu = gpu.map(|(major, minor)| format!("take a GPU of compute capability {major}.{minor} or later"));
+/// What else would compute the tensors that a GPU does not: one of the compute capability `needed`, or the processor.
+pub(super) fn instead(spec: &ModelSpec, hardware: &Hardware, needed: Option<ComputeCapability>) -> Vec<Remedy> {
+    let gpu = needed.map(|(major, minor)| format!("take a GPU of compute capability {major}.{minor} or later"));
     let engine = DeviceEngine::Cpu { features: &hardware.cpu.features };
     let runs = roles(spec).all(|(role, tensor)| capability::tier_for(role, tensor.dtype, &engine).is_ok());
     gpu.map(Remedy::from).into_iter().chain(runs.then(|| processor(hardware))).collect()

@@ -2,11 +2,12 @@
 
 pub mod config;
 pub mod gguf;
+pub mod repository;
 pub mod safetensors;
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::source::{Format, ModelSource};
+use crate::source::{Format, ModelSource, sidecar};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -83,4 +84,21 @@ impl Header {
             Format::Safetensors => safetensors::read(source),
         }
     }
+}
+
+/// Refuses tensors that are those of a LoRA, alone or beside the weights they were never merged into.
+fn refuse_adapter(source: &ModelSource, tensors: &TensorTable) -> Result<()> {
+    let of_lora = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        let ends =
+            [".lora_a", ".lora_b", ".lora_down.weight", ".lora_up.weight", ".lora_embedding_a", ".lora_embedding_b"];
+        ends.iter().any(|end| name.ends_with(end)) || [".lora_a.", ".lora_b."].iter().any(|part| name.contains(part))
+    };
+    let Some(tensor) = tensors.values().find(|tensor| of_lora(&tensor.name)) else { return Ok(()) };
+    let what = match tensors.keys().all(|name| of_lora(name)) {
+        true => format!("a LoRA adapter (tensor {})", tensor.name),
+        false => format!("a model with a LoRA adapter that is not merged (tensor {})", tensor.name),
+    };
+    let remedy = "merge it into its base model, or give the base model";
+    Err(sidecar::not_a_model(&source.files[tensor.file].path, &what, remedy))
 }

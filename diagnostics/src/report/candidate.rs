@@ -72,7 +72,8 @@ impl Report {
             check.remedy = self.remedies.first().cloned();
         }
         let named = named.or(folders.first());
-        self.next = named.map(|model| NextStep::OneOf(Box::new((*model).clone()))).into_iter().collect();
+        let index = named.and_then(|named| models.iter().position(|model| std::ptr::eq(model, *named)));
+        self.next = index.map(NextStep::OneOf).into_iter().collect();
         self.input.candidates = ones.iter().map(|model| model.path.clone()).collect();
         self.reason = reason;
         self.input.models = models;

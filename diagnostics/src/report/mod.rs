@@ -18,9 +18,8 @@ pub use devices::{DeviceList, DeviceTiers};
 pub use distribution::{Distribution, ServingEngine, Share};
 pub use hub::HubModel;
 pub use model::{DtypeSummary, LayerBytes, ModelSummary, RopeSummary, TokenizerSummary};
-pub use page::{Presentation, Tone, shortened};
+pub use page::{Bytes, Presentation, Tone, shortened};
 pub use remedy::{NextStep, Remedy};
-pub use text::Bytes;
 pub use verdict::Verdict;
 
 pub(crate) use model::roles;

@@ -1,13 +1,30 @@
 //! What the report's text is made of: labels, folded lines, and the tones and words of the program that shows it.
 
 use super::{Remedy, Report, Status, Verdict, one_line};
-use std::fmt::{Display, Write};
+use std::fmt::{self, Display, Formatter, Write};
 
 /// Columns of the text; a longer line is folded at its spaces.
 pub(super) const WIDTH: usize = 100;
 
 /// Width of the column of labels.
 const LABEL: usize = 11;
+
+/// A number of bytes as people read it: `4.58 GiB`, `12.0 MiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl Display for Bytes {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let bytes = self.0 as f64;
+        let text = match self.0 {
+            0..1024 => format!("{} B", self.0),
+            1024..0x10_0000 => format!("{:.1} KiB", bytes / 1024.0),
+            0x10_0000..0x4000_0000 => format!("{:.1} MiB", bytes / 1048576.0),
+            _ => format!("{:.2} GiB", bytes / 1073741824.0),
+        };
+        f.pad(&text)
+    }
+}
 
 /// What a piece of text is, for a program that shows colours. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

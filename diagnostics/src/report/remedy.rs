@@ -1,6 +1,6 @@
 //! What the user can do, as data: a program says it with its own options.
 
-use super::{Candidate, one_line};
+use super::one_line;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -67,7 +67,7 @@ impl Serialize for Remedy {
 }
 
 /// What goes on from a report. Complete.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
     /// Run the model, as it was asked for.
     Run,
@@ -77,6 +77,6 @@ pub enum NextStep {
     WithContext(usize),
     /// Judge it for the described machine of this name, where it runs.
     OnMachine(&'static str),
-    /// Run or judge one of the models at the path.
-    OneOf(Box<Candidate>),
+    /// Run or judge this one of [`InputSummary::models`](super::InputSummary::models).
+    OneOf(usize),
 }

@@ -1,27 +1,10 @@
 //! Report -> text: the verdict and its reason in the first line, then one aligned screen.
 
-use super::page::{Page, Plain, Presentation};
+use super::page::{Bytes, Page, Plain, Presentation};
 use super::{Check, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, candidate, device, memory, some_of};
 use crate::hardware::Hardware;
 use crate::tokenizer::DEFAULT_TEMPLATE;
 use std::fmt::{self, Display, Formatter};
-
-/// A number of bytes as people read it: `4.58 GiB`, `12.0 MiB`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bytes(pub u64);
-
-impl Display for Bytes {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let bytes = self.0 as f64;
-        let text = match self.0 {
-            0..1024 => format!("{} B", self.0),
-            1024..0x10_0000 => format!("{:.1} KiB", bytes / 1024.0),
-            0x10_0000..0x4000_0000 => format!("{:.1} MiB", bytes / 1048576.0),
-            _ => format!("{:.2} GiB", bytes / 1073741824.0),
-        };
-        f.pad(&text)
-    }
-}
 
 /// Remedies that the text lists; the JSON report has all.
 const REMEDIES: usize = 5;

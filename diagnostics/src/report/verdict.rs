@@ -1,7 +1,7 @@
 //! The verdicts, their words and their exit codes.
 
 use crate::error::{Error, FormatErrorKind, IncompleteKind};
-use crate::source::is_part;
+use crate::source::names::is_part;
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;

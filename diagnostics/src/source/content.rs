@@ -143,6 +143,18 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64)> {
     Ok((file, len))
 }
 
+/// All bytes of the regular file `path`, of which there may be `limit`.
+pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let (file, found) = open(path)?;
+    if found > limit {
+        let what = "the length of this file in bytes";
+        return Err(Error::format(path, FormatErrorKind::TooMany { what, found, limit }));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
+    Ok(bytes)
+}
+
 /// The error of a link whose target cannot be reached.
 pub(crate) fn dead_link(path: &Path) -> Option<Error> {
     let target = std::fs::read_link(path).ok()?;

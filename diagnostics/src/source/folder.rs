@@ -38,14 +38,6 @@ pub(super) fn file_name(path: &Path) -> String {
 }
 
 impl<'a> Folder<'a> {
-    /// The folder that the file `path` lies in.
-    pub(super) fn of_file(path: &Path) -> PathBuf {
-        match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
-            _ => ".".into(),
-        }
-    }
-
     /// Lists `dir`.
     pub(super) fn read(path: &'a Path, dir: &Path) -> Result<Folder<'a>> {
         let (mut files, mut folders) = (Vec::new(), Vec::new());

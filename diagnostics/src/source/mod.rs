@@ -4,14 +4,12 @@ mod cache;
 pub(crate) mod content;
 mod folder;
 pub(crate) mod index;
-mod names;
-pub mod repository;
+pub(crate) mod names;
 pub(crate) mod sidecar;
 
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use content::Content;
 use folder::{Folder, Wanted};
-pub(crate) use names::is_part;
 use std::path::{Path, PathBuf};
 
 /// A container format. Complete, as [`Metadata`](crate::header::Metadata) is.
@@ -65,7 +63,7 @@ pub fn probe(path: &Path) -> Result<ModelSource> {
         return Err(Error::incomplete(path, IncompleteKind::Unfinished));
     }
     let (content, prefix, len) = content::identify(path)?;
-    let folder = Folder::of_file(path);
+    let folder = names::folder_of(path);
     match content {
         Content::Gguf => gguf(path, &folder, &name),
         Content::Safetensors => folder::safetensors(path, &folder, &name),

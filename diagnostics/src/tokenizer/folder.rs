@@ -3,7 +3,7 @@
 use super::added::{AddedToken, added_tokens, named};
 use super::entries::{self, Content};
 use super::sentencepiece::{PieceKind, SentencePieceModel, tiktoken};
-use super::{TokenizerKind, read_capped, unknown_value};
+use super::{TokenizerKind, unknown_value};
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, VocabularyFiles};
@@ -53,7 +53,7 @@ fn byte_level<'f>(files: &'f ConfigFiles, vocab: &'f Path, merges: &Path) -> Res
     let pre = pre_tokenizer(files, vocab)?;
     let named = named(files)?;
     let wanted = named.iter().map(String::as_str).chain([END_OF_TEXT]).collect();
-    let mut content = Content::vocabulary(vocab, &read_capped(vocab, limits::VOCABULARY_BYTES)?, &wanted)?;
+    let mut content = Content::vocabulary(vocab, &content::read(vocab, limits::VOCABULARY_BYTES)?, &wanted)?;
     let lines = MergesFile::read(merges)?;
     if pre == "gpt-2"
         && let Some(why) = not_gpt2s(&lines)
@@ -221,7 +221,7 @@ impl MergesFile {
     /// # Errors
     /// `Format` when it is too long or a line is no two texts, `Io` when it cannot be read.
     pub fn read(path: &Path) -> Result<MergesFile> {
-        let bytes = read_capped(path, limits::VOCABULARY_BYTES)?;
+        let bytes = content::read(path, limits::VOCABULARY_BYTES)?;
         // The lines of a Git LFS pointer have two words as well.
         if let Some(error) = content::unsupported(path, &bytes) {
             return Err(error);

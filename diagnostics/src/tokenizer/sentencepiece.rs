@@ -49,7 +49,7 @@ impl SentencePieceModel {
     /// `Format` when it is damaged, too long, another kind of file (tiktoken's among them), or asks for what is not run
     /// here; `Io` when it cannot be read.
     pub fn read(path: &Path) -> Result<SentencePieceModel> {
-        SentencePieceModel::parse(path, &super::read_capped(path, limits::SENTENCE_PIECE_BYTES)?)
+        SentencePieceModel::parse(path, &super::content::read(path, limits::SENTENCE_PIECE_BYTES)?)
     }
 
     /// Reads `bytes` as the content of the file `path`.

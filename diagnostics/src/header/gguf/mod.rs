@@ -7,9 +7,9 @@ mod strings;
 pub use metadata::GgufMetadata;
 pub use strings::Strings;
 
-use super::{Fields, Header, Metadata, TensorTable};
+use super::{Fields, Header, Metadata, TensorTable, refuse_adapter};
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
-use crate::source::{ModelSource, content, sidecar};
+use crate::source::{ModelSource, content};
 use std::io::{Read, Seek};
 use std::path::Path;
 
@@ -64,7 +64,7 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
             format!("the {} parts hold {} tensors; download them again", source.files.len(), whole.tensors.len());
         return Err(Error::incomplete(&source.files[0].path, IncompleteKind::Contradiction { one, other }));
     }
-    sidecar::refuse_adapter(&source, &whole.tensors)?;
+    refuse_adapter(&source, &whole.tensors)?;
     Ok(Header { source, tensors: whole.tensors, metadata: Metadata::Gguf(whole.metadata), bytes_read, warnings })
 }
 

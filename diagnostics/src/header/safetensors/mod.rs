@@ -5,10 +5,10 @@ mod parse;
 pub use parse::SafetensorsFile;
 
 use super::config::ConfigFiles;
-use super::{Header, Metadata, TensorTable};
+use super::{Header, Metadata, TensorTable, refuse_adapter};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::source::index::ShardIndex;
-use crate::source::{ModelSource, content, sidecar};
+use crate::source::{ModelSource, content};
 use std::collections::HashMap;
 
 pub(super) fn read(source: ModelSource) -> Result<Header> {
@@ -35,7 +35,7 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
         }
         None => unite(&source, shards)?,
     };
-    sidecar::refuse_adapter(&source, &tensors)?;
+    refuse_adapter(&source, &tensors)?;
     Ok(Header { source, tensors, metadata: Metadata::Config(Box::new(config)), bytes_read, warnings })
 }
 
@@ -43,7 +43,7 @@ fn adapter_alone(source: &ModelSource) -> Result<()> {
     for (index, shard) in source.files.iter().enumerate() {
         let (file, len) = content::open(&shard.path)?;
         if let Ok(parsed) = SafetensorsFile::parse(&shard.path, index, len, file) {
-            sidecar::refuse_adapter(source, &parsed.tensors)?;
+            refuse_adapter(source, &parsed.tensors)?;
         }
     }
     Ok(())

@@ -1,9 +1,10 @@
 //! The names in a repository of models -> what each file is to a model, before any of them is read.
 
-use super::index::ShardIndex;
-use super::names;
+use super::config::QUANTIZATION_FILES;
 use crate::error::Result;
-use crate::{limits, quantization};
+use crate::limits;
+use crate::source::index::ShardIndex;
+use crate::source::names;
 use std::path::Path;
 
 /// The most bytes that are read of the file `name` of a safetensors folder besides its weights; `None` for a file that is
@@ -15,7 +16,7 @@ pub fn companion(name: &str) -> Option<u64> {
     {
         return Some(limits::CHAT_TEMPLATE_BYTES);
     }
-    let side_file = quantization::side_files().any(|side| side == name);
+    let side_file = QUANTIZATION_FILES.iter().any(|file| file.0 == name);
     match name {
         "chat_template.jinja" => Some(limits::CHAT_TEMPLATE_BYTES),
         "tokenizer.json" => Some(limits::TOKENIZER_JSON_BYTES),
