@@ -193,8 +193,7 @@ fn next_steps(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> b
 fn larger_machine(like: &Hardware, runs_on: impl Fn(&Hardware) -> bool) -> Option<&'static str> {
     let mut profiles: Vec<&Profile> = PROFILES.iter().collect();
     profiles.sort_by_key(|profile| {
-        let gpus = profile.gpus.iter().map(|gpu| gpu.memory).sum::<u64>();
-        (profile.gpus.is_empty() != like.gpus.is_empty(), if gpus > 0 { gpus } else { profile.memory })
+        (profile.gpu.is_none() != like.gpus.is_empty(), profile.gpu.map_or(profile.memory, |gpu| gpu.memory))
     });
     profiles.into_iter().find(|profile| runs_on(&profile.hardware())).map(|profile| profile.name)
 }

@@ -36,9 +36,8 @@ pub enum TensorKind {
     Vector,
 }
 
-/// What computes, with the features that decide.
+/// What computes, with the features that decide. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum DeviceEngine<'a> {
     /// The processor.
     Cpu {
@@ -57,9 +56,8 @@ pub enum DeviceEngine<'a> {
 /// Major and minor.
 pub type ComputeCapability = (u32, u32);
 
-/// Why an engine does not compute with a dtype.
+/// Why an engine does not compute with a dtype. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Lacking {
     /// No kernel reads the dtype in place, so running it would need a cast.
     Kernel {

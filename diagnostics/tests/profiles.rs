@@ -7,7 +7,7 @@ use common::{LLAMA_31_8B, TINY_LLAMA, gguf, safetensors};
 use model_diagnostics::capability::{self, DeviceEngine, Lacking};
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::hardware::Gpu;
-use model_diagnostics::hardware::profiles::{PROFILES, Profile};
+use model_diagnostics::hardware::profiles::{GpuProfile, PROFILES, Profile};
 use model_diagnostics::plan::{self, KvDtype, Place};
 use model_diagnostics::report::{InputSummary, NextStep, Remedy};
 use model_diagnostics::spec::ModelSpec;
@@ -23,8 +23,8 @@ fn machine(profile: &str) -> Hardware {
     Profile::find(profile).unwrap_or_else(|| panic!("no profile {profile}")).hardware()
 }
 
-fn with_cards() -> impl Iterator<Item = &'static Profile> {
-    PROFILES.iter().filter(|profile| !profile.gpus.is_empty())
+fn with_gpus() -> impl Iterator<Item = (&'static Profile, GpuProfile)> {
+    PROFILES.iter().filter_map(|profile| Some((profile, profile.gpu?)))
 }
 
 /// Every model of the fixtures.
@@ -61,11 +61,11 @@ fn dtypes(spec: &ModelSpec) -> String {
 
 /// What a report says, without what is the profile's own.
 fn said(report: &Report, profile: &Profile) -> String {
-    let (major, minor) = profile.gpus[0].compute_capability;
+    let GpuProfile { name, compute_capability: (major, minor), .. } = profile.gpu.expect("a GPU");
     let own = [
         (format!("found {major}.{minor}"), "found its own"),
         (format!("runs on {},", profile.name), "runs on it,"),
-        (profile.gpus[0].name.to_owned(), "CARD"),
+        (name.to_owned(), "GPU"),
     ];
     // The model is not the point: several have the same dtypes.
     let reason = match report.reason.split_once(" runs on ") {
@@ -105,13 +105,13 @@ fn fixtures_on_every_card() {
     for path in &fixtures {
         let (spec, input) = read(path);
         let reports: Vec<_> =
-            with_cards().map(|profile| assess(&spec, &input, &profile.hardware(), &Policy::default())).collect();
+            with_gpus().map(|(profile, _)| assess(&spec, &input, &profile.hardware(), &Policy::default())).collect();
         assert!(reports.iter().all(|report| report.device == "cuda:0" && report.casts == 0));
         let codes: Vec<u8> = reports.iter().map(|report| report.exit_code).collect();
         let kind = kinds.entry(dtypes(&spec)).or_default();
         if kind.models.is_empty() {
             kind.codes.clone_from(&codes);
-            for (report, profile) in reports.iter().zip(with_cards()) {
+            for (report, (profile, _)) in reports.iter().zip(with_gpus()) {
                 kind.said.entry(said(report, profile)).or_default().push(profile.name);
             }
         }
@@ -361,14 +361,13 @@ fn a_described_card_is_judged_with_a_fitting_build() {
 
 #[test]
 fn there_are_profiles_of_every_generation() {
-    assert!(with_cards().count() >= 30);
-    let capabilities: BTreeSet<_> = with_cards().map(|profile| profile.gpus[0].compute_capability).collect();
+    assert!(with_gpus().count() >= 30);
+    let capabilities: BTreeSet<_> = with_gpus().map(|(_, gpu)| gpu.compute_capability).collect();
     let sold = [(5, 2), (5, 3), (6, 0), (6, 1), (6, 2), (7, 0), (7, 2), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9)];
     let later = [(9, 0), (10, 0), (11, 0), (12, 0), (12, 1)];
     assert_eq!(capabilities, sold.into_iter().chain(later).collect());
-    for profile in with_cards() {
-        let gpu = &profile.gpus[0];
-        assert!(profile.gpus.len() == 1 && gpu.memory >= 4 * GIB, "{}", profile.name);
+    for (profile, gpu) in with_gpus() {
+        assert!(gpu.memory >= 4 * GIB, "{}", profile.name);
         assert!((25e9..=8e12).contains(&(gpu.bandwidth as f64)), "{}", profile.name);
     }
 }

@@ -5,11 +5,10 @@ mod cuda;
 mod memory;
 pub mod profiles;
 
-use serde::Serialize;
-use serde::ser::{SerializeStruct, Serializer};
+use serde::{Serialize, Serializer};
 
 /// A machine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Hardware {
     /// The name of the profile, when the machine is described and not this one.
@@ -23,6 +22,7 @@ pub struct Hardware {
     /// Why `gpus` is empty or incomplete, in words.
     pub gpu_note: Option<String>,
     /// Abilities compiled into this build: `cuda`.
+    #[serde(serialize_with = "build")]
     pub build: Vec<&'static str>,
     /// Environment variables that are set and would make an engine cast weights.
     pub casting_variables: Vec<&'static str>,
@@ -146,7 +146,7 @@ impl Hardware {
 
     /// Whether this is a described machine that is described for its GPU.
     pub fn describes_gpu(&self) -> bool {
-        self.profile.and_then(profiles::Profile::find).is_some_and(|profile| !profile.gpus.is_empty())
+        self.profile.and_then(profiles::Profile::find).is_some_and(|profile| profile.gpu.is_some())
     }
 
     /// Whether this build has kernels for GPUs.
@@ -184,20 +184,8 @@ pub(crate) fn dotted_option<S: Serializer>(version: &Option<(u32, u32)>, seriali
     }
 }
 
-impl Serialize for Hardware {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Build<'a> {
-            features: &'a [&'static str],
-        }
-        let mut hardware = serializer.serialize_struct("Hardware", 7)?;
-        hardware.serialize_field("profile", &self.profile)?;
-        hardware.serialize_field("cpu", &self.cpu)?;
-        hardware.serialize_field("memory", &self.memory)?;
-        hardware.serialize_field("gpus", &self.gpus)?;
-        hardware.serialize_field("gpu_note", &self.gpu_note)?;
-        hardware.serialize_field("build", &Build { features: &self.build })?;
-        hardware.serialize_field("casting_variables", &self.casting_variables)?;
-        hardware.end()
-    }
+/// The build as an object with its features.
+#[allow(clippy::ptr_arg)] // serde asks for this form
+fn build<S: Serializer>(features: &Vec<&'static str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map([("features", features)])
 }

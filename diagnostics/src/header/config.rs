@@ -47,9 +47,8 @@ pub struct ConfigFiles {
     pub quantization: Option<JsonFile>,
 }
 
-/// The files of a vocabulary without a `tokenizer.json`; their content is large and read on demand.
+/// The files of a vocabulary without a `tokenizer.json`; their content is large and read on demand. Complete.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum VocabularyFiles {
     /// Byte-level BPE.
     Merges {

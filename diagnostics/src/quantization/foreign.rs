@@ -2,7 +2,7 @@
 
 use super::methods::{DETAILS, INT8_WITH_SCALES, METHODS, Mark, Method, OTHER_PARTS, SECTIONS, TELLING};
 use crate::error::{Error, Result};
-use crate::header::config::{JsonFile, QUANTIZATION_FILES, Section};
+use crate::header::config::{JsonFile, JsonObject, QUANTIZATION_FILES, Section};
 use crate::header::{Fields, Header, TensorInfo};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -56,12 +56,9 @@ pub(super) fn by_side_file(file: &JsonFile) -> Result<()> {
         Some(key) => file.section(key)?,
         None => None,
     };
-    let object = section.map_or(file.object(), |section| section.object());
-    let text = match &section {
-        Some(section) => section.text("quant_method")?,
-        None => file.text("quant_method")?,
-    };
-    let (method, key) = match (text, telling(object)) {
+    let section = section.unwrap_or_else(|| file.whole());
+    let object = section.object();
+    let (method, key) = match (section.text("quant_method")?, telling(object)) {
         (Some(text), _) => (named(text), "quant_method".to_owned()),
         (None, Some((told_by, method))) => {
             (of_name(method), key.map_or(told_by.into(), |key| format!("{key}.{told_by}")))

@@ -73,7 +73,7 @@ impl DeviceList {
 
 /// A described machine, by its GPU where it has one.
 fn described(profile: &'static Profile) -> DeviceTiers {
-    let Some(gpu) = profile.gpus.first() else {
+    let Some(gpu) = &profile.gpu else {
         return cpu(profile.name, &profile.hardware());
     };
     DeviceTiers {

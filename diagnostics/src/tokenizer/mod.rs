@@ -54,9 +54,8 @@ pub struct TokenizerSpec {
     pub assumptions: Vec<String>,
 }
 
-/// How text becomes ids.
+/// How text becomes ids. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum TokenizerKind {
     /// A `tokenizer.json`.
     Json,
