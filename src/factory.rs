@@ -16,10 +16,12 @@ use crate::turns::Turns;
 use crate::weights::Weights;
 use model_diagnostics::family::{Family, REGISTRY};
 use model_diagnostics::header::{Header, Metadata};
-use model_diagnostics::plan::{KvDtype, Plan, WeightStorage};
+use model_diagnostics::plan::{KvDtype, WeightStorage};
 use model_diagnostics::report::HubModel;
 use model_diagnostics::spec::ModelSpec;
-use model_diagnostics::{DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Report, diagnose_hub, diagnose_with};
+use model_diagnostics::{
+    ChosenDevice, DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Ready, Report, diagnose_hub, diagnose_with,
+};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -219,9 +221,8 @@ impl Builder {
 
     fn load_diagnosed(&self, start: Instant, diagnosis: Diagnosis) -> Result<Model> {
         let Diagnosis { report, ready, .. } = diagnosis;
-        let (Some((header, spec)), Some(plan)) = (ready, &report.plan) else {
-            return Err(Error::Refused(Box::new(report)));
-        };
+        let Some(ready) = ready else { return Err(Error::Refused(Box::new(report))) };
+        let Ready { header, spec, plan, .. } = &ready;
         self.cancel.check()?;
         Span::current().record("variant", field::display(&spec.variant));
         let context_length = plan.context;
@@ -229,10 +230,10 @@ impl Builder {
         let threads = pool.threads();
         let building = info_span!("tokenizer", tokens = field::Empty);
         // The tokenizer takes longest, so it is built beside everything else.
-        let build = || building.in_scope(|| self.build_tokenizer(&header, &spec));
+        let build = || building.in_scope(|| self.build_tokenizer(header, spec));
         let (tokenizer, compute) = std::thread::scope(|scope| {
             let beside = std::thread::Builder::new().spawn_scoped(scope, build);
-            let compute = self.compute(&header, &spec, &report, plan, pool);
+            let compute = self.compute(&ready, pool);
             // Without another thread, one after the other. What panics there is `on_progress`, as it may here.
             let joined = |beside: ScopedJoinHandle<'_, _>| beside.join().unwrap_or_else(|panic| resume_unwind(panic));
             (beside.map_or_else(|_| build(), joined), compute)
@@ -241,6 +242,7 @@ impl Builder {
         self.cancel.check()?;
         let turns = Turns::default();
         let load_time = start.elapsed();
+        let spec = ready.spec;
         Ok(Model::new(Inner { spec, report, tokenizer, compute, turns, context_length, threads, load_time }))
     }
 
@@ -259,7 +261,7 @@ impl Builder {
         let span = info_span!("header", bytes = field::Empty).entered();
         self.on_progress.tell(Stage::Header, 0, 0);
         let diagnosis = self.diagnosis(path, model, hardware);
-        if let Some((header, _)) = &diagnosis.ready {
+        if let Some(Ready { header, .. }) = &diagnosis.ready {
             span.record("bytes", header.bytes_read);
             self.on_progress.tell(Stage::Header, header.bytes_read, header.bytes_read);
         }
@@ -283,16 +285,9 @@ impl Builder {
         Ok(tokenizer)
     }
 
-    /// Attaches the weights to the device that the report chose.
-    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))] // without a GPU's engine the report chooses none
-    fn compute(
-        &self,
-        header: &Header,
-        spec: &ModelSpec,
-        report: &Report,
-        plan: &Plan,
-        pool: Arc<Pool>,
-    ) -> Result<Box<dyn Compute>> {
+    /// Attaches the weights to the device that the diagnosis chose.
+    fn compute(&self, ready: &Ready, pool: Arc<Pool>) -> Result<Box<dyn Compute>> {
+        let Ready { header, spec, plan, device, .. } = ready;
         let bytes = header.source.files.iter().map(|file| file.bytes).sum();
         let _span = info_span!("weights", bytes).entered();
         let map = || -> Result<Weights> {
@@ -302,16 +297,25 @@ impl Builder {
             self.cancel.check()?;
             Ok(weights)
         };
-        #[cfg(feature = "cuda")]
-        if let Ok(DeviceChoice::Cuda(index)) = report.device.parse() {
-            let weights = map()?;
-            let gpu = report.hardware.gpus.get(index);
-            let uploaded = |done, total| {
-                self.on_progress.tell(Stage::Upload, done, total);
-                self.cancel.check()
-            };
-            let device = || crate::cuda::Cuda::open(spec, &weights, plan, gpu, index, &uploaded);
-            return Ok(Box::new(Decoder::new(spec, &weights, plan, device)?));
+        match device {
+            ChosenDevice::Cpu => {}
+            #[cfg(feature = "cuda")]
+            ChosenDevice::Gpu { index, gpu } => {
+                let weights = map()?;
+                let uploaded = |done, total| {
+                    self.on_progress.tell(Stage::Upload, done, total);
+                    self.cancel.check()
+                };
+                let device = || crate::cuda::Cuda::open(spec, &weights, plan, Some(gpu), *index, &uploaded);
+                return Ok(Box::new(Decoder::new(spec, &weights, plan, device)?));
+            }
+            #[cfg(not(feature = "cuda"))]
+            ChosenDevice::Gpu { gpu, .. } => {
+                return Err(Error::Internal(format!(
+                    "the diagnosis chose the {}, which this build does not run",
+                    gpu.name
+                )));
+            }
         }
         let weights = match self.policy.weights {
             WeightStorage::Mapped => map()?,

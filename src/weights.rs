@@ -1,4 +1,4 @@
-//! Source -> Weights: the model's files, mapped read-only or read into memory, and views of the tensors in them. The only
+//! ModelSource -> Weights: the model's files, mapped read-only or read into memory, and views of the tensors in them. The only
 //! memory map.
 #![allow(unsafe_code)]
 
@@ -7,7 +7,7 @@ use memmap2::{Mmap, MmapMut, MmapOptions};
 use model_diagnostics::DType;
 use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::source::{Source, SourceFile};
+use model_diagnostics::source::{ModelSource, SourceFile};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
@@ -43,7 +43,7 @@ impl Weights {
     /// # Errors
     /// `Io` when a file cannot be opened or mapped; `Files` when its length is no longer what the header's reader
     /// saw.
-    pub fn map(source: &Source) -> Result<Weights, Error> {
+    pub fn map(source: &ModelSource) -> Result<Weights, Error> {
         Weights::each(source, |file| {
             let handle = open(file)?;
             // SAFETY: the map is read-only and private to this process's view; the type's documentation states what
@@ -57,7 +57,7 @@ impl Weights {
     ///
     /// # Errors
     /// Those of [`map`](Self::map) and of `read`; `Files` when a file ends before its length; `OutOfMemory`.
-    pub fn read(source: &Source, read: &dyn Fn(u64, u64) -> Result<(), Error>) -> Result<Weights, Error> {
+    pub fn read(source: &ModelSource, read: &dyn Fn(u64, u64) -> Result<(), Error>) -> Result<Weights, Error> {
         let (mut done, total) = (0, source.files.iter().map(|file| file.bytes).sum());
         read(done, total)?;
         Weights::each(source, |file| {
@@ -82,7 +82,10 @@ impl Weights {
     }
 
     /// The bytes of each file by `bytes_of`.
-    fn each(source: &Source, mut bytes_of: impl FnMut(&SourceFile) -> Result<Mmap, Error>) -> Result<Weights, Error> {
+    fn each(
+        source: &ModelSource,
+        mut bytes_of: impl FnMut(&SourceFile) -> Result<Mmap, Error>,
+    ) -> Result<Weights, Error> {
         let files = source.files.iter().map(|file| bytes_of(file).map(Arc::new)).collect::<Result<_, Error>>()?;
         Ok(Weights { files, paths: source.files.iter().map(|file| file.path.clone()).collect() })
     }

@@ -6,6 +6,8 @@ mod common;
 mod compare;
 #[path = "examples/hints.rs"]
 mod hints;
+#[path = "examples/reports.rs"]
+mod reports;
 
 use serde_json::Value;
 use std::io::Write;

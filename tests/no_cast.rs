@@ -63,7 +63,7 @@ fn capability_rows_and_kernels_agree_both_ways() {
         for dtype in &rows {
             let kernel = Kernel::select(*dtype, isa).expect("every dtype has a kernel on every instruction set");
             let features = isa.features();
-            let engine = model_factory::diagnostics::capability::Engine::Cpu { features: &features };
+            let engine = model_factory::diagnostics::capability::DeviceEngine::Cpu { features: &features };
             let tier = model_factory::diagnostics::capability::tier(*dtype, &engine).expect("a row");
             assert_eq!(kernel.tier, tier, "{}", kernel.name);
         }

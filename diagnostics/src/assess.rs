@@ -1,122 +1,73 @@
 //! ModelSpec x Hardware x Policy -> Report. Pure and total: it reads nothing but its arguments, and always answers.
 
-mod cards;
 mod checks;
+mod choice;
+mod distribute;
 mod failure;
+mod gpus;
 mod target;
 
 pub(crate) use failure::assess_error;
 
-use crate::hardware::Hardware;
-use crate::plan::{KvDtype, Request, WeightStorage};
-use crate::report::{self, Check, Input, ModelSummary, Report, SCHEMA_VERSION, Status, Verdict};
+use crate::hardware::profiles::{PROFILES, Profile};
+use crate::hardware::{Gpu, Hardware};
+use crate::plan::Plan;
+use crate::policy::{DeviceChoice, Policy};
+use crate::report::{
+    self, Check, InputSummary, ModelSummary, NextStep, Remedy, Report, SCHEMA_VERSION, Status, Verdict,
+};
 use crate::spec::ModelSpec;
 use crate::speed::Speed;
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
-use target::Target;
 
-/// What the user asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// Where to run.
-    pub device: DeviceChoice,
-    /// Tokens of context; `None` is the largest that fits.
-    pub context: Option<usize>,
-    /// Bytes that the plan may use at most, below what the machine has.
-    pub memory_limit: Option<u64>,
-    /// Which tiers are good enough.
-    pub dtypes: DtypePolicy,
-    /// The element type of the KV cache.
-    pub kv_dtype: KvDtype,
-    /// Sessions that are open at once; `None` plans one, and does not limit how many share what memory is left.
-    pub sessions: Option<usize>,
-    /// Where weights lie for the processor.
-    pub weights: WeightStorage,
-    /// A `tokenizer.json` that takes the place of the model's own, which need not have one then.
-    pub tokenizer: Option<PathBuf>,
-}
-
-impl Policy {
-    /// What a plan is made for.
-    pub(crate) fn request(&self) -> Request {
-        Request { context: self.context, sessions: self.sessions, kv_dtype: self.kv_dtype, weights: self.weights }
-    }
-}
-
-/// Where to run. Complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeviceChoice {
-    /// The best device that can run the model.
-    #[default]
-    Auto,
+/// The device that a model was judged for and will run on. Complete.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChosenDevice {
     /// The processor.
     Cpu,
-    /// The NVIDIA card of this index among those of [`Hardware::gpus`].
-    Cuda(usize),
+    /// An NVIDIA GPU.
+    Gpu {
+        /// Which of [`Hardware::gpus`].
+        index: usize,
+        /// What was found of it.
+        gpu: Gpu,
+    },
 }
 
-/// Which tiers are good enough. Complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DtypePolicy {
-    /// Native arithmetic, or loss-free widening inside a register.
-    #[default]
-    NativeOrWidened,
-    /// Only arithmetic in the stored dtype.
-    NativeOnly,
-}
-
-impl fmt::Display for DeviceChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DeviceChoice::Auto => f.write_str("auto"),
-            DeviceChoice::Cpu => f.write_str("cpu"),
-            DeviceChoice::Cuda(index) => write!(f, "cuda:{index}"),
-        }
-    }
-}
-
-/// A text that names no device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected auto, cpu, cuda or cuda:N")]
-pub struct UnknownDevice;
-
-impl FromStr for DeviceChoice {
-    type Err = UnknownDevice;
-
-    /// `auto`, `cpu`, `cuda` (the first card), `cuda:N`.
-    fn from_str(text: &str) -> Result<DeviceChoice, UnknownDevice> {
-        match text {
-            "auto" => Ok(DeviceChoice::Auto),
-            "cpu" => Ok(DeviceChoice::Cpu),
-            "cuda" => Ok(DeviceChoice::Cuda(0)),
-            _ => {
-                let index = text.strip_prefix("cuda:").and_then(|index| index.parse().ok());
-                index.map(DeviceChoice::Cuda).ok_or(UnknownDevice)
-            }
-        }
-    }
+/// What the checks come to, and what loading needs where the model runs.
+pub(crate) struct Assessment {
+    pub(crate) report: Report,
+    /// `None` unless the verdict is that it runs.
+    pub(crate) ready: Option<(Plan, ChosenDevice)>,
 }
 
 /// Judges a model, whose files `input` describes, on a machine.
 ///
-/// A described machine with a card is judged for that card, by a build that has its engine.
-pub fn assess(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Report {
-    let mut report = judge(spec, input, hardware, policy);
-    if report.verdict == Verdict::DoesNotFit {
-        report.distribution = report::distribute(spec, input, hardware, policy);
-        report.remedies.extend(report.distribution.iter().map(ToString::to_string));
-    }
-    let elsewhere = Policy { device: DeviceChoice::Auto, ..policy.clone() };
-    let runs_on = |hardware: &Hardware| judge(spec, input, hardware, &elsewhere).verdict.runs();
-    report.commands = report::commands(&report, policy, runs_on);
-    report
+/// A described machine with a GPU is judged for that GPU, by a build that has its engine.
+pub fn assess(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &Policy) -> Report {
+    assess_to_load(spec, input, hardware, policy).report
 }
 
-/// The report without the commands to go on with.
-fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Report {
-    let target = Target::choose(spec, input, hardware, policy);
+/// As [`assess`], with what loading goes on from.
+pub(crate) fn assess_to_load(
+    spec: &ModelSpec,
+    input: &InputSummary,
+    hardware: &Hardware,
+    policy: &Policy,
+) -> Assessment {
+    let Assessment { mut report, ready } = judge(spec, input, hardware, policy);
+    if report.verdict == Verdict::DoesNotFit {
+        report.distribution = distribute::distribute(spec, input, hardware, policy);
+        report.remedies.extend(report.distribution.iter().map(|plan| plan.to_string().into()));
+    }
+    let elsewhere = Policy { device: DeviceChoice::Auto, ..policy.clone() };
+    let runs_on = |hardware: &Hardware| judge(spec, input, hardware, &elsewhere).ready.is_some();
+    report.next = next_steps(&report, policy, runs_on);
+    Assessment { report, ready }
+}
+
+/// The assessment without what to go on with.
+fn judge(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &Policy) -> Assessment {
+    let target = choice::choose(spec, input, hardware, policy);
     let plan = target.plan(spec, input, policy);
     let checks = vec![
         checks::input(input),
@@ -138,7 +89,7 @@ fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) 
         "{} ({}, {}) runs on {}, context {} of {}",
         spec.variant,
         spec.architecture,
-        stored_as(&model, input),
+        report::stored_as(&model, input),
         target.name,
         plan.context,
         spec.context_trained
@@ -146,16 +97,18 @@ fn judge(spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) 
     let mut report = conclude(input.clone(), hardware, policy, checks, success);
     let bandwidth = target.bandwidth.filter(|_| report.verdict.runs());
     report.speed = bandwidth.and_then(|bandwidth| Speed::new(spec, &plan, &target.engine, bandwidth));
-    // Of a card that is not there nothing is known to plan for.
-    report.plan = (!target.absent()).then_some(plan);
-    report.device = target.device.to_string();
+    let chosen = target.device.chosen();
+    let ready = chosen.clone().filter(|_| report.verdict.runs()).map(|device| (plan.clone(), device));
+    // Of a GPU that is not there nothing is known to plan for.
+    report.plan = chosen.map(|_| plan);
+    report.device = target.device.choice().to_string();
     report.device_reason = target.why;
     report.model = Some(model);
-    report
+    Assessment { report, ready }
 }
 
 /// Lets the checks decide: the first failure, else a warning, else nothing.
-fn conclude(input: Input, hardware: &Hardware, policy: &Policy, checks: Vec<Check>, success: String) -> Report {
+fn conclude(input: InputSummary, hardware: &Hardware, policy: &Policy, checks: Vec<Check>, success: String) -> Report {
     let failure = checks.iter().find(|check| check.status == Status::Fail);
     let warnings: Vec<&Check> = checks.iter().filter(|check| check.status == Status::Warn).collect();
     let (verdict, reason) = match failure {
@@ -180,7 +133,8 @@ fn conclude(input: Input, hardware: &Hardware, policy: &Policy, checks: Vec<Chec
         exit_code: verdict.exit_code(),
         reason,
         remedies,
-        commands: Vec::new(),
+        next: Vec::new(),
+        policy: policy.clone(),
         distribution: None,
         input,
         model: None,
@@ -195,37 +149,58 @@ fn conclude(input: Input, hardware: &Hardware, policy: &Policy, checks: Vec<Chec
 }
 
 /// Each remedy once, and of two of which one goes on where the other ends the longer one, which says more.
-fn merged<'a>(remedies: impl Iterator<Item = &'a String>) -> Vec<String> {
+fn merged<'a>(remedies: impl Iterator<Item = &'a Remedy>) -> Vec<Remedy> {
     // A longer number or name is another one.
     let says = |longer: &str, shorter: &str| {
         longer.strip_prefix(shorter).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',', ';']))
     };
-    let mut merged: Vec<String> = Vec::new();
+    let mut merged: Vec<(String, Remedy)> = Vec::new();
     for remedy in remedies {
-        match merged.iter_mut().find(|known| says(known, remedy) || says(remedy, known)) {
-            Some(known) if known.len() >= remedy.len() => {}
-            Some(known) => known.clone_from(remedy),
-            None => merged.push(remedy.clone()),
+        let said = remedy.to_string();
+        match merged.iter_mut().find(|(known, _)| says(known, &said) || says(&said, known)) {
+            Some((known, _)) if known.len() >= said.len() => {}
+            Some(known) => *known = (said, remedy.clone()),
+            None => merged.push((said, remedy.clone())),
         }
     }
-    merged
+    merged.into_iter().map(|(_, remedy)| remedy).collect()
 }
 
-/// `GGUF Q4_K_M`, `safetensors BF16`: the scheme where there is one, else the dtype most bytes are stored in.
-pub(crate) fn stored_as(model: &ModelSummary, input: &Input) -> String {
-    if model.quantization.starts_with(input.format_name()) {
-        return model.quantization.clone();
-    }
-    let dtype = model.dtypes.first().map_or("empty", |summary| summary.dtype.name());
-    match model.quantization.as_str() {
-        "none" => format!("{} {dtype}", input.format_name()),
-        scheme => format!("{} {scheme}", input.format_name()),
-    }
+/// What goes on from `report`. `runs_on` tells of other machines.
+fn next_steps(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> bool) -> Vec<NextStep> {
+    let hardware = &report.hardware;
+    let here = hardware.profile.is_none();
+    let larger = || larger_machine(hardware, &runs_on).map(NextStep::OnMachine);
+    let step = match report.verdict {
+        Verdict::Compatible | Verdict::CompatibleWithWarnings => here.then_some(NextStep::Run),
+        Verdict::HardwareInsufficient => {
+            let processor = here && matches!(policy.device, DeviceChoice::Cuda(_)) && runs_on(hardware);
+            processor.then_some(NextStep::RunOnProcessor)
+        }
+        Verdict::DoesNotFit => {
+            let most = report.plan.as_ref().map_or(0, |plan| plan.proposed_context(hardware));
+            let less = (most > 0).then_some(NextStep::WithContext(most));
+            return less.into_iter().chain(larger()).collect();
+        }
+        Verdict::UnsupportedDtype => larger(),
+        _ => None,
+    };
+    step.into_iter().collect()
+}
+
+/// The described machine with the least memory that the model runs on; one of the kind of `like`, with a GPU or without,
+/// before all others.
+fn larger_machine(like: &Hardware, runs_on: impl Fn(&Hardware) -> bool) -> Option<&'static str> {
+    let mut profiles: Vec<&Profile> = PROFILES.iter().collect();
+    profiles.sort_by_key(|profile| {
+        (profile.gpu.is_none() != like.gpus.is_empty(), profile.gpu.map_or(profile.memory, |gpu| gpu.memory))
+    });
+    profiles.into_iter().find(|profile| runs_on(&profile.hardware())).map(|profile| profile.name)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::merged;
+    use super::{Remedy, merged};
 
     #[test]
     fn remedies_merge_at_the_ends_of_words() {
@@ -237,8 +212,9 @@ mod tests {
             (&["--device cuda", "--device cuda:1"], &["--device cuda", "--device cuda:1"]),
         ];
         for (remedies, expected) in cases {
-            let remedies: Vec<String> = remedies.iter().map(|remedy| (*remedy).to_owned()).collect();
-            assert_eq!(merged(remedies.iter()), expected);
+            let remedies: Vec<Remedy> = remedies.iter().map(|remedy| (*remedy).into()).collect();
+            let merged: Vec<String> = merged(remedies.iter()).iter().map(Remedy::to_string).collect();
+            assert_eq!(merged, expected);
         }
     }
 }

@@ -29,27 +29,26 @@ impl fmt::Display for Tier {
 
 /// What a tensor is used for, as far as the code that reads it differs. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum TensorKind {
     /// A projection, the embedding or the head: read by a matrix kernel, one file a dtype.
     Matrix,
     /// A norm's scale, a bias or the rope frequency factors: read element by element.
     Vector,
 }
 
-/// What computes, with the features that decide.
+/// What computes, with the features that decide. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Engine<'a> {
+pub enum DeviceEngine<'a> {
     /// The processor.
     Cpu {
         /// Its instruction sets by their usual names (see [`Cpu`](crate::hardware::Cpu)).
         features: &'a [&'static str],
     },
-    /// An NVIDIA card.
+    /// An NVIDIA GPU.
     Cuda {
-        /// What the card can do.
+        /// What the GPU can do.
         compute_capability: ComputeCapability,
-        /// Whether the build has kernels for cards.
+        /// Whether the build has kernels for GPUs.
         compiled: bool,
     },
 }
@@ -57,28 +56,27 @@ pub enum Engine<'a> {
 /// Major and minor.
 pub type ComputeCapability = (u32, u32);
 
-/// Why an engine does not compute with a dtype.
+/// Why an engine does not compute with a dtype. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Lacking {
     /// No kernel reads the dtype in place, so running it would need a cast.
     Kernel {
         /// The stored dtype.
         dtype: DType,
         /// What the tensor is used for.
-        role: Role,
+        role: TensorKind,
         /// The engine in words.
         engine: &'static str,
     },
-    /// The card lacks the arithmetic.
+    /// The GPU lacks the arithmetic.
     Capability {
         /// The stored dtype.
         dtype: DType,
-        /// What the card has.
+        /// What the GPU has.
         found: ComputeCapability,
         /// The first compute capability with the arithmetic.
         needed: ComputeCapability,
-        /// Whether cards that have it would run the dtype.
+        /// Whether GPUs that have it would run the dtype.
         kernel: bool,
     },
     /// The engine itself is not part of this build.
@@ -91,10 +89,10 @@ pub enum Lacking {
 impl fmt::Display for Lacking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Lacking::Kernel { dtype, role: Role::Matrix, engine } => {
+            Lacking::Kernel { dtype, role: TensorKind::Matrix, engine } => {
                 write!(f, "{dtype} matrices have no {engine} kernel that computes on the stored bytes")
             }
-            Lacking::Kernel { dtype, role: Role::Vector, engine } => {
+            Lacking::Kernel { dtype, role: TensorKind::Vector, engine } => {
                 write!(f, "{dtype} vectors are not read by the {engine}")
             }
             Lacking::Capability { dtype, found, needed, .. } => {
@@ -165,8 +163,8 @@ const VECTORS: &[(DType, Native)] =
 /// The lowest compute capability that kernels are made for: Maxwell.
 pub const LOWEST_COMPUTE_CAPABILITY: ComputeCapability = (5, 0);
 
-/// Elements of a head at most that the kernels for cards have registers for.
-pub const CARD_MOST_HEAD_DIM: usize = 256;
+/// Elements of a head at most that the kernels for GPUs have registers for.
+pub const GPU_MOST_HEAD_DIM: usize = 256;
 
 /// CUDA version that a driver must have at least: the lowest whose driver interface the engine is written for. NVIDIA's
 /// drivers have it from 525 on.
@@ -175,8 +173,8 @@ pub const LOWEST_CUDA: (u32, u32) = (12, 0);
 /// What executes F16 arithmetic at a 64th of its F32 rate (CUDA programming guide, arithmetic instructions).
 pub const SLOW_F16: ComputeCapability = (6, 1);
 
-/// A matrix dtype on NVIDIA cards.
-struct OnCards {
+/// A matrix dtype on NVIDIA GPUs.
+struct OnGpus {
     dtype: DType,
     /// The first compute capability whose arithmetic the dtype needs.
     from: ComputeCapability,
@@ -186,60 +184,60 @@ struct OnCards {
     kernel: bool,
 }
 
-const fn on_cards(dtype: DType, from: ComputeCapability, native: ComputeCapability, kernel: bool) -> OnCards {
-    OnCards { dtype, from, native, kernel }
+const fn on_gpus(dtype: DType, from: ComputeCapability, native: ComputeCapability, kernel: bool) -> OnGpus {
+    OnGpus { dtype, from, native, kernel }
 }
 
-/// Matrix dtypes on cards. Block types multiply integers by DP4A, which 6.0 lacks and 6.1, 6.2 and all from 7.0 have;
+/// Matrix dtypes on GPUs. Block types multiply integers by DP4A, which 6.0 lacks and 6.1, 6.2 and all from 7.0 have;
 /// integer tensor cores come with 7.2, tensor cores for F16 that the kernels use with 7.5. Where nothing is said, there is
 /// no kernel.
 #[rustfmt::skip]
-const CUDA_MATRICES: &[OnCards] = &[
+const CUDA_MATRICES: &[OnGpus] = &[
     //       dtype            from     native   kernel
-    on_cards(DType::F32,     (5, 0),  (5, 0),  true),
-    on_cards(DType::F16,     (5, 3),  (7, 5),  true),
-    on_cards(DType::BF16,    (8, 0),  (8, 0),  true),
-    on_cards(DType::I8,      (6, 1),  (6, 1),  true),
-    on_cards(DType::Q4_0,    (6, 1),  (6, 1),  true),
-    on_cards(DType::Q4_1,    (6, 1),  (6, 1),  true),
-    on_cards(DType::Q5_0,    (6, 1),  (6, 1),  true),
-    on_cards(DType::Q5_1,    (6, 1),  (6, 1),  true),
-    on_cards(DType::Q8_0,    (6, 1),  (6, 1),  true),
-    on_cards(DType::Q2_K,    (6, 1),  (6, 1),  true),
-    on_cards(DType::Q3_K,    (6, 1),  (6, 1),  true),
-    on_cards(DType::Q4_K,    (6, 1),  (6, 1),  true),
-    on_cards(DType::Q5_K,    (6, 1),  (6, 1),  true),
-    on_cards(DType::Q6_K,    (6, 1),  (6, 1),  true),
-    on_cards(DType::F8_E4M3, (8, 9),  (8, 9),  false),
-    on_cards(DType::F8_E5M2, (8, 9),  (8, 9),  false),
-    on_cards(DType::NVFP4,   (10, 0), (10, 0), false),
-    on_cards(DType::F4,      (10, 0), (10, 0), false),
+    on_gpus(DType::F32,     (5, 0),  (5, 0),  true),
+    on_gpus(DType::F16,     (5, 3),  (7, 5),  true),
+    on_gpus(DType::BF16,    (8, 0),  (8, 0),  true),
+    on_gpus(DType::I8,      (6, 1),  (6, 1),  true),
+    on_gpus(DType::Q4_0,    (6, 1),  (6, 1),  true),
+    on_gpus(DType::Q4_1,    (6, 1),  (6, 1),  true),
+    on_gpus(DType::Q5_0,    (6, 1),  (6, 1),  true),
+    on_gpus(DType::Q5_1,    (6, 1),  (6, 1),  true),
+    on_gpus(DType::Q8_0,    (6, 1),  (6, 1),  true),
+    on_gpus(DType::Q2_K,    (6, 1),  (6, 1),  true),
+    on_gpus(DType::Q3_K,    (6, 1),  (6, 1),  true),
+    on_gpus(DType::Q4_K,    (6, 1),  (6, 1),  true),
+    on_gpus(DType::Q5_K,    (6, 1),  (6, 1),  true),
+    on_gpus(DType::Q6_K,    (6, 1),  (6, 1),  true),
+    on_gpus(DType::F8_E4M3, (8, 9),  (8, 9),  false),
+    on_gpus(DType::F8_E5M2, (8, 9),  (8, 9),  false),
+    on_gpus(DType::NVFP4,   (10, 0), (10, 0), false),
+    on_gpus(DType::F4,      (10, 0), (10, 0), false),
 ];
 
 /// How `engine` computes with matrices of `dtype`.
 ///
 /// # Errors
 /// What is lacking, when a cast would be needed or the engine is not there.
-pub fn tier(dtype: DType, engine: &Engine<'_>) -> Result<Tier, Lacking> {
-    tier_for(Role::Matrix, dtype, engine)
+pub fn tier(dtype: DType, engine: &DeviceEngine<'_>) -> Result<Tier, Lacking> {
+    tier_for(TensorKind::Matrix, dtype, engine)
 }
 
 /// How `engine` computes with tensors of `dtype` in `role`.
 ///
 /// # Errors
 /// What is lacking, when a cast would be needed or the engine is not there.
-pub fn tier_for(role: Role, dtype: DType, engine: &Engine<'_>) -> Result<Tier, Lacking> {
+pub fn tier_for(role: TensorKind, dtype: DType, engine: &DeviceEngine<'_>) -> Result<Tier, Lacking> {
     match *engine {
-        Engine::Cpu { features } => on_cpu(role, dtype, features),
-        Engine::Cuda { compiled: false, .. } => Err(Lacking::Build { engine: "CUDA" }),
-        Engine::Cuda { compute_capability, .. } => on_card(role, dtype, compute_capability),
+        DeviceEngine::Cpu { features } => on_cpu(role, dtype, features),
+        DeviceEngine::Cuda { compiled: false, .. } => Err(Lacking::Build { engine: "CUDA" }),
+        DeviceEngine::Cuda { compute_capability, .. } => on_gpu(role, dtype, compute_capability),
     }
 }
 
-fn on_cpu(role: Role, dtype: DType, features: &[&str]) -> Result<Tier, Lacking> {
+fn on_cpu(role: TensorKind, dtype: DType, features: &[&str]) -> Result<Tier, Lacking> {
     let rows = match role {
-        Role::Matrix => CPU_MATRICES,
-        Role::Vector => VECTORS,
+        TensorKind::Matrix => CPU_MATRICES,
+        TensorKind::Vector => VECTORS,
     };
     let row = rows.iter().find(|row| row.0 == dtype);
     let (_, native) = row.ok_or(Lacking::Kernel { dtype, role, engine: "CPU" })?;
@@ -250,19 +248,19 @@ fn on_cpu(role: Role, dtype: DType, features: &[&str]) -> Result<Tier, Lacking> 
     })
 }
 
-fn on_card(role: Role, dtype: DType, found: ComputeCapability) -> Result<Tier, Lacking> {
+fn on_gpu(role: TensorKind, dtype: DType, found: ComputeCapability) -> Result<Tier, Lacking> {
     let missing = Lacking::Kernel { dtype, role, engine: "CUDA" };
-    if role == Role::Vector {
-        // Every card widens these element by element, as processors do.
+    if role == TensorKind::Vector {
+        // Every GPU widens these element by element, as processors do.
         return on_cpu(role, dtype, &[]).map_err(|_| missing);
     }
     let row = CUDA_MATRICES.iter().find(|row| row.dtype == dtype).ok_or(missing)?;
     match row {
-        OnCards { from, kernel, .. } if found < *from => {
+        OnGpus { from, kernel, .. } if found < *from => {
             Err(Lacking::Capability { dtype, found, needed: *from, kernel: *kernel })
         }
-        OnCards { kernel: false, .. } => Err(missing),
-        OnCards { native, .. } => Ok(if found >= *native { Tier::Native } else { Tier::Widened }),
+        OnGpus { kernel: false, .. } => Err(missing),
+        OnGpus { native, .. } => Ok(if found >= *native { Tier::Native } else { Tier::Widened }),
     }
 }
 
@@ -271,7 +269,7 @@ pub fn cpu_dtypes() -> impl Iterator<Item = DType> {
     CPU_MATRICES.iter().map(|row| row.0)
 }
 
-/// The matrix dtypes that have a kernel for cards.
+/// The matrix dtypes that have a kernel for GPUs.
 pub fn cuda_dtypes() -> impl Iterator<Item = DType> {
     CUDA_MATRICES.iter().filter(|row| row.kernel).map(|row| row.dtype)
 }
@@ -305,7 +303,7 @@ const FILE_TYPES: &[FileType] = &[
 
 impl FileType {
     /// The file types that `engine` computes with, from the largest to the smallest.
-    pub fn supported(engine: &Engine<'_>) -> impl Iterator<Item = &'static FileType> {
+    pub fn supported(engine: &DeviceEngine<'_>) -> impl Iterator<Item = &'static FileType> {
         let runs = move |file_type: &&FileType| file_type.matrices.iter().all(|&dtype| tier(dtype, engine).is_ok());
         FILE_TYPES.iter().filter(runs)
     }
@@ -320,24 +318,24 @@ impl FileType {
 mod tests {
     use super::*;
 
-    const PLAIN: Engine<'_> = Engine::Cpu { features: &["avx2"] };
+    const PLAIN: DeviceEngine<'_> = DeviceEngine::Cpu { features: &["avx2"] };
 
     #[test]
     fn bf16_is_native_only_with_its_instruction_set() {
         assert_eq!(tier(DType::BF16, &PLAIN), Ok(Tier::Widened));
-        assert_eq!(tier(DType::BF16, &Engine::Cpu { features: &["avx512bf16"] }), Ok(Tier::Native));
+        assert_eq!(tier(DType::BF16, &DeviceEngine::Cpu { features: &["avx512bf16"] }), Ok(Tier::Native));
     }
 
     #[test]
     fn every_dtype_has_an_answer_that_names_it() {
         for dtype in DType::all() {
-            for role in [Role::Matrix, Role::Vector] {
+            for role in [TensorKind::Matrix, TensorKind::Vector] {
                 if let Err(lacking) = tier_for(role, dtype, &PLAIN) {
                     assert!(lacking.to_string().contains(dtype.name()), "{lacking}");
                 }
             }
         }
-        assert!(tier(DType::NVFP4, &PLAIN).is_err() && tier_for(Role::Vector, DType::F16, &PLAIN).is_ok());
+        assert!(tier(DType::NVFP4, &PLAIN).is_err() && tier_for(TensorKind::Vector, DType::F16, &PLAIN).is_ok());
     }
 
     #[test]
@@ -345,13 +343,13 @@ mod tests {
         let names: Vec<_> = FileType::supported(&PLAIN).map(|file_type| file_type.name).collect();
         assert_eq!(names, ["F32", "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0"]);
         let names = |engine| FileType::supported(&engine).map(|file_type| file_type.name).collect::<Vec<_>>();
-        assert_eq!(names(card((7, 5))), ["F32", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0"]);
-        assert_eq!(names(card((6, 0))), ["F32", "F16"]);
-        assert!(names(Engine::Cuda { compute_capability: (7, 5), compiled: false }).is_empty());
+        assert_eq!(names(gpu((7, 5))), ["F32", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0"]);
+        assert_eq!(names(gpu((6, 0))), ["F32", "F16"]);
+        assert!(names(DeviceEngine::Cuda { compute_capability: (7, 5), compiled: false }).is_empty());
     }
 
-    fn card(compute_capability: ComputeCapability) -> Engine<'static> {
-        Engine::Cuda { compute_capability, compiled: true }
+    fn gpu(compute_capability: ComputeCapability) -> DeviceEngine<'static> {
+        DeviceEngine::Cuda { compute_capability, compiled: true }
     }
 
     /// Every compute capability that NVIDIA has sold a product of since Maxwell, and one before.
@@ -380,9 +378,9 @@ mod tests {
 
     /// One row a dtype, one letter a generation: native, widened, capability lacking, `-` no kernel.
     #[test]
-    fn the_matrix_of_cards() {
+    fn the_matrix_of_gpus() {
         let row = |dtype| {
-            let letter = |&found: &ComputeCapability| match tier(dtype, &card(found)) {
+            let letter = |&found: &ComputeCapability| match tier(dtype, &gpu(found)) {
                 Ok(Tier::Native) => 'n',
                 Ok(Tier::Widened) => 'w',
                 Err(Lacking::Capability { needed, .. }) if found < needed => 'c',
@@ -405,6 +403,6 @@ mod tests {
         for (dtype, expected) in rows {
             assert_eq!(row(dtype), expected, "{dtype}");
         }
-        assert_eq!(tier_for(Role::Vector, DType::BF16, &card((5, 0))), Ok(Tier::Widened));
+        assert_eq!(tier_for(TensorKind::Vector, DType::BF16, &gpu((5, 0))), Ok(Tier::Widened));
     }
 }

@@ -64,7 +64,7 @@ pub enum Error {
     },
 }
 
-/// What makes a file malformed or a stranger.
+/// What makes a file malformed, or one of a kind that is not read here.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatErrorKind {
@@ -98,7 +98,7 @@ pub enum FormatErrorKind {
     },
     /// A known kind of file that holds no model a reader here understands.
     #[error("this is {what}, not a GGUF or safetensors file; {remedy}")]
-    Stranger {
+    UnsupportedFile {
         /// What it is.
         what: &'static str,
         /// What to do instead.
@@ -302,7 +302,7 @@ pub enum ArchitectureErrorKind {
         found: String,
         /// The architectures that run.
         supported: String,
-        /// What kind of model it is and what comes nearest, when it is a known stranger.
+        /// What kind of model it is and what comes nearest, when it is a known one.
         hint: Option<&'static str>,
     },
     /// A known architecture asks for something its block does not have here.

@@ -1,7 +1,7 @@
 //! Tells from headers alone what a language-model file or folder is and whether a machine can run it.
 //!
 //! ```text
-//! path ─probe─▶ Source ─read─▶ Header ─inspect─▶ ModelSpec ─assess(Hardware, Policy)─▶ Report
+//! path ─probe─▶ ModelSource ─read─▶ Header ─inspect─▶ ModelSpec ─assess(Hardware, Policy)─▶ Report
 //! ```
 //!
 //! Each arrow is one function, and no weight byte is read by any of them. [`diagnose`] is all of them in a row:
@@ -13,7 +13,7 @@
 //!
 //! # let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/demo-q4_k_m.gguf"));
 //! let report = diagnose(path, &Hardware::detect(), &Policy::default());
-//! println!("{report}"); // `{report:#}` in colours, `report.to_json()` for tools
+//! println!("{report}"); // `report.to_json()` for tools
 //! assert!(report.verdict.runs());
 //!
 //! // The same model on a machine that is described instead of detected.
@@ -33,6 +33,7 @@ pub mod header;
 mod json;
 pub mod limits;
 pub mod plan;
+pub mod policy;
 mod quantization;
 pub mod report;
 pub mod source;
@@ -40,17 +41,19 @@ pub mod spec;
 pub mod speed;
 pub mod tokenizer;
 
-pub use assess::{DeviceChoice, DtypePolicy, Policy, assess};
+pub use assess::{ChosenDevice, assess};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use hardware::Hardware;
 pub use plan::Plan;
+pub use policy::{DeviceChoice, DtypePolicy, Policy};
 pub use report::{Report, Verdict};
 pub use speed::Speed;
 
+use assess::Assessment;
 use family::Family;
 use header::Header;
-use report::{Candidate, HubModel, Input};
+use report::{Candidate, HubModel, InputSummary};
 use spec::ModelSpec;
 use std::path::Path;
 use tokenizer::TokenizerSpec;
@@ -61,10 +64,24 @@ use tokenizer::TokenizerSpec;
 pub struct Diagnosis {
     /// What was found.
     pub report: Report,
-    /// The header and the resolved model; `None` unless [`Verdict::runs`].
-    pub ready: Option<(Header, ModelSpec)>,
+    /// What loading goes on from; `None` unless [`Verdict::runs`].
+    pub ready: Option<Ready>,
     /// The error that ended the diagnosis, when one did.
     pub error: Option<Error>,
+}
+
+/// A model that runs: everything that was decided before a weight is read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Ready {
+    /// The parsed files.
+    pub header: Header,
+    /// The resolved model.
+    pub spec: ModelSpec,
+    /// The memory that it takes there.
+    pub plan: Plan,
+    /// Where it runs.
+    pub device: ChosenDevice,
 }
 
 /// Diagnoses the model at `path` on `hardware`: headers only, and always a report.
@@ -78,7 +95,7 @@ pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardw
     if let Some(Error::Ambiguous { candidates, .. }) = &diagnosis.error {
         let models = candidates.iter().flat_map(|path| candidates_at(registry, path, hardware, policy));
         let models: Vec<Candidate> = models.collect();
-        diagnosis.report.hold(models, policy);
+        diagnosis.report.hold(models);
     }
     diagnosis
 }
@@ -97,7 +114,7 @@ pub fn diagnose_hub(
 
 /// The report of a diagnosis that `error` ended before there was a file to read at `path`.
 pub fn unread(error: &Error, path: &Path, hardware: &Hardware, policy: &Policy) -> Report {
-    assess::assess_error(error, Input::unknown(path), hardware, policy)
+    assess::assess_error(error, InputSummary::unknown(path), hardware, policy)
 }
 
 /// The model at `path`, or the models where it is a folder of several. No deeper: a link in it may lead back.
@@ -119,18 +136,18 @@ fn diagnose_one(
     hardware: &Hardware,
     policy: &Policy,
 ) -> Diagnosis {
-    let called = |input: Input| match hub {
-        Some(model) => Input { path: model.to_string(), hub: Some(model.clone()), ..input },
+    let called = |input: InputSummary| match hub {
+        Some(model) => InputSummary { path: model.to_string(), hub: Some(model.clone()), ..input },
         None => input,
     };
-    let mut input = called(Input::unknown(path));
+    let mut input = called(InputSummary::unknown(path));
     let understood = source::probe(path).and_then(|source| {
-        input = called(Input::from(&source));
+        input = called(InputSummary::from(&source));
         let mut header = Header::read(source)?;
         if let Some(given) = &policy.tokenizer {
             TokenizerSpec::give(&mut header, given)?;
         }
-        input = called(Input::from(&header));
+        input = called(InputSummary::from(&header));
         let mut spec = spec::inspect(&header, registry)?;
         if let Some(given) = &policy.tokenizer {
             spec.tokenizer = spec.tokenizer.with_given(&header, given)?;
@@ -139,8 +156,8 @@ fn diagnose_one(
     });
     match understood {
         Ok((header, spec)) => {
-            let report = assess(&spec, &input, hardware, policy);
-            let ready = report.verdict.runs().then_some((header, spec));
+            let Assessment { report, ready } = assess::assess_to_load(&spec, &input, hardware, policy);
+            let ready = ready.map(|(plan, device)| Ready { header, spec, plan, device });
             Diagnosis { report, ready, error: None }
         }
         Err(error) => {

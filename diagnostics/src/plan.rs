@@ -203,7 +203,7 @@ impl Budget {
 
     /// What `gpu` of `hardware` leaves, and at most `limit`. Nothing where nobody tells how much that is.
     pub fn of_gpu(hardware: &Hardware, gpu: &Gpu, limit: Option<u64>) -> Budget {
-        let free = hardware.card_memory(gpu).map_or(0, |(bytes, _)| bytes);
+        let free = hardware.gpu_memory(gpu).map_or(0, |(bytes, _)| bytes);
         let place = if gpu.shared_memory { PlanMemory::Shared } else { PlanMemory::Gpu };
         Budget { available: free.min(limit.unwrap_or(u64::MAX)), anonymous: None, place }
     }

@@ -1,13 +1,13 @@
 //! Plan x bandwidth -> tokens a second: a token of decoding reads every weight and the cache once, and hardly computes.
 
-use crate::capability::Engine;
+use crate::capability::DeviceEngine;
 use crate::plan::Plan;
 use crate::spec::ModelSpec;
 use serde::Serialize;
 
-/// Shares of a card's data-sheet bandwidth. Copies reach about nine tenths of it, which nothing that reads memory exceeds;
+/// Shares of a GPU's data-sheet bandwidth. Copies reach about nine tenths of it, which nothing that reads memory exceeds;
 /// below a half of it, kernels would count as broken here.
-const CARD_SHARES: (f64, f64) = (0.5, 0.9);
+const GPU_SHARES: (f64, f64) = (0.5, 0.9);
 
 /// The same of a processor. Reads of all its threads reach about eight tenths of the data rate of its memory, and the
 /// kernels here 0.7 to 1 of what such reads reach (docs/performance.md); the lower end allows for slower memory than the
@@ -38,10 +38,10 @@ pub struct Speed {
 
 impl Speed {
     /// Estimates; `None` where there is no bandwidth, and for models so small that it does not decide.
-    pub fn new(spec: &ModelSpec, plan: &Plan, engine: &Engine<'_>, bandwidth: u64) -> Option<Speed> {
+    pub fn new(spec: &ModelSpec, plan: &Plan, engine: &DeviceEngine<'_>, bandwidth: u64) -> Option<Speed> {
         let shares = match engine {
-            Engine::Cpu { .. } => CPU_SHARES,
-            Engine::Cuda { .. } => CARD_SHARES,
+            DeviceEngine::Cpu { .. } => CPU_SHARES,
+            DeviceEngine::Cuda { .. } => GPU_SHARES,
         };
         let stored = spec.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
         // One row of the embedding is read, unless it is the head too.

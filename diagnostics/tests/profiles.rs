@@ -1,17 +1,17 @@
-//! Models on described machines with cards, and the choice among the devices of a machine: verdicts, reasons, remedies.
+//! Models on described machines with GPUs, and the choice among the devices of a machine: verdicts, reasons, remedies.
 #![allow(clippy::expect_used)] // all of it is test code
 
 mod common;
 
 use common::{LLAMA_31_8B, TINY_LLAMA, gguf, safetensors};
-use model_diagnostics::capability::{self, Engine, Lacking};
+use model_diagnostics::capability::{self, DeviceEngine, Lacking};
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::hardware::Gpu;
-use model_diagnostics::hardware::profiles::{PROFILES, Profile};
+use model_diagnostics::hardware::profiles::{GpuProfile, PROFILES, Profile};
 use model_diagnostics::plan::{self, KvDtype, PlanMemory};
-use model_diagnostics::report::Input;
+use model_diagnostics::report::{InputSummary, NextStep, Remedy};
 use model_diagnostics::spec::ModelSpec;
-use model_diagnostics::{DType, DeviceChoice, Hardware, Policy, Report, Verdict, assess, diagnose_with};
+use model_diagnostics::{DType, DeviceChoice, Hardware, Policy, Ready, Report, Verdict, assess, diagnose_with};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ fn machine(profile: &str) -> Hardware {
     Profile::find(profile).unwrap_or_else(|| panic!("no profile {profile}")).hardware()
 }
 
-fn with_cards() -> impl Iterator<Item = &'static Profile> {
-    PROFILES.iter().filter(|profile| !profile.gpus.is_empty())
+fn with_gpus() -> impl Iterator<Item = (&'static Profile, GpuProfile)> {
+    PROFILES.iter().filter_map(|profile| Some((profile, profile.gpu?)))
 }
 
 /// Every model of the fixtures.
@@ -42,11 +42,11 @@ fn fixtures() -> Vec<PathBuf> {
 }
 
 /// Reads a model on a machine that runs everything.
-fn read(path: &Path) -> (ModelSpec, Input) {
+fn read(path: &Path) -> (ModelSpec, InputSummary) {
     let diagnosis = diagnose_with(REGISTRY, path, &machine("cpu-bf16-512gb"), &Policy::default());
-    let (header, spec) = diagnosis.ready.unwrap_or_else(|| panic!("{}", diagnosis.report.first_line()));
+    let Ready { header, spec, .. } = diagnosis.ready.unwrap_or_else(|| panic!("{}", diagnosis.report.first_line()));
     // References lie beside the weights.
-    let input = Input { warnings: Vec::new(), ..Input::from(&header) };
+    let input = InputSummary { warnings: Vec::new(), ..InputSummary::from(&header) };
     (spec, input)
 }
 
@@ -61,11 +61,11 @@ fn dtypes(spec: &ModelSpec) -> String {
 
 /// What a report says, without what is the profile's own.
 fn said(report: &Report, profile: &Profile) -> String {
-    let (major, minor) = profile.gpus[0].compute_capability;
+    let GpuProfile { name, compute_capability: (major, minor), .. } = profile.gpu.expect("a GPU");
     let own = [
         (format!("found {major}.{minor}"), "found its own"),
         (format!("runs on {},", profile.name), "runs on it,"),
-        (profile.gpus[0].name.to_owned(), "CARD"),
+        (name.to_owned(), "GPU"),
     ];
     // The model is not the point: several have the same dtypes.
     let reason = match report.reason.split_once(" runs on ") {
@@ -105,13 +105,13 @@ fn fixtures_on_every_card() {
     for path in &fixtures {
         let (spec, input) = read(path);
         let reports: Vec<_> =
-            with_cards().map(|profile| assess(&spec, &input, &profile.hardware(), &Policy::default())).collect();
+            with_gpus().map(|(profile, _)| assess(&spec, &input, &profile.hardware(), &Policy::default())).collect();
         assert!(reports.iter().all(|report| report.device == "cuda:0" && report.casts == 0));
         let codes: Vec<u8> = reports.iter().map(|report| report.exit_code).collect();
         let kind = kinds.entry(dtypes(&spec)).or_default();
         if kind.models.is_empty() {
             kind.codes.clone_from(&codes);
-            for (report, profile) in reports.iter().zip(with_cards()) {
+            for (report, (profile, _)) in reports.iter().zip(with_gpus()) {
                 kind.said.entry(said(report, profile)).or_default().push(profile.name);
             }
         }
@@ -136,7 +136,7 @@ fn a_model_of_eight_billion_parameters_on_every_profile() {
     let models = [safetensors(&LLAMA_31_8B, DType::BF16), gguf(&LLAMA_31_8B, "Q8_0"), gguf(&LLAMA_31_8B, "Q4_K_M")];
     let mut text = format!("{:<18}{:<27}{:<27}{}\n", "", "BF16", "Q8_0", "Q4_K_M");
     for profile in PROFILES {
-        let cell = |(spec, input): &(ModelSpec, Input)| {
+        let cell = |(spec, input): &(ModelSpec, InputSummary)| {
             let report = assess(spec, input, &profile.hardware(), &Policy::default());
             let speed = report.speed.map(|speed| format!(" {}-{} t/s", speed.full.0, speed.empty.1));
             match (&report.plan, report.verdict.runs()) {
@@ -185,13 +185,13 @@ fn matrices_in_bf16(spec: &ModelSpec) -> usize {
     matrices.filter(|tensor| !scales.contains(tensor.name.as_str())).count()
 }
 
-fn card(name: &str, compute_capability: (u32, u32), free: u64) -> Gpu {
-    let mut card = Gpu::described(name, compute_capability, free);
-    (card.driver, card.cuda) = ("580.1".into(), Some((13, 0)));
-    card
+fn gpu(name: &str, compute_capability: (u32, u32), free: u64) -> Gpu {
+    let mut gpu = Gpu::described(name, compute_capability, free);
+    (gpu.driver, gpu.cuda) = ("580.1".into(), Some((13, 0)));
+    gpu
 }
 
-/// A detected machine with these cards and a build for them.
+/// A detected machine with these GPUs and a build for them.
 fn detected(gpus: &[Gpu]) -> Hardware {
     let mut hardware = machine("cpu-32gb");
     (hardware.profile, hardware.gpus, hardware.gpu_note) = (None, gpus.to_vec(), None);
@@ -205,7 +205,7 @@ fn on(device: DeviceChoice) -> Policy {
 #[test]
 fn every_refusal_of_a_card_says_why_and_what_to_do() {
     let tiny = |dtype| safetensors(&TINY_LLAMA, dtype);
-    let (t4, cuda) = (card("Tesla T4", (7, 5), 15 * GIB), on(DeviceChoice::Cuda(0)));
+    let (t4, cuda) = (gpu("Tesla T4", (7, 5), 15 * GIB), on(DeviceChoice::Cuda(0)));
     let (mut old, mut silent) = (t4.clone(), t4.clone());
     (old.cuda, old.driver) = (Some((11, 4)), "470.1".into());
     (silent.memory_total, silent.memory_free) = (None, None);
@@ -219,13 +219,13 @@ fn every_refusal_of_a_card_says_why_and_what_to_do() {
         ("kernel", gguf(&TINY_LLAMA, "IQ4_NL"), detected(from_ref(&t4)), cuda.clone(), 12),
         ("no dp4a", gguf(&TINY_LLAMA, "Q8_0"), machine("p100"), Policy::default(), 12),
         ("build", tiny(DType::F16), without_build, cuda.clone(), 13),
-        ("no card", tiny(DType::F16), driverless, cuda.clone(), 13),
-        ("no such card", tiny(DType::F16), detected(from_ref(&t4)), on(DeviceChoice::Cuda(1)), 13),
+        ("no GPU", tiny(DType::F16), driverless, cuda.clone(), 13),
+        ("no such GPU", tiny(DType::F16), detected(from_ref(&t4)), on(DeviceChoice::Cuda(1)), 13),
         ("driver", tiny(DType::F16), detected(&[old]), cuda.clone(), 13),
         ("described driver", tiny(DType::F16), machine("jetson-tx2"), Policy::default(), 13),
-        ("too old a card", tiny(DType::F32), detected(&[card("Tesla K80", (3, 7), 11 * GIB)]), cuda.clone(), 13),
+        ("too old a GPU", tiny(DType::F32), detected(&[gpu("Tesla K80", (3, 7), 11 * GIB)]), cuda.clone(), 13),
         ("unknown memory", tiny(DType::F16), detected(&[silent]), cuda.clone(), 13),
-        ("memory", gguf(&LLAMA_31_8B, "Q8_0"), detected(&[card("NVIDIA A2", (8, 6), 8 * GIB)]), cuda.clone(), 14),
+        ("memory", gguf(&LLAMA_31_8B, "Q8_0"), detected(&[gpu("NVIDIA A2", (8, 6), 8 * GIB)]), cuda.clone(), 14),
         ("context", gguf(&LLAMA_31_8B, "Q4_K_M"), detected(from_ref(&t4)), context, 14),
         ("described memory", gguf(&LLAMA_31_8B, "Q8_0"), machine("rtx-3070"), Policy::default(), 14),
     ];
@@ -241,31 +241,30 @@ fn every_refusal_of_a_card_says_why_and_what_to_do() {
     }
     insta::assert_snapshot!("refusals_of_cards", text);
     // The report speaks of the build before it looks at dtypes.
-    let engine = Engine::Cuda { compute_capability: (9, 0), compiled: false };
+    let engine = DeviceEngine::Cuda { compute_capability: (9, 0), compiled: false };
     assert!(matches!(capability::tier(DType::F32, &engine), Err(Lacking::Build { .. })));
 }
 
 #[test]
 fn the_choice_is_the_card_with_most_room_that_runs_the_model_and_says_so() {
-    let (large, small) = (card("NVIDIA L4", (8, 9), 22 * GIB), card("Tesla T4", (7, 5), 15 * GIB));
-    let choose = |gpus: &[Gpu], (spec, input): &(ModelSpec, Input)| {
+    let (large, small) = (gpu("NVIDIA L4", (8, 9), 22 * GIB), gpu("Tesla T4", (7, 5), 15 * GIB));
+    let choose = |gpus: &[Gpu], (spec, input): &(ModelSpec, InputSummary)| {
         let report = assess(spec, input, &detected(gpus), &Policy::default());
         assert_eq!(report.verdict, Verdict::CompatibleWithWarnings, "{}", report.first_line());
-        let builds = report.commands[0].contains(" --features cuda --example generate -- ");
-        assert_eq!(builds, !gpus.is_empty(), "{:?}", report.commands);
+        assert_eq!(report.next, [NextStep::Run]);
         (report.device, report.device_reason)
     };
     let both = [small.clone(), large.clone()];
     let bf16 = safetensors(&TINY_LLAMA, DType::BF16);
     let q8_0 = gguf(&LLAMA_31_8B, "Q8_0");
     assert_eq!(choose(&both, &q8_0).0, "cuda:1");
-    assert_eq!(choose(&[card("NVIDIA L4", (8, 9), 14 * GIB), small.clone()], &bf16).0, "cuda:0");
+    assert_eq!(choose(&[gpu("NVIDIA L4", (8, 9), 14 * GIB), small.clone()], &bf16).0, "cuda:0");
     let (device, reason) = choose(from_ref(&small), &bf16);
     assert!(device == "cpu" && reason.contains("BF16 matrices need compute capability 8.0, found 7.5"), "{reason}");
-    let (device, reason) = choose(&[card("NVIDIA A2", (8, 6), 4 * GIB)], &q8_0);
+    let (device, reason) = choose(&[gpu("NVIDIA A2", (8, 6), 4 * GIB)], &q8_0);
     assert!(device == "cpu" && reason.contains("3.75 GiB") | reason.contains("4.00 GiB"), "{reason}");
     let (device, reason) = choose(&[], &q8_0);
-    assert!(device == "cpu" && reason.contains("no NVIDIA card"), "{reason}");
+    assert!(device == "cpu" && reason.contains("no NVIDIA GPU"), "{reason}");
     let unused = assess(&q8_0.0, &q8_0.1, &detected(&both).with_build(&[]), &Policy::default());
     assert_eq!((unused.device.as_str(), unused.verdict), ("cpu", Verdict::CompatibleWithWarnings));
     assert!(unused.device_reason.contains("not used: this build has no CUDA engine"), "{}", unused.device_reason);
@@ -274,7 +273,7 @@ fn the_choice_is_the_card_with_most_room_that_runs_the_model_and_says_so() {
 #[test]
 fn a_slice_that_cuda_does_not_list_is_judged_and_never_chosen() {
     let slice = |uuid: &str, free, hidden: bool| {
-        let mut slice = card("NVIDIA A100-SXM4-40GB MIG", (8, 0), free);
+        let mut slice = gpu("NVIDIA A100-SXM4-40GB MIG", (8, 0), free);
         (slice.uuid, slice.visible_as) = (Some(uuid.into()), hidden.then(|| uuid.into()));
         slice
     };
@@ -285,7 +284,7 @@ fn a_slice_that_cuda_does_not_list_is_judged_and_never_chosen() {
     assert!(auto.device_reason.contains("1 more by CUDA_VISIBLE_DEVICES alone"), "{}", auto.device_reason);
     let asked = assess(&spec, &input, &machine, &on(DeviceChoice::Cuda(1)));
     assert_eq!((asked.exit_code, asked.plan.map(|plan| plan.available)), (13, Some(20 * GIB)), "{}", asked.reason);
-    assert_eq!(asked.remedies[0], "start it with CUDA_VISIBLE_DEVICES=MIG-2, which makes it cuda:0");
+    assert_eq!(asked.remedies[0].to_string(), "start it with CUDA_VISIBLE_DEVICES=MIG-2, which makes it cuda:0");
     assert!(auto.to_string().contains("with CUDA_VISIBLE_DEVICES=MIG-2"), "{auto}");
     let visible = detected(&[slice("MIG-2", 20 * GIB, false)]);
     assert_eq!(assess(&spec, &input, &visible, &Policy::default()).device, "cuda:0");
@@ -294,7 +293,7 @@ fn a_slice_that_cuda_does_not_list_is_judged_and_never_chosen() {
 #[test]
 fn the_plan_of_a_card_counts_what_lies_on_it() {
     let (spec, input) = gguf(&TINY_LLAMA, "Q8_0");
-    let report = assess(&spec, &input, &detected(&[card("Tesla T4", (7, 5), 15 * GIB)]), &Policy::default());
+    let report = assess(&spec, &input, &detected(&[gpu("Tesla T4", (7, 5), 15 * GIB)]), &Policy::default());
     let plan = report.plan.expect("a plan");
     let placed: u64 = spec.tensors().map(|tensor| (tensor.bytes + 16).next_multiple_of(256)).sum();
     assert_eq!((plan.place, plan.weights_resident), (PlanMemory::Gpu, placed));
@@ -303,7 +302,7 @@ fn the_plan_of_a_card_counts_what_lies_on_it() {
     assert_eq!(plan.total, plan.load_peak + plan.kv_cache + plan.activations);
     assert_eq!(plan.anonymous(), plan.tokenizer + plan.process);
     assert_eq!(plan.available, 15 * GIB);
-    // Memory that the machine and the card share holds the tokenizer and the process too.
+    // Memory that the machine and the GPU share holds the tokenizer and the process too.
     let shared = assess(&spec, &input, &machine("gb10"), &Policy::default()).plan.expect("a plan");
     assert_eq!((shared.place, shared.available), (PlanMemory::Shared, 112 * GIB));
     assert_eq!(shared.total, plan.total + plan.tokenizer + plan.process);
@@ -318,10 +317,7 @@ fn the_context_that_a_refusal_names_fits() {
     };
     let refused = ask(131_072);
     let largest = refused.plan.as_ref().map(|plan| plan.max_context).expect("a plan");
-    assert_eq!(
-        (refused.exit_code, &refused.remedies[0]),
-        (14, &format!("take a smaller context: --context {largest}"))
-    );
+    assert_eq!((refused.exit_code, &refused.remedies[0]), (14, &Remedy::SmallerContext(largest)));
     assert_eq!((ask(largest).exit_code, ask(largest + plan::KV_PAGE).exit_code), (0, 14));
 }
 
@@ -356,8 +352,8 @@ fn a_described_card_is_judged_with_a_fitting_build() {
     assert!(without.reason.contains("this build has no CUDA engine"), "{}", without.reason);
     let with = assess(&spec, &input, &machine("t4").with_build(&["cuda"]), &Policy::default());
     assert_eq!((with.verdict, with.exit_code), (Verdict::CompatibleWithWarnings, 0), "{}", with.reason);
-    assert!(with.reason.ends_with("; the engine for cards has not been run on a card yet"), "{}", with.reason);
-    let said = "warning    hardware: the engine for cards has not been run on a card yet\n";
+    assert!(with.reason.ends_with("; the engine for GPUs has not been run on a GPU yet"), "{}", with.reason);
+    let said = "warning    hardware: the engine for GPUs has not been run on a GPU yet\n";
     assert!(without.to_string().contains(said), "{without}");
     let processor = assess(&spec, &input, &machine("t4"), &on(DeviceChoice::Cpu));
     assert_eq!((processor.device.as_str(), processor.verdict), ("cpu", Verdict::Compatible));
@@ -365,19 +361,18 @@ fn a_described_card_is_judged_with_a_fitting_build() {
 
 #[test]
 fn there_are_profiles_of_every_generation() {
-    assert!(with_cards().count() >= 30);
-    let capabilities: BTreeSet<_> = with_cards().map(|profile| profile.gpus[0].compute_capability).collect();
+    assert!(with_gpus().count() >= 30);
+    let capabilities: BTreeSet<_> = with_gpus().map(|(_, gpu)| gpu.compute_capability).collect();
     let sold = [(5, 2), (5, 3), (6, 0), (6, 1), (6, 2), (7, 0), (7, 2), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9)];
     let later = [(9, 0), (10, 0), (11, 0), (12, 0), (12, 1)];
     assert_eq!(capabilities, sold.into_iter().chain(later).collect());
-    for profile in with_cards() {
-        let card = &profile.gpus[0];
-        assert!(profile.gpus.len() == 1 && card.memory >= 4 * GIB, "{}", profile.name);
-        assert!((25e9..=8e12).contains(&(card.bandwidth as f64)), "{}", profile.name);
+    for (profile, gpu) in with_gpus() {
+        assert!(gpu.memory >= 4 * GIB, "{}", profile.name);
+        assert!((25e9..=8e12).contains(&(gpu.bandwidth as f64)), "{}", profile.name);
     }
 }
 
-/// No profile's card has registers for them, so another card is no remedy; the processor takes heads of any width.
+/// No profile's GPU has registers for them, so another GPU is no remedy; the processor takes heads of any width.
 #[test]
 fn heads_that_are_too_wide_for_the_kernels_of_cards_are_refused_there() {
     let (mut spec, input) = safetensors(&TINY_LLAMA, DType::BF16);

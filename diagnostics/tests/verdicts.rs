@@ -6,7 +6,7 @@ use common::{LLAMA_31_8B, LLAMA_32_1B, PHI_3_MINI_128K, TINY_LLAMA, gguf, safete
 use model_diagnostics::hardware::Gpu;
 use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::plan::{self, KvDtype, WeightStorage};
-use model_diagnostics::report::{Input, Status};
+use model_diagnostics::report::{InputSummary, NextStep, Remedy, Status};
 use model_diagnostics::spec::ModelSpec;
 use model_diagnostics::tokenizer::TokenizerKind;
 use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Policy, Report, Verdict, assess};
@@ -15,7 +15,7 @@ fn machine(profile: &str) -> Hardware {
     Profile::find(profile).unwrap_or_else(|| panic!("no profile {profile}")).hardware()
 }
 
-fn judge((spec, input): &(ModelSpec, Input), profile: &str) -> Report {
+fn judge((spec, input): &(ModelSpec, InputSummary), profile: &str) -> Report {
     assess(spec, input, &machine(profile), &Policy::default())
 }
 
@@ -60,9 +60,17 @@ fn verdicts_of_models_on_machines() {
 fn too_little_memory_names_what_would_fit() {
     let report = judge(&safetensors(&TINY_LLAMA, DType::BF16), "cpu-2gb");
     assert_eq!(report.exit_code, 14);
-    assert!(report.remedies.iter().any(|remedy| remedy.contains("Q8_0 GGUF file")), "{:?}", report.remedies);
-    assert!(report.remedies.iter().any(|remedy| remedy.contains("Q4_K_M GGUF file")), "{:?}", report.remedies);
-    assert!(!report.remedies.iter().any(|remedy| remedy.contains("F32")), "{:?}", report.remedies);
+    assert!(
+        report.remedies.iter().any(|remedy| remedy.to_string().contains("Q8_0 GGUF file")),
+        "{:?}",
+        report.remedies
+    );
+    assert!(
+        report.remedies.iter().any(|remedy| remedy.to_string().contains("Q4_K_M GGUF file")),
+        "{:?}",
+        report.remedies
+    );
+    assert!(!report.remedies.iter().any(|remedy| remedy.to_string().contains("F32")), "{:?}", report.remedies);
 }
 
 #[test]
@@ -73,7 +81,7 @@ fn a_context_that_does_not_fit_is_refused_with_the_one_that_does() {
     let refused = ask(131072);
     assert_eq!(refused.verdict, Verdict::DoesNotFit);
     let largest = refused.plan.as_ref().map(|plan| plan.max_context).expect("a plan");
-    assert!(refused.remedies[0].contains(&format!("--context {largest}")), "{:?}", refused.remedies);
+    assert_eq!(refused.remedies[0], Remedy::SmallerContext(largest));
     assert_eq!(ask(largest).verdict, Verdict::CompatibleWithWarnings);
     assert_eq!(ask(largest + plan::KV_PAGE).verdict, Verdict::DoesNotFit);
 }
@@ -131,8 +139,8 @@ fn the_cache_of_a_long_context_model_is_what_was_asked_for() {
     assert_eq!((plan.context, plan.kv_cache), (4096, 4096 * 32 * 2 * 32 * 96 * 4));
     assert_eq!(ask(131_072).verdict, Verdict::DoesNotFit);
     // 8192 tokens of 768 KiB do not fit, of half as much they do.
-    let remedies = |context| ask(context).remedies.concat();
-    assert!(remedies(8192).contains("--kv-cache f16") && !remedies(131_072).contains("f16"), "{}", remedies(8192));
+    let halves = |context| ask(context).remedies.iter().any(|remedy| matches!(remedy, Remedy::HalfCache(_)));
+    assert!(halves(8192) && !halves(131_072));
     let policy = Policy { context: Some(8192), kv_dtype: KvDtype::F16, ..Policy::default() };
     assert_eq!(assess(&spec, &input, &machine, &policy).verdict, Verdict::CompatibleWithWarnings);
 }
@@ -172,7 +180,7 @@ fn the_plan_counts_the_caches_of_all_sessions() {
     assert_eq!(ask(Some(4096), Some(1)).verdict, Verdict::CompatibleWithWarnings);
     let refused = ask(Some(4096), Some(3));
     assert_eq!(refused.verdict, Verdict::DoesNotFit);
-    assert!(refused.remedies.concat().contains("--context"), "{:?}", refused.remedies);
+    assert!(matches!(refused.remedies[0], Remedy::SmallerContext(_)), "{:?}", refused.remedies);
     let text = |sessions| ask(Some(1024), sessions).to_string();
     assert!(text(Some(2)).contains("2 sessions of 1024 tokens") && !text(Some(1)).contains("sessions"));
 }
@@ -210,7 +218,8 @@ fn a_refused_dtype_is_named_with_its_first_tensor() {
     let check = report.check("dtype").expect("the check");
     assert_eq!(check.status, Status::Fail);
     assert!(check.evidence.contains("model.embed_tokens.weight"), "{}", check.evidence);
-    assert!(report.remedies[0].contains("Q8_0") && report.remedies[0].contains("BF16"), "{:?}", report.remedies);
+    let remedy = report.remedies[0].to_string();
+    assert!(remedy.contains("Q8_0") && remedy.contains("BF16"), "{remedy}");
     assert_eq!(report.model.map(|model| model.dtypes[0].tier), Some(None));
 }
 
@@ -234,12 +243,12 @@ fn a_card_is_insufficient_hardware_without_driver_card_or_engine() {
     let report = ask(&machine, 0);
     assert_eq!(report.exit_code, 13);
     assert!(report.reason.contains("no NVIDIA driver library"), "{}", report.reason);
-    // Main memory is no card's.
+    // Main memory is no GPU's.
     assert!(report.plan.is_none() && report.check("memory").is_some_and(|check| check.status == Status::Skipped));
     machine.gpus.push(Gpu::described("Tesla T4", (7, 5), 16 << 30));
     machine.gpus[0].cuda = Some((13, 0));
     assert!(ask(&machine, 0).reason.contains("Tesla T4"));
-    assert!(ask(&machine, 1).reason.contains("no card 1"));
+    assert!(ask(&machine, 1).reason.contains("no GPU 1"));
     let report = assess(&spec, &input, &machine, &Policy::default());
     assert_eq!((report.verdict, report.device.as_str()), (Verdict::Compatible, "cpu"));
     assert!(report.check("hardware").is_some_and(|check| check.evidence.contains("Tesla T4 is not used")));
@@ -266,8 +275,8 @@ fn a_context_beyond_the_trained_one_is_not_asked_for_again() {
     machine.profile = None;
     let report = assess(&spec, &input, &machine, &Policy { context: Some(100_000), ..Policy::default() });
     assert_eq!(report.verdict, Verdict::CompatibleWithWarnings);
-    assert_eq!(report.remedies, ["ask for at most --context 2048"]);
-    assert!(report.commands[0].ends_with(" --context 2048"), "{:?}", report.commands);
+    assert_eq!(report.remedies, [Remedy::TrainedContext(2048)]);
+    assert_eq!(report.next, [NextStep::Run]);
 }
 
 #[test]
@@ -277,7 +286,7 @@ fn a_casting_environment_is_refused() {
     machine.casting_variables = vec!["CANDLE_DEQUANTIZE_ALL"];
     let report = assess(&spec, &input, &machine, &Policy::default());
     assert_eq!(report.exit_code, 12);
-    assert_eq!(report.remedies, ["unset CANDLE_DEQUANTIZE_ALL"]);
+    assert_eq!(report.remedies, ["unset CANDLE_DEQUANTIZE_ALL".into()]);
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! What the examples share: the bundled model, how options are read, what is written, and how an error ends a program.
 #![allow(dead_code)] // every example uses its own part
 
+pub(crate) mod shell;
+
 use model_factory::diagnostics::hardware::profiles::Profile;
 use model_factory::kernels::Isa;
 use model_factory::{DeviceChoice, Error, Progress, Stage, Verdict};
+use shell::Shell;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
@@ -56,7 +59,7 @@ pub(crate) fn tell(text: impl Display) {
     let _ = std::io::stderr().write_all(format!("{}\n", text.to_string().trim_end()).as_bytes());
 }
 
-/// Shows how far a download, or an upload to a card, is on one line of a terminal; a log gets none.
+/// Shows how far a download, or an upload to a GPU, is on one line of a terminal; a log gets none.
 pub(crate) fn show(progress: Progress) {
     let mut out = std::io::stderr().lock();
     if matches!(progress.stage, Stage::Download | Stage::Reading | Stage::Upload) && out.is_terminal() {
@@ -76,7 +79,7 @@ pub(crate) fn fail(error: &Error) -> ExitCode {
         Error::Refused(report) if report.verdict == Verdict::Unreadable => {
             tell(format_args!("error: {}", report.reason));
         }
-        Error::Refused(report) => tell(report),
+        Error::Refused(report) => tell(report.text(&Shell { colours: false })),
         Error::Option { option, value, expected } => {
             let option = match *option {
                 "repetition_penalty" => "repeat-penalty".into(),

@@ -13,7 +13,7 @@ use crate::decoder::{AllocatePage, Batch, Device, Operand, Pass};
 use crate::error::{Error, Result};
 use crate::weights::Weights;
 use model_diagnostics::DType;
-use model_diagnostics::capability::CARD_MOST_HEAD_DIM;
+use model_diagnostics::capability::GPU_MOST_HEAD_DIM;
 use model_diagnostics::hardware::Gpu as Described;
 use model_diagnostics::plan::{
     GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, PREFILL_CHUNK, Plan, kv_page_bytes,
@@ -143,7 +143,7 @@ impl Cuda {
         uploaded: &Uploaded<'_>,
     ) -> Result<Cuda> {
         // `MOST_DIM` of `steps.cu`.
-        if spec.head_dim > CARD_MOST_HEAD_DIM {
+        if spec.head_dim > GPU_MOST_HEAD_DIM {
             return Err(Error::Internal(format!("the diagnosis accepted heads of {} elements", spec.head_dim)));
         }
         let kernels = Kernels {

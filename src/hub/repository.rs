@@ -12,8 +12,8 @@ use super::selection::{Selection, Unselected, select};
 use crate::cancel::Cancel;
 use crate::progress::OnProgress;
 use model_diagnostics::Diagnosis;
+use model_diagnostics::header::repository::is_gguf;
 use model_diagnostics::report::HubModel;
-use model_diagnostics::source::repository::is_gguf;
 use std::path::{Path, PathBuf};
 
 /// The branch that counts where none is named.

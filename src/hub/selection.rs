@@ -1,7 +1,7 @@
 //! The names in a repository -> the files of one model.
 
 use super::id::HubId;
-use model_diagnostics::source::repository::{
+use model_diagnostics::header::repository::{
     companion, is_gguf, is_other_vocabulary, is_safetensors, same_split, shards, stem,
 };
 use std::path::{Path, PathBuf};

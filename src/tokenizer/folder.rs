@@ -20,7 +20,7 @@ pub(super) fn build(files: &ConfigFiles, spec: &TokenizerSpec) -> Result<Option<
             byte_level(files, vocab, merges, spec).map(Some)
         }
         Some(VocabularyFiles::SentencePiece(path)) => sentence_piece(files, path, spec).map(Some),
-        _ => Ok(None),
+        Some(VocabularyFiles::Merges { merges: None, .. } | VocabularyFiles::Tiktoken(_)) | None => Ok(None),
     }
 }
 

@@ -55,7 +55,7 @@ impl Tokenizer {
             }
             (Metadata::Gguf(metadata), TokenizerKind::SentencePiece) => gguf::sentence_piece(metadata, spec)?,
             (Metadata::Gguf(metadata), TokenizerKind::ByteLevelBpe) => gguf::byte_level(metadata, spec)?,
-            _ => return Err(none(header)),
+            (Metadata::Gguf(_), TokenizerKind::Json) | (_, TokenizerKind::Missing) => return Err(none(header)),
         };
         Ok(Tokenizer::new(built, spec))
     }

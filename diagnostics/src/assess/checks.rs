@@ -1,26 +1,27 @@
 //! The checks of a model that was understood, one function each.
 
-use super::target::Target;
-use super::{DeviceChoice, DtypePolicy, Policy, cards};
-use crate::capability::{self, Engine, FileType, Lacking, Role, Tier};
+use super::gpus;
+use super::target::{Target, TargetDevice};
+use crate::capability::{self, ComputeCapability, DeviceEngine, FileType, Lacking, TensorKind, Tier};
 use crate::dtype::DType;
 use crate::hardware::Hardware;
 use crate::header::TensorInfo;
 use crate::plan::{Budget, KvDtype, Plan, Request, SMALLEST_CONTEXT};
-use crate::report::{Bytes, Check, Input, Status, Verdict, roles, some_of};
+use crate::policy::{DtypePolicy, Policy};
+use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, roles, some_of};
 use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
 use crate::tokenizer::TokenizerKind;
 use std::collections::BTreeMap;
 
-pub(super) fn input(input: &Input) -> Check {
+pub(super) fn input(input: &InputSummary) -> Check {
     Check::pass("input", format!("one model in {}", files(input.files.len())))
 }
 
-pub(super) fn format(input: &Input) -> Check {
+pub(super) fn format(input: &InputSummary) -> Check {
     Check::pass("format", format!("{}, well formed", input.format_name()))
 }
 
-pub(super) fn integrity(spec: &ModelSpec, input: &Input) -> Check {
+pub(super) fn integrity(spec: &ModelSpec, input: &InputSummary) -> Check {
     if let Some(first) = input.warnings.first() {
         return Check::warn("integrity", first.clone()).evidence(some_of(&input.warnings[1..], 2));
     }
@@ -48,10 +49,10 @@ pub(super) fn tensors(spec: &ModelSpec) -> Check {
 }
 
 pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>) -> Check {
-    match (target.device, target.gpu) {
-        (DeviceChoice::Cuda(_), Some(gpu)) => cards::hardware(spec, hardware, gpu),
-        (DeviceChoice::Cuda(index), None) => cards::absent(hardware, index),
-        _ => processor(hardware, target),
+    match target.device {
+        TargetDevice::Cpu => processor(hardware, target),
+        TargetDevice::Gpu { gpu, .. } => gpus::hardware(spec, hardware, gpu),
+        TargetDevice::Absent { index } => gpus::absent(hardware, index),
     }
 }
 
@@ -59,7 +60,7 @@ fn processor(hardware: &Hardware, target: &Target<'_>) -> Check {
     let missing = &hardware.cpu.missing;
     if !missing.is_empty() {
         let summary = format!("this build takes for granted what the processor lacks: {}", missing.join(", "));
-        let remedy = "build without target-cpu flags; kernels are chosen at run time".into();
+        let remedy = "build without target-cpu flags; kernels are chosen at run time";
         return Check::warn("hardware", summary).evidence(hardware.cpu.model.clone()).remedies([remedy]);
     }
     if !capability::VECTOR_KERNELS.iter().all(|feature| hardware.cpu.features.contains(feature)) {
@@ -81,14 +82,14 @@ pub(super) fn environment(hardware: &Hardware) -> Check {
 }
 
 /// The tensors of one dtype and role that do not run.
-pub(super) struct Refused<'a> {
+struct Refused<'a> {
     first: &'a TensorInfo,
     count: usize,
     bytes: u64,
-    pub(super) why: Why,
+    why: Why,
 }
 
-pub(super) enum Why {
+enum Why {
     Lacking(Lacking),
     OnlyWidened(DType),
 }
@@ -101,18 +102,18 @@ pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, 
         let why = match capability::tier_for(role, tensor.dtype, engine) {
             Err(lacking) => Why::Lacking(lacking),
             // Vectors are no arithmetic of the model's size: the policy is about matrices.
-            Ok(Tier::Widened) if policy.dtypes == DtypePolicy::NativeOnly && role == Role::Matrix => {
+            Ok(Tier::Widened) if policy.dtypes == DtypePolicy::NativeOnly && role == TensorKind::Matrix => {
                 Why::OnlyWidened(tensor.dtype)
             }
             Ok(tier) => {
                 let known = tiers.entry(tensor.dtype).or_insert(tier);
-                if role == Role::Matrix {
+                if role == TensorKind::Matrix {
                     *known = tier;
                 }
                 continue;
             }
         };
-        let key = (tensor.dtype, role == Role::Matrix);
+        let key = (tensor.dtype, role == TensorKind::Matrix);
         let entry = refused.entry(key).or_insert(Refused { first: tensor, count: 0, bytes: 0, why });
         entry.count += 1;
         entry.bytes = entry.bytes.saturating_add(tensor.bytes);
@@ -120,12 +121,12 @@ pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, 
     let Some(worst) = refused.values().max_by_key(|refused| refused.bytes) else {
         let list: Vec<_> = tiers.iter().map(|(dtype, tier)| format!("{dtype} {tier}")).collect();
         let summary = format!("computed as stored: {}", list.join(", "));
-        let slow = target.gpu.filter(|_| tiers.contains_key(&DType::F16)).and_then(cards::slow_f16);
+        let slow = target.gpu().filter(|_| tiers.contains_key(&DType::F16)).and_then(gpus::slow_f16);
         return slow.map_or_else(|| Check::pass("dtype", &summary), |slow| slow.evidence(&summary));
     };
     let (count, all_tensors) = (worst.count, spec.tensors().count());
     let summary = match &worst.why {
-        Why::Lacking(lacking) if target.gpu.is_some() => format!(
+        Why::Lacking(lacking) if target.gpu().is_some() => format!(
             "running it on {} would need a cast: {lacking} ({count} of {all_tensors} tensors)",
             target.computer()
         ),
@@ -138,9 +139,22 @@ pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, 
     let all: Vec<_> = refused.values().map(Refused::describe).collect();
     let runs: Vec<_> =
         FileType::supported(engine).filter(|file_type| native_enough(file_type, engine, policy)).collect();
-    let others = target.gpu.map(|_| cards::instead(spec, hardware, &refused)).unwrap_or_default();
+    // Another GPU helps only when it helps all of them.
+    let needed: Option<Vec<_>> = refused.values().map(|refused| refused.why.needed()).collect();
+    let needed = needed.and_then(|needed| needed.into_iter().max());
+    let others = target.gpu().map(|_| gpus::instead(spec, hardware, needed)).unwrap_or_default();
     let check = Check::fail("dtype", Verdict::UnsupportedDtype, summary).evidence(all.join("; "));
-    check.remedies(offer(&runs).into_iter().chain(others))
+    check.remedies(offer(&runs).map(Remedy::from).into_iter().chain(others))
+}
+
+impl Why {
+    /// The compute capability from which on a GPU runs it.
+    fn needed(&self) -> Option<ComputeCapability> {
+        match self {
+            Why::Lacking(Lacking::Capability { needed, kernel: true, .. }) => Some(*needed),
+            _ => None,
+        }
+    }
 }
 
 impl Refused<'_> {
@@ -150,7 +164,7 @@ impl Refused<'_> {
     }
 }
 
-fn native_enough(file_type: &FileType, engine: &Engine<'_>, policy: &Policy) -> bool {
+fn native_enough(file_type: &FileType, engine: &DeviceEngine<'_>, policy: &Policy) -> bool {
     let native = |&dtype: &DType| capability::tier(dtype, engine) == Ok(Tier::Native);
     policy.dtypes == DtypePolicy::NativeOrWidened || file_type.matrices.iter().all(native)
 }
@@ -201,7 +215,7 @@ pub(super) fn tokenizer(spec: &ModelSpec, policy: &Policy) -> Check {
     if tokenizer.kind == TokenizerKind::Missing && policy.tokenizer.is_none() {
         let check = Check::fail("tokenizer", Verdict::IncompleteOrCorrupt, "the model has no tokenizer");
         return check
-            .remedies(["put the model's tokenizer.json beside its weights, or name one by Builder::tokenizer".into()]);
+            .remedies(["put the model's tokenizer.json beside its weights, or name one by Builder::tokenizer"]);
     }
     if tokenizer.tokens > spec.vocab {
         let (tokens, rows) = (tokenizer.tokens, spec.vocab);
@@ -239,7 +253,7 @@ pub(super) fn context(spec: &ModelSpec, policy: &Policy) -> Check {
     match policy.context {
         Some(context) if context > trained => {
             let summary = format!("context {context} was asked for, {trained} is what the model was trained for");
-            Check::warn("context", summary).remedies([format!("ask for at most --context {trained}")])
+            Check::warn("context", summary).remedies([Remedy::TrainedContext(trained)])
         }
         Some(context) => Check::pass("context", format!("{context} as asked for, of {trained}")),
         None => Check::pass("context", format!("the largest that fits, up to {trained}")),
@@ -248,14 +262,14 @@ pub(super) fn context(spec: &ModelSpec, policy: &Policy) -> Check {
 
 pub(super) fn memory(
     spec: &ModelSpec,
-    input: &Input,
+    input: &InputSummary,
     hardware: &Hardware,
     policy: &Policy,
     target: &Target<'_>,
     plan: &Plan,
 ) -> Check {
-    if target.absent() {
-        return Check::new("memory", Status::Skipped, "there is no card to plan for");
+    if matches!(target.device, TargetDevice::Absent { .. }) {
+        return Check::new("memory", Status::Skipped, "there is no GPU to plan for");
     }
     let how = &target.how;
     if plan.fits() {
@@ -268,7 +282,7 @@ pub(super) fn memory(
         Some(limit) => (plan.anonymous(), limit),
         None => (plan.total, plan.available),
     };
-    let place = match target.gpu {
+    let place = match target.gpu() {
         Some(_) => &*target.name,
         None => hardware.profile.unwrap_or("this machine"),
     };
@@ -288,24 +302,29 @@ pub(super) fn memory(
         Bytes(plan.total.saturating_sub(weights).saturating_sub(plan.kv_cache))
     );
     let context = plan.proposed_context(hardware);
-    let context = (context > 0).then(|| format!("take a smaller context: --context {context}"));
+    let context = (context > 0).then_some(Remedy::SmallerContext(context));
     let smaller = smaller_files(spec, budget, &target.engine, input.bytes(), policy);
     let halved = Request { kv_dtype: KvDtype::F16, ..policy.request() };
     let halved = Plan::new(spec, plan.weights_file, budget, &halved);
-    let halved = (policy.kv_dtype == KvDtype::F32 && halved.fits())
-        .then(|| format!("keep keys and values in F16, for context {}: --kv-cache f16", halved.context));
-    let room = match target.gpu {
-        Some(_) => cards::room(spec, input, hardware, policy, needed),
-        None => vec![format!("give it {} of memory", Bytes(needed))],
+    let halved = (policy.kv_dtype == KvDtype::F32 && halved.fits()).then_some(Remedy::HalfCache(halved.context));
+    let room = match target.gpu() {
+        Some(_) => gpus::room(spec, input, hardware, policy, needed),
+        None => vec![format!("give it {} of memory", Bytes(needed)).into()],
     };
     let check = Check::fail("memory", Verdict::DoesNotFit, summary).evidence(evidence);
-    check.remedies(context.into_iter().chain(halved).chain(smaller).chain(room))
+    check.remedies(context.into_iter().chain(halved).chain(smaller.map(Remedy::from)).chain(room))
 }
 
 /// The clearly smaller file types of the same model that would fit, the largest first, with their largest context.
-fn smaller_files(spec: &ModelSpec, budget: &Budget, engine: &Engine<'_>, bytes: u64, policy: &Policy) -> Vec<String> {
+fn smaller_files(
+    spec: &ModelSpec,
+    budget: &Budget,
+    engine: &DeviceEngine<'_>,
+    bytes: u64,
+    policy: &Policy,
+) -> impl Iterator<Item = String> {
     let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
-    let fits = FileType::supported(engine).filter_map(|file_type| {
+    FileType::supported(engine).filter_map(move |file_type| {
         let estimate = file_type.estimated_bytes(spec.parameters);
         let most = Plan::new(spec, estimate, budget, &Request { context: None, ..policy.request() }).max_context;
         let helps = estimate < bytes - bytes / 20 && most >= smallest;
@@ -315,8 +334,7 @@ fn smaller_files(spec: &ModelSpec, budget: &Budget, engine: &Engine<'_>, bytes: 
             let estimate = Bytes(estimate);
             format!("use the {} {kind} of this model, about {estimate}: it fits with context {context}", file_type.name)
         })
-    });
-    fits.collect()
+    })
 }
 
 fn files(count: usize) -> String {

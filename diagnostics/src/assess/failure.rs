@@ -1,9 +1,10 @@
 //! An error on the way to the ModelSpec -> the same report, with what is known by then.
 
-use super::{Policy, conclude};
+use super::conclude;
 use crate::error::{Error, IncompleteKind};
 use crate::hardware::Hardware;
-use crate::report::{Check, FileStatus, Input, InputFile, Report, Status};
+use crate::policy::Policy;
+use crate::report::{Check, FileStatus, InputFile, InputSummary, Report, Status};
 
 /// The checks in the order of the pipeline.
 const CHECKS: [&str; 13] = [
@@ -23,7 +24,7 @@ const CHECKS: [&str; 13] = [
 ];
 
 /// Reports the error that ended the diagnosis of `input`.
-pub(crate) fn assess_error(error: &Error, mut input: Input, hardware: &Hardware, policy: &Policy) -> Report {
+pub(crate) fn assess_error(error: &Error, mut input: InputSummary, hardware: &Hardware, policy: &Policy) -> Report {
     match error {
         Error::Ambiguous { candidates, .. } => {
             input.candidates = candidates.iter().map(|path| path.display().to_string()).collect();
@@ -64,11 +65,11 @@ mod tests {
     use super::*;
     use crate::error::{ArchitectureErrorKind, FormatErrorKind};
     use crate::hardware::profiles::PROFILES;
-    use crate::report::{Candidate, Verdict};
+    use crate::report::{Candidate, Remedy, Verdict};
     use std::path::{Path, PathBuf};
 
     fn report(error: &Error, kind: Option<&'static str>) -> Report {
-        let input = Input { kind, ..Input::unknown(Path::new("models/x")) };
+        let input = InputSummary { kind, ..InputSummary::unknown(Path::new("models/x")) };
         assess_error(error, input, &PROFILES[0].hardware(), &Policy::default())
     }
 
@@ -147,7 +148,8 @@ mod tests {
         ];
         for (kind, remedies) in cases {
             let error = Error::format(Path::new("models/x/config.json"), kind);
-            assert_eq!(report(&error, Some("safetensors")).remedies, remedies, "{error}");
+            let found: Vec<_> = report(&error, Some("safetensors")).remedies.iter().map(Remedy::to_string).collect();
+            assert_eq!(found, remedies, "{error}");
         }
     }
 
@@ -155,7 +157,10 @@ mod tests {
     #[test]
     fn a_truncated_file_is_fetched_again_and_parts_of_one_revision() {
         let kind = || IncompleteKind::DataTruncated { name: "output.weight".into(), have: 1, need: 2 };
-        let remedies = |file: &str| report(&Error::incomplete(Path::new(file), kind()), Some("gguf")).remedies;
+        let remedies = |file: &str| {
+            let report = report(&Error::incomplete(Path::new(file), kind()), Some("gguf"));
+            report.remedies.iter().map(Remedy::to_string).collect::<Vec<_>>()
+        };
         assert_eq!(
             remedies("models/x.gguf"),
             ["fetch x.gguf again, or continue its download: 1 of 2 bytes are missing"]

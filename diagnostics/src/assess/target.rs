@@ -1,20 +1,19 @@
 //! What a model is judged for: the device, its memory, and why it was chosen.
 
-use super::{DeviceChoice, Policy, checks};
-use crate::capability::Engine;
+use super::ChosenDevice;
+use crate::capability::DeviceEngine;
 use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, Plan};
-use crate::report::{Check, Input, Status};
+use crate::policy::{DeviceChoice, Policy};
+use crate::report::InputSummary;
 use crate::spec::ModelSpec;
 
 /// A device to judge for.
 pub(super) struct Target<'a> {
-    pub(super) device: DeviceChoice,
+    pub(super) device: TargetDevice<'a>,
     /// Why it is this one.
     pub(super) why: String,
-    pub(super) engine: Engine<'a>,
-    /// The card; `None` for the processor, and for a card that is not there.
-    pub(super) gpu: Option<&'a Gpu>,
+    pub(super) engine: DeviceEngine<'a>,
     pub(super) budget: Budget,
     /// Where the budget comes from.
     pub(super) how: String,
@@ -24,27 +23,27 @@ pub(super) struct Target<'a> {
     pub(super) bandwidth: Option<u64>,
 }
 
-impl<'a> Target<'a> {
-    /// The device that `policy` asks for, or the best one that runs the model.
-    pub(super) fn choose(spec: &ModelSpec, input: &Input, hardware: &'a Hardware, policy: &Policy) -> Target<'a> {
-        let asked = || "asked for".to_owned();
-        match policy.device {
-            DeviceChoice::Cpu => Target::cpu(hardware, policy, asked()),
-            DeviceChoice::Cuda(index) => Target::card(hardware, policy, index, asked()),
-            DeviceChoice::Auto if hardware.describes_card() => {
-                Target::card(hardware, policy, 0, "the card of the described machine".into())
-            }
-            DeviceChoice::Auto => Target::best(spec, input, hardware, policy),
-        }
-    }
+/// Which device of a machine.
+#[derive(Clone, Copy)]
+pub(super) enum TargetDevice<'a> {
+    Cpu,
+    Gpu {
+        index: usize,
+        gpu: &'a Gpu,
+    },
+    /// A GPU that was asked for and is not there.
+    Absent {
+        index: usize,
+    },
+}
 
+impl<'a> Target<'a> {
     /// The processor.
-    fn cpu(hardware: &'a Hardware, policy: &Policy, why: String) -> Target<'a> {
+    pub(super) fn cpu(hardware: &'a Hardware, policy: &Policy, why: String) -> Target<'a> {
         Target {
-            device: DeviceChoice::Cpu,
+            device: TargetDevice::Cpu,
             why,
-            engine: Engine::Cpu { features: &hardware.cpu.features },
-            gpu: None,
+            engine: DeviceEngine::Cpu { features: &hardware.cpu.features },
             budget: Budget::new(&hardware.memory, policy.memory_limit),
             how: hardware.memory.how.clone(),
             name: hardware.profile.unwrap_or("this CPU").into(),
@@ -52,83 +51,57 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The card of this index, judged as if the build had its engine; the processor's figures where there is no such card.
-    fn card(hardware: &'a Hardware, policy: &Policy, index: usize, why: String) -> Target<'a> {
-        let device = DeviceChoice::Cuda(index);
+    /// The GPU of this index, judged as if the build had its engine; the processor's figures where there is no such GPU.
+    pub(super) fn gpu_at(hardware: &'a Hardware, policy: &Policy, index: usize, why: String) -> Target<'a> {
         let Some(gpu) = hardware.gpus.get(index) else {
-            return Target { device, ..Target::cpu(hardware, policy, why) };
+            return Target { device: TargetDevice::Absent { index }, ..Target::cpu(hardware, policy, why) };
         };
-        let own = hardware.profile.filter(|_| hardware.describes_card());
+        let own = hardware.profile.filter(|_| hardware.describes_gpu());
         Target {
-            device,
+            device: TargetDevice::Gpu { index, gpu },
             why,
-            engine: Engine::Cuda { compute_capability: gpu.compute_capability, compiled: true },
-            gpu: Some(gpu),
+            engine: DeviceEngine::Cuda { compute_capability: gpu.compute_capability, compiled: true },
             budget: Budget::of_gpu(hardware, gpu, policy.memory_limit),
-            how: hardware.card_memory(gpu).map_or_else(String::new, |(_, how)| how),
+            how: hardware.gpu_memory(gpu).map_or_else(String::new, |(_, how)| how),
             name: own.map_or_else(|| format!("the {}", gpu.name), str::to_owned),
             bandwidth: gpu.bandwidth,
         }
     }
 
-    /// The card with most memory free of those that run the model, or else the processor.
-    fn best(spec: &ModelSpec, input: &Input, hardware: &'a Hardware, policy: &Policy) -> Target<'a> {
-        let Some(first) = hardware.gpus.first() else {
-            let note = hardware.gpu_note.as_deref().unwrap_or("none found");
-            return Target::cpu(hardware, policy, format!("there is no NVIDIA card: {note}"));
-        };
-        if !hardware.has_cuda() {
-            let why = format!("the {} is not used: this build has no CUDA engine", first.name);
-            return Target::cpu(hardware, policy, why);
+    /// The GPU, where it is one that is there.
+    pub(super) fn gpu(&self) -> Option<&'a Gpu> {
+        match self.device {
+            TargetDevice::Gpu { gpu, .. } => Some(gpu),
+            TargetDevice::Cpu | TargetDevice::Absent { .. } => None,
         }
-        let (mut cards, hidden): (Vec<usize>, Vec<usize>) =
-            (0..hardware.gpus.len()).partition(|index| hardware.gpus[*index].visible_as.is_none());
-        let free = |index: &usize| hardware.card_memory(&hardware.gpus[*index]).map_or(0, |(bytes, _)| bytes);
-        cards.sort_by_key(|index| std::cmp::Reverse(free(index)));
-        let mut refusals = Vec::new();
-        for index in cards {
-            let mut target = Target::card(hardware, policy, index, String::new());
-            match target.refusal(spec, input, hardware, policy) {
-                None => {
-                    let only = if hardware.gpus.len() == hidden.len() + 1 {
-                        ""
-                    } else {
-                        ", the most free memory of those that do"
-                    };
-                    target.why = format!("{} computes it as stored and has room for it{only}", target.name);
-                    return target;
-                }
-                Some(refusal) => refusals.push(format!("not cuda:{index}: {refusal}")),
-            }
-        }
-        if !hidden.is_empty() {
-            refusals.push(format!("{} more by CUDA_VISIBLE_DEVICES alone", hidden.len()));
-        }
-        Target::cpu(hardware, policy, refusals.join("; "))
-    }
-
-    /// Why the target does not run the model.
-    fn refusal(&self, spec: &ModelSpec, input: &Input, hardware: &Hardware, policy: &Policy) -> Option<String> {
-        let plan = self.plan(spec, input, policy);
-        let checks: [&dyn Fn() -> Check; 3] =
-            [&|| checks::hardware(spec, hardware, self), &|| checks::dtype(spec, hardware, self, policy), &|| {
-                checks::memory(spec, input, hardware, policy, self, &plan)
-            }];
-        checks.iter().map(|check| check()).find(|check| check.status == Status::Fail).map(|check| check.summary)
-    }
-
-    /// Whether it is a card that is not there.
-    pub(super) fn absent(&self) -> bool {
-        self.device != DeviceChoice::Cpu && self.gpu.is_none()
     }
 
     /// The plan for it.
-    pub(super) fn plan(&self, spec: &ModelSpec, input: &Input, policy: &Policy) -> Plan {
+    pub(super) fn plan(&self, spec: &ModelSpec, input: &InputSummary, policy: &Policy) -> Plan {
         Plan::new(spec, input.bytes(), &self.budget, &policy.request())
     }
 
-    /// The card's name, or `this processor`.
+    /// The GPU's name, or `this processor`.
     pub(super) fn computer(&self) -> String {
-        self.gpu.map_or_else(|| "this processor".into(), |gpu| format!("the {}", gpu.name))
+        self.gpu().map_or_else(|| "this processor".into(), |gpu| format!("the {}", gpu.name))
+    }
+}
+
+impl TargetDevice<'_> {
+    /// What loading uses; `None` for a GPU that is not there.
+    pub(super) fn chosen(self) -> Option<ChosenDevice> {
+        match self {
+            TargetDevice::Cpu => Some(ChosenDevice::Cpu),
+            TargetDevice::Gpu { index, gpu } => Some(ChosenDevice::Gpu { index, gpu: gpu.clone() }),
+            TargetDevice::Absent { .. } => None,
+        }
+    }
+
+    /// Its name for the user.
+    pub(super) fn choice(self) -> DeviceChoice {
+        match self {
+            TargetDevice::Cpu => DeviceChoice::Cpu,
+            TargetDevice::Gpu { index, .. } | TargetDevice::Absent { index } => DeviceChoice::Cuda(index),
+        }
     }
 }

@@ -1,11 +1,11 @@
-//! NVIDIA cards by NVML, loaded at run time. Whatever goes wrong is a sentence in the report, never an error.
+//! NVIDIA GPUs by NVML, loaded at run time. Whatever goes wrong is a sentence in the report, never an error.
 //!
-//! NVML knows every card in the order of the bus and no `CUDA_VISIBLE_DEVICES`; what that variable leaves is worked out
-//! here, by the rules of the CUDA programming guide, and its order is the order of the cards.
+//! NVML knows every GPU in the order of the bus and no `CUDA_VISIBLE_DEVICES`; what that variable leaves is worked out
+//! here, by the rules of the CUDA programming guide, and its order is the order of the GPUs.
 //!
-//! A card divided by MIG is its slices: a program computes on one, and has that one's memory. NVIDIA's MIG user guide
+//! A GPU divided by MIG is its slices: a program computes on one, and has that one's memory. NVIDIA's MIG user guide
 //! ("CUDA Device Enumeration") says which CUDA lists to a process: one compute instance, the first of those that are visible,
-//! and no whole card beside one. `CUDA_VISIBLE_DEVICES` makes another the visible one, by its UUID (`MIG-...`). So every
+//! and no whole GPU beside one. `CUDA_VISIBLE_DEVICES` makes another the visible one, by its UUID (`MIG-...`). So every
 //! slice is listed here, the one that CUDA lists first, and the others with what the variable has to be for them.
 
 use super::Gpu;
@@ -15,9 +15,9 @@ use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_
 use std::panic::resume_unwind;
 use std::thread;
 
-/// The cards that CUDA programs see, and why there are none or not all.
+/// The GPUs that CUDA programs see, and why there are none or not all.
 pub(super) fn detect() -> (Vec<Gpu>, Option<String>) {
-    let (listed, mut notes) = match with_own_stack(|| Nvml::init().and_then(|nvml| cards(&nvml))) {
+    let (listed, mut notes) = match with_own_stack(|| Nvml::init().and_then(|nvml| devices(&nvml))) {
         Ok(found) => found,
         Err(error) => return (Vec::new(), Some(explain(&error))),
     };
@@ -46,12 +46,12 @@ fn with_own_stack<T: Send>(ask: impl Fn() -> T + Sync) -> T {
     })
 }
 
-/// A card, or a slice of one.
+/// A GPU, or a slice of one.
 #[derive(Clone, Debug)]
 struct Listed {
-    /// The card's place on the bus.
-    card: u32,
-    /// The card's name; a slice has one of its own.
+    /// The GPU's place on the bus.
+    device: u32,
+    /// The GPU's name; a slice has one of its own.
     model: String,
     slice: bool,
     gpu: Gpu,
@@ -68,32 +68,32 @@ fn enumerated(mut listed: Vec<Listed>) -> Vec<Gpu> {
     listed.into_iter().map(|device| device.gpu).collect()
 }
 
-fn cards(nvml: &Nvml) -> Result<(Vec<Listed>, Vec<String>), NvmlError> {
+fn devices(nvml: &Nvml) -> Result<(Vec<Listed>, Vec<String>), NvmlError> {
     let driver = nvml.sys_driver_version().unwrap_or_else(|_| "unknown".into());
     let cuda = nvml.sys_cuda_driver_version().ok();
     let cuda = cuda.map(|version| (cuda_driver_version_major(version), cuda_driver_version_minor(version)));
     let cuda = cuda.map(|(major, minor)| (major.unsigned_abs(), minor.unsigned_abs()));
     let count = nvml.device_count()?;
     let (mut listed, mut notes) = (Vec::new(), Vec::new());
-    for card in 0..count {
-        match slices(nvml, card, &driver, cuda) {
-            Ok(devices) if devices.is_empty() => notes.push(format!("card {card} is divided by MIG and has no slice")),
+    for device in 0..count {
+        match slices(nvml, device, &driver, cuda) {
+            Ok(devices) if devices.is_empty() => notes.push(format!("GPU {device} is divided by MIG and has no slice")),
             Ok(devices) => listed.extend(devices),
-            Err(error) => notes.push(format!("card {card} does not answer: {error}")),
+            Err(error) => notes.push(format!("GPU {device} does not answer: {error}")),
         }
     }
     if count == 0 {
-        notes.push("the NVIDIA driver lists no card".into());
+        notes.push("the NVIDIA driver lists no GPU".into());
     }
     Ok((listed, notes))
 }
 
-/// The card, or the slices it is divided into.
+/// The GPU, or the slices it is divided into.
 fn slices(nvml: &Nvml, index: u32, driver: &str, cuda: Option<(u32, u32)>) -> Result<Vec<Listed>, NvmlError> {
-    let card = nvml.device_by_index(index)?;
-    let capability = card.cuda_compute_capability()?;
+    let device = nvml.device_by_index(index)?;
+    let capability = device.cuda_compute_capability()?;
     let capability = (capability.major.unsigned_abs(), capability.minor.unsigned_abs());
-    let model = card.name()?;
+    let model = device.name()?;
     let describe = |device: &Device<'_>, slice: bool, name: String| {
         let (memory_total, memory_free, shared_memory) = figures(device.memory_info());
         let gpu = Gpu {
@@ -108,19 +108,19 @@ fn slices(nvml: &Nvml, index: u32, driver: &str, cuda: Option<(u32, u32)>) -> Re
             visible_as: None,
             bandwidth: None,
         };
-        Listed { card: index, model: model.clone(), slice, gpu }
+        Listed { device: index, model: model.clone(), slice, gpu }
     };
-    // Cards that cannot be divided answer NotSupported.
-    if !card.mig_mode().is_ok_and(|mode| mode.current == 1) {
-        return Ok(vec![describe(&card, false, model.clone())]);
+    // GPUs that cannot be divided answer NotSupported.
+    if !device.mig_mode().is_ok_and(|mode| mode.current == 1) {
+        return Ok(vec![describe(&device, false, model.clone())]);
     }
     // The count is that of places for slices; empty ones answer NotFound.
-    let slices = (0..card.mig_device_count()?).filter_map(|place| card.mig_device_by_index(place).ok());
+    let slices = (0..device.mig_device_count()?).filter_map(|place| device.mig_device_by_index(place).ok());
     let name = |slice: &Device<'_>| slice.name().unwrap_or_else(|_| format!("slice of {model}"));
     Ok(slices.map(|slice| describe(&slice, true, name(&slice))).collect())
 }
 
-/// Bytes in all and free, and whether they are the machine's: cards without memory of their own answer NotSupported.
+/// Bytes in all and free, and whether they are the machine's: GPUs without memory of their own answer NotSupported.
 fn figures(answer: Result<MemoryInfo, NvmlError>) -> (Option<u64>, Option<u64>, bool) {
     match answer {
         Ok(memory) => (Some(memory.total), Some(memory.free), false),
@@ -128,11 +128,11 @@ fn figures(answer: Result<MemoryInfo, NvmlError>) -> (Option<u64>, Option<u64>, 
     }
 }
 
-/// The places in `listed` that `CUDA_VISIBLE_DEVICES` leaves, in its order: indices, of a divided card with all its slices,
-/// UUIDs or their beginnings; the first that is no card hides itself and all behind it.
+/// The places in `listed` that `CUDA_VISIBLE_DEVICES` leaves, in its order: indices, of a divided GPU with all its slices,
+/// UUIDs or their beginnings; the first that is no GPU hides itself and all behind it.
 ///
 /// # Errors
-/// A sentence, when indices cannot be told apart: CUDA counts the fastest card first unless `CUDA_DEVICE_ORDER` is
+/// A sentence, when indices cannot be told apart: CUDA counts the fastest GPU first unless `CUDA_DEVICE_ORDER` is
 /// `PCI_BUS_ID`, and nobody but CUDA knows which that is.
 fn visible(variable: Option<&str>, by_bus: bool, listed: &[Listed]) -> Result<Vec<usize>, String> {
     let Some(variable) = variable else {
@@ -144,11 +144,11 @@ fn visible(variable: Option<&str>, by_bus: bool, listed: &[Listed]) -> Result<Ve
         let found: Vec<usize> = match entry.parse::<u32>() {
             Ok(_) if !by_bus && !alike => {
                 return Err(format!(
-                    "CUDA_VISIBLE_DEVICES={variable} counts different cards the fastest first; name them by UUID, or set \
+                    "CUDA_VISIBLE_DEVICES={variable} counts different GPUs the fastest first; name them by UUID, or set \
                      CUDA_DEVICE_ORDER=PCI_BUS_ID"
                 ));
             }
-            Ok(index) => (0..listed.len()).filter(|place| listed[*place].card == index).collect(),
+            Ok(index) => (0..listed.len()).filter(|place| listed[*place].device == index).collect(),
             Err(_) => by_uuid(entry, listed).into_iter().collect(),
         };
         if found.is_empty() || found.iter().any(|place| places.contains(place)) {
@@ -162,8 +162,8 @@ fn visible(variable: Option<&str>, by_bus: bool, listed: &[Listed]) -> Result<Ve
 /// The one whose UUID begins so.
 fn by_uuid(beginning: &str, listed: &[Listed]) -> Option<usize> {
     let named = beginning.starts_with("GPU-") || beginning.starts_with("MIG-");
-    let begins = |card: &Listed| card.gpu.uuid.as_deref().is_some_and(|uuid| uuid.starts_with(beginning));
-    let mut found = listed.iter().enumerate().filter(|(_, card)| named && begins(card)).map(|(place, _)| place);
+    let begins = |device: &Listed| device.gpu.uuid.as_deref().is_some_and(|uuid| uuid.starts_with(beginning));
+    let mut found = listed.iter().enumerate().filter(|(_, device)| named && begins(device)).map(|(place, _)| place);
     found.next().filter(|_| found.next().is_none())
 }
 
@@ -187,7 +187,7 @@ fn explain(error: &NvmlError) -> String {
 mod tests {
     use super::*;
 
-    fn listed(cards: &[(u32, &str, &str)]) -> Vec<Listed> {
+    fn listed(devices: &[(u32, &str, &str)]) -> Vec<Listed> {
         let gpu = |name: &str, uuid: &str| Gpu {
             name: name.into(),
             uuid: Some(uuid.into()),
@@ -200,17 +200,17 @@ mod tests {
             visible_as: None,
             bandwidth: None,
         };
-        let listed = |(card, name, uuid): &(u32, &str, &str)| {
+        let listed = |(device, name, uuid): &(u32, &str, &str)| {
             let slice = uuid.starts_with("MIG-") || name.contains("MIG");
             let model = name.split(" MIG").next().unwrap_or(name).to_owned();
-            Listed { card: *card, model, slice, gpu: gpu(name, uuid) }
+            Listed { device: *device, model, slice, gpu: gpu(name, uuid) }
         };
-        cards.iter().map(listed).collect()
+        devices.iter().map(listed).collect()
     }
 
     #[test]
     fn the_variable_chooses_and_orders_cards() {
-        let cards = listed(&[(0, "A", "GPU-aa1"), (1, "A", "GPU-aa2"), (2, "A", "GPU-bb3")]);
+        let devices = listed(&[(0, "A", "GPU-aa1"), (1, "A", "GPU-aa2"), (2, "A", "GPU-bb3")]);
         let cases: [(Option<&str>, &[usize]); 12] = [
             (None, &[0, 1, 2]),
             (Some(""), &[]),
@@ -226,16 +226,16 @@ mod tests {
             (Some("NoDevFiles"), &[]),
         ];
         for (variable, expected) in cases {
-            assert_eq!(visible(variable, false, &cards).as_deref(), Ok(expected), "{variable:?}");
+            assert_eq!(visible(variable, false, &devices).as_deref(), Ok(expected), "{variable:?}");
         }
     }
 
     #[test]
     fn indices_of_different_cards_need_the_order_of_the_bus() {
-        let cards = listed(&[(0, "small", "GPU-1"), (1, "large", "GPU-2")]);
-        assert!(visible(Some("0"), false, &cards).is_err_and(|note| note.contains("CUDA_DEVICE_ORDER=PCI_BUS_ID")));
-        assert_eq!(visible(Some("1"), true, &cards), Ok(vec![1]));
-        assert_eq!(visible(Some("GPU-2"), false, &cards), Ok(vec![1]));
+        let devices = listed(&[(0, "small", "GPU-1"), (1, "large", "GPU-2")]);
+        assert!(visible(Some("0"), false, &devices).is_err_and(|note| note.contains("CUDA_DEVICE_ORDER=PCI_BUS_ID")));
+        assert_eq!(visible(Some("1"), true, &devices), Ok(vec![1]));
+        assert_eq!(visible(Some("GPU-2"), false, &devices), Ok(vec![1]));
     }
 
     #[test]
@@ -251,16 +251,16 @@ mod tests {
 
     #[test]
     fn slices_are_chosen_by_their_own_names_or_by_their_card() {
-        let cards = listed(&[(0, "A", "MIG-11"), (0, "A", "MIG-12"), (1, "A", "GPU-2")]);
-        assert_eq!(visible(Some("MIG-12"), false, &cards), Ok(vec![1]));
-        assert_eq!(visible(Some("1,0"), false, &cards), Ok(vec![2, 0, 1]), "an index is a card with all its slices");
-        assert_eq!(visible(Some("0,MIG-11"), false, &cards), Ok(vec![0, 1]), "twice is the end");
+        let devices = listed(&[(0, "A", "MIG-11"), (0, "A", "MIG-12"), (1, "A", "GPU-2")]);
+        assert_eq!(visible(Some("MIG-12"), false, &devices), Ok(vec![1]));
+        assert_eq!(visible(Some("1,0"), false, &devices), Ok(vec![2, 0, 1]), "an index is a GPU with all its slices");
+        assert_eq!(visible(Some("0,MIG-11"), false, &devices), Ok(vec![0, 1]), "twice is the end");
     }
 
-    /// What CUDA lists of `cards` is the first; what makes the others visible comes with them.
-    fn seen(variable: Option<&str>, cards: &[Listed]) -> Vec<(String, Option<String>)> {
-        let places = visible(variable, false, cards).unwrap();
-        let gpus = enumerated(places.into_iter().map(|place| cards[place].clone()).collect());
+    /// What CUDA lists of `GPUs` is the first; what makes the others visible comes with them.
+    fn seen(variable: Option<&str>, devices: &[Listed]) -> Vec<(String, Option<String>)> {
+        let places = visible(variable, false, devices).unwrap();
+        let gpus = enumerated(places.into_iter().map(|place| devices[place].clone()).collect());
         gpus.into_iter().map(|gpu| (gpu.uuid.unwrap_or_default(), gpu.visible_as)).collect()
     }
 

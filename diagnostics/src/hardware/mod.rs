@@ -5,11 +5,10 @@ mod cuda;
 mod memory;
 pub mod profiles;
 
-use serde::Serialize;
-use serde::ser::{SerializeStruct, Serializer};
+use serde::{Serialize, Serializer};
 
 /// A machine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Hardware {
     /// The name of the profile, when the machine is described and not this one.
@@ -23,6 +22,7 @@ pub struct Hardware {
     /// Why `gpus` is empty or incomplete, in words.
     pub gpu_note: Option<String>,
     /// Abilities compiled into this build: `cuda`.
+    #[serde(serialize_with = "build")]
     pub build: Vec<&'static str>,
     /// Environment variables that are set and would make an engine cast weights.
     pub casting_variables: Vec<&'static str>,
@@ -57,7 +57,7 @@ pub struct Memory {
     pub bandwidth: Option<u64>,
 }
 
-/// A graphics card, or a slice of a divided one.
+/// A GPU, or a slice of a divided one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Gpu {
@@ -80,10 +80,10 @@ pub struct Gpu {
     #[serde(serialize_with = "dotted_option")]
     pub cuda: Option<(u32, u32)>,
     /// What `CUDA_VISIBLE_DEVICES` has to be for a process to compute on it; `None` where CUDA lists it as things are. CUDA
-    /// lists one slice of a divided card to a process, and no whole card beside a slice.
+    /// lists one slice of a divided GPU to a process, and no whole GPU beside a slice.
     #[serde(rename = "cuda_visible_devices")]
     pub visible_as: Option<String>,
-    /// Bytes a second of its memory by the data sheet; `None` where it is not known, as of every detected card.
+    /// Bytes a second of its memory by the data sheet; `None` where it is not known, as of every detected GPU.
     pub bandwidth: Option<u64>,
 }
 
@@ -91,7 +91,7 @@ pub struct Gpu {
 const CASTING_VARIABLES: [&str; 2] = ["CANDLE_DEQUANTIZE_ALL", "CANDLE_DEQUANTIZE_ALL_F16"];
 
 impl Gpu {
-    /// A card with this name, compute capability and memory, all of it free; other fields can be set.
+    /// A GPU with this name, compute capability and memory, all of it free; other fields can be set.
     pub fn described(name: &str, compute_capability: (u32, u32), memory: u64) -> Gpu {
         Gpu {
             name: name.into(),
@@ -144,24 +144,24 @@ impl Hardware {
         self
     }
 
-    /// Whether this is a described machine that is described for its card.
-    pub fn describes_card(&self) -> bool {
-        self.profile.and_then(profiles::Profile::find).is_some_and(|profile| !profile.gpus.is_empty())
+    /// Whether this is a described machine that is described for its GPU.
+    pub fn describes_gpu(&self) -> bool {
+        self.profile.and_then(profiles::Profile::find).is_some_and(|profile| profile.gpu.is_some())
     }
 
-    /// Whether this build has kernels for cards.
+    /// Whether this build has kernels for GPUs.
     pub fn has_cuda(&self) -> bool {
         self.build.contains(&"cuda")
     }
 
     /// Bytes that `gpu` has available, and where the figure comes from; `None` where nobody tells.
-    pub fn card_memory(&self, gpu: &Gpu) -> Option<(u64, String)> {
+    pub fn gpu_memory(&self, gpu: &Gpu) -> Option<(u64, String)> {
         match (gpu.memory_free.or(gpu.memory_total), gpu.shared_memory) {
             (_, true) => Some((self.memory.available, format!("shared with the machine: {}", self.memory.how))),
-            (Some(free), _) if self.describes_card() => {
+            (Some(free), _) if self.describes_gpu() => {
                 Some((free, "described; a 32nd of it is left to the driver".into()))
             }
-            (Some(free), _) => Some((free, "free on the card, by NVML".into())),
+            (Some(free), _) => Some((free, "free on the GPU, by NVML".into())),
             (None, false) => None,
         }
     }
@@ -184,20 +184,8 @@ pub(crate) fn dotted_option<S: Serializer>(version: &Option<(u32, u32)>, seriali
     }
 }
 
-impl Serialize for Hardware {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Build<'a> {
-            features: &'a [&'static str],
-        }
-        let mut hardware = serializer.serialize_struct("Hardware", 7)?;
-        hardware.serialize_field("profile", &self.profile)?;
-        hardware.serialize_field("cpu", &self.cpu)?;
-        hardware.serialize_field("memory", &self.memory)?;
-        hardware.serialize_field("gpus", &self.gpus)?;
-        hardware.serialize_field("gpu_note", &self.gpu_note)?;
-        hardware.serialize_field("build", &Build { features: &self.build })?;
-        hardware.serialize_field("casting_variables", &self.casting_variables)?;
-        hardware.end()
-    }
+/// The build as an object with its features.
+#[allow(clippy::ptr_arg)] // serde asks for this form
+fn build<S: Serializer>(features: &Vec<&'static str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map([("features", features)])
 }

@@ -18,11 +18,11 @@ pub struct Profile {
     pub memory: u64,
     /// Bytes a second of main memory, by the data sheet; `None` of a kind of machine.
     pub bandwidth: Option<u64>,
-    /// Its cards.
-    pub gpus: &'static [GpuProfile],
+    /// Its GPU.
+    pub gpu: Option<GpuProfile>,
 }
 
-/// A card by name.
+/// A GPU by name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct GpuProfile {
@@ -55,61 +55,14 @@ const NEON_FP16: &[&str] = &["neon", "fp16"];
 const NEON: &[&str] = &["neon", "fp16", "dotprod"];
 const NEON_BF16: &[&str] = &["neon", "fp16", "dotprod", "i8mm", "bf16"];
 
-/// A card in a machine that can feed it.
-macro_rules! card {
-    ($name:literal, $product:literal, $major:literal, $minor:literal, $mib:literal, $gb_s:literal) => {
-        card!($name, $product, $major, $minor, $mib, $gb_s, AVX2, 8)
-    };
-    ($name:literal, $product:literal, $major:literal, $minor:literal, $mib:literal, $gb_s:literal, $features:expr, $threads:literal) => {
-        Profile {
-            name: $name,
-            title: $product,
-            features: $features,
-            threads: $threads,
-            memory: HOST,
-            bandwidth: None,
-            gpus: &[GpuProfile {
-                name: $product,
-                compute_capability: ($major, $minor),
-                memory: $mib * MIB,
-                bandwidth: bytes_a_second($gb_s),
-                shared_memory: false,
-                cuda: None,
-            }],
-        }
-    };
-}
-
-/// A machine whose processor and card share one memory.
-macro_rules! jetson {
-    ($name:literal, $product:literal, $major:literal, $minor:literal, $gib:literal, $gb_s:literal, $cuda:expr, $features:expr, $threads:literal) => {
-        Profile {
-            name: $name,
-            title: $product,
-            features: $features,
-            threads: $threads,
-            memory: $gib * GIB,
-            bandwidth: None,
-            gpus: &[GpuProfile {
-                name: $product,
-                compute_capability: ($major, $minor),
-                memory: $gib * GIB,
-                bandwidth: bytes_a_second($gb_s),
-                shared_memory: true,
-                cuda: Some($cuda),
-            }],
-        }
-    };
-}
-
-/// The processors beside a card: enough to load a model onto it.
+/// The processors beside a GPU: enough to load a model onto it.
 const HOST: u64 = 64 * GIB;
 
 /// Every profile. `cpu-Ngb` is any processor, without a vector instruction set to rely on.
 ///
-/// Memory of a card is the total that nvidia-smi shows, with ECC where the card comes with it on: less than what is sold (a
+/// Memory of a GPU is the total that nvidia-smi shows, with ECC where the GPU comes with it on: less than what is sold (a
 /// Tesla P40 of 24576 MiB has 22919 left). Memory of processors and Jetson modules is as sold. Bandwidth is the width of the memory bus times its data rate, as the makers' data sheets and product
-/// briefs give it (NVIDIA for cards and Jetson modules, AMD and Intel for processors: channels x data rate x 8 bytes), of
+/// briefs give it (NVIDIA for GPUs and Jetson modules, AMD and Intel for processors: channels x data rate x 8 bytes), of
 /// the SXM form where there are several. It is not given where kernels do not reach it: aarch64 has portable ones alone.
 /// Jetson modules end with the CUDA version of their last JetPack (4.6, 5.1 with NVIDIA's upgrade package).
 #[rustfmt::skip]
@@ -133,58 +86,58 @@ pub const PROFILES: &[Profile] = &[
     cpu("graviton3-64gb",   "AWS Graviton 3",                                 NEON_BF16,        32,   64, None),
 
     //    name                product                              capability    MiB   GB/s
-    card!("gtx-980",          "NVIDIA GeForce GTX 980",                 5, 2,   4096,  224.0),
-    card!("gtx-980-ti",       "NVIDIA GeForce GTX 980 Ti",              5, 2,   6144,  336.5),
-    card!("m40",              "Tesla M40 24GB",                         5, 2,  22945,  288.0),
-    jetson!("jetson-nano",    "Jetson Nano",                            5, 3,    4,   25.6, (10, 2), NEON_8_0, 4),
-    card!("p100",             "Tesla P100-SXM2-16GB",                   6, 0,  16384,  732.0),
-    card!("gtx-1050-ti",      "NVIDIA GeForce GTX 1050 Ti",             6, 1,   4096,  112.0),
-    card!("gtx-1060",         "NVIDIA GeForce GTX 1060 6GB",            6, 1,   6144,  192.0),
-    card!("gtx-1080",         "NVIDIA GeForce GTX 1080",                6, 1,   8192,  320.0),
-    card!("gtx-1080-ti",      "NVIDIA GeForce GTX 1080 Ti",             6, 1,  11264,  484.0),
-    card!("p4",               "Tesla P4",                               6, 1,   7611,  192.0),
-    card!("p40",              "Tesla P40",                              6, 1,  22919,  346.0),
-    jetson!("jetson-tx2",     "Jetson TX2",                             6, 2,    8,   59.7, (10, 2), NEON_8_0, 6),
-    card!("v100-16gb",        "Tesla V100-SXM2-16GB",                   7, 0,  16384,  900.0),
-    card!("v100-32gb",        "Tesla V100-SXM2-32GB",                   7, 0,  32768,  900.0),
-    jetson!("jetson-xavier-nx",  "Jetson Xavier NX",                    7, 2,    8,   59.7, (12, 2), NEON_FP16, 6),
-    jetson!("jetson-agx-xavier", "Jetson AGX Xavier",                   7, 2,   32,  136.5, (12, 2), NEON_FP16, 8),
-    card!("gtx-1660-super",   "NVIDIA GeForce GTX 1660 SUPER",          7, 5,   6144,  336.0),
-    card!("rtx-2060",         "NVIDIA GeForce RTX 2060",                7, 5,   6144,  336.0),
-    card!("rtx-2080-ti",      "NVIDIA GeForce RTX 2080 Ti",             7, 5,  11264,  616.0),
-    card!("t4",               "Tesla T4",                               7, 5,  15360,  320.0),
-    card!("a30",              "NVIDIA A30",                             8, 0,  24576,  933.0),
-    card!("a100-40gb",        "NVIDIA A100-SXM4-40GB",                  8, 0,  40960, 1555.0),
-    card!("a100-80gb",        "NVIDIA A100-SXM4-80GB",                  8, 0,  81920, 2039.0),
-    card!("rtx-3060",         "NVIDIA GeForce RTX 3060",                8, 6,  12288,  360.0),
-    card!("rtx-3070",         "NVIDIA GeForce RTX 3070",                8, 6,   8192,  448.0),
-    card!("rtx-3080",         "NVIDIA GeForce RTX 3080",                8, 6,  10240,  760.0),
-    card!("rtx-3090",         "NVIDIA GeForce RTX 3090",                8, 6,  24576,  936.0),
-    card!("a10",              "NVIDIA A10",                             8, 6,  23028,  600.0),
-    card!("a40",              "NVIDIA A40",                             8, 6,  46068,  696.0),
-    card!("rtx-a6000",        "NVIDIA RTX A6000",                       8, 6,  49140,  768.0),
-    jetson!("jetson-orin-nano", "Jetson Orin Nano 8GB",                 8, 7,    8,   68.0, (12, 6), NEON, 6),
-    jetson!("jetson-orin-nx",   "Jetson Orin NX 16GB",                  8, 7,   16,  102.4, (12, 6), NEON, 8),
-    jetson!("jetson-agx-orin",  "Jetson AGX Orin 64GB",                 8, 7,   64,  204.8, (12, 6), NEON, 12),
-    card!("rtx-4060",         "NVIDIA GeForce RTX 4060",                8, 9,   8188,  272.0),
-    card!("rtx-4060-ti-16gb", "NVIDIA GeForce RTX 4060 Ti",             8, 9,  16380,  288.0),
-    card!("rtx-4070",         "NVIDIA GeForce RTX 4070",                8, 9,  12282,  504.0),
-    card!("rtx-4080",         "NVIDIA GeForce RTX 4080",                8, 9,  16376,  716.8),
-    card!("rtx-4090",         "NVIDIA GeForce RTX 4090",                8, 9,  24564, 1008.0),
-    card!("l4",               "NVIDIA L4",                              8, 9,  23034,  300.0),
-    card!("l40s",             "NVIDIA L40S",                            8, 9,  46068,  864.0),
-    card!("h100",             "NVIDIA H100 80GB HBM3",                  9, 0,  81559, 3350.0),
-    card!("h200",             "NVIDIA H200",                            9, 0, 143771, 4800.0),
-    card!("gh200",            "NVIDIA GH200 96GB",                      9, 0,  97871, 4000.0, NEON_BF16, 72),
-    card!("b200",             "NVIDIA B200",                           10, 0, 183359, 8000.0),
-    jetson!("jetson-thor",    "Jetson AGX Thor",                       11, 0,  128,  273.0, (13, 0), NEON_BF16, 14),
-    card!("rtx-5060",         "NVIDIA GeForce RTX 5060",               12, 0,   8151,  448.0),
-    card!("rtx-5060-ti-16gb", "NVIDIA GeForce RTX 5060 Ti",            12, 0,  16311,  448.0),
-    card!("rtx-5070",         "NVIDIA GeForce RTX 5070",               12, 0,  12227,  672.0),
-    card!("rtx-5080",         "NVIDIA GeForce RTX 5080",               12, 0,  16303,  960.0),
-    card!("rtx-5090",         "NVIDIA GeForce RTX 5090",               12, 0,  32607, 1792.0),
-    card!("rtx-pro-6000",     "NVIDIA RTX PRO 6000 Blackwell",         12, 0,  97887, 1792.0),
-    jetson!("gb10",           "NVIDIA GB10",                           12, 1,  128,  273.0, (13, 0), NEON_BF16, 20),
+    gpu("gtx-980",          "NVIDIA GeForce GTX 980",                 5, 2,   4096,  224.0),
+    gpu("gtx-980-ti",       "NVIDIA GeForce GTX 980 Ti",              5, 2,   6144,  336.5),
+    gpu("m40",              "Tesla M40 24GB",                         5, 2,  22945,  288.0),
+    jetson("jetson-nano",    "Jetson Nano",                            5, 3,    4,   25.6, (10, 2), NEON_8_0, 4),
+    gpu("p100",             "Tesla P100-SXM2-16GB",                   6, 0,  16384,  732.0),
+    gpu("gtx-1050-ti",      "NVIDIA GeForce GTX 1050 Ti",             6, 1,   4096,  112.0),
+    gpu("gtx-1060",         "NVIDIA GeForce GTX 1060 6GB",            6, 1,   6144,  192.0),
+    gpu("gtx-1080",         "NVIDIA GeForce GTX 1080",                6, 1,   8192,  320.0),
+    gpu("gtx-1080-ti",      "NVIDIA GeForce GTX 1080 Ti",             6, 1,  11264,  484.0),
+    gpu("p4",               "Tesla P4",                               6, 1,   7611,  192.0),
+    gpu("p40",              "Tesla P40",                              6, 1,  22919,  346.0),
+    jetson("jetson-tx2",     "Jetson TX2",                             6, 2,    8,   59.7, (10, 2), NEON_8_0, 6),
+    gpu("v100-16gb",        "Tesla V100-SXM2-16GB",                   7, 0,  16384,  900.0),
+    gpu("v100-32gb",        "Tesla V100-SXM2-32GB",                   7, 0,  32768,  900.0),
+    jetson("jetson-xavier-nx",  "Jetson Xavier NX",                    7, 2,    8,   59.7, (12, 2), NEON_FP16, 6),
+    jetson("jetson-agx-xavier", "Jetson AGX Xavier",                   7, 2,   32,  136.5, (12, 2), NEON_FP16, 8),
+    gpu("gtx-1660-super",   "NVIDIA GeForce GTX 1660 SUPER",          7, 5,   6144,  336.0),
+    gpu("rtx-2060",         "NVIDIA GeForce RTX 2060",                7, 5,   6144,  336.0),
+    gpu("rtx-2080-ti",      "NVIDIA GeForce RTX 2080 Ti",             7, 5,  11264,  616.0),
+    gpu("t4",               "Tesla T4",                               7, 5,  15360,  320.0),
+    gpu("a30",              "NVIDIA A30",                             8, 0,  24576,  933.0),
+    gpu("a100-40gb",        "NVIDIA A100-SXM4-40GB",                  8, 0,  40960, 1555.0),
+    gpu("a100-80gb",        "NVIDIA A100-SXM4-80GB",                  8, 0,  81920, 2039.0),
+    gpu("rtx-3060",         "NVIDIA GeForce RTX 3060",                8, 6,  12288,  360.0),
+    gpu("rtx-3070",         "NVIDIA GeForce RTX 3070",                8, 6,   8192,  448.0),
+    gpu("rtx-3080",         "NVIDIA GeForce RTX 3080",                8, 6,  10240,  760.0),
+    gpu("rtx-3090",         "NVIDIA GeForce RTX 3090",                8, 6,  24576,  936.0),
+    gpu("a10",              "NVIDIA A10",                             8, 6,  23028,  600.0),
+    gpu("a40",              "NVIDIA A40",                             8, 6,  46068,  696.0),
+    gpu("rtx-a6000",        "NVIDIA RTX A6000",                       8, 6,  49140,  768.0),
+    jetson("jetson-orin-nano", "Jetson Orin Nano 8GB",                 8, 7,    8,   68.0, (12, 6), NEON, 6),
+    jetson("jetson-orin-nx",   "Jetson Orin NX 16GB",                  8, 7,   16,  102.4, (12, 6), NEON, 8),
+    jetson("jetson-agx-orin",  "Jetson AGX Orin 64GB",                 8, 7,   64,  204.8, (12, 6), NEON, 12),
+    gpu("rtx-4060",         "NVIDIA GeForce RTX 4060",                8, 9,   8188,  272.0),
+    gpu("rtx-4060-ti-16gb", "NVIDIA GeForce RTX 4060 Ti",             8, 9,  16380,  288.0),
+    gpu("rtx-4070",         "NVIDIA GeForce RTX 4070",                8, 9,  12282,  504.0),
+    gpu("rtx-4080",         "NVIDIA GeForce RTX 4080",                8, 9,  16376,  716.8),
+    gpu("rtx-4090",         "NVIDIA GeForce RTX 4090",                8, 9,  24564, 1008.0),
+    gpu("l4",               "NVIDIA L4",                              8, 9,  23034,  300.0),
+    gpu("l40s",             "NVIDIA L40S",                            8, 9,  46068,  864.0),
+    gpu("h100",             "NVIDIA H100 80GB HBM3",                  9, 0,  81559, 3350.0),
+    gpu("h200",             "NVIDIA H200",                            9, 0, 143771, 4800.0),
+    Profile { features: NEON_BF16, threads: 72, ..gpu("gh200",            "NVIDIA GH200 96GB",                      9, 0,  97871, 4000.0) },
+    gpu("b200",             "NVIDIA B200",                           10, 0, 183359, 8000.0),
+    jetson("jetson-thor",    "Jetson AGX Thor",                       11, 0,  128,  273.0, (13, 0), NEON_BF16, 14),
+    gpu("rtx-5060",         "NVIDIA GeForce RTX 5060",               12, 0,   8151,  448.0),
+    gpu("rtx-5060-ti-16gb", "NVIDIA GeForce RTX 5060 Ti",            12, 0,  16311,  448.0),
+    gpu("rtx-5070",         "NVIDIA GeForce RTX 5070",               12, 0,  12227,  672.0),
+    gpu("rtx-5080",         "NVIDIA GeForce RTX 5080",               12, 0,  16303,  960.0),
+    gpu("rtx-5090",         "NVIDIA GeForce RTX 5090",               12, 0,  32607, 1792.0),
+    gpu("rtx-pro-6000",     "NVIDIA RTX PRO 6000 Blackwell",         12, 0,  97887, 1792.0),
+    jetson("gb10",           "NVIDIA GB10",                           12, 1,  128,  273.0, (13, 0), NEON_BF16, 20),
 ];
 
 const fn cpu(
@@ -199,7 +152,33 @@ const fn cpu(
         Some(gb_s) => Some(bytes_a_second(gb_s)),
         None => None,
     };
-    Profile { name, title, features, threads, memory: memory_gib * GIB, bandwidth, gpus: &[] }
+    Profile { name, title, features, threads, memory: memory_gib * GIB, bandwidth, gpu: None }
+}
+
+/// A GPU in a machine that can feed it.
+const fn gpu(name: &'static str, title: &'static str, major: u32, minor: u32, mib: u64, gb_s: f64) -> Profile {
+    let (compute_capability, bandwidth) = ((major, minor), bytes_a_second(gb_s));
+    let gpu =
+        GpuProfile { name: title, compute_capability, memory: mib * MIB, bandwidth, shared_memory: false, cuda: None };
+    Profile { name, title, features: AVX2, threads: 8, memory: HOST, bandwidth: None, gpu: Some(gpu) }
+}
+
+/// A machine whose processor and GPU share one memory.
+#[allow(clippy::too_many_arguments)] // a row of the table
+const fn jetson(
+    name: &'static str,
+    title: &'static str,
+    major: u32,
+    minor: u32,
+    gib: u64,
+    gb_s: f64,
+    cuda: (u32, u32),
+    features: &'static [&'static str],
+    threads: usize,
+) -> Profile {
+    let (compute_capability, bandwidth, memory) = ((major, minor), bytes_a_second(gb_s), gib * GIB);
+    let gpu = GpuProfile { name: title, compute_capability, memory, bandwidth, shared_memory: true, cuda: Some(cuda) };
+    Profile { name, title, features, threads, memory, bandwidth: None, gpu: Some(gpu) }
 }
 
 const fn bytes_a_second(gb_s: f64) -> u64 {
@@ -212,7 +191,7 @@ impl Profile {
         PROFILES.iter().find(|profile| profile.name == name)
     }
 
-    /// The machine. A card is judged with a build that has its engine, whatever the hardware's `build` then says of this
+    /// The machine. A GPU is judged with a build that has its engine, whatever the hardware's `build` then says of this
     /// one.
     pub fn hardware(&'static self) -> Hardware {
         let cpu = Cpu {
@@ -221,7 +200,7 @@ impl Profile {
             threads: self.threads,
             missing: Vec::new(),
         };
-        let gpus = self.gpus.iter().map(|gpu| Gpu {
+        let gpus = self.gpu.iter().map(|gpu| Gpu {
             name: gpu.name.into(),
             uuid: None,
             compute_capability: gpu.compute_capability,
@@ -235,7 +214,7 @@ impl Profile {
         });
         let mut hardware = Hardware::described(cpu, self.memory);
         hardware.memory.bandwidth = self.bandwidth;
-        hardware.gpu_note = self.gpus.is_empty().then(|| "none described".into());
+        hardware.gpu_note = self.gpu.is_none().then(|| "none described".into());
         Hardware { profile: Some(self.name), gpus: gpus.collect(), ..hardware }
     }
 }

@@ -3,12 +3,22 @@
 use super::Fields;
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::source::content;
-use crate::{json, limits, quantization};
+use crate::{json, limits};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+/// Files beside `config.json` that say how the weights are quantized: (name, the section that describes it, the method
+/// where no `quant_method` is in it).
+pub(crate) const QUANTIZATION_FILES: &[(&str, Option<&str>, &str)] = &[
+    ("quantize_config.json", None, "GPTQ"),
+    ("quant_config.json", None, "AWQ"),
+    ("hf_quant_config.json", Some("quantization"), "ModelOpt"),
+    ("quantization_config.json", None, "quantization"),
+    ("quanto_qmap.json", None, "quanto"),
+];
 
 /// The JSON files that describe a safetensors model.
 #[derive(Debug)]
@@ -37,9 +47,8 @@ pub struct ConfigFiles {
     pub quantization: Option<JsonFile>,
 }
 
-/// The files of a vocabulary without a `tokenizer.json`; their content is large and read on demand.
+/// The files of a vocabulary without a `tokenizer.json`; their content is large and read on demand. Complete.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum VocabularyFiles {
     /// Byte-level BPE.
     Merges {
@@ -113,8 +122,9 @@ impl ConfigFiles {
             chat_template: present(folder, "chat_template.jinja")?,
             additional_chat_templates: additional_chat_templates(&folder.join("additional_chat_templates"))?,
             chat_template_json: present(folder, "chat_template.json")?,
-            quantization: quantization::side_files()
-                .find_map(|name| JsonFile::optional(folder, name).transpose())
+            quantization: QUANTIZATION_FILES
+                .iter()
+                .find_map(|(name, ..)| JsonFile::optional(folder, name).transpose())
                 .transpose()?,
             ..ConfigFiles::alone(config)
         })
@@ -150,7 +160,7 @@ fn present(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
     let path = folder.join(name);
     match content::regular_file(&path) {
         Ok(_) => Ok(Some(path)),
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -186,14 +196,7 @@ impl JsonFile {
     /// # Errors
     /// `Io` when it cannot be read, `Format` when it is too long, no JSON, no object, or has a key twice.
     pub fn read(path: &Path) -> Result<JsonFile> {
-        let (file, len) = content::open(path)?;
-        if len > limits::JSON_BYTES {
-            let (what, limit) = ("the length of this JSON file in bytes", limits::JSON_BYTES);
-            return Err(Error::format(path, FormatErrorKind::TooMany { what, found: len, limit }));
-        }
-        let mut bytes = Vec::new();
-        file.take(limits::JSON_BYTES).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
-        JsonFile::parse(path, &bytes)
+        JsonFile::parse(path, &content::read(path, limits::JSON_BYTES)?)
     }
 
     /// Parses `bytes` as the content of the file `path`.
@@ -201,7 +204,7 @@ impl JsonFile {
     /// # Errors
     /// `Format` as for [`JsonFile::read`].
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<JsonFile> {
-        let value = json::value(path, bytes).map_err(|error| content::stranger(path, bytes).unwrap_or(error))?;
+        let value = json::value(path, bytes).map_err(|error| content::unsupported(path, bytes).unwrap_or(error))?;
         match value {
             Value::Object(object) => Ok(JsonFile { path: path.into(), object, bytes: bytes.len() as u64 }),
             other => Err(key_type(path, "(the whole file)".into(), &other, "an object")),
@@ -222,11 +225,8 @@ impl JsonFile {
     /// # Errors
     /// `Format` when the value is no object.
     pub fn section<'a>(&'a self, key: &'a str) -> Result<Option<Section<'a>>> {
-        self.place().section(key)
-    }
-
-    fn place(&self) -> Place<'_> {
-        Place { file: &self.path, section: None, object: &self.object }
+        let object = self.whole().typed(key, "an object", Value::as_object)?;
+        Ok(object.map(|object| Section { name: key, object, ..self.whole() }))
     }
 }
 
@@ -241,11 +241,8 @@ impl<'a> Section<'a> {
     /// # Errors
     /// `Format` when the value is no object.
     pub fn section(&'a self, key: &'a str) -> Result<Option<Section<'a>>> {
-        self.place().section(key)
-    }
-
-    fn place(&self) -> Place<'_> {
-        Place { file: self.file, section: Some(self), object: self.object }
+        let object = self.typed(key, "an object", Value::as_object)?;
+        Ok(object.map(|object| Section { file: self.file, parent: Some(self), name: key, object }))
     }
 
     /// The object of the file's root that this one lies in, or is.
@@ -260,58 +257,22 @@ impl<'a> Section<'a> {
 
     /// The path of `key` in this object.
     pub(crate) fn dotted(&self, key: &str) -> String {
-        let key = format!("{}.{key}", self.name);
+        let key = if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) };
         self.parent.map_or(key.clone(), |parent| parent.dotted(&key))
     }
-}
 
-/// An object and where it lies.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    file: &'a Path,
-    section: Option<&'a Section<'a>>,
-    object: &'a Map<String, Value>,
-}
-
-impl<'a> Place<'a> {
-    fn get(self, key: &str) -> Option<&'a Value> {
+    fn get(&self, key: &str) -> Option<&'a Value> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
-    fn refuse(self, key: &str, found: &Value, expected: &'static str) -> Error {
-        let key = self.section.map_or_else(|| key.to_owned(), |section| section.dotted(key));
-        key_type(self.file, key, found, expected)
-    }
-
-    fn typed<T>(self, key: &str, expected: &'static str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>> {
+    fn typed<T>(&self, key: &str, expected: &'static str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| self.refuse(key, value, expected))
-    }
-
-    fn section(self, key: &'a str) -> Result<Option<Section<'a>>> {
-        let object = self.typed(key, "an object", Value::as_object)?;
-        Ok(object.map(|object| Section { file: self.file, parent: self.section, name: key, object }))
-    }
-
-    fn unsigned(self, key: &str) -> Result<Option<u64>> {
-        self.typed(key, "a non-negative whole number", whole)
-    }
-
-    fn number(self, key: &str) -> Result<Option<f64>> {
-        self.typed(key, "a finite number", |value| value.as_f64().filter(|number| number.is_finite()))
-    }
-
-    fn boolean(self, key: &str) -> Result<Option<bool>> {
-        self.typed(key, "true or false", Value::as_bool)
-    }
-
-    fn text(self, key: &str) -> Result<Option<&'a str>> {
-        self.typed(key, "a string", Value::as_str)
+        read(value).map(Some).ok_or_else(|| key_type(self.file, self.dotted(key), value, expected))
     }
 }
 
 /// `4096`, or `4096.0` as some writers have it; not `1.5`, and no float beyond the whole numbers it holds exactly.
-fn whole(value: &Value) -> Option<u64> {
+fn whole_number(value: &Value) -> Option<u64> {
     const EXACT: f64 = (1_u64 << 53) as f64;
     let float = || value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=EXACT).contains(number));
     value.as_u64().or_else(|| float().map(|number| number as u64))
@@ -335,44 +296,41 @@ fn describe(value: &Value) -> String {
     }
 }
 
-impl Fields for JsonFile {
-    fn file(&self) -> &Path {
-        &self.path
-    }
-    fn has(&self, key: &str) -> bool {
-        self.place().get(key).is_some()
-    }
-    fn unsigned(&self, key: &str) -> Result<Option<u64>> {
-        self.place().unsigned(key)
-    }
-    fn number(&self, key: &str) -> Result<Option<f64>> {
-        self.place().number(key)
-    }
-    fn boolean(&self, key: &str) -> Result<Option<bool>> {
-        self.place().boolean(key)
-    }
-    fn text(&self, key: &str) -> Result<Option<&str>> {
-        self.place().text(key)
+/// A JSON object of a file, for its [`Fields`].
+pub trait JsonObject {
+    /// The object; the file's root has no name.
+    fn whole(&self) -> Section<'_>;
+}
+
+impl JsonObject for JsonFile {
+    fn whole(&self) -> Section<'_> {
+        Section { file: &self.path, parent: None, name: "", object: &self.object }
     }
 }
 
-impl Fields for Section<'_> {
+impl JsonObject for Section<'_> {
+    fn whole(&self) -> Section<'_> {
+        *self
+    }
+}
+
+impl<O: JsonObject> Fields for O {
     fn file(&self) -> &Path {
-        self.file
+        self.whole().file
     }
     fn has(&self, key: &str) -> bool {
-        self.place().get(key).is_some()
+        self.whole().get(key).is_some()
     }
     fn unsigned(&self, key: &str) -> Result<Option<u64>> {
-        self.place().unsigned(key)
+        self.whole().typed(key, "a non-negative whole number", whole_number)
     }
     fn number(&self, key: &str) -> Result<Option<f64>> {
-        self.place().number(key)
+        self.whole().typed(key, "a finite number", |value| value.as_f64().filter(|number| number.is_finite()))
     }
     fn boolean(&self, key: &str) -> Result<Option<bool>> {
-        self.place().boolean(key)
+        self.whole().typed(key, "true or false", Value::as_bool)
     }
     fn text(&self, key: &str) -> Result<Option<&str>> {
-        self.place().text(key)
+        self.whole().typed(key, "a string", Value::as_str)
     }
 }

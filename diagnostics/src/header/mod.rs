@@ -1,12 +1,13 @@
-//! Source -> Header: what the files say of themselves, with every tensor located. No weight byte is read.
+//! ModelSource -> Header: what the files say of themselves, with every tensor located. No weight byte is read.
 
 pub mod config;
 pub mod gguf;
+pub mod repository;
 pub mod safetensors;
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::source::{Format, Source};
+use crate::source::{Format, ModelSource, sidecar};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -19,7 +20,7 @@ pub struct TensorInfo {
     pub dtype: DType,
     /// Dimensions, outermost first; a linear weight is `[outputs, inputs]`. Empty is a scalar.
     pub shape: Vec<u64>,
-    /// Index into [`Source::files`].
+    /// Index into [`ModelSource::files`].
     pub file: usize,
     /// First byte, from the start of that file.
     pub offset: u64,
@@ -34,7 +35,7 @@ pub type TensorTable = BTreeMap<String, TensorInfo>;
 #[derive(Debug)]
 pub struct Header {
     /// The files it came from.
-    pub source: Source,
+    pub source: ModelSource,
     /// Every tensor by name.
     pub tensors: TensorTable,
     /// The model's own description.
@@ -77,10 +78,27 @@ impl Header {
     /// # Errors
     /// Any [`Error`](crate::Error) but `Architecture`: the files cannot be read, are malformed, or contradict each
     /// other (a stale index, a missing part, a tensor past the end of its file).
-    pub fn read(source: Source) -> Result<Header> {
+    pub fn read(source: ModelSource) -> Result<Header> {
         match source.format {
             Format::Gguf => gguf::read(source),
             Format::Safetensors => safetensors::read(source),
         }
     }
+}
+
+/// Refuses tensors that are those of a LoRA, alone or beside the weights they were never merged into.
+fn refuse_adapter(source: &ModelSource, tensors: &TensorTable) -> Result<()> {
+    let of_lora = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        let ends =
+            [".lora_a", ".lora_b", ".lora_down.weight", ".lora_up.weight", ".lora_embedding_a", ".lora_embedding_b"];
+        ends.iter().any(|end| name.ends_with(end)) || [".lora_a.", ".lora_b."].iter().any(|part| name.contains(part))
+    };
+    let Some(tensor) = tensors.values().find(|tensor| of_lora(&tensor.name)) else { return Ok(()) };
+    let what = match tensors.keys().all(|name| of_lora(name)) {
+        true => format!("a LoRA adapter (tensor {})", tensor.name),
+        false => format!("a model with a LoRA adapter that is not merged (tensor {})", tensor.name),
+    };
+    let remedy = "merge it into its base model, or give the base model";
+    Err(sidecar::not_a_model(&source.files[tensor.file].path, &what, remedy))
 }

@@ -1,9 +1,8 @@
 //! The refusal of weights that another tool quantised, by what `config.json`, a file beside it or the tensors say.
 
-use super::compressed_tensors::{self, Scheme};
-use super::methods::{DETAILS, FILES, INT8_WITH_SCALES, METHODS, Mark, Method, OTHER_PARTS, SECTIONS, TELLING};
+use super::methods::{DETAILS, INT8_WITH_SCALES, METHODS, Mark, Method, OTHER_PARTS, SECTIONS, TELLING};
 use crate::error::{Error, Result};
-use crate::header::config::{ConfigFiles, JsonFile, Section};
+use crate::header::config::{JsonFile, JsonObject, QUANTIZATION_FILES, Section};
 use crate::header::{Fields, Header, TensorInfo};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -11,34 +10,12 @@ use std::path::Path;
 /// Deepest nesting in which keys of a method are looked for.
 const DEPTH: usize = 4;
 
-/// The names of files beside a model that announce a method.
-pub(crate) fn side_files() -> impl Iterator<Item = &'static str> {
-    FILES.iter().map(|file| file.0)
-}
-
-/// The scheme of a model in safetensors whose quantised weights run, `None` for plain weights.
-///
-/// # Errors
-/// `Quantization` for weights quantised in any other way, with method, file and key or tensor; `Format` where a key of
-/// the method is of another type.
-pub(crate) fn recognise(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
-    let scheme = compressed_tensors::read(&files.config)?;
-    if scheme.is_none() {
-        by_config(&files.config)?;
-    }
-    if let Some(file) = &files.quantization {
-        by_side_file(file)?;
-    }
-    by_tensors(header, scheme.is_some())?;
-    Ok(scheme)
-}
-
 /// The refusal of a scheme of compressed-tensors, for what `why` says of a key of `section`.
 pub(super) fn unsupported(section: &Section<'_>, why: &str) -> Error {
     refusal(section.file(), &of_name("compressed-tensors"), why, section.root())
 }
 
-fn by_config(config: &JsonFile) -> Result<()> {
+pub(super) fn by_config(config: &JsonFile) -> Result<()> {
     const IPEX: &str = "bigdl_transformers_low_bit";
     for &key in SECTIONS {
         let Some(section) = config.section(key)? else { continue };
@@ -72,19 +49,16 @@ fn by_config(config: &JsonFile) -> Result<()> {
     }
 }
 
-fn by_side_file(file: &JsonFile) -> Result<()> {
+pub(super) fn by_side_file(file: &JsonFile) -> Result<()> {
     let name = file.file().file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    let Some(&(_, key, method)) = FILES.iter().find(|known| known.0 == name) else { return Ok(()) };
+    let Some(&(_, key, method)) = QUANTIZATION_FILES.iter().find(|known| known.0 == name) else { return Ok(()) };
     let section = match key {
         Some(key) => file.section(key)?,
         None => None,
     };
-    let object = section.map_or(file.object(), |section| section.object());
-    let text = match &section {
-        Some(section) => section.text("quant_method")?,
-        None => file.text("quant_method")?,
-    };
-    let (method, key) = match (text, telling(object)) {
+    let section = section.unwrap_or_else(|| file.whole());
+    let object = section.object();
+    let (method, key) = match (section.text("quant_method")?, telling(object)) {
         (Some(text), _) => (named(text), "quant_method".to_owned()),
         (None, Some((told_by, method))) => {
             (of_name(method), key.map_or(told_by.into(), |key| format!("{key}.{told_by}")))
@@ -96,7 +70,7 @@ fn by_side_file(file: &JsonFile) -> Result<()> {
 
 /// Refuses tensors that only a method's own layout has, where nothing says which it is.
 /// I8 weights with scales are known where a scheme describes them.
-fn by_tensors(header: &Header, int8_known: bool) -> Result<()> {
+pub(super) fn by_tensors(header: &Header, int8_known: bool) -> Result<()> {
     for method in METHODS.iter().filter(|method| !int8_known || method.name != INT8_WITH_SCALES) {
         for marks in method.tensors {
             let found: Option<Vec<&TensorInfo>> =

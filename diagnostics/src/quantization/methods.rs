@@ -101,16 +101,6 @@ pub(super) const METHODS: &[Method] = &[
     Method { name: "Gemma's own", quant_methods: &["gemma"], nearest: "Q4_K_M", tensors: &[] },
 ];
 
-/// Files beside the model that announce a method: (name, the section that describes it, the method where no
-/// `quant_method` is in it).
-pub(super) const FILES: &[(&str, Option<&str>, &str)] = &[
-    ("quantize_config.json", None, "GPTQ"),
-    ("quant_config.json", None, "AWQ"),
-    ("hf_quant_config.json", Some("quantization"), "ModelOpt"),
-    ("quantization_config.json", None, "quantization"),
-    ("quanto_qmap.json", None, "quanto"),
-];
-
 /// Sections of `config.json` that announce a method.
 pub(super) const SECTIONS: &[&str] = &["quantization_config", "compression_config", "quantization"];
 

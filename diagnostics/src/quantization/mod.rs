@@ -5,13 +5,30 @@ mod foreign;
 mod methods;
 
 pub(crate) use compressed_tensors::{ActivationScheme, Answer, Group, Notes, Scales, Scheme};
-pub(crate) use foreign::{recognise, side_files};
 
 use crate::dtype::DType;
 use crate::error::{Error, FormatErrorKind, Result};
+use crate::header::config::ConfigFiles;
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
 use std::collections::BTreeMap;
+
+/// The scheme of a model in safetensors whose quantised weights run, `None` for plain weights.
+///
+/// # Errors
+/// `Quantization` for weights quantised in any other way, with method, file and key or tensor; `Format` where a key of
+/// the method is of another type.
+pub(crate) fn recognise(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
+    let scheme = compressed_tensors::read(&files.config)?;
+    if scheme.is_none() {
+        foreign::by_config(&files.config)?;
+    }
+    if let Some(file) = &files.quantization {
+        foreign::by_side_file(file)?;
+    }
+    foreign::by_tensors(header, scheme.is_some())?;
+    Ok(scheme)
+}
 
 /// The quantization in words: `GGUF Q4_K_M`, `none`.
 ///

@@ -1,11 +1,8 @@
 //! The models of a folder -> a table, one line a model.
 
-use super::commands::command_of_one;
-use super::paint::{FAINT, WIDTH, paint, shortened};
-use super::{Bytes, Input, Report, Verdict, plain};
-use crate::assess::Policy;
+use super::page::{Page, Tone, WIDTH, shortened};
+use super::{Bytes, InputSummary, NextStep, Report, Verdict, one_line};
 use serde::Serialize;
-use std::fmt::{self, Formatter};
 
 /// One of several models at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,7 +45,7 @@ impl From<&Report> for Candidate {
 impl Report {
     /// Makes it the report of a path with these models. What it counts are the rows of its table, and what it names is one
     /// model: the largest that runs, or else the first.
-    pub(crate) fn hold(&mut self, models: Vec<Candidate>, policy: &Policy) {
+    pub(crate) fn hold(&mut self, models: Vec<Candidate>) {
         let (folders, ones): (Vec<_>, Vec<_>) =
             models.iter().partition(|model| model.verdict == Verdict::AmbiguousInput);
         let one_of = match ones.len() {
@@ -67,15 +64,16 @@ impl Report {
         let runs = ones.iter().filter(|model| model.verdict.runs()).max_by_key(|model| model.bytes);
         let named = runs.or(ones.first());
         self.remedies = match (named, folders.first()) {
-            (Some(model), _) => vec![format!("give the path of one model, such as {}", model.path)],
-            (None, Some(folder)) => vec![format!("give the path of one model in {}", folder.path)],
+            (Some(model), _) => vec![format!("give the path of one model, such as {}", model.path).into()],
+            (None, Some(folder)) => vec![format!("give the path of one model in {}", folder.path).into()],
             (None, None) => Vec::new(),
         };
         for check in self.checks.iter_mut().filter(|check| check.remedy.is_some()) {
             check.remedy = self.remedies.first().cloned();
         }
         let named = named.or(folders.first());
-        self.commands = named.map(|model| command_of_one(model, &self.hardware, policy)).into_iter().collect();
+        let index = named.and_then(|named| models.iter().position(|model| std::ptr::eq(model, *named)));
+        self.next = index.map(NextStep::OneOf).into_iter().collect();
         self.input.candidates = ones.iter().map(|model| model.path.clone()).collect();
         self.reason = reason;
         self.input.models = models;
@@ -88,7 +86,7 @@ const DTYPE: usize = 28;
 const SAID: usize = 32;
 
 /// The models of `input`.
-pub(super) fn table(input: &Input, f: &mut Formatter<'_>) -> fmt::Result {
+pub(super) fn table(input: &InputSummary, page: &mut Page<'_>) {
     let rows: Vec<[String; 4]> = input.models.iter().map(|model| model.cells(&input.path)).collect();
     let width = |column: usize, head: &str| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -99,15 +97,14 @@ pub(super) fn table(input: &Input, f: &mut Formatter<'_>) -> fmt::Result {
     let [name, size, dtype] = widths;
     let head =
         format!("{:<name$}  {:<verdict$}  {:>size$}  {:<dtype$}  context", "model", "verdict", "size", "stored as");
-    writeln!(f, "{}", paint(f, FAINT, head))?;
+    page.line(page.paint(Tone::Faint, head));
     for (model, [path, bytes, stored, said]) in input.models.iter().zip(&rows) {
-        let word = paint(f, model.verdict.style(), format_args!("{:<verdict$}", model.verdict));
+        let word = page.paint(model.verdict.tone(), format_args!("{:<verdict$}", model.verdict));
         let room = WIDTH.saturating_sub(name + verdict + size + dtype + 8).max(SAID);
         let said = beginning(said, room);
         let line = format!("{path:<name$}  {word}  {bytes:>size$}  {stored:<dtype$}  {said}");
-        writeln!(f, "{}", line.trim_end())?;
+        page.line(line.trim_end());
     }
-    Ok(())
 }
 
 impl Candidate {
@@ -128,7 +125,7 @@ impl Candidate {
         let scheme = stored_as.split(':').next().unwrap_or_default();
         let scheme = scheme.strip_prefix("safetensors ").filter(|_| scheme.len() > DTYPE).unwrap_or(scheme);
         [
-            shortened(&plain(name.to_owned()), NAME),
+            shortened(&one_line(name.to_owned()), NAME),
             self.bytes.map_or_else(String::new, |bytes| Bytes(bytes).to_string()),
             shortened(scheme, DTYPE),
             said,

@@ -1,31 +1,30 @@
 //! The lines about the device: which and why, and how fast it decodes.
 
-use super::paint::row;
+use super::page::Page;
 use super::{Bytes, Report};
 use crate::hardware::Gpu;
 use crate::speed::Speed;
-use std::fmt::{self, Formatter};
 
 /// The device that was chosen and why, and its speed where a data sheet tells the bandwidth.
-pub(super) fn lines(report: &Report, f: &mut Formatter<'_>) -> fmt::Result {
+pub(super) fn lines(report: &Report, page: &mut Page<'_>) {
     if let Some(speed) = &report.speed {
-        speed_lines(speed, report.plan.as_ref().map_or(0, |plan| plan.context), f)?;
+        speed_lines(speed, report.plan.as_ref().map_or(0, |plan| plan.context), page);
     }
-    row(f, "device", format_args!("{}: {}", report.device, report.device_reason))
+    page.row("device", format_args!("{}: {}", report.device, report.device_reason));
 }
 
-fn speed_lines(speed: &Speed, context: usize, f: &mut Formatter<'_>) -> fmt::Result {
+fn speed_lines(speed: &Speed, context: usize, page: &mut Page<'_>) {
     let Speed { shares, empty, full, .. } = speed;
     let read = Bytes(speed.weight_bytes_per_token);
-    row(f, "speed", format_args!("{} to {} tokens/s at first: a token reads {read} of weights", empty.0, empty.1))?;
+    page.row("speed", format_args!("{} to {} tokens/s at first: a token reads {read} of weights", empty.0, empty.1));
     let cache = Bytes(speed.cache_bytes_per_token);
-    row(f, "", format_args!("{} to {} with {context} tokens in the cache, {cache} more", full.0, full.1))?;
+    page.row("", format_args!("{} to {} with {context} tokens in the cache, {cache} more", full.0, full.1));
     let bandwidth = speed.bandwidth as f64 / 1e9;
-    row(f, "", format_args!("estimated as {} to {} of {bandwidth} GB/s, the data sheet's", shares.0, shares.1))
+    page.row("", format_args!("estimated as {} to {} of {bandwidth} GB/s, the data sheet's", shares.0, shares.1));
 }
 
-/// A card in one line.
-pub(super) fn card(gpu: &Gpu) -> String {
+/// A GPU in one line.
+pub(super) fn gpu(gpu: &Gpu) -> String {
     let (major, minor) = gpu.compute_capability;
     let memory = match (gpu.memory_total, gpu.shared_memory) {
         (Some(total), _) => Bytes(total).to_string(),

@@ -1,8 +1,8 @@
 //! Hardware -> the list of devices a model can be judged for, with the tier of every dtype on each.
 
 use super::Bytes;
-use super::paint::row;
-use crate::capability::{self, Engine, Tier};
+use super::page::{Page, Plain};
+use crate::capability::{self, DeviceEngine, Tier};
 use crate::dtype::DType;
 use crate::hardware::Hardware;
 use crate::hardware::profiles::{PROFILES, Profile};
@@ -24,7 +24,7 @@ pub struct DeviceList {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DeviceTiers {
-    /// What `--device` takes.
+    /// Its name: `cpu`, `cuda:0`, or that of a profile.
     pub name: String,
     /// The device in words.
     pub title: String,
@@ -34,7 +34,7 @@ pub struct DeviceTiers {
     pub memory: Option<u64>,
     /// Bytes a second by the data sheet; `None` where it is not known.
     pub bandwidth: Option<u64>,
-    /// Of a card.
+    /// Of a GPU.
     #[serde(serialize_with = "crate::hardware::dotted_option")]
     pub compute_capability: Option<(u32, u32)>,
     /// How it computes with matrices of each dtype; `None` where it does not.
@@ -54,7 +54,7 @@ impl DeviceList {
                 memory: gpu.memory_total,
                 bandwidth: gpu.bandwidth,
                 compute_capability: Some(gpu.compute_capability),
-                tiers: tiers(&Engine::Cuda {
+                tiers: tiers(&DeviceEngine::Cuda {
                     compute_capability: gpu.compute_capability,
                     compiled: hardware.has_cuda(),
                 }),
@@ -71,9 +71,9 @@ impl DeviceList {
     }
 }
 
-/// A described machine, by its card where it has one.
+/// A described machine, by its GPU where it has one.
 fn described(profile: &'static Profile) -> DeviceTiers {
-    let Some(gpu) = profile.gpus.first() else {
+    let Some(gpu) = &profile.gpu else {
         return cpu(profile.name, &profile.hardware());
     };
     DeviceTiers {
@@ -83,7 +83,7 @@ fn described(profile: &'static Profile) -> DeviceTiers {
         memory: Some(gpu.memory),
         bandwidth: Some(gpu.bandwidth),
         compute_capability: Some(gpu.compute_capability),
-        tiers: tiers(&Engine::Cuda { compute_capability: gpu.compute_capability, compiled: true }),
+        tiers: tiers(&DeviceEngine::Cuda { compute_capability: gpu.compute_capability, compiled: true }),
     }
 }
 
@@ -95,51 +95,53 @@ fn cpu(name: &str, hardware: &Hardware) -> DeviceTiers {
         memory: Some(hardware.memory.total),
         bandwidth: hardware.memory.bandwidth,
         compute_capability: None,
-        tiers: tiers(&Engine::Cpu { features: &hardware.cpu.features }),
+        tiers: tiers(&DeviceEngine::Cpu { features: &hardware.cpu.features }),
     }
 }
 
-fn tiers(engine: &Engine<'_>) -> BTreeMap<DType, Option<Tier>> {
+fn tiers(engine: &DeviceEngine<'_>) -> BTreeMap<DType, Option<Tier>> {
     DType::all().map(|dtype| (dtype, capability::tier(dtype, engine).ok())).collect()
 }
 
 impl Display for DeviceList {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.hardware.lines(f)?;
+        let mut page = Page::new(&Plain);
+        self.hardware.lines(&mut page);
         let memory = &self.hardware.memory;
         let (available, total) = (Bytes(memory.available), Bytes(memory.total));
-        row(f, "", format_args!("memory: {available} of {total} available ({})", memory.how))?;
-        writeln!(f)?;
+        page.row("", format_args!("memory: {available} of {total} available ({})", memory.how));
+        page.line("");
         for (index, device) in self.devices.iter().enumerate() {
-            device.line(f)?;
+            page.line(device);
             // Neighbours with the same tiers share one statement of them.
             if self.devices.get(index + 1).is_none_or(|next| next.tiers != device.tiers) {
-                device.tier_lines(f)?;
+                device.tier_lines(&mut page);
             }
         }
-        Ok(())
+        f.write_str(&page.text)
+    }
+}
+
+impl Display for DeviceTiers {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let memory = self.memory.map_or_else(|| "shared".into(), |bytes| Bytes(bytes).to_string());
+        let bandwidth = self.bandwidth.map_or_else(String::new, |bytes| format!("{} GB/s", bytes as f64 / 1e9));
+        let capability = self.compute_capability.map_or_else(String::new, |(major, minor)| format!("{major}.{minor}"));
+        write!(f, "{:<18}{memory:>10} {bandwidth:>12} {capability:>5}  {}", self.name, self.title)
     }
 }
 
 impl DeviceTiers {
-    fn line(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let memory = self.memory.map_or_else(|| "shared".into(), |bytes| Bytes(bytes).to_string());
-        let bandwidth = self.bandwidth.map_or_else(String::new, |bytes| format!("{} GB/s", bytes as f64 / 1e9));
-        let capability = self.compute_capability.map_or_else(String::new, |(major, minor)| format!("{major}.{minor}"));
-        writeln!(f, "{:<18}{memory:>10} {bandwidth:>12} {capability:>5}  {}", self.name, self.title)
-    }
-
-    fn tier_lines(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    fn tier_lines(&self, page: &mut Page<'_>) {
         for wanted in [Tier::Native, Tier::Widened] {
             let names = self.tiers.iter().filter(|(_, tier)| **tier == Some(wanted)).map(|(dtype, _)| dtype.name());
             let names = names.collect::<Vec<_>>().join(" ");
             if !names.is_empty() {
-                writeln!(f, "  {wanted}: {names}")?;
+                page.line(format_args!("  {wanted}: {names}"));
             }
         }
         if self.tiers.values().all(Option::is_none) {
-            writeln!(f, "  no dtype: this build has no engine for it")?;
+            page.line("  no dtype: this build has no engine for it");
         }
-        Ok(())
     }
 }

@@ -1,10 +1,9 @@
 //! Plan -> a bar of memory and what each part of it is.
 
 use super::Bytes;
-use super::paint::{FAINT, LABELS, colour, paint, painted_row, plain_note, row};
+use super::one_line;
+use super::page::{Page, Tone, shortened};
 use crate::plan::{Plan, PlanMemory};
-use anstyle::{AnsiColor, Style};
-use std::fmt::{self, Formatter};
 
 /// Cells of the bar.
 const CELLS: u64 = 60;
@@ -17,12 +16,12 @@ struct Slice {
     name: &'static str,
     bytes: u64,
     glyph: char,
-    style: Style,
+    tone: Tone,
     note: String,
 }
 
 /// The memory that `plan` takes of what is available, which comes from `how`.
-pub(super) fn lines(plan: &Plan, casts: u64, how: &str, f: &mut Formatter<'_>) -> fmt::Result {
+pub(super) fn lines(plan: &Plan, casts: u64, how: &str, page: &mut Page<'_>) {
     let slices = slices(plan, casts, how);
     let places = cells(&slices, plan);
     let end = (plan.total > plan.available).then(|| scaled(plan.available, plan.total));
@@ -31,24 +30,24 @@ pub(super) fn lines(plan: &Plan, casts: u64, how: &str, f: &mut Formatter<'_>) -
     let end = end.map_or(places.len(), |end| end as usize);
     for (part, places) in [&places[..end], &places[end..]].into_iter().enumerate() {
         if part == 1 && !places.is_empty() {
-            bar.push_str(&paint(f, colour(AnsiColor::Red).bold(), '|'));
+            bar.push_str(&page.paint(Tone::Bad, '|'));
         }
         for run in places.chunk_by(|a, b| a == b) {
             let slice = &slices[run[0]];
-            bar.push_str(&paint(f, slice.style, slice.glyph.to_string().repeat(run.len())));
+            bar.push_str(&page.paint(slice.tone, slice.glyph.to_string().repeat(run.len())));
         }
     }
     let share = format!("{} of {}", Bytes(plan.total), Bytes(plan.available));
-    painted_row(f, LABELS, "memory", &format!("{bar}  {share}"))?;
+    page.painted_row(Tone::Label, "memory", &format!("{bar}  {share}"));
     for slice in slices.iter().filter(|slice| slice.bytes > 0) {
-        let line = format!("{:<12}{:>10}  {}", slice.name, Bytes(slice.bytes), plain_note(&slice.note, NOTE));
-        painted_row(f, LABELS, "", &format!("{} {}", paint(f, slice.style, slice.glyph), line.trim_end()))?;
+        let line =
+            format!("{:<12}{:>10}  {}", slice.name, Bytes(slice.bytes), shortened(&one_line(slice.note.clone()), NOTE));
+        page.painted_row(Tone::Label, "", &format!("{} {}", page.paint(slice.tone, slice.glyph), line.trim_end()));
     }
     if plan.place == PlanMemory::Gpu {
         let host = Bytes(plan.tokenizer.saturating_add(plan.process));
-        return row(f, "", format_args!("beside it, in main memory: {host} and the mapped files"));
+        page.row("", format_args!("beside it, in main memory: {host} and the mapped files"));
     }
-    Ok(())
 }
 
 fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
@@ -77,21 +76,21 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
         .filter(|(name, bytes, place)| *bytes > 0 && *place == plan.place && counted(name))
         .map(|(name, bytes, _)| format!("{name} {}", Bytes(*bytes)))
         .collect();
-    let slice = |name, bytes, glyph, shade, note| Slice { name, bytes, glyph, style: colour(shade), note };
+    let slice = |name, bytes, glyph, tone, note| Slice { name, bytes, glyph, tone, note };
     let mut slices = vec![
-        slice("weights", plan.weights(), '█', AnsiColor::Blue, weights),
-        slice("KV cache", plan.kv_cache, '▓', AnsiColor::Magenta, kv),
-        slice("activations", plan.activations, '▒', AnsiColor::Cyan, "buffers of the forward pass".into()),
-        slice("the rest", plan.total.saturating_sub(named), '░', AnsiColor::Yellow, rest.join(", ")),
+        slice("weights", plan.weights(), '█', Tone::Weights, weights),
+        slice("KV cache", plan.kv_cache, '▓', Tone::Cache, kv),
+        slice("activations", plan.activations, '▒', Tone::Activations, "buffers of the forward pass".into()),
+        slice("the rest", plan.total.saturating_sub(named), '░', Tone::Rest, rest.join(", ")),
     ];
     let how = match plan.place {
         PlanMemory::Main => how,
-        PlanMemory::Gpu => "on the card",
-        PlanMemory::Shared => "shared by processor and card",
+        PlanMemory::Gpu => "on the GPU",
+        PlanMemory::Shared => "shared by processor and GPU",
     };
     slices.push(match plan.available.checked_sub(plan.total) {
-        Some(free) => Slice { name: "free", bytes: free, glyph: '·', style: FAINT, note: how.into() },
-        None => slice("missing", plan.total - plan.available, '|', AnsiColor::Red, how.into()),
+        Some(free) => slice("free", free, '·', Tone::Faint, how.into()),
+        None => slice("missing", plan.total - plan.available, '|', Tone::Missing, how.into()),
     });
     slices
 }

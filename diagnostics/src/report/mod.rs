@@ -1,7 +1,6 @@
 //! What a diagnosis found, for people (`Display`) and for tools (JSON, `schema_version` "1").
 
 mod candidate;
-mod commands;
 mod device;
 mod devices;
 mod distribution;
@@ -9,8 +8,8 @@ mod hub;
 mod memory;
 mod model;
 mod names;
-mod paint;
-mod svg;
+mod page;
+mod remedy;
 mod text;
 mod verdict;
 
@@ -18,19 +17,18 @@ pub use candidate::Candidate;
 pub use devices::{DeviceList, DeviceTiers};
 pub use distribution::{Distribution, ServingEngine, Share};
 pub use hub::HubModel;
-pub use model::{DtypeSummary, ModelSummary, Part, RopeSummary, TokenizerSummary};
-pub use text::Bytes;
+pub use model::{DtypeSummary, LayerBytes, ModelSummary, RopeSummary, TokenizerSummary};
+pub use page::{Bytes, Presentation, Tone, shortened};
+pub use remedy::{NextStep, Remedy};
 pub use verdict::Verdict;
 
-pub(crate) use commands::commands;
-pub(crate) use distribution::distribute;
 pub(crate) use model::roles;
 
-use crate::assess::stored_as;
 use crate::hardware::Hardware;
 use crate::header::Header;
 use crate::plan::Plan;
-use crate::source::{Format, Source};
+use crate::policy::Policy;
+use crate::source::{Format, ModelSource};
 use crate::speed::Speed;
 use serde::Serialize;
 use std::path::Path;
@@ -51,13 +49,17 @@ pub struct Report {
     /// One line: why.
     pub reason: String,
     /// What the user can do, the best first.
-    pub remedies: Vec<String>,
-    /// Command lines to go on with, to be run in a checkout of the library.
-    pub commands: Vec<String>,
+    pub remedies: Vec<Remedy>,
+    /// What goes on from here; not in the JSON report.
+    #[serde(skip)]
+    pub next: Vec<NextStep>,
+    /// What was asked for; not in the JSON report.
+    #[serde(skip)]
+    pub policy: Policy,
     /// Where the model runs when it is too large for the machine: several of its kind.
     pub distribution: Option<Distribution>,
     /// The path and its files.
-    pub input: Input,
+    pub input: InputSummary,
     /// The model; `None` when it could not be understood.
     pub model: Option<ModelSummary>,
     /// What the model was judged for: `cpu`, `cuda:0`.
@@ -68,7 +70,7 @@ pub struct Report {
     pub hardware: Hardware,
     /// Every check, in the order they were made.
     pub checks: Vec<Check>,
-    /// The memory plan; `None` when the model could not be understood, or the card is not there.
+    /// The memory plan; `None` when the model could not be understood, or the GPU is not there.
     pub plan: Option<Plan>,
     /// How fast it decodes, about; `None` where it does not run or no bandwidth is known, as of this machine.
     pub speed: Option<Speed>,
@@ -78,7 +80,7 @@ pub struct Report {
 
 /// The path and what lies there.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Input {
+pub struct InputSummary {
     /// As the user gave it.
     pub path: String,
     /// The model of the Hub whose files these are.
@@ -134,10 +136,10 @@ pub struct Check {
     /// What the summary rests on; empty when it says all.
     pub evidence: String,
     /// What the user can do about it.
-    pub remedy: Option<String>,
+    pub remedy: Option<Remedy>,
     /// Further remedies.
     #[serde(skip)]
-    pub(crate) more_remedies: Vec<String>,
+    pub(crate) more_remedies: Vec<Remedy>,
     /// What the whole comes to when this check fails.
     #[serde(skip)]
     pub(crate) verdict: Option<Verdict>,
@@ -180,10 +182,10 @@ impl Report {
     }
 }
 
-impl Input {
+impl InputSummary {
     /// A path of which nothing is known yet.
-    pub fn unknown(path: &Path) -> Input {
-        Input { path: path.display().to_string(), ..Input::default() }
+    pub fn unknown(path: &Path) -> InputSummary {
+        InputSummary { path: path.display().to_string(), ..InputSummary::default() }
     }
 
     /// The files of all parts together, in bytes.
@@ -201,8 +203,8 @@ impl Input {
     }
 }
 
-impl From<&Source> for Input {
-    fn from(source: &Source) -> Input {
+impl From<&ModelSource> for InputSummary {
+    fn from(source: &ModelSource) -> InputSummary {
         let kind = match source.format {
             Format::Gguf => "gguf",
             Format::Safetensors => "safetensors",
@@ -213,14 +215,26 @@ impl From<&Source> for Input {
             part: index + 1,
             status: FileStatus::Present,
         });
-        Input { kind: Some(kind), files: files.collect(), ..Input::unknown(&source.path) }
+        InputSummary { kind: Some(kind), files: files.collect(), ..InputSummary::unknown(&source.path) }
     }
 }
 
-impl From<&Header> for Input {
-    fn from(header: &Header) -> Input {
+impl From<&Header> for InputSummary {
+    fn from(header: &Header) -> InputSummary {
         let warnings = header.warnings.clone();
-        Input { header_bytes_read: Some(header.bytes_read), warnings, ..Input::from(&header.source) }
+        InputSummary { header_bytes_read: Some(header.bytes_read), warnings, ..InputSummary::from(&header.source) }
+    }
+}
+
+/// `GGUF Q4_K_M`, `safetensors BF16`: the scheme where there is one, else the dtype most bytes are stored in.
+pub(crate) fn stored_as(model: &ModelSummary, input: &InputSummary) -> String {
+    if model.quantization.starts_with(input.format_name()) {
+        return model.quantization.clone();
+    }
+    let dtype = model.dtypes.first().map_or("empty", |summary| summary.dtype.name());
+    match model.quantization.as_str() {
+        "none" => format!("{} {dtype}", input.format_name()),
+        scheme => format!("{} {scheme}", input.format_name()),
     }
 }
 
@@ -234,7 +248,7 @@ pub(crate) fn some_of(names: &[String], shown: usize) -> String {
 const LINE: usize = 2000;
 
 /// `text` as one line that a terminal only shows: it may quote names from a file, and those may be anything.
-fn plain(text: String) -> String {
+pub fn one_line(text: String) -> String {
     let hidden = |character: char| {
         character.is_control() || matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
@@ -254,7 +268,7 @@ fn plain(text: String) -> String {
 
 impl Check {
     pub(crate) fn new(id: &'static str, status: Status, summary: impl Into<String>) -> Check {
-        let (summary, evidence) = (plain(summary.into()), String::new());
+        let (summary, evidence) = (one_line(summary.into()), String::new());
         Check { id, status, summary, evidence, remedy: None, more_remedies: Vec::new(), verdict: None }
     }
 
@@ -271,13 +285,13 @@ impl Check {
     }
 
     pub(crate) fn evidence(mut self, evidence: impl Into<String>) -> Check {
-        self.evidence = plain(evidence.into());
+        self.evidence = one_line(evidence.into());
         self
     }
 
     /// The best remedy first.
-    pub(crate) fn remedies(mut self, remedies: impl IntoIterator<Item = String>) -> Check {
-        let mut remedies = remedies.into_iter().map(plain);
+    pub(crate) fn remedies(mut self, remedies: impl IntoIterator<Item = impl Into<Remedy>>) -> Check {
+        let mut remedies = remedies.into_iter().map(Into::into);
         self.remedy = remedies.next();
         self.more_remedies = remedies.collect();
         self

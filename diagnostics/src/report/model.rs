@@ -1,6 +1,6 @@
 //! ModelSpec -> the `model` object of the report.
 
-use crate::capability::{self, Engine, Role, Tier};
+use crate::capability::{self, DeviceEngine, TensorKind, Tier};
 use crate::dtype::DType;
 use crate::header::TensorInfo;
 use crate::spec::{ModelSpec, Rope, RopeLayout, RopeScaling, Sampling};
@@ -59,15 +59,14 @@ pub struct ModelSummary {
     pub assumptions: Vec<String>,
     /// Tensors that are stored and not needed.
     pub unused_tensors: Vec<String>,
-    /// The weights part by part, as they are passed; for pictures, and not in the JSON report.
+    /// The weights as they are passed; for pictures, and not in the JSON report.
     #[serde(skip)]
-    pub parts: Vec<Part>,
+    pub weights: Vec<LayerBytes>,
 }
 
 /// The weights of a block, or of what is before and behind the blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Part {
+pub struct LayerBytes {
     /// `embedding`, `layer 0`, and `head` with the norm before it, or `final norm` where the head is tied.
     pub name: String,
     /// Bytes of each stored dtype.
@@ -104,7 +103,7 @@ pub struct DtypeSummary {
     pub bytes: u64,
     /// How the device computes with them; `None` when it does not.
     pub tier: Option<Tier>,
-    /// How many of them it does not compute with: a card may lack the arithmetic of matrices and widen vectors.
+    /// How many of them it does not compute with: a GPU may lack the arithmetic of matrices and widen vectors.
     pub refused: usize,
 }
 
@@ -130,7 +129,7 @@ pub struct TokenizerSummary {
 
 impl ModelSummary {
     /// Describes `spec` as `engine` would run it.
-    pub fn new(spec: &ModelSpec, engine: &Engine<'_>) -> ModelSummary {
+    pub fn new(spec: &ModelSpec, engine: &DeviceEngine<'_>) -> ModelSummary {
         ModelSummary {
             family: spec.family,
             variant: spec.variant.clone(),
@@ -155,13 +154,13 @@ impl ModelSummary {
             sampling: spec.sampling.clone(),
             assumptions: spec.assumptions.iter().chain(&spec.tokenizer.assumptions).cloned().collect(),
             unused_tensors: spec.unused_tensors.clone(),
-            parts: parts(spec),
+            weights: layer_bytes(spec),
         }
     }
 }
 
 /// The weights of `spec` in the order of the computation; a tied head is the embedding and not listed again.
-fn parts(spec: &ModelSpec) -> Vec<Part> {
+fn layer_bytes(spec: &ModelSpec) -> Vec<LayerBytes> {
     let weights = &spec.weights;
     let part = |name: String, tensors: &mut dyn Iterator<Item = &TensorInfo>| {
         let mut bytes = BTreeMap::new();
@@ -169,7 +168,7 @@ fn parts(spec: &ModelSpec) -> Vec<Part> {
             let sum: &mut u64 = bytes.entry(tensor.dtype).or_default();
             *sum = sum.saturating_add(tensor.bytes);
         }
-        Part { name, bytes }
+        LayerBytes { name, bytes }
     };
     let embedding = part("embedding".into(), &mut std::iter::once(&weights.embedding).chain(spec.rope.tensors()));
     let layers = weights.layers.iter().enumerate();
@@ -183,24 +182,25 @@ fn parts(spec: &ModelSpec) -> Vec<Part> {
 
 /// What every tensor of a resolved model is used for: vectors have one dimension, everything else is a matrix. Scales
 /// are read as vectors whatever their shape; zero points are integers that no arithmetic reads as numbers of a model.
-pub(crate) fn roles(spec: &ModelSpec) -> impl Iterator<Item = (Role, &TensorInfo)> {
+pub(crate) fn roles(spec: &ModelSpec) -> impl Iterator<Item = (TensorKind, &TensorInfo)> {
     let scales: HashSet<&str> = spec.scales().map(|scale| scale.name.as_str()).collect();
     spec.tensors().filter_map(move |tensor| {
         let scale = scales.contains(tensor.name.as_str());
         match (scale, tensor.dtype) {
             (true, DType::I8) => None,
-            (true, _) => Some((Role::Vector, tensor)),
-            (false, _) => Some((if tensor.shape.len() == 1 { Role::Vector } else { Role::Matrix }, tensor)),
+            (true, _) => Some((TensorKind::Vector, tensor)),
+            (false, _) => Some((if tensor.shape.len() == 1 { TensorKind::Vector } else { TensorKind::Matrix }, tensor)),
         }
     })
 }
 
-fn dtypes(spec: &ModelSpec, engine: &Engine<'_>) -> Vec<DtypeSummary> {
+fn dtypes(spec: &ModelSpec, engine: &DeviceEngine<'_>) -> Vec<DtypeSummary> {
     let mut dtypes: Vec<DtypeSummary> = Vec::new();
     for (dtype, (tensors, bytes)) in spec.dtypes() {
         let of_dtype = || roles(spec).filter(|(_, tensor)| tensor.dtype == dtype).map(|(role, _)| role);
         // A dtype of matrices and vectors is judged by its matrices: they are the arithmetic.
-        let role = if of_dtype().any(|role| role == Role::Matrix) { Role::Matrix } else { Role::Vector };
+        let role =
+            if of_dtype().any(|role| role == TensorKind::Matrix) { TensorKind::Matrix } else { TensorKind::Vector };
         let tier = capability::tier_for(role, dtype, engine).ok();
         let refused = of_dtype().filter(|&role| capability::tier_for(role, dtype, engine).is_err()).count();
         dtypes.push(DtypeSummary { dtype, tensors, bytes, tier, refused });

@@ -1,17 +1,18 @@
 //! A report on files that stand for others -> the same report with the names that the user knows.
 
-use super::Report;
+use super::{Remedy, Report};
 
 impl Report {
     /// Writes `name` wherever the report's text names the folder `folder`.
     pub fn rename(&mut self, folder: &str, name: &str) {
-        let texts = [&mut self.reason].into_iter().chain(&mut self.remedies);
+        let remedies = self.remedies.iter_mut().filter_map(Remedy::words);
+        let texts = [&mut self.reason].into_iter().chain(remedies);
         let of_models = self.input.models.iter_mut().flat_map(|model| [&mut model.path, &mut model.reason]);
         let texts = texts.chain(&mut self.input.candidates).chain(of_models).chain(&mut self.input.warnings);
         let of_model = self.model.iter_mut().flat_map(|model| &mut model.assumptions);
         let of_checks = self.checks.iter_mut().flat_map(|check| {
-            let texts = [&mut check.summary, &mut check.evidence].into_iter().chain(&mut check.remedy);
-            texts.chain(&mut check.more_remedies)
+            let remedies = check.remedy.iter_mut().chain(&mut check.more_remedies).filter_map(Remedy::words);
+            [&mut check.summary, &mut check.evidence].into_iter().chain(remedies)
         });
         for text in texts.chain(of_model).chain(of_checks) {
             if text.contains(folder) {

@@ -1,7 +1,7 @@
 //! The verdicts, their words and their exit codes.
 
 use crate::error::{Error, FormatErrorKind, IncompleteKind};
-use crate::source::is_part;
+use crate::source::names::is_part;
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -162,7 +162,7 @@ fn format_remedy(file: &Path, kind: &FormatErrorKind) -> Option<String> {
         }
         Kind::KeyMissing { key, .. } => Some(format!("add the key {key} to {name}, or get another copy of the file")),
         Kind::Json { .. } => Some(format!("correct the JSON of {name}, or get another copy of the file")),
-        Kind::Stranger { .. }
+        Kind::UnsupportedFile { .. }
         | Kind::SentencePiece { .. }
         | Kind::OtherTokenizer { .. }
         | Kind::EmptyFile

@@ -16,8 +16,8 @@ pub(crate) enum Content {
     Gguf,
     /// A header length and an opening brace.
     Safetensors,
-    /// A known stranger: what it is, and what to do instead.
-    Stranger(&'static str, &'static str),
+    /// A known file that holds no model: what it is, and what to do instead.
+    UnsupportedFile(&'static str, &'static str),
     /// Nothing known.
     Unknown,
 }
@@ -30,7 +30,7 @@ const UNPACK: &str = "unpack it and give the model file inside";
 
 /// Markers of files that people give in place of a model: (offset, bytes, what, what to do). The first match counts.
 #[rustfmt::skip]
-const STRANGERS: &[(usize, &[u8], &str, &str)] = &[
+const OTHER_FILES: &[(usize, &[u8], &str, &str)] = &[
     (0, b"version https://git-lfs", "a Git LFS pointer, not the file it stands for", "run `git lfs pull`, or download the file"),
     (0, b"PK\x03\x04", "a zip archive, as PyTorch saves pickled checkpoints", CONVERT),
     (0, b"PK\x05\x06", "an empty zip archive", CONVERT),
@@ -57,30 +57,30 @@ pub(crate) fn sniff(prefix: &[u8], len: u64) -> Content {
     if !prefix.is_empty() && (prefix.starts_with(b"GGUF") || b"GGUF".starts_with(prefix)) {
         return Content::Gguf;
     }
-    // Before the strangers: a header length may look like another format's magic.
+    // Before the other formats: a header length may look like another format's magic.
     if let Some((length, [b'{', ..])) = prefix.split_first_chunk::<8>()
         && u64::from_le_bytes(*length) <= limits::SAFETENSORS_HEADER_BYTES
     {
         return Content::Safetensors;
     }
-    for (offset, magic, what, remedy) in STRANGERS {
+    for (offset, magic, what, remedy) in OTHER_FILES {
         if prefix.get(*offset..).is_some_and(|rest| rest.starts_with(magic)) {
-            return Content::Stranger(what, remedy);
+            return Content::UnsupportedFile(what, remedy);
         }
     }
     if matches!(prefix, [0x80, 2..=5, ..]) {
-        return Content::Stranger("a Python pickle, as PyTorch saves checkpoints", CONVERT);
+        return Content::UnsupportedFile("a Python pickle, as PyTorch saves checkpoints", CONVERT);
     }
     let text = prefix.strip_prefix(b"\xef\xbb\xbf").unwrap_or(prefix).trim_ascii_start();
     let lower = text[..text.len().min(16)].to_ascii_lowercase();
     if [b"<!doctype".as_slice(), b"<html", b"<head", b"<?xml", b"<error"].iter().any(|tag| lower.starts_with(tag)) {
-        return Content::Stranger("a web page saved in the file's place", PAGE);
+        return Content::UnsupportedFile("a web page saved in the file's place", PAGE);
     }
     if text.starts_with(b"{") {
-        return Content::Stranger("a JSON file", "give the model's weights, its config.json or its folder");
+        return Content::UnsupportedFile("a JSON file", "give the model's weights, its config.json or its folder");
     }
     if len >= 64 && prefix.len() >= 64 && prefix.iter().all(|byte| *byte == 0) {
-        return Content::Stranger(
+        return Content::UnsupportedFile(
             "a file of zeros, as a download reserves it before the data comes",
             "download it again",
         );
@@ -98,11 +98,11 @@ pub(crate) fn identify(path: &Path) -> Result<(Content, Vec<u8>, u64)> {
 }
 
 /// The refusal of bytes that are recognised and hold no model; `None` for anything else.
-pub(crate) fn stranger(file: &Path, prefix: &[u8]) -> Option<Error> {
+pub(crate) fn unsupported(file: &Path, prefix: &[u8]) -> Option<Error> {
     let prefix = &prefix[..prefix.len().min(PREFIX_BYTES)];
     match sniff(prefix, prefix.len() as u64) {
-        Content::Stranger(what, remedy) if !prefix.starts_with(b"{") => {
-            Some(Error::format(file, FormatErrorKind::Stranger { what, remedy }))
+        Content::UnsupportedFile(what, remedy) if !prefix.starts_with(b"{") => {
+            Some(Error::format(file, FormatErrorKind::UnsupportedFile { what, remedy }))
         }
         _ => None,
     }
@@ -111,7 +111,7 @@ pub(crate) fn stranger(file: &Path, prefix: &[u8]) -> Option<Error> {
 /// The refusal of a file that begins with `prefix` and is no `expected` file.
 pub(crate) fn refuse(file: &Path, prefix: &[u8], len: u64) -> Error {
     let kind = match sniff(prefix, len) {
-        Content::Stranger(what, remedy) => FormatErrorKind::Stranger { what, remedy },
+        Content::UnsupportedFile(what, remedy) => FormatErrorKind::UnsupportedFile { what, remedy },
         _ if len == 0 => FormatErrorKind::EmptyFile,
         _ => FormatErrorKind::Unrecognised { found: beginning(&prefix[..prefix.len().min(8)]) },
     };
@@ -141,6 +141,18 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64)> {
     let len = regular_file(path)?;
     let file = File::open(path).map_err(|error| Error::io(path, error))?;
     Ok((file, len))
+}
+
+/// All bytes of the regular file `path`, of which there may be `limit`.
+pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let (file, found) = open(path)?;
+    if found > limit {
+        let what = "the length of this file in bytes";
+        return Err(Error::format(path, FormatErrorKind::TooMany { what, found, limit }));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
+    Ok(bytes)
 }
 
 /// The error of a link whose target cannot be reached.

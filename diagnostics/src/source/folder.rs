@@ -2,8 +2,8 @@
 
 use super::content::{self, Content};
 use super::index::ShardIndex;
-use super::names::{self, Part};
-use super::{Format, Source, SourceFile, sidecar};
+use super::names::{self, SplitName};
+use super::{Format, ModelSource, SourceFile, sidecar};
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::limits;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(super) enum Wanted {
 
 /// The names in one folder.
 pub(super) struct Folder<'a> {
-    /// The path as the user gave it, for messages and the [`Source`].
+    /// The path as the user gave it, for messages and the [`ModelSource`].
     path: &'a Path,
     dir: PathBuf,
     /// Sorted; hidden ones left out.
@@ -38,14 +38,6 @@ pub(super) fn file_name(path: &Path) -> String {
 }
 
 impl<'a> Folder<'a> {
-    /// The folder that the file `path` lies in.
-    pub(super) fn of_file(path: &Path) -> PathBuf {
-        match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
-            _ => ".".into(),
-        }
-    }
-
     /// Lists `dir`.
     pub(super) fn read(path: &'a Path, dir: &Path) -> Result<Folder<'a>> {
         let (mut files, mut folders) = (Vec::new(), Vec::new());
@@ -71,7 +63,7 @@ impl<'a> Folder<'a> {
     }
 
     /// Finds the one model in the folder `path`, or in the snapshot it stands for in a Hugging Face cache.
-    pub(super) fn probe(path: &'a Path) -> Result<Source> {
+    pub(super) fn probe(path: &'a Path) -> Result<ModelSource> {
         let folder = Folder::read(path, path)?;
         match super::cache::snapshot(path, &folder.folders, &folder.files)? {
             Some(snapshot) => Folder::read(path, &snapshot)?.choose(Wanted::Any),
@@ -92,7 +84,7 @@ impl<'a> Folder<'a> {
     }
 
     /// The one model in this folder.
-    pub(super) fn choose(&self, wanted: Wanted) -> Result<Source> {
+    pub(super) fn choose(&self, wanted: Wanted) -> Result<ModelSource> {
         let gguf = if wanted == Wanted::Any { self.gguf_candidates()? } else { Vec::new() };
         let mut candidates = self.safetensors_candidates();
         if !gguf.is_empty() && !self.has("config.json") {
@@ -191,7 +183,7 @@ impl<'a> Folder<'a> {
         name.starts_with("mtp-") || {
             // One that cannot be read stays a candidate: choosing it tells why.
             let about = sidecar::about(&path).unwrap_or_default();
-            about.refusal(&path).is_some() || (about.is_vocabulary() && Part::parse(name, "gguf").is_none())
+            about.refusal(&path).is_some() || (about.is_vocabulary() && SplitName::parse(name, "gguf").is_none())
         }
     }
 
@@ -294,16 +286,22 @@ impl<'a> Folder<'a> {
         vec![format!("{} in {} not part of the model, ignored", strays.join(", "), self.dir.display())]
     }
 
-    fn source(&self, format: Format, files: Vec<SourceFile>, index: Option<PathBuf>, notes: Vec<String>) -> Source {
-        Source { path: self.path.into(), format, folder: self.dir.clone(), files, index, notes }
+    fn source(
+        &self,
+        format: Format,
+        files: Vec<SourceFile>,
+        index: Option<PathBuf>,
+        notes: Vec<String>,
+    ) -> ModelSource {
+        ModelSource { path: self.path.into(), format, folder: self.dir.clone(), files, index, notes }
     }
 }
 
 /// Of the parts of a split model only the first that is present.
 fn one_name_a_model<'n>(names: impl Iterator<Item = &'n str>, ext: &str) -> Vec<String> {
-    let (mut seen, mut candidates): (Vec<Part>, Vec<String>) = (Vec::new(), Vec::new());
+    let (mut seen, mut candidates): (Vec<SplitName>, Vec<String>) = (Vec::new(), Vec::new());
     for name in names {
-        if let Some(part) = Part::parse(name, ext) {
+        if let Some(part) = SplitName::parse(name, ext) {
             if seen.iter().any(|other| other.same_model(&part)) {
                 continue;
             }
@@ -315,28 +313,28 @@ fn one_name_a_model<'n>(names: impl Iterator<Item = &'n str>, ext: &str) -> Vec<
 }
 
 /// The GGUF model that the file `name` in `dir` is or belongs to.
-pub(super) fn gguf(path: &Path, dir: &Path, name: &str) -> Result<Source> {
-    if Part::parse(name, "gguf").is_none() {
+pub(super) fn gguf(path: &Path, dir: &Path, name: &str) -> Result<ModelSource> {
+    if SplitName::parse(name, "gguf").is_none() {
         return single(path, dir, Format::Gguf, path, Vec::new());
     }
     gguf_parts(&Folder::read(path, dir)?, name)
 }
 
-fn gguf_parts(folder: &Folder<'_>, name: &str) -> Result<Source> {
-    match Part::parse(name, "gguf") {
+fn gguf_parts(folder: &Folder<'_>, name: &str) -> Result<ModelSource> {
+    match SplitName::parse(name, "gguf") {
         Some(part) => Ok(folder.source(Format::Gguf, parts(folder, &part, "gguf")?, None, Vec::new())),
         None => single(folder.path, &folder.dir, Format::Gguf, &folder.join(name), Vec::new()),
     }
 }
 
-fn single(path: &Path, dir: &Path, format: Format, file: &Path, notes: Vec<String>) -> Result<Source> {
+fn single(path: &Path, dir: &Path, format: Format, file: &Path, notes: Vec<String>) -> Result<ModelSource> {
     let bytes = content::regular_file(file)?;
     let files = vec![SourceFile { path: file.into(), bytes }];
-    Ok(Source { path: path.into(), format, folder: dir.into(), files, index: None, notes })
+    Ok(ModelSource { path: path.into(), format, folder: dir.into(), files, index: None, notes })
 }
 
 /// The safetensors model that the file `name` in `dir` is or belongs to.
-pub(super) fn safetensors(path: &Path, dir: &Path, name: &str) -> Result<Source> {
+pub(super) fn safetensors(path: &Path, dir: &Path, name: &str) -> Result<ModelSource> {
     let folder = Folder::read(path, dir)?;
     if name.starts_with("adapter_model") {
         return Err(sidecar::adapter(path));
@@ -351,24 +349,24 @@ pub(super) fn safetensors(path: &Path, dir: &Path, name: &str) -> Result<Source>
                 return from_index(&folder, index);
             }
             // An index that does not name it is of another model in this folder, unless the name says otherwise.
-            Ok(index) if Part::parse(name, "safetensors").is_some() => {
+            Ok(index) if SplitName::parse(name, "safetensors").is_some() => {
                 let (one, other) =
                     (format!("{name} is named like a shard"), format!("{INDEX} does not name it; download both again"));
                 return Err(Error::incomplete(&index.path, IncompleteKind::Contradiction { one, other }));
             }
-            Err(error) if Part::parse(name, "safetensors").is_some() => return Err(error),
+            Err(error) if SplitName::parse(name, "safetensors").is_some() => return Err(error),
             _ => {}
         }
     }
-    if Part::parse(name, "safetensors").is_some() {
+    if SplitName::parse(name, "safetensors").is_some() {
         return shards(&folder, name);
     }
     let notes = folder.strays(|other| other == name);
     single(path, dir, Format::Safetensors, path, notes)
 }
 
-fn shards(folder: &Folder<'_>, name: &str) -> Result<Source> {
-    let files = match Part::parse(name, "safetensors") {
+fn shards(folder: &Folder<'_>, name: &str) -> Result<ModelSource> {
+    let files = match SplitName::parse(name, "safetensors") {
         Some(part) => parts(folder, &part, "safetensors")?,
         None => vec![SourceFile { path: folder.join(name), bytes: content::regular_file(&folder.join(name))? }],
     };
@@ -378,11 +376,11 @@ fn shards(folder: &Folder<'_>, name: &str) -> Result<Source> {
 }
 
 /// The model whose shards the index file `index` names.
-pub(super) fn indexed(path: &Path, dir: &Path, index: &Path) -> Result<Source> {
+pub(super) fn indexed(path: &Path, dir: &Path, index: &Path) -> Result<ModelSource> {
     from_index(&Folder::read(path, dir)?, ShardIndex::read(index)?)
 }
 
-fn from_index(folder: &Folder<'_>, index: ShardIndex) -> Result<Source> {
+fn from_index(folder: &Folder<'_>, index: ShardIndex) -> Result<ModelSource> {
     let (mut files, mut missing) = (Vec::new(), Vec::new());
     for name in &index.files {
         let path = folder.join(name);
@@ -400,10 +398,10 @@ fn from_index(folder: &Folder<'_>, index: ShardIndex) -> Result<Source> {
 }
 
 /// All parts of the model that `part` belongs to, in order.
-fn parts(folder: &Folder<'_>, part: &Part, ext: &str) -> Result<Vec<SourceFile>> {
+fn parts(folder: &Folder<'_>, part: &SplitName, ext: &str) -> Result<Vec<SourceFile>> {
     let mut found = BTreeMap::new();
     for name in folder.with_extension(ext) {
-        let Some(other) = Part::parse(name, ext).filter(|other| other.same_model(part)) else { continue };
+        let Some(other) = SplitName::parse(name, ext).filter(|other| other.same_model(part)) else { continue };
         if let Some(twin) = found.insert(other.number, name) {
             let (one, other) = (format!("{twin} is part {}", other.number), format!("{name} is so too; remove one"));
             return Err(Error::incomplete(&folder.dir, IncompleteKind::Contradiction { one, other }));

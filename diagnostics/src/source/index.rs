@@ -7,7 +7,6 @@ use crate::limits;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A parsed shard index.
@@ -33,19 +32,12 @@ struct Text {
 impl ShardIndex {
     /// Reads the index at `path`.
     pub(crate) fn read(path: &Path) -> Result<ShardIndex> {
-        let (file, len) = content::open(path)?;
-        if len > limits::INDEX_BYTES {
-            let (what, limit) = ("the length of this index in bytes", limits::INDEX_BYTES);
-            return Err(Error::format(path, FormatErrorKind::TooMany { what, found: len, limit }));
-        }
-        let mut bytes = Vec::new();
-        file.take(limits::INDEX_BYTES).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
-        ShardIndex::parse(path, &bytes)
+        ShardIndex::parse(path, &content::read(path, limits::INDEX_BYTES)?)
     }
 
     fn parse(path: &Path, bytes: &[u8]) -> Result<ShardIndex> {
         let text: Text =
-            json::typed(path, 0, bytes).map_err(|error| content::stranger(path, bytes).unwrap_or(error))?;
+            json::typed(path, 0, bytes).map_err(|error| content::unsupported(path, bytes).unwrap_or(error))?;
         let pairs = text.weight_map.0;
         let mut files: Vec<String> = Vec::new();
         let mut numbers: HashMap<String, usize> = HashMap::new();

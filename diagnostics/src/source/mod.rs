@@ -1,17 +1,15 @@
-//! Path -> Source: what lies there, told by content first and by extension last.
+//! Path -> ModelSource: what lies there, told by content first and by extension last.
 
 mod cache;
 pub(crate) mod content;
 mod folder;
 pub(crate) mod index;
-mod names;
-pub mod repository;
+pub(crate) mod names;
 pub(crate) mod sidecar;
 
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use content::Content;
 use folder::{Folder, Wanted};
-pub(crate) use names::is_part;
 use std::path::{Path, PathBuf};
 
 /// A container format. Complete, as [`Metadata`](crate::header::Metadata) is.
@@ -25,7 +23,7 @@ pub enum Format {
 
 /// One model's files.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct ModelSource {
     /// The path as the user gave it.
     pub path: PathBuf,
     /// The container format.
@@ -54,7 +52,7 @@ pub struct SourceFile {
 /// # Errors
 /// `Io` when the path cannot be read, `Format` when its content is no model format, `Architecture` for adapters and
 /// projectors, `Incomplete` for missing parts, `Ambiguous` for several models.
-pub fn probe(path: &Path) -> Result<Source> {
+pub fn probe(path: &Path) -> Result<ModelSource> {
     let metadata =
         std::fs::metadata(path).map_err(|error| content::dead_link(path).unwrap_or_else(|| Error::io(path, error)))?;
     if metadata.is_dir() {
@@ -65,7 +63,7 @@ pub fn probe(path: &Path) -> Result<Source> {
         return Err(Error::incomplete(path, IncompleteKind::Unfinished));
     }
     let (content, prefix, len) = content::identify(path)?;
-    let folder = Folder::of_file(path);
+    let folder = names::folder_of(path);
     match content {
         Content::Gguf => gguf(path, &folder, &name),
         Content::Safetensors => folder::safetensors(path, &folder, &name),
@@ -74,7 +72,7 @@ pub fn probe(path: &Path) -> Result<Source> {
     }
 }
 
-fn gguf(path: &Path, folder: &Path, name: &str) -> Result<Source> {
+fn gguf(path: &Path, folder: &Path, name: &str) -> Result<ModelSource> {
     let about = sidecar::about(path)?;
     if let Some(error) = about.refusal(path) {
         return Err(error);
@@ -83,9 +81,9 @@ fn gguf(path: &Path, folder: &Path, name: &str) -> Result<Source> {
 }
 
 /// Decides by the file's name what its first bytes left open.
-fn by_name(path: &Path, folder: &Path, name: &str, content: Content, prefix: &[u8], len: u64) -> Result<Source> {
+fn by_name(path: &Path, folder: &Path, name: &str, content: Content, prefix: &[u8], len: u64) -> Result<ModelSource> {
     let lower = name.to_ascii_lowercase();
-    let json = matches!(content, Content::Stranger(..)) && prefix.trim_ascii_start().starts_with(b"{");
+    let json = matches!(content, Content::UnsupportedFile(..)) && prefix.trim_ascii_start().starts_with(b"{");
     if lower.ends_with(".index.json") && lower.contains("safetensors") {
         return folder::indexed(path, folder, path);
     }

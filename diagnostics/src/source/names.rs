@@ -1,23 +1,23 @@
 //! What file names say: part numbers, and downloads in progress.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A name of the form `stem-00001-of-00003.ext`; numbers of any width, as published models have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(crate) struct SplitName {
     /// What the names of all parts begin with.
-    pub(super) stem: String,
+    pub(crate) stem: String,
     /// From 1.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// The number of parts.
-    pub(super) total: u64,
+    pub(crate) total: u64,
     width: usize,
     tail: String,
 }
 
-impl Part {
+impl SplitName {
     /// Takes `name` apart; `None` when it is not a part among several, or not of extension `ext`.
-    pub(super) fn parse(name: &str, ext: &str) -> Option<Part> {
+    pub(crate) fn parse(name: &str, ext: &str) -> Option<SplitName> {
         let (body, found) = name.rsplit_once('.')?;
         if !found.eq_ignore_ascii_case(ext) {
             return None;
@@ -28,24 +28,32 @@ impl Part {
         let width = number.len();
         let (number, total) = (digits(number)?, digits(total)?);
         let sound = total > 1 && total <= crate::limits::PARTS && (1..=total).contains(&number);
-        sound.then(|| Part { stem: stem.into(), number, total, width, tail })
+        sound.then(|| SplitName { stem: stem.into(), number, total, width, tail })
     }
 
     /// Whether `other` belongs to the same model.
-    pub(super) fn same_model(&self, other: &Part) -> bool {
+    pub(crate) fn same_model(&self, other: &SplitName) -> bool {
         self.stem == other.stem && self.total == other.total
     }
 
     /// The name of part `number`.
-    pub(super) fn name_of(&self, number: u64) -> String {
+    pub(crate) fn name_of(&self, number: u64) -> String {
         format!("{}-{number:0width$}{}", self.stem, self.tail, width = self.width)
+    }
+}
+
+/// The folder that the file `path` lies in.
+pub(crate) fn folder_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
+        _ => ".".into(),
     }
 }
 
 /// Whether `path` is one of several parts of a model, by its name.
 pub(crate) fn is_part(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    ["gguf", "safetensors"].iter().any(|ext| Part::parse(&name, ext).is_some())
+    ["gguf", "safetensors"].iter().any(|ext| SplitName::parse(&name, ext).is_some())
 }
 
 fn digits(text: &str) -> Option<u64> {
@@ -54,7 +62,7 @@ fn digits(text: &str) -> Option<u64> {
 }
 
 /// Whether a download tool marks `name` as not finished.
-pub(super) fn is_unfinished(name: &str) -> bool {
+pub(crate) fn is_unfinished(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     [".incomplete", ".part", ".partial", ".crdownload", ".download", ".aria2", ".!ut", ".tmp"]
         .iter()
@@ -62,7 +70,7 @@ pub(super) fn is_unfinished(name: &str) -> bool {
 }
 
 /// Whether `name` has extension `ext` in any case.
-pub(super) fn has_extension(name: &str, ext: &str) -> bool {
+pub(crate) fn has_extension(name: &str, ext: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, found)| found.eq_ignore_ascii_case(ext))
 }
 
@@ -81,7 +89,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
 ];
 
 /// What kind of weights `name` belongs to when it is none that is read here.
-pub(super) fn other_weights(name: &str) -> Option<&'static str> {
+pub(crate) fn other_weights(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
     let found = OTHERS.iter().find(|(ext, start, _)| has_extension(&lower, ext) && lower.starts_with(start));
     found.map(|(_, _, what)| *what).filter(|_| lower != "training_args.bin" && lower != "optimizer.pt")
@@ -93,13 +101,13 @@ mod tests {
 
     #[test]
     fn takes_part_names_of_any_width_apart() {
-        let part = Part::parse("model-00001-of-000002.safetensors", "safetensors").unwrap();
+        let part = SplitName::parse("model-00001-of-000002.safetensors", "safetensors").unwrap();
         assert_eq!((part.stem.as_str(), part.number, part.total), ("model", 1, 2));
         assert_eq!(part.name_of(2), "model-00002-of-000002.safetensors");
         let cases =
             ["a-0-of-3.gguf", "a-4-of-3.gguf", "a-1-of-1.gguf", "a-1-of-.gguf", "a-+1-of-3.gguf", "1-of-3.gguf"];
         for name in cases.into_iter().chain(["a-00001-of-00003.bin", "-of-", "a-1-of-99999999999999999999.gguf"]) {
-            assert_eq!(Part::parse(name, "gguf"), None, "{name}");
+            assert_eq!(SplitName::parse(name, "gguf"), None, "{name}");
         }
     }
 }

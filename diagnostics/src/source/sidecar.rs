@@ -1,10 +1,9 @@
 //! What a GGUF file says of its own kind in its first keys, and the files beside a model that are none.
 
-use super::{Source, content};
+use super::{content, names};
 use crate::bytes::Reader;
 use crate::error::{ArchitectureErrorKind, Error, Result};
-use crate::header::config::JsonFile;
-use crate::header::{Fields, TensorTable};
+use crate::{json, limits};
 use std::io::Read;
 use std::path::Path;
 
@@ -95,9 +94,10 @@ pub(crate) fn refusal(path: &Path, kind: Option<&str>, architecture: Option<&str
 
 /// The refusal of a PEFT adapter, of which `path` is the folder or a file. Its `adapter_config.json` names kind and base.
 pub(super) fn adapter(path: &Path) -> Error {
-    let folder = if path.is_dir() { path.into() } else { super::folder::Folder::of_file(path) };
-    let config = JsonFile::read(&folder.join("adapter_config.json")).ok();
-    let text = |key| config.as_ref().and_then(|config| config.text(key).ok().flatten());
+    let folder = if path.is_dir() { path.into() } else { names::folder_of(path) };
+    let file = folder.join("adapter_config.json");
+    let config = content::read(&file, limits::JSON_BYTES).and_then(|bytes| json::value(&file, &bytes)).ok();
+    let text = |key| config.as_ref().and_then(|config| config.get(key)?.as_str());
     let what = match text("peft_type") {
         None | Some("LORA") => "a LoRA adapter".to_owned(),
         Some(kind) => format!("a PEFT adapter ({})", short(kind)),
@@ -109,29 +109,12 @@ pub(super) fn adapter(path: &Path) -> Error {
     not_a_model(path, &what, &format!("merge it into its base model with PEFT, or give {base}"))
 }
 
-/// Refuses tensors that are those of a LoRA, alone or beside the weights they were never merged into.
-pub(crate) fn refuse_adapter(source: &Source, tensors: &TensorTable) -> Result<()> {
-    let of_lora = |name: &str| {
-        let name = name.to_ascii_lowercase();
-        let ends =
-            [".lora_a", ".lora_b", ".lora_down.weight", ".lora_up.weight", ".lora_embedding_a", ".lora_embedding_b"];
-        ends.iter().any(|end| name.ends_with(end)) || [".lora_a.", ".lora_b."].iter().any(|part| name.contains(part))
-    };
-    let Some(tensor) = tensors.values().find(|tensor| of_lora(&tensor.name)) else { return Ok(()) };
-    let what = match tensors.keys().all(|name| of_lora(name)) {
-        true => format!("a LoRA adapter (tensor {})", tensor.name),
-        false => format!("a model with a LoRA adapter that is not merged (tensor {})", tensor.name),
-    };
-    let remedy = "merge it into its base model, or give the base model";
-    Err(not_a_model(&source.files[tensor.file].path, &what, remedy))
-}
-
 /// As much of a text from a file as a message needs.
 fn short(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(80).collect()
 }
 
-fn not_a_model(path: &Path, what: &str, remedy: &str) -> Error {
+pub(crate) fn not_a_model(path: &Path, what: &str, remedy: &str) -> Error {
     let kind = ArchitectureErrorKind::NotAModel { what: what.into(), remedy: remedy.into() };
     Error::Architecture { file: path.into(), kind }
 }

@@ -2,7 +2,7 @@
 
 use super::tensors::{Options, Tensors};
 use super::{LayerWeights, LinearWeights, ModelSpec, ModelWeights, Sampling, Sizes};
-use super::{rope, stranger};
+use super::{rope, unsupported};
 use crate::error::{ArchitectureErrorKind, Error, FormatErrorKind, IncompleteKind, Result};
 use crate::family::{Evidence, Family, Key, Role, Window};
 use crate::header::config::JsonFile;
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
             kind: ArchitectureErrorKind::Unknown {
                 found,
                 supported: supported.copied().collect::<Vec<_>>().join(", "),
-                hint: stranger::hint(self.fields, self.gguf, &self.architecture, model_type),
+                hint: unsupported::hint(self.fields, self.gguf, &self.architecture, model_type),
             },
         })
     }

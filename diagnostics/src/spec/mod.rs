@@ -4,8 +4,8 @@ mod inspect;
 mod int8;
 mod rope;
 mod sampling;
-mod stranger;
 mod tensors;
+mod unsupported;
 
 pub use inspect::inspect;
 pub use sampling::{GREEDY_BELOW, Sampling};

@@ -124,7 +124,7 @@ impl Content {
 
 fn no_json(path: &Path, bytes: &[u8], error: &serde_json::Error) -> Error {
     let json = || Error::format(path, FormatErrorKind::Json { message: error.to_string() });
-    content::stranger(path, bytes).unwrap_or_else(json)
+    content::unsupported(path, bytes).unwrap_or_else(json)
 }
 
 /// Fills `content` from the root object.

@@ -3,7 +3,7 @@
 use super::added::{AddedToken, added_tokens, named};
 use super::entries::{self, Content};
 use super::sentencepiece::{PieceKind, SentencePieceModel, tiktoken};
-use super::{TokenizerKind, read_capped, unknown_value};
+use super::{TokenizerKind, unknown_value};
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, VocabularyFiles};
@@ -19,7 +19,7 @@ const CLASSES: [(&str, &str); 3] =
 /// The special token that these classes have without being told.
 const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// Merges from which on a vocabulary must have joined two digits, unless they were cut apart: GPT-2's joined its first
+/// Merges from which on a vocabulary must have joined two digits, unless they were split: GPT-2's joined its first
 /// within a thousand.
 const MANY_MERGES: usize = 10_000;
 
@@ -53,7 +53,7 @@ fn byte_level<'f>(files: &'f ConfigFiles, vocab: &'f Path, merges: &Path) -> Res
     let pre = pre_tokenizer(files, vocab)?;
     let named = named(files)?;
     let wanted = named.iter().map(String::as_str).chain([END_OF_TEXT]).collect();
-    let mut content = Content::vocabulary(vocab, &read_capped(vocab, limits::VOCABULARY_BYTES)?, &wanted)?;
+    let mut content = Content::vocabulary(vocab, &content::read(vocab, limits::VOCABULARY_BYTES)?, &wanted)?;
     let lines = MergesFile::read(merges)?;
     if pre == "gpt-2"
         && let Some(why) = not_gpt2s(&lines)
@@ -71,7 +71,7 @@ fn byte_level<'f>(files: &'f ConfigFiles, vocab: &'f Path, merges: &Path) -> Res
         content,
         pre: Some(pre),
         space_prefix: false,
-        assumption: Some("no tokenizer.json: text is cut as the class in tokenizer_config.json cuts it"),
+        assumption: Some("no tokenizer.json: text is tokenized as the class in tokenizer_config.json does it"),
     })
 }
 
@@ -122,7 +122,11 @@ fn sentence_piece<'f>(files: &'f ConfigFiles, path: &'f Path) -> Result<Found<'f
     });
     let is_another = matches!(
         kind,
-        Some(FormatErrorKind::OtherTokenizer { .. } | FormatErrorKind::Stranger { .. } | FormatErrorKind::EmptyFile)
+        Some(
+            FormatErrorKind::OtherTokenizer { .. }
+                | FormatErrorKind::UnsupportedFile { .. }
+                | FormatErrorKind::EmptyFile
+        )
     );
     if !is_another
         && let Some(class) = class(files)?
@@ -158,7 +162,7 @@ fn class(files: &ConfigFiles) -> Result<Option<&str>> {
 
 fn pre_tokenizer(files: &ConfigFiles, vocab: &Path) -> Result<&'static str> {
     let Some(class) = class(files)? else {
-        let needed_for = "vocab.json and merges.txt do not say how to cut a text; tokenizer_config.json names the class, \
+        let needed_for = "vocab.json and merges.txt do not say how to tokenize a text; tokenizer_config.json names the class, \
                           or save tokenizer.json with transformers";
         return Err(Error::format(vocab, FormatErrorKind::KeyMissing { key: "tokenizer_class".into(), needed_for }));
     };
@@ -187,7 +191,7 @@ fn unknown_class(files: &ConfigFiles, beside: &Path, found: &str, expected: &str
 }
 
 /// Why merges were not made with GPT-2's cuts, where they show it. SmolLM2, Phi-4 and Phi-4-mini name GPT-2's class too,
-/// and only their tokenizer.json says how they cut; but what a cut separates, no merge has joined.
+/// and only their tokenizer.json says how they split a text; but what a split separates, no merge has joined.
 fn not_gpt2s(merges: &MergesFile) -> Option<String> {
     let (mut count, mut joins_digits) = (0, false);
     for (left, right) in merges.pairs() {
@@ -196,8 +200,8 @@ fn not_gpt2s(merges: &MergesFile) -> Option<String> {
         let mut pairs = joined.as_bytes().windows(2);
         joins_digits |= pairs.clone().any(|pair| pair.iter().all(u8::is_ascii_digit));
         // GPT-2 keeps an apostrophe with some letters, and no other symbol with any.
-        let cut = |pair: &[u8]| pair[0].is_ascii_punctuation() && pair[0] != b'\'' && pair[1].is_ascii_alphabetic();
-        if pairs.any(cut) {
+        let split = |pair: &[u8]| pair[0].is_ascii_punctuation() && pair[0] != b'\'' && pair[1].is_ascii_alphabetic();
+        if pairs.any(split) {
             return Some(format!("merges.txt makes {joined:?}, which GPT-2 cuts"));
         }
     }
@@ -217,10 +221,10 @@ impl MergesFile {
     /// # Errors
     /// `Format` when it is too long or a line is no two texts, `Io` when it cannot be read.
     pub fn read(path: &Path) -> Result<MergesFile> {
-        let bytes = read_capped(path, limits::VOCABULARY_BYTES)?;
+        let bytes = content::read(path, limits::VOCABULARY_BYTES)?;
         // The lines of a Git LFS pointer have two words as well.
-        if let Some(stranger) = content::stranger(path, &bytes) {
-            return Err(stranger);
+        if let Some(error) = content::unsupported(path, &bytes) {
+            return Err(error);
         }
         let wrong = |line: usize, found: &str| {
             let found = format!("{:?}", found.chars().take(60).collect::<String>());

@@ -2,11 +2,12 @@
 
 use super::entries::Content;
 use super::folder::{self, Found};
-use super::{TokenizerKind, TokenizerSpec, read_capped, templates, unknown_value};
+use super::{TokenizerKind, TokenizerSpec, templates, unknown_value};
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile};
 use crate::limits;
+use crate::source::content;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -53,7 +54,7 @@ fn find<'f>(files: &'f ConfigFiles, roles: &Roles) -> Result<Option<Found<'f>>> 
     let Some(path) = files.tokenizer.as_deref() else {
         return files.vocabulary.as_ref().map(|vocabulary| folder::read(files, vocabulary)).transpose();
     };
-    let bytes = read_capped(path, limits::TOKENIZER_JSON_BYTES)?;
+    let bytes = content::read(path, limits::TOKENIZER_JSON_BYTES)?;
     let wanted = [&roles.bos, &roles.eos].into_iter().flatten().map(|(text, _)| text.as_str()).collect();
     let content = Content::parse(path, &bytes, &wanted)?;
     Ok(Some(Found { kind: TokenizerKind::Json, path, content, pre: None, space_prefix: false, assumption: None }))
@@ -125,7 +126,7 @@ fn post_processed(spec: &mut TokenizerSpec, path: &Path, content: &Content) -> R
 /// What the `tokenizer.json` at `path` is for a model whose own vocabulary is `own`. Ids are the model's: its stop
 /// tokens stay, and BOS and EOS are found by their text, or by their id where no text is known.
 pub(super) fn given(path: &Path, own: &TokenizerSpec) -> Result<TokenizerSpec> {
-    let bytes = read_capped(path, limits::TOKENIZER_JSON_BYTES)?;
+    let bytes = content::read(path, limits::TOKENIZER_JSON_BYTES)?;
     let wanted = [&own.bos_text, &own.eos_text].into_iter().flatten().map(String::as_str).collect();
     let content = Content::parse(path, &bytes, &wanted)?;
     let mut spec = TokenizerSpec::empty(TokenizerKind::Json);

@@ -13,7 +13,6 @@ use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::{Header, Metadata};
 use crate::source::content;
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
 
 pub use added::AddedToken;
@@ -55,9 +54,8 @@ pub struct TokenizerSpec {
     pub assumptions: Vec<String>,
 }
 
-/// How text becomes ids.
+/// How text becomes ids. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum TokenizerKind {
     /// A `tokenizer.json`.
     Json,
@@ -221,16 +219,4 @@ impl TokenizerSpec {
 
 fn unknown_value(file: &Path, key: &str, found: impl Into<String>, expected: impl Into<String>) -> Error {
     Error::format(file, FormatErrorKind::KeyValue { key: key.into(), found: found.into(), expected: expected.into() })
-}
-
-fn read_capped(path: &Path, cap: u64) -> Result<Vec<u8>> {
-    let found = std::fs::metadata(path).map_err(|error| Error::io(path, error))?.len();
-    if found > cap {
-        let what = "the length of this file in bytes";
-        return Err(Error::format(path, FormatErrorKind::TooMany { what, found, limit: cap }));
-    }
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|error| Error::io(path, error))?;
-    file.take(cap).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
-    Ok(bytes)
 }

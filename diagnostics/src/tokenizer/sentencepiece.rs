@@ -49,7 +49,7 @@ impl SentencePieceModel {
     /// `Format` when it is damaged, too long, another kind of file (tiktoken's among them), or asks for what is not run
     /// here; `Io` when it cannot be read.
     pub fn read(path: &Path) -> Result<SentencePieceModel> {
-        SentencePieceModel::parse(path, &super::read_capped(path, limits::SENTENCE_PIECE_BYTES)?)
+        SentencePieceModel::parse(path, &super::content::read(path, limits::SENTENCE_PIECE_BYTES)?)
     }
 
     /// Reads `bytes` as the content of the file `path`.
@@ -65,7 +65,7 @@ impl SentencePieceModel {
         }
         let mut raw = Raw::new();
         raw.model(bytes).map_err(|Damage { at, what }| {
-            content::stranger(path, bytes).unwrap_or_else(|| Error::Format {
+            content::unsupported(path, bytes).unwrap_or_else(|| Error::Format {
                 file: path.into(),
                 offset: Some(at as u64),
                 kind: FormatErrorKind::SentencePiece { what },
@@ -78,7 +78,7 @@ impl SentencePieceModel {
 /// The refusal of a vocabulary in tiktoken's form.
 pub(super) fn tiktoken(path: &Path) -> Error {
     let (what, remedy) = (
-        "a tiktoken vocabulary (a base64 text and its rank on each line), which does not say how to cut a text",
+        "a tiktoken vocabulary (a base64 text and its rank on each line), which does not say how to tokenize a text",
         "put the tokenizer.json of the model's repository beside the weights, or save one with transformers",
     );
     Error::format(path, FormatErrorKind::OtherTokenizer { what, remedy })

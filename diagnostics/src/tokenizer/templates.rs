@@ -9,7 +9,6 @@ use crate::source::content;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The name of the template that is used where none is asked for.
@@ -65,14 +64,7 @@ pub(super) fn of_folder(files: &ConfigFiles) -> Result<Templates> {
 }
 
 fn template_file(path: &Path) -> Result<String> {
-    let (file, found) = content::open(path)?;
-    let limit = limits::CHAT_TEMPLATE_BYTES;
-    if found > limit {
-        let what = "the length of this file in bytes";
-        return Err(Error::format(path, FormatErrorKind::TooMany { what, found, limit }));
-    }
-    let mut bytes = Vec::new();
-    file.take(limit).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
+    let bytes = content::read(path, limits::CHAT_TEMPLATE_BYTES)?;
     String::from_utf8(bytes).map_err(|error| {
         let key = path.file_name().unwrap_or_default().to_string_lossy();
         let found = format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to());

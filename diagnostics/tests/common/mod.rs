@@ -3,7 +3,7 @@
 
 use model_diagnostics::DType;
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::report::{FileStatus, Input, InputFile};
+use model_diagnostics::report::{FileStatus, InputFile, InputSummary};
 use model_diagnostics::spec::{
     Activation, AttentionWeights, FeedForwardWeights, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Norm,
     NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
@@ -76,14 +76,14 @@ pub(crate) const LLAMA_32_1B: Geometry = Geometry {
 };
 
 /// A safetensors model whose tensors all have `dtype`.
-pub(crate) fn safetensors(geometry: &Geometry, dtype: DType) -> (ModelSpec, Input) {
+pub(crate) fn safetensors(geometry: &Geometry, dtype: DType) -> (ModelSpec, InputSummary) {
     let spec = spec(geometry, &Dtypes { matrix: dtype, vector: dtype, values: dtype, head: dtype });
     let input = input(&spec, "safetensors", "model.safetensors");
     (ModelSpec { architecture: "LlamaForCausalLM".into(), ..spec }, input)
 }
 
 /// A GGUF model of one file type: norms in F32, and for Q4_K_M the mixture that llama.cpp makes.
-pub(crate) fn gguf(geometry: &Geometry, file_type: &str) -> (ModelSpec, Input) {
+pub(crate) fn gguf(geometry: &Geometry, file_type: &str) -> (ModelSpec, InputSummary) {
     let (matrix, other) = match file_type {
         "Q4_K_M" => (DType::Q4_K, DType::Q6_K),
         name => {
@@ -200,15 +200,15 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
     spec
 }
 
-fn input(spec: &ModelSpec, kind: &'static str, name: &str) -> Input {
+fn input(spec: &ModelSpec, kind: &'static str, name: &str) -> InputSummary {
     let bytes = spec.tensors().map(|tensor| tensor.bytes).sum::<u64>() + 20_000;
     let file = InputFile { name: name.into(), bytes, part: 1, status: FileStatus::Present };
-    Input {
+    InputSummary {
         path: format!("models/{name}"),
         kind: Some(kind),
         files: vec![file],
         warnings: Vec::new(),
         header_bytes_read: Some(20_000),
-        ..Input::default()
+        ..InputSummary::default()
     }
 }

@@ -60,8 +60,8 @@ fn refuses_values_of_other_types_and_malformed_files() {
         "-Infinity": parse(r#"{"a": -Infinity}"#) => Err(Error::Format { kind: Kind::NotANumber { token: "-Infinity" }, .. }),
         "a number beyond f64": parse(r#"{"a":1e999}"#) => Err(Error::Format { kind: Kind::Json { .. }, .. }),
         "nested without end": parse(&"[".repeat(100_000)) => Err(Error::Format { kind: Kind::Json { .. }, .. }),
-        "a web page": parse("<html><body>login</body></html>") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "a pointer of Git LFS": parse("version https://git-lfs.github.com/spec/v1\n") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
+        "a web page": parse("<html><body>login</body></html>") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
+        "a pointer of Git LFS": parse("version https://git-lfs.github.com/spec/v1\n") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
         "no config.json": ConfigFiles::read(&Tree::new().path("nowhere")) => Err(Error::Incomplete { kind: IncompleteKind::FileMissing { .. }, .. }),
         "a damaged companion": damaged() => Err(Error::Format { file, .. }) if file.ends_with("generation_config.json"),
     }

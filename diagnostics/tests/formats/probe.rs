@@ -2,10 +2,10 @@ use crate::build::*;
 use crate::table;
 use model_diagnostics::error::{ArchitectureErrorKind, Error, FormatErrorKind as Kind, IncompleteKind};
 use model_diagnostics::header::Header;
-use model_diagnostics::source::{self, Format, Source};
+use model_diagnostics::source::{self, Format, ModelSource};
 use model_diagnostics::{Result, error};
 
-fn probe(tree: &Tree, name: &str) -> Result<Source> {
+fn probe(tree: &Tree, name: &str) -> Result<ModelSource> {
     source::probe(&tree.path(name))
 }
 
@@ -22,7 +22,7 @@ fn clip() -> Vec<u8> {
 }
 
 /// The names of the files of a source.
-fn files(source: Result<Source>) -> Vec<String> {
+fn files(source: Result<ModelSource>) -> Vec<String> {
     let source = source.unwrap();
     source.files.iter().map(|file| file.path.file_name().unwrap().to_str().unwrap().into()).collect()
 }
@@ -154,19 +154,19 @@ fn names_what_is_no_model() {
         "nothing": probe(&Tree::new(), "nowhere") => Err(Error::Io { .. }),
         "no bytes": file("a.gguf", b"") => Err(Error::Format { kind: Kind::EmptyFile, .. }),
         "no bytes of safetensors": file("a.safetensors", b"") => Err(Error::Format { kind: Kind::EmptyFile, .. }),
-        "a pointer of Git LFS": file("a.gguf", b"version https://git-lfs.github.com/spec/v1\n") => Err(Error::Format { kind: Kind::Stranger { remedy, .. }, .. }) if remedy.contains("git lfs pull"),
-        "a web page": file("a.gguf", b"\n<!DOCTYPE HTML>\n<html>") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "a web page of safetensors": file("a.safetensors", b"<html lang=\"en\">") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "an error in XML": file("a.gguf", b"<?xml version=\"1.0\"?><Error>") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "the server's message": file("a.gguf", b"Entry not found") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "a zip": file("pytorch_model.bin", zip) => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "a pickle": file("a.bin", b"\x80\x02}q\0X\x05\0\0\0model") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "a pickle of protocol 4": file("a.pt", b"\x80\x04\x95\x10\0\0\0\0\0\0\0}") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "ggml": file("a.bin", b"lmgg\0\0\0\0") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "ggjt": file("a.bin", b"tjgg\x03\0\0\0") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "zeros": file("a.gguf", &[0; 4096]) => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "gzip": file("a.tar.gz", b"\x1f\x8b\x08\0") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
-        "JSON": file("tokenizer.json", b"{\"version\":\"1.0\"}") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
+        "a pointer of Git LFS": file("a.gguf", b"version https://git-lfs.github.com/spec/v1\n") => Err(Error::Format { kind: Kind::UnsupportedFile { remedy, .. }, .. }) if remedy.contains("git lfs pull"),
+        "a web page": file("a.gguf", b"\n<!DOCTYPE HTML>\n<html>") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
+        "a web page of safetensors": file("a.safetensors", b"<html lang=\"en\">") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
+        "an error in XML": file("a.gguf", b"<?xml version=\"1.0\"?><Error>") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
+        "the server's message": file("a.gguf", b"Entry not found") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
+        "a zip": file("pytorch_model.bin", zip) => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
+        "a pickle": file("a.bin", b"\x80\x02}q\0X\x05\0\0\0model") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
+        "a pickle of protocol 4": file("a.pt", b"\x80\x04\x95\x10\0\0\0\0\0\0\0}") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
+        "ggml": file("a.bin", b"lmgg\0\0\0\0") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
+        "ggjt": file("a.bin", b"tjgg\x03\0\0\0") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
+        "zeros": file("a.gguf", &[0; 4096]) => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
+        "gzip": file("a.tar.gz", b"\x1f\x8b\x08\0") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
+        "JSON": file("tokenizer.json", b"{\"version\":\"1.0\"}") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
         "text": file("README.md", b"# A model\n") => Err(Error::Format { kind: Kind::Unrecognised { found }, .. }) if found == "23 20 41 20 6d 6f 64 65 (\"# A mode\"), which looks like a text file",
         "an unfinished download": file("a.gguf.incomplete", &model()) => Err(Error::Incomplete { kind: IncompleteKind::Unfinished, .. }),
         "a projector": file("a.gguf", &clip()) => Err(Error::Architecture { kind: ArchitectureErrorKind::NotAModel { .. }, .. }),

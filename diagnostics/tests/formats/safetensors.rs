@@ -87,7 +87,7 @@ fn refuses_malformed_files_by_name() {
         "bytes at the end": ranges(&[("a", 0, 8)], 9) => Err(Error::Format { kind: Kind::TrailingBytes { bytes: 1 }, .. }),
         "data cut off": ranges(&[("a", 0, 8), ("b", 8, 16)], 12) => Err(Error::Incomplete { kind: IncompleteKind::DataTruncated { name, .. }, .. }) if name == "b",
         "no data": ranges(&[("a", 0, 8)], 0) => Err(Error::Incomplete { kind: IncompleteKind::DataTruncated { .. }, .. }),
-        "a pointer of Git LFS": parse(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n".into()) => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
+        "a pointer of Git LFS": parse(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n".into()) => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
     }
 }
 
@@ -150,7 +150,7 @@ fn audits_the_index_against_the_shards() {
         "a missing tensor": indexed(&[("a", ONE), ("x", TWO)]) => Err(Error::Incomplete { kind: IncompleteKind::Contradiction { one, other }, .. }) if one.contains("tensor x") && other.starts_with("no shard"),
         "a tensor elsewhere": indexed(&[("a", TWO), ("c", TWO), ("b", ONE)]) => Err(Error::Incomplete { kind: IncompleteKind::Contradiction { other, .. }, .. }) if other.starts_with(ONE),
         "a shard the index does not name": read(&sharded().with(INDEX, index(&[("a", ONE)])), TWO) => Err(Error::Incomplete { kind: IncompleteKind::Contradiction { .. }, .. }),
-        "a pointer in a shard's place": read(&lfs, "") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
+        "a pointer in a shard's place": read(&lfs, "") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
         "a tensor in two shards without an index": read(&both, "") => Err(Error::Incomplete { kind: IncompleteKind::Contradiction { .. }, .. }),
         "a path upwards": indexed(&[("a", "../x.safetensors")]) => Err(Error::Format { kind: Kind::KeyValue { key, .. }, .. }) if key == "weight_map.a",
         "an absolute path": indexed(&[("a", "/etc/passwd")]) => Err(Error::Format { kind: Kind::KeyValue { .. }, .. }),
@@ -162,6 +162,6 @@ fn audits_the_index_against_the_shards() {
         "a tensor twice": indexed(&[("a", ONE), ("a", TWO)]) => Err(Error::Format { kind: Kind::DuplicateKey { key }, .. }) if key == "weight_map.a",
         "no map": read(&sharded().with(INDEX, "{}"), "") => Err(Error::Format { kind: Kind::Json { .. }, .. }),
         "no JSON": read(&sharded().with(INDEX, "{"), ONE) => Err(Error::Format { kind: Kind::Json { .. }, .. }),
-        "a web page": read(&sharded().with(INDEX, "<!DOCTYPE html><html>"), "") => Err(Error::Format { kind: Kind::Stranger { .. }, .. }),
+        "a web page": read(&sharded().with(INDEX, "<!DOCTYPE html><html>"), "") => Err(Error::Format { kind: Kind::UnsupportedFile { .. }, .. }),
     }
 }

@@ -9,8 +9,8 @@ pub mod steps;
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::hardware::profiles::PROFILES;
 use model_diagnostics::header::{Header, Metadata, TensorTable};
-use model_diagnostics::report::Input;
-use model_diagnostics::source::{Format, Source, SourceFile};
+use model_diagnostics::report::InputSummary;
+use model_diagnostics::source::{Format, ModelSource, SourceFile};
 use model_diagnostics::{Policy, Report, assess, spec};
 use model_factory::tokenizer::Tokenizer;
 use std::path::Path;
@@ -19,14 +19,14 @@ use std::path::Path;
 pub fn header(format: Format, name: &str, bytes: u64, tensors: TensorTable, metadata: Metadata) -> Header {
     let files = vec![SourceFile { path: name.into(), bytes }];
     let source =
-        Source { path: name.into(), format, folder: Path::new("").into(), files, index: None, notes: Vec::new() };
+        ModelSource { path: name.into(), format, folder: Path::new("").into(), files, index: None, notes: Vec::new() };
     Header { source, tensors, metadata, bytes_read: 0, warnings: Vec::new() }
 }
 
 /// Header -> report, as `diagnose` does it, without a file.
 pub fn judge(header: &Header) {
     if let Ok(spec) = spec::inspect(header, REGISTRY) {
-        let report = assess(&spec, &Input::from(header), &PROFILES[0].hardware(), &Policy::default());
+        let report = assess(&spec, &InputSummary::from(header), &PROFILES[0].hardware(), &Policy::default());
         render(&report);
     }
 }

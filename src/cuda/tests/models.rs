@@ -10,7 +10,7 @@ use crate::session::Session;
 use crate::weights::Weights;
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::plan::{GpuBuffers, KvDtype, gpu_weight_bytes};
-use model_diagnostics::{DType, Hardware, Policy, diagnose_with};
+use model_diagnostics::{DType, Hardware, Policy, Ready, diagnose_with};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -48,8 +48,7 @@ fn with_cache(path: &Path, kv: KvDtype) -> Model {
 fn on_gpu(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> Option<Model> {
     let gpu = gpu(capability)?;
     let diagnosis = diagnose_with(REGISTRY, path, &Hardware::detect(), &Policy::default());
-    let (header, spec) = diagnosis.ready.unwrap();
-    let mut plan = diagnosis.report.plan.unwrap();
+    let Ready { header, spec, mut plan, .. } = diagnosis.ready.unwrap();
     (plan.kv_dtype, plan.cache_budget) = (kv, u64::MAX);
     let weights = Weights::map(&header.source).unwrap();
     let device = || Cuda::new(gpu, &spec, &weights, kv, CONTEXT, &|_, _| Ok(()));

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::weights::Weights;
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::plan::KvDtype;
-use model_diagnostics::{Hardware, Policy, diagnose_with};
+use model_diagnostics::{Hardware, Policy, Ready, diagnose_with};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ fn an_upload_is_told_from_no_byte_to_the_last_and_ends_where_it_is_cancelled() {
     let Some(gpu) = emulator::gpu((8, 0)) else { return };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo-q4_k_m.gguf");
     let diagnosis = diagnose_with(REGISTRY, &path, &Hardware::detect(), &Policy::default());
-    let (header, spec) = diagnosis.ready.unwrap();
+    let Ready { header, spec, .. } = diagnosis.ready.unwrap();
     let weights = Weights::map(&header.source).unwrap();
     // A tied head is copied once.
     let stored: BTreeSet<_> = spec.tensors().map(|tensor| (tensor.offset, tensor.bytes)).collect();

@@ -7,9 +7,9 @@ mod strings;
 pub use metadata::GgufMetadata;
 pub use strings::Strings;
 
-use super::{Fields, Header, Metadata, TensorTable};
+use super::{Fields, Header, Metadata, TensorTable, refuse_adapter};
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
-use crate::source::{Source, content, sidecar};
+use crate::source::{ModelSource, content};
 use std::io::{Read, Seek};
 use std::path::Path;
 
@@ -36,7 +36,7 @@ impl GgufFile {
     }
 }
 
-pub(super) fn read(source: Source) -> Result<Header> {
+pub(super) fn read(source: ModelSource) -> Result<Header> {
     let mut whole: Option<GgufFile> = None;
     let mut counts = SplitCounts::default();
     let mut warnings = source.notes.clone();
@@ -64,7 +64,7 @@ pub(super) fn read(source: Source) -> Result<Header> {
             format!("the {} parts hold {} tensors; download them again", source.files.len(), whole.tensors.len());
         return Err(Error::incomplete(&source.files[0].path, IncompleteKind::Contradiction { one, other }));
     }
-    sidecar::refuse_adapter(&source, &whole.tensors)?;
+    refuse_adapter(&source, &whole.tensors)?;
     Ok(Header { source, tensors: whole.tensors, metadata: Metadata::Gguf(whole.metadata), bytes_read, warnings })
 }
 
@@ -75,7 +75,7 @@ struct SplitCounts {
 }
 
 /// Checks that part `index` says that it is that part of that many.
-fn check_part(source: &Source, index: usize, gguf: &GgufFile, counts: &mut SplitCounts) -> Result<()> {
+fn check_part(source: &ModelSource, index: usize, gguf: &GgufFile, counts: &mut SplitCounts) -> Result<()> {
     let file = gguf.metadata.file();
     let contradiction =
         |one: String, other: String| Err(Error::incomplete(file, IncompleteKind::Contradiction { one, other }));

@@ -5,13 +5,13 @@ mod parse;
 pub use parse::SafetensorsFile;
 
 use super::config::ConfigFiles;
-use super::{Header, Metadata, TensorTable};
+use super::{Header, Metadata, TensorTable, refuse_adapter};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::source::index::ShardIndex;
-use crate::source::{Source, content, sidecar};
+use crate::source::{ModelSource, content};
 use std::collections::HashMap;
 
-pub(super) fn read(source: Source) -> Result<Header> {
+pub(super) fn read(source: ModelSource) -> Result<Header> {
     let config = ConfigFiles::read(&source.folder);
     if let Err(Error::Incomplete { kind: IncompleteKind::FileMissing { .. }, .. }) = &config {
         // An adapter has no config.json of its own; any other fault of the shards comes after the missing file.
@@ -35,22 +35,22 @@ pub(super) fn read(source: Source) -> Result<Header> {
         }
         None => unite(&source, shards)?,
     };
-    sidecar::refuse_adapter(&source, &tensors)?;
+    refuse_adapter(&source, &tensors)?;
     Ok(Header { source, tensors, metadata: Metadata::Config(Box::new(config)), bytes_read, warnings })
 }
 
-fn adapter_alone(source: &Source) -> Result<()> {
+fn adapter_alone(source: &ModelSource) -> Result<()> {
     for (index, shard) in source.files.iter().enumerate() {
         let (file, len) = content::open(&shard.path)?;
         if let Ok(parsed) = SafetensorsFile::parse(&shard.path, index, len, file) {
-            sidecar::refuse_adapter(source, &parsed.tensors)?;
+            refuse_adapter(source, &parsed.tensors)?;
         }
     }
     Ok(())
 }
 
 /// The tensors of shards without an index; one that two shards hold is a contradiction.
-fn unite(source: &Source, shards: Vec<TensorTable>) -> Result<TensorTable> {
+fn unite(source: &ModelSource, shards: Vec<TensorTable>) -> Result<TensorTable> {
     let mut all = TensorTable::new();
     for (name, tensor) in shards.into_iter().flatten() {
         if let Some(other) = all.get(&name) {
@@ -67,7 +67,7 @@ fn unite(source: &Source, shards: Vec<TensorTable>) -> Result<TensorTable> {
 /// Compares the index with the shards. A tensor that the index places where it is not is an error; one that only a
 /// shard knows is used, as transformers does, with a warning.
 fn audit(
-    source: &Source,
+    source: &ModelSource,
     index: &ShardIndex,
     shards: Vec<TensorTable>,
     warnings: &mut Vec<String>,
@@ -122,7 +122,7 @@ fn audit(
     Ok(all)
 }
 
-fn file_name(source: &Source, index: usize) -> String {
+fn file_name(source: &ModelSource, index: usize) -> String {
     let path = source.files.get(index).map(|file| file.path.as_path());
     path.and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -55,7 +55,7 @@ fn check_content<R: Read>(reader: &mut Reader<R>) -> Result<()> {
     let length = prefix.first_chunk::<8>().map(|length| u64::from_le_bytes(*length));
     match (content::sniff(prefix, len), length) {
         (Content::Safetensors, _) => Ok(()),
-        (Content::Stranger(..), _) => Err(content::refuse(&file, prefix, len)),
+        (Content::UnsupportedFile(..), _) => Err(content::refuse(&file, prefix, len)),
         (_, None) if len > 0 => Err(reader.truncated("the length of the header")),
         // A length alone that could be one: the file was cut off behind it.
         (_, Some(2..=limits::SAFETENSORS_HEADER_BYTES)) if len == LENGTH_BYTES => Err(reader.truncated("the header")),
@@ -69,10 +69,10 @@ fn check_content<R: Read>(reader: &mut Reader<R>) -> Result<()> {
 }
 
 /// The tensors of a header in file order, repeated names included.
-struct Entries(Vec<(String, Entry)>);
+struct Entries(Vec<(String, TensorEntry)>);
 
 #[derive(Deserialize)]
-struct Entry {
+struct TensorEntry {
     dtype: String,
     shape: Shape,
     data_offsets: (u64, u64),
@@ -155,7 +155,7 @@ impl<'de> Deserialize<'de> for Entries {
                         map.next_value::<Texts>().map_err(located)?;
                         continue;
                     }
-                    let entry = map.next_value::<Entry>().map_err(located)?;
+                    let entry = map.next_value::<TensorEntry>().map_err(located)?;
                     entries.push((name, entry));
                     if entries.len() as u64 > limits::TENSORS {
                         return Err(A::Error::custom(format!("more than {} tensors", limits::TENSORS)));
@@ -169,12 +169,17 @@ impl<'de> Deserialize<'de> for Entries {
 }
 
 /// Checks every tensor's size and that together they fill the data section, which begins at byte `data`.
-fn locate<R: Read>(reader: &Reader<R>, index: usize, data: u64, entries: Vec<(String, Entry)>) -> Result<TensorTable> {
+fn locate<R: Read>(
+    reader: &Reader<R>,
+    index: usize,
+    data: u64,
+    entries: Vec<(String, TensorEntry)>,
+) -> Result<TensorTable> {
     let file = reader.file();
     let have = reader.len();
     let mut tensors = Vec::with_capacity(entries.len());
     for (name, entry) in entries {
-        let Entry { dtype, shape, data_offsets: (begin, end) } = entry;
+        let TensorEntry { dtype, shape, data_offsets: (begin, end) } = entry;
         let refuse = |kind| Error::format(file, kind);
         let Shape { found, dimensions: shape } = shape;
         if found > limits::SAFETENSORS_DIMENSIONS {

@@ -114,7 +114,7 @@ fn tells_a_tiktoken_file_from_a_damaged_one() {
     }
     assert!(matches!(parse(b""), Err(Error::Format { kind: FormatErrorKind::EmptyFile, .. })));
     let pointer = parse(b"version https://git-lfs.github.com/spec/v1\n");
-    assert!(matches!(pointer, Err(Error::Format { kind: FormatErrorKind::Stranger { .. }, .. })), "{pointer:?}");
+    assert!(matches!(pointer, Err(Error::Format { kind: FormatErrorKind::UnsupportedFile { .. }, .. })), "{pointer:?}");
 }
 
 #[test]

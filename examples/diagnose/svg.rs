@@ -1,8 +1,7 @@
 //! Report -> a picture of its memory: the plan as a bar, and the weights of every layer by dtype.
 
-use super::{Bytes, ModelSummary, Part, Report, plain};
-use crate::dtype::DType;
-use crate::plan::Plan;
+use model_diagnostics::report::{Bytes, DtypeSummary, LayerBytes, ModelSummary, one_line, shortened};
+use model_diagnostics::{DType, Plan, Report};
 use std::fmt::Write;
 
 /// Pixels.
@@ -30,17 +29,15 @@ svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;background:
 .c0{fill:#5c94ec}.c1{fill:#bd7be6}.c2{fill:#38b9ac}.c3{fill:#eda04b}\
 .c4{fill:#e6719d}.c5{fill:#8fbb4b}.c6{fill:#a39587}.c7{fill:#7f92dc}}";
 
-impl Report {
-    /// An SVG picture of the memory plan and of the weights by layer and dtype; `None` when the model could not be
-    /// understood. It needs no other file, no font and no script, and follows the viewer's light or dark setting.
-    pub fn to_svg(&self) -> Option<String> {
-        let (model, plan) = (self.model.as_ref()?, self.plan.as_ref()?);
-        let mut picture = Picture::default();
-        picture.head(self);
-        picture.plan(plan);
-        picture.layers(model);
-        Some(picture.finish(&self.first_line()))
-    }
+/// An SVG picture of the memory plan and of the weights by layer and dtype; `None` when the model could not be understood.
+/// It needs no other file, no font and no script, and follows the viewer's light or dark setting.
+pub(crate) fn draw(report: &Report) -> Option<String> {
+    let (model, plan) = (report.model.as_ref()?, report.plan.as_ref()?);
+    let mut picture = Picture::default();
+    picture.head(report);
+    picture.plan(plan);
+    picture.layers(model);
+    Some(picture.finish(&report.first_line()))
 }
 
 /// The picture so far, and the height it has.
@@ -51,7 +48,7 @@ struct Picture {
 }
 
 /// A rectangle's or a legend's colour, name and size.
-struct Entry {
+struct LegendEntry {
     class: String,
     name: String,
     bytes: u64,
@@ -71,19 +68,19 @@ impl Picture {
     fn head(&mut self, report: &Report) {
         self.y = 46;
         let model = report.model.as_ref().map_or("", |model| model.variant.as_str());
-        self.text(MARGIN, "title", &super::paint::shortened(model, 70));
+        self.text(MARGIN, "title", &shortened(model, 70));
         self.y += 22;
         let machine = report.hardware.profile.unwrap_or("this machine");
         let verdict = report.verdict.word().replace('_', " ");
         let verdict = format!("{verdict} on {machine}: {}", report.input.path);
-        self.text(MARGIN, "note", &super::paint::shortened(&verdict, 110));
+        self.text(MARGIN, "note", &shortened(&verdict, 110));
         self.y += 34;
     }
 
     /// The plan as one bar, over what is available or, when that is less, over what is needed.
     fn plan(&mut self, plan: &Plan) {
         let named = plan.weights().saturating_add(plan.kv_cache).saturating_add(plan.activations);
-        let mut entries: Vec<Entry> = [
+        let mut entries: Vec<LegendEntry> = [
             ("c0", "weights", plan.weights()),
             ("c1", "KV cache", plan.kv_cache),
             ("c2", "activations", plan.activations),
@@ -91,7 +88,7 @@ impl Picture {
             ("free", "free", plan.available.saturating_sub(plan.total)),
         ]
         .into_iter()
-        .map(|(class, name, bytes)| Entry { class: class.into(), name: name.into(), bytes })
+        .map(|(class, name, bytes)| LegendEntry { class: class.into(), name: name.into(), bytes })
         .collect();
         entries.retain(|entry| entry.bytes > 0);
         let title = format!("Memory at context {}: {} of {}", plan.context, Bytes(plan.total), Bytes(plan.available));
@@ -99,7 +96,7 @@ impl Picture {
         self.y += 12;
         let scale = plan.total.max(plan.available).max(1) as f64;
         let mut x = MARGIN as f64;
-        for Entry { class, name, bytes } in &entries {
+        for LegendEntry { class, name, bytes } in &entries {
             let width = *bytes as f64 / scale * INNER as f64;
             let (y, title) = (self.y, format!("{name}: {}", Bytes(*bytes)));
             self.line(&rectangle(x, y as f64, width, 30.0, class, &title));
@@ -117,8 +114,8 @@ impl Picture {
 
     /// A column for each part of the model, its height the bytes, its colours the dtypes.
     fn layers(&mut self, model: &ModelSummary) {
-        let columns = columns(&model.parts);
-        let bytes = |part: &Part| part.bytes.values().copied().fold(0, u64::saturating_add);
+        let columns = columns(&model.weights);
+        let bytes = |part: &LayerBytes| part.bytes.values().copied().fold(0, u64::saturating_add);
         let tallest = columns.iter().map(bytes).max().unwrap_or(0).max(1);
         let title = format!("Weights by layer, {} layers; a full column is {}", model.layers, Bytes(tallest));
         self.text(MARGIN, "label", &title);
@@ -142,18 +139,18 @@ impl Picture {
         self.y += CHART + 20;
         self.names(&columns, step);
         self.y += 32;
-        let entry = |(class, summary): (usize, &super::DtypeSummary)| {
+        let entry = |(class, summary): (usize, &DtypeSummary)| {
             let tier = summary.tier.map_or_else(|| "not supported".into(), |tier| tier.to_string());
             let name = format!("{} ({tier})", summary.dtype);
-            Entry { class: dtype_class(class), name, bytes: summary.bytes }
+            LegendEntry { class: dtype_class(class), name, bytes: summary.bytes }
         };
-        let entries: Vec<Entry> = model.dtypes.iter().enumerate().map(entry).collect();
+        let entries: Vec<LegendEntry> = model.dtypes.iter().enumerate().map(entry).collect();
         self.legend(&entries);
         self.y += 24;
     }
 
     /// Names below the columns, where there is room for them.
-    fn names(&mut self, columns: &[Part], step: f64) {
+    fn names(&mut self, columns: &[LayerBytes], step: f64) {
         let (mut free, y) = (0.0, self.y);
         for (index, part) in columns.iter().enumerate() {
             let x = MARGIN as f64 + index as f64 * step;
@@ -169,9 +166,9 @@ impl Picture {
         }
     }
 
-    fn legend(&mut self, entries: &[Entry]) {
+    fn legend(&mut self, entries: &[LegendEntry]) {
         let mut x = MARGIN;
-        for Entry { class, name, bytes } in entries {
+        for LegendEntry { class, name, bytes } in entries {
             let text = format!("{name} {}", Bytes(*bytes));
             let width = 22 + text.chars().count() * 7 + 22;
             if x + width > WIDTH - MARGIN && x > MARGIN {
@@ -200,7 +197,7 @@ impl Picture {
 }
 
 /// The parts, neighbours put together until there are at most [`COLUMNS`].
-fn columns(parts: &[Part]) -> Vec<Part> {
+pub(crate) fn columns(parts: &[LayerBytes]) -> Vec<LayerBytes> {
     let together = parts.len().div_ceil(COLUMNS).max(1);
     let columns = parts.chunks(together).map(|parts| {
         let mut bytes = std::collections::BTreeMap::<DType, u64>::new();
@@ -209,7 +206,7 @@ fn columns(parts: &[Part]) -> Vec<Part> {
             *sum = sum.saturating_add(*more);
         }
         let first = parts.first().map_or("", |part| part.name.as_str());
-        Part { name: first.into(), bytes }
+        LayerBytes { name: first.into(), bytes }
     });
     columns.collect()
 }
@@ -228,9 +225,9 @@ fn rectangle(x: f64, y: f64, width: f64, height: f64, class: &str, title: &str) 
 }
 
 /// `text` as it stands in XML, which has no control characters.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut line = String::new();
-    for character in plain(text.to_owned()).chars() {
+    for character in one_line(text.to_owned()).chars() {
         match character {
             '&' => line.push_str("&amp;"),
             '<' => line.push_str("&lt;"),
@@ -241,24 +238,4 @@ fn escaped(text: &str) -> String {
         }
     }
     line
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_file_says_is_text_and_nothing_else() {
-        let said = "<script>\"a\"&\u{1b}]0;x\u{7}\u{ffff}";
-        assert_eq!(escaped(said), "&lt;script&gt;&quot;a&quot;&amp;\\u{1b}]0;x\\u{7}\u{fffd}");
-    }
-
-    #[test]
-    fn neighbours_share_a_column_and_lose_no_byte() {
-        let part = |index: usize| Part { name: format!("layer {index}"), bytes: [(DType::BF16, 1)].into() };
-        let parts: Vec<Part> = (0..333).map(part).collect();
-        let columns = columns(&parts);
-        assert_eq!((columns.len(), columns[1].name.as_str()), (111, "layer 3"));
-        assert!(columns.iter().all(|column| column.bytes == [(DType::BF16, 3)].into()));
-    }
 }

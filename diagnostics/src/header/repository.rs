@@ -1,9 +1,10 @@
 //! The names in a repository of models -> what each file is to a model, before any of them is read.
 
-use super::index::ShardIndex;
-use super::names;
+use super::config::QUANTIZATION_FILES;
 use crate::error::Result;
-use crate::{limits, quantization};
+use crate::limits;
+use crate::source::index::ShardIndex;
+use crate::source::names;
 use std::path::Path;
 
 /// The most bytes that are read of the file `name` of a safetensors folder besides its weights; `None` for a file that is
@@ -15,7 +16,7 @@ pub fn companion(name: &str) -> Option<u64> {
     {
         return Some(limits::CHAT_TEMPLATE_BYTES);
     }
-    let side_file = quantization::side_files().any(|side| side == name);
+    let side_file = QUANTIZATION_FILES.iter().any(|file| file.0 == name);
     match name {
         "chat_template.jinja" => Some(limits::CHAT_TEMPLATE_BYTES),
         "tokenizer.json" => Some(limits::TOKENIZER_JSON_BYTES),
@@ -52,7 +53,7 @@ pub fn is_gguf(name: &str) -> bool {
 
 /// Whether two file names are parts of one split model.
 pub fn same_split(one: &str, other: &str) -> bool {
-    match (names::Part::parse(one, "gguf"), names::Part::parse(other, "gguf")) {
+    match (names::SplitName::parse(one, "gguf"), names::SplitName::parse(other, "gguf")) {
         (Some(one), Some(other)) => one.same_model(&other),
         _ => false,
     }
@@ -60,7 +61,7 @@ pub fn same_split(one: &str, other: &str) -> bool {
 
 /// `name` without its extension, and without its number when it is a part.
 pub fn stem(name: &str) -> String {
-    match names::Part::parse(name, "gguf") {
+    match names::SplitName::parse(name, "gguf") {
         Some(part) => part.stem,
         None => name.rsplit_once('.').map_or(name, |(stem, _)| stem).into(),
     }

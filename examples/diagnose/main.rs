@@ -3,13 +3,16 @@
 //! `cargo run --release --example diagnose -- [PATH] [--json] [--device DEVICE] [--context N] [--devices] [--svg FILE]
 //! [--tokenizer [TEXT]]`
 
+#[path = "../common/mod.rs"]
 mod common;
+mod svg;
 
 use clap::{Parser, ValueEnum};
+use common::shell::Shell;
 use model_diagnostics::hardware::profiles::{PROFILES, Profile};
 use model_diagnostics::header::Header;
 use model_diagnostics::plan::KvDtype;
-use model_diagnostics::report::{DeviceList, Verdict};
+use model_diagnostics::report::{DeviceList, Presentation, Verdict};
 use model_diagnostics::source::probe;
 use model_diagnostics::tokenizer::TokenizerSpec;
 use model_diagnostics::{DeviceChoice, Hardware, Report};
@@ -48,7 +51,7 @@ struct Arguments {
     /// Draw the memory plan and the weights by layer and dtype into an SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Show how TEXT, or a sentence of many kinds of characters, is cut into tokens. PATH may stand before or behind it:
+    /// Show how TEXT, or a sentence of many kinds of characters, is tokenized. PATH may stand before or behind it:
     /// one word alone is PATH where something lies at it, and else TEXT.
     #[arg(long, value_name = "TEXT", num_args = 0..=1, default_missing_value = SENTENCE)]
     tokenizer: Option<String>,
@@ -69,7 +72,7 @@ impl Arguments {
         if Path::new(text).exists() {
             self.path = Some(std::mem::replace(text, SENTENCE.into()).into());
         } else {
-            common::tell(format_args!("no PATH is given: the bundled model cuts the text {text:?}"));
+            common::tell(format_args!("no PATH is given: the bundled model tokenizes the text {text:?}"));
         }
     }
 }
@@ -163,49 +166,60 @@ fn main() -> ExitCode {
     let report = factory.diagnose_on(&path, &hardware);
     if report.verdict == Verdict::Unreadable {
         common::tell(format_args!("error: {}", report.reason));
-        return if arguments.json { write(&report.to_json(), report.exit_code) } else { report.exit_code.into() };
+        return if arguments.json { write(&as_json(&report, None), report.exit_code) } else { report.exit_code.into() };
     }
     let mut code = report.exit_code;
-    let cut = arguments.tokenizer.filter(|_| report.model.is_some()).and_then(|text| match cut(&path, text) {
-        Ok(cut) => Some(cut),
-        Err(error) => {
-            common::tell(format_args!("error: {error}"));
-            code = if code == 0 { error.code() } else { code };
-            None
-        }
-    });
+    let tokenized =
+        arguments.tokenizer.filter(|_| report.model.is_some()).and_then(|text| match tokenize(&path, text) {
+            Ok(tokenized) => Some(tokenized),
+            Err(error) => {
+                common::tell(format_args!("error: {error}"));
+                code = if code == 0 { error.code() } else { code };
+                None
+            }
+        });
     if let Some(file) = &arguments.svg
         && let Err(error) = draw(&report, file)
     {
         common::tell(format_args!("error: {error}"));
         code = if code == 0 { 1 } else { code };
     }
-    let text = match (arguments.json, arguments.color.wanted()) {
-        (true, _) => as_json(&report, cut.as_ref()),
-        (false, colour) => {
-            let report = if colour { format!("{report:#}") } else { report.to_string() };
-            cut.iter().fold(report, |text, cut| text + &cut.to_string())
-        }
+    let text = if arguments.json {
+        as_json(&report, tokenized.as_ref())
+    } else {
+        let text = report.text(&Shell { colours: arguments.color.wanted() });
+        tokenized.iter().fold(text, |text, tokenized| text + &tokenized.to_string())
     };
     write(&text, code)
 }
 
-/// The report as JSON, with the key `tokenization` where a text was cut.
-fn as_json(report: &Report, cut: Option<&Cut>) -> String {
-    let Some(cut) = cut else { return report.to_json() };
+/// The report as JSON, in the words of this program: with the options that remedies name, command lines to go on with, and
+/// the key `tokenization` where a text was tokenized.
+fn as_json(report: &Report, tokenized: Option<&Tokenized>) -> String {
+    let shell = Shell { colours: false };
     let mut json: Value = serde_json::from_str(&report.to_json()).unwrap_or_default();
-    json["tokenization"] =
-        json!({ "text": cut.text, "ids": cut.ids, "tokens": cut.tokens, "decoded": cut.decoded, "same": cut.same() });
+    json["remedies"] = report.remedies.iter().map(|remedy| shell.remedy(remedy)).collect();
+    for (index, check) in report.checks.iter().enumerate() {
+        json["checks"][index]["remedy"] = check.remedy.as_ref().map(|remedy| shell.remedy(remedy)).into();
+    }
+    json["commands"] = shell.commands(report).into();
+    if report.distribution.is_some() {
+        json["distribution"]["commands"] = shell.serving_commands(report).into();
+    }
+    if let Some(Tokenized { text, ids, tokens, decoded }) = tokenized {
+        json["tokenization"] =
+            json!({ "text": text, "ids": ids, "tokens": tokens, "decoded": decoded, "same": text == decoded });
+    }
     serde_json::to_string_pretty(&json).unwrap_or_default()
 }
 
 fn draw(report: &Report, file: &Path) -> Result<(), String> {
-    let Some(svg) = report.to_svg() else { return Err("nothing is drawn of what has no memory plan".into()) };
+    let Some(svg) = svg::draw(report) else { return Err("nothing is drawn of what has no memory plan".into()) };
     std::fs::write(file, svg).map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
-/// A text as the model's tokenizer cuts it.
-struct Cut {
+/// A text as the model's tokenizer reads it.
+struct Tokenized {
     text: String,
     ids: Vec<u32>,
     /// The entries of the vocabulary.
@@ -214,9 +228,9 @@ struct Cut {
     decoded: String,
 }
 
-fn cut(path: &Path, text: String) -> model_factory::Result<Cut> {
+fn tokenize(path: &Path, text: String) -> model_factory::Result<Tokenized> {
     if !path.exists() {
-        let reason = "a text is cut by the files of a tokenizer, and these are on the Hub: load the model first, then give its path";
+        let reason = "a text is tokenized by the files of a tokenizer, and these are on the Hub: load the model first, then give its path";
         return Err(model_factory::Error::Tokenizer { file: path.into(), reason: reason.into() });
     }
     let header = Header::read(probe(path)?)?;
@@ -224,16 +238,10 @@ fn cut(path: &Path, text: String) -> model_factory::Result<Cut> {
     let ids = tokenizer.encode(&text, true)?;
     let tokens = ids.iter().map(|id| tokenizer.token_text(*id).unwrap_or_default()).collect();
     let decoded = tokenizer.decode(&ids);
-    Ok(Cut { text, ids, tokens, decoded })
+    Ok(Tokenized { text, ids, tokens, decoded })
 }
 
-impl Cut {
-    fn same(&self) -> bool {
-        self.text == self.decoded
-    }
-}
-
-impl std::fmt::Display for Cut {
+impl std::fmt::Display for Tokenized {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const LINE: usize = 100;
         writeln!(f, "\ntext       {:?}", self.text)?;
@@ -248,7 +256,7 @@ impl std::fmt::Display for Cut {
             line += &cell;
         }
         writeln!(f, "{}", line.trim_end())?;
-        match self.same() {
+        match self.text == self.decoded {
             true => writeln!(f, "round trip the same text"),
             false => writeln!(f, "round trip differs: {:?}", self.decoded),
         }

@@ -1,0 +1,142 @@
+//! ModelSpec x machine -> how several machines or GPUs of its kind hold a model that one does not, and what runs it there.
+//!
+//! This library runs on one machine. Past it, llama.cpp runs a GGUF file split by layers over its RPC, and vLLM runs
+//! safetensors on GPUs, each matrix split over all of them (tensor parallel) and the layers over groups of GPUs
+//! (pipeline parallel). Both keep keys and values in 16 bits, which is what is counted here.
+
+use crate::dtype::DType;
+use crate::hardware::Hardware;
+use crate::header::TensorInfo;
+use crate::plan::{self, KvDtype, PREFILL_CHUNK};
+use crate::policy::Policy;
+use crate::report::{Distribution, InputSummary, ServingEngine, Share};
+use crate::spec::ModelSpec;
+
+/// Devices at most; a larger plan is a cluster's, not a person's.
+const MOST: usize = 64;
+
+/// GPUs that share a matrix at most: those of one machine.
+const TENSOR_PARALLEL: usize = 8;
+
+/// The context that is planned when none is asked for, where the model was trained for as much.
+const CONTEXT: usize = 8192;
+
+/// The share of a GPU's memory, in percent, that vLLM uses unless told otherwise (`--gpu-memory-utilization 0.9`).
+const VLLM_PERCENT: u64 = 90;
+
+/// The fewest devices of the kind that `hardware` is which hold the model; `None` where one engine cannot or none needs
+/// to.
+pub(crate) fn distribute(
+    spec: &ModelSpec,
+    input: &InputSummary,
+    hardware: &Hardware,
+    policy: &Policy,
+) -> Option<Distribution> {
+    let context = policy.context.unwrap_or(CONTEXT).min(spec.context_trained);
+    let gpu = hardware.gpus.first();
+    let device = match (hardware.profile, gpu) {
+        (Some(name), _) => name.to_owned(),
+        (None, Some(gpu)) => gpu.name.clone(),
+        (None, None) => "machines like this one".into(),
+    };
+    let memory = gpu.map_or(Some(hardware.memory.available), |gpu| gpu.memory_total)?;
+    match (input.kind?, gpu) {
+        ("gguf", _) => by_layers(spec, context, device, memory),
+        ("safetensors", Some(_)) => by_matrices(spec, context, device, memory / 100 * VLLM_PERCENT),
+        // vLLM splits a model over GPUs; over processors nothing runs safetensors.
+        _ => None,
+    }
+}
+
+/// Weights and keys and values of each block, and what is before and behind them, in bytes.
+struct Loads {
+    layers: Vec<u64>,
+    head: u64,
+    buffers: u64,
+}
+
+impl Loads {
+    /// Each device's part when every matrix is split over `GPUs`; vectors are on all of them.
+    fn new(spec: &ModelSpec, context: usize, gpus: usize) -> Loads {
+        let held = |tensor: &TensorInfo| match tensor.shape.len() {
+            1 => tensor.bytes,
+            _ => tensor.bytes.div_ceil(gpus as u64),
+        };
+        // A head of keys and values is not split: more GPUs than heads hold copies.
+        let kv = plan::kv_bytes(spec, context, KvDtype::F16) / spec.layers().max(1) as u64;
+        let kv = kv.div_ceil(gpus.min(spec.kv_heads).max(1) as u64);
+        let layers = spec.weights.layers.iter();
+        let layers = layers.map(|layer| layer.tensors().map(held).fold(kv, u64::saturating_add));
+        let weights = &spec.weights;
+        let head = weights.final_norm.tensors().map(held).sum::<u64>() + held(&weights.head.weight);
+        let buffers = plan::CpuBuffers::new(spec).bytes(PREFILL_CHUNK.min(spec.context_trained));
+        Loads { layers: layers.collect(), head, buffers }
+    }
+
+    /// The layers and bytes of each of `groups`: as even as whole layers are, the first ones taking what is left over.
+    fn split(&self, groups: usize, embedding: u64) -> Vec<Share> {
+        let (each, more) = (self.layers.len() / groups, self.layers.len() % groups);
+        let mut start = 0;
+        let shares = (0..groups).map(|group| {
+            let layers = start..start + each + usize::from(group < more);
+            start = layers.end;
+            let mut bytes =
+                self.layers[layers.clone()].iter().fold(self.buffers, |sum, &layer| sum.saturating_add(layer));
+            if group == 0 {
+                bytes = bytes.saturating_add(embedding);
+            }
+            if group + 1 == groups {
+                bytes = bytes.saturating_add(self.head);
+            }
+            Share { layers, bytes }
+        });
+        shares.collect()
+    }
+}
+
+fn fits(shares: &[Share], available: u64) -> bool {
+    shares.iter().all(|share| share.bytes <= available)
+}
+
+/// llama.cpp: whole layers on each machine. The embedding stays in the file that the first one maps.
+fn by_layers(spec: &ModelSpec, context: usize, device: String, available: u64) -> Option<Distribution> {
+    let loads = Loads::new(spec, context, 1);
+    let embedding = spec.weights.embedding.bytes;
+    let counts = 2..=MOST.min(spec.layers());
+    let shares = counts.map(|count| loads.split(count, embedding)).find(|shares| fits(shares, available))?;
+    let engine = ServingEngine::LlamaCpp;
+    Some(Distribution { device, available, shares, tensor_parallel: 1, context, engine, dtype: None })
+}
+
+/// vLLM: every matrix on all GPUs of a group, layers over groups. The fewest groups, for GPUs that share every matrix
+/// answer sooner than GPUs that wait for each other, and of those the fewest GPUs.
+fn by_matrices(spec: &ModelSpec, context: usize, device: String, available: u64) -> Option<Distribution> {
+    let dtype = float(spec)?;
+    let mut splits: Vec<(usize, usize)> = (1..=TENSOR_PARALLEL)
+        .filter(|&gpus| splits_heads(spec, gpus))
+        .flat_map(|gpus| (1..=MOST.min(spec.layers())).map(move |groups| (gpus, groups)))
+        .filter(|(gpus, groups)| (2..=MOST).contains(&(gpus * groups)))
+        .collect();
+    splits.sort_by_key(|&(gpus, groups)| (groups, gpus));
+    let (gpus, shares) = splits.into_iter().find_map(|(gpus, groups)| {
+        let loads = Loads::new(spec, context, gpus);
+        let shares = loads.split(groups, spec.weights.embedding.bytes.div_ceil(gpus as u64));
+        fits(&shares, available).then_some((gpus, shares))
+    })?;
+    let shares = shares.into_iter().flat_map(|share| std::iter::repeat_n(share, gpus)).collect();
+    let engine = ServingEngine::Vllm;
+    Some(Distribution { device, available, shares, tensor_parallel: gpus, context, engine, dtype: Some(dtype) })
+}
+
+/// Whether `GPUs` hold whole heads each, those of keys and values split or copied evenly.
+fn splits_heads(spec: &ModelSpec, gpus: usize) -> bool {
+    let kv = spec.kv_heads;
+    spec.heads.is_multiple_of(gpus) && (kv.is_multiple_of(gpus) || gpus.is_multiple_of(kv))
+}
+
+/// The float dtype that most bytes of the model are stored in, integers and their scales aside.
+fn float(spec: &ModelSpec) -> Option<DType> {
+    let stored = spec.dtypes();
+    let bytes = |dtype: &DType| stored.get(dtype).map_or(0, |&(_, bytes)| bytes);
+    [DType::BF16, DType::F16, DType::F32].into_iter().filter(|dtype| bytes(dtype) > 0).max_by_key(bytes)
+}

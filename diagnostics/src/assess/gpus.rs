@@ -1,0 +1,104 @@
+//! What the checks say of NVIDIA GPUs.
+
+use crate::capability::{
+    self, ComputeCapability, DeviceEngine, GPU_MOST_HEAD_DIM, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, SLOW_F16,
+};
+use crate::hardware::{Gpu, Hardware};
+use crate::plan::{Budget, Plan};
+use crate::policy::Policy;
+use crate::report::{Bytes, Check, InputSummary, Remedy, Verdict, roles};
+use crate::spec::ModelSpec;
+
+const UNTRIED: &str = "the engine for GPUs has not been run on a GPU yet";
+
+/// The remedy of whoever can do without the GPU. The processor of a machine that is only described is not this one's.
+fn processor(hardware: &Hardware) -> Remedy {
+    if hardware.profile.is_some() { Remedy::SomeProcessor } else { Remedy::Processor(None) }
+}
+
+/// Whether the GPU, its driver and this build work together, and the kernels take the model's heads. Never more than a
+/// warning, as no GPU has run these kernels.
+pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, gpu: &Gpu) -> Check {
+    let name = &gpu.name;
+    let described = hardware.describes_gpu();
+    let ((major, minor), lowest) = (gpu.compute_capability, LOWEST_COMPUTE_CAPABILITY);
+    let mut remedies = Vec::new();
+    let reason = if !described && !hardware.has_cuda() {
+        remedies.push(Remedy::Feature("cuda"));
+        Some(format!("this build has no CUDA engine, so it cannot use the {name}"))
+    } else if gpu.compute_capability < lowest {
+        Some(format!(
+            "the {name} has compute capability {major}.{minor}, kernels are made for {}.{} and later",
+            lowest.0, lowest.1
+        ))
+    } else if let Some(cuda) = gpu.cuda.filter(|cuda| *cuda < LOWEST_CUDA) {
+        if !described {
+            remedies.push("install a newer NVIDIA driver: 525 or later on Linux, 528 or later on Windows".into());
+        }
+        let (found, needed) = (format!("{}.{}", cuda.0, cuda.1), format!("{}.{}", LOWEST_CUDA.0, LOWEST_CUDA.1));
+        Some(format!("the driver of the {name} runs CUDA {found}, the engine needs {needed}"))
+    } else if let Some(visible_as) = &gpu.visible_as {
+        remedies.push(format!("start it with CUDA_VISIBLE_DEVICES={visible_as}, which makes it cuda:0").into());
+        Some(format!(
+            "CUDA does not list the {name} to this process: it lists one slice of a divided GPU, and that alone"
+        ))
+    } else if spec.head_dim > GPU_MOST_HEAD_DIM {
+        let most = GPU_MOST_HEAD_DIM;
+        Some(format!("the heads have {} elements, kernels for GPUs take up to {most}", spec.head_dim))
+    } else if hardware.gpu_memory(gpu).is_none() {
+        Some(format!("the driver does not tell how much memory the {name} has"))
+    } else {
+        None
+    };
+    if let Some(reason) = reason {
+        remedies.push(processor(hardware));
+        return Check::fail("hardware", Verdict::HardwareInsufficient, reason).remedies(remedies);
+    }
+    if !hardware.has_cuda() {
+        let summary = "this build has no CUDA engine: the verdict is that of a build with the feature cuda";
+        return Check::warn("hardware", summary).evidence(UNTRIED);
+    }
+    Check::warn("hardware", UNTRIED)
+}
+
+/// There is no GPU of this index.
+pub(super) fn absent(hardware: &Hardware, index: usize) -> Check {
+    let summary = match hardware.gpus.len() {
+        0 => {
+            let note = hardware.gpu_note.as_deref().unwrap_or("none found");
+            format!("there is no NVIDIA GPU to run on: {note}")
+        }
+        count => format!("there is no GPU {index}; the machine has {count}"),
+    };
+    Check::fail("hardware", Verdict::HardwareInsufficient, summary).remedies([processor(hardware)])
+}
+
+/// A warning for GPUs whose F16 arithmetic is there in name only.
+pub(super) fn slow_f16(gpu: &Gpu) -> Option<Check> {
+    let (major, minor) = SLOW_F16;
+    let summary =
+        format!("compute capability {major}.{minor} multiplies F16 at a 64th of its F32 rate, so it is widened to F32");
+    (gpu.compute_capability == SLOW_F16).then(|| Check::warn("dtype", summary))
+}
+
+/// What else would compute the tensors that a GPU does not: one of the compute capability `needed`, or the processor.
+pub(super) fn instead(spec: &ModelSpec, hardware: &Hardware, needed: Option<ComputeCapability>) -> Vec<Remedy> {
+    let gpu = needed.map(|(major, minor)| format!("take a GPU of compute capability {major}.{minor} or later"));
+    let engine = DeviceEngine::Cpu { features: &hardware.cpu.features };
+    let runs = roles(spec).all(|(role, tensor)| capability::tier_for(role, tensor.dtype, &engine).is_ok());
+    gpu.map(Remedy::from).into_iter().chain(runs.then(|| processor(hardware))).collect()
+}
+
+/// Where `needed` bytes would be found.
+pub(super) fn room(
+    spec: &ModelSpec,
+    input: &InputSummary,
+    hardware: &Hardware,
+    policy: &Policy,
+    needed: u64,
+) -> Vec<Remedy> {
+    let budget = Budget::new(&hardware.memory, policy.memory_limit);
+    let plan = Plan::new(spec, input.bytes(), &budget, &policy.request());
+    let processor = (plan.fits() && hardware.profile.is_none()).then_some(Remedy::Processor(Some(plan.context)));
+    processor.into_iter().chain([format!("take a GPU with {} free", Bytes(needed)).into()]).collect()
+}
