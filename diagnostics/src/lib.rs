@@ -34,6 +34,7 @@ mod json;
 pub mod limits;
 pub mod plan;
 mod quantization;
+mod relocation;
 pub mod report;
 pub mod source;
 pub mod spec;

@@ -67,6 +67,8 @@ pub(super) struct Part {
     pub(super) bytes: Vec<u8>,
     /// The length of the whole file.
     pub(super) total: u64,
+    /// What a cache calls the content of the whole file.
+    pub(super) etag: Option<String>,
 }
 
 #[derive(serde::Deserialize)]
@@ -202,7 +204,7 @@ impl Client {
 
     /// The bytes `range` of `file`, or as many of them as there are. Of a longer file, none where `whole` is asked for.
     pub(super) fn part(&self, commit: &str, file: &str, range: Range<u64>, whole: bool) -> Result<Part, HubError> {
-        let mut part = Part { bytes: Vec::new(), total: 0 };
+        let mut part = Part { bytes: Vec::new(), total: 0, etag: None };
         let mut retries = self.retry_policy();
         loop {
             let before = part.bytes.len();
@@ -223,7 +225,7 @@ impl Client {
     ) -> Result<(), HubError> {
         let start = range.start + part.bytes.len() as u64;
         let mut answer = self.open(commit, file, start, Some(range.end))?;
-        part.total = answer.total;
+        (part.total, part.etag) = (answer.total, answer.etag.take());
         let end = range.end.min(answer.total);
         if (whole && answer.total > range.end) || start >= end {
             return Ok(());

@@ -4,6 +4,7 @@ use super::cache::RepoCache;
 use super::client::{Answer, Client};
 use super::digest::Digest;
 use super::error::HubError;
+use super::mirror::Mirror;
 use super::own;
 use super::retry::SLICE;
 use crate::progress::{OnProgress, Stage};
@@ -19,6 +20,8 @@ pub(super) struct Download<'d> {
     pub(super) client: &'d Client,
     pub(super) cache: &'d RepoCache,
     pub(super) commit: &'d str,
+    /// What has come already.
+    pub(super) mirror: &'d Mirror,
     pub(super) on_progress: &'d OnProgress,
 }
 
@@ -47,7 +50,10 @@ impl Download<'_> {
             let blob = self.cache.blob(&file.etag);
             let tell = |done| self.on_progress.tell(Stage::Download, before + done, total);
             if !is_whole(&blob, file.bytes) {
-                self.fetch(file, &blob, &tell)?;
+                match self.mirror.etag(file.name) {
+                    Some(_) => self.cache.copy(&self.mirror.path().join(file.name), &blob)?,
+                    None => self.fetch(file, &blob, &tell)?,
+                }
             }
             self.cache.link(self.commit, file.name, &file.etag)?;
             tell(file.bytes);
@@ -58,6 +64,11 @@ impl Download<'_> {
 
     /// Length and content of a file.
     fn look<'f>(&self, name: &'f str) -> Result<Wanted<'f>, HubError> {
+        if let Some(etag) = self.mirror.etag(name) {
+            let path = self.mirror.path().join(name);
+            let bytes = fs::metadata(&path).map_err(HubError::io(path))?.len();
+            return Ok(Wanted { name, etag, bytes });
+        }
         let mut retries = self.client.retry_policy();
         let answer = loop {
             match self.first_byte(name) {
