@@ -2,8 +2,8 @@
 //!
 //! `.ci/boundaries` compiles and runs it; the rules are in `.ci/modules`. Modules are found from the roots by their `mod`
 //! lines, so test modules, comments and strings do not count. A name is followed through the `use` that brought it, to the
-//! module that has it. Cycles are looked for among the children of each module, where everything below a child counts as
-//! the child; what a module shares with its parent is no cycle.
+//! module that has it; what the body of a macro uses is used by those who call it. Cycles are looked for among the children
+//! of each module, where everything below a child counts as the child; what a module shares with its parent is no cycle.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -48,6 +48,8 @@ fn check(root: &Path) -> (usize, Vec<String>) {
 #[derive(Default)]
 struct Tree {
     modules: BTreeMap<String, Module>,
+    /// What the bodies of macros use; it is used by those who call them.
+    macros: BTreeMap<String, Module>,
 }
 
 #[derive(Default)]
@@ -57,6 +59,15 @@ struct Module {
     names: Vec<(String, Vec<String>, usize)>,
     /// Other paths, and their lines.
     paths: Vec<(Vec<String>, usize)>,
+    /// Macros that are called, and the lines.
+    calls: Vec<(String, usize)>,
+}
+
+impl Module {
+    fn paths(&self) -> impl Iterator<Item = (&[String], usize)> {
+        let names = self.names.iter().map(|(_, path, line)| (path.as_slice(), *line));
+        names.chain(self.paths.iter().map(|(path, line)| (path.as_slice(), *line)))
+    }
 }
 
 /// A use of something by a module.
@@ -77,10 +88,11 @@ impl Tree {
         // The files of a module's children lie beside `mod.rs` and `lib.rs`, or else in a folder of its name.
         let folder = file.strip_suffix("/mod.rs").or(file.strip_suffix("/lib.rs"));
         let folder = folder.or(file.strip_suffix(".rs")).unwrap_or(file);
-        self.module(root, name, &without_tests(tokens(&text)), folder, file);
+        let module = self.module(root, name, &without_tests(tokens(&text)), folder, file);
+        self.modules.insert(name.into(), module);
     }
 
-    fn module(&mut self, root: &Path, name: &str, tokens: &[Token], folder: &str, file: &str) {
+    fn module(&mut self, root: &Path, name: &str, tokens: &[Token], folder: &str, file: &str) -> Module {
         let mut module = Module { file: file.into(), ..Module::default() };
         let mut at = 0;
         while at < tokens.len() {
@@ -95,8 +107,20 @@ impl Tree {
                 ("mod", child, "{") => {
                     let end = closing(tokens, at + 2);
                     let folder = format!("{folder}/{child}");
-                    self.module(root, &format!("{name}::{child}"), &tokens[at + 3..end], &folder, file);
+                    let name = format!("{name}::{child}");
+                    let module = self.module(root, &name, &tokens[at + 3..end], &folder, file);
+                    self.modules.insert(name, module);
                     at = end + 1;
+                }
+                ("macro_rules", "!", called) => {
+                    let end = closing(tokens, at + 3);
+                    let body = self.module(root, name, &tokens[at + 4..end], folder, file);
+                    self.macros.insert(called.into(), body);
+                    at = end + 1;
+                }
+                (called, "!", "(" | "[" | "{") if is_name(called) => {
+                    module.calls.push((called.into(), tokens[at].line));
+                    at += 2;
                 }
                 ("use", ..) => at = used(tokens, at + 1, &[], &mut module.names),
                 (first, "::", _) if is_name(first) && (at == 0 || text(tokens, at - 1) != "::") => {
@@ -111,7 +135,7 @@ impl Tree {
                 _ => at += 1,
             }
         }
-        self.modules.insert(name.into(), module);
+        module
     }
 
     /// Whether `path` is a module or a type of one, as far as its modules say; true outside of the workspace.
@@ -123,11 +147,18 @@ impl Tree {
 
     fn imports(&self) -> Vec<Import> {
         let mut imports = Vec::new();
-        for (name, module) in &self.modules {
-            let names = module.names.iter().map(|(_, path, line)| (path, line));
-            for (path, line) in names.chain(module.paths.iter().map(|(path, line)| (path, line))) {
-                let (to, item) = self.resolve(name, path, 0);
-                imports.push(Import { from: name.clone(), to, item, place: format!("{}:{line}", module.file) });
+        for (from, module) in &self.modules {
+            let mut import = |path: &[String], line| {
+                let (to, item) = self.resolve(from, path, 0);
+                imports.push(Import { from: from.clone(), to, item, place: format!("{}:{line}", module.file) });
+            };
+            module.paths().for_each(|(path, line)| import(path, line));
+            let (mut calls, mut seen) = (module.calls.clone(), BTreeSet::new());
+            while let Some((called, line)) = calls.pop() {
+                if let Some(body) = self.macros.get(&called).filter(|_| seen.insert(called)) {
+                    body.paths().for_each(|(path, _)| import(path, line));
+                    calls.extend(body.calls.iter().map(|(called, _)| (called.clone(), line)));
+                }
             }
         }
         imports
@@ -194,8 +225,11 @@ fn crossed(tree: &Tree, imports: &[Import], module: &str, rule: &[&str]) -> BTre
         let open = allowed.is_empty() || to.is_none() || is_in(item, module);
         is_in(from, module) && (forbidden || !open && !allowed.iter().any(|path| is_in(item, path)))
     };
+    // One line a pair of modules says enough.
+    let mut seen = BTreeSet::new();
+    let once = |import: &&Import| seen.insert((import.from.clone(), import.to.clone().unwrap_or(import.item.clone())));
     let fault = |import: &Import| format!("{}: {module} may not use {}", import.place, import.item);
-    unknown.chain(imports.iter().filter(crosses).map(fault)).collect()
+    unknown.chain(imports.iter().filter(crosses).filter(once).map(fault)).collect()
 }
 
 /// An import of one child of a module by another: where they part, and the place of the first such import.
@@ -463,6 +497,15 @@ mod tests {
             #[cfg(all(test, unix))] mod tests { use crate::a; }";
         let c = ("src/c.rs", "mod d { use super::E; }\nuse d::F;");
         assert_eq!(faults(&[LIB, ("src/a.rs", "use crate::b;"), ("src/b.rs", b), c], ""), [""; 0]);
+    }
+
+    #[test]
+    fn what_a_macro_uses_is_used_by_who_calls_it() {
+        let a = "macro_rules! m { () => { $crate::c::f() } }\nmacro_rules! n { () => { m!() } }\nuse crate::b;";
+        let files = [LIB, ("src/a.rs", a), ("src/b.rs", "fn f() {\n n!() }"), ("src/c.rs", "use crate::b;")];
+        let cycle = "import cycle: model_factory::b -> model_factory::c -> model_factory::b\n    \
+            src/b.rs:2: model_factory::b -> model_factory::c\n    src/c.rs:1: model_factory::c -> model_factory::b";
+        assert_eq!(faults(&files, ""), [cycle]);
     }
 
     #[test]
