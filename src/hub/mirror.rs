@@ -177,12 +177,11 @@ impl Fetch<'_> {
             mirror: file,
             len: first.total,
             position: 0,
-            start: 0,
-            block: Vec::new(),
+            here: 0..0,
             next: bytes,
             failed: None,
         };
-        remote.keep(0, first.bytes).map_err(HubError::io(&path))?;
+        remote.keep(0, &first.bytes).map_err(HubError::io(&path))?;
         // What the parser thinks of it the diagnosis of the mirror tells: it reads the same bytes.
         match is_gguf(name) {
             true => drop(GgufFile::parse(&path, 0, first.total, &mut remote)),
@@ -199,28 +198,20 @@ struct RemoteFile<'f> {
     mirror: File,
     len: u64,
     position: u64,
-    /// Where `block` begins in the file.
-    start: u64,
-    block: Vec<u8>,
+    /// What came last; it is in the mirror.
+    here: Range<u64>,
     /// Bytes that the next request asks for.
     next: u64,
     failed: Option<HubError>,
 }
 
 impl RemoteFile<'_> {
-    fn keep(&mut self, start: u64, block: Vec<u8>) -> io::Result<()> {
+    fn keep(&mut self, start: u64, bytes: &[u8]) -> io::Result<()> {
         self.mirror.seek(SeekFrom::Start(start))?;
-        self.mirror.write_all(&block)?;
-        let range = start..start + block.len() as u64;
-        locked(&self.fetch.mirror.ranges).push((self.name.into(), range));
-        (self.start, self.block) = (start, block);
+        self.mirror.write_all(bytes)?;
+        self.here = start..start + bytes.len() as u64;
+        locked(&self.fetch.mirror.ranges).push((self.name.into(), self.here.clone()));
         Ok(())
-    }
-
-    /// What the block holds from the position on.
-    fn here(&self) -> &[u8] {
-        let from = self.position.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
-        from.and_then(|from| self.block.get(from..)).unwrap_or_default()
     }
 
     fn fill(&mut self) -> io::Result<()> {
@@ -233,7 +224,7 @@ impl RemoteFile<'_> {
         match client.part(commit, self.name, self.position..end, false) {
             Ok(part) => {
                 self.next = (self.next * 2).min(MOST);
-                self.keep(self.position, part.bytes)
+                self.keep(self.position, &part.bytes)
             }
             Err(error) => {
                 self.failed = Some(error);
@@ -248,12 +239,12 @@ impl Read for RemoteFile<'_> {
         if self.position >= self.len || buffer.is_empty() {
             return Ok(0);
         }
-        if self.here().is_empty() {
+        if !self.here.contains(&self.position) {
             self.fill()?;
         }
-        let here = self.here();
-        let count = here.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&here[..count]);
+        let left = usize::try_from(self.here.end - self.position).unwrap_or(usize::MAX).min(buffer.len());
+        self.mirror.seek(SeekFrom::Start(self.position))?;
+        let count = self.mirror.read(&mut buffer[..left])?;
         self.position += count as u64;
         Ok(count)
     }

@@ -55,9 +55,9 @@ impl Repository {
         if !is_revision(&revision) {
             return Err(Fault::Hub(HubError::NotFound { id: format!("{}@{revision}", id.repo()) }));
         }
-        let cache = RepoCache::new(options.cache_folder(), id.repo());
-        let (client, commit, names) = if options.is_offline() {
-            let absent = || HubError::Offline { id: id.to_string(), cache: options.cache_folder().into() };
+        let cache = RepoCache::new(&options.cache, id.repo());
+        let (client, commit, names) = if options.offline {
+            let absent = || HubError::Offline { id: id.to_string(), cache: options.cache.clone() };
             let commit = cache.commit(&revision)?.ok_or_else(absent)?;
             let names = cache.names(&commit)?;
             (None, commit, names)
@@ -74,10 +74,10 @@ impl Repository {
             let id = id.to_string();
             return Err(Fault::Hub(HubError::TooManyFiles { id, what: "GGUF files", found, limit: GGUF_FILES }));
         }
-        let selection = select(&names, id).map_err(|fault| match (fault, options.is_offline()) {
+        let selection = select(&names, id).map_err(|fault| match (fault, options.offline) {
             (Unselected::Ambiguous(ids), _) => Fault::Ambiguous(ids),
             (Unselected::NoSuchModel(_), true) => {
-                let cache = options.cache_folder().into();
+                let cache = options.cache.clone();
                 Fault::Hub(HubError::Offline { id: id.to_string(), cache })
             }
             (Unselected::NoSuchModel(choices), false) => {
