@@ -7,8 +7,6 @@
 mod id;
 
 #[cfg(feature = "hub")]
-mod address;
-#[cfg(feature = "hub")]
 mod cache;
 #[cfg(feature = "hub")]
 mod client;
@@ -16,15 +14,13 @@ mod client;
 mod digest;
 #[cfg(feature = "hub")]
 mod download;
-#[cfg(any(feature = "hub", test))]
-#[cfg_attr(not(feature = "hub"), allow(dead_code))] // what variables mean is tested without the feature too
+#[cfg(feature = "hub")]
 mod environment;
 #[cfg(feature = "hub")]
 mod error;
 #[cfg(feature = "hub")]
 mod mirror;
-#[cfg(any(feature = "hub", test))]
-#[cfg_attr(not(feature = "hub"), allow(dead_code))] // as what names mean
+#[cfg(feature = "hub")]
 mod names;
 #[cfg(feature = "hub")]
 mod options;
@@ -34,8 +30,7 @@ mod own;
 mod repository;
 #[cfg(feature = "hub")]
 mod retry;
-#[cfg(any(feature = "hub", test))]
-#[cfg_attr(not(feature = "hub"), allow(dead_code))]
+#[cfg(feature = "hub")]
 mod selection;
 #[cfg(feature = "hub")]
 mod transfer;

@@ -35,6 +35,7 @@ pub mod limits;
 pub mod plan;
 pub mod policy;
 mod quantization;
+mod relocation;
 pub mod report;
 pub mod source;
 pub mod spec;

@@ -59,16 +59,9 @@ impl Builder {
             hub::Fault::Hub(error) => of_load(error),
             hub::Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
         })?;
-        if repository.is_remote() {
-            let diagnose = |path: &Path, model: &_| self.diagnosis(path, Some(model), &hardware);
-            let report = repository.diagnose(diagnose).map_err(of_load)?.report;
-            if !report.verdict.runs() {
-                return Err(Error::Refused(Box::new(report)));
-            }
-        }
-        repository.download(&self.on_progress).map_err(of_load)?;
         let read = |path: &Path, model: &_| self.read_header(path, Some(model), &hardware);
-        self.load_diagnosed(Instant::now(), repository.diagnose(read).map_err(of_load)?)
+        let diagnosis = repository.fetch(&self.on_progress, read).map_err(of_load)?;
+        self.load_diagnosed(Instant::now(), diagnosis)
     }
 
     fn repository(&self, id: &HubId) -> Result<hub::Repository, hub::Fault> {

@@ -58,6 +58,14 @@ impl RepoCache {
         self.folder.join("blobs").join(etag)
     }
 
+    /// Makes `blob` a content that is in the file at `from`.
+    pub(super) fn copy(&self, from: &Path, blob: &Path) -> Result<(), HubError> {
+        in_place_of(blob, |new| {
+            fs::copy(from, new)?;
+            fs::File::options().write(true).open(new)?.sync_all()
+        })
+    }
+
     /// Makes `file` of `commit` the content of this ETag, which is there.
     pub(super) fn link(&self, commit: &str, file: &str, etag: &str) -> Result<(), HubError> {
         let path = self.snapshot(commit).join(file);

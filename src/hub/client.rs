@@ -1,14 +1,12 @@
 //! Requests of the Hub's protocol -> bytes of files; redirects, tokens, statuses and broken connections.
 
-use super::address;
+use super::environment::Secret;
 use super::error::HubError;
 use super::names::{self, encoded};
 use super::options::{HubOptions, MinimumSpeed};
-use super::retry::RetryPolicy;
+use super::retry::{check, retried};
 use super::transfer::{Head, Incoming, connection, start};
 use crate::cancel::Cancel;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,14 +32,15 @@ pub(super) struct Client {
     endpoint: String,
     repo: String,
     speed: MinimumSpeed,
-    cancel: Cancel,
+    /// Ends the waiting.
+    pub(super) cancel: Cancel,
     received: AtomicU64,
 }
 
 /// Sends requests, and follows redirects.
 struct Sender {
     agent: Agent,
-    token: Option<String>,
+    token: Option<Secret>,
 }
 
 /// What a repository is at one commit.
@@ -52,7 +51,7 @@ pub(super) struct Description {
 }
 
 /// An answer whose body has not been read.
-pub(super) struct Answer {
+pub(super) struct Answer<'c> {
     /// What a cache calls the content.
     pub(super) etag: Option<String>,
     /// The length of the whole file.
@@ -60,6 +59,8 @@ pub(super) struct Answer {
     /// The place in the file that the body begins at.
     pub(super) start: u64,
     body: Incoming,
+    /// Where its bytes are counted.
+    received: &'c AtomicU64,
 }
 
 /// A part of a file.
@@ -67,18 +68,14 @@ pub(super) struct Part {
     pub(super) bytes: Vec<u8>,
     /// The length of the whole file.
     pub(super) total: u64,
+    /// What a cache calls the content of the whole file.
+    pub(super) etag: Option<String>,
 }
 
 #[derive(serde::Deserialize)]
 struct Info {
     sha: String,
-    siblings: Siblings,
-}
-
-/// The files of a repository: the first [`FILES`] names, and how many there are.
-struct Siblings {
-    names: Vec<String>,
-    count: usize,
+    siblings: Vec<Sibling>,
 }
 
 #[derive(serde::Deserialize)]
@@ -86,38 +83,9 @@ struct Sibling {
     rfilename: String,
 }
 
-impl<'de> Deserialize<'de> for Siblings {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Siblings, D::Error> {
-        struct List;
-        impl<'de> Visitor<'de> for List {
-            type Value = Siblings;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of files")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Siblings, A::Error> {
-                let mut names = Vec::new();
-                while names.len() < FILES {
-                    match list.next_element::<Sibling>()? {
-                        Some(sibling) => names.push(sibling.rfilename),
-                        None => return Ok(Siblings { count: names.len(), names }),
-                    }
-                }
-                let mut count = names.len();
-                while list.next_element::<IgnoredAny>()?.is_some() {
-                    count += 1;
-                }
-                Ok(Siblings { names, count })
-            }
-        }
-        deserializer.deserialize_seq(List)
-    }
-}
-
 impl Client {
     pub(super) fn new(options: &HubOptions, repo: &str, cancel: &Cancel) -> Client {
-        let speed = options.speed();
+        let speed = options.minimum_speed;
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -129,8 +97,8 @@ impl Client {
             .timeout_per_read(Some(speed.window.min(DAY) + Duration::from_secs(1)))
             .build();
         Client {
-            sender: Arc::new(Sender { agent: config.into(), token: options.secret().map(str::to_owned) }),
-            endpoint: options.url().into(),
+            sender: Arc::new(Sender { agent: config.into(), token: options.token.clone() }),
+            endpoint: options.endpoint.clone(),
             repo: repo.into(),
             speed,
             cancel: cancel.clone(),
@@ -138,13 +106,9 @@ impl Client {
         }
     }
 
-    /// Who may end the waiting.
-    pub(super) fn cancel(&self) -> &Cancel {
-        &self.cancel
-    }
-
-    pub(super) fn retry_policy(&self) -> RetryPolicy {
-        RetryPolicy::new(self.speed.window_bytes())
+    /// Sends a request by `once` until it succeeds, which also says how many bytes it brought.
+    pub(super) fn retried<T>(&self, once: impl FnMut(&mut u64) -> Result<T, HubError>) -> Result<T, HubError> {
+        retried(self.speed.window_bytes(), &self.cancel, once)
     }
 
     /// Bytes of bodies that have come.
@@ -155,23 +119,17 @@ impl Client {
     /// The commit and the files of `revision`.
     pub(super) fn describe(&self, revision: &str) -> Result<Description, HubError> {
         let url = format!("{}/api/models/{}/revision/{}", self.endpoint, self.repo, encoded(revision, false));
-        let mut retries = self.retry_policy();
-        let text = loop {
-            match self.describe_once(&url) {
-                Ok(text) => break text,
-                Err(error) => retries.again(error, 0, &self.cancel)?,
-            }
-        };
+        let text = self.retried(|_| self.describe_once(&url))?;
         let wrong = |what: String| HubError::Answer { url: url.clone(), what };
         let info: Info = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
         if !names::is_commit(&info.sha) {
             return Err(wrong("its sha is no commit".into()));
         }
-        let Siblings { mut names, count } = info.siblings;
-        if count > names.len() {
-            let id = self.repo.clone();
-            return Err(HubError::TooManyFiles { id, what: "files", found: count, limit: FILES });
+        if info.siblings.len() > FILES {
+            let (id, found) = (self.repo.clone(), info.siblings.len());
+            return Err(HubError::TooManyFiles { id, what: "files", found, limit: FILES });
         }
+        let mut names: Vec<String> = info.siblings.into_iter().map(|file| file.rfilename).collect();
         names.retain(|name| names::is_inside(name));
         names.sort();
         names.dedup();
@@ -195,55 +153,34 @@ impl Client {
         Ok(text)
     }
 
-    /// Where `file` of `commit` is.
-    fn url(&self, commit: &str, file: &str) -> String {
-        format!("{}/{}/resolve/{commit}/{}", self.endpoint, self.repo, encoded(file, true))
-    }
-
     /// The bytes `range` of `file`, or as many of them as there are. Of a longer file, none where `whole` is asked for.
     pub(super) fn part(&self, commit: &str, file: &str, range: Range<u64>, whole: bool) -> Result<Part, HubError> {
-        let mut part = Part { bytes: Vec::new(), total: 0 };
-        let mut retries = self.retry_policy();
-        loop {
-            let before = part.bytes.len();
-            match self.part_once(commit, file, &range, whole, &mut part) {
-                Ok(()) => return Ok(part),
-                Err(error) => retries.again(error, (part.bytes.len() - before) as u64, &self.cancel)?,
+        let mut part = Part { bytes: Vec::new(), total: 0, etag: None };
+        self.retried(|came| {
+            let start = range.start + part.bytes.len() as u64;
+            let mut answer = self.open(commit, file, start, Some(range.end))?;
+            (part.total, part.etag) = (answer.total, answer.etag.take());
+            let end = range.end.min(part.total);
+            if (whole && part.total > range.end) || start >= end {
+                return Ok(());
             }
-        }
-    }
-
-    fn part_once(
-        &self,
-        commit: &str,
-        file: &str,
-        range: &Range<u64>,
-        whole: bool,
-        part: &mut Part,
-    ) -> Result<(), HubError> {
-        let start = range.start + part.bytes.len() as u64;
-        let mut answer = self.open(commit, file, start, Some(range.end))?;
-        part.total = answer.total;
-        let end = range.end.min(answer.total);
-        if (whole && answer.total > range.end) || start >= end {
-            return Ok(());
-        }
-        if answer.start != start {
-            let what = "it is the whole file, expected a range of it".into();
-            return Err(HubError::Answer { url: self.url(commit, file), what });
-        }
-        let mut left = end - start;
-        while left > 0 {
-            let bytes = answer.read(self, commit, file, left)?;
-            left -= bytes.len() as u64;
-            part.bytes.extend_from_slice(&bytes);
-        }
-        Ok(())
+            if answer.start != start {
+                let what = "it is the whole file, expected a range of it".into();
+                return Err(HubError::Answer { url: answer.body.url, what });
+            }
+            while start + *came < end {
+                let bytes = answer.read(end - start - *came)?;
+                *came += bytes.len() as u64;
+                part.bytes.extend_from_slice(&bytes);
+            }
+            Ok(())
+        })?;
+        Ok(part)
     }
 
     /// Asks for the bytes of `file` from `start` on, and up to `end`.
-    pub(super) fn open(&self, commit: &str, file: &str, start: u64, end: Option<u64>) -> Result<Answer, HubError> {
-        let url = self.url(commit, file);
+    pub(super) fn open(&self, commit: &str, file: &str, start: u64, end: Option<u64>) -> Result<Answer<'_>, HubError> {
+        let url = format!("{}/{}/resolve/{commit}/{}", self.endpoint, self.repo, encoded(file, true));
         let end = end.map(|end| (end - 1).to_string()).unwrap_or_default();
         let (head, body) = self.send(&url, Some(format!("bytes={start}-{end}")))?;
         let (status, headers) = (head.parts.status.as_u16(), &head.parts.headers);
@@ -271,7 +208,7 @@ impl Client {
         };
         let etag = head.etag.as_deref().map(names::blob_name);
         let etag = etag.map(|etag| etag.ok_or_else(|| wrong("its ETag cannot be a file's name"))).transpose()?;
-        Ok(Answer { etag, total, start, body })
+        Ok(Answer { etag, total, start, body, received: &self.received })
     }
 
     fn send(&self, url: &str, range: Option<String>) -> Result<(Head, Incoming), HubError> {
@@ -286,7 +223,7 @@ impl Client {
         let error = match head.parts.status.as_u16() {
             200 | 206 => return Ok(()),
             status @ (401 | 403) => {
-                let token = self.sender.token.is_some() && address::is_private(url);
+                let token = self.sender.token.is_some() && names::is_private(url);
                 HubError::NoAccess { id, status, token }
             }
             404 => match file {
@@ -314,11 +251,9 @@ impl Sender {
         let wrong = |what: &str| HubError::Answer { url: url.into(), what: what.into() };
         let (mut at, mut etag) = (url.to_owned(), None);
         for _ in 0..=REDIRECTS {
-            if cancel.is_cancelled() {
-                return Err(HubError::Cancelled);
-            }
+            check(cancel)?;
             let mut request = self.agent.get(&at);
-            if address::is_local(&at) {
+            if names::is_local(&at) {
                 // A proxy would read it, and its localhost is another machine.
                 request = request.config().proxy(None).build();
             }
@@ -326,8 +261,8 @@ impl Sender {
                 request = request.header("Range", range);
             }
             // Nobody but the Hub sees the token, and no line in between.
-            let private = names::host(&at) == names::host(url) && address::is_private(&at);
-            if let Some(token) = self.token.as_ref().filter(|_| private) {
+            let private = names::host(&at) == names::host(url) && names::is_private(&at);
+            if let Some(Secret(token)) = self.token.as_ref().filter(|_| private) {
                 if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
                     return Err(HubError::Token);
                 }
@@ -359,13 +294,11 @@ impl Sender {
     }
 }
 
-impl Answer {
+impl Answer<'_> {
     /// The next bytes of the body, at least one and at most `most`.
-    pub(super) fn read(&mut self, client: &Client, commit: &str, file: &str, most: u64) -> Result<Vec<u8>, HubError> {
-        let Some(mut bytes) = self.body.next()? else {
-            return Err(connection(&client.url(commit, file), &"it ended early"));
-        };
-        client.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    pub(super) fn read(&mut self, most: u64) -> Result<Vec<u8>, HubError> {
+        let Some(mut bytes) = self.body.next()? else { return Err(connection(&self.body.url, &"it ended early")) };
+        self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
         Ok(bytes)
     }

@@ -1,11 +1,12 @@
 //! A file of the Hub -> the cache, whole or not at all; what a broken connection left is continued.
 
 use super::cache::RepoCache;
-use super::client::{Answer, Client};
+use super::client::Client;
 use super::digest::Digest;
 use super::error::HubError;
+use super::mirror::Mirror;
 use super::own;
-use super::retry::SLICE;
+use super::retry::{SLICE, check};
 use crate::progress::{OnProgress, Stage};
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -19,6 +20,8 @@ pub(super) struct Download<'d> {
     pub(super) client: &'d Client,
     pub(super) cache: &'d RepoCache,
     pub(super) commit: &'d str,
+    /// What has come already.
+    pub(super) mirror: &'d Mirror,
     pub(super) on_progress: &'d OnProgress,
 }
 
@@ -47,7 +50,10 @@ impl Download<'_> {
             let blob = self.cache.blob(&file.etag);
             let tell = |done| self.on_progress.tell(Stage::Download, before + done, total);
             if !is_whole(&blob, file.bytes) {
-                self.fetch(file, &blob, &tell)?;
+                match self.mirror.etag(file.name) {
+                    Some(_) => self.cache.copy(&self.mirror.path().join(file.name), &blob)?,
+                    None => self.fetch(file, &blob, &tell)?,
+                }
             }
             self.cache.link(self.commit, file.name, &file.etag)?;
             tell(file.bytes);
@@ -58,24 +64,21 @@ impl Download<'_> {
 
     /// Length and content of a file.
     fn look<'f>(&self, name: &'f str) -> Result<Wanted<'f>, HubError> {
-        let mut retries = self.client.retry_policy();
-        let answer = loop {
-            match self.first_byte(name) {
-                Ok(answer) => break answer,
-                Err(error) => retries.again(error, 0, self.client.cancel())?,
+        if let Some(etag) = self.mirror.etag(name) {
+            let path = self.mirror.path().join(name);
+            let bytes = fs::metadata(&path).map_err(HubError::io(path))?.len();
+            return Ok(Wanted { name, etag, bytes });
+        }
+        let answer = self.client.retried(|_| {
+            // One byte, and it is read: the connection can be used again then.
+            let mut answer = self.client.open(self.commit, name, 0, Some(1))?;
+            if answer.total > 0 {
+                answer.read(1)?;
             }
-        };
+            Ok(answer)
+        })?;
         let etag = answer.etag.ok_or_else(|| HubError::Answer { url: name.into(), what: "it has no ETag".into() })?;
         Ok(Wanted { name, etag, bytes: answer.total })
-    }
-
-    /// Asks for one byte of a file, and reads it: the connection can be used again then.
-    fn first_byte(&self, name: &str) -> Result<Answer, HubError> {
-        let mut answer = self.client.open(self.commit, name, 0, Some(1))?;
-        if answer.total > 0 {
-            answer.read(self.client, self.commit, name, 1)?;
-        }
-        Ok(answer)
     }
 
     /// Brings one content into the cache. Another process that does so is waited for.
@@ -87,7 +90,7 @@ impl Download<'_> {
         loop {
             match lock_file.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::WouldBlock) => self.check_cancel()?,
+                Err(TryLockError::WouldBlock) => check(&self.client.cancel)?,
                 Err(TryLockError::Error(error)) => return Err(HubError::io(&lock)(error)),
             }
             std::thread::sleep(SLICE);
@@ -112,19 +115,17 @@ impl Download<'_> {
         }
     }
 
-    fn check_cancel(&self) -> Result<(), HubError> {
-        if self.client.cancel().is_cancelled() { Err(HubError::Cancelled) } else { Ok(()) }
-    }
-
     /// Continues the file at `path` until it is as long as it must be, and gives its digest where its tag is another.
     fn complete(&self, file: &Wanted<'_>, path: &Path, tell: &dyn Fn(u64)) -> Result<Option<String>, HubError> {
         let mut part = self.open_part(file, path, tell)?;
-        let mut retries = self.client.retry_policy();
-        while part.bytes < file.bytes {
-            let before = part.bytes;
-            let Err(error) = self.append(file, &mut part, tell) else { continue };
-            let came = part.bytes.saturating_sub(before);
-            retries.again(error, came, self.client.cancel()).map_err(|error| match error {
+        if part.bytes < file.bytes {
+            let appended = self.client.retried(|came| {
+                let before = part.bytes;
+                let result = self.append(file, &mut part, tell);
+                *came = part.bytes.saturating_sub(before);
+                result
+            });
+            appended.map_err(|error| match error {
                 HubError::Connection { reason, .. } => {
                     HubError::Interrupted { file: file.name.into(), done: part.bytes, total: file.bytes, reason }
                 }
@@ -146,7 +147,7 @@ impl Download<'_> {
         let mut bytes = vec![0; STRIDE];
         // Reading it leads to its end.
         loop {
-            self.check_cancel()?;
+            check(&self.client.cancel)?;
             let count = part.out.read(&mut bytes).map_err(HubError::io(path))?;
             if count == 0 {
                 return Ok(part);
@@ -179,7 +180,7 @@ impl Download<'_> {
         }
         while part.bytes < file.bytes {
             tell(part.bytes);
-            let bytes = answer.read(self.client, self.commit, file.name, file.bytes - part.bytes)?;
+            let bytes = answer.read(file.bytes - part.bytes)?;
             part.out.write_all(&bytes).map_err(HubError::io(part.path))?;
             part.digest.update(&bytes);
             part.bytes += bytes.len() as u64;

@@ -18,20 +18,21 @@ pub(super) struct Environment {
 }
 
 /// Where the token is.
-#[derive(PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// In a variable; this is it.
-    Given(String),
+    Given(Secret),
     /// In this file, if it is there.
     File(PathBuf),
 }
 
-impl fmt::Debug for Token {
+/// What is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Secret(pub(super) String);
+
+impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Token::Given(_) => f.write_str("Given((hidden))"),
-            Token::File(path) => f.debug_tuple("File").field(path).finish(),
-        }
+        f.write_str("(hidden)")
     }
 }
 
@@ -48,7 +49,7 @@ impl Environment {
         let cache = path("HF_HUB_CACHE").or_else(|| path("HUGGINGFACE_HUB_CACHE"));
         let file = path("HF_TOKEN_PATH").or_else(|| Some(own.as_ref()?.join("token")));
         let given = text("HF_TOKEN").or_else(|| text("HUGGING_FACE_HUB_TOKEN"));
-        let token = given.map(Token::Given).or(file.map(Token::File));
+        let token = given.map(|token| Token::Given(Secret(token))).or(file.map(Token::File));
         Environment {
             cache: cache.or_else(|| Some(own.as_ref()?.join("hub"))),
             endpoint: text("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.into()),
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn tokens_and_switches_are_those_of_other_tools() {
-        let given = |token: &str| Some(Token::Given(token.into()));
+        let given = |token: &str| Some(Token::Given(Secret(token.into())));
         assert_eq!(read(&[("HF_TOKEN", " a\n"), ("HUGGING_FACE_HUB_TOKEN", "b")]).token, given("a"));
         assert_eq!(read(&[("HUGGING_FACE_HUB_TOKEN", "b")]).token, given("b"));
         for quiet in [

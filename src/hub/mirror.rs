@@ -1,16 +1,19 @@
 //! Headers by range requests -> a folder of sparse files that an ordinary diagnosis reads.
 
 use super::client::Client;
+use super::digest::Digest;
 use super::error::HubError;
 use super::selection::Selection;
 use model_diagnostics::header::gguf::GgufFile;
 use model_diagnostics::header::repository::{companion, is_gguf};
 use model_diagnostics::header::safetensors::SafetensorsFile;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use tempfile::TempDir;
 
 /// Bytes of all headers and companions of one repository. The largest tokenizers have 35 MB, headers of 150,000 tensors 20.
@@ -32,6 +35,10 @@ const MOST: u64 = 2 << 20;
 pub(super) struct Mirror {
     _folder: TempDir,
     path: PathBuf,
+    /// The files that are there whole, and what a cache calls their contents.
+    whole: Mutex<BTreeMap<String, String>>,
+    /// What of other files is there.
+    ranges: Mutex<Vec<(String, Range<u64>)>>,
 }
 
 impl Mirror {
@@ -47,8 +54,8 @@ impl Mirror {
         let folder = tempfile::tempdir().map_err(HubError::io(std::env::temp_dir()))?;
         let path = folder.path().join(repo);
         fs::create_dir_all(&path).map_err(HubError::io(&path))?;
-        let mirror = Mirror { _folder: folder, path };
-        let fetch = Fetch { client, commit, repo, folder: &mirror.path };
+        let mirror = Mirror { _folder: folder, path, whole: Mutex::default(), ranges: Mutex::default() };
+        let fetch = Fetch { client, commit, repo, mirror: &mirror };
         let companions = selection.companions(names);
         fetch.all(&companions, |file| fetch.companion(file))?;
         let weights = selection.weights(names, &mirror.path);
@@ -66,13 +73,37 @@ impl Mirror {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// What a cache calls the content of the file `name`, where that is here whole.
+    pub(super) fn etag(&self, name: &str) -> Option<String> {
+        locked(&self.whole).get(name).cloned()
+    }
+
+    /// Whether the files in `folder` are those that were read here.
+    pub(super) fn is_of(&self, folder: &Path) -> io::Result<bool> {
+        let part = |folder: &Path, name: &str, range: &Range<u64>| {
+            let (mut file, mut bytes) = (File::open(folder.join(name))?, Vec::new());
+            file.seek(SeekFrom::Start(range.start))?;
+            file.take(range.end - range.start).read_to_end(&mut bytes).map(|_| bytes)
+        };
+        for (name, range) in locked(&self.ranges).iter() {
+            if part(&self.path, name, range)? != part(folder, name, range)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|lock| lock.into_inner())
 }
 
 struct Fetch<'c> {
     client: &'c Client,
     commit: &'c str,
     repo: &'c str,
-    folder: &'c Path,
+    mirror: &'c Mirror,
 }
 
 impl Fetch<'_> {
@@ -90,7 +121,7 @@ impl Fetch<'_> {
                 };
                 if let Err(error) = result {
                     next.store(files.len(), Ordering::Relaxed);
-                    failed.lock().unwrap_or_else(|lock| lock.into_inner()).get_or_insert(error);
+                    locked(&failed).get_or_insert(error);
                 }
             }
         };
@@ -106,7 +137,7 @@ impl Fetch<'_> {
 
     /// An empty file called `name` in the mirror.
     fn create(&self, name: &str) -> Result<(File, PathBuf), HubError> {
-        let path = self.folder.join(name);
+        let path = self.mirror.path.join(name);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(HubError::io(folder))?;
         }
@@ -114,12 +145,24 @@ impl Fetch<'_> {
         Ok((options.map_err(HubError::io(&path))?, path))
     }
 
-    /// Fetches a small file whole. Of one that is longer than its reader takes the length is enough.
+    /// Fetches a small file whole, once more where it is not what its tag says. Of one that is longer than its reader takes
+    /// the length is enough.
     fn companion(&self, name: &str) -> Result<(), HubError> {
         let limit = companion(name).unwrap_or(0);
-        let part = self.client.part(self.commit, name, 0..limit, true)?;
+        let mut part = self.client.part(self.commit, name, 0..limit, true)?;
+        if Digest::of(&part).is_some() {
+            part = self.client.part(self.commit, name, 0..limit, true)?;
+        }
+        if let Some(found) = Digest::of(&part) {
+            let expected = part.etag.unwrap_or_default();
+            return Err(HubError::Digest { file: name.into(), found, expected });
+        }
         let (mut file, path) = self.create(name)?;
-        file.write_all(&part.bytes).and_then(|()| file.set_len(part.total)).map_err(HubError::io(path))
+        file.write_all(&part.bytes).and_then(|()| file.set_len(part.total)).map_err(HubError::io(path))?;
+        if let Some(etag) = part.etag.filter(|_| part.bytes.len() as u64 == part.total) {
+            locked(&self.mirror.whole).insert(name.into(), etag);
+        }
+        Ok(())
     }
 
     /// Fetches of a file of weights what its parser reads.
@@ -134,12 +177,11 @@ impl Fetch<'_> {
             mirror: file,
             len: first.total,
             position: 0,
-            start: 0,
-            block: Vec::new(),
+            here: 0..0,
             next: bytes,
             failed: None,
         };
-        remote.keep(0, first.bytes).map_err(HubError::io(&path))?;
+        remote.keep(0, &first.bytes).map_err(HubError::io(&path))?;
         // What the parser thinks of it the diagnosis of the mirror tells: it reads the same bytes.
         match is_gguf(name) {
             true => drop(GgufFile::parse(&path, 0, first.total, &mut remote)),
@@ -156,26 +198,20 @@ struct RemoteFile<'f> {
     mirror: File,
     len: u64,
     position: u64,
-    /// Where `block` begins in the file.
-    start: u64,
-    block: Vec<u8>,
+    /// What came last; it is in the mirror.
+    here: Range<u64>,
     /// Bytes that the next request asks for.
     next: u64,
     failed: Option<HubError>,
 }
 
 impl RemoteFile<'_> {
-    fn keep(&mut self, start: u64, block: Vec<u8>) -> io::Result<()> {
+    fn keep(&mut self, start: u64, bytes: &[u8]) -> io::Result<()> {
         self.mirror.seek(SeekFrom::Start(start))?;
-        self.mirror.write_all(&block)?;
-        (self.start, self.block) = (start, block);
+        self.mirror.write_all(bytes)?;
+        self.here = start..start + bytes.len() as u64;
+        locked(&self.fetch.mirror.ranges).push((self.name.into(), self.here.clone()));
         Ok(())
-    }
-
-    /// What the block holds from the position on.
-    fn here(&self) -> &[u8] {
-        let from = self.position.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
-        from.and_then(|from| self.block.get(from..)).unwrap_or_default()
     }
 
     fn fill(&mut self) -> io::Result<()> {
@@ -188,7 +224,7 @@ impl RemoteFile<'_> {
         match client.part(commit, self.name, self.position..end, false) {
             Ok(part) => {
                 self.next = (self.next * 2).min(MOST);
-                self.keep(self.position, part.bytes)
+                self.keep(self.position, &part.bytes)
             }
             Err(error) => {
                 self.failed = Some(error);
@@ -203,12 +239,12 @@ impl Read for RemoteFile<'_> {
         if self.position >= self.len || buffer.is_empty() {
             return Ok(0);
         }
-        if self.here().is_empty() {
+        if !self.here.contains(&self.position) {
             self.fill()?;
         }
-        let here = self.here();
-        let count = here.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&here[..count]);
+        let left = usize::try_from(self.here.end - self.position).unwrap_or(usize::MAX).min(buffer.len());
+        self.mirror.seek(SeekFrom::Start(self.position))?;
+        let count = self.mirror.read(&mut buffer[..left])?;
         self.position += count as u64;
         Ok(count)
     }

@@ -1,19 +1,18 @@
 //! Where the Hub and its cache are, and how it is asked.
 
-use super::environment::{ENDPOINT, Environment, Token};
+use super::environment::{ENDPOINT, Environment, Secret, Token};
 use super::error::HubError;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Where the Hub and its cache are, who asks, and how slow an answer may be.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubOptions {
-    cache: PathBuf,
-    endpoint: String,
-    token: Option<String>,
-    offline: bool,
-    minimum_speed: MinimumSpeed,
+    pub(super) cache: PathBuf,
+    pub(super) endpoint: String,
+    pub(super) token: Option<Secret>,
+    pub(super) offline: bool,
+    pub(super) minimum_speed: MinimumSpeed,
 }
 
 /// What a server must bring, so that it is waited for.
@@ -42,7 +41,7 @@ impl HubOptions {
         let Environment { cache, endpoint, token, offline } =
             Environment::read(|name| std::env::var_os(name), std::env::home_dir());
         let token = token.and_then(|token| match token {
-            Token::Given(token) => Some(token),
+            Token::Given(token) => Some(token.0),
             Token::File(path) => std::fs::read_to_string(path).ok(),
         });
         let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
@@ -63,7 +62,7 @@ impl HubOptions {
 
     /// The token of the account that asks. It is sent to the endpoint's host alone, by `https` or to this very machine.
     pub fn token(mut self, token: Option<String>) -> HubOptions {
-        self.token = token;
+        self.token = token.map(Secret);
         self
     }
 
@@ -80,38 +79,5 @@ impl HubOptions {
     pub fn minimum_speed(mut self, bytes_per_second: u64, window: Duration) -> HubOptions {
         self.minimum_speed = MinimumSpeed { bytes_per_second, window };
         self
-    }
-
-    pub(super) fn speed(&self) -> MinimumSpeed {
-        self.minimum_speed
-    }
-
-    pub(super) fn cache_folder(&self) -> &Path {
-        &self.cache
-    }
-
-    pub(super) fn url(&self) -> &str {
-        &self.endpoint
-    }
-
-    pub(super) fn secret(&self) -> Option<&str> {
-        self.token.as_deref()
-    }
-
-    pub(super) fn is_offline(&self) -> bool {
-        self.offline
-    }
-}
-
-impl fmt::Debug for HubOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let token = self.token.as_ref().map(|_| "(hidden)");
-        f.debug_struct("HubOptions")
-            .field("cache", &self.cache)
-            .field("endpoint", &self.endpoint)
-            .field("token", &token)
-            .field("offline", &self.offline)
-            .field("minimum_speed", &self.minimum_speed)
-            .finish()
     }
 }

@@ -9,19 +9,22 @@ use std::path::Path;
 
 /// Opens the lock at `path`, or makes it. Nothing is read or written.
 pub(super) fn lock(path: &Path) -> Result<File, HubError> {
-    let file = open(path, unlinked(File::options().create(true).truncate(false).write(true)));
-    Ok(file.map_err(|error| told(path, error))?.0)
+    Ok(made(path, File::options().write(true))?.0)
 }
 
 /// Opens the part at `path` to read and write, or makes it; and its length.
 pub(super) fn part(path: &Path) -> Result<(File, u64), HubError> {
     // Not to append: what is opened so cannot be made shorter on Windows.
-    let file = open(path, unlinked(File::options().create(true).truncate(false).read(true).write(true)));
-    let (file, metadata) = file.map_err(|error| told(path, error))?;
+    let (file, metadata) = made(path, File::options().read(true).write(true))?;
     if names(&metadata) > 1 {
         return Err(HubError::NotAFile { path: path.into(), found: "a file that has another name too" });
     }
     Ok((file, metadata.len()))
+}
+
+/// Opens the file at `path`, or makes it; a link is not followed.
+fn made(path: &Path, options: &mut OpenOptions) -> Result<(File, Metadata), HubError> {
+    open(path, unlinked(options.create(true).truncate(false))).map_err(|error| told(path, error))
 }
 
 /// The first `bytes` of the text in the reference at `path`, which may be a link; `None` when there is none.

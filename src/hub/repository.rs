@@ -34,14 +34,6 @@ pub(crate) struct Repository {
     client: Option<Client>,
 }
 
-/// Where a model is.
-enum Place<'r> {
-    /// This is its path.
-    Cache(PathBuf),
-    /// This asks for it.
-    Remote(&'r Client),
-}
-
 /// Why there is no model to look at.
 pub(crate) enum Fault {
     /// The Hub or the cache is to blame.
@@ -63,9 +55,9 @@ impl Repository {
         if !is_revision(&revision) {
             return Err(Fault::Hub(HubError::NotFound { id: format!("{}@{revision}", id.repo()) }));
         }
-        let cache = RepoCache::new(options.cache_folder(), id.repo());
-        let (client, commit, names) = if options.is_offline() {
-            let absent = || HubError::Offline { id: id.to_string(), cache: options.cache_folder().into() };
+        let cache = RepoCache::new(&options.cache, id.repo());
+        let (client, commit, names) = if options.offline {
+            let absent = || HubError::Offline { id: id.to_string(), cache: options.cache.clone() };
             let commit = cache.commit(&revision)?.ok_or_else(absent)?;
             let names = cache.names(&commit)?;
             (None, commit, names)
@@ -82,10 +74,10 @@ impl Repository {
             let id = id.to_string();
             return Err(Fault::Hub(HubError::TooManyFiles { id, what: "GGUF files", found, limit: GGUF_FILES }));
         }
-        let selection = select(&names, id).map_err(|fault| match (fault, options.is_offline()) {
+        let selection = select(&names, id).map_err(|fault| match (fault, options.offline) {
             (Unselected::Ambiguous(ids), _) => Fault::Ambiguous(ids),
             (Unselected::NoSuchModel(_), true) => {
-                let cache = options.cache_folder().into();
+                let cache = options.cache.clone();
                 Fault::Hub(HubError::Offline { id: id.to_string(), cache })
             }
             (Unselected::NoSuchModel(choices), false) => {
@@ -96,58 +88,75 @@ impl Repository {
         Ok(Repository { id: id.clone(), revision, commit, names, selection, cache, client })
     }
 
-    /// Whether a file of the model is only on the Hub.
-    pub(crate) fn is_remote(&self) -> bool {
-        matches!(self.place(), Place::Remote(_))
-    }
-
-    fn place(&self) -> Place<'_> {
-        let folder = self.cache.snapshot(&self.commit);
-        let here = |file: &String| folder.join(file).is_file();
-        match &self.client {
-            Some(client) => {
-                let weights = self.selection.weights(&self.names, &folder);
-                let companions = self.selection.companions(&self.names);
-                let complete = !weights.is_empty() && companions.into_iter().chain(&weights).all(here);
-                if complete { Place::Cache(self.selection.path(&folder)) } else { Place::Remote(client) }
-            }
-            None => Place::Cache(self.selection.path(&folder)),
-        }
-    }
-
     /// Diagnoses the model by `diagnose`: its files in the cache, or else its headers on the Hub, where paths in the report
     /// are the repository's.
-    pub(crate) fn diagnose(&self, diagnose: impl FnOnce(&Path, &HubModel) -> Diagnosis) -> Result<Diagnosis, HubError> {
+    pub(crate) fn diagnose(&self, diagnose: impl Fn(&Path, &HubModel) -> Diagnosis) -> Result<Diagnosis, HubError> {
+        let Some((_, mirror)) = self.mirror()? else { return Ok(self.diagnosed(&self.folder(), diagnose)) };
+        let mut diagnosis = self.diagnosed(mirror.path(), diagnose);
+        diagnosis.relocate(mirror.path(), self.id.repo().as_ref());
+        Ok(diagnosis)
+    }
+
+    /// The same, and where the model runs brings what is missing of its files into the cache, weights last: the diagnosis is
+    /// of these files then.
+    pub(crate) fn fetch(
+        &self,
+        on_progress: &OnProgress,
+        diagnose: impl Fn(&Path, &HubModel) -> Diagnosis,
+    ) -> Result<Diagnosis, HubError> {
+        let (mirror, folder) = (self.mirror()?, self.folder());
+        let Some((client, mirror)) = mirror else {
+            self.note_commit()?;
+            return Ok(self.diagnosed(&folder, diagnose));
+        };
+        let mut diagnosis = self.diagnosed(mirror.path(), &diagnose);
+        if diagnosis.ready.is_none() {
+            diagnosis.relocate(mirror.path(), self.id.repo().as_ref());
+            return Ok(diagnosis);
+        }
+        let download = Download { client, cache: &self.cache, commit: &self.commit, mirror: &mirror, on_progress };
+        let companions = self.selection.companions(&self.names).into_iter().cloned();
+        download.all(&companions.chain(self.selection.weights(&self.names, mirror.path())).collect::<Vec<_>>())?;
+        self.note_commit()?;
+        match mirror.is_of(&folder).map_err(HubError::io(&folder))? {
+            true => diagnosis.relocate(mirror.path(), &folder),
+            // What was read of the weights is not what came, which has the right digest.
+            false => diagnosis = self.diagnosed(&folder, diagnose),
+        }
+        Ok(diagnosis)
+    }
+
+    /// The headers of a model of which a file is only on the Hub, and whom to ask for that.
+    fn mirror(&self) -> Result<Option<(&Client, Mirror)>, HubError> {
+        let Some(client) = &self.client else { return Ok(None) };
+        let folder = self.folder();
+        let weights = self.selection.weights(&self.names, &folder);
+        let mut files = self.selection.companions(&self.names).into_iter().chain(&weights);
+        if !weights.is_empty() && files.all(|file| folder.join(file).is_file()) {
+            return Ok(None);
+        }
+        let mirror = Mirror::fetch(client, &self.commit, self.id.repo(), &self.names, &self.selection)?;
+        Ok(Some((client, mirror)))
+    }
+
+    /// Where the files are in the cache.
+    fn folder(&self) -> PathBuf {
+        self.cache.snapshot(&self.commit)
+    }
+
+    /// The diagnosis of the files in `folder`.
+    fn diagnosed(&self, folder: &Path, diagnose: impl Fn(&Path, &HubModel) -> Diagnosis) -> Diagnosis {
         let files = match &self.selection {
             Selection::Gguf(parts) => parts.clone(),
             Selection::Safetensors | Selection::Nothing => Vec::new(),
         };
         let own = |text: Option<&str>| text.map(str::to_owned);
         let (repo, wanted, revision) = (self.id.repo().into(), own(self.id.wanted()), own(self.id.revision()));
-        let model = HubModel { repo, wanted, revision, files };
-        let client = match self.place() {
-            Place::Remote(client) => client,
-            Place::Cache(path) => return Ok(diagnose(&path, &model)),
-        };
-        let mirror = Mirror::fetch(client, &self.commit, self.id.repo(), &self.names, &self.selection)?;
-        let mut diagnosis = diagnose(&self.selection.path(mirror.path()), &model);
-        let folder = mirror.path().display().to_string();
-        diagnosis.report.rename(&folder, self.id.repo());
-        Ok(diagnosis)
+        diagnose(&self.selection.path(folder), &HubModel { repo, wanted, revision, files })
     }
 
-    /// Brings what is missing of the model's files into the cache, weights last.
-    pub(crate) fn download(&self, on_progress: &OnProgress) -> Result<(), HubError> {
-        if let Place::Remote(client) = self.place() {
-            let download = Download { client, cache: &self.cache, commit: &self.commit, on_progress };
-            let companions: Vec<String> = self.selection.companions(&self.names).into_iter().cloned().collect();
-            let (indexes, others): (Vec<String>, Vec<String>) =
-                companions.into_iter().partition(|name| name.ends_with(".index.json"));
-            // The index says which weights there are.
-            download.all(&indexes)?;
-            let weights = self.selection.weights(&self.names, &self.cache.snapshot(&self.commit));
-            download.all(&[others, weights].concat())?;
-        }
+    /// Notes which commit the revision is, once its files are there.
+    fn note_commit(&self) -> Result<(), HubError> {
         match self.client {
             Some(_) => self.cache.set_commit(&self.revision, &self.commit),
             None => Ok(()),

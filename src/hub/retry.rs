@@ -10,35 +10,36 @@ const TRIES: u32 = 4;
 /// How long a wait lasts before it looks whether it was cancelled.
 pub(super) const SLICE: Duration = Duration::from_millis(20);
 
-/// Sends a request again while it brings something: of tries that do not, four in a row.
-pub(super) struct RetryPolicy {
-    fruitless: u32,
-    /// Bytes that a try must bring. A server that sends one, again and again, would hold us forever.
+/// Sends a request by `once` until it succeeds, which also says how many bytes it brought. Gives up after four tries in a row
+/// that brought fewer than `fruit`: a server that sends one byte, again and again, would hold us forever.
+///
+/// # Errors
+/// That of the last try; `Cancelled`.
+pub(super) fn retried<T>(
     fruit: u64,
-}
-
-impl RetryPolicy {
-    /// A try is fruitless when it brings fewer bytes than `fruit`.
-    pub(super) fn new(fruit: u64) -> RetryPolicy {
-        RetryPolicy { fruitless: 0, fruit: fruit.max(1) }
-    }
-
-    /// Waits before the next try, after one that ended in `error` and brought `bytes`.
-    ///
-    /// # Errors
-    /// `error` when there is to be none; `Cancelled`.
-    pub(super) fn again(&mut self, error: HubError, bytes: u64, cancel: &Cancel) -> Result<(), HubError> {
-        self.fruitless = if bytes >= self.fruit { 0 } else { self.fruitless + 1 };
-        if !error.passes() || self.fruitless >= TRIES {
+    cancel: &Cancel,
+    mut once: impl FnMut(&mut u64) -> Result<T, HubError>,
+) -> Result<T, HubError> {
+    let mut fruitless = 0;
+    loop {
+        let mut bytes = 0;
+        let error = match once(&mut bytes) {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        fruitless = if bytes >= fruit.max(1) { 0 } else { fruitless + 1 };
+        if !error.passes() || fruitless >= TRIES {
             return Err(error);
         }
-        let end = Instant::now() + Duration::from_millis(100 << self.fruitless);
+        let end = Instant::now() + Duration::from_millis(100 << fruitless);
         while Instant::now() < end {
-            if cancel.is_cancelled() {
-                return Err(HubError::Cancelled);
-            }
+            check(cancel)?;
             std::thread::sleep(SLICE);
         }
-        Ok(())
     }
+}
+
+/// Ends what waits once it is cancelled.
+pub(super) fn check(cancel: &Cancel) -> Result<(), HubError> {
+    if cancel.is_cancelled() { Err(HubError::Cancelled) } else { Ok(()) }
 }

@@ -2,7 +2,7 @@
 
 use super::error::HubError;
 use super::options::MinimumSpeed;
-use super::retry::SLICE;
+use super::retry::{SLICE, check};
 use crate::cancel::Cancel;
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -27,7 +27,7 @@ pub(super) struct Head {
 
 /// A body that comes.
 pub(super) struct Incoming {
-    url: String,
+    pub(super) url: String,
     cancel: Cancel,
     speed: MinimumSpeed,
     pieces: Receiver<Result<Vec<u8>, HubError>>,
@@ -61,9 +61,7 @@ pub(super) fn start(
     let thread = std::thread::Builder::new().name("model-factory-hub".into());
     thread.spawn(work).map_err(|error| connection(url, &error))?;
     let head = loop {
-        if cancel.is_cancelled() {
-            return Err(HubError::Cancelled);
-        }
+        check(cancel)?;
         match head.recv_timeout(SLICE) {
             Ok(head) => break head?,
             Err(RecvTimeoutError::Timeout) => {}
@@ -102,9 +100,7 @@ impl Incoming {
     /// `Connection`; `Slow`; `Cancelled`.
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, HubError> {
         loop {
-            if self.cancel.is_cancelled() {
-                return Err(HubError::Cancelled);
-            }
+            check(&self.cancel)?;
             let start = Instant::now();
             let piece = match self.pieces.recv_timeout(SLICE) {
                 Ok(piece) => Some(piece?),

@@ -131,6 +131,36 @@ fn a_model_of_the_hub_is_that_of_its_path() {
 }
 
 #[test]
+fn a_load_reads_headers_once_and_fetches_companions_once() {
+    let place = Place::offering("org/demo", "demo");
+    // How often headers are read, and the model.
+    let load = || {
+        let reads = Arc::new(Mutex::new(0));
+        let count = reads.clone();
+        let begins = |progress: &Progress| progress.stage == Stage::Header && progress.bytes_total == 0;
+        let builder = place.builder().on_progress(move |told| *count.lock().unwrap() += usize::from(begins(&told)));
+        let model = builder.load("org/demo").unwrap();
+        let reads = *reads.lock().unwrap();
+        (reads, model)
+    };
+    let (reads, model) = load();
+    let requests = place.server.take_requests();
+    let small: Vec<&str> =
+        requests.iter().map(|r| r.path.as_str()).filter(|path| path.starts_with("/cached")).collect();
+    assert!(small.len() >= 3 && small.iter().all(|path| small.iter().filter(|other| *other == path).count() == 1));
+    let (again, same) = load();
+    assert_eq!((reads, again), (1, 1));
+    assert_eq!(format!("{:?}", model.spec()), format!("{:?}", same.spec()));
+    assert_eq!(json(model.report())["input"], json(same.report())["input"]);
+
+    // What was read of the weights, and is not what came, is read again.
+    std::fs::remove_dir_all(place.folder("org/demo")).unwrap();
+    place.server.fault("/store", 1, server::Kind::Wrong);
+    let (reads, third) = load();
+    assert_eq!((reads, text(&third)), (2, text(&model)));
+}
+
+#[test]
 fn only_the_files_of_the_model_are_fetched() {
     let place = Place::offering("org/model", "models/llama-3.1/bf16");
     for stranger in ["pytorch_model.bin", "README.md", "training_args.bin", "onnx/model.onnx", "tokenizer.model"] {

@@ -98,6 +98,20 @@ impl ConfigFiles {
         }
     }
 
+    /// The paths of all files, and of those that errors name.
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let json = [&mut self.generation, &mut self.tokenizer_config, &mut self.special_tokens_map];
+        let json = json.into_iter().chain([&mut self.added_tokens, &mut self.quantization]).flatten();
+        let json = [&mut self.config].into_iter().chain(json).map(|file| &mut file.path);
+        let vocabulary = self.vocabulary.iter_mut().flat_map(|files| match files {
+            VocabularyFiles::Merges { vocab, merges } => [Some(vocab), merges.as_mut()],
+            VocabularyFiles::SentencePiece(file) | VocabularyFiles::Tiktoken(file) => [Some(file), None],
+        });
+        let templates = [&mut self.chat_template, &mut self.chat_template_json].into_iter().flatten();
+        let templates = templates.chain(self.additional_chat_templates.values_mut());
+        json.chain(vocabulary.flatten()).chain(templates).chain(&mut self.tokenizer)
+    }
+
     /// Reads `config.json` and those of its companions that lie in `folder`.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::source::{Format, ModelSource, sidecar};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// One stored tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,17 @@ impl Header {
             Format::Gguf => gguf::read(source),
             Format::Safetensors => safetensors::read(source),
         }
+    }
+
+    /// The paths of all files, and of those that errors name.
+    pub(crate) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let ModelSource { path, folder, files, index, .. } = &mut self.source;
+        let (gguf, config) = match &mut self.metadata {
+            Metadata::Gguf(metadata) => (Some(&mut metadata.file), None),
+            Metadata::Config(files) => (None, Some(files.paths())),
+        };
+        let source = [path, folder].into_iter().chain(index).chain(files.iter_mut().map(|file| &mut file.path));
+        source.chain(gguf).chain(config.into_iter().flatten())
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The key-value section of a GGUF file.
 #[derive(Debug)]
 pub struct GgufMetadata {
-    file: PathBuf,
+    pub(in crate::header) file: PathBuf,
     keys: Vec<String>,
     values: HashMap<String, Value>,
 }

@@ -1,0 +1,71 @@
+//! A diagnosis of files in one folder -> of the same files in another.
+
+use crate::{Diagnosis, Ready};
+use std::path::Path;
+
+impl Diagnosis {
+    /// Goes on with the files in the folder `to`, which are those of the folder `from`: every path and every text that names
+    /// the one names the other.
+    pub fn relocate(&mut self, from: &Path, to: &Path) {
+        let (old, new) = (from.display().to_string(), to.display().to_string());
+        self.report.rename(&old, &new);
+        let Some(Ready { header, spec, .. }) = &mut self.ready else { return };
+        let texts = header.source.notes.iter_mut().chain(&mut header.warnings).chain(&mut spec.assumptions);
+        for text in texts.chain(&mut spec.tokenizer.assumptions) {
+            *text = text.replace(&old, &new);
+        }
+        let templates = spec.tokenizer.chat_templates.values_mut().map(|template| &mut template.place.file);
+        for path in header.paths().chain(templates) {
+            if let Ok(inside) = path.strip_prefix(from) {
+                // Nothing joined would end the path of the folder itself in a slash.
+                *path = if inside.as_os_str().is_empty() { to.into() } else { to.join(inside) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::family::REGISTRY;
+    use crate::{Hardware, Policy, diagnose_with};
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn a_diagnosis_that_goes_on_elsewhere_names_no_file_of_before() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
+        let copy = |folder: &str, to: &Path| {
+            fs::create_dir(to).unwrap();
+            for entry in fs::read_dir(fixtures.join(folder)).unwrap().map(Result::unwrap) {
+                if entry.path().is_file() {
+                    fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+                }
+            }
+        };
+        let (hardware, policy) = (Hardware::detect(), Policy::default());
+        for (folder, file, without) in [
+            ("demo", "config.json", ""),
+            ("models/llama-3.1/f32-sharded", "", ""),
+            ("models/llama-256/split", "llama-256-q8_0-00001-of-00003.gguf", ""),
+            ("models/tinyllama/bf16", "", "tokenizer.json"),
+        ] {
+            let folders = tempfile::tempdir().unwrap();
+            let (here, there) = (folders.path().join("here"), folders.path().join("there"));
+            copy(folder, &here);
+            if !without.is_empty() {
+                fs::remove_file(here.join(without)).unwrap();
+            }
+            fs::write(here.join("chat_template.jinja"), "{{ messages }}").unwrap();
+            let path = |folder: &Path| if file.is_empty() { folder.into() } else { folder.join(file) };
+            let mut moved = diagnose_with(REGISTRY, &path(&here), &hardware, &policy);
+            assert!(moved.ready.is_some(), "{folder}: {}", moved.report);
+            moved.relocate(&here, &there);
+            fs::rename(&here, &there).unwrap();
+            let read = diagnose_with(REGISTRY, &path(&there), &hardware, &policy);
+            let (moved, read) = (format!("{:?}", moved.ready), format!("{:?}", read.ready));
+            let names = |text: &str| text.matches(there.to_str().unwrap()).count();
+            assert!(names(&read) > 0 && !moved.contains(here.to_str().unwrap()), "{folder}: {moved}");
+            assert_eq!(names(&moved), names(&read), "{folder}");
+        }
+    }
+}
