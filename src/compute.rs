@@ -1,6 +1,6 @@
 //! What computes a model: the processor or a card, chosen once, when the model is loaded.
 
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 #[cfg(feature = "cuda")]
 use crate::cuda;
 use crate::decoder::{Decoder, KvCache, Rotation, Segment};
@@ -57,7 +57,11 @@ impl Compute {
 
     /// As [`Decoder::forward`]. The caches of `segments` come from [`cache`](Self::cache) of the same computation: others
     /// are left out.
-    pub(crate) fn forward(&self, segments: &mut [Segment<'_, Cache>], cancel: &Cancel) -> Result<Option<Tensor>> {
+    pub(crate) fn forward(
+        &self,
+        segments: &mut [Segment<'_, Cache>],
+        cancel: &CancellationToken,
+    ) -> Result<Option<Tensor>> {
         match self {
             Compute::Cpu(decoder) => {
                 let mut segments = own(segments, |cache| match cache {

@@ -66,7 +66,7 @@ pub enum Error {
         /// Bytes that they have together.
         budget: u64,
     },
-    /// The [`Cancel`](crate::Cancel) it was given was cancelled (exit code 1).
+    /// The [`CancellationToken`](crate::CancellationToken) it was given was cancelled (exit code 1).
     #[error("cancelled by the caller")]
     Cancelled,
     /// This process was forked while the model computed in the other one (exit code 1).

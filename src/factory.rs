@@ -2,7 +2,7 @@
 
 mod remote;
 
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::compute::Compute;
 use crate::decoder::Decoder;
 use crate::error::{Error, Result};
@@ -49,14 +49,14 @@ impl UnifiedModelFactory {
     }
 
     /// Loading with options.
-    pub fn builder() -> Builder {
-        Builder {
+    pub fn builder() -> ModelBuilder {
+        ModelBuilder {
             policy: Policy::default(),
             threads: None,
             isa: None,
             families: REGISTRY.to_vec(),
             on_progress: OnProgress::default(),
-            cancel: Cancel::new(),
+            cancel: CancellationToken::new(),
             revision: None,
             #[cfg(feature = "hub")]
             hub: None,
@@ -69,19 +69,19 @@ pub const MAX_THREADS: usize = 1024;
 
 /// Options of a load; every one has a sensible value when it is not given.
 #[derive(Clone, Debug)]
-pub struct Builder {
+pub struct ModelBuilder {
     policy: Policy,
     threads: Option<usize>,
     isa: Option<Isa>,
     families: Vec<&'static Family>,
     on_progress: OnProgress,
-    cancel: Cancel,
+    cancel: CancellationToken,
     revision: Option<String>,
     #[cfg(feature = "hub")]
     hub: Option<hub::HubOptions>,
 }
 
-impl Builder {
+impl ModelBuilder {
     /// Where to run; by default the best device that can.
     pub fn device(mut self, device: DeviceChoice) -> Self {
         self.policy.device = device;
@@ -183,7 +183,7 @@ impl Builder {
 
     /// Gives a load up with [`Error::Cancelled`] once `cancel` is cancelled: in a moment while it waits for the Hub, after at
     /// most 64 MiB that are read into memory or copied to a card, and otherwise between its stages. Building a tokenizer is not interrupted.
-    pub fn cancel(mut self, cancel: &Cancel) -> Self {
+    pub fn cancel(mut self, cancel: &CancellationToken) -> Self {
         self.cancel = cancel.clone();
         self
     }

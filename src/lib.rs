@@ -47,11 +47,11 @@ mod turns;
 #[doc(hidden)]
 pub mod weights;
 
-pub use cancel::Cancel;
+pub use cancel::CancellationToken;
 pub use candle_core;
 pub use chat::{ChatOptions, Message};
 pub use error::{Error, Result};
-pub use factory::{Builder, MAX_THREADS, UnifiedModelFactory};
+pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
 pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions};
 pub use kernels::Isa;
 pub use model::Model;

@@ -1,6 +1,6 @@
 //! One sequence on a model: its ids, its cache, and the way from ids to logits.
 
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::chat::Message;
 use crate::compute::Cache;
 use crate::decoder::{Logits, Rotation, Segment};
@@ -74,7 +74,7 @@ impl Session {
     /// too little for them (nothing is computed then), `TokenOutOfVocabulary` for an id without an embedding row,
     /// `OutOfMemory`. The session is then as it was.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
-        self.forward_unless(tokens, &Cancel::new())
+        self.forward_unless(tokens, &CancellationToken::new())
     }
 
     /// As [`Session::forward`], until `cancel` is cancelled. The session then holds, beside all that it held before, the
@@ -83,7 +83,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::forward`], and `Cancelled`.
-    pub fn forward_unless(&mut self, tokens: &[u32], cancel: &Cancel) -> Result<Tensor> {
+    pub fn forward_unless(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
         let mut last = None;
         self.advance(tokens, Logits::Last, cancel, |logits| {
             last = Some(logits.squeeze(0)?);
@@ -107,7 +107,7 @@ impl Session {
         let vocab = self.model.compute().vocab();
         self.check(tokens)?;
         let mut rows: Vec<f32> = memory::reserved(tokens.len().saturating_mul(vocab), "the logits of every token")?;
-        self.advance(tokens, Logits::All, &Cancel::new(), |logits| {
+        self.advance(tokens, Logits::All, &CancellationToken::new(), |logits| {
             with_floats(logits, |logits| rows.extend_from_slice(logits))
         })?;
         Ok(Tensor::from_vec(rows, (tokens.len(), vocab), self.model.device())?)
@@ -148,7 +148,7 @@ impl Session {
 
     /// Computes a batch in one pass. The ids of its sessions stay as they are.
     fn together(steps: &mut [(&mut Session, &[u32])], model: &Model) -> Result<Tensor> {
-        let cancel = Cancel::new();
+        let cancel = CancellationToken::new();
         for (session, tokens) in steps.iter_mut() {
             session.reserve(tokens.len())?;
         }
@@ -197,7 +197,7 @@ impl Session {
         &mut self,
         tokens: &[u32],
         wanted: Logits,
-        cancel: &Cancel,
+        cancel: &CancellationToken,
         take: impl FnMut(&Tensor) -> Result<()>,
     ) -> Result<()> {
         self.check(tokens)?;
@@ -238,7 +238,7 @@ impl Session {
 
     /// Computes the cache anew if a sequence of `reach` tokens is rotated in another way, or goes on where that was cut
     /// short.
-    fn rotate(&mut self, reach: usize, cancel: &Cancel) -> Result<()> {
+    fn rotate(&mut self, reach: usize, cancel: &CancellationToken) -> Result<()> {
         let rotation = self.model.compute().rotation(reach);
         if rotation != self.rotation {
             self.cache.clear();
@@ -258,7 +258,7 @@ impl Session {
         tokens: &[u32],
         reach: usize,
         wanted: Logits,
-        cancel: &Cancel,
+        cancel: &CancellationToken,
         mut take: impl FnMut(&Tensor) -> Result<()>,
     ) -> Result<()> {
         let mut rest = tokens;
@@ -278,7 +278,7 @@ impl Session {
         tokens: &[u32],
         reach: usize,
         wanted: Logits,
-        cancel: &Cancel,
+        cancel: &CancellationToken,
     ) -> Result<(usize, Option<Tensor>)> {
         let turn = self.model.turns().take(cancel)?;
         let most = if turn.ahead > 0 { SHARED_CHUNK } else { PREFILL_CHUNK };
@@ -332,7 +332,7 @@ impl Session {
         Ok(request.begin(self))
     }
 
-    /// As [`Session::generate`], taking the session along; [`Generation::into_step`] gives it back.
+    /// As [`Session::generate`], taking the session along; [`Generation::into_inner`] gives it back.
     ///
     /// ```
     /// use model_factory::{Error, GenerateOptions, UnifiedModelFactory};
@@ -454,7 +454,7 @@ impl std::error::Error for IntoGenerationError {
 }
 
 impl Step for Session {
-    fn forward(&mut self, tokens: &[u32], cancel: &Cancel) -> Result<Tensor> {
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
         self.forward_unless(tokens, cancel)
     }
 

@@ -1,6 +1,6 @@
 //! Generation -> Stream: a thread computes, and whoever polls is woken for each piece. Tied to no runtime.
 
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, Step, Timings};
 use crate::model::Model;
@@ -25,7 +25,7 @@ const AHEAD: usize = 16;
 pub struct GenerationStream<S = Session> {
     events: Receiver<Event<S>>,
     /// The generation's own; a child of its options'.
-    cancel: Cancel,
+    cancel: CancellationToken,
     ended: Option<Box<Generation<S>>>,
     /// What to say when the thread is gone and has not given the generation back.
     lost: Option<Error>,

@@ -4,7 +4,7 @@ use super::Segment;
 use super::attention::{Attend, Rotate, Sequence};
 use super::kv_cache::Heads;
 use super::rope::Angles;
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::linear::{Engine, LinearAdd, Matrix, NormActivate, NormLinear, NormScale, contiguous};
 use crate::memory;
@@ -137,7 +137,7 @@ impl Block {
         &self,
         Buffers { hidden, qkv, attended }: &Buffers,
         sequences: &[Sequence<'_>],
-        cancel: &Cancel,
+        cancel: &CancellationToken,
     ) -> Result<()> {
         cancel.check()?;
         let attend = Attend { engine: &self.engine, heads: self.heads, window: self.window, sequences };

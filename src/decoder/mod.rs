@@ -12,7 +12,7 @@ pub use rope::Rotation;
 pub(crate) use rope::RopeFrequencies;
 
 use crate::cache_budget::CacheBudget;
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::error::Error;
 use crate::linear::{Engine, Matrix, NormLinear, NormScale};
 use crate::memory;
@@ -130,7 +130,7 @@ impl Decoder {
     /// # Errors
     /// `TokenOutOfVocabulary` before anything is computed; `Cancelled` after at most one more operation of a layer once
     /// `cancel` is; `OutOfMemory`. After an error the caches hold what they held before.
-    pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &Cancel) -> Result<Option<Tensor>, Error> {
+    pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>, Error> {
         let rows = rows(segments)?;
         let total = rows.last().map_or(0, |rows| rows.end);
         let mut hidden = memory::zeros(total * self.hidden, "the residual stream")?;

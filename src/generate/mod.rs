@@ -8,7 +8,7 @@ mod steps;
 mod stop;
 mod thinking;
 
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::tokenizer::{PieceDecoder, Tokenizer};
@@ -31,14 +31,14 @@ pub trait Step {
     /// # Errors
     /// `Cancelled` soon after `cancel` was; the sequence then holds those of `tokens` that were complete. Whatever else
     /// stops the computation; the sequence is then as it was before.
-    fn forward(&mut self, tokens: &[u32], cancel: &Cancel) -> Result<Tensor>;
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor>;
 
     /// Tokens that still fit in the context.
     fn room(&self) -> usize;
 }
 
 impl<S: Step + ?Sized> Step for &mut S {
-    fn forward(&mut self, tokens: &[u32], cancel: &Cancel) -> Result<Tensor> {
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
         (**self).forward(tokens, cancel)
     }
 
@@ -102,7 +102,7 @@ fn rate(count: usize, time: Duration) -> f64 {
     if count == 0 || time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
-/// A running generation: an iterator of pieces. Dropping it stops; so does the [`Cancel`] of its options.
+/// A running generation: an iterator of pieces. Dropping it stops; so does the [`CancellationToken`] of its options.
 pub struct Generation<S> {
     step: S,
     tokenizer: Arc<Tokenizer>,
@@ -111,7 +111,7 @@ pub struct Generation<S> {
     stop: StopTokens,
     stop_strings: StopStrings,
     max_tokens: usize,
-    cancel: Cancel,
+    cancel: CancellationToken,
     /// What the next step continues with: the prompt, then the last token.
     input: Vec<u32>,
     ids: Vec<u32>,
@@ -228,13 +228,13 @@ impl<S: Step> Generation<S> {
 
     /// Gives it a child of its token, and returns that: who cancels it cancels this generation alone.
     #[cfg(feature = "async")]
-    pub(crate) fn cancel_alone(&mut self) -> Cancel {
+    pub(crate) fn cancel_alone(&mut self) -> CancellationToken {
         self.cancel = self.cancel.child();
         self.cancel.clone()
     }
 
     /// What it runs on: a session, for the next turn of a conversation.
-    pub fn into_step(self) -> S {
+    pub fn into_inner(self) -> S {
         self.step
     }
 

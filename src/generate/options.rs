@@ -2,7 +2,7 @@
 
 use super::logprobs;
 use super::stop::StopStrings;
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
 use model_diagnostics::spec::{GREEDY_BELOW, Sampling};
@@ -25,7 +25,7 @@ pub struct GenerateOptions {
     /// What the chat template is given beside the messages.
     pub chat: ChatOptions,
     /// Ends the generation when it is cancelled, in the middle of the prompt too.
-    pub cancel: Option<Cancel>,
+    pub cancel: Option<CancellationToken>,
 }
 
 /// How the next token is chosen. What is `None` is as the model ships it
@@ -176,7 +176,7 @@ impl GenerateOptions {
 
     /// With an end when `cancel` is cancelled.
     #[must_use]
-    pub fn cancel(mut self, cancel: &Cancel) -> Self {
+    pub fn cancel(mut self, cancel: &CancellationToken) -> Self {
         self.cancel = Some(cancel.clone());
         self
     }

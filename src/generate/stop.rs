@@ -16,7 +16,7 @@ pub enum FinishReason {
     Length,
     /// The context is full.
     Context,
-    /// The [`Cancel`](crate::Cancel) of the options was cancelled.
+    /// The [`CancellationToken`](crate::CancellationToken) of the options was cancelled.
     Cancelled,
 }
 

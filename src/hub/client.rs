@@ -6,7 +6,7 @@ use super::names::{self, encoded};
 use super::options::{HubOptions, MinimumSpeed};
 use super::retry::RetryPolicy;
 use super::transfer::{Head, Incoming, connection, start};
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use std::fmt;
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub(super) struct Client {
     endpoint: String,
     repo: String,
     speed: MinimumSpeed,
-    cancel: Cancel,
+    cancel: CancellationToken,
     received: AtomicU64,
 }
 
@@ -116,7 +116,7 @@ impl<'de> Deserialize<'de> for Siblings {
 }
 
 impl Client {
-    pub(super) fn new(options: &HubOptions, repo: &str, cancel: &Cancel) -> Client {
+    pub(super) fn new(options: &HubOptions, repo: &str, cancel: &CancellationToken) -> Client {
         let speed = options.speed();
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -139,7 +139,7 @@ impl Client {
     }
 
     /// Who may end the waiting.
-    pub(super) fn cancel(&self) -> &Cancel {
+    pub(super) fn cancel(&self) -> &CancellationToken {
         &self.cancel
     }
 
@@ -309,7 +309,7 @@ impl Sender {
         &self,
         url: &str,
         range: Option<String>,
-        cancel: &Cancel,
+        cancel: &CancellationToken,
     ) -> Result<(Response<Body>, Option<String>), HubError> {
         let wrong = |what: &str| HubError::Answer { url: url.into(), what: what.into() };
         let (mut at, mut etag) = (url.to_owned(), None);

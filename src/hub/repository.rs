@@ -9,7 +9,7 @@ use super::id::is_revision;
 use super::mirror::Mirror;
 use super::options::HubOptions;
 use super::selection::{Selection, Unselected, select};
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::progress::OnProgress;
 use model_diagnostics::Diagnosis;
 use model_diagnostics::report::HubModel;
@@ -58,7 +58,7 @@ impl From<HubError> for Fault {
 
 impl Repository {
     /// Finds what `id` means. Asks the Hub unless `options` forbid it; `cancel` ends that, now and later.
-    pub(crate) fn open(id: &HubId, options: &HubOptions, cancel: &Cancel) -> Result<Repository, Fault> {
+    pub(crate) fn open(id: &HubId, options: &HubOptions, cancel: &CancellationToken) -> Result<Repository, Fault> {
         let revision = id.revision().unwrap_or(MAIN).to_owned();
         if !is_revision(&revision) {
             return Err(Fault::Hub(HubError::NotFound { id: format!("{}@{revision}", id.repo()) }));

@@ -1,7 +1,7 @@
 //! When a request that failed is sent again, and when it is given up.
 
 use super::error::HubError;
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use std::time::{Duration, Instant};
 
 /// Tries in a row that may be fruitless.
@@ -27,7 +27,7 @@ impl RetryPolicy {
     ///
     /// # Errors
     /// `error` when there is to be none; `Cancelled`.
-    pub(super) fn again(&mut self, error: HubError, bytes: u64, cancel: &Cancel) -> Result<(), HubError> {
+    pub(super) fn again(&mut self, error: HubError, bytes: u64, cancel: &CancellationToken) -> Result<(), HubError> {
         self.fruitless = if bytes >= self.fruit { 0 } else { self.fruitless + 1 };
         if !error.passes() || self.fruitless >= TRIES {
             return Err(error);
