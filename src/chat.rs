@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+pub use crate::error::ChatError;
 pub use message::{ChatOptions, Message};
 
 /// Bytes a template may add to what its messages and variables have; the longest published one has about 20 kB, and
@@ -47,19 +48,21 @@ impl<'a> ChatTemplate<'a> {
     /// (`get_chat_template`): `tool_use` where there are tools and a template of that name, else `default`.
     ///
     /// # Errors
-    /// `NoChatTemplate` when the model has none, `ChatTemplateName` when it has none of that name, or several and no
+    /// `Chat`: `NoTemplate` when the model has none, `TemplateName` when it has none of that name, or several and no
     /// default.
     pub fn of(tokenizer: &'a TokenizerSpec, options: &ChatOptions) -> Result<ChatTemplate<'a>> {
         const TOOL_USE: &str = "tool_use";
         let templates = &tokenizer.chat_templates;
         if templates.is_empty() {
-            return Err(Error::NoChatTemplate);
+            return Err(Error::Chat(ChatError::NoTemplate));
         }
         let with_tools = options.tools.is_some() && templates.contains_key(TOOL_USE);
         let name = options.template.as_deref().unwrap_or(if with_tools { TOOL_USE } else { DEFAULT_TEMPLATE });
-        let found = templates.get(name).ok_or_else(|| Error::ChatTemplateName {
-            asked: options.template.clone(),
-            known: templates.keys().cloned().collect(),
+        let found = templates.get(name).ok_or_else(|| {
+            Error::Chat(ChatError::TemplateName {
+                asked: options.template.clone(),
+                known: templates.keys().cloned().collect(),
+            })
         })?;
         Ok(ChatTemplate {
             source: &found.text,
@@ -80,8 +83,8 @@ impl<'a> ChatTemplate<'a> {
     /// what Python does not, and what `escape` has escaped is a text like any other.
     ///
     /// # Errors
-    /// `ChatTemplate` for a template that is no Jinja or fails, `ChatRefused` with what the template itself says of the
-    /// messages (`raise_exception`), `ChatTemplateLimit` for one that takes too much time, memory or depth.
+    /// `Chat`: `Template` for a template that is no Jinja or fails, `Refused` with what the template itself says of the
+    /// messages (`raise_exception`), `Limit` for one that takes too much time, memory or depth.
     pub fn render(&self, messages: &[Message], options: &ChatOptions, generation_prompt: bool) -> Result<String> {
         let messages: Vec<_> = messages.iter().map(Message::object).collect();
         let given = json_bytes(&messages) + json_bytes(&options.tools) + json_bytes(&options.variables);
@@ -98,7 +101,7 @@ impl<'a> ChatTemplate<'a> {
         ]);
         context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))));
         let text = limits::on_a_deep_stack(|| self.write(context, given, options.now))
-            .map_err(|source| Error::Io { path: self.place.file.clone(), source })?
+            .map_err(|source| Error::io(&self.place.file, source))?
             .unwrap_or_else(|_| Err(self.failed("the template engine has a fault that this template shows")))?;
         // A history may be written twice: as it is, and as what was thought.
         let limit = 2 * given + ADDED_BYTES;
@@ -126,11 +129,11 @@ impl<'a> ChatTemplate<'a> {
     }
 
     fn failed(&self, reason: &str) -> Error {
-        Error::ChatTemplate { place: self.place.clone(), line: None, reason: reason.to_owned() }
+        Error::Chat(ChatError::Template { place: self.place.clone(), line: None, reason: reason.to_owned() })
     }
 
     fn beyond(&self, what: &'static str, limit: u64) -> Error {
-        Error::ChatTemplateLimit { place: self.place.clone(), what, limit }
+        Error::Chat(ChatError::Limit { place: self.place.clone(), what, limit })
     }
 
     /// The typed error behind one of the engine's.
@@ -139,7 +142,7 @@ impl<'a> ChatTemplate<'a> {
         let mut cause: Option<&dyn std::error::Error> = Some(error);
         while let Some(error) = cause {
             if let Some(raised) = error.downcast_ref::<Raised>() {
-                return Error::ChatRefused { message: raised.0.clone() };
+                return Error::Chat(ChatError::Refused { message: raised.0.clone() });
             }
             if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
                 return self.beyond(exceeded.what, exceeded.limit);
@@ -160,7 +163,7 @@ impl<'a> ChatTemplate<'a> {
             };
             cause = error.source();
         }
-        Error::ChatTemplate { place: self.place.clone(), line, reason }
+        Error::Chat(ChatError::Template { place: self.place.clone(), line, reason })
     }
 }
 

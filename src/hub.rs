@@ -20,8 +20,6 @@ mod download;
 #[cfg_attr(not(feature = "hub"), allow(dead_code))] // what variables mean is tested without the feature too
 mod environment;
 #[cfg(feature = "hub")]
-mod error;
-#[cfg(feature = "hub")]
 mod mirror;
 #[cfg(any(feature = "hub", test))]
 #[cfg_attr(not(feature = "hub"), allow(dead_code))] // as what names mean
@@ -41,7 +39,7 @@ mod selection;
 mod transfer;
 
 #[cfg(feature = "hub")]
-pub use error::HubError;
+pub use crate::error::HubError;
 pub use id::HubId;
 #[cfg(feature = "hub")]
 pub use options::HubOptions;

@@ -1,9 +1,9 @@
 //! A real card, by the driver's interface.
 
-use super::error::CudaError;
 use super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
 use super::modules::Module;
 use super::nvrtc::Nvrtc;
+use crate::error::CudaError;
 use cudarc::driver::{result, sys};
 use model_diagnostics::capability::LOWEST_CUDA;
 use std::collections::HashMap;

@@ -4,7 +4,6 @@ use super::arguments::{Attend, Embed, Rotate};
 use super::batch::Batch;
 use super::cache::Cache;
 use super::card::Card;
-use super::error::CudaError;
 use super::gpu::{Buffer, Function, Gpu, QueryTile, Recording, Shape};
 use super::modules::Module;
 use super::peak::ProductSeconds;
@@ -12,6 +11,7 @@ use super::product::{FEW, Loaded, Matrix, Multiplier, NormVectors, Rows, Source,
 use super::weights::{DeviceWeights, Uploaded};
 use crate::cache_budget::CacheBudget;
 use crate::decoder::{Heads, RopeFrequencies, Rotation, Segment};
+use crate::error::CudaError;
 use crate::error::{Error, Result};
 use crate::weights::Weights;
 use candle_core::{Device, Tensor};

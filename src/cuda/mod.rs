@@ -12,7 +12,6 @@ mod batch;
 mod cache;
 mod card;
 mod decoder;
-mod error;
 mod gpu;
 mod modules;
 mod nvrtc;
@@ -23,9 +22,9 @@ mod sizes;
 mod tests;
 mod weights;
 
+pub use crate::error::{CudaError, NVRTC_VARIABLE};
 pub use cache::Cache;
 pub use decoder::Decoder;
-pub use error::{CudaError, NVRTC_VARIABLE};
 pub use modules::dtypes;
 pub use peak::ProductSeconds;
 pub use sizes::weight_bytes;

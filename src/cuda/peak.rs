@@ -1,10 +1,10 @@
 //! What a card can do, measured with kernels that do nothing else: what speeds are compared with. And what single products do.
 
 use super::arguments::{Copy16, Part, Rate};
-use super::error::CudaError;
 use super::gpu::{Arguments, Buffer, Function, Gpu, Recording, Shape};
 use super::modules::{Kind, Module, kind};
 use super::product::{Matrix, MatrixKernels, Multiplier, Rows, Source, Target, tensor_cores};
+use crate::error::CudaError;
 use crate::error::Error;
 use crate::kernels::Int8Rule;
 use model_diagnostics::DType;

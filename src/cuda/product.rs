@@ -1,10 +1,10 @@
 //! Matrices on the card, and the launches that multiply by them.
 
 use super::arguments::{self, PARTS, Part, Prepare, Product};
-use super::error::CudaError;
 use super::gpu::{Arguments, Function, Gpu, Shape};
 use super::modules::{self, Kind, Module};
 use super::weights::DeviceWeights;
+use crate::error::CudaError;
 use crate::error::Error;
 use crate::kernels::Int8Rule;
 use crate::linear;

@@ -1,8 +1,8 @@
 //! The stored bytes of a model on the card.
 
-use super::error::CudaError;
 use super::gpu::{Buffer, Gpu};
 use super::sizes;
+use crate::error::CudaError;
 use crate::error::Error;
 use crate::weights::Weights;
 use model_diagnostics::header::TensorInfo;

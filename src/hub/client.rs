@@ -1,12 +1,12 @@
 //! Requests of the Hub's protocol -> bytes of files; redirects, tokens, statuses and broken connections.
 
 use super::address;
-use super::error::HubError;
 use super::names::{self, encoded};
 use super::options::{HubOptions, MinimumSpeed};
 use super::retry::RetryPolicy;
 use super::transfer::{Head, Incoming, connection, start};
 use crate::cancel::CancellationToken;
+use crate::error::HubError;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use std::fmt;
 use std::ops::Range;

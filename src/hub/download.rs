@@ -3,9 +3,9 @@
 use super::cache::RepoCache;
 use super::client::{Answer, Client};
 use super::digest::Digest;
-use super::error::HubError;
 use super::own;
 use super::retry::SLICE;
+use crate::error::HubError;
 use crate::progress::{OnProgress, Stage};
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};

@@ -1,8 +1,8 @@
 //! Headers by range requests -> a folder of sparse files that an ordinary diagnosis reads.
 
 use super::client::Client;
-use super::error::HubError;
 use super::selection::Selection;
+use crate::error::HubError;
 use model_diagnostics::header::gguf::GgufFile;
 use model_diagnostics::header::safetensors::SafetensorsFile;
 use model_diagnostics::source::repository::{companion, is_gguf};

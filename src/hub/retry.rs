@@ -1,7 +1,7 @@
 //! When a request that failed is sent again, and when it is given up.
 
-use super::error::HubError;
 use crate::cancel::CancellationToken;
+use crate::error::HubError;
 use std::time::{Duration, Instant};
 
 /// Tries in a row that may be fruitless.

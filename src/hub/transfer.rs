@@ -1,9 +1,9 @@
 //! A request -> its answer piece by piece, read by a thread of its own: whoever waits here can stop waiting at any time.
 
-use super::error::HubError;
 use super::options::MinimumSpeed;
 use super::retry::SLICE;
 use crate::cancel::CancellationToken;
+use crate::error::HubError;
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};

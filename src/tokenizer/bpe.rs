@@ -4,10 +4,11 @@
 //! for the vocabulary of Llama 3; and it keeps words in a cache of each thread that nothing frees.
 
 use super::encoder::Model;
-use super::error::{EncodeError, Encoded};
+use super::error::Encoded;
 use super::merge::{Symbol, merge};
 use super::text::push;
 use super::vocabulary::byte_character;
+use crate::error::EncodeError;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use std::cmp::Reverse;

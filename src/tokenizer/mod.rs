@@ -25,7 +25,7 @@ use model_diagnostics::tokenizer::{TokenizerKind, TokenizerSpec};
 use std::fmt;
 use std::path::Path;
 
-pub use error::EncodeError;
+pub use crate::error::EncodeError;
 pub use stream::PieceDecoder;
 use vocabulary::Vocabulary;
 

@@ -1,6 +1,7 @@
 //! A text while it is normalized and cut into pieces, within a budget of bytes.
 
-use super::error::{EncodeError, Encoded};
+use super::error::Encoded;
+use crate::error::EncodeError;
 use crate::memory;
 use std::cell::Cell;
 use std::ops::Range;

@@ -1,8 +1,9 @@
 //! Unigram: the model of a `tokenizer.json` made from a SentencePiece vocabulary without merges, by the tokenizers library.
 
 use super::encoder::Model;
-use super::error::{EncodeError, Encoded};
+use super::error::Encoded;
 use super::text::push;
+use crate::error::EncodeError;
 use serde::Deserialize;
 use tokenizers::Model as _;
 use tokenizers::models::unigram::Unigram as Library;

@@ -1,8 +1,8 @@
 //! Runs kernels on the processor: the card's sources compiled as C++, with `emulator.h` for what a card is.
 
-use super::super::error::CudaError;
 use super::super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
 use super::super::modules::Module;
+use crate::error::CudaError;
 use libloading::Library;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};

@@ -1,20 +1,21 @@
-//! What can go wrong between this process and a card.
+//! What can go wrong between this process and a GPU.
 
+use super::ErrorKind;
 use model_diagnostics::capability::LOWEST_CUDA;
 
-/// A card, its driver or its compiler is not there, or failed.
-#[derive(Debug, thiserror::Error)]
+/// A GPU, its driver or its compiler is not there, or failed.
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
     /// The driver's library cannot be loaded (exit code 13).
-    #[error("there is no NVIDIA driver library on this machine; install the card's driver, or choose --device cpu")]
+    #[error("there is no NVIDIA driver library on this machine; install the driver, or choose the CPU")]
     NoDriver,
-    /// The driver knows no such card (exit code 13).
-    #[error("the driver has {count} cards and none is {asked}; CUDA_VISIBLE_DEVICES may hide it")]
+    /// The driver knows no such GPU (exit code 13).
+    #[error("the driver has {count} GPUs and none is {asked}; CUDA_VISIBLE_DEVICES may hide it")]
     NoCard {
-        /// The card asked for.
+        /// The GPU asked for.
         asked: String,
-        /// The cards there are.
+        /// The GPUs there are.
         count: usize,
     },
     /// The compiler of kernels cannot be loaded (exit code 13).
@@ -27,15 +28,15 @@ pub enum CudaError {
         /// The names tried.
         tried: Vec<String>,
     },
-    /// The compiler knows no such card (exit code 13).
+    /// The compiler knows no such GPU (exit code 13).
     #[error(
-        "NVRTC {}.{} compiles for no card of compute capability {}.{}; install a version that does",
+        "NVRTC {}.{} compiles for no GPU of compute capability {}.{}; install a version that does",
         version.0, version.1, capability.0, capability.1
     )]
     Capability {
         /// The compiler's version.
         version: (i32, i32),
-        /// The card's compute capability.
+        /// The GPU's compute capability.
         capability: (u32, u32),
     },
     /// The driver is older than the compiler (exit code 13).
@@ -52,7 +53,7 @@ pub enum CudaError {
     },
     /// The driver lacks functions (exit code 13).
     #[error(
-        "the driver is of CUDA {}.{}, the engine needs {}.{}; update it, or choose --device cpu",
+        "the driver is of CUDA {}.{}, the engine needs {}.{}; update it, or choose the CPU",
         found.0, found.1, LOWEST_CUDA.0, LOWEST_CUDA.1
     )]
     DriverTooOld {
@@ -69,10 +70,8 @@ pub enum CudaError {
         /// What the compiler says.
         log: String,
     },
-    /// The card has too little memory (exit code 14).
-    #[error(
-        "the card has {free} bytes free and {what} takes {bytes}; ask for a smaller context, or choose --device cpu"
-    )]
+    /// The GPU has too little memory (exit code 14).
+    #[error("the GPU has {free} bytes free and {what} takes {bytes}; ask for a smaller context, or choose the CPU")]
     Memory {
         /// What was to be allocated.
         what: &'static str,
@@ -108,6 +107,15 @@ impl CudaError {
             | CudaError::Capability { .. } => 13,
             CudaError::Memory { .. } => 14,
             CudaError::Compile { .. } | CudaError::Driver { .. } => 1,
+        }
+    }
+
+    /// What a caller can do about it.
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self.code() {
+            13 => ErrorKind::Unsupported,
+            14 => ErrorKind::OutOfMemory,
+            _ => ErrorKind::Internal,
         }
     }
 }
