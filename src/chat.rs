@@ -8,9 +8,10 @@ mod methods;
 mod operators;
 mod python;
 mod rewrite;
+mod time;
+mod values;
 
 use crate::error::{Error, Result};
-use jiff::civil::DateTime;
 use limits::{Budget, Exceeded};
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::syntax::SyntaxConfig;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 pub use crate::error::ChatError;
 pub use message::{ChatOptions, Message};
+pub use time::LocalTime;
 
 /// Bytes a template may add to what its messages and variables have; the longest published one has about 20 kB, and
 /// may say all of itself.
@@ -109,7 +111,7 @@ impl<'a> ChatTemplate<'a> {
     }
 
     /// The text with `context`, whose JSON has `given` bytes.
-    fn write(&self, context: BTreeMap<&str, Value>, given: usize, now: Option<DateTime>) -> Result<String> {
+    fn write(&self, context: BTreeMap<&str, Value>, given: usize, now: Option<LocalTime>) -> Result<String> {
         let budget = Arc::new(Budget::for_bytes(given + self.source.len()));
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         let syntax = syntax.map_err(|error| self.failure(&error))?;
@@ -178,7 +180,7 @@ fn json_bytes(value: &impl serde::Serialize) -> usize {
 struct Raised(String);
 
 /// The environment of transformers' `_compile_jinja_template`.
-fn environment(now: Option<DateTime>, budget: &Arc<Budget>) -> Environment<'static> {
+fn environment(now: Option<LocalTime>, budget: &Arc<Budget>) -> Environment<'static> {
     let mut environment = Environment::empty();
     environment.set_fuel(Some(limits::FUEL));
     let by = Arc::clone(budget);
@@ -197,9 +199,9 @@ fn environment(now: Option<DateTime>, budget: &Arc<Budget>) -> Environment<'stat
     });
     let by = Arc::clone(budget);
     environment.add_function("strftime_now", move |format: &str| -> Result<String, minijinja::Error> {
-        let now = now.unwrap_or_else(|| jiff::Zoned::now().datetime());
         by.spend_text(format.len())?;
-        let text = jiff::fmt::strtime::format(format, now)
+        let text = now.unwrap_or_else(LocalTime::now).format(format);
+        let text = text
             .map_err(|error| minijinja::Error::new(ErrorKind::InvalidOperation, "strftime_now").with_source(error))?;
         by.spend_text(text.len())?;
         Ok(text)

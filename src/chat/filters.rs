@@ -4,9 +4,9 @@
 //! names. Those that write or compare differently in the engine are ours.
 
 use super::json;
-use super::limits::{Budget, Passing, PassingKind, items};
-use super::operators::invalid;
+use super::limits::Budget;
 use super::python::{self, Text};
+use super::values::{Passing, PassingKind, all, invalid, items};
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters, tests};
 use std::sync::Arc;
@@ -201,12 +201,6 @@ fn default(value: Value, other: Option<Value>, boolean: Option<bool>, named: Kwa
     let boolean = boolean.or(named.get("boolean")?).unwrap_or(false);
     named.assert_all_used()?;
     Ok(if value.is_undefined() || (boolean && !value.is_true()) { other } else { value })
-}
-
-/// What is given by place and by name, as the engine passes it.
-pub(super) fn all(args: Rest<Value>, named: Kwargs) -> Vec<Value> {
-    let any = named.args().next().is_some();
-    args.0.into_iter().chain(any.then(|| Value::from(named))).collect()
 }
 
 /// Filters whose time does not depend on what they are given.

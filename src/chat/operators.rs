@@ -1,9 +1,9 @@
 //! The operators and functions of templates whose results are measured, or are not the engine's but Python's.
 
-use super::filters::all;
-use super::limits::{Budget, Exceeded, Namespace, PassingKind, items, sequence};
+use super::limits::{Budget, Exceeded};
 use super::python::Text;
 use super::rewrite;
+use super::values::{Namespace, PassingKind, all, invalid, items, sequence};
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, tests};
 use std::cmp::Ordering;
@@ -123,10 +123,6 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
 /// `value` that is no passing one.
 fn listed(value: Value, else_reason: &'static str) -> Result<Value, Error> {
     if value.kind() == ValueKind::Iterable { Err(invalid(else_reason)) } else { Ok(value) }
-}
-
-pub(super) fn invalid(reason: &'static str) -> Error {
-    Error::new(ErrorKind::InvalidOperation, reason)
 }
 
 /// How values that Python orders are ordered; in no way where one is no number.

@@ -52,6 +52,12 @@ pub enum ChatError {
         /// The limit.
         limit: u64,
     },
+    /// A text is no date and time (exit code 2).
+    #[error("{text:?} is no date and time, expected one such as 2026-01-31T12:00:00")]
+    Time {
+        /// The text.
+        text: String,
+    },
 }
 
 impl ChatError {
