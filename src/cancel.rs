@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// ([`GenerateOptions::cancel`](crate::GenerateOptions::cancel)), a computation ([`Session::forward_unless`]).
 ///
 /// It is looked at between the operations of every layer, also in the middle of a prompt, and costs nothing there; for a
-/// model on a card between chunks of up to 512 tokens. A
-/// generation ends with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled), everything else with
+/// model on a GPU between chunks of up to 512 tokens. A generation ends with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled), everything else with
 /// [`Error::Cancelled`]. The session stays usable: it holds the tokens whose computation was complete.
 ///
 /// ```

@@ -36,6 +36,10 @@ impl UnifiedModelFactory {
     /// Loads the model at `path`: a `.gguf` or `.safetensors` file, a `config.json`, an index, or a folder. With the feature
     /// `hub` also that of a [`HubId`](hub::HubId), where nothing lies at such a path.
     ///
+    /// Weights are pages of the mapped files. Nobody may truncate or write these files while a model uses them: a file that
+    /// becomes shorter ends the process by a bus error, and one that is written changes what the model computes. Put a new
+    /// version beside the old one and rename it, or take [`WeightStorage::Resident`] ([`ModelBuilder::weights`]).
+    ///
     /// # Errors
     /// [`Error::Refused`] with the report when the model is not recognised, not complete, needs a cast or does not fit;
     /// no weight byte has been read then, nor downloaded. `Error::Hub` when the Hub does not give the model.
@@ -50,6 +54,45 @@ impl UnifiedModelFactory {
 
     /// Loading with options.
     pub fn builder() -> ModelBuilder {
+        ModelBuilder::default()
+    }
+}
+
+impl Model {
+    /// Loads the model at `path`, as [`UnifiedModelFactory::load`] does.
+    ///
+    /// # Errors
+    /// As [`UnifiedModelFactory::load`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Model> {
+        Self::builder().load(path)
+    }
+
+    /// Loading with options.
+    pub fn builder() -> ModelBuilder {
+        ModelBuilder::default()
+    }
+}
+
+/// More threads than any machine has that one model is shared by. Starting tens of thousands aborts a process.
+pub const MAX_THREADS: usize = 1024;
+
+/// Options of a load; every one has a sensible value when it is not given.
+#[derive(Clone, Debug)]
+#[must_use = "a builder loads nothing before `load` or `diagnose`"]
+pub struct ModelBuilder {
+    policy: Policy,
+    threads: Option<usize>,
+    isa: Option<Isa>,
+    families: Vec<&'static Family>,
+    on_progress: OnProgress,
+    cancel: CancellationToken,
+    revision: Option<String>,
+    #[cfg(feature = "hub")]
+    hub: Option<hub::HubOptions>,
+}
+
+impl Default for ModelBuilder {
+    fn default() -> ModelBuilder {
         ModelBuilder {
             policy: Policy::default(),
             threads: None,
@@ -62,23 +105,6 @@ impl UnifiedModelFactory {
             hub: None,
         }
     }
-}
-
-/// More threads than any machine has that one model is shared by. Starting tens of thousands aborts a process.
-pub const MAX_THREADS: usize = 1024;
-
-/// Options of a load; every one has a sensible value when it is not given.
-#[derive(Clone, Debug)]
-pub struct ModelBuilder {
-    policy: Policy,
-    threads: Option<usize>,
-    isa: Option<Isa>,
-    families: Vec<&'static Family>,
-    on_progress: OnProgress,
-    cancel: CancellationToken,
-    revision: Option<String>,
-    #[cfg(feature = "hub")]
-    hub: Option<hub::HubOptions>,
 }
 
 impl ModelBuilder {
@@ -116,7 +142,7 @@ impl ModelBuilder {
     }
 
     /// Where weights lie: in the pages of the mapped files by default, or in memory that the files are read into, so that
-    /// whatever happens to them later does no harm. A card has its own copy in either case.
+    /// whatever happens to them later does no harm. A GPU has its own copy in either case.
     pub fn weights(mut self, storage: WeightStorage) -> Self {
         self.policy.weights = storage;
         self

@@ -2,7 +2,8 @@
 //!
 //! # Modules
 //!
-//! The pipeline is [`UnifiedModelFactory`]; its stages left of the weights are the crate [`diagnostics`]. What is loaded is a [`Model`]; a sequence on it is a [`Session`].
+//! A [`Model`] is where to start reading. [`UnifiedModelFactory`] and [`ModelBuilder`] load one; what they do before a weight is
+//! read is the crate [`diagnostics`]. A sequence on a model is a [`Session`], and what goes on with it a [`Generation`].
 
 /// The code of the guides, compiled and run with the doctests.
 #[cfg(doctest)]
@@ -36,6 +37,7 @@ pub mod linear;
 mod memory;
 mod model;
 mod progress;
+mod prompt;
 mod session;
 #[cfg(feature = "async")]
 mod stream;
@@ -59,7 +61,8 @@ pub use model_diagnostics as diagnostics;
 pub use model_diagnostics::plan::{KvDtype, WeightStorage};
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
 pub use progress::{Progress, Stage};
-pub use session::{IntoGenerationError, Session};
+pub use prompt::{IntoGenerationError, Prompt};
+pub use session::Session;
 #[cfg(feature = "async")]
 pub use stream::GenerationStream;
 pub use text_model::{TextGeneration, TextModel};

@@ -4,6 +4,7 @@ use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, Step, Timings};
 use crate::model::Model;
+use crate::prompt::Prompt;
 use crate::session::Session;
 use futures_channel::mpsc::{self, Receiver, Sender};
 use futures_core::Stream;
@@ -139,7 +140,7 @@ impl Model {
     ///
     /// # Errors
     /// As [`Model::generate`], and the first error of any step.
-    pub async fn generate_text(&self, prompt: &str, max_tokens: usize) -> Result<String> {
+    pub async fn generate_text<'p>(&self, prompt: impl Into<Prompt<'p>>, max_tokens: usize) -> Result<String> {
         let options = GenerateOptions::default().max_tokens(max_tokens);
         self.generate(prompt, &options)?.into_stream().text().await
     }

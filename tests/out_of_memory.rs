@@ -206,7 +206,7 @@ impl Attempt for Generate {
     fn run(&mut self) -> Result<String, Error> {
         self.session.truncate(0);
         let mut generation = match &self.chat {
-            Some(messages) => self.session.chat(messages, &self.options)?,
+            Some(messages) => self.session.generate(messages, &self.options)?,
             None => self.session.generate_ids(&tokens(100), &self.options)?,
         };
         let mut text = String::new();

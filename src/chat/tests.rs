@@ -275,12 +275,12 @@ fn a_session_computes_only_what_a_chat_adds_and_bos_stands_once() {
     let prompt = model.tokenizer().encode_prompt(&model.chat_prompt(&messages, &options.chat).unwrap()).unwrap();
     assert_eq!(prompt.iter().filter(|id| **id == bos).count(), 1);
     assert_eq!(prompt[0], bos);
-    let mut answer = session.chat(&messages, &options).unwrap();
+    let mut answer = session.generate(&messages, &options).unwrap();
     let text = answer.text().unwrap();
     assert_eq!(answer.finish().1.prompt_tokens, prompt.len());
     messages.extend([Message::assistant(text), Message::user("More")]);
     let whole = model.tokenizer().encode_prompt(&model.chat_prompt(&messages, &options.chat).unwrap()).unwrap();
-    let next = session.chat(&messages, &options).unwrap();
+    let next = session.generate(&messages, &options).unwrap();
     let computed = whole.len() - prompt.len();
     assert!(next.finish().1.prompt_tokens <= computed, "{} of {computed}", next.finish().1.prompt_tokens);
     drop(next);

@@ -62,8 +62,9 @@ impl FromIterator<u32> for StopTokens {
 
 /// Looks for texts in a text that comes in pieces, and holds back what may be the beginning of one.
 ///
-/// The text ends with the first byte that completes a stop string. Of those complete there the longest is cut off,
+/// The text ends with the first byte that completes a stop string. Of those complete there the longest is taken off,
 /// whatever pieces the text came in.
+#[derive(Debug)]
 pub(super) struct StopStrings {
     matchers: Vec<Matcher>,
     /// The end of the text so far: as much as the longest beginning of a stop string that the text ends with.
@@ -111,6 +112,7 @@ impl StopStrings {
 }
 
 /// One pattern in a stream of bytes, by Knuth, Morris and Pratt: each byte is looked at once.
+#[derive(Debug)]
 struct Matcher {
     pattern: Vec<u8>,
     /// For every length of a beginning of the pattern, less one: the longest shorter beginning that it ends with.
