@@ -5,6 +5,8 @@
 //! A [`Model`] is where to start reading. [`UnifiedModelFactory`] and [`ModelBuilder`] load one; what they do before a weight is
 //! read is the crate [`diagnostics`]. A sequence on a model is a [`Session`], and what goes on with it a [`Generation`].
 
+#![warn(missing_debug_implementations)]
+
 /// The code of the guides, compiled and run with the doctests.
 #[cfg(doctest)]
 mod guides {
@@ -24,14 +26,17 @@ mod compute;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 // Hidden modules are public for the benches and tests of this repository, and no part of the API.
+#[allow(missing_debug_implementations)]
 #[doc(hidden)]
 pub mod decoder;
 pub mod error;
 mod factory;
 pub mod generate;
 pub mod hub;
+#[allow(missing_debug_implementations)]
 #[doc(hidden)]
 pub mod kernels;
+#[allow(missing_debug_implementations)]
 #[doc(hidden)]
 pub mod linear;
 mod memory;
@@ -42,6 +47,7 @@ mod session;
 #[cfg(feature = "async")]
 mod stream;
 mod text_model;
+#[allow(missing_debug_implementations)]
 #[doc(hidden)]
 pub mod threads;
 pub mod tokenizer;

@@ -8,6 +8,7 @@ use crate::prompt::Prompt;
 use crate::session::Session;
 use futures_channel::mpsc::{self, Receiver, Sender};
 use futures_core::Stream;
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ const AHEAD: usize = 16;
 /// One thread computes it, from [`Generation::into_stream`] until it ended. It is up to 16 pieces ahead and then waits
 /// to be polled. Dropping the stream cancels it, in the middle of the prompt too: the thread ends after at most one more
 /// operation of a layer, and the drop does not wait for that.
+#[must_use = "dropping a stream cancels it"]
 pub struct GenerationStream<S = Session> {
     events: Receiver<Event<S>>,
     /// The generation's own; a child of its options'.
@@ -113,6 +115,12 @@ impl<S: Step> Stream for GenerationStream<S> {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.get_mut().poll_piece(context)
+    }
+}
+
+impl<S> fmt::Debug for GenerationStream<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GenerationStream").field("ended", &self.ended.is_some()).finish_non_exhaustive()
     }
 }
 

@@ -16,28 +16,13 @@ type Filter = fn(&Budget, &[Value]) -> Result<Value, Error>;
 /// Filters of our own.
 const OURS: [(&str, Filter); 18] = [
     ("tojson", json::dumps),
-    ("string", |budget, args| {
-        let (value,): (&Value,) = from_args(args)?;
-        python::text(value, budget).map(Value::from)
-    }),
-    ("safe", |budget, args| {
-        let (value,): (&Value,) = from_args(args)?;
-        python::text(value, budget).map(Value::from)
-    }),
+    ("string", |budget, args| of_text(budget, args, str::to_owned)),
+    ("safe", |budget, args| of_text(budget, args, str::to_owned)),
     ("escape", escape),
     ("e", escape),
-    ("upper", |budget, args| {
-        let (value,): (&Value,) = from_args(args)?;
-        Ok(Value::from(python::text(value, budget)?.to_uppercase()))
-    }),
-    ("lower", |budget, args| {
-        let (value,): (&Value,) = from_args(args)?;
-        Ok(Value::from(python::text(value, budget)?.to_lowercase()))
-    }),
-    ("capitalize", |budget, args| {
-        let (value,): (&Value,) = from_args(args)?;
-        Ok(Value::from(python::capitalized(&python::text(value, budget)?)))
-    }),
+    ("upper", |budget, args| of_text(budget, args, str::to_uppercase)),
+    ("lower", |budget, args| of_text(budget, args, str::to_lowercase)),
+    ("capitalize", |budget, args| of_text(budget, args, python::capitalized)),
     ("trim", |budget, args| {
         let (value, chars): (&Value, Option<&str>) = from_args(args)?;
         Ok(Value::from(python::stripped(&python::text(value, budget)?, chars, true, true)))
@@ -77,6 +62,12 @@ const OURS: [(&str, Filter); 18] = [
         python::formatted(minijinja::formatting::FormatStyle::Printf, template, &given, budget).map(Value::from)
     }),
 ];
+
+/// What `change` makes of the text of a value.
+fn of_text(budget: &Budget, args: &[Value], change: fn(&str) -> String) -> Result<Value, Error> {
+    let (value,): (&Value,) = from_args(args)?;
+    Ok(Value::from(change(&python::text(value, budget)?)))
+}
 
 fn escape(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
     let (value,): (&Value,) = from_args(args)?;

@@ -14,7 +14,7 @@ const TOKEN_BYTES: usize = 256;
 
 /// `model` of a `tokenizer.json`.
 #[derive(Deserialize)]
-pub(super) struct Json {
+pub(super) struct UnigramJson {
     vocab: Vec<(String, f64)>,
     unk_id: Option<usize>,
     byte_fallback: Option<bool>,
@@ -26,7 +26,7 @@ pub(super) struct Unigram {
     texts: Vec<String>,
 }
 
-impl Json {
+impl UnigramJson {
     /// Builds the model.
     ///
     /// # Errors
