@@ -125,7 +125,7 @@ fn listed(value: Value, else_reason: &'static str) -> Result<Value, Error> {
     if value.kind() == ValueKind::Iterable { Err(invalid(else_reason)) } else { Ok(value) }
 }
 
-/// How values that Python orders are ordered; in no way where one is no number.
+/// How values that Python orders are ordered; in no way where one is NaN.
 fn compared(left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
     let number = |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool);
     let nan = |value: &Value| f64::try_from(value.clone()).is_ok_and(f64::is_nan);

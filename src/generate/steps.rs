@@ -24,12 +24,20 @@ impl Candidate {
 /// Every token of `logits` but those of `unused`, with `changed` in place of the candidates of their ids. The ids of both
 /// ascend, and none is in both.
 pub(super) fn tokens(logits: &[f32], unused: &[u32], changed: &[Candidate]) -> impl Iterator<Item = Candidate> {
-    let (mut unused, mut changed) = (unused.iter().peekable(), changed.iter().peekable());
+    let (mut unused, mut changed) = (unused.iter(), changed.iter());
+    let (mut skip, mut other) = (unused.next(), changed.next());
     (0..).zip(logits).filter_map(move |(id, &logit)| {
-        if unused.next_if(|unused| **unused == id).is_some() {
+        if skip.is_some_and(|skip| *skip == id) {
+            skip = unused.next();
             return None;
         }
-        Some(changed.next_if(|changed| changed.id == id).copied().unwrap_or(Candidate { id, logit }))
+        match other {
+            Some(candidate) if candidate.id == id => {
+                other = changed.next();
+                Some(*candidate)
+            }
+            _ => Some(Candidate { id, logit }),
+        }
     })
 }
 
