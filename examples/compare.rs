@@ -8,7 +8,7 @@ use clap::{ArgGroup, Parser};
 use model_factory::diagnostics::plan::{Plan, PlanMemory};
 use model_factory::diagnostics::report::Bytes;
 use model_factory::diagnostics::source::probe;
-use model_factory::{Builder, DeviceChoice, Error, Model, UnifiedModelFactory, Verdict};
+use model_factory::{DeviceChoice, Error, Model, ModelBuilder, UnifiedModelFactory, Verdict};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -160,7 +160,7 @@ fn vocabularies_differ(a: &Model, b: &Model) -> Option<String> {
     })
 }
 
-fn load(builder: &Builder, path: &Path) -> Result<Model, Error> {
+fn load(builder: &ModelBuilder, path: &Path) -> Result<Model, Error> {
     let model = builder.load(path)?;
     common::tell(model.report().first_line());
     Ok(model)
@@ -171,7 +171,7 @@ fn load(builder: &Builder, path: &Path) -> Result<Model, Error> {
 /// The system counts A's mapped weights as memory that it can have back. Both models read all of theirs for every window,
 /// so they are taken here; a file that both map is one. The models compute in turns, so of their caches and buffers the
 /// larger ones count. Logits are there three times at most: A's, and B's as computed and as compared.
-fn load_beside(builder: Builder, arguments: &Arguments, a: &Model, longest: usize) -> Result<Model, Stop> {
+fn load_beside(builder: ModelBuilder, arguments: &Arguments, a: &Model, longest: usize) -> Result<Model, Stop> {
     let (path, report) = (&arguments.b, builder.diagnose(&arguments.b));
     let (Some(of_a), Some(of_b)) = (&a.report().plan, &report.plan) else { return Ok(load(&builder, path)?) };
     if of_b.place == PlanMemory::Gpu {

@@ -4,19 +4,18 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Stops what was given it, or a clone of it: a load ([`Builder::cancel`](crate::Builder::cancel)), a generation
+/// Stops what was given it, or a clone of it: a load ([`ModelBuilder::cancel`](crate::ModelBuilder::cancel)), a generation
 /// ([`GenerateOptions::cancel`](crate::GenerateOptions::cancel)), a computation ([`Session::forward_unless`]).
 ///
 /// It is looked at between the operations of every layer, also in the middle of a prompt, and costs nothing there; for a
-/// model on a card between chunks of up to 512 tokens. A
-/// generation ends with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled), everything else with
+/// model on a GPU between chunks of up to 512 tokens. A generation ends with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled), everything else with
 /// [`Error::Cancelled`]. The session stays usable: it holds the tokens whose computation was complete.
 ///
 /// ```
-/// use model_factory::{Cancel, FinishReason, GenerateOptions, UnifiedModelFactory};
+/// use model_factory::{CancellationToken, FinishReason, GenerateOptions, UnifiedModelFactory};
 ///
 /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
-/// let cancel = Cancel::new();
+/// let cancel = CancellationToken::new();
 /// let mut generation = model.generate("Once upon a time", &GenerateOptions::default().cancel(&cancel))?;
 /// let first = generation.next();
 /// cancel.cancel(); // from any thread
@@ -27,24 +26,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 ///
 /// [`Session::forward_unless`]: crate::Session::forward_unless
 #[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<Node>);
+pub struct CancellationToken(Arc<Node>);
 
 #[derive(Debug, Default)]
 struct Node {
     cancelled: AtomicBool,
-    parent: Option<Cancel>,
+    parent: Option<CancellationToken>,
 }
 
-impl Cancel {
+impl CancellationToken {
     /// One that is not cancelled.
-    pub fn new() -> Cancel {
-        Cancel::default()
+    pub fn new() -> CancellationToken {
+        CancellationToken::default()
     }
 
     /// One that is cancelled with this one, or alone: a request's own beside that of the whole server.
     #[must_use]
-    pub fn child(&self) -> Cancel {
-        Cancel(Arc::new(Node { cancelled: AtomicBool::new(false), parent: Some(self.clone()) }))
+    pub fn child(&self) -> CancellationToken {
+        CancellationToken(Arc::new(Node { cancelled: AtomicBool::new(false), parent: Some(self.clone()) }))
     }
 
     /// Stops everything that has a clone or a child of it, now and later. There is no way back.
@@ -54,7 +53,7 @@ impl Cancel {
 
     /// Whether it, or what it is a child of, was cancelled.
     pub fn is_cancelled(&self) -> bool {
-        self.0.cancelled.load(Ordering::Relaxed) || self.0.parent.as_ref().is_some_and(Cancel::is_cancelled)
+        self.0.cancelled.load(Ordering::Relaxed) || self.0.parent.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 
     /// `Cancelled` if it is.
@@ -64,13 +63,13 @@ impl Cancel {
 }
 
 /// Clones are equal, others are not.
-impl PartialEq for Cancel {
-    fn eq(&self, other: &Cancel) -> bool {
+impl PartialEq for CancellationToken {
+    fn eq(&self, other: &CancellationToken) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Cancel {}
+impl Eq for CancellationToken {}
 
 #[cfg(test)]
 mod tests {
@@ -78,12 +77,12 @@ mod tests {
 
     #[test]
     fn clones_are_cancelled_together_and_children_with_their_parent() {
-        let (server, other) = (Cancel::new(), Cancel::new());
+        let (server, other) = (CancellationToken::new(), CancellationToken::new());
         let (request, neighbour) = (server.child(), server.child());
         let clone = request.clone();
         assert!(clone == request && clone != neighbour && request != server);
         request.cancel();
-        let cancelled = |tokens: [&Cancel; 5]| tokens.map(Cancel::is_cancelled);
+        let cancelled = |tokens: [&CancellationToken; 5]| tokens.map(CancellationToken::is_cancelled);
         let all = [&server, &request, &clone, &neighbour, &other];
         assert_eq!(cancelled(all), [false, true, true, false, false]);
         server.cancel();

@@ -8,9 +8,10 @@ mod methods;
 mod operators;
 mod python;
 mod rewrite;
+mod time;
+mod values;
 
 use crate::error::{Error, Result};
-use jiff::civil::DateTime;
 use limits::{Budget, Exceeded};
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::syntax::SyntaxConfig;
@@ -21,7 +22,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+pub use crate::error::ChatError;
 pub use message::{ChatOptions, Message};
+pub use time::LocalTime;
 
 /// Bytes a template may add to what its messages and variables have; the longest published one has about 20 kB, and
 /// may say all of itself.
@@ -47,19 +50,21 @@ impl<'a> ChatTemplate<'a> {
     /// (`get_chat_template`): `tool_use` where there are tools and a template of that name, else `default`.
     ///
     /// # Errors
-    /// `NoChatTemplate` when the model has none, `ChatTemplateName` when it has none of that name, or several and no
+    /// `Chat`: `NoTemplate` when the model has none, `TemplateName` when it has none of that name, or several and no
     /// default.
     pub fn of(tokenizer: &'a TokenizerSpec, options: &ChatOptions) -> Result<ChatTemplate<'a>> {
         const TOOL_USE: &str = "tool_use";
         let templates = &tokenizer.chat_templates;
         if templates.is_empty() {
-            return Err(Error::NoChatTemplate);
+            return Err(Error::Chat(ChatError::NoTemplate));
         }
         let with_tools = options.tools.is_some() && templates.contains_key(TOOL_USE);
         let name = options.template.as_deref().unwrap_or(if with_tools { TOOL_USE } else { DEFAULT_TEMPLATE });
-        let found = templates.get(name).ok_or_else(|| Error::ChatTemplateName {
-            asked: options.template.clone(),
-            known: templates.keys().cloned().collect(),
+        let found = templates.get(name).ok_or_else(|| {
+            Error::Chat(ChatError::TemplateName {
+                asked: options.template.clone(),
+                known: templates.keys().cloned().collect(),
+            })
         })?;
         Ok(ChatTemplate {
             source: &found.text,
@@ -80,8 +85,8 @@ impl<'a> ChatTemplate<'a> {
     /// what Python does not, and what `escape` has escaped is a text like any other.
     ///
     /// # Errors
-    /// `ChatTemplate` for a template that is no Jinja or fails, `ChatRefused` with what the template itself says of the
-    /// messages (`raise_exception`), `ChatTemplateLimit` for one that takes too much time, memory or depth.
+    /// `Chat`: `Template` for a template that is no Jinja or fails, `Refused` with what the template itself says of the
+    /// messages (`raise_exception`), `Limit` for one that takes too much time, memory or depth.
     pub fn render(&self, messages: &[Message], options: &ChatOptions, generation_prompt: bool) -> Result<String> {
         let messages: Vec<_> = messages.iter().map(Message::object).collect();
         let given = json_bytes(&messages) + json_bytes(&options.tools) + json_bytes(&options.variables);
@@ -98,7 +103,7 @@ impl<'a> ChatTemplate<'a> {
         ]);
         context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))));
         let text = limits::on_a_deep_stack(|| self.write(context, given, options.now))
-            .map_err(|source| Error::Io { path: self.place.file.clone(), source })?
+            .map_err(|source| Error::io(&self.place.file, source))?
             .unwrap_or_else(|_| Err(self.failed("the template engine has a fault that this template shows")))?;
         // A history may be written twice: as it is, and as what was thought.
         let limit = 2 * given + ADDED_BYTES;
@@ -106,7 +111,7 @@ impl<'a> ChatTemplate<'a> {
     }
 
     /// The text with `context`, whose JSON has `given` bytes.
-    fn write(&self, context: BTreeMap<&str, Value>, given: usize, now: Option<DateTime>) -> Result<String> {
+    fn write(&self, context: BTreeMap<&str, Value>, given: usize, now: Option<LocalTime>) -> Result<String> {
         let budget = Arc::new(Budget::for_bytes(given + self.source.len()));
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         let syntax = syntax.map_err(|error| self.failure(&error))?;
@@ -126,11 +131,11 @@ impl<'a> ChatTemplate<'a> {
     }
 
     fn failed(&self, reason: &str) -> Error {
-        Error::ChatTemplate { place: self.place.clone(), line: None, reason: reason.to_owned() }
+        Error::Chat(ChatError::Template { place: self.place.clone(), line: None, reason: reason.to_owned() })
     }
 
     fn beyond(&self, what: &'static str, limit: u64) -> Error {
-        Error::ChatTemplateLimit { place: self.place.clone(), what, limit }
+        Error::Chat(ChatError::Limit { place: self.place.clone(), what, limit })
     }
 
     /// The typed error behind one of the engine's.
@@ -139,7 +144,7 @@ impl<'a> ChatTemplate<'a> {
         let mut cause: Option<&dyn std::error::Error> = Some(error);
         while let Some(error) = cause {
             if let Some(raised) = error.downcast_ref::<Raised>() {
-                return Error::ChatRefused { message: raised.0.clone() };
+                return Error::Chat(ChatError::Refused { message: raised.0.clone() });
             }
             if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
                 return self.beyond(exceeded.what, exceeded.limit);
@@ -160,7 +165,7 @@ impl<'a> ChatTemplate<'a> {
             };
             cause = error.source();
         }
-        Error::ChatTemplate { place: self.place.clone(), line, reason }
+        Error::Chat(ChatError::Template { place: self.place.clone(), line, reason })
     }
 }
 
@@ -175,7 +180,7 @@ fn json_bytes(value: &impl serde::Serialize) -> usize {
 struct Raised(String);
 
 /// The environment of transformers' `_compile_jinja_template`.
-fn environment(now: Option<DateTime>, budget: &Arc<Budget>) -> Environment<'static> {
+fn environment(now: Option<LocalTime>, budget: &Arc<Budget>) -> Environment<'static> {
     let mut environment = Environment::empty();
     environment.set_fuel(Some(limits::FUEL));
     let by = Arc::clone(budget);
@@ -194,9 +199,9 @@ fn environment(now: Option<DateTime>, budget: &Arc<Budget>) -> Environment<'stat
     });
     let by = Arc::clone(budget);
     environment.add_function("strftime_now", move |format: &str| -> Result<String, minijinja::Error> {
-        let now = now.unwrap_or_else(|| jiff::Zoned::now().datetime());
         by.spend_text(format.len())?;
-        let text = jiff::fmt::strtime::format(format, now)
+        let text = now.unwrap_or_else(LocalTime::now).format(format);
+        let text = text
             .map_err(|error| minijinja::Error::new(ErrorKind::InvalidOperation, "strftime_now").with_source(error))?;
         by.spend_text(text.len())?;
         Ok(text)

@@ -1,37 +1,45 @@
 //! What can go wrong while loading and generating.
+//!
+//! All errors are here, so that every other module may use them and they use none.
+
+mod chat;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod encode;
+#[cfg(feature = "hub")]
+mod hub;
 
 use crate::memory;
 use model_diagnostics::Report;
 use model_diagnostics::plan::KvDtype;
-use model_diagnostics::tokenizer::TemplatePlace;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use chat::ChatError;
+#[cfg(feature = "cuda")]
+pub use cuda::{CudaError, NVRTC_VARIABLE};
+pub use encode::EncodeError;
+#[cfg(feature = "hub")]
+pub use hub::HubError;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that stops a load or a generation. [`code`](Error::code) is the exit code of the examples. `Debug` writes what
-/// `Display` does, and all of a refusal's report: that is what a `main` that returns the error shows.
-#[derive(thiserror::Error)]
+/// Everything that stops a load or a generation. [`kind`](Error::kind) says what a caller can do about it, and
+/// [`code`](Error::code) is the exit code of the examples. `Debug` writes what `Display` does, and all of a refusal's report:
+/// that is what a `main` that returns the error shows.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    // While a model is loaded.
+    //
     /// The model was diagnosed and does not run here; the report says why (the report's exit code).
     #[error("{}", .0.first_line())]
     Refused(Box<Report>),
-    /// The operating system refused (exit code 1).
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A fault of this library (exit code 1).
-    #[error("internal error: {0}")]
-    Internal(String),
     /// The files are not what they must be (the code of the diagnosis).
     #[error(transparent)]
-    Files(Box<model_diagnostics::Error>),
+    Files(Arc<model_diagnostics::Error>),
     /// The description of the tokenizer does not make a tokenizer (exit code 10).
     #[error("{}: the tokenizer is damaged: {reason}", file.display())]
     Tokenizer {
@@ -40,9 +48,66 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The Hub did not give the model (exit code 1; 15 when it lacks one of the files).
+    #[cfg(feature = "hub")]
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// A GPU cannot be used, or failed (the error's own exit code).
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+
+    // While a prompt and its options are checked: the caller gave what cannot be meant.
+    //
+    /// There is nothing to continue (exit code 2).
+    #[error("the prompt is empty and the model puts no token in front; give at least one token")]
+    EmptyPrompt,
+    /// The text is longer than the context (exit code 2).
+    #[error(
+        "{asked} tokens do not fit in the {limit} that are left of the context; shorten the prompt, or load with a larger context if the model was trained for one"
+    )]
+    ContextOverflow {
+        /// Positions that were free.
+        limit: usize,
+        /// Positions that were needed.
+        asked: usize,
+    },
+    /// An id has no row in the embedding (exit code 2).
+    #[error("token {id} is outside the vocabulary of {vocab}")]
+    TokenOutOfVocabulary {
+        /// The id.
+        id: u32,
+        /// Entries of the vocabulary.
+        vocab: usize,
+    },
     /// A text could not be turned into ids (exit code 1).
     #[error("the text cannot be turned into ids: {0}")]
-    Encode(#[from] crate::tokenizer::EncodeError),
+    Encode(#[from] EncodeError),
+    /// Messages could not be turned into a text (exit code 2; 10 where the template is at fault).
+    #[error(transparent)]
+    Chat(#[from] ChatError),
+    /// An option of a load or a generation is out of its range (exit code 2).
+    #[error("{option} is {value}, expected {expected}")]
+    Option {
+        /// The option's name.
+        option: &'static str,
+        /// The value given.
+        value: f64,
+        /// The range.
+        expected: &'static str,
+    },
+    /// A text that ends a generation is empty (exit code 2).
+    #[error("stop string {index} is empty, expected at least one character")]
+    EmptyStopString {
+        /// Its index among the stop strings, from 0.
+        index: usize,
+    },
+    /// The sessions of a batch are not of one model (exit code 2).
+    #[error("the sessions of a batch are of different models; make them all from one loaded model or its clones")]
+    OtherModel,
+
+    // While memory is reserved: the session is as it was, and the same call may succeed later.
+    //
     /// The system refuses memory (exit code 14). A session is as it was before the call.
     #[error(
         "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
@@ -66,7 +131,10 @@ pub enum Error {
         /// Bytes that they have together.
         budget: u64,
     },
-    /// The [`Cancel`](crate::Cancel) it was given was cancelled (exit code 1).
+
+    // While tokens are computed.
+    //
+    /// The [`CancellationToken`](crate::CancellationToken) it was given was cancelled (exit code 1).
     #[error("cancelled by the caller")]
     Cancelled,
     /// This process was forked while the model computed in the other one (exit code 1).
@@ -75,37 +143,13 @@ pub enum Error {
          load the model anew here"
     )]
     Forked,
-    /// There is nothing to continue (exit code 2).
-    #[error("the prompt is empty and the model puts no token in front; give at least one token")]
-    EmptyPrompt,
-    /// The sessions of a batch are not of one model (exit code 2).
-    #[error("the sessions of a batch are of different models; make them all from one loaded model or its clones")]
-    OtherModel,
-    /// The text is longer than the context (exit code 2).
-    #[error(
-        "{asked} tokens do not fit in the {limit} that are left of the context; shorten the prompt, or load with a larger context if the model was trained for one"
-    )]
-    ContextOverflow {
-        /// Positions that were free.
-        limit: usize,
-        /// Positions that were needed.
-        asked: usize,
-    },
-    /// An id has no row in the embedding (exit code 2).
-    #[error("token {id} is outside the vocabulary of {vocab}")]
-    TokenOutOfVocabulary {
-        /// The id.
-        id: u32,
-        /// Entries of the vocabulary.
-        vocab: usize,
-    },
     /// No entry of the vocabulary can be chosen: its tokenizer marks all as unused (exit code 10).
     #[error("no token can be chosen: the tokenizer marks all {vocab} entries of its vocabulary as unused")]
     NothingToChoose {
         /// Entries of the vocabulary.
         vocab: usize,
     },
-    /// The model computed a logit that is no number (exit code 1).
+    /// The model computed a logit that is NaN or infinite (exit code 1).
     #[error(
         "the logit of token {id} is {value}: the weights are damaged or a computation overflowed; no token can be chosen"
     )]
@@ -133,115 +177,121 @@ pub enum Error {
         /// The dtype of the cache.
         dtype: KvDtype,
     },
-    /// An option of a load or a generation is out of its range (exit code 2).
-    #[error("{option} is {value}, expected {expected}")]
-    Option {
-        /// The option's name.
-        option: &'static str,
-        /// The value given.
-        value: f64,
-        /// The range.
-        expected: &'static str,
+
+    // At any time.
+    //
+    /// The operating system refused (exit code 1).
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<std::io::Error>,
     },
-    /// A text that ends a generation is empty (exit code 2).
-    #[error("stop string {index} is empty, expected at least one character")]
-    EmptyStopString {
-        /// Its place among the stop strings, from 0.
-        index: usize,
-    },
-    /// The model has no chat template (exit code 2).
-    #[error(
-        "the model has no chat template, so it cannot be chatted with; continue a text: use --prompt, or Model::generate"
-    )]
-    NoChatTemplate,
-    /// The model has no chat template of the name asked for, or several and none is named `default` (exit code 2).
-    #[error("{}", template_name(.asked.as_deref(), .known))]
-    ChatTemplateName {
-        /// The name asked for.
-        asked: Option<String>,
-        /// The names there are.
-        known: Vec<String>,
-    },
-    /// The chat template is no Jinja, or fails on these messages (exit code 10).
-    #[error(
-        "{}{}: the chat template cannot be rendered: {}; continue a text: use --prompt, or Model::generate",
-        plain(&.place.to_string()),
-        .line.map(|line| format!(", line {line}")).unwrap_or_default(),
-        plain(.reason)
-    )]
-    ChatTemplate {
-        /// Where the template was found.
-        place: TemplatePlace,
-        /// The line of the template, from 1.
-        line: Option<usize>,
-        /// What the template engine says.
-        reason: String,
-    },
-    /// The chat template refuses these messages (exit code 2).
-    #[error("the model's chat template refuses the messages: {}", plain(.message))]
-    ChatRefused {
-        /// What the template says.
-        message: String,
-    },
-    /// The chat template does not end, or writes without measure (exit code 10).
-    #[error(
-        "{}: the chat template takes more than {limit} {what}; continue a text: use --prompt, or Model::generate",
-        plain(&.place.to_string())
-    )]
-    ChatTemplateLimit {
-        /// Where the template was found.
-        place: TemplatePlace,
-        /// What it takes too much of.
-        what: &'static str,
-        /// The limit.
-        limit: u64,
-    },
-    /// The Hub did not give the model (exit code 1; 15 when it lacks one of the files).
-    #[cfg(feature = "hub")]
-    #[error(transparent)]
-    Hub(#[from] crate::hub::HubError),
-    /// A card cannot be used, or failed (the error's own exit code).
-    #[cfg(feature = "cuda")]
-    #[error(transparent)]
-    Cuda(#[from] crate::cuda::CudaError),
     /// A tensor operation failed (exit code 1).
     #[error(transparent)]
-    Candle(candle_core::Error),
+    Candle(Arc<candle_core::Error>),
+    /// A fault of this library (exit code 1).
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+/// What a caller can do about an [`Error`]: a service maps it to a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The request cannot be meant, and will fail again: an empty prompt, an option out of range, an id that is none. HTTP
+    /// 400.
+    InvalidRequest,
+    /// The prompt is longer than the context: a shorter one may succeed. HTTP 413.
+    TooLong,
+    /// The caller's own cancellation token ended it. Nobody waits for an answer.
+    Cancelled,
+    /// Memory ran out, the system's or the KV caches': the same request may succeed later. HTTP 503.
+    OutOfMemory,
+    /// Something outside of the process failed, such as the Hub, the network or a disk: trying again may help. HTTP 503.
+    Unavailable,
+    /// The model, its files or its template are at fault, or this machine does not run it: another model is needed. HTTP
+    /// 501.
+    Unsupported,
+    /// A fault of this library, or a computation that went wrong. HTTP 500.
+    Internal,
 }
 
 impl Error {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Refused(report) => of_code(report.exit_code),
+            Error::Files(error) => of_code(files_code(error)),
+            Error::Tokenizer { .. } | Error::NothingToChoose { .. } => ErrorKind::Unsupported,
+            #[cfg(feature = "hub")]
+            Error::Hub(error) => error.kind(),
+            #[cfg(feature = "cuda")]
+            Error::Cuda(error) => error.kind(),
+            Error::ContextOverflow { .. } => ErrorKind::TooLong,
+            Error::Chat(error) => error.kind(),
+            Error::EmptyPrompt
+            | Error::TokenOutOfVocabulary { .. }
+            | Error::Encode(_)
+            | Error::Option { .. }
+            | Error::EmptyStopString { .. }
+            | Error::OtherModel => ErrorKind::InvalidRequest,
+            Error::OutOfMemory { .. } | Error::CacheBudget { .. } => ErrorKind::OutOfMemory,
+            Error::Cancelled => ErrorKind::Cancelled,
+            Error::Io { .. } => ErrorKind::Unavailable,
+            Error::Forked
+            | Error::NonFiniteLogits { .. }
+            | Error::CacheOverflow { .. }
+            | Error::Candle(_)
+            | Error::Internal(_) => ErrorKind::Internal,
+        }
+    }
+
     /// The exit code of the contract.
     pub fn code(&self) -> u8 {
         match self {
             Error::Refused(report) => report.exit_code,
             Error::Files(error) => files_code(error),
+            Error::Chat(error) => error.code(),
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.code(),
-            Error::Tokenizer { .. }
-            | Error::NothingToChoose { .. }
-            | Error::ChatTemplate { .. }
-            | Error::ChatTemplateLimit { .. } => 10,
-            Error::EmptyPrompt
-            | Error::OtherModel
-            | Error::ContextOverflow { .. }
-            | Error::TokenOutOfVocabulary { .. }
-            | Error::Option { .. }
-            | Error::EmptyStopString { .. }
-            | Error::NoChatTemplate
-            | Error::ChatTemplateName { .. }
-            | Error::ChatRefused { .. } => 2,
-            Error::OutOfMemory { .. } | Error::CacheBudget { .. } => 14,
             #[cfg(feature = "hub")]
             Error::Hub(error) => error.code(),
-            Error::Cancelled
-            | Error::Forked
-            | Error::Io { .. }
-            | Error::Internal(_)
-            | Error::Encode(_)
-            | Error::NonFiniteLogits { .. }
-            | Error::CacheOverflow { .. }
-            | Error::Candle(_) => 1,
+            Error::Encode(_) => 1,
+            _ => match self.kind() {
+                ErrorKind::InvalidRequest | ErrorKind::TooLong => 2,
+                ErrorKind::Unsupported => 10,
+                ErrorKind::OutOfMemory => 14,
+                ErrorKind::Cancelled | ErrorKind::Unavailable | ErrorKind::Internal => 1,
+            },
         }
+    }
+
+    /// An [`Error::Io`] at `path`.
+    pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Error {
+        Error::Io { path: path.into(), source: Arc::new(source) }
+    }
+}
+
+/// The kind behind an exit code of a diagnosis.
+fn of_code(code: u8) -> ErrorKind {
+    match code {
+        1 => ErrorKind::Unavailable,
+        14 => ErrorKind::OutOfMemory,
+        _ => ErrorKind::Unsupported,
+    }
+}
+
+fn files_code(error: &model_diagnostics::Error) -> u8 {
+    use model_diagnostics::Error as Files;
+    match error {
+        Files::Format { .. } => 10,
+        Files::Architecture { .. } => 11,
+        Files::Quantization { .. } => 12,
+        Files::Incomplete { .. } => 15,
+        Files::Ambiguous { .. } => 16,
+        _ => 1,
     }
 }
 
@@ -256,7 +306,7 @@ impl fmt::Debug for Error {
 
 impl From<model_diagnostics::Error> for Error {
     fn from(error: model_diagnostics::Error) -> Self {
-        Error::Files(Box::new(error))
+        Error::Files(Arc::new(error))
     }
 }
 
@@ -279,45 +329,36 @@ impl From<candle_core::Error> for Error {
             candle_core::Error::WrappedContext { wrapped, context } => {
                 match wrapped.downcast::<memory::OutOfMemory>() {
                     Ok(refused) => (*refused).into(),
-                    Err(wrapped) => Error::Candle(candle_core::Error::WrappedContext { wrapped, context }),
+                    Err(wrapped) => Error::Candle(Arc::new(candle_core::Error::WrappedContext { wrapped, context })),
                 }
             }
-            error => Error::Candle(error),
+            error => Error::Candle(Arc::new(error)),
         }
     }
 }
 
-fn template_name(asked: Option<&str>, known: &[String]) -> String {
-    const SHOWN: usize = 16;
-    let names = known.iter().take(SHOWN).map(|name| plain(name)).collect::<Vec<_>>().join(", ");
-    let more = if known.len() > SHOWN { format!(" and {} more", known.len() - SHOWN) } else { String::new() };
-    match asked {
-        Some(name) => format!("the model has no chat template named {name:?}; choose one of {names}{more}"),
-        None => format!("the model has chat templates by name and none is named default; choose one of {names}{more}"),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// What a file says, with control characters and those that turn the direction of text shown as escapes.
-fn plain(text: &str) -> String {
-    let acts = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
-        if acts(c) {
-            line.extend(c.escape_unicode())
-        } else {
-            line.push(c)
+    #[test]
+    fn kinds_say_what_a_caller_can_do_and_clones_say_the_same() {
+        let not_found = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        let refused = memory::OutOfMemory { what: "a test", bytes: 1 };
+        for (error, kind, code) in [
+            (Error::EmptyPrompt, ErrorKind::InvalidRequest, 2),
+            (Error::Chat(ChatError::Refused { message: "no".into() }), ErrorKind::InvalidRequest, 2),
+            (Error::ContextOverflow { limit: 1, asked: 2 }, ErrorKind::TooLong, 2),
+            (refused.into(), ErrorKind::OutOfMemory, 14),
+            (candle_core::Error::from(refused).into(), ErrorKind::OutOfMemory, 14),
+            (candle_core::Error::Msg("it failed".into()).into(), ErrorKind::Internal, 1),
+            (Error::Cancelled, ErrorKind::Cancelled, 1),
+            (Error::NothingToChoose { vocab: 1 }, ErrorKind::Unsupported, 10),
+            (Error::io("a file", not_found()), ErrorKind::Unavailable, 1),
+            (model_diagnostics::Error::io("a file".as_ref(), not_found()).into(), ErrorKind::Unavailable, 1),
+        ] {
+            assert_eq!((error.kind(), error.code()), (kind, code), "{error:?}");
+            assert_eq!(error.clone().to_string(), error.to_string());
         }
-        line
-    })
-}
-
-fn files_code(error: &model_diagnostics::Error) -> u8 {
-    use model_diagnostics::Error as Files;
-    match error {
-        Files::Format { .. } => 10,
-        Files::Architecture { .. } => 11,
-        Files::Quantization { .. } => 12,
-        Files::Incomplete { .. } => 15,
-        Files::Ambiguous { .. } => 16,
-        _ => 1,
     }
 }

@@ -2,7 +2,7 @@
 
 mod remote;
 
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::cpu::Cpu;
 use crate::decoder::{Compute, Decoder};
 use crate::error::{Error, Result};
@@ -37,6 +37,10 @@ impl UnifiedModelFactory {
     /// Loads the model at `path`: a `.gguf` or `.safetensors` file, a `config.json`, an index, or a folder. With the feature
     /// `hub` also that of a [`HubId`](hub::HubId), where nothing lies at such a path.
     ///
+    /// Weights are pages of the mapped files. Nobody may truncate or write these files while a model uses them: a file that
+    /// becomes shorter ends the process by a bus error, and one that is written changes what the model computes. Put a new
+    /// version beside the old one and rename it, or take [`WeightStorage::Resident`] ([`ModelBuilder::weights`]).
+    ///
     /// # Errors
     /// [`Error::Refused`] with the report when the model is not recognised, not complete, needs a cast or does not fit;
     /// no weight byte has been read then, nor downloaded. `Error::Hub` when the Hub does not give the model.
@@ -50,18 +54,23 @@ impl UnifiedModelFactory {
     }
 
     /// Loading with options.
-    pub fn builder() -> Builder {
-        Builder {
-            policy: Policy::default(),
-            threads: None,
-            isa: None,
-            families: REGISTRY.to_vec(),
-            on_progress: OnProgress::default(),
-            cancel: Cancel::new(),
-            revision: None,
-            #[cfg(feature = "hub")]
-            hub: None,
-        }
+    pub fn builder() -> ModelBuilder {
+        ModelBuilder::default()
+    }
+}
+
+impl Model {
+    /// Loads the model at `path`, as [`UnifiedModelFactory::load`] does.
+    ///
+    /// # Errors
+    /// As [`UnifiedModelFactory::load`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Model> {
+        Self::builder().load(path)
+    }
+
+    /// Loading with options.
+    pub fn builder() -> ModelBuilder {
+        ModelBuilder::default()
     }
 }
 
@@ -70,19 +79,36 @@ pub const MAX_THREADS: usize = 1024;
 
 /// Options of a load; every one has a sensible value when it is not given.
 #[derive(Clone, Debug)]
-pub struct Builder {
+#[must_use = "a builder loads nothing before `load` or `diagnose`"]
+pub struct ModelBuilder {
     policy: Policy,
     threads: Option<usize>,
     isa: Option<Isa>,
     families: Vec<&'static Family>,
     on_progress: OnProgress,
-    cancel: Cancel,
+    cancel: CancellationToken,
     revision: Option<String>,
     #[cfg(feature = "hub")]
     hub: Option<hub::HubOptions>,
 }
 
-impl Builder {
+impl Default for ModelBuilder {
+    fn default() -> ModelBuilder {
+        ModelBuilder {
+            policy: Policy::default(),
+            threads: None,
+            isa: None,
+            families: REGISTRY.to_vec(),
+            on_progress: OnProgress::default(),
+            cancel: CancellationToken::new(),
+            revision: None,
+            #[cfg(feature = "hub")]
+            hub: None,
+        }
+    }
+}
+
+impl ModelBuilder {
     /// Where to run; by default the best device that can.
     pub fn device(mut self, device: DeviceChoice) -> Self {
         self.policy.device = device;
@@ -184,7 +210,7 @@ impl Builder {
 
     /// Gives a load up with [`Error::Cancelled`] once `cancel` is cancelled: in a moment while it waits for the Hub, after at
     /// most 64 MiB that are read into memory or copied to a GPU, and otherwise between its stages. Building a tokenizer is not interrupted.
-    pub fn cancel(mut self, cancel: &Cancel) -> Self {
+    pub fn cancel(mut self, cancel: &CancellationToken) -> Self {
         self.cancel = cancel.clone();
         self
     }

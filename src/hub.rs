@@ -17,8 +17,6 @@ mod download;
 #[cfg(feature = "hub")]
 mod environment;
 #[cfg(feature = "hub")]
-mod error;
-#[cfg(feature = "hub")]
 mod mirror;
 #[cfg(feature = "hub")]
 mod names;
@@ -36,7 +34,7 @@ mod selection;
 mod transfer;
 
 #[cfg(feature = "hub")]
-pub use error::HubError;
+pub use crate::error::HubError;
 pub use id::HubId;
 #[cfg(feature = "hub")]
 pub use options::HubOptions;

@@ -2,7 +2,10 @@
 //!
 //! # Modules
 //!
-//! The pipeline is [`UnifiedModelFactory`]; its stages left of the weights are the crate [`diagnostics`]. What is loaded is a [`Model`]; a sequence on it is a [`Session`].
+//! A [`Model`] is where to start reading. [`UnifiedModelFactory`] and [`ModelBuilder`] load one; what they do before a weight is
+//! read is the crate [`diagnostics`]. A sequence on a model is a [`Session`], and what goes on with it a [`Generation`].
+
+#![warn(missing_debug_implementations)]
 
 /// The code of the guides, compiled and run with the doctests.
 #[cfg(doctest)]
@@ -24,21 +27,25 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 // Hidden modules are public for the benches and tests of this repository, and no part of the API.
+#[allow(missing_debug_implementations)]
 #[doc(hidden)]
 pub mod decoder;
 pub mod error;
 mod factory;
 pub mod generate;
 pub mod hub;
+#[allow(missing_debug_implementations)]
 #[doc(hidden)]
 pub mod kernels;
 mod memory;
 mod model;
 mod progress;
+mod prompt;
 mod session;
 #[cfg(feature = "async")]
 mod stream;
 mod text_model;
+#[allow(missing_debug_implementations)]
 #[doc(hidden)]
 pub mod threads;
 pub mod tokenizer;
@@ -46,11 +53,11 @@ mod turns;
 #[doc(hidden)]
 pub mod weights;
 
-pub use cancel::Cancel;
+pub use cancel::CancellationToken;
 pub use candle_core;
 pub use chat::{ChatOptions, Message};
-pub use error::{Error, Result};
-pub use factory::{Builder, MAX_THREADS, UnifiedModelFactory};
+pub use error::{ChatError, EncodeError, Error, ErrorKind, Result};
+pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
 pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions};
 pub use kernels::Isa;
 pub use model::Model;
@@ -58,7 +65,8 @@ pub use model_diagnostics as diagnostics;
 pub use model_diagnostics::plan::{KvDtype, WeightStorage};
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
 pub use progress::{Progress, Stage};
-pub use session::{IntoGenerationError, Session};
+pub use prompt::{IntoGenerationError, Prompt};
+pub use session::Session;
 #[cfg(feature = "async")]
 pub use stream::GenerationStream;
 pub use text_model::{TextGeneration, TextModel};

@@ -1,21 +1,29 @@
 //! A loaded model: shared weights, and the report of what was loaded.
 
-use crate::chat::{ChatOptions, ChatTemplate, Message};
 use crate::cpu::Cpu;
 use crate::decoder::{Compute, Decoder};
-use crate::error::{Error, Result};
-use crate::generate::{GenerateOptions, Generation};
-use crate::session::Session;
 use crate::tokenizer::Tokenizer;
 use crate::turns::Turns;
-use candle_core::{Device, Tensor};
+use candle_core::Device;
 use model_diagnostics::Report;
 use model_diagnostics::spec::ModelSpec;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A loaded model. Clones share the weights; every [`Session`] has a cache of its own.
+/// A loaded model: here one starts reading. [`load`](Model::load) makes one, [`generate`](Model::generate) continues a text,
+/// ids or a conversation, and [`session`](Model::session) is a sequence that goes on where it was.
+///
+/// ```
+/// use model_factory::{GenerateOptions, Model};
+///
+/// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
+/// let text = model.generate("Once upon a time", &GenerateOptions::default().max_tokens(20))?.text()?;
+/// assert!(!text.is_empty());
+/// # Ok::<(), model_factory::Error>(())
+/// ```
+///
+/// Clones share the weights; every [`Session`](crate::Session) has a cache of its own.
 ///
 /// Sessions on several threads take turns, first come, first served: each token of a generation is a turn, and each
 /// chunk of a prompt, with all threads of the model. Two generations advance token by token, and one that generates
@@ -50,17 +58,13 @@ impl Model {
     }
 
     /// The tokenizer: the model's own, or the one that was given.
-    pub fn tokenizer(&self) -> &Tokenizer {
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.0.tokenizer
     }
 
     /// Whether both are the same loaded model.
     pub(crate) fn is(&self, other: &Model) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    pub(crate) fn shared_tokenizer(&self) -> Arc<Tokenizer> {
-        Arc::clone(&self.0.tokenizer)
     }
 
     /// Whose turn it is to compute.
@@ -122,63 +126,6 @@ impl Model {
     /// What computes it.
     pub(crate) fn compute(&self) -> &dyn Compute {
         &*self.0.compute
-    }
-
-    /// A new, empty sequence.
-    pub fn session(&self) -> Session {
-        Session::new(self.clone())
-    }
-
-    /// Continues `prompt` in a session of its own.
-    ///
-    /// # Errors
-    /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit.
-    pub fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<Generation<Session>> {
-        Ok(self.session().into_generation(prompt, options)?)
-    }
-
-    /// Continues `prompt`, ids as they are, in a session of its own.
-    ///
-    /// # Errors
-    /// As [`Session::generate`].
-    pub fn generate_ids(&self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<Session>> {
-        Ok(self.session().into_generation_ids(prompt, options)?)
-    }
-
-    /// Answers `messages` in a session of its own.
-    ///
-    /// # Errors
-    /// As [`Session::chat`].
-    pub fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<Generation<Session>> {
-        Ok(self.session().into_generation(&self.chat_prompt(messages, &options.chat)?, options)?)
-    }
-
-    /// The text of `messages` in the model's own template, ready for the answer: what [`chat`](Self::chat) continues.
-    ///
-    /// # Errors
-    /// Those of [`ChatTemplate::of`] and [`ChatTemplate::render`].
-    pub fn chat_prompt(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
-        ChatTemplate::of(&self.0.spec.tokenizer, options)?.render(messages, options, true)
-    }
-
-    /// The ids of a text to be continued.
-    ///
-    /// # Errors
-    /// `Encode`; `ContextOverflow` before anything is encoded, where the text cannot fit however it is cut.
-    pub(crate) fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>> {
-        let (limit, asked) = (self.context_length(), self.tokenizer().least_tokens(prompt));
-        if asked > limit {
-            return Err(Error::ContextOverflow { limit, asked });
-        }
-        self.tokenizer().encode_prompt(prompt)
-    }
-
-    /// The logits after each of `tokens`, F32 `[tokens, vocab]`.
-    ///
-    /// # Errors
-    /// As [`Session::logits`].
-    pub fn logits(&self, tokens: &[u32]) -> Result<Tensor> {
-        self.session().logits(tokens)
     }
 }
 

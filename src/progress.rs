@@ -31,7 +31,7 @@ pub enum Stage {
     Mapping,
     /// The files of the weights are read into memory, where [`WeightStorage::Resident`](crate::WeightStorage) asks for it.
     Reading,
-    /// The weights are copied to a card.
+    /// The weights are copied to a GPU.
     Upload,
 }
 

@@ -1,15 +1,13 @@
 //! One sequence on a model: its ids, its cache, and the way from ids to logits.
 
-use crate::cancel::Cancel;
-use crate::chat::Message;
+use crate::cancel::CancellationToken;
 use crate::decoder::{Cache, Logits, Rotation, Segment, with_floats};
 use crate::error::{Error, Result};
-use crate::generate::{Choice, GenerateOptions, Generation, Step, StopTokens};
+use crate::generate::Step;
 use crate::memory;
 use crate::model::Model;
 use candle_core::Tensor;
 use model_diagnostics::plan::PREFILL_CHUNK;
-use std::fmt;
 use tracing::{debug_span, info_span};
 
 /// Tokens of a prompt that are computed in one turn while others wait for theirs: they wait a quarter as long, and the
@@ -21,7 +19,7 @@ const SHARED_CHUNK: usize = PREFILL_CHUNK / 4;
 #[derive(Debug)]
 pub struct Session {
     model: Model,
-    /// Keys and values of the first of `ids`: of all, unless computing them anew was cut short.
+    /// Keys and values of the first of `ids`: of all, unless computing them anew was broken off.
     cache: Box<dyn Cache>,
     /// How the cached keys are rotated.
     rotation: Rotation,
@@ -29,11 +27,6 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(model: Model) -> Session {
-        let cache = model.compute().cache();
-        Session { model, cache, rotation: Rotation::Short, ids: Vec::new() }
-    }
-
     /// The model.
     pub fn model(&self) -> &Model {
         &self.model
@@ -72,7 +65,7 @@ impl Session {
     /// too little for them (nothing is computed then), `TokenOutOfVocabulary` for an id without an embedding row,
     /// `OutOfMemory`. The session is then as it was.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
-        self.forward_unless(tokens, &Cancel::new())
+        self.forward_unless(tokens, &CancellationToken::new())
     }
 
     /// As [`Session::forward`], until `cancel` is cancelled. The session then holds, beside all that it held before, the
@@ -81,7 +74,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::forward`], and `Cancelled`.
-    pub fn forward_unless(&mut self, tokens: &[u32], cancel: &Cancel) -> Result<Tensor> {
+    pub fn forward_unless(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
+        self.check(tokens)?;
         let mut last = None;
         self.advance(tokens, Logits::Last, cancel, |logits| {
             last = Some(logits.squeeze(0)?);
@@ -105,7 +99,7 @@ impl Session {
         let vocab = self.model.compute().vocab();
         self.check(tokens)?;
         let mut rows: Vec<f32> = memory::reserved(tokens.len().saturating_mul(vocab), "the logits of every token")?;
-        self.advance(tokens, Logits::All, &Cancel::new(), |logits| {
+        self.advance(tokens, Logits::All, &CancellationToken::new(), |logits| {
             with_floats(logits, |logits| rows.extend_from_slice(logits))
         })?;
         Ok(Tensor::from_vec(rows, (tokens.len(), vocab), self.model.device())?)
@@ -146,7 +140,7 @@ impl Session {
 
     /// Computes a batch in one pass. The ids of its sessions stay as they are.
     fn together(steps: &mut [(&mut Session, &[u32])], model: &Model) -> Result<Tensor> {
-        let cancel = Cancel::new();
+        let cancel = CancellationToken::new();
         for (session, tokens) in steps.iter_mut() {
             session.reserve(tokens.len())?;
         }
@@ -185,20 +179,19 @@ impl Session {
         Ok(Tensor::from_vec(rows, (steps.len(), vocab), model.device())?)
     }
 
-    /// Appends `tokens` and hands over the wanted logits of each chunk that has some. After an error the sequence is as it
+    /// Appends `tokens`, which are checked, and hands over the wanted logits of each chunk that has some. After an error the sequence is as it
     /// was before; when it was cancelled, complete chunks stay.
     ///
     /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
-    /// transformers, a sequence that grows past that length, or is cut back below it, is computed anew. Its ids stay all the
+    /// transformers, a sequence that grows past that length, or is truncated below it, is computed anew. Its ids stay all the
     /// while, so whatever ends that loses no token.
     fn advance(
         &mut self,
         tokens: &[u32],
         wanted: Logits,
-        cancel: &Cancel,
+        cancel: &CancellationToken,
         take: impl FnMut(&Tensor) -> Result<()>,
     ) -> Result<()> {
-        self.check(tokens)?;
         let position = self.len();
         let span = match (position, tokens.len()) {
             (1.., 1) => debug_span!("decode", position),
@@ -234,9 +227,9 @@ impl Session {
         self.check_ids(tokens)
     }
 
-    /// Computes the cache anew if a sequence of `reach` tokens is rotated in another way, or goes on where that was cut
-    /// short.
-    fn rotate(&mut self, reach: usize, cancel: &Cancel) -> Result<()> {
+    /// Computes the cache anew if a sequence of `reach` tokens is rotated in another way, or goes on where that was
+    /// broken off.
+    fn rotate(&mut self, reach: usize, cancel: &CancellationToken) -> Result<()> {
         let rotation = self.model.compute().rotation(reach);
         if rotation != self.rotation {
             self.cache.clear();
@@ -256,7 +249,7 @@ impl Session {
         tokens: &[u32],
         reach: usize,
         wanted: Logits,
-        cancel: &Cancel,
+        cancel: &CancellationToken,
         mut take: impl FnMut(&Tensor) -> Result<()>,
     ) -> Result<()> {
         let mut rest = tokens;
@@ -276,7 +269,7 @@ impl Session {
         tokens: &[u32],
         reach: usize,
         wanted: Logits,
-        cancel: &Cancel,
+        cancel: &CancellationToken,
     ) -> Result<(usize, Option<Tensor>)> {
         let turn = self.model.turns().take(cancel)?;
         let most = if turn.ahead > 0 { SHARED_CHUNK } else { PREFILL_CHUNK };
@@ -288,171 +281,33 @@ impl Session {
         Ok((chunk.len(), computed?))
     }
 
-    fn check_ids(&self, tokens: &[u32]) -> Result<()> {
+    /// Whether every id has an embedding row.
+    pub(crate) fn check_ids(&self, tokens: &[u32]) -> Result<()> {
         let vocab = self.model.compute().vocab();
         match tokens.iter().find(|id| **id as usize >= vocab) {
             Some(id) => Err(Error::TokenOutOfVocabulary { id: *id, vocab }),
             None => Ok(()),
         }
     }
+}
 
-    /// Continues `prompt`, the whole conversation so far as text. What the cache already holds of it is not computed
-    /// again; what the cache holds beyond the common part is forgotten.
+impl Model {
+    /// A new, empty sequence.
+    pub fn session(&self) -> Session {
+        Session { model: self.clone(), cache: self.compute().cache(), rotation: Rotation::Short, ids: Vec::new() }
+    }
+
+    /// The logits after each of `tokens`, F32 `[tokens, vocab]`.
     ///
     /// # Errors
-    /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit, `TokenOutOfVocabulary`, and
-    /// `Option` or `EmptyStopString` for options out of range; nothing is forgotten then.
-    pub fn generate(&mut self, prompt: &str, options: &GenerateOptions) -> Result<Generation<&mut Session>> {
-        let ids = self.model.encode_prompt(prompt)?;
-        self.generate_ids(&ids, options)
-    }
-
-    /// Answers `messages`, the whole conversation so far. What the cache already holds of it is not computed again.
-    ///
-    /// Special tokens spelled in a message become their ids, as in transformers. BOS stands in front once, whether the
-    /// template or the tokenizer puts it there.
-    ///
-    /// # Errors
-    /// `NoChatTemplate` when the model has none, `ChatTemplateName` when it has none of the name asked for,
-    /// `ChatRefused` when it refuses the messages, `ChatTemplate` and `ChatTemplateLimit` when it cannot be rendered,
-    /// and those of [`Session::generate`].
-    pub fn chat(&mut self, messages: &[Message], options: &GenerateOptions) -> Result<Generation<&mut Session>> {
-        let prompt = self.model.chat_prompt(messages, &options.chat)?;
-        self.generate(&prompt, options)
-    }
-
-    /// As [`Session::generate`], from ids.
-    ///
-    /// # Errors
-    /// As [`Session::generate`].
-    pub fn generate_ids(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<&mut Session>> {
-        let request = self.request(prompt, options)?;
-        Ok(request.begin(self))
-    }
-
-    /// As [`Session::generate`], taking the session along; [`Generation::into_step`] gives it back.
-    ///
-    /// ```
-    /// use model_factory::{Error, GenerateOptions, UnifiedModelFactory};
-    ///
-    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
-    /// let refused = model.session().into_generation("Once", &GenerateOptions::default().top_p(7.0)).err();
-    /// let (error, session) = refused.expect("at most 1").into_parts();
-    /// assert!(matches!(error, Error::Option { option: "top_p", .. }));
-    /// let text = session.into_generation("Once", &GenerateOptions::default())?.text()?; // `?` drops the session
-    /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Session::generate`], with the session as it was.
-    pub fn into_generation(
-        self,
-        prompt: &str,
-        options: &GenerateOptions,
-    ) -> Result<Generation<Session>, IntoGenerationError> {
-        match self.model.encode_prompt(prompt) {
-            Ok(ids) => self.into_generation_ids(&ids, options),
-            Err(error) => Err(IntoGenerationError::new(error, self)),
-        }
-    }
-
-    /// As [`Session::into_generation`], from ids.
-    ///
-    /// # Errors
-    /// As [`Session::into_generation`].
-    pub fn into_generation_ids(
-        mut self,
-        prompt: &[u32],
-        options: &GenerateOptions,
-    ) -> Result<Generation<Session>, IntoGenerationError> {
-        match self.request(prompt, options) {
-            Ok(request) => Ok(request.begin(self)),
-            Err(error) => Err(IntoGenerationError::new(error, self)),
-        }
-    }
-
-    /// Keeps what the cache has in common with `prompt`, and makes all of a generation that can fail. Forgets nothing when
-    /// that does.
-    fn request(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Request> {
-        let Some(last) = prompt.len().checked_sub(1) else { return Err(Error::EmptyPrompt) };
-        let limit = self.model.context_length();
-        if prompt.len() > limit {
-            return Err(Error::ContextOverflow { limit, asked: prompt.len() });
-        }
-        self.check_ids(prompt)?;
-        let options = GenerateOptions { sampling: options.sampling.or(&self.model.spec().sampling), ..options.clone() };
-        let common = self.ids.iter().zip(prompt).take_while(|(held, asked)| held == asked).count().min(last);
-        let (before, rest) = prompt.split_at(common);
-        let chosen = Choice::new(self.model.tokenizer(), &options, before, rest)?;
-        let rest = memory::copied(rest, "the ids of a prompt")?;
-        self.truncate(common);
-        Ok(Request { model: self.model.clone(), cached: common, rest, options, chosen })
-    }
-}
-
-/// A generation that only lacks its session.
-struct Request {
-    model: Model,
-    /// Tokens of the prompt that the session holds, and the others.
-    cached: usize,
-    rest: Vec<u32>,
-    options: GenerateOptions,
-    chosen: Choice,
-}
-
-impl Request {
-    fn begin<S: Step>(self, step: S) -> Generation<S> {
-        let stop = StopTokens::from(&self.model.spec().tokenizer);
-        let tokenizer = self.model.shared_tokenizer();
-        Generation::begin(step, tokenizer, self.cached, self.rest, stop, &self.options, self.chosen)
-    }
-}
-
-/// Why a session did not become a generation, and the session as it was. `?` makes it the [`Error`] alone.
-#[derive(Debug)]
-pub struct IntoGenerationError(Box<(Error, Session)>);
-
-impl IntoGenerationError {
-    fn new(error: Error, session: Session) -> IntoGenerationError {
-        IntoGenerationError(Box::new((error, session)))
-    }
-
-    /// Why.
-    pub fn error(&self) -> &Error {
-        &self.0.0
-    }
-
-    /// The session, for another try.
-    pub fn into_session(self) -> Session {
-        self.0.1
-    }
-
-    /// Both.
-    pub fn into_parts(self) -> (Error, Session) {
-        *self.0
-    }
-}
-
-impl From<IntoGenerationError> for Error {
-    fn from(refused: IntoGenerationError) -> Error {
-        refused.0.0
-    }
-}
-
-impl fmt::Display for IntoGenerationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error().fmt(f)
-    }
-}
-
-impl std::error::Error for IntoGenerationError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.error().source()
+    /// As [`Session::logits`].
+    pub fn logits(&self, tokens: &[u32]) -> Result<Tensor> {
+        self.session().logits(tokens)
     }
 }
 
 impl Step for Session {
-    fn forward(&mut self, tokens: &[u32], cancel: &Cancel) -> Result<Tensor> {
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
         self.forward_unless(tokens, cancel)
     }
 

@@ -1,12 +1,14 @@
 //! Generation -> Stream: a thread computes, and whoever polls is woken for each piece. Tied to no runtime.
 
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, Step, Timings};
 use crate::model::Model;
+use crate::prompt::Prompt;
 use crate::session::Session;
 use futures_channel::mpsc::{self, Receiver, Sender};
 use futures_core::Stream;
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,10 +24,11 @@ const AHEAD: usize = 16;
 /// One thread computes it, from [`Generation::into_stream`] until it ended. It is up to 16 pieces ahead and then waits
 /// to be polled. Dropping the stream cancels it, in the middle of the prompt too: the thread ends after at most one more
 /// operation of a layer, and the drop does not wait for that.
+#[must_use = "dropping a stream cancels it"]
 pub struct GenerationStream<S = Session> {
     events: Receiver<Event<S>>,
     /// The generation's own; a child of its options'.
-    cancel: Cancel,
+    cancel: CancellationToken,
     ended: Option<Box<Generation<S>>>,
     /// What to say when the thread is gone and has not given the generation back.
     lost: Option<Error>,
@@ -115,6 +118,12 @@ impl<S: Step> Stream for GenerationStream<S> {
     }
 }
 
+impl<S> fmt::Debug for GenerationStream<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GenerationStream").field("ended", &self.ended.is_some()).finish_non_exhaustive()
+    }
+}
+
 /// Nothing in it is pinned: what it holds of a session is behind a pointer.
 impl<S> Unpin for GenerationStream<S> {}
 
@@ -139,7 +148,7 @@ impl Model {
     ///
     /// # Errors
     /// As [`Model::generate`], and the first error of any step.
-    pub async fn generate_text(&self, prompt: &str, max_tokens: usize) -> Result<String> {
+    pub async fn generate_text<'p>(&self, prompt: impl Into<Prompt<'p>>, max_tokens: usize) -> Result<String> {
         let options = GenerateOptions::default().max_tokens(max_tokens);
         self.generate(prompt, &options)?.into_stream().text().await
     }

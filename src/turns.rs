@@ -4,7 +4,7 @@
 //! threads of the pool. Who wants the next turn stands behind those that wait already, so between two turns of a
 //! session each other one has at most one.
 
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::threads::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -57,7 +57,7 @@ impl Turns {
     ///
     /// # Errors
     /// `Cancelled`, within [`LOOK`] of it; the place in the line is given up. `Forked`.
-    pub(crate) fn take(&self, cancel: &Cancel) -> Result<Turn<'_>> {
+    pub(crate) fn take(&self, cancel: &CancellationToken) -> Result<Turn<'_>> {
         if self.process.load(Ordering::Relaxed) != process::id() {
             self.move_in()?;
         }
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn turns_come_in_the_order_they_were_asked_for() {
-        let (turns, cancel) = (Turns::default(), Cancel::new());
+        let (turns, cancel) = (Turns::default(), CancellationToken::new());
         let order = Mutex::new(Vec::new());
         thread::scope(|scope| {
             let first = turns.take(&cancel).unwrap();
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn between_two_turns_of_one_each_other_has_one() {
         const ROUNDS: usize = 200;
-        let (turns, cancel) = (Turns::default(), Cancel::new());
+        let (turns, cancel) = (Turns::default(), CancellationToken::new());
         let (inside, overlaps, order) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
         thread::scope(|scope| {
             for index in 0..4 {
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn who_is_cancelled_leaves_the_line_and_the_others_move_up() {
-        let (turns, cancel, stays) = (Turns::default(), Cancel::new(), Cancel::new());
+        let (turns, cancel, stays) = (Turns::default(), CancellationToken::new(), CancellationToken::new());
         thread::scope(|scope| {
             let first = turns.take(&stays).unwrap();
             let leaves = scope.spawn(|| turns.take(&cancel).map(drop));
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_turn_ends_with_a_panic() {
-        let (turns, cancel) = (Turns::default(), Cancel::new());
+        let (turns, cancel) = (Turns::default(), CancellationToken::new());
         let panicked = thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 let _turn = turns.take(&cancel).unwrap();

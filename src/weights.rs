@@ -125,7 +125,7 @@ fn open(file: &SourceFile) -> Result<File, Error> {
 }
 
 fn io(file: &SourceFile, source: std::io::Error) -> Error {
-    Error::Io { path: file.path.clone(), source }
+    Error::io(&file.path, source)
 }
 
 fn other_length(file: &SourceFile, now: String) -> Error {

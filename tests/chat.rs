@@ -3,7 +3,7 @@
 
 mod common;
 
-use model_factory::{ChatOptions, Error, GenerateOptions, Message, Model, Piece, UnifiedModelFactory};
+use model_factory::{ChatError, ChatOptions, Error, GenerateOptions, Message, Model, Piece, UnifiedModelFactory};
 use serde_json::json;
 
 fn model(path: &str) -> Model {
@@ -108,10 +108,10 @@ fn a_chat_goes_by_the_template_that_is_named() {
     assert_eq!(prompt(&plain.clone().template("tool_use")).unwrap(), "null Hi");
     assert_eq!(prompt(&plain.clone().tool(tool).template("default")).unwrap(), "default Hi");
     let unknown = prompt(&plain.clone().template("rag")).unwrap_err();
-    assert!(matches!(&unknown, Error::ChatTemplateName { known, .. } if known.len() == 3), "{unknown:?}");
+    assert!(matches!(&unknown, Error::Chat(ChatError::TemplateName { known, .. }) if known.len() == 3), "{unknown:?}");
     let options = GenerateOptions::default().chat(plain.template("broken"));
     let broken = model.chat(&messages, &options).map(drop).unwrap_err();
-    let Error::ChatTemplate { place, line, .. } = &broken else { panic!("{broken:?}") };
+    let Error::Chat(ChatError::Template { place, line, .. }) = &broken else { panic!("{broken:?}") };
     assert_eq!((&place.file, &place.key, *line), (&named("broken.jinja"), &None, Some(2)));
 }
 

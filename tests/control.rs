@@ -5,7 +5,8 @@ mod common;
 
 use common::spans::{Begun, watch_thread, watch_threads};
 use model_factory::{
-    Builder, Cancel, Error, FinishReason, GenerateOptions, Message, Model, Progress, Session, Stage, TextModel,
+    CancellationToken, Error, FinishReason, GenerateOptions, Message, Model, ModelBuilder, Progress, Session, Stage,
+    TextModel,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ fn demo() -> PathBuf {
     common::fixtures().join("demo")
 }
 
-fn builder() -> Builder {
+fn builder() -> ModelBuilder {
     watch_threads();
     common::builder()
 }
@@ -40,7 +41,7 @@ fn tokens(count: usize) -> Vec<u32> {
 
 /// Runs `body` and cancels `cancel` where layer number `at` begins, counted over all chunks. Returns how many layers
 /// began in all.
-fn cancel_at_layer<R>(at: usize, cancel: &Cancel, body: impl FnOnce() -> R) -> (usize, R) {
+fn cancel_at_layer<R>(at: usize, cancel: &CancellationToken, body: impl FnOnce() -> R) -> (usize, R) {
     let (begun, cancel) = (Arc::new(AtomicUsize::new(0)), cancel.clone());
     let count = Arc::clone(&begun);
     let watch = move |span: &Begun| {
@@ -64,7 +65,7 @@ fn a_cancelled_prompt_stops_in_its_layer_and_the_session_goes_on() {
     let prompt = tokens(2 * CHUNK + 100);
     let expected = bits(&mut model.session(), &prompt);
     for at in 0..3 * layers {
-        let (cancel, mut session) = (Cancel::new(), model.session());
+        let (cancel, mut session) = (CancellationToken::new(), model.session());
         let (begun, result) = cancel_at_layer(at, &cancel, || session.forward_unless(&prompt, &cancel).map(drop));
         assert!(matches!(result, Err(Error::Cancelled)), "layer {at}: {result:?}");
         assert_eq!(begun, at + 1, "no layer begins after the cancel");
@@ -79,7 +80,7 @@ fn a_cancelled_prompt_stops_in_its_layer_and_the_session_goes_on() {
         assert_eq!(bits(&mut session, &prompt[complete..]), expected, "layer {at}");
     }
     // Nothing begins for what was cancelled before.
-    let cancel = Cancel::new();
+    let cancel = CancellationToken::new();
     cancel.cancel();
     let (begun, result) = cancel_at_layer(usize::MAX, &cancel, || model.session().forward_unless(&prompt, &cancel));
     assert!(begun == 0 && matches!(result, Err(Error::Cancelled)));
@@ -95,7 +96,7 @@ fn a_prompt_computed_anew_for_another_rotation_is_cancelled_too() {
     let prompt = tokens(held + 1);
     let expected = bits(&mut model.session(), &prompt);
     for at in 0..2 * layers {
-        let (cancel, mut session) = (Cancel::new(), model.session());
+        let (cancel, mut session) = (CancellationToken::new(), model.session());
         session.forward(&prompt[..held]).unwrap();
         let (begun, result) = cancel_at_layer(at, &cancel, || session.forward_unless(&prompt[held..], &cancel));
         assert!(begun == at + 1 && matches!(result, Err(Error::Cancelled)), "layer {at}");
@@ -103,7 +104,7 @@ fn a_prompt_computed_anew_for_another_rotation_is_cancelled_too() {
         assert_eq!(bits(&mut session, &prompt[held..]), expected, "layer {at}");
     }
     // Cut back behind the cancel, it is rotated as a short sequence again.
-    let (cancel, mut session) = (Cancel::new(), model.session());
+    let (cancel, mut session) = (CancellationToken::new(), model.session());
     session.forward(&prompt[..held]).unwrap();
     let (_, result) = cancel_at_layer(0, &cancel, || session.forward_unless(&prompt[held..], &cancel));
     assert!(matches!(result, Err(Error::Cancelled)));
@@ -130,12 +131,13 @@ fn computing_anew_goes_on_behind_the_chunk_that_was_complete() {
     let expected = bits(&mut model.session(), &prompt);
     let mut begun_in_all = Vec::new();
     for at in 0..4 * layers {
-        let (cancel, mut session) = (Cancel::new(), model.session());
+        let (cancel, mut session) = (CancellationToken::new(), model.session());
         session.forward(&prompt[..held]).unwrap();
         let (begun, result) = cancel_at_layer(at, &cancel, || session.forward_unless(&prompt[held..], &cancel));
         assert!(begun == at + 1 && matches!(result, Err(Error::Cancelled)), "layer {at}");
         assert_eq!(session.ids(), &prompt[..held], "layer {at}: no token is lost");
-        let (rest, logits) = cancel_at_layer(usize::MAX, &Cancel::new(), || bits(&mut session, &prompt[held..]));
+        let (rest, logits) =
+            cancel_at_layer(usize::MAX, &CancellationToken::new(), || bits(&mut session, &prompt[held..]));
         assert_eq!(logits, expected, "layer {at}");
         begun_in_all.push(rest);
     }
@@ -149,7 +151,7 @@ fn computing_anew_goes_on_behind_the_chunk_that_was_complete() {
 fn a_cancelled_generation_ends_and_says_so() {
     let model = long();
     let prompt = tokens(CHUNK + 1);
-    let cancel = Cancel::new();
+    let cancel = CancellationToken::new();
     let options = GenerateOptions::default().max_tokens(4).cancel(&cancel);
     let mut session = model.session();
     let mut generation = session.generate_ids(&prompt, &options).unwrap();
@@ -172,7 +174,7 @@ fn text_that_was_held_back_comes_before_the_end() {
     let model = load(demo());
     let whole = model.generate("Once upon a time", &GenerateOptions::default().max_tokens(8)).unwrap().text().unwrap();
     // All of the text may become this stop string, so none of it is given out.
-    let cancel = Cancel::new();
+    let cancel = CancellationToken::new();
     let options = GenerateOptions::default().stop(format!("{whole}\u{1}")).cancel(&cancel);
     let mut generation = model.generate("Once upon a time", &options).unwrap();
     let held: String = generation.by_ref().take(8).map(|piece| piece.unwrap().text).collect();
@@ -215,7 +217,7 @@ fn a_load_is_cancelled_in_every_stage() {
     for (stage, done) in
         [Stage::Header, Stage::Tokenizer, Stage::Mapping].into_iter().flat_map(|s| [(s, false), (s, true)])
     {
-        let cancel = Cancel::new();
+        let cancel = CancellationToken::new();
         let canceller = cancel.clone();
         let builder = builder().cancel(&cancel).on_progress(move |progress| {
             if progress.stage == stage && (progress.bytes_done > 0) == done {
@@ -318,7 +320,7 @@ fn a_cancel_returns_within_100_ms() {
     let whole = begun.elapsed();
     let mut latencies: Vec<Duration> = (1..16)
         .map(|part| {
-            let cancel = Cancel::new();
+            let cancel = CancellationToken::new();
             let canceller = cancel.clone();
             let thread = std::thread::spawn(move || {
                 std::thread::sleep(whole * part / 20);

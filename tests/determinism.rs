@@ -4,7 +4,7 @@
 mod common;
 
 use model_factory::decoder::{Logits, Segment};
-use model_factory::{Cancel, Model, Session};
+use model_factory::{CancellationToken, Model, Session};
 
 /// Files that cover every dtype with a kernel.
 const FILES: &[&str] = &[
@@ -95,7 +95,7 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
     let mut alone = [model.session(), model.session()];
     let expected = [last(&mut alone[0], &[&a]), last(&mut alone[1], &[&b])].concat();
 
-    let cancel = Cancel::new();
+    let cancel = CancellationToken::new();
     let (mut cache_a, mut cache_b) = (decoder.cache(), decoder.cache());
     let prefix = Segment { tokens: &b[..260], cache: &mut cache_b, reach: b.len(), logits: Logits::None };
     assert!(decoder.forward(&mut [prefix], &cancel).expect("the prefix computes").is_none());
@@ -125,7 +125,7 @@ fn what_is_wanted_changes_no_logits() {
     for file in ["llama-256/q4_k_m.gguf", "phi-2/f16", "phi-3-window/bf16"] {
         let model = load(file, 2);
         let decoder = model.decoder().expect("a model on the processor");
-        let cancel = Cancel::new();
+        let cancel = CancellationToken::new();
         let all = [tokens(20), tokens(33), tokens(7)];
         let alone: Vec<Vec<u32>> = all.iter().map(|tokens| bits(&model.logits(tokens).expect("logits"))).collect();
         let vocab = alone[0].len() / all[0].len();

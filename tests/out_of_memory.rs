@@ -206,7 +206,7 @@ impl Attempt for Generate {
     fn run(&mut self) -> Result<String, Error> {
         self.session.truncate(0);
         let mut generation = match &self.chat {
-            Some(messages) => self.session.chat(messages, &self.options)?,
+            Some(messages) => self.session.generate(messages, &self.options)?,
             None => self.session.generate_ids(&tokens(100), &self.options)?,
         };
         let mut text = String::new();
@@ -269,9 +269,10 @@ const CASES: &[Case] = &[
     ("batch", LARGE, &["a thread's outputs", "the output of attention"]),
     ("batch-one-by-one", LARGE, PASS),
     ("greedy", LARGE, PASS),
-    ("greedy", 1 << 10, &["logits", "the candidates for a token", "the probabilities of a token"]),
+    ("greedy", 1 << 10, &["logits"]),
     ("drawn", LARGE, PASS),
-    ("drawn", 1 << 10, &["logits", "the candidates for a token"]),
+    ("drawn", 1 << 10, &["logits"]),
+    ("drawn-of-all", 1 << 10, &["logits", "the candidates for a token", "the probabilities of a draw"]),
     ("chat", LARGE, PASS),
 ];
 
@@ -299,6 +300,7 @@ fn attempt(case: &str) -> Box<dyn Attempt> {
         "batch-one-by-one" => batch(400),
         "greedy" => generate(demo(), options.temperature(0.0), None),
         "drawn" => generate(gguf, options.temperature(0.8).top_k(40).top_p(0.9), None),
+        "drawn-of-all" => generate(gguf, options.temperature(0.8).top_p(0.9), None),
         "chat" => {
             let long = "Tell me something about the sea. ".repeat(40);
             generate(phi, options, Some(vec![Message::user(long)]))

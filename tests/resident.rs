@@ -4,7 +4,7 @@
 mod common;
 
 use common::fixtures;
-use model_factory::{Cancel, Error, Model, Stage, WeightStorage};
+use model_factory::{CancellationToken, Error, Model, Stage, WeightStorage};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -76,7 +76,7 @@ fn reading_is_told_and_cancelled() {
     let done: Vec<u64> = reading.iter().map(|progress| progress.bytes_done).collect();
     assert!(done.is_sorted() && done[0] == 0 && done[done.len() - 1] == total && done.len() == files + 1, "{done:?}");
 
-    let cancel = Cancel::new();
+    let cancel = CancellationToken::new();
     let cancels = cancel.clone();
     let cancelled = builder().cancel(&cancel).on_progress(move |progress| {
         if progress.stage == Stage::Reading && progress.bytes_done > 0 {

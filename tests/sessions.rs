@@ -23,8 +23,8 @@ fn ids_become_an_owned_generation_as_their_text_does() {
     let expected = model.generate(PROMPT, &short()).unwrap().text().unwrap();
     let mut session = model.session();
     let texts = [
-        model.generate_ids(&ids, &short()).unwrap().text().unwrap(),
-        model.session().into_generation_ids(&ids, &short()).unwrap().text().unwrap(),
+        model.generate(&ids, &short()).unwrap().text().unwrap(),
+        model.session().into_generation(&ids, &short()).unwrap().text().unwrap(),
         model.session().into_generation(PROMPT, &short()).unwrap().text().unwrap(),
         session.generate_ids(&ids, &short()).unwrap().text().unwrap(),
     ];
@@ -49,7 +49,7 @@ fn a_generation_that_is_refused_gives_its_session_back_as_it_was() {
         (&[5], short().stop(""), |error| matches!(error, Error::EmptyStopString { index: 0 })),
     ];
     for (prompt, options, expected) in table {
-        let refused: IntoGenerationError = session.into_generation_ids(prompt, &options).err().unwrap();
+        let refused: IntoGenerationError = session.into_generation(prompt, &options).err().unwrap();
         assert!(expected(refused.error()), "{refused}");
         let (text, code) = (refused.to_string(), refused.error().code());
         let (error, back) = refused.into_parts();
@@ -62,7 +62,7 @@ fn a_generation_that_is_refused_gives_its_session_back_as_it_was() {
     assert_eq!(session.ids(), held);
     // It goes on: nothing that it held is computed again.
     let longer = [held.as_slice(), &[9, 10]].concat();
-    let mut more = session.into_generation_ids(&longer, &short()).unwrap();
+    let mut more = session.into_generation(&longer, &short()).unwrap();
     more.text().unwrap();
     assert_eq!((more.finish().1.prompt_tokens, more.finish().1.cached_tokens), (2, held.len()));
 }

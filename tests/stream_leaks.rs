@@ -7,7 +7,7 @@ mod common;
 use common::spans::{Begun, watch_process};
 use futures::StreamExt;
 use futures::executor::block_on;
-use model_factory::{Cancel, FinishReason, GenerateOptions, Model};
+use model_factory::{CancellationToken, FinishReason, GenerateOptions, Model};
 use std::cell::Cell;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -91,7 +91,7 @@ fn dropping_a_stream_in_its_prompt_ends_its_thread() {
 
 /// Begins a generation and gives it up in one of five ways.
 fn give_up(model: &Model, way: usize) {
-    let cancel = Cancel::new();
+    let cancel = CancellationToken::new();
     let options = GenerateOptions::default().max_tokens(200).cancel(&cancel);
     let generation = model.generate("Once upon a time there was", &options).unwrap();
     match way {

@@ -6,7 +6,7 @@ mod common;
 use futures::executor::{block_on, block_on_stream};
 use futures::future::join;
 use futures::{Stream, StreamExt};
-use model_factory::{Cancel, Error, FinishReason, GenerateOptions, GenerationStream, Message, Model};
+use model_factory::{CancellationToken, Error, FinishReason, GenerateOptions, GenerationStream, Message, Model};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn a_conversation_goes_on_in_its_session() {
     let mut stream = model.chat(&messages, &options).unwrap().into_stream();
     let answer = block_on(stream.text()).unwrap();
     assert_eq!(answer, model.chat(&messages, &options).unwrap().text().unwrap());
-    let session = stream.into_generation().unwrap().into_step();
+    let session = stream.into_generation().unwrap().into_inner();
     let held = session.len();
     messages.extend([Message::assistant(&answer), Message::user("Again")]);
     let prompt = model.chat_prompt(&messages, &options.chat).unwrap();
@@ -87,7 +87,7 @@ fn two_streams_on_one_model_interleave_in_one_task() {
 #[test]
 fn a_stream_that_is_not_polled_waits() {
     let model = demo();
-    let cancel = Cancel::new();
+    let cancel = CancellationToken::new();
     let mut stream = stream(&model, &options(400).cancel(&cancel));
     // Enough for hundreds of tokens; where it is not, the test is easier to pass, and no less true.
     thread::sleep(Duration::from_millis(200));
@@ -101,7 +101,7 @@ fn a_stream_that_is_not_polled_waits() {
 #[test]
 fn dropping_one_stream_leaves_the_others_of_the_same_token() {
     let model = demo();
-    let cancel = Cancel::new();
+    let cancel = CancellationToken::new();
     let shared = options(200).cancel(&cancel);
     let [mut one, mut other] = [(); 2].map(|()| stream(&model, &shared));
     block_on(one.next()).unwrap().unwrap();

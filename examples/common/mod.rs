@@ -5,12 +5,13 @@ pub(crate) mod shell;
 
 use model_factory::diagnostics::hardware::profiles::Profile;
 use model_factory::kernels::Isa;
-use model_factory::{DeviceChoice, Error, Progress, Stage, Verdict};
+use model_factory::{ChatError, DeviceChoice, Error, Progress, Stage, Verdict};
 use shell::Shell;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The model in this repository, for when no path is given.
 pub(crate) fn bundled() -> PathBuf {
@@ -48,7 +49,7 @@ pub(crate) fn number(text: &str) -> Result<usize, String> {
 /// # Errors
 /// `Io`, which [`fail`] takes for the end of the work when nobody reads on.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
-    let io = |source| Error::Io { path: "standard output".into(), source };
+    let io = |source| Error::Io { path: "standard output".into(), source: Arc::new(source) };
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).map_err(io)?;
     out.flush().map_err(io)
@@ -87,6 +88,9 @@ pub(crate) fn fail(error: &Error) -> ExitCode {
                 option => option.replace('_', "-"),
             };
             tell(format_args!("error: --{option} is {value}, expected {expected}"));
+        }
+        Error::Chat(ChatError::NoTemplate | ChatError::Template { .. } | ChatError::Limit { .. }) => {
+            tell(format_args!("error: {error} (--prompt)"));
         }
         error => tell(format_args!("error: {error}")),
     }

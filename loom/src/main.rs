@@ -1,7 +1,7 @@
 //! The pool and the turns of the library, in every order that threads can take their steps: loom runs each model again
 //! and again, a different order each time, and fails on an access without order, a deadlock and a false claim.
 
-use library::cancel::Cancel;
+use library::cancel::CancellationToken;
 use library::threads::Pool;
 use library::turns::Turns;
 use library::{cancel, threads}; // by the paths that they have in the library
@@ -168,8 +168,8 @@ fn main() {
 fn turns() {
     for (name, others, rounds, preemptions) in [("two take turns", 1, 2, None), ("three take turns", 2, 1, Some(4))] {
         try_orders(name, preemptions, move || {
-            let shared = Arc::new((Turns::default(), Cancel::new(), Watched::new()));
-            let take = move |shared: &(Turns, Cancel, Watched)| {
+            let shared = Arc::new((Turns::default(), CancellationToken::new(), Watched::new()));
+            let take = move |shared: &(Turns, CancellationToken, Watched)| {
                 let (turns, cancel, served) = shared;
                 for _ in 0..rounds {
                     let turn = turns.take(cancel).expect("nobody cancels");

@@ -4,9 +4,9 @@
 //! names. Those that write or compare differently in the engine are ours.
 
 use super::json;
-use super::limits::{Budget, Passing, PassingKind, items};
-use super::operators::invalid;
+use super::limits::Budget;
 use super::python::{self, Text};
+use super::values::{Passing, PassingKind, all, invalid, items};
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters, tests};
 use std::sync::Arc;
@@ -16,28 +16,13 @@ type Filter = fn(&Budget, &[Value]) -> Result<Value, Error>;
 /// Filters of our own.
 const OURS: [(&str, Filter); 18] = [
     ("tojson", json::dumps),
-    ("string", |budget, args| {
-        let (value,): (&Value,) = from_args(args)?;
-        python::text(value, budget).map(Value::from)
-    }),
-    ("safe", |budget, args| {
-        let (value,): (&Value,) = from_args(args)?;
-        python::text(value, budget).map(Value::from)
-    }),
+    ("string", |budget, args| of_text(budget, args, str::to_owned)),
+    ("safe", |budget, args| of_text(budget, args, str::to_owned)),
     ("escape", escape),
     ("e", escape),
-    ("upper", |budget, args| {
-        let (value,): (&Value,) = from_args(args)?;
-        Ok(Value::from(python::text(value, budget)?.to_uppercase()))
-    }),
-    ("lower", |budget, args| {
-        let (value,): (&Value,) = from_args(args)?;
-        Ok(Value::from(python::text(value, budget)?.to_lowercase()))
-    }),
-    ("capitalize", |budget, args| {
-        let (value,): (&Value,) = from_args(args)?;
-        Ok(Value::from(python::capitalized(&python::text(value, budget)?)))
-    }),
+    ("upper", |budget, args| of_text(budget, args, str::to_uppercase)),
+    ("lower", |budget, args| of_text(budget, args, str::to_lowercase)),
+    ("capitalize", |budget, args| of_text(budget, args, python::capitalized)),
     ("trim", |budget, args| {
         let (value, chars): (&Value, Option<&str>) = from_args(args)?;
         Ok(Value::from(python::stripped(&python::text(value, budget)?, chars, true, true)))
@@ -77,6 +62,12 @@ const OURS: [(&str, Filter); 18] = [
         python::formatted(minijinja::formatting::FormatStyle::Printf, template, &given, budget).map(Value::from)
     }),
 ];
+
+/// What `change` makes of the text of a value.
+fn of_text(budget: &Budget, args: &[Value], change: fn(&str) -> String) -> Result<Value, Error> {
+    let (value,): (&Value,) = from_args(args)?;
+    Ok(Value::from(change(&python::text(value, budget)?)))
+}
 
 fn escape(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
     let (value,): (&Value,) = from_args(args)?;
@@ -201,12 +192,6 @@ fn default(value: Value, other: Option<Value>, boolean: Option<bool>, named: Kwa
     let boolean = boolean.or(named.get("boolean")?).unwrap_or(false);
     named.assert_all_used()?;
     Ok(if value.is_undefined() || (boolean && !value.is_true()) { other } else { value })
-}
-
-/// What is given by place and by name, as the engine passes it.
-pub(super) fn all(args: Rest<Value>, named: Kwargs) -> Vec<Value> {
-    let any = named.args().next().is_some();
-    args.0.into_iter().chain(any.then(|| Value::from(named))).collect()
 }
 
 /// Filters whose time does not depend on what they are given.

@@ -1,8 +1,8 @@
 //! The `tojson` filter of transformers: what Python's `json.dumps` writes.
 
-use super::limits::{Budget, is_data};
-use super::operators::invalid;
+use super::limits::Budget;
 use super::python::{self, Text};
+use super::values::{invalid, is_data, items};
 use minijinja::Error;
 use minijinja::value::{Kwargs, Value, ValueKind, from_args};
 use serde_json::Value as Json;
@@ -51,7 +51,7 @@ fn write(value: &Value, style: &Style, depth: usize, text: &mut Text<'_>) -> Res
     match value.kind() {
         ValueKind::String => text.push(&quoted(value.as_str().unwrap_or_default(), style.ensure_ascii)),
         ValueKind::Seq => {
-            let items = super::limits::items(value)?.into_iter().map(|item| (None, item)).collect();
+            let items = items(value)?.into_iter().map(|item| (None, item)).collect();
             container(("[", "]"), items, style, depth, text)
         }
         ValueKind::Map if is_data(value) => {

@@ -1,10 +1,9 @@
 //! What a template may take: work, depth, and a stack that holds both.
 
-use minijinja::value::{Enumerator, Object, ObjectExt as _, ObjectRepr, Tuple, Value, ValueKind};
+use super::values::{Passing, PassingKind, invalid, is_data};
+use minijinja::value::{ObjectRepr, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::{io, thread};
 
 /// Instructions a template may execute: an ordinary one takes under a hundred a message.
@@ -106,10 +105,7 @@ impl Budget {
                 }
             }
             _ if depth > 0 => {
-                return Err(Error::new(
-                    ErrorKind::InvalidOperation,
-                    "a namespace, loop or macro can be no item of a value",
-                ));
+                return Err(invalid("a namespace, loop or macro can be no item of a value"));
             }
             _ => {}
         }
@@ -145,84 +141,5 @@ impl Budget {
     /// `value` as something of Python that has items and is no list.
     pub(super) fn pass(&self, value: Value, kind: PassingKind) -> Result<Value, Error> {
         Ok(Value::from_object(Passing { items: self.collect(&value)?, kind }))
-    }
-}
-
-/// What Python iterates over and takes for no list: it has no text that a template could mean.
-#[derive(Debug)]
-pub(super) struct Passing {
-    items: Vec<Value>,
-    pub(super) kind: PassingKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PassingKind {
-    /// `range(3)`.
-    Range,
-    /// `map.items()`.
-    View,
-    /// `list | map('upper')`, which does not know its length.
-    Generator,
-}
-
-impl Object for Passing {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Iterable
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        self.mapped_enumerator(|this| Box::new(this.items.iter().cloned()))
-    }
-
-    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
-        (self.kind != PassingKind::Generator).then_some(self.items.len())
-    }
-}
-
-/// Whether `value` is what JSON could be, or a tuple: no namespace, function, macro or `loop`, of which the engine takes
-/// some for maps. Its own maps are all of one type.
-pub(super) fn is_data(value: &Value) -> bool {
-    value.as_object().is_none_or(|object| match object.repr() {
-        ObjectRepr::Seq | ObjectRepr::Iterable => true,
-        ObjectRepr::Map => object.type_name().contains("IndexMap"),
-        _ => false,
-    })
-}
-
-/// The items of a list, tuple or anything else that has some.
-pub(super) fn items(value: &Value) -> Result<Vec<Value>, Error> {
-    if value.is_none() {
-        return Err(Error::new(ErrorKind::InvalidOperation, "None has no items"));
-    }
-    value.try_iter()?.checked().collect()
-}
-
-/// A list, or a tuple where `like` is one.
-pub(super) fn sequence(items: Vec<Value>, like: &Value) -> Value {
-    if like.is_tuple() { Value::from(Tuple::from(items)) } else { Value::from(items) }
-}
-
-/// `namespace(..)`: the only value that changes. Its attributes hold data alone, so that no value holds itself.
-#[derive(Debug, Default)]
-pub(super) struct Namespace(Mutex<BTreeMap<Arc<str>, Value>>);
-
-impl Namespace {
-    pub(super) fn set(&self, name: &str, value: Value) -> Result<(), Error> {
-        if !is_data(&value) {
-            let reason = "a namespace, loop or macro can be no attribute of a namespace";
-            return Err(Error::new(ErrorKind::InvalidOperation, reason));
-        }
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), value);
-        Ok(())
-    }
-}
-
-impl Object for Namespace {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Plain
-    }
-
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key.as_str()?).cloned()
     }
 }

@@ -1,19 +1,24 @@
 //! What a conversation is made of: turns, and what a template is given beside them.
 
-use jiff::civil::DateTime;
+use super::time::LocalTime;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// One turn of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One turn of a conversation. As JSON it is what transformers and the OpenAI API take:
+/// `{"role": "user", "content": "Hi"}`, with [`fields`](Self::fields) beside these two.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[must_use]
 #[non_exhaustive]
 pub struct Message {
     /// Who speaks: `system`, `user`, `assistant`, `tool`, or another role that the template knows.
     pub role: String,
     /// What is said; `None` for a turn that only calls tools.
+    #[serde(default)]
     pub content: Option<String>,
     /// What else the template reads of a turn, such as `tool_calls` or `reasoning_content`. A `null` is as good as
     /// absent, as in transformers.
+    #[serde(flatten)]
     pub fields: Map<String, Value>,
 }
 
@@ -50,7 +55,6 @@ impl Message {
     }
 
     /// With the field `name`.
-    #[must_use]
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Message {
         self.fields.insert(name.into(), value.into());
         self
@@ -71,8 +75,17 @@ impl Message {
     }
 }
 
+/// What the user says.
+impl From<&str> for Message {
+    fn from(content: &str) -> Message {
+        Message::user(content)
+    }
+}
+
 /// What a template is given beside the messages, and which template it is.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[must_use]
 #[non_exhaustive]
 pub struct ChatOptions {
     /// Variables by name, such as `enable_thinking`; they go before the template's own.
@@ -83,34 +96,30 @@ pub struct ChatOptions {
     /// name, else `default`.
     pub template: Option<String>,
     /// The local date and time that `strftime_now` tells; the machine's when absent.
-    pub now: Option<DateTime>,
+    pub now: Option<LocalTime>,
 }
 
 impl ChatOptions {
     /// With the variable `name`.
-    #[must_use]
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.variables.insert(name.into(), value.into());
         self
     }
 
     /// With one more tool: `{"type": "function", "function": {"name": .., "description": .., "parameters": ..}}`.
-    #[must_use]
     pub fn tool(mut self, schema: impl Into<Value>) -> Self {
         self.tools.get_or_insert_default().push(schema.into());
         self
     }
 
     /// With the template of this name.
-    #[must_use]
     pub fn template(mut self, name: impl Into<String>) -> Self {
         self.template = Some(name.into());
         self
     }
 
     /// With the date and time that `strftime_now` tells.
-    #[must_use]
-    pub fn now(mut self, now: DateTime) -> Self {
+    pub fn now(mut self, now: LocalTime) -> Self {
         self.now = Some(now);
         self
     }

@@ -1,8 +1,8 @@
 //! The methods that strings, lists and maps have in Python.
 
-use super::limits::{Budget, PassingKind};
-use super::operators::invalid;
+use super::limits::Budget;
 use super::python::{self, Text};
+use super::values::{PassingKind, invalid, items};
 use minijinja::formatting::FormatStyle;
 use minijinja::value::{Kwargs, Tuple, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind};
@@ -111,7 +111,7 @@ fn of_string(budget: &Budget, text: &str, method: &str, args: &[Value]) -> Resul
         }
         "join" => {
             let (parts,): (&Value,) = from_args(args)?;
-            let parts = super::limits::items(parts)?;
+            let parts = items(parts)?;
             if parts.iter().any(|part| part.as_str().is_none()) {
                 return Err(invalid("only strings are joined"));
             }
@@ -223,7 +223,7 @@ fn of_list(value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> 
         return Err(Error::from(ErrorKind::UnknownMethod));
     }
     let (wanted,): (&Value,) = from_args(args)?;
-    let items = super::limits::items(value)?;
+    let items = items(value)?;
     let mut found = items.iter().enumerate().filter(|(_, item)| *item == wanted);
     if method == "count" {
         return Ok(Value::from(found.count()));

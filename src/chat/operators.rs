@@ -1,9 +1,9 @@
 //! The operators and functions of templates whose results are measured, or are not the engine's but Python's.
 
-use super::filters::all;
-use super::limits::{Budget, Exceeded, Namespace, PassingKind, items, sequence};
+use super::limits::{Budget, Exceeded};
 use super::python::Text;
 use super::rewrite;
+use super::values::{Namespace, PassingKind, all, invalid, items, sequence};
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, tests};
 use std::cmp::Ordering;
@@ -125,11 +125,7 @@ fn listed(value: Value, else_reason: &'static str) -> Result<Value, Error> {
     if value.kind() == ValueKind::Iterable { Err(invalid(else_reason)) } else { Ok(value) }
 }
 
-pub(super) fn invalid(reason: &'static str) -> Error {
-    Error::new(ErrorKind::InvalidOperation, reason)
-}
-
-/// How values that Python orders are ordered; in no way where one is no number.
+/// How values that Python orders are ordered; in no way where one is NaN.
 fn compared(left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
     let number = |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool);
     let nan = |value: &Value| f64::try_from(value.clone()).is_ok_and(f64::is_nan);

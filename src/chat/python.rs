@@ -1,9 +1,10 @@
 //! Values as Python writes them: `str`, `repr`, and what it takes for white space.
 
-use super::limits::{Budget, Exceeded, is_data};
+use super::limits::{Budget, Exceeded};
+use super::values::{invalid, is_data};
+use minijinja::Error;
 use minijinja::formatting::FormatStyle;
 use minijinja::value::{Value, ValueKind};
-use minijinja::{Error, ErrorKind};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
@@ -69,10 +70,7 @@ impl<'b> Text<'b> {
                 }
                 self.push("}")
             }
-            _ => Err(Error::new(
-                ErrorKind::InvalidOperation,
-                "only data has a text: no iterator, namespace, loop or macro",
-            )),
+            _ => Err(invalid("only data has a text: no iterator, namespace, loop or macro")),
         }
     }
 }
@@ -263,13 +261,13 @@ pub(super) fn formatted(style: FormatStyle, template: &str, args: &[Value], budg
     let mut bytes = 0;
     for arg in args {
         if arg.is_kwargs() {
-            return Err(Error::new(ErrorKind::InvalidOperation, "what is formatted has no names"));
+            return Err(invalid("what is formatted has no names"));
         }
         let written = text(arg, budget)?;
         bytes += written.len();
         given.push(match arg.kind() {
             ValueKind::Number if written == arg.to_string() => arg.clone(),
-            ValueKind::Number => return Err(Error::new(ErrorKind::InvalidOperation, "a number of this size")),
+            ValueKind::Number => return Err(invalid("a number of this size")),
             _ => Value::from(written),
         });
     }
@@ -277,10 +275,7 @@ pub(super) fn formatted(style: FormatStyle, template: &str, args: &[Value], budg
     let mut within = false;
     for character in template.chars() {
         if (style == FormatStyle::Printf && character == '*') || (within && character == '{') {
-            return Err(Error::new(
-                ErrorKind::InvalidOperation,
-                "the width of a field must be written in the template",
-            ));
+            return Err(invalid("the width of a field must be written in the template"));
         }
         within = character == '{' && !within || (within && character != '}');
     }

@@ -3,6 +3,10 @@
 //! The engine counts instructions, but not what one of them takes: `x ~ x` doubles a text, `[x, x]` what it takes to
 //! print it. So the parsed template is written anew, with calls of the functions of [`super::limits`] and
 //! [`super::operators`] where values grow, are compared, or are assigned.
+//!
+//! No hook of the engine sits between an operator and its result, so this needs its syntax tree, which it calls unstable.
+//! Every kind of node is matched and made with all its fields: a release with another syntax does not compile here, so none
+//! slips past the guards. Its syntax changes with its minor versions, hence `~3.0.5` in `Cargo.toml`.
 
 use super::limits::Exceeded;
 use minijinja::machinery::ast::{self, BinOpKind, CallArg, Expr, Spanned, Stmt, UnaryOpKind};
@@ -286,7 +290,10 @@ fn expression<'a>(node: &Expr<'a>) -> Expr<'a> {
             call(SLICE, args, node.span())
         }
         Expr::UnaryOp(node) => {
-            let op = if matches!(node.op, UnaryOpKind::Not) { UnaryOpKind::Not } else { UnaryOpKind::Neg };
+            let op = match node.op {
+                UnaryOpKind::Not => UnaryOpKind::Not,
+                UnaryOpKind::Neg => UnaryOpKind::Neg,
+            };
             Expr::UnaryOp(Spanned::new(ast::UnaryOp { op, expr: expression(&node.expr) }, node.span()))
         }
         Expr::BinOp(node) => operation(node),

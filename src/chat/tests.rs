@@ -52,7 +52,7 @@ fn differs(source: &str, expected: &Json, case: &Json) -> Option<String> {
     let found = template(source).render(&messages, &options, case["generation_prompt"].as_bool().unwrap());
     let same = match &found {
         Ok(text) => case["text"].as_str() == Some(text),
-        Err(Error::ChatRefused { message }) => case["error"].as_str() == Some(message),
+        Err(Error::Chat(ChatError::Refused { message })) => case["error"].as_str() == Some(message),
         Err(_) => case["error"].is_null() && case.get("text").is_none(),
     };
     (!same).then(|| format!("{case:#}\nfound {found:?}"))
@@ -105,9 +105,9 @@ fn expressions_render_as_in_python_or_are_refused() {
 #[test]
 fn what_a_template_raises_is_told() {
     let raised = rendered("{{ raise_exception('no ' ~ messages[0].role) }}");
-    assert!(matches!(&raised, Err(Error::ChatRefused { message }) if message == "no user"), "{raised:?}");
+    assert!(matches!(&raised, Err(Error::Chat(ChatError::Refused { message })) if message == "no user"), "{raised:?}");
     let inside = rendered("{% macro m() %}{{ raise_exception('deep') }}{% endmacro %}{{ m() }}");
-    assert!(matches!(&inside, Err(Error::ChatRefused { message }) if message == "deep"), "{inside:?}");
+    assert!(matches!(&inside, Err(Error::Chat(ChatError::Refused { message })) if message == "deep"), "{inside:?}");
     let acting = rendered("{{ raise_exception('a\\u001b[2Jé') }}").unwrap_err();
     assert!(acting.to_string().ends_with(": a\\u{1b}[2Jé"), "control characters are shown: {acting}");
 }
@@ -125,7 +125,7 @@ fn a_broken_template_is_an_error() {
         "{{ 1 | no }}",
     ] {
         let error = rendered(broken);
-        assert!(matches!(error, Err(Error::ChatTemplate { .. })), "{broken}: {error:?}");
+        assert!(matches!(error, Err(Error::Chat(ChatError::Template { .. }))), "{broken}: {error:?}");
     }
 }
 
@@ -138,7 +138,7 @@ fn an_error_names_the_place_and_the_line() {
     ];
     for (source, expected) in cases {
         let error = rendered(source).unwrap_err();
-        let Error::ChatTemplate { place, line, .. } = &error else { panic!("{source}: {error:?}") };
+        let Error::Chat(ChatError::Template { place, line, .. }) = &error else { panic!("{source}: {error:?}") };
         assert_eq!((place, *line), (&*PLACE, Some(expected)), "{source}");
         assert!(error.to_string().starts_with(&format!("a.jinja, line {expected}: ")), "{error}");
     }
@@ -148,7 +148,7 @@ fn an_error_names_the_place_and_the_line() {
         ..template("{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}")
     };
     let endless = template.render(&[], &ChatOptions::default(), true).unwrap_err();
-    assert!(matches!(endless, Error::ChatTemplateLimit { .. }));
+    assert!(matches!(endless, Error::Chat(ChatError::Limit { .. })));
     assert!(endless.to_string().starts_with("m.gguf, tokenizer.chat_template: "), "{endless}");
 }
 
@@ -224,7 +224,7 @@ fn a_name_that_is_none_is_told_with_those_there_are() {
     let tokenizer = tokenizer_of(named.as_object().unwrap());
     for name in [None, Some("default"), Some("pirate")] {
         let error = asked(&tokenizer, name, false).unwrap_err();
-        let Error::ChatTemplateName { asked, known } = &error else { panic!("{error:?}") };
+        let Error::Chat(ChatError::TemplateName { asked, known }) = &error else { panic!("{error:?}") };
         assert_eq!((asked.as_deref(), known.as_slice()), (name, ["rag".to_owned(), "tool_use".to_owned()].as_slice()));
         assert!(error.to_string().contains("rag, tool_use") && error.code() == 2, "{error}");
     }
@@ -245,10 +245,16 @@ fn a_template_without_end_is_stopped() {
     ];
     for (source, expected) in limits {
         let error = rendered(source);
-        assert!(matches!(error, Err(Error::ChatTemplateLimit { what, .. }) if what == expected), "{source}: {error:?}");
+        assert!(
+            matches!(error, Err(Error::Chat(ChatError::Limit { what, .. })) if what == expected),
+            "{source}: {error:?}"
+        );
     }
     let recursion = rendered("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}");
-    assert!(matches!(recursion, Err(Error::ChatTemplate { .. } | Error::ChatTemplateLimit { .. })), "{recursion:?}");
+    assert!(
+        matches!(recursion, Err(Error::Chat(ChatError::Template { .. }) | Error::Chat(ChatError::Limit { .. }))),
+        "{recursion:?}"
+    );
 }
 
 #[test]
@@ -256,7 +262,7 @@ fn a_model_without_a_template_says_so() {
     let model = UnifiedModelFactory::load(fixtures().join("models/phi-2/bf16")).unwrap();
     assert!(model.spec().tokenizer.chat_templates.is_empty());
     let chat = model.chat(&[Message::user("Hi")], &GenerateOptions::default());
-    assert!(matches!(chat, Err(Error::NoChatTemplate)));
+    assert!(matches!(chat, Err(Error::Chat(ChatError::NoTemplate))));
 }
 
 #[test]
@@ -269,12 +275,12 @@ fn a_session_computes_only_what_a_chat_adds_and_bos_stands_once() {
     let prompt = model.tokenizer().encode_prompt(&model.chat_prompt(&messages, &options.chat).unwrap()).unwrap();
     assert_eq!(prompt.iter().filter(|id| **id == bos).count(), 1);
     assert_eq!(prompt[0], bos);
-    let mut answer = session.chat(&messages, &options).unwrap();
+    let mut answer = session.generate(&messages, &options).unwrap();
     let text = answer.text().unwrap();
     assert_eq!(answer.finish().1.prompt_tokens, prompt.len());
     messages.extend([Message::assistant(text), Message::user("More")]);
     let whole = model.tokenizer().encode_prompt(&model.chat_prompt(&messages, &options.chat).unwrap()).unwrap();
-    let next = session.chat(&messages, &options).unwrap();
+    let next = session.generate(&messages, &options).unwrap();
     let computed = whole.len() - prompt.len();
     assert!(next.finish().1.prompt_tokens <= computed, "{} of {computed}", next.finish().1.prompt_tokens);
     drop(next);

@@ -30,6 +30,7 @@ use std::sync::Arc;
 const TASK_ROWS: usize = 16;
 
 /// The processor as one model uses it.
+#[derive(Debug)]
 pub struct Cpu {
     isa: Isa,
     pool: Arc<Pool>,

@@ -3,13 +3,13 @@
 use super::arguments::{Attend, Embed, Rotate};
 use super::batch::BatchTable;
 use super::driver::DriverGpu;
-use super::error::CudaError;
 use super::gpu::{Buffer, Function, Gpu, QueryTile, Recording, Shape};
 use super::modules::Module;
 use super::peak::ProductSeconds;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, Rows, RowsAre, Target};
 use super::weights::{DeviceWeights, Uploaded};
 use crate::decoder::{AllocatePage, Batch, Device, Operand, Pass};
+use crate::error::CudaError;
 use crate::error::{Error, Result};
 use crate::weights::Weights;
 use model_diagnostics::DType;

@@ -1,10 +1,9 @@
 //! A real GPU, by the driver's interface.
 
-use super::error::CudaError;
 use super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
 use super::modules::Module;
 use super::nvrtc::Nvrtc;
-use crate::error::Error;
+use crate::error::{CudaError, Error};
 use cudarc::driver::{result, sys};
 use model_diagnostics::capability::LOWEST_CUDA;
 use std::collections::HashMap;

@@ -1,8 +1,7 @@
 //! The seam between the decoder and what runs its kernels.
 
-use super::error::CudaError;
 use super::modules::Module;
-use crate::error::Error;
+use crate::error::{CudaError, Error};
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;

@@ -10,7 +10,6 @@ mod arguments;
 mod batch;
 mod device;
 mod driver;
-mod error;
 mod gpu;
 mod modules;
 mod nvrtc;
@@ -20,7 +19,7 @@ mod product;
 mod tests;
 mod weights;
 
+pub use crate::error::{CudaError, NVRTC_VARIABLE};
 pub use device::Cuda;
-pub use error::{CudaError, NVRTC_VARIABLE};
 pub use modules::dtypes;
 pub use peak::ProductSeconds;

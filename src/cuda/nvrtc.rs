@@ -1,8 +1,8 @@
 //! NVRTC, the compiler of kernels, loaded at run time: any version from 11.2 on, by the few functions that are used here.
 //! What it compiled once is kept for the process: several models share kernels.
 
-use super::error::{CudaError, NVRTC_VARIABLE};
 use super::modules::{DEVICE, Module};
+use crate::error::{CudaError, NVRTC_VARIABLE};
 use libloading::{Library, Symbol};
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};

@@ -1,11 +1,10 @@
 //! What a GPU can do, measured with kernels that do nothing else: what speeds are compared with. And what single products do.
 
 use super::arguments::{Copy16, MatrixArguments, Rate};
-use super::error::CudaError;
 use super::gpu::{Arguments, Buffer, Function, Gpu, Recording, Shape};
 use super::modules::{Kind, Module, kind};
 use super::product::{DeviceMatrix, MatrixKernels, Multiplier, Rows, RowsAre, Target, tensor_cores};
-use crate::error::Error;
+use crate::error::{CudaError, Error};
 use crate::kernels::Int8Rule;
 use model_diagnostics::DType;
 use std::sync::Arc;

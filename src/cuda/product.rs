@@ -1,12 +1,11 @@
 //! Matrices on the GPU, and the launches that multiply by them.
 
 use super::arguments::{self, MOST_MATRICES, MatrixArguments, Prepare, Product};
-use super::error::CudaError;
 use super::gpu::{Arguments, Function, Gpu, Shape};
 use super::modules::{self, Kind, Module};
 use super::weights::DeviceWeights;
 use crate::decoder::{check_all, int8_rule, shape};
-use crate::error::Error;
+use crate::error::{CudaError, Error};
 use crate::kernels::Int8Rule;
 use crate::weights::Weights;
 use model_diagnostics::DType;

@@ -1,8 +1,7 @@
 //! The stored bytes of a model on the GPU.
 
-use super::error::CudaError;
 use super::gpu::{Buffer, Gpu};
-use crate::error::Error;
+use crate::error::{CudaError, Error};
 use crate::weights::Weights;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::plan::gpu_tensor_bytes;

@@ -13,7 +13,7 @@ pub use rope::{Angles, Rotation};
 pub(crate) use stored::{check_all, floats, int8_rule, shape};
 
 use crate::cache_budget::CacheBudget;
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::weights::Weights;
@@ -40,7 +40,7 @@ pub(crate) trait Compute: Any + Send + Sync {
     ///
     /// # Errors
     /// Those of [`Decoder::forward`].
-    fn forward(&self, segments: &mut [Segment<'_>], cancel: &Cancel) -> Result<Option<Tensor>>;
+    fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>>;
 }
 
 /// The next tokens of one sequence.
@@ -172,7 +172,7 @@ impl<D: Device> Decoder<D> {
     /// `TokenOutOfVocabulary` before anything is computed; `Cancelled` after at most one more operation of a layer once
     /// `cancel` is; `OutOfMemory`; `Internal` for a cache of another device. After an error the caches hold what they held
     /// before.
-    pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &Cancel) -> Result<Option<Tensor>> {
+    pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {
         let mut ids = segments.iter().flat_map(|segment| segment.tokens);
         if let Some(id) = ids.find(|id| **id as usize >= self.vocab) {
             return Err(Error::TokenOutOfVocabulary { id: *id, vocab: self.vocab });
@@ -211,7 +211,7 @@ impl<D: Device> Decoder<D> {
     }
 
     /// Embedding, blocks, head.
-    fn compute(&self, pass: &mut Pass<'_, D>, any_wanted: bool, cancel: &Cancel) -> Result<()> {
+    fn compute(&self, pass: &mut Pass<'_, D>, any_wanted: bool, cancel: &CancellationToken) -> Result<()> {
         let device = &self.device;
         device.embed(&pass.batch, &self.embedding, &mut pass.hidden)?;
         for (index, layer) in self.layers.iter().enumerate() {
@@ -253,7 +253,7 @@ impl<D: Device> Compute for Decoder<D> {
         Decoder::rotation(self, length)
     }
 
-    fn forward(&self, segments: &mut [Segment<'_>], cancel: &Cancel) -> Result<Option<Tensor>> {
+    fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {
         Decoder::forward(self, segments, cancel)
     }
 }
@@ -293,7 +293,7 @@ impl<D: Device> Layer<D> {
     ///
     /// # Errors
     /// `Cancelled` before the next operation once `cancel` is; those of the operations.
-    fn forward(&self, device: &D, index: usize, pass: &mut Pass<'_, D>, cancel: &Cancel) -> Result<()> {
+    fn forward(&self, device: &D, index: usize, pass: &mut Pass<'_, D>, cancel: &CancellationToken) -> Result<()> {
         let Layer { attention: Attention { window, o, .. }, feed_forward, parallel, .. } = self;
         let Pass { batch, hidden, qkv, attended, activated, .. } = pass;
         cancel.check()?;

@@ -1,6 +1,6 @@
 //! The id of a model on the Hub -> Report or Model, as for a path.
 
-use super::Builder;
+use super::ModelBuilder;
 use crate::error::{Error, Result};
 #[cfg(feature = "hub")]
 use crate::hub;
@@ -11,7 +11,7 @@ use std::path::Path;
 #[cfg(feature = "hub")]
 use std::{path::PathBuf, time::Instant};
 
-impl Builder {
+impl ModelBuilder {
     /// The report on an id whose model nobody could look at.
     fn unread(
         &self,
@@ -25,7 +25,7 @@ impl Builder {
 }
 
 #[cfg(not(feature = "hub"))]
-impl Builder {
+impl ModelBuilder {
     pub(super) fn diagnose_remote(&self, _id: &HubId, path: &Path, hardware: &Hardware) -> Report {
         let reason = "no such file or folder; if this is a model of the Hugging Face Hub, build with --features hub";
         self.unread(path, reason, hardware)
@@ -37,7 +37,7 @@ impl Builder {
 }
 
 #[cfg(feature = "hub")]
-impl Builder {
+impl ModelBuilder {
     pub(super) fn diagnose_remote(&self, id: &HubId, path: &Path, hardware: &Hardware) -> Report {
         let id = &id.or_revision(self.revision.as_deref());
         let repository = match self.repository(id) {

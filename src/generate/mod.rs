@@ -8,12 +8,13 @@ mod steps;
 mod stop;
 mod thinking;
 
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::tokenizer::{PieceDecoder, Tokenizer};
 use candle_core::Tensor;
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,14 +32,14 @@ pub trait Step {
     /// # Errors
     /// `Cancelled` soon after `cancel` was; the sequence then holds those of `tokens` that were complete. Whatever else
     /// stops the computation; the sequence is then as it was before.
-    fn forward(&mut self, tokens: &[u32], cancel: &Cancel) -> Result<Tensor>;
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor>;
 
     /// Tokens that still fit in the context.
     fn room(&self) -> usize;
 }
 
 impl<S: Step + ?Sized> Step for &mut S {
-    fn forward(&mut self, tokens: &[u32], cancel: &Cancel) -> Result<Tensor> {
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
         (**self).forward(tokens, cancel)
     }
 
@@ -102,16 +103,23 @@ fn rate(count: usize, time: Duration) -> f64 {
     if count == 0 || time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
-/// A running generation: an iterator of pieces. Dropping it stops; so does the [`Cancel`] of its options.
+/// A running generation: an iterator of pieces. Dropping it stops; so does the [`CancellationToken`] of its options.
+#[must_use = "nothing is computed before the generation is iterated"]
 pub struct Generation<S> {
     step: S,
+    state: State,
+}
+
+/// All of a generation but what computes it.
+#[derive(Debug)]
+pub(crate) struct State {
     tokenizer: Arc<Tokenizer>,
     decoder: PieceDecoder,
     sampler: Sampler,
     stop: StopTokens,
     stop_strings: StopStrings,
     max_tokens: usize,
-    cancel: Cancel,
+    cancel: CancellationToken,
     /// What the next step continues with: the prompt, then the last token.
     input: Vec<u32>,
     ids: Vec<u32>,
@@ -124,36 +132,45 @@ pub struct Generation<S> {
     timings: Timings,
 }
 
-/// How a generation chooses its tokens and its end: what is made of options that are in their ranges.
-pub(crate) struct Choice {
-    sampler: Sampler,
-    stop_strings: StopStrings,
-    decoder: PieceDecoder,
-    thinking: Thinking,
-}
-
-impl Choice {
-    /// For a generation that continues `before` and `prompt`.
+impl State {
+    /// For a generation that continues `before` and `prompt`, and chooses tokens by `sampling` in place of that of `options`.
     ///
     /// # Errors
     /// `Option` for an option out of range, `EmptyStopString`, `OutOfMemory`.
     pub(crate) fn new(
-        tokenizer: &Tokenizer,
-        options: &GenerateOptions,
+        tokenizer: Arc<Tokenizer>,
         before: &[u32],
-        prompt: &[u32],
-    ) -> Result<Choice> {
-        options.check()?;
+        prompt: Vec<u32>,
+        stop: StopTokens,
+        options: &GenerateOptions,
+        sampling: &SamplingOptions,
+    ) -> Result<State> {
+        logprobs::check(options.logprobs)?;
         let mut sequence = memory::reserved(before.len() + prompt.len(), "the ids of a sequence")?;
         sequence.extend_from_slice(before);
-        sequence.extend_from_slice(prompt);
-        let mut sampler = Sampler::new(&options.sampling, tokenizer.vocab_len())?
+        sequence.extend_from_slice(&prompt);
+        let mut sampler = Sampler::new(sampling, tokenizer.vocab_len())?
             .without(tokenizer.unused_ids())?
             .with_logprobs(options.logprobs);
         sampler.prompt(&sequence)?;
-        let stop_strings = StopStrings::new(&options.stop)?;
-        let thinking = Thinking::after(tokenizer, &sequence);
-        Ok(Choice { sampler, stop_strings, decoder: tokenizer.stream_after(&sequence), thinking })
+        let (prompt_tokens, cached_tokens) = (prompt.len(), before.len());
+        let timings = Timings { prompt_tokens, cached_tokens, seed: sampler.seed(), ..Timings::default() };
+        Ok(State {
+            decoder: tokenizer.stream_after(&sequence),
+            thinking: Thinking::after(&tokenizer, &sequence),
+            tokenizer,
+            sampler,
+            stop: if options.ignore_stop { StopTokens::default() } else { stop },
+            stop_strings: StopStrings::new(&options.stop)?,
+            max_tokens: options.max_tokens,
+            cancel: options.cancel.clone().unwrap_or_default(),
+            input: prompt,
+            ids: Vec::new(),
+            finish: (options.max_tokens == 0).then_some(FinishReason::Length),
+            ready: VecDeque::new(),
+            failed: None,
+            timings,
+        })
     }
 }
 
@@ -161,6 +178,44 @@ impl<S: Step> Generation<S> {
     /// Prepares to continue with `prompt`, ids that `step` has not seen, until one of `stop`. `before` are the ids it
     /// has seen: text that continues them keeps its leading space, and penalties count them. Sampling options that say
     /// nothing are off here. Nothing is computed before the first `next`.
+    ///
+    /// This is how a loop of your own takes part: a [`Step`] that wraps a session, or has nothing to do with one.
+    ///
+    /// ```
+    /// use model_factory::candle_core::Tensor;
+    /// use model_factory::generate::{Step, StopTokens};
+    /// use model_factory::{CancellationToken, Error, GenerateOptions, Generation, Session, UnifiedModelFactory};
+    /// use std::sync::Arc;
+    ///
+    /// /// A session that counts what it computes.
+    /// struct Counted {
+    ///     session: Session,
+    ///     tokens: usize,
+    /// }
+    ///
+    /// impl Step for Counted {
+    ///     fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor, Error> {
+    ///         self.tokens += tokens.len();
+    ///         self.session.forward_unless(tokens, cancel) // change the logits here, or compute them elsewhere
+    ///     }
+    ///
+    ///     fn room(&self) -> usize {
+    ///         self.session.room()
+    ///     }
+    /// }
+    ///
+    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let tokenizer = Arc::clone(model.tokenizer());
+    /// let prompt = tokenizer.encode_prompt("Once upon a time")?;
+    /// let asked = prompt.len();
+    /// let (step, stop) = (Counted { session: model.session(), tokens: 0 }, StopTokens::from(&model.spec().tokenizer));
+    /// let options = GenerateOptions::default().max_tokens(5).ignore_stop(true);
+    /// let mut generation = Generation::new(step, tokenizer, &[], prompt, stop, &options)?;
+    /// let text = generation.text()?;
+    /// assert!(!text.is_empty());
+    /// assert_eq!(generation.into_inner().tokens, asked + 4, "the last token is chosen and not computed on");
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// `EmptyPrompt`, `ContextOverflow` when the prompt does not fit, `Option` for an option out of range,
@@ -180,61 +235,34 @@ impl<S: Step> Generation<S> {
         if asked > limit {
             return Err(Error::ContextOverflow { limit, asked });
         }
-        let chosen = Choice::new(&tokenizer, options, before, &prompt)?;
-        Ok(Generation::begin(step, tokenizer, before.len(), prompt, stop, options, chosen))
+        let state = State::new(tokenizer, before, prompt, stop, options, &options.sampling)?;
+        Ok(Generation { step, state })
     }
 
-    /// What [`Generation::new`] makes, once nothing can fail.
-    pub(crate) fn begin(
-        step: S,
-        tokenizer: Arc<Tokenizer>,
-        cached_tokens: usize,
-        prompt: Vec<u32>,
-        stop: StopTokens,
-        options: &GenerateOptions,
-        Choice { sampler, stop_strings, decoder, thinking }: Choice,
-    ) -> Self {
-        let prompt_tokens = prompt.len();
-        let timings = Timings { prompt_tokens, cached_tokens, seed: sampler.seed(), ..Timings::default() };
-        let finish = (options.max_tokens == 0).then_some(FinishReason::Length);
-        Generation {
-            step,
-            tokenizer,
-            decoder,
-            sampler,
-            stop: if options.ignore_stop { StopTokens::default() } else { stop },
-            stop_strings,
-            max_tokens: options.max_tokens,
-            cancel: options.cancel.clone().unwrap_or_default(),
-            input: prompt,
-            ids: Vec::new(),
-            finish,
-            thinking,
-            ready: VecDeque::new(),
-            failed: None,
-            timings,
-        }
+    /// What is prepared already, computed by `step`.
+    pub(crate) fn begin(step: S, state: State) -> Self {
+        Generation { step, state }
     }
 
     /// The tokens generated so far, those of a stop string included; a stop token is not.
     pub fn ids(&self) -> &[u32] {
-        &self.ids
+        &self.state.ids
     }
 
     /// Why the generation ended (`None` while it runs, or after an error) and how long it took.
     pub fn finish(&self) -> (Option<FinishReason>, Timings) {
-        (self.finish, self.timings)
+        (self.state.finish, self.state.timings)
     }
 
     /// Gives it a child of its token, and returns that: who cancels it cancels this generation alone.
     #[cfg(feature = "async")]
-    pub(crate) fn cancel_alone(&mut self) -> Cancel {
-        self.cancel = self.cancel.child();
-        self.cancel.clone()
+    pub(crate) fn cancel_alone(&mut self) -> CancellationToken {
+        self.state.cancel = self.state.cancel.child();
+        self.state.cancel.clone()
     }
 
     /// What it runs on: a session, for the next turn of a conversation.
-    pub fn into_step(self) -> S {
+    pub fn into_inner(self) -> S {
         self.step
     }
 
@@ -248,13 +276,15 @@ impl<S: Step> Generation<S> {
             Ok(text)
         })
     }
+}
 
+impl State {
     /// Computes one step and makes its pieces ready.
-    fn advance(&mut self) -> Result<()> {
+    fn advance(&mut self, step: &mut impl Step) -> Result<()> {
         let begun = Instant::now();
         memory::grow(&mut self.ids, 1, "the ids of a generation")?;
         self.sampler.reserve()?;
-        let logits = self.step.forward(&self.input, &self.cancel)?;
+        let logits = step.forward(&self.input, &self.cancel)?;
         let token = self.sampler.sample(&logits)?;
         let logprobs = self.sampler.take_logprobs();
         if self.timings.prefill.is_zero() {
@@ -285,7 +315,7 @@ impl<S: Step> Generation<S> {
         }
         if self.timings.generated == self.max_tokens {
             self.finish = Some(FinishReason::Length);
-        } else if self.step.room() == 0 {
+        } else if step.room() == 0 {
             self.finish = Some(FinishReason::Context);
         }
         if self.finish.is_some() {
@@ -297,7 +327,7 @@ impl<S: Step> Generation<S> {
 
     /// Makes `text` ready, a piece for thought and one for what is none; the last one has the token.
     fn give(&mut self, text: &str, token: Option<(u32, bool)>, logprobs: Option<LogProbs>) {
-        let parts = self.thinking.cut(text).into_iter();
+        let parts = self.thinking.split(text).into_iter();
         self.ready.extend(parts.map(|(text, thinking)| Piece { text, token: None, logprobs: None, thinking }));
         let Some((id, thinking)) = token else { return };
         match self.ready.back_mut().filter(|last| last.thinking == thinking) {
@@ -322,19 +352,29 @@ impl<S: Step> Iterator for Generation<S> {
     type Item = Result<Piece>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.ready.is_empty() && self.failed.is_none() && self.finish.is_none() && !self.input.is_empty() {
-            let Err(error) = self.advance() else { continue };
+        let Generation { step, state } = self;
+        while state.ready.is_empty() && state.failed.is_none() && state.finish.is_none() && !state.input.is_empty() {
+            let Err(error) = state.advance(step) else { continue };
             // An error ends the iteration: nothing sensible can follow. What the text before it still owes comes first.
-            self.input.clear();
+            state.input.clear();
             let mut text = String::new();
-            self.flush(&mut text);
-            self.give(&text, None, None);
+            state.flush(&mut text);
+            state.give(&text, None, None);
             match error {
-                Error::Cancelled => self.finish = Some(FinishReason::Cancelled),
-                error => self.failed = Some(error),
+                Error::Cancelled => state.finish = Some(FinishReason::Cancelled),
+                error => state.failed = Some(error),
             }
         }
-        self.ready.pop_front().map(Ok).or_else(|| self.failed.take().map(Err))
+        state.ready.pop_front().map(Ok).or_else(|| state.failed.take().map(Err))
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Generation<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let State { ids, finish, timings, .. } = &self.state;
+        let mut all = f.debug_struct("Generation");
+        all.field("step", &self.step).field("tokens", &ids.len()).field("finish", finish).field("timings", timings);
+        all.finish_non_exhaustive()
     }
 }
 

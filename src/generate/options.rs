@@ -2,14 +2,19 @@
 
 use super::logprobs;
 use super::stop::StopStrings;
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
 use model_diagnostics::spec::{GREEDY_BELOW, Sampling};
+use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// How to generate. The default is the model's own way of choosing tokens, up to 256 of them, and ends on its stop tokens.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// As JSON, what is left out has its default, and unknown names are refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[must_use]
 #[non_exhaustive]
 pub struct GenerateOptions {
     /// The most tokens to generate.
@@ -24,8 +29,9 @@ pub struct GenerateOptions {
     pub logprobs: Option<usize>,
     /// What the chat template is given beside the messages.
     pub chat: ChatOptions,
-    /// Ends the generation when it is cancelled, in the middle of the prompt too.
-    pub cancel: Option<Cancel>,
+    /// Ends the generation when it is cancelled, in the middle of the prompt too. No part of the JSON.
+    #[serde(skip)]
+    pub cancel: Option<CancellationToken>,
 }
 
 /// How the next token is chosen. What is `None` is as the model ships it
@@ -39,7 +45,9 @@ pub struct GenerateOptions {
 ///
 /// Greedily (temperature 0 or none) only the penalties apply: no later step changes which token is the most likely. Among
 /// equals the lowest id is the more likely.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[must_use]
 #[non_exhaustive]
 pub struct SamplingOptions {
     /// From 0 up. 0 takes the most likely token; above, logits are divided by it before one is drawn.
@@ -91,98 +99,84 @@ impl Default for GenerateOptions {
 
 impl GenerateOptions {
     /// With at most `max_tokens` tokens.
-    #[must_use]
     pub fn max_tokens(mut self, max_tokens: usize) -> Self {
         self.max_tokens = max_tokens;
         self
     }
 
     /// With this temperature; 0 is greedy.
-    #[must_use]
     pub fn temperature(mut self, temperature: f64) -> Self {
         self.sampling.temperature = Some(temperature);
         self
     }
 
     /// With draws among the `top_k` most likely tokens; 0 is all.
-    #[must_use]
     pub fn top_k(mut self, top_k: usize) -> Self {
         self.sampling.top_k = Some(top_k);
         self
     }
 
     /// With draws among the fewest most likely tokens that together have the probability `top_p`; 1 is all.
-    #[must_use]
     pub fn top_p(mut self, top_p: f64) -> Self {
         self.sampling.top_p = Some(top_p);
         self
     }
 
     /// With draws among tokens at least `min_p` times as probable as the most likely one; 0 is all.
-    #[must_use]
     pub fn min_p(mut self, min_p: f64) -> Self {
         self.sampling.min_p = Some(min_p);
         self
     }
 
     /// With this penalty on tokens of the prompt and the text so far; 1 is off.
-    #[must_use]
     pub fn repetition_penalty(mut self, penalty: f64) -> Self {
         self.sampling.repetition_penalty = Some(penalty);
         self
     }
 
     /// With this penalty on tokens that were generated before; 0 is off.
-    #[must_use]
     pub fn presence_penalty(mut self, penalty: f64) -> Self {
         self.sampling.presence_penalty = penalty;
         self
     }
 
     /// With this penalty on tokens for every time they were generated; 0 is off.
-    #[must_use]
     pub fn frequency_penalty(mut self, penalty: f64) -> Self {
         self.sampling.frequency_penalty = penalty;
         self
     }
 
     /// With this seed; the same seed, prompt and model give the same text.
-    #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.sampling.seed = Some(seed);
         self
     }
 
     /// Whether it goes on after a stop token; a stop string still ends it.
-    #[must_use]
     pub fn ignore_stop(mut self, ignore_stop: bool) -> Self {
         self.ignore_stop = ignore_stop;
         self
     }
 
     /// With the logarithms of probabilities: the chosen token's and those of the `top` most likely, up to 20.
-    #[must_use]
     pub fn logprobs(mut self, top: usize) -> Self {
         self.logprobs = Some(top);
         self
     }
 
     /// With this for the chat template: tools, variables, and which template it is.
-    #[must_use]
     pub fn chat(mut self, chat: ChatOptions) -> Self {
         self.chat = chat;
         self
     }
 
     /// With an end when `cancel` is cancelled.
-    #[must_use]
-    pub fn cancel(mut self, cancel: &Cancel) -> Self {
+    pub fn cancel(mut self, cancel: &CancellationToken) -> Self {
         self.cancel = Some(cancel.clone());
         self
     }
 
     /// With `text` as one more text that ends the generation.
-    #[must_use]
     pub fn stop(mut self, text: impl Into<String>) -> Self {
         self.stop.push(text.into());
         self
@@ -192,7 +186,6 @@ impl GenerateOptions {
 impl SamplingOptions {
     /// These options, with what the model ships where they say nothing. Whoever asks for top-k, top-p or min-p asks for a
     /// draw: at temperature 1, where neither says another.
-    #[must_use]
     pub fn or(&self, model: &Sampling) -> SamplingOptions {
         let asks = self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some();
         SamplingOptions {

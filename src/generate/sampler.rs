@@ -1,9 +1,11 @@
 //! Logits -> token.
 
 use super::draw::Draw;
-use super::logprobs::{Distribution, LogProbs};
+use super::logprobs::LogProbs;
 use super::options::SamplingOptions;
-use super::steps::{Candidates, CountPenalty, MinP, RepetitionPenalty, SamplingStep, Seen, Temperature, TopK, TopP};
+use super::steps::{
+    Candidate, Candidates, CountPenalty, MinP, RepetitionPenalty, SamplingStep, Seen, TopP, best, divided, tokens,
+};
 use crate::decoder::with_floats;
 use crate::error::{Error, Result};
 use crate::memory;
@@ -15,19 +17,34 @@ use std::time::SystemTime;
 ///
 /// The steps are ours: candle's `LogitsProcessor` has no min-p and no penalties, its top-p after top-k is of all
 /// probabilities rather than of those left, and it sorts the whole vocabulary.
+#[derive(Debug)]
 pub struct Sampler {
     vocab: usize,
     /// In ascending order.
     unused: Vec<u32>,
     seed: u64,
-    steps: Vec<Box<dyn SamplingStep>>,
-    /// `None` is greedy.
-    draw: Option<Draw>,
+    /// Steps that change the logits of tokens that were seen, and no others.
+    penalties: Vec<Box<dyn SamplingStep>>,
     seen: Seen,
-    candidates: Candidates,
+    /// The tokens that were seen, with their changed logits.
+    changed: Candidates,
+    /// `None` is greedy.
+    draw: Option<Drawing>,
     /// How many of the most likely tokens to report.
     top: Option<usize>,
     logprobs: Option<LogProbs>,
+}
+
+/// How a token is drawn, and among which.
+#[derive(Debug)]
+struct Drawing {
+    temperature: f64,
+    /// Among how many of the most likely.
+    top_k: usize,
+    /// Steps that leave fewer candidates.
+    narrowing: Vec<Box<dyn SamplingStep>>,
+    candidates: Candidates,
+    draw: Draw,
 }
 
 impl Sampler {
@@ -38,10 +55,18 @@ impl Sampler {
     pub fn new(options: &SamplingOptions, vocab: usize) -> Result<Sampler> {
         options.in_range()?;
         let seed = options.seed.unwrap_or_else(random_seed);
-        let draws = options.draws();
-        let draw = draws.then(|| Draw::new(seed));
-        let (steps, seen, candidates) = (steps(options, draws), Seen::default(), Candidates::default());
-        Ok(Sampler { vocab, unused: Vec::new(), seed, steps, draw, seen, candidates, top: None, logprobs: None })
+        let draw = options.draws().then(|| Drawing::new(options, seed));
+        Ok(Sampler {
+            vocab,
+            unused: Vec::new(),
+            seed,
+            penalties: penalties(options),
+            seen: Seen::default(),
+            changed: Candidates::default(),
+            draw,
+            top: None,
+            logprobs: None,
+        })
     }
 
     /// The same sampler, which also keeps the log-probabilities of each choice if `top` says of how many tokens.
@@ -56,13 +81,14 @@ impl Sampler {
         self.logprobs.take()
     }
 
-    /// The same sampler, which never chooses any of `unused` either, in ascending order: tokens without a text that
-    /// fill a vocabulary up.
+    /// The same sampler, which never chooses any of `unused` either: tokens without a text that fill a vocabulary up.
     ///
     /// # Errors
     /// `OutOfMemory`.
     pub fn without(mut self, unused: &[u32]) -> Result<Sampler> {
         self.unused = memory::copied(unused, "the tokens that are never chosen")?;
+        self.unused.sort_unstable();
+        self.unused.dedup();
         Ok(self)
     }
 
@@ -71,7 +97,7 @@ impl Sampler {
     /// # Errors
     /// `OutOfMemory`.
     pub fn prompt(&mut self, ids: &[u32]) -> Result<()> {
-        self.seen.prompt(ids)
+        if self.penalties.is_empty() { Ok(()) } else { self.seen.prompt(ids) }
     }
 
     /// Makes room for a choice, before the logits for it are computed.
@@ -79,8 +105,12 @@ impl Sampler {
     /// # Errors
     /// `OutOfMemory`.
     pub(super) fn reserve(&mut self) -> Result<()> {
-        self.seen.reserve()?;
-        self.candidates.reserve(self.vocab, self.draw.is_some())
+        if !self.penalties.is_empty() {
+            self.seen.reserve()?;
+            self.changed.reserve(self.seen.len(), false)?;
+        }
+        let Some(Drawing { top_k, candidates, .. }) = &mut self.draw else { return Ok(()) };
+        candidates.reserve(self.vocab.min(top_k.saturating_mul(2)), true)
     }
 
     /// The seed in use.
@@ -96,46 +126,74 @@ impl Sampler {
     /// `OutOfMemory`.
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
         self.reserve()?;
-        let distribution = with_floats(logits, |logits| {
-            self.candidates.fill(logits, self.vocab)?;
-            self.candidates.remove(&self.unused);
-            self.top.map(|top| Distribution::new(logits, self.candidates.entries(), top)).transpose()
-        })??;
-        for step in &self.steps {
-            step.apply(&mut self.candidates, &self.seen);
+        with_floats(logits, |logits| self.choose(logits))?
+    }
+
+    fn choose(&mut self, all: &[f32]) -> Result<u32> {
+        if let Some((id, value)) = all.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+            return Err(Error::NonFiniteLogits { id, value: *value });
         }
-        let nothing = Error::NothingToChoose { vocab: self.vocab };
-        if self.candidates.entries().is_empty() {
-            return Err(nothing);
+        let logits = &all[..self.vocab.min(all.len())];
+        if !self.penalties.is_empty() {
+            self.seen.candidates(logits, &self.unused, &mut self.changed);
         }
+        for penalty in &self.penalties {
+            penalty.apply(&mut self.changed, &self.seen);
+        }
+        let changed = tokens(logits, &self.unused, self.changed.entries());
         let chosen = match &mut self.draw {
-            None => self.candidates.best(),
-            Some(draw) => {
-                let entries = self.candidates.entries();
-                draw.place(entries)?.and_then(|place| entries.get(place).copied())
-            }
+            None => best(changed),
+            Some(drawing) => drawing.choose(changed, &self.seen)?,
         };
-        let token = chosen.ok_or(nothing)?.id;
-        self.seen.generated(token);
-        self.logprobs = distribution.and_then(|distribution| distribution.chosen(token));
+        let token = chosen.ok_or(Error::NothingToChoose { vocab: self.vocab })?.id;
+        if !self.penalties.is_empty() {
+            self.seen.generated(token);
+        }
+        self.logprobs = self.top.map(|top| LogProbs::new(all, tokens(logits, &self.unused, &[]), top, token));
         Ok(token)
     }
 }
 
-/// The steps that `options` ask for, in order; those of a draw only if there is one.
-fn steps(options: &SamplingOptions, draws: bool) -> Vec<Box<dyn SamplingStep>> {
+impl Drawing {
+    fn new(options: &SamplingOptions, seed: u64) -> Drawing {
+        let mut narrowing: Vec<Box<dyn SamplingStep>> = Vec::new();
+        if let Some(p) = options.top_p.filter(|p| *p != 1.0) {
+            narrowing.push(Box::new(TopP(p)));
+        }
+        if let Some(p) = options.min_p.filter(|p| *p != 0.0) {
+            narrowing.push(Box::new(MinP(p)));
+        }
+        Drawing {
+            temperature: options.temperature.unwrap_or(1.0),
+            top_k: options.top_k.filter(|k| *k > 0).unwrap_or(usize::MAX),
+            narrowing,
+            candidates: Candidates::default(),
+            draw: Draw::new(seed),
+        }
+    }
+
+    /// Draws one of `tokens`, whose ids ascend; `None` of none.
+    fn choose(&mut self, tokens: impl Iterator<Item = Candidate>, seen: &Seen) -> Result<Option<Candidate>> {
+        let warm = |token: Candidate| Candidate { logit: divided(token.logit, self.temperature), ..token };
+        self.candidates.fill(tokens.map(warm), self.top_k);
+        for step in &self.narrowing {
+            step.apply(&mut self.candidates, seen);
+        }
+        let entries = self.candidates.entries();
+        Ok(self.draw.place(entries)?.and_then(|place| entries.get(place).copied()))
+    }
+}
+
+/// The steps that change the logits of tokens that were seen, in order.
+fn penalties(options: &SamplingOptions) -> Vec<Box<dyn SamplingStep>> {
     let (presence, frequency) = (options.presence_penalty, options.frequency_penalty);
-    let repetition = options.repetition_penalty.filter(|penalty| *penalty != 1.0);
-    let drawn = |value: Option<f64>, off: f64| value.filter(|value| draws && *value != off);
-    let top_k = options.top_k.filter(|k| draws && *k > 0);
     let mut steps: Vec<Box<dyn SamplingStep>> = Vec::new();
-    let mut add = |step: Option<Box<dyn SamplingStep>>| steps.extend(step);
-    add(repetition.map(|penalty| Box::new(RepetitionPenalty(penalty)) as _));
-    add((presence != 0.0 || frequency != 0.0).then(|| Box::new(CountPenalty { presence, frequency }) as _));
-    add(drawn(options.temperature, 1.0).map(|temperature| Box::new(Temperature(temperature)) as _));
-    add(top_k.map(|k| Box::new(TopK(k)) as _));
-    add(drawn(options.top_p, 1.0).map(|p| Box::new(TopP(p)) as _));
-    add(drawn(options.min_p, 0.0).map(|p| Box::new(MinP(p)) as _));
+    if let Some(penalty) = options.repetition_penalty.filter(|penalty| *penalty != 1.0) {
+        steps.push(Box::new(RepetitionPenalty(penalty)));
+    }
+    if presence != 0.0 || frequency != 0.0 {
+        steps.push(Box::new(CountPenalty { presence, frequency }));
+    }
     steps
 }
 

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::memory;
 use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::fmt;
 
 /// A token that may come next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,8 +21,28 @@ impl Candidate {
     }
 }
 
+/// Every token of `logits` but those of `unused`, with `changed` in place of the candidates of their ids. The ids of both
+/// ascend, and none is in both.
+pub(super) fn tokens(logits: &[f32], unused: &[u32], changed: &[Candidate]) -> impl Iterator<Item = Candidate> {
+    let (mut unused, mut changed) = (unused.iter(), changed.iter());
+    let (mut skip, mut other) = (unused.next(), changed.next());
+    (0..).zip(logits).filter_map(move |(id, &logit)| {
+        if skip.is_some_and(|skip| *skip == id) {
+            skip = unused.next();
+            return None;
+        }
+        match other {
+            Some(candidate) if candidate.id == id => {
+                other = changed.next();
+                Some(*candidate)
+            }
+            _ => Some(Candidate { id, logit }),
+        }
+    })
+}
+
 /// The tokens that may come next. Ids ascend, logits are finite, and no step removes the most likely one.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Candidates {
     entries: Vec<Candidate>,
     /// For partial sorts, so that the order of `entries` (and what a seed draws) depends on no sorting algorithm.
@@ -29,36 +50,45 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// Makes room for `vocab` candidates, which may be `sorted`.
+    /// Makes room for `count` candidates, which may be `sorted`.
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub(super) fn reserve(&mut self, vocab: usize, sorted: bool) -> Result<()> {
-        for (list, room) in [(&mut self.entries, vocab), (&mut self.scratch, if sorted { vocab } else { 0 })] {
+    pub(super) fn reserve(&mut self, count: usize, sorted: bool) -> Result<()> {
+        for (list, room) in [(&mut self.entries, count), (&mut self.scratch, if sorted { count } else { 0 })] {
             list.clear();
             memory::reserve(list, room, "the candidates for a token")?;
         }
         Ok(())
     }
 
-    /// Begins anew with the ids below `vocab`.
-    ///
-    /// # Errors
-    /// `NonFiniteLogits` when any logit is NaN or infinite, those from `vocab` on included.
-    pub(super) fn fill(&mut self, logits: &[f32], vocab: usize) -> Result<()> {
-        if let Some((id, value)) = logits.iter().enumerate().find(|(_, value)| !value.is_finite()) {
-            return Err(Error::NonFiniteLogits { id, value: *value });
-        }
+    /// Begins anew with the `most` most likely of `tokens`, whose ids ascend. Never holds more than twice as many.
+    pub(super) fn fill(&mut self, tokens: impl Iterator<Item = Candidate>, most: usize) {
         self.entries.clear();
-        self.entries.extend((0..).zip(logits).take(vocab).map(|(id, &logit)| Candidate { id, logit }));
-        Ok(())
+        let mut last = None;
+        for token in tokens {
+            if last.is_some_and(|last| token.rank(&last).is_gt()) {
+                continue;
+            }
+            self.entries.push(token);
+            if self.entries.len() == most.saturating_mul(2) {
+                last = self.shorten(most);
+            }
+        }
+        if self.entries.len() > most || last.is_some() {
+            self.shorten(most);
+            self.entries.sort_unstable_by_key(|candidate| candidate.id);
+        }
     }
 
-    /// Removes `ids`, which ascend.
-    pub(super) fn remove(&mut self, ids: &[u32]) {
-        if !ids.is_empty() {
-            self.entries.retain(|candidate| ids.binary_search(&candidate.id).is_err());
+    /// Keeps the `most` most likely in no order; the last of them.
+    fn shorten(&mut self, most: usize) -> Option<Candidate> {
+        let last = most.checked_sub(1)?;
+        if last < self.entries.len() {
+            self.entries.select_nth_unstable_by(last, Candidate::rank);
         }
+        self.entries.truncate(most);
+        self.entries.get(last).copied()
     }
 
     pub(super) fn entries(&self) -> &[Candidate] {
@@ -67,16 +97,12 @@ impl Candidates {
 
     /// The most likely one; `None` of none.
     pub(super) fn best(&self) -> Option<Candidate> {
-        self.entries.iter().copied().reduce(|best, next| if next.logit > best.logit { next } else { best })
+        best(self.entries.iter().copied())
     }
 
     /// Changes the logit of `id`, if it is a candidate, to what `change` makes of it.
     fn change(&mut self, id: u32, change: impl Fn(f64) -> f64) {
-        // Before the first removal an id is its own index.
-        let index = match self.entries.get(id as usize) {
-            Some(candidate) if candidate.id == id => Ok(id as usize),
-            _ => self.entries.binary_search_by_key(&id, |candidate| candidate.id),
-        };
+        let index = self.entries.binary_search_by_key(&id, |candidate| candidate.id);
         if let Some(candidate) = index.ok().and_then(|index| self.entries.get_mut(index)) {
             candidate.logit = finite(change(candidate.logit.into()));
         }
@@ -86,6 +112,11 @@ impl Candidates {
     fn keep_to(&mut self, last: Candidate) {
         self.entries.retain(|candidate| candidate.rank(&last).is_le());
     }
+}
+
+/// The most likely of `tokens`, whose ids ascend: the first among equals.
+pub(super) fn best(tokens: impl Iterator<Item = Candidate>) -> Option<Candidate> {
+    tokens.reduce(|best, next| if next.logit > best.logit { next } else { best })
 }
 
 /// The nearest finite F32: logits at the edge of the range stay numbers.
@@ -119,19 +150,32 @@ impl Seen {
         self.0.try_reserve(1).map_err(|_| Error::OutOfMemory { what: "the tokens that penalties count", bytes })
     }
 
+    /// Puts its tokens `into` the room that there is for them, with their `logits`, but for those of `unused`, which ascend.
+    pub(super) fn candidates(&self, logits: &[f32], unused: &[u32], into: &mut Candidates) {
+        let known = self.0.keys().filter(|id| unused.binary_search(id).is_err());
+        into.entries.clear();
+        into.entries.extend(known.filter_map(|&id| Some(Candidate { id, logit: *logits.get(id as usize)? })));
+        into.entries.sort_unstable_by_key(|candidate| candidate.id);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn generated(&mut self, id: u32) {
         *self.0.entry(id).or_default() += 1;
     }
 }
 
 /// One step from the logits of a model to those a token is drawn by.
-pub(super) trait SamplingStep: Send + Sync {
+pub(super) trait SamplingStep: fmt::Debug + Send + Sync {
     /// Changes logits or removes candidates, never the most likely one.
     fn apply(&self, candidates: &mut Candidates, seen: &Seen);
 }
 
 /// Divides positive logits of seen tokens by the penalty and multiplies the others
 /// (transformers `RepetitionPenaltyLogitsProcessor`; Keskar et al. 2019, section 4.1). Once a token, however often seen.
+#[derive(Debug)]
 pub(super) struct RepetitionPenalty(pub(super) f64);
 
 impl SamplingStep for RepetitionPenalty {
@@ -144,6 +188,7 @@ impl SamplingStep for RepetitionPenalty {
 
 /// `logit - presence * (count > 0) - frequency * count`, where `count` is how often a token was generated
 /// (the OpenAI API's parameter details).
+#[derive(Debug)]
 pub(super) struct CountPenalty {
     pub(super) presence: f64,
     pub(super) frequency: f64,
@@ -157,33 +202,14 @@ impl SamplingStep for CountPenalty {
     }
 }
 
-/// Divides every logit by the temperature (transformers `TemperatureLogitsWarper`).
-pub(super) struct Temperature(pub(super) f64);
-
-impl SamplingStep for Temperature {
-    fn apply(&self, candidates: &mut Candidates, _: &Seen) {
-        for candidate in &mut candidates.entries {
-            candidate.logit = finite(f64::from(candidate.logit) / self.0);
-        }
-    }
-}
-
-/// Keeps the `k` most likely (transformers `TopKLogitsWarper`, which keeps all equals of the last one as well; here 1
-/// is the greedy choice).
-pub(super) struct TopK(pub(super) usize);
-
-impl SamplingStep for TopK {
-    fn apply(&self, candidates: &mut Candidates, _: &Seen) {
-        let Some(last) = self.0.checked_sub(1).filter(|last| *last < candidates.entries.len()) else { return };
-        candidates.scratch.clone_from(&candidates.entries);
-        let (_, last, _) = candidates.scratch.select_nth_unstable_by(last, Candidate::rank);
-        let last = *last;
-        candidates.keep_to(last);
-    }
+/// A logit divided by the temperature (transformers `TemperatureLogitsWarper`).
+pub(super) fn divided(logit: f32, temperature: f64) -> f32 {
+    finite(f64::from(logit) / temperature)
 }
 
 /// Keeps the fewest most likely whose probabilities add up to `p`, at least one (transformers `TopPLogitsWarper`;
 /// Holtzman et al. 2019, section 3.1).
+#[derive(Debug)]
 pub(super) struct TopP(pub(super) f64);
 
 impl SamplingStep for TopP {
@@ -219,6 +245,7 @@ impl SamplingStep for TopP {
 
 /// Keeps what is at least `p` times as probable as the most likely (transformers `MinPLogitsWarper`;
 /// Nguyen et al. 2024, section 3). Compares logits: the softmax's denominator is on both sides.
+#[derive(Debug)]
 pub(super) struct MinP(pub(super) f64);
 
 impl SamplingStep for MinP {
@@ -236,8 +263,37 @@ mod tests {
 
     fn candidates(logits: &[f32]) -> Candidates {
         let mut candidates = Candidates::default();
-        candidates.fill(logits, logits.len()).unwrap();
+        candidates.fill(tokens(logits, &[], &[]), usize::MAX);
         candidates
+    }
+
+    /// What filling does with `top_k`.
+    #[derive(Debug)]
+    struct TopK(usize);
+
+    impl SamplingStep for TopK {
+        fn apply(&self, candidates: &mut Candidates, _: &Seen) {
+            let all = candidates.entries.clone();
+            candidates.fill(all.into_iter(), if self.0 == 0 { usize::MAX } else { self.0 });
+        }
+    }
+
+    /// What filling does with the temperature.
+    #[derive(Debug)]
+    struct Temperature(f64);
+
+    impl SamplingStep for Temperature {
+        fn apply(&self, candidates: &mut Candidates, _: &Seen) {
+            candidates.entries.iter_mut().for_each(|candidate| candidate.logit = divided(candidate.logit, self.0));
+        }
+    }
+
+    #[test]
+    fn tokens_are_all_but_the_unused_with_the_changed_in_place_of_their_own() {
+        let changed = [Candidate { id: 2, logit: 9.0 }];
+        let found: Vec<(u32, f32)> =
+            tokens(&[1.0, 2.0, 3.0, 4.0], &[1, 7], &changed).map(|token| (token.id, token.logit)).collect();
+        assert_eq!(found, [(0, 1.0), (2, 9.0), (3, 4.0)]);
     }
 
     fn ids(candidates: &Candidates) -> Vec<u32> {

@@ -16,7 +16,7 @@ pub enum FinishReason {
     Length,
     /// The context is full.
     Context,
-    /// The [`Cancel`](crate::Cancel) of the options was cancelled.
+    /// The [`CancellationToken`](crate::CancellationToken) of the options was cancelled.
     Cancelled,
 }
 
@@ -62,10 +62,11 @@ impl FromIterator<u32> for StopTokens {
 
 /// Looks for texts in a text that comes in pieces, and holds back what may be the beginning of one.
 ///
-/// The text ends with the first byte that completes a stop string. Of those complete there the longest is cut off,
+/// The text ends with the first byte that completes a stop string. Of those complete there the longest is taken off,
 /// whatever pieces the text came in.
+#[derive(Debug)]
 pub(super) struct StopStrings {
-    matchers: Vec<Matcher>,
+    matchers: Vec<StopMatcher>,
     /// The end of the text so far: as much as the longest beginning of a stop string that the text ends with.
     held: String,
 }
@@ -77,7 +78,7 @@ impl StopStrings {
         if let Some(index) = texts.iter().position(String::is_empty) {
             return Err(Error::EmptyStopString { index });
         }
-        Ok(StopStrings { matchers: texts.iter().map(|text| Matcher::new(text)).collect(), held: String::new() })
+        Ok(StopStrings { matchers: texts.iter().map(|text| StopMatcher::new(text)).collect(), held: String::new() })
     }
 
     /// Takes the next `piece` and appends to `text` what can no longer be part of a stop string. The index of the
@@ -111,7 +112,8 @@ impl StopStrings {
 }
 
 /// One pattern in a stream of bytes, by Knuth, Morris and Pratt: each byte is looked at once.
-struct Matcher {
+#[derive(Debug)]
+struct StopMatcher {
     pattern: Vec<u8>,
     /// For every length of a beginning of the pattern, less one: the longest shorter beginning that it ends with.
     shorter: Vec<usize>,
@@ -119,9 +121,9 @@ struct Matcher {
     matched: usize,
 }
 
-impl Matcher {
-    fn new(text: &str) -> Matcher {
-        let mut matcher = Matcher { pattern: text.into(), shorter: vec![0], matched: 0 };
+impl StopMatcher {
+    fn new(text: &str) -> StopMatcher {
+        let mut matcher = StopMatcher { pattern: text.into(), shorter: vec![0], matched: 0 };
         // The pattern is matched against itself, one byte late.
         for byte in text.bytes().skip(1) {
             matcher.step(byte);

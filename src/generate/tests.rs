@@ -64,7 +64,7 @@ struct Script {
 }
 
 impl Step for Script {
-    fn forward(&mut self, tokens: &[u32], _: &Cancel) -> Result<Tensor> {
+    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Tensor> {
         self.used += tokens.len();
         self.runs.push(tokens.len());
         // Two rows more than there are tokens, as padded embeddings have, and the largest logit on one of them.
@@ -257,7 +257,7 @@ fn penalties_count_what_the_session_holds_and_the_prompt() {
 struct Loop;
 
 impl Step for Loop {
-    fn forward(&mut self, tokens: &[u32], _: &Cancel) -> Result<Tensor> {
+    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Tensor> {
         let mut logits = vec![-1.0f32; 258];
         logits[if tokens.last() == Some(&97) { 98 } else { 97 }] = 3.0;
         logits[99] = 2.0;

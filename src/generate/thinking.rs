@@ -4,6 +4,7 @@ use crate::tokenizer::Tokenizer;
 use std::collections::VecDeque;
 
 /// Where a generation is in the blocks that its model thinks in.
+#[derive(Debug)]
 pub(super) struct Thinking {
     /// The ids of the two marks; `None` for a model that has not both.
     marks: Option<(u32, u32)>,
@@ -51,8 +52,8 @@ impl Thinking {
         }
     }
 
-    /// Cuts `text`, the next that is given out, where thought begins or ends.
-    pub(super) fn cut(&mut self, mut text: &str) -> Vec<(String, bool)> {
+    /// Splits `text`, the next that is given out, where thought begins or ends.
+    pub(super) fn split(&mut self, mut text: &str) -> Vec<(String, bool)> {
         let mut parts = Vec::new();
         while let Some((run, thought)) = self.held.front_mut().filter(|_| !text.is_empty()) {
             let (part, rest) = text.split_at((*run).min(text.len()));

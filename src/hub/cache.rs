@@ -1,7 +1,7 @@
 //! One repository in the shared cache: `blobs` by content, `snapshots` by commit, `refs` by branch.
 
-use super::error::HubError;
 use super::{names, own};
+use crate::error::HubError;
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,12 @@
 //! Requests of the Hub's protocol -> bytes of files; redirects, tokens, statuses and broken connections.
 
 use super::environment::Secret;
-use super::error::HubError;
 use super::names::{self, encoded};
 use super::options::{HubOptions, MinimumSpeed};
 use super::retry::{check, retried};
 use super::transfer::{Head, Incoming, connection, start};
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
+use crate::error::HubError;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub(super) struct Client {
     repo: String,
     speed: MinimumSpeed,
     /// Ends the waiting.
-    pub(super) cancel: Cancel,
+    pub(super) cancel: CancellationToken,
     received: AtomicU64,
 }
 
@@ -84,7 +84,7 @@ struct Sibling {
 }
 
 impl Client {
-    pub(super) fn new(options: &HubOptions, repo: &str, cancel: &Cancel) -> Client {
+    pub(super) fn new(options: &HubOptions, repo: &str, cancel: &CancellationToken) -> Client {
         let speed = options.minimum_speed;
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -246,7 +246,7 @@ impl Sender {
         &self,
         url: &str,
         range: Option<String>,
-        cancel: &Cancel,
+        cancel: &CancellationToken,
     ) -> Result<(Response<Body>, Option<String>), HubError> {
         let wrong = |what: &str| HubError::Answer { url: url.into(), what: what.into() };
         let (mut at, mut etag) = (url.to_owned(), None);

@@ -3,10 +3,10 @@
 use super::cache::RepoCache;
 use super::client::Client;
 use super::digest::Digest;
-use super::error::HubError;
 use super::mirror::Mirror;
 use super::own;
 use super::retry::{SLICE, check};
+use crate::error::HubError;
 use crate::progress::{OnProgress, Stage};
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};

@@ -2,8 +2,8 @@
 
 use super::client::Client;
 use super::digest::Digest;
-use super::error::HubError;
 use super::selection::Selection;
+use crate::error::HubError;
 use model_diagnostics::header::gguf::GgufFile;
 use model_diagnostics::header::repository::{companion, is_gguf};
 use model_diagnostics::header::safetensors::SafetensorsFile;

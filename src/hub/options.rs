@@ -1,7 +1,7 @@
 //! Where the Hub and its cache are, and how it is asked.
 
 use super::environment::{ENDPOINT, Environment, Secret, Token};
-use super::error::HubError;
+use crate::error::HubError;
 use std::path::PathBuf;
 use std::time::Duration;
 

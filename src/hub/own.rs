@@ -2,7 +2,7 @@
 //! each is opened without waiting and is a regular file, or else an error that names it. What may be written is not reached
 //! through a link.
 
-use super::error::HubError;
+use crate::error::HubError;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;

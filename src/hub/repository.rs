@@ -4,12 +4,12 @@ use super::HubId;
 use super::cache::RepoCache;
 use super::client::Client;
 use super::download::Download;
-use super::error::HubError;
 use super::id::is_revision;
 use super::mirror::Mirror;
 use super::options::HubOptions;
 use super::selection::{Selection, Unselected, select};
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
+use crate::error::HubError;
 use crate::progress::OnProgress;
 use model_diagnostics::Diagnosis;
 use model_diagnostics::header::repository::is_gguf;
@@ -50,7 +50,7 @@ impl From<HubError> for Fault {
 
 impl Repository {
     /// Finds what `id` means. Asks the Hub unless `options` forbid it; `cancel` ends that, now and later.
-    pub(crate) fn open(id: &HubId, options: &HubOptions, cancel: &Cancel) -> Result<Repository, Fault> {
+    pub(crate) fn open(id: &HubId, options: &HubOptions, cancel: &CancellationToken) -> Result<Repository, Fault> {
         let revision = id.revision().unwrap_or(MAIN).to_owned();
         if !is_revision(&revision) {
             return Err(Fault::Hub(HubError::NotFound { id: format!("{}@{revision}", id.repo()) }));

@@ -1,7 +1,7 @@
 //! When a request that failed is sent again, and when it is given up.
 
-use super::error::HubError;
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
+use crate::error::HubError;
 use std::time::{Duration, Instant};
 
 /// Tries in a row that may be fruitless.
@@ -17,7 +17,7 @@ pub(super) const SLICE: Duration = Duration::from_millis(20);
 /// That of the last try; `Cancelled`.
 pub(super) fn retried<T>(
     fruit: u64,
-    cancel: &Cancel,
+    cancel: &CancellationToken,
     mut once: impl FnMut(&mut u64) -> Result<T, HubError>,
 ) -> Result<T, HubError> {
     let mut fruitless = 0;
@@ -40,6 +40,6 @@ pub(super) fn retried<T>(
 }
 
 /// Ends what waits once it is cancelled.
-pub(super) fn check(cancel: &Cancel) -> Result<(), HubError> {
+pub(super) fn check(cancel: &CancellationToken) -> Result<(), HubError> {
     if cancel.is_cancelled() { Err(HubError::Cancelled) } else { Ok(()) }
 }

@@ -1,9 +1,9 @@
 //! A request -> its answer piece by piece, read by a thread of its own: whoever waits here can stop waiting at any time.
 
-use super::error::HubError;
 use super::options::MinimumSpeed;
 use super::retry::{SLICE, check};
-use crate::cancel::Cancel;
+use crate::cancel::CancellationToken;
+use crate::error::HubError;
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub(super) struct Head {
 /// A body that comes.
 pub(super) struct Incoming {
     pub(super) url: String,
-    cancel: Cancel,
+    cancel: CancellationToken,
     speed: MinimumSpeed,
     pieces: Receiver<Result<Vec<u8>, HubError>>,
     /// Time waited and bytes that came since the window began.
@@ -39,7 +39,7 @@ pub(super) struct Incoming {
 /// `Incoming`, or with a time limit of the connection.
 pub(super) fn start(
     url: &str,
-    cancel: &Cancel,
+    cancel: &CancellationToken,
     speed: MinimumSpeed,
     send: impl FnOnce() -> Result<(Response<Body>, Option<String>), HubError> + Send + 'static,
 ) -> Result<(Head, Incoming), HubError> {

@@ -20,17 +20,17 @@ pub(super) struct AddedTokens {
     texts: HashMap<u32, String>,
     longest: usize,
     /// Those found in a text as it is.
-    plain: Matcher,
+    plain: AddedMatcher,
     /// Those found in a normalized text, by their normalized texts.
-    normalized: Matcher,
+    normalized: AddedMatcher,
 }
 
 /// A part of a text, and the added token that it is.
-pub(super) type Segment = (Range<usize>, Option<u32>);
+pub(super) type AddedSpan = (Range<usize>, Option<u32>);
 
 /// What finds tokens.
 #[derive(Debug, Default)]
-struct Matcher {
+struct AddedMatcher {
     automaton: Option<AhoCorasick>,
     /// Those of the patterns.
     tokens: Vec<Flags>,
@@ -84,8 +84,8 @@ impl AddedTokens {
         }
         let found = plain.iter().chain(&normalized);
         added.longest = found.map(|(text, _): &(String, Flags)| text.len()).max().unwrap_or(0);
-        added.plain = Matcher::new(plain)?;
-        added.normalized = Matcher::new(normalized)?;
+        added.plain = AddedMatcher::new(plain)?;
+        added.normalized = AddedMatcher::new(normalized)?;
         Ok(added)
     }
 
@@ -111,7 +111,7 @@ impl AddedTokens {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub(super) fn in_text(&self, text: &str) -> Encoded<Vec<Segment>> {
+    pub(super) fn in_text(&self, text: &str) -> Encoded<Vec<AddedSpan>> {
         self.plain.segments(text)
     }
 
@@ -119,24 +119,24 @@ impl AddedTokens {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub(super) fn in_normalized(&self, text: &str) -> Encoded<Vec<Segment>> {
+    pub(super) fn in_normalized(&self, text: &str) -> Encoded<Vec<AddedSpan>> {
         self.normalized.segments(text)
     }
 }
 
-impl Matcher {
-    fn new(tokens: Vec<(String, Flags)>) -> Result<Matcher, String> {
+impl AddedMatcher {
+    fn new(tokens: Vec<(String, Flags)>) -> Result<AddedMatcher, String> {
         let (texts, tokens): (Vec<String>, Vec<Flags>) = tokens.into_iter().unzip();
         if texts.is_empty() {
-            return Ok(Matcher::default());
+            return Ok(AddedMatcher::default());
         }
         // The form that the crate takes for few patterns is built in the square of their length.
         let kind = Some(AhoCorasickKind::ContiguousNFA);
         let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).kind(kind).build(&texts);
-        Ok(Matcher { automaton: Some(automaton.map_err(|error| format!("its added tokens: {error}"))?), tokens })
+        Ok(AddedMatcher { automaton: Some(automaton.map_err(|error| format!("its added tokens: {error}"))?), tokens })
     }
 
-    fn segments(&self, text: &str) -> Encoded<Vec<Segment>> {
+    fn segments(&self, text: &str) -> Encoded<Vec<AddedSpan>> {
         let (mut segments, mut end) = (Vec::new(), 0);
         for hit in self.automaton.iter().flat_map(|automaton| automaton.find_iter(text)) {
             let Some(token) = self.tokens.get(hit.pattern().as_usize()) else { continue };

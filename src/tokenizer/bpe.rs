@@ -4,10 +4,11 @@
 //! for the vocabulary of Llama 3; and it keeps words in a cache of each thread that nothing frees.
 
 use super::encoder::Model;
-use super::error::{EncodeError, Encoded};
+use super::error::Encoded;
 use super::merge::{Symbol, merge};
 use super::text::push;
 use super::vocabulary::byte_character;
+use crate::error::EncodeError;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use std::cmp::Reverse;
@@ -41,10 +42,9 @@ pub(super) struct Unknown {
 
 /// `model` of a `tokenizer.json`.
 #[derive(Deserialize)]
-pub(super) struct Json {
+pub(super) struct BpeJson {
     vocab: Vocab,
-    #[serde(deserialize_with = "merges")]
-    merges: Vec<(String, String)>,
+    merges: Vec<Merge>,
     dropout: Option<f32>,
     unk_token: Option<String>,
     continuing_subword_prefix: Option<String>,
@@ -54,7 +54,7 @@ pub(super) struct Json {
     ignore_merges: Option<bool>,
 }
 
-impl Json {
+impl BpeJson {
     /// Builds the model, whose ids are below `tokens`.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Json {
     pub(super) fn build(self, tokens: usize) -> Result<Bpe, String> {
         if let Some(dropout) = self.dropout.filter(|dropout| *dropout != 0.0) {
             return Err(format!(
-                "its model.dropout is {dropout}, which cuts a text differently every time, expected null as outside of training"
+                "its model.dropout is {dropout}, which splits a text differently every time, expected null as outside of training"
             ));
         }
         for (key, text) in [
@@ -78,7 +78,7 @@ impl Json {
             let slot = texts.get_mut(*id as usize).ok_or_else(|| format!("token {text:?} has the id {id} of none"))?;
             slot.clone_from(text);
         }
-        let pairs = self.merges.iter().map(|(left, right)| Ok((left.as_str(), right.as_str())));
+        let pairs = self.merges.iter().map(|Merge(left, right)| Ok((left.as_str(), right.as_str())));
         let merges = merge_map(pairs, &self.vocab)?;
         let byte = |byte: u8| self.vocab.get(format!("<0x{byte:02X}>").as_str()).copied();
         let bytes = self.byte_fallback == Some(true);
@@ -88,27 +88,7 @@ impl Json {
     }
 }
 
-/// Merges: each a list of two texts, or both in one text with a space between.
-fn merges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
-    struct Merges;
-    impl<'de> Visitor<'de> for Merges {
-        type Value = Vec<(String, String)>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list of merges")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-            let mut merges = Vec::new();
-            while let Some(Merge(left, right)) = list.next_element()? {
-                merges.push((left, right));
-            }
-            Ok(merges)
-        }
-    }
-    deserializer.deserialize_seq(Merges)
-}
-
+/// Two texts that merge: a list of them, or both in one text with a space between.
 struct Merge(String, String);
 
 impl<'de> Deserialize<'de> for Merge {
@@ -263,7 +243,7 @@ mod tests {
             let model = json!({"type": "BPE", "vocab": vocab, "merges": merges, "unk_token": unknown, "fuse_unk": fuse_unk,
                 "byte_fallback": byte_fallback, "ignore_merges": ignore_merges});
             let library: BPE = serde_json::from_str(&model.to_string()).unwrap();
-            let ours = serde_json::from_value::<Json>(model).unwrap().build(TEXTS.len()).unwrap();
+            let ours = serde_json::from_value::<BpeJson>(model).unwrap().build(TEXTS.len()).unwrap();
             let mut ids = Vec::new();
             ours.encode(&text, &mut ids).unwrap();
             let expected: Vec<u32> = library.tokenize(&text).unwrap().iter().map(|token| token.id).collect();

@@ -1,4 +1,4 @@
-//! A text -> ids: added tokens are found as a whole, the rest is normalized and cut into pieces, and the model makes tokens
+//! A text -> ids: added tokens are found as a whole, the rest is normalized and split into pieces, and the model makes tokens
 //! of each piece.
 //!
 //! The order of these steps, and what each does, is the tokenizers library's (`TokenizerImpl::encode`). That library is not

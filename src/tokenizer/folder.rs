@@ -44,7 +44,7 @@ fn byte_level(files: &ConfigFiles, path: &Path, merges: &Path, spec: &TokenizerS
     let pre = spec.pre.as_deref().and_then(pre::find).ok_or_else(known)?;
     let parts = Parts {
         added,
-        normalizer: Normalizer::new(pre.nfc.then_some(normalizer::Step::Nfc).into_iter().collect()),
+        normalizer: Normalizer::new(pre.nfc.then_some(normalizer::NormalizerStep::Nfc).into_iter().collect()),
         pre_tokenizer: PreTokenizer::byte_level(pre.patterns).map_err(|reason| damaged(path, reason))?,
         rules: Rules::byte_level(),
     };

@@ -4,7 +4,7 @@ use super::added::AddedTokens;
 use super::bpe::{Bpe, Unknown, merge_map};
 use super::encoder::{Encoder, Model};
 use super::json::Built;
-use super::normalizer::{Normalizer, Step};
+use super::normalizer::{Normalizer, NormalizerStep};
 use super::pre_tokenizer::PreTokenizer;
 use super::sentencepiece::SentencePiece;
 use super::vocabulary::{Vocabulary, byte_level as to_bytes, byte_token};
@@ -35,7 +35,7 @@ enum TokenType {
 
 /// `llama`: SentencePiece-like.
 pub(super) fn sentence_piece(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
-    let mut entries = Entries::read(metadata, spec)?;
+    let mut entries = GgufTokens::read(metadata, spec)?;
     let scores = metadata.floats("tokenizer.ggml.scores")?.unwrap_or_default();
     let unknown = metadata.unsigned("tokenizer.ggml.unknown_token_id")?.unwrap_or(0);
 
@@ -62,8 +62,8 @@ pub(super) fn sentence_piece(metadata: &GgufMetadata, spec: &TokenizerSpec) -> R
             }
         }
     }
-    let prefix = spec.add_space_prefix.then(|| Step::Prepend(SPACE.into()));
-    let spaces = Step::replace(" ", SPACE.into()).map_err(|reason| entries.damaged(reason))?;
+    let prefix = spec.add_space_prefix.then(|| NormalizerStep::Prepend(SPACE.into()));
+    let spaces = NormalizerStep::replace(" ", SPACE.into()).map_err(|reason| entries.damaged(reason))?;
     let normalizer = Normalizer::new(prefix.into_iter().chain([spaces]).collect());
     let added = entries.added()?;
     model.texts = entries.take_texts();
@@ -72,7 +72,7 @@ pub(super) fn sentence_piece(metadata: &GgufMetadata, spec: &TokenizerSpec) -> R
 
 /// `gpt2`: byte-level BPE.
 pub(super) fn byte_level(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
-    let mut entries = Entries::read(metadata, spec)?;
+    let mut entries = GgufTokens::read(metadata, spec)?;
     let merges = metadata.strings("tokenizer.ggml.merges")?;
     let pre = spec.pre.as_deref().and_then(pre::find);
     let (Some(merges), Some(pre)) = (merges, pre) else {
@@ -92,13 +92,13 @@ pub(super) fn byte_level(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Resul
     let added = entries.added()?;
     let (texts, ignore_merges) = (entries.take_texts(), pre.ignore_merges);
     let model = Bpe { ids, texts, merges, ignore_merges, unknown: Unknown::default() };
-    let normalizer = Normalizer::new(pre.nfc.then_some(Step::Nfc).into_iter().collect());
+    let normalizer = Normalizer::new(pre.nfc.then_some(NormalizerStep::Nfc).into_iter().collect());
     let pre_tokenizer = PreTokenizer::byte_level(pre.patterns).map_err(|reason| entries.damaged(reason))?;
     Ok((entries.encoder(added, normalizer, pre_tokenizer, Box::new(model))?, vocabulary))
 }
 
 /// The vocabulary as the file lists it.
-struct Entries<'m> {
+struct GgufTokens<'m> {
     metadata: &'m GgufMetadata,
     raw: &'m Strings,
     /// `None` for a text that is not UTF-8: such a token can be generated, never encoded.
@@ -106,7 +106,7 @@ struct Entries<'m> {
     types: Vec<TokenType>,
 }
 
-impl<'m> Entries<'m> {
+impl<'m> GgufTokens<'m> {
     fn read(metadata: &'m GgufMetadata, spec: &TokenizerSpec) -> Result<Self> {
         let none = || Error::Tokenizer { file: metadata.file().into(), reason: "it has no tokens".into() };
         let raw = metadata.strings("tokenizer.ggml.tokens")?.ok_or_else(none)?;
@@ -129,7 +129,7 @@ impl<'m> Entries<'m> {
                 Err(_) => None,
             })
             .collect();
-        Ok(Entries { metadata, raw, texts, types })
+        Ok(GgufTokens { metadata, raw, texts, types })
     }
 
     fn ids(&self) -> Result<Vocab> {
@@ -207,13 +207,13 @@ fn with_spaces(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Every `A B`, cut at the first space that is not the first byte.
+/// Every `A B`, split at the first space that is not the first byte.
 fn halves(merges: &Strings) -> impl Iterator<Item = Result<(&str, &str), String>> {
     merges.iter().map(|merge| {
         let text = std::str::from_utf8(merge).ok();
         let halves = text.and_then(|text| {
-            let cut = text.bytes().skip(1).position(|byte| byte == b' ')? + 1;
-            Some((text.get(..cut)?, text.get(cut + 1..)?))
+            let space = text.bytes().skip(1).position(|byte| byte == b' ')? + 1;
+            Some((text.get(..space)?, text.get(space + 1..)?))
         });
         halves.ok_or_else(|| format!("{:?}, expected two texts", String::from_utf8_lossy(merge)))
     })
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pre_tokenizer_cuts_without_losing_a_byte() {
+    fn every_pre_tokenizer_splits_without_losing_a_byte() {
         let text = " Hello WörLd's 12345 日本語 !? x\r\n\n\ty  z\u{1fd3}\u{1f7d} $1+2=3 ";
         for pre in pre::PRE_TOKENIZERS {
             let pieces = pieces(pre.names[0], text);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_are_cut_as_each_family_does() {
+    fn digits_are_split_as_each_family_does() {
         let text = "a12345";
         assert_eq!(pieces("llama-bpe", text), ["a", "123", "45"]);
         assert_eq!(pieces("qwen2", text), ["a", "1", "2", "3", "4", "5"]);

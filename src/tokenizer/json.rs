@@ -50,8 +50,8 @@ pub(super) fn build(path: &Path, spec: &TokenizerSpec) -> Result<Built> {
         return Err(damaged(format!("it has ids up to {last}, more than its {bytes} bytes can list")));
     }
     match spec.model.as_deref() {
-        Some("Unigram") => read(path, &text, spec, |model: unigram::Json| Ok(Box::new(model.build()?))),
-        _ => read(path, &text, spec, |model: bpe::Json| Ok(Box::new(model.build(spec.tokens)?))),
+        Some("Unigram") => read(path, &text, spec, |model: unigram::UnigramJson| Ok(Box::new(model.build()?))),
+        _ => read(path, &text, spec, |model: bpe::BpeJson| Ok(Box::new(model.build(spec.tokens)?))),
     }
 }
 

@@ -23,7 +23,7 @@ impl Symbol {
 }
 
 /// Two neighbours that would make a token; `len` is the sum of their lengths when it was found.
-struct Pair<P> {
+struct Neighbours<P> {
     priority: P,
     left: usize,
     right: usize,
@@ -31,18 +31,18 @@ struct Pair<P> {
     id: u32,
 }
 
-impl<P: Ord> PartialEq for Pair<P> {
+impl<P: Ord> PartialEq for Neighbours<P> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
-impl<P: Ord> Eq for Pair<P> {}
-impl<P: Ord> PartialOrd for Pair<P> {
+impl<P: Ord> Eq for Neighbours<P> {}
+impl<P: Ord> PartialOrd for Neighbours<P> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl<P: Ord> Ord for Pair<P> {
+impl<P: Ord> Ord for Neighbours<P> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.priority.cmp(&other.priority).then(other.left.cmp(&self.left))
     }
@@ -64,14 +64,14 @@ pub(super) fn merge<P: Ord>(
     reserve(&mut pairs, symbols.len().saturating_mul(2))?;
     previous.extend((0..symbols.len()).map(|index| index.wrapping_sub(1)));
     next.extend(1..=symbols.len());
-    let pair = |symbols: &[Symbol], left: usize, right: usize| -> Option<Pair<P>> {
+    let pair = |symbols: &[Symbol], left: usize, right: usize| -> Option<Neighbours<P>> {
         let (one, other) = (symbols.get(left)?, symbols.get(right)?);
         let (priority, id) = find(one, other)?;
-        Some(Pair { priority, left, right, len: one.len() + other.len(), id })
+        Some(Neighbours { priority, left, right, len: one.len() + other.len(), id })
     };
     pairs.extend((1..symbols.len()).filter_map(|right| pair(symbols, right - 1, right)));
-    let mut pairs: BinaryHeap<Pair<P>> = pairs.into();
-    while let Some(Pair { left, right, len, id, .. }) = pairs.pop() {
+    let mut pairs: BinaryHeap<Neighbours<P>> = pairs.into();
+    while let Some(Neighbours { left, right, len, id, .. }) = pairs.pop() {
         // A pair is stale when one of its sides has grown or is gone since it was found.
         let sides = (symbols[left].len(), symbols[right].len());
         if sides.0 == 0 || sides.1 == 0 || sides.0 + sides.1 != len {

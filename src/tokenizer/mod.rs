@@ -25,7 +25,7 @@ use model_diagnostics::tokenizer::{TokenizerKind, TokenizerSpec};
 use std::fmt;
 use std::path::Path;
 
-pub use error::EncodeError;
+pub use crate::error::EncodeError;
 pub use stream::PieceDecoder;
 use vocabulary::Vocabulary;
 
@@ -81,7 +81,7 @@ impl Tokenizer {
     /// has to be checked by the caller.
     ///
     /// # Errors
-    /// `Encode` when the text cannot be cut into tokens.
+    /// `Encode` when the text cannot be tokenized.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         if !add_special {
             return self.encoder.encode(text).map_err(Error::from);
@@ -94,7 +94,7 @@ impl Tokenizer {
     /// The ids of a text to be continued: as [`encode`](Self::encode) with special tokens, but never with EOS behind.
     ///
     /// # Errors
-    /// `Encode` when the text cannot be cut into tokens.
+    /// `Encode` when the text cannot be tokenized.
     pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = self.encoder.encode(text).map_err(Error::from)?;
         if let Some(bos) = self.bos.filter(|bos| self.add_bos && ids.first() != Some(bos)) {
@@ -148,7 +148,7 @@ impl Tokenizer {
         self.encoder.id(text)
     }
 
-    /// The id of an added token: one that is found in a text as a whole before the rest is cut, such as `<think>`.
+    /// The id of an added token: one that is found in a text as a whole before the rest is split, such as `<think>`.
     pub fn added_token(&self, text: &str) -> Option<u32> {
         self.encoder.added(text)
     }

@@ -1,4 +1,4 @@
-//! What is done to a text before it is cut into pieces: the `normalizer` of a `tokenizer.json`.
+//! What is done to a text before it is split into pieces: the `normalizer` of a `tokenizer.json`.
 //!
 //! Each step writes what the step of that name in the tokenizers library writes, within the budget of the text.
 
@@ -20,10 +20,10 @@ const NFC_SHORTENS: usize = 3;
 
 /// The steps, in order.
 #[derive(Debug, Default)]
-pub(super) struct Normalizer(Vec<Step>);
+pub(super) struct Normalizer(Vec<NormalizerStep>);
 
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum NormalizerStep {
     Nfc,
     Nfd,
     Nfkc,
@@ -49,8 +49,8 @@ pub(super) enum Step {
 #[derive(Deserialize)]
 #[serde(tag = "type")]
 #[allow(clippy::upper_case_acronyms)] // the file's names
-enum Json {
-    Sequence { normalizers: Vec<Json> },
+enum NormalizerJson {
+    Sequence { normalizers: Vec<NormalizerJson> },
     NFC,
     NFD,
     NFKC,
@@ -83,7 +83,7 @@ impl PatternJson {
 
 impl Normalizer {
     /// These steps.
-    pub(super) fn new(steps: Vec<Step>) -> Normalizer {
+    pub(super) fn new(steps: Vec<NormalizerStep>) -> Normalizer {
         Normalizer(steps)
     }
 
@@ -93,7 +93,7 @@ impl Normalizer {
     /// What of it is not known or not sound.
     pub(super) fn read(value: &Value) -> Result<Normalizer, String> {
         let mut steps = Vec::new();
-        let json = Option::<Json>::deserialize(value).map_err(|error| format!("its normalizer: {error}"))?;
+        let json = Option::<NormalizerJson>::deserialize(value).map_err(|error| format!("its normalizer: {error}"))?;
         json.map_or(Ok(()), |json| add(json, &mut steps))?;
         Ok(Normalizer(steps))
     }
@@ -113,8 +113,8 @@ impl Normalizer {
     /// Whether what is written first stands for the first character of the text, and nothing behind it does.
     pub(super) fn keeps_the_first(&self) -> bool {
         self.0.iter().all(|step| match step {
-            Step::Replace { one_by_one, .. } => *one_by_one,
-            Step::Nfc | Step::Prepend(_) => true,
+            NormalizerStep::Replace { one_by_one, .. } => *one_by_one,
+            NormalizerStep::Nfc | NormalizerStep::Prepend(_) => true,
             _ => false,
         })
     }
@@ -122,36 +122,42 @@ impl Normalizer {
     /// How many times shorter a text becomes at most, in bytes; `None` where nothing is known.
     pub(super) fn shortens(&self) -> Option<usize> {
         self.0.iter().try_fold(1usize, |factor, step| match step {
-            Step::Nfc => factor.checked_mul(NFC_SHORTENS),
-            Step::Prepend(_) | Step::ByteLevel | Step::Replace { shortens: false, .. } => Some(factor),
+            NormalizerStep::Nfc => factor.checked_mul(NFC_SHORTENS),
+            NormalizerStep::Prepend(_)
+            | NormalizerStep::ByteLevel
+            | NormalizerStep::Replace { shortens: false, .. } => Some(factor),
             _ => None,
         })
     }
 }
 
-fn add(json: Json, steps: &mut Vec<Step>) -> Result<(), String> {
+fn add(json: NormalizerJson, steps: &mut Vec<NormalizerStep>) -> Result<(), String> {
     steps.push(match json {
-        Json::Sequence { normalizers } => return normalizers.into_iter().try_for_each(|json| add(json, steps)),
-        Json::NFC => Step::Nfc,
-        Json::NFD => Step::Nfd,
-        Json::NFKC => Step::Nfkc,
-        Json::NFKD => Step::Nfkd,
-        Json::Lowercase => Step::Lowercase,
-        Json::StripAccents => Step::StripAccents,
-        Json::ByteLevel => Step::ByteLevel,
-        Json::Prepend { prepend } if prepend.is_empty() => return Err("its normalizer's Prepend is empty".into()),
-        Json::Prepend { prepend } => Step::Prepend(prepend),
-        Json::Strip { strip_left: left, strip_right: right } => Step::Strip { left, right },
-        Json::Replace { pattern: PatternJson::String(text), content } if !text.is_empty() => {
-            Step::replace(&text, content)?
+        NormalizerJson::Sequence { normalizers } => {
+            return normalizers.into_iter().try_for_each(|json| add(json, steps));
         }
-        Json::Replace { pattern, content } => {
+        NormalizerJson::NFC => NormalizerStep::Nfc,
+        NormalizerJson::NFD => NormalizerStep::Nfd,
+        NormalizerJson::NFKC => NormalizerStep::Nfkc,
+        NormalizerJson::NFKD => NormalizerStep::Nfkd,
+        NormalizerJson::Lowercase => NormalizerStep::Lowercase,
+        NormalizerJson::StripAccents => NormalizerStep::StripAccents,
+        NormalizerJson::ByteLevel => NormalizerStep::ByteLevel,
+        NormalizerJson::Prepend { prepend } if prepend.is_empty() => {
+            return Err("its normalizer's Prepend is empty".into());
+        }
+        NormalizerJson::Prepend { prepend } => NormalizerStep::Prepend(prepend),
+        NormalizerJson::Strip { strip_left: left, strip_right: right } => NormalizerStep::Strip { left, right },
+        NormalizerJson::Replace { pattern: PatternJson::String(text), content } if !text.is_empty() => {
+            NormalizerStep::replace(&text, content)?
+        }
+        NormalizerJson::Replace { pattern, content } => {
             let pattern = pattern.compile()?;
             // The library's offsets are wrong behind one that matches between characters: it panics, or repeats some.
             if pattern.may_be_empty() {
                 return Err("its normalizer replaces what can be empty".into());
             }
-            Step::Replace { pattern, content, shortens: true, one_by_one: false }
+            NormalizerStep::Replace { pattern, content, shortens: true, one_by_one: false }
         }
     });
     if steps.len() > STEPS {
@@ -160,53 +166,55 @@ fn add(json: Json, steps: &mut Vec<Step>) -> Result<(), String> {
     Ok(())
 }
 
-impl Step {
+impl NormalizerStep {
     /// Writes `content` for every `text`.
     ///
     /// # Errors
     /// When `text` is too long for a pattern.
-    pub(super) fn replace(text: &str, content: String) -> Result<Step, String> {
+    pub(super) fn replace(text: &str, content: String) -> Result<NormalizerStep, String> {
         let shortens = content.len() < text.len();
         let one_by_one = text.chars().count() == 1 && content.chars().count() == 1;
-        Ok(Step::Replace { pattern: Pattern::literal(text)?, content, shortens, one_by_one })
+        Ok(NormalizerStep::Replace { pattern: Pattern::literal(text)?, content, shortens, one_by_one })
     }
 
     fn name(&self) -> &'static str {
         match self {
-            Step::Nfc => "the normalizer's NFC",
-            Step::Nfd => "the normalizer's NFD",
-            Step::Nfkc => "the normalizer's NFKC",
-            Step::Nfkd => "the normalizer's NFKD",
-            Step::Lowercase => "the normalizer's Lowercase",
-            Step::StripAccents => "the normalizer's StripAccents",
-            Step::ByteLevel => "the normalizer's ByteLevel",
-            Step::Prepend(_) => "the normalizer's Prepend",
-            Step::Strip { .. } => "the normalizer's Strip",
-            Step::Replace { .. } => "the normalizer's Replace",
+            NormalizerStep::Nfc => "the normalizer's NFC",
+            NormalizerStep::Nfd => "the normalizer's NFD",
+            NormalizerStep::Nfkc => "the normalizer's NFKC",
+            NormalizerStep::Nfkd => "the normalizer's NFKD",
+            NormalizerStep::Lowercase => "the normalizer's Lowercase",
+            NormalizerStep::StripAccents => "the normalizer's StripAccents",
+            NormalizerStep::ByteLevel => "the normalizer's ByteLevel",
+            NormalizerStep::Prepend(_) => "the normalizer's Prepend",
+            NormalizerStep::Strip { .. } => "the normalizer's Strip",
+            NormalizerStep::Replace { .. } => "the normalizer's Replace",
         }
     }
 
     fn apply(&self, text: &str, budget: &Budget) -> Encoded<String> {
         let mut out = budget.text(self.name());
         match self {
-            Step::Nfc => out.extend(text.nfc().map(|(character, _)| character))?,
-            Step::Nfd => out.extend(text.nfd().map(|(character, _)| character))?,
-            Step::Nfkc => out.extend(text.nfkc().map(|(character, _)| character))?,
-            Step::Nfkd => out.extend(text.nfkd().map(|(character, _)| character))?,
-            Step::Lowercase => out.extend(text.chars().flat_map(char::to_lowercase))?,
-            Step::StripAccents => out.extend(text.chars().filter(|character| !is_combining_mark(*character)))?,
-            Step::ByteLevel => out.extend(text.bytes().map(byte_character))?,
-            Step::Prepend(prefix) => {
+            NormalizerStep::Nfc => out.extend(text.nfc().map(|(character, _)| character))?,
+            NormalizerStep::Nfd => out.extend(text.nfd().map(|(character, _)| character))?,
+            NormalizerStep::Nfkc => out.extend(text.nfkc().map(|(character, _)| character))?,
+            NormalizerStep::Nfkd => out.extend(text.nfkd().map(|(character, _)| character))?,
+            NormalizerStep::Lowercase => out.extend(text.chars().flat_map(char::to_lowercase))?,
+            NormalizerStep::StripAccents => {
+                out.extend(text.chars().filter(|character| !is_combining_mark(*character)))?
+            }
+            NormalizerStep::ByteLevel => out.extend(text.bytes().map(byte_character))?,
+            NormalizerStep::Prepend(prefix) => {
                 if !text.is_empty() {
                     out.push_str(prefix)?;
                 }
                 out.push_str(text)?;
             }
-            Step::Strip { left, right } => {
+            NormalizerStep::Strip { left, right } => {
                 let text = if *left { text.trim_start() } else { text };
                 out.push_str(if *right { text.trim_end() } else { text })?;
             }
-            Step::Replace { pattern, content, .. } => replace(text, pattern, content, budget, &mut out)?,
+            NormalizerStep::Replace { pattern, content, .. } => replace(text, pattern, content, budget, &mut out)?,
         }
         Ok(out.finish())
     }

@@ -5,8 +5,9 @@
 //! takes time or memory without bound. It does not look around; the one way in which published tokenizers do, at the end of
 //! their patterns, is done here. What Oniguruma reads in another way is translated or refused.
 
-use super::error::{EncodeError, Encoded};
+use super::error::Encoded;
 use super::text::Budget;
+use crate::error::EncodeError;
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::nfa::thompson::{self, WhichCaptures};
 use regex_automata::util::{pool::Pool, syntax};

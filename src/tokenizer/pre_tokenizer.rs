@@ -1,6 +1,6 @@
-//! How a text is cut into pieces: the `pre_tokenizer` of a `tokenizer.json`, or of a GGUF vocabulary's name.
+//! How a text is split into pieces: the `pre_tokenizer` of a `tokenizer.json`, or of a GGUF vocabulary's name.
 //!
-//! Each step cuts as the step of that name in the tokenizers library, within the budget of the text.
+//! Each step splits as the step of that name in the tokenizers library, within the budget of the text.
 
 use super::error::Encoded;
 use super::normalizer::{PatternJson, STEPS};
@@ -17,10 +17,10 @@ const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]
 
 /// The steps, in order.
 #[derive(Debug, Default)]
-pub(super) struct PreTokenizer(Vec<Step>);
+pub(super) struct PreTokenizer(Vec<PreTokenizerStep>);
 
 #[derive(Debug)]
-enum Step {
+enum PreTokenizerStep {
     Split {
         at: Delimiter,
         behavior: Behavior,
@@ -67,9 +67,9 @@ pub(super) enum Prepend {
 /// As a file says it.
 #[derive(Deserialize)]
 #[serde(tag = "type")]
-enum Json {
+enum PreTokenizerJson {
     Sequence {
-        pretokenizers: Vec<Json>,
+        pretokenizers: Vec<PreTokenizerJson>,
     },
     Split {
         pattern: PatternJson,
@@ -101,20 +101,20 @@ enum Json {
 }
 
 impl PreTokenizer {
-    /// Cuts by GPT-2-like `patterns`, one after another, then writes bytes in GPT-2's alphabet.
+    /// Splits by GPT-2-like `patterns`, one after another, then writes bytes in GPT-2's alphabet.
     ///
     /// # Errors
     /// Those of [`Pattern::new`].
     pub(super) fn byte_level(patterns: &[&str]) -> Result<PreTokenizer, String> {
-        let split = |pattern: &&str| Ok(Step::isolate(Delimiter::Pattern(Pattern::new(pattern)?)));
-        let mut steps = patterns.iter().map(split).collect::<Result<Vec<Step>, String>>()?;
-        steps.push(Step::Bytes);
+        let split = |pattern: &&str| Ok(PreTokenizerStep::isolate(Delimiter::Pattern(Pattern::new(pattern)?)));
+        let mut steps = patterns.iter().map(split).collect::<Result<Vec<PreTokenizerStep>, String>>()?;
+        steps.push(PreTokenizerStep::Bytes);
         Ok(PreTokenizer(steps))
     }
 
     /// Writes `▁` for a space, and in front as `prepend` says.
     pub(super) fn metaspace(prepend: Prepend) -> PreTokenizer {
-        PreTokenizer(vec![Step::Metaspace { replacement: '▁', prepend }])
+        PreTokenizer(vec![PreTokenizerStep::Metaspace { replacement: '▁', prepend }])
     }
 
     /// Reads the `pre_tokenizer` of a file.
@@ -123,7 +123,8 @@ impl PreTokenizer {
     /// What of it is not known or not sound.
     pub(super) fn read(value: &Value) -> Result<PreTokenizer, String> {
         let mut steps = Vec::new();
-        let json = Option::<Json>::deserialize(value).map_err(|error| format!("its pre_tokenizer: {error}"))?;
+        let json =
+            Option::<PreTokenizerJson>::deserialize(value).map_err(|error| format!("its pre_tokenizer: {error}"))?;
         json.map_or(Ok(()), |json| add(json, &mut steps))?;
         Ok(PreTokenizer(steps))
     }
@@ -138,37 +139,37 @@ impl PreTokenizer {
 
     /// Whether the pieces together have at least the bytes of the text.
     pub(super) fn keeps_all(&self) -> bool {
-        !self.0.iter().any(Step::removes)
+        !self.0.iter().any(PreTokenizerStep::removes)
     }
 
     /// Whether the first piece of a text is written in another way than the others.
     pub(super) fn marks_the_first(&self) -> bool {
-        self.0.iter().any(|step| matches!(step, Step::Metaspace { prepend: Prepend::First, .. }))
+        self.0.iter().any(|step| matches!(step, PreTokenizerStep::Metaspace { prepend: Prepend::First, .. }))
     }
 
     /// Whether pieces are written in GPT-2's byte alphabet.
     pub(super) fn writes_bytes(&self) -> bool {
-        matches!(self.0.last(), Some(Step::Bytes))
+        matches!(self.0.last(), Some(PreTokenizerStep::Bytes))
     }
 }
 
-fn add(json: Json, steps: &mut Vec<Step>) -> Result<(), String> {
-    let split = |at, behavior, invert| Step::Split { at, behavior, invert };
+fn add(json: PreTokenizerJson, steps: &mut Vec<PreTokenizerStep>) -> Result<(), String> {
+    let split = |at, behavior, invert| PreTokenizerStep::Split { at, behavior, invert };
     match json {
-        Json::Sequence { pretokenizers } => {
+        PreTokenizerJson::Sequence { pretokenizers } => {
             pretokenizers.into_iter().try_for_each(|json| add(json, steps))?;
         }
-        Json::Split { pattern, behavior, invert } => {
+        PreTokenizerJson::Split { pattern, behavior, invert } => {
             steps.push(split(Delimiter::Pattern(pattern.compile()?), behavior, invert));
         }
-        Json::ByteLevel { add_prefix_space, use_regex } => {
-            steps.extend(add_prefix_space.then_some(Step::PrefixSpace));
+        PreTokenizerJson::ByteLevel { add_prefix_space, use_regex } => {
+            steps.extend(add_prefix_space.then_some(PreTokenizerStep::PrefixSpace));
             if use_regex != Some(false) {
-                steps.push(Step::isolate(Delimiter::Pattern(Pattern::new(GPT2)?)));
+                steps.push(PreTokenizerStep::isolate(Delimiter::Pattern(Pattern::new(GPT2)?)));
             }
-            steps.push(Step::Bytes);
+            steps.push(PreTokenizerStep::Bytes);
         }
-        Json::Metaspace { replacement, add_prefix_space, prepend_scheme, split: splits } => {
+        PreTokenizerJson::Metaspace { replacement, add_prefix_space, prepend_scheme, split: splits } => {
             let prepend = match (add_prefix_space, prepend_scheme) {
                 (Some(false), None | Some(Prepend::Never)) => Prepend::Never,
                 (Some(false), Some(_)) => {
@@ -181,26 +182,28 @@ fn add(json: Json, steps: &mut Vec<Step>) -> Result<(), String> {
                     "its Metaspace with prepend_scheme first follows another step, expected it to be the first".into(),
                 );
             }
-            steps.push(Step::Metaspace { replacement, prepend });
+            steps.push(PreTokenizerStep::Metaspace { replacement, prepend });
             if splits != Some(false) {
                 steps.push(split(Delimiter::This(replacement), Behavior::MergedWithNext, false));
             }
         }
-        Json::Digits { individual_digits } => {
+        PreTokenizerJson::Digits { individual_digits } => {
             let behavior = if individual_digits { Behavior::Isolated } else { Behavior::Contiguous };
             steps.push(split(Delimiter::Class(char::is_numeric), behavior, false));
         }
-        Json::Punctuation { behavior } => {
+        PreTokenizerJson::Punctuation { behavior } => {
             let mark = |character: char| character.is_ascii_punctuation() || character.is_punctuation();
             steps.push(split(Delimiter::Class(mark), behavior.unwrap_or(Behavior::Isolated), false));
         }
-        Json::CharDelimiterSplit { delimiter } => {
+        PreTokenizerJson::CharDelimiterSplit { delimiter } => {
             steps.push(split(Delimiter::This(delimiter), Behavior::Removed, false));
         }
-        Json::Whitespace => {
+        PreTokenizerJson::Whitespace => {
             steps.push(split(Delimiter::Pattern(Pattern::words()?), Behavior::Removed, true));
         }
-        Json::WhitespaceSplit => steps.push(split(Delimiter::Class(char::is_whitespace), Behavior::Removed, false)),
+        PreTokenizerJson::WhitespaceSplit => {
+            steps.push(split(Delimiter::Class(char::is_whitespace), Behavior::Removed, false))
+        }
     }
     if steps.len() > STEPS {
         return Err(format!("its pre_tokenizer has more than {STEPS} steps"));
@@ -208,35 +211,37 @@ fn add(json: Json, steps: &mut Vec<Step>) -> Result<(), String> {
     Ok(())
 }
 
-impl Step {
-    fn isolate(at: Delimiter) -> Step {
-        Step::Split { at, behavior: Behavior::Isolated, invert: false }
+impl PreTokenizerStep {
+    fn isolate(at: Delimiter) -> PreTokenizerStep {
+        PreTokenizerStep::Split { at, behavior: Behavior::Isolated, invert: false }
     }
 
     /// Whether a part of the text may be in no piece.
     fn removes(&self) -> bool {
-        matches!(self, Step::Split { behavior: Behavior::Removed, .. })
+        matches!(self, PreTokenizerStep::Split { behavior: Behavior::Removed, .. })
     }
 
     fn apply(&self, pieces: Pieces, first: bool, budget: &Budget) -> Encoded<Pieces> {
         match self {
-            Step::Split { at, behavior, invert } => pieces.cut(|piece, keep| {
+            PreTokenizerStep::Split { at, behavior, invert } => pieces.split(|piece, keep| {
                 let mut parts = at.parts(piece, budget)?;
                 if *invert {
                     parts.iter_mut().for_each(|(_, delimiter)| *delimiter = !*delimiter);
                 }
                 behavior.join(parts)?.into_iter().try_for_each(keep)
             }),
-            Step::PrefixSpace => pieces.rewrite(budget.text("the pre-tokenizer's ByteLevel"), |piece, out| {
-                if !piece.starts_with(' ') {
-                    out.push(' ')?;
-                }
-                out.push_str(piece)
-            }),
-            Step::Bytes => pieces.rewrite(budget.text("the pre-tokenizer's ByteLevel"), |piece, out| {
+            PreTokenizerStep::PrefixSpace => {
+                pieces.rewrite(budget.text("the pre-tokenizer's ByteLevel"), |piece, out| {
+                    if !piece.starts_with(' ') {
+                        out.push(' ')?;
+                    }
+                    out.push_str(piece)
+                })
+            }
+            PreTokenizerStep::Bytes => pieces.rewrite(budget.text("the pre-tokenizer's ByteLevel"), |piece, out| {
                 out.extend(piece.bytes().map(byte_character))
             }),
-            Step::Metaspace { replacement, prepend } => {
+            PreTokenizerStep::Metaspace { replacement, prepend } => {
                 let mut prefix = first || *prepend == Prepend::Always;
                 pieces.rewrite(budget.text("the pre-tokenizer's Metaspace"), |piece, out| {
                     if prefix && *prepend != Prepend::Never && !piece.starts_with([' ', *replacement]) {
@@ -251,12 +256,12 @@ impl Step {
 }
 
 /// A part of a piece, and whether it is a delimiter.
-type Part = (Range<usize>, bool);
+type Section = (Range<usize>, bool);
 
 impl Delimiter {
     /// The delimiters of `text` and what lies between them: together all of it.
-    fn parts(&self, text: &str, budget: &Budget) -> Encoded<Vec<Part>> {
-        let mut parts: Vec<Part> = Vec::new();
+    fn parts(&self, text: &str, budget: &Budget) -> Encoded<Vec<Section>> {
+        let mut parts: Vec<Section> = Vec::new();
         let mut end = 0;
         let mut found = |range: Range<usize>| {
             if end < range.start {
@@ -285,7 +290,7 @@ fn each(text: &str, class: impl Fn(char) -> bool, found: &mut impl FnMut(Range<u
 
 impl Behavior {
     /// The pieces that `parts` become.
-    fn join(self, mut parts: Vec<Part>) -> Encoded<Vec<Range<usize>>> {
+    fn join(self, mut parts: Vec<Section>) -> Encoded<Vec<Range<usize>>> {
         let backwards = self == Behavior::MergedWithNext;
         if backwards {
             parts.reverse();
@@ -375,13 +380,13 @@ mod tests {
     #[test]
     fn the_first_piece_alone_is_prefixed() {
         let value = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"});
-        let cut = |text: &str, first| {
+        let split = |text: &str, first| {
             let pieces = PreTokenizer::read(&value).unwrap().apply(text, first, &Budget::of(text.len())).unwrap();
             pieces.iter().map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(cut("a b", true), ["▁a", "▁b"]);
-        assert_eq!(cut("a b", false), ["a", "▁b"]);
-        assert_eq!(cut(" a", true), ["▁a"]);
+        assert_eq!(split("a b", true), ["▁a", "▁b"]);
+        assert_eq!(split("a b", false), ["a", "▁b"]);
+        assert_eq!(split(" a", true), ["▁a"]);
     }
 
     #[test]

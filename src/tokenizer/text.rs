@@ -1,6 +1,7 @@
-//! A text while it is normalized and cut into pieces, within a budget of bytes.
+//! A text while it is normalized and split into pieces, within a budget of bytes.
 
-use super::error::{EncodeError, Encoded};
+use super::error::Encoded;
+use crate::error::EncodeError;
 use crate::memory;
 use std::cell::Cell;
 use std::ops::Range;
@@ -130,17 +131,17 @@ impl Pieces {
         self.parts.iter().map(|part| &self.text[part.clone()])
     }
 
-    /// Pieces of these pieces: `cut(piece, keep)` calls `keep` with each part of the piece that is one.
+    /// Pieces of these pieces: `split(piece, keep)` calls `keep` with each part of the piece that is one.
     ///
     /// # Errors
-    /// Those of `cut`; `OutOfMemory`.
-    pub(super) fn cut(
+    /// Those of `split`; `OutOfMemory`.
+    pub(super) fn split(
         self,
-        cut: impl Fn(&str, &mut dyn FnMut(Range<usize>) -> Encoded<()>) -> Encoded<()>,
+        split: impl Fn(&str, &mut dyn FnMut(Range<usize>) -> Encoded<()>) -> Encoded<()>,
     ) -> Encoded<Pieces> {
         let mut parts = Vec::new();
         for whole in &self.parts {
-            cut(&self.text[whole.clone()], &mut |part| {
+            split(&self.text[whole.clone()], &mut |part| {
                 push_part(&mut parts, whole.start + part.start..whole.start + part.end)
             })?;
         }

@@ -1,8 +1,9 @@
 //! Unigram: the model of a `tokenizer.json` made from a SentencePiece vocabulary without merges, by the tokenizers library.
 
 use super::encoder::Model;
-use super::error::{EncodeError, Encoded};
+use super::error::Encoded;
 use super::text::push;
+use crate::error::EncodeError;
 use serde::Deserialize;
 use tokenizers::Model as _;
 use tokenizers::models::unigram::Unigram as Library;
@@ -13,7 +14,7 @@ const TOKEN_BYTES: usize = 256;
 
 /// `model` of a `tokenizer.json`.
 #[derive(Deserialize)]
-pub(super) struct Json {
+pub(super) struct UnigramJson {
     vocab: Vec<(String, f64)>,
     unk_id: Option<usize>,
     byte_fallback: Option<bool>,
@@ -25,7 +26,7 @@ pub(super) struct Unigram {
     texts: Vec<String>,
 }
 
-impl Json {
+impl UnigramJson {
     /// Builds the model.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ pub(crate) mod phi_128k;
 pub(crate) mod spans;
 
 use model_factory::kernels::Isa;
-use model_factory::{Builder, DeviceChoice, Model, UnifiedModelFactory};
+use model_factory::{DeviceChoice, Model, ModelBuilder, UnifiedModelFactory};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) fn fixtures() -> PathBuf {
 
 /// A builder held to the instruction sets that `TEST_ISA` names (`avx2`, `portable`), or to none, on the device that
 /// `TEST_DEVICE` names (`cuda`), or on the processor.
-pub(crate) fn builder() -> Builder {
+pub(crate) fn builder() -> ModelBuilder {
     let device = std::env::var("TEST_DEVICE").map_or(DeviceChoice::Cpu, |name| name.parse().expect("a device"));
     let builder = UnifiedModelFactory::builder().device(device);
     match std::env::var("TEST_ISA") {

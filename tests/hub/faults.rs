@@ -3,7 +3,7 @@
 use super::server::{Kind, etag};
 use super::{Place, common, fixture, refused, text};
 use model_factory::hub::HubError;
-use model_factory::{Cancel, Error, Stage};
+use model_factory::{CancellationToken, Error, Stage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -79,7 +79,7 @@ fn a_cut_connection_is_continued_where_it_broke() {
 #[test]
 fn a_cancelled_download_ends_and_is_continued() {
     let place = demo();
-    let cancel = Cancel::new();
+    let cancel = CancellationToken::new();
     let canceller = cancel.clone();
     let builder = place.builder().cancel(&cancel).on_progress(move |progress| {
         if progress.stage == Stage::Download && progress.bytes_done > 500_000 {

@@ -15,7 +15,7 @@ mod waiting;
 
 use model_factory::diagnostics::report::Presentation;
 use model_factory::hub::HubOptions;
-use model_factory::{Builder, Error, GenerateOptions, Model, Progress, Report, Stage};
+use model_factory::{Error, GenerateOptions, Model, ModelBuilder, Progress, Report, Stage};
 use serde_json::Value;
 use server::{COMMIT, Server};
 use std::path::{Path, PathBuf};
@@ -47,11 +47,11 @@ impl Place {
         HubOptions::new(self.cache.path()).endpoint(self.server.url())
     }
 
-    pub(crate) fn builder(&self) -> Builder {
+    pub(crate) fn builder(&self) -> ModelBuilder {
         common::builder().threads(1).hub(self.options())
     }
 
-    pub(crate) fn offline(&self) -> Builder {
+    pub(crate) fn offline(&self) -> ModelBuilder {
         self.builder().hub(self.options().offline(true))
     }
 

@@ -4,13 +4,13 @@ use super::faults::{ALWAYS, REPO, demo, part, recovers, weights, whole};
 use super::server::{Kind, etag};
 use super::{Place, common, fixture, text};
 use model_factory::hub::HubError;
-use model_factory::{Builder, Cancel, Error};
+use model_factory::{CancellationToken, Error, ModelBuilder};
 use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
 
 /// Asks for so many bytes a second in each 300 ms.
-fn with_speed(place: &Place, bytes_per_second: u64) -> Builder {
+fn with_speed(place: &Place, bytes_per_second: u64) -> ModelBuilder {
     place.builder().hub(place.options().minimum_speed(bytes_per_second, 300 * MS))
 }
 
@@ -64,8 +64,8 @@ fn a_slow_server_is_waited_for_as_long_as_it_brings_enough() {
 const MOMENT: Duration = Duration::from_secs(3);
 
 /// Cancels `builder`'s load while it waits, which is so once `waits`, and measures how long the load goes on.
-fn cancelled(builder: Builder, waits: impl Fn() -> bool) -> Duration {
-    let cancel = Cancel::new();
+fn cancelled(builder: ModelBuilder, waits: impl Fn() -> bool) -> Duration {
+    let cancel = CancellationToken::new();
     let builder = builder.cancel(&cancel);
     std::thread::scope(|scope| {
         let load = scope.spawn(|| builder.load(REPO).map(|_| ()));
@@ -111,7 +111,7 @@ fn waiting_for_a_server_ends_in_a_moment_when_it_is_cancelled() {
 fn no_redirect_is_followed_when_it_is_cancelled() {
     let place = demo();
     place.server.fault("/api/models", 1, Kind::Location("/elsewhere", 1000 * MS));
-    let cancel = Cancel::new();
+    let cancel = CancellationToken::new();
     let builder = place.builder().cancel(&cancel);
     std::thread::scope(|scope| {
         let load = scope.spawn(|| builder.load(REPO).map(|_| ()));
@@ -153,7 +153,7 @@ fn waiting_for_another_process_ends_when_it_is_cancelled() {
 #[test]
 fn a_diagnosis_that_is_cancelled_says_so() {
     let place = demo();
-    let cancel = Cancel::new();
+    let cancel = CancellationToken::new();
     cancel.cancel();
     let report = place.builder().cancel(&cancel).diagnose(REPO);
     assert!(report.exit_code == 1 && report.reason.contains("cancelled"), "{}", report.reason);

@@ -215,7 +215,7 @@ pub(super) fn tokenizer(spec: &ModelSpec, policy: &Policy) -> Check {
     if tokenizer.kind == TokenizerKind::Missing && policy.tokenizer.is_none() {
         let check = Check::fail("tokenizer", Verdict::IncompleteOrCorrupt, "the model has no tokenizer");
         return check
-            .remedies(["put the model's tokenizer.json beside its weights, or name one by Builder::tokenizer"]);
+            .remedies(["put the model's tokenizer.json beside its weights, or name one by ModelBuilder::tokenizer"]);
     }
     if tokenizer.tokens > spec.vocab {
         let (tokens, rows) = (tokenizer.tokens, spec.vocab);

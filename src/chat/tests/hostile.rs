@@ -14,9 +14,11 @@ fn all_end(cases: &[(String, &str)]) {
         let rendered = rendered(source);
         let found = match &rendered {
             Ok(text) => format!("a text of {} bytes", text.len()),
-            Err(Error::ChatTemplateLimit { what, .. }) => (*what).to_owned(),
-            Err(Error::ChatTemplate { reason, .. }) if reason.contains("recursion limit") => "recursion".to_owned(),
-            Err(Error::ChatTemplate { .. }) => "fails".to_owned(),
+            Err(Error::Chat(ChatError::Limit { what, .. })) => (*what).to_owned(),
+            Err(Error::Chat(ChatError::Template { reason, .. })) if reason.contains("recursion limit") => {
+                "recursion".to_owned()
+            }
+            Err(Error::Chat(ChatError::Template { .. })) => "fails".to_owned(),
             Err(error) => format!("{error:?}"),
         };
         let (taken, shown) = (begun.elapsed(), source.chars().take(160).collect::<String>());
@@ -370,8 +372,8 @@ fn random_tags_never_panic() {
         };
         match rendered(&source) {
             Ok(_) => texts += 1,
-            Err(Error::ChatTemplate { reason, .. }) if reason.contains("fault") => faults.push(source),
-            Err(Error::ChatTemplate { .. } | Error::ChatTemplateLimit { .. }) => {}
+            Err(Error::Chat(ChatError::Template { reason, .. })) if reason.contains("fault") => faults.push(source),
+            Err(Error::Chat(ChatError::Template { .. }) | Error::Chat(ChatError::Limit { .. })) => {}
             Err(error) => faults.push(format!("{source}: {error}")),
         }
     }

@@ -1,8 +1,8 @@
 //! Every kernel compiles for every generation of GPUs.
 
-use super::super::error::CudaError;
 use super::super::modules::Module;
 use super::super::nvrtc::Nvrtc;
+use crate::error::CudaError;
 use model_diagnostics::DType;
 use std::sync::Arc;
 

@@ -1,9 +1,8 @@
 //! Runs kernels on the processor: the GPU's sources compiled as C++, with `emulator.h` for what a GPU is.
 
-use super::super::error::CudaError;
 use super::super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
 use super::super::modules::Module;
-use crate::error::Error;
+use crate::error::{CudaError, Error};
 use libloading::Library;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};

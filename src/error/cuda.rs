@@ -1,13 +1,14 @@
 //! What can go wrong between this process and a GPU.
 
+use super::ErrorKind;
 use model_diagnostics::capability::LOWEST_CUDA;
 
 /// A GPU, its driver or its compiler is not there, or failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
     /// The driver's library cannot be loaded (exit code 13).
-    #[error("there is no NVIDIA driver library on this machine; install the GPU's driver, or run on the processor")]
+    #[error("there is no NVIDIA driver library on this machine; install the driver, or choose the CPU")]
     NoDriver,
     /// The driver knows no such GPU (exit code 13).
     #[error("the driver has {count} GPUs and none is {asked}; CUDA_VISIBLE_DEVICES may hide it")]
@@ -52,7 +53,7 @@ pub enum CudaError {
     },
     /// The driver lacks functions (exit code 13).
     #[error(
-        "the driver is of CUDA {}.{}, the engine needs {}.{}; update it, or run on the processor",
+        "the driver is of CUDA {}.{}, the engine needs {}.{}; update it, or choose the CPU",
         found.0, found.1, LOWEST_CUDA.0, LOWEST_CUDA.1
     )]
     DriverTooOld {
@@ -70,9 +71,7 @@ pub enum CudaError {
         log: String,
     },
     /// The GPU has too little memory (exit code 14).
-    #[error(
-        "the GPU has {free} bytes free and {what} takes {bytes}; ask for a smaller context, or run on the processor"
-    )]
+    #[error("the GPU has {free} bytes free and {what} takes {bytes}; ask for a smaller context, or choose the CPU")]
     Memory {
         /// What was to be allocated.
         what: &'static str,
@@ -108,6 +107,15 @@ impl CudaError {
             | CudaError::Capability { .. } => 13,
             CudaError::Memory { .. } => 14,
             CudaError::Compile { .. } | CudaError::Driver { .. } => 1,
+        }
+    }
+
+    /// What a caller can do about it.
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self.code() {
+            13 => ErrorKind::Unsupported,
+            14 => ErrorKind::OutOfMemory,
+            _ => ErrorKind::Internal,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! What can go wrong between here and the Hub.
 
+use super::ErrorKind;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a model did not come from the Hub. Nothing in the cache is broken by any of them.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
     /// The model is not in the cache, and the Hub may not be asked (exit code 1).
@@ -86,7 +88,7 @@ pub enum HubError {
         /// What the system or the library says.
         reason: String,
     },
-    /// The server sends less than [`HubOptions::minimum_speed`](super::HubOptions::minimum_speed) asks for, on each of
+    /// The server sends less than [`HubOptions::minimum_speed`](crate::hub::HubOptions::minimum_speed) asks for, on each of
     /// several connections; what has come is kept, and the next load continues there (exit code 1).
     #[error(
         "{url} comes too slowly: {found} bytes in {} s, expected at least {least} a second; load again to continue there, \
@@ -200,7 +202,7 @@ pub enum HubError {
         /// The file or folder.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: Arc<std::io::Error>,
     },
 }
 
@@ -213,14 +215,28 @@ impl HubError {
         }
     }
 
+    /// What a caller can do about it.
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            HubError::Cancelled => ErrorKind::Cancelled,
+            HubError::NoAccess { .. } | HubError::Token | HubError::NotFound { .. } | HubError::NoSuchModel { .. } => {
+                ErrorKind::InvalidRequest
+            }
+            HubError::FileMissing { .. } | HubError::TooManyFiles { .. } | HubError::TooLarge { .. } => {
+                ErrorKind::Unsupported
+            }
+            _ => ErrorKind::Unavailable,
+        }
+    }
+
     /// An [`HubError::Io`] at `path`.
-    pub(super) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> HubError {
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> HubError {
         let path = path.into();
-        move |source| HubError::Io { path, source }
+        move |source| HubError::Io { path, source: Arc::new(source) }
     }
 
     /// Whether asking again may help.
-    pub(super) fn passes(&self) -> bool {
+    pub(crate) fn passes(&self) -> bool {
         match self {
             HubError::Connection { .. } | HubError::Slow { .. } => true,
             HubError::Status { status, .. } => *status >= 500,

@@ -1,0 +1,99 @@
+//! Why messages did not become a prompt.
+
+use super::ErrorKind;
+use model_diagnostics::tokenizer::TemplatePlace;
+
+/// Why a model's chat template made no prompt of the messages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChatError {
+    /// The model has no chat template (exit code 2).
+    #[error("the model has no chat template, so it cannot be chatted with; give it a text to continue")]
+    NoTemplate,
+    /// The model has no chat template of the name asked for, or several and none is named `default` (exit code 2).
+    #[error("{}", template_name(.asked.as_deref(), .known))]
+    TemplateName {
+        /// The name asked for.
+        asked: Option<String>,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// The chat template is no Jinja, or fails on these messages (exit code 10).
+    #[error(
+        "{}{}: the chat template cannot be rendered: {}; give the model a text to continue",
+        plain(&.place.to_string()),
+        .line.map(|line| format!(", line {line}")).unwrap_or_default(),
+        plain(.reason)
+    )]
+    Template {
+        /// Where the template was found.
+        place: TemplatePlace,
+        /// The line of the template, from 1.
+        line: Option<usize>,
+        /// What the template engine says.
+        reason: String,
+    },
+    /// The chat template refuses these messages (exit code 2).
+    #[error("the model's chat template refuses the messages: {}", plain(.message))]
+    Refused {
+        /// What the template says.
+        message: String,
+    },
+    /// The chat template does not end, or writes without measure (exit code 10).
+    #[error(
+        "{}: the chat template takes more than {limit} {what}; give the model a text to continue",
+        plain(&.place.to_string())
+    )]
+    Limit {
+        /// Where the template was found.
+        place: TemplatePlace,
+        /// What it takes too much of.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
+    /// A text is no date and time (exit code 2).
+    #[error("{text:?} is no date and time, expected one such as 2026-01-31T12:00:00")]
+    Time {
+        /// The text.
+        text: String,
+    },
+}
+
+impl ChatError {
+    /// The exit code of the contract.
+    pub(super) fn code(&self) -> u8 {
+        if self.kind() == ErrorKind::InvalidRequest { 2 } else { 10 }
+    }
+
+    /// What a caller can do about it.
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            ChatError::Template { .. } | ChatError::Limit { .. } => ErrorKind::Unsupported,
+            _ => ErrorKind::InvalidRequest,
+        }
+    }
+}
+
+fn template_name(asked: Option<&str>, known: &[String]) -> String {
+    const SHOWN: usize = 16;
+    let names = known.iter().take(SHOWN).map(|name| plain(name)).collect::<Vec<_>>().join(", ");
+    let more = if known.len() > SHOWN { format!(" and {} more", known.len() - SHOWN) } else { String::new() };
+    match asked {
+        Some(name) => format!("the model has no chat template named {name:?}; choose one of {names}{more}"),
+        None => format!("the model has chat templates by name and none is named default; choose one of {names}{more}"),
+    }
+}
+
+/// What a file says, with control characters and those that turn the direction of text shown as escapes.
+fn plain(text: &str) -> String {
+    let acts = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
+        if acts(c) {
+            line.extend(c.escape_unicode())
+        } else {
+            line.push(c)
+        }
+        line
+    })
+}

@@ -1,0 +1,212 @@
+//! A text, ids or messages -> a generation on a session.
+
+use crate::chat::{ChatOptions, ChatTemplate, Message};
+use crate::error::{Error, Result};
+use crate::generate::{GenerateOptions, Generation, State, StopTokens};
+use crate::memory;
+use crate::model::Model;
+use crate::session::Session;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// What a generation continues. Whatever takes a prompt takes a `&str`, `&[u32]` or `&[Message]` as it is.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Prompt<'a> {
+    /// A text, with BOS in front where the tokenizer puts it there. Special tokens spelled in it become their ids, as in
+    /// transformers.
+    Text(&'a str),
+    /// Ids as they are.
+    Ids(&'a [u32]),
+    /// A conversation, written by the model's own chat template. Special tokens spelled in a message become their ids, and
+    /// BOS stands in front once, whether the template or the tokenizer puts it there.
+    Messages(&'a [Message]),
+}
+
+macro_rules! prompts {
+    ($($variant:ident: $($given:ty),+;)+) => {
+        $($(impl<'a> From<&'a $given> for Prompt<'a> {
+            fn from(given: &'a $given) -> Prompt<'a> {
+                Prompt::$variant(given)
+            }
+        })+)+
+    };
+}
+
+prompts! {
+    Text: str, String;
+    Ids: [u32], Vec<u32>;
+    Messages: [Message], Vec<Message>;
+}
+
+impl<'a, const N: usize> From<&'a [u32; N]> for Prompt<'a> {
+    fn from(ids: &'a [u32; N]) -> Prompt<'a> {
+        Prompt::Ids(ids)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [Message; N]> for Prompt<'a> {
+    fn from(messages: &'a [Message; N]) -> Prompt<'a> {
+        Prompt::Messages(messages)
+    }
+}
+
+impl Model {
+    /// Continues `prompt`, a text, ids or a conversation, in a session of its own.
+    ///
+    /// # Errors
+    /// As [`Session::generate`].
+    pub fn generate<'p>(
+        &self,
+        prompt: impl Into<Prompt<'p>>,
+        options: &GenerateOptions,
+    ) -> Result<Generation<Session>> {
+        Ok(self.session().into_generation(prompt, options)?)
+    }
+
+    /// Answers `messages` in a session of its own: [`generate`](Self::generate) by the name that others have for it.
+    ///
+    /// # Errors
+    /// As [`Session::generate`].
+    pub fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<Generation<Session>> {
+        self.generate(messages, options)
+    }
+
+    /// The text of `messages` in the model's own template, ready for the answer: what [`chat`](Self::chat) continues.
+    ///
+    /// # Errors
+    /// Those of [`ChatTemplate::of`] and [`ChatTemplate::render`].
+    pub fn chat_prompt(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
+        ChatTemplate::of(&self.spec().tokenizer, options)?.render(messages, options, true)
+    }
+
+    /// The ids of `prompt`.
+    ///
+    /// # Errors
+    /// `Encode`, `Chat`; `ContextOverflow` before anything is encoded, where the text cannot fit however it is tokenized.
+    fn prompt_ids<'p>(&self, prompt: Prompt<'p>, options: &ChatOptions) -> Result<Cow<'p, [u32]>> {
+        let text: Cow<'_, str> = match prompt {
+            Prompt::Ids(ids) => return Ok(ids.into()),
+            Prompt::Text(text) => text.into(),
+            Prompt::Messages(messages) => self.chat_prompt(messages, options)?.into(),
+        };
+        let (limit, asked) = (self.context_length(), self.tokenizer().least_tokens(&text));
+        if asked > limit {
+            return Err(Error::ContextOverflow { limit, asked });
+        }
+        self.tokenizer().encode_prompt(&text).map(Cow::Owned)
+    }
+}
+
+impl Session {
+    /// Continues `prompt`: the whole sequence so far as a text or as ids, or the whole conversation so far. What the cache
+    /// already holds of it is not computed again; what the cache holds beyond the common part is forgotten.
+    ///
+    /// # Errors
+    /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit, `TokenOutOfVocabulary`, `Encode`,
+    /// `Chat` for messages of which the model's template makes no prompt, and `Option` or `EmptyStopString` for options out
+    /// of range; nothing is forgotten then.
+    pub fn generate<'p>(
+        &mut self,
+        prompt: impl Into<Prompt<'p>>,
+        options: &GenerateOptions,
+    ) -> Result<Generation<&mut Session>> {
+        let state = self.prepare(prompt.into(), options)?;
+        Ok(Generation::begin(self, state))
+    }
+
+    /// As [`Session::generate`], from ids alone.
+    ///
+    /// # Errors
+    /// As [`Session::generate`].
+    pub fn generate_ids(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<&mut Session>> {
+        self.generate(prompt, options)
+    }
+
+    /// As [`Session::generate`], taking the session along; [`Generation::into_inner`] gives it back.
+    ///
+    /// ```
+    /// use model_factory::{Error, GenerateOptions, UnifiedModelFactory};
+    ///
+    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let refused = model.session().into_generation("Once", &GenerateOptions::default().top_p(7.0)).err();
+    /// let (error, session) = refused.expect("at most 1").into_parts();
+    /// assert!(matches!(error, Error::Option { option: "top_p", .. }));
+    /// let text = session.into_generation("Once", &GenerateOptions::default())?.text()?; // `?` drops the session
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::generate`], with the session as it was.
+    pub fn into_generation<'p>(
+        mut self,
+        prompt: impl Into<Prompt<'p>>,
+        options: &GenerateOptions,
+    ) -> Result<Generation<Session>, IntoGenerationError> {
+        match self.prepare(prompt.into(), options) {
+            Ok(state) => Ok(Generation::begin(self, state)),
+            Err(error) => Err(IntoGenerationError(Box::new((error, self)))),
+        }
+    }
+
+    /// Keeps what the cache has in common with `prompt`, and makes all of a generation that can fail. Forgets nothing when
+    /// that does.
+    fn prepare(&mut self, prompt: Prompt<'_>, options: &GenerateOptions) -> Result<State> {
+        let model = self.model();
+        let prompt = model.prompt_ids(prompt, &options.chat)?;
+        let Some(last) = prompt.len().checked_sub(1) else { return Err(Error::EmptyPrompt) };
+        let limit = model.context_length();
+        if prompt.len() > limit {
+            return Err(Error::ContextOverflow { limit, asked: prompt.len() });
+        }
+        self.check_ids(&prompt)?;
+        let common = self.ids().iter().zip(&*prompt).take_while(|(held, asked)| held == asked).count().min(last);
+        let (before, rest) = prompt.split_at(common);
+        let rest = memory::copied(rest, "the ids of a prompt")?;
+        let (tokenizer, stop) = (Arc::clone(model.tokenizer()), StopTokens::from(&model.spec().tokenizer));
+        let sampling = options.sampling.or(&model.spec().sampling);
+        let state = State::new(tokenizer, before, rest, stop, options, &sampling)?;
+        self.truncate(common);
+        Ok(state)
+    }
+}
+
+/// Why a session did not become a generation, and the session as it was. `?` makes it the [`Error`] alone.
+#[derive(Debug)]
+pub struct IntoGenerationError(Box<(Error, Session)>);
+
+impl IntoGenerationError {
+    /// Why.
+    pub fn error(&self) -> &Error {
+        &self.0.0
+    }
+
+    /// The session, for another try.
+    pub fn into_session(self) -> Session {
+        self.0.1
+    }
+
+    /// Both.
+    pub fn into_parts(self) -> (Error, Session) {
+        *self.0
+    }
+}
+
+impl From<IntoGenerationError> for Error {
+    fn from(refused: IntoGenerationError) -> Error {
+        refused.0.0
+    }
+}
+
+impl fmt::Display for IntoGenerationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error().fmt(f)
+    }
+}
+
+impl std::error::Error for IntoGenerationError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error().source()
+    }
+}
