@@ -56,7 +56,7 @@ struct Loads {
 }
 
 impl Loads {
-    /// Each device's part when every matrix is split over `GPUs`; vectors are on all of them.
+    /// Each device's part when every matrix is split over `gpus`; vectors are on all of them.
     fn new(spec: &ModelSpec, context: usize, gpus: usize) -> Loads {
         let held = |tensor: &TensorInfo| match tensor.shape.len() {
             1 => tensor.bytes,
@@ -128,7 +128,7 @@ fn by_matrices(spec: &ModelSpec, context: usize, device: String, available: u64)
     Some(Distribution { device, available, shares, tensor_parallel: gpus, context, engine, dtype: Some(dtype) })
 }
 
-/// Whether `GPUs` hold whole heads each, those of keys and values split or copied evenly.
+/// Whether `gpus` hold whole heads each, those of keys and values split or copied evenly.
 fn splits_heads(spec: &ModelSpec, gpus: usize) -> bool {
     let kv = spec.kv_heads;
     spec.heads.is_multiple_of(gpus) && (kv.is_multiple_of(gpus) || gpus.is_multiple_of(kv))

@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(visible(Some("0,MIG-11"), false, &devices), Ok(vec![0, 1]), "twice is the end");
     }
 
-    /// What CUDA lists of `GPUs` is the first; what makes the others visible comes with them.
+    /// What CUDA lists of `devices` is the first; what makes the others visible comes with them.
     fn seen(variable: Option<&str>, devices: &[Listed]) -> Vec<(String, Option<String>)> {
         let places = visible(variable, false, devices).unwrap();
         let gpus = enumerated(places.into_iter().map(|place| devices[place].clone()).collect());
