@@ -9,7 +9,11 @@ use crate::model::Model;
 use model_diagnostics::{Hardware, Report};
 use std::path::Path;
 #[cfg(feature = "hub")]
-use std::{path::PathBuf, time::Instant};
+use std::{
+    cell::Cell,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 impl ModelBuilder {
     /// The report on an id whose model nobody could look at.
@@ -59,9 +63,16 @@ impl ModelBuilder {
             hub::Fault::Hub(error) => of_load(error),
             hub::Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
         })?;
-        let read = |path: &Path, model: &_| self.read_header(path, Some(model), &hardware);
-        let diagnosis = repository.fetch(&self.on_progress, read).map_err(of_load)?;
-        self.load_diagnosed(Instant::now(), diagnosis)
+        // What a load takes is counted without the download, which comes behind the diagnosis.
+        let took = Cell::new(Duration::ZERO);
+        let diagnosis = repository.fetch(&self.on_progress, |path, model| {
+            let start = Instant::now();
+            let diagnosis = self.read_header(path, Some(model), &hardware);
+            took.set(start.elapsed());
+            diagnosis
+        });
+        let now = Instant::now();
+        self.load_diagnosed(now.checked_sub(took.get()).unwrap_or(now), diagnosis.map_err(of_load)?)
     }
 
     fn repository(&self, id: &HubId) -> Result<hub::Repository, hub::Fault> {
