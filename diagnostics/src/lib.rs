@@ -23,6 +23,7 @@
 //! ```
 
 pub mod assess;
+pub mod block;
 mod bytes;
 pub mod capability;
 pub mod dtype;

@@ -137,7 +137,7 @@ impl Cpu {
     /// The norm of every row of `x` in every form that `matrices` read.
     fn normed(&self, norm: &NormVectors, x: &[f32], matrices: &[&Matrix]) -> memory::Result<Operands> {
         let width = norm.width();
-        Operands::prepare(&self.spare, matrices, width, |input, form| {
+        Operands::prepare(&self.spare, matrices.iter().map(|matrix| matrix.form()), width, |input, form| {
             input.fill(&self.pool, self.isa, form, x.len() / width, width, |token, row| {
                 norm.apply(self.isa, &x[token * width..][..width], row);
             })
@@ -274,7 +274,7 @@ impl Device for Cpu {
         let products: Vec<&Matrix> = std::iter::once(up).chain(gate).collect();
         let inputs = self.normed(norm, hidden, &products)?;
         let bounds = self.column_bounds(tokens, &[up])?;
-        *activated = Operands::prepare(&self.spare, &[down], up.outputs(), |input, form| {
+        *activated = Operands::prepare(&self.spare, std::iter::once(down.form()), up.outputs(), |input, form| {
             input.fill_columns(&self.pool, self.isa, form, tokens, up.outputs(), &bounds, |rows, part| {
                 operand::with_scratch(products.len() * tokens * rows.len(), |scratch| {
                     let (up_rows, gate_rows) = scratch.split_at_mut(tokens * rows.len());
@@ -312,9 +312,10 @@ impl Device for Cpu {
         let operands = match operand {
             Operand::Activated(operands) => operands,
             Operand::Attended(x) => {
-                converted = Operands::prepare(&self.spare, &[matrix], matrix.inputs(), |input, form| {
-                    input.convert(&self.pool, self.isa, form, x, matrix.inputs())
-                })?;
+                converted =
+                    Operands::prepare(&self.spare, std::iter::once(matrix.form()), matrix.inputs(), |input, form| {
+                        input.convert(&self.pool, self.isa, form, x, matrix.inputs())
+                    })?;
                 &converted
             }
         };

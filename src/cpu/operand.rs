@@ -1,6 +1,5 @@
 //! Activations in the forms that kernels read, in memory that products hand on to each other.
 
-use super::Matrix;
 use crate::kernels::{Form, Input};
 use crate::memory;
 use std::cell::RefCell;
@@ -32,15 +31,15 @@ pub struct Operands {
 }
 
 impl Operands {
-    /// `prepare(input, form)` brings them into a form.
+    /// `prepare(input, form)` brings them into each of `forms`, which may repeat.
     pub(super) fn prepare(
         spare: &Spare,
-        matrices: &[&Matrix],
+        forms: impl Iterator<Item = Form>,
         width: usize,
         prepare: impl Fn(&mut Input, Form) -> memory::Result<()>,
     ) -> memory::Result<Operands> {
         let mut operands = Operands { spare: spare.clone(), forms: Vec::with_capacity(1) };
-        for form in matrices.iter().map(|matrix| matrix.form()) {
+        for form in forms {
             if !operands.forms.iter().any(|input| input.form() == form) {
                 let mut input = spare.take(width);
                 prepare(&mut input, form)?;

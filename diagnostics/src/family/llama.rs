@@ -1,7 +1,7 @@
 //! Llama: Meta Llama 3 to 3.3, TinyLlama, SmolLM2, DeepSeek-R1-Distill-Llama.
 
 use super::{Bias, Evidence, Family, FusedName, LLAMA_LIKE, Role, Variant};
-use crate::spec::RopeLayout;
+use crate::block::RopeLayout;
 
 /// The table.
 pub(super) const FAMILY: Family = Family {

@@ -9,7 +9,7 @@ pub(crate) mod strangers;
 
 pub use strangers::STRANGERS;
 
-use crate::spec::{Activation, RopeLayout};
+use crate::block::{Activation, RopeLayout};
 
 /// Every family that is recognised, in the order it is tried.
 pub const REGISTRY: &[&Family] = &[&llama::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY, &phi3::FAMILY, &phi2::FAMILY];

@@ -2,7 +2,7 @@
 
 use super::{Bias, Evidence, Family, FusedName, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, NormKind, Role};
 use super::{TensorName, Variant};
-use crate::spec::Activation;
+use crate::block::Activation;
 
 #[rustfmt::skip]
 const TENSORS: &[TensorName] = &[

@@ -2,11 +2,13 @@
 
 mod inspect;
 mod int8;
+mod reader;
 mod rope;
 mod sampling;
 mod tensors;
 mod unsupported;
 
+pub use crate::block::{Activation, RopeLayout};
 pub use inspect::inspect;
 pub use sampling::{GREEDY_BELOW, Sampling};
 
@@ -58,47 +60,6 @@ pub struct ModelSpec {
     pub unused_tensors: Vec<String>,
 }
 
-/// The activation of a feed-forward layer, with its gate where it has one. Complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation<Gate = ()> {
-    /// `silu(gate) * up`.
-    SwiGlu {
-        /// The gate projection.
-        gate: Gate,
-    },
-    /// `gelu(up)` by its tanh formula.
-    GeluTanh,
-}
-
-impl<Gate> Activation<Gate> {
-    /// The gate projection.
-    pub fn gate(&self) -> Option<&Gate> {
-        match self {
-            Activation::SwiGlu { gate } => Some(gate),
-            Activation::GeluTanh => None,
-        }
-    }
-
-    /// The same activation with a reference to its gate.
-    pub fn as_ref(&self) -> Activation<&Gate> {
-        match self {
-            Activation::SwiGlu { gate } => Activation::SwiGlu { gate },
-            Activation::GeluTanh => Activation::GeluTanh,
-        }
-    }
-
-    /// The same activation with the gate that `make` makes of this one.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub fn try_map<G, E>(self, make: impl FnOnce(Gate) -> Result<G, E>) -> Result<Activation<G>, E> {
-        Ok(match self {
-            Activation::SwiGlu { gate } => Activation::SwiGlu { gate: make(gate)? },
-            Activation::GeluTanh => Activation::GeluTanh,
-        })
-    }
-}
-
 /// Rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
@@ -114,15 +75,6 @@ pub struct Rope {
     pub magnitude: f64,
     /// Which keys or tensors this comes from.
     pub source: String,
-}
-
-/// Which elements of a head turn together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RopeLayout {
-    /// Elements `i` and `i + dimensions / 2`.
-    HalfSplit,
-    /// Elements `2i` and `2i + 1`.
-    Interleaved,
 }
 
 /// A change to the rotary frequencies. Complete.

@@ -4,7 +4,7 @@ mod config;
 mod gguf;
 
 use super::Sizes;
-use super::inspect::Reader;
+use super::reader::Reader;
 use super::{Rope, RopeScaling};
 use crate::error::Result;
 use crate::family::Family;

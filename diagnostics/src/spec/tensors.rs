@@ -1,6 +1,6 @@
 //! Roles -> stored tensors: every weight found by name and checked by shape and dtype.
 
-use super::inspect::Reader;
+use super::reader::Reader;
 use super::{AttentionWeights, FeedForwardWeights, LayerWeights, LinearWeights, Norm, NormWeights, Sizes};
 use crate::dtype::DType;
 use crate::error::{Error, IncompleteKind, Result};

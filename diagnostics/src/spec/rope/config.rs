@@ -4,7 +4,7 @@ use super::{Resolver, Scaled, longrope_magnitude, unread_attention_factor, yarn_
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::Section;
-use crate::spec::inspect::missing;
+use crate::spec::reader::missing;
 use crate::spec::{FrequencyFactors, Rope, RopeScaling};
 use serde_json::Value;
 

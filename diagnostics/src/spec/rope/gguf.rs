@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::Key;
 use crate::header::{Fields, TensorInfo};
-use crate::spec::inspect::missing;
+use crate::spec::reader::missing;
 use crate::spec::{FrequencyFactors, Rope, RopeScaling};
 
 /// The tensor of frequency factors that writers store for `llama3` scaling.

@@ -1,0 +1,51 @@
+//! The options of a block that tables of families and specs of models share.
+
+/// The activation of a feed-forward layer, with its gate where it has one. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation<Gate = ()> {
+    /// `silu(gate) * up`.
+    SwiGlu {
+        /// The gate projection.
+        gate: Gate,
+    },
+    /// `gelu(up)` by its tanh formula.
+    GeluTanh,
+}
+
+impl<Gate> Activation<Gate> {
+    /// The gate projection.
+    pub fn gate(&self) -> Option<&Gate> {
+        match self {
+            Activation::SwiGlu { gate } => Some(gate),
+            Activation::GeluTanh => None,
+        }
+    }
+
+    /// The same activation with a reference to its gate.
+    pub fn as_ref(&self) -> Activation<&Gate> {
+        match self {
+            Activation::SwiGlu { gate } => Activation::SwiGlu { gate },
+            Activation::GeluTanh => Activation::GeluTanh,
+        }
+    }
+
+    /// The same activation with the gate that `make` makes of this one.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn try_map<G, E>(self, make: impl FnOnce(Gate) -> Result<G, E>) -> Result<Activation<G>, E> {
+        Ok(match self {
+            Activation::SwiGlu { gate } => Activation::SwiGlu { gate: make(gate)? },
+            Activation::GeluTanh => Activation::GeluTanh,
+        })
+    }
+}
+
+/// Which elements of a head turn together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopeLayout {
+    /// Elements `i` and `i + dimensions / 2`.
+    HalfSplit,
+    /// Elements `2i` and `2i + 1`.
+    Interleaved,
+}
