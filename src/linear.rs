@@ -114,7 +114,7 @@ impl Matrix {
 
     /// Widens row `index` into `out` (embedding lookup).
     pub fn widen_row(&self, index: usize, out: &mut [f32]) {
-        self.kernel.widen(self.weight.rows(index..index + 1), out);
+        self.kernel.dequantize_row(self.weight.rows(index..index + 1), out);
     }
 
     /// `y` `[tokens, rows]` = the given rows times `input`, bias included.

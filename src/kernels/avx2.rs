@@ -13,6 +13,7 @@
 
 #![allow(unsafe_code)]
 
+use super::blocks::Format;
 use super::x86::{NEAR, NEAR_4_BITS, Scratch, four_words, prefetch_near, room, streams, with_scratch};
 use super::{Input, Output};
 use std::arch::x86_64::*;
@@ -167,11 +168,20 @@ pub(super) struct Factors {
     pub(super) halves: __m128i,
 }
 
+impl Factors {
+    /// Scales alone.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn scaled(scales: __m256) -> Factors {
+        Factors { scales, mins: _mm256_setzero_ps(), halves: _mm_setzero_si128() }
+    }
+}
+
 /// The factors of eight blocks that begin with their scale.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) fn scales_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
-    Factors { scales: halves_at(blocks, 0), mins: _mm256_setzero_ps(), halves: _mm_setzero_si128() }
+    Factors::scaled(halves_at(blocks, 0))
 }
 
 /// The F16 at byte `at` of each of eight blocks, widened.
@@ -186,11 +196,8 @@ fn halves_at<const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -> __m256 {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) fn scales_and_bases_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
-    Factors {
-        scales: halves_at(blocks, 0),
-        mins: _mm256_xor_ps(halves_at(blocks, 2), _mm256_set1_ps(-0.0)),
-        halves: _mm_setzero_si128(),
-    }
+    let mins = _mm256_xor_ps(halves_at(blocks, 2), _mm256_set1_ps(-0.0));
+    Factors { mins, ..scales_of(blocks) }
 }
 
 /// The scales and the minima of half blocks, where there are any.
@@ -203,39 +210,6 @@ pub(super) fn scales_and_mins_of_halves<F: Format>(halves: __m128i) -> [__m128i;
     let low = _mm_set1_epi8(15);
     [_mm_and_si128(halves, low), _mm_and_si128(_mm_srli_epi16::<4>(halves), low)]
 }
-
-/// A block dtype, for code that is compiled for each.
-pub(super) trait Format {
-    /// Bits of an element: up to 6 unsigned, 8 signed.
-    const BITS: u32;
-    /// What elements are above their value; 0 or a power of 2.
-    const OFFSET: i32;
-    /// Whether blocks, or half blocks if these have scales, have minima.
-    const MINS: bool;
-    /// Whether half blocks have integer scales.
-    const HALVES: bool;
-    /// How much an offset that holds 128 times a sum is to be shifted.
-    const SHIFT: i32 = if Self::OFFSET > 0 { 7 - Self::OFFSET.ilog2() as i32 } else { 0 };
-}
-
-/// The matrix product of a block dtype of which eight blocks are `$eight` bytes; `$elements` and `$factors` are closures
-/// that have those of eight blocks.
-///
-/// A macro, so that one token and panels have closures of their own: one that both call is not put there.
-macro_rules! block_product {
-    ($format:ty, $eight:expr, $weight:expr, $input:expr, $output:expr, $elements:expr, $factors:expr $(,)?) => {
-        if $input.tokens() <= $crate::kernels::order::FEW {
-            for token in 0..$input.tokens() {
-                $crate::kernels::avx2::one_token::<$format, { $eight }>(
-                    $weight, $input, token, $output, $elements, $factors,
-                );
-            }
-        } else {
-            $crate::kernels::avx2_panel::matmul::<$format, { $eight }>($weight, $input, $output, $elements, $factors);
-        }
-    };
-}
-pub(super) use block_product;
 
 /// The product of a block dtype with one token; `elements` and `factors` have those of eight blocks,
 /// whose bytes are `EIGHT`.

@@ -7,9 +7,8 @@
 
 #![allow(unsafe_code)]
 
-use super::avx2::{
-    Factors, Format, load, load_floats, pairs, scales_and_mins_of_halves, store, store_floats, transpose,
-};
+use super::avx2::{Factors, load, load_floats, pairs, scales_and_mins_of_halves, store, store_floats, transpose};
+use super::blocks::Format;
 use super::input::{BLOCK, Packed};
 use super::order::{GROUP, Order};
 use super::x86::{room, with_scratch};

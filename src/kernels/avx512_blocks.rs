@@ -4,10 +4,11 @@
 //! With one token a step is sixteen blocks, a lane each: blocks `b` and `b + 8` share a register. Many tokens go through
 //! `super::panel`. `vpdpbusd` adds four products in 32 bits, so nothing saturates.
 
-use super::avx2::{Factors, Format, scales_and_mins_of_halves};
+use super::avx2::{Factors, scales_and_mins_of_halves};
 use super::avx512::{load, load_floats, load_ints, rows_times_token, sum_quarters_of_four, transpose};
+use super::blocks::Format;
 use super::input::BLOCK;
-use super::order::FEW;
+use super::order::TOKENS_WITHOUT_PANELS;
 use super::panel::{self, HALF_SCALES, HALF_SCALES_AND_MINS, Panel, ROWS, SCALES, SCALES_AND_MINS};
 use super::x86::{Scratch, room, with_scratch};
 use super::{Input, Output};
@@ -24,7 +25,7 @@ pub(super) fn matmul<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
     factors: impl Fn(&[u8; EIGHT]) -> Factors,
 ) {
-    if input.tokens() <= FEW {
+    if input.tokens() <= TOKENS_WITHOUT_PANELS {
         for token in 0..input.tokens() {
             one_token::<F, EIGHT, SIXTEEN>(weight, input, token, output, &elements, &factors);
         }

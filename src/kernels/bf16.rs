@@ -7,59 +7,44 @@
 
 use super::f32::floats_portable;
 use super::isa::Sets;
-use super::{Entry, Form, Input, Output};
+use super::{Form, Input, Output, Registered};
 use model_diagnostics::{DType, capability::Tier};
 
-pub(super) const KERNELS: &[Entry] = &[
+const PORTABLE: Registered = Registered {
+    name: "bf16/portable",
+    dtype: DType::BF16,
+    tier: Tier::Widened,
+    form: Form::F32,
+    sets: Sets::PORTABLE,
+    matmul: portable,
+    dequantize,
+};
+
+pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
-    Entry {
+    Registered {
         name: "bf16/avx512-bf16",
-        dtype: DType::BF16,
         tier: Tier::Native,
         form: Form::Bf16,
         sets: Sets::AVX512.and(Sets::BF16),
         matmul: avx512_bf16::matmul,
-        widen,
+        ..PORTABLE
     },
     #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "bf16/avx512",
-        dtype: DType::BF16,
-        tier: Tier::Widened,
-        form: Form::F32,
-        sets: Sets::AVX512,
-        matmul: avx512::matmul,
-        widen,
-    },
+    Registered { name: "bf16/avx512", sets: Sets::AVX512, matmul: avx512::matmul, ..PORTABLE },
     #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "bf16/avx2",
-        dtype: DType::BF16,
-        tier: Tier::Widened,
-        form: Form::F32,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "bf16/portable",
-        dtype: DType::BF16,
-        tier: Tier::Widened,
-        form: Form::F32,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
+    Registered { name: "bf16/avx2", sets: Sets::AVX2, matmul: avx2::matmul, ..PORTABLE },
+    PORTABLE,
 ];
 
-pub(super) fn widen(row: &[u8], out: &mut [f32]) {
+pub(super) fn dequantize(row: &[u8], out: &mut [f32]) {
     for (out, bytes) in out.iter_mut().zip(row.as_chunks::<2>().0) {
         *out = f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16);
     }
 }
 
 fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    floats_portable(weight, input, output, widen);
+    floats_portable(weight, input, output, dequantize);
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -7,39 +7,25 @@
 
 use super::f32::floats_portable;
 use super::isa::Sets;
-use super::{Entry, Form, Input, Output};
+use super::{Form, Input, Output, Registered};
 use model_diagnostics::{DType, capability::Tier};
 
-pub(super) const KERNELS: &[Entry] = &[
+const PORTABLE: Registered = Registered {
+    name: "f16/portable",
+    dtype: DType::F16,
+    tier: Tier::Widened,
+    form: Form::F32,
+    sets: Sets::PORTABLE,
+    matmul: portable,
+    dequantize,
+};
+
+pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "f16/avx512",
-        dtype: DType::F16,
-        tier: Tier::Widened,
-        form: Form::F32,
-        sets: Sets::AVX512,
-        matmul: avx512::matmul,
-        widen,
-    },
+    Registered { name: "f16/avx512", sets: Sets::AVX512, matmul: avx512::matmul, ..PORTABLE },
     #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "f16/avx2",
-        dtype: DType::F16,
-        tier: Tier::Widened,
-        form: Form::F32,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "f16/portable",
-        dtype: DType::F16,
-        tier: Tier::Widened,
-        form: Form::F32,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
+    Registered { name: "f16/avx2", sets: Sets::AVX2, matmul: avx2::matmul, ..PORTABLE },
+    PORTABLE,
 ];
 
 /// The value of the half-precision number stored in two bytes.
@@ -55,14 +41,20 @@ pub(super) fn f16_to_f32(bytes: [u8; 2]) -> f32 {
     f32::from_bits(value.to_bits() | (bits & 0x8000) << 16)
 }
 
-pub(super) fn widen(row: &[u8], out: &mut [f32]) {
+/// The half-precision number at byte `at`.
+#[inline(always)]
+pub(super) fn f16_at(bytes: &[u8], at: usize) -> f32 {
+    f16_to_f32([bytes[at], bytes[at + 1]])
+}
+
+pub(super) fn dequantize(row: &[u8], out: &mut [f32]) {
     for (out, bytes) in out.iter_mut().zip(row.as_chunks::<2>().0) {
         *out = f16_to_f32(*bytes);
     }
 }
 
 fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    floats_portable(weight, input, output, widen);
+    floats_portable(weight, input, output, dequantize);
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -6,50 +6,36 @@
 #![allow(unsafe_code)]
 
 use super::isa::Sets;
-use super::{Entry, Form, Input, LANES, Output, sum_lanes};
+use super::{Form, Input, LANES, Output, Registered, sum_lanes};
 use crate::memory;
 use model_diagnostics::{DType, capability::Tier};
 
-pub(super) const KERNELS: &[Entry] = &[
+const PORTABLE: Registered = Registered {
+    name: "f32/portable",
+    dtype: DType::F32,
+    tier: Tier::Native,
+    form: Form::F32,
+    sets: Sets::PORTABLE,
+    matmul: portable,
+    dequantize,
+};
+
+pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "f32/avx512",
-        dtype: DType::F32,
-        tier: Tier::Native,
-        form: Form::F32,
-        sets: Sets::AVX512,
-        matmul: avx512::matmul,
-        widen,
-    },
+    Registered { name: "f32/avx512", sets: Sets::AVX512, matmul: avx512::matmul, ..PORTABLE },
     #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "f32/avx2",
-        dtype: DType::F32,
-        tier: Tier::Native,
-        form: Form::F32,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "f32/portable",
-        dtype: DType::F32,
-        tier: Tier::Native,
-        form: Form::F32,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
+    Registered { name: "f32/avx2", sets: Sets::AVX2, matmul: avx2::matmul, ..PORTABLE },
+    PORTABLE,
 ];
 
-fn widen(row: &[u8], out: &mut [f32]) {
+fn dequantize(row: &[u8], out: &mut [f32]) {
     for (out, bytes) in out.iter_mut().zip(row.as_chunks::<4>().0) {
         *out = f32::from_le_bytes(*bytes);
     }
 }
 
 fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    floats_portable(weight, input, output, widen);
+    floats_portable(weight, input, output, dequantize);
 }
 
 /// Rows widened one after the other, times all tokens.
@@ -57,14 +43,14 @@ pub(super) fn floats_portable(
     weight: &[u8],
     input: &Input,
     output: &mut Output<'_>,
-    widen: impl Fn(&[u8], &mut [f32]),
+    dequantize: impl Fn(&[u8], &mut [f32]),
 ) {
     let mut wide = match memory::zeros(input.inputs(), "a widened row") {
         Ok(wide) => wide,
         Err(refused) => return output.note(Err(refused)),
     };
     for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
-        widen(bytes, &mut wide);
+        dequantize(bytes, &mut wide);
         for token in 0..input.tokens() {
             output.part(token, row, 1)[0] = dot(&wide, input.floats(token));
         }

@@ -9,7 +9,7 @@ pub use columns::ColumnsMut;
 
 use super::int8::{Extent, Int8Rule};
 use super::isa::{Isa, Sets};
-use super::order::{FEW, GROUP, Order};
+use super::order::{GROUP, Order, TOKENS_WITHOUT_PANELS};
 use super::zeroed::Plain;
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
@@ -216,7 +216,7 @@ impl Input {
     fn reset(&mut self, isa: Isa, form: Form, tokens: usize, inputs: usize) -> memory::Result<()> {
         assert!(inputs > 0, "a row has at least one element");
         (self.form, self.tokens, self.inputs) = (form, 0, inputs);
-        self.grouped = form == Form::Q8 && tokens > FEW && isa.has(Sets::AVX2);
+        self.grouped = form == Form::Q8 && tokens > TOKENS_WITHOUT_PANELS && isa.has(Sets::AVX2);
         match form {
             Form::F32 => self.floats.grow(tokens * stride(inputs, 16))?,
             Form::Bf16 => self.halves.grow(tokens * stride(inputs, 32))?,

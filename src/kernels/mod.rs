@@ -82,25 +82,25 @@ use model_diagnostics::{DType, capability::Tier};
 use output::Output;
 use std::fmt;
 
-/// The matrix product of an [`Entry`]: weight rows, activations, and where the results go.
+/// The matrix product of an [`Registered`]: weight rows, activations, and where the results go.
 ///
 /// # Safety
 /// The processor has the entry's instruction sets. Nothing else: lengths and forms are checked by the types.
 type Matmul = unsafe fn(&[u8], &Input, &mut Output<'_>);
 
 /// A kernel as its dtype's file registers it.
-struct Entry {
+struct Registered {
     name: &'static str,
     dtype: DType,
     tier: Tier,
     form: Form,
     sets: Sets,
     matmul: Matmul,
-    widen: fn(&[u8], &mut [f32]),
+    dequantize: fn(&[u8], &mut [f32]),
 }
 
 /// The registry: one line a dtype, in each file the fastest first.
-static REGISTRY: &[&[Entry]] = &[
+static REGISTRY: &[&[Registered]] = &[
     f32::KERNELS,
     f16::KERNELS,
     bf16::KERNELS,
@@ -141,7 +141,7 @@ pub struct Kernel {
     /// What [`Input`] it reads; for I8 by any rule.
     pub form: Form,
     /// Only [`Kernel::select`] fills this in, against a token that has the entry's sets.
-    entry: &'static Entry,
+    entry: &'static Registered,
 }
 
 impl fmt::Debug for Kernel {
@@ -190,11 +190,11 @@ impl Kernel {
         output.into_result()
     }
 
-    /// Widens one stored row into `out` without loss of what the dtype defines (embedding lookup).
+    /// Writes the values of one stored row into `out`, as the dtype defines them (embedding lookup).
     /// Panics when `row` does not hold `out.len()` elements.
-    pub fn widen(&self, row: &[u8], out: &mut [f32]) {
+    pub fn dequantize_row(&self, row: &[u8], out: &mut [f32]) {
         assert_eq!(row.len(), self.row_bytes(out.len()), "bytes of {} elements", out.len());
-        (self.entry.widen)(row, out);
+        (self.entry.dequantize)(row, out);
     }
 }
 

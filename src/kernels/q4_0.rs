@@ -6,120 +6,39 @@
 
 #![allow(unsafe_code)]
 
-use super::f16::f16_to_f32;
-use super::isa::Sets;
-use super::{Entry, Form, Input, LANES, Output, sum_lanes};
-use model_diagnostics::{DType, capability::Tier};
+use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use super::f16::f16_at;
 
 const BYTES: usize = 18;
 
-pub(super) const KERNELS: &[Entry] = &[
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q4_0/avx512-vnni",
-        dtype: DType::Q4_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX512.and(Sets::VNNI),
-        matmul: avx512_vnni::matmul,
-        widen,
-    },
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q4_0/avx2",
-        dtype: DType::Q4_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "q4_0/portable",
-        dtype: DType::Q4_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
-];
+block_kernels!(Q4_0, "q4_0", Q40, avx2::matmul, avx512_vnni::matmul);
 
-/// The elements of a block, from -8 to 7.
-fn elements(block: &[u8; BYTES]) -> [i8; 32] {
-    std::array::from_fn(|i| (block[2 + i % 16] >> (4 * (i / 16)) & 15) as i8 - 8)
+struct Q40;
+
+impl Format for Q40 {
+    const BITS: u32 = 4;
+    const OFFSET: i32 = 8;
 }
 
-fn widen(row: &[u8], out: &mut [f32]) {
-    widen_blocks(row, out, elements);
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    blocks_portable(weight, input, output, elements);
-}
-
-/// Rows of blocks of 32 that begin with their scale, widened.
-pub(super) fn widen_blocks<const BYTES: usize>(
-    row: &[u8],
-    out: &mut [f32],
-    elements: impl Fn(&[u8; BYTES]) -> [i8; 32],
-) {
-    for (block, out) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<32>().0) {
-        let d = f16_to_f32([block[0], block[1]]);
-        for (out, q) in out.iter_mut().zip(elements(block)) {
-            *out = d * f32::from(q);
-        }
-    }
-}
-
-/// Rows of blocks of 32 that begin with their scale, times all tokens.
-pub(super) fn blocks_portable<const BYTES: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    elements: impl Fn(&[u8; BYTES]) -> [i8; 32],
-) {
-    for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
-        for token in 0..input.tokens() {
-            let x = input.q8(token);
-            let mut lanes = [0.0; LANES];
-            for (b, block) in bytes.as_chunks::<BYTES>().0.iter().enumerate() {
-                let d = f16_to_f32([block[0], block[1]]);
-                let products = elements(block).into_iter().zip(&x.bytes[32 * b..]);
-                let sum: i32 = products.map(|(q, &x)| i32::from(q) * i32::from(x)).sum();
-                let lane = &mut lanes[b % LANES];
-                *lane = (sum as f32).mul_add(d * x.scales[b], *lane);
-            }
-            output.part(token, row, 1)[0] = sum_lanes(lanes);
-        }
-    }
+fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
+    Unpacked::scaled(f16_at(stored, 0), nibbles(&stored[2..]).map(|q| q as i8 - 8))
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
-    use super::BYTES;
-    use crate::kernels::avx2::{
-        Format, load, load_16, load_floats, load_ints, rows_times_token, scales_of, sum_four_words,
-    };
-    use crate::kernels::order::FEW;
+    use super::{BYTES, Q40};
+    use crate::kernels::avx2::{load, load_16, load_floats, load_ints, rows_times_token, scales_of, sum_four_words};
+    use crate::kernels::blocks::Format;
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output, avx2_panel};
     use std::arch::x86_64::*;
 
     const EIGHT: usize = 8 * BYTES;
 
-    struct Q40;
-
-    impl Format for Q40 {
-        const BITS: u32 = 4;
-        const OFFSET: i32 = 8;
-        const MINS: bool = false;
-        const HALVES: bool = false;
-    }
-
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token(weight, input, token, output);
             }
@@ -218,7 +137,7 @@ pub(super) mod avx512_vnni {
     use crate::kernels::avx512::{
         load, load_16, load_apart, load_floats, load_ints, load_words, rows_times_token, transpose,
     };
-    use crate::kernels::order::FEW;
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
     use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output};
@@ -226,7 +145,7 @@ pub(super) mod avx512_vnni {
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(weight, input, token, output, |first, second| {
                     nibbles::<BYTES>(first, second)

@@ -9,145 +9,60 @@
 
 #![allow(unsafe_code)]
 
-use super::f16::f16_to_f32;
-use super::isa::Sets;
-use super::{Entry, Form, Input, LANES, Output, sum_lanes};
-use model_diagnostics::{DType, capability::Tier};
+use super::blocks::{Format, Unpacked, block_kernels};
+use super::f16::f16_at;
 
 const BYTES: usize = 144;
 
-pub(super) const KERNELS: &[Entry] = &[
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q4_k/avx512-vnni",
-        dtype: DType::Q4_K,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX512.and(Sets::VNNI),
-        matmul: avx512_vnni::matmul,
-        widen,
-    },
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q4_k/avx2",
-        dtype: DType::Q4_K,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "q4_k/portable",
-        dtype: DType::Q4_K,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
-];
+block_kernels!(Q4_K, "q4_k", Q4K, avx2::matmul, avx512_vnni::matmul);
+
+struct Q4K;
+
+impl Format for Q4K {
+    const BITS: u32 = 4;
+    const MINS: bool = true;
+}
 
 /// `d * sc` and `dmin * m` of block `b` of eight.
-fn scale_and_min(block: &[u8], b: usize) -> (f32, f32) {
-    let (d, dmin) = (f16_to_f32([block[0], block[1]]), f16_to_f32([block[2], block[3]]));
-    let s = &block[4..16];
+pub(super) fn scale_and_min(stored: &[u8], b: usize) -> (f32, f32) {
+    let s = &stored[4..16];
     let (sc, m) = if b < 4 {
         (s[b] & 63, s[b + 4] & 63)
     } else {
         ((s[b + 4] & 15) | (s[b - 4] >> 6 << 4), (s[b + 4] >> 4) | (s[b] >> 6 << 4))
     };
-    (d * f32::from(sc), dmin * f32::from(m))
+    (f16_at(stored, 0) * f32::from(sc), f16_at(stored, 2) * f32::from(m))
 }
 
-/// Element `i` of block `b` of eight.
-fn element(block: &[u8; BYTES], b: usize, i: usize) -> u8 {
-    block[16 + 32 * (b / 2) + i] >> (4 * (b % 2)) & 15
+/// Element `i` of block `b` of the eight whose nibbles `bytes` begin with.
+pub(super) fn nibble(bytes: &[u8], b: usize, i: usize) -> u8 {
+    bytes[32 * (b / 2) + i] >> (4 * (b % 2)) & 15
 }
 
-fn widen(row: &[u8], out: &mut [f32]) {
-    widen_super_blocks(row, out, element);
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    super_blocks_portable(weight, input, output, element);
-}
-
-/// Rows of super-blocks that begin with scales and minima, widened.
-pub(super) fn widen_super_blocks<const BYTES: usize>(
-    row: &[u8],
-    out: &mut [f32],
-    element: impl Fn(&[u8; BYTES], usize, usize) -> u8,
-) {
-    for (block, out) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<256>().0) {
-        for (b, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let (scale, min) = scale_and_min(block, b);
-            for (i, out) in out.iter_mut().enumerate() {
-                *out = scale * f32::from(element(block, b, i)) - min;
-            }
-        }
-    }
-}
-
-/// Rows of super-blocks that begin with scales and minima, times all tokens.
-pub(super) fn super_blocks_portable<const BYTES: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    element: impl Fn(&[u8; BYTES], usize, usize) -> u8,
-) {
-    for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
-        for token in 0..input.tokens() {
-            let x = input.q8(token);
-            let mut lanes = [0.0; LANES];
-            for b in 0..input.inputs() / 32 {
-                let block = &bytes.as_chunks::<BYTES>().0[b / 8];
-                let (scale, min) = scale_and_min(block, b % 8);
-                let q = (0..32).map(|i| i32::from(element(block, b % 8, i)));
-                let sum: i32 = q.zip(&x.bytes[32 * b..]).map(|(q, &x)| q * i32::from(x)).sum();
-                let lane = &mut lanes[b % LANES];
-                *lane = (sum as f32).mul_add(scale * x.scales[b], *lane);
-                *lane = (-min).mul_add(x.sums[b], *lane);
-            }
-            output.part(token, row, 1)[0] = sum_lanes(lanes);
-        }
-    }
+fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
+    let (scale, min) = scale_and_min(stored, b);
+    Unpacked::with_min(scale, min, std::array::from_fn(|i| nibble(&stored[16..], b, i) as i8))
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
-    use super::BYTES;
+    use super::{BYTES, Q4K};
     use crate::kernels::avx2::{
-        Factors, Format, load, load_16, load_floats, rows_times_token, store, store_floats, sum_four_words,
+        Factors, load, load_16, load_floats, rows_times_token, store, store_floats, sum_four_words,
     };
-    use crate::kernels::order::FEW;
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output, avx2_panel};
     use std::arch::x86_64::*;
 
-    struct Q4K;
-
-    impl Format for Q4K {
-        const BITS: u32 = 4;
-        const OFFSET: i32 = 0;
-        const MINS: bool = true;
-        const HALVES: bool = false;
-    }
-
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token(weight, input, token, output);
             }
         } else {
-            avx2_panel::matmul::<Q4K, BYTES>(
-                weight,
-                input,
-                output,
-                |block| elements(block),
-                |block| scales_and_mins(block),
-            );
+            avx2_panel::matmul::<Q4K, BYTES>(weight, input, output, |block| elements(block), |block| factors(block));
         }
     }
 
@@ -262,7 +177,7 @@ pub(super) mod avx2 {
     /// `d * sc` and `dmin * m` of the eight blocks of a super-block of Q4_K or Q5_K.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(in crate::kernels) fn scales_and_mins<const BYTES: usize>(block: &[u8; BYTES]) -> Factors {
+    pub(in crate::kernels) fn factors<const BYTES: usize>(block: &[u8; BYTES]) -> Factors {
         let head = block.first_chunk::<16>().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
         let bytes = _mm256_castsi256_si128(sixes(_mm256_castsi128_si256(head)));
         let wide = |bytes: __m128i| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
@@ -280,7 +195,7 @@ pub(super) mod avx2 {
 pub(super) mod avx512_vnni {
     use super::BYTES;
     use crate::kernels::avx512::{columns_of_16, load, load_16, load_floats, rows_times_token};
-    use crate::kernels::order::FEW;
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::panel::{self, Panel, ROWS, SCALES_AND_MINS, columns};
     use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output};
@@ -295,7 +210,7 @@ pub(super) mod avx512_vnni {
             Some(bytes) => nibbles(bytes),
             None => [_mm512_setzero_si512(); 4],
         };
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token::<4, BYTES, { 2 * BYTES }>(weight, input, token, output, halves);
             }

@@ -5,89 +5,43 @@
 
 #![allow(unsafe_code)]
 
-use super::isa::Sets;
-use super::q4_0::{blocks_portable, widen_blocks};
-use super::{Entry, Form, Input, Output};
-use model_diagnostics::{DType, capability::Tier};
+use super::blocks::{Format, Unpacked, block_kernels};
+use super::f16::f16_at;
 
 const BYTES: usize = 34;
 
-pub(super) const KERNELS: &[Entry] = &[
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q8_0/avx512-vnni",
-        dtype: DType::Q8_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX512.and(Sets::VNNI),
-        matmul: avx512_vnni::matmul,
-        widen,
-    },
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q8_0/avx2",
-        dtype: DType::Q8_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "q8_0/portable",
-        dtype: DType::Q8_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
-];
+block_kernels!(Q8_0, "q8_0", Q80, avx2::avx2, avx512_vnni::matmul);
 
-fn elements(block: &[u8; BYTES]) -> [i8; 32] {
-    std::array::from_fn(|i| block[2 + i] as i8)
+struct Q80;
+
+impl Format for Q80 {
+    const BITS: u32 = 8;
 }
 
-fn widen(row: &[u8], out: &mut [f32]) {
-    widen_blocks(row, out, elements);
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    blocks_portable(weight, input, output, elements);
+fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
+    Unpacked::scaled(f16_at(stored, 0), std::array::from_fn(|i| stored[2 + i] as i8))
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::BYTES;
-    use crate::kernels::avx2::{Format, block_product, load, scales_of};
-    use crate::kernels::{Input, Output};
+    use super::{BYTES, Q80};
+    use crate::kernels::avx2::{Factors, load, scales_of};
+    use crate::kernels::blocks::{avx2_product, elements_by_block};
     use std::arch::x86_64::*;
 
-    struct Q80;
+    avx2_product!(Q80, 8 * BYTES);
+    elements_by_block!();
 
-    impl Format for Q80 {
-        const BITS: u32 = 8;
-        const OFFSET: i32 = 0;
-        const MINS: bool = false;
-        const HALVES: bool = false;
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn factors(eight: &[u8; 8 * BYTES]) -> Factors {
+        scales_of(eight.as_chunks::<BYTES>().0)
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        block_product!(Q80, 8 * BYTES, weight, input, output, |eight| elements(eight), |eight| scales_of(
-            eight.as_chunks::<BYTES>().0
-        ),);
-    }
-
-    /// The elements of eight blocks.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn elements(eight: &[u8; 8 * BYTES]) -> [__m256i; 8] {
-        let mut all = [_mm256_setzero_si256(); 8];
-        for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
-            *all = block.last_chunk().map_or(*all, |bytes| load(bytes));
-        }
-        all
+    fn block_elements(block: &[u8; BYTES]) -> __m256i {
+        block.last_chunk().map_or(_mm256_setzero_si256(), |bytes| load(bytes))
     }
 }
 
@@ -97,7 +51,7 @@ mod avx512_vnni {
     use crate::kernels::avx512::{
         load, load_32, load_apart, load_floats, load_ints, rows_times_token, sum_quarters_of_four,
     };
-    use crate::kernels::order::FEW;
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
     use crate::kernels::x86::{Scratch, room, with_scratch};
     use crate::kernels::{Input, Output};
@@ -111,7 +65,7 @@ mod avx512_vnni {
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token(weight, input, token, output);
             }
