@@ -14,7 +14,11 @@
 #![allow(unsafe_code)]
 
 use super::blocks::Format;
-use super::x86::{NEAR, NEAR_4_BITS, Scratch, four_words, prefetch_near, room, streams, with_scratch};
+use super::x86::{
+    NEAR, NEAR_4_BITS, Scratch, arranged, arranged_bytes, arranged_sums, four_words, prefetch_near, room, streams,
+    with_scratch,
+};
+use super::zeroed::Plain;
 use super::{Input, Output};
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -43,20 +47,13 @@ pub(super) fn load_floats(floats: &[f32; 8]) -> __m256 {
     unsafe { _mm256_loadu_ps(floats.as_ptr()) }
 }
 
-/// 4 words of 8 bytes.
+/// 32 bytes of numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn load_words(words: &[u64; 4]) -> __m256i {
+pub(super) fn load_numbers<T: Plain, const N: usize>(numbers: &[T; N]) -> __m256i {
+    const { assert!(size_of::<[T; N]>() == 32) };
     // SAFETY: the array is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
-}
-
-/// 8 integers.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn load_ints(ints: &[i32; 8]) -> __m256i {
-    // SAFETY: the array is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(ints.as_ptr().cast()) }
+    unsafe { _mm256_loadu_si256(numbers.as_ptr().cast()) }
 }
 
 /// Stores 32 bytes.
@@ -223,34 +220,14 @@ pub(super) fn one_token<F: Format, const EIGHT: usize>(
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
     factors: impl Fn(&[u8; EIGHT]) -> Factors,
 ) {
-    fn pad<T: Copy + Default>(to: &mut [T], from: &[T]) {
-        let (copy, rest) = to.split_at_mut(from.len());
-        copy.copy_from_slice(from);
-        rest.fill(T::default());
-    }
     let eights = (input.inputs() / 32).div_ceil(8);
     let x = input.q8(token);
     let done = with_scratch(|Scratch { bytes, floats, more_floats, ints }| {
         // Activations up to a whole number of steps.
-        let x_bytes = room(bytes, eights * 256)?;
-        let (x_scales, x_sums) = (room(floats, eights * 8)?, room(more_floats, eights * 8)?);
-        let x_ints = room(ints, eights * 8)?;
-        x_bytes[x.bytes.len()..].fill(0);
-        x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
-        pad(x_scales, x.scales);
-        pad(x_sums, x.sums);
-        if F::HALVES {
-            // The sums of the two halves of a block, as two words.
-            for (to, halves) in x_ints.iter_mut().zip(x.half_offsets.as_chunks::<2>().0) {
-                let [first, second] = halves.map(|offset| offset >> 7);
-                *to = first & 0xffff | second << 16;
-            }
-        } else {
-            pad(x_ints, x.offsets);
-        }
-        let x_bytes = x_bytes.as_chunks::<32>().0.as_chunks::<8>().0;
-        let (x_scales, x_sums) = (x_scales.as_chunks::<8>().0, x_sums.as_chunks::<8>().0);
-        let x_ints = x_ints.as_chunks::<8>().0;
+        let x_bytes = arranged_bytes::<32>(bytes, &x, eights * 8, |i| i)?;
+        let x_scales = arranged(floats, x.scales, eights * 8, |b| b)?;
+        let x_sums = arranged(more_floats, x.sums, eights * 8, |b| b)?;
+        let x_ints = arranged_sums::<F, 8>(ints, &x, eights * 8)?;
         let rows = output.rows();
         rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], i, sums| {
             for (eight, sums) in eights.into_iter().zip(sums) {
@@ -259,14 +236,13 @@ pub(super) fn one_token<F: Format, const EIGHT: usize>(
                 let mut dots = dots::<F>(elements(eight), &x_bytes[i], halves);
                 // The products of what half blocks have and the sums of their activations; the ints are these sums with
                 // their sign turned.
-                let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), load_ints(&x_ints[i]));
+                let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), load_numbers(&x_ints[i]));
                 if F::HALVES && F::OFFSET > 0 {
                     let sums = by_half(halves);
                     let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
                     dots = _mm256_add_epi32(dots, _mm256_sll_epi32(sums, shift));
                 } else if F::OFFSET > 0 {
-                    let shift = _mm_cvtsi32_si128(F::SHIFT);
-                    dots = _mm256_add_epi32(dots, _mm256_sra_epi32(load_ints(&x_ints[i]), shift));
+                    dots = _mm256_add_epi32(dots, load_numbers(&x_ints[i]));
                 }
                 let scales = _mm256_mul_ps(factors.scales, load_floats(&x_scales[i]));
                 *sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, *sums);
@@ -516,7 +492,7 @@ mod tests {
         #[target_feature(enable = "avx2")]
         fn transposed(numbers: &[[i32; 8]; 8]) -> [[i32; 8]; 8] {
             let mut rows = [_mm256_setzero_si256(); 8];
-            rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_ints(numbers));
+            rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_numbers(numbers));
             let mut out = [[0; 8]; 8];
             for (out, column) in out.iter_mut().zip(transpose(rows)) {
                 // SAFETY: the array is 32 bytes.

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::x86::{AHEAD, AHEAD_IN_ONE, prefetch, prefetch_near, streams};
+use super::zeroed::Plain;
 use std::arch::x86_64::*;
 
 /// 64 bytes, at any alignment.
@@ -31,22 +32,6 @@ pub(super) fn load_apart(bytes: &[u8; 64]) -> __m512i {
     v
 }
 
-/// 32 bytes, at any alignment.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn load_32(bytes: &[u8; 32]) -> __m256i {
-    // SAFETY: the array is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-}
-
-/// 16 bytes, at any alignment.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn load_16(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: the array is 16 bytes; the load needs no alignment.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-}
-
 /// 16 floats.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -55,20 +40,13 @@ pub(super) fn load_floats(floats: &[f32; 16]) -> __m512 {
     unsafe { _mm512_loadu_ps(floats.as_ptr()) }
 }
 
-/// 16 integers.
+/// 64 bytes of numbers.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn load_ints(ints: &[i32; 16]) -> __m512i {
+pub(super) fn load_numbers<T: Plain, const N: usize>(numbers: &[T; N]) -> __m512i {
+    const { assert!(size_of::<[T; N]>() == 64) };
     // SAFETY: the array is 64 bytes; the load needs no alignment.
-    unsafe { _mm512_loadu_si512(ints.as_ptr().cast()) }
-}
-
-/// 32 words.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn load_words(words: &[i16; 32]) -> __m512i {
-    // SAFETY: the array is 64 bytes; the load needs no alignment.
-    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+    unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
 }
 
 /// Stores 64 bytes.
@@ -430,7 +408,7 @@ mod tests {
         #[target_feature(enable = "avx512f")]
         fn transposed(numbers: &[[i32; 16]; 16]) -> [[i32; 16]; 16] {
             let mut rows = [_mm512_setzero_si512(); 16];
-            rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_ints(numbers));
+            rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_numbers(numbers));
             let mut out = [[0; 16]; 16];
             for (out, column) in out.iter_mut().zip(transpose(&rows)) {
                 // SAFETY: the array is 64 bytes.
@@ -450,7 +428,7 @@ mod tests {
     fn sums_ints() {
         #[target_feature(enable = "avx512f")]
         fn sums(numbers: &[[i32; 16]; 4]) -> [i32; 4] {
-            sum_ints_of_four(numbers.each_ref().map(|numbers| load_ints(numbers)))
+            sum_ints_of_four(numbers.each_ref().map(|numbers| load_numbers(numbers)))
         }
         if Isa::detect().has(Sets::AVX512) {
             let numbers: [[i32; 16]; 4] =

@@ -5,12 +5,12 @@
 //! `super::panel`. `vpdpbusd` adds four products in 32 bits, so nothing saturates.
 
 use super::avx2::{Factors, scales_and_mins_of_halves};
-use super::avx512::{load, load_floats, load_ints, rows_times_token, sum_quarters_of_four, transpose};
+use super::avx512::{load, load_floats, load_numbers, rows_times_token, sum_quarters_of_four, transpose};
 use super::blocks::Format;
 use super::input::BLOCK;
 use super::order::TOKENS_WITHOUT_PANELS;
 use super::panel::{self, HALF_SCALES, HALF_SCALES_AND_MINS, Panel, ROWS, SCALES, SCALES_AND_MINS};
-use super::x86::{Scratch, room, with_scratch};
+use super::x86::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
 use super::{Input, Output};
 use std::arch::x86_64::*;
 
@@ -126,28 +126,11 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
     let x = input.q8(token);
     let done = with_scratch(|Scratch { bytes, floats, more_floats, ints }| {
         // Activations up to a whole number of steps, blocks b and b + 8 of a step side by side.
-        let x_bytes = room(bytes, steps * 16 * BLOCK)?.as_chunks_mut::<BLOCK>().0;
-        let (x_scales, x_sums) = (room(floats, steps * 16)?, room(more_floats, steps * 16)?);
-        let x_ints = room(ints, steps * 16)?;
-        let (x_blocks, _) = x.bytes.as_chunks::<BLOCK>();
-        for (i, to) in x_bytes.iter_mut().enumerate() {
-            let from = x_blocks.get(i / 16 * 16 + i % 2 * 8 + i % 16 / 2).unwrap_or(&[0; BLOCK]);
-            *to = from.map(|x| x as u8);
-        }
-        for (b, ((scale, sum), int)) in x_scales.iter_mut().zip(&mut *x_sums).zip(&mut *x_ints).enumerate() {
-            *scale = x.scales.get(b).copied().unwrap_or(0.0);
-            *sum = x.sums.get(b).copied().unwrap_or(0.0);
-            *int = match x.half_offsets.as_chunks::<2>().0.get(b) {
-                // The sums of both halves with their sign turned, as two words.
-                Some([first, second]) if F::HALVES => first >> 7 & 0xffff | second >> 7 << 16,
-                // What an element's offset adds too much: 128 for signed bytes.
-                Some(_) => x.offsets[b] >> F::SHIFT,
-                None => 0,
-            };
-        }
-        let x_bytes = x_bytes.as_flattened().as_chunks::<64>().0.as_chunks::<8>().0;
-        let (x_scales, x_sums) = (x_scales.as_chunks::<16>().0, x_sums.as_chunks::<16>().0);
-        let x_ints = x_ints.as_chunks::<16>().0;
+        let x_bytes =
+            arranged_bytes::<64>(bytes, &x, steps * 16, |i| i / 32 * 32 + i / 2 % 2 * 16 + i % 32 / 4 * 2 + i % 2)?;
+        let x_scales = arranged(floats, x.scales, steps * 16, |b| b)?;
+        let x_sums = arranged(more_floats, x.sums, steps * 16, |b| b)?;
+        let x_ints = arranged_sums::<F, 16>(ints, &x, steps * 16)?;
         let rows = output.rows();
         let order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         rows_times_token!(weight, output.part(token, 0, rows), order, |sixteen: &[u8; SIXTEEN], i, sums| {
@@ -155,7 +138,7 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
             let (of_a, of_b) = (factors(a), factors(b));
             let [halves_a, mins_a] = scales_and_mins_of_halves::<F>(of_a.halves);
             let [halves_b, mins_b] = scales_and_mins_of_halves::<F>(of_b.halves);
-            let ints = load_ints(&x_ints[i]);
+            let ints = load_numbers(&x_ints[i]);
             let by_half =
                 |a: __m128i, b: __m128i| _mm512_madd_epi16(_mm512_cvtepi8_epi16(_mm256_set_m128i(b, a)), ints);
             let mut dots = dots::<F>(elements(a), elements(b), &x_bytes[i], halves_a, halves_b);

@@ -109,7 +109,7 @@ macro_rules! grid_kernels {
         #[cfg(target_arch = "x86_64")]
         mod simd {
             use super::{BYTES, Whole, block};
-            use crate::kernels::avx2::{Factors, load_floats, load_words};
+            use crate::kernels::avx2::{Factors, load_floats, load_numbers};
             use crate::kernels::blocks::simd_products;
             use std::arch::x86_64::*;
 
@@ -120,7 +120,7 @@ macro_rules! grid_kernels {
             fn elements(stored: &[u8; BYTES]) -> [__m256i; 8] {
                 let mut all = [_mm256_setzero_si256(); 8];
                 for (b, all) in all.iter_mut().enumerate() {
-                    *all = load_words(&block(stored, b).1);
+                    *all = load_numbers(&block(stored, b).1);
                 }
                 all
             }

@@ -27,10 +27,9 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
     use super::{BYTES, Q40};
-    use crate::kernels::avx2::{load, load_16, load_floats, load_ints, rows_times_token, scales_of, sum_four_words};
-    use crate::kernels::blocks::Format;
+    use crate::kernels::avx2::{load, load_16, load_floats, load_numbers, rows_times_token, scales_of, sum_four_words};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
     use crate::kernels::{Input, Output, avx2_panel};
     use std::arch::x86_64::*;
 
@@ -62,23 +61,13 @@ pub(super) mod avx2 {
         let x = input.q8(token);
         let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps.
-            let x_bytes = room(bytes, eights * 256)?.as_chunks_mut::<16>().0;
-            let (x_scales, x_offsets) = (room(floats, eights * 8)?, room(ints, eights * 8)?);
-            let (x_halves, _) = x.bytes.as_chunks::<16>();
-            for (i, bytes) in x_bytes.iter_mut().enumerate() {
-                let (block, half, later) = (i % 16 / 4, i / 2 % 2, i % 2);
-                let from = x_halves.get(i / 16 * 16 + 2 * (block + 4 * later) + half).unwrap_or(&[0; 16]);
-                *bytes = from.map(|x| x as u8);
-            }
-            for (b, (scale, offset)) in x_scales.iter_mut().zip(&mut *x_offsets).enumerate() {
-                *scale = x.scales.get(b).copied().unwrap_or(0.0);
-                *offset = x.offsets.get(b).map_or(0, |offset| offset >> Q40::SHIFT);
-            }
-            let x_bytes = x_bytes.as_flattened().as_chunks::<32>().0.as_chunks::<8>().0;
-            let (x_scales, x_offsets) = (x_scales.as_chunks::<8>().0, x_offsets.as_chunks::<8>().0);
+            let order = |i: usize| i / 16 * 16 + 2 * (i % 16 / 4 + 4 * (i % 2)) + i / 2 % 2;
+            let x_bytes = arranged_bytes::<32>(bytes, &x, eights * 8, order)?;
+            let x_scales = arranged(floats, x.scales, eights * 8, |b| b)?;
+            let x_offsets = arranged_sums::<Q40, 8>(ints, &x, eights * 8)?;
             let rows = output.rows();
             rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], i, sums| {
-                let (x_scales, x_offsets) = (load_floats(&x_scales[i]), load_ints(&x_offsets[i]));
+                let (x_scales, x_offsets) = (load_floats(&x_scales[i]), load_numbers(&x_offsets[i]));
                 for (eight, sums) in eights.into_iter().zip(sums) {
                     let scales = _mm256_mul_ps(scales_of(eight.as_chunks::<BYTES>().0).scales, x_scales);
                     let dots = _mm256_add_epi32(products(eight, &x_bytes[i]), x_offsets);
@@ -134,12 +123,11 @@ pub(super) mod avx2 {
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{
-        load, load_16, load_apart, load_floats, load_ints, load_words, rows_times_token, transpose,
-    };
+    use crate::kernels::avx2::load_16;
+    use crate::kernels::avx512::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
-    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -165,7 +153,7 @@ pub(super) mod avx512_vnni {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     fn put(fours: &[&[u8; 4 * BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
         let zero = _mm512_setzero_si512();
-        let places = load_words(&const { places(BYTES, 4 * BYTES, 2, 2) });
+        let places = load_numbers(&const { places(BYTES, 4 * BYTES, 2, 2) });
         let mut rows = [zero; ROWS];
         for (row, four) in rows.iter_mut().zip(fours) {
             let first = four.first_chunk().map_or(zero, |bytes| load(bytes));
@@ -213,7 +201,7 @@ pub(super) mod avx512_vnni {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     pub(in crate::kernels) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (__m512i, __m512i) {
         let places = const { places(BYTES, 4 * BYTES, BYTES - 16, 2) };
-        let bytes = _mm512_permutex2var_epi16(first, load_words(&places), second);
+        let bytes = _mm512_permutex2var_epi16(first, load_numbers(&places), second);
         let low = _mm512_set1_epi8(15);
         (_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low))
     }
@@ -236,15 +224,11 @@ pub(super) mod avx512_vnni {
         let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps, in the order in which elements and scales come; what the
             // weights' offset adds too much in each eight products.
-            let x_bytes = room(bytes, steps * 512)?.as_chunks_mut::<16>().0;
-            let x_scales = room(floats, steps * 16)?;
+            let x_bytes = arranged_bytes::<64>(bytes, &x, steps * 16, |i| i / 8 * 8 + i % 4 * 2 + i / 4 % 2)?;
+            let x_scales = arranged(floats, x.scales, steps * 16, |i| i / 16 * 16 + i % 4 * 4 + i / 4 % 4)?;
             let x_offsets = room(ints, steps * 64)?;
-            let (x_halves, _) = x.bytes.as_chunks::<16>();
-            for (i, bytes) in x_bytes.iter_mut().enumerate() {
-                let from = x_halves.get(i / 8 * 8 + i % 4 * 2 + i / 4 % 2).unwrap_or(&[0; 16]);
-                *bytes = from.map(|x| x as u8);
-            }
-            for (offsets, halves) in x_offsets.as_chunks_mut::<16>().0.iter_mut().zip(x_bytes.as_chunks::<8>().0) {
+            let (x_halves, _) = x_bytes.as_flattened().as_flattened().as_chunks::<16>();
+            for (offsets, halves) in x_offsets.as_chunks_mut::<16>().0.iter_mut().zip(x_halves.as_chunks::<8>().0) {
                 for (i, offset) in offsets.iter_mut().enumerate() {
                     let sum = |half: usize| -> i32 {
                         halves[i / 4 + 4 * half][i % 4 * 4..][..4].iter().map(|&x| i32::from(x as i8)).sum()
@@ -252,12 +236,7 @@ pub(super) mod avx512_vnni {
                     *offset = -OFFSET * (sum(0) + sum(1));
                 }
             }
-            for (i, scale) in x_scales.iter_mut().enumerate() {
-                *scale = x.scales.get(i / 16 * 16 + i % 4 * 4 + i / 4 % 4).copied().unwrap_or(0.0);
-            }
-            let x_bytes = x_bytes.as_flattened().as_chunks::<64>().0.as_chunks::<8>().0;
             let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<4>().0;
-            let x_scales = x_scales.as_chunks::<16>().0;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
             rows_times_token!(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP], i, sums| {
@@ -268,11 +247,11 @@ pub(super) mod avx512_vnni {
                     let first = four.first_chunk().map_or(zero, |bytes| load_apart(bytes));
                     let second = four.last_chunk().map_or(zero, |bytes| load_apart(bytes));
                     let (low, high) = elements(first, second);
-                    let sums = _mm512_dpbusd_epi32(load_ints(&x_offsets[j]), low, load(&x[2 * j]));
+                    let sums = _mm512_dpbusd_epi32(load_numbers(&x_offsets[j]), low, load(&x[2 * j]));
                     dots[j] = _mm512_dpbusd_epi32(sums, high, load(&x[2 * j + 1]));
                     // Scale k of the four goes to double word j of the k-th 128 bits.
                     let at = const { scales_at(BYTES, FOUR) };
-                    let four = _mm512_maskz_permutex2var_epi16(0x1111 << j, first, load_words(&at), second);
+                    let four = _mm512_maskz_permutex2var_epi16(0x1111 << j, first, load_numbers(&at), second);
                     scales = _mm512_or_si512(scales, four);
                 }
                 // In each 128 bits, four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so

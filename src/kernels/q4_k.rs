@@ -51,7 +51,7 @@ pub(super) mod avx2 {
         Factors, load, load_16, load_floats, rows_times_token, store, store_floats, sum_four_words,
     };
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use crate::kernels::x86::{Scratch, arranged_bytes, with_scratch};
     use crate::kernels::{Input, Output, avx2_panel};
     use std::arch::x86_64::*;
 
@@ -73,13 +73,8 @@ pub(super) mod avx2 {
     fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
         let x = input.q8(token);
         let done = with_scratch(|Scratch { bytes, .. }| {
-            let x_bytes = room(bytes, x.bytes.len())?.as_chunks_mut::<16>().0;
-            let (x_halves, _) = x.bytes.as_chunks::<16>();
-            for (i, bytes) in x_bytes.iter_mut().enumerate() {
-                let (block, half, later) = (i % 16 / 4, i / 2 % 2, i % 2);
-                *bytes = x_halves[i / 16 * 16 + 2 * (block + 4 * later) + half].map(|x| x as u8);
-            }
-            let x_bytes = x_bytes.as_flattened().as_chunks::<32>().0.as_chunks::<8>().0;
+            let order = |i: usize| i / 16 * 16 + 2 * (i % 16 / 4 + 4 * (i % 2)) + i / 2 % 2;
+            let x_bytes = arranged_bytes::<32>(bytes, &x, x.scales.len(), order)?;
             let (x_scales, x_sums) = (x.scales.as_chunks::<8>().0, x.sums.as_chunks::<8>().0);
             let rows = output.rows();
             rows_times_token(weight, output.part(token, 0, rows), |blocks: [&[u8; BYTES]; 4], i, sums| {
@@ -194,10 +189,11 @@ pub(super) mod avx2 {
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{columns_of_16, load, load_16, load_floats, rows_times_token};
+    use crate::kernels::avx2::load_16;
+    use crate::kernels::avx512::{columns_of_16, load, load_floats, rows_times_token};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::panel::{self, Panel, ROWS, SCALES_AND_MINS, columns};
-    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -342,23 +338,11 @@ pub(super) mod avx512_vnni {
         let x = input.q8(token);
         let done = with_scratch(|Scratch { bytes, floats, more_floats, .. }| {
             // Activations up to a whole number of steps, in the order in which elements and scales come.
-            let x_bytes = room(bytes, steps * 512)?.as_chunks_mut::<16>().0;
-            let x_scales = room(floats, steps * 16)?;
-            let x_sums = room(more_floats, steps * 16)?;
-            let (x_halves, _) = x.bytes.as_chunks::<16>();
-            for (i, bytes) in x_bytes.iter_mut().enumerate() {
-                let (quarter, vector) = (i % 4, i / 4 % 4);
-                let block = 2 * quarter + vector / 2 + i / 16 * 8;
-                let from = x_halves.get(2 * block + vector % 2).unwrap_or(&[0; 16]);
-                *bytes = from.map(|x| x as u8);
-            }
-            for (i, (scale, sum)) in x_scales.iter_mut().zip(&mut *x_sums).enumerate() {
-                let b = ORDER[i % 16] + i / 16 * 16;
-                *scale = x.scales.get(b).copied().unwrap_or(0.0);
-                *sum = x.sums.get(b).copied().unwrap_or(0.0);
-            }
-            let x_bytes = x_bytes.as_flattened().as_chunks::<64>().0.as_chunks::<8>().0;
-            let (x_scales, x_sums) = (x_scales.as_chunks::<16>().0, x_sums.as_chunks::<16>().0);
+            let halves_at = |i: usize| i / 16 * 16 + 4 * (i % 4) + i / 8 % 2 * 2 + i / 4 % 2;
+            let blocks_at = |i: usize| ORDER[i % 16] + i / 16 * 16;
+            let x_bytes = arranged_bytes::<64>(bytes, &x, steps * 16, halves_at)?;
+            let x_scales = arranged(floats, x.scales, steps * 16, blocks_at)?;
+            let x_sums = arranged(more_floats, x.sums, steps * 16, blocks_at)?;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
             rows_times_token!(weight, output.part(token, 0, rows), order, |two: &[u8; TWO], i, sums| {

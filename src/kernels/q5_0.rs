@@ -74,7 +74,7 @@ pub(super) mod avx2 {
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::{BYTES, high_bits};
-    use crate::kernels::avx512::load_words;
+    use crate::kernels::avx512::load_numbers;
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
     use crate::kernels::q4_0::avx512_vnni::{nibbles, nibbles_of, one_token, places};
@@ -130,7 +130,7 @@ mod avx512_vnni {
             }
             at
         };
-        let bits = _mm512_castsi512_si128(_mm512_permutex2var_epi16(first, load_words(&at), second));
+        let bits = _mm512_castsi512_si128(_mm512_permutex2var_epi16(first, load_numbers(&at), second));
         let (mask, high_mask) = (_mm_cvtsi128_si64(bits) as u64, _mm_extract_epi64::<1>(bits) as u64);
         let bit = _mm512_set1_epi8(16);
         (_mm512_mask_add_epi8(low, mask, low, bit), _mm512_mask_add_epi8(high, high_mask, high, bit))

@@ -64,7 +64,7 @@ mod avx2 {
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::load_16;
+    use crate::kernels::avx2::load_16;
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::panel::{Panel, ROWS, columns};
     use crate::kernels::q4_k::avx512_vnni::{many_tokens, nibbles, one_token};

@@ -80,10 +80,11 @@ mod avx2 {
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{columns_of_16, load, load_16, load_32, load_floats, load_ints, rows_times_token};
+    use crate::kernels::avx2::{load as load_32, load_16};
+    use crate::kernels::avx512::{columns_of_16, load, load_floats, load_numbers, rows_times_token};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::panel::{self, HALF_SCALES, Panel, ROWS, columns};
-    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -202,20 +203,14 @@ mod avx512_vnni {
         let x = input.q8(token);
         let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps; what the weights' offset adds too much in each four products.
-            let x_bytes = room(bytes, steps * 512)?;
+            let x_bytes = arranged_bytes::<64>(bytes, &x, steps * 16, |i| i)?;
+            let x_scales = arranged(floats, x.scales, steps * 16, |i| ORDER[i % 8] + i / 8 * 8)?;
             let x_offsets = room(ints, steps * 128)?;
-            let x_scales = room(floats, steps * 16)?;
-            x_bytes[x.bytes.len()..].fill(0);
-            x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
-            for (offset, four) in x_offsets.iter_mut().zip(x_bytes.as_chunks::<4>().0) {
+            let fours = x_bytes.as_flattened().as_flattened().as_chunks::<4>().0;
+            for (offset, four) in x_offsets.iter_mut().zip(fours) {
                 *offset = -32 * four.iter().map(|&q| i32::from(q as i8)).sum::<i32>();
             }
-            for (i, scale) in x_scales.iter_mut().enumerate() {
-                *scale = x.scales.get(ORDER[i % 8] + i / 8 * 8).copied().unwrap_or(0.0);
-            }
-            let x_bytes = x_bytes.as_chunks::<64>().0.as_chunks::<8>().0;
             let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<8>().0;
-            let x_scales = x_scales.as_chunks::<16>().0;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
             rows_times_token!(weight, output.part(token, 0, rows), order, |two: &[u8; 2 * BYTES], i, sums| {
@@ -246,7 +241,7 @@ mod avx512_vnni {
             // Four products of one sixteen are at most 32 * 127 * 4: they fit 16 bits. In the k-th 128 bits come those
             // of sixteen k of the first vector and of the second, times their scales: sixteens 8 * j + k and + 4.
             let half = |j: usize, pick: __m512i| {
-                let dots = |i: usize| _mm512_dpbusd_epi32(load_ints(&x_offsets[i]), elements[i], load(&x[i]));
+                let dots = |i: usize| _mm512_dpbusd_epi32(load_numbers(&x_offsets[i]), elements[i], load(&x[i]));
                 let scales = _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(scales, pick));
                 _mm512_madd_epi16(_mm512_packs_epi32(dots(2 * j), dots(2 * j + 1)), scales)
             };

@@ -48,12 +48,11 @@ mod avx2 {
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::BYTES;
-    use crate::kernels::avx512::{
-        load, load_32, load_apart, load_floats, load_ints, rows_times_token, sum_quarters_of_four,
-    };
+    use crate::kernels::avx2::load as load_32;
+    use crate::kernels::avx512::{load, load_apart, load_floats, load_numbers, rows_times_token, sum_quarters_of_four};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
-    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -104,18 +103,10 @@ mod avx512_vnni {
         let x = input.q8(token);
         let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps.
-            let x_bytes = room(bytes, steps * STEP * 32)?;
-            let x_scales = room(floats, steps * STEP)?;
-            let x_offsets = room(ints, steps * STEP)?;
-            x_bytes[x.bytes.len()..].fill(0);
-            x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
-            for (i, (scale, offset)) in x_scales.iter_mut().zip(&mut *x_offsets).enumerate() {
-                let b = ORDER[i % 8] + i / 8 * 8;
-                *scale = x.scales.get(b).copied().unwrap_or(0.0);
-                *offset = x.offsets.get(b).copied().unwrap_or(0);
-            }
-            let x_bytes = x_bytes.as_chunks::<64>().0.as_chunks::<8>().0;
-            let (x_scales, x_offsets) = (x_scales.as_chunks::<16>().0, x_offsets.as_chunks::<16>().0);
+            let order = |i: usize| ORDER[i % 8] + i / 8 * 8;
+            let x_bytes = arranged_bytes::<64>(bytes, &x, steps * STEP, |i| i)?;
+            let x_scales = arranged(floats, x.scales, steps * STEP, order)?;
+            let x_offsets = arranged(ints, x.offsets, steps * STEP, order)?;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
             rows_times_token!(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP * BYTES], i, sums| {
@@ -158,7 +149,7 @@ mod avx512_vnni {
         let (a, b) = (sum_quarters_of_four([p0, p1, p2, p3]), sum_quarters_of_four([p4, p5, p6, p7]));
         let even = _mm512_shuffle_i32x4::<0b10_00_10_00>(a, b);
         let odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b);
-        let dots = _mm512_add_epi32(_mm512_add_epi32(even, odd), load_ints(x_offsets)); // in ORDER
+        let dots = _mm512_add_epi32(_mm512_add_epi32(even, odd), load_numbers(x_offsets)); // in ORDER
         let scales = _mm512_castsi512_si256(_mm512_or_si512(scales[0], scales[1]));
         let scales = _mm512_mul_ps(_mm512_cvtph_ps(scales), load_floats(x_scales));
         _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums)
