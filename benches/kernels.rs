@@ -7,6 +7,9 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[path = "../examples/bench/peak.rs"]
+mod peak;
+
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::f16;
@@ -173,7 +176,7 @@ fn context(criterion: &mut Criterion) {
 /// The ceilings of `kernel` by `threads` threads: its multiply instruction, and that with the scales of blocks, if measured.
 fn ceilings(group: &mut BenchmarkGroup<'_, WallTime>, kernel: Kernel, threads: usize) {
     const OPERATIONS: u64 = 1_000_000_000;
-    let peak = |kernel: &Kernel, time, scales| if scales { kernel.block_peak(time) } else { kernel.peak(time) };
+    let peak = |kernel, time, scales| if scales { peak::block_peak(kernel, time) } else { peak::peak(kernel, time) };
     for (name, scales) in [("peak", false), ("peak with scales", true)] {
         if peak(&kernel, Duration::ZERO, scales).is_none() {
             continue;

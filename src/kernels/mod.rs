@@ -41,7 +41,6 @@ mod order;
 mod output;
 #[cfg(target_arch = "x86_64")]
 mod panel;
-mod peak;
 mod q2_k;
 mod q3_k;
 mod q4_0;
