@@ -2,7 +2,7 @@
 
 use super::kv_cache::Heads;
 use super::rope::Angles;
-use crate::kernels::{Element, Query, STATE, TILE, Tile, attend};
+use crate::kernels::{Element, KvTile, Query, STATE, TILE, attend};
 use crate::linear::{Engine, NormScale, contiguous, outputs, with_scratch};
 use crate::memory::{self, Refusals};
 use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, Storage, Tensor, WithDType, bail};
@@ -259,7 +259,7 @@ impl<E: PageElement> Context<'_, E> {
         let tile = |index: usize| {
             let (page, first) = (self.pages[index / TILES], (head * KV_PAGE + index % TILES * TILE) * dim);
             let of = |first: usize| &page[first..][..TILE * dim];
-            Tile { keys: of(first), values: of(kv * KV_PAGE * dim + first) }
+            KvTile { keys: of(first), values: of(kv * KV_PAGE * dim + first) }
         };
         let rows: Vec<usize> = rows.clone().collect();
         for index in tiles.clone() {

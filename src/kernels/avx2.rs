@@ -1,5 +1,4 @@
-//! AVX2 pieces that several dtypes share: loads, sums in the defined order, the product of block dtypes with one token,
-//! and the tiles of the float dtypes.
+//! AVX2 pieces that several dtypes share: loads, sums in the defined order, the product of block dtypes with one token.
 //!
 //! A row's 16 lanes are two vectors: lanes 0 to 7 and 8 to 15. Block dtypes come eight blocks at a time.
 //!
@@ -15,13 +14,12 @@
 
 use super::blocks::Format;
 use super::x86::{
-    NEAR, NEAR_4_BITS, Scratch, arranged, arranged_bytes, arranged_sums, four_words, prefetch_near, room, streams,
+    NEAR, NEAR_4_BITS, Scratch, arranged, arranged_bytes, arranged_sums, four_words, prefetch_near, streams,
     with_scratch,
 };
 use super::zeroed::Plain;
 use super::{Input, Output};
 use std::arch::x86_64::*;
-use std::ops::Range;
 
 /// 32 bytes, at any alignment.
 #[inline]
@@ -82,7 +80,7 @@ fn sum_lanes(lanes: [__m256; 2]) -> f32 {
 /// The sum of 8 lanes, in pairs 4 apart, then 2, 1.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn sum_eight_lanes(eight: __m256) -> f32 {
+pub(super) fn sum_eight_lanes(eight: __m256) -> f32 {
     let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
     let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
@@ -345,139 +343,6 @@ pub(super) fn rows_times_token<const EIGHT: usize>(
         }
         for (r, row) in indices.into_iter().enumerate() {
             y[row] = sum_lanes([sums[0][r], sums[1][r]]);
-        }
-    }
-}
-
-/// Elements of rows that are multiplied in all rows before the next are, so that a tile's activations stay in the
-/// first-level cache; a multiple of 8.
-const CHUNK: usize = 1024;
-
-/// Up to so many tokens rows are multiplied whole: most of the time is that of the memory, which serves them faster so.
-const WHOLE: usize = 16;
-
-/// The matrix product of a float dtype: for each output a vector of sums along the row, several rows and tokens at once. `load` widens eight elements, whose bytes are `EIGHT`.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn floats<const EIGHT: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    load: impl Fn(&[u8; EIGHT]) -> __m256,
-) {
-    let tokens = input.tokens();
-    let mut token = 0;
-    while token < tokens {
-        token += match tokens - token {
-            1 => rows::<4, 1, EIGHT>(weight, input, token, output, &load),
-            2 => rows::<4, 2, EIGHT>(weight, input, token, output, &load),
-            3 | 6 => rows::<3, 3, EIGHT>(weight, input, token, output, &load),
-            _ => rows::<3, 4, EIGHT>(weight, input, token, output, &load),
-        };
-    }
-}
-
-/// All rows times `T` tokens from `token` on; gives `T` back.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn rows<const R: usize, const T: usize, const EIGHT: usize>(
-    weight: &[u8],
-    input: &Input,
-    token: usize,
-    output: &mut Output<'_>,
-    load: impl Fn(&[u8; EIGHT]) -> __m256,
-) -> usize {
-    let (rows, inputs) = (output.rows(), input.inputs());
-    let row_bytes = weight.len() / rows;
-    assert_eq!(row_bytes * 8, inputs * EIGHT);
-    let chunk = if input.tokens() > WHOLE { CHUNK } else { inputs };
-    let mut x: [&[f32]; T] = [&[]; T];
-    for (t, x) in x.iter_mut().enumerate() {
-        *x = input.floats(token + t);
-    }
-    let done = with_scratch(|scratch| {
-        let kept = if chunk < inputs { rows.div_ceil(R) * R * T * 8 } else { R * T * 8 };
-        let kept = room(&mut scratch.floats, kept)?.as_chunks_mut::<8>().0;
-        for from in (0..inputs).step_by(chunk) {
-            let part = from..inputs.min(from + chunk);
-            for (i, rows) in streams::<R>(rows).enumerate() {
-                let at = if chunk < inputs { i * R * T } else { 0 };
-                let kept = &mut kept[at..][..R * T];
-                tile::<R, T, EIGHT>(weight, row_bytes, &x, rows, token, part.clone(), kept, output, &load);
-            }
-        }
-        Ok(())
-    });
-    output.note(done);
-    T
-}
-
-/// Elements `part` of `R` rows times `T` tokens from `token` on; between the parts of rows `kept` has the sums.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-#[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
-#[allow(clippy::too_many_arguments)] // what varies in the two loops around it
-fn tile<const R: usize, const T: usize, const EIGHT: usize>(
-    weight: &[u8],
-    row_bytes: usize,
-    x: &[&[f32]; T],
-    rows: [usize; R],
-    token: usize,
-    part: Range<usize>,
-    kept: &mut [[f32; 8]],
-    output: &mut Output<'_>,
-    load: impl Fn(&[u8; EIGHT]) -> __m256,
-) {
-    let inputs = x[0].len();
-    assert!(part.end <= inputs && x.iter().all(|x| x.len() == inputs) && row_bytes * 8 == inputs * EIGHT);
-    // Written out, for a call of `map` is not put here.
-    let mut w = [weight; R];
-    for r in 0..R {
-        w[r] = &weight[rows[r] * row_bytes..][..row_bytes];
-    }
-    let mut sums = [[_mm256_setzero_ps(); T]; R];
-    if part.start > 0 {
-        sums.as_flattened_mut().iter_mut().zip(&*kept).for_each(|(sum, kept)| *sum = load_floats(kept));
-    }
-    for step in part.start / 8..part.end / 8 {
-        let mut w_eight = [_mm256_setzero_ps(); R];
-        for r in 0..R {
-            // SAFETY: every row has `inputs / 8` steps of weight of `EIGHT` bytes.
-            let at = unsafe { &*w[r].as_ptr().add(step * EIGHT).cast::<[u8; EIGHT]>() };
-            if T == 1 && (step * EIGHT).is_multiple_of(64) {
-                prefetch_near(at.as_ptr().wrapping_add(NEAR), 64);
-            }
-            w_eight[r] = load(at);
-        }
-        // Rows are held and tokens come one by one: twelve sums and three rows leave a register for one.
-        for t in 0..T {
-            // SAFETY: every row has `inputs / 8` steps of activations.
-            let x = unsafe { _mm256_loadu_ps(x[t].as_ptr().add(step * 8)) };
-            for r in 0..R {
-                sums[r][t] = _mm256_fmadd_ps(w_eight[r], x, sums[r][t]);
-            }
-        }
-    }
-    if part.end < inputs {
-        sums.as_flattened().iter().zip(kept).for_each(|(sum, kept)| store_floats(kept, *sum));
-        return;
-    }
-    let (steps, rest) = (inputs / 8, inputs % 8);
-    if rest > 0 {
-        for r in 0..R {
-            let mut w_rest = [0; EIGHT];
-            let bytes = &w[r][steps * EIGHT..];
-            w_rest[..bytes.len()].copy_from_slice(bytes);
-            for t in 0..T {
-                let mut x_rest = [0.0; 8];
-                x_rest[..rest].copy_from_slice(&x[t][steps * 8..]);
-                sums[r][t] = _mm256_fmadd_ps(load(&w_rest), load_floats(&x_rest), sums[r][t]);
-            }
-        }
-    }
-    for t in 0..T {
-        for r in 0..R {
-            output.part(token + t, rows[r], 1)[0] = sum_eight_lanes(sums[r][t]);
         }
     }
 }

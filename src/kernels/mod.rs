@@ -22,6 +22,7 @@ mod blocks;
 mod exp;
 mod f16;
 mod f32;
+mod floats;
 mod grids;
 mod i8;
 mod input;
@@ -54,6 +55,8 @@ mod q8_0;
 mod quantize;
 #[cfg(test)]
 mod references;
+#[cfg(target_arch = "x86_64")]
+mod simd;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -65,7 +68,7 @@ mod vector;
 mod x86;
 mod zeroed;
 
-pub use attention::{Element, Query, STATE, TILE, Tile, attend};
+pub use attention::{Element, KvTile, Query, STATE, TILE, attend};
 pub use i8::int8_groups;
 pub use input::{ColumnsMut, Form, Input};
 pub use int8::Int8Rule;
