@@ -122,11 +122,11 @@ pub(super) mod avx2 {
 /// What Q4_0 and Q5_0 share: blocks of a scale, bits that differ, and 16 bytes of nibbles.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
-    use super::BYTES;
+    use super::{BYTES, Q40};
     use crate::kernels::avx2::load_16;
     use crate::kernels::avx512::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
+    use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, unpack_blocks};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
     use crate::kernels::x86::{Scratch, arranged, arranged_bytes, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -140,7 +140,7 @@ pub(super) mod avx512_vnni {
                 });
             }
         } else {
-            panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
+            many_tokens::<Q40>(weight, input, output, |rows, panel| {
                 unpack_blocks::<BYTES, { 4 * BYTES }>(rows, input.inputs(), panel, |fours, i, panel| {
                     put(fours, i, panel);
                 });

@@ -188,11 +188,12 @@ pub(super) mod avx2 {
 /// What Q4_K and Q5_K share: super-blocks of 256 that begin with 16 bytes of scales and minima.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
-    use super::BYTES;
+    use super::{BYTES, Q4K};
     use crate::kernels::avx2::load_16;
     use crate::kernels::avx512::{columns_of_16, load, load_floats, rows_times_token};
+    use crate::kernels::avx512_blocks::{self, Panel, ROWS, columns};
+    use crate::kernels::blocks::Format;
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::panel::{self, Panel, ROWS, SCALES_AND_MINS, columns};
     use crate::kernels::x86::{Scratch, arranged, arranged_bytes, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -211,7 +212,7 @@ pub(super) mod avx512_vnni {
                 one_token::<4, BYTES, { 2 * BYTES }>(weight, input, token, output, halves);
             }
         } else {
-            many_tokens(weight, input, output, |blocks, i, panel| put(blocks, i, panel));
+            many_tokens::<Q4K, BYTES>(weight, input, output, |blocks, i, panel| put(blocks, i, panel));
         }
     }
 
@@ -264,13 +265,13 @@ pub(super) mod avx512_vnni {
     /// The product with several tokens; `put(blocks, i, panel)` puts in the elements of super-block `i` of 16 rows.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    pub(in crate::kernels) fn many_tokens<const BYTES: usize>(
+    pub(in crate::kernels) fn many_tokens<F: Format, const BYTES: usize>(
         weight: &[u8],
         input: &Input,
         output: &mut Output<'_>,
         put: impl Fn(&[&[u8; BYTES]; ROWS], usize, &mut Panel<'_>),
     ) {
-        panel::matmul::<SCALES_AND_MINS>(weight, input, output, |rows, panel| {
+        avx512_blocks::many_tokens::<F>(weight, input, output, |rows, panel| {
             let each = input.inputs() / 256;
             let (all, zeros) = (rows.as_chunks::<BYTES>().0, [0; BYTES]);
             for i in 0..each {

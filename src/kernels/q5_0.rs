@@ -73,10 +73,10 @@ pub(super) mod avx2 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
-    use super::{BYTES, high_bits};
+    use super::{BYTES, Q50, high_bits};
     use crate::kernels::avx512::load_numbers;
+    use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, put as put_rows, unpack_blocks};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
     use crate::kernels::q4_0::avx512_vnni::{nibbles, nibbles_of, one_token, places};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -90,7 +90,7 @@ mod avx512_vnni {
                 });
             }
         } else {
-            panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
+            many_tokens::<Q50>(weight, input, output, |rows, panel| {
                 unpack_blocks::<BYTES, { 4 * BYTES }>(rows, input.inputs(), panel, |fours, i, panel| {
                     put(fours, i, panel);
                 });
@@ -112,7 +112,7 @@ mod avx512_vnni {
                 let two = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(nibbles_of(a)), nibbles_of(b));
                 *row = _mm512_add_epi8(two, _mm512_mask_blend_epi8(bits, without, with));
             }
-            panel.put(2 * i + half, &rows);
+            put_rows(panel, 2 * i + half, &rows);
         }
     }
 

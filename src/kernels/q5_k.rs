@@ -63,10 +63,10 @@ mod avx2 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
-    use super::BYTES;
+    use super::{BYTES, Q5K};
     use crate::kernels::avx2::load_16;
+    use crate::kernels::avx512_blocks::{Panel, ROWS, columns};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::panel::{Panel, ROWS, columns};
     use crate::kernels::q4_k::avx512_vnni::{many_tokens, nibbles, one_token};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -78,7 +78,7 @@ mod avx512_vnni {
                 one_token::<5, BYTES, { 2 * BYTES }>(weight, input, token, output, |block| halves(block));
             }
         } else {
-            many_tokens(weight, input, output, |blocks, i, panel| put(blocks, i, panel));
+            many_tokens::<Q5K, BYTES>(weight, input, output, |blocks, i, panel| put(blocks, i, panel));
         }
     }
 

@@ -79,11 +79,11 @@ mod avx2 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
-    use super::BYTES;
+    use super::{BYTES, Q6K};
     use crate::kernels::avx2::{load as load_32, load_16};
     use crate::kernels::avx512::{columns_of_16, load, load_floats, load_numbers, rows_times_token};
+    use crate::kernels::avx512_blocks::{Panel, ROWS, columns, many_tokens};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::panel::{self, HALF_SCALES, Panel, ROWS, columns};
     use crate::kernels::x86::{Scratch, arranged, arranged_bytes, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -101,7 +101,7 @@ mod avx512_vnni {
                 one_token(weight, input, token, output);
             }
         } else {
-            panel::matmul::<HALF_SCALES>(weight, input, output, |rows, panel| unpack(rows, input.inputs(), panel));
+            many_tokens::<Q6K>(weight, input, output, |rows, panel| unpack(rows, input.inputs(), panel));
         }
     }
 

@@ -47,11 +47,11 @@ mod avx2 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
-    use super::BYTES;
+    use super::{BYTES, Q80};
     use crate::kernels::avx2::load as load_32;
     use crate::kernels::avx512::{load, load_apart, load_floats, load_numbers, rows_times_token, sum_quarters_of_four};
+    use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, put as put_rows, unpack_blocks};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
     use crate::kernels::x86::{Scratch, arranged, arranged_bytes, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
@@ -69,7 +69,7 @@ mod avx512_vnni {
                 one_token(weight, input, token, output);
             }
         } else {
-            panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
+            many_tokens::<Q80>(weight, input, output, |rows, panel| {
                 unpack_blocks::<BYTES, { 4 * BYTES }>(rows, input.inputs(), panel, |fours, i, panel| {
                     put(fours, i, panel);
                 });
@@ -92,7 +92,7 @@ mod avx512_vnni {
                 let two = _mm512_inserti64x4::<1>(two, block(2 * half + 1));
                 *row = _mm512_xor_si512(two, _mm512_set1_epi8(-128));
             }
-            panel.put(2 * i + half, &rows);
+            put_rows(panel, 2 * i + half, &rows);
         }
     }
 
