@@ -37,11 +37,13 @@ impl Engine {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An input for rows of `width`: rather one that had such rows, so that not all of them grow to the widest.
-    fn take_spare(&self, width: usize) -> Input {
+    /// An input for rows of `width` in `form`: rather one that had such rows, so that not all of them grow to the widest, and
+    /// never one of another form, which has no memory for it.
+    fn take_spare(&self, width: usize, form: Form) -> Input {
         let mut spare = self.spare();
-        let alike = spare.iter().position(|input| input.inputs() == width);
-        let index = alike.or(spare.len().checked_sub(1));
+        let of_form = |input: &Input| input.form().is_read_as(form);
+        let alike = spare.iter().position(|input| of_form(input) && input.inputs() == width);
+        let index = alike.or_else(|| spare.iter().rposition(of_form));
         index.map(|index| spare.swap_remove(index)).unwrap_or_default()
     }
 }
@@ -214,7 +216,7 @@ impl<'a> Inputs<'a> {
         let mut inputs = Inputs { engine, forms: Vec::with_capacity(1) };
         for form in matrices.iter().map(|matrix| matrix.form) {
             if !inputs.forms.iter().any(|input| input.form() == form) {
-                let mut input = engine.take_spare(width);
+                let mut input = engine.take_spare(width, form);
                 prepare(&mut input, form)?;
                 inputs.forms.push(input);
             }
