@@ -9,10 +9,7 @@ use std::time::{Duration, Instant};
 /// Steps of the loop between two looks at the clock, some microseconds.
 const STEPS: u64 = 1 << 14;
 
-/// A loop of `STEPS` steps, and the operations of one.
-///
-/// # Safety
-/// `run` needs the instruction sets that it is named after.
+/// A loop of `STEPS` steps, which needs the instruction sets of the kernel that it is for, and the operations of one step.
 struct Loop {
     run: unsafe fn(),
     operations: u64,

@@ -31,11 +31,11 @@ const fn pairs_a_word<F: Format>() -> usize {
 }
 
 impl Multiply for Avx2 {
-    type Bytes = __m256i;
     const TOKENS: usize = 4;
     const ASKS: bool = false;
 
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn products<F: Format, const T: usize>(
         self,
         w: *const u8,
@@ -43,69 +43,29 @@ impl Multiply for Avx2 {
         groups: Range<usize>,
         offsets: &[i32; T],
     ) -> [__m256; T] {
-        // SAFETY: the value is the proof.
-        unsafe { products::<F, T>(w, x, groups, offsets) }
-    }
-
-    #[inline(always)]
-    fn negated_mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        // SAFETY: the value is the proof.
-        unsafe { _mm256_fnmadd_ps(a, b, c) }
-    }
-
-    #[inline(always)]
-    fn add(self, a: __m256, b: __m256) -> __m256 {
-        // SAFETY: the value is the proof.
-        unsafe { _mm256_add_ps(a, b) }
-    }
-
-    #[inline(always)]
-    fn all_int(self, x: i32) -> __m256 {
-        // SAFETY: the value is the proof.
-        unsafe { _mm256_cvtepi32_ps(_mm256_set1_epi32(x)) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_bytes(self, at: *mut u8, v: __m256i) {
-        // SAFETY: the caller's; the store needs no alignment.
-        unsafe { _mm256_storeu_si256(at.cast(), v) };
-    }
-}
-
-/// As [`Multiply::products`].
-///
-/// # Safety
-/// As [`Multiply::products`].
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn products<F: Format, const T: usize>(
-    w: *const u8,
-    x: &[[[i8; 4]; 8]; T],
-    groups: Range<usize>,
-    offsets: &[i32; T],
-) -> [__m256; T] {
-    let zero = _mm256_setzero_si256();
-    let mut dots = [zero; T];
-    for some in groups.step_by(const { pairs_a_word::<F>() }) {
-        let mut words = [zero; T];
-        for group in some..some + const { pairs_a_word::<F>() } {
-            // SAFETY: the caller's.
-            let w = load(unsafe { &*w.add(32 * group).cast() });
+        let zero = _mm256_setzero_si256();
+        let mut dots = [zero; T];
+        for some in groups.step_by(const { pairs_a_word::<F>() }) {
+            let mut words = [zero; T];
+            for group in some..some + const { pairs_a_word::<F>() } {
+                // SAFETY: the caller's.
+                let w = load(unsafe { &*w.add(32 * group).cast() });
+                for t in 0..T {
+                    let x = _mm256_set1_epi32(i32::from_le_bytes(x[t][group].map(|x| x as u8)));
+                    words[t] = _mm256_add_epi16(words[t], pairs::<F>(w, x));
+                }
+            }
             for t in 0..T {
-                let x = _mm256_set1_epi32(i32::from_le_bytes(x[t][group].map(|x| x as u8)));
-                words[t] = _mm256_add_epi16(words[t], pairs::<F>(w, x));
+                dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(words[t], _mm256_set1_epi16(1)));
             }
         }
+        let mut sums = [_mm256_setzero_ps(); T];
         for t in 0..T {
-            dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(words[t], _mm256_set1_epi16(1)));
+            let offset = if F::OFFSET > 0 { offsets[t] >> F::SHIFT } else { 0 };
+            sums[t] = _mm256_cvtepi32_ps(_mm256_add_epi32(dots[t], _mm256_set1_epi32(offset)));
         }
+        sums
     }
-    let mut sums = [_mm256_setzero_ps(); T];
-    for t in 0..T {
-        let offset = if F::OFFSET > 0 { offsets[t] >> F::SHIFT } else { 0 };
-        sums[t] = _mm256_cvtepi32_ps(_mm256_add_epi32(dots[t], _mm256_set1_epi32(offset)));
-    }
-    sums
 }
 
 #[inline]

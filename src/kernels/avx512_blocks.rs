@@ -37,7 +37,7 @@ pub(super) fn matmul<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
         return;
     }
     many_tokens::<F>(weight, input, output, |rows, panel| {
-        unpack::<F, EIGHT>(rows, input.inputs(), panel, &elements, &factors);
+        unpack::<F, EIGHT>(rows, panel, &elements, &factors);
     });
 }
 
@@ -47,11 +47,11 @@ pub(super) const ROWS: usize = Avx512::LANES;
 pub(super) type Panel<'a> = panel::Panel<'a, Avx512>;
 
 impl Multiply for Avx512 {
-    type Bytes = __m512i;
     const TOKENS: usize = GROUP;
     const ASKS: bool = true;
 
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     unsafe fn products<F: Format, const T: usize>(
         self,
         w: *const u8,
@@ -59,66 +59,26 @@ impl Multiply for Avx512 {
         groups: Range<usize>,
         offsets: &[i32; T],
     ) -> [__m512; T] {
-        // SAFETY: block dtypes are multiplied by functions that are compiled for VNNI.
-        unsafe { products::<F, T>(w, x, groups, offsets) }
-    }
-
-    #[inline(always)]
-    fn negated_mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        // SAFETY: the value is the proof.
-        unsafe { _mm512_fnmadd_ps(a, b, c) }
-    }
-
-    #[inline(always)]
-    fn add(self, a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the value is the proof.
-        unsafe { _mm512_add_ps(a, b) }
-    }
-
-    #[inline(always)]
-    fn all_int(self, x: i32) -> __m512 {
-        // SAFETY: the value is the proof.
-        unsafe { _mm512_cvtepi32_ps(_mm512_set1_epi32(x)) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_bytes(self, at: *mut u8, v: __m512i) {
-        // SAFETY: the caller's; the store needs no alignment.
-        unsafe { _mm512_storeu_si512(at.cast(), v) };
-    }
-}
-
-/// As [`Multiply::products`].
-///
-/// # Safety
-/// As [`Multiply::products`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn products<F: Format, const T: usize>(
-    w: *const u8,
-    x: &[[[i8; 4]; 8]; T],
-    groups: Range<usize>,
-    offsets: &[i32; T],
-) -> [__m512; T] {
-    let mut dots = [_mm512_setzero_si512(); T];
-    if !F::MINS {
-        for t in 0..T {
-            dots[t] = _mm512_set1_epi32(offsets[t]);
+        let mut dots = [_mm512_setzero_si512(); T];
+        if !F::MINS {
+            for t in 0..T {
+                dots[t] = _mm512_set1_epi32(offsets[t]);
+            }
         }
-    }
-    for group in groups {
-        // SAFETY: the caller's.
-        let w = load(unsafe { &*w.add(64 * group).cast() });
-        for t in 0..T {
-            let x = _mm512_set1_epi32(i32::from_le_bytes(x[t][group].map(|x| x as u8)));
-            dots[t] = _mm512_dpbusd_epi32(dots[t], w, x);
+        for group in groups {
+            // SAFETY: the caller's.
+            let w = load(unsafe { &*w.add(64 * group).cast() });
+            for t in 0..T {
+                let x = _mm512_set1_epi32(i32::from_le_bytes(x[t][group].map(|x| x as u8)));
+                dots[t] = _mm512_dpbusd_epi32(dots[t], w, x);
+            }
         }
+        let mut sums = [_mm512_setzero_ps(); T];
+        for t in 0..T {
+            sums[t] = _mm512_cvtepi32_ps(dots[t]);
+        }
+        sums
     }
-    let mut sums = [_mm512_setzero_ps(); T];
-    for t in 0..T {
-        sums[t] = _mm512_cvtepi32_ps(dots[t]);
-    }
-    sums
 }
 
 /// The product with many tokens: `unpack(rows, panel)` fills a panel with up to 16 rows. Elements that have a sign get an
@@ -164,12 +124,11 @@ pub(super) fn columns<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], at: usi
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) fn unpack_blocks<const BYTES: usize, const FOUR: usize>(
     rows: &[u8],
-    inputs: usize,
     panel: &mut Panel<'_>,
     put: impl Fn(&[&[u8; FOUR]; ROWS], usize, &mut Panel<'_>),
 ) {
     const { assert!(FOUR == 4 * BYTES) };
-    let blocks = inputs / BLOCK;
+    let blocks = panel.blocks();
     let row_bytes = blocks * BYTES;
     let (zeros, mut padded) = ([0; FOUR], [[0; FOUR]; ROWS]);
     for i in 0..blocks.div_ceil(4) {
@@ -214,12 +173,11 @@ fn join_floats(a: __m256, b: __m256) -> __m512 {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn unpack<F: Format, const EIGHT: usize>(
     rows: &[u8],
-    inputs: usize,
     panel: &mut Panel<'_>,
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
     factors: impl Fn(&[u8; EIGHT]) -> Factors,
 ) {
-    let blocks = inputs / BLOCK;
+    let blocks = panel.blocks();
     let zero = _mm512_setzero_si512();
     // Panels of values that have a sign have an offset of 128.
     let raise = _mm512_set1_epi8(if F::MINS { 0 } else { (128 - F::OFFSET) as i8 });

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::isa::Sets;
-use super::{Form, Input, Output, Registered, floats};
+use super::{Form, Registered, floats};
 use model_diagnostics::{DType, capability::Tier};
 
 const PORTABLE: Registered = Registered {
@@ -15,7 +15,7 @@ const PORTABLE: Registered = Registered {
     tier: Tier::Widened,
     form: Form::F32,
     sets: Sets::PORTABLE,
-    matmul: portable,
+    matmul: |weight, input, output| floats::portable(weight, input, output, dequantize),
     dequantize,
 };
 
@@ -40,10 +40,6 @@ fn dequantize(row: &[u8], out: &mut [f32]) {
     for (out, bytes) in out.iter_mut().zip(row.as_chunks::<2>().0) {
         *out = f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16);
     }
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    floats::portable(weight, input, output, dequantize);
 }
 
 #[cfg(target_arch = "x86_64")]

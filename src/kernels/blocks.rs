@@ -9,6 +9,7 @@ use super::{Input, LANES, Output, sum_lanes};
 use crate::memory;
 
 /// What a block dtype has, for code that is compiled for each.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // the portable product asks for some of it alone
 pub(super) trait Format {
     /// Bits of an element in the vector versions: up to 6 unsigned, 8 signed.
     const BITS: u32;
@@ -131,12 +132,17 @@ macro_rules! block_kernels {
     ($dtype:ident, $name:literal, $format:ident, $avx2:path, $avx512_vnni:path) => {
         $crate::kernels::blocks::block_kernels!(@portable $dtype, $name, $format);
 
+        $crate::kernels::blocks::block_kernels!(
+            @registered $name, "avx512-vnni", $crate::kernels::isa::Sets::VNNI, $avx512_vnni, $avx2
+        );
+    };
+    (@registered $name:literal, $wide:literal, $sets:expr, $wide_product:path, $avx2:path) => {
         pub(super) const KERNELS: &[$crate::kernels::Registered] = &[
             #[cfg(target_arch = "x86_64")]
             $crate::kernels::Registered {
-                name: concat!($name, "/avx512-vnni"),
-                sets: $crate::kernels::isa::Sets::AVX512.and($crate::kernels::isa::Sets::VNNI),
-                matmul: $avx512_vnni,
+                name: concat!($name, "/", $wide),
+                sets: $crate::kernels::isa::Sets::AVX512.and($sets),
+                matmul: $wide_product,
                 ..PORTABLE
             },
             #[cfg(target_arch = "x86_64")]
@@ -170,6 +176,9 @@ pub(super) use block_kernels;
 macro_rules! compiled_block_kernels {
     ($dtype:ident, $name:literal, $format:ident) => {
         $crate::kernels::blocks::block_kernels!(@portable $dtype, $name, $format);
+        $crate::kernels::blocks::block_kernels!(
+            @registered $name, "avx512", $crate::kernels::isa::Sets::PORTABLE, avx512, avx2
+        );
 
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
@@ -182,24 +191,6 @@ macro_rules! compiled_block_kernels {
         fn avx2(weight: &[u8], input: &$crate::kernels::Input, output: &mut $crate::kernels::Output<'_>) {
             $crate::kernels::blocks::product::<$format, BYTES>(weight, input, output, unpack);
         }
-
-        pub(super) const KERNELS: &[$crate::kernels::Registered] = &[
-            #[cfg(target_arch = "x86_64")]
-            $crate::kernels::Registered {
-                name: concat!($name, "/avx512"),
-                sets: $crate::kernels::isa::Sets::AVX512,
-                matmul: avx512,
-                ..PORTABLE
-            },
-            #[cfg(target_arch = "x86_64")]
-            $crate::kernels::Registered {
-                name: concat!($name, "/avx2"),
-                sets: $crate::kernels::isa::Sets::AVX2,
-                matmul: avx2,
-                ..PORTABLE
-            },
-            PORTABLE,
-        ];
     };
 }
 pub(super) use compiled_block_kernels;
@@ -263,10 +254,10 @@ macro_rules! simd_products {
 #[cfg(target_arch = "x86_64")]
 pub(super) use simd_products;
 
-/// `elements` of eight blocks that lie apart, by `block_elements` of one.
+/// `elements` and `factors` of eight blocks that lie apart, by `block_elements` of one and by `$factors_of` some.
 #[cfg(target_arch = "x86_64")]
-macro_rules! elements_by_block {
-    () => {
+macro_rules! eight_blocks {
+    ($factors_of:ident) => {
         #[inline]
         #[target_feature(enable = "avx2")]
         fn elements(eight: &[u8; 8 * BYTES]) -> [__m256i; 8] {
@@ -276,7 +267,13 @@ macro_rules! elements_by_block {
             }
             all
         }
+
+        #[inline]
+        #[target_feature(enable = "avx2,f16c")]
+        fn factors(eight: &[u8; 8 * BYTES]) -> $crate::kernels::avx2::Factors {
+            $factors_of(eight.as_chunks::<BYTES>().0)
+        }
     };
 }
 #[cfg(target_arch = "x86_64")]
-pub(super) use elements_by_block;
+pub(super) use eight_blocks;

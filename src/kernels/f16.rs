@@ -4,7 +4,7 @@
 //! `sum_lanes`.
 
 use super::isa::Sets;
-use super::{Form, Input, Output, Registered, floats};
+use super::{Form, Registered, floats};
 use model_diagnostics::{DType, capability::Tier};
 
 const PORTABLE: Registered = Registered {
@@ -13,7 +13,7 @@ const PORTABLE: Registered = Registered {
     tier: Tier::Widened,
     form: Form::F32,
     sets: Sets::PORTABLE,
-    matmul: portable,
+    matmul: |weight, input, output| floats::portable(weight, input, output, dequantize),
     dequantize,
 };
 
@@ -48,8 +48,4 @@ fn dequantize(row: &[u8], out: &mut [f32]) {
     for (out, bytes) in out.iter_mut().zip(row.as_chunks::<2>().0) {
         *out = f16_to_f32(*bytes);
     }
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    floats::portable(weight, input, output, dequantize);
 }

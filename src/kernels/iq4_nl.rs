@@ -26,24 +26,18 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
 #[cfg(target_arch = "x86_64")]
 mod simd {
     use super::{BYTES, Iq4Nl, VALUES};
-    use crate::kernels::avx2::{Factors, load_16, scales_of};
-    use crate::kernels::blocks::{elements_by_block, simd_products};
+    use crate::kernels::avx2::{load_16, scales_of};
+    use crate::kernels::blocks::{eight_blocks, simd_products};
     use crate::kernels::q4_0::avx2::nibbles;
     use std::arch::x86_64::*;
 
     simd_products!(Iq4Nl, 8 * BYTES);
-    elements_by_block!();
+    eight_blocks!(scales_of);
 
     #[inline]
     #[target_feature(enable = "avx2")]
     fn block_elements(block: &[u8; BYTES]) -> __m256i {
         let values = _mm256_broadcastsi128_si256(load_16(&VALUES.map(|value| value as u8)));
         _mm256_shuffle_epi8(values, nibbles(block))
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    fn factors(eight: &[u8; 8 * BYTES]) -> Factors {
-        scales_of(eight.as_chunks::<BYTES>().0)
     }
 }

@@ -1,4 +1,8 @@
-//! Stored weights times activations: one file a dtype, a portable oracle and vector versions in each.
+//! Stored weights times activations: one file a dtype.
+//!
+//! A block dtype's file says how its blocks are unpacked. The values of a row and the portable product, which is the oracle
+//! of the vector versions, follow from that (`blocks.rs`). What dtypes share is in files named after what they do;
+//! `docs/adding-a-dtype.md` lists them, and the few dtypes that use code of another.
 //!
 //! A [`Kernel`] is chosen once, when a weight is loaded, for a dtype and the instruction sets of the machine
 //! ([`Isa`]). It reads weight bytes exactly as the file stores them and activations in the [`Form`] it asks for.
@@ -138,7 +142,7 @@ pub struct Kernel {
     pub name: &'static str,
     /// The stored dtype.
     pub dtype: DType,
-    /// Whether the hardware multiplies the stored dtype or a register-wide widening of it.
+    /// Whether the hardware multiplies the stored dtype, or what it is widened to in a register.
     pub tier: Tier,
     /// What [`Input`] it reads; for I8 by any rule.
     pub form: Form,

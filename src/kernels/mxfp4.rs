@@ -36,12 +36,12 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
 mod simd {
     use super::{BYTES, Mxfp4, VALUES, scale};
     use crate::kernels::avx2::{Factors, load_16, load_floats};
-    use crate::kernels::blocks::{elements_by_block, simd_products};
+    use crate::kernels::blocks::{eight_blocks, simd_products};
     use crate::kernels::q4_0::avx2::nibbles;
     use std::arch::x86_64::*;
 
     simd_products!(Mxfp4, 8 * BYTES);
-    elements_by_block!();
+    eight_blocks!(exponents_of);
 
     /// The elements with their offset of 16: from 4 to 28.
     #[inline]
@@ -53,9 +53,9 @@ mod simd {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn factors(eight: &[u8; 8 * BYTES]) -> Factors {
+    fn exponents_of(blocks: &[[u8; BYTES]]) -> Factors {
         let mut scales = [0.0; 8];
-        for (to, block) in scales.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
+        for (to, block) in scales.iter_mut().zip(blocks) {
             *to = scale(block[0]);
         }
         Factors::scaled(load_floats(&scales))

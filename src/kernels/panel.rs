@@ -19,8 +19,6 @@ use std::ops::Range;
 
 /// What differs from width to width.
 pub(super) trait Multiply: Simd {
-    /// A vector of bytes.
-    type Bytes: Copy;
     /// The most tokens at once; a group's others follow.
     const TOKENS: usize;
     /// Whether the next panel's rows are asked for ahead, and a few tokens are multiplied with one panel after the other.
@@ -38,21 +36,6 @@ pub(super) trait Multiply: Simd {
         groups: Range<usize>,
         offsets: &[i32; T],
     ) -> [Self::Floats; T];
-
-    /// `c - a * b`, rounded once.
-    fn negated_mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
-
-    /// `a + b`.
-    fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
-
-    /// `x` in all lanes.
-    fn all_int(self, x: i32) -> Self::Floats;
-
-    /// Stores a vector.
-    ///
-    /// # Safety
-    /// So many bytes can be written.
-    unsafe fn store_bytes(self, at: *mut u8, v: Self::Bytes);
 }
 
 /// The memory of one panel, to be filled by the dtype.
@@ -88,12 +71,12 @@ impl<S: Multiply> Panel<'_, S> {
 
     /// Puts in block `b`: column `c` has elements `4 * c ..` of all rows.
     #[inline(always)]
-    pub(super) fn put_columns(&mut self, b: usize, columns: &[S::Bytes; 8]) {
+    pub(super) fn put_columns(&mut self, b: usize, columns: &[S::Bits; 8]) {
         if let Some(place) = self.order.place(b) {
             let bytes = &mut self.bytes[place * BLOCK * S::LANES..][..BLOCK * S::LANES];
             for c in 0..8 {
                 // SAFETY: eight vectors are the bytes of a block of all rows.
-                unsafe { self.simd.store_bytes(bytes.as_mut_ptr().add(c * 4 * S::LANES), columns[c]) };
+                unsafe { self.simd.store_bits(bytes.as_mut_ptr().add(c * 4 * S::LANES), columns[c]) };
             }
         }
     }
@@ -166,18 +149,19 @@ pub(super) fn matmul<S: Multiply, F: Format>(
             for (p, (bytes, floats)) in bytes.chunks_exact(bytes_each).zip(floats.chunks_exact(floats_each)).enumerate()
             {
                 let row = (i * panels + p) * S::LANES;
-                let tile = Tile { simd, order, bytes, floats, x, next, ask: ask / LANES, row, first };
+                let product = PanelProduct { simd, order, bytes, floats, x, next, ask: ask / LANES, row, first };
                 for token in (0..x.tokens).step_by(S::TOKENS) {
                     match x.tokens - token {
-                        1 => tile.multiply::<F, 1>(token, output),
-                        2 => tile.multiply::<F, 2>(token, output),
-                        3 => tile.multiply::<F, 3>(token, output),
-                        _ if S::TOKENS == 4 => tile.multiply::<F, 4>(token, output),
-                        4 => tile.multiply::<F, 4>(token, output),
-                        5 => tile.multiply::<F, 5>(token, output),
-                        6 => tile.multiply::<F, 6>(token, output),
-                        7 => tile.multiply::<F, 7>(token, output),
-                        _ => tile.multiply::<F, GROUP>(token, output),
+                        1 => product.multiply::<F, 1>(token, output),
+                        2 => product.multiply::<F, 2>(token, output),
+                        3 => product.multiply::<F, 3>(token, output),
+                        // Not compiled for more than are multiplied at once.
+                        _ if S::TOKENS == 4 => product.multiply::<F, 4>(token, output),
+                        4 => product.multiply::<F, 4>(token, output),
+                        5 => product.multiply::<F, 5>(token, output),
+                        6 => product.multiply::<F, 6>(token, output),
+                        7 => product.multiply::<F, 7>(token, output),
+                        _ => product.multiply::<F, GROUP>(token, output),
                     }
                 }
             }
@@ -187,7 +171,7 @@ pub(super) fn matmul<S: Multiply, F: Format>(
 }
 
 /// A panel whose first row is `row`, and the group of tokens that it is multiplied with, whose first is `first`.
-struct Tile<'a, S> {
+struct PanelProduct<'a, S> {
     simd: S,
     order: Order,
     bytes: &'a [u8],
@@ -200,7 +184,7 @@ struct Tile<'a, S> {
     first: usize,
 }
 
-impl<S: Multiply> Tile<'_, S> {
+impl<S: Multiply> PanelProduct<'_, S> {
     /// The panel times `T` tokens of the group from `token` on.
     #[inline(always)]
     fn multiply<F: Format, const T: usize>(&self, token: usize, output: &mut Output<'_>) {

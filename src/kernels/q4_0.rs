@@ -123,7 +123,6 @@ pub(super) mod avx2 {
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
     use super::{BYTES, Q40};
-    use crate::kernels::avx2::load_16;
     use crate::kernels::avx512::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
     use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, unpack_blocks};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
@@ -141,9 +140,7 @@ pub(super) mod avx512_vnni {
             }
         } else {
             many_tokens::<Q40>(weight, input, output, |rows, panel| {
-                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, input.inputs(), panel, |fours, i, panel| {
-                    put(fours, i, panel);
-                });
+                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
             });
         }
     }
@@ -172,15 +169,6 @@ pub(super) mod avx512_vnni {
             }
             panel.put_columns(4 * i + j, &block);
         }
-    }
-
-    /// The nibbles of a block.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(in crate::kernels) fn nibbles_of<const BYTES: usize>(block: &[u8; BYTES]) -> __m256i {
-        let bytes = block.last_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
-        let both = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
-        _mm256_and_si256(both, _mm256_set1_epi8(15))
     }
 
     /// Where two vectors with the first and the last 64 bytes of `four` have the words at these bytes of block `i / 8`:

@@ -158,7 +158,7 @@ pub(super) mod avx2 {
     /// The eight sc and the eight m of the heads of two super-blocks.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn sixes(heads: __m256i) -> __m256i {
+    pub(super) fn sixes(heads: __m256i) -> __m256i {
         // d and dmin, then the twelve bytes as three double words x, y, z. The low four sc are in x and the low four m
         // in y, by their low 6 bits; the high four have their low 4 bits in the low and high nibbles of z, and their
         // high 2 bits at the top of x and y.
@@ -188,6 +188,7 @@ pub(super) mod avx2 {
 /// What Q4_K and Q5_K share: super-blocks of 256 that begin with 16 bytes of scales and minima.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
+    use super::avx2::sixes;
     use super::{BYTES, Q4K};
     use crate::kernels::avx2::load_16;
     use crate::kernels::avx512::{columns_of_16, load, load_floats, rows_times_token};
@@ -241,19 +242,8 @@ pub(super) mod avx512_vnni {
         let zero = _mm_setzero_si128();
         let a = a.first_chunk::<16>().map_or(zero, |bytes| load_16(bytes));
         let b = b.first_chunk::<16>().map_or(zero, |bytes| load_16(bytes));
-        // In each half: d and dmin, then the twelve bytes as three double words x, y, z. The low four sc are in x and
-        // the low four m in y, by their low 6 bits; the high four have their low 4 bits in the low and high nibbles of
-        // z, and their high 2 bits at the top of x and y.
-        let both = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b);
-        let low = _mm256_shuffle_epi32::<0b11_10_11_01>(both); // x z y z
-        let low = _mm256_srlv_epi32(low, _mm256_setr_epi32(0, 0, 0, 4, 0, 0, 0, 4));
-        let (six, four) = (0x3f3f_3f3f, 0x0f0f_0f0f);
-        let low = _mm256_and_si256(low, _mm256_setr_epi32(six, four, six, four, six, four, six, four));
-        let high = _mm256_srli_epi32::<2>(_mm256_shuffle_epi32::<0b10_10_01_01>(both)); // x x y y
-        let two = 0x3030_3030;
-        let high = _mm256_and_si256(high, _mm256_setr_epi32(0, two, 0, two, 0, two, 0, two));
         // In each half sc of the eight blocks, then m: two words of the one, two of the other are ORDER.
-        let bytes = _mm256_or_si256(low, high);
+        let bytes = sixes(_mm256_set_m128i(b, a));
         let (of_a, of_b) = (_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
         let sc = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi16(of_a, of_b)));
         let m = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpackhi_epi16(of_a, of_b)));
@@ -272,7 +262,7 @@ pub(super) mod avx512_vnni {
         put: impl Fn(&[&[u8; BYTES]; ROWS], usize, &mut Panel<'_>),
     ) {
         avx512_blocks::many_tokens::<F>(weight, input, output, |rows, panel| {
-            let each = input.inputs() / 256;
+            let each = panel.blocks() / 8;
             let (all, zeros) = (rows.as_chunks::<BYTES>().0, [0; BYTES]);
             for i in 0..each {
                 panel.ask_ahead(i, ROWS * BYTES);

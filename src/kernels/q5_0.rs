@@ -38,19 +38,13 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
     use super::{BYTES, Q50, high_bits};
-    use crate::kernels::avx2::{Factors, scales_of};
-    use crate::kernels::blocks::{avx2_product, elements_by_block};
+    use crate::kernels::avx2::scales_of;
+    use crate::kernels::blocks::{avx2_product, eight_blocks};
     use crate::kernels::q4_0::avx2::nibbles;
     use std::arch::x86_64::*;
 
     avx2_product!(Q50, 8 * BYTES);
-    elements_by_block!();
-
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    fn factors(eight: &[u8; 8 * BYTES]) -> Factors {
-        scales_of(eight.as_chunks::<BYTES>().0)
-    }
+    eight_blocks!(scales_of);
 
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -77,7 +71,8 @@ mod avx512_vnni {
     use crate::kernels::avx512::load_numbers;
     use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, put as put_rows, unpack_blocks};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::q4_0::avx512_vnni::{nibbles, nibbles_of, one_token, places};
+    use crate::kernels::q4_0::avx2::nibbles as nibbles_of;
+    use crate::kernels::q4_0::avx512_vnni::{nibbles, one_token, places};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -91,9 +86,7 @@ mod avx512_vnni {
             }
         } else {
             many_tokens::<Q50>(weight, input, output, |rows, panel| {
-                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, input.inputs(), panel, |fours, i, panel| {
-                    put(fours, i, panel);
-                });
+                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
             });
         }
     }

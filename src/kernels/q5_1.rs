@@ -31,23 +31,17 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
 #[cfg(target_arch = "x86_64")]
 mod simd {
     use super::{BYTES, Q51, high_bits};
-    use crate::kernels::avx2::{Factors, scales_and_bases_of};
-    use crate::kernels::blocks::{elements_by_block, simd_products};
+    use crate::kernels::avx2::scales_and_bases_of;
+    use crate::kernels::blocks::{eight_blocks, simd_products};
     use crate::kernels::q5_0::avx2::five_bits;
     use std::arch::x86_64::*;
 
     simd_products!(Q51, 8 * BYTES);
-    elements_by_block!();
+    eight_blocks!(scales_and_bases_of);
 
     #[inline]
     #[target_feature(enable = "avx2")]
     fn block_elements(block: &[u8; BYTES]) -> __m256i {
         five_bits(block, high_bits(block))
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    fn factors(eight: &[u8; 8 * BYTES]) -> Factors {
-        scales_and_bases_of(eight.as_chunks::<BYTES>().0)
     }
 }

@@ -101,7 +101,7 @@ mod avx512_vnni {
                 one_token(weight, input, token, output);
             }
         } else {
-            many_tokens::<Q6K>(weight, input, output, |rows, panel| unpack(rows, input.inputs(), panel));
+            many_tokens::<Q6K>(weight, input, output, |rows, panel| unpack(rows, panel));
         }
     }
 
@@ -144,8 +144,8 @@ mod avx512_vnni {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn unpack(rows: &[u8], inputs: usize, panel: &mut Panel<'_>) {
-        let each = inputs / 256;
+    fn unpack(rows: &[u8], panel: &mut Panel<'_>) {
+        let each = panel.blocks() / 8;
         let (all, _) = rows.as_chunks::<BYTES>();
         for i in 0..each {
             panel.ask_ahead(i, ROWS * BYTES);

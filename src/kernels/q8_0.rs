@@ -25,18 +25,12 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use super::{BYTES, Q80};
-    use crate::kernels::avx2::{Factors, load, scales_of};
-    use crate::kernels::blocks::{avx2_product, elements_by_block};
+    use crate::kernels::avx2::{load, scales_of};
+    use crate::kernels::blocks::{avx2_product, eight_blocks};
     use std::arch::x86_64::*;
 
     avx2_product!(Q80, 8 * BYTES);
-    elements_by_block!();
-
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    fn factors(eight: &[u8; 8 * BYTES]) -> Factors {
-        scales_of(eight.as_chunks::<BYTES>().0)
-    }
+    eight_blocks!(scales_of);
 
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -70,9 +64,7 @@ mod avx512_vnni {
             }
         } else {
             many_tokens::<Q80>(weight, input, output, |rows, panel| {
-                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, input.inputs(), panel, |fours, i, panel| {
-                    put(fours, i, panel);
-                });
+                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
             });
         }
     }

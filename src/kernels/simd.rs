@@ -12,17 +12,28 @@ use std::arch::x86_64::*;
 pub trait Simd: Copy {
     /// A vector.
     type Floats: Copy;
-    /// Its elements.
+    /// As many bits.
+    type Bits: Copy;
+    /// Floats of a vector.
     const LANES: usize;
 
     /// `x` in all lanes.
     fn all(self, x: f32) -> Self::Floats;
+
+    /// `x` in all lanes.
+    fn all_int(self, x: i32) -> Self::Floats;
+
+    /// `a + b`.
+    fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
 
     /// `a * b`.
     fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
 
     /// `a * b + c`, rounded once.
     fn mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+
+    /// `c - a * b`, rounded once.
+    fn negated_mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
 
     /// A vector of floats at any alignment, or those before the end with zeros after them.
     ///
@@ -47,6 +58,25 @@ pub trait Simd: Copy {
     /// # Safety
     /// So many can be written.
     unsafe fn store(self, at: *mut f32, left: usize, v: Self::Floats);
+
+    /// Stores a vector at any alignment.
+    ///
+    /// # Safety
+    /// So many bytes can be written.
+    unsafe fn store_bits(self, at: *mut u8, v: Self::Bits);
+}
+
+/// Operations by instructions that the value is the proof of.
+macro_rules! operations {
+    ($($name:ident($($arg:ident: $type:ty),*) => $operation:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: $type),*) -> Self::Floats {
+                // SAFETY: the value is the proof.
+                unsafe { $operation }
+            }
+        )*
+    };
 }
 
 /// 256 bits: AVX2, FMA and F16C.
@@ -88,24 +118,16 @@ fn mask_8(left: usize) -> __m256i {
 
 impl Simd for Avx2 {
     type Floats = __m256;
+    type Bits = __m256i;
     const LANES: usize = 8;
 
-    #[inline(always)]
-    fn all(self, x: f32) -> __m256 {
-        // SAFETY: the value is the proof.
-        unsafe { _mm256_set1_ps(x) }
-    }
-
-    #[inline(always)]
-    fn mul(self, a: __m256, b: __m256) -> __m256 {
-        // SAFETY: the value is the proof.
-        unsafe { _mm256_mul_ps(a, b) }
-    }
-
-    #[inline(always)]
-    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        // SAFETY: the value is the proof.
-        unsafe { _mm256_fmadd_ps(a, b, c) }
+    operations! {
+        all(x: f32) => _mm256_set1_ps(x);
+        all_int(x: i32) => _mm256_cvtepi32_ps(_mm256_set1_epi32(x));
+        add(a: __m256, b: __m256) => _mm256_add_ps(a, b);
+        mul(a: __m256, b: __m256) => _mm256_mul_ps(a, b);
+        mul_add(a: __m256, b: __m256, c: __m256) => _mm256_fmadd_ps(a, b, c);
+        negated_mul_add(a: __m256, b: __m256, c: __m256) => _mm256_fnmadd_ps(a, b, c);
     }
 
     #[inline(always)]
@@ -132,6 +154,12 @@ impl Simd for Avx2 {
     unsafe fn store(self, at: *mut f32, left: usize, v: __m256) {
         // SAFETY: the caller's; the mask keeps the store inside.
         unsafe { _mm256_maskstore_ps(at, mask_8(left), v) };
+    }
+
+    #[inline(always)]
+    unsafe fn store_bits(self, at: *mut u8, v: __m256i) {
+        // SAFETY: the caller's.
+        unsafe { _mm256_storeu_si256(at.cast(), v) };
     }
 }
 
@@ -167,24 +195,16 @@ pub(super) fn mask_16(count: usize) -> u16 {
 
 impl Simd for Avx512 {
     type Floats = __m512;
+    type Bits = __m512i;
     const LANES: usize = 16;
 
-    #[inline(always)]
-    fn all(self, x: f32) -> __m512 {
-        // SAFETY: the value is the proof.
-        unsafe { _mm512_set1_ps(x) }
-    }
-
-    #[inline(always)]
-    fn mul(self, a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the value is the proof.
-        unsafe { _mm512_mul_ps(a, b) }
-    }
-
-    #[inline(always)]
-    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        // SAFETY: the value is the proof.
-        unsafe { _mm512_fmadd_ps(a, b, c) }
+    operations! {
+        all(x: f32) => _mm512_set1_ps(x);
+        all_int(x: i32) => _mm512_cvtepi32_ps(_mm512_set1_epi32(x));
+        add(a: __m512, b: __m512) => _mm512_add_ps(a, b);
+        mul(a: __m512, b: __m512) => _mm512_mul_ps(a, b);
+        mul_add(a: __m512, b: __m512, c: __m512) => _mm512_fmadd_ps(a, b, c);
+        negated_mul_add(a: __m512, b: __m512, c: __m512) => _mm512_fnmadd_ps(a, b, c);
     }
 
     #[inline(always)]
@@ -211,5 +231,11 @@ impl Simd for Avx512 {
     unsafe fn store(self, at: *mut f32, left: usize, v: __m512) {
         // SAFETY: the caller's; the mask keeps the store inside.
         unsafe { _mm512_mask_storeu_ps(at, mask_16(left), v) };
+    }
+
+    #[inline(always)]
+    unsafe fn store_bits(self, at: *mut u8, v: __m512i) {
+        // SAFETY: the caller's.
+        unsafe { _mm512_storeu_si512(at.cast(), v) };
     }
 }

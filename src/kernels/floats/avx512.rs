@@ -11,10 +11,8 @@ use crate::kernels::{Input, Output};
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-/// How a dtype is multiplied, a step of elements at a time.
-///
-/// # Safety
-/// Methods are called by functions that are compiled for the instruction sets that they need.
+/// How a dtype is multiplied, a step of elements at a time. Its functions become part of one that is compiled for the
+/// instruction sets that they need.
 pub(in crate::kernels) trait Steps {
     /// A stored weight.
     type Weight;
