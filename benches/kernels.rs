@@ -7,12 +7,15 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[path = "../examples/bench/peak.rs"]
+mod peak;
+
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::f16;
 use model_diagnostics::DType;
 use model_diagnostics::plan::KV_PAGE;
-use model_factory::kernels::{self, Element, Floats, Input, Isa, Kernel, Query, TILE, Tile};
+use model_factory::kernels::{self, Element, Floats, Input, Isa, Kernel, KvTile, Query, TILE};
 use model_factory::threads::Pool;
 use std::hint::black_box;
 use std::time::Duration;
@@ -136,7 +139,7 @@ fn attend<E: Element>(pool: &Pool, isa: Isa, group: usize, head_dim: usize, cach
         let tile = |index: usize| {
             let (page, index) = (pages[index * TILE / KV_PAGE], index % (KV_PAGE / TILE));
             let of = |head: usize| &page[head * KV_PAGE * head_dim + index * len..][..len];
-            Tile { keys: of(head), values: of(KV_HEADS + head) }
+            KvTile { keys: of(head), values: of(KV_HEADS + head) }
         };
         for index in 0..tiles {
             let then = Some(tile((index + 1).min(tiles - 1)));
@@ -173,7 +176,7 @@ fn context(criterion: &mut Criterion) {
 /// The ceilings of `kernel` by `threads` threads: its multiply instruction, and that with the scales of blocks, if measured.
 fn ceilings(group: &mut BenchmarkGroup<'_, WallTime>, kernel: Kernel, threads: usize) {
     const OPERATIONS: u64 = 1_000_000_000;
-    let peak = |kernel: &Kernel, time, scales| if scales { kernel.block_peak(time) } else { kernel.peak(time) };
+    let peak = |kernel, time, scales| if scales { peak::block_peak(kernel, time) } else { peak::peak(kernel, time) };
     for (name, scales) in [("peak", false), ("peak with scales", true)] {
         if peak(&kernel, Duration::ZERO, scales).is_none() {
             continue;
@@ -281,7 +284,7 @@ fn rows(criterion: &mut Criterion) {
                 let heads = q.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim));
                 let mut queries: Vec<Query<'_>> = heads.map(|(q, out)| Query::new(q, out)).collect();
                 for tile in black_box(&cache).chunks_exact(TILE * head_dim) {
-                    let tile = Tile { keys: tile, values: tile };
+                    let tile = KvTile { keys: tile, values: tile };
                     kernels::attend(isa, &mut queries, tile, 0..TILE, None, 0.125);
                 }
                 queries.into_iter().for_each(Query::finish);

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod measure;
+mod peak;
 
 use clap::{Parser, ValueEnum};
 use measure::{Measured, Test};

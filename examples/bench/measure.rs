@@ -1,6 +1,6 @@
 //! What a round measures, beside what the machine can do at most in the same round.
 
-use crate::common;
+use crate::{common, peak};
 use model_factory::cpu::Matrix;
 use model_factory::kernels::Kernel;
 use model_factory::{Error, Model, Session};
@@ -91,8 +91,8 @@ impl Measured {
     pub(crate) fn round(&mut self) -> Result<(), Error> {
         let (model, test, threads) = (&self.model, self.test, self.model.threads());
         if test.prompt > 0 {
-            self.block_peaks.extend(peak(model, threads, Kernel::block_peak));
-            let (peak, speed) = (peak(model, threads, Kernel::peak), prefill(model, test.prompt)?);
+            self.block_peaks.extend(most(model, threads, peak::block_peak));
+            let (peak, speed) = (most(model, threads, peak::peak), prefill(model, test.prompt)?);
             self.prefills.push(speed);
             self.peaks.extend(peak);
             let operations = operations_per_prompt_token(model) as f64;
@@ -263,7 +263,7 @@ fn operations_per_prompt_token(model: &Model) -> usize {
 
 /// Operations a second of `threads` threads, as `measure` finds them for the kernel that most of the model is multiplied
 /// with.
-fn peak(model: &Model, threads: usize, measure: fn(&Kernel, Duration) -> Option<f64>) -> Option<f64> {
+fn most(model: &Model, threads: usize, measure: fn(&Kernel, Duration) -> Option<f64>) -> Option<f64> {
     let mut operations: BTreeMap<&str, (usize, Kernel)> = BTreeMap::new();
     for matrix in blocks(model) {
         let kernel = matrix.kernel();

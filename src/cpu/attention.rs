@@ -3,7 +3,7 @@
 use super::page::{Page, PageElement};
 use super::{Heads, TASK_ROWS};
 use crate::decoder::Sequence;
-use crate::kernels::{Isa, Query, STATE, TILE, Tile, attend};
+use crate::kernels::{Isa, KvTile, Query, STATE, TILE, attend};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use model_diagnostics::plan::KV_PAGE;
@@ -177,7 +177,7 @@ impl<E: PageElement> Context<'_, E> {
         let tile = |index: usize| {
             let (page, first) = (self.pages[index / TILES], (head * KV_PAGE + index % TILES * TILE) * dim);
             let of = |first: usize| &page[first..][..TILE * dim];
-            Tile { keys: of(first), values: of(kv * KV_PAGE * dim + first) }
+            KvTile { keys: of(first), values: of(kv * KV_PAGE * dim + first) }
         };
         let rows: Vec<usize> = rows.clone().collect();
         for index in tiles.clone() {

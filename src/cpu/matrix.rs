@@ -100,9 +100,9 @@ impl Matrix {
         &self.weight
     }
 
-    /// Widens row `index` into `out` (embedding lookup).
-    pub(super) fn widen_row(&self, index: usize, out: &mut [f32]) {
-        self.kernel.widen(self.weight.rows(index..index + 1), out);
+    /// Dequantizes row `index` into `out` (embedding lookup).
+    pub(super) fn dequantize_row(&self, index: usize, out: &mut [f32]) {
+        self.kernel.dequantize_row(self.weight.rows(index..index + 1), out);
     }
 
     /// `y` `[tokens, rows]` = the given rows times `operands`, bias included.

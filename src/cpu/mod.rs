@@ -199,7 +199,7 @@ impl Device for Cpu {
     fn embed(&self, batch: &Batch<'_, Page>, embedding: &Matrix, hidden: &mut Vec<f32>) -> Result<()> {
         let ids = batch.sequences.iter().flat_map(|sequence| sequence.tokens);
         for (id, row) in ids.zip(hidden.chunks_exact_mut(self.buffers.hidden)) {
-            embedding.widen_row(*id as usize, row);
+            embedding.dequantize_row(*id as usize, row);
         }
         Ok(())
     }

@@ -14,11 +14,13 @@ impl Spare {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An input for rows of `width`: rather one that had such rows, so that not all of them grow to the widest.
-    fn take(&self, width: usize) -> Input {
+    /// An input for rows of `width` in `form`: rather one that had such rows, so that not all of them grow to the widest, and
+    /// never one of another form, which has no memory for it.
+    fn take(&self, width: usize, form: Form) -> Input {
         let mut spare = self.lock();
-        let alike = spare.iter().position(|input| input.inputs() == width);
-        let index = alike.or(spare.len().checked_sub(1));
+        let of_form = |input: &Input| input.form().is_read_as(form);
+        let alike = spare.iter().position(|input| of_form(input) && input.inputs() == width);
+        let index = alike.or_else(|| spare.iter().rposition(of_form));
         index.map(|index| spare.swap_remove(index)).unwrap_or_default()
     }
 }
@@ -41,7 +43,7 @@ impl Operands {
         let mut operands = Operands { spare: spare.clone(), forms: Vec::with_capacity(1) };
         for form in forms {
             if !operands.forms.iter().any(|input| input.form() == form) {
-                let mut input = spare.take(width);
+                let mut input = spare.take(width, form);
                 prepare(&mut input, form)?;
                 operands.forms.push(input);
             }

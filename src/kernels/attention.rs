@@ -11,80 +11,53 @@ mod ahead;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod passes;
 
 use super::exp::exp;
 use super::f16::f16_to_f32;
 use super::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use super::simd::Simd;
 use super::{LANES, sum_lanes};
-use half::f16;
+use half::{bf16, f16};
 use std::ops::Range;
 
-/// An element of keys and values.
+/// A float of a cache, or of a weight.
 pub trait Element: Copy + Sync + 'static {
     /// Widened without loss.
     #[doc(hidden)]
     fn wide(self) -> f32;
 
-    /// 16 elements, widened, or those before the end with zeros after them.
+    /// A vector of elements, widened, or those before the end with zeros after them.
     ///
     /// # Safety
-    /// The processor has AVX-512 F, BW and VL. 16 elements can be read if `WHOLE`, else `left` or 16, whichever is less.
+    /// As many as a vector has can be read if `WHOLE`, else `left` or as many, whichever is less. `at` needs no alignment.
     #[cfg(target_arch = "x86_64")]
     #[doc(hidden)]
-    unsafe fn load_16<const WHOLE: bool>(at: *const Self, left: usize) -> std::arch::x86_64::__m512;
-
-    /// 8 elements, widened, or those before the end with zeros after them.
-    ///
-    /// # Safety
-    /// The processor has AVX2 and F16C. 8 elements can be read if `WHOLE`, else `left` or 8, whichever is less.
-    #[cfg(target_arch = "x86_64")]
-    #[doc(hidden)]
-    unsafe fn load_8<const WHOLE: bool>(at: *const Self, left: usize) -> std::arch::x86_64::__m256;
+    unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const Self, left: usize) -> S::Floats;
 }
 
-impl Element for f32 {
-    fn wide(self) -> f32 {
-        self
-    }
+macro_rules! element {
+    ($type:ty, $wide:expr, $load:ident) => {
+        impl Element for $type {
+            fn wide(self) -> f32 {
+                $wide(self)
+            }
 
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load_16<const WHOLE: bool>(at: *const f32, left: usize) -> std::arch::x86_64::__m512 {
-        // SAFETY: the caller's.
-        unsafe { avx512::load_f32::<WHOLE>(at, left) }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    unsafe fn load_8<const WHOLE: bool>(at: *const f32, left: usize) -> std::arch::x86_64::__m256 {
-        // SAFETY: the caller's.
-        unsafe { avx2::load_f32::<WHOLE>(at, left) }
-    }
+            #[cfg(target_arch = "x86_64")]
+            #[inline(always)]
+            unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const $type, left: usize) -> S::Floats {
+                // SAFETY: the caller's.
+                unsafe { simd.$load::<WHOLE>(at, left) }
+            }
+        }
+    };
 }
 
-impl Element for f16 {
-    fn wide(self) -> f32 {
-        f16_to_f32(self.to_le_bytes())
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load_16<const WHOLE: bool>(at: *const f16, left: usize) -> std::arch::x86_64::__m512 {
-        // SAFETY: the caller's.
-        unsafe { avx512::load_f16::<WHOLE>(at, left) }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    unsafe fn load_8<const WHOLE: bool>(at: *const f16, left: usize) -> std::arch::x86_64::__m256 {
-        // SAFETY: the caller's.
-        unsafe { avx2::load_f16::<WHOLE>(at, left) }
-    }
-}
+element!(f32, |x| x, load);
+element!(f16, |x: f16| f16_to_f32(x.to_le_bytes()), load_f16);
+element!(bf16, bf16::to_f32, load_bf16);
 
 /// Positions of a tile: the keys whose scores are held at a time.
 pub const TILE: usize = 64;
@@ -148,7 +121,7 @@ impl<'a> Query<'a> {
 
 /// Keys and values of [`TILE`] positions of one head. A position that no query sees may hold any bits.
 #[derive(Clone, Copy, Debug)]
-pub struct Tile<'a, E> {
+pub struct KvTile<'a, E> {
     /// `[head_dim, TILE]`, so that scores of neighbours are summed side by side, a lane each.
     pub keys: &'a [E],
     /// `[TILE, head_dim]`
@@ -161,16 +134,16 @@ pub struct Tile<'a, E> {
 pub fn attend<E: Element>(
     isa: Isa,
     queries: &mut [Query<'_>],
-    tile: Tile<'_, E>,
+    tile: KvTile<'_, E>,
     seen: Range<usize>,
-    then: Option<Tile<'_, E>>,
+    then: Option<KvTile<'_, E>>,
     scale: f32,
 ) {
     let Some(first) = queries.first().filter(|_| !seen.is_empty()) else { return };
     let len = TILE * first.q.len();
     assert!(queries.iter().all(|query| query.q.len() == first.q.len()), "one length of heads");
     assert!(seen.end <= TILE, "positions {seen:?} of a tile");
-    for Tile { keys, values } in std::iter::once(tile).chain(then) {
+    for KvTile { keys, values } in std::iter::once(tile).chain(then) {
         assert!(keys.len() == len && values.len() == len, "{} and {} elements of {len}", keys.len(), values.len());
     }
     #[cfg(target_arch = "x86_64")]
@@ -269,7 +242,7 @@ mod tests {
             q.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim)).map(|(q, out)| of(q, out)).collect();
         for (i, [tile_keys, values]) in tiles.iter().enumerate() {
             let seen = keys.start.saturating_sub(i * TILE).min(TILE)..keys.end.saturating_sub(i * TILE).min(TILE);
-            let tile = Tile { keys: &tile_keys[..], values };
+            let tile = KvTile { keys: &tile_keys[..], values };
             // What is asked for ahead changes nothing.
             attend(isa, &mut queries, tile, seen, (heads % 2 == 1).then_some(tile), 0.3);
         }
@@ -291,7 +264,7 @@ mod tests {
                 for (i, [keys, values]) in tiles.iter().enumerate() {
                     let seen =
                         range.start.saturating_sub(i * TILE).min(TILE)..range.end.saturating_sub(i * TILE).min(TILE);
-                    attend(isa, std::slice::from_mut(&mut query), Tile { keys, values }, seen, None, 0.3);
+                    attend(isa, std::slice::from_mut(&mut query), KvTile { keys, values }, seen, None, 0.3);
                 }
                 (query.state(), out)
             };

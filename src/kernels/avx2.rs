@@ -1,5 +1,4 @@
-//! AVX2 pieces that several dtypes share: loads, sums in the defined order, the product of block dtypes with one token,
-//! and the tiles of the float dtypes.
+//! AVX2 pieces that several dtypes share: loads, sums in the defined order, the product of block dtypes with one token.
 //!
 //! A row's 16 lanes are two vectors: lanes 0 to 7 and 8 to 15. Block dtypes come eight blocks at a time.
 //!
@@ -13,10 +12,14 @@
 
 #![allow(unsafe_code)]
 
-use super::x86::{NEAR, NEAR_4_BITS, Scratch, four_words, prefetch_near, room, streams, with_scratch};
+use super::blocks::Format;
+use super::x86::{
+    NEAR, NEAR_4_BITS, Scratch, arranged, arranged_bytes, arranged_sums, four_words, prefetch_near, streams,
+    with_scratch,
+};
+use super::zeroed::Plain;
 use super::{Input, Output};
 use std::arch::x86_64::*;
-use std::ops::Range;
 
 /// 32 bytes, at any alignment.
 #[inline]
@@ -42,20 +45,13 @@ pub(super) fn load_floats(floats: &[f32; 8]) -> __m256 {
     unsafe { _mm256_loadu_ps(floats.as_ptr()) }
 }
 
-/// 4 words of 8 bytes.
+/// 32 bytes of numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn load_words(words: &[u64; 4]) -> __m256i {
+pub(super) fn load_numbers<T: Plain, const N: usize>(numbers: &[T; N]) -> __m256i {
+    const { assert!(size_of::<[T; N]>() == 32) };
     // SAFETY: the array is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
-}
-
-/// 8 integers.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn load_ints(ints: &[i32; 8]) -> __m256i {
-    // SAFETY: the array is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(ints.as_ptr().cast()) }
+    unsafe { _mm256_loadu_si256(numbers.as_ptr().cast()) }
 }
 
 /// Stores 32 bytes.
@@ -84,7 +80,7 @@ fn sum_lanes(lanes: [__m256; 2]) -> f32 {
 /// The sum of 8 lanes, in pairs 4 apart, then 2, 1.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn sum_eight_lanes(eight: __m256) -> f32 {
+pub(super) fn sum_eight_lanes(eight: __m256) -> f32 {
     let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
     let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
@@ -167,11 +163,20 @@ pub(super) struct Factors {
     pub(super) halves: __m128i,
 }
 
+impl Factors {
+    /// Scales alone.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn scaled(scales: __m256) -> Factors {
+        Factors { scales, mins: _mm256_setzero_ps(), halves: _mm_setzero_si128() }
+    }
+}
+
 /// The factors of eight blocks that begin with their scale.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) fn scales_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
-    Factors { scales: halves_at(blocks, 0), mins: _mm256_setzero_ps(), halves: _mm_setzero_si128() }
+    Factors::scaled(halves_at(blocks, 0))
 }
 
 /// The F16 at byte `at` of each of eight blocks, widened.
@@ -186,11 +191,8 @@ fn halves_at<const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -> __m256 {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) fn scales_and_bases_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
-    Factors {
-        scales: halves_at(blocks, 0),
-        mins: _mm256_xor_ps(halves_at(blocks, 2), _mm256_set1_ps(-0.0)),
-        halves: _mm_setzero_si128(),
-    }
+    let mins = _mm256_xor_ps(halves_at(blocks, 2), _mm256_set1_ps(-0.0));
+    Factors { mins, ..scales_of(blocks) }
 }
 
 /// The scales and the minima of half blocks, where there are any.
@@ -204,39 +206,6 @@ pub(super) fn scales_and_mins_of_halves<F: Format>(halves: __m128i) -> [__m128i;
     [_mm_and_si128(halves, low), _mm_and_si128(_mm_srli_epi16::<4>(halves), low)]
 }
 
-/// A block dtype, for code that is compiled for each.
-pub(super) trait Format {
-    /// Bits of an element: up to 6 unsigned, 8 signed.
-    const BITS: u32;
-    /// What elements are above their value; 0 or a power of 2.
-    const OFFSET: i32;
-    /// Whether blocks, or half blocks if these have scales, have minima.
-    const MINS: bool;
-    /// Whether half blocks have integer scales.
-    const HALVES: bool;
-    /// How much an offset that holds 128 times a sum is to be shifted.
-    const SHIFT: i32 = if Self::OFFSET > 0 { 7 - Self::OFFSET.ilog2() as i32 } else { 0 };
-}
-
-/// The matrix product of a block dtype of which eight blocks are `$eight` bytes; `$elements` and `$factors` are closures
-/// that have those of eight blocks.
-///
-/// A macro, so that one token and panels have closures of their own: one that both call is not put there.
-macro_rules! block_product {
-    ($format:ty, $eight:expr, $weight:expr, $input:expr, $output:expr, $elements:expr, $factors:expr $(,)?) => {
-        if $input.tokens() <= $crate::kernels::order::FEW {
-            for token in 0..$input.tokens() {
-                $crate::kernels::avx2::one_token::<$format, { $eight }>(
-                    $weight, $input, token, $output, $elements, $factors,
-                );
-            }
-        } else {
-            $crate::kernels::avx2_panel::matmul::<$format, { $eight }>($weight, $input, $output, $elements, $factors);
-        }
-    };
-}
-pub(super) use block_product;
-
 /// The product of a block dtype with one token; `elements` and `factors` have those of eight blocks,
 /// whose bytes are `EIGHT`.
 #[inline]
@@ -249,34 +218,14 @@ pub(super) fn one_token<F: Format, const EIGHT: usize>(
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
     factors: impl Fn(&[u8; EIGHT]) -> Factors,
 ) {
-    fn pad<T: Copy + Default>(to: &mut [T], from: &[T]) {
-        let (copy, rest) = to.split_at_mut(from.len());
-        copy.copy_from_slice(from);
-        rest.fill(T::default());
-    }
     let eights = (input.inputs() / 32).div_ceil(8);
     let x = input.q8(token);
     let done = with_scratch(|Scratch { bytes, floats, more_floats, ints }| {
         // Activations up to a whole number of steps.
-        let x_bytes = room(bytes, eights * 256)?;
-        let (x_scales, x_sums) = (room(floats, eights * 8)?, room(more_floats, eights * 8)?);
-        let x_ints = room(ints, eights * 8)?;
-        x_bytes[x.bytes.len()..].fill(0);
-        x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
-        pad(x_scales, x.scales);
-        pad(x_sums, x.sums);
-        if F::HALVES {
-            // The sums of the two halves of a block, as two words.
-            for (to, halves) in x_ints.iter_mut().zip(x.half_offsets.as_chunks::<2>().0) {
-                let [first, second] = halves.map(|offset| offset >> 7);
-                *to = first & 0xffff | second << 16;
-            }
-        } else {
-            pad(x_ints, x.offsets);
-        }
-        let x_bytes = x_bytes.as_chunks::<32>().0.as_chunks::<8>().0;
-        let (x_scales, x_sums) = (x_scales.as_chunks::<8>().0, x_sums.as_chunks::<8>().0);
-        let x_ints = x_ints.as_chunks::<8>().0;
+        let x_bytes = arranged_bytes::<32>(bytes, &x, eights * 8, |i| i)?;
+        let x_scales = arranged(floats, x.scales, eights * 8, |b| b)?;
+        let x_sums = arranged(more_floats, x.sums, eights * 8, |b| b)?;
+        let x_ints = arranged_sums::<F, 8>(ints, &x, eights * 8)?;
         let rows = output.rows();
         rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], i, sums| {
             for (eight, sums) in eights.into_iter().zip(sums) {
@@ -285,14 +234,13 @@ pub(super) fn one_token<F: Format, const EIGHT: usize>(
                 let mut dots = dots::<F>(elements(eight), &x_bytes[i], halves);
                 // The products of what half blocks have and the sums of their activations; the ints are these sums with
                 // their sign turned.
-                let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), load_ints(&x_ints[i]));
+                let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), load_numbers(&x_ints[i]));
                 if F::HALVES && F::OFFSET > 0 {
                     let sums = by_half(halves);
                     let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
                     dots = _mm256_add_epi32(dots, _mm256_sll_epi32(sums, shift));
                 } else if F::OFFSET > 0 {
-                    let shift = _mm_cvtsi32_si128(F::SHIFT);
-                    dots = _mm256_add_epi32(dots, _mm256_sra_epi32(load_ints(&x_ints[i]), shift));
+                    dots = _mm256_add_epi32(dots, load_numbers(&x_ints[i]));
                 }
                 let scales = _mm256_mul_ps(factors.scales, load_floats(&x_scales[i]));
                 *sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, *sums);
@@ -399,139 +347,6 @@ pub(super) fn rows_times_token<const EIGHT: usize>(
     }
 }
 
-/// Elements of rows that are multiplied in all rows before the next are, so that a tile's activations stay in the
-/// first-level cache; a multiple of 8.
-const CHUNK: usize = 1024;
-
-/// Up to so many tokens rows are multiplied whole: most of the time is that of the memory, which serves them faster so.
-const WHOLE: usize = 16;
-
-/// The matrix product of a float dtype: for each output a vector of sums along the row, several rows and tokens at once. `load` widens eight elements, whose bytes are `EIGHT`.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn floats<const EIGHT: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    load: impl Fn(&[u8; EIGHT]) -> __m256,
-) {
-    let tokens = input.tokens();
-    let mut token = 0;
-    while token < tokens {
-        token += match tokens - token {
-            1 => rows::<4, 1, EIGHT>(weight, input, token, output, &load),
-            2 => rows::<4, 2, EIGHT>(weight, input, token, output, &load),
-            3 | 6 => rows::<3, 3, EIGHT>(weight, input, token, output, &load),
-            _ => rows::<3, 4, EIGHT>(weight, input, token, output, &load),
-        };
-    }
-}
-
-/// All rows times `T` tokens from `token` on; gives `T` back.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn rows<const R: usize, const T: usize, const EIGHT: usize>(
-    weight: &[u8],
-    input: &Input,
-    token: usize,
-    output: &mut Output<'_>,
-    load: impl Fn(&[u8; EIGHT]) -> __m256,
-) -> usize {
-    let (rows, inputs) = (output.rows(), input.inputs());
-    let row_bytes = weight.len() / rows;
-    assert_eq!(row_bytes * 8, inputs * EIGHT);
-    let chunk = if input.tokens() > WHOLE { CHUNK } else { inputs };
-    let mut x: [&[f32]; T] = [&[]; T];
-    for (t, x) in x.iter_mut().enumerate() {
-        *x = input.floats(token + t);
-    }
-    let done = with_scratch(|scratch| {
-        let kept = if chunk < inputs { rows.div_ceil(R) * R * T * 8 } else { R * T * 8 };
-        let kept = room(&mut scratch.floats, kept)?.as_chunks_mut::<8>().0;
-        for from in (0..inputs).step_by(chunk) {
-            let part = from..inputs.min(from + chunk);
-            for (i, rows) in streams::<R>(rows).enumerate() {
-                let at = if chunk < inputs { i * R * T } else { 0 };
-                let kept = &mut kept[at..][..R * T];
-                tile::<R, T, EIGHT>(weight, row_bytes, &x, rows, token, part.clone(), kept, output, &load);
-            }
-        }
-        Ok(())
-    });
-    output.note(done);
-    T
-}
-
-/// Elements `part` of `R` rows times `T` tokens from `token` on; between the parts of rows `kept` has the sums.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-#[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
-#[allow(clippy::too_many_arguments)] // what varies in the two loops around it
-fn tile<const R: usize, const T: usize, const EIGHT: usize>(
-    weight: &[u8],
-    row_bytes: usize,
-    x: &[&[f32]; T],
-    rows: [usize; R],
-    token: usize,
-    part: Range<usize>,
-    kept: &mut [[f32; 8]],
-    output: &mut Output<'_>,
-    load: impl Fn(&[u8; EIGHT]) -> __m256,
-) {
-    let inputs = x[0].len();
-    assert!(part.end <= inputs && x.iter().all(|x| x.len() == inputs) && row_bytes * 8 == inputs * EIGHT);
-    // Written out, for a call of `map` is not put here.
-    let mut w = [weight; R];
-    for r in 0..R {
-        w[r] = &weight[rows[r] * row_bytes..][..row_bytes];
-    }
-    let mut sums = [[_mm256_setzero_ps(); T]; R];
-    if part.start > 0 {
-        sums.as_flattened_mut().iter_mut().zip(&*kept).for_each(|(sum, kept)| *sum = load_floats(kept));
-    }
-    for step in part.start / 8..part.end / 8 {
-        let mut w_eight = [_mm256_setzero_ps(); R];
-        for r in 0..R {
-            // SAFETY: every row has `inputs / 8` steps of weight of `EIGHT` bytes.
-            let at = unsafe { &*w[r].as_ptr().add(step * EIGHT).cast::<[u8; EIGHT]>() };
-            if T == 1 && (step * EIGHT).is_multiple_of(64) {
-                prefetch_near(at.as_ptr().wrapping_add(NEAR), 64);
-            }
-            w_eight[r] = load(at);
-        }
-        // Rows are held and tokens come one by one: twelve sums and three rows leave a register for one.
-        for t in 0..T {
-            // SAFETY: every row has `inputs / 8` steps of activations.
-            let x = unsafe { _mm256_loadu_ps(x[t].as_ptr().add(step * 8)) };
-            for r in 0..R {
-                sums[r][t] = _mm256_fmadd_ps(w_eight[r], x, sums[r][t]);
-            }
-        }
-    }
-    if part.end < inputs {
-        sums.as_flattened().iter().zip(kept).for_each(|(sum, kept)| store_floats(kept, *sum));
-        return;
-    }
-    let (steps, rest) = (inputs / 8, inputs % 8);
-    if rest > 0 {
-        for r in 0..R {
-            let mut w_rest = [0; EIGHT];
-            let bytes = &w[r][steps * EIGHT..];
-            w_rest[..bytes.len()].copy_from_slice(bytes);
-            for t in 0..T {
-                let mut x_rest = [0.0; 8];
-                x_rest[..rest].copy_from_slice(&x[t][steps * 8..]);
-                sums[r][t] = _mm256_fmadd_ps(load(&w_rest), load_floats(&x_rest), sums[r][t]);
-            }
-        }
-    }
-    for t in 0..T {
-        for r in 0..R {
-            output.part(token + t, rows[r], 1)[0] = sum_eight_lanes(sums[r][t]);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -542,7 +357,7 @@ mod tests {
         #[target_feature(enable = "avx2")]
         fn transposed(numbers: &[[i32; 8]; 8]) -> [[i32; 8]; 8] {
             let mut rows = [_mm256_setzero_si256(); 8];
-            rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_ints(numbers));
+            rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_numbers(numbers));
             let mut out = [[0; 8]; 8];
             for (out, column) in out.iter_mut().zip(transpose(rows)) {
                 // SAFETY: the array is 32 bytes.

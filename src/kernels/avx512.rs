@@ -1,8 +1,10 @@
-//! AVX-512 pieces that several dtypes share: loads, sums in the defined order, and the tiles of the float dtypes.
+//! AVX-512 pieces that several dtypes share: loads, and sums in the defined order.
 
 #![allow(unsafe_code)]
 
+use super::simd::mask_16;
 use super::x86::{AHEAD, AHEAD_IN_ONE, prefetch, prefetch_near, streams};
+use super::zeroed::Plain;
 use std::arch::x86_64::*;
 
 /// 64 bytes, at any alignment.
@@ -31,22 +33,6 @@ pub(super) fn load_apart(bytes: &[u8; 64]) -> __m512i {
     v
 }
 
-/// 32 bytes, at any alignment.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn load_32(bytes: &[u8; 32]) -> __m256i {
-    // SAFETY: the array is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-}
-
-/// 16 bytes, at any alignment.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn load_16(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: the array is 16 bytes; the load needs no alignment.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-}
-
 /// 16 floats.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -55,20 +41,13 @@ pub(super) fn load_floats(floats: &[f32; 16]) -> __m512 {
     unsafe { _mm512_loadu_ps(floats.as_ptr()) }
 }
 
-/// 16 integers.
+/// 64 bytes of numbers.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn load_ints(ints: &[i32; 16]) -> __m512i {
+pub(super) fn load_numbers<T: Plain, const N: usize>(numbers: &[T; N]) -> __m512i {
+    const { assert!(size_of::<[T; N]>() == 64) };
     // SAFETY: the array is 64 bytes; the load needs no alignment.
-    unsafe { _mm512_loadu_si512(ints.as_ptr().cast()) }
-}
-
-/// 32 words.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn load_words(words: &[i16; 32]) -> __m512i {
-    // SAFETY: the array is 64 bytes; the load needs no alignment.
-    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+    unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
 }
 
 /// Stores 64 bytes.
@@ -273,152 +252,6 @@ pub(super) fn in_streams<const STEP: usize, const N: usize>(
     }
 }
 
-/// Defines the matrix product of a float dtype: for each output one vector of sums along the row, several rows and
-/// tokens at once.
-///
-/// `$elements` elements are one step: `$bytes` of weight and 64 of activations. `$load` and `$load_x` read a step,
-/// `$load_part` and `$load_x_part` the first few elements of one, `$product` multiplies and adds.
-macro_rules! float_kernel {
-    (
-        $name:ident, $features:literal, $elements:literal, $bytes:literal, $x:ident: $x_type:ty,
-        $load:ident, $load_part:ident, $load_x:ident, $load_x_part:ident, $product:ident
-    ) => {
-        #[target_feature(enable = $features)]
-        pub(super) fn $name(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-            use std::arch::x86_64::*;
-
-            /// `R` rows, at most 4, times `T` tokens of `inputs` elements; for each token the sums of all rows.
-            ///
-            /// # Safety
-            /// All rows and all tokens have so many.
-            #[inline]
-            #[target_feature(enable = $features)]
-            unsafe fn tile<const R: usize, const T: usize>(
-                w: [*const u8; R],
-                x: [*const $x_type; T],
-                inputs: usize,
-            ) -> [[f32; 4]; T] {
-                let mut sums = [[_mm512_setzero_ps(); T]; R];
-                let (steps, rest) = (inputs / $elements, inputs % $elements);
-                let ahead = if T == 1 { $crate::kernels::x86::AHEAD } else { $crate::kernels::x86::AHEAD_OF_SOME };
-                for step in 0..steps {
-                    let w: [_; R] = std::array::from_fn(|r| {
-                        // SAFETY: every row has `steps` steps of weight.
-                        let at = unsafe { w[r].add(step * $bytes) };
-                        if T != 6 && step * $bytes % 64 == 0 {
-                            $crate::kernels::x86::prefetch(at.wrapping_add(ahead), 64);
-                        }
-                        // SAFETY: as above.
-                        unsafe { $load(at) }
-                    });
-                    for t in 0..T {
-                        // SAFETY: every row has `steps` steps of activations.
-                        let x = unsafe { $load_x(x[t].add(step * $elements)) };
-                        for r in 0..R {
-                            sums[r][t] = $product(w[r], x, sums[r][t]);
-                        }
-                    }
-                }
-                if rest > 0 {
-                    for r in 0..R {
-                        // SAFETY: `rest` elements of the row are left.
-                        let w = unsafe { $load_part(w[r].add(steps * $bytes), rest) };
-                        for t in 0..T {
-                            // SAFETY: `rest` elements of the row are left.
-                            let x = unsafe { $load_x_part(x[t].add(steps * $elements), rest) };
-                            sums[r][t] = $product(w, x, sums[r][t]);
-                        }
-                    }
-                }
-                // Added up here, because sums that are handed on are kept in memory from the start.
-                let mut totals = [[0.0; 4]; T];
-                for t in 0..T {
-                    let mut of_rows = [_mm512_setzero_ps(); 4];
-                    for r in 0..R {
-                        of_rows[r] = sums[r][t];
-                    }
-                    totals[t] = $crate::kernels::avx512::sum_lanes_of_four(of_rows);
-                }
-                totals
-            }
-
-            /// `R` rows at a time, times `T` tokens from `token` on.
-            #[inline]
-            #[target_feature(enable = $features)]
-            fn rows<const R: usize, const T: usize>(
-                weight: &[u8],
-                input: &Input,
-                token: usize,
-                output: &mut Output<'_>,
-            ) -> usize {
-                let row_bytes = weight.len() / output.rows();
-                let inputs = input.inputs();
-                let (mut w, mut x) = ([std::ptr::null(); R], [std::ptr::null(); T]);
-                for (t, x) in x.iter_mut().enumerate() {
-                    *x = input.$x(token + t)[..inputs].as_ptr();
-                }
-                for rows in $crate::kernels::x86::streams::<R>(output.rows()) {
-                    for (w, row) in w.iter_mut().zip(rows) {
-                        *w = weight[row * row_bytes..][..row_bytes].as_ptr();
-                    }
-                    // SAFETY: the slices are the rows'.
-                    let totals = unsafe { tile::<R, T>(w, x, inputs) };
-                    for (t, totals) in totals.iter().enumerate() {
-                        for (&row, &total) in rows.iter().zip(totals) {
-                            output.part(token + t, row, 1)[0] = total;
-                        }
-                    }
-                }
-                T
-            }
-
-            let tokens = input.tokens();
-            let mut token = 0;
-            while token < tokens {
-                token += match tokens - token {
-                    1 => rows::<4, 1>(weight, input, token, output),
-                    2 => rows::<4, 2>(weight, input, token, output),
-                    3 => rows::<4, 3>(weight, input, token, output),
-                    4 | 7 => rows::<4, 4>(weight, input, token, output),
-                    // Sixes would leave one, two or three, which take nearly as long as six.
-                    5 | 9 | 10 | 13 => rows::<4, 5>(weight, input, token, output),
-                    8 | 14 => rows::<3, 8>(weight, input, token, output),
-                    _ => rows::<4, 6>(weight, input, token, output),
-                };
-            }
-        }
-    };
-}
-pub(super) use float_kernel;
-
-/// The low `count` bits, for 16 elements.
-#[inline]
-pub(super) fn mask_16(count: usize) -> u16 {
-    ((1u32 << count.min(16)) - 1) as u16
-}
-
-/// 16 floats of activations.
-///
-/// # Safety
-/// They are there to be read.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn load_x(x: *const f32) -> __m512 {
-    // SAFETY: the caller's.
-    unsafe { _mm512_loadu_ps(x) }
-}
-
-/// The first `count` floats, and zeros.
-///
-/// # Safety
-/// They are there to be read.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn load_x_part(x: *const f32, count: usize) -> __m512 {
-    // SAFETY: the caller's; what the mask leaves out is not read.
-    unsafe { _mm512_maskz_loadu_ps(mask_16(count), x) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -430,7 +263,7 @@ mod tests {
         #[target_feature(enable = "avx512f")]
         fn transposed(numbers: &[[i32; 16]; 16]) -> [[i32; 16]; 16] {
             let mut rows = [_mm512_setzero_si512(); 16];
-            rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_ints(numbers));
+            rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_numbers(numbers));
             let mut out = [[0; 16]; 16];
             for (out, column) in out.iter_mut().zip(transpose(&rows)) {
                 // SAFETY: the array is 64 bytes.
@@ -450,7 +283,7 @@ mod tests {
     fn sums_ints() {
         #[target_feature(enable = "avx512f")]
         fn sums(numbers: &[[i32; 16]; 4]) -> [i32; 4] {
-            sum_ints_of_four(numbers.each_ref().map(|numbers| load_ints(numbers)))
+            sum_ints_of_four(numbers.each_ref().map(|numbers| load_numbers(numbers)))
         }
         if Isa::detect().has(Sets::AVX512) {
             let numbers: [[i32; 16]; 4] =

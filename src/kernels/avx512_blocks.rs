@@ -1,17 +1,23 @@
-//! Products of block dtypes by AVX-512 VNNI from the same two routines as by AVX2 (`super::avx2`): the elements and the
-//! factors of eight blocks.
+//! Products of block dtypes by AVX-512 VNNI: panels of 16 rows for many tokens, and for formats without code of their own both
+//! products from the same two routines as by AVX2 (`super::avx2`), the elements and the factors of eight blocks.
 //!
-//! With one token a step is sixteen blocks, a lane each: blocks `b` and `b + 8` share a register. Many tokens go through
-//! `super::panel`. `vpdpbusd` adds four products in 32 bits, so nothing saturates.
+//! With one token a step is sixteen blocks, a lane each: blocks `b` and `b + 8` share a register. `vpdpbusd` adds four
+//! products in 32 bits, so nothing saturates.
 
-use super::avx2::{Factors, Format, scales_and_mins_of_halves};
-use super::avx512::{load, load_floats, load_ints, rows_times_token, sum_quarters_of_four, transpose};
+#![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
+
+use super::avx2::{Factors, scales_and_mins_of_halves};
+use super::avx512::{load, load_floats, load_numbers, rows_times_token, sum_quarters_of_four, transpose};
+use super::blocks::Format;
 use super::input::BLOCK;
-use super::order::FEW;
-use super::panel::{self, HALF_SCALES, HALF_SCALES_AND_MINS, Panel, ROWS, SCALES, SCALES_AND_MINS};
-use super::x86::{Scratch, room, with_scratch};
+use super::order::{GROUP, TOKENS_WITHOUT_PANELS};
+use super::panel::{self, Multiply};
+use super::simd::{Avx512, Simd};
+use super::x86::{Scratch, arranged, arranged_bytes, arranged_sums, four_words, with_scratch};
 use super::{Input, Output};
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 /// The matrix product of a block dtype. `elements` and `factors` have those of eight blocks, whose bytes are `EIGHT`;
 /// `SIXTEEN` is twice that.
@@ -24,20 +30,128 @@ pub(super) fn matmul<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
     factors: impl Fn(&[u8; EIGHT]) -> Factors,
 ) {
-    if input.tokens() <= FEW {
+    if input.tokens() <= TOKENS_WITHOUT_PANELS {
         for token in 0..input.tokens() {
             one_token::<F, EIGHT, SIXTEEN>(weight, input, token, output, &elements, &factors);
         }
         return;
     }
-    let unpack = |rows: &[u8], panel: &mut Panel<'_>| {
-        unpack::<F, EIGHT>(rows, input.inputs(), panel, &elements, &factors);
-    };
-    match (F::HALVES, F::MINS) {
-        (false, false) => panel::matmul::<SCALES>(weight, input, output, unpack),
-        (false, true) => panel::matmul::<SCALES_AND_MINS>(weight, input, output, unpack),
-        (true, false) => panel::matmul::<HALF_SCALES>(weight, input, output, unpack),
-        (true, true) => panel::matmul::<HALF_SCALES_AND_MINS>(weight, input, output, unpack),
+    many_tokens::<F>(weight, input, output, |rows, panel| {
+        unpack::<F, EIGHT>(rows, panel, &elements, &factors);
+    });
+}
+
+/// Rows in a panel.
+pub(super) const ROWS: usize = Avx512::LANES;
+
+pub(super) type Panel<'a> = panel::Panel<'a, Avx512>;
+
+impl Multiply for Avx512 {
+    const TOKENS: usize = GROUP;
+    const ASKS: bool = true;
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    unsafe fn products<F: Format, const T: usize>(
+        self,
+        w: *const u8,
+        x: &[[[i8; 4]; 8]; T],
+        groups: Range<usize>,
+        offsets: &[i32; T],
+    ) -> [__m512; T] {
+        let mut dots = [_mm512_setzero_si512(); T];
+        if !F::MINS {
+            for t in 0..T {
+                dots[t] = _mm512_set1_epi32(offsets[t]);
+            }
+        }
+        for group in groups {
+            // SAFETY: the caller's.
+            let w = load(unsafe { &*w.add(64 * group).cast() });
+            for t in 0..T {
+                let x = _mm512_set1_epi32(i32::from_le_bytes(x[t][group].map(|x| x as u8)));
+                dots[t] = _mm512_dpbusd_epi32(dots[t], w, x);
+            }
+        }
+        let mut sums = [_mm512_setzero_ps(); T];
+        for t in 0..T {
+            sums[t] = _mm512_cvtepi32_ps(dots[t]);
+        }
+        sums
+    }
+}
+
+/// The product with many tokens: `unpack(rows, panel)` fills a panel with up to 16 rows. Elements that have a sign get an
+/// offset of 128 there.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn many_tokens<F: Format>(
+    weight: &[u8],
+    input: &Input,
+    output: &mut Output<'_>,
+    unpack: impl Fn(&[u8], &mut Panel<'_>),
+) {
+    // SAFETY: the function is compiled for the instruction sets.
+    let simd = unsafe { Avx512::new() };
+    let done = with_scratch(|scratch| panel::matmul::<Avx512, F>(simd, scratch, weight, input, output, unpack));
+    output.note(done);
+}
+
+/// Puts in elements `64 * i ..` of all rows.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn put(panel: &mut Panel<'_>, i: usize, rows: &[__m512i; ROWS]) {
+    let columns = transpose(rows);
+    for (b, columns) in [2 * i, 2 * i + 1].into_iter().zip(columns.as_chunks::<8>().0) {
+        panel.put_columns(b, columns);
+    }
+}
+
+/// The 64 bytes at `at` of a super-block of 16 rows, transposed.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn columns<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], at: usize) -> [__m512i; 16] {
+    let mut rows = [_mm512_setzero_si512(); ROWS];
+    for (row, block) in rows.iter_mut().zip(blocks) {
+        *row = block[at..].first_chunk().map_or(*row, |bytes| load(bytes));
+    }
+    transpose(&rows)
+}
+
+/// Fills a panel with rows of blocks of 32 that begin with their scale, four blocks at a time, whose bytes are `FOUR`;
+/// `put(fours, i, panel)` puts in the elements of the `i`-th four blocks of all rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn unpack_blocks<const BYTES: usize, const FOUR: usize>(
+    rows: &[u8],
+    panel: &mut Panel<'_>,
+    put: impl Fn(&[&[u8; FOUR]; ROWS], usize, &mut Panel<'_>),
+) {
+    const { assert!(FOUR == 4 * BYTES) };
+    let blocks = panel.blocks();
+    let row_bytes = blocks * BYTES;
+    let (zeros, mut padded) = ([0; FOUR], [[0; FOUR]; ROWS]);
+    for i in 0..blocks.div_ceil(4) {
+        panel.ask_ahead(i, ROWS * FOUR);
+        let mut fours = [&zeros; ROWS];
+        if 4 * (i + 1) <= blocks {
+            for (r, four) in fours.iter_mut().enumerate() {
+                // Rows that are not there are zeros.
+                *four = rows.get(r * row_bytes + i * FOUR..).and_then(|bytes| bytes.first_chunk()).unwrap_or(&zeros);
+            }
+        } else {
+            for ((row, padded), four) in rows.chunks_exact(row_bytes).zip(&mut padded).zip(&mut fours) {
+                let rest = &row[i * FOUR..];
+                padded[..rest.len()].copy_from_slice(rest);
+                *four = padded;
+            }
+        }
+        put(&fours, i, panel);
+        for j in 0..4 {
+            let scales = |first: usize| four_words(|r| [fours[first + r][j * BYTES], fours[first + r][j * BYTES + 1]]);
+            let scales = _mm256_setr_epi64x(scales(0), scales(4), scales(8), scales(12));
+            panel.put_floats(4 * i + j, [_mm512_cvtph_ps(scales)]);
+        }
     }
 }
 
@@ -59,12 +173,11 @@ fn join_floats(a: __m256, b: __m256) -> __m512 {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn unpack<F: Format, const EIGHT: usize>(
     rows: &[u8],
-    inputs: usize,
     panel: &mut Panel<'_>,
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
     factors: impl Fn(&[u8; EIGHT]) -> Factors,
 ) {
-    let blocks = inputs / BLOCK;
+    let blocks = panel.blocks();
     let zero = _mm512_setzero_si512();
     // Panels of values that have a sign have an offset of 128.
     let raise = _mm512_set1_epi8(if F::MINS { 0 } else { (128 - F::OFFSET) as i8 });
@@ -91,20 +204,14 @@ fn unpack<F: Format, const EIGHT: usize>(
             }
         }
         for (j, quants) in quants.iter().enumerate() {
-            panel.put(4 * i + j, quants);
+            put(panel, 4 * i + j, quants);
         }
         let (floats, halves, half_mins) = (transpose(&floats), transpose(&halves[0]), transpose(&halves[1]));
         for b in 0..8 {
             let of = |columns: &[__m512i; 16], i: usize| _mm512_castsi512_ps(columns[i]);
-            let (scale, min) = (of(&floats, b), of(&floats, 8 + b));
             let of_halves = |columns: &[__m512i; 16]| [of(columns, 2 * b), of(columns, 2 * b + 1)];
-            let ([first, second], [first_min, second_min]) = (of_halves(&halves), of_halves(&half_mins));
-            match (F::HALVES, F::MINS) {
-                (false, false) => panel.put_floats(8 * i + b, [scale]),
-                (false, true) => panel.put_floats(8 * i + b, [scale, min]),
-                (true, false) => panel.put_floats(8 * i + b, [first, second, scale]),
-                (true, true) => panel.put_floats(8 * i + b, [first, second, scale, first_min, second_min, min]),
-            }
+            let factors = [of(&floats, b), of(&floats, 8 + b)];
+            panel.put_factors::<F>(8 * i + b, factors, of_halves(&halves), of_halves(&half_mins));
         }
     }
 }
@@ -125,28 +232,11 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
     let x = input.q8(token);
     let done = with_scratch(|Scratch { bytes, floats, more_floats, ints }| {
         // Activations up to a whole number of steps, blocks b and b + 8 of a step side by side.
-        let x_bytes = room(bytes, steps * 16 * BLOCK)?.as_chunks_mut::<BLOCK>().0;
-        let (x_scales, x_sums) = (room(floats, steps * 16)?, room(more_floats, steps * 16)?);
-        let x_ints = room(ints, steps * 16)?;
-        let (x_blocks, _) = x.bytes.as_chunks::<BLOCK>();
-        for (i, to) in x_bytes.iter_mut().enumerate() {
-            let from = x_blocks.get(i / 16 * 16 + i % 2 * 8 + i % 16 / 2).unwrap_or(&[0; BLOCK]);
-            *to = from.map(|x| x as u8);
-        }
-        for (b, ((scale, sum), int)) in x_scales.iter_mut().zip(&mut *x_sums).zip(&mut *x_ints).enumerate() {
-            *scale = x.scales.get(b).copied().unwrap_or(0.0);
-            *sum = x.sums.get(b).copied().unwrap_or(0.0);
-            *int = match x.half_offsets.as_chunks::<2>().0.get(b) {
-                // The sums of both halves with their sign turned, as two words.
-                Some([first, second]) if F::HALVES => first >> 7 & 0xffff | second >> 7 << 16,
-                // What an element's offset adds too much: 128 for signed bytes.
-                Some(_) => x.offsets[b] >> F::SHIFT,
-                None => 0,
-            };
-        }
-        let x_bytes = x_bytes.as_flattened().as_chunks::<64>().0.as_chunks::<8>().0;
-        let (x_scales, x_sums) = (x_scales.as_chunks::<16>().0, x_sums.as_chunks::<16>().0);
-        let x_ints = x_ints.as_chunks::<16>().0;
+        let x_bytes =
+            arranged_bytes::<64>(bytes, &x, steps * 16, |i| i / 32 * 32 + i / 2 % 2 * 16 + i % 32 / 4 * 2 + i % 2)?;
+        let x_scales = arranged(floats, x.scales, steps * 16, |b| b)?;
+        let x_sums = arranged(more_floats, x.sums, steps * 16, |b| b)?;
+        let x_ints = arranged_sums::<F, 16>(ints, &x, steps * 16)?;
         let rows = output.rows();
         let order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         rows_times_token!(weight, output.part(token, 0, rows), order, |sixteen: &[u8; SIXTEEN], i, sums| {
@@ -154,7 +244,7 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
             let (of_a, of_b) = (factors(a), factors(b));
             let [halves_a, mins_a] = scales_and_mins_of_halves::<F>(of_a.halves);
             let [halves_b, mins_b] = scales_and_mins_of_halves::<F>(of_b.halves);
-            let ints = load_ints(&x_ints[i]);
+            let ints = load_numbers(&x_ints[i]);
             let by_half =
                 |a: __m128i, b: __m128i| _mm512_madd_epi16(_mm512_cvtepi8_epi16(_mm256_set_m128i(b, a)), ints);
             let mut dots = dots::<F>(elements(a), elements(b), &x_bytes[i], halves_a, halves_b);

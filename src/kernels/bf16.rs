@@ -5,182 +5,90 @@
 
 #![allow(unsafe_code)]
 
-use super::f32::floats_portable;
 use super::isa::Sets;
-use super::{Entry, Form, Input, Output};
+use super::{Form, Registered, floats};
 use model_diagnostics::{DType, capability::Tier};
 
-pub(super) const KERNELS: &[Entry] = &[
+const PORTABLE: Registered = Registered {
+    name: "bf16/portable",
+    dtype: DType::BF16,
+    tier: Tier::Widened,
+    form: Form::F32,
+    sets: Sets::PORTABLE,
+    matmul: |weight, input, output| floats::portable(weight, input, output, dequantize),
+    dequantize,
+};
+
+pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
-    Entry {
+    Registered {
         name: "bf16/avx512-bf16",
-        dtype: DType::BF16,
         tier: Tier::Native,
         form: Form::Bf16,
         sets: Sets::AVX512.and(Sets::BF16),
         matmul: avx512_bf16::matmul,
-        widen,
+        ..PORTABLE
     },
     #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "bf16/avx512",
-        dtype: DType::BF16,
-        tier: Tier::Widened,
-        form: Form::F32,
-        sets: Sets::AVX512,
-        matmul: avx512::matmul,
-        widen,
-    },
+    Registered { name: "bf16/avx512", sets: Sets::AVX512, matmul: floats::avx512::widened::<half::bf16>, ..PORTABLE },
     #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "bf16/avx2",
-        dtype: DType::BF16,
-        tier: Tier::Widened,
-        form: Form::F32,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "bf16/portable",
-        dtype: DType::BF16,
-        tier: Tier::Widened,
-        form: Form::F32,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
+    Registered { name: "bf16/avx2", sets: Sets::AVX2, matmul: floats::avx2::widened::<half::bf16>, ..PORTABLE },
+    PORTABLE,
 ];
 
-pub(super) fn widen(row: &[u8], out: &mut [f32]) {
+fn dequantize(row: &[u8], out: &mut [f32]) {
     for (out, bytes) in out.iter_mut().zip(row.as_chunks::<2>().0) {
         *out = f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16);
     }
 }
 
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    floats_portable(weight, input, output, widen);
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use crate::kernels::avx2::{floats, load_16};
-    use crate::kernels::{Input, Output};
-    use std::arch::x86_64::*;
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        floats(weight, input, output, |eight: &[u8; 16]| {
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load_16(eight))))
-        });
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx512 {
-    use crate::kernels::avx512::{float_kernel, load_x, load_x_part, mask_16};
-    use crate::kernels::{Input, Output};
-    use std::arch::x86_64::*;
-
-    float_kernel!(
-        matmul, "avx512f,avx512bw,avx512dq,avx512vl", 16, 32, floats: f32,
-        load_w, load_w_part, load_x, load_x_part, product
-    );
-
-    /// 16 elements, widened.
-    ///
-    /// # Safety
-    /// 32 bytes are there to be read.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    unsafe fn load_w(w: *const u8) -> __m512 {
-        // SAFETY: the caller's; the load needs no alignment.
-        let halves = unsafe { _mm256_loadu_si256(w.cast()) };
-        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
-    }
-
-    /// The first `count` elements, widened, and zeros.
-    ///
-    /// # Safety
-    /// They are there to be read.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn load_w_part(w: *const u8, count: usize) -> __m512 {
-        // SAFETY: the caller's; what the mask leaves out is not read.
-        let halves = unsafe { _mm256_maskz_loadu_epi16(mask_16(count), w.cast()) };
-        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn product(w: __m512, x: __m512, sum: __m512) -> __m512 {
-        _mm512_fmadd_ps(w, x, sum)
-    }
-}
-
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16 {
-    use crate::kernels::avx512::float_kernel;
+    use crate::kernels::floats::avx512::{Steps, matmul as matmul_by};
     use crate::kernels::{Input, Output};
+    use half::bf16;
     use std::arch::x86_64::*;
     use std::mem::transmute;
 
-    float_kernel!(
-        matmul, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", 32, 64, halves: u16,
-        load_w, load_w_part, load_x, load_x_part, product
-    );
-
-    /// 32 elements.
-    ///
-    /// # Safety
-    /// 64 bytes are there to be read.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bf16")]
-    unsafe fn load_w(w: *const u8) -> __m512bh {
-        // SAFETY: the caller's; the load needs no alignment.
-        let bits = unsafe { _mm512_loadu_si512(w.cast()) };
-        // SAFETY: both types are 512 bits, and all bits are valid in both.
-        unsafe { transmute::<__m512i, __m512bh>(bits) }
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        // SAFETY: the function is compiled for the instruction sets.
+        unsafe { matmul_by::<Products>(weight, input, output) };
     }
 
-    /// The first `count` elements, and zeros.
-    ///
-    /// # Safety
-    /// They are there to be read.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-    unsafe fn load_w_part(w: *const u8, count: usize) -> __m512bh {
-        // SAFETY: the caller's; what the mask leaves out is not read.
-        let bits = unsafe { _mm512_maskz_loadu_epi16((1 << count) - 1, w.cast()) };
-        // SAFETY: both types are 512 bits, and all bits are valid in both.
-        unsafe { transmute::<__m512i, __m512bh>(bits) }
-    }
+    struct Products;
 
-    /// 32 activations.
-    ///
-    /// # Safety
-    /// They are there to be read.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bf16")]
-    unsafe fn load_x(x: *const u16) -> __m512bh {
-        // SAFETY: the caller's.
-        unsafe { load_w(x.cast()) }
-    }
+    impl Steps for Products {
+        type Weight = bf16;
+        type X = u16;
+        type Register = __m512bh;
+        const ELEMENTS: usize = 32;
 
-    /// The first `count` activations, and zeros.
-    ///
-    /// # Safety
-    /// They are there to be read.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-    unsafe fn load_x_part(x: *const u16, count: usize) -> __m512bh {
-        // SAFETY: the caller's.
-        unsafe { load_w_part(x.cast(), count) }
-    }
+        #[inline(always)]
+        fn row(input: &Input, token: usize) -> &[u16] {
+            input.halves(token)
+        }
 
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bf16")]
-    fn product(w: __m512bh, x: __m512bh, sum: __m512) -> __m512 {
-        _mm512_dpbf16_ps(sum, w, x)
+        #[inline(always)]
+        unsafe fn load<const WHOLE: bool>(w: *const bf16, left: usize) -> __m512bh {
+            // SAFETY: the caller's; what the mask leaves out is not read.
+            let bits = unsafe {
+                if WHOLE { _mm512_loadu_si512(w.cast()) } else { _mm512_maskz_loadu_epi16((1 << left) - 1, w.cast()) }
+            };
+            // SAFETY: both types are 512 bits, and all bits are valid in both.
+            unsafe { transmute::<__m512i, __m512bh>(bits) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_x<const WHOLE: bool>(x: *const u16, left: usize) -> __m512bh {
+            // SAFETY: the caller's.
+            unsafe { Self::load::<WHOLE>(x.cast(), left) }
+        }
+
+        #[inline(always)]
+        unsafe fn product(w: __m512bh, x: __m512bh, sum: __m512) -> __m512 {
+            // SAFETY: the caller's.
+            unsafe { _mm512_dpbf16_ps(sum, w, x) }
+        }
     }
 }

@@ -1,63 +1,239 @@
-//! What block dtypes share whose files say only what a block holds: registration, widening, and products in plain Rust.
+//! What all block dtypes share: what a block holds, registration, values, and the product in plain Rust.
+//!
+//! A dtype's file unpacks 32 elements at a time into [`Unpacked`]. Everything portable follows from that: the values of a
+//! row, and the product that every vector version equals bit by bit. The products of 32 elements are added exactly, in
+//! integers; then block `b` adds its sums to lane `b` modulo 16 by fused multiply-adds, in order.
 
+use super::input::BLOCK;
 use super::{Input, LANES, Output, sum_lanes};
+use crate::memory;
 
-/// The registry's entries of a block dtype; beside it stand `widen`, `portable` and, for x86, `simd` with what
-/// [`simd_products`] makes.
+/// What a block dtype has, for code that is compiled for each.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // the portable product asks for some of it alone
+pub(super) trait Format {
+    /// Bits of an element in the vector versions: up to 6 unsigned, 8 signed.
+    const BITS: u32;
+    /// What elements are above their value there; 0 or a power of 2.
+    const OFFSET: i32 = 0;
+    /// Whether blocks have minima, or half blocks if these have scales.
+    const MINS: bool = false;
+    /// Whether half blocks have integer scales.
+    const HALVES: bool = false;
+    /// How much an offset that holds 128 times a sum is to be shifted.
+    const SHIFT: i32 = if Self::OFFSET > 0 { 7 - Self::OFFSET.ilog2() as i32 } else { 0 };
+}
+
+/// 32 elements of a row. Element `i` of half `h` is `scale * (scales[h] * quants[i]) - min * mins[h]`.
+pub(super) struct Unpacked {
+    pub(super) quants: [i8; BLOCK],
+    pub(super) scale: f32,
+    /// Of the first and of the second 16 elements; 1 where the dtype has none.
+    pub(super) scales: [i32; 2],
+    pub(super) min: f32,
+    pub(super) mins: [i32; 2],
+}
+
+impl Unpacked {
+    /// A block with one scale.
+    #[inline(always)]
+    pub(super) fn scaled(scale: f32, quants: [i8; BLOCK]) -> Unpacked {
+        Unpacked::with_min(scale, 0.0, quants)
+    }
+
+    /// A block with one scale and one minimum.
+    #[inline(always)]
+    pub(super) fn with_min(scale: f32, min: f32, quants: [i8; BLOCK]) -> Unpacked {
+        Unpacked { quants, scale, scales: [1; 2], min, mins: [1; 2] }
+    }
+
+    /// A block whose halves have integer scales.
+    #[inline(always)]
+    pub(super) fn halves(scale: f32, scales: [i32; 2], quants: [i8; BLOCK]) -> Unpacked {
+        Unpacked { quants, scale, scales, min: 0.0, mins: [0; 2] }
+    }
+}
+
+/// 32 nibbles of 16 bytes: element `i` in the low and element `i + 16` in the high half of byte `i`.
+#[inline(always)]
+pub(super) fn nibbles(bytes: &[u8]) -> [u8; BLOCK] {
+    std::array::from_fn(|i| bytes[i % 16] >> (4 * (i / 16)) & 15)
+}
+
+/// The values of a row. `unpack(block, b)` has the `b`-th 32 elements of a stored block.
+pub(super) fn dequantize<const BYTES: usize>(
+    row: &[u8],
+    out: &mut [f32],
+    unpack: impl Fn(&[u8; BYTES], usize) -> Unpacked,
+) {
+    let (stored, _) = row.as_chunks::<BYTES>();
+    let each = out.len() / BLOCK / stored.len().max(1);
+    for (b, out) in out.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+        let Unpacked { quants, scale, scales, min, mins } = unpack(&stored[b / each], b % each);
+        for (i, (out, q)) in out.iter_mut().zip(quants).enumerate() {
+            *out = scale * (scales[i / 16] * i32::from(q)) as f32 - min * mins[i / 16] as f32;
+        }
+    }
+}
+
+/// Rows times all tokens; `unpack` as in [`dequantize`].
+#[inline(always)]
+pub(super) fn product<F: Format, const BYTES: usize>(
+    weight: &[u8],
+    input: &Input,
+    output: &mut Output<'_>,
+    unpack: impl Fn(&[u8; BYTES], usize) -> Unpacked,
+) {
+    let blocks = input.inputs() / BLOCK;
+    let room = || -> memory::Result<(Vec<_>, Vec<Unpacked>)> {
+        let tokens = memory::collected((0..input.tokens()).map(|token| input.blocks(token)), "the rows of an input")?;
+        Ok((tokens, memory::reserved(blocks, "an unpacked row")?))
+    };
+    let (tokens, mut row) = match room() {
+        Ok(room) => room,
+        Err(refused) => return output.note(Err(refused)),
+    };
+    for (index, stored) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
+        let (stored, _) = stored.as_chunks::<BYTES>();
+        let each = blocks / stored.len();
+        row.clear();
+        for stored in stored {
+            row.extend((0..each).map(|b| unpack(stored, b)));
+        }
+        for (token, x) in tokens.iter().enumerate() {
+            let mut lanes = [0.0f32; LANES];
+            for (b, w) in row.iter().enumerate() {
+                let (x, x_scale) = x(b);
+                let dot = |half: usize| -> i32 {
+                    let pairs = w.quants[16 * half..][..16].iter().zip(&x[16 * half..][..16]);
+                    pairs.map(|(&q, &x)| i32::from(q) * i32::from(x)).sum()
+                };
+                let x_sum = |half: usize| -> i32 { x[16 * half..][..16].iter().map(|&x| i32::from(x)).sum() };
+                let sum = w.scales[0] * dot(0) + w.scales[1] * dot(1);
+                let lane = &mut lanes[b % LANES];
+                *lane = (sum as f32).mul_add(w.scale * x_scale, *lane);
+                if F::MINS && F::HALVES {
+                    let mins = w.mins[0] * x_sum(0) + w.mins[1] * x_sum(1);
+                    *lane = (-mins as f32).mul_add(w.min * x_scale, *lane);
+                } else if F::MINS {
+                    *lane = (-w.min).mul_add(x_scale * (x_sum(0) + x_sum(1)) as f32, *lane);
+                }
+            }
+            output.part(token, index, 1)[0] = sum_lanes(lanes);
+        }
+    }
+}
+
+/// The registry's entries of a block dtype. Beside it stand `BYTES` of a stored block, `unpack`, and for x86 the products
+/// `simd::avx2` and `simd::avx512_vnni`, or those that are named.
 macro_rules! block_kernels {
-    ($dtype:ident, $name:literal) => {
-        pub(super) const KERNELS: &[$crate::kernels::Entry] = &[
+    ($dtype:ident, $name:literal, $format:ident) => {
+        $crate::kernels::blocks::block_kernels!($dtype, $name, $format, simd::avx2, simd::avx512_vnni);
+    };
+    ($dtype:ident, $name:literal, $format:ident, $avx2:path, $avx512_vnni:path) => {
+        $crate::kernels::blocks::block_kernels!(@portable $dtype, $name, $format);
+
+        $crate::kernels::blocks::block_kernels!(
+            @registered $name, "avx512-vnni", $crate::kernels::isa::Sets::VNNI, $avx512_vnni, $avx2
+        );
+    };
+    (@registered $name:literal, $wide:literal, $sets:expr, $wide_product:path, $avx2:path) => {
+        pub(super) const KERNELS: &[$crate::kernels::Registered] = &[
             #[cfg(target_arch = "x86_64")]
-            $crate::kernels::Entry {
-                name: concat!($name, "/avx512-vnni"),
-                dtype: model_diagnostics::DType::$dtype,
-                tier: model_diagnostics::capability::Tier::Native,
-                form: $crate::kernels::Form::Q8,
-                sets: $crate::kernels::isa::Sets::AVX512.and($crate::kernels::isa::Sets::VNNI),
-                matmul: simd::avx512_vnni,
-                widen,
+            $crate::kernels::Registered {
+                name: concat!($name, "/", $wide),
+                sets: $crate::kernels::isa::Sets::AVX512.and($sets),
+                matmul: $wide_product,
+                ..PORTABLE
             },
             #[cfg(target_arch = "x86_64")]
-            $crate::kernels::Entry {
+            $crate::kernels::Registered {
                 name: concat!($name, "/avx2"),
-                dtype: model_diagnostics::DType::$dtype,
-                tier: model_diagnostics::capability::Tier::Native,
-                form: $crate::kernels::Form::Q8,
                 sets: $crate::kernels::isa::Sets::AVX2,
-                matmul: simd::avx2,
-                widen,
+                matmul: $avx2,
+                ..PORTABLE
             },
-            $crate::kernels::Entry {
-                name: concat!($name, "/portable"),
-                dtype: model_diagnostics::DType::$dtype,
-                tier: model_diagnostics::capability::Tier::Native,
-                form: $crate::kernels::Form::Q8,
-                sets: $crate::kernels::isa::Sets::PORTABLE,
-                matmul: portable,
-                widen,
-            },
+            PORTABLE,
         ];
+    };
+    (@portable $dtype:ident, $name:literal, $format:ident) => {
+        const PORTABLE: $crate::kernels::Registered = $crate::kernels::Registered {
+            name: concat!($name, "/portable"),
+            dtype: model_diagnostics::DType::$dtype,
+            tier: model_diagnostics::capability::Tier::Native,
+            form: $crate::kernels::Form::Q8,
+            sets: $crate::kernels::isa::Sets::PORTABLE,
+            matmul: |weight, input, output| {
+                $crate::kernels::blocks::product::<$format, BYTES>(weight, input, output, unpack);
+            },
+            dequantize: |row, out| $crate::kernels::blocks::dequantize(row, out, unpack),
+        };
     };
 }
 pub(super) use block_kernels;
 
-/// The products by AVX2 and by AVX-512 VNNI of a format of which eight blocks are `$eight` bytes; beside it stand
-/// `elements` and `factors` of eight blocks.
+/// As [`block_kernels`] for a dtype whose sums are too wide for the shared vector products: the portable one, compiled for
+/// each instruction set.
+macro_rules! compiled_block_kernels {
+    ($dtype:ident, $name:literal, $format:ident) => {
+        $crate::kernels::blocks::block_kernels!(@portable $dtype, $name, $format);
+        $crate::kernels::blocks::block_kernels!(
+            @registered $name, "avx512", $crate::kernels::isa::Sets::PORTABLE, avx512, avx2
+        );
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+        fn avx512(weight: &[u8], input: &$crate::kernels::Input, output: &mut $crate::kernels::Output<'_>) {
+            $crate::kernels::blocks::product::<$format, BYTES>(weight, input, output, unpack);
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn avx2(weight: &[u8], input: &$crate::kernels::Input, output: &mut $crate::kernels::Output<'_>) {
+            $crate::kernels::blocks::product::<$format, BYTES>(weight, input, output, unpack);
+        }
+    };
+}
+pub(super) use compiled_block_kernels;
+
+/// The product `avx2` of a format of which eight blocks are `$eight` bytes. Beside it stand `elements` and `factors` of
+/// eight blocks.
 #[cfg(target_arch = "x86_64")]
-macro_rules! simd_products {
+macro_rules! avx2_product {
     ($format:ident, $eight:expr) => {
         #[target_feature(enable = "avx2,fma,f16c")]
         pub(super) fn avx2(weight: &[u8], input: &$crate::kernels::Input, output: &mut $crate::kernels::Output<'_>) {
-            $crate::kernels::avx2::block_product!(
-                $format,
-                $eight,
-                weight,
-                input,
-                output,
-                |eight| elements(eight),
-                |eight| factors(eight),
-            );
+            // Closures of their own for one token and for panels: one that both call is not put there.
+            if input.tokens() <= $crate::kernels::order::TOKENS_WITHOUT_PANELS {
+                for token in 0..input.tokens() {
+                    $crate::kernels::avx2::one_token::<$format, { $eight }>(
+                        weight,
+                        input,
+                        token,
+                        output,
+                        |eight| elements(eight),
+                        |eight| factors(eight),
+                    );
+                }
+            } else {
+                $crate::kernels::avx2_panel::matmul::<$format, { $eight }>(
+                    weight,
+                    input,
+                    output,
+                    |eight| elements(eight),
+                    |eight| factors(eight),
+                );
+            }
         }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use avx2_product;
+
+/// The products by AVX2 and by AVX-512 VNNI of one format, as [`avx2_product`].
+#[cfg(target_arch = "x86_64")]
+macro_rules! simd_products {
+    ($format:ident, $eight:expr) => {
+        $crate::kernels::blocks::avx2_product!($format, $eight);
 
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
         pub(super) fn avx512_vnni(
@@ -78,43 +254,26 @@ macro_rules! simd_products {
 #[cfg(target_arch = "x86_64")]
 pub(super) use simd_products;
 
-/// Rows widened. `block(bytes, b)` has the scale and the elements of the `b`-th 32 elements of a stored block.
-pub(super) fn widen_scaled<const BYTES: usize>(
-    row: &[u8],
-    out: &mut [f32],
-    block: impl Fn(&[u8; BYTES], usize) -> (f32, [i8; 32]),
-) {
-    let (stored, _) = row.as_chunks::<BYTES>();
-    let each = out.len() / 32 / stored.len().max(1);
-    for (b, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let (scale, elements) = block(&stored[b / each], b % each);
-        for (out, q) in out.iter_mut().zip(elements) {
-            *out = scale * f32::from(q);
-        }
-    }
-}
-
-/// Rows times all tokens; `block` as in [`widen_scaled`].
-pub(super) fn portable_scaled<const BYTES: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    block: impl Fn(&[u8; BYTES], usize) -> (f32, [i8; 32]),
-) {
-    for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
-        let (stored, _) = bytes.as_chunks::<BYTES>();
-        let each = input.inputs() / 32 / stored.len();
-        for token in 0..input.tokens() {
-            let x = input.q8(token);
-            let mut lanes = [0.0; LANES];
-            for (b, x_bytes) in x.bytes.as_chunks::<32>().0.iter().enumerate() {
-                let (scale, elements) = block(&stored[b / each], b % each);
-                let products = elements.into_iter().zip(x_bytes).map(|(q, &x)| i32::from(q) * i32::from(x));
-                let sum: i32 = products.sum();
-                let lane = &mut lanes[b % LANES];
-                *lane = (sum as f32).mul_add(scale * x.scales[b], *lane);
+/// `elements` and `factors` of eight blocks that lie apart, by `block_elements` of one and by `$factors_of` some.
+#[cfg(target_arch = "x86_64")]
+macro_rules! eight_blocks {
+    ($factors_of:ident) => {
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn elements(eight: &[u8; 8 * BYTES]) -> [__m256i; 8] {
+            let mut all = [_mm256_setzero_si256(); 8];
+            for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
+                *all = block_elements(block);
             }
-            output.part(token, row, 1)[0] = sum_lanes(lanes);
+            all
         }
-    }
+
+        #[inline]
+        #[target_feature(enable = "avx2,f16c")]
+        fn factors(eight: &[u8; 8 * BYTES]) -> $crate::kernels::avx2::Factors {
+            $factors_of(eight.as_chunks::<BYTES>().0)
+        }
+    };
 }
+#[cfg(target_arch = "x86_64")]
+pub(super) use eight_blocks;

@@ -15,58 +15,34 @@ use super::input::Int8Row;
 use super::int8::Int8Rule;
 use super::isa::{Isa, Sets, compiled_for};
 use super::vector::Floats;
-use super::{Entry, Form, Input, Output};
+use super::{Form, Input, Output, Registered};
 use crate::memory;
 use model_diagnostics::DType;
 use model_diagnostics::capability::{I8_MAX_INPUTS, Tier};
 
 const _: () = assert!(I8_MAX_INPUTS * 128 * 255 <= i32::MAX as u64, "sums fit 32 bits");
 
-const FORM: Form = Form::Int8(Int8Rule::Token { symmetric: true });
+const PORTABLE: Registered = Registered {
+    name: "i8/portable",
+    dtype: DType::I8,
+    tier: Tier::Native,
+    form: Form::Int8(Int8Rule::Token { symmetric: true }),
+    sets: Sets::PORTABLE,
+    matmul: portable,
+    dequantize,
+};
 
-pub(super) const KERNELS: &[Entry] = &[
+pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "i8/avx512-vnni",
-        dtype: DType::I8,
-        tier: Tier::Native,
-        form: FORM,
-        sets: Sets::AVX512.and(Sets::VNNI),
-        matmul: avx512_vnni::matmul,
-        widen,
-    },
+    Registered { name: "i8/avx512-vnni", sets: Sets::AVX512.and(Sets::VNNI), matmul: avx512_vnni::matmul, ..PORTABLE },
     #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "i8/avx-vnni",
-        dtype: DType::I8,
-        tier: Tier::Native,
-        form: FORM,
-        sets: Sets::AVX2.and(Sets::AVX_VNNI),
-        matmul: narrow::avx_vnni,
-        widen,
-    },
+    Registered { name: "i8/avx-vnni", sets: Sets::AVX2.and(Sets::AVX_VNNI), matmul: narrow::avx_vnni, ..PORTABLE },
     #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "i8/avx2",
-        dtype: DType::I8,
-        tier: Tier::Native,
-        form: FORM,
-        sets: Sets::AVX2,
-        matmul: narrow::avx2,
-        widen,
-    },
-    Entry {
-        name: "i8/portable",
-        dtype: DType::I8,
-        tier: Tier::Native,
-        form: FORM,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
+    Registered { name: "i8/avx2", sets: Sets::AVX2, matmul: narrow::avx2, ..PORTABLE },
+    PORTABLE,
 ];
 
-fn widen(row: &[u8], out: &mut [f32]) {
+fn dequantize(row: &[u8], out: &mut [f32]) {
     out.iter_mut().zip(row).for_each(|(out, &q)| *out = f32::from(q as i8));
 }
 

@@ -9,7 +9,7 @@ pub use columns::ColumnsMut;
 
 use super::int8::{Extent, Int8Rule};
 use super::isa::{Isa, Sets};
-use super::order::{FEW, GROUP, Order};
+use super::order::{GROUP, Order, TOKENS_WITHOUT_PANELS};
 use super::zeroed::Plain;
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
@@ -38,7 +38,7 @@ pub enum Form {
 
 impl Form {
     /// Whether a kernel that reads `self` reads `other`: rows of int8 are read alike, whatever rule made them.
-    pub(super) fn is_read_as(self, other: Form) -> bool {
+    pub(crate) fn is_read_as(self, other: Form) -> bool {
         self == other || matches!((self, other), (Form::Int8(_), Form::Int8(_)))
     }
 }
@@ -79,23 +79,62 @@ impl<T: Plain> Lines<T> {
 /// The activations of some tokens `[tokens, inputs]` in the form that kernels read.
 ///
 /// Rows are an odd number of cache lines apart, so that the same column of many rows falls into different sets of the
-/// first-level cache. What lies between rows is unspecified.
+/// first-level cache. What lies between rows is unspecified. Memory is kept for the next rows in the same form.
 pub struct Input {
     form: Form,
     tokens: usize,
     inputs: usize,
     /// Whether blocks lie in groups, for panels, and not in rows, for a token at a time or portable code.
     grouped: bool,
-    floats: Lines<f32>,
-    halves: Lines<u16>,
+    buffers: Buffers,
+}
+
+/// The memory of a form. It is kept for the next rows of that form.
+enum Buffers {
+    F32(Lines<f32>),
+    Bf16(Lines<u16>),
+    /// Of [`Form::Q8`] and [`Form::Int8`].
+    Integers(Integers),
+}
+
+/// Bytes, and what belongs to them.
+struct Integers {
+    /// `[tokens, inputs]`; of groups `[blocks, tokens of the group, 32]`, one group behind the other.
     bytes: Lines<i8>,
-    scales: Lines<f32>,
-    sums: Lines<f32>,
-    offsets: Lines<i32>,
-    half_offsets: Lines<i32>,
-    packed_bytes: Lines<i8>,
-    packed_floats: Lines<f32>,
-    packed_ints: Lines<i32>,
+    /// The scale of each row; or of each block scales `[tokens, blocks]`, then sums likewise; of groups
+    /// `[blocks, 2, tokens of the group]`.
+    floats: Lines<f32>,
+    /// Zero point and sum of each row; or of each block offsets `[tokens, blocks]`, then those of halves likewise; of groups
+    /// `[blocks, 3, tokens of the group]`.
+    ints: Lines<i32>,
+    /// `[tokens, inputs]` in f32, where a row cannot be quantized before all of it, or of all rows, is there.
+    waiting: Lines<f32>,
+}
+
+impl Buffers {
+    /// None yet.
+    fn of(form: Form) -> Buffers {
+        match form {
+            Form::F32 => Buffers::F32(Lines::new()),
+            Form::Bf16 => Buffers::Bf16(Lines::new()),
+            Form::Q8 | Form::Int8(_) => {
+                let (bytes, floats, ints, waiting) = (Lines::new(), Lines::new(), Lines::new(), Lines::new());
+                Buffers::Integers(Integers { bytes, floats, ints, waiting })
+            }
+        }
+    }
+
+    /// Those of [`Form::Q8`] and [`Form::Int8`]. Panics for another form.
+    fn integers(&self) -> &Integers {
+        let Buffers::Integers(integers) = self else { unreachable!("another form") };
+        integers
+    }
+
+    /// As [`Buffers::integers`].
+    fn integers_mut(&mut self) -> &mut Integers {
+        let Buffers::Integers(integers) = self else { unreachable!("another form") };
+        integers
+    }
 }
 
 /// One token's row of [`Form::Q8`], for kernels.
@@ -164,22 +203,7 @@ impl Default for Input {
 impl Input {
     /// No tokens; room comes with the first use.
     pub const fn new() -> Input {
-        Input {
-            form: Form::F32,
-            tokens: 0,
-            inputs: 0,
-            grouped: false,
-            floats: Lines::new(),
-            halves: Lines::new(),
-            bytes: Lines::new(),
-            scales: Lines::new(),
-            sums: Lines::new(),
-            offsets: Lines::new(),
-            half_offsets: Lines::new(),
-            packed_bytes: Lines::new(),
-            packed_floats: Lines::new(),
-            packed_ints: Lines::new(),
-        }
+        Input { form: Form::F32, tokens: 0, inputs: 0, grouped: false, buffers: Buffers::F32(Lines::new()) }
     }
 
     /// Brings `x` `[tokens, inputs]` into `form`, for kernels that were selected for the same `isa`, which decides how
@@ -196,11 +220,11 @@ impl Input {
         assert!(inputs > 0 && x.len().is_multiple_of(inputs), "{} floats are no rows of {inputs}", x.len());
         self.reset(isa, form, x.len() / inputs, inputs).unwrap_or_else(|refused| panic!("{refused}"));
         if let Form::Int8(rule @ Int8Rule::Tensor { .. }) = form {
-            let step = rule.step(Extent::of(isa, x));
+            let params = rule.params(Extent::of(isa, x));
             let rows = RowsMut::new(self);
             for (token, row) in x.chunks_exact(inputs).enumerate() {
                 // SAFETY: the row exists, and `rows` is the only view of it.
-                unsafe { rows.quantize(isa, token, row, step) };
+                unsafe { rows.quantize(isa, token, row, params) };
             }
             return;
         }
@@ -216,32 +240,33 @@ impl Input {
     fn reset(&mut self, isa: Isa, form: Form, tokens: usize, inputs: usize) -> memory::Result<()> {
         assert!(inputs > 0, "a row has at least one element");
         (self.form, self.tokens, self.inputs) = (form, 0, inputs);
-        self.grouped = form == Form::Q8 && tokens > FEW && isa.has(Sets::AVX2);
-        match form {
-            Form::F32 => self.floats.grow(tokens * stride(inputs, 16))?,
-            Form::Bf16 => self.halves.grow(tokens * stride(inputs, 32))?,
-            Form::Int8(rule) => {
-                self.bytes.grow(tokens * stride(inputs, 64))?;
-                self.scales.grow(tokens)?;
-                self.offsets.grow(2 * tokens)?;
+        self.grouped = form == Form::Q8 && tokens > TOKENS_WITHOUT_PANELS && isa.has(Sets::AVX2);
+        match (form, &mut self.buffers) {
+            (Form::F32, Buffers::F32(floats)) => floats.grow(tokens * stride(inputs, 16))?,
+            (Form::Bf16, Buffers::Bf16(halves)) => halves.grow(tokens * stride(inputs, 32))?,
+            (Form::Int8(rule), Buffers::Integers(to)) => {
+                to.bytes.grow(tokens * stride(inputs, 64))?;
+                to.floats.grow(tokens)?;
+                to.ints.grow(2 * tokens)?;
                 if matches!(rule, Int8Rule::Tensor { .. }) {
-                    self.floats.grow(tokens * stride(inputs, 16))?;
+                    to.waiting.grow(tokens * stride(inputs, 16))?;
                 }
             }
-            Form::Q8 => {
+            (Form::Q8, Buffers::Integers(to)) => {
                 assert!(inputs.is_multiple_of(BLOCK), "{inputs} inputs are no whole number of blocks of {BLOCK}");
                 let blocks = inputs / BLOCK;
-                if self.grouped {
-                    self.packed_bytes.grow(tokens * inputs)?;
-                    self.packed_floats.grow(tokens * blocks * 2)?;
-                    self.packed_ints.grow(tokens * blocks * 3)?;
-                } else {
-                    self.bytes.grow(tokens * stride(inputs, 64))?;
-                    self.scales.grow(tokens * stride(blocks, 16))?;
-                    self.sums.grow(tokens * stride(blocks, 16))?;
-                    self.offsets.grow(tokens * stride(blocks, 16))?;
-                    self.half_offsets.grow(tokens * stride(2 * blocks, 16))?;
-                }
+                let (row, half_row) = (stride(blocks, 16), stride(2 * blocks, 16));
+                let [bytes, floats, ints] = match self.grouped {
+                    true => [inputs, 2 * blocks, 3 * blocks],
+                    false => [stride(inputs, 64), 2 * row, row + half_row],
+                };
+                to.bytes.grow(tokens * bytes)?;
+                to.floats.grow(tokens * floats)?;
+                to.ints.grow(tokens * ints)?;
+            }
+            _ => {
+                self.buffers = Buffers::of(form);
+                return self.reset(isa, form, tokens, inputs);
             }
         }
         self.tokens = tokens;
@@ -266,15 +291,19 @@ impl Input {
             static ROW: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
         }
         self.reset(isa, form, tokens, inputs)?;
-        if form == Form::F32 {
+        let together = match form {
+            Form::Int8(rule @ Int8Rule::Tensor { .. }) => Some(rule),
+            _ => None,
+        };
+        let floats = match &mut self.buffers {
+            Buffers::F32(floats) => Some(floats),
+            Buffers::Integers(to) if together.is_some() => Some(&mut to.waiting),
+            _ => None,
+        };
+        if let Some(floats) = floats {
             let step = stride(inputs, 16);
-            pool.chunks(&mut self.floats.all_mut()[..tokens * step], step, |token, row| {
-                fill(token, &mut row[..inputs]);
-            });
-            return Ok(());
-        }
-        if let Form::Int8(rule @ Int8Rule::Tensor { .. }) = form {
-            self.fill_together(pool, isa, rule, tokens, fill);
+            pool.chunks(&mut floats.all_mut()[..tokens * step], step, |token, row| fill(token, &mut row[..inputs]));
+            together.into_iter().for_each(|rule| self.quantize_together(pool, isa, rule));
             return Ok(());
         }
         let refusals = Refusals::default();
@@ -331,7 +360,7 @@ impl Input {
         self.reset(isa, form, tokens, inputs)?;
         let at_once = form == Form::F32 || form == Form::Bf16 || self.grouped;
         if !at_once {
-            self.floats.grow(tokens * stride(inputs, 16))?;
+            self.buffers.integers_mut().waiting.grow(tokens * stride(inputs, 16))?;
         }
         let (rows, refusals) = (RowsMut::new(self), Refusals::default());
         pool.run(bounds.len() - 1, &|i| {
@@ -346,54 +375,41 @@ impl Input {
             self.quantize_together(pool, isa, rule);
             return Ok(());
         }
-        let floats = std::mem::replace(&mut self.floats, Lines::new());
-        let row = |token: usize| &floats.all()[token * stride(inputs, 16)..][..inputs];
+        let waiting = std::mem::replace(&mut self.buffers.integers_mut().waiting, Lines::new());
+        let row = |token: usize| &waiting.all()[token * stride(inputs, 16)..][..inputs];
         // SAFETY: the row exists, and `each` is alone at it and at its group.
         RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token)) });
-        self.floats = floats;
+        self.buffers.integers_mut().waiting = waiting;
         Ok(())
     }
 
-    /// Fills the rows by a rule that looks at all of them before it writes one.
-    fn fill_together(
-        &mut self,
-        pool: &Pool,
-        isa: Isa,
-        rule: Int8Rule,
-        tokens: usize,
-        fill: impl Fn(usize, &mut [f32]) + Sync,
-    ) {
-        let (inputs, step) = (self.inputs, stride(self.inputs, 16));
-        pool.chunks(&mut self.floats.all_mut()[..tokens * step], step, |token, row| fill(token, &mut row[..inputs]));
-        self.quantize_together(pool, isa, rule);
-    }
-
-    /// Brings the floats of all rows into int8 by one rule.
+    /// Brings the rows that wait into int8, by a rule that looks at all of them first.
     fn quantize_together(&mut self, pool: &Pool, isa: Isa, rule: Int8Rule) {
         let (tokens, inputs) = (self.tokens, self.inputs);
-        let floats = std::mem::replace(&mut self.floats, Lines::new());
-        let x = |token: usize| &floats.all()[token * stride(inputs, 16)..][..inputs];
+        let waiting = std::mem::replace(&mut self.buffers.integers_mut().waiting, Lines::new());
+        let x = |token: usize| &waiting.all()[token * stride(inputs, 16)..][..inputs];
         let extent = (0..tokens).fold(Extent::EMPTY, |extent, token| extent.and(Extent::of(isa, x(token))));
-        let together = rule.step(extent);
+        let together = rule.params(extent);
         let rows = RowsMut::new(self);
         pool.run(tokens, &|token| {
             // SAFETY: the row exists, and the pool runs each token's task once.
             unsafe { rows.quantize(isa, token, x(token), together) };
         });
-        self.floats = floats;
+        self.buffers.integers_mut().waiting = waiting;
     }
 
     /// The int8 of row `token`. Panics for another form.
     #[inline]
     pub(super) fn int8(&self, token: usize) -> Int8Row<'_> {
         assert!(matches!(self.form, Form::Int8(_)) && token < self.tokens);
-        let row = &self.bytes.all()[token * stride(self.inputs, 64)..];
+        let Integers { bytes, floats, ints, .. } = self.buffers.integers();
+        let row = &bytes.all()[token * stride(self.inputs, 64)..];
         Int8Row {
             bytes: &row[..self.inputs],
             padded: row[..self.inputs.next_multiple_of(64)].as_chunks().0,
-            scale: self.scales.all()[token],
-            zero: self.offsets.all()[2 * token],
-            sum: self.offsets.all()[2 * token + 1],
+            scale: floats.all()[token],
+            zero: ints.all()[2 * token],
+            sum: ints.all()[2 * token + 1],
         }
     }
 
@@ -415,15 +431,17 @@ impl Input {
     /// The floats of row `token`. Panics for another form.
     #[inline]
     pub(super) fn floats(&self, token: usize) -> &[f32] {
-        assert!(self.form == Form::F32 && token < self.tokens);
-        &self.floats.all()[token * stride(self.inputs, 16)..][..self.inputs]
+        let Buffers::F32(floats) = &self.buffers else { unreachable!("another form") };
+        assert!(token < self.tokens);
+        &floats.all()[token * stride(self.inputs, 16)..][..self.inputs]
     }
 
     /// The BF16 bits of row `token`. Panics for another form.
     #[inline]
     pub(super) fn halves(&self, token: usize) -> &[u16] {
-        assert!(self.form == Form::Bf16 && token < self.tokens);
-        &self.halves.all()[token * stride(self.inputs, 32)..][..self.inputs]
+        let Buffers::Bf16(halves) = &self.buffers else { unreachable!("another form") };
+        assert!(token < self.tokens);
+        &halves.all()[token * stride(self.inputs, 32)..][..self.inputs]
     }
 
     /// The blocks of row `token`. Panics for another form, or if they lie in groups.
@@ -432,12 +450,15 @@ impl Input {
         assert!(self.form == Form::Q8 && !self.grouped && token < self.tokens);
         let blocks = self.inputs / BLOCK;
         let (row, half_row) = (stride(blocks, 16), stride(2 * blocks, 16));
+        let Integers { bytes, floats, ints, .. } = self.buffers.integers();
+        let (scales, sums) = floats.all().split_at(self.tokens * row);
+        let (offsets, half_offsets) = ints.all().split_at(self.tokens * row);
         Q8 {
-            bytes: &self.bytes.all()[token * stride(self.inputs, 64)..][..self.inputs],
-            scales: &self.scales.all()[token * row..][..blocks],
-            sums: &self.sums.all()[token * row..][..blocks],
-            offsets: &self.offsets.all()[token * row..][..blocks],
-            half_offsets: &self.half_offsets.all()[token * half_row..][..2 * blocks],
+            bytes: &bytes.all()[token * stride(self.inputs, 64)..][..self.inputs],
+            scales: &scales[token * row..][..blocks],
+            sums: &sums[token * row..][..blocks],
+            offsets: &offsets[token * row..][..blocks],
+            half_offsets: &half_offsets[token * half_row..][..2 * blocks],
         }
     }
 
@@ -478,11 +499,12 @@ impl Input {
         let tokens = GROUP.min(self.tokens - group * GROUP);
         let blocks = self.inputs / BLOCK;
         let (first, each) = (group * GROUP * blocks, tokens * blocks);
+        let Integers { bytes, floats, ints, .. } = self.buffers.integers();
         Packed {
             tokens,
-            bytes: &self.packed_bytes.all()[first * BLOCK..][..each * BLOCK],
-            floats: &self.packed_floats.all()[first * 2..][..each * 2],
-            ints: &self.packed_ints.all()[first * 3..][..each * 3],
+            bytes: &bytes.all()[first * BLOCK..][..each * BLOCK],
+            floats: &floats.all()[first * 2..][..each * 2],
+            ints: &ints.all()[first * 3..][..each * 3],
         }
     }
 }

@@ -29,7 +29,7 @@ pub enum Int8Rule {
 
 /// The scale and the zero point of one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Step {
+pub(super) struct QuantParams {
     pub(super) scale: f32,
     pub(super) zero: i32,
 }
@@ -82,47 +82,47 @@ fn extend_body(x: &[f32], extent: &mut Extent) {
 impl Int8Rule {
     /// The scale and zero point of numbers of this extent. One that is not finite makes the scale NaN, and so whatever is
     /// computed with it.
-    pub(super) fn step(self, extent: Extent) -> Step {
+    pub(super) fn params(self, extent: Extent) -> QuantParams {
         let Extent { min, max, poison } = extent;
         match self {
             Int8Rule::Static { scale_bits, zero } => {
-                Step { scale: f32::from_bits(scale_bits) + poison, zero: i32::from(zero) }
+                QuantParams { scale: f32::from_bits(scale_bits) + poison, zero: i32::from(zero) }
             }
             Int8Rule::Token { symmetric: true } | Int8Rule::Tensor { symmetric: true } => {
-                Step { scale: max.max(-min) / 127.0 + poison, zero: 0 }
+                QuantParams { scale: max.max(-min) / 127.0 + poison, zero: 0 }
             }
             Int8Rule::Token { symmetric: false } | Int8Rule::Tensor { symmetric: false } => {
                 let scale = (max - min) / 255.0 + poison;
                 let zero = if scale > 0.0 { (-128.0 - min / scale).round_ties_even() as i32 } else { 0 };
-                Step { scale, zero: zero.clamp(-128, 127) }
+                QuantParams { scale, zero: zero.clamp(-128, 127) }
             }
         }
     }
 }
 
 /// Writes the integers of `x` and returns their sum. Panics unless both have one length.
-pub(super) fn quantize(isa: Isa, x: &[f32], step: Step, bytes: &mut [i8]) -> i32 {
+pub(super) fn quantize(isa: Isa, x: &[f32], params: QuantParams, bytes: &mut [i8]) -> i32 {
     assert_eq!(x.len(), bytes.len(), "lengths of a row");
     let mut sum = 0;
-    fill(isa, x, step, bytes, &mut sum);
+    fill(isa, x, params, bytes, &mut sum);
     sum
 }
 
-fn fill(isa: Isa, x: &[f32], step: Step, bytes: &mut [i8], sum: &mut i32) {
-    compiled_for!(isa, fill_body, (x: &[f32], step: Step, bytes: &mut [i8], sum: &mut i32));
+fn fill(isa: Isa, x: &[f32], params: QuantParams, bytes: &mut [i8], sum: &mut i32) {
+    compiled_for!(isa, fill_body, (x: &[f32], params: QuantParams, bytes: &mut [i8], sum: &mut i32));
 }
 
 #[inline(always)]
-fn fill_body(x: &[f32], step: Step, bytes: &mut [i8], sum: &mut i32) {
+fn fill_body(x: &[f32], params: QuantParams, bytes: &mut [i8], sum: &mut i32) {
     /// The nearest integer, ties to even, for magnitudes below 2^22: adding 1.5 * 2^23 leaves no room for a fraction.
     const ROUND: f32 = 12_582_912.0;
     // A scale of 0 is that of zeros, which any divisor leaves as they are.
-    let divisor = if step.scale > 0.0 { step.scale } else { 1.0 };
+    let divisor = if params.scale > 0.0 { params.scale } else { 1.0 };
     for (byte, &x) in bytes.iter_mut().zip(x) {
         // The bounds are far outside of what is kept, and integers: they change no rounding.
         let quotient = (x / divisor).clamp(-1024.0, 1024.0);
         let rounded = (quotient + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
-        let q = rounded.wrapping_add(step.zero).clamp(-128, 127);
+        let q = rounded.wrapping_add(params.zero).clamp(-128, 127);
         *byte = q as i8;
         *sum += q;
     }
@@ -168,10 +168,14 @@ mod tests {
                 for rule in rules {
                     let (scale, zero, expected) = oracle(rule, &x);
                     for isa in each_isa() {
-                        let step = rule.step(Extent::of(isa, &x));
-                        assert_eq!((step.scale.to_bits(), step.zero), (scale.to_bits(), zero), "{isa} {rule:?} {len}");
+                        let params = rule.params(Extent::of(isa, &x));
+                        assert_eq!(
+                            (params.scale.to_bits(), params.zero),
+                            (scale.to_bits(), zero),
+                            "{isa} {rule:?} {len}"
+                        );
                         let mut bytes = vec![0; len];
-                        let sum = quantize(isa, &x, step, &mut bytes);
+                        let sum = quantize(isa, &x, params, &mut bytes);
                         assert_eq!(bytes, expected, "{isa} {rule:?} {len}");
                         assert_eq!(sum, bytes.iter().map(|&q| i32::from(q)).sum::<i32>());
                     }
@@ -192,7 +196,7 @@ mod tests {
                 Int8Rule::Token { symmetric: false },
                 Int8Rule::Static { scale_bits: 1.0f32.to_bits(), zero: 3 },
             ] {
-                assert!(!rule.step(Extent::of(Isa::detect(), &x)).scale.is_finite(), "{rule:?}");
+                assert!(!rule.params(Extent::of(Isa::detect(), &x)).scale.is_finite(), "{rule:?}");
             }
         }
     }

@@ -5,15 +5,16 @@
 //!
 //! Computed as `d / 8 * (2 * s + 1) * (8 * element + 8 * delta)`, in integers.
 
+use super::blocks::{Unpacked, compiled_block_kernels};
 use super::f16::f16_to_f32;
-use super::grids::{self, half_kernels, shifted};
+use super::grids::{self, Halves, bytes, shifted};
 
 const BYTES: usize = 56;
 
-half_kernels!(IQ1_M, "iq1_m");
+compiled_block_kernels!(IQ1_M, "iq1_m", Halves);
 
 #[inline(always)]
-fn block(stored: &[u8; BYTES], b: usize) -> (f32, [i32; 2], [u64; 4]) {
+fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     let word = |i: usize| u16::from_le_bytes([stored[48 + 2 * i], stored[49 + 2 * i]]);
     let d = (0..4).fold(0, |d, i| d | (word(i) >> 12) << (4 * i));
     let s = |half: usize| i32::from(word(b / 2) >> (3 * (2 * (b % 2) + half)) & 7);
@@ -21,5 +22,6 @@ fn block(stored: &[u8; BYTES], b: usize) -> (f32, [i32; 2], [u64; 4]) {
         let more = stored[32 + 2 * b + i / 2] >> (4 * (i % 2));
         shifted(grids::IQ1[usize::from(stored[4 * b + i]) | usize::from(more & 7) << 8], more & 8 != 0)
     };
-    (f16_to_f32(d.to_le_bytes()) * 0.125, [2 * s(0) + 1, 2 * s(1) + 1], std::array::from_fn(entry))
+    let scale = f16_to_f32(d.to_le_bytes()) * 0.125;
+    Unpacked::halves(scale, [2 * s(0) + 1, 2 * s(1) + 1], bytes(std::array::from_fn(entry)))
 }

@@ -3,62 +3,41 @@
 //!
 //! The order of sums is Q4_0's.
 
-use super::blocks::block_kernels;
-use super::q4_0::{blocks_portable, widen_blocks};
-use super::{Input, Output};
+use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use super::f16::f16_at;
 
 const BYTES: usize = 18;
 
-block_kernels!(IQ4_NL, "iq4_nl");
+block_kernels!(IQ4_NL, "iq4_nl", Iq4Nl);
+
+struct Iq4Nl;
+
+impl Format for Iq4Nl {
+    const BITS: u32 = 8;
+}
 
 /// What a code stands for, in IQ4_XS too (ggml-common.h, `kvalues_iq4nl`).
 pub(super) const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-fn elements(block: &[u8; BYTES]) -> [i8; 32] {
-    std::array::from_fn(|i| VALUES[usize::from(block[2 + i % 16] >> (4 * (i / 16)) & 15)])
-}
-
-fn widen(row: &[u8], out: &mut [f32]) {
-    widen_blocks(row, out, elements);
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    blocks_portable(weight, input, output, elements);
+fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
+    Unpacked::scaled(f16_at(stored, 0), nibbles(&stored[2..]).map(|code| VALUES[usize::from(code)]))
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) mod simd {
-    use super::{BYTES, VALUES};
-    use crate::kernels::avx2::{Factors, Format, load_16, scales_of};
-    use crate::kernels::blocks::simd_products;
+mod simd {
+    use super::{BYTES, Iq4Nl, VALUES};
+    use crate::kernels::avx2::{load_16, scales_of};
+    use crate::kernels::blocks::{eight_blocks, simd_products};
     use crate::kernels::q4_0::avx2::nibbles;
     use std::arch::x86_64::*;
 
-    struct Iq4Nl;
-
-    impl Format for Iq4Nl {
-        const BITS: u32 = 8;
-        const OFFSET: i32 = 0;
-        const MINS: bool = false;
-        const HALVES: bool = false;
-    }
-
     simd_products!(Iq4Nl, 8 * BYTES);
+    eight_blocks!(scales_of);
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn elements(eight: &[u8; 8 * BYTES]) -> [__m256i; 8] {
+    fn block_elements(block: &[u8; BYTES]) -> __m256i {
         let values = _mm256_broadcastsi128_si256(load_16(&VALUES.map(|value| value as u8)));
-        let mut all = [_mm256_setzero_si256(); 8];
-        for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
-            *all = _mm256_shuffle_epi8(values, nibbles(block));
-        }
-        all
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    fn factors(eight: &[u8; 8 * BYTES]) -> Factors {
-        scales_of(eight.as_chunks::<BYTES>().0)
+        _mm256_shuffle_epi8(values, nibbles(block))
     }
 }

@@ -7,49 +7,36 @@
 //! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * (sc - 32) * scale of x)` to
 //! lane `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{block_kernels, portable_scaled, widen_scaled};
-use super::f16::f16_to_f32;
+use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use super::f16::f16_at;
 use super::iq4_nl::VALUES;
-use super::{Input, Output};
 
 const BYTES: usize = 136;
 
-block_kernels!(IQ4_XS, "iq4_xs");
+block_kernels!(IQ4_XS, "iq4_xs", Iq4Xs);
 
-/// The scale and the elements of block `b` of eight.
-fn block(bytes: &[u8; BYTES], b: usize) -> (f32, [i8; 32]) {
-    let high = u16::from_le_bytes([bytes[2], bytes[3]]) >> (2 * b) & 3;
-    let low = bytes[4 + b / 2] >> (4 * (b % 2)) & 15;
+struct Iq4Xs;
+
+impl Format for Iq4Xs {
+    const BITS: u32 = 8;
+}
+
+fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
+    let high = u16::from_le_bytes([stored[2], stored[3]]) >> (2 * b) & 3;
+    let low = stored[4 + b / 2] >> (4 * (b % 2)) & 15;
     let scale = f32::from(low) + 16.0 * f32::from(high) - 32.0;
-    let code = |i: usize| bytes[8 + 16 * b + i % 16] >> (4 * (i / 16)) & 15;
-    (f16_to_f32([bytes[0], bytes[1]]) * scale, std::array::from_fn(|i| VALUES[usize::from(code(i))]))
-}
-
-fn widen(row: &[u8], out: &mut [f32]) {
-    widen_scaled(row, out, block);
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    portable_scaled(weight, input, output, block);
+    let codes = nibbles(&stored[8 + 16 * b..]);
+    Unpacked::scaled(f16_at(stored, 0) * scale, codes.map(|code| VALUES[usize::from(code)]))
 }
 
 #[cfg(target_arch = "x86_64")]
 mod simd {
-    use super::{BYTES, VALUES};
-    use crate::kernels::avx2::{Factors, Format, load_16};
+    use super::{BYTES, Iq4Xs, VALUES};
+    use crate::kernels::avx2::{Factors, load_16};
     use crate::kernels::blocks::simd_products;
-    use crate::kernels::f16::f16_to_f32;
+    use crate::kernels::f16::f16_at;
     use crate::kernels::q4_0::avx2::nibbles;
     use std::arch::x86_64::*;
-
-    struct Iq4Xs;
-
-    impl Format for Iq4Xs {
-        const BITS: u32 = 8;
-        const OFFSET: i32 = 0;
-        const MINS: bool = false;
-        const HALVES: bool = false;
-    }
 
     simd_products!(Iq4Xs, BYTES);
 
@@ -74,11 +61,7 @@ mod simd {
         let high = _mm256_slli_epi32::<4>(_mm256_and_si256(high, _mm256_set1_epi32(3)));
         let low = _mm256_and_si256(low, _mm256_set1_epi32(15));
         let scales = _mm256_sub_epi32(_mm256_or_si256(low, high), _mm256_set1_epi32(32));
-        let d = _mm256_set1_ps(f16_to_f32([block[0], block[1]]));
-        Factors {
-            scales: _mm256_mul_ps(d, _mm256_cvtepi32_ps(scales)),
-            mins: _mm256_setzero_ps(),
-            halves: _mm_setzero_si128(),
-        }
+        let d = _mm256_set1_ps(f16_at(block, 0));
+        Factors::scaled(_mm256_mul_ps(d, _mm256_cvtepi32_ps(scales)))
     }
 }

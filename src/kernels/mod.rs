@@ -1,4 +1,8 @@
-//! Stored weights times activations: one file a dtype, a portable oracle and vector versions in each.
+//! Stored weights times activations: one file a dtype.
+//!
+//! A block dtype's file says how its blocks are unpacked. The values of a row and the portable product, which is the oracle
+//! of the vector versions, follow from that (`blocks.rs`). What dtypes share is in files named after what they do;
+//! `docs/adding-a-dtype.md` lists them, and the few dtypes that use code of another.
 //!
 //! A [`Kernel`] is chosen once, when a weight is loaded, for a dtype and the instruction sets of the machine
 //! ([`Isa`]). It reads weight bytes exactly as the file stores them and activations in the [`Form`] it asks for.
@@ -22,6 +26,7 @@ mod blocks;
 mod exp;
 mod f16;
 mod f32;
+mod floats;
 mod grids;
 mod i8;
 mod input;
@@ -41,7 +46,6 @@ mod order;
 mod output;
 #[cfg(target_arch = "x86_64")]
 mod panel;
-mod peak;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -55,6 +59,8 @@ mod q8_0;
 mod quantize;
 #[cfg(test)]
 mod references;
+#[cfg(target_arch = "x86_64")]
+mod simd;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -66,7 +72,7 @@ mod vector;
 mod x86;
 mod zeroed;
 
-pub use attention::{Element, Query, STATE, TILE, Tile, attend};
+pub use attention::{Element, KvTile, Query, STATE, TILE, attend};
 pub use i8::int8_groups;
 pub use input::{ColumnsMut, Form, Input};
 pub use int8::Int8Rule;
@@ -82,25 +88,25 @@ use model_diagnostics::{DType, capability::Tier};
 use output::Output;
 use std::fmt;
 
-/// The matrix product of an [`Entry`]: weight rows, activations, and where the results go.
+/// The matrix product of an [`Registered`]: weight rows, activations, and where the results go.
 ///
 /// # Safety
 /// The processor has the entry's instruction sets. Nothing else: lengths and forms are checked by the types.
 type Matmul = unsafe fn(&[u8], &Input, &mut Output<'_>);
 
 /// A kernel as its dtype's file registers it.
-struct Entry {
+struct Registered {
     name: &'static str,
     dtype: DType,
     tier: Tier,
     form: Form,
     sets: Sets,
     matmul: Matmul,
-    widen: fn(&[u8], &mut [f32]),
+    dequantize: fn(&[u8], &mut [f32]),
 }
 
 /// The registry: one line a dtype, in each file the fastest first.
-static REGISTRY: &[&[Entry]] = &[
+static REGISTRY: &[&[Registered]] = &[
     f32::KERNELS,
     f16::KERNELS,
     bf16::KERNELS,
@@ -136,12 +142,12 @@ pub struct Kernel {
     pub name: &'static str,
     /// The stored dtype.
     pub dtype: DType,
-    /// Whether the hardware multiplies the stored dtype or a register-wide widening of it.
+    /// Whether the hardware multiplies the stored dtype, or what it is widened to in a register.
     pub tier: Tier,
     /// What [`Input`] it reads; for I8 by any rule.
     pub form: Form,
     /// Only [`Kernel::select`] fills this in, against a token that has the entry's sets.
-    entry: &'static Entry,
+    entry: &'static Registered,
 }
 
 impl fmt::Debug for Kernel {
@@ -190,11 +196,11 @@ impl Kernel {
         output.into_result()
     }
 
-    /// Widens one stored row into `out` without loss of what the dtype defines (embedding lookup).
+    /// Writes the values of one stored row into `out`, as the dtype defines them (embedding lookup).
     /// Panics when `row` does not hold `out.len()` elements.
-    pub fn widen(&self, row: &[u8], out: &mut [f32]) {
+    pub fn dequantize_row(&self, row: &[u8], out: &mut [f32]) {
         assert_eq!(row.len(), self.row_bytes(out.len()), "bytes of {} elements", out.len());
-        (self.entry.widen)(row, out);
+        (self.entry.dequantize)(row, out);
     }
 }
 

@@ -6,7 +6,7 @@ use super::LANES;
 pub(super) const GROUP: usize = 8;
 
 /// Up to so many tokens of block dtypes are multiplied one after the other: unpacking a panel would take longer.
-pub(super) const FEW: usize = 2;
+pub(super) const TOKENS_WITHOUT_PANELS: usize = 2;
 
 /// The order in which blocks lie in panels: lane by lane (a block's number modulo 16), the lanes so that each pair that
 /// `sum_lanes` adds is at hand when it is needed: 0, 8, 4, 12, 2, 10, ...

@@ -8,77 +8,43 @@
 //! `-sum of minima * (dmin * scale of x)` to lane `b` modulo 16 by fused multiply-adds, in order; the lanes are added by
 //! `sum_lanes`.
 
-use super::blocks::block_kernels;
-use super::f16::f16_to_f32;
-use super::{Input, LANES, Output, sum_lanes};
+use super::blocks::{Format, Unpacked, block_kernels};
+use super::f16::f16_at;
 
 const BYTES: usize = 84;
 
-block_kernels!(Q2_K, "q2_k");
+block_kernels!(Q2_K, "q2_k", Q2K);
 
-fn d_and_dmin(block: &[u8; BYTES]) -> (f32, f32) {
-    (f16_to_f32([block[80], block[81]]), f16_to_f32([block[82], block[83]]))
+struct Q2K;
+
+impl Format for Q2K {
+    const BITS: u32 = 2;
+    const MINS: bool = true;
+    const HALVES: bool = true;
 }
 
-/// The scale and the minimum of elements `16 * s ..`.
-fn scale_and_min(block: &[u8; BYTES], s: usize) -> (i32, i32) {
-    (i32::from(block[s] & 15), i32::from(block[s] >> 4))
+/// Element `i` of block `b` of the eight whose pairs of bits `bytes` begin with.
+pub(super) fn pair_of_bits(bytes: &[u8], b: usize, i: usize) -> u8 {
+    bytes[b / 4 * 32 + i] >> (2 * (b % 4)) & 3
 }
 
-/// Element `i` of 256.
-fn element(block: &[u8; BYTES], i: usize) -> i32 {
-    i32::from(block[16 + i / 128 * 32 + i % 32] >> (2 * (i / 32 % 4)) & 3)
-}
-
-fn widen(row: &[u8], out: &mut [f32]) {
-    for (block, out) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<256>().0) {
-        let (d, dmin) = d_and_dmin(block);
-        for (i, out) in out.iter_mut().enumerate() {
-            let (sc, m) = scale_and_min(block, i / 16);
-            *out = d * (sc * element(block, i)) as f32 - dmin * m as f32;
-        }
-    }
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
-        for token in 0..input.tokens() {
-            let x = input.q8(token);
-            let mut lanes = [0.0; LANES];
-            for b in 0..input.inputs() / 32 {
-                let block = &bytes.as_chunks::<BYTES>().0[b / 8];
-                let (d, dmin) = d_and_dmin(block);
-                let (mut sum, mut mins) = (0, 0);
-                for (i, &x) in x.bytes[32 * b..][..32].iter().enumerate() {
-                    let i = 32 * (b % 8) + i;
-                    let (sc, m) = scale_and_min(block, i / 16);
-                    sum += sc * element(block, i) * i32::from(x);
-                    mins += m * i32::from(x);
-                }
-                let lane = &mut lanes[b % LANES];
-                *lane = (sum as f32).mul_add(d * x.scales[b], *lane);
-                *lane = (-mins as f32).mul_add(dmin * x.scales[b], *lane);
-            }
-            output.part(token, row, 1)[0] = sum_lanes(lanes);
-        }
+fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
+    let factors = [stored[2 * b], stored[2 * b + 1]].map(i32::from);
+    Unpacked {
+        quants: std::array::from_fn(|i| pair_of_bits(&stored[16..], b, i) as i8),
+        scale: f16_at(stored, 80),
+        scales: factors.map(|both| both & 15),
+        min: f16_at(stored, 82),
+        mins: factors.map(|both| both >> 4),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod simd {
-    use super::BYTES;
-    use crate::kernels::avx2::{Factors, Format, load, load_16};
+    use super::{BYTES, Q2K};
+    use crate::kernels::avx2::{Factors, load, load_16};
     use crate::kernels::blocks::simd_products;
     use std::arch::x86_64::*;
-
-    struct Q2K;
-
-    impl Format for Q2K {
-        const BITS: u32 = 2;
-        const OFFSET: i32 = 0;
-        const MINS: bool = true;
-        const HALVES: bool = true;
-    }
 
     simd_products!(Q2K, BYTES);
 

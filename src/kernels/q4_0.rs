@@ -6,120 +6,38 @@
 
 #![allow(unsafe_code)]
 
-use super::f16::f16_to_f32;
-use super::isa::Sets;
-use super::{Entry, Form, Input, LANES, Output, sum_lanes};
-use model_diagnostics::{DType, capability::Tier};
+use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use super::f16::f16_at;
 
 const BYTES: usize = 18;
 
-pub(super) const KERNELS: &[Entry] = &[
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q4_0/avx512-vnni",
-        dtype: DType::Q4_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX512.and(Sets::VNNI),
-        matmul: avx512_vnni::matmul,
-        widen,
-    },
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q4_0/avx2",
-        dtype: DType::Q4_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "q4_0/portable",
-        dtype: DType::Q4_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
-];
+block_kernels!(Q4_0, "q4_0", Q40, avx2::matmul, avx512_vnni::matmul);
 
-/// The elements of a block, from -8 to 7.
-fn elements(block: &[u8; BYTES]) -> [i8; 32] {
-    std::array::from_fn(|i| (block[2 + i % 16] >> (4 * (i / 16)) & 15) as i8 - 8)
+struct Q40;
+
+impl Format for Q40 {
+    const BITS: u32 = 4;
+    const OFFSET: i32 = 8;
 }
 
-fn widen(row: &[u8], out: &mut [f32]) {
-    widen_blocks(row, out, elements);
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    blocks_portable(weight, input, output, elements);
-}
-
-/// Rows of blocks of 32 that begin with their scale, widened.
-pub(super) fn widen_blocks<const BYTES: usize>(
-    row: &[u8],
-    out: &mut [f32],
-    elements: impl Fn(&[u8; BYTES]) -> [i8; 32],
-) {
-    for (block, out) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<32>().0) {
-        let d = f16_to_f32([block[0], block[1]]);
-        for (out, q) in out.iter_mut().zip(elements(block)) {
-            *out = d * f32::from(q);
-        }
-    }
-}
-
-/// Rows of blocks of 32 that begin with their scale, times all tokens.
-pub(super) fn blocks_portable<const BYTES: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    elements: impl Fn(&[u8; BYTES]) -> [i8; 32],
-) {
-    for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
-        for token in 0..input.tokens() {
-            let x = input.q8(token);
-            let mut lanes = [0.0; LANES];
-            for (b, block) in bytes.as_chunks::<BYTES>().0.iter().enumerate() {
-                let d = f16_to_f32([block[0], block[1]]);
-                let products = elements(block).into_iter().zip(&x.bytes[32 * b..]);
-                let sum: i32 = products.map(|(q, &x)| i32::from(q) * i32::from(x)).sum();
-                let lane = &mut lanes[b % LANES];
-                *lane = (sum as f32).mul_add(d * x.scales[b], *lane);
-            }
-            output.part(token, row, 1)[0] = sum_lanes(lanes);
-        }
-    }
+fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
+    Unpacked::scaled(f16_at(stored, 0), nibbles(&stored[2..]).map(|q| q as i8 - 8))
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
-    use super::BYTES;
-    use crate::kernels::avx2::{
-        Format, load, load_16, load_floats, load_ints, rows_times_token, scales_of, sum_four_words,
-    };
-    use crate::kernels::order::FEW;
-    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use super::{BYTES, Q40};
+    use crate::kernels::avx2::{load, load_16, load_floats, load_numbers, rows_times_token, scales_of, sum_four_words};
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
+    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
     use crate::kernels::{Input, Output, avx2_panel};
     use std::arch::x86_64::*;
 
     const EIGHT: usize = 8 * BYTES;
 
-    struct Q40;
-
-    impl Format for Q40 {
-        const BITS: u32 = 4;
-        const OFFSET: i32 = 8;
-        const MINS: bool = false;
-        const HALVES: bool = false;
-    }
-
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token(weight, input, token, output);
             }
@@ -143,23 +61,13 @@ pub(super) mod avx2 {
         let x = input.q8(token);
         let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps.
-            let x_bytes = room(bytes, eights * 256)?.as_chunks_mut::<16>().0;
-            let (x_scales, x_offsets) = (room(floats, eights * 8)?, room(ints, eights * 8)?);
-            let (x_halves, _) = x.bytes.as_chunks::<16>();
-            for (i, bytes) in x_bytes.iter_mut().enumerate() {
-                let (block, half, later) = (i % 16 / 4, i / 2 % 2, i % 2);
-                let from = x_halves.get(i / 16 * 16 + 2 * (block + 4 * later) + half).unwrap_or(&[0; 16]);
-                *bytes = from.map(|x| x as u8);
-            }
-            for (b, (scale, offset)) in x_scales.iter_mut().zip(&mut *x_offsets).enumerate() {
-                *scale = x.scales.get(b).copied().unwrap_or(0.0);
-                *offset = x.offsets.get(b).map_or(0, |offset| offset >> Q40::SHIFT);
-            }
-            let x_bytes = x_bytes.as_flattened().as_chunks::<32>().0.as_chunks::<8>().0;
-            let (x_scales, x_offsets) = (x_scales.as_chunks::<8>().0, x_offsets.as_chunks::<8>().0);
+            let order = |i: usize| i / 16 * 16 + 2 * (i % 16 / 4 + 4 * (i % 2)) + i / 2 % 2;
+            let x_bytes = arranged_bytes::<32>(bytes, &x, eights * 8, order)?;
+            let x_scales = arranged(floats, x.scales, eights * 8, |b| b)?;
+            let x_offsets = arranged_sums::<Q40, 8>(ints, &x, eights * 8)?;
             let rows = output.rows();
             rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], i, sums| {
-                let (x_scales, x_offsets) = (load_floats(&x_scales[i]), load_ints(&x_offsets[i]));
+                let (x_scales, x_offsets) = (load_floats(&x_scales[i]), load_numbers(&x_offsets[i]));
                 for (eight, sums) in eights.into_iter().zip(sums) {
                     let scales = _mm256_mul_ps(scales_of(eight.as_chunks::<BYTES>().0).scales, x_scales);
                     let dots = _mm256_add_epi32(products(eight, &x_bytes[i]), x_offsets);
@@ -214,29 +122,25 @@ pub(super) mod avx2 {
 /// What Q4_0 and Q5_0 share: blocks of a scale, bits that differ, and 16 bytes of nibbles.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
-    use super::BYTES;
-    use crate::kernels::avx512::{
-        load, load_16, load_apart, load_floats, load_ints, load_words, rows_times_token, transpose,
-    };
-    use crate::kernels::order::FEW;
-    use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
-    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use super::{BYTES, Q40};
+    use crate::kernels::avx512::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
+    use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, unpack_blocks};
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
+    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(weight, input, token, output, |first, second| {
                     nibbles::<BYTES>(first, second)
                 });
             }
         } else {
-            panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
-                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, input.inputs(), panel, |fours, i, panel| {
-                    put(fours, i, panel);
-                });
+            many_tokens::<Q40>(weight, input, output, |rows, panel| {
+                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
             });
         }
     }
@@ -246,7 +150,7 @@ pub(super) mod avx512_vnni {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     fn put(fours: &[&[u8; 4 * BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
         let zero = _mm512_setzero_si512();
-        let places = load_words(&const { places(BYTES, 4 * BYTES, 2, 2) });
+        let places = load_numbers(&const { places(BYTES, 4 * BYTES, 2, 2) });
         let mut rows = [zero; ROWS];
         for (row, four) in rows.iter_mut().zip(fours) {
             let first = four.first_chunk().map_or(zero, |bytes| load(bytes));
@@ -267,15 +171,6 @@ pub(super) mod avx512_vnni {
         }
     }
 
-    /// The nibbles of a block.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(in crate::kernels) fn nibbles_of<const BYTES: usize>(block: &[u8; BYTES]) -> __m256i {
-        let bytes = block.last_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
-        let both = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
-        _mm256_and_si256(both, _mm256_set1_epi8(15))
-    }
-
     /// Where two vectors with the first and the last 64 bytes of `four` have the words at these bytes of block `i / 8`:
     /// `at`, and `step` more for each of 8.
     pub(in crate::kernels) const fn places(block: usize, four: usize, at: usize, step: usize) -> [i16; 32] {
@@ -294,7 +189,7 @@ pub(super) mod avx512_vnni {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     pub(in crate::kernels) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (__m512i, __m512i) {
         let places = const { places(BYTES, 4 * BYTES, BYTES - 16, 2) };
-        let bytes = _mm512_permutex2var_epi16(first, load_words(&places), second);
+        let bytes = _mm512_permutex2var_epi16(first, load_numbers(&places), second);
         let low = _mm512_set1_epi8(15);
         (_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low))
     }
@@ -317,15 +212,11 @@ pub(super) mod avx512_vnni {
         let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps, in the order in which elements and scales come; what the
             // weights' offset adds too much in each eight products.
-            let x_bytes = room(bytes, steps * 512)?.as_chunks_mut::<16>().0;
-            let x_scales = room(floats, steps * 16)?;
+            let x_bytes = arranged_bytes::<64>(bytes, &x, steps * 16, |i| i / 8 * 8 + i % 4 * 2 + i / 4 % 2)?;
+            let x_scales = arranged(floats, x.scales, steps * 16, |i| i / 16 * 16 + i % 4 * 4 + i / 4 % 4)?;
             let x_offsets = room(ints, steps * 64)?;
-            let (x_halves, _) = x.bytes.as_chunks::<16>();
-            for (i, bytes) in x_bytes.iter_mut().enumerate() {
-                let from = x_halves.get(i / 8 * 8 + i % 4 * 2 + i / 4 % 2).unwrap_or(&[0; 16]);
-                *bytes = from.map(|x| x as u8);
-            }
-            for (offsets, halves) in x_offsets.as_chunks_mut::<16>().0.iter_mut().zip(x_bytes.as_chunks::<8>().0) {
+            let (x_halves, _) = x_bytes.as_flattened().as_flattened().as_chunks::<16>();
+            for (offsets, halves) in x_offsets.as_chunks_mut::<16>().0.iter_mut().zip(x_halves.as_chunks::<8>().0) {
                 for (i, offset) in offsets.iter_mut().enumerate() {
                     let sum = |half: usize| -> i32 {
                         halves[i / 4 + 4 * half][i % 4 * 4..][..4].iter().map(|&x| i32::from(x as i8)).sum()
@@ -333,12 +224,7 @@ pub(super) mod avx512_vnni {
                     *offset = -OFFSET * (sum(0) + sum(1));
                 }
             }
-            for (i, scale) in x_scales.iter_mut().enumerate() {
-                *scale = x.scales.get(i / 16 * 16 + i % 4 * 4 + i / 4 % 4).copied().unwrap_or(0.0);
-            }
-            let x_bytes = x_bytes.as_flattened().as_chunks::<64>().0.as_chunks::<8>().0;
             let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<4>().0;
-            let x_scales = x_scales.as_chunks::<16>().0;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
             rows_times_token!(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP], i, sums| {
@@ -349,11 +235,11 @@ pub(super) mod avx512_vnni {
                     let first = four.first_chunk().map_or(zero, |bytes| load_apart(bytes));
                     let second = four.last_chunk().map_or(zero, |bytes| load_apart(bytes));
                     let (low, high) = elements(first, second);
-                    let sums = _mm512_dpbusd_epi32(load_ints(&x_offsets[j]), low, load(&x[2 * j]));
+                    let sums = _mm512_dpbusd_epi32(load_numbers(&x_offsets[j]), low, load(&x[2 * j]));
                     dots[j] = _mm512_dpbusd_epi32(sums, high, load(&x[2 * j + 1]));
                     // Scale k of the four goes to double word j of the k-th 128 bits.
                     let at = const { scales_at(BYTES, FOUR) };
-                    let four = _mm512_maskz_permutex2var_epi16(0x1111 << j, first, load_words(&at), second);
+                    let four = _mm512_maskz_permutex2var_epi16(0x1111 << j, first, load_numbers(&at), second);
                     scales = _mm512_or_si512(scales, four);
                 }
                 // In each 128 bits, four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so

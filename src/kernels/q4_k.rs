@@ -9,145 +9,60 @@
 
 #![allow(unsafe_code)]
 
-use super::f16::f16_to_f32;
-use super::isa::Sets;
-use super::{Entry, Form, Input, LANES, Output, sum_lanes};
-use model_diagnostics::{DType, capability::Tier};
+use super::blocks::{Format, Unpacked, block_kernels};
+use super::f16::f16_at;
 
 const BYTES: usize = 144;
 
-pub(super) const KERNELS: &[Entry] = &[
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q4_k/avx512-vnni",
-        dtype: DType::Q4_K,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX512.and(Sets::VNNI),
-        matmul: avx512_vnni::matmul,
-        widen,
-    },
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q4_k/avx2",
-        dtype: DType::Q4_K,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "q4_k/portable",
-        dtype: DType::Q4_K,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
-];
+block_kernels!(Q4_K, "q4_k", Q4K, avx2::matmul, avx512_vnni::matmul);
+
+struct Q4K;
+
+impl Format for Q4K {
+    const BITS: u32 = 4;
+    const MINS: bool = true;
+}
 
 /// `d * sc` and `dmin * m` of block `b` of eight.
-fn scale_and_min(block: &[u8], b: usize) -> (f32, f32) {
-    let (d, dmin) = (f16_to_f32([block[0], block[1]]), f16_to_f32([block[2], block[3]]));
-    let s = &block[4..16];
+pub(super) fn scale_and_min(stored: &[u8], b: usize) -> (f32, f32) {
+    let s = &stored[4..16];
     let (sc, m) = if b < 4 {
         (s[b] & 63, s[b + 4] & 63)
     } else {
         ((s[b + 4] & 15) | (s[b - 4] >> 6 << 4), (s[b + 4] >> 4) | (s[b] >> 6 << 4))
     };
-    (d * f32::from(sc), dmin * f32::from(m))
+    (f16_at(stored, 0) * f32::from(sc), f16_at(stored, 2) * f32::from(m))
 }
 
-/// Element `i` of block `b` of eight.
-fn element(block: &[u8; BYTES], b: usize, i: usize) -> u8 {
-    block[16 + 32 * (b / 2) + i] >> (4 * (b % 2)) & 15
+/// Element `i` of block `b` of the eight whose nibbles `bytes` begin with.
+pub(super) fn nibble(bytes: &[u8], b: usize, i: usize) -> u8 {
+    bytes[32 * (b / 2) + i] >> (4 * (b % 2)) & 15
 }
 
-fn widen(row: &[u8], out: &mut [f32]) {
-    widen_super_blocks(row, out, element);
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    super_blocks_portable(weight, input, output, element);
-}
-
-/// Rows of super-blocks that begin with scales and minima, widened.
-pub(super) fn widen_super_blocks<const BYTES: usize>(
-    row: &[u8],
-    out: &mut [f32],
-    element: impl Fn(&[u8; BYTES], usize, usize) -> u8,
-) {
-    for (block, out) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<256>().0) {
-        for (b, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let (scale, min) = scale_and_min(block, b);
-            for (i, out) in out.iter_mut().enumerate() {
-                *out = scale * f32::from(element(block, b, i)) - min;
-            }
-        }
-    }
-}
-
-/// Rows of super-blocks that begin with scales and minima, times all tokens.
-pub(super) fn super_blocks_portable<const BYTES: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    element: impl Fn(&[u8; BYTES], usize, usize) -> u8,
-) {
-    for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
-        for token in 0..input.tokens() {
-            let x = input.q8(token);
-            let mut lanes = [0.0; LANES];
-            for b in 0..input.inputs() / 32 {
-                let block = &bytes.as_chunks::<BYTES>().0[b / 8];
-                let (scale, min) = scale_and_min(block, b % 8);
-                let q = (0..32).map(|i| i32::from(element(block, b % 8, i)));
-                let sum: i32 = q.zip(&x.bytes[32 * b..]).map(|(q, &x)| q * i32::from(x)).sum();
-                let lane = &mut lanes[b % LANES];
-                *lane = (sum as f32).mul_add(scale * x.scales[b], *lane);
-                *lane = (-min).mul_add(x.sums[b], *lane);
-            }
-            output.part(token, row, 1)[0] = sum_lanes(lanes);
-        }
-    }
+fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
+    let (scale, min) = scale_and_min(stored, b);
+    Unpacked::with_min(scale, min, std::array::from_fn(|i| nibble(&stored[16..], b, i) as i8))
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
-    use super::BYTES;
+    use super::{BYTES, Q4K};
     use crate::kernels::avx2::{
-        Factors, Format, load, load_16, load_floats, rows_times_token, store, store_floats, sum_four_words,
+        Factors, load, load_16, load_floats, rows_times_token, store, store_floats, sum_four_words,
     };
-    use crate::kernels::order::FEW;
-    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
+    use crate::kernels::x86::{Scratch, arranged_bytes, with_scratch};
     use crate::kernels::{Input, Output, avx2_panel};
     use std::arch::x86_64::*;
 
-    struct Q4K;
-
-    impl Format for Q4K {
-        const BITS: u32 = 4;
-        const OFFSET: i32 = 0;
-        const MINS: bool = true;
-        const HALVES: bool = false;
-    }
-
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token(weight, input, token, output);
             }
         } else {
-            avx2_panel::matmul::<Q4K, BYTES>(
-                weight,
-                input,
-                output,
-                |block| elements(block),
-                |block| scales_and_mins(block),
-            );
+            avx2_panel::matmul::<Q4K, BYTES>(weight, input, output, |block| elements(block), |block| factors(block));
         }
     }
 
@@ -158,13 +73,8 @@ pub(super) mod avx2 {
     fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
         let x = input.q8(token);
         let done = with_scratch(|Scratch { bytes, .. }| {
-            let x_bytes = room(bytes, x.bytes.len())?.as_chunks_mut::<16>().0;
-            let (x_halves, _) = x.bytes.as_chunks::<16>();
-            for (i, bytes) in x_bytes.iter_mut().enumerate() {
-                let (block, half, later) = (i % 16 / 4, i / 2 % 2, i % 2);
-                *bytes = x_halves[i / 16 * 16 + 2 * (block + 4 * later) + half].map(|x| x as u8);
-            }
-            let x_bytes = x_bytes.as_flattened().as_chunks::<32>().0.as_chunks::<8>().0;
+            let order = |i: usize| i / 16 * 16 + 2 * (i % 16 / 4 + 4 * (i % 2)) + i / 2 % 2;
+            let x_bytes = arranged_bytes::<32>(bytes, &x, x.scales.len(), order)?;
             let (x_scales, x_sums) = (x.scales.as_chunks::<8>().0, x.sums.as_chunks::<8>().0);
             let rows = output.rows();
             rows_times_token(weight, output.part(token, 0, rows), |blocks: [&[u8; BYTES]; 4], i, sums| {
@@ -248,7 +158,7 @@ pub(super) mod avx2 {
     /// The eight sc and the eight m of the heads of two super-blocks.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn sixes(heads: __m256i) -> __m256i {
+    pub(super) fn sixes(heads: __m256i) -> __m256i {
         // d and dmin, then the twelve bytes as three double words x, y, z. The low four sc are in x and the low four m
         // in y, by their low 6 bits; the high four have their low 4 bits in the low and high nibbles of z, and their
         // high 2 bits at the top of x and y.
@@ -262,7 +172,7 @@ pub(super) mod avx2 {
     /// `d * sc` and `dmin * m` of the eight blocks of a super-block of Q4_K or Q5_K.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(in crate::kernels) fn scales_and_mins<const BYTES: usize>(block: &[u8; BYTES]) -> Factors {
+    pub(in crate::kernels) fn factors<const BYTES: usize>(block: &[u8; BYTES]) -> Factors {
         let head = block.first_chunk::<16>().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
         let bytes = _mm256_castsi256_si128(sixes(_mm256_castsi128_si256(head)));
         let wide = |bytes: __m128i| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
@@ -278,11 +188,14 @@ pub(super) mod avx2 {
 /// What Q4_K and Q5_K share: super-blocks of 256 that begin with 16 bytes of scales and minima.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
-    use super::BYTES;
-    use crate::kernels::avx512::{columns_of_16, load, load_16, load_floats, rows_times_token};
-    use crate::kernels::order::FEW;
-    use crate::kernels::panel::{self, Panel, ROWS, SCALES_AND_MINS, columns};
-    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use super::avx2::sixes;
+    use super::{BYTES, Q4K};
+    use crate::kernels::avx2::load_16;
+    use crate::kernels::avx512::{columns_of_16, load, load_floats, rows_times_token};
+    use crate::kernels::avx512_blocks::{self, Panel, ROWS, columns};
+    use crate::kernels::blocks::Format;
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
+    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -295,12 +208,12 @@ pub(super) mod avx512_vnni {
             Some(bytes) => nibbles(bytes),
             None => [_mm512_setzero_si512(); 4],
         };
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token::<4, BYTES, { 2 * BYTES }>(weight, input, token, output, halves);
             }
         } else {
-            many_tokens(weight, input, output, |blocks, i, panel| put(blocks, i, panel));
+            many_tokens::<Q4K, BYTES>(weight, input, output, |blocks, i, panel| put(blocks, i, panel));
         }
     }
 
@@ -329,19 +242,8 @@ pub(super) mod avx512_vnni {
         let zero = _mm_setzero_si128();
         let a = a.first_chunk::<16>().map_or(zero, |bytes| load_16(bytes));
         let b = b.first_chunk::<16>().map_or(zero, |bytes| load_16(bytes));
-        // In each half: d and dmin, then the twelve bytes as three double words x, y, z. The low four sc are in x and
-        // the low four m in y, by their low 6 bits; the high four have their low 4 bits in the low and high nibbles of
-        // z, and their high 2 bits at the top of x and y.
-        let both = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b);
-        let low = _mm256_shuffle_epi32::<0b11_10_11_01>(both); // x z y z
-        let low = _mm256_srlv_epi32(low, _mm256_setr_epi32(0, 0, 0, 4, 0, 0, 0, 4));
-        let (six, four) = (0x3f3f_3f3f, 0x0f0f_0f0f);
-        let low = _mm256_and_si256(low, _mm256_setr_epi32(six, four, six, four, six, four, six, four));
-        let high = _mm256_srli_epi32::<2>(_mm256_shuffle_epi32::<0b10_10_01_01>(both)); // x x y y
-        let two = 0x3030_3030;
-        let high = _mm256_and_si256(high, _mm256_setr_epi32(0, two, 0, two, 0, two, 0, two));
         // In each half sc of the eight blocks, then m: two words of the one, two of the other are ORDER.
-        let bytes = _mm256_or_si256(low, high);
+        let bytes = sixes(_mm256_set_m128i(b, a));
         let (of_a, of_b) = (_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
         let sc = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi16(of_a, of_b)));
         let m = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpackhi_epi16(of_a, of_b)));
@@ -353,14 +255,14 @@ pub(super) mod avx512_vnni {
     /// The product with several tokens; `put(blocks, i, panel)` puts in the elements of super-block `i` of 16 rows.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    pub(in crate::kernels) fn many_tokens<const BYTES: usize>(
+    pub(in crate::kernels) fn many_tokens<F: Format, const BYTES: usize>(
         weight: &[u8],
         input: &Input,
         output: &mut Output<'_>,
         put: impl Fn(&[&[u8; BYTES]; ROWS], usize, &mut Panel<'_>),
     ) {
-        panel::matmul::<SCALES_AND_MINS>(weight, input, output, |rows, panel| {
-            let each = input.inputs() / 256;
+        avx512_blocks::many_tokens::<F>(weight, input, output, |rows, panel| {
+            let each = panel.blocks() / 8;
             let (all, zeros) = (rows.as_chunks::<BYTES>().0, [0; BYTES]);
             for i in 0..each {
                 panel.ask_ahead(i, ROWS * BYTES);
@@ -427,23 +329,11 @@ pub(super) mod avx512_vnni {
         let x = input.q8(token);
         let done = with_scratch(|Scratch { bytes, floats, more_floats, .. }| {
             // Activations up to a whole number of steps, in the order in which elements and scales come.
-            let x_bytes = room(bytes, steps * 512)?.as_chunks_mut::<16>().0;
-            let x_scales = room(floats, steps * 16)?;
-            let x_sums = room(more_floats, steps * 16)?;
-            let (x_halves, _) = x.bytes.as_chunks::<16>();
-            for (i, bytes) in x_bytes.iter_mut().enumerate() {
-                let (quarter, vector) = (i % 4, i / 4 % 4);
-                let block = 2 * quarter + vector / 2 + i / 16 * 8;
-                let from = x_halves.get(2 * block + vector % 2).unwrap_or(&[0; 16]);
-                *bytes = from.map(|x| x as u8);
-            }
-            for (i, (scale, sum)) in x_scales.iter_mut().zip(&mut *x_sums).enumerate() {
-                let b = ORDER[i % 16] + i / 16 * 16;
-                *scale = x.scales.get(b).copied().unwrap_or(0.0);
-                *sum = x.sums.get(b).copied().unwrap_or(0.0);
-            }
-            let x_bytes = x_bytes.as_flattened().as_chunks::<64>().0.as_chunks::<8>().0;
-            let (x_scales, x_sums) = (x_scales.as_chunks::<16>().0, x_sums.as_chunks::<16>().0);
+            let halves_at = |i: usize| i / 16 * 16 + 4 * (i % 4) + i / 8 % 2 * 2 + i / 4 % 2;
+            let blocks_at = |i: usize| ORDER[i % 16] + i / 16 * 16;
+            let x_bytes = arranged_bytes::<64>(bytes, &x, steps * 16, halves_at)?;
+            let x_scales = arranged(floats, x.scales, steps * 16, blocks_at)?;
+            let x_sums = arranged(more_floats, x.sums, steps * 16, blocks_at)?;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
             rows_times_token!(weight, output.part(token, 0, rows), order, |two: &[u8; TWO], i, sums| {

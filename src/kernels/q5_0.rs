@@ -6,100 +6,50 @@
 
 #![allow(unsafe_code)]
 
-use super::isa::Sets;
-use super::q4_0::{blocks_portable, widen_blocks};
-use super::{Entry, Form, Input, Output};
-use model_diagnostics::{DType, capability::Tier};
+use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use super::f16::f16_at;
 
 const BYTES: usize = 22;
 
-pub(super) const KERNELS: &[Entry] = &[
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q5_0/avx512-vnni",
-        dtype: DType::Q5_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX512.and(Sets::VNNI),
-        matmul: avx512_vnni::matmul,
-        widen,
-    },
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q5_0/avx2",
-        dtype: DType::Q5_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "q5_0/portable",
-        dtype: DType::Q5_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
-];
+block_kernels!(Q5_0, "q5_0", Q50, avx2::avx2, avx512_vnni::matmul);
+
+struct Q50;
+
+impl Format for Q50 {
+    const BITS: u32 = 5;
+    const OFFSET: i32 = 16;
+}
 
 /// The high bits of a block.
 fn high_bits(block: &[u8; BYTES]) -> u32 {
     u32::from_le_bytes([block[2], block[3], block[4], block[5]])
 }
 
-/// The elements of a block, from -16 to 15.
-fn elements(block: &[u8; BYTES]) -> [i8; 32] {
-    let bits = high_bits(block);
-    std::array::from_fn(|i| {
-        let low = block[6 + i % 16] >> (4 * (i / 16)) & 15;
-        (low | ((bits >> i & 1) as u8) << 4) as i8 - 16
-    })
+/// Nibbles with the bits of `high` above them, from 0 to 31.
+pub(super) fn with_high(nibbles: [u8; 32], high: u32) -> [i8; 32] {
+    std::array::from_fn(|i| (nibbles[i] | ((high >> i & 1) as u8) << 4) as i8)
 }
 
-fn widen(row: &[u8], out: &mut [f32]) {
-    widen_blocks(row, out, elements);
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    blocks_portable(weight, input, output, elements);
+fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
+    let quants = with_high(nibbles(&stored[6..]), high_bits(stored));
+    Unpacked::scaled(f16_at(stored, 0), quants.map(|q| q - 16))
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
-    use super::{BYTES, high_bits};
-    use crate::kernels::avx2::{Format, block_product, scales_of};
+    use super::{BYTES, Q50, high_bits};
+    use crate::kernels::avx2::scales_of;
+    use crate::kernels::blocks::{avx2_product, eight_blocks};
     use crate::kernels::q4_0::avx2::nibbles;
-    use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
-    struct Q50;
+    avx2_product!(Q50, 8 * BYTES);
+    eight_blocks!(scales_of);
 
-    impl Format for Q50 {
-        const BITS: u32 = 5;
-        const OFFSET: i32 = 16;
-        const MINS: bool = false;
-        const HALVES: bool = false;
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        block_product!(Q50, 8 * BYTES, weight, input, output, |eight| elements(eight), |eight| scales_of(
-            eight.as_chunks::<BYTES>().0
-        ),);
-    }
-
-    /// The elements of eight blocks.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn elements(eight: &[u8; 8 * BYTES]) -> [__m256i; 8] {
-        let mut all = [_mm256_setzero_si256(); 8];
-        for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
-            *all = five_bits(block, high_bits(block));
-        }
-        all
+    fn block_elements(block: &[u8; BYTES]) -> __m256i {
+        five_bits(block, high_bits(block))
     }
 
     /// The nibbles of a block, with `bits` above them.
@@ -117,27 +67,26 @@ pub(super) mod avx2 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
-    use super::{BYTES, high_bits};
-    use crate::kernels::avx512::load_words;
-    use crate::kernels::order::FEW;
-    use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
-    use crate::kernels::q4_0::avx512_vnni::{nibbles, nibbles_of, one_token, places};
+    use super::{BYTES, Q50, high_bits};
+    use crate::kernels::avx512::load_numbers;
+    use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, put as put_rows, unpack_blocks};
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
+    use crate::kernels::q4_0::avx2::nibbles as nibbles_of;
+    use crate::kernels::q4_0::avx512_vnni::{nibbles, one_token, places};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token::<16, BYTES, { 4 * BYTES }, { 16 * BYTES }>(weight, input, token, output, |first, second| {
                     elements(first, second)
                 });
             }
         } else {
-            panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
-                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, input.inputs(), panel, |fours, i, panel| {
-                    put(fours, i, panel);
-                });
+            many_tokens::<Q50>(weight, input, output, |rows, panel| {
+                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
             });
         }
     }
@@ -156,7 +105,7 @@ mod avx512_vnni {
                 let two = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(nibbles_of(a)), nibbles_of(b));
                 *row = _mm512_add_epi8(two, _mm512_mask_blend_epi8(bits, without, with));
             }
-            panel.put(2 * i + half, &rows);
+            put_rows(panel, 2 * i + half, &rows);
         }
     }
 
@@ -174,7 +123,7 @@ mod avx512_vnni {
             }
             at
         };
-        let bits = _mm512_castsi512_si128(_mm512_permutex2var_epi16(first, load_words(&at), second));
+        let bits = _mm512_castsi512_si128(_mm512_permutex2var_epi16(first, load_numbers(&at), second));
         let (mask, high_mask) = (_mm_cvtsi128_si64(bits) as u64, _mm_extract_epi64::<1>(bits) as u64);
         let bit = _mm512_set1_epi8(16);
         (_mm512_mask_add_epi8(low, mask, low, bit), _mm512_mask_add_epi8(high, high_mask, high, bit))

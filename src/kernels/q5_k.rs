@@ -7,80 +7,35 @@
 
 #![allow(unsafe_code)]
 
-use super::isa::Sets;
-use super::q4_k::{super_blocks_portable, widen_super_blocks};
-use super::{Entry, Form, Input, Output};
-use model_diagnostics::{DType, capability::Tier};
+use super::blocks::{Format, Unpacked, block_kernels};
+use super::q4_k::{nibble, scale_and_min};
 
 const BYTES: usize = 176;
 
-pub(super) const KERNELS: &[Entry] = &[
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q5_k/avx512-vnni",
-        dtype: DType::Q5_K,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX512.and(Sets::VNNI),
-        matmul: avx512_vnni::matmul,
-        widen,
-    },
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q5_k/avx2",
-        dtype: DType::Q5_K,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "q5_k/portable",
-        dtype: DType::Q5_K,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
-];
+block_kernels!(Q5_K, "q5_k", Q5K, avx2::avx2, avx512_vnni::matmul);
 
-/// Element `i` of block `b` of eight.
-fn element(block: &[u8; BYTES], b: usize, i: usize) -> u8 {
-    let low = block[48 + 32 * (b / 2) + i] >> (4 * (b % 2)) & 15;
-    low | (block[16 + i] >> b & 1) << 4
+struct Q5K;
+
+impl Format for Q5K {
+    const BITS: u32 = 5;
+    const MINS: bool = true;
 }
 
-fn widen(row: &[u8], out: &mut [f32]) {
-    widen_super_blocks(row, out, element);
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    super_blocks_portable(weight, input, output, element);
+fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
+    let (scale, min) = scale_and_min(stored, b);
+    let element = |i: usize| nibble(&stored[48..], b, i) | (stored[16 + i] >> b & 1) << 4;
+    Unpacked::with_min(scale, min, std::array::from_fn(|i| element(i) as i8))
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::BYTES;
-    use crate::kernels::avx2::{Format, block_product, load};
-    use crate::kernels::q4_k::avx2::{nibbles, scales_and_mins};
-    use crate::kernels::{Input, Output};
+    use super::{BYTES, Q5K};
+    use crate::kernels::avx2::load;
+    use crate::kernels::blocks::avx2_product;
+    use crate::kernels::q4_k::avx2::{factors, nibbles};
     use std::arch::x86_64::*;
 
-    struct Q5K;
-
-    impl Format for Q5K {
-        const BITS: u32 = 5;
-        const OFFSET: i32 = 0;
-        const MINS: bool = true;
-        const HALVES: bool = false;
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        block_product!(Q5K, BYTES, weight, input, output, |block| elements(block), |block| scales_and_mins(block));
-    }
+    avx2_product!(Q5K, BYTES);
 
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -108,22 +63,22 @@ mod avx2 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
-    use super::BYTES;
-    use crate::kernels::avx512::load_16;
-    use crate::kernels::order::FEW;
-    use crate::kernels::panel::{Panel, ROWS, columns};
+    use super::{BYTES, Q5K};
+    use crate::kernels::avx2::load_16;
+    use crate::kernels::avx512_blocks::{Panel, ROWS, columns};
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::q4_k::avx512_vnni::{many_tokens, nibbles, one_token};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token::<5, BYTES, { 2 * BYTES }>(weight, input, token, output, |block| halves(block));
             }
         } else {
-            many_tokens(weight, input, output, |blocks, i, panel| put(blocks, i, panel));
+            many_tokens::<Q5K, BYTES>(weight, input, output, |blocks, i, panel| put(blocks, i, panel));
         }
     }
 

@@ -10,110 +10,41 @@
 
 #![allow(unsafe_code)]
 
-use super::f16::f16_to_f32;
-use super::isa::Sets;
-use super::{Entry, Form, Input, LANES, Output, sum_lanes};
-use model_diagnostics::{DType, capability::Tier};
+use super::blocks::{Format, Unpacked, block_kernels};
+use super::f16::f16_at;
 
 const BYTES: usize = 210;
 
-pub(super) const KERNELS: &[Entry] = &[
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q6_k/avx512-vnni",
-        dtype: DType::Q6_K,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX512.and(Sets::VNNI),
-        matmul: avx512_vnni::matmul,
-        widen,
-    },
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q6_k/avx2",
-        dtype: DType::Q6_K,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "q6_k/portable",
-        dtype: DType::Q6_K,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
-];
+block_kernels!(Q6_K, "q6_k", Q6K, avx2::avx2, avx512_vnni::matmul);
 
-fn d(block: &[u8; BYTES]) -> f32 {
-    f16_to_f32([block[208], block[209]])
+struct Q6K;
+
+impl Format for Q6K {
+    const BITS: u32 = 6;
+    const OFFSET: i32 = 32;
+    const HALVES: bool = true;
 }
 
-/// The scale of elements `16 * s ..`.
-fn scale(block: &[u8; BYTES], s: usize) -> i32 {
-    i32::from(block[192 + s] as i8)
-}
-
-/// Element `i` of 256, from -32 to 31.
-fn element(block: &[u8; BYTES], i: usize) -> i32 {
-    let (half, j, i) = (i / 128, i / 32 % 4, i % 32);
-    let low = block[64 * half + 32 * (j % 2) + i] >> (4 * (j / 2)) & 15;
-    let high = block[128 + 32 * half + i] >> (2 * j) & 3;
-    i32::from(low | high << 4) - 32
-}
-
-fn widen(row: &[u8], out: &mut [f32]) {
-    for (block, out) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<256>().0) {
-        for (i, out) in out.iter_mut().enumerate() {
-            *out = d(block) * (scale(block, i / 16) * element(block, i)) as f32;
-        }
-    }
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    for (row, bytes) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
-        for token in 0..input.tokens() {
-            let x = input.q8(token);
-            let mut lanes = [0.0; LANES];
-            for b in 0..input.inputs() / 32 {
-                let block = &bytes.as_chunks::<BYTES>().0[b / 8];
-                let products = x.bytes[32 * b..][..32].iter().enumerate().map(|(i, &x)| {
-                    let i = 32 * (b % 8) + i;
-                    scale(block, i / 16) * element(block, i) * i32::from(x)
-                });
-                let sum: i32 = products.sum();
-                let lane = &mut lanes[b % LANES];
-                *lane = (sum as f32).mul_add(d(block) * x.scales[b], *lane);
-            }
-            output.part(token, row, 1)[0] = sum_lanes(lanes);
-        }
-    }
+/// Elements from -32 to 31.
+fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
+    let (half, j) = (b / 4, b % 4);
+    let element = |i: usize| {
+        let low = stored[64 * half + 32 * (j % 2) + i] >> (4 * (j / 2)) & 15;
+        let high = stored[128 + 32 * half + i] >> (2 * j) & 3;
+        (low | high << 4) as i8 - 32
+    };
+    let scales = [stored[192 + 2 * b], stored[193 + 2 * b]].map(|scale| i32::from(scale as i8));
+    Unpacked::halves(f16_at(stored, 208), scales, std::array::from_fn(element))
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::BYTES;
-    use crate::kernels::avx2::{Factors, Format, block_product, load, load_16};
-    use crate::kernels::{Input, Output};
+    use super::{BYTES, Q6K};
+    use crate::kernels::avx2::{Factors, load, load_16};
+    use crate::kernels::blocks::avx2_product;
     use std::arch::x86_64::*;
 
-    struct Q6K;
-
-    impl Format for Q6K {
-        const BITS: u32 = 6;
-        const OFFSET: i32 = 32;
-        const MINS: bool = false;
-        const HALVES: bool = true;
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        block_product!(Q6K, BYTES, weight, input, output, |block| elements(block), |block| factors(block));
-    }
+    avx2_product!(Q6K, BYTES);
 
     /// The elements of a super-block with their offset of 32: from 0 to 63.
     #[inline]
@@ -141,21 +72,19 @@ mod avx2 {
     #[target_feature(enable = "avx2,f16c")]
     fn factors(block: &[u8; BYTES]) -> Factors {
         let d = _mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(u16::from_le_bytes([block[208], block[209]]))));
-        Factors {
-            scales: _mm256_broadcastss_ps(d),
-            mins: _mm256_setzero_ps(),
-            halves: block[192..].first_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes)),
-        }
+        let halves = block[192..].first_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
+        Factors { halves, ..Factors::scaled(_mm256_broadcastss_ps(d)) }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
-    use super::BYTES;
-    use crate::kernels::avx512::{columns_of_16, load, load_16, load_32, load_floats, load_ints, rows_times_token};
-    use crate::kernels::order::FEW;
-    use crate::kernels::panel::{self, HALF_SCALES, Panel, ROWS, columns};
-    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use super::{BYTES, Q6K};
+    use crate::kernels::avx2::{load as load_32, load_16};
+    use crate::kernels::avx512::{columns_of_16, load, load_floats, load_numbers, rows_times_token};
+    use crate::kernels::avx512_blocks::{Panel, ROWS, columns, many_tokens};
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
+    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -167,12 +96,12 @@ mod avx512_vnni {
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token(weight, input, token, output);
             }
         } else {
-            panel::matmul::<HALF_SCALES>(weight, input, output, |rows, panel| unpack(rows, input.inputs(), panel));
+            many_tokens::<Q6K>(weight, input, output, |rows, panel| unpack(rows, panel));
         }
     }
 
@@ -215,8 +144,8 @@ mod avx512_vnni {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn unpack(rows: &[u8], inputs: usize, panel: &mut Panel<'_>) {
-        let each = inputs / 256;
+    fn unpack(rows: &[u8], panel: &mut Panel<'_>) {
+        let each = panel.blocks() / 8;
         let (all, _) = rows.as_chunks::<BYTES>();
         for i in 0..each {
             panel.ask_ahead(i, ROWS * BYTES);
@@ -274,20 +203,14 @@ mod avx512_vnni {
         let x = input.q8(token);
         let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps; what the weights' offset adds too much in each four products.
-            let x_bytes = room(bytes, steps * 512)?;
+            let x_bytes = arranged_bytes::<64>(bytes, &x, steps * 16, |i| i)?;
+            let x_scales = arranged(floats, x.scales, steps * 16, |i| ORDER[i % 8] + i / 8 * 8)?;
             let x_offsets = room(ints, steps * 128)?;
-            let x_scales = room(floats, steps * 16)?;
-            x_bytes[x.bytes.len()..].fill(0);
-            x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
-            for (offset, four) in x_offsets.iter_mut().zip(x_bytes.as_chunks::<4>().0) {
+            let fours = x_bytes.as_flattened().as_flattened().as_chunks::<4>().0;
+            for (offset, four) in x_offsets.iter_mut().zip(fours) {
                 *offset = -32 * four.iter().map(|&q| i32::from(q as i8)).sum::<i32>();
             }
-            for (i, scale) in x_scales.iter_mut().enumerate() {
-                *scale = x.scales.get(ORDER[i % 8] + i / 8 * 8).copied().unwrap_or(0.0);
-            }
-            let x_bytes = x_bytes.as_chunks::<64>().0.as_chunks::<8>().0;
             let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<8>().0;
-            let x_scales = x_scales.as_chunks::<16>().0;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
             rows_times_token!(weight, output.part(token, 0, rows), order, |two: &[u8; 2 * BYTES], i, sums| {
@@ -318,7 +241,7 @@ mod avx512_vnni {
             // Four products of one sixteen are at most 32 * 127 * 4: they fit 16 bits. In the k-th 128 bits come those
             // of sixteen k of the first vector and of the second, times their scales: sixteens 8 * j + k and + 4.
             let half = |j: usize, pick: __m512i| {
-                let dots = |i: usize| _mm512_dpbusd_epi32(load_ints(&x_offsets[i]), elements[i], load(&x[i]));
+                let dots = |i: usize| _mm512_dpbusd_epi32(load_numbers(&x_offsets[i]), elements[i], load(&x[i]));
                 let scales = _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(scales, pick));
                 _mm512_madd_epi16(_mm512_packs_epi32(dots(2 * j), dots(2 * j + 1)), scales)
             };

@@ -5,101 +5,48 @@
 
 #![allow(unsafe_code)]
 
-use super::isa::Sets;
-use super::q4_0::{blocks_portable, widen_blocks};
-use super::{Entry, Form, Input, Output};
-use model_diagnostics::{DType, capability::Tier};
+use super::blocks::{Format, Unpacked, block_kernels};
+use super::f16::f16_at;
 
 const BYTES: usize = 34;
 
-pub(super) const KERNELS: &[Entry] = &[
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q8_0/avx512-vnni",
-        dtype: DType::Q8_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX512.and(Sets::VNNI),
-        matmul: avx512_vnni::matmul,
-        widen,
-    },
-    #[cfg(target_arch = "x86_64")]
-    Entry {
-        name: "q8_0/avx2",
-        dtype: DType::Q8_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::AVX2,
-        matmul: avx2::matmul,
-        widen,
-    },
-    Entry {
-        name: "q8_0/portable",
-        dtype: DType::Q8_0,
-        tier: Tier::Native,
-        form: Form::Q8,
-        sets: Sets::PORTABLE,
-        matmul: portable,
-        widen,
-    },
-];
+block_kernels!(Q8_0, "q8_0", Q80, avx2::avx2, avx512_vnni::matmul);
 
-fn elements(block: &[u8; BYTES]) -> [i8; 32] {
-    std::array::from_fn(|i| block[2 + i] as i8)
+struct Q80;
+
+impl Format for Q80 {
+    const BITS: u32 = 8;
 }
 
-fn widen(row: &[u8], out: &mut [f32]) {
-    widen_blocks(row, out, elements);
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    blocks_portable(weight, input, output, elements);
+fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
+    Unpacked::scaled(f16_at(stored, 0), std::array::from_fn(|i| stored[2 + i] as i8))
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::BYTES;
-    use crate::kernels::avx2::{Format, block_product, load, scales_of};
-    use crate::kernels::{Input, Output};
+    use super::{BYTES, Q80};
+    use crate::kernels::avx2::{load, scales_of};
+    use crate::kernels::blocks::{avx2_product, eight_blocks};
     use std::arch::x86_64::*;
 
-    struct Q80;
+    avx2_product!(Q80, 8 * BYTES);
+    eight_blocks!(scales_of);
 
-    impl Format for Q80 {
-        const BITS: u32 = 8;
-        const OFFSET: i32 = 0;
-        const MINS: bool = false;
-        const HALVES: bool = false;
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        block_product!(Q80, 8 * BYTES, weight, input, output, |eight| elements(eight), |eight| scales_of(
-            eight.as_chunks::<BYTES>().0
-        ),);
-    }
-
-    /// The elements of eight blocks.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn elements(eight: &[u8; 8 * BYTES]) -> [__m256i; 8] {
-        let mut all = [_mm256_setzero_si256(); 8];
-        for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
-            *all = block.last_chunk().map_or(*all, |bytes| load(bytes));
-        }
-        all
+    fn block_elements(block: &[u8; BYTES]) -> __m256i {
+        block.last_chunk().map_or(_mm256_setzero_si256(), |bytes| load(bytes))
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
-    use super::BYTES;
-    use crate::kernels::avx512::{
-        load, load_32, load_apart, load_floats, load_ints, rows_times_token, sum_quarters_of_four,
-    };
-    use crate::kernels::order::FEW;
-    use crate::kernels::panel::{self, Panel, ROWS, SCALES, unpack_blocks};
-    use crate::kernels::x86::{Scratch, room, with_scratch};
+    use super::{BYTES, Q80};
+    use crate::kernels::avx2::load as load_32;
+    use crate::kernels::avx512::{load, load_apart, load_floats, load_numbers, rows_times_token, sum_quarters_of_four};
+    use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, put as put_rows, unpack_blocks};
+    use crate::kernels::order::TOKENS_WITHOUT_PANELS;
+    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
@@ -111,15 +58,13 @@ mod avx512_vnni {
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= FEW {
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
                 one_token(weight, input, token, output);
             }
         } else {
-            panel::matmul::<SCALES>(weight, input, output, |rows, panel| {
-                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, input.inputs(), panel, |fours, i, panel| {
-                    put(fours, i, panel);
-                });
+            many_tokens::<Q80>(weight, input, output, |rows, panel| {
+                unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
             });
         }
     }
@@ -139,7 +84,7 @@ mod avx512_vnni {
                 let two = _mm512_inserti64x4::<1>(two, block(2 * half + 1));
                 *row = _mm512_xor_si512(two, _mm512_set1_epi8(-128));
             }
-            panel.put(2 * i + half, &rows);
+            put_rows(panel, 2 * i + half, &rows);
         }
     }
 
@@ -150,18 +95,10 @@ mod avx512_vnni {
         let x = input.q8(token);
         let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
             // Activations up to a whole number of steps.
-            let x_bytes = room(bytes, steps * STEP * 32)?;
-            let x_scales = room(floats, steps * STEP)?;
-            let x_offsets = room(ints, steps * STEP)?;
-            x_bytes[x.bytes.len()..].fill(0);
-            x_bytes.iter_mut().zip(x.bytes).for_each(|(to, &from)| *to = from as u8);
-            for (i, (scale, offset)) in x_scales.iter_mut().zip(&mut *x_offsets).enumerate() {
-                let b = ORDER[i % 8] + i / 8 * 8;
-                *scale = x.scales.get(b).copied().unwrap_or(0.0);
-                *offset = x.offsets.get(b).copied().unwrap_or(0);
-            }
-            let x_bytes = x_bytes.as_chunks::<64>().0.as_chunks::<8>().0;
-            let (x_scales, x_offsets) = (x_scales.as_chunks::<16>().0, x_offsets.as_chunks::<16>().0);
+            let order = |i: usize| ORDER[i % 8] + i / 8 * 8;
+            let x_bytes = arranged_bytes::<64>(bytes, &x, steps * STEP, |i| i)?;
+            let x_scales = arranged(floats, x.scales, steps * STEP, order)?;
+            let x_offsets = arranged(ints, x.offsets, steps * STEP, order)?;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
             rows_times_token!(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP * BYTES], i, sums| {
@@ -204,7 +141,7 @@ mod avx512_vnni {
         let (a, b) = (sum_quarters_of_four([p0, p1, p2, p3]), sum_quarters_of_four([p4, p5, p6, p7]));
         let even = _mm512_shuffle_i32x4::<0b10_00_10_00>(a, b);
         let odd = _mm512_shuffle_i32x4::<0b11_01_11_01>(a, b);
-        let dots = _mm512_add_epi32(_mm512_add_epi32(even, odd), load_ints(x_offsets)); // in ORDER
+        let dots = _mm512_add_epi32(_mm512_add_epi32(even, odd), load_numbers(x_offsets)); // in ORDER
         let scales = _mm512_castsi512_si256(_mm512_or_si512(scales[0], scales[1]));
         let scales = _mm512_mul_ps(_mm512_cvtph_ps(scales), load_floats(x_scales));
         _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums)

@@ -53,7 +53,7 @@ fn widens_blocks_to_the_values_of_gguf_py() {
         for isa in each_isa() {
             let kernel = Kernel::select(reference.dtype, isa).unwrap();
             let mut values = vec![f32::NAN; reference.values.len()];
-            kernel.widen(&reference.blocks, &mut values);
+            kernel.dequantize_row(&reference.blocks, &mut values);
             for (i, (value, expected)) in values.iter().zip(&reference.values).enumerate() {
                 let (block, element) = (i / length, i % length);
                 assert!(value == expected, "{} block {block}, {element}: {value} for {expected}", kernel.name);

@@ -154,7 +154,7 @@ pub(crate) fn widened(kernel: &Kernel, bytes: &[u8], inputs: usize) -> Vec<f32> 
     let row_bytes = kernel.row_bytes(inputs);
     let mut out = vec![0.0; bytes.len() / row_bytes * inputs];
     for (row, out) in bytes.chunks_exact(row_bytes).zip(out.chunks_exact_mut(inputs)) {
-        kernel.widen(row, out);
+        kernel.dequantize_row(row, out);
     }
     out
 }

@@ -310,7 +310,7 @@ fn widens_without_loss() {
         let kernel = Kernel::select(dtype, Isa::detect()).unwrap();
         let bytes = random.bytes(4096 * dtype.block_bytes());
         let mut out = vec![0.0; 4096];
-        kernel.widen(&bytes, &mut out);
+        kernel.dequantize_row(&bytes, &mut out);
         for (i, (&out, bytes)) in out.iter().zip(bytes.chunks_exact(dtype.block_bytes())).enumerate() {
             let expected = match dtype {
                 DType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()),
@@ -332,7 +332,7 @@ fn refuses_lengths_and_forms_that_do_not_match() {
         ("part of a row", &|| kernel.matmul(&[0; 67], &input, &mut [0.0; 1]).unwrap()),
         ("short output", &|| kernel.matmul(&[0; 136], &input, &mut [0.0; 1]).unwrap()),
         ("another form", &|| kernel.matmul(&[0; 68], &floats, &mut [0.0; 1]).unwrap()),
-        ("part of a block", &|| kernel.widen(&[0; 34], &mut [0.0; 31])),
+        ("part of a block", &|| kernel.dequantize_row(&[0; 34], &mut [0.0; 31])),
         ("blocks that do not divide", &|| drop(Input::prepare(Isa::portable(), Form::Q8, &[1.0; 33], 33))),
     ];
     for (name, case) in cases {

@@ -7,13 +7,19 @@
 //!
 //! The order of sums is TQ2_0's.
 
-use super::blocks::{block_kernels, portable_scaled, widen_scaled};
-use super::f16::f16_to_f32;
-use super::{Input, Output};
+use super::blocks::{Format, Unpacked, block_kernels};
+use super::f16::f16_at;
 
 const BYTES: usize = 54;
 
-block_kernels!(TQ1_0, "tq1_0");
+block_kernels!(TQ1_0, "tq1_0", Tq10);
+
+struct Tq10;
+
+impl Format for Tq10 {
+    const BITS: u32 = 2;
+    const OFFSET: i32 = 1;
+}
 
 /// Element `i` of 256, from -1 to 1.
 fn element(bytes: &[u8; BYTES], i: usize) -> i8 {
@@ -26,35 +32,17 @@ fn element(bytes: &[u8; BYTES], i: usize) -> i8 {
     ((u16::from(rest) * 3) >> 8) as i8 - 1
 }
 
-/// The scale and the elements of block `b` of eight.
-fn block(bytes: &[u8; BYTES], b: usize) -> (f32, [i8; 32]) {
-    (f16_to_f32([bytes[52], bytes[53]]), std::array::from_fn(|i| element(bytes, 32 * b + i)))
-}
-
-fn widen(row: &[u8], out: &mut [f32]) {
-    widen_scaled(row, out, block);
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    portable_scaled(weight, input, output, block);
+fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
+    Unpacked::scaled(f16_at(stored, 52), std::array::from_fn(|i| element(stored, 32 * b + i)))
 }
 
 #[cfg(target_arch = "x86_64")]
 mod simd {
-    use super::BYTES;
-    use crate::kernels::avx2::{Factors, Format, load, load_16};
+    use super::{BYTES, Tq10};
+    use crate::kernels::avx2::{Factors, load, load_16};
     use crate::kernels::blocks::simd_products;
-    use crate::kernels::f16::f16_to_f32;
+    use crate::kernels::f16::f16_at;
     use std::arch::x86_64::*;
-
-    struct Tq10;
-
-    impl Format for Tq10 {
-        const BITS: u32 = 2;
-        const OFFSET: i32 = 1;
-        const MINS: bool = false;
-        const HALVES: bool = false;
-    }
 
     simd_products!(Tq10, BYTES);
 
@@ -102,7 +90,6 @@ mod simd {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn factors(block: &[u8; BYTES]) -> Factors {
-        let d = f16_to_f32([block[52], block[53]]);
-        Factors { scales: _mm256_set1_ps(d), mins: _mm256_setzero_ps(), halves: _mm_setzero_si128() }
+        Factors::scaled(_mm256_set1_ps(f16_at(block, 52)))
     }
 }

@@ -4,45 +4,34 @@
 //! The products of a block of 32 are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
 //! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{block_kernels, portable_scaled, widen_scaled};
-use super::f16::f16_to_f32;
-use super::{Input, Output};
+use super::blocks::{Format, Unpacked, block_kernels};
+use super::f16::f16_at;
+use super::q2_k::pair_of_bits;
 
 const BYTES: usize = 66;
 
-block_kernels!(TQ2_0, "tq2_0");
+block_kernels!(TQ2_0, "tq2_0", Tq20);
 
-/// The scale and the elements of block `b` of eight, from -1 to 1; the code 3, which no quantiser writes, is 2.
-fn block(bytes: &[u8; BYTES], b: usize) -> (f32, [i8; 32]) {
-    let element = |i: usize| (bytes[b / 4 * 32 + i] >> (2 * (b % 4)) & 3) as i8 - 1;
-    (f16_to_f32([bytes[64], bytes[65]]), std::array::from_fn(element))
+struct Tq20;
+
+impl Format for Tq20 {
+    const BITS: u32 = 2;
+    const OFFSET: i32 = 1;
 }
 
-fn widen(row: &[u8], out: &mut [f32]) {
-    widen_scaled(row, out, block);
-}
-
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    portable_scaled(weight, input, output, block);
+/// Elements from -1 to 1; the code 3, which no quantizer writes, is 2.
+fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
+    Unpacked::scaled(f16_at(stored, 64), std::array::from_fn(|i| pair_of_bits(stored, b, i) as i8 - 1))
 }
 
 #[cfg(target_arch = "x86_64")]
 mod simd {
-    use super::BYTES;
-    use crate::kernels::avx2::{Factors, Format};
+    use super::{BYTES, Tq20};
+    use crate::kernels::avx2::Factors;
     use crate::kernels::blocks::simd_products;
-    use crate::kernels::f16::f16_to_f32;
+    use crate::kernels::f16::f16_at;
     use crate::kernels::q2_k::simd::two_bits;
     use std::arch::x86_64::*;
-
-    struct Tq20;
-
-    impl Format for Tq20 {
-        const BITS: u32 = 2;
-        const OFFSET: i32 = 1;
-        const MINS: bool = false;
-        const HALVES: bool = false;
-    }
 
     simd_products!(Tq20, BYTES);
 
@@ -56,7 +45,6 @@ mod simd {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn factors(block: &[u8; BYTES]) -> Factors {
-        let d = f16_to_f32([block[64], block[65]]);
-        Factors { scales: _mm256_set1_ps(d), mins: _mm256_setzero_ps(), halves: _mm_setzero_si128() }
+        Factors::scaled(_mm256_set1_ps(f16_at(block, 64)))
     }
 }

@@ -15,8 +15,12 @@ unsafe impl Plain for i8 {}
 unsafe impl Plain for u8 {}
 // SAFETY: an integer of 2 bytes.
 unsafe impl Plain for u16 {}
+// SAFETY: an integer of 2 bytes.
+unsafe impl Plain for i16 {}
 // SAFETY: an integer of 4 bytes.
 unsafe impl Plain for i32 {}
+// SAFETY: an integer of 8 bytes.
+unsafe impl Plain for u64 {}
 // SAFETY: a float of 4 bytes.
 unsafe impl Plain for f32 {}
 // SAFETY: two bytes, a transparent wrapper of an integer.

@@ -5,7 +5,7 @@
 //! what the loops from the next one on will read: the keys and values of the next tile in the order of the loops, one loop
 //! late, so that the first asks for what is left of this tile.
 
-use super::Tile;
+use super::KvTile;
 use crate::kernels::x86::prefetch;
 
 /// Bytes of a cache line.
@@ -28,8 +28,8 @@ impl Ahead {
 
     /// What loop `index` of `2 * passes` asks for in `steps` steps, where tile `then` follows on `tile`.
     pub(super) fn of<E>(
-        tile: Tile<'_, E>,
-        then: Option<Tile<'_, E>>,
+        tile: KvTile<'_, E>,
+        then: Option<KvTile<'_, E>>,
         passes: usize,
         index: usize,
         steps: usize,
@@ -68,7 +68,7 @@ mod tests {
             let len = TILE * head_dim;
             let cache: Vec<[f32; 2]> = vec![[0.0; 2]; 4 * len / 2];
             let cache = cache.as_flattened();
-            let tile = |at: usize| Tile { keys: &cache[at * len..][..len], values: &cache[(2 + at) * len..][..len] };
+            let tile = |at: usize| KvTile { keys: &cache[at * len..][..len], values: &cache[(2 + at) * len..][..len] };
             let line = |at: *const f32| at.addr() / LINE;
             for passes in 1..6 {
                 let mut asked = std::collections::BTreeSet::new();

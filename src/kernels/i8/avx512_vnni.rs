@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::without_zero;
-use crate::kernels::avx512::{load, store, store_ints, store_some, sum_ints_of_four, transpose};
+use crate::kernels::avx512::{load, load_numbers, store, store_ints, store_some, sum_ints_of_four, transpose};
 use crate::kernels::input::Int8Row;
 use crate::kernels::order::GROUP;
 use crate::kernels::x86::{AHEAD, AHEAD_OF_SOME, prefetch, room, streams, with_scratch};
@@ -79,7 +79,7 @@ fn few_tokens<const R: usize, const T: usize>(weight: &[u8], input: &Input, outp
             });
             for t in 0..T {
                 // SAFETY: all have `steps` steps, as asserted.
-                let x = load_signed(unsafe { x[t].padded.get_unchecked(i) });
+                let x = load_numbers(unsafe { x[t].padded.get_unchecked(i) });
                 for r in 0..R {
                     products[t][r] = _mm512_dpbusd_epi32(products[t][r], w[r], x);
                 }
@@ -96,13 +96,6 @@ fn few_tokens<const R: usize, const T: usize>(weight: &[u8], input: &Input, outp
             }
         }
     }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn load_signed(bytes: &[i8; 64]) -> __m512i {
-    // SAFETY: the array is 64 bytes; the load needs no alignment.
-    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
 /// Rows are brought into panels of 16, in which one vector has four consecutive elements of each row; a `vpdpbusd`

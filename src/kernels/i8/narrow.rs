@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::{sum_of, without_zero};
-use crate::kernels::avx2::load;
+use crate::kernels::avx2::{load, load_numbers};
 use crate::kernels::x86::{NEAR, prefetch_near, streams};
 use crate::kernels::{Input, Output};
 use std::arch::x86_64::*;
@@ -47,7 +47,7 @@ macro_rules! kernel {
                         operands[r] = $operand(_mm256_xor_si256(load(bytes), flip));
                     }
                     for t in 0..T {
-                        let x = $operand(load_signed(&x_bytes[t][i]));
+                        let x = $operand(load_numbers(&x_bytes[t][i]));
                         for r in 0..R {
                             sums[r][t] = $product(sums[r][t], operands[r], x);
                         }
@@ -113,13 +113,6 @@ fn dpbusd_avx(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
 #[target_feature(enable = "avx512vl,avx512vnni")]
 fn dpbusd(sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
     _mm256_dpbusd_epi32(sum, w, x)
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn load_signed(bytes: &[i8; 32]) -> __m256i {
-    // SAFETY: the array is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
 #[inline]

@@ -2,11 +2,12 @@
 
 #![allow(unsafe_code)]
 
-use super::rows::RowsMut;
-use super::{BLOCK, Form, stride};
+use super::rows::{BuffersMut, RowsMut};
+use super::{BLOCK, stride};
 use crate::kernels::isa::Isa;
 use crate::kernels::order::GROUP;
 use crate::kernels::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
+use crate::threads::Split;
 use std::ops::Range;
 
 /// Blocks of a token that are quantised beside those of the other tokens of its group.
@@ -25,21 +26,20 @@ pub struct ColumnsMut<'a> {
 impl ColumnsMut<'_> {
     /// Puts in all columns: `fill(token, columns, floats)` writes some of them, which are counted from the first on.
     pub fn put(&mut self, fill: impl Fn(usize, Range<usize>, &mut [f32])) {
-        match self.rows.form {
-            Form::Q8 if self.rows.grouped => self.put_blocks(fill),
-            Form::Bf16 => self.put_halves(fill),
-            _ => {
-                for token in 0..self.rows.tokens {
-                    let first = token * stride(self.rows.inputs, 16) + self.columns.start;
-                    // SAFETY: other threads have other columns, and `&mut self` is one of this one.
-                    let floats = unsafe { self.rows.floats.part(first, self.columns.len()) };
-                    fill(token, 0..self.columns.len(), floats);
-                }
-            }
+        let floats = match &self.rows.buffers {
+            BuffersMut::Integers(_) if self.rows.grouped => return self.put_blocks(fill),
+            BuffersMut::Bf16(halves) => return self.put_halves(halves, fill),
+            BuffersMut::F32(floats) => floats,
+            BuffersMut::Integers(to) => &to.waiting,
+        };
+        for token in 0..self.rows.tokens {
+            let first = token * stride(self.rows.inputs, 16) + self.columns.start;
+            // SAFETY: other threads have other columns, and `&mut self` is one of this one.
+            fill(token, 0..self.columns.len(), unsafe { floats.part(first, self.columns.len()) });
         }
     }
 
-    fn put_halves(&mut self, fill: impl Fn(usize, Range<usize>, &mut [f32])) {
+    fn put_halves(&self, halves: &Split<'_, u16>, fill: impl Fn(usize, Range<usize>, &mut [f32])) {
         let mut floats = [0.0; ROUNDED];
         for token in 0..self.rows.tokens {
             for start in (0..self.columns.len()).step_by(ROUNDED) {
@@ -48,12 +48,12 @@ impl ColumnsMut<'_> {
                 fill(token, columns, floats);
                 let first = token * stride(self.rows.inputs, 32) + self.columns.start + start;
                 // SAFETY: other threads have other columns, and `&mut self` is one of this one.
-                round_to_bf16(self.isa, floats, unsafe { self.rows.halves.part(first, floats.len()) });
+                round_to_bf16(self.isa, floats, unsafe { halves.part(first, floats.len()) });
             }
         }
     }
 
-    fn put_blocks(&mut self, fill: impl Fn(usize, Range<usize>, &mut [f32])) {
+    fn put_blocks(&self, fill: impl Fn(usize, Range<usize>, &mut [f32])) {
         let Range { start, end } = self.columns;
         assert!(start.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK), "columns {start} to {end} cut a block");
         let (mut x, mut blocks) = ([[0.0; BLOCK]; TOGETHER], Blocks::ZERO);

@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)]
 
-use super::{BLOCK, Form, Input, stride};
-use crate::kernels::int8::{self, Extent, Step};
+use super::{BLOCK, Buffers, Form, Input, stride};
+use crate::kernels::int8::{self, Extent, QuantParams};
 use crate::kernels::isa::Isa;
 use crate::kernels::order::{GROUP, Order};
 use crate::kernels::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
@@ -15,36 +15,42 @@ pub(super) struct RowsMut<'a> {
     pub(super) tokens: usize,
     pub(super) inputs: usize,
     pub(super) grouped: bool,
-    pub(super) floats: Split<'a, f32>,
-    pub(super) halves: Split<'a, u16>,
+    pub(super) buffers: BuffersMut<'a>,
+}
+
+/// The memory of the form.
+pub(super) enum BuffersMut<'a> {
+    F32(Split<'a, f32>),
+    Bf16(Split<'a, u16>),
+    Integers(IntegersMut<'a>),
+}
+
+/// As `Integers`.
+pub(super) struct IntegersMut<'a> {
     bytes: Split<'a, i8>,
-    scales: Split<'a, f32>,
-    sums: Split<'a, f32>,
-    offsets: Split<'a, i32>,
-    half_offsets: Split<'a, i32>,
-    packed_bytes: Split<'a, i8>,
-    packed_floats: Split<'a, f32>,
-    packed_ints: Split<'a, i32>,
+    floats: Split<'a, f32>,
+    ints: Split<'a, i32>,
+    pub(super) waiting: Split<'a, f32>,
 }
 
 impl<'a> RowsMut<'a> {
     pub(super) fn new(input: &'a mut Input) -> RowsMut<'a> {
-        RowsMut {
-            form: input.form,
-            tokens: input.tokens,
-            inputs: input.inputs,
-            grouped: input.grouped,
-            floats: Split::new(input.floats.all_mut()),
-            halves: Split::new(input.halves.all_mut()),
-            bytes: Split::new(input.bytes.all_mut()),
-            scales: Split::new(input.scales.all_mut()),
-            sums: Split::new(input.sums.all_mut()),
-            offsets: Split::new(input.offsets.all_mut()),
-            half_offsets: Split::new(input.half_offsets.all_mut()),
-            packed_bytes: Split::new(input.packed_bytes.all_mut()),
-            packed_floats: Split::new(input.packed_floats.all_mut()),
-            packed_ints: Split::new(input.packed_ints.all_mut()),
-        }
+        let buffers = match &mut input.buffers {
+            Buffers::F32(floats) => BuffersMut::F32(Split::new(floats.all_mut())),
+            Buffers::Bf16(halves) => BuffersMut::Bf16(Split::new(halves.all_mut())),
+            Buffers::Integers(of) => BuffersMut::Integers(IntegersMut {
+                bytes: Split::new(of.bytes.all_mut()),
+                floats: Split::new(of.floats.all_mut()),
+                ints: Split::new(of.ints.all_mut()),
+                waiting: Split::new(of.waiting.all_mut()),
+            }),
+        };
+        RowsMut { form: input.form, tokens: input.tokens, inputs: input.inputs, grouped: input.grouped, buffers }
+    }
+
+    fn integers(&self) -> &IntegersMut<'a> {
+        let BuffersMut::Integers(integers) = &self.buffers else { unreachable!("another form") };
+        integers
     }
 
     /// Calls `prepare` once for each row, in parallel; for the rows of a group on one thread.
@@ -65,18 +71,16 @@ impl<'a> RowsMut<'a> {
         assert!(token < self.tokens && x.len() == self.inputs);
         let inputs = self.inputs;
         match self.form {
-            Form::F32 => {
+            Form::F32 | Form::Bf16 => match &self.buffers {
                 // SAFETY: rows do not overlap, and the caller is alone at this one.
-                unsafe { self.floats.part(token * stride(inputs, 16), inputs) }.copy_from_slice(x);
-            }
-            Form::Bf16 => {
+                BuffersMut::F32(to) => unsafe { to.part(token * stride(inputs, 16), inputs) }.copy_from_slice(x),
                 // SAFETY: as above.
-                let row = unsafe { self.halves.part(token * stride(inputs, 32), inputs) };
-                round_to_bf16(isa, x, row);
-            }
+                BuffersMut::Bf16(to) => round_to_bf16(isa, x, unsafe { to.part(token * stride(inputs, 32), inputs) }),
+                BuffersMut::Integers(_) => unreachable!("another form"),
+            },
             Form::Int8(rule) => {
                 // SAFETY: the caller is alone at this row.
-                unsafe { self.quantize(isa, token, x, rule.step(Extent::of(isa, x))) };
+                unsafe { self.quantize(isa, token, x, rule.params(Extent::of(isa, x))) };
             }
             Form::Q8 => {
                 let (chunks, rest) = x.as_chunks::<BLOCK>().0.as_chunks::<TOGETHER>();
@@ -106,15 +110,17 @@ impl<'a> RowsMut<'a> {
     unsafe fn put_in_row(&self, token: usize, chunk: usize, from: &Blocks) {
         let blocks = self.inputs / BLOCK;
         let (first, count) = (chunk * TOGETHER, TOGETHER.min(blocks - chunk * TOGETHER));
-        let (row, half_row) = (token * stride(blocks, 16) + first, token * stride(2 * blocks, 16) + 2 * first);
+        let (each, half_row) = (stride(blocks, 16), token * stride(2 * blocks, 16) + 2 * first);
+        let (row, behind) = (token * each + first, self.tokens * each);
+        let IntegersMut { bytes, floats, ints, .. } = self.integers();
         // SAFETY: rows do not overlap, and the caller is alone at this one.
         unsafe {
-            let bytes = self.bytes.part(token * stride(self.inputs, 64) + first * BLOCK, count * BLOCK);
+            let bytes = bytes.part(token * stride(self.inputs, 64) + first * BLOCK, count * BLOCK);
             bytes.copy_from_slice(from.bytes[..count].as_flattened());
-            self.scales.part(row, count).copy_from_slice(&from.scales[..count]);
-            self.sums.part(row, count).copy_from_slice(&from.sums[..count]);
-            self.offsets.part(row, count).copy_from_slice(&from.offsets[..count]);
-            let half_offsets = self.half_offsets.part(half_row, 2 * count).as_chunks_mut::<2>().0;
+            floats.part(row, count).copy_from_slice(&from.scales[..count]);
+            floats.part(behind + row, count).copy_from_slice(&from.sums[..count]);
+            ints.part(row, count).copy_from_slice(&from.offsets[..count]);
+            let half_offsets = ints.part(behind + half_row, 2 * count).as_chunks_mut::<2>().0;
             for (b, to) in half_offsets.iter_mut().enumerate() {
                 *to = [from.half_offsets[0][b], from.half_offsets[1][b]];
             }
@@ -130,21 +136,18 @@ impl<'a> RowsMut<'a> {
         let (first, t) = (token / GROUP * GROUP, token % GROUP);
         let tokens = GROUP.min(self.tokens - first);
         let (at, each) = (first * order.blocks, tokens * order.blocks);
+        let to = self.integers();
         // SAFETY: the caller is alone at this group.
         let (bytes, floats, ints) = unsafe {
-            let bytes = self.packed_bytes.part(at * BLOCK, each * BLOCK);
-            (bytes, self.packed_floats.part(at * 2, each * 2), self.packed_ints.part(at * 3, each * 3))
+            let bytes = to.bytes.part(at * BLOCK, each * BLOCK);
+            (bytes, to.floats.part(at * 2, each * 2), to.ints.part(at * 3, each * 3))
         };
         let bytes = bytes.as_chunks_mut::<BLOCK>().0;
         for b in 0..TOGETHER {
             let Some(place) = order.place(chunk * TOGETHER + b) else { break };
             let place = place * tokens;
             bytes[place + t] = from.bytes[b];
-            let floats = &mut floats[2 * place..][..2 * tokens];
-            (floats[t], floats[tokens + t]) = (from.scales[b], from.sums[b]);
-            let ints = &mut ints[3 * place..][..3 * tokens];
-            ints[t] = from.offsets[b];
-            (ints[tokens + t], ints[2 * tokens + t]) = (from.half_offsets[0][b], from.half_offsets[1][b]);
+            put_numbers(&mut floats[2 * place..][..2 * tokens], &mut ints[3 * place..][..3 * tokens], t, from, b);
         }
     }
 
@@ -156,20 +159,19 @@ impl<'a> RowsMut<'a> {
     pub(super) unsafe fn put_blocks(&self, first: usize, block: usize, beside: usize, from: &Blocks) {
         let order = Order::new(self.inputs / BLOCK);
         let tokens = GROUP.min(self.tokens - first);
+        let to = self.integers();
         for b in 0..beside {
             let Some(place) = order.place(block + b) else { break };
             let at = first * order.blocks + place * tokens;
             // SAFETY: blocks do not overlap, and the caller is alone at this one.
             let (bytes, floats, ints) = unsafe {
-                let bytes = self.packed_bytes.part(at * BLOCK, tokens * BLOCK);
-                (bytes, self.packed_floats.part(at * 2, tokens * 2), self.packed_ints.part(at * 3, tokens * 3))
+                let bytes = to.bytes.part(at * BLOCK, tokens * BLOCK);
+                (bytes, to.floats.part(at * 2, tokens * 2), to.ints.part(at * 3, tokens * 3))
             };
             for (t, bytes) in bytes.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
                 let i = t * beside + b;
                 *bytes = from.bytes[i];
-                (floats[t], floats[tokens + t]) = (from.scales[i], from.sums[i]);
-                ints[t] = from.offsets[i];
-                (ints[tokens + t], ints[2 * tokens + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
+                put_numbers(floats, ints, t, from, i);
             }
         }
     }
@@ -178,15 +180,25 @@ impl<'a> RowsMut<'a> {
     ///
     /// # Safety
     /// No other thread may be at the same row.
-    pub(super) unsafe fn quantize(&self, isa: Isa, token: usize, x: &[f32], step: Step) {
+    pub(super) unsafe fn quantize(&self, isa: Isa, token: usize, x: &[f32], params: QuantParams) {
         assert!(token < self.tokens && x.len() == self.inputs);
+        let to = self.integers();
         // SAFETY: rows do not overlap, and the caller is alone at this one.
-        let bytes = unsafe { self.bytes.part(token * stride(self.inputs, 64), self.inputs) };
-        let sum = int8::quantize(isa, x, step, bytes);
+        let bytes = unsafe { to.bytes.part(token * stride(self.inputs, 64), self.inputs) };
+        let sum = int8::quantize(isa, x, params, bytes);
         // SAFETY: as above.
-        let scale = unsafe { self.scales.part(token, 1) };
-        scale[0] = step.scale;
+        let scale = unsafe { to.floats.part(token, 1) };
+        scale[0] = params.scale;
         // SAFETY: as above.
-        unsafe { self.offsets.part(2 * token, 2) }.copy_from_slice(&[step.zero, sum]);
+        unsafe { to.ints.part(2 * token, 2) }.copy_from_slice(&[params.zero, sum]);
     }
+}
+
+/// Puts what block `i` of `from` has beside its bytes into a group's `[2, tokens]` and `[3, tokens]`, for its token `t`.
+#[inline(always)]
+fn put_numbers(floats: &mut [f32], ints: &mut [i32], t: usize, from: &Blocks, i: usize) {
+    let tokens = floats.len() / 2;
+    (floats[t], floats[tokens + t]) = (from.scales[i], from.sums[i]);
+    ints[t] = from.offsets[i];
+    (ints[tokens + t], ints[2 * tokens + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
 }

@@ -1,0 +1,139 @@
+//! What the multiplying instruction of a kernel does at most: a loop that touches registers alone.
+
+#![allow(unsafe_code)]
+
+use model_factory::diagnostics::DType;
+use model_factory::kernels::{Form, Kernel};
+use std::time::{Duration, Instant};
+
+/// Steps of the loop between two looks at the clock, some microseconds.
+const STEPS: u64 = 1 << 14;
+
+/// A loop of `STEPS` steps, which needs the instruction sets of the kernel that it is for, and the operations of one step.
+struct Loop {
+    run: unsafe fn(),
+    operations: u64,
+}
+
+/// Multiplications and additions a second of this thread for about `time`, by the instruction that `kernel` multiplies with
+/// and nothing else; `None` for portable code. Two operations count for each pair of factors.
+pub(crate) fn peak(kernel: &Kernel, time: Duration) -> Option<f64> {
+    Some(measure(peak_loop(kernel)?, time))
+}
+
+/// As [`peak`], with what blocks of 32 take behind the products of each: the conversion of their sum, the product of scales,
+/// its multiplication and sum, and the minimum's where there are minima. `None` where no loop is like it: the sums of Q8_0,
+/// Q4_0 and Q5_0, and of Q4_1, Q5_1, Q4_K and Q5_K by AVX-512 VNNI are.
+pub(crate) fn block_peak(kernel: &Kernel, time: Duration) -> Option<f64> {
+    Some(measure(block_loop(kernel)?, time))
+}
+
+/// Operations a second of a loop.
+fn measure(Loop { run, operations }: Loop, time: Duration) -> f64 {
+    let start = Instant::now();
+    let mut loops = 0;
+    while start.elapsed() < time {
+        // SAFETY: a kernel that is named after instruction sets is selected only where they were detected.
+        unsafe { run() };
+        loops += 1;
+    }
+    (loops * STEPS * operations) as f64 / start.elapsed().as_secs_f64()
+}
+
+/// What a kernel is named after: `avx512-vnni`.
+#[cfg(target_arch = "x86_64")]
+fn isa(kernel: &Kernel) -> &'static str {
+    kernel.name.split_once('/').map_or("", |(_, isa)| isa)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn block_loop(kernel: &Kernel) -> Option<Loop> {
+    let run: unsafe fn() = match kernel.dtype {
+        _ if isa(kernel) != "avx512-vnni" => return None,
+        DType::Q8_0 | DType::Q4_0 | DType::Q5_0 => x86::blocks_512,
+        DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => x86::blocks_with_minima_512,
+        _ => return None,
+    };
+    Some(Loop { run, operations: 12 * 8 * 64 * 2 })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn peak_loop(kernel: &Kernel) -> Option<Loop> {
+    let (run, pairs): (unsafe fn(), u64) = match (kernel.form, isa(kernel)) {
+        (Form::Q8 | Form::Int8(_), "avx512-vnni") => (x86::dpbusd_512, 64),
+        (Form::Q8 | Form::Int8(_), "avx-vnni") => (x86::dpbusd_256, 32),
+        (Form::Q8 | Form::Int8(_), "avx512" | "avx2") => (x86::maddubs_256, 32),
+        (Form::Bf16, "avx512-bf16") => (x86::dpbf16_512, 32),
+        (Form::F32, "avx512") => (x86::fma_512, 16),
+        (Form::F32, "avx2") => (x86::fma_256, 8),
+        _ => return None,
+    };
+    // Twelve chains hide the latency of each of them.
+    Some(Loop { run, operations: 12 * pairs * 2 })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn block_loop(_: &Kernel) -> Option<Loop> {
+    None
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn peak_loop(_: &Kernel) -> Option<Loop> {
+    None
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::STEPS;
+    use std::arch::asm;
+
+    /// Defines a loop of one step a chain: `$step` adds to register `\\c`, which runs from 0 to 11.
+    macro_rules! chains {
+        ($name:ident, $features:literal, $step:literal) => {
+            #[target_feature(enable = $features)]
+            pub(super) fn $name() {
+                // SAFETY: the instructions are those of the features, and touch the registers that are given alone.
+                unsafe {
+                    asm!(
+                        "vzeroall",
+                        "2:",
+                        ".irp c,0,1,2,3,4,5,6,7,8,9,10,11",
+                        $step,
+                        ".endr",
+                        "dec {steps}",
+                        "jnz 2b",
+                        steps = inout(reg) STEPS => _,
+                        out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _, out("ymm4") _, out("ymm5") _,
+                        out("ymm6") _, out("ymm7") _, out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
+                        out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
+                        options(nomem, nostack),
+                    );
+                }
+            }
+        };
+    }
+
+    chains!(dpbusd_512, "avx512f,avx512vnni", "vpdpbusd zmm\\c, zmm14, zmm15");
+    chains!(
+        blocks_512,
+        "avx512f,avx512vnni",
+        ".rept 8\nvpdpbusd zmm\\c, zmm14, zmm15\n.endr\nvcvtdq2ps zmm12, zmm\\c\nvmulps zmm13, zmm14, zmm15\n\
+         vfmadd231ps zmm\\c, zmm12, zmm13"
+    );
+    chains!(
+        blocks_with_minima_512,
+        "avx512f,avx512vnni",
+        ".rept 8\nvpdpbusd zmm\\c, zmm14, zmm15\n.endr\nvcvtdq2ps zmm12, zmm\\c\nvmulps zmm13, zmm14, zmm15\n\
+         vfmadd231ps zmm\\c, zmm12, zmm13\nvfnmadd231ps zmm\\c, zmm14, zmm15"
+    );
+    chains!(dpbusd_256, "avx2,avxvnni", "{{vex}} vpdpbusd ymm\\c, ymm14, ymm15");
+    chains!(dpbf16_512, "avx512f,avx512bf16", "vdpbf16ps zmm\\c, zmm14, zmm15");
+    chains!(fma_512, "avx512f", "vfmadd231ps zmm\\c, zmm14, zmm15");
+    chains!(fma_256, "avx2,fma", "vfmadd231ps ymm\\c, ymm14, ymm15");
+    // What a byte product takes without VNNI: products of bytes, sums of pairs, sum.
+    chains!(
+        maddubs_256,
+        "avx2",
+        "vpmaddubsw ymm12, ymm14, ymm15\nvpmaddwd ymm12, ymm12, ymm15\nvpaddd ymm\\c, ymm\\c, ymm12"
+    );
+}
