@@ -1,7 +1,8 @@
 //! Memory that may be refused: what grows with tokens or with the vocabulary is reserved here, so that running out of it is
 //! an error, and the process lives on.
 
-use crate::kernels::{Plain, zeroed};
+use bytemuck::Zeroable;
+use bytemuck::allocation::try_zeroed_vec;
 use std::sync::OnceLock;
 
 /// An allocation that was refused. [`Error`](crate::Error) has a variant of this name.
@@ -44,8 +45,8 @@ pub(crate) fn reserved<T>(len: usize, what: &'static str) -> Result<Vec<T>> {
 }
 
 /// `len` zeros.
-pub(crate) fn zeros<T: Plain>(len: usize, what: &'static str) -> Result<Vec<T>> {
-    zeroed(len).ok_or_else(|| refused::<T>(0, len, what))
+pub(crate) fn zeros<T: Zeroable>(len: usize, what: &'static str) -> Result<Vec<T>> {
+    try_zeroed_vec(len).map_err(|()| refused::<T>(0, len, what))
 }
 
 /// What `items` gives.

@@ -164,9 +164,7 @@ impl Buffer {
     /// The first `len` floats.
     pub(super) fn floats(&self, len: usize) -> Result<Vec<f32>, CudaError> {
         let mut floats = vec![0f32; len];
-        // SAFETY: the floats' own bytes; any bytes are floats, and GPUs are in machines of their order of bytes.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast::<u8>(), 4 * len) };
-        self.download(0, bytes)?;
+        self.download(0, bytemuck::cast_slice_mut(&mut floats))?; // GPUs are in machines of their order of bytes
         Ok(floats)
     }
 }

@@ -17,8 +17,8 @@ use super::x86::{
     NEAR, NEAR_4_BITS, Scratch, arranged, arranged_bytes, arranged_sums, four_words, prefetch_near, streams,
     with_scratch,
 };
-use super::zeroed::Plain;
 use super::{Input, Output};
+use bytemuck::Pod;
 use std::arch::x86_64::*;
 
 /// 32 bytes, at any alignment.
@@ -48,7 +48,7 @@ pub(super) fn load_floats(floats: &[f32; 8]) -> __m256 {
 /// 32 bytes of numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn load_numbers<T: Plain, const N: usize>(numbers: &[T; N]) -> __m256i {
+pub(super) fn load_numbers<T: Pod, const N: usize>(numbers: &[T; N]) -> __m256i {
     const { assert!(size_of::<[T; N]>() == 32) };
     // SAFETY: the array is 32 bytes; the load needs no alignment.
     unsafe { _mm256_loadu_si256(numbers.as_ptr().cast()) }

@@ -4,7 +4,7 @@
 
 use super::simd::mask_16;
 use super::x86::{AHEAD, AHEAD_IN_ONE, prefetch, prefetch_near, streams};
-use super::zeroed::Plain;
+use bytemuck::Pod;
 use std::arch::x86_64::*;
 
 /// 64 bytes, at any alignment.
@@ -44,7 +44,7 @@ pub(super) fn load_floats(floats: &[f32; 16]) -> __m512 {
 /// 64 bytes of numbers.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn load_numbers<T: Plain, const N: usize>(numbers: &[T; N]) -> __m512i {
+pub(super) fn load_numbers<T: Pod, const N: usize>(numbers: &[T; N]) -> __m512i {
     const { assert!(size_of::<[T; N]>() == 64) };
     // SAFETY: the array is 64 bytes; the load needs no alignment.
     unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }

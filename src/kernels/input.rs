@@ -10,9 +10,9 @@ pub use columns::ColumnsMut;
 use super::int8::{Extent, Int8Rule};
 use super::isa::{Isa, Sets};
 use super::order::{GROUP, Order, TOKENS_WITHOUT_PANELS};
-use super::zeroed::Plain;
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
+use bytemuck::Pod;
 use rows::RowsMut;
 use std::cell::RefCell;
 use std::fmt;
@@ -52,8 +52,12 @@ pub(super) struct Lines<T> {
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
+// SAFETY: zeros are bytes.
+unsafe impl bytemuck::Zeroable for Line {}
+// SAFETY: 64 bytes, aligned to 64: no padding, and all bits are valid.
+unsafe impl Pod for Line {}
 
-impl<T: Plain> Lines<T> {
+impl<T: Pod> Lines<T> {
     const EACH: usize = 64 / size_of::<T>();
 
     pub(super) const fn new() -> Lines<T> {
@@ -66,13 +70,11 @@ impl<T: Plain> Lines<T> {
     }
 
     pub(super) fn all(&self) -> &[T] {
-        // SAFETY: the lines are that many elements of a plain type, initialised and more than aligned.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * Self::EACH) }
+        bytemuck::cast_slice(&self.lines)
     }
 
     pub(super) fn all_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `all`; the borrow is unique.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.lines.len() * Self::EACH) }
+        bytemuck::cast_slice_mut(&mut self.lines)
     }
 }
 

@@ -70,7 +70,6 @@ mod tq2_0;
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
-mod zeroed;
 
 pub use attention::{Element, KvTile, Query, STATE, TILE, attend};
 pub use i8::int8_groups;
@@ -80,7 +79,6 @@ pub use isa::Isa;
 pub use vector::{
     Floats, add, add_floats, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, swiglu,
 };
-pub(crate) use zeroed::{Plain, zeroed};
 
 use crate::memory;
 use isa::Sets;

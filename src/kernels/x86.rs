@@ -4,8 +4,8 @@
 
 use super::blocks::Format;
 use super::input::{BLOCK, Lines, Q8};
-use super::zeroed::Plain;
 use crate::memory;
+use bytemuck::Pod;
 use std::arch::x86_64::{__cpuid, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -123,7 +123,7 @@ pub(super) fn with_scratch(with: impl FnOnce(&mut Scratch) -> memory::Result<()>
 
 /// Room for `len` elements, whose values are unspecified.
 #[inline]
-pub(super) fn room<T: Plain>(lines: &mut Lines<T>, len: usize) -> memory::Result<&mut [T]> {
+pub(super) fn room<T: Pod>(lines: &mut Lines<T>, len: usize) -> memory::Result<&mut [T]> {
     lines.grow(len)?;
     Ok(&mut lines.all_mut()[..len])
 }
@@ -148,7 +148,7 @@ pub(super) fn arranged_bytes<'a, const N: usize>(
 /// What a row has for each block, for `blocks` blocks, zeros past the last one, `N` at a time: number `i` of them is that of
 /// block `order(i)`.
 #[inline]
-pub(super) fn arranged<'a, T: Plain + Default, const N: usize>(
+pub(super) fn arranged<'a, T: Pod + Default, const N: usize>(
     lines: &'a mut Lines<T>,
     row: &[T],
     blocks: usize,
