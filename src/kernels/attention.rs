@@ -14,50 +14,11 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod passes;
 
+use super::element::Element;
 use super::exp::exp;
-use super::f16::f16_to_f32;
 use super::isa::Isa;
-#[cfg(target_arch = "x86_64")]
-use super::simd::Simd;
 use super::{LANES, sum_lanes};
-use half::{bf16, f16};
 use std::ops::Range;
-
-/// A float of a cache, or of a weight.
-pub trait Element: Copy + Sync + 'static {
-    /// Widened without loss.
-    #[doc(hidden)]
-    fn wide(self) -> f32;
-
-    /// A vector of elements, widened, or those before the end with zeros after them.
-    ///
-    /// # Safety
-    /// As many as a vector has can be read if `WHOLE`, else `left` or as many, whichever is less. `at` needs no alignment.
-    #[cfg(target_arch = "x86_64")]
-    #[doc(hidden)]
-    unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const Self, left: usize) -> S::Floats;
-}
-
-macro_rules! element {
-    ($type:ty, $wide:expr, $load:ident) => {
-        impl Element for $type {
-            fn wide(self) -> f32 {
-                $wide(self)
-            }
-
-            #[cfg(target_arch = "x86_64")]
-            #[inline(always)]
-            unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const $type, left: usize) -> S::Floats {
-                // SAFETY: the caller's.
-                unsafe { simd.$load::<WHOLE>(at, left) }
-            }
-        }
-    };
-}
-
-element!(f32, |x| x, load);
-element!(f16, |x: f16| f16_to_f32(x.to_le_bytes()), load_f16);
-element!(bf16, bf16::to_f32, load_bf16);
 
 /// Positions of a tile: the keys whose scores are held at a time.
 pub const TILE: usize = 64;

@@ -6,7 +6,7 @@
 //! Computed as `d / 8 * (2 * s + 1) * (8 * element + 8 * delta)`, in integers.
 
 use super::blocks::{Unpacked, compiled_block_kernels};
-use super::f16::f16_to_f32;
+use super::element::f16_to_f32;
 use super::grids::{self, Halves, bytes, shifted};
 
 const BYTES: usize = 56;

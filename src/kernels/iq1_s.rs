@@ -4,7 +4,7 @@
 //!
 //! Computed as `d * (2 * s + 1) / 8 * (8 * element + 8 * delta)`, in integers.
 
-use super::f16::f16_at;
+use super::element::f16_at;
 use super::grids::{self, Whole, grid_kernels, shifted};
 
 const BYTES: usize = 50;

@@ -3,7 +3,7 @@
 //! the first in the low half.
 
 use super::blocks::{Unpacked, compiled_block_kernels};
-use super::f16::f16_at;
+use super::element::f16_at;
 use super::grids::{self, Halves, bytes, even, signed};
 
 const BYTES: usize = 74;

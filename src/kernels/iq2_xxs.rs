@@ -1,7 +1,7 @@
 //! IQ2_XXS: eight blocks of 32 from a codebook of eights, `w = d * (s + 0.5) / 4 * element`; 66 bytes: d in f16, and 8
 //! bytes a block: four indices, then a 32-bit word with four times seven signs and s in the high four bits.
 
-use super::f16::f16_at;
+use super::element::f16_at;
 use super::grids::{self, Whole, even, grid_kernels, signed};
 
 const BYTES: usize = 66;

@@ -2,7 +2,7 @@
 //! bits of eight indices a block, a byte a block with their high bits, four bytes of signs a block, and s of block `b` in
 //! 4 bits, low for even `b`.
 
-use super::f16::f16_at;
+use super::element::f16_at;
 use super::grids::{self, Whole, grid_kernels, signed};
 
 const BYTES: usize = 110;

@@ -1,7 +1,7 @@
 //! IQ3_XXS: eight blocks of 32 from a codebook of fours, `w = d * (s + 0.5) / 2 * element`; 98 bytes: d in f16, eight
 //! indices a block, then for each block a 32-bit word with four times seven signs and s in the high four bits.
 
-use super::f16::f16_at;
+use super::element::f16_at;
 use super::grids::{self, Whole, even, grid_kernels, signed};
 
 const BYTES: usize = 98;

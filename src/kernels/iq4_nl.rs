@@ -4,7 +4,7 @@
 //! The order of sums is Q4_0's.
 
 use super::blocks::{Format, Unpacked, block_kernels, nibbles};
-use super::f16::f16_at;
+use super::element::f16_at;
 
 const BYTES: usize = 18;
 

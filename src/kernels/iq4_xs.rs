@@ -8,7 +8,7 @@
 //! lane `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
 use super::blocks::{Format, Unpacked, block_kernels, nibbles};
-use super::f16::f16_at;
+use super::element::f16_at;
 use super::iq4_nl::VALUES;
 
 const BYTES: usize = 136;
@@ -34,7 +34,7 @@ mod simd {
     use super::{BYTES, Iq4Xs, VALUES};
     use crate::kernels::avx2::{Factors, load_16};
     use crate::kernels::blocks::simd_products;
-    use crate::kernels::f16::f16_at;
+    use crate::kernels::element::f16_at;
     use crate::kernels::q4_0::avx2::nibbles;
     use std::arch::x86_64::*;
 

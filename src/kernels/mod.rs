@@ -23,6 +23,7 @@ mod avx512;
 mod avx512_blocks;
 mod bf16;
 mod blocks;
+mod element;
 mod exp;
 mod f16;
 mod f32;
@@ -71,7 +72,8 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use attention::{Element, KvTile, Query, STATE, TILE, attend};
+pub use attention::{KvTile, Query, STATE, TILE, attend};
+pub use element::Element;
 pub use i8::int8_groups;
 pub use input::{ColumnsMut, Form, Input};
 pub use int8::Int8Rule;

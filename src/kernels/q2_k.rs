@@ -9,7 +9,7 @@
 //! `sum_lanes`.
 
 use super::blocks::{Format, Unpacked, block_kernels};
-use super::f16::f16_at;
+use super::element::f16_at;
 
 const BYTES: usize = 84;
 

@@ -9,7 +9,7 @@
 //! the lanes are added by `sum_lanes`.
 
 use super::blocks::{Format, Unpacked, block_kernels};
-use super::f16::f16_at;
+use super::element::f16_at;
 use super::q2_k::pair_of_bits;
 
 const BYTES: usize = 110;
@@ -43,7 +43,7 @@ mod simd {
     use super::{BYTES, Q3K};
     use crate::kernels::avx2::{Factors, load};
     use crate::kernels::blocks::simd_products;
-    use crate::kernels::f16::f16_at;
+    use crate::kernels::element::f16_at;
     use crate::kernels::q2_k::simd::two_bits;
     use std::arch::x86_64::*;
 

@@ -5,7 +5,7 @@
 //! of x * sum of x)` to lane `b` modulo 16 by fused multiply-adds, in order; the lanes are added by `sum_lanes`.
 
 use super::blocks::{Format, Unpacked, block_kernels, nibbles};
-use super::f16::f16_at;
+use super::element::f16_at;
 
 const BYTES: usize = 20;
 

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::blocks::{Format, Unpacked, block_kernels};
-use super::f16::f16_at;
+use super::element::f16_at;
 
 const BYTES: usize = 34;
 

@@ -8,7 +8,7 @@
 //! The order of sums is TQ2_0's.
 
 use super::blocks::{Format, Unpacked, block_kernels};
-use super::f16::f16_at;
+use super::element::f16_at;
 
 const BYTES: usize = 54;
 
@@ -41,7 +41,7 @@ mod simd {
     use super::{BYTES, Tq10};
     use crate::kernels::avx2::{Factors, load, load_16};
     use crate::kernels::blocks::simd_products;
-    use crate::kernels::f16::f16_at;
+    use crate::kernels::element::f16_at;
     use std::arch::x86_64::*;
 
     simd_products!(Tq10, BYTES);

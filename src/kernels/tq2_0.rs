@@ -5,7 +5,7 @@
 //! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
 use super::blocks::{Format, Unpacked, block_kernels};
-use super::f16::f16_at;
+use super::element::f16_at;
 use super::q2_k::pair_of_bits;
 
 const BYTES: usize = 66;
@@ -29,7 +29,7 @@ mod simd {
     use super::{BYTES, Tq20};
     use crate::kernels::avx2::Factors;
     use crate::kernels::blocks::simd_products;
-    use crate::kernels::f16::f16_at;
+    use crate::kernels::element::f16_at;
     use crate::kernels::q2_k::simd::two_bits;
     use std::arch::x86_64::*;
 

@@ -5,8 +5,8 @@
 
 #![allow(unsafe_code)]
 
+use super::element::f16_to_f32;
 use super::exp::exp;
-use super::f16::f16_to_f32;
 use super::isa::{Isa, compiled_for};
 use model_diagnostics::DType;
 

@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)]
 
-use crate::kernels::attention::Element;
 use crate::kernels::avx2::{load_floats, store_floats, sum_eight_lanes};
+use crate::kernels::element::Element;
 use crate::kernels::simd::{Avx2, Simd};
 use crate::kernels::x86::{NEAR, prefetch_near, room, streams, with_scratch};
 use crate::kernels::{Input, Output};

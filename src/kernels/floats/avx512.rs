@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 
-use crate::kernels::attention::Element;
 use crate::kernels::avx512::sum_lanes_of_four;
+use crate::kernels::element::Element;
 use crate::kernels::simd::{Avx512, Simd};
 use crate::kernels::x86::{AHEAD, AHEAD_OF_SOME, prefetch, streams};
 use crate::kernels::{Input, Output};

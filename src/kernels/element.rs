@@ -1,0 +1,62 @@
+//! Floats as they are stored, widened without loss.
+
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+use super::simd::Simd;
+use half::{bf16, f16};
+
+/// A float of a cache, or of a weight.
+pub trait Element: Copy + Sync + 'static {
+    /// Widened without loss.
+    #[doc(hidden)]
+    fn wide(self) -> f32;
+
+    /// A vector of elements, widened, or those before the end with zeros after them.
+    ///
+    /// # Safety
+    /// As many as a vector has can be read if `WHOLE`, else `left` or as many, whichever is less. `at` needs no alignment.
+    #[cfg(target_arch = "x86_64")]
+    #[doc(hidden)]
+    unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const Self, left: usize) -> S::Floats;
+}
+
+macro_rules! element {
+    ($type:ty, $wide:expr, $load:ident) => {
+        impl Element for $type {
+            fn wide(self) -> f32 {
+                $wide(self)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[inline(always)]
+            unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const $type, left: usize) -> S::Floats {
+                // SAFETY: the caller's.
+                unsafe { simd.$load::<WHOLE>(at, left) }
+            }
+        }
+    };
+}
+
+element!(f32, |x| x, load);
+element!(f16, |x: f16| f16_to_f32(x.to_le_bytes()), load_f16);
+element!(bf16, bf16::to_f32, load_bf16);
+
+/// The value of the half-precision number stored in two bytes.
+#[inline(always)]
+pub(super) fn f16_to_f32(bytes: [u8; 2]) -> f32 {
+    let bits = u32::from(u16::from_le_bytes(bytes));
+    let magnitude = bits & 0x7fff;
+    // Exponent and fraction shifted into place, then the bias made good by a multiplication, which is exact and
+    // normalises subnormal numbers too; infinities and NaNs get the whole exponent instead.
+    let finite = f32::from_bits(magnitude << 13) * f32::from_bits((254 - 15) << 23);
+    let special = f32::from_bits(magnitude << 13 | 0xff << 23);
+    let value = if magnitude >= 0x7c00 { special } else { finite };
+    f32::from_bits(value.to_bits() | (bits & 0x8000) << 16)
+}
+
+/// The half-precision number at byte `at`.
+#[inline(always)]
+pub(super) fn f16_at(bytes: &[u8], at: usize) -> f32 {
+    f16_to_f32([bytes[at], bytes[at + 1]])
+}
