@@ -157,7 +157,7 @@ fn weigh<const FUSED: bool>(scores: &mut [f32; TILE], seen: &Range<usize>, query
     Some(rescale)
 }
 
-/// The largest of scores and `max`; what is no number is larger than all.
+/// The largest of scores and `max`; NaN is larger than all.
 #[inline(always)]
 fn largest(scores: &[f32; TILE], max: f32) -> f32 {
     let (mut maxima, mut nan) = ([max; LANES], [false; LANES]);
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::kernels::testing::{Random, each_isa};
 
-    /// Keys and values `[n, head_dim]` as tiles; what no query sees is no number.
+    /// Keys and values `[n, head_dim]` as tiles; what no query sees is NaN.
     fn tiles<E: Element>(keys: &[E], values: &[E], head_dim: usize, nan: E) -> Vec<[Vec<E>; 2]> {
         let cut = keys.chunks(TILE * head_dim).zip(values.chunks(TILE * head_dim));
         let of = |(keys, values): (&[E], &[E])| {
@@ -254,7 +254,7 @@ mod tests {
             query.merge(&part(64..128).0, &part(64..128).1);
             query.merge(&state, &out);
             query.finish();
-            assert!(into.iter().all(|x| x.is_nan()), "{isa}: what is no number passes");
+            assert!(into.iter().all(|x| x.is_nan()), "{isa}: NaN passes");
         }
     }
 
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_what_is_no_number_on_and_accepts_nothing() {
+    fn passes_nan_on_and_accepts_nothing() {
         for isa in each_isa() {
             let mut keys = vec![0.5; 70 * 16];
             keys[68 * 16] = f32::NAN;

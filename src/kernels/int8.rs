@@ -34,7 +34,7 @@ pub(super) struct QuantParams {
     pub(super) zero: i32,
 }
 
-/// The smallest and the largest of some numbers and 0, and whether one of them is no number.
+/// The smallest and the largest of some numbers and 0, and whether one of them is not finite.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     min: f32,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_makes_the_scale_none() {
+    fn a_number_that_is_not_finite_makes_the_scale_so() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut x = vec![0.5; 33];
             x[20] = bad;

@@ -20,7 +20,7 @@ impl Format for Mxfp4 {
 /// Twice what a code stands for (OCP Microscaling Formats 1.0, E2M1).
 const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// Half the scale; the two least are subnormal. 255, no number by the standard, is 2^127 as in ggml.
+/// Half the scale; the two least are subnormal. 255, NaN by the standard, is 2^127 as in ggml.
 fn scale(exponent: u8) -> f32 {
     f32::from_bits(match exponent {
         0..=1 => 0x0020_0000 << exponent,

@@ -41,7 +41,7 @@ fn references() -> Vec<Reference> {
 /// No rounding is allowed for: a scale times an integer, or times two, is exact in f32 for every type, and where a
 /// minimum is added to it both sides round that sum once.
 #[test]
-fn widens_blocks_to_the_values_of_gguf_py() {
+fn dequantizes_blocks_to_the_values_of_gguf_py() {
     let references = references();
     for reference in &references {
         let length = reference.dtype.block_len();

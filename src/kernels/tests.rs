@@ -189,7 +189,7 @@ fn survives_extreme_weights_and_activations() {
 }
 
 #[test]
-fn passes_what_is_no_number_on() {
+fn passes_nan_on() {
     for (kernel, isa) in kernels() {
         let weight = Random::new(6).stored(kernel.dtype, 2 * 256);
         for bad in [f32::NAN, f32::INFINITY] {

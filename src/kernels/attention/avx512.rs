@@ -92,7 +92,7 @@ fn weigh(
 #[target_feature(enable = "avx512f")]
 fn exp_below_zero(x: __m512) -> __m512 {
     let all = |x: f32| _mm512_set1_ps(x);
-    // The second operand, if one is no number.
+    // The second operand, if one is NaN.
     let x = _mm512_max_ps(all(exp::LOWEST), x);
     let n = _mm512_sub_ps(_mm512_fmadd_ps(x, all(std::f32::consts::LOG2_E), all(exp::ROUND)), all(exp::ROUND));
     let r = _mm512_fmadd_ps(n, all(-exp::LN_2_LOW), _mm512_fmadd_ps(n, all(-exp::LN_2_HIGH), x));

@@ -99,7 +99,7 @@ fn some_queries<S: Attend, E: Element, const WHOLE: bool, const Q: usize>(
         let rescale = rescale.map(Option::unwrap_or_default);
         return add_values::<S, E, WHOLE, Q>(simd, &weights, tile.values, seen, &rescale, beside_values, queries);
     }
-    // Where there is nothing to add the weights are 0, but a value may be no number.
+    // Where there is nothing to add the weights are 0, but a value may be NaN.
     for ((weights, query), rescale) in weights.iter().zip(queries).zip(rescale) {
         if let Some(rescale) = rescale {
             let (weights, query) = (std::array::from_ref(weights), std::slice::from_mut(query));

@@ -10,7 +10,7 @@ use crate::kernels::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
 use crate::threads::Split;
 use std::ops::Range;
 
-/// Blocks of a token that are quantised beside those of the other tokens of its group.
+/// Blocks of a token that are quantized beside those of the other tokens of its group.
 const BESIDE: usize = TOGETHER / GROUP;
 
 /// Floats that are rounded at a time.
