@@ -55,7 +55,7 @@ pub mod weights;
 
 pub use cancel::CancellationToken;
 pub use candle_core;
-pub use chat::{ChatOptions, Message};
+pub use chat::{ChatOptions, LocalTime, Message};
 pub use error::{ChatError, EncodeError, Error, ErrorKind, Result};
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
 pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions};

@@ -300,7 +300,7 @@ fn attempt(case: &str) -> Box<dyn Attempt> {
         "batch-one-by-one" => batch(400),
         "greedy" => generate(demo(), options.temperature(0.0), None),
         "drawn" => generate(gguf, options.temperature(0.8).top_k(40).top_p(0.9), None),
-        "drawn-of-all" => generate(gguf, options.temperature(0.8).top_p(0.9), None),
+        "drawn-of-all" => generate(gguf, options.temperature(0.8), None),
         "chat" => {
             let long = "Tell me something about the sea. ".repeat(40);
             generate(phi, options, Some(vec![Message::user(long)]))

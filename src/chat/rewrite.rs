@@ -290,6 +290,7 @@ fn expression<'a>(node: &Expr<'a>) -> Expr<'a> {
             call(SLICE, args, node.span())
         }
         Expr::UnaryOp(node) => {
+            #[allow(clippy::needless_match)] // the engine's kind is not Copy, and a new one shall not compile
             let op = match node.op {
                 UnaryOpKind::Not => UnaryOpKind::Not,
                 UnaryOpKind::Neg => UnaryOpKind::Neg,
