@@ -179,6 +179,7 @@ fn largest(scores: &[f32; TILE], max: f32) -> f32 {
 mod tests {
     use super::*;
     use crate::kernels::testing::{Random, each_isa};
+    use half::f16;
 
     /// Keys and values `[n, head_dim]` as tiles; what no query sees is NaN.
     fn tiles<E: Element>(keys: &[E], values: &[E], head_dim: usize, nan: E) -> Vec<[Vec<E>; 2]> {
