@@ -221,7 +221,7 @@ impl<D: Device> Decoder<D> {
             if index + 1 == self.layers.len() {
                 // Behind the last keys and values only what is wanted is computed.
                 if !any_wanted {
-                    return Ok(());
+                    return cancel.check();
                 }
                 if !layer.mixes_rows {
                     device.keep_wanted(pass)?;
