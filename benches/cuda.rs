@@ -115,9 +115,9 @@ mod measure {
             "prefill_share_of_matrix_rate": rate.map(|rate| prompt_speed * 2.0 * linear as f64 / rate),
             "weights_counted": gpu_weight_bytes(spec, u64::MAX),
             "activations_counted": GpuBuffers::new(spec, CONTEXT).bytes(),
-            "model_on_card": decoder.bytes(),
+            "model_on_gpu": decoder.bytes(),
             "cache_counted": kv_bytes(spec, CONTEXT, KvDtype::F32),
-            "cache_on_card": of_cache,
+            "cache_on_gpu": of_cache,
             "gpu_in_use": decoder.memory().map(|(free, total)| total - free).ok(),
             "planned": model.report().plan.as_ref().map(|plan| plan.total),
         });

@@ -175,7 +175,7 @@ fn load_beside(builder: ModelBuilder, arguments: &Arguments, a: &Model, longest:
     let (path, report) = (&arguments.b, builder.diagnose(&arguments.b));
     let (Some(of_a), Some(of_b)) = (&a.report().plan, &report.plan) else { return Ok(load(&builder, path)?) };
     if of_b.place == PlanMemory::Gpu {
-        // The driver tells what is free on a card, and what A has there is not.
+        // The driver tells what is free on a GPU, and what A has there is not.
         return Ok(load(&builder, path)?);
     }
     let working = |plan: &Plan| plan.total.saturating_sub(plan.load_peak);

@@ -3,7 +3,7 @@
 mod remote;
 
 use crate::cancel::CancellationToken;
-use crate::cpu::Cpu;
+use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder};
 use crate::error::{Error, Result};
 use crate::hub;
@@ -332,7 +332,7 @@ impl ModelBuilder {
                     self.on_progress.tell(Stage::Upload, done, total);
                     self.cancel.check()
                 };
-                let device = || crate::cuda::Cuda::open(spec, &weights, plan, Some(gpu), *index, &uploaded);
+                let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, Some(gpu), *index, &uploaded);
                 return Ok(Box::new(Decoder::new(spec, &weights, plan, device)?));
             }
             #[cfg(not(feature = "cuda"))]
@@ -351,7 +351,7 @@ impl ModelBuilder {
             })?,
         };
         let isa = self.isa.unwrap_or_else(Isa::detect);
-        let device = || Ok(Cpu::new(spec, isa, pool, plan.kv_dtype));
+        let device = || Ok(CpuDevice::new(spec, isa, pool, plan.kv_dtype));
         Ok(Box::new(Decoder::new(spec, &weights, plan, device)?))
     }
 

@@ -1,6 +1,6 @@
 //! A loaded model: shared weights, and the report of what was loaded.
 
-use crate::cpu::Cpu;
+use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder};
 use crate::tokenizer::Tokenizer;
 use crate::turns::Turns;
@@ -95,16 +95,16 @@ impl Model {
 
     /// The processor's computation itself, for tools that look at the weights; `None` for a model on a GPU.
     #[doc(hidden)] // its types are
-    pub fn decoder(&self) -> Option<&Decoder<Cpu>> {
+    pub fn decoder(&self) -> Option<&Decoder<CpuDevice>> {
         let compute: &dyn Any = &*self.0.compute;
         compute.downcast_ref()
     }
 
     /// The GPU, for tools that look at its memory; `None` for a model on the processor.
     #[cfg(feature = "cuda")]
-    pub fn cuda(&self) -> Option<&crate::cuda::Cuda> {
+    pub fn cuda(&self) -> Option<&crate::cuda::CudaDevice> {
         let compute: &dyn Any = &*self.0.compute;
-        compute.downcast_ref::<Decoder<crate::cuda::Cuda>>().map(Decoder::device)
+        compute.downcast_ref::<Decoder<crate::cuda::CudaDevice>>().map(Decoder::device)
     }
 
     /// The same model, computed by another.

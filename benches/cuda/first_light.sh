@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The first half hour on a card: tests and measurements in stages, the most telling first, each with a limit of time. A stage
+# The first half hour on a GPU: tests and measurements in stages, the most telling first, each with a limit of time. A stage
 # that fails does not stop those behind it.
 #
 #   benches/cuda/first_light.sh pack FOLDER                  where Rust is: builds, strips and packs the binaries
-#   benches/cuda/first_light.sh run FOLDER RESULTS [STAGE..] where the card is, in a checkout of the same commit
+#   benches/cuda/first_light.sh run FOLDER RESULTS [STAGE..] where the GPU is, in a checkout of the same commit
 #
-# Stages: card kernels models accuracy speed products sanitizer; all of them without a name. RESULTS gets a text file for each,
+# Stages: gpu kernels models accuracy speed products sanitizer; all of them without a name. RESULTS gets a text file for each,
 # and summary.txt. SPEED names the models of the stage speed. NVRTC is looked for as docs/cuda.md says, then beside the toolkit
 # and among Python's packages.
 set -uo pipefail
@@ -72,7 +72,7 @@ run() {
     local folder=$1 checkout wanted
     results=$2
     shift 2
-    wanted=${*:-card kernels models accuracy speed products sanitizer}
+    wanted=${*:-gpu kernels models accuracy speed products sanitizer}
     mkdir -p "$results"
     binaries=$(mktemp -d)
     models=$(mktemp -d)
@@ -86,10 +86,10 @@ run() {
     local test=(--nocapture --test-threads 1) name
     for name in $wanted; do
         case $name in
-        card)
-            stage nvidia-smi card 20 nvidia-smi
-            stage nvrtc card 5 echo "${MODEL_FACTORY_NVRTC:-by its name}"
-            stage facts card 120 "$binaries/bench" facts
+        gpu)
+            stage nvidia-smi gpu 20 nvidia-smi
+            stage nvrtc gpu 5 echo "${MODEL_FACTORY_NVRTC:-by its name}"
+            stage facts gpu 120 "$binaries/bench" facts
             ;;
         kernels)
             stage products kernels 120 "$binaries/lib" cuda::tests::products "${test[@]}"

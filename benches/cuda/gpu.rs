@@ -58,7 +58,7 @@ pub(crate) fn facts() {
         "beside_model_after_generation": generated,
         "beside_model_with_all_kernels": beside(of_model),
         "planned_beside_model": model.report().plan.as_ref().map(|plan| plan.device_context),
-        "model_on_card": of_model,
+        "model_on_gpu": of_model,
         "copy_gb_s": copies,
         "seconds_and_tera_ops": rates,
         "all_dtypes_s": total_compile,

@@ -97,7 +97,7 @@ struct Kind {
 }
 
 #[test]
-fn fixtures_on_every_card() {
+fn fixtures_on_every_gpu() {
     let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
     let fixtures = fixtures();
     assert!(fixtures.len() > 80, "only {} fixtures", fixtures.len());
@@ -128,7 +128,7 @@ fn fixtures_on_every_card() {
         alike.entry(lines.collect()).or_default().push(format!("{dtypes} ({models})"));
     }
     let text: String = alike.iter().map(|(said, dtypes)| format!("{}\n{said}\n", dtypes.join(", "))).collect();
-    insta::assert_snapshot!("fixtures_on_cards", text);
+    insta::assert_snapshot!("fixtures_on_gpus", text);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_model_of_eight_billion_parameters_on_every_profile() {
 }
 
 #[test]
-fn text_of_a_model_on_a_described_card() {
+fn text_of_a_model_on_a_described_gpu() {
     let (spec, input) = gguf(&LLAMA_31_8B, "Q4_K_M");
     insta::assert_snapshot!("on_a_t4", assess(&spec, &input, &machine("t4"), &Policy::default()));
     let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
@@ -163,7 +163,7 @@ fn text_of_a_model_on_a_described_card() {
 
 /// The count of the first line, of the dtypes and of the evidence is that of what is refused.
 #[test]
-fn what_a_card_refuses_is_counted_alike() {
+fn what_a_gpu_refuses_is_counted_alike() {
     let int8 = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/int8/phi3");
     for (spec, input) in [safetensors(&TINY_LLAMA, DType::BF16), read(&int8)] {
         let matrices = matrices_in_bf16(&spec);
@@ -203,7 +203,7 @@ fn on(device: DeviceChoice) -> Policy {
 }
 
 #[test]
-fn every_refusal_of_a_card_says_why_and_what_to_do() {
+fn every_refusal_of_a_gpu_says_why_and_what_to_do() {
     let tiny = |dtype| safetensors(&TINY_LLAMA, dtype);
     let (t4, cuda) = (gpu("Tesla T4", (7, 5), 15 * GIB), on(DeviceChoice::Cuda(0)));
     let (mut old, mut silent) = (t4.clone(), t4.clone());
@@ -239,14 +239,14 @@ fn every_refusal_of_a_card_says_why_and_what_to_do() {
             let _ = writeln!(text, "    - {remedy}");
         }
     }
-    insta::assert_snapshot!("refusals_of_cards", text);
+    insta::assert_snapshot!("refusals_of_gpus", text);
     // The report speaks of the build before it looks at dtypes.
     let engine = DeviceEngine::Cuda { compute_capability: (9, 0), compiled: false };
     assert!(matches!(capability::tier(DType::F32, &engine), Err(Lacking::Build { .. })));
 }
 
 #[test]
-fn the_choice_is_the_card_with_most_room_that_runs_the_model_and_says_so() {
+fn the_choice_is_the_gpu_with_most_room_that_runs_the_model_and_says_so() {
     let (large, small) = (gpu("NVIDIA L4", (8, 9), 22 * GIB), gpu("Tesla T4", (7, 5), 15 * GIB));
     let choose = |gpus: &[Gpu], (spec, input): &(ModelSpec, InputSummary)| {
         let report = assess(spec, input, &detected(gpus), &Policy::default());
@@ -291,7 +291,7 @@ fn a_slice_that_cuda_does_not_list_is_judged_and_never_chosen() {
 }
 
 #[test]
-fn the_plan_of_a_card_counts_what_lies_on_it() {
+fn the_plan_of_a_gpu_counts_what_lies_on_it() {
     let (spec, input) = gguf(&TINY_LLAMA, "Q8_0");
     let report = assess(&spec, &input, &detected(&[gpu("Tesla T4", (7, 5), 15 * GIB)]), &Policy::default());
     let plan = report.plan.expect("a plan");
@@ -345,7 +345,7 @@ fn speed_is_bandwidth_over_the_bytes_of_a_token() {
 }
 
 #[test]
-fn a_described_card_is_judged_with_a_fitting_build() {
+fn a_described_gpu_is_judged_with_a_fitting_build() {
     let (spec, input) = gguf(&TINY_LLAMA, "Q8_0");
     let without = assess(&spec, &input, &machine("t4"), &Policy::default());
     assert_eq!(without.verdict, Verdict::CompatibleWithWarnings);
@@ -374,7 +374,7 @@ fn there_are_profiles_of_every_generation() {
 
 /// No profile's GPU has registers for them, so another GPU is no remedy; the processor takes heads of any width.
 #[test]
-fn heads_that_are_too_wide_for_the_kernels_of_cards_are_refused_there() {
+fn heads_that_are_too_wide_for_the_kernels_of_gpus_are_refused_there() {
     let (mut spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
     for (head_dim, runs) in [(256, true), (257, false)] {
         spec.head_dim = head_dim;

@@ -145,9 +145,9 @@ fn text_of_an_ambiguous_folder() {
 }
 
 #[test]
-fn text_of_a_folder_on_a_card() {
+fn text_of_a_folder_on_a_gpu() {
     let report = diagnose(Path::new("../fixtures/models/smollm2"), &machine("t4"), &Policy::default());
-    insta::assert_snapshot!("folder_on_a_card", report);
+    insta::assert_snapshot!("folder_on_a_gpu", report);
 }
 
 #[test]
@@ -173,15 +173,15 @@ fn text_of_an_architecture_nothing_here_runs() {
 }
 
 #[test]
-fn text_of_a_dtype_that_a_card_lacks() {
+fn text_of_a_dtype_that_a_gpu_lacks() {
     let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
     insta::assert_snapshot!("refused_dtype_on_t4", assess(&spec, &input, &machine("t4"), &Policy::default()));
 }
 
 #[test]
-fn text_of_a_model_on_a_card() {
+fn text_of_a_model_on_a_gpu() {
     let (spec, input) = gguf(&LLAMA_31_8B, "Q4_K_M");
-    insta::assert_snapshot!("on_a_card", assess(&spec, &input, &machine("t4"), &Policy::default()));
+    insta::assert_snapshot!("on_a_gpu", assess(&spec, &input, &machine("t4"), &Policy::default()));
 }
 
 #[test]

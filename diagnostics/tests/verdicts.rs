@@ -232,7 +232,7 @@ fn native_only_refuses_what_would_be_widened() {
 }
 
 #[test]
-fn a_card_is_insufficient_hardware_without_driver_card_or_engine() {
+fn a_gpu_is_insufficient_hardware_without_driver_gpu_or_engine() {
     let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
     let mut machine = machine("cpu-avx2-16gb");
     let ask = |machine: &Hardware, index| {

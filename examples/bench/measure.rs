@@ -219,7 +219,7 @@ fn operations_per_token(model: &Model) -> usize {
     model.spec().matrices().skip(1).map(|matrix| 2 * matrix.shape.iter().product::<u64>() as usize).sum()
 }
 
-/// Bytes a second: what copies on the card move, or what `threads` threads read from the mapped weights, doing next to
+/// Bytes a second: what copies on the GPU move, or what `threads` threads read from the mapped weights, doing next to
 /// nothing with them.
 fn bandwidth(model: &Model, threads: usize) -> Result<f64, Error> {
     #[cfg(feature = "cuda")]
@@ -242,7 +242,7 @@ fn bandwidth(model: &Model, threads: usize) -> Result<f64, Error> {
     Ok(weights.iter().map(|bytes| bytes.len()).sum::<usize>() as f64 / start.elapsed().as_secs_f64())
 }
 
-/// The matrices of the processor's computation but the embedding; none for a model on a card.
+/// The matrices of the processor's computation but the embedding; none for a model on a GPU.
 fn on_processor(model: &Model) -> impl Iterator<Item = &Matrix> {
     model.decoder().into_iter().flat_map(|decoder| decoder.matrices().skip(1))
 }

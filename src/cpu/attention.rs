@@ -1,6 +1,6 @@
 //! q, k and v side by side -> attention output: one streaming pass over the pages of the cache.
 
-use super::page::{Page, PageElement};
+use super::page::{KvPage, PageElement};
 use super::{Heads, TASK_ROWS};
 use crate::decoder::Sequence;
 use crate::kernels::{Isa, KvTile, Query, STATE, TILE, attend};
@@ -22,18 +22,18 @@ const TILES: usize = KV_PAGE / TILE;
 const _: () = assert!(TILES * TILE == KV_PAGE);
 
 /// Attention of every row over the cached positions up to its own, or the last `window` of them.
-pub(super) struct Attend<'a> {
+pub(super) struct AttentionPass<'a> {
     pub(super) isa: Isa,
     pub(super) pool: &'a Pool,
     pub(super) heads: Heads,
     pub(super) layer: usize,
     pub(super) window: Option<usize>,
-    pub(super) sequences: &'a [Sequence<'a, Page>],
+    pub(super) sequences: &'a [Sequence<'a, KvPage>],
     /// `[rows, q, k and v]`
     pub(super) qkv: &'a [f32],
 }
 
-impl Attend<'_> {
+impl AttentionPass<'_> {
     /// Fills `out` `[rows, queries * head_dim]` from pages of `E`.
     pub(super) fn fill<E: PageElement>(&self, out: &mut [f32]) -> memory::Result<()> {
         let Heads { queries, kv, dim } = self.heads;
@@ -76,13 +76,13 @@ impl Attend<'_> {
     }
 
     /// The positions that a row of `sequence` sees.
-    fn positions(&self, sequence: &Sequence<'_, Page>, row: usize) -> Range<usize> {
+    fn positions(&self, sequence: &Sequence<'_, KvPage>, row: usize) -> Range<usize> {
         let end = sequence.start + row - sequence.rows.start + 1;
         self.window.map_or(0, |window| end.saturating_sub(window))..end
     }
 
     /// The tiles that some of `rows` see.
-    fn tiles(&self, sequence: &Sequence<'_, Page>, rows: &Range<usize>) -> Range<usize> {
+    fn tiles(&self, sequence: &Sequence<'_, KvPage>, rows: &Range<usize>) -> Range<usize> {
         let (first, last) = (self.positions(sequence, rows.start), self.positions(sequence, rows.end - 1));
         first.start / TILE..last.end.div_ceil(TILE)
     }
@@ -96,8 +96,8 @@ fn parts(tiles: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 
 /// A sequence and what its rows attend to.
 struct Context<'a, E> {
-    attend: &'a Attend<'a>,
-    sequence: &'a Sequence<'a, Page>,
+    attend: &'a AttentionPass<'a>,
+    sequence: &'a Sequence<'a, KvPage>,
     pages: &'a [&'a [E]],
 }
 

@@ -12,7 +12,7 @@ mod page;
 pub use matrix::Matrix;
 pub use norm::NormVectors;
 pub use operand::Operands;
-pub use page::Page;
+pub use page::KvPage;
 
 use crate::decoder::{self, AllocatePage, Batch, Device, Operand, Pass};
 use crate::error::{Error, Result};
@@ -31,7 +31,7 @@ const TASK_ROWS: usize = 16;
 
 /// The processor as one model uses it.
 #[derive(Debug)]
-pub struct Cpu {
+pub struct CpuDevice {
     isa: Isa,
     pool: Arc<Pool>,
     spare: Spare,
@@ -59,10 +59,10 @@ impl Heads {
     }
 }
 
-impl Cpu {
+impl CpuDevice {
     /// Computes `spec` with the instruction sets of `isa` on the threads of `pool`.
-    pub fn new(spec: &ModelSpec, isa: Isa, pool: Arc<Pool>, kv_dtype: KvDtype) -> Cpu {
-        Cpu {
+    pub fn new(spec: &ModelSpec, isa: Isa, pool: Arc<Pool>, kv_dtype: KvDtype) -> CpuDevice {
+        CpuDevice {
             isa,
             pool,
             spare: Spare::default(),
@@ -157,13 +157,13 @@ fn locate<'a>(matrices: &[&'a Matrix], columns: &Range<usize>) -> (&'a Matrix, R
     unreachable!("the bounds come from the same matrices")
 }
 
-impl Device for Cpu {
+impl Device for CpuDevice {
     type Matrix = Matrix;
     type Norm = NormVectors;
-    type Page = Page;
+    type Page = KvPage;
     type Buffer = Vec<f32>;
     type Activated = Operands;
-    type Batch<'b> = Batch<'b, Page>;
+    type Batch<'b> = Batch<'b, KvPage>;
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Matrix> {
         Matrix::new(weights, linear, self.isa)
@@ -173,14 +173,14 @@ impl Device for Cpu {
         Ok(NormVectors::new(weights, norm))
     }
 
-    fn pages(&self) -> AllocatePage<Page> {
+    fn pages(&self) -> AllocatePage<KvPage> {
         let (dtype, elements) = (self.kv_dtype, self.layers * 2 * self.heads.kv * KV_PAGE * self.heads.dim);
-        Arc::new(move || Ok(Page::new(dtype, elements)?))
+        Arc::new(move || Ok(KvPage::new(dtype, elements)?))
     }
 
     fn run<'b>(
         &self,
-        batch: Batch<'b, Page>,
+        batch: Batch<'b, KvPage>,
         compute: &mut dyn FnMut(&mut Pass<'b, Self>) -> Result<()>,
     ) -> Result<Vec<f32>> {
         let rows = batch.rows;
@@ -196,7 +196,7 @@ impl Device for Cpu {
         Ok(pass.logits)
     }
 
-    fn embed(&self, batch: &Batch<'_, Page>, embedding: &Matrix, hidden: &mut Vec<f32>) -> Result<()> {
+    fn embed(&self, batch: &Batch<'_, KvPage>, embedding: &Matrix, hidden: &mut Vec<f32>) -> Result<()> {
         let ids = batch.sequences.iter().flat_map(|sequence| sequence.tokens);
         for (id, row) in ids.zip(hidden.chunks_exact_mut(self.buffers.hidden)) {
             embedding.dequantize_row(*id as usize, row);
@@ -204,9 +204,9 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn norm_linear(
+    fn norm_qkv(
         &self,
-        batch: &Batch<'_, Page>,
+        batch: &Batch<'_, KvPage>,
         hidden: &Vec<f32>,
         norm: &NormVectors,
         matrices: [&Matrix; 3],
@@ -218,7 +218,7 @@ impl Device for Cpu {
 
     fn rotate_and_store(
         &self,
-        batch: &mut Batch<'_, Page>,
+        batch: &mut Batch<'_, KvPage>,
         layer: usize,
         norms: [Option<&NormVectors>; 2],
         qkv: &mut Vec<f32>,
@@ -243,24 +243,31 @@ impl Device for Cpu {
 
     fn attend(
         &self,
-        batch: &Batch<'_, Page>,
+        batch: &Batch<'_, KvPage>,
         layer: usize,
         window: Option<usize>,
         qkv: &Vec<f32>,
         attended: &mut Vec<f32>,
     ) -> Result<()> {
-        let Cpu { isa, pool, heads, .. } = self;
-        let attend =
-            attention::Attend { isa: *isa, pool, heads: *heads, layer, window, sequences: &batch.sequences, qkv };
+        let CpuDevice { isa, pool, heads, .. } = self;
+        let attend = attention::AttentionPass {
+            isa: *isa,
+            pool,
+            heads: *heads,
+            layer,
+            window,
+            sequences: &batch.sequences,
+            qkv,
+        };
         Ok(match self.kv_dtype {
             KvDtype::F32 => attend.fill::<f32>(attended),
             KvDtype::F16 => attend.fill::<half::f16>(attended),
         }?)
     }
 
-    fn activate(
+    fn norm_up_activate(
         &self,
-        batch: &Batch<'_, Page>,
+        batch: &Batch<'_, KvPage>,
         hidden: &Vec<f32>,
         norm: &NormVectors,
         up: &Matrix,
@@ -303,7 +310,7 @@ impl Device for Cpu {
 
     fn linear_add(
         &self,
-        batch: &Batch<'_, Page>,
+        batch: &Batch<'_, KvPage>,
         operand: Operand<'_, Self>,
         matrix: &Matrix,
         hidden: &mut Vec<f32>,
@@ -339,7 +346,7 @@ impl Device for Cpu {
 
     fn logits(
         &self,
-        batch: &Batch<'_, Page>,
+        batch: &Batch<'_, KvPage>,
         hidden: &Vec<f32>,
         norm: &NormVectors,
         head: &Matrix,
@@ -351,7 +358,7 @@ impl Device for Cpu {
     }
 }
 
-impl Cpu {
+impl CpuDevice {
     /// Norms every head of q and k where a norm is given, and rotates it by its row's position.
     fn rotate(
         &self,

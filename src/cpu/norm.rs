@@ -9,12 +9,12 @@ use model_diagnostics::spec::{Norm, NormWeights};
 #[derive(Debug)]
 pub struct NormVectors {
     weight: WeightView,
-    kind: Kind,
+    kind: Formula,
     width: usize,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum Formula {
     Rms { eps: f32 },
     Layer { eps: f32, bias: WeightView },
 }
@@ -25,8 +25,8 @@ impl NormVectors {
         NormVectors {
             weight: weights.view(&norm.weight),
             kind: match &norm.kind {
-                Norm::Rms { eps } => Kind::Rms { eps: *eps as f32 },
-                Norm::Layer { eps, bias } => Kind::Layer { eps: *eps as f32, bias: weights.view(bias) },
+                Norm::Rms { eps } => Formula::Rms { eps: *eps as f32 },
+                Norm::Layer { eps, bias } => Formula::Layer { eps: *eps as f32, bias: weights.view(bias) },
             },
             width: norm.weight.shape[0] as usize,
         }
@@ -41,8 +41,8 @@ impl NormVectors {
     pub(super) fn apply(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
         let weight = floats(&self.weight, 0..self.width);
         match &self.kind {
-            Kind::Rms { eps } => kernels::rms_norm(isa, x, weight, *eps, out),
-            Kind::Layer { eps, bias } => kernels::layer_norm(isa, x, weight, floats(bias, 0..self.width), *eps, out),
+            Formula::Rms { eps } => kernels::rms_norm(isa, x, weight, *eps, out),
+            Formula::Layer { eps, bias } => kernels::layer_norm(isa, x, weight, floats(bias, 0..self.width), *eps, out),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::ops::Range;
 /// A page of the KV cache. Each layer has its keys `[kv_heads, KV_PAGE / TILE, head_dim, TILE]`, then its values
 /// `[kv_heads, KV_PAGE, head_dim]`.
 #[derive(Debug)]
-pub enum Page {
+pub enum KvPage {
     /// As computed.
     F32(Vec<f32>),
     /// Rounded to the nearest.
@@ -21,23 +21,23 @@ pub enum Page {
 /// An element of a page.
 pub(super) trait PageElement: Element {
     /// All elements of a page that has this type; none of another.
-    fn of(page: &Page) -> &[Self];
+    fn of(page: &KvPage) -> &[Self];
 }
 
 impl PageElement for f32 {
-    fn of(page: &Page) -> &[f32] {
+    fn of(page: &KvPage) -> &[f32] {
         match page {
-            Page::F32(elements) => elements,
-            Page::F16(_) => &[],
+            KvPage::F32(elements) => elements,
+            KvPage::F16(_) => &[],
         }
     }
 }
 
 impl PageElement for f16 {
-    fn of(page: &Page) -> &[f16] {
+    fn of(page: &KvPage) -> &[f16] {
         match page {
-            Page::F16(elements) => elements,
-            Page::F32(_) => &[],
+            KvPage::F16(elements) => elements,
+            KvPage::F32(_) => &[],
         }
     }
 }
@@ -50,16 +50,16 @@ impl Heads {
     }
 }
 
-impl Page {
+impl KvPage {
     /// A page of zeros.
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn new(dtype: KvDtype, elements: usize) -> memory::Result<Page> {
+    pub fn new(dtype: KvDtype, elements: usize) -> memory::Result<KvPage> {
         let what = "a page of the KV cache";
         Ok(match dtype {
-            KvDtype::F32 => Page::F32(memory::zeros(elements, what)?),
-            KvDtype::F16 => Page::F16(memory::zeros(elements, what)?),
+            KvDtype::F32 => KvPage::F32(memory::zeros(elements, what)?),
+            KvDtype::F16 => KvPage::F16(memory::zeros(elements, what)?),
         })
     }
 
@@ -82,11 +82,11 @@ impl Page {
     ) -> Result<(), (usize, f32)> {
         let of_layer = heads.of_layer(layer);
         match self {
-            Page::F32(page) => {
+            KvPage::F32(page) => {
                 let put = |head: &[f32], to: &mut [f32]| to.copy_from_slice(head);
                 store(&mut page[of_layer], heads, slot, qkv, rows, put, f32::is_infinite)
             }
-            Page::F16(page) => {
+            KvPage::F16(page) => {
                 let put = |head: &[f32], to: &mut [f16]| to.convert_from_f32_slice(head);
                 store(&mut page[of_layer], heads, slot, qkv, rows, put, f16::is_infinite)
             }
@@ -136,7 +136,7 @@ mod tests {
     const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3 };
 
     fn stored(dtype: KvDtype, at: usize, value: f32) -> Result<(), (usize, f32)> {
-        let mut page = Page::new(dtype, 2 * HEADS.of_layer(0).len()).unwrap();
+        let mut page = KvPage::new(dtype, 2 * HEADS.of_layer(0).len()).unwrap();
         let mut qkv = vec![1f32; 4 * HEADS.qkv_width()];
         qkv[at] = value;
         page.store(HEADS, 1, 7, &qkv, 0..4)

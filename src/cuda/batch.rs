@@ -1,6 +1,6 @@
 //! What a forward pass says of its rows: ids, positions, pages, angles, in one copy to the GPU.
 
-use super::gpu::{Buffer, Gpu, QueryTile};
+use super::gpu::{Buffer, Launcher, QueryTile};
 use crate::decoder::{Batch, Sequence};
 use crate::error::Result;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl BatchTable {
         batch: &Batch<'_, Buffer>,
         tile: QueryTile,
         parts: impl Fn(usize, usize, usize) -> usize,
-        gpu: &Arc<dyn Gpu>,
+        gpu: &Arc<dyn Launcher>,
         buffer: &mut Buffer,
     ) -> Result<BatchTable> {
         let (mut ids, mut places, mut queries, mut wanted, mut pages) = (vec![], vec![], vec![], vec![], vec![]);

@@ -3,10 +3,10 @@
 use super::arguments::{Attend, Embed, Rotate};
 use super::batch::BatchTable;
 use super::driver::DriverGpu;
-use super::gpu::{Buffer, Function, Gpu, QueryTile, Recording, Shape};
+use super::gpu::{Buffer, Function, LaunchShape, Launcher, QueryTile, Recording};
 use super::modules::Module;
 use super::peak::ProductSeconds;
-use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, Rows, RowsAre, Target};
+use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, Rows, RowsAre};
 use super::weights::{DeviceWeights, Uploaded};
 use crate::decoder::{AllocatePage, Batch, Device, Operand, Pass};
 use crate::error::CudaError;
@@ -29,23 +29,23 @@ const MOST_RECORDINGS: usize = 16;
 
 /// A GPU as one model uses it.
 #[derive(Debug)]
-pub struct Cuda {
-    gpu: Arc<dyn Gpu>,
+pub struct CudaDevice {
+    gpu: Arc<dyn Launcher>,
     weights: DeviceWeights,
-    sizes: Sizes,
+    sizes: LaunchSizes,
     tile: QueryTile,
     kv_dtype: KvDtype,
     page_bytes: usize,
     kernels: Kernels,
-    buffers: Buffers,
+    buffers: PassBuffers,
     multiplier: Multiplier,
     /// One forward pass, or measurement, works at a time: [`alone`](Self::alone).
-    scratch: Mutex<Scratch>,
+    scratch: Mutex<BatchState>,
 }
 
 /// The model's sizes, as launches need them.
 #[derive(Debug)]
-struct Sizes {
+struct LaunchSizes {
     hidden: usize,
     feed_forward: usize,
     vocab: usize,
@@ -68,7 +68,7 @@ struct Kernels {
 
 /// What forward passes work in.
 #[derive(Debug)]
-struct Buffers {
+struct PassBuffers {
     rows: usize,
     hidden: Buffer,
     qkv: Buffer,
@@ -82,7 +82,7 @@ struct Buffers {
 
 /// What belongs to the batch that is computed.
 #[derive(Debug)]
-struct Scratch {
+struct BatchState {
     table: Buffer,
     /// The launches of batches that were seen twice, the oldest first.
     recordings: Vec<(BatchTable, Recording)>,
@@ -92,12 +92,12 @@ struct Scratch {
 
 /// The address of F32 `[rows, width]` on the GPU.
 #[derive(Clone, Copy, Debug)]
-pub struct Floats(u64);
+pub struct DeviceFloats(u64);
 
-impl Buffers {
-    fn new(gpu: &Arc<dyn Gpu>, sizes: GpuBuffers) -> Result<Buffers, CudaError> {
+impl PassBuffers {
+    fn new(gpu: &Arc<dyn Launcher>, sizes: GpuBuffers) -> Result<PassBuffers, CudaError> {
         let buffer = |bytes: u64| Buffer::new(gpu, "the buffers of a forward pass", bytes as usize);
-        Ok(Buffers {
+        Ok(PassBuffers {
             rows: sizes.rows,
             hidden: buffer(sizes.hidden)?,
             qkv: buffer(sizes.qkv)?,
@@ -110,12 +110,12 @@ impl Buffers {
     }
 
     fn bytes(&self) -> usize {
-        let own = [&self.hidden, &self.qkv, &self.attended, &self.up_gate, &self.partial, &self.logits];
-        own.into_iter().chain(&self.prepared).map(Buffer::bytes).sum()
+        let PassBuffers { rows: _, hidden, qkv, attended, up_gate, partial, logits, prepared } = self;
+        [hidden, qkv, attended, up_gate, partial, logits].into_iter().chain(prepared).map(Buffer::bytes).sum()
     }
 }
 
-impl Cuda {
+impl CudaDevice {
     /// Uploads the weights to the GPU that `described` names, or else the one of this index, and compiles what they need.
     /// `uploaded` is told the bytes that are copied and those in all; its error ends the upload, and frees what it took.
     ///
@@ -128,20 +128,20 @@ impl Cuda {
         described: Option<&Described>,
         index: usize,
         uploaded: &Uploaded<'_>,
-    ) -> Result<Cuda> {
+    ) -> Result<CudaDevice> {
         let gpu = DriverGpu::open(described.and_then(|gpu| gpu.uuid.as_deref()), index)?;
-        Cuda::new(Arc::new(gpu), spec, weights, plan.kv_dtype, plan.context, uploaded)
+        CudaDevice::new(Arc::new(gpu), spec, weights, plan.kv_dtype, plan.context, uploaded)
     }
 
     /// As [`open`](Self::open), on whatever runs kernels.
     pub(super) fn new(
-        gpu: Arc<dyn Gpu>,
+        gpu: Arc<dyn Launcher>,
         spec: &ModelSpec,
         weights: &Weights,
         kv_dtype: KvDtype,
         context: usize,
         uploaded: &Uploaded<'_>,
-    ) -> Result<Cuda> {
+    ) -> Result<CudaDevice> {
         // `MOST_DIM` of `steps.cu`.
         if spec.head_dim > GPU_MOST_HEAD_DIM {
             return Err(Error::Internal(format!("the diagnosis accepted heads of {} elements", spec.head_dim)));
@@ -153,13 +153,13 @@ impl Cuda {
         };
         // All that may be refused comes before the weights are copied.
         let sizes = GpuBuffers::new(spec, context);
-        let buffers = Buffers::new(&gpu, sizes)?;
+        let buffers = PassBuffers::new(&gpu, sizes)?;
         let table = Buffer::new(&gpu, "the table of a batch", sizes.batch as usize)?;
         let [prepared, steps, extents] = buffers.prepared.each_ref().map(Buffer::address);
         let prepare = gpu.function(Module::Steps, "prepare")?;
-        Ok(Cuda {
+        Ok(CudaDevice {
             weights: DeviceWeights::upload(&gpu, spec, weights, uploaded)?,
-            sizes: Sizes {
+            sizes: LaunchSizes {
                 hidden: spec.hidden,
                 feed_forward: spec.feed_forward,
                 vocab: spec.vocab,
@@ -176,7 +176,7 @@ impl Cuda {
             kernels,
             buffers,
             multiplier: Multiplier { gpu: Arc::clone(&gpu), prepare, prepared, steps, extents },
-            scratch: Mutex::new(Scratch { table, recordings: Vec::new(), last: None }),
+            scratch: Mutex::new(BatchState { table, recordings: Vec::new(), last: None }),
             gpu,
         })
     }
@@ -233,27 +233,27 @@ impl Cuda {
 
     /// The right to work in the buffers and on the GPU's stream: what others started there while launches are recorded
     /// would become part of the recording.
-    fn alone(&self) -> MutexGuard<'_, Scratch> {
+    fn alone(&self) -> MutexGuard<'_, BatchState> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A pass over the rows of `table`.
-    fn pass<'b>(&self, table: BatchTable) -> Pass<'b, Cuda> {
-        let at = |buffer: &Buffer| Floats(buffer.address());
-        let Buffers { hidden, qkv, attended, up_gate, .. } = &self.buffers;
+    fn pass<'b>(&self, table: BatchTable) -> Pass<'b, CudaDevice> {
+        let at = |buffer: &Buffer| DeviceFloats(buffer.address());
+        let PassBuffers { hidden, qkv, attended, up_gate, .. } = &self.buffers;
         let [hidden, qkv, attended, activated] = [hidden, qkv, attended, up_gate].map(at);
         Pass {
             batch: table,
             hidden,
             qkv,
             attended,
-            activated: Activations { up_gate: activated, gated: false },
+            activated: UpGate { up_gate: activated, gated: false },
             logits: Vec::new(),
         }
     }
 
     /// All rows of a batch.
-    fn rows<'a>(&self, table: &BatchTable, are: RowsAre<'a>, from: Floats, stride: usize) -> Rows<'a> {
+    fn rows<'a>(&self, table: &BatchTable, are: RowsAre<'a>, from: DeviceFloats, stride: usize) -> Rows<'a> {
         Rows { are, address: from.0, stride, gather: 0, count: table.rows }
     }
 
@@ -273,17 +273,17 @@ impl Cuda {
 
 /// The outputs of the up projection, and of the gate behind them in each row; the down projection applies the activation.
 #[derive(Clone, Copy, Debug)]
-pub struct Activations {
-    up_gate: Floats,
+pub struct UpGate {
+    up_gate: DeviceFloats,
     gated: bool,
 }
 
-impl Device for Cuda {
+impl Device for CudaDevice {
     type Matrix = DeviceMatrix;
     type Norm = DeviceNorm;
     type Page = Buffer;
-    type Buffer = Floats;
-    type Activated = Activations;
+    type Buffer = DeviceFloats;
+    type Activated = UpGate;
     type Batch<'b> = BatchTable;
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {
@@ -342,7 +342,7 @@ impl Device for Cuda {
         Ok(self.buffers.logits.floats(table.wanted_rows * self.sizes.vocab)?)
     }
 
-    fn embed(&self, table: &BatchTable, embedding: &DeviceMatrix, hidden: &mut Floats) -> Result<()> {
+    fn embed(&self, table: &BatchTable, embedding: &DeviceMatrix, hidden: &mut DeviceFloats) -> Result<()> {
         let given = Embed {
             weight: embedding.part.weight,
             ids: table.ids,
@@ -351,19 +351,19 @@ impl Device for Cuda {
             row_bytes: embedding.row_bytes as i32,
         };
         let function = embedding.kernels.embed()?;
-        Ok(self.multiplier.launch(function, Shape::new([table.rows, 1, 1], 256), &given)?)
+        Ok(self.multiplier.launch(function, LaunchShape::new([table.rows, 1, 1], 256), &given)?)
     }
 
-    fn norm_linear(
+    fn norm_qkv(
         &self,
         table: &BatchTable,
-        hidden: &Floats,
+        hidden: &DeviceFloats,
         norm: &DeviceNorm,
         matrices: [&DeviceMatrix; 3],
-        qkv: &mut Floats,
+        qkv: &mut DeviceFloats,
     ) -> Result<()> {
         let rows = self.rows(table, RowsAre::Normed(norm), *hidden, self.sizes.hidden);
-        let target = Target { address: qkv.0, width: self.qkv_width(), add: false };
+        let target = ProductTarget { address: qkv.0, width: self.qkv_width(), add: false };
         Ok(self.multiplier.multiply(rows, &matrices, target)?)
     }
 
@@ -372,9 +372,9 @@ impl Device for Cuda {
         table: &mut BatchTable,
         layer: usize,
         [q, k]: [Option<&DeviceNorm>; 2],
-        qkv: &mut Floats,
+        qkv: &mut DeviceFloats,
     ) -> Result<()> {
-        let Sizes { queries, kv_heads, head_dim, pairs, interleaved, .. } = self.sizes;
+        let LaunchSizes { queries, kv_heads, head_dim, pairs, interleaved, .. } = self.sizes;
         let weight = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.weight.address, norm.weight.code));
         let bias = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.bias.address, norm.bias.code));
         let any = q.or(k);
@@ -404,7 +404,7 @@ impl Device for Cuda {
             unused: 0,
         };
         const WARPS: usize = 4; // `ROTATE_WARPS` of `steps.cu`
-        let shape = Shape::new([table.rows, (queries + 2 * kv_heads).div_ceil(WARPS), 1], 32 * WARPS);
+        let shape = LaunchShape::new([table.rows, (queries + 2 * kv_heads).div_ceil(WARPS), 1], 32 * WARPS);
         Ok(self.multiplier.launch(self.kernels.rotate, shape, &given)?)
     }
 
@@ -413,10 +413,10 @@ impl Device for Cuda {
         table: &BatchTable,
         layer: usize,
         window: Option<usize>,
-        qkv: &Floats,
-        attended: &mut Floats,
+        qkv: &DeviceFloats,
+        attended: &mut DeviceFloats,
     ) -> Result<()> {
-        let Sizes { queries, kv_heads, head_dim, .. } = self.sizes;
+        let LaunchSizes { queries, kv_heads, head_dim, .. } = self.sizes;
         let blocks = kv_heads * (queries / kv_heads).div_ceil(self.tile.heads);
         let given = Attend {
             qkv: qkv.0,
@@ -436,28 +436,31 @@ impl Device for Cuda {
             unused: 0,
         };
         const WARPS: usize = 4; // `ATTEND_WARPS` of `steps.cu`
-        let shape = Shape { shared: self.tile.shared, ..Shape::new([table.tiles, blocks, table.parts], 32 * WARPS) };
+        let shape = LaunchShape {
+            shared: self.tile.shared,
+            ..LaunchShape::new([table.tiles, blocks, table.parts], 32 * WARPS)
+        };
         self.multiplier.launch(self.kernels.attend, shape, &given)?;
         if table.parts > 1 {
-            let shape = Shape::new([table.rows, queries, 1], 128);
+            let shape = LaunchShape::new([table.rows, queries, 1], 128);
             self.multiplier.launch(self.kernels.combine, shape, &given)?;
         }
         Ok(())
     }
 
-    fn activate(
+    fn norm_up_activate(
         &self,
         table: &BatchTable,
-        hidden: &Floats,
+        hidden: &DeviceFloats,
         norm: &DeviceNorm,
         up: &DeviceMatrix,
         activation: &Activation<DeviceMatrix>,
         _: &DeviceMatrix,
-        activated: &mut Activations,
+        activated: &mut UpGate,
     ) -> Result<()> {
         let rows = self.rows(table, RowsAre::Normed(norm), *hidden, self.sizes.hidden);
         let width = |products: usize| products * self.sizes.feed_forward;
-        let target = |width| Target { address: activated.up_gate.0, width, add: false };
+        let target = |width| ProductTarget { address: activated.up_gate.0, width, add: false };
         match activation {
             Activation::SwiGlu { gate } => self.multiplier.multiply(rows, &[up, gate], target(width(2)))?,
             Activation::GeluTanh => self.multiplier.multiply(rows, &[up], target(width(1)))?,
@@ -471,17 +474,17 @@ impl Device for Cuda {
         table: &BatchTable,
         operand: Operand<'_, Self>,
         matrix: &DeviceMatrix,
-        hidden: &mut Floats,
+        hidden: &mut DeviceFloats,
     ) -> Result<()> {
         let ff = self.sizes.feed_forward;
         let rows = match operand {
             Operand::Attended(x) => self.rows(table, RowsAre::Plain, *x, matrix.inputs),
-            Operand::Activated(Activations { up_gate, gated: true }) => {
+            Operand::Activated(UpGate { up_gate, gated: true }) => {
                 self.rows(table, RowsAre::SwiGlu { offset: ff }, *up_gate, 2 * ff)
             }
-            Operand::Activated(Activations { up_gate, gated: false }) => self.rows(table, RowsAre::Gelu, *up_gate, ff),
+            Operand::Activated(UpGate { up_gate, gated: false }) => self.rows(table, RowsAre::Gelu, *up_gate, ff),
         };
-        let target = Target { address: hidden.0, width: self.sizes.hidden, add: true };
+        let target = ProductTarget { address: hidden.0, width: self.sizes.hidden, add: true };
         Ok(self.multiplier.multiply(rows, &[matrix], target)?)
     }
 
@@ -492,7 +495,7 @@ impl Device for Cuda {
     fn logits(
         &self,
         table: &BatchTable,
-        hidden: &Floats,
+        hidden: &DeviceFloats,
         norm: &DeviceNorm,
         head: &DeviceMatrix,
         logits: &mut Vec<f32>,
@@ -505,7 +508,7 @@ impl Device for Cuda {
             gather: table.wanted,
             count: table.wanted_rows,
         };
-        let target = Target { address: self.buffers.logits.address(), width: vocab, add: false };
+        let target = ProductTarget { address: self.buffers.logits.address(), width: vocab, add: false };
         let slice = GPU_LOGIT_ROWS.min(self.buffers.rows);
         Ok(self.multiplier.multiply_slices(rows, head, slice, target, |rows| {
             // What is recorded is read when it was replayed.

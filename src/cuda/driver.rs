@@ -1,6 +1,6 @@
 //! A real GPU, by the driver's interface.
 
-use super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
+use super::gpu::{Function, LaunchShape, Launcher, PLAIN_SHARED};
 use super::modules::Module;
 use super::nvrtc::Nvrtc;
 use crate::error::{CudaError, Error};
@@ -43,7 +43,7 @@ impl DriverGpu {
     /// The GPU with this UUID (`GPU-...`), or, where that is not known, of this index in the driver's order.
     ///
     /// # Errors
-    /// `NoDriver`, `DriverTooOld`, `NoCard`, `NoCompiler`, `CompilerTooNew`, `Driver`.
+    /// `NoDriver`, `DriverTooOld`, `NoGpu`, `NoCompiler`, `CompilerTooNew`, `Driver`.
     pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<DriverGpu, CudaError> {
         // SAFETY: it looks for the library and does nothing with it.
         if !unsafe { sys::is_culib_present() } {
@@ -125,7 +125,7 @@ impl DriverGpu {
     }
 }
 
-impl Gpu for DriverGpu {
+impl Launcher for DriverGpu {
     fn capability(&self) -> (u32, u32) {
         self.capability
     }
@@ -243,7 +243,7 @@ impl Gpu for DriverGpu {
     unsafe fn launch(
         &self,
         function: Function,
-        shape: Shape,
+        shape: LaunchShape,
         arguments: *const c_void,
         _: usize,
     ) -> Result<(), CudaError> {
@@ -336,7 +336,7 @@ fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice, CudaError> {
     match by_index {
         // The slices of a divided GPU have names of their own, which the driver does not spell.
         Some(device) if uuid.is_none_or(|uuid| uuid.starts_with("MIG-")) => Ok(device),
-        _ => Err(CudaError::NoCard { asked, count: count.unsigned_abs() as usize }),
+        _ => Err(CudaError::NoGpu { asked, count: count.unsigned_abs() as usize }),
     }
 }
 

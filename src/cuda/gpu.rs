@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// How many threads run a kernel.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Shape {
+pub(super) struct LaunchShape {
     /// Blocks.
     pub(super) grid: [u32; 3],
     /// Threads of a block.
@@ -18,10 +18,10 @@ pub(super) struct Shape {
     pub(super) shared: u32,
 }
 
-impl Shape {
+impl LaunchShape {
     /// Blocks of `threads` without more shared memory.
-    pub(super) fn new(grid: [usize; 3], threads: usize) -> Shape {
-        Shape { grid: grid.map(|blocks| blocks as u32), threads: threads as u32, shared: 0 }
+    pub(super) fn new(grid: [usize; 3], threads: usize) -> LaunchShape {
+        LaunchShape { grid: grid.map(|blocks| blocks as u32), threads: threads as u32, shared: 0 }
     }
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Function(pub(super) usize);
 pub(super) unsafe trait Arguments: Copy {}
 
 /// What runs kernels: a GPU, and in tests an emulator. Everything happens in the order of the calls.
-pub(super) trait Gpu: Send + Sync + fmt::Debug {
+pub(super) trait Launcher: Send + Sync + fmt::Debug {
     /// Major and minor compute capability.
     fn capability(&self) -> (u32, u32);
 
@@ -117,7 +117,7 @@ pub(super) trait Gpu: Send + Sync + fmt::Debug {
     unsafe fn launch(
         &self,
         function: Function,
-        shape: Shape,
+        shape: LaunchShape,
         arguments: *const c_void,
         size: usize,
     ) -> Result<(), CudaError>;
@@ -125,14 +125,14 @@ pub(super) trait Gpu: Send + Sync + fmt::Debug {
 
 /// Memory of a GPU.
 pub struct Buffer {
-    gpu: Arc<dyn Gpu>,
+    gpu: Arc<dyn Launcher>,
     address: u64,
     bytes: usize,
 }
 
 impl Buffer {
     /// Allocates; what the bytes hold is unspecified.
-    pub(super) fn new(gpu: &Arc<dyn Gpu>, what: &'static str, bytes: usize) -> Result<Buffer, CudaError> {
+    pub(super) fn new(gpu: &Arc<dyn Launcher>, what: &'static str, bytes: usize) -> Result<Buffer, CudaError> {
         let bytes = bytes.next_multiple_of(256).max(256);
         Ok(Buffer { address: gpu.allocate(what, bytes)?, gpu: Arc::clone(gpu), bytes })
     }
@@ -172,13 +172,16 @@ impl Buffer {
 /// Launches that are started together: the driver hands them to the GPU at once.
 #[derive(Debug)]
 pub(super) struct Recording {
-    gpu: Arc<dyn Gpu>,
+    gpu: Arc<dyn Launcher>,
     handle: usize,
 }
 
 impl Recording {
     /// Records the launches that `launches` makes.
-    pub(super) fn new(gpu: &Arc<dyn Gpu>, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<Recording, Error> {
+    pub(super) fn new(
+        gpu: &Arc<dyn Launcher>,
+        launches: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<Recording, Error> {
         Ok(Recording { handle: gpu.record(launches)?, gpu: Arc::clone(gpu) })
     }
 

@@ -1,7 +1,7 @@
 //! Models on NVIDIA GPUs: weights as stored bytes, kernels of our own that are compiled for the GPU when a model is loaded.
 //!
 //! The driver and NVRTC are loaded at run time: a build with this feature needs neither a GPU nor a toolkit, and starts
-//! without a driver. [`Cuda`] is the decoder's device: it launches a kernel or two for each operation. Kernels are started
+//! without a driver. [`CudaDevice`] is the decoder's device: it launches a kernel or two for each operation. Kernels are started
 //! through a seam, so that tests run the same sources and the same launches in an emulator.
 
 #![allow(unsafe_code)]
@@ -20,6 +20,6 @@ mod tests;
 mod weights;
 
 pub use crate::error::{CudaError, NVRTC_VARIABLE};
-pub use device::Cuda;
+pub use device::CudaDevice;
 pub use modules::dtypes;
 pub use peak::ProductSeconds;

@@ -1,9 +1,9 @@
 //! What a GPU can do, measured with kernels that do nothing else: what speeds are compared with. And what single products do.
 
 use super::arguments::{Copy16, MatrixArguments, Rate};
-use super::gpu::{Arguments, Buffer, Function, Gpu, Recording, Shape};
+use super::gpu::{Arguments, Buffer, Function, LaunchShape, Launcher, Recording};
 use super::modules::{Kind, Module, kind};
-use super::product::{DeviceMatrix, MatrixKernels, Multiplier, Rows, RowsAre, Target, tensor_cores};
+use super::product::{DeviceMatrix, MatrixKernels, Multiplier, ProductTarget, Rows, RowsAre, tensor_cores};
 use crate::error::{CudaError, Error};
 use crate::kernels::Int8Rule;
 use model_diagnostics::DType;
@@ -20,7 +20,7 @@ const THREADS: usize = 256;
 const LAUNCHES: usize = 10;
 
 /// Bytes a second, read and written together.
-pub(super) fn copy_rate(gpu: &Arc<dyn Gpu>) -> Result<f64, CudaError> {
+pub(super) fn copy_rate(gpu: &Arc<dyn Launcher>) -> Result<f64, CudaError> {
     let [from, to] = [Buffer::new(gpu, "the source of a copy", COPIED)?, Buffer::new(gpu, "the copy", COPIED)?];
     let given = Copy16 { from: from.address(), to: to.address(), lines: (COPIED / 16) as u64 };
     let function = gpu.function(Module::Steps, "copy")?;
@@ -29,19 +29,19 @@ pub(super) fn copy_rate(gpu: &Arc<dyn Gpu>) -> Result<f64, CudaError> {
 }
 
 /// The shape that `copy` is started in.
-pub(super) fn copy_shape(gpu: &dyn Gpu) -> Shape {
-    Shape::new([gpu.processors() * 16, 1, 1], THREADS)
+pub(super) fn copy_shape(gpu: &dyn Launcher) -> LaunchShape {
+    LaunchShape::new([gpu.processors() * 16, 1, 1], THREADS)
 }
 
 /// Multiplications and additions a second by tensor cores; `None` where the kernels of `dtype` use none.
-pub(super) fn matrix_rate(gpu: &Arc<dyn Gpu>, dtype: DType) -> Result<Option<f64>, CudaError> {
+pub(super) fn matrix_rate(gpu: &Arc<dyn Launcher>, dtype: DType) -> Result<Option<f64>, CudaError> {
     const COUNT: usize = 4096;
     let Some(kind) = kind(dtype).filter(|_| tensor_cores(&**gpu, dtype)) else { return Ok(None) };
     let blocks = gpu.processors() * 8;
     let out = Buffer::new(gpu, "the sums of a measurement", blocks * THREADS * 4)?;
     let given = Rate { out: out.address(), count: COUNT as i32, unused: 0 };
     let function = gpu.function(Module::Matrix(dtype), "rate")?;
-    let seconds = timed(&out, || start(&**gpu, function, Shape::new([blocks, 1, 1], THREADS), &given))?;
+    let seconds = timed(&out, || start(&**gpu, function, LaunchShape::new([blocks, 1, 1], THREADS), &given))?;
     // Eight products of 16 by 8 by 16 floats, or 32 bytes, a warp each time.
     let inputs = if kind == Kind::Halves { 16 } else { 32 };
     let each = 2 * 16 * 8 * inputs * 8 * COUNT;
@@ -60,7 +60,7 @@ pub struct ProductSeconds {
 /// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype`, launched as a graph, as steps of generation
 /// are. Takes copies of the matrix in turn, `bytes` in all, so that no cache holds them.
 pub(super) fn product_seconds(
-    gpu: &Arc<dyn Gpu>,
+    gpu: &Arc<dyn Launcher>,
     dtype: DType,
     [outputs, inputs]: [usize; 2],
     tokens: usize,
@@ -99,7 +99,7 @@ pub(super) fn product_seconds(
         row_bytes,
     };
     let rows = Rows { are: RowsAre::Plain, address: x.address(), stride: inputs, gather: 0, count: tokens };
-    let target = Target { address: y.address(), width: outputs, add: false };
+    let target = ProductTarget { address: y.address(), width: outputs, add: false };
     let each = |launches: &mut dyn FnMut(usize) -> Result<(), CudaError>| -> Result<f64, Error> {
         // Once as it is, so that all kernels are loaded.
         launches(0)?;
@@ -130,7 +130,7 @@ fn fill(buffer: &Buffer) -> Result<(), CudaError> {
     })
 }
 
-fn start<A: Arguments>(gpu: &dyn Gpu, function: Function, shape: Shape, given: &A) -> Result<(), CudaError> {
+fn start<A: Arguments>(gpu: &dyn Launcher, function: Function, shape: LaunchShape, given: &A) -> Result<(), CudaError> {
     // SAFETY: the callers' buffers are as long as the arguments say, and `Arguments` promises the layout.
     unsafe { gpu.launch(function, shape, std::ptr::from_ref(given).cast(), size_of::<A>()) }
 }

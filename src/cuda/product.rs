@@ -1,7 +1,7 @@
 //! Matrices on the GPU, and the launches that multiply by them.
 
 use super::arguments::{self, MOST_MATRICES, MatrixArguments, Prepare, Product};
-use super::gpu::{Arguments, Function, Gpu, Shape};
+use super::gpu::{Arguments, Function, LaunchShape, Launcher};
 use super::modules::{self, Kind, Module};
 use super::weights::DeviceWeights;
 use crate::decoder::{check_all, int8_rule, shape};
@@ -76,7 +76,7 @@ impl MatrixKernels {
     ///
     /// # Errors
     /// Those of compiling and loading; `Internal` for a dtype without kernels, which the diagnosis rules out.
-    pub(super) fn load(gpu: &dyn Gpu, dtype: DType) -> Result<MatrixKernels, Error> {
+    pub(super) fn load(gpu: &dyn Launcher, dtype: DType) -> Result<MatrixKernels, Error> {
         let kind = modules::kind(dtype)
             .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel for GPUs")))?;
         let function = |name| gpu.function(Module::Matrix(dtype), name);
@@ -98,7 +98,7 @@ impl MatrixKernels {
 }
 
 /// Whether the kernels for many tokens have tensor cores for `dtype`: the instructions of `device.cuh`.
-pub(super) fn tensor_cores(gpu: &dyn Gpu, dtype: DType) -> bool {
+pub(super) fn tensor_cores(gpu: &dyn Launcher, dtype: DType) -> bool {
     match dtype {
         DType::F32 => false,
         DType::BF16 => gpu.capability() >= (8, 0),
@@ -144,7 +144,7 @@ impl DeviceMatrix {
     /// # Errors
     /// Those of [`MatrixKernels::load`]; `Files` when a scale of an int8 weight is one that no sound model has.
     pub(super) fn new(
-        gpu: &dyn Gpu,
+        gpu: &dyn Launcher,
         device: &DeviceWeights,
         weights: &Weights,
         linear: &LinearWeights,
@@ -264,7 +264,7 @@ pub(super) struct Rows<'a> {
 
 /// Where products are left.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
+pub(super) struct ProductTarget {
     /// F32 `[tokens, width]`.
     pub(super) address: u64,
     pub(super) width: usize,
@@ -275,9 +275,9 @@ pub(super) struct Target {
 /// What prepares activations and multiplies.
 #[derive(Debug)]
 pub(super) struct Multiplier {
-    pub(super) gpu: Arc<dyn Gpu>,
+    pub(super) gpu: Arc<dyn Launcher>,
     pub(super) prepare: Function,
-    /// Scratch, each as long as `GpuBuffers` says.
+    /// Scratch memory, each as long as `GpuBuffers` says.
     pub(super) prepared: u64,
     pub(super) steps: u64,
     pub(super) extents: u64,
@@ -285,7 +285,12 @@ pub(super) struct Multiplier {
 
 impl Multiplier {
     /// Starts a kernel.
-    pub(super) fn launch<A: Arguments>(&self, function: Function, shape: Shape, given: &A) -> Result<(), CudaError> {
+    pub(super) fn launch<A: Arguments>(
+        &self,
+        function: Function,
+        shape: LaunchShape,
+        given: &A,
+    ) -> Result<(), CudaError> {
         if shape.grid.contains(&0) {
             return Ok(());
         }
@@ -295,7 +300,12 @@ impl Multiplier {
     }
 
     /// The outputs of `matrices`, side by side in `target`.
-    pub(super) fn multiply(&self, rows: Rows<'_>, matrices: &[&DeviceMatrix], target: Target) -> Result<(), CudaError> {
+    pub(super) fn multiply(
+        &self,
+        rows: Rows<'_>,
+        matrices: &[&DeviceMatrix],
+        target: ProductTarget,
+    ) -> Result<(), CudaError> {
         self.each_form(rows, matrices, |this, form, columns| {
             this.multiply_prepared(form, 0..rows.count, rows.count, columns, matrices, target)
         })
@@ -307,7 +317,7 @@ impl Multiplier {
         rows: Rows<'_>,
         matrix: &DeviceMatrix,
         slice: usize,
-        target: Target,
+        target: ProductTarget,
         mut take: impl FnMut(usize) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         // The form is that of a slice: the last may have fewer rows, and is then computed as the others are.
@@ -394,7 +404,7 @@ impl Multiplier {
         let threads = if in_row { width.div_ceil(4).next_multiple_of(32).min(1024) } else { 256 };
         given.columns = if in_row { width as i32 } else { 1024 };
         let columns = width.div_ceil(given.columns as usize);
-        let shape = Shape::new([rows.count, columns, 1], threads);
+        let shape = LaunchShape::new([rows.count, columns, 1], threads);
         if given.together > 0 {
             self.launch(self.prepare, shape, &Prepare { form: OperandForm::EXTENT, ..given })?;
         }
@@ -409,7 +419,7 @@ impl Multiplier {
         tokens: usize,
         columns: &[usize],
         matrices: &[&DeviceMatrix],
-        target: Target,
+        target: ProductTarget,
     ) -> Result<(), CudaError> {
         let mut left: Vec<usize> = (0..matrices.len()).filter(|index| matrices[*index].form(tokens) == form).collect();
         while let Some(first) = left.first().map(|index| matrices[*index]) {
@@ -436,7 +446,7 @@ impl Multiplier {
         columns: &[usize],
         matrices: &[&DeviceMatrix],
         chosen: &[usize],
-        target: Target,
+        target: ProductTarget,
     ) -> Result<(), CudaError> {
         let first = matrices[chosen[0]];
         let (row_bytes, step_bytes) = form.row_bytes(first.inputs);
@@ -470,13 +480,13 @@ impl Multiplier {
         };
         match first.kernels.many {
             Some(many) if first.by_tiles(tokens) => {
-                let shape = Shape::new(blocks(TILE, TILE), TILE_THREADS);
+                let shape = LaunchShape::new(blocks(TILE, TILE), TILE_THREADS);
                 self.launch(many, shape, &given)
             }
             _ => {
                 let choice = count.min(FEW_TOKENS).next_power_of_two();
                 let few = first.kernels.few[choice.ilog2() as usize];
-                let shape = Shape::new(blocks(FEW_ROWS, choice), FEW_THREADS);
+                let shape = LaunchShape::new(blocks(FEW_ROWS, choice), FEW_THREADS);
                 self.launch(few, shape, &given)
             }
         }

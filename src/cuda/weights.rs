@@ -1,6 +1,6 @@
 //! The stored bytes of a model on the GPU.
 
-use super::gpu::{Buffer, Gpu};
+use super::gpu::{Buffer, Launcher};
 use crate::error::{CudaError, Error};
 use crate::weights::Weights;
 use model_diagnostics::header::TensorInfo;
@@ -35,7 +35,7 @@ impl DeviceWeights {
     /// # Errors
     /// `Memory` when they do not fit; `Driver`; those of `uploaded`.
     pub(super) fn upload(
-        gpu: &Arc<dyn Gpu>,
+        gpu: &Arc<dyn Launcher>,
         spec: &ModelSpec,
         weights: &Weights,
         uploaded: &Uploaded<'_>,

@@ -1,4 +1,4 @@
-//! The seam between the decoder and what computes: the operations of a forward pass, once for every device.
+//! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
 use super::Angles;
 use crate::error::Result;
@@ -11,8 +11,7 @@ use std::sync::Arc;
 /// What makes the pages of a KV cache: each holds the keys and values of all layers for `KV_PAGE` positions.
 pub type AllocatePage<P> = Arc<dyn Fn() -> Result<P> + Send + Sync>;
 
-/// What a decoder computes on. Everything happens in the order of the calls, and a result depends neither on the rows
-/// beside it nor on how many threads compute it.
+/// What a decoder computes on. Everything happens in the order of the calls.
 ///
 /// The rows of all buffers are those of the batch. Widths are the model's.
 pub trait Device: Send + Sync + Sized + 'static {
@@ -60,7 +59,7 @@ pub trait Device: Send + Sync + Sized + 'static {
     fn embed(&self, batch: &Self::Batch<'_>, embedding: &Self::Matrix, hidden: &mut Self::Buffer) -> Result<()>;
 
     /// `qkv` = the products of `norm(hidden)` with q, k and v, side by side.
-    fn norm_linear(
+    fn norm_qkv(
         &self,
         batch: &Self::Batch<'_>,
         hidden: &Self::Buffer,
@@ -94,7 +93,7 @@ pub trait Device: Send + Sync + Sized + 'static {
 
     /// `activated` = the activation of the products of `norm(hidden)` with `up` and the gate, ready for `down`.
     #[allow(clippy::too_many_arguments)] // as many as the layer has parts
-    fn activate(
+    fn norm_up_activate(
         &self,
         batch: &Self::Batch<'_>,
         hidden: &Self::Buffer,

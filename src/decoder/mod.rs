@@ -92,7 +92,8 @@ pub struct Decoder<D: Device> {
     budget: Arc<CacheBudget>,
 }
 
-/// The weights and options of one block.
+/// The weights and options of one block. A pass calls [`Attention::store`] for its keys and values and then
+/// [`Layer::forward`]; between them the last layer drops the rows whose logits are not wanted.
 struct Layer<D: Device> {
     attention: Attention<D>,
     feed_forward: FeedForward<D>,
@@ -323,7 +324,7 @@ impl<D: Device> Attention<D> {
     /// Stores the keys and values of all rows, and leaves their queries in `pass.qkv`.
     fn store(&self, device: &D, index: usize, pass: &mut Pass<'_, D>) -> Result<()> {
         let Pass { batch, hidden, qkv, .. } = pass;
-        device.norm_linear(batch, hidden, &self.norm, [&self.q, &self.k, &self.v], qkv)?;
+        device.norm_qkv(batch, hidden, &self.norm, [&self.q, &self.k, &self.v], qkv)?;
         device.rotate_and_store(batch, index, [self.q_norm.as_ref(), self.k_norm.as_ref()], qkv)
     }
 }
@@ -336,7 +337,7 @@ impl<D: Device> FeedForward<D> {
         hidden: &D::Buffer,
         activated: &mut D::Activated,
     ) -> Result<()> {
-        device.activate(batch, hidden, &self.norm, &self.up, &self.activation, &self.down, activated)
+        device.norm_up_activate(batch, hidden, &self.norm, &self.up, &self.activation, &self.down, activated)
     }
 }
 

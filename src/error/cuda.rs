@@ -12,7 +12,7 @@ pub enum CudaError {
     NoDriver,
     /// The driver knows no such GPU (exit code 13).
     #[error("the driver has {count} GPUs and none is {asked}; CUDA_VISIBLE_DEVICES may hide it")]
-    NoCard {
+    NoGpu {
         /// The GPU asked for.
         asked: String,
         /// The GPUs there are.
@@ -100,7 +100,7 @@ impl CudaError {
     pub fn code(&self) -> u8 {
         match self {
             CudaError::NoDriver
-            | CudaError::NoCard { .. }
+            | CudaError::NoGpu { .. }
             | CudaError::NoCompiler { .. }
             | CudaError::CompilerTooNew { .. }
             | CudaError::DriverTooOld { .. }

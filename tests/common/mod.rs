@@ -35,14 +35,14 @@ pub(crate) fn load(path: impl AsRef<Path>) -> Model {
     builder().load(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Loads a model that must load, but where `TEST_DEVICE` names a card and there are no kernels of its dtypes for cards: that
+/// Loads a model that must load, but where `TEST_DEVICE` names a GPU and there are no kernels of its dtypes for GPUs: that
 /// is printed, and `None`.
 pub(crate) fn load_where_it_runs(path: impl AsRef<Path>) -> Option<Model> {
     let path = path.as_ref();
-    let on_card = std::env::var_os("TEST_DEVICE").is_some_and(|device| device != "cpu");
+    let on_gpu = std::env::var_os("TEST_DEVICE").is_some_and(|device| device != "cpu");
     match builder().load(path) {
         Ok(model) => Some(model),
-        Err(error) if on_card && error.code() == 12 => {
+        Err(error) if on_gpu && error.code() == 12 => {
             println!("skipped: {}: {error}", path.display());
             None
         }

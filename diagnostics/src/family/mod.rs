@@ -5,9 +5,9 @@ mod phi2;
 mod phi3;
 mod qwen2;
 mod qwen3;
-pub(crate) mod strangers;
+pub(crate) mod unsupported;
 
-pub use strangers::STRANGERS;
+pub use unsupported::UNSUPPORTED;
 
 use crate::block::{Activation, RopeLayout};
 

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_chooses_and_orders_cards() {
+    fn the_variable_chooses_and_orders_gpus() {
         let devices = listed(&[(0, "A", "GPU-aa1"), (1, "A", "GPU-aa2"), (2, "A", "GPU-bb3")]);
         let cases: [(Option<&str>, &[usize]); 12] = [
             (None, &[0, 1, 2]),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn indices_of_different_cards_need_the_order_of_the_bus() {
+    fn indices_of_different_gpus_need_the_order_of_the_bus() {
         let devices = listed(&[(0, "small", "GPU-1"), (1, "large", "GPU-2")]);
         assert!(visible(Some("0"), false, &devices).is_err_and(|note| note.contains("CUDA_DEVICE_ORDER=PCI_BUS_ID")));
         assert_eq!(visible(Some("1"), true, &devices), Ok(vec![1]));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_the_same_card_however_it_is_divided() {
+    fn a_gpu_is_the_same_gpu_however_it_is_divided() {
         let (small, large) = ("A100 MIG 1g.5gb", "A100 MIG 3g.20gb");
         let one = listed(&[(0, small, "MIG-1"), (0, large, "MIG-2")]);
         assert_eq!(visible(Some("0"), false, &one), Ok(vec![0, 1]));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_chosen_by_their_own_names_or_by_their_card() {
+    fn slices_are_chosen_by_their_own_names_or_by_their_gpu() {
         let devices = listed(&[(0, "A", "MIG-11"), (0, "A", "MIG-12"), (1, "A", "GPU-2")]);
         assert_eq!(visible(Some("MIG-12"), false, &devices), Ok(vec![1]));
         assert_eq!(visible(Some("1,0"), false, &devices), Ok(vec![2, 0, 1]), "an index is a GPU with all its slices");

@@ -134,18 +134,9 @@ impl GpuBuffers {
 
     /// Bytes of all of them.
     pub fn bytes(&self) -> u64 {
-        sum(&[
-            self.batch,
-            self.hidden,
-            self.prepared,
-            self.steps,
-            self.extents,
-            self.qkv,
-            self.attended,
-            self.up_gate,
-            self.partial,
-            self.logits,
-        ])
+        let GpuBuffers { rows: _, batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, logits } =
+            *self;
+        sum(&[batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, logits])
     }
 }
 

@@ -391,10 +391,12 @@ impl ModelSpec {
 impl LayerWeights {
     /// Every tensor of the block once.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let LayerWeights { attention, feed_forward, .. } = self;
-        let shared = feed_forward.norm.weight.name == attention.norm.weight.name;
-        let second = (!shared).then_some(&feed_forward.norm);
-        let norms = [Some(&attention.norm), attention.q_norm.as_ref(), attention.k_norm.as_ref(), second];
+        // Without `..`, so that no norm that is added is forgotten.
+        let LayerWeights { attention, feed_forward, parallel: _ } = self;
+        let AttentionWeights { norm, q: _, k: _, v: _, q_norm, k_norm, window: _, o: _ } = attention;
+        let FeedForwardWeights { norm: second, up: _, activation: _, down: _ } = feed_forward;
+        let second = (second.weight.name != norm.weight.name).then_some(second);
+        let norms = [Some(norm), q_norm.as_ref(), k_norm.as_ref(), second];
         let norms = norms.into_iter().flatten().flat_map(NormWeights::tensors);
         norms.chain(self.linears().flat_map(LinearWeights::tensors))
     }

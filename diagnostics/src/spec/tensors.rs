@@ -65,8 +65,8 @@ impl<'a> Tensors<'a> {
             q: self.matrix(Role::Q, at)?,
             k: self.matrix(Role::K, at)?,
             v: self.matrix(Role::V, at)?,
-            q_norm: self.norm_of_heads(Role::QNorm, at)?,
-            k_norm: self.norm_of_heads(Role::KNorm, at)?,
+            q_norm: self.norm_if_named(Role::QNorm, at)?,
+            k_norm: self.norm_if_named(Role::KNorm, at)?,
             window: self.options.window,
             o: self.matrix(Role::O, at)?,
         };
@@ -121,8 +121,8 @@ impl<'a> Tensors<'a> {
         Ok(NormWeights { weight, kind })
     }
 
-    /// The norm of every query or key head, in families that have it.
-    fn norm_of_heads(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
+    /// A norm that families have whose tables name its tensor.
+    fn norm_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
         match self.family.tensors.iter().any(|names| names.role == role) {
             true => self.norm(role, layer).map(Some),
             false => Ok(None),

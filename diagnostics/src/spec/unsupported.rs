@@ -1,6 +1,6 @@
 //! What an architecture without a table is, as far as a name or a key tells.
 
-use crate::family::strangers::{STRANGERS, TELLING};
+use crate::family::unsupported::{TELLING, UNSUPPORTED};
 use crate::header::Fields;
 
 /// What `architecture` or `model_type` is, where a table knows them or a key of `fields` tells.
@@ -10,7 +10,7 @@ pub(super) fn hint(
     architecture: &str,
     model_type: Option<&str>,
 ) -> Option<&'static str> {
-    let known = |name: &str| STRANGERS.iter().find(|(_, names)| names.contains(&plain(name).as_str()));
+    let known = |name: &str| UNSUPPORTED.iter().find(|(_, names)| names.contains(&plain(name).as_str()));
     if let Some((hint, _)) = model_type.and_then(known).or_else(|| known(without_head(architecture))) {
         return Some(hint);
     }
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn names_are_plain_and_unique_and_none_is_supported() {
         let mut seen = HashSet::new();
-        for name in STRANGERS.iter().flat_map(|(_, names)| names.iter().copied()) {
+        for name in UNSUPPORTED.iter().flat_map(|(_, names)| names.iter().copied()) {
             assert_eq!(plain(name), name);
             assert!(seen.insert(name), "{name} is listed twice");
         }

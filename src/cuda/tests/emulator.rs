@@ -1,6 +1,6 @@
 //! Runs kernels on the processor: the GPU's sources compiled as C++, with `emulator.h` for what a GPU is.
 
-use super::super::gpu::{Function, Gpu, PLAIN_SHARED, Shape};
+use super::super::gpu::{Function, LaunchShape, Launcher, PLAIN_SHARED};
 use super::super::modules::Module;
 use crate::error::{CudaError, Error};
 use libloading::Library;
@@ -14,7 +14,7 @@ const HEADER: &str = include_str!("emulator.h");
 /// Bytes behind every allocation that must not change.
 const GUARD: usize = 512;
 
-type Kernel = unsafe extern "C" fn(*const Shape, *const c_void, c_int) -> c_int;
+type Kernel = unsafe extern "C" fn(*const LaunchShape, *const c_void, c_int) -> c_int;
 
 /// Compiled modules of this process; the lock is also that of running them, for they have one state each.
 static MODULES: LazyLock<Mutex<HashMap<Module, Library>>> = LazyLock::new(Mutex::default);
@@ -33,13 +33,13 @@ struct Emulator {
 #[derive(Clone, Debug)]
 struct Launch {
     function: Function,
-    shape: Shape,
+    shape: LaunchShape,
     arguments: Vec<u64>,
     size: usize,
 }
 
 /// A GPU of this capability; prints why and returns `None` where nothing can be emulated.
-pub(super) fn gpu(capability: (u32, u32)) -> Option<Arc<dyn Gpu>> {
+pub(super) fn gpu(capability: (u32, u32)) -> Option<Arc<dyn Launcher>> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         println!("skipped: the emulator of kernels is written for x86-64 Linux");
         return None;
@@ -77,7 +77,7 @@ fn padded(bytes: usize) -> std::alloc::Layout {
     std::alloc::Layout::from_size_align(bytes + GUARD, 256).unwrap()
 }
 
-impl Gpu for Emulator {
+impl Launcher for Emulator {
     fn capability(&self) -> (u32, u32) {
         self.capability
     }
@@ -156,7 +156,7 @@ impl Gpu for Emulator {
     unsafe fn launch(
         &self,
         function: Function,
-        shape: Shape,
+        shape: LaunchShape,
         arguments: *const c_void,
         size: usize,
     ) -> Result<(), CudaError> {

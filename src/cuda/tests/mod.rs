@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)] // tests say what they skip
 
 use super::driver::DriverGpu;
-use super::gpu::Gpu;
+use super::gpu::Launcher;
 use std::sync::Arc;
 
 mod compile;
@@ -17,7 +17,7 @@ mod upload;
 
 /// The first GPU where `TEST_DEVICE=cuda` asks for one, else an emulated one, with kernels chosen as for `capability`. Prints
 /// why and returns `None` where nothing can be emulated.
-fn gpu(capability: (u32, u32)) -> Option<Arc<dyn Gpu>> {
+fn gpu(capability: (u32, u32)) -> Option<Arc<dyn Launcher>> {
     if std::env::var_os("TEST_DEVICE").is_some_and(|device| device == "cuda") {
         let gpu = DriverGpu::open(None, 0).unwrap_or_else(|error| panic!("TEST_DEVICE=cuda: {error}"));
         return Some(Arc::new(gpu.acting_as(capability)));

@@ -1,7 +1,7 @@
 //! Whole models in the emulator, or on a GPU: every family and every dtype that has kernels, within the bounds that hold for the
 //! processor.
 
-use super::super::{Cuda, dtypes};
+use super::super::{CudaDevice, dtypes};
 use super::gpu;
 use crate::decoder::Decoder;
 use crate::factory::UnifiedModelFactory;
@@ -51,7 +51,7 @@ fn on_gpu(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> Op
     let Ready { header, spec, mut plan, .. } = diagnosis.ready.unwrap();
     (plan.kv_dtype, plan.cache_budget) = (kv, u64::MAX);
     let weights = Weights::map(&header.source).unwrap();
-    let device = || Cuda::new(gpu, &spec, &weights, kv, CONTEXT, &|_, _| Ok(()));
+    let device = || CudaDevice::new(gpu, &spec, &weights, kv, CONTEXT, &|_, _| Ok(()));
     let decoder = Decoder::new(&spec, &weights, &plan, device).unwrap();
     assert_eq!(decoder.device().first_difference(&spec, &weights).unwrap(), None);
     let planned = gpu_weight_bytes(&spec, u64::MAX) + GpuBuffers::new(&spec, CONTEXT).bytes();

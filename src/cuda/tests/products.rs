@@ -1,9 +1,9 @@
 //! Products of every dtype in the emulator beside double precision, for shapes with odd tails.
 
 use super::super::arguments::MatrixArguments;
-use super::super::gpu::{Buffer, Gpu};
+use super::super::gpu::{Buffer, Launcher};
 use super::super::modules::{Module, dtypes};
-use super::super::product::{DeviceMatrix, MatrixKernels, Multiplier, OperandForm, Rows, RowsAre, Target};
+use super::super::product::{DeviceMatrix, MatrixKernels, Multiplier, OperandForm, ProductTarget, Rows, RowsAre};
 use super::gpu;
 use crate::kernels::testing::{Random, oracle, widened};
 use crate::kernels::{Input, Int8Rule, Isa, Kernel};
@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 /// Buffers of one multiplication.
 pub(super) struct Bench {
-    pub(super) gpu: Arc<dyn Gpu>,
+    pub(super) gpu: Arc<dyn Launcher>,
     pub(super) multiplier: Multiplier,
     pub(super) prepared: [Buffer; 3],
 }
 
-pub(super) fn buffer(gpu: &Arc<dyn Gpu>, bytes: &[u8]) -> Buffer {
+pub(super) fn buffer(gpu: &Arc<dyn Launcher>, bytes: &[u8]) -> Buffer {
     let buffer = Buffer::new(gpu, "a test", bytes.len() + 16).unwrap();
     buffer.upload(0, bytes).unwrap();
     buffer
@@ -45,7 +45,7 @@ impl Bench {
         let target = buffer(&self.gpu, &bytes_of(&vec![0.5; tokens * width]));
         let rows =
             Rows { are: RowsAre::Plain, address: given.address(), stride: matrix.inputs, gather: 0, count: tokens };
-        let into = Target { address: target.address(), width, add: false };
+        let into = ProductTarget { address: target.address(), width, add: false };
         self.multiplier.multiply(rows, &[matrix], into).unwrap();
         let all = target.floats(tokens * width).unwrap();
         assert!(all.chunks_exact(width).all(|row| row[matrix.outputs..] == [0.5; 3]), "other columns");
@@ -208,7 +208,7 @@ fn several_matrices_stand_side_by_side() {
         let (given, target) =
             (buffer(&bench.gpu, &bytes_of(&x)), buffer(&bench.gpu, &bytes_of(&vec![0.25; tokens * width])));
         let rows = Rows { are: RowsAre::Plain, address: given.address(), stride: inputs, gather: 0, count: tokens };
-        let into = Target { address: target.address(), width, add: true };
+        let into = ProductTarget { address: target.address(), width, add: true };
         bench.multiplier.multiply(rows, &matrices.iter().collect::<Vec<_>>(), into).unwrap();
         let found = target.floats(tokens * width).unwrap();
         for (i, (found, expected)) in found.iter().zip(expected.concat()).enumerate() {

@@ -1,6 +1,6 @@
 //! What is told of an upload, and that ending it leaves nothing on the GPU.
 
-use super::super::Cuda;
+use super::super::CudaDevice;
 use super::emulator;
 use crate::error::Error;
 use crate::weights::Weights;
@@ -29,7 +29,7 @@ fn an_upload_is_told_from_no_byte_to_the_last_and_ends_where_it_is_cancelled() {
             told.lock().unwrap().push((done, total));
             if done >= stop { Err(Error::Cancelled) } else { Ok(()) }
         };
-        Cuda::new(Arc::clone(&gpu), &spec, &weights, KvDtype::F32, 64, &uploaded)
+        CudaDevice::new(Arc::clone(&gpu), &spec, &weights, KvDtype::F32, 64, &uploaded)
     };
     drop(load(u64::MAX).unwrap());
     let all = told.lock().unwrap().clone();

@@ -24,7 +24,7 @@ const NOT_TEXT: &str = "a model of sound, images or series: it does not generate
 
 /// Kinds of models, each with the names of its architectures.
 #[rustfmt::skip]
-pub const STRANGERS: &[(&str, &[&str])] = &[
+pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     (OLD_PHI, &["phimsft", "mixformersequential"]),
     (MISTRAL, &["mistral", "ministral"]),
     (EXPERTS, &[
