@@ -316,24 +316,9 @@ impl From<memory::OutOfMemory> for Error {
     }
 }
 
-/// For operations that are run by candle: [`Error`] takes it out again.
-impl From<memory::OutOfMemory> for candle_core::Error {
-    fn from(refused: memory::OutOfMemory) -> Self {
-        candle_core::Error::WrappedContext { wrapped: Box::new(refused), context: String::new() }
-    }
-}
-
 impl From<candle_core::Error> for Error {
     fn from(error: candle_core::Error) -> Self {
-        match error {
-            candle_core::Error::WrappedContext { wrapped, context } => {
-                match wrapped.downcast::<memory::OutOfMemory>() {
-                    Ok(refused) => (*refused).into(),
-                    Err(wrapped) => Error::Candle(Arc::new(candle_core::Error::WrappedContext { wrapped, context })),
-                }
-            }
-            error => Error::Candle(Arc::new(error)),
-        }
+        Error::Candle(Arc::new(error))
     }
 }
 
@@ -350,7 +335,6 @@ mod tests {
             (Error::Chat(ChatError::Refused { message: "no".into() }), ErrorKind::InvalidRequest, 2),
             (Error::ContextOverflow { limit: 1, asked: 2 }, ErrorKind::TooLong, 2),
             (refused.into(), ErrorKind::OutOfMemory, 14),
-            (candle_core::Error::from(refused).into(), ErrorKind::OutOfMemory, 14),
             (candle_core::Error::Msg("it failed".into()).into(), ErrorKind::Internal, 1),
             (Error::Cancelled, ErrorKind::Cancelled, 1),
             (Error::NothingToChoose { vocab: 1 }, ErrorKind::Unsupported, 10),

@@ -4,8 +4,9 @@ use crate::{Diagnosis, Ready};
 use std::path::Path;
 
 impl Diagnosis {
-    /// Goes on with the files in the folder `to`, which are those of the folder `from`: every path and every text that names
-    /// the one names the other.
+    /// Goes on with the files in the folder `to`, which are those of the folder `from`: what is ready, and the texts of the
+    /// report, name the one where they named the other.
+    #[doc(hidden)] // for the Hub's downloads
     pub fn relocate(&mut self, from: &Path, to: &Path) {
         let (old, new) = (from.display().to_string(), to.display().to_string());
         self.report.rename(&old, &new);

@@ -157,6 +157,8 @@ fn locate<'a>(matrices: &[&'a Matrix], columns: &Range<usize>) -> (&'a Matrix, R
     unreachable!("the bounds come from the same matrices")
 }
 
+impl decoder::sealed::Sealed for CpuDevice {}
+
 impl Device for CpuDevice {
     type Matrix = Matrix;
     type Norm = NormVectors;
@@ -191,6 +193,7 @@ impl Device for CpuDevice {
             attended: memory::zeros(rows * self.buffers.attended, "the output of attention")?,
             activated: Operands::default(),
             logits: Vec::new(),
+            recorded: false,
         };
         compute(&mut pass)?;
         Ok(pass.logits)

@@ -54,7 +54,7 @@ impl Operands {
     /// Those that a matrix reads which was among those they were prepared for.
     pub(super) fn of(&self, form: Form) -> &Input {
         let found = self.forms.iter().find(|input| input.form() == form);
-        found.unwrap_or(&self.forms[0]) // every form was prepared; the kernel checks it again
+        found.unwrap_or_else(|| unreachable!("every form of the operation's matrices was prepared"))
     }
 }
 

@@ -11,6 +11,7 @@ use super::weights::{DeviceWeights, Uploaded};
 use crate::decoder::{AllocatePage, Batch, Device, Operand, Pass};
 use crate::error::CudaError;
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::weights::Weights;
 use model_diagnostics::DType;
 use model_diagnostics::capability::GPU_MOST_HEAD_DIM;
@@ -249,6 +250,7 @@ impl CudaDevice {
             attended,
             activated: UpGate { up_gate: activated, gated: false },
             logits: Vec::new(),
+            recorded: table.recorded,
         }
     }
 
@@ -277,6 +279,8 @@ pub struct UpGate {
     up_gate: DeviceFloats,
     gated: bool,
 }
+
+impl crate::decoder::sealed::Sealed for CudaDevice {}
 
 impl Device for CudaDevice {
     type Matrix = DeviceMatrix;
@@ -339,7 +343,9 @@ impl Device for CudaDevice {
         // SAFETY: the launches work in the weights and the buffers of this device, and in the table of the batch, whose
         // addresses are compared; the addresses of pages are in the table.
         unsafe { scratch.recordings[index].1.replay()? };
-        Ok(self.buffers.logits.floats(table.wanted_rows * self.sizes.vocab)?)
+        let mut logits = memory::reserved(table.wanted_rows * self.sizes.vocab, "logits")?;
+        self.buffers.logits.append_floats(table.wanted_rows * self.sizes.vocab, &mut logits)?;
+        Ok(logits)
     }
 
     fn embed(&self, table: &BatchTable, embedding: &DeviceMatrix, hidden: &mut DeviceFloats) -> Result<()> {
@@ -509,11 +515,12 @@ impl Device for CudaDevice {
             count: table.wanted_rows,
         };
         let target = ProductTarget { address: self.buffers.logits.address(), width: vocab, add: false };
+        memory::grow(logits, if table.recorded { 0 } else { table.wanted_rows * vocab }, "logits")?;
         let slice = GPU_LOGIT_ROWS.min(self.buffers.rows);
         Ok(self.multiplier.multiply_slices(rows, head, slice, target, |rows| {
             // What is recorded is read when it was replayed.
             if !table.recorded {
-                logits.extend(self.buffers.logits.floats(rows * vocab)?);
+                self.buffers.logits.append_floats(rows * vocab, logits)?;
             }
             Ok(())
         })?)

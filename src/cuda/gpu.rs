@@ -161,10 +161,18 @@ impl Buffer {
         unsafe { self.gpu.download(self.address + at as u64, to) }
     }
 
+    /// Appends the first `len` floats to `to`, which has room for them.
+    pub(super) fn append_floats(&self, len: usize, to: &mut Vec<f32>) -> Result<(), CudaError> {
+        let start = to.len();
+        to.resize(start + len, 0.0);
+        self.download(0, bytemuck::cast_slice_mut(&mut to[start..])) // GPUs are in machines of their order of bytes
+    }
+
     /// The first `len` floats.
+    #[cfg(test)]
     pub(super) fn floats(&self, len: usize) -> Result<Vec<f32>, CudaError> {
-        let mut floats = vec![0f32; len];
-        self.download(0, bytemuck::cast_slice_mut(&mut floats))?; // GPUs are in machines of their order of bytes
+        let mut floats = Vec::new();
+        self.append_floats(len, &mut floats)?;
         Ok(floats)
     }
 }

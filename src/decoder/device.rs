@@ -11,10 +11,15 @@ use std::sync::Arc;
 /// What makes the pages of a KV cache: each holds the keys and values of all layers for `KV_PAGE` positions.
 pub type AllocatePage<P> = Arc<dyn Fn() -> Result<P> + Send + Sync>;
 
+/// Devices are this crate's own: their operations trust the batches and buffers that a decoder hands them.
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
 /// What a decoder computes on. Everything happens in the order of the calls.
 ///
 /// The rows of all buffers are those of the batch. Widths are the model's.
-pub trait Device: Send + Sync + Sized + 'static {
+pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// A weight matrix with its bias, in the stored bytes.
     type Matrix: Send + Sync;
     /// The weight and bias of a norm.
@@ -72,7 +77,7 @@ pub trait Device: Send + Sync + Sized + 'static {
     /// the pages of the batch's sequences.
     ///
     /// # Errors
-    /// `CacheOverflow` when a key or value is infinite, or becomes so in the cache's dtype.
+    /// `CacheOverflow` on the processor when a key or value is infinite, or becomes so in the cache's dtype.
     fn rotate_and_store(
         &self,
         batch: &mut Self::Batch<'_>,
@@ -152,30 +157,33 @@ pub struct Pass<'b, D: Device> {
     pub activated: D::Activated,
     /// The wanted logits on the host, `[wanted rows, vocab]`.
     pub logits: Vec<f32>,
+    /// Whether operations are recorded, to be computed later. Nothing of a caller's may run meanwhile: no span, no look at a
+    /// cancellation token.
+    pub recorded: bool,
 }
 
 /// The rows of a forward pass: tokens of several sequences, one behind the other.
 pub struct Batch<'b, P> {
     /// The sequences.
-    pub sequences: Vec<Sequence<'b, P>>,
+    pub(crate) sequences: Vec<Sequence<'b, P>>,
     /// Rows in all.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// The rotation of each row.
-    pub angles: Angles,
+    pub(crate) angles: Angles,
 }
 
 /// One sequence of a batch.
 pub struct Sequence<'b, P> {
     /// The ids of its rows.
-    pub tokens: &'b [u32],
+    pub(crate) tokens: &'b [u32],
     /// Its rows.
-    pub rows: Range<usize>,
+    pub(crate) rows: Range<usize>,
     /// The position of its first row.
-    pub start: usize,
+    pub(crate) start: usize,
     /// The pages of its cache, with room for its rows.
-    pub pages: &'b mut [P],
+    pub(crate) pages: &'b mut [P],
     /// The rows whose logits are wanted.
-    pub wanted: Range<usize>,
+    pub(crate) wanted: Range<usize>,
 }
 
 impl<P> Batch<'_, P> {

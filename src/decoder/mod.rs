@@ -6,6 +6,7 @@ mod kv_cache;
 mod rope;
 mod stored;
 
+pub(crate) use device::sealed;
 pub use device::{AllocatePage, Batch, Device, Operand, Pass, Sequence};
 pub use kv_cache::{Cache, KvCache};
 pub(crate) use rope::RopeFrequencies;
@@ -213,11 +214,12 @@ impl<D: Device> Decoder<D> {
 
     /// Embedding, blocks, head.
     fn compute(&self, pass: &mut Pass<'_, D>, any_wanted: bool, cancel: &CancellationToken) -> Result<()> {
-        let device = &self.device;
+        let (device, never) = (&self.device, CancellationToken::new());
+        let cancel = if pass.recorded { &never } else { cancel };
         device.embed(&pass.batch, &self.embedding, &mut pass.hidden)?;
         for (index, layer) in self.layers.iter().enumerate() {
             cancel.check()?;
-            let _span = trace_span!("layer", layer = index).entered();
+            let _span = (!pass.recorded).then(|| trace_span!("layer", layer = index).entered());
             layer.attention.store(device, index, pass)?;
             if index + 1 == self.layers.len() {
                 // Behind the last keys and values only what is wanted is computed.

@@ -91,6 +91,11 @@ impl Mirror {
                 return Ok(false);
             }
         }
+        for name in locked(&self.whole).keys() {
+            if fs::read(self.path.join(name))? != fs::read(folder.join(name))? {
+                return Ok(false);
+            }
+        }
         Ok(true)
     }
 }

@@ -81,9 +81,11 @@ pub(super) fn matmul<F: Format, const EIGHT: usize>(
     let simd = unsafe { Avx2::new() };
     let row_bytes = weight.len() / output.rows();
     let done = with_scratch(|scratch| {
-        panel::matmul::<Avx2, F>(simd, scratch, weight, input, output, |rows, panel| {
+        let unpack = |rows: &[u8], panel: &mut Panel<'_>| {
             unpack::<F, EIGHT>(rows, row_bytes, panel, &elements, &factors);
-        })
+        };
+        // SAFETY: this function and the product are compiled for the same.
+        unsafe { panel::matmul::<Avx2, F>(simd, scratch, weight, input, output, unpack) }
     });
     output.note(done);
 }

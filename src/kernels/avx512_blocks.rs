@@ -93,7 +93,9 @@ pub(super) fn many_tokens<F: Format>(
 ) {
     // SAFETY: the function is compiled for the instruction sets.
     let simd = unsafe { Avx512::new() };
-    let done = with_scratch(|scratch| panel::matmul::<Avx512, F>(simd, scratch, weight, input, output, unpack));
+    // SAFETY: this function and the product are compiled for the same.
+    let done =
+        with_scratch(|scratch| unsafe { panel::matmul::<Avx512, F>(simd, scratch, weight, input, output, unpack) });
     output.note(done);
 }
 

@@ -362,7 +362,8 @@ impl Input {
         self.reset(isa, form, tokens, inputs)?;
         let at_once = form == Form::F32 || form == Form::Bf16 || self.grouped;
         if !at_once {
-            self.buffers.integers_mut().waiting.grow(tokens * stride(inputs, 16))?;
+            let room = self.buffers.integers_mut().waiting.grow(tokens * stride(inputs, 16));
+            room.inspect_err(|_| self.tokens = 0)?;
         }
         let (rows, refusals) = (RowsMut::new(self), Refusals::default());
         pool.run(bounds.len() - 1, &|i| {

@@ -28,7 +28,8 @@ pub(super) trait Multiply: Simd {
     /// `offsets` are -128 times the sums of these activations.
     ///
     /// # Safety
-    /// `w` has the eight vectors of a block.
+    /// `w` has the eight vectors of a block, and the processor what the implementation is compiled for, which may be more than
+    /// `Self` is the proof of: AVX-512 VNNI.
     unsafe fn products<F: Format, const T: usize>(
         self,
         w: *const u8,
@@ -118,8 +119,11 @@ const fn floats_a_block<F: Format>() -> usize {
 }
 
 /// Multiplies rows with tokens; `unpack(rows, panel)` fills a panel with as many rows of stored bytes as it has, or less.
+///
+/// # Safety
+/// The processor has what [`Multiply::products`] of `S` is compiled for.
 #[inline(always)]
-pub(super) fn matmul<S: Multiply, F: Format>(
+pub(super) unsafe fn matmul<S: Multiply, F: Format>(
     simd: S,
     scratch: &mut Scratch,
     weight: &[u8],
@@ -170,6 +174,7 @@ pub(super) fn matmul<S: Multiply, F: Format>(
     Ok(())
 }
 
+/// Only [`matmul`] makes one: the processor has what `S::products` is compiled for.
 /// A panel whose first row is `row`, and the group of tokens that it is multiplied with, whose first is `first`.
 struct PanelProduct<'a, S> {
     simd: S,
@@ -252,7 +257,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
             let of_first = unsafe { &*self.x.ints.as_ptr().add((3 * place + 1) * tokens + token).cast::<[i32; T]>() };
             // SAFETY: as above.
             let of_second = unsafe { &*self.x.ints.as_ptr().add((3 * place + 2) * tokens + token).cast::<[i32; T]>() };
-            // SAFETY: `w` is a block.
+            // SAFETY: `w` is a block, and the processor as `matmul` asks.
             let first = unsafe { simd.products::<F, T>(w, x, 0..4, of_first) };
             // SAFETY: as above.
             let second = unsafe { simd.products::<F, T>(w, x, 4..8, of_second) };
@@ -271,7 +276,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
             }
             return;
         }
-        // SAFETY: `w` is a block.
+        // SAFETY: `w` is a block, and the processor as `matmul` asks.
         let dots = unsafe { simd.products::<F, T>(w, x, 0..8, offsets) };
         // SAFETY: as above.
         let factors = unsafe { self.factors::<F>(place) };
