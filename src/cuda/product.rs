@@ -427,7 +427,7 @@ impl Multiplier {
             let alike = |matrix: &DeviceMatrix| {
                 matrix.dtype == first.dtype && matrix.by_tiles(tokens) == first.by_tiles(tokens)
             };
-            let (now, later) = left.iter().partition(|index| alike(&matrices[**index]));
+            let (now, later) = left.iter().partition(|index| alike(matrices[**index]));
             left = later;
             let now: Vec<usize> = now;
             for some in now.chunks(MOST_MATRICES) {

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::fmt;
 
 /// The cache of one sequence, whatever its device.
+#[allow(clippy::len_without_is_empty)] // nobody asks
 pub trait Cache: Any + Send + fmt::Debug {
     /// Positions held.
     fn len(&self) -> usize;

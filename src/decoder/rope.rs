@@ -172,11 +172,13 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
 
 impl Angles {
     /// All cosines.
+    #[cfg(feature = "cuda")]
     pub(crate) fn cos(&self) -> &[f32] {
         &self.cos
     }
 
     /// All sines.
+    #[cfg(feature = "cuda")]
     pub(crate) fn sin(&self) -> &[f32] {
         &self.sin
     }
