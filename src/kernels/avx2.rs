@@ -13,10 +13,8 @@
 #![allow(unsafe_code)]
 
 use super::blocks::Format;
-use super::x86::{
-    NEAR, NEAR_4_BITS, Scratch, arranged, arranged_bytes, arranged_sums, four_words, prefetch_near, streams,
-    with_scratch,
-};
+use super::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
+use super::x86::{NEAR, NEAR_4_BITS, four_words, prefetch_near, streams};
 use super::{Input, Output};
 use bytemuck::Pod;
 use std::arch::x86_64::*;

@@ -9,8 +9,8 @@
 use super::avx2::{Factors, load, pairs, scales_and_mins_of_halves, transpose};
 use super::blocks::Format;
 use super::panel::{self, Multiply};
+use super::scratch::with_scratch;
 use super::simd::{Avx2, Simd};
-use super::x86::with_scratch;
 use super::{Input, Output};
 use std::arch::x86_64::*;
 use std::ops::Range;

@@ -10,11 +10,12 @@
 use super::avx2::{Factors, scales_and_mins_of_halves};
 use super::avx512::{load, load_floats, load_numbers, rows_times_token, sum_quarters_of_four, transpose};
 use super::blocks::Format;
-use super::input::BLOCK;
+use super::order::BLOCK;
 use super::order::{GROUP, TOKENS_WITHOUT_PANELS};
 use super::panel::{self, Multiply};
+use super::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
 use super::simd::{Avx512, Simd};
-use super::x86::{Scratch, arranged, arranged_bytes, arranged_sums, four_words, with_scratch};
+use super::x86::four_words;
 use super::{Input, Output};
 use std::arch::x86_64::*;
 use std::ops::Range;

@@ -4,7 +4,7 @@
 //! row, and the product that every vector version equals bit by bit. The products of 32 elements are added exactly, in
 //! integers; then block `b` adds its sums to lane `b` modulo 16 by fused multiply-adds, in order.
 
-use super::input::BLOCK;
+use super::order::BLOCK;
 use super::{Input, LANES, Output, sum_lanes};
 use crate::memory;
 

@@ -9,7 +9,7 @@ pub use columns::ColumnsMut;
 
 use super::int8::{Extent, Int8Rule};
 use super::isa::{Isa, Sets};
-use super::order::{GROUP, Order, TOKENS_WITHOUT_PANELS};
+use super::order::{BLOCK, GROUP, Order, TOKENS_WITHOUT_PANELS};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use bytemuck::Pod;
@@ -18,9 +18,6 @@ use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
-
-/// Elements in a block of [`Form::Q8`].
-pub(super) const BLOCK: usize = 32;
 
 /// How a kernel reads activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -61,6 +61,8 @@ mod quantize;
 #[cfg(test)]
 mod references;
 #[cfg(target_arch = "x86_64")]
+mod scratch;
+#[cfg(target_arch = "x86_64")]
 mod simd;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -2,6 +2,9 @@
 
 use super::LANES;
 
+/// Elements in a block of quantized activations.
+pub(super) const BLOCK: usize = 32;
+
 /// Tokens whose activations lie next to each other; the last group may have fewer.
 pub(super) const GROUP: usize = 8;
 

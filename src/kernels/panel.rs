@@ -8,10 +8,12 @@
 #![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
 
 use super::blocks::Format;
-use super::input::{BLOCK, Packed};
+use super::input::Packed;
+use super::order::BLOCK;
 use super::order::{GROUP, Order};
+use super::scratch::{Scratch, room};
 use super::simd::Simd;
-use super::x86::{Scratch, prefetch, room};
+use super::x86::prefetch;
 use super::{Input, LANES, Output};
 use crate::memory;
 use std::mem::MaybeUninit;

@@ -29,7 +29,7 @@ pub(super) mod avx2 {
     use super::{BYTES, Q40};
     use crate::kernels::avx2::{load, load_16, load_floats, load_numbers, rows_times_token, scales_of, sum_four_words};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
+    use crate::kernels::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
     use crate::kernels::{Input, Output, avx2_panel};
     use std::arch::x86_64::*;
 
@@ -126,7 +126,7 @@ pub(super) mod avx512_vnni {
     use crate::kernels::avx512::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
     use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, unpack_blocks};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, room, with_scratch};
+    use crate::kernels::scratch::{Scratch, arranged, arranged_bytes, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 

@@ -51,7 +51,7 @@ pub(super) mod avx2 {
         Factors, load, load_16, load_floats, rows_times_token, store, store_floats, sum_four_words,
     };
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::x86::{Scratch, arranged_bytes, with_scratch};
+    use crate::kernels::scratch::{Scratch, arranged_bytes, with_scratch};
     use crate::kernels::{Input, Output, avx2_panel};
     use std::arch::x86_64::*;
 
@@ -195,7 +195,7 @@ pub(super) mod avx512_vnni {
     use crate::kernels::avx512_blocks::{self, Panel, ROWS, columns};
     use crate::kernels::blocks::Format;
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, with_scratch};
+    use crate::kernels::scratch::{Scratch, arranged, arranged_bytes, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 

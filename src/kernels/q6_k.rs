@@ -84,7 +84,7 @@ mod avx512_vnni {
     use crate::kernels::avx512::{columns_of_16, load, load_floats, load_numbers, rows_times_token};
     use crate::kernels::avx512_blocks::{Panel, ROWS, columns, many_tokens};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, room, with_scratch};
+    use crate::kernels::scratch::{Scratch, arranged, arranged_bytes, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 

@@ -46,7 +46,7 @@ mod avx512_vnni {
     use crate::kernels::avx512::{load, load_apart, load_floats, load_numbers, rows_times_token, sum_quarters_of_four};
     use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, put as put_rows, unpack_blocks};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::x86::{Scratch, arranged, arranged_bytes, with_scratch};
+    use crate::kernels::scratch::{Scratch, arranged, arranged_bytes, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 

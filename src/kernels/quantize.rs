@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)]
 
-use super::input::BLOCK;
 use super::isa::{Isa, compiled_for};
+use super::order::BLOCK;
 
 /// Blocks that are made at a time.
 pub(super) const TOGETHER: usize = 16;

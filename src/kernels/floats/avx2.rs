@@ -4,8 +4,9 @@
 
 use crate::kernels::avx2::{load_floats, store_floats, sum_eight_lanes};
 use crate::kernels::element::Element;
+use crate::kernels::scratch::{room, with_scratch};
 use crate::kernels::simd::{Avx2, Simd};
-use crate::kernels::x86::{NEAR, prefetch_near, room, streams, with_scratch};
+use crate::kernels::x86::{NEAR, prefetch_near, streams};
 use crate::kernels::{Input, Output};
 use std::arch::x86_64::*;
 use std::ops::Range;
