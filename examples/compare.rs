@@ -113,7 +113,7 @@ impl From<model_factory::candle_core::Error> for Stop {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Stop> {
-    let input = Input::read(arguments)?;
+    let input = ComparedText::read(arguments)?;
     let builder = || UnifiedModelFactory::builder().device(arguments.device);
     let trained = [&arguments.a, &arguments.b].map(|path| {
         let report = builder().diagnose(path);
@@ -218,24 +218,24 @@ fn shared(arguments: &Arguments) -> u64 {
 }
 
 /// What both models read.
-enum Input {
+enum ComparedText {
     Tokens(Vec<u32>),
     /// A text, and whether every window of it begins with BOS.
     Text(String, bool),
 }
 
-impl Input {
+impl ComparedText {
     /// What was given, before a model is loaded.
-    fn read(arguments: &Arguments) -> Result<Input, Stop> {
+    fn read(arguments: &Arguments) -> Result<ComparedText, Stop> {
         match (&arguments.file, &arguments.prompt) {
-            _ if !arguments.tokens.is_empty() => Ok(Input::Tokens(arguments.tokens.clone())),
+            _ if !arguments.tokens.is_empty() => Ok(ComparedText::Tokens(arguments.tokens.clone())),
             (Some(file), _) => match std::fs::read_to_string(file) {
                 Ok(text) if text.is_empty() => Err(Stop::EmptyFile(file.clone())),
-                Ok(text) => Ok(Input::Text(text, true)),
+                Ok(text) => Ok(ComparedText::Text(text, true)),
                 Err(why) => Err(Stop::Unreadable { file: file.clone(), why }),
             },
             (None, Some(prompt)) if prompt.is_empty() => Err(Stop::EmptyPrompt),
-            (None, prompt) => Ok(Input::Text(prompt.clone().unwrap_or_else(|| PROMPT.into()), false)),
+            (None, prompt) => Ok(ComparedText::Text(prompt.clone().unwrap_or_else(|| PROMPT.into()), false)),
         }
     }
 
@@ -244,11 +244,11 @@ impl Input {
     fn windows(&self, a: &Model, most: usize) -> Result<Vec<Vec<u32>>, Stop> {
         let tokenizer = a.tokenizer();
         let (bos, ids) = match self {
-            Input::Tokens(ids) => (None, ids.clone()),
-            Input::Text(text, true) => {
+            ComparedText::Tokens(ids) => (None, ids.clone()),
+            ComparedText::Text(text, true) => {
                 (tokenizer.bos().filter(|_| tokenizer.adds_bos()), tokenizer.encode(text, false)?)
             }
-            Input::Text(text, false) => (None, tokenizer.encode_prompt(text)?),
+            ComparedText::Text(text, false) => (None, tokenizer.encode_prompt(text)?),
         };
         let each = most.saturating_sub(bos.iter().count());
         match (each, ids.len()) {

@@ -64,7 +64,7 @@ pub(super) struct Answer<'c> {
 }
 
 /// A part of a file.
-pub(super) struct Part {
+pub(super) struct FileRange {
     pub(super) bytes: Vec<u8>,
     /// The length of the whole file.
     pub(super) total: u64,
@@ -154,8 +154,8 @@ impl Client {
     }
 
     /// The bytes `range` of `file`, or as many of them as there are. Of a longer file, none where `whole` is asked for.
-    pub(super) fn part(&self, commit: &str, file: &str, range: Range<u64>, whole: bool) -> Result<Part, HubError> {
-        let mut part = Part { bytes: Vec::new(), total: 0, etag: None };
+    pub(super) fn part(&self, commit: &str, file: &str, range: Range<u64>, whole: bool) -> Result<FileRange, HubError> {
+        let mut part = FileRange { bytes: Vec::new(), total: 0, etag: None };
         self.retried(|came| {
             let start = range.start + part.bytes.len() as u64;
             let mut answer = self.open(commit, file, start, Some(range.end))?;

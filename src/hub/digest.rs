@@ -1,6 +1,6 @@
 //! Content -> the name that the Hub gives it: SHA-256 of a large file (LFS), git's blob id of a small one.
 
-use super::client::Part;
+use super::client::FileRange;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use std::fmt::Write;
 
@@ -30,7 +30,7 @@ impl Digest {
     }
 
     /// What `part`, where it is a whole file, has instead of its tag.
-    pub(super) fn of(part: &Part) -> Option<String> {
+    pub(super) fn of(part: &FileRange) -> Option<String> {
         let etag = part.etag.as_ref().filter(|_| part.bytes.len() as u64 == part.total)?;
         let mut digest = Digest::named(etag, part.total);
         digest.update(&part.bytes);

@@ -33,7 +33,7 @@ struct Wanted<'f> {
 }
 
 /// What has come of a file.
-struct Part<'p> {
+struct PartialFile<'p> {
     path: &'p Path,
     out: File,
     bytes: u64,
@@ -137,9 +137,14 @@ impl Download<'_> {
     }
 
     /// What has come of `file` before, hashed.
-    fn open_part<'p>(&self, file: &Wanted<'_>, path: &'p Path, tell: &dyn Fn(u64)) -> Result<Part<'p>, HubError> {
+    fn open_part<'p>(
+        &self,
+        file: &Wanted<'_>,
+        path: &'p Path,
+        tell: &dyn Fn(u64),
+    ) -> Result<PartialFile<'p>, HubError> {
         let (out, found) = own::part(path)?;
-        let mut part = Part { path, out, bytes: 0, digest: Digest::named(&file.etag, file.bytes) };
+        let mut part = PartialFile { path, out, bytes: 0, digest: Digest::named(&file.etag, file.bytes) };
         if found > file.bytes {
             // What is too long was no part of this.
             part.clear(file)?;
@@ -159,7 +164,7 @@ impl Download<'_> {
     }
 
     /// Appends what one connection brings.
-    fn append(&self, file: &Wanted<'_>, part: &mut Part<'_>, tell: &dyn Fn(u64)) -> Result<(), HubError> {
+    fn append(&self, file: &Wanted<'_>, part: &mut PartialFile<'_>, tell: &dyn Fn(u64)) -> Result<(), HubError> {
         let mut answer = self.client.open(self.commit, file.name, part.bytes, None)?;
         if answer.total != file.bytes {
             let (found, expected) = (answer.total, file.bytes);
@@ -189,7 +194,7 @@ impl Download<'_> {
     }
 }
 
-impl Part<'_> {
+impl PartialFile<'_> {
     /// Begins anew.
     fn clear(&mut self, file: &Wanted<'_>) -> Result<(), HubError> {
         self.out.set_len(0).and_then(|()| self.out.rewind()).map_err(HubError::io(self.path))?;
