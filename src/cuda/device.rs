@@ -6,7 +6,7 @@ use super::driver::DriverGpu;
 use super::gpu::{Buffer, Function, LaunchShape, Launcher, QueryTile, Recording};
 use super::modules::Module;
 use super::peak::ProductSeconds;
-use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, Rows, RowsAre};
+use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
 use super::weights::{DeviceWeights, Uploaded};
 use crate::decoder::{AllocatePage, Batch, Device, Operand, Pass};
 use crate::error::CudaError;
@@ -255,8 +255,8 @@ impl CudaDevice {
     }
 
     /// All rows of a batch.
-    fn rows<'a>(&self, table: &BatchTable, are: RowsAre<'a>, from: DeviceFloats, stride: usize) -> Rows<'a> {
-        Rows { are, address: from.0, stride, gather: 0, count: table.rows }
+    fn rows<'a>(&self, table: &BatchTable, source: RowSource<'a>, from: DeviceFloats, stride: usize) -> Rows<'a> {
+        Rows { source, address: from.0, stride, gather: 0, count: table.rows }
     }
 
     fn qkv_width(&self) -> usize {
@@ -368,7 +368,7 @@ impl Device for CudaDevice {
         matrices: [&DeviceMatrix; 3],
         qkv: &mut DeviceFloats,
     ) -> Result<()> {
-        let rows = self.rows(table, RowsAre::Normed(norm), *hidden, self.sizes.hidden);
+        let rows = self.rows(table, RowSource::Normed(norm), *hidden, self.sizes.hidden);
         let target = ProductTarget { address: qkv.0, width: self.qkv_width(), add: false };
         Ok(self.multiplier.multiply(rows, &matrices, target)?)
     }
@@ -464,7 +464,7 @@ impl Device for CudaDevice {
         _: &DeviceMatrix,
         activated: &mut UpGate,
     ) -> Result<()> {
-        let rows = self.rows(table, RowsAre::Normed(norm), *hidden, self.sizes.hidden);
+        let rows = self.rows(table, RowSource::Normed(norm), *hidden, self.sizes.hidden);
         let width = |products: usize| products * self.sizes.feed_forward;
         let target = |width| ProductTarget { address: activated.up_gate.0, width, add: false };
         match activation {
@@ -484,11 +484,11 @@ impl Device for CudaDevice {
     ) -> Result<()> {
         let ff = self.sizes.feed_forward;
         let rows = match operand {
-            Operand::Attended(x) => self.rows(table, RowsAre::Plain, *x, matrix.inputs),
+            Operand::Attended(x) => self.rows(table, RowSource::Plain, *x, matrix.inputs),
             Operand::Activated(UpGate { up_gate, gated: true }) => {
-                self.rows(table, RowsAre::SwiGlu { offset: ff }, *up_gate, 2 * ff)
+                self.rows(table, RowSource::SwiGlu { offset: ff }, *up_gate, 2 * ff)
             }
-            Operand::Activated(UpGate { up_gate, gated: false }) => self.rows(table, RowsAre::Gelu, *up_gate, ff),
+            Operand::Activated(UpGate { up_gate, gated: false }) => self.rows(table, RowSource::Gelu, *up_gate, ff),
         };
         let target = ProductTarget { address: hidden.0, width: self.sizes.hidden, add: true };
         Ok(self.multiplier.multiply(rows, &[matrix], target)?)
@@ -508,7 +508,7 @@ impl Device for CudaDevice {
     ) -> Result<()> {
         let vocab = self.sizes.vocab;
         let rows = Rows {
-            are: RowsAre::Normed(norm),
+            source: RowSource::Normed(norm),
             address: hidden.0,
             stride: self.sizes.hidden,
             gather: table.wanted,

@@ -3,7 +3,7 @@
 use super::arguments::{Copy16, MatrixArguments, Rate};
 use super::gpu::{Arguments, Buffer, Function, LaunchShape, Launcher, Recording};
 use super::modules::{Kind, Module, kind};
-use super::product::{DeviceMatrix, MatrixKernels, Multiplier, ProductTarget, Rows, RowsAre, tensor_cores};
+use super::product::{DeviceMatrix, MatrixKernels, Multiplier, ProductTarget, RowSource, Rows, tensor_cores};
 use crate::error::{CudaError, Error};
 use crate::kernels::Int8Rule;
 use model_diagnostics::DType;
@@ -98,7 +98,7 @@ pub(super) fn product_seconds(
         inputs,
         row_bytes,
     };
-    let rows = Rows { are: RowsAre::Plain, address: x.address(), stride: inputs, gather: 0, count: tokens };
+    let rows = Rows { source: RowSource::Plain, address: x.address(), stride: inputs, gather: 0, count: tokens };
     let target = ProductTarget { address: y.address(), width: outputs, add: false };
     let each = |launches: &mut dyn FnMut(usize) -> Result<(), CudaError>| -> Result<f64, Error> {
         // Once as it is, so that all kernels are loaded.

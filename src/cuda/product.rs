@@ -209,7 +209,7 @@ impl DeviceMatrix {
 
 /// What the rows of activations are: `SOURCE_*` of `steps.cu`.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum RowsAre<'a> {
+pub(super) enum RowSource<'a> {
     /// As they are.
     Plain,
     /// Their norm.
@@ -252,7 +252,7 @@ impl DeviceNorm {
 /// Rows of activations on the GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows<'a> {
-    pub(super) are: RowsAre<'a>,
+    pub(super) source: RowSource<'a>,
     /// F32.
     pub(super) address: u64,
     /// Elements from one to the next.
@@ -373,19 +373,19 @@ impl Multiplier {
             stride: rows.stride as i32,
             ..Prepare::default()
         };
-        match rows.are {
-            RowsAre::Plain => {}
-            RowsAre::Normed(norm) => {
+        match rows.source {
+            RowSource::Plain => {}
+            RowSource::Normed(norm) => {
                 given.source = if norm.layer { 2 } else { 1 };
                 (given.weight, given.weight_code) = (norm.weight.address, norm.weight.code);
                 (given.bias, given.bias_code) = (norm.bias.address, norm.bias.code);
                 given.eps = norm.eps;
             }
-            RowsAre::SwiGlu { offset } => {
+            RowSource::SwiGlu { offset } => {
                 given.source = 3;
                 given.gate = rows.address + 4 * offset as u64;
             }
-            RowsAre::Gelu => given.source = 4,
+            RowSource::Gelu => given.source = 4,
         }
         if let OperandForm::Int8(rule) = form {
             match rule {
@@ -400,7 +400,8 @@ impl Multiplier {
                 given.together = rows.count as i32;
             }
         }
-        let in_row = matches!(rows.are, RowsAre::Normed(_)) || matches!(form, OperandForm::F16 | OperandForm::Int8(_));
+        let in_row =
+            matches!(rows.source, RowSource::Normed(_)) || matches!(form, OperandForm::F16 | OperandForm::Int8(_));
         let threads = if in_row { width.div_ceil(4).next_multiple_of(32).min(1024) } else { 256 };
         given.columns = if in_row { width as i32 } else { 1024 };
         let columns = width.div_ceil(given.columns as usize);

@@ -176,8 +176,8 @@ pub(super) unsafe fn matmul<S: Multiply, F: Format>(
     Ok(())
 }
 
-/// Only [`matmul`] makes one: the processor has what `S::products` is compiled for.
-/// A panel whose first row is `row`, and the group of tokens that it is multiplied with, whose first is `first`.
+/// A panel whose first row is `row`, and the group of tokens that it is multiplied with, whose first is `first`. Only
+/// [`matmul`] makes one: the processor has what `S::products` is compiled for.
 struct PanelProduct<'a, S> {
     simd: S,
     order: Order,

@@ -3,7 +3,7 @@
 use super::super::arguments::MatrixArguments;
 use super::super::gpu::{Buffer, Launcher};
 use super::super::modules::{Module, dtypes};
-use super::super::product::{DeviceMatrix, MatrixKernels, Multiplier, OperandForm, ProductTarget, Rows, RowsAre};
+use super::super::product::{DeviceMatrix, MatrixKernels, Multiplier, OperandForm, ProductTarget, RowSource, Rows};
 use super::gpu;
 use crate::kernels::testing::{Random, oracle, widened};
 use crate::kernels::{Input, Int8Rule, Isa, Kernel};
@@ -43,8 +43,13 @@ impl Bench {
         let (given, margin) = (buffer(&self.gpu, &bytes_of(x)), 3);
         let width = matrix.outputs + margin;
         let target = buffer(&self.gpu, &bytes_of(&vec![0.5; tokens * width]));
-        let rows =
-            Rows { are: RowsAre::Plain, address: given.address(), stride: matrix.inputs, gather: 0, count: tokens };
+        let rows = Rows {
+            source: RowSource::Plain,
+            address: given.address(),
+            stride: matrix.inputs,
+            gather: 0,
+            count: tokens,
+        };
         let into = ProductTarget { address: target.address(), width, add: false };
         self.multiplier.multiply(rows, &[matrix], into).unwrap();
         let all = target.floats(tokens * width).unwrap();
@@ -207,7 +212,8 @@ fn several_matrices_stand_side_by_side() {
         let width: usize = shapes.iter().map(|shape| shape.1).sum();
         let (given, target) =
             (buffer(&bench.gpu, &bytes_of(&x)), buffer(&bench.gpu, &bytes_of(&vec![0.25; tokens * width])));
-        let rows = Rows { are: RowsAre::Plain, address: given.address(), stride: inputs, gather: 0, count: tokens };
+        let rows =
+            Rows { source: RowSource::Plain, address: given.address(), stride: inputs, gather: 0, count: tokens };
         let into = ProductTarget { address: target.address(), width, add: true };
         bench.multiplier.multiply(rows, &matrices.iter().collect::<Vec<_>>(), into).unwrap();
         let found = target.floats(tokens * width).unwrap();

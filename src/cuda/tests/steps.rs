@@ -1,6 +1,6 @@
 //! Preparing activations in the emulator beside the processor's own: the same bits wherever both round alike.
 
-use super::super::product::{DeviceNorm, OperandForm, Rows, RowsAre, Vector};
+use super::super::product::{DeviceNorm, OperandForm, RowSource, Rows, Vector};
 use super::products::{Bench, buffer, bytes_of};
 use crate::kernels::testing::Random;
 use crate::kernels::{Floats, Isa, gelu_tanh, layer_norm, rms_norm, swiglu};
@@ -40,25 +40,24 @@ fn norms_and_activations_are_the_processors() {
         };
         let (rms, layer) = (norm(false), norm(true));
         for source in [
-            RowsAre::Plain,
-            RowsAre::Normed(&rms),
-            RowsAre::Normed(&layer),
-            RowsAre::SwiGlu { offset: width },
-            RowsAre::Gelu,
+            RowSource::Plain,
+            RowSource::Normed(&rms),
+            RowSource::Normed(&layer),
+            RowSource::SwiGlu { offset: width },
+            RowSource::Gelu,
         ] {
-            let rows =
-                Rows { are: source, address: of_x.address(), stride: 2 * width, gather: gather.address(), count: 2 };
+            let rows = Rows { source, address: of_x.address(), stride: 2 * width, gather: gather.address(), count: 2 };
             let found = floats(&prepared(&bench, rows, OperandForm::F32, width).0);
             for (found, row) in found.chunks_exact(width).zip([2, 0]) {
                 let (own, gate) = x[row * 2 * width..][..2 * width].split_at(width);
                 let mut expected = own.to_vec();
                 let [weight, bias] = [&weight, &bias].map(|bytes| Floats::new(DType::F32, bytes).unwrap());
                 match source {
-                    RowsAre::Plain => {}
-                    RowsAre::Normed(norm) if norm.layer => layer_norm(isa, own, weight, bias, 1e-5, &mut expected),
-                    RowsAre::Normed(_) => rms_norm(isa, own, weight, 1e-5, &mut expected),
-                    RowsAre::SwiGlu { .. } => swiglu(isa, gate, own, &mut expected),
-                    RowsAre::Gelu => gelu_tanh(isa, &mut expected),
+                    RowSource::Plain => {}
+                    RowSource::Normed(norm) if norm.layer => layer_norm(isa, own, weight, bias, 1e-5, &mut expected),
+                    RowSource::Normed(_) => rms_norm(isa, own, weight, 1e-5, &mut expected),
+                    RowSource::SwiGlu { .. } => swiglu(isa, gate, own, &mut expected),
+                    RowSource::Gelu => gelu_tanh(isa, &mut expected),
                 }
                 for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
                     // Two exponentials within 2 units of the last place, and the sums of a norm in another order.
@@ -79,7 +78,7 @@ fn rounds_as_the_processor_does() {
         x[..32].fill(0.0);
         x[width..width + 32].iter_mut().zip(-16..).for_each(|(x, i)| *x = i as f32 * 127.0 / 16.0);
         let of_x = buffer(&bench.gpu, &bytes_of(&x));
-        let rows = Rows { are: RowsAre::Plain, address: of_x.address(), stride: width, gather: 0, count: 2 };
+        let rows = Rows { source: RowSource::Plain, address: of_x.address(), stride: width, gather: 0, count: 2 };
         let (bytes, steps) = prepared(&bench, rows, OperandForm::Q8, width);
         for (block, x) in x.chunks_exact(32).enumerate() {
             // The rule of `kernels::Form::Q8`, by the standard library's rounding.
@@ -116,7 +115,7 @@ fn what_is_not_finite_stays_so_and_what_is_large_does_not_overflow() {
         let mut x = vec![bad * 1e-3; width];
         x[40] = bad;
         let of_x = buffer(&bench.gpu, &bytes_of(&x));
-        let rows = Rows { are: RowsAre::Plain, address: of_x.address(), stride: width, gather: 0, count: 1 };
+        let rows = Rows { source: RowSource::Plain, address: of_x.address(), stride: width, gather: 0, count: 1 };
         let (bytes, steps) = prepared(&bench, rows, OperandForm::F16, width);
         let half = half::f16::from_le_bytes([bytes[80], bytes[81]]);
         let back = half.to_f32() * floats(&steps)[0];
