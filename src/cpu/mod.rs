@@ -73,6 +73,24 @@ impl CpuDevice {
         }
     }
 
+    /// The instruction sets it computes with.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The dtype of its KV caches.
+    pub fn kv_dtype(&self) -> KvDtype {
+        self.kv_dtype
+    }
+
+    /// Calls `take` with the ranges of a page's bytes that hold its first `slots` positions, in order; a full page is one.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn each_used<E>(&self, slots: usize, mut take: impl FnMut(Range<usize>) -> Result<(), E>) -> Result<(), E> {
+        page::each_used(self.heads, self.layers, self.kv_dtype.bytes(), slots, &mut take)
+    }
+
     /// The products of `operands` with `matrices`, side by side: `y` `[tokens, sum of the outputs]`.
     fn multiply(&self, matrices: &[&Matrix], operands: &Operands, tokens: usize, y: &mut [f32]) -> memory::Result<()> {
         let bounds = self.column_bounds(tokens, matrices)?;

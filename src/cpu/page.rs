@@ -63,6 +63,22 @@ impl KvPage {
         })
     }
 
+    /// All of it as it lies in memory.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            KvPage::F32(elements) => bytemuck::cast_slice(elements),
+            KvPage::F16(elements) => bytemuck::cast_slice(elements),
+        }
+    }
+
+    /// All of it as it lies in memory, to be read from a file.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            KvPage::F32(elements) => bytemuck::cast_slice_mut(elements),
+            KvPage::F16(elements) => bytemuck::cast_slice_mut(elements),
+        }
+    }
+
     /// Keys and values of a layer.
     pub(super) fn layer<E: PageElement>(&self, heads: Heads, layer: usize) -> &[E] {
         &E::of(self)[heads.of_layer(layer)]
@@ -92,6 +108,37 @@ impl KvPage {
             }
         }
     }
+}
+
+/// Calls `take` with the bytes of a page that hold its first `slots` positions, in order: all at once where that is every
+/// one of them. `element` is the size of an element.
+///
+/// # Errors
+/// Those of `take`.
+pub(super) fn each_used<E>(
+    heads: Heads,
+    layers: usize,
+    element: usize,
+    slots: usize,
+    take: &mut dyn FnMut(Range<usize>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut take = |start: usize, count: usize| take(start * element..(start + count) * element);
+    if slots == KV_PAGE {
+        return take(0, layers * heads.of_layer(0).len());
+    }
+    let (each, whole, rest) = (KV_PAGE * heads.dim, slots / TILE * TILE * heads.dim, slots % TILE);
+    for layer in 0..layers {
+        let start = heads.of_layer(layer).start;
+        for keys in (0..heads.kv).map(|head| start + head * each) {
+            take(keys, whole)?;
+            // The last tile has a row for each element of a key.
+            (0..if rest > 0 { heads.dim } else { 0 }).try_for_each(|row| take(keys + whole + row * TILE, rest))?;
+        }
+        for values in (heads.kv..2 * heads.kv).map(|head| start + head * each) {
+            take(values, slots * heads.dim)?;
+        }
+    }
+    Ok(())
 }
 
 /// `put(head, to)` writes a head in the page's dtype.
@@ -140,6 +187,33 @@ mod tests {
         let mut qkv = vec![1f32; 4 * HEADS.qkv_width()];
         qkv[at] = value;
         page.store(HEADS, 1, 7, &qkv, 0..4)
+    }
+
+    /// Whatever else lies in a page, its used bytes are those of the positions stored, each once.
+    #[test]
+    fn used_bytes_are_those_of_the_first_positions() {
+        let (layers, width) = (2, HEADS.qkv_width());
+        for dtype in [KvDtype::F32, KvDtype::F16] {
+            for slots in [1, 2, 63, 64, 65, 128, 200, 255, 256] {
+                let mut page = KvPage::new(dtype, layers * HEADS.of_layer(0).len()).unwrap();
+                let qkv = vec![1f32; slots * width];
+                for layer in 0..layers {
+                    page.store(HEADS, layer, 0, &qkv, 0..slots).unwrap();
+                }
+                let mut used = vec![false; page.bytes().len()];
+                let take = &mut |range: Range<usize>| {
+                    assert!(used[range.clone()].iter().all(|used| !used), "{dtype}: {slots}: twice");
+                    used[range].fill(true);
+                    Ok::<_, ()>(())
+                };
+                each_used(HEADS, layers, dtype.bytes(), slots, take).unwrap();
+                let ones = |page: &KvPage| match page {
+                    KvPage::F32(page) => page.iter().flat_map(|x| [*x == 1.0; 4]).collect::<Vec<bool>>(),
+                    KvPage::F16(page) => page.iter().flat_map(|x| [*x == f16::ONE; 2]).collect(),
+                };
+                assert_eq!(used, ones(&page), "{dtype}: {slots}");
+            }
+        }
     }
 
     #[test]

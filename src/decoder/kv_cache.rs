@@ -49,6 +49,11 @@ impl<P> KvCache<P> {
         KvCache { allocate, page_bytes, pages: Vec::new(), share, len: 0 }
     }
 
+    /// The pages, to read.
+    pub fn held(&self) -> &[P] {
+        &self.pages
+    }
+
     /// The pages.
     pub fn pages(&mut self) -> &mut [P] {
         &mut self.pages
