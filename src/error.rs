@@ -8,6 +8,7 @@ mod cuda;
 mod encode;
 #[cfg(feature = "hub")]
 mod hub;
+mod session_file;
 
 use crate::memory;
 use model_diagnostics::Report;
@@ -22,6 +23,7 @@ pub use cuda::{CudaError, NVRTC_VARIABLE};
 pub use encode::EncodeError;
 #[cfg(feature = "hub")]
 pub use hub::HubError;
+pub use session_file::{SessionFileError, SessionFileProblem};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -132,6 +134,13 @@ pub enum Error {
         budget: u64,
     },
 
+    // While a session is saved or restored.
+    //
+    /// A file is no session of this model, or is damaged, or the model's sessions cannot be saved (the error's own exit
+    /// code).
+    #[error(transparent)]
+    SessionFile(Box<SessionFileError>),
+
     // While tokens are computed.
     //
     /// The [`CancellationToken`](crate::CancellationToken) it was given was cancelled (exit code 1).
@@ -231,6 +240,7 @@ impl Error {
             Error::Cuda(error) => error.kind(),
             Error::ContextOverflow { .. } => ErrorKind::TooLong,
             Error::Chat(error) => error.kind(),
+            Error::SessionFile(error) => error.kind(),
             Error::EmptyPrompt
             | Error::TokenOutOfVocabulary { .. }
             | Error::Encode(_)
@@ -254,6 +264,7 @@ impl Error {
             Error::Refused(report) => report.exit_code,
             Error::Files(error) => files_code(error),
             Error::Chat(error) => error.code(),
+            Error::SessionFile(error) => error.code(),
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.code(),
             #[cfg(feature = "hub")]
@@ -307,6 +318,12 @@ impl fmt::Debug for Error {
 impl From<model_diagnostics::Error> for Error {
     fn from(error: model_diagnostics::Error) -> Self {
         Error::Files(Arc::new(error))
+    }
+}
+
+impl From<SessionFileError> for Error {
+    fn from(error: SessionFileError) -> Self {
+        Error::SessionFile(Box::new(error))
     }
 }
 

@@ -6,6 +6,7 @@ use crate::cancel::CancellationToken;
 use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder};
 use crate::error::{Error, Result};
+use crate::fingerprint::Fingerprint;
 use crate::hub;
 use crate::kernels::Isa;
 use crate::model::{Inner, Model};
@@ -264,12 +265,22 @@ impl ModelBuilder {
             let joined = |beside: ScopedJoinHandle<'_, _>| beside.join().unwrap_or_else(|panic| resume_unwind(panic));
             (beside.map_or_else(|_| build(), joined), compute)
         });
-        let (tokenizer, compute) = (Arc::new(tokenizer?), compute?);
+        let (tokenizer, (compute, fingerprint)) = (Arc::new(tokenizer?), compute?);
         self.cancel.check()?;
         let turns = Turns::default();
         let load_time = start.elapsed();
         let spec = ready.spec;
-        Ok(Model::new(Inner { spec, report, tokenizer, compute, turns, context_length, threads, load_time }))
+        Ok(Model::new(Inner {
+            spec,
+            report,
+            tokenizer,
+            compute,
+            fingerprint,
+            turns,
+            context_length,
+            threads,
+            load_time,
+        }))
     }
 
     /// Whether the numbers that were given can be meant.
@@ -311,8 +322,8 @@ impl ModelBuilder {
         Ok(tokenizer)
     }
 
-    /// Attaches the weights to the device that the diagnosis chose.
-    fn compute(&self, ready: &Ready, pool: Arc<Pool>) -> Result<Box<dyn Compute>> {
+    /// Attaches the weights to the device that the diagnosis chose. Those that lie in main memory have a fingerprint.
+    fn compute(&self, ready: &Ready, pool: Arc<Pool>) -> Result<(Box<dyn Compute>, Option<Fingerprint>)> {
         let Ready { header, spec, plan, device, .. } = ready;
         let bytes = header.source.files.iter().map(|file| file.bytes).sum();
         let _span = info_span!("weights", bytes).entered();
@@ -333,7 +344,7 @@ impl ModelBuilder {
                     self.cancel.check()
                 };
                 let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, Some(gpu), *index, &uploaded);
-                return Ok(Box::new(Decoder::new(spec, &weights, plan, device)?));
+                return Ok((Box::new(Decoder::new(spec, &weights, plan, device)?), None));
             }
             #[cfg(not(feature = "cuda"))]
             ChosenDevice::Gpu { gpu, .. } => {
@@ -352,7 +363,8 @@ impl ModelBuilder {
         };
         let isa = self.isa.unwrap_or_else(Isa::detect);
         let device = || Ok(CpuDevice::new(spec, isa, pool, plan.kv_dtype));
-        Ok(Box::new(Decoder::new(spec, &weights, plan, device)?))
+        let decoder = Decoder::new(spec, &weights, plan, device)?;
+        Ok((Box::new(decoder), Some(Fingerprint::new(weights))))
     }
 
     /// The diagnosis of the files at `path`, which may be those of a model on the Hub.

@@ -32,6 +32,7 @@ pub mod cuda;
 pub mod decoder;
 pub mod error;
 mod factory;
+mod fingerprint;
 pub mod generate;
 pub mod hub;
 #[allow(missing_debug_implementations)]
@@ -41,6 +42,7 @@ mod memory;
 mod model;
 mod progress;
 mod prompt;
+mod saved;
 mod session;
 #[cfg(feature = "async")]
 mod stream;
@@ -56,8 +58,9 @@ pub mod weights;
 pub use cancel::CancellationToken;
 pub use candle_core;
 pub use chat::{ChatOptions, LocalTime, Message};
-pub use error::{ChatError, EncodeError, Error, ErrorKind, Result};
+pub use error::{ChatError, EncodeError, Error, ErrorKind, Result, SessionFileError};
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
+pub use fingerprint::WeightsDigest;
 pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions};
 pub use kernels::Isa;
 pub use model::Model;

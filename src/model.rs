@@ -2,6 +2,7 @@
 
 use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder};
+use crate::fingerprint::Fingerprint;
 use crate::tokenizer::Tokenizer;
 use crate::turns::Turns;
 use candle_core::Device;
@@ -36,6 +37,8 @@ pub(crate) struct Inner {
     pub(crate) report: Report,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) compute: Box<dyn Compute>,
+    /// Of a model on the processor.
+    pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) turns: Turns,
     pub(crate) context_length: usize,
     pub(crate) threads: usize,
@@ -116,11 +119,17 @@ impl Model {
             report: report.clone(),
             tokenizer: Arc::clone(tokenizer),
             compute,
+            fingerprint: None,
             context_length: *context_length,
             threads: *threads,
             load_time: *load_time,
             turns: Turns::default(),
         })
+    }
+
+    /// What tells its weights from others'; `None` for a model on a GPU.
+    pub(crate) fn fingerprint(&self) -> Option<&Fingerprint> {
+        self.0.fingerprint.as_ref()
     }
 
     /// What computes it.

@@ -47,6 +47,16 @@ impl Session {
         self.ids.is_empty()
     }
 
+    /// A sequence of `ids`, the first of which `cache` holds, with keys that are rotated so.
+    pub(crate) fn from_parts(model: Model, ids: Vec<u32>, cache: Box<dyn Cache>, rotation: Rotation) -> Session {
+        Session { model, cache, rotation, ids }
+    }
+
+    /// The cache, and how its keys are rotated.
+    pub(crate) fn cache(&self) -> (&dyn Cache, Rotation) {
+        (&*self.cache, self.rotation)
+    }
+
     /// Forgets the tokens from position `len` on.
     pub fn truncate(&mut self, len: usize) {
         self.ids.truncate(len);

@@ -107,6 +107,11 @@ impl Weights {
         &self.paths[file]
     }
 
+    /// The bytes of each file.
+    pub fn files(&self) -> impl Iterator<Item = &[u8]> {
+        self.files.iter().map(|map| &map[..])
+    }
+
     /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|map| map.len() as u64).sum()

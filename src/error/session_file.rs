@@ -1,0 +1,127 @@
+//! Why a file is no session of a model.
+
+use super::ErrorKind;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// A session that could not be saved or restored, other than by the system's refusal ([`Error::Io`](super::Error::Io)).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {problem}", file.display())]
+#[non_exhaustive]
+pub struct SessionFileError {
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong.
+    pub problem: SessionFileProblem,
+}
+
+/// What is wrong with the file of a session.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionFileProblem {
+    /// The model computes on a GPU (exit code 2).
+    #[error(
+        "sessions are saved and restored on the processor, and the model computes on a GPU; load it with device cpu"
+    )]
+    Device,
+    /// It is a folder, a pipe or a device (exit code 10).
+    #[error("it is no regular file, expected one that a session was saved in")]
+    NotAFile,
+    /// It begins as no saved session does (exit code 10).
+    #[error(
+        "it begins with {found:02x?}, a saved session with {expected:02x?}; give a file that a session was saved in"
+    )]
+    NotASession {
+        /// Its first bytes.
+        found: Vec<u8>,
+        /// Those of a saved session.
+        expected: [u8; 8],
+    },
+    /// It has another format version (exit code 10).
+    #[error(
+        "it has version {found} of the format, expected {expected}; compute the session anew and save it, or restore it with \
+         the version of the library that wrote it"
+    )]
+    Version {
+        /// Its version.
+        found: u32,
+        /// The one that is read and written.
+        expected: u32,
+    },
+    /// It is shorter or longer than it says (exit code 15).
+    #[error(
+        "it has {found} bytes, expected {expected}: it was cut off, or something was appended; compute the session anew"
+    )]
+    Length {
+        /// Its bytes.
+        found: u64,
+        /// Those that it should have, or at least.
+        expected: u64,
+    },
+    /// Bytes are not those that were written (exit code 15).
+    #[error(
+        "its {part}, bytes {} to {}, has the checksum {found:08x}, expected {expected:08x}: it is damaged; compute the session \
+         anew",
+        bytes.start, bytes.end
+    )]
+    Checksum {
+        /// The part that ends where the checksums first differ.
+        part: &'static str,
+        /// Where that lies.
+        bytes: Range<u64>,
+        /// The checksum of all bytes up to its end.
+        found: u32,
+        /// The one that was written.
+        expected: u32,
+    },
+    /// Its checksums are right, and what it says cannot be (exit code 10).
+    #[error("its {what} is {found}, expected {expected}: no session was saved so; compute it anew")]
+    Malformed {
+        /// What it says something of.
+        what: &'static str,
+        /// What that is.
+        found: String,
+        /// What it can be.
+        expected: String,
+    },
+    /// It was saved on another model, or on the same in another way, and would not give the same bits (exit code 2).
+    #[error("the {what} it was saved with is {found}, expected {expected}; {remedy}")]
+    Differs {
+        /// What differs.
+        what: String,
+        /// What the file says.
+        found: String,
+        /// What the model is.
+        expected: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// It has more tokens than a session of the model can hold (exit code 2).
+    #[error("it has {found} tokens, and a session of this model holds {limit}; load the model with a larger context")]
+    Context {
+        /// Its tokens.
+        found: u64,
+        /// The most a session can hold.
+        limit: usize,
+    },
+}
+
+impl SessionFileError {
+    /// The exit code of the contract.
+    pub(super) fn code(&self) -> u8 {
+        match (&self.problem, self.kind()) {
+            (SessionFileProblem::Length { .. } | SessionFileProblem::Checksum { .. }, _) => 15,
+            (_, ErrorKind::Unsupported) => 10,
+            _ => 2,
+        }
+    }
+
+    /// What a caller can do about it.
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self.problem {
+            SessionFileProblem::Device | SessionFileProblem::Differs { .. } => ErrorKind::InvalidRequest,
+            SessionFileProblem::Context { .. } => ErrorKind::TooLong,
+            _ => ErrorKind::Unsupported,
+        }
+    }
+}

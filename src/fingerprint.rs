@@ -1,0 +1,126 @@
+//! The files of a model -> checksums that tell its weights from others'.
+
+use crate::weights::Weights;
+use serde::{Deserialize, Serialize};
+use std::sync::OnceLock;
+
+/// Parts of a file that have a checksum each.
+const PARTS: usize = 16;
+/// Bytes that are read at a time where a part is sampled, and how often.
+const SAMPLE: usize = 4096;
+const SAMPLES: usize = 16;
+
+/// Which bytes of the weights tell a model from others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WeightsDigest {
+    /// 256 evenly spaced pieces of each file, 1 MiB together, or all of a shorter file: a few milliseconds. It tells any models
+    /// apart whose weights differ throughout, as those of fine-tunes do, and not a file of which a few bytes were changed.
+    #[default]
+    Sampled,
+    /// All bytes of the files, read once for each loaded model at the speed of the disk.
+    Full,
+}
+
+/// What a file of weights is known by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileDigest {
+    /// Its length.
+    pub(crate) bytes: u64,
+    /// The CRC-32 of each of its parts.
+    pub(crate) parts: [u32; PARTS],
+}
+
+/// The weights of a model, with their digests once somebody asks.
+#[derive(Debug)]
+pub(crate) struct Fingerprint {
+    weights: Weights,
+    sampled: OnceLock<Vec<FileDigest>>,
+    full: OnceLock<Vec<FileDigest>>,
+}
+
+impl Fingerprint {
+    /// Reads nothing.
+    pub(crate) fn new(weights: Weights) -> Fingerprint {
+        Fingerprint { weights, sampled: OnceLock::new(), full: OnceLock::new() }
+    }
+
+    /// The digest of each file.
+    pub(crate) fn digests(&self, digest: WeightsDigest) -> &[FileDigest] {
+        let kept = match digest {
+            WeightsDigest::Sampled => &self.sampled,
+            WeightsDigest::Full => &self.full,
+        };
+        kept.get_or_init(|| self.weights.files().map(|file| FileDigest::of(file, digest)).collect())
+    }
+}
+
+impl FileDigest {
+    fn of(file: &[u8], digest: WeightsDigest) -> FileDigest {
+        let bound = |part: usize| (file.len() as u128 * part as u128 / PARTS as u128) as usize;
+        let parts = std::array::from_fn(|part| {
+            let bytes = &file[bound(part)..bound(part + 1)];
+            if digest == WeightsDigest::Full || bytes.len() <= SAMPLE * SAMPLES {
+                return crc32fast::hash(bytes);
+            }
+            let mut sum = crc32fast::Hasher::new();
+            for sample in 0..SAMPLES {
+                let start = (bytes.len() - SAMPLE) * sample / (SAMPLES - 1);
+                sum.update(&bytes[start..start + SAMPLE]);
+            }
+            sum.finalize()
+        });
+        FileDigest { bytes: file.len() as u64, parts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a changed byte changes a digest.
+    fn seen(bytes: usize, digest: WeightsDigest, step: usize) -> usize {
+        let mut file = vec![7u8; bytes];
+        let before = FileDigest::of(&file, digest);
+        (0..bytes)
+            .step_by(step)
+            .filter(|at| {
+                file[*at] ^= 1;
+                let changed = FileDigest::of(&file, digest) != before;
+                file[*at] ^= 1;
+                changed
+            })
+            .count()
+    }
+
+    #[test]
+    fn every_byte_counts_in_a_full_digest_and_in_that_of_a_short_file() {
+        for bytes in [0, 1, 15, 1000] {
+            for digest in [WeightsDigest::Sampled, WeightsDigest::Full] {
+                assert_eq!(seen(bytes, digest, 1), bytes);
+            }
+        }
+        let (bytes, step) = (3 << 20, 60_001);
+        let tried = (0..bytes).step_by(step).count();
+        assert_eq!(seen(bytes, WeightsDigest::Full, step), tried);
+        let sampled = seen(bytes, WeightsDigest::Sampled, step);
+        assert!(sampled > tried / 6 && sampled < tried / 2, "{sampled} of {tried}: a third is read");
+    }
+
+    #[test]
+    fn files_of_other_lengths_differ() {
+        for digest in [WeightsDigest::Sampled, WeightsDigest::Full] {
+            assert_ne!(FileDigest::of(&[0; 100], digest), FileDigest::of(&[0; 101], digest));
+            // Where each part is sampled, its beginning and its end are.
+            let bytes = 2 << 20;
+            let (one, mut other) = (vec![0u8; bytes], vec![0u8; bytes]);
+            for at in [0, SAMPLE - 1, bytes / PARTS, bytes - 1] {
+                other[at] = 1;
+                assert_ne!(FileDigest::of(&one, digest), FileDigest::of(&other, digest), "{digest:?}: {at}");
+                other[at] = 0;
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! A session -> a file, and a file -> a session that goes on with the same bits.
+//!
+//! The file: eight bytes that name the format, its version and the length of the header, u32 each; the header, which is
+//! JSON; the ids, u32 each; the pages of the cache as they lie in memory, of the last one its used positions. Header with
+//! what is before it, ids and each page end with the CRC-32 of all of those so far. What is no text is little-endian, but
+//! for ids and pages, which are the machine's, whose architecture the header names.
+
+mod file;
+mod header;
+
+use crate::cpu::{CpuDevice, KvPage};
+use crate::decoder::{Cache, Decoder, KvCache};
+use crate::error::{Error, Result, SessionFileProblem};
+use crate::fingerprint::{Fingerprint, WeightsDigest};
+use crate::memory;
+use crate::model::Model;
+use crate::session::Session;
+use file::{CHECKSUM, Reader, Writer, problem};
+use header::{Header, Identity, shown};
+use model_diagnostics::plan::KV_PAGE;
+use std::any::Any;
+use std::env::consts::{ARCH, OS};
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+use std::path::Path;
+use tracing::{Span, field, info_span};
+
+/// What a file begins with: no text, and no format that is known elsewhere.
+const MAGIC: [u8; 8] = *b"\x8cMFSESS\n";
+/// The version of the format that is written, and the only one that is read.
+const VERSION: u32 = 1;
+/// Bytes before the header.
+const PREAMBLE: usize = 16;
+/// Longest header: that of a model in a thousand files takes a quarter.
+const LONGEST_HEADER: u32 = 1 << 20;
+
+impl Session {
+    /// Writes the ids and the KV cache into one file, from which [`Model::restore`] makes a session that goes on with the same
+    /// bits, in this process or another. The file takes `ids * (4 + cache bytes of a token)` and about 2 KB.
+    ///
+    /// What was at `path` is replaced at once, when all is on the disk: after an error, or when the process ends, it is there
+    /// as before. Of another process that ends meanwhile a file `.session-*.tmp` may stay beside it.
+    ///
+    /// ```
+    /// use model_factory::Model;
+    ///
+    /// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let mut session = model.session();
+    /// session.forward(&model.tokenizer().encode("Once upon a time", true)?)?;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("once.session");
+    /// session.save(&path)?;
+    /// let mut restored = model.restore(&path)?;
+    /// assert_eq!(restored.ids(), session.ids());
+    /// assert_eq!(restored.forward(&[100])?.to_vec1::<f32>()?, session.forward(&[100])?.to_vec1::<f32>()?);
+    /// # Ok::<(), model_factory::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Io`; `SessionFile` for a model on a GPU.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_with(path, WeightsDigest::default())
+    }
+
+    /// As [`save`](Self::save), with the choice of the bytes by which [`Model::restore`] will know the weights again.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save).
+    pub fn save_with(&self, path: impl AsRef<Path>, digest: WeightsDigest) -> Result<()> {
+        let (path, model) = (path.as_ref(), self.model());
+        let span = info_span!("save", path = %path.display(), tokens = self.len(), bytes = field::Empty).entered();
+        let (decoder, fingerprint) = on_processor(model, path)?;
+        let (cache, rotation) = self.cache();
+        let cached = cache.len();
+        let cache: &dyn Any = cache;
+        let cache = cache.downcast_ref::<KvCache<KvPage>>().ok_or_else(other_device)?;
+        let identity = identity(model, decoder.device(), fingerprint, digest);
+        let header = Header { identity, rotation, ids: self.len() as u64, cached: cached as u64 };
+        file::replace(path, |out| {
+            let io = |error| Error::io(path, error);
+            write_header(out, &header).map_err(io)?;
+            out.write(bytemuck::cast_slice(self.ids())).and_then(|()| out.end()).map_err(io)?;
+            for (page, slots) in cache.held().iter().zip(slots(cached)) {
+                let page = page.bytes();
+                decoder
+                    .device()
+                    .each_used(slots, |used| out.write(&page[used]))
+                    .and_then(|()| out.end())
+                    .map_err(io)?;
+            }
+            span.record("bytes", out.bytes);
+            Ok(())
+        })
+    }
+}
+
+impl Model {
+    /// The session that [`Session::save`] wrote at `path`. It gives the bits that the saved one would have given: its own
+    /// next logits, and those of all that is appended. A page of the file is read at a time, into its place in the cache.
+    ///
+    /// # Errors
+    /// `SessionFile` when the file is damaged, or was saved on another model, with another dtype of the KV cache, on another
+    /// level of instruction sets or by another version of the library; `CacheBudget` as for a prompt of that length;
+    /// `OutOfMemory`; `Io`. What a file claims takes no more memory than its bytes.
+    pub fn restore(&self, path: impl AsRef<Path>) -> Result<Session> {
+        let path = path.as_ref();
+        let _span =
+            info_span!("restore", path = %path.display(), tokens = field::Empty, bytes = field::Empty).entered();
+        let (decoder, fingerprint) = on_processor(self, path)?;
+        let mut file = Reader::open(path)?;
+        let header = read_header(&mut file)?;
+        let expected = identity(self, decoder.device(), fingerprint, header.identity.digest);
+        if let Some(difference) = header.identity.difference(&expected) {
+            return Err(file.problem(difference));
+        }
+        let (ids, cached) = self.counts(&header, &file)?;
+        let bytes = file.position + body_bytes(decoder.device(), ids, cached);
+        if file.bytes != bytes {
+            return Err(file.length(bytes));
+        }
+        Span::current().record("tokens", ids).record("bytes", bytes);
+        let ids = self.read_ids(&mut file, ids)?;
+        let mut cache = decoder.cache();
+        cache.reserve(cached)?;
+        for (page, slots) in cache.pages().iter_mut().zip(slots(cached)) {
+            let page = page.bytes_mut();
+            decoder.device().each_used(slots, |used| file.read(&mut page[used]))?;
+            file.end("page of the KV cache")?;
+        }
+        cache.advance(cached);
+        Ok(Session::from_parts(self.clone(), ids, Box::new(cache), header.rotation))
+    }
+
+    /// The ids and the cached positions of a file, which a session can have.
+    fn counts(&self, header: &Header, file: &Reader<'_>) -> Result<(usize, usize)> {
+        let limit = self.context_length();
+        if header.ids > limit as u64 {
+            return Err(file.problem(SessionFileProblem::Context { found: header.ids, limit }));
+        }
+        if header.cached > header.ids {
+            let (found, expected) = (header.cached.to_string(), format!("at most {}, its ids", header.ids));
+            return Err(file.problem(SessionFileProblem::Malformed {
+                what: "number of cached positions",
+                found,
+                expected,
+            }));
+        }
+        Ok((header.ids as usize, header.cached as usize))
+    }
+
+    fn read_ids(&self, file: &mut Reader<'_>, count: usize) -> Result<Vec<u32>> {
+        let mut ids: Vec<u32> = memory::zeros(count, "the ids of a session")?;
+        file.read(bytemuck::cast_slice_mut(&mut ids))?;
+        file.end("list of ids")?;
+        let vocab = self.spec().vocab;
+        match ids.iter().find(|id| **id as usize >= vocab) {
+            None => Ok(ids),
+            Some(id) => {
+                let (found, expected) = (id.to_string(), format!("an id below {vocab}, the size of the vocabulary"));
+                Err(file.problem(SessionFileProblem::Malformed { what: "token", found, expected }))
+            }
+        }
+    }
+}
+
+/// What computes `model` on the processor, and its weights' fingerprint.
+fn on_processor<'m>(model: &'m Model, path: &Path) -> Result<(&'m Decoder<CpuDevice>, &'m Fingerprint)> {
+    let both = model.decoder().zip(model.fingerprint());
+    both.ok_or_else(|| problem(path, SessionFileProblem::Device))
+}
+
+fn other_device() -> Error {
+    Error::Internal("a cache of another device".into())
+}
+
+/// What the bits of a session of `model` depend on.
+fn identity(model: &Model, device: &CpuDevice, fingerprint: &Fingerprint, digest: WeightsDigest) -> Identity {
+    let spec = model.spec();
+    Identity {
+        library: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).into(),
+        model: spec.variant.clone(),
+        architecture: spec.architecture.clone(),
+        quantization: spec.quantization.clone(),
+        layers: spec.layers() as u64,
+        hidden: spec.hidden as u64,
+        kv_heads: spec.kv_heads as u64,
+        head_dim: spec.head_dim as u64,
+        vocab: spec.vocab as u64,
+        spec: described(&(spec.family, spec.heads, spec.feed_forward, &spec.rope, &spec.weights)),
+        instructions: format!("{ARCH}-{OS} {}", device.isa()),
+        kv_cache: device.kv_dtype().to_string(),
+        digest,
+        weights: fingerprint.digests(digest).to_vec(),
+    }
+}
+
+/// The checksum of a value as `Debug` writes it, which is exact for numbers. It may change with the library's version, which
+/// is compared before it.
+fn described(value: &dyn fmt::Debug) -> u32 {
+    struct Sum(crc32fast::Hasher);
+    impl fmt::Write for Sum {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.update(text.as_bytes());
+            Ok(())
+        }
+    }
+    let mut sum = Sum(crc32fast::Hasher::new());
+    let _ = write!(sum, "{value:?}"); // a checksum takes all
+    sum.0.finalize()
+}
+
+/// The positions that are used of each page.
+fn slots(cached: usize) -> impl Iterator<Item = usize> {
+    (0..cached).step_by(KV_PAGE).map(move |start| (cached - start).min(KV_PAGE))
+}
+
+/// Bytes behind the header.
+fn body_bytes(device: &CpuDevice, ids: usize, cached: usize) -> u64 {
+    let page = |slots| {
+        let mut bytes = CHECKSUM;
+        let _ = device.each_used(slots, |used: Range<usize>| {
+            bytes += used.len() as u64;
+            Ok::<(), std::convert::Infallible>(())
+        });
+        bytes
+    };
+    let last = match cached % KV_PAGE {
+        0 => 0,
+        slots => page(slots),
+    };
+    4 * ids as u64 + CHECKSUM + (cached / KV_PAGE) as u64 * page(KV_PAGE) + last
+}
+
+fn write_header(out: &mut Writer, header: &Header) -> std::io::Result<()> {
+    let header = serde_json::to_vec(header)?;
+    out.write(&MAGIC)?;
+    out.write(&VERSION.to_le_bytes())?;
+    out.write(&(header.len() as u32).to_le_bytes())?;
+    out.write(&header)?;
+    out.end()
+}
+
+fn read_header(file: &mut Reader<'_>) -> Result<Header> {
+    let mut preamble = [0; PREAMBLE];
+    let there = preamble.len().min(file.bytes as usize);
+    file.read(&mut preamble[..there])?;
+    let (magic, numbers) = preamble.split_at(MAGIC.len());
+    if magic != MAGIC {
+        let found = preamble[..there.min(MAGIC.len())].to_vec();
+        return Err(file.problem(SessionFileProblem::NotASession { found, expected: MAGIC }));
+    }
+    if there < PREAMBLE {
+        return Err(file.length(PREAMBLE as u64));
+    }
+    let [version, length] = [0, 4].map(|at| u32::from_le_bytes(std::array::from_fn(|byte| numbers[at + byte])));
+    if version != VERSION {
+        return Err(file.problem(SessionFileProblem::Version { found: version, expected: VERSION }));
+    }
+    if length > LONGEST_HEADER {
+        let expected = format!("at most {LONGEST_HEADER}");
+        return Err(file.problem(SessionFileProblem::Malformed {
+            what: "length of the header",
+            found: length.to_string(),
+            expected,
+        }));
+    }
+    let end = PREAMBLE as u64 + u64::from(length) + CHECKSUM;
+    if file.bytes < end {
+        return Err(file.length(end));
+    }
+    let mut header: Vec<u8> = memory::zeros(length as usize, "the header of a session")?;
+    file.read(&mut header)?;
+    file.end("header")?;
+    serde_json::from_slice(&header).map_err(|error| {
+        let (found, expected) = (shown(&error.to_string()), "what a session is saved with".into());
+        file.problem(SessionFileProblem::Malformed { what: "header", found, expected })
+    })
+}

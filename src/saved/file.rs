@@ -1,0 +1,219 @@
+//! Bytes -> a file and back: parts that end with a checksum, and a file that is in its place whole or not at all.
+
+use crate::error::{Error, Result, SessionFileError, SessionFileProblem};
+use crc32fast::Hasher;
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a checksum.
+pub(super) const CHECKSUM: u64 = 4;
+/// Bytes that are in the processor's cache when they are summed: they were just read, or are about to be written.
+const STRIDE: usize = 256 << 10;
+
+/// Writes the parts of a file. The checksum at the end of each is that of all parts up to there, so that parts that changed
+/// places are seen too.
+pub(super) struct Writer {
+    out: BufWriter<File>,
+    sum: Hasher,
+    /// Bytes that were written.
+    pub(super) bytes: u64,
+}
+
+impl Writer {
+    /// Appends to the part.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        bytes.chunks(STRIDE).try_for_each(|bytes| {
+            self.sum.update(bytes);
+            self.append(bytes)
+        })
+    }
+
+    /// Ends the part.
+    pub(super) fn end(&mut self) -> std::io::Result<()> {
+        self.append(&self.sum.clone().finalize().to_le_bytes())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+}
+
+/// Reads what a [`Writer`] wrote.
+pub(super) struct Reader<'p> {
+    path: &'p Path,
+    file: BufReader<File>,
+    sum: Hasher,
+    /// Bytes of the file.
+    pub(super) bytes: u64,
+    /// Those that were read.
+    pub(super) position: u64,
+    /// Where the part began.
+    start: u64,
+}
+
+impl<'p> Reader<'p> {
+    /// Opens a regular file; nothing else is waited for.
+    pub(super) fn open(path: &'p Path) -> Result<Reader<'p>> {
+        let io = |error| Error::io(path, error);
+        if !fs::metadata(path).map_err(io)?.is_file() {
+            return Err(problem(path, SessionFileProblem::NotAFile));
+        }
+        let file = File::open(path).map_err(io)?;
+        let bytes = file.metadata().map_err(io)?.len();
+        Ok(Reader { path, file: BufReader::new(file), sum: Hasher::new(), bytes, position: 0, start: 0 })
+    }
+
+    /// Fills `bytes`.
+    pub(super) fn read(&mut self, bytes: &mut [u8]) -> Result<()> {
+        for bytes in bytes.chunks_mut(STRIDE) {
+            self.fill(bytes)?;
+            self.sum.update(bytes);
+        }
+        Ok(())
+    }
+
+    /// Ends the part that `part` is the name of.
+    ///
+    /// # Errors
+    /// When the bytes that were read are not those that were written.
+    pub(super) fn end(&mut self, part: &'static str) -> Result<()> {
+        let (bytes, mut written) = (self.start..self.position, [0; CHECKSUM as usize]);
+        self.fill(&mut written)?;
+        self.start = self.position;
+        let (found, expected) = (self.sum.clone().finalize(), u32::from_le_bytes(written));
+        if found == expected {
+            Ok(())
+        } else {
+            Err(self.problem(SessionFileProblem::Checksum { part, bytes, found, expected }))
+        }
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<()> {
+        self.position += bytes.len() as u64;
+        self.file.read_exact(bytes).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => self.length(self.position),
+            _ => Error::io(self.path, error),
+        })
+    }
+
+    /// The file should have been `expected` bytes long, or that at least.
+    pub(super) fn length(&self, expected: u64) -> Error {
+        self.problem(SessionFileProblem::Length { found: self.bytes, expected })
+    }
+
+    pub(super) fn problem(&self, problem: SessionFileProblem) -> Error {
+        self::problem(self.path, problem)
+    }
+}
+
+pub(super) fn problem(path: &Path, problem: SessionFileProblem) -> Error {
+    SessionFileError { file: path.into(), problem }.into()
+}
+
+/// Puts what `write` writes in the place of `path` at once: what was there stays until all of it is on the disk.
+pub(super) fn replace(path: &Path, write: impl FnOnce(&mut Writer) -> Result<()>) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let io = |error| Error::io(path, error);
+    let (unfinished, file) = Unfinished::create(folder).map_err(io)?;
+    let mut writer = Writer { out: BufWriter::new(file), sum: Hasher::new(), bytes: 0 };
+    write(&mut writer)?;
+    let file = writer.out.into_inner().map_err(|error| io(error.into_error()))?;
+    file.sync_all().map_err(io)?;
+    fs::rename(&unfinished.0, path).map_err(io)?;
+    std::mem::forget(unfinished);
+    // The name is on the disk too then. Not every file system does it, and either file is whole without it.
+    #[cfg(unix)]
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    Ok(())
+}
+
+/// A file that is removed unless it comes into its place.
+struct Unfinished(PathBuf);
+
+impl Unfinished {
+    /// A new file in `folder`, which no other process and no other thread has.
+    fn create(folder: &Path) -> std::io::Result<(Unfinished, File)> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = folder.join(format!(".session-{}-{number}.tmp", std::process::id()));
+            match File::create_new(&path) {
+                Ok(file) => return Ok((Unfinished(path), file)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// A folder with an old file in it.
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.session");
+        fs::write(&path, b"old").unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn a_file_is_replaced_by_all_of_another_or_stays() {
+        let (folder, path) = folder();
+        let names = || fs::read_dir(folder.path()).unwrap().count();
+        let begin = |out: &mut Writer| out.write(&[7; 3 * STRIDE]).map_err(|error| Error::io(&path, error));
+        let failed = replace(&path, |out| begin(out).and(Err(Error::Cancelled)));
+        assert!(matches!(failed, Err(Error::Cancelled)));
+        assert_eq!((fs::read(&path).unwrap(), names()), (b"old".to_vec(), 1));
+        catch_unwind(AssertUnwindSafe(|| replace(&path, |out| begin(out).map(|()| panic!("a test"))))).unwrap_err();
+        assert_eq!((fs::read(&path).unwrap(), names()), (b"old".to_vec(), 1));
+        replace(&path, begin).unwrap();
+        assert_eq!((fs::read(&path).unwrap(), names()), (vec![7; 3 * STRIDE], 1));
+        // What cannot be replaced stays too.
+        let inner = folder.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        assert!(matches!(replace(&inner, begin), Err(Error::Io { path, .. }) if path == inner));
+        assert_eq!(names(), 2);
+        let nowhere = folder.path().join("no/such");
+        assert!(matches!(replace(&nowhere, begin), Err(Error::Io { path, .. }) if path == nowhere));
+    }
+
+    #[test]
+    fn parts_that_changed_places_are_seen() {
+        let (_folder, path) = folder();
+        let part = |byte| [byte; 1000];
+        replace(&path, |out| {
+            [1, 2].into_iter().try_for_each(|byte| out.write(&part(byte)).and_then(|()| out.end())).unwrap();
+            Ok(())
+        })
+        .unwrap();
+        let read = || -> Result<Vec<u8>> {
+            let (mut file, mut bytes) = (Reader::open(&path)?, vec![0; 2000]);
+            for bytes in bytes.chunks_mut(1000) {
+                file.read(bytes)?;
+                file.end("a part")?;
+            }
+            Ok(bytes)
+        };
+        assert_eq!(read().unwrap(), [part(1), part(2)].concat());
+        let written = fs::read(&path).unwrap();
+        fs::write(&path, [&written[1004..], &written[..1004]].concat()).unwrap();
+        let Err(Error::SessionFile(error)) = read() else { panic!("it was read") };
+        let SessionFileProblem::Checksum { part: "a part", bytes, .. } = error.problem else { panic!("{error}") };
+        assert_eq!(bytes, 0..1000);
+        fs::write(&path, &written[..2007]).unwrap();
+        let Err(Error::SessionFile(error)) = read() else { panic!("it was read") };
+        assert_eq!(error.problem, SessionFileProblem::Length { found: 2007, expected: 2008 });
+    }
+}
