@@ -80,6 +80,10 @@ struct Arguments {
     /// Instruction sets to use at most (avx2, portable), for a machine that misbehaves; all when absent.
     #[arg(long, value_parser = common::isa)]
     isa: Option<Isa>,
+    /// Goes on from the session that is saved in this file, if it exists, and saves it there at the end: what the prompt has in
+    /// common with it is not computed again.
+    #[arg(long, value_name = "FILE")]
+    session: Option<PathBuf>,
     /// With --json: the log-probability of each token, and of the N likeliest at its place.
     #[arg(long, value_name = "N", requires = "json")]
     logprobs: Option<usize>,
@@ -107,12 +111,16 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     options.check()?;
     let model = load(arguments)?;
     common::tell(model.report().first_line());
+    let session = match &arguments.session {
+        Some(file) if file.exists() => model.restore(file)?,
+        _ => model.session(),
+    };
     let mut generation = match &arguments.chat {
-        None => model.generate(&arguments.prompt, &options)?,
+        None => session.into_generation(&arguments.prompt, &options)?,
         Some(question) => {
             let system = arguments.system.as_ref().map(Message::system);
             let messages: Vec<Message> = system.into_iter().chain([Message::user(question)]).collect();
-            model.chat(&messages, &options)?
+            session.into_generation(&messages, &options)?
         }
     };
     let (mut text, mut thought, mut answer) = (String::new(), String::new(), String::new());
@@ -181,7 +189,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             model.load_time().as_secs_f64()
         ));
     }
-    Ok(())
+    match &arguments.session {
+        Some(file) => generation.into_inner().save(file),
+        None => Ok(()),
+    }
 }
 
 fn entry(token: u32, logprob: f64) -> Value {

@@ -172,6 +172,24 @@ fn generate_tells_the_seed_where_it_decided_anything() {
 }
 
 #[test]
+fn generate_goes_on_from_a_saved_session() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a.session").display().to_string();
+    let run = |more: &[&str]| {
+        let arguments = ["--session", &file, "--temperature", "0", "--max-tokens", "20", "--json"];
+        example("generate", &[&arguments, more].concat())
+    };
+    let first = json(&run(&[]));
+    assert_eq!(first["timings"]["cached_tokens"], 0);
+    let again = json(&run(&[]));
+    assert_eq!((&again["tokens"], &again["timings"]["prompt_tokens"]), (&first["tokens"], &1.into()));
+    assert!(again["timings"]["cached_tokens"].as_u64() > Some(0));
+    let refused = run(&["--kv-cache", "f16"]);
+    assert_eq!((refused.status.code(), refused.stdout.is_empty()), (Some(2), true));
+    assert!(text(&refused.stderr).contains("a.session: the dtype of the KV cache it was saved with is \"F32\""));
+}
+
+#[test]
 fn generate_ends_before_a_stop_string() {
     let arguments = ["--prompt", "Once upon a time", "--stop", "no such text", "--stop", " captain", "--json"];
     let report = json(&example("generate", &arguments));
