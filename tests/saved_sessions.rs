@@ -310,3 +310,57 @@ fn a_process_that_is_killed_while_it_saves_or_may_not_write_leaves_the_old_file(
     }
     println!("old {}, new {}", found[0], found[1]);
 }
+
+/// `MODEL_FACTORY_MODEL` names the model. Restoring 4096 tokens takes at most a twentieth of computing them.
+#[test]
+#[ignore = "takes a large model"]
+fn restoring_takes_a_twentieth_of_computing() {
+    use std::time::Instant;
+
+    const ROUNDS: usize = 5;
+    let path = PathBuf::from(std::env::var_os("MODEL_FACTORY_MODEL").expect("MODEL_FACTORY_MODEL names a model"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.session");
+    let timed = |times: &mut Vec<f64>, what: &mut dyn FnMut()| {
+        let begun = Instant::now();
+        what();
+        times.push(begun.elapsed().as_secs_f64());
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    for dtype in [KvDtype::F32, KvDtype::F16] {
+        let model = common::builder().kv_cache(dtype).context_length(4224).load(&path).unwrap();
+        let mut session = model.session();
+        let begun = Instant::now();
+        session.forward(&tokens(4096)).unwrap();
+        let prefill = begun.elapsed().as_secs_f64();
+        let (mut saves, mut warm, mut cold, mut firsts) = (vec![], vec![], vec![], vec![]);
+        let mut medians = [0.0; 3];
+        for _ in 0..ROUNDS {
+            medians[0] = timed(&mut saves, &mut || session.save(&file).unwrap());
+            medians[1] = timed(&mut warm, &mut || drop(model.restore(&file).unwrap()));
+            // Out of the system's memory, where there is such a program.
+            let of = format!("of={}", file.display());
+            let dropped =
+                Command::new("dd").args([&*of, "oflag=nocache", "conv=notrunc,fdatasync", "count=0"]).output();
+            assert!(dropped.is_ok_and(|output| output.status.success()), "dd");
+            medians[2] = timed(&mut cold, &mut || drop(model.restore(&file).unwrap()));
+        }
+        let anew = common::builder().kv_cache(dtype).context_length(4224).load(&path).unwrap();
+        let first = timed(&mut firsts, &mut || drop(anew.restore(&file).unwrap()));
+        let mut restored = anew.restore(&file).unwrap();
+        assert_eq!(goes_on(&mut restored, 7, 8), goes_on(&mut session, 7, 8));
+        let gigabytes = fs::metadata(&file).unwrap().len() as f64 / 1e9;
+        let speed = |seconds: f64| format!("{seconds:.3} s, {:.1} GB/s", gigabytes / seconds);
+        println!(
+            "{dtype}: {gigabytes:.3} GB; computed in {prefill:.2} s; medians of {ROUNDS}: saved {}; restored from memory {}, \
+             from disk {}; by a model loaded anew {}; a {:.0}th of computing",
+            speed(medians[0]),
+            speed(medians[1]),
+            speed(medians[2]),
+            speed(first),
+            prefill / medians[2]
+        );
+        assert!(medians[2] <= prefill / 20.0);
+    }
+}
