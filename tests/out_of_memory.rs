@@ -1,6 +1,6 @@
 //! Memory that is refused: an allocator fails the n-th allocation of 16 KiB or more, for every n, in a load, a prompt, a
-//! generation, a batch and a chat. Each time there is a typed error or the right result, no byte is lost, and what is asked
-//! next has the right bits. What aborts the process is an allocation of another crate, in the list below.
+//! generation, a batch, a chat and the restoring of a session. Each time there is a typed error or the right result, no byte is
+//! lost, and what is asked next has the right bits. What aborts the process is an allocation of another crate, in the list below.
 //!
 //! `OUT_OF_MEMORY_FROM=1024` also fails smaller allocations; those may abort.
 #![cfg(target_os = "linux")] // symbols of a backtrace
@@ -252,6 +252,40 @@ impl Attempt for Batch {
     }
 }
 
+/// A session that is restored from a file, beside another.
+struct Restore {
+    model: Model,
+    other: Session,
+    file: tempfile::NamedTempFile,
+}
+
+impl Restore {
+    fn boxed(model: Model, count: usize) -> Box<dyn Attempt> {
+        let (mut session, mut other) = (model.session(), model.session());
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        session.forward(&tokens(count)).expect("tokens compute");
+        session.save(file.path()).expect("a session is saved");
+        other.forward(&[4, 5]).expect("tokens compute");
+        Box::new(Restore { model, other, file })
+    }
+}
+
+impl Attempt for Restore {
+    fn run(&mut self) -> Result<String, Error> {
+        let mut session = self.model.restore(self.file.path())?;
+        // What is attempted is the restoring.
+        Failing::disarm();
+        session.forward(&[7]).map(|logits| bits(&logits))
+    }
+
+    fn check(&mut self) {
+        let next = self.other.forward(&[6]).expect("the other session lives");
+        self.other.truncate(2);
+        let expected = self.model.session().forward(&[4, 5, 6]).expect("a third session");
+        assert_eq!(bits(&next), bits(&expected), "the other session is untouched");
+    }
+}
+
 /// A case: its name, the smallest allocation that fails in it, and what must have been refused.
 type Case = (&'static str, usize, &'static [&'static str]);
 
@@ -274,6 +308,8 @@ const CASES: &[Case] = &[
     ("drawn", 1 << 10, &["logits"]),
     ("drawn-of-all", 1 << 10, &["logits", "the candidates for a token", "the probabilities of a draw"]),
     ("chat", LARGE, PASS),
+    ("restore", LARGE, &["a page of the KV cache"]),
+    ("restore", 1 << 10, &["a page of the KV cache", "the ids of a session"]),
 ];
 
 fn attempt(case: &str) -> Box<dyn Attempt> {
@@ -301,6 +337,7 @@ fn attempt(case: &str) -> Box<dyn Attempt> {
         "greedy" => generate(demo(), options.temperature(0.0), None),
         "drawn" => generate(gguf, options.temperature(0.8).top_k(40).top_p(0.9), None),
         "drawn-of-all" => generate(gguf, options.temperature(0.8), None),
+        "restore" => Restore::boxed(load(demo(), 1), 300),
         "chat" => {
             let long = "Tell me something about the sea. ".repeat(40);
             generate(phi, options, Some(vec![Message::user(long)]))

@@ -117,13 +117,13 @@ pub(super) fn problem(path: &Path, problem: SessionFileProblem) -> Error {
 pub(super) fn replace(path: &Path, write: impl FnOnce(&mut Writer) -> Result<()>) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let io = |error| Error::io(path, error);
-    let (unfinished, file) = Unfinished::create(folder).map_err(io)?;
+    let (mut unfinished, file) = Unfinished::create(folder).map_err(io)?;
     let mut writer = Writer { out: BufWriter::new(file), sum: Hasher::new(), bytes: 0 };
     write(&mut writer)?;
     let file = writer.out.into_inner().map_err(|error| io(error.into_error()))?;
     file.sync_all().map_err(io)?;
-    fs::rename(&unfinished.0, path).map_err(io)?;
-    std::mem::forget(unfinished);
+    fs::rename(&unfinished.path, path).map_err(io)?;
+    unfinished.in_place = true;
     // The name is on the disk too then. Not every file system does it, and either file is whole without it.
     #[cfg(unix)]
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
@@ -131,7 +131,10 @@ pub(super) fn replace(path: &Path, write: impl FnOnce(&mut Writer) -> Result<()>
 }
 
 /// A file that is removed unless it comes into its place.
-struct Unfinished(PathBuf);
+struct Unfinished {
+    path: PathBuf,
+    in_place: bool,
+}
 
 impl Unfinished {
     /// A new file in `folder`, which no other process and no other thread has.
@@ -141,7 +144,7 @@ impl Unfinished {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = folder.join(format!(".session-{}-{number}.tmp", std::process::id()));
             match File::create_new(&path) {
-                Ok(file) => return Ok((Unfinished(path), file)),
+                Ok(file) => return Ok((Unfinished { path, in_place: false }, file)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -151,7 +154,9 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        if !self.in_place {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
