@@ -10,9 +10,9 @@ use crate::hub;
 use crate::kernels::Isa;
 use crate::model::{Inner, Model};
 use crate::progress::{OnProgress, Progress, Stage};
+use crate::scheduler::Scheduler;
 use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
-use crate::turns::Turns;
 use crate::weights::Weights;
 use model_diagnostics::family::{Family, REGISTRY};
 use model_diagnostics::header::{Header, Metadata};
@@ -266,10 +266,9 @@ impl ModelBuilder {
         });
         let (tokenizer, compute) = (Arc::new(tokenizer?), compute?);
         self.cancel.check()?;
-        let turns = Turns::default();
-        let load_time = start.elapsed();
+        let (scheduler, load_time) = (Scheduler::default(), start.elapsed());
         let spec = ready.spec;
-        Ok(Model::new(Inner { spec, report, tokenizer, compute, turns, context_length, threads, load_time }))
+        Ok(Model::new(Inner { spec, report, tokenizer, compute, scheduler, context_length, threads, load_time }))
     }
 
     /// Whether the numbers that were given can be meant.

@@ -41,6 +41,7 @@ mod memory;
 mod model;
 mod progress;
 mod prompt;
+mod scheduler;
 mod session;
 #[cfg(feature = "async")]
 mod stream;
@@ -49,7 +50,6 @@ mod text_model;
 #[doc(hidden)]
 pub mod threads;
 pub mod tokenizer;
-mod turns;
 #[doc(hidden)]
 pub mod weights;
 

@@ -167,6 +167,8 @@ impl Device for CpuDevice {
     type Activated = Operands;
     type Batch<'b> = Batch<'b, KvPage>;
 
+    const BATCH_INVARIANT: bool = true;
+
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Matrix> {
         Matrix::new(weights, linear, self.isa)
     }

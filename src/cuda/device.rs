@@ -290,6 +290,8 @@ impl Device for CudaDevice {
     type Activated = UpGate;
     type Batch<'b> = BatchTable;
 
+    const BATCH_INVARIANT: bool = false; // attention's parts and the products' forms depend on the rows
+
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {
         DeviceMatrix::new(&*self.gpu, &self.weights, weights, linear)
     }

@@ -33,6 +33,9 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// A batch as the operations read it.
     type Batch<'b>;
 
+    /// Whether a row has the same bits in every batch.
+    const BATCH_INVARIANT: bool;
+
     /// Finds a matrix and its kernels.
     ///
     /// # Errors

@@ -37,11 +37,25 @@ pub(crate) trait Compute: Any + Send + Sync {
     /// How a sequence of `length` tokens is rotated. Keys that were cached with one rotation are useless with another.
     fn rotation(&self, length: usize) -> Rotation;
 
+    /// Which sequences it may compute together.
+    fn batching(&self) -> Batching;
+
     /// As [`Decoder::forward`].
     ///
     /// # Errors
     /// Those of [`Decoder::forward`].
     fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>>;
+}
+
+/// Which sequences are computed in one pass over the weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batching {
+    /// All: each row has the bits that it has alone.
+    Any,
+    /// Those of a batch that a caller made: a row's sums depend on how many are computed.
+    Explicit,
+    /// None: a row's values depend on those beside it.
+    Never,
 }
 
 /// The next tokens of one sequence.
@@ -56,6 +70,13 @@ pub struct Segment<'a> {
     pub reach: usize,
     /// Which positions' logits are wanted.
     pub logits: Logits,
+}
+
+impl Segment<'_> {
+    /// Rows whose logits are wanted.
+    pub(crate) fn wanted_rows(&self) -> usize {
+        self.logits.wanted(&(0..self.tokens.len())).len()
+    }
 }
 
 /// Which positions' logits are wanted.
@@ -167,6 +188,17 @@ impl<D: Device> Decoder<D> {
         self.rope.rotation(length)
     }
 
+    /// Which sequences it may compute together.
+    pub fn batching(&self) -> Batching {
+        if self.layers.iter().any(|layer| layer.mixes_rows) {
+            Batching::Never
+        } else if D::BATCH_INVARIANT {
+            Batching::Any
+        } else {
+            Batching::Explicit
+        }
+    }
+
     /// Runs the tokens of several sequences through the model in one pass over its weights and appends them to their
     /// caches. Returns the wanted logits F32 `[rows, vocab]` in segment order, or `None` when none are wanted.
     ///
@@ -254,6 +286,10 @@ impl<D: Device> Compute for Decoder<D> {
 
     fn rotation(&self, length: usize) -> Rotation {
         Decoder::rotation(self, length)
+    }
+
+    fn batching(&self) -> Batching {
+        Decoder::batching(self)
     }
 
     fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {
