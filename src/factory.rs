@@ -268,7 +268,18 @@ impl ModelBuilder {
         self.cancel.check()?;
         let (scheduler, load_time) = (Scheduler::default(), start.elapsed());
         let spec = ready.spec;
-        Ok(Model::new(Inner { spec, report, tokenizer, compute, scheduler, context_length, threads, load_time }))
+        Ok(Model::new(Inner {
+            spec,
+            report,
+            tokenizer,
+            compute,
+            scheduler,
+            #[cfg(feature = "async")]
+            streams: crate::stream::Streams::default(),
+            context_length,
+            threads,
+            load_time,
+        }))
     }
 
     /// Whether the numbers that were given can be meant.

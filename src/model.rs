@@ -38,6 +38,8 @@ pub(crate) struct Inner {
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) compute: Box<dyn Compute>,
     pub(crate) scheduler: Scheduler,
+    #[cfg(feature = "async")]
+    pub(crate) streams: crate::stream::Streams,
     pub(crate) context_length: usize,
     pub(crate) threads: usize,
     pub(crate) load_time: Duration,
@@ -71,6 +73,12 @@ impl Model {
     /// What computes its sequences together.
     pub(crate) fn scheduler(&self) -> &Scheduler {
         &self.0.scheduler
+    }
+
+    /// Its streams.
+    #[cfg(feature = "async")]
+    pub(crate) fn streams(&self) -> &crate::stream::Streams {
+        &self.0.streams
     }
 
     /// Where the logits it returns are: in main memory, also those of a model on a GPU. Which device computes says
@@ -121,6 +129,8 @@ impl Model {
             threads: *threads,
             load_time: *load_time,
             scheduler: Scheduler::default(),
+            #[cfg(feature = "async")]
+            streams: crate::stream::Streams::default(),
         })
     }
 

@@ -40,6 +40,9 @@ pub(crate) struct Run {
     /// Whether it is one of a batch that its caller made.
     pub(crate) batched: bool,
     pub(crate) span: Span,
+    /// Which of its caller's it is.
+    #[cfg(feature = "async")]
+    pub(crate) key: u64,
     /// Set when it is finished.
     pub(crate) outcome: Option<Result<()>>,
     /// Tokens of the step it is in.
@@ -66,6 +69,8 @@ impl Run {
             cancel: cancel.clone(),
             batched: false,
             span,
+            #[cfg(feature = "async")]
+            key: 0,
             outcome: None,
             tokens: 0,
             alone: false,
@@ -117,6 +122,27 @@ impl Scheduler {
             runs.iter_mut().for_each(|run| run.outcome = Some(Err(error.clone())));
             runs
         })
+    }
+}
+
+#[cfg(feature = "async")]
+impl Scheduler {
+    /// Gives `runs` to be computed; [`wait`](Self::wait) gives them back to `caller`.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, `Forked`; with the runs.
+    pub(crate) fn submit(&self, caller: &Arc<Caller>, runs: Vec<Run>) -> Result<(), (Error, Vec<Run>)> {
+        self.0.submit(caller, runs)
+    }
+
+    /// Takes part in computing until runs of `caller` are finished, or it was [called](Self::call).
+    pub(crate) fn wait(&self, compute: &dyn Compute, caller: &Arc<Caller>) -> Vec<Run> {
+        self.0.wait(&Pass(compute), caller)
+    }
+
+    /// Wakes `caller` from [`wait`](Self::wait), now or when it comes there.
+    pub(crate) fn call(&self, caller: &Caller) {
+        self.0.call(caller);
     }
 }
 

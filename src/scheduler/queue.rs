@@ -164,6 +164,7 @@ impl<R> Queue<R> {
     }
 
     /// Wakes `caller` from [`wait`](Self::wait), now or when it comes there.
+    #[cfg(any(feature = "async", test))]
     pub(crate) fn call(&self, caller: &Caller) {
         let _line = self.line(); // not between its look and its sleep
         caller.called.store(true, Ordering::Relaxed);
