@@ -26,7 +26,7 @@ pub trait Cache: Any + Send + fmt::Debug {
     /// Forgets all positions and keeps the pages for others.
     fn clear(&mut self);
 
-    /// Forgets the positions from `len` on and frees the pages that hold none.
+    /// Forgets the positions from `len` on and frees the pages behind them.
     fn truncate(&mut self, len: usize);
 
     /// Counts `tokens` positions that every layer has stored.
@@ -103,7 +103,7 @@ impl<P: Send + 'static> Cache for KvCache<P> {
 
     fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
-        self.keep(self.len.div_ceil(KV_PAGE));
+        self.keep(len.div_ceil(KV_PAGE));
     }
 
     fn advance(&mut self, tokens: usize) {

@@ -123,18 +123,39 @@ impl<R> Queue<R> {
         Ok(())
     }
 
-    /// Takes part in computing until requests of `caller` are finished, or it was called, and returns them in the order they
-    /// came.
+    /// Takes part in computing until requests of `caller` are finished, or it was called, and returns them.
+    #[cfg(any(feature = "async", test))]
     pub(crate) fn wait<S: Steps<Request = R>>(&self, steps: &S, caller: &Arc<Caller>) -> Vec<R> {
+        self.finished(steps, caller).into_iter().map(|waiting| waiting.request).collect()
+    }
+
+    /// Computes `requests` with all others, and returns them finished, in their order.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub(crate) fn run<S>(&self, steps: &S, caller: &Arc<Caller>, requests: Vec<R>) -> Result<Vec<R>, (Error, Vec<R>)>
+    where
+        S: Steps<Request = R>,
+    {
+        let (count, mut all) = (requests.len(), Vec::new());
+        self.submit(caller, requests)?;
+        while all.len() < count {
+            all.append(&mut self.finished(steps, caller));
+        }
+        all.sort_unstable_by_key(|waiting| waiting.ticket);
+        Ok(all.into_iter().map(|waiting| waiting.request).collect())
+    }
+
+    /// Takes part in computing until requests of `caller` are finished, or it was called.
+    fn finished<S: Steps<Request = R>>(&self, steps: &S, caller: &Arc<Caller>) -> Vec<Waiting<R>> {
         let is_own = |waiting: &Waiting<R>| Arc::ptr_eq(&waiting.caller, caller);
         let mut line = self.line();
         loop {
             line.leave(|waiting| is_own(waiting) && S::cancelled(&mut waiting.request));
             let called = caller.called.swap(false, Ordering::Relaxed);
-            let mut finished: Vec<_> = line.finished.extract_if(.., |waiting| is_own(waiting)).collect();
+            let finished: Vec<_> = line.finished.extract_if(.., |waiting| is_own(waiting)).collect();
             if called || !finished.is_empty() {
-                finished.sort_unstable_by_key(|waiting| waiting.ticket);
-                return finished.into_iter().map(|waiting| waiting.request).collect();
+                return finished;
             }
             let may_compute = !line.computing && line.waiting.iter().any(is_own);
             let wait = if may_compute { line.until_complete().min(LOOK) } else { LOOK };
@@ -144,23 +165,6 @@ impl<R> Queue<R> {
                 line = caller.changed.wait_timeout(line, wait).unwrap_or_else(PoisonError::into_inner).0;
             }
         }
-    }
-
-    /// As [`submit`](Self::submit) and [`wait`](Self::wait), until all of `requests` are finished.
-    ///
-    /// # Errors
-    /// As [`submit`](Self::submit).
-    pub(crate) fn run<S>(&self, steps: &S, caller: &Arc<Caller>, requests: Vec<R>) -> Result<Vec<R>, (Error, Vec<R>)>
-    where
-        S: Steps<Request = R>,
-    {
-        let count = requests.len();
-        self.submit(caller, requests)?;
-        let mut all = self.wait(steps, caller);
-        while all.len() < count {
-            all.append(&mut self.wait(steps, caller));
-        }
-        Ok(all)
     }
 
     /// Wakes `caller` from [`wait`](Self::wait), now or when it comes there.
