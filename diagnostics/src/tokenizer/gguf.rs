@@ -16,7 +16,7 @@ const EOS: &str = "tokenizer.ggml.eos_token_id";
 
 pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     let kind = kind(metadata)?;
-    let mut spec = TokenizerSpec::empty(kind);
+    let mut spec = TokenizerSpec { kind, ..TokenizerSpec::default() };
     (spec.chat_templates, spec.assumptions) = templates::of_gguf(metadata)?;
     if kind == TokenizerKind::Missing {
         unnamed_ids(metadata, &mut spec)?;

@@ -15,7 +15,7 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
     let chat_templates = templates::of_folder(files)?;
     let mut roles = Roles::read(files)?;
     let Some(Found { kind, path, content, pre, space_prefix, assumption }) = find(files, &roles)? else {
-        let mut spec = TokenizerSpec::empty(TokenizerKind::Missing);
+        let mut spec = TokenizerSpec::default();
         spec.chat_templates = chat_templates;
         spec.named_tokens = templates::tokens_of_folder(files);
         spec.bos_text = roles.bos.map(|(text, _)| text);
@@ -28,7 +28,7 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
         roles = Roles { bos: roles.bos.or(default("<s>")), eos: roles.eos.or(default("</s>")) };
     }
 
-    let mut spec = TokenizerSpec::empty(kind);
+    let mut spec = TokenizerSpec { kind, ..TokenizerSpec::default() };
     spec.chat_templates = chat_templates;
     spec.named_tokens = templates::tokens_of_folder(files);
     spec.model = content.model.clone();
@@ -129,7 +129,7 @@ pub(super) fn given(path: &Path, own: &TokenizerSpec) -> Result<TokenizerSpec> {
     let bytes = content::read(path, limits::TOKENIZER_JSON_BYTES)?;
     let wanted = [&own.bos_text, &own.eos_text].into_iter().flatten().map(String::as_str).collect();
     let content = Content::parse(path, &bytes, &wanted)?;
-    let mut spec = TokenizerSpec::empty(TokenizerKind::Json);
+    let mut spec = TokenizerSpec { kind: TokenizerKind::Json, ..TokenizerSpec::default() };
     spec.chat_templates.clone_from(&own.chat_templates);
     spec.named_tokens.clone_from(&own.named_tokens);
     spec.model.clone_from(&content.model);

@@ -20,7 +20,7 @@ pub use folder::{MergesFile, byte_level_added, legacy, sentence_piece_added};
 pub use templates::{ChatTemplateSource, DEFAULT as DEFAULT_TEMPLATE, TemplatePlace};
 
 /// What the files say of the tokenizer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenizerSpec {
     /// How text becomes ids.
     pub kind: TokenizerKind,
@@ -55,7 +55,7 @@ pub struct TokenizerSpec {
 }
 
 /// How text becomes ids. Complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TokenizerKind {
     /// A `tokenizer.json`.
     Json,
@@ -64,6 +64,7 @@ pub enum TokenizerKind {
     /// GGUF keys of model `gpt2`, or `vocab.json` and `merges.txt`: byte-level BPE by merges.
     ByteLevelBpe,
     /// None found.
+    #[default]
     Missing,
 }
 
@@ -133,26 +134,6 @@ impl TokenizerSpec {
         };
         spec.assume(format!("the tokenizer is {}, as given", path.display()));
         Ok(spec)
-    }
-
-    fn empty(kind: TokenizerKind) -> Self {
-        TokenizerSpec {
-            kind,
-            model: None,
-            pre: None,
-            tokens: 0,
-            bos: None,
-            bos_text: None,
-            add_bos: false,
-            eos: None,
-            eos_text: None,
-            named_tokens: BTreeMap::new(),
-            add_eos: false,
-            add_space_prefix: false,
-            stop_ids: BTreeMap::new(),
-            chat_templates: BTreeMap::new(),
-            assumptions: Vec::new(),
-        }
     }
 
     /// The text of the default chat template.
