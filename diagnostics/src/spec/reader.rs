@@ -306,7 +306,7 @@ impl<'a> Reader<'a> {
 
     /// In GGUF an absent head is tied; in `config.json` the flag decides.
     pub(super) fn tied(&self, family: &Family, header: &Header, assumptions: &mut Vec<String>) -> Result<bool> {
-        let head = family.tensors.iter().find(|name| name.role == Role::Head);
+        let head = family.tensors.iter().copied().flatten().find(|name| name.role == Role::Head);
         if self.gguf {
             let stored = head.is_some_and(|name| header.tensors.contains_key(&format!("{}.weight", name.gguf)));
             return Ok(!stored);

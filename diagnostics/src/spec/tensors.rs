@@ -123,7 +123,7 @@ impl<'a> Tensors<'a> {
 
     /// A norm that families have whose tables name its tensor.
     fn norm_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
-        match self.family.tensors.iter().any(|names| names.role == role) {
+        match self.family.tensors.iter().copied().flatten().any(|names| names.role == role) {
             true => self.norm(role, layer).map(Some),
             false => Ok(None),
         }
@@ -146,7 +146,7 @@ impl<'a> Tensors<'a> {
             self.header.tensors.keys().filter(|name| !self.used.contains(*name)).cloned().collect();
         let layers = self.sizes.layers;
         for name in &unused {
-            let layer = self.family.tensors.iter().find_map(|names| {
+            let layer = self.family.tensors.iter().copied().flatten().find_map(|names| {
                 let (prefix, _) = self.pattern(names.gguf, names.config).split_once("{}")?;
                 name.strip_prefix(prefix)?.split('.').next()?.parse::<usize>().ok()
             });
@@ -168,7 +168,7 @@ impl<'a> Tensors<'a> {
     }
 
     fn stem(&self, role: Role, layer: Option<usize>) -> String {
-        let names = self.family.tensors.iter().find(|names| names.role == role);
+        let names = self.family.tensors.iter().copied().flatten().find(|names| names.role == role);
         let pattern = names.map_or("", |names| self.pattern(names.gguf, names.config));
         fill(pattern, layer)
     }
@@ -231,7 +231,7 @@ impl<'a> Tensors<'a> {
     }
 
     fn bias_wanted(&self, role: Role, layer: Option<usize>, name: &str) -> Result<bool> {
-        let Some((_, bias)) = self.family.biases.iter().find(|(biased, _)| *biased == role) else {
+        let Some((_, bias)) = self.family.biases.iter().find(|(roles, _)| roles.contains(&role)) else {
             return Ok(false);
         };
         Ok(match bias {
