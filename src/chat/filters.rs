@@ -251,7 +251,9 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     }
     environment.add_filter("default", default);
     environment.add_filter("d", default);
-    for (name, test) in engine_tests() {
+    let kinds = kind_tests().into_iter().map(|(name, test)| (name, test, false));
+    let values = value_tests().into_iter().map(|(name, test)| (name, test, true));
+    for (name, test, measured) in kinds.chain(values) {
         let budget = Arc::clone(budget);
         environment.add_test(name, move |state: &mut State<'_, '_>, args: Rest<Value>, named: Kwargs| {
             let args = all(args, named);
@@ -264,8 +266,7 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
             if !fits {
                 return Err(invalid("the test is not for values of this type"));
             }
-            // These look at values, others only at their kind.
-            if !KINDS.contains(&name) {
+            if measured {
                 args.iter().try_for_each(|arg| budget.weigh(arg))?;
             }
             test.call(state, &args).map(|found| found.is_true())
@@ -309,24 +310,9 @@ fn engine_filters() -> [(&'static str, Value); 22] {
     ]
 }
 
-const KINDS: [&str; 13] = [
-    "defined",
-    "undefined",
-    "none",
-    "boolean",
-    "odd",
-    "even",
-    "integer",
-    "float",
-    "string",
-    "mapping",
-    "true",
-    "false",
-    "divisibleby",
-];
-
-fn engine_tests() -> Vec<(&'static str, Value)> {
-    let mut found = vec![
+/// Tests that look at the kind of a value alone.
+fn kind_tests() -> [(&'static str, Value); 13] {
+    [
         ("defined", Value::from_function(tests::is_defined)),
         ("undefined", Value::from_function(tests::is_undefined)),
         ("none", Value::from_function(tests::is_none)),
@@ -340,6 +326,12 @@ fn engine_tests() -> Vec<(&'static str, Value)> {
         ("mapping", Value::from_function(tests::is_mapping)),
         ("true", Value::from_function(tests::is_true)),
         ("false", Value::from_function(tests::is_false)),
+    ]
+}
+
+/// Tests that look at values.
+fn value_tests() -> Vec<(&'static str, Value)> {
+    let mut found = vec![
         ("lower", Value::from_function(tests::is_lower)),
         ("upper", Value::from_function(tests::is_upper)),
         ("sameas", Value::from_function(tests::is_sameas)),
