@@ -1,7 +1,7 @@
 //! The `tokenizer.*` keys of a GGUF file.
 
-use super::{TokenizerKind, TokenizerSpec, pre, templates, unknown_value};
-use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use super::{TokenizerKind, TokenizerSpec, pre, templates};
+use crate::error::{Error, IncompleteKind, Result};
 use crate::header::Fields;
 use crate::header::gguf::{GgufMetadata, Strings};
 
@@ -22,9 +22,11 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
         unnamed_ids(metadata, &mut spec)?;
         return Ok(spec);
     }
-    let tokens = metadata.strings(TOKENS)?.ok_or_else(|| missing(metadata, TOKENS, "text cannot become ids"))?;
+    let tokens = metadata
+        .strings(TOKENS)?
+        .ok_or_else(|| Error::key_missing(metadata.file(), TOKENS, "text cannot become ids"))?;
     if tokens.is_empty() {
-        return Err(unknown_value(metadata.file(), TOKENS, "an array of 0 strings", "at least one token"));
+        return Err(Error::key_value(metadata.file(), TOKENS, "an array of 0 strings", "at least one token"));
     }
     spec.model = metadata.text(MODEL)?.map(Into::into);
     spec.tokens = tokens.len();
@@ -83,8 +85,8 @@ fn kind(metadata: &GgufMetadata) -> Result<TokenizerKind> {
         Some("gpt2") => Ok(TokenizerKind::ByteLevelBpe),
         Some("none" | "no_vocab") => Ok(TokenizerKind::Missing),
         None if !metadata.has(TOKENS) => Ok(TokenizerKind::Missing),
-        None => Err(missing(metadata, MODEL, "the kind of the vocabulary is unknown")),
-        Some(other) => Err(unknown_value(
+        None => Err(Error::key_missing(metadata.file(), MODEL, "the kind of the vocabulary is unknown")),
+        Some(other) => Err(Error::key_value(
             metadata.file(),
             MODEL,
             format!("{other:?}"),
@@ -103,7 +105,7 @@ fn pre_tokenizer(metadata: &GgufMetadata, spec: &mut TokenizerSpec) -> Result<&'
     };
     spec.pre = Some(name.into());
     pre::find(name)
-        .ok_or_else(|| unknown_value(metadata.file(), PRE, format!("{name:?}"), format!("one of {}", pre::names())))
+        .ok_or_else(|| Error::key_value(metadata.file(), PRE, format!("{name:?}"), format!("one of {}", pre::names())))
 }
 
 fn special_id(
@@ -148,30 +150,26 @@ fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) ->
     match metadata.floats(SCORES)? {
         Some(scores) => {
             if let Some(id) = scores.iter().position(|score| score.is_nan()) {
-                return Err(unknown_value(metadata.file(), SCORES, format!("NaN for token {id}"), "numbers"));
+                return Err(Error::key_value(metadata.file(), SCORES, format!("NaN for token {id}"), "numbers"));
             }
         }
         None if kind == TokenizerKind::SentencePiece => {
-            return Err(missing(metadata, SCORES, "the order of merges is unknown"));
+            return Err(Error::key_missing(metadata.file(), SCORES, "the order of merges is unknown"));
         }
         None => {}
     }
     let types = metadata.integers(TYPES)?.unwrap_or_default();
     if let Some((id, value)) = types.iter().enumerate().find(|(_, value)| !(0..=6).contains(*value)) {
-        return Err(unknown_value(metadata.file(), TYPES, format!("{value} for token {id}"), "0 to 6"));
+        return Err(Error::key_value(metadata.file(), TYPES, format!("{value} for token {id}"), "0 to 6"));
     }
     if kind == TokenizerKind::ByteLevelBpe && metadata.strings(MERGES)?.is_none() {
-        return Err(missing(metadata, MERGES, "bytes cannot be merged into tokens"));
+        return Err(Error::key_missing(metadata.file(), MERGES, "bytes cannot be merged into tokens"));
     }
     Ok(())
 }
 
 fn text_of(tokens: &Strings, id: u32) -> Option<String> {
     tokens.get(id as usize).map(|text| String::from_utf8_lossy(text).into_owned())
-}
-
-fn missing(metadata: &GgufMetadata, key: &str, needed_for: &'static str) -> Error {
-    Error::format(metadata.file(), FormatErrorKind::KeyMissing { key: key.into(), needed_for })
 }
 
 #[cfg(test)]

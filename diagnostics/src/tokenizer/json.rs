@@ -2,7 +2,7 @@
 
 use super::entries::Content;
 use super::folder::{self, Found};
-use super::{TokenizerKind, TokenizerSpec, templates, unknown_value};
+use super::{TokenizerKind, TokenizerSpec, templates};
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile};
@@ -109,7 +109,7 @@ fn post_processed(spec: &mut TokenizerSpec, path: &Path, content: &Content) -> R
     let known = |id: &u32| (*id as usize) < content.ids_end();
     if let Some(id) = [before, after].into_iter().flatten().find(|id| !known(id)) {
         let expected = format!("an id of the vocabulary, below {}", content.ids_end());
-        return Err(unknown_value(path, "post_processor.special_tokens", format!("the id {id}"), expected));
+        return Err(Error::key_value(path, "post_processor.special_tokens", format!("the id {id}"), expected));
     }
     if before.is_some() && spec.bos.is_some() && before != spec.bos {
         spec.assume(format!(
@@ -245,13 +245,13 @@ fn added_by_post_processor(path: &Path, processor: &Value) -> Result<Added> {
                 if let Some(added) = added_by_post_processor(path, part)?
                     && found.replace(added).is_some()
                 {
-                    return Err(unknown_value(path, KEY, "two TemplateProcessing", "one"));
+                    return Err(Error::key_value(path, KEY, "two TemplateProcessing", "one"));
                 }
             }
             Ok(found)
         }
         Some("TemplateProcessing") => template_processing(path, object).map(Some),
-        other => Err(unknown_value(
+        other => Err(Error::key_value(
             path,
             "post_processor.type",
             format!("{:?}", other.unwrap_or_default()),
@@ -262,7 +262,7 @@ fn added_by_post_processor(path: &Path, processor: &Value) -> Result<Added> {
 
 fn template_processing(path: &Path, object: &Map<String, Value>) -> Result<(Option<u32>, Option<u32>)> {
     let wrong = |found: String| {
-        unknown_value(path, "post_processor.single", found, "at most one token before and after the text")
+        Error::key_value(path, "post_processor.single", found, "at most one token before and after the text")
     };
     let single = object.get("single").and_then(Value::as_array).ok_or_else(|| wrong("no list".into()))?;
     let (mut before, mut after, mut text_seen) = (Vec::new(), Vec::new(), false);

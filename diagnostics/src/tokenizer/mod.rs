@@ -9,7 +9,7 @@ pub mod pre;
 pub mod sentencepiece;
 mod templates;
 
-use crate::error::{Error, FormatErrorKind, Result};
+use crate::error::Result;
 use crate::header::{Header, Metadata};
 use crate::source::content;
 use std::collections::BTreeMap;
@@ -196,8 +196,4 @@ impl TokenizerSpec {
             self.assume("an EOS is asked for but none is named: none is added");
         }
     }
-}
-
-fn unknown_value(file: &Path, key: &str, found: impl Into<String>, expected: impl Into<String>) -> Error {
-    Error::format(file, FormatErrorKind::KeyValue { key: key.into(), found: found.into(), expected: expected.into() })
 }

@@ -1,8 +1,8 @@
 //! Header -> chat templates by name, with the place of each, by the precedence that transformers has.
 
-use crate::error::{Error, FormatErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::header::Fields;
-use crate::header::config::{ConfigFiles, JsonFile};
+use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
 use crate::header::gguf::GgufMetadata;
 use crate::limits;
 use crate::source::content;
@@ -68,18 +68,15 @@ fn template_file(path: &Path) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| {
         let key = path.file_name().unwrap_or_default().to_string_lossy();
         let found = format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to());
-        super::unknown_value(path, &key, found, "UTF-8")
+        Error::key_value(path, &key, found, "UTF-8")
     })
 }
 
 /// `chat_template`: one template, or a list of named ones.
 fn in_json(file: &JsonFile) -> Result<Templates> {
     const KEY: &str = "chat_template";
-    let wrong = |found: &Value| {
-        let expected = "a template, or a list of objects with name and template";
-        let found = found.to_string().chars().take(60).collect();
-        Error::format(file.file(), FormatErrorKind::KeyType { key: KEY.into(), found, expected })
-    };
+    let expected = "a template, or a list of objects with name and template";
+    let wrong = |found: &Value| wrong_type(file.file(), KEY, found, expected);
     let place = |text: &str, key: String| source(text, file.file(), Some(key));
     match file.object().get(KEY) {
         None | Some(Value::Null) => Ok(Templates::new()),
