@@ -94,20 +94,15 @@ pub(super) fn named(files: &ConfigFiles) -> Result<BTreeSet<String>> {
     let mut texts = BTreeSet::new();
     for file in [&files.tokenizer_config, &files.special_tokens_map].into_iter().flatten() {
         for key in ROLES {
-            match file.object().get(key) {
-                None | Some(Value::Null) => {}
-                Some(Value::Array(list)) => {
-                    for token in list {
-                        texts.insert(text(token).ok_or_else(|| wrong(file, key, token))?);
-                    }
-                }
+            let tokens: Vec<&Value> = match file.object().get(key) {
+                None | Some(Value::Null) => Vec::new(),
+                Some(Value::Array(list)) => list.iter().collect(),
                 // `extra_special_tokens` may name the roles of its tokens.
-                Some(Value::Object(roles)) if key == "extra_special_tokens" => {
-                    for token in roles.values() {
-                        texts.insert(text(token).ok_or_else(|| wrong(file, key, token))?);
-                    }
-                }
-                Some(token) => drop(texts.insert(text(token).ok_or_else(|| wrong(file, key, token))?)),
+                Some(Value::Object(roles)) if key == "extra_special_tokens" => roles.values().collect(),
+                Some(token) => vec![token],
+            };
+            for token in tokens {
+                texts.insert(text(token).ok_or_else(|| wrong(file, key, token))?.to_owned());
             }
         }
     }
@@ -115,12 +110,12 @@ pub(super) fn named(files: &ConfigFiles) -> Result<BTreeSet<String>> {
     Ok(texts)
 }
 
-fn text(token: &Value) -> Option<String> {
+/// The text of a token that is given as such, or as an object that holds it under `content`.
+pub(super) fn text(token: &Value) -> Option<&str> {
     match token {
         Value::Object(object) => object.get("content").and_then(Value::as_str),
         other => other.as_str(),
     }
-    .map(str::to_owned)
 }
 
 fn from_decoder(file: &JsonFile, decoder: &Map<String, Value>) -> Result<Vec<AddedToken>> {

@@ -19,7 +19,10 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     let mut spec = TokenizerSpec { kind, ..TokenizerSpec::default() };
     (spec.chat_templates, spec.assumptions) = templates::of_gguf(metadata)?;
     if kind == TokenizerKind::Missing {
-        unnamed_ids(metadata, &mut spec)?;
+        // They are the model's, whatever tokenizer the user brings.
+        let id = |key: &str| Ok::<_, Error>(metadata.unsigned(key)?.and_then(|id| u32::try_from(id).ok()));
+        (spec.bos, spec.eos) = (id(BOS)?, id(EOS)?);
+        added_and_stops(metadata, &mut spec, false)?;
         return Ok(spec);
     }
     let tokens = metadata
@@ -43,34 +46,23 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     spec.bos_text = spec.bos.and_then(|id| text_of(tokens, id));
     spec.eos_text = spec.eos.and_then(|id| text_of(tokens, id));
     spec.named_tokens = templates::tokens_of_gguf(metadata, |id| text_of(tokens, id))?;
-    spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos_default && spec.bos.is_some());
-    spec.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
+    let add_bos_default = add_bos_default && spec.bos.is_some();
+    added_and_stops(metadata, &mut spec, add_bos_default)?;
     spec.add_space_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(sentence_piece);
-
-    if let Some(eos) = spec.eos {
-        spec.stop(eos.into(), EOS);
-    }
     // Read by whoever builds the tokenizer.
     metadata.unsigned("tokenizer.ggml.unknown_token_id")?;
-    stop_on_turn_ids(metadata, &mut spec)?;
     spec.stop_on_known_texts((0..).zip(tokens.iter()));
     spec.settle();
     Ok(spec)
 }
 
-/// What a file without a vocabulary says of ids: they are the model's, whatever tokenizer the user brings.
-fn unnamed_ids(metadata: &GgufMetadata, spec: &mut TokenizerSpec) -> Result<()> {
-    let id = |key: &str| Ok::<_, Error>(metadata.unsigned(key)?.and_then(|id| u32::try_from(id).ok()));
-    (spec.bos, spec.eos) = (id(BOS)?, id(EOS)?);
-    spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(false);
+/// What is added to a text, and which ids end one.
+fn added_and_stops(metadata: &GgufMetadata, spec: &mut TokenizerSpec, add_bos: bool) -> Result<()> {
+    spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos);
     spec.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
     if let Some(eos) = spec.eos {
         spec.stop(eos.into(), EOS);
     }
-    stop_on_turn_ids(metadata, spec)
-}
-
-fn stop_on_turn_ids(metadata: &GgufMetadata, spec: &mut TokenizerSpec) -> Result<()> {
     for key in ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"] {
         if let Some(id) = metadata.unsigned(key)? {
             spec.stop(id, key);

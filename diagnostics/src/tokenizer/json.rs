@@ -1,5 +1,6 @@
 //! `tokenizer.json` and the JSON files beside it.
 
+use super::added;
 use super::entries::Content;
 use super::folder::{self, Found};
 use super::{TokenizerKind, TokenizerSpec, templates};
@@ -12,12 +13,13 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
-    let chat_templates = templates::of_folder(files)?;
+    let mut spec = TokenizerSpec {
+        chat_templates: templates::of_folder(files)?,
+        named_tokens: templates::tokens_of_folder(files),
+        ..TokenizerSpec::default()
+    };
     let mut roles = Roles::read(files)?;
     let Some(Found { kind, path, content, pre, space_prefix, assumption }) = find(files, &roles)? else {
-        let mut spec = TokenizerSpec::default();
-        spec.chat_templates = chat_templates;
-        spec.named_tokens = templates::tokens_of_folder(files);
         spec.bos_text = roles.bos.map(|(text, _)| text);
         spec.eos_text = roles.eos.map(|(text, _)| text);
         stop_on_config_ids(&mut spec, files)?;
@@ -28,9 +30,7 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
         roles = Roles { bos: roles.bos.or(default("<s>")), eos: roles.eos.or(default("</s>")) };
     }
 
-    let mut spec = TokenizerSpec { kind, ..TokenizerSpec::default() };
-    spec.chat_templates = chat_templates;
-    spec.named_tokens = templates::tokens_of_folder(files);
+    spec.kind = kind;
     spec.model = content.model.clone();
     spec.pre = pre.map(Into::into);
     spec.tokens = content.ids_end();
@@ -44,9 +44,16 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
             None => spec.assume(format!("{source} {text:?} is no token of the vocabulary: ignored")),
         }
     }
+    Ok(finished(spec, &content))
+}
+
+/// `spec` with the texts of BOS and EOS, and what the texts of `content` say.
+fn finished(mut spec: TokenizerSpec, content: &Content) -> TokenizerSpec {
+    spec.bos_text = spec.bos.and_then(|id| content.text(id));
+    spec.eos_text = spec.eos.and_then(|id| content.text(id));
     spec.stop_on_known_texts(content.added.iter().map(|token| (token.id, token.content.as_bytes())));
     spec.settle();
-    Ok(spec)
+    spec
 }
 
 /// The folder's vocabulary: `tokenizer.json` before every other form, as in transformers.
@@ -98,8 +105,6 @@ fn special_tokens(
             spec.assume(format!("no tokenizer_config.json: BOS is {id} as config.json says"));
         }
     }
-    spec.bos_text = spec.bos.and_then(|id| content.text(id));
-    spec.eos_text = spec.eos.and_then(|id| content.text(id));
     Ok(())
 }
 
@@ -151,14 +156,10 @@ pub(super) fn given(path: &Path, own: &TokenizerSpec) -> Result<TokenizerSpec> {
     if !post_processed(&mut spec, path, &content)? {
         (spec.add_bos, spec.add_eos) = (own.add_bos, own.add_eos);
     }
-    spec.bos_text = spec.bos.and_then(|id| content.text(id));
-    spec.eos_text = spec.eos.and_then(|id| content.text(id));
     for (id, source) in own.stop_ids.iter().flat_map(|(id, sources)| sources.iter().map(|source| (*id, source))) {
         spec.stop(id.into(), source);
     }
-    spec.stop_on_known_texts(content.added.iter().map(|token| (token.id, token.content.as_bytes())));
-    spec.settle();
-    Ok(spec)
+    Ok(finished(spec, &content))
 }
 
 fn stop_on_config_ids(spec: &mut TokenizerSpec, files: &ConfigFiles) -> Result<()> {
@@ -218,14 +219,9 @@ impl Roles {
 
 /// A token given as its text or as an object that holds it under `content`.
 fn token_text(file: &JsonFile, key: &str) -> Result<Option<String>> {
-    let text = match file.object().get(key) {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::Object(object)) => object.get("content").and_then(Value::as_str),
-        Some(value) => value.as_str(),
-    };
-    let text = text.ok_or_else(|| {
-        let found = file.object().get(key).map(Value::to_string).unwrap_or_default();
-        let expected = "a token text or an object with its content";
+    let Some(value) = file.object().get(key).filter(|value| !value.is_null()) else { return Ok(None) };
+    let text = added::text(value).ok_or_else(|| {
+        let (found, expected) = (value.to_string(), "a token text or an object with its content");
         Error::format(file.file(), FormatErrorKind::KeyType { key: key.into(), found, expected })
     })?;
     Ok((!text.is_empty()).then(|| text.to_owned()))

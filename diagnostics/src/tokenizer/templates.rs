@@ -1,5 +1,6 @@
 //! Header -> chat templates by name, with the place of each, by the precedence that transformers has.
 
+use super::added;
 use crate::error::{Error, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
@@ -117,14 +118,10 @@ pub(super) fn of_gguf(metadata: &GgufMetadata) -> Result<(Templates, Vec<String>
 /// `tokenizer_config.json`, what its `extra_special_tokens` names, and what `special_tokens_map.json` adds of the
 /// standard names.
 pub(super) fn tokens_of_folder(files: &ConfigFiles) -> BTreeMap<String, String> {
-    let text = |value: &Value| match value {
-        Value::Object(token) => token.get("content").and_then(Value::as_str).map(str::to_owned),
-        value => value.as_str().map(str::to_owned),
-    };
     let mut found = BTreeMap::new();
     let mut add = |key: &str, value: &Value| {
-        if let (false, Some(text)) = (BOS_AND_EOS.contains(&key), text(value)) {
-            found.entry(key.to_owned()).or_insert(text);
+        if let (false, Some(text)) = (BOS_AND_EOS.contains(&key), added::text(value)) {
+            found.entry(key.to_owned()).or_insert_with(|| text.to_owned());
         }
     };
     let config = files.tokenizer_config.as_ref().map(JsonFile::object);
