@@ -94,10 +94,7 @@ fn indent(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
     let first = first.or(named.get("first")?).unwrap_or(false);
     let blank = blank.or(named.get("blank")?).unwrap_or(false);
     named.assert_all_used()?;
-    let margin = match width.as_str() {
-        Some(text) => text.to_owned(),
-        None => python::margin(&width)?,
-    };
+    let margin = python::margin(&width)?;
     let value = python::text(value, budget)? + "\n";
     let mut text = Text::new(budget);
     for (index, line) in python::lines(&value, false).into_iter().enumerate() {
