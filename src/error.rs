@@ -223,7 +223,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Refused(report) => of_code(report.exit_code),
-            Error::Files(error) => of_code(files_code(error)),
+            Error::Files(error) => of_code(error.exit_code()),
             Error::Tokenizer { .. } | Error::NothingToChoose { .. } => ErrorKind::Unsupported,
             #[cfg(feature = "hub")]
             Error::Hub(error) => error.kind(),
@@ -252,7 +252,7 @@ impl Error {
     pub fn code(&self) -> u8 {
         match self {
             Error::Refused(report) => report.exit_code,
-            Error::Files(error) => files_code(error),
+            Error::Files(error) => error.exit_code(),
             Error::Chat(error) => error.code(),
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.code(),
@@ -280,18 +280,6 @@ fn of_code(code: u8) -> ErrorKind {
         1 => ErrorKind::Unavailable,
         14 => ErrorKind::OutOfMemory,
         _ => ErrorKind::Unsupported,
-    }
-}
-
-fn files_code(error: &model_diagnostics::Error) -> u8 {
-    use model_diagnostics::Error as Files;
-    match error {
-        Files::Format { .. } => 10,
-        Files::Architecture { .. } => 11,
-        Files::Quantization { .. } => 12,
-        Files::Incomplete { .. } => 15,
-        Files::Ambiguous { .. } => 16,
-        _ => 1,
     }
 }
 
