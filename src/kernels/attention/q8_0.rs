@@ -52,7 +52,9 @@ fn words<const N: usize>(x: &[f32; N]) -> ([i16; N], f32) {
     }
     // Below it the quotient might overflow; no product of so small a number with a key or a value is seen in a sum.
     let factor = if largest > 1e-30 { MOST / largest } else { 0.0 };
-    (x.map(|x| nearest(x * factor) as i16), largest / MOST)
+    let mut words = [0; N];
+    words.iter_mut().zip(x).for_each(|(word, x)| *word = nearest(x * factor) as i16);
+    (words, largest / MOST)
 }
 
 /// Block `block` of a query as words, with zeros behind its end.
@@ -72,7 +74,8 @@ fn query_words(q: &[f32], block: usize) -> ([i16; BLOCK], f32) {
 /// What the values of a block are weighed by, as words: the weights times the scales.
 #[inline(always)]
 fn weight_words(weights: &[f32; TILE], scales: &[f32; TILE], seen: &Range<usize>) -> ([i16; TILE], f32) {
-    let mut products: [f32; TILE] = std::array::from_fn(|i| weights[i] * scales[i]);
+    let mut products = *weights;
+    products.iter_mut().zip(scales).for_each(|(product, scale)| *product *= scale);
     if *seen != (0..TILE) {
         // A scale that is not seen may be NaN.
         products[..seen.start].fill(0.0);
@@ -196,21 +199,28 @@ impl KvElement for u8 {
             for i in 0..Q {
                 (words[i], units[i]) = query_words(&queries[i].q[..head_dim], block);
             }
+            let left = (head_dim - block * BLOCK).min(BLOCK);
+            let row = keys[block * BLOCK * TILE + 2 * first..].as_ptr();
             let mut products = [[simd.no_ints(); N]; Q];
-            for step in 0..(head_dim - block * BLOCK).min(BLOCK).div_ceil(2) {
-                let d = block * BLOCK + 2 * step;
-                ahead.ask(d / 2);
-                let mut vectors = [simd.no_ints(); N];
-                for j in 0..N {
-                    let at = keys[key_at(head_dim, first + j * S::LANES, d)..].as_ptr();
-                    // SAFETY: `LANES` positions from there on are in the tile, of two bytes, or of one if no other follows.
-                    vectors[j] =
-                        unsafe { if d + 1 < head_dim { simd.load_pairs(at) } else { simd.load_bytes_apart(at) } };
-                }
+            for step in 0..left / 2 {
+                ahead.ask(block * BLOCK / 2 + step);
+                // SAFETY: the pairs of elements `2 * step` and the next one of `N * LANES` positions from `first` on.
+                let vectors = unsafe { load_pairs::<S, N>(simd, row.add(step * 2 * TILE)) };
                 for i in 0..Q {
                     let x = simd.all_ints(pair(&words[i], step));
                     for j in 0..N {
                         products[i][j] = simd.add_pairs(products[i][j], x, vectors[j]);
+                    }
+                }
+            }
+            if left % 2 == 1 {
+                for j in 0..N {
+                    let at = keys[key_at(head_dim, first + j * S::LANES, head_dim - 1)..].as_ptr();
+                    // SAFETY: the last elements of as many positions.
+                    let vector = unsafe { simd.load_bytes_apart(at) };
+                    for i in 0..Q {
+                        let x = simd.all_ints(i32::from(words[i][left - 1]));
+                        products[i][j] = simd.add_pairs(products[i][j], x, vector);
                     }
                 }
             }
@@ -238,9 +248,6 @@ impl KvElement for u8 {
         mut ahead: Ahead,
         queries: &mut [Query<'_>],
     ) {
-        const {
-            assert!(BLOCK % S::LANES == 0 && BLOCK / S::LANES <= COLUMNS, "vectors of a block");
-        }
         let head_dim = queries[0].out.len();
         assert!(values.len() == u8::tile_len(head_dim) && seen.end <= TILE);
         for block in 0..head_dim.div_ceil(BLOCK) {
@@ -256,35 +263,70 @@ impl KvElement for u8 {
             for i in 0..Q {
                 (words[i], units[i]) = weight_words(&weights[i], &scales, seen);
             }
-            let mut products = [[simd.no_ints(); COLUMNS]; Q];
-            for step in seen.start / 2..seen.end.div_ceil(2) {
-                ahead.ask(step);
-                let row = values[value_at(head_dim, 2 * step, block * BLOCK)..].as_ptr();
-                let mut vectors = [simd.no_ints(); COLUMNS];
-                for j in 0..BLOCK / S::LANES {
-                    // SAFETY: a block is 64 bytes of the row. What is missing of the last block is in the next row, and
-                    // behind the last row are the scales, of which 64 positions have 128 bytes at least.
-                    vectors[j] = unsafe { simd.load_pairs(row.add(2 * j * S::LANES)) };
-                }
-                for i in 0..Q {
-                    let x = simd.all_ints(pair(&words[i], step));
-                    for j in 0..BLOCK / S::LANES {
-                        products[i][j] = simd.add_pairs(products[i][j], x, vectors[j]);
-                    }
-                }
+            match S::LANES {
+                16 => add_block::<S, Q, 2>(simd, &words, &units, values, seen, rescale, block, ahead, queries),
+                _ => add_block::<S, Q, 4>(simd, &words, &units, values, seen, rescale, block, ahead, queries),
             }
             ahead = ahead.after(TILE / 2);
-            for i in 0..Q {
-                let outs = queries[i].out[block * BLOCK..].chunks_mut(S::LANES);
-                for (out, &product) in outs.zip(&products[i][..BLOCK / S::LANES]) {
-                    // SAFETY: so many are there.
-                    let before = unsafe { simd.load::<false>(out.as_ptr(), out.len()) };
-                    let before = simd.mul(before, simd.all(rescale[i]));
-                    let after = simd.mul_add(simd.to_floats(product), simd.all(units[i]), before);
-                    // SAFETY: as above.
-                    unsafe { simd.store(out.as_mut_ptr(), out.len(), after) };
-                }
+        }
+    }
+}
+
+/// `N` vectors of pairs.
+///
+/// # Safety
+/// So many can be read.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn load_pairs<S: Attend, const N: usize>(simd: S, at: *const u8) -> [S::Bits; N] {
+    let mut vectors = [simd.no_ints(); N];
+    for j in 0..N {
+        // SAFETY: the caller's.
+        vectors[j] = unsafe { simd.load_pairs(at.add(j * 2 * S::LANES)) };
+    }
+    vectors
+}
+
+/// Adds block `block` of the values, of `WIDE` vectors.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // the loop needs them all
+fn add_block<S: Attend, const Q: usize, const WIDE: usize>(
+    simd: S,
+    words: &[[i16; TILE]; Q],
+    units: &[f32; Q],
+    values: &[u8],
+    seen: &Range<usize>,
+    rescale: &[f32; Q],
+    block: usize,
+    ahead: Ahead,
+    queries: &mut [Query<'_>],
+) {
+    let head_dim = queries[0].out.len();
+    assert!(values.len() == u8::tile_len(head_dim) && seen.end <= TILE && WIDE * S::LANES == BLOCK);
+    let row = values[value_at(head_dim, 0, block * BLOCK)..].as_ptr();
+    let mut products = [[simd.no_ints(); WIDE]; Q];
+    for step in seen.start / 2..seen.end.div_ceil(2) {
+        ahead.ask(step);
+        // SAFETY: a block is 64 bytes of the row. What is missing of the last block is in the next row, and behind the last
+        // row are the scales, of which 64 positions have 128 bytes at least.
+        let vectors = unsafe { load_pairs::<S, WIDE>(simd, row.add(step * 2 * head_dim)) };
+        for i in 0..Q {
+            let x = simd.all_ints(pair(&words[i], step));
+            for j in 0..WIDE {
+                products[i][j] = simd.add_pairs(products[i][j], x, vectors[j]);
             }
+        }
+    }
+    for i in 0..Q {
+        for j in 0..WIDE {
+            let Some(out) = queries[i].out.get_mut(block * BLOCK + j * S::LANES..) else { break };
+            // SAFETY: what is left can be read, or a vector of it.
+            let before = unsafe { simd.load::<false>(out.as_ptr(), out.len()) };
+            let before = simd.mul(before, simd.all(rescale[i]));
+            let after = simd.mul_add(simd.to_floats(products[i][j]), simd.all(units[i]), before);
+            // SAFETY: as above.
+            unsafe { simd.store(out.as_mut_ptr(), out.len(), after) };
         }
     }
 }
