@@ -159,11 +159,11 @@ pub enum Error {
         /// NaN or an infinity.
         value: f32,
     },
-    /// A key or value is infinite in the KV cache (exit code 1).
+    /// A key or value is infinite in the KV cache, or NaN where that has no number for it (exit code 1).
     #[error(
         "a key or value of layer {layer} at position {position} is {value}, beyond the {dtype} of the KV cache: {}",
         match .dtype {
-            KvDtype::F16 if .value.is_finite() => "keep the cache in f32",
+            KvDtype::F16 | KvDtype::Q8_0 if .value.is_finite() => "keep the cache in f32",
             _ => "the weights are damaged or a computation overflowed",
         }
     )]

@@ -178,8 +178,8 @@ impl Device for CpuDevice {
     }
 
     fn pages(&self) -> AllocatePage<KvPage> {
-        let (dtype, elements) = (self.kv_dtype, self.layers * 2 * self.heads.kv * KV_PAGE * self.heads.dim);
-        Arc::new(move || Ok(KvPage::new(dtype, elements)?))
+        let (dtype, heads, layers) = (self.kv_dtype, self.heads, self.layers);
+        Arc::new(move || Ok(KvPage::new(dtype, heads, layers)?))
     }
 
     fn run<'b>(
@@ -267,6 +267,7 @@ impl Device for CpuDevice {
         Ok(match self.kv_dtype {
             KvDtype::F32 => attend.fill::<f32>(attended),
             KvDtype::F16 => attend.fill::<half::f16>(attended),
+            KvDtype::Q8_0 => attend.fill::<u8>(attended),
         }?)
     }
 

@@ -1,77 +1,90 @@
 //! Keys and values of `KV_PAGE` positions, all layers.
 
 use super::Heads;
-use crate::kernels::{Element, TILE};
+use crate::kernels::{Element, KvElement, TILE, put_key, put_value};
 use crate::memory;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use model_diagnostics::plan::{KV_PAGE, KvDtype};
 use std::ops::Range;
 
-/// A page of the KV cache. Each layer has its keys `[kv_heads, KV_PAGE / TILE, head_dim, TILE]`, then its values
-/// `[kv_heads, KV_PAGE, head_dim]`.
+/// Tiles of a page.
+pub(super) const TILES: usize = KV_PAGE / TILE;
+const _: () = assert!(TILES * TILE == KV_PAGE);
+
+/// A page of the KV cache. Each layer has the tiles of its keys `[kv_heads, TILES]`, then those of its values.
 #[derive(Debug)]
 pub enum KvPage {
     /// As computed.
     F32(Vec<f32>),
     /// Rounded to the nearest.
     F16(Vec<f16>),
+    /// Blocks of bytes with their scales.
+    Q8_0(Vec<u8>),
 }
 
 /// An element of a page.
-pub(super) trait PageElement: Element {
+pub(super) trait PageElement: KvElement {
     /// All elements of a page that has this type; none of another.
     fn of(page: &KvPage) -> &[Self];
 }
 
 impl PageElement for f32 {
     fn of(page: &KvPage) -> &[f32] {
-        match page {
-            KvPage::F32(elements) => elements,
-            KvPage::F16(_) => &[],
-        }
+        if let KvPage::F32(elements) = page { elements } else { &[] }
     }
 }
 
 impl PageElement for f16 {
     fn of(page: &KvPage) -> &[f16] {
-        match page {
-            KvPage::F16(elements) => elements,
-            KvPage::F32(_) => &[],
-        }
+        if let KvPage::F16(elements) = page { elements } else { &[] }
+    }
+}
+
+impl PageElement for u8 {
+    fn of(page: &KvPage) -> &[u8] {
+        if let KvPage::Q8_0(bytes) = page { bytes } else { &[] }
     }
 }
 
 impl Heads {
-    /// The elements of layer `layer` in a page.
-    fn of_layer(self, layer: usize) -> Range<usize> {
-        let each = 2 * self.kv * KV_PAGE * self.dim;
+    /// The elements of layer `layer` in a page of `E`.
+    fn of_layer<E: KvElement>(self, layer: usize) -> Range<usize> {
+        let each = 2 * self.kv * TILES * E::tile_len(self.dim);
         layer * each..(layer + 1) * each
     }
 }
 
+/// Whether a head is a key or a value.
+#[derive(Clone, Copy)]
+enum Part {
+    Key,
+    Value,
+}
+
 impl KvPage {
-    /// A page of zeros.
+    /// A page of zeros for `layers` layers.
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn new(dtype: KvDtype, elements: usize) -> memory::Result<KvPage> {
+    pub(super) fn new(dtype: KvDtype, heads: Heads, layers: usize) -> memory::Result<KvPage> {
         let what = "a page of the KV cache";
         Ok(match dtype {
-            KvDtype::F32 => KvPage::F32(memory::zeros(elements, what)?),
-            KvDtype::F16 => KvPage::F16(memory::zeros(elements, what)?),
+            KvDtype::F32 => KvPage::F32(memory::zeros(heads.of_layer::<f32>(layers).start, what)?),
+            KvDtype::F16 => KvPage::F16(memory::zeros(heads.of_layer::<f16>(layers).start, what)?),
+            KvDtype::Q8_0 => KvPage::Q8_0(memory::zeros(heads.of_layer::<u8>(layers).start, what)?),
         })
     }
 
     /// Keys and values of a layer.
     pub(super) fn layer<E: PageElement>(&self, heads: Heads, layer: usize) -> &[E] {
-        &E::of(self)[heads.of_layer(layer)]
+        &E::of(self)[heads.of_layer::<E>(layer)]
     }
 
     /// Stores keys and values of `rows` of `qkv` from slot `slot` on.
     ///
     /// # Errors
-    /// A row with an element that is infinite in the page, and what of that row is largest.
+    /// A row with an element that the page cannot hold, and what of that row is largest: an infinity, and of blocks NaN.
     pub(super) fn store(
         &mut self,
         heads: Heads,
@@ -80,50 +93,67 @@ impl KvPage {
         qkv: &[f32],
         rows: Range<usize>,
     ) -> Result<(), (usize, f32)> {
-        let of_layer = heads.of_layer(layer);
         match self {
             KvPage::F32(page) => {
-                let put = |head: &[f32], to: &mut [f32]| to.copy_from_slice(head);
-                store(&mut page[of_layer], heads, slot, qkv, rows, put, f32::is_infinite)
+                let put = float_putter(heads.dim, |head, to| to.copy_from_slice(head), f32::is_infinite);
+                store(&mut page[heads.of_layer::<f32>(layer)], heads, slot, qkv, rows, put)
             }
             KvPage::F16(page) => {
-                let put = |head: &[f32], to: &mut [f16]| to.convert_from_f32_slice(head);
-                store(&mut page[of_layer], heads, slot, qkv, rows, put, f16::is_infinite)
+                let put = float_putter(heads.dim, |head, to| to.convert_from_f32_slice(head), f16::is_infinite);
+                store(&mut page[heads.of_layer::<f16>(layer)], heads, slot, qkv, rows, put)
+            }
+            KvPage::Q8_0(page) => {
+                let put = |part, tile: &mut [u8], position, head: &[f32]| match part {
+                    Part::Key => put_key(tile, position, head),
+                    Part::Value => put_value(tile, position, head),
+                };
+                store(&mut page[heads.of_layer::<u8>(layer)], heads, slot, qkv, rows, put)
             }
         }
     }
 }
 
-/// `put(head, to)` writes a head in the page's dtype.
-fn store<E: Element + Default>(
-    page: &mut [E],
+/// Puts heads of `dim` floats, as `convert` writes them, into tiles; false where one of them is `infinite`.
+fn float_putter<E: Element + Default>(
+    dim: usize,
+    convert: impl Fn(&[f32], &mut [E]),
+    infinite: impl Fn(E) -> bool,
+) -> impl FnMut(Part, &mut [E], usize, &[f32]) -> bool {
+    let mut converted = vec![E::default(); dim];
+    move |part, tile, position, head| {
+        convert(head, &mut converted);
+        match part {
+            Part::Key => tile.chunks_exact_mut(TILE).zip(&converted).for_each(|(tile, &key)| tile[position] = key),
+            Part::Value => tile[position * dim..][..dim].copy_from_slice(&converted),
+        }
+        !converted.iter().fold(false, |any, &x| any | infinite(x))
+    }
+}
+
+/// `put(part, tile, position, head)` writes a head into a tile, and says whether the tile holds it.
+fn store<E: KvElement>(
+    layer: &mut [E],
     heads: Heads,
     slot: usize,
     qkv: &[f32],
     rows: Range<usize>,
-    put: impl Fn(&[f32], &mut [E]),
-    infinite: impl Fn(E) -> bool,
+    mut put: impl FnMut(Part, &mut [E], usize, &[f32]) -> bool,
 ) -> Result<(), (usize, f32)> {
     let Heads { queries, kv, dim } = heads;
-    let (keys, values) = page.split_at_mut(kv * KV_PAGE * dim);
-    let of_heads = keys.chunks_exact_mut(KV_PAGE * dim).zip(values.chunks_exact_mut(KV_PAGE * dim));
-    let mut key = vec![E::default(); dim];
+    let len = E::tile_len(dim);
+    let (keys, values) = layer.split_at_mut(kv * TILES * len);
     let mut beyond = Ok(());
-    for (head, (keys, values)) in of_heads.enumerate() {
-        for (slot, index) in (slot..).zip(rows.clone()) {
-            let row = &qkv[index * heads.qkv_width()..][..heads.qkv_width()];
-            let of = |head: usize| &row[(queries + head) * dim..][..dim];
-            let mut put = |head: usize, to: &mut [E]| {
-                put(of(head), to);
-                if to.iter().fold(false, |any, &x| any | infinite(x)) {
-                    let largest = of(head).iter().fold(0f32, |a, &b| if b.abs() > a.abs() { b } else { a });
-                    beyond = Err((index, largest));
+    for (part, first, tiles) in [(Part::Key, queries, keys), (Part::Value, queries + kv, values)] {
+        for (head, tiles) in tiles.chunks_exact_mut(TILES * len).enumerate() {
+            for (slot, index) in (slot..).zip(rows.clone()) {
+                let row = &qkv[index * heads.qkv_width()..][..heads.qkv_width()];
+                let head = &row[(first + head) * dim..][..dim];
+                if !put(part, &mut tiles[slot / TILE * len..][..len], slot % TILE, head) {
+                    // NaN is larger than all.
+                    let larger = |a: f32, b: f32| if b.is_nan() || b.abs() > a.abs() { b } else { a };
+                    beyond = Err((index, head.iter().fold(0.0, |a, &b| larger(a, b))));
                 }
-            };
-            put(head, &mut key);
-            let tile = &mut keys[slot / TILE * TILE * dim..][..TILE * dim];
-            tile.chunks_exact_mut(TILE).zip(&key).for_each(|(tile, &key)| tile[slot % TILE] = key);
-            put(kv + head, &mut values[slot * dim..][..dim]);
+            }
         }
     }
     beyond
@@ -136,7 +166,7 @@ mod tests {
     const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3 };
 
     fn stored(dtype: KvDtype, at: usize, value: f32) -> Result<(), (usize, f32)> {
-        let mut page = KvPage::new(dtype, 2 * HEADS.of_layer(0).len()).unwrap();
+        let mut page = KvPage::new(dtype, HEADS, 2).unwrap();
         let mut qkv = vec![1f32; 4 * HEADS.qkv_width()];
         qkv[at] = value;
         page.store(HEADS, 1, 7, &qkv, 0..4)
@@ -150,12 +180,33 @@ mod tests {
                 (KvDtype::F16, 65504.0, 70000.0),
                 (KvDtype::F16, f32::NAN, f32::INFINITY),
                 (KvDtype::F32, -3e38, f32::NEG_INFINITY),
+                (KvDtype::Q8_0, -8.3e6, 8.4e6),
+                (KvDtype::Q8_0, 65504.0, f32::INFINITY),
             ] {
                 assert_eq!(stored(dtype, at, fits), Ok(()));
                 assert_eq!(stored(dtype, at, beyond), Err((2, beyond)));
             }
         }
+        // A block has no NaN.
+        let (row, value) = stored(KvDtype::Q8_0, 2 * 18 + 7, f32::NAN).unwrap_err();
+        assert!(row == 2 && value.is_nan());
         // Queries are not kept.
         assert_eq!(stored(KvDtype::F16, 2 * 18, f32::INFINITY), Ok(()));
+    }
+
+    #[test]
+    fn a_page_has_the_bytes_that_are_planned() {
+        for dim in [3, 32, 64, 80] {
+            let heads = Heads { dim, ..HEADS };
+            for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
+                let bytes = match KvPage::new(dtype, heads, 5).unwrap() {
+                    KvPage::F32(page) => size_of_val(&page[..]),
+                    KvPage::F16(page) => size_of_val(&page[..]),
+                    KvPage::Q8_0(page) => page.len(),
+                };
+                assert_eq!(bytes, 5 * 2 * heads.kv * KV_PAGE * dtype.head_bytes(dim), "{dtype} {dim}");
+            }
+        }
+        assert_eq!((KvDtype::F32.head_bytes(64), KvDtype::Q8_0.head_bytes(64)), (256, 68));
     }
 }

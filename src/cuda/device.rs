@@ -147,6 +147,9 @@ impl CudaDevice {
         if spec.head_dim > GPU_MOST_HEAD_DIM {
             return Err(Error::Internal(format!("the diagnosis accepted heads of {} elements", spec.head_dim)));
         }
+        if kv_dtype == KvDtype::Q8_0 {
+            return Err(Error::Internal(format!("the diagnosis accepted a KV cache in {kv_dtype}")));
+        }
         let kernels = Kernels {
             rotate: gpu.function(Module::Steps, "rotate")?,
             attend: gpu.function(Module::Steps, "attend")?,
