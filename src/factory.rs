@@ -88,6 +88,7 @@ pub struct ModelBuilder {
     on_progress: OnProgress,
     cancel: CancellationToken,
     revision: Option<String>,
+    prefix_caching: bool,
     #[cfg(feature = "hub")]
     hub: Option<hub::HubOptions>,
 }
@@ -102,6 +103,7 @@ impl Default for ModelBuilder {
             on_progress: OnProgress::default(),
             cancel: CancellationToken::new(),
             revision: None,
+            prefix_caching: true,
             #[cfg(feature = "hub")]
             hub: None,
         }
@@ -152,6 +154,14 @@ impl ModelBuilder {
     /// The element type of the KV cache; F32 by default, which rounds nothing.
     pub fn kv_cache(mut self, dtype: KvDtype) -> Self {
         self.policy.kv_dtype = dtype;
+        self
+    }
+
+    /// Whether a sequence takes keys and values that another one has computed for the same beginning, to the same bits; it does
+    /// by default. What no session holds any more stays for the next one, in as much memory as the plan counts for caches.
+    /// Not on a GPU, nor for int8 models with one dynamic scale for all rows, where the bits would differ.
+    pub fn prefix_caching(mut self, on: bool) -> Self {
+        self.prefix_caching = on;
         self
     }
 
@@ -343,7 +353,7 @@ impl ModelBuilder {
                     self.cancel.check()
                 };
                 let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, Some(gpu), *index, &uploaded);
-                return Ok(Box::new(Decoder::new(spec, &weights, plan, device)?));
+                return Ok(Box::new(Decoder::new(spec, &weights, plan, self.prefix_caching, device)?));
             }
             #[cfg(not(feature = "cuda"))]
             ChosenDevice::Gpu { gpu, .. } => {
@@ -362,7 +372,7 @@ impl ModelBuilder {
         };
         let isa = self.isa.unwrap_or_else(Isa::detect);
         let device = || Ok(CpuDevice::new(spec, isa, pool, plan.kv_dtype));
-        Ok(Box::new(Decoder::new(spec, &weights, plan, device)?))
+        Ok(Box::new(Decoder::new(spec, &weights, plan, self.prefix_caching, device)?))
     }
 
     /// The diagnosis of the files at `path`, which may be those of a model on the Hub.

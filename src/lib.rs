@@ -66,7 +66,7 @@ pub use model_diagnostics::plan::{KvDtype, WeightStorage};
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
 pub use progress::{Progress, Stage};
 pub use prompt::{IntoGenerationError, Prompt};
-pub use session::Session;
+pub use session::{CacheUsage, Session};
 #[cfg(feature = "async")]
 pub use stream::GenerationStream;
 pub use text_model::{TextGeneration, TextModel};

@@ -6,10 +6,10 @@
 pub(crate) mod queue;
 
 use crate::cancel::CancellationToken;
-use crate::decoder::{Batching, Cache, Compute, Logits, Segment, with_floats};
+use crate::decoder::{Batching, Cache, Compute, Logits, Rotation, Segment, with_floats};
 use crate::error::{Error, Result};
 use candle_core::Tensor;
-use model_diagnostics::plan::PREFILL_CHUNK;
+use model_diagnostics::plan::{KV_PAGE, PREFILL_CHUNK};
 use queue::{Caller, Queue, Steps, Waiting};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -30,8 +30,12 @@ pub(crate) struct Run {
     /// The whole sequence. Those from the length of `cache` on are computed.
     pub(crate) ids: Vec<u32>,
     pub(crate) cache: Box<dyn Cache>,
+    /// How the keys of the cache are rotated.
+    pub(crate) rotation: Rotation,
     /// Tokens that the sequence had before.
     pub(crate) before: usize,
+    /// Tokens whose keys and values were found in pages of other sequences.
+    pub(crate) reused: usize,
     /// The logits of the last token, `[vocab]`; all of them are wanted where `rows` is there.
     pub(crate) logits: Option<Tensor>,
     /// The logits of the tokens from `before` on, `[tokens, vocab]`, with room for them.
@@ -57,13 +61,16 @@ impl Run {
         ids: Vec<u32>,
         before: usize,
         cache: Box<dyn Cache>,
+        rotation: Rotation,
         cancel: &CancellationToken,
         span: Span,
     ) -> Run {
         Run {
             ids,
             cache,
+            rotation,
             before,
+            reused: 0,
             logits: None,
             rows: None,
             cancel: cancel.clone(),
@@ -75,6 +82,29 @@ impl Run {
             tokens: 0,
             alone: false,
         }
+    }
+
+    /// Takes whole pages that other sequences have computed.
+    pub(crate) fn adopt(&mut self) {
+        let ids = &self.ids[..self.adoptable()];
+        self.reused += self.cache.adopt(ids, self.rotation);
+    }
+
+    /// Tokens whose logits are not wanted.
+    fn adoptable(&self) -> usize {
+        if self.rows.is_some() { self.before } else { self.ids.len().saturating_sub(1) }
+    }
+
+    /// Whether `other`, whose place in the queue is before or behind, computes the page that this one computes next.
+    fn awaits(&self, other: &Run, is_behind: bool) -> bool {
+        let (own, cached) = (self.cache.len(), other.cache.len());
+        let end = own + KV_PAGE;
+        own.is_multiple_of(KV_PAGE)
+            && (cached > own || cached == own && is_behind)
+            && cached < end
+            && self.rotation == other.rotation
+            && end <= self.adoptable().min(other.ids.len())
+            && self.ids[..end] == other.ids[..end]
     }
 
     /// Tokens that one step may compute of it, as far as it goes.
@@ -174,6 +204,11 @@ impl Steps for Pass<'_> {
     }
 
     fn compute(&self, chosen: &mut [Waiting<Run>]) {
+        for Waiting { request, .. } in &mut *chosen {
+            let ids = &request.ids[..request.adoptable()];
+            request.reused += request.cache.adopt_part(ids, request.rotation);
+            request.tokens = request.tokens.min(request.pending());
+        }
         let _span = match &*chosen {
             [one] => one.request.span.clone().entered(),
             several => {
@@ -198,6 +233,7 @@ impl Steps for Pass<'_> {
             let rows = end..end + wanted;
             end = rows.end;
             let taken = request.take(logits.as_ref(), rows);
+            request.cache.publish(&request.ids, request.rotation);
             if taken.is_err() || request.cache.len() == request.ids.len() {
                 request.outcome = Some(taken);
             }
@@ -225,11 +261,20 @@ fn share(waiting: &mut VecDeque<Waiting<Run>>) {
     let mut prompts = Vec::new();
     for Waiting { request, .. } in waiting {
         request.tokens = 0;
+        if request.pending() > 1 {
+            request.adopt();
+        }
         let runs = if request.pending() == 1 { &mut generating } else { &mut prompts };
         runs.push(request);
     }
     let mut left = if generating.is_empty() { PREFILL_CHUNK } else { SHARED_STEP };
     let most = if prompts.is_empty() { left } else { GENERATING };
+    // Of those that begin alike one computes, and the others take its pages.
+    let awaits: Vec<bool> = (0..prompts.len())
+        .map(|own| (0..prompts.len()).any(|other| own != other && prompts[own].awaits(prompts[other], other < own)))
+        .collect();
+    let mut awaits = awaits.into_iter();
+    prompts.retain(|_| !awaits.next().unwrap_or(false));
     for run in generating.into_iter().take(most) {
         run.tokens = 1;
         left -= 1;

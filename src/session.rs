@@ -20,6 +20,16 @@ pub(crate) struct Output {
     rows: Option<Vec<f32>>,
 }
 
+/// Bytes of the KV caches of a model's sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheUsage {
+    /// Of all pages. One that several sessions share counts once.
+    pub bytes: u64,
+    /// Those of them that no session holds: kept for one that begins alike, until another needs the room.
+    pub unused: u64,
+}
+
 /// One sequence and its KV cache. Sessions of one model share its weights; those that compute at the same time, on whatever
 /// threads, share passes over them.
 #[derive(Debug)]
@@ -32,6 +42,8 @@ pub struct Session {
     rotation: Rotation,
     ids: Vec<u32>,
     caller: Arc<Caller>,
+    /// Tokens of the last run that were found in pages of other sequences.
+    reused: usize,
 }
 
 impl Session {
@@ -183,16 +195,19 @@ impl Session {
         memory::grow(&mut self.ids, tokens.len(), "the ids of a session")?;
         let compute = self.model.compute();
         let cache = self.cache.get_or_insert_with(|| compute.cache());
-        cache.reserve(reach)?;
         let rotation = compute.rotation(reach);
         if rotation != self.rotation {
             cache.clear();
             self.rotation = rotation;
         }
-        let cache = self.cache.take().unwrap_or_else(|| compute.cache());
         let mut ids = std::mem::take(&mut self.ids);
         ids.extend_from_slice(tokens);
-        Ok(Run::new(ids, before, cache, cancel, span))
+        let cache = self.cache.take().unwrap_or_else(|| compute.cache());
+        let mut run = Run::new(ids, before, cache, rotation, cancel, span);
+        run.adopt();
+        let Err(error) = run.cache.reserve(reach) else { return Ok(run) };
+        run.outcome = Some(Err(error.clone()));
+        self.end(run).and(Err(error))
     }
 
     /// Takes the sequence of `run` back: with its tokens, or as it was before when computing failed. When that was cancelled,
@@ -201,8 +216,8 @@ impl Session {
     /// # Errors
     /// Why it was not computed.
     pub(crate) fn end(&mut self, run: Run) -> Result<Output> {
-        let (cached, Run { ids, cache, before, logits, rows, outcome, .. }) = (run.cache.len(), run);
-        (self.ids, self.cache) = (ids, Some(cache));
+        let (cached, Run { ids, cache, before, reused, logits, rows, outcome, .. }) = (run.cache.len(), run);
+        (self.ids, self.cache, self.reused) = (ids, Some(cache), reused);
         let outcome = outcome.unwrap_or_else(|| Err(Error::Internal("a sequence was not computed".into())));
         match &outcome {
             Ok(()) => {}
@@ -230,6 +245,22 @@ impl Session {
         self.check_ids(tokens)
     }
 
+    /// A session that goes on from here by itself. Pages of 256 positions are shared; of the last one only what is written is
+    /// copied. On a GPU that is computed anew.
+    ///
+    /// # Errors
+    /// `CacheBudget`, `OutOfMemory`.
+    pub fn fork(&self) -> Result<Session> {
+        Ok(Session {
+            model: self.model.clone(),
+            cache: self.cache.as_ref().map(|cache| cache.fork()).transpose()?,
+            rotation: self.rotation,
+            ids: memory::copied(&self.ids, "the ids of a session")?,
+            caller: Arc::default(),
+            reused: 0,
+        })
+    }
+
     /// Whether every id has an embedding row.
     pub(crate) fn check_ids(&self, tokens: &[u32]) -> Result<()> {
         let vocab = self.model.compute().vocab();
@@ -240,10 +271,31 @@ impl Session {
     }
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(cache) = self.cache.take() {
+            cache.retire(&self.ids, self.rotation);
+        }
+    }
+}
+
 impl Model {
+    /// Bytes of the KV caches of its sessions.
+    pub fn cache_usage(&self) -> CacheUsage {
+        let (bytes, unused) = self.compute().cache_bytes();
+        CacheUsage { bytes, unused }
+    }
+
     /// A new, empty sequence.
     pub fn session(&self) -> Session {
-        Session { model: self.clone(), cache: None, rotation: Rotation::Short, ids: Vec::new(), caller: Arc::default() }
+        Session {
+            model: self.clone(),
+            cache: None,
+            rotation: Rotation::Short,
+            ids: Vec::new(),
+            caller: Arc::default(),
+            reused: 0,
+        }
     }
 
     /// The logits after each of `tokens`, F32 `[tokens, vocab]`.
@@ -262,5 +314,9 @@ impl Step for Session {
 
     fn room(&self) -> usize {
         self.model.context_length() - self.len()
+    }
+
+    fn reused(&self) -> usize {
+        self.reused
     }
 }

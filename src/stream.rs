@@ -270,7 +270,8 @@ impl Streamed {
         let Some((session, state)) = self.parts() else { return };
         let _inside = span.enter();
         let logits = session.end(run).and_then(|output| output.logits.ok_or(Error::Internal("no logits".into())));
-        let room = session.room();
+        let (room, reused) = (session.room(), session.reused());
+        state.note_reused(reused);
         if catch_unwind(AssertUnwindSafe(|| state.complete(logits, room))).is_err() {
             state.complete(Err(Error::Internal("choosing a token panicked".into())), room);
         }

@@ -46,7 +46,8 @@ fn a_long_prompt_and_several_generations_share_passes() {
     const PROMPT: usize = 6000;
     const CHUNK: usize = model_factory::diagnostics::plan::PREFILL_CHUNK;
     watch_process(watch);
-    let model = common::load(common::named("llama-3").folder.join("bf16"));
+    let fixture = common::named("llama-3").folder.join("bf16");
+    let model = common::builder().prefix_caching(false).load(fixture).unwrap();
     let prompt = |seed: u32, count: usize| -> Vec<u32> { (0..count as u32).map(|i| (i * 97 + seed) % 320).collect() };
     let requests = [(prompt(5, PROMPT), 1), (prompt(6, 3), 300), (prompt(7, 9), 300), (prompt(8, 1), 300)];
     let alone: Vec<Vec<u32>> = requests.iter().map(|(prompt, count)| generate(&model, prompt, *count)).collect();

@@ -104,8 +104,11 @@ impl Arguments {
     }
 
     fn load(&self, setting: Setting) -> Result<Model, Error> {
-        let mut builder =
-            UnifiedModelFactory::builder().device(self.device).kv_cache(self.kv_cache).on_progress(common::show);
+        let mut builder = UnifiedModelFactory::builder()
+            .prefix_caching(false)
+            .device(self.device)
+            .kv_cache(self.kv_cache)
+            .on_progress(common::show);
         if let Some(threads) = setting.threads {
             builder = builder.threads(threads);
         }

@@ -168,6 +168,7 @@ impl Device for CpuDevice {
     type Batch<'b> = Batch<'b, KvPage>;
 
     const BATCH_INVARIANT: bool = true;
+    const COPY_PAGE: Option<fn(&KvPage, &mut KvPage)> = Some(KvPage::copy);
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Matrix> {
         Matrix::new(weights, linear, self.isa)
@@ -235,7 +236,7 @@ impl Device for CpuDevice {
                 let position = sequence.start + row - sequence.rows.start;
                 let slot = position % KV_PAGE;
                 let count = (KV_PAGE - slot).min(sequence.rows.end - row);
-                let page = &mut sequence.pages[position / KV_PAGE];
+                let page = Arc::get_mut(&mut sequence.pages[position / KV_PAGE]).ok_or_else(decoder::is_shared)?;
                 if let Err((index, value)) = page.store(self.heads, layer, slot, qkv, row..row + count) {
                     let position = position + index - row;
                     return Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype });

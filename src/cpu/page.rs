@@ -76,6 +76,16 @@ impl KvPage {
         })
     }
 
+    /// Makes `to`, a page of the same model, equal this one.
+    pub(super) fn copy(&self, to: &mut KvPage) {
+        match (self, to) {
+            (KvPage::F32(from), KvPage::F32(to)) => to.copy_from_slice(from),
+            (KvPage::F16(from), KvPage::F16(to)) => to.copy_from_slice(from),
+            (KvPage::Q8_0(from), KvPage::Q8_0(to)) => to.copy_from_slice(from),
+            _ => unreachable!("the pages of a model have one dtype"),
+        }
+    }
+
     /// Keys and values of a layer.
     pub(super) fn layer<E: PageElement>(&self, heads: Heads, layer: usize) -> &[E] {
         &E::of(self)[heads.of_layer::<E>(layer)]

@@ -293,6 +293,7 @@ impl Device for CudaDevice {
     type Activated = UpGate;
     type Batch<'b> = BatchTable;
 
+    const COPY_PAGE: Option<fn(&Buffer, &mut Buffer)> = None;
     const BATCH_INVARIANT: bool = false; // attention's parts and the products' forms depend on the rows
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {

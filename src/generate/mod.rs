@@ -36,6 +36,11 @@ pub trait Step {
 
     /// Tokens that still fit in the context.
     fn room(&self) -> usize;
+
+    /// Tokens of the last [`forward`](Self::forward) that were not computed, as another sequence had done so.
+    fn reused(&self) -> usize {
+        0
+    }
 }
 
 impl<S: Step + ?Sized> Step for &mut S {
@@ -45,6 +50,10 @@ impl<S: Step + ?Sized> Step for &mut S {
 
     fn room(&self) -> usize {
         (**self).room()
+    }
+
+    fn reused(&self) -> usize {
+        (**self).reused()
     }
 }
 
@@ -72,8 +81,8 @@ pub struct Piece {
 pub struct Timings {
     /// Tokens of the prompt that were computed.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt before those, which the session held from an earlier turn: with `prompt_tokens` the whole
-    /// prompt.
+    /// Tokens of the prompt before those, which the session held from an earlier turn or found in the cache of another: with
+    /// `prompt_tokens` the whole prompt.
     pub cached_tokens: usize,
     /// Time until the first token was chosen.
     pub prefill: Duration,
@@ -307,6 +316,15 @@ impl State {
         Ok(Some((&self.input, &self.cancel)))
     }
 
+    /// Notes how many tokens of the prompt were not computed.
+    pub(crate) fn note_reused(&mut self, tokens: usize) {
+        if self.timings.prefill.is_zero() {
+            let tokens = tokens.min(self.timings.prompt_tokens);
+            self.timings.prompt_tokens -= tokens;
+            self.timings.cached_tokens += tokens;
+        }
+    }
+
     /// Chooses a token by the logits behind the [`input`](Self::input), or ends by an error. `room` tokens fit behind it.
     pub(crate) fn complete(&mut self, logits: Result<Tensor>, room: usize) {
         let Err(error) = logits.and_then(|logits| self.advance(&logits, room)) else { return };
@@ -402,6 +420,7 @@ impl<S: Step> Iterator for Generation<S> {
                 Ok(None) => return state.pop(),
                 Err(error) => Err(error),
             };
+            state.note_reused(step.reused());
             state.complete(logits, step.room());
         }
     }
