@@ -102,7 +102,8 @@ fn keys_and_values_in_q8_0_cost_less_than_llama_cpps_activations_in_q8_0() {
         let Some(in_blocks) = fixture.expected.files.get("q8_0.gguf") else { continue };
         for (name, file) in fixture.expected.files.iter().filter(|(_, file)| file.dtype == "F16") {
             let path = fixture.folder.join(name);
-            let load = |dtype| common::builder().kv_cache(dtype).load(&path).expect("a fixture loads");
+            let builder = |dtype| UnifiedModelFactory::builder().device(DeviceChoice::Cpu).kv_cache(dtype);
+            let load = |dtype| builder(dtype).load(&path).expect("a fixture loads");
             let models = [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0].map(load);
             for case in file.reference_error.keys() {
                 let tokens = &fixture.expected.cases[case];
