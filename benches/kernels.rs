@@ -15,7 +15,7 @@ use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_gr
 use half::f16;
 use model_diagnostics::DType;
 use model_diagnostics::plan::KV_PAGE;
-use model_factory::kernels::{self, Element, Floats, Input, Isa, Kernel, KvTile, Query, TILE};
+use model_factory::kernels::{self, Floats, Input, Isa, Kernel, KvElement, KvTile, Query, TILE};
 use model_factory::threads::Pool;
 use std::hint::black_box;
 use std::time::Duration;
@@ -129,16 +129,17 @@ fn decode(criterion: &mut Criterion) {
 }
 
 /// One token's queries, a `group` of them for each of 8 heads of keys and values, on a cache in pages as the decoder's.
-fn attend<E: Element>(pool: &Pool, isa: Isa, group: usize, head_dim: usize, cache: &[E], q: &[f32], out: &mut [f32]) {
-    let pages: Vec<&[E]> = cache.chunks_exact(2 * KV_HEADS * KV_PAGE * head_dim).collect();
-    let (len, tiles) = (TILE * head_dim, pages.len() * KV_PAGE / TILE);
+fn attend<E: KvElement>(pool: &Pool, isa: Isa, group: usize, head_dim: usize, cache: &[E], q: &[f32], out: &mut [f32]) {
+    let len = E::tile_len(head_dim);
+    let pages: Vec<&[E]> = cache.chunks_exact(2 * KV_HEADS * KV_PAGE / TILE * len).collect();
+    let tiles = pages.len() * KV_PAGE / TILE;
     pool.chunks(out, group * head_dim, |head, out| {
         let q = &q[head * group * head_dim..][..group * head_dim];
         let queries = q.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim));
         let mut queries: Vec<Query<'_>> = queries.map(|(q, out)| Query::new(q, out)).collect();
         let tile = |index: usize| {
             let (page, index) = (pages[index * TILE / KV_PAGE], index % (KV_PAGE / TILE));
-            let of = |head: usize| &page[head * KV_PAGE * head_dim + index * len..][..len];
+            let of = |head: usize| &page[(head * KV_PAGE / TILE + index) * len..][..len];
             KvTile { keys: of(head), values: of(KV_HEADS + head) }
         };
         for index in 0..tiles {
@@ -149,7 +150,7 @@ fn attend<E: Element>(pool: &Pool, isa: Isa, group: usize, head_dim: usize, cach
     });
 }
 
-fn context_of<E: Element>(criterion: &mut Criterion, name: &str, narrow: impl Fn(f32) -> E) {
+fn context_of<E: KvElement>(criterion: &mut Criterion, name: &str, narrow: impl Fn(f32) -> E) {
     let pool = Pool::new(setting("BENCH_THREADS", 2));
     let mut group = criterion.benchmark_group(format!("context {name}"));
     let bytes = setting("BENCH_MIB", 128) << 20;
@@ -157,7 +158,7 @@ fn context_of<E: Element>(criterion: &mut Criterion, name: &str, narrow: impl Fn
     let plain = vec![1; bytes];
     group.throughput(Throughput::Bytes(bytes as u64));
     group.bench_function("read", |bencher| bencher.iter(|| black_box(read(&pool, black_box(&plain)))));
-    for isa in Isa::available().into_iter().filter(|isa| ["avx512", "avx2"].contains(&isa.name())) {
+    for isa in Isa::available().into_iter().filter(|isa| ["avx512-vnni", "avx512", "avx2"].contains(&isa.name())) {
         for (queries, head_dim) in [(1, 128), (4, 64), (4, 128), (8, 64)] {
             let q: Vec<f32> = (0..KV_HEADS * queries * head_dim).map(|i| (i as f32 * 0.37).sin()).collect();
             let mut out = vec![0.0; q.len()];
@@ -171,6 +172,8 @@ fn context_of<E: Element>(criterion: &mut Criterion, name: &str, narrow: impl Fn
 fn context(criterion: &mut Criterion) {
     context_of(criterion, "f32", |x| x);
     context_of(criterion, "f16", f16::from_f32);
+    // Bytes of one value are an even number and a small scale alike.
+    context_of(criterion, "q8_0", |_| 0x11u8);
 }
 
 /// The ceilings of `kernel` by `threads` threads: its multiply instruction, and that with the scales of blocks, if measured.

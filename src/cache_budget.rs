@@ -24,6 +24,11 @@ impl CacheBudget {
         Arc::new(CacheBudget { bytes, taken: AtomicU64::new(0) })
     }
 
+    /// Bytes that all shares have taken.
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
     /// A share of nothing yet.
     pub fn share(self: &Arc<Self>) -> CacheShare {
         CacheShare { budget: Arc::clone(self), bytes: 0 }
@@ -43,6 +48,13 @@ impl CacheShare {
             Err(taken) => return Err(Error::CacheBudget { asked, left: budget.saturating_sub(taken), budget }),
         }
         Ok(())
+    }
+
+    /// Hands `bytes` of it over to a share of their own; all where it has less.
+    pub fn split(&mut self, bytes: u64) -> CacheShare {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        CacheShare { budget: Arc::clone(&self.budget), bytes }
     }
 
     /// Gives back what is more than `bytes`.
@@ -77,8 +89,11 @@ mod tests {
         drop(first);
         assert!(matches!(second.grow_to(u64::MAX), Err(Error::CacheBudget { left: 10, .. })));
         second.grow_to(100).unwrap();
+        let mut part = second.split(30);
         drop(second);
-        assert_eq!(budget.taken.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.taken(), 30);
+        assert_eq!(part.split(31).bytes, 30);
+        assert_eq!(budget.taken(), 0);
     }
 
     #[test]

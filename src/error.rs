@@ -168,11 +168,11 @@ pub enum Error {
         /// NaN or an infinity.
         value: f32,
     },
-    /// A key or value is infinite in the KV cache (exit code 1).
+    /// A key or value is infinite in the KV cache, or NaN where that has no number for it (exit code 1).
     #[error(
         "a key or value of layer {layer} at position {position} is {value}, beyond the {dtype} of the KV cache: {}",
         match .dtype {
-            KvDtype::F16 if .value.is_finite() => "keep the cache in f32",
+            KvDtype::F16 | KvDtype::Q8_0 if .value.is_finite() => "keep the cache in f32",
             _ => "the weights are damaged or a computation overflowed",
         }
     )]
@@ -232,7 +232,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Refused(report) => of_code(report.exit_code),
-            Error::Files(error) => of_code(files_code(error)),
+            Error::Files(error) => of_code(error.exit_code()),
             Error::Tokenizer { .. } | Error::NothingToChoose { .. } => ErrorKind::Unsupported,
             #[cfg(feature = "hub")]
             Error::Hub(error) => error.kind(),
@@ -262,7 +262,7 @@ impl Error {
     pub fn code(&self) -> u8 {
         match self {
             Error::Refused(report) => report.exit_code,
-            Error::Files(error) => files_code(error),
+            Error::Files(error) => error.exit_code(),
             Error::Chat(error) => error.code(),
             Error::SessionFile(error) => error.code(),
             #[cfg(feature = "cuda")]
@@ -291,18 +291,6 @@ fn of_code(code: u8) -> ErrorKind {
         1 => ErrorKind::Unavailable,
         14 => ErrorKind::OutOfMemory,
         _ => ErrorKind::Unsupported,
-    }
-}
-
-fn files_code(error: &model_diagnostics::Error) -> u8 {
-    use model_diagnostics::Error as Files;
-    match error {
-        Files::Format { .. } => 10,
-        Files::Architecture { .. } => 11,
-        Files::Quantization { .. } => 12,
-        Files::Incomplete { .. } => 15,
-        Files::Ambiguous { .. } => 16,
-        _ => 1,
     }
 }
 

@@ -11,9 +11,9 @@ use crate::hub;
 use crate::kernels::Isa;
 use crate::model::{Inner, Model};
 use crate::progress::{OnProgress, Progress, Stage};
+use crate::scheduler::Scheduler;
 use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
-use crate::turns::Turns;
 use crate::weights::Weights;
 use model_diagnostics::family::{Family, REGISTRY};
 use model_diagnostics::header::{Header, Metadata};
@@ -89,6 +89,7 @@ pub struct ModelBuilder {
     on_progress: OnProgress,
     cancel: CancellationToken,
     revision: Option<String>,
+    prefix_caching: bool,
     #[cfg(feature = "hub")]
     hub: Option<hub::HubOptions>,
 }
@@ -103,6 +104,7 @@ impl Default for ModelBuilder {
             on_progress: OnProgress::default(),
             cancel: CancellationToken::new(),
             revision: None,
+            prefix_caching: true,
             #[cfg(feature = "hub")]
             hub: None,
         }
@@ -153,6 +155,14 @@ impl ModelBuilder {
     /// The element type of the KV cache; F32 by default, which rounds nothing.
     pub fn kv_cache(mut self, dtype: KvDtype) -> Self {
         self.policy.kv_dtype = dtype;
+        self
+    }
+
+    /// Whether a sequence takes keys and values that another one has computed for the same beginning, to the same bits; it does
+    /// by default. What no session holds any more stays for the next one, in as much memory as the plan counts for caches.
+    /// Not on a GPU, nor for int8 models with one dynamic scale for all rows, where the bits would differ.
+    pub fn prefix_caching(mut self, on: bool) -> Self {
+        self.prefix_caching = on;
         self
     }
 
@@ -267,8 +277,7 @@ impl ModelBuilder {
         });
         let (tokenizer, (compute, fingerprint)) = (Arc::new(tokenizer?), compute?);
         self.cancel.check()?;
-        let turns = Turns::default();
-        let load_time = start.elapsed();
+        let (scheduler, load_time) = (Scheduler::default(), start.elapsed());
         let spec = ready.spec;
         Ok(Model::new(Inner {
             spec,
@@ -276,7 +285,9 @@ impl ModelBuilder {
             tokenizer,
             compute,
             fingerprint,
-            turns,
+            scheduler,
+            #[cfg(feature = "async")]
+            streams: crate::stream::Streams::default(),
             context_length,
             threads,
             load_time,
@@ -344,7 +355,7 @@ impl ModelBuilder {
                     self.cancel.check()
                 };
                 let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, Some(gpu), *index, &uploaded);
-                return Ok((Box::new(Decoder::new(spec, &weights, plan, device)?), None));
+                return Ok((Box::new(Decoder::new(spec, &weights, plan, self.prefix_caching, device)?), None));
             }
             #[cfg(not(feature = "cuda"))]
             ChosenDevice::Gpu { gpu, .. } => {
@@ -363,7 +374,7 @@ impl ModelBuilder {
         };
         let isa = self.isa.unwrap_or_else(Isa::detect);
         let device = || Ok(CpuDevice::new(spec, isa, pool, plan.kv_dtype));
-        let decoder = Decoder::new(spec, &weights, plan, device)?;
+        let decoder = Decoder::new(spec, &weights, plan, self.prefix_caching, device)?;
         Ok((Box::new(decoder), Some(Fingerprint::new(weights))))
     }
 

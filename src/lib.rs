@@ -43,6 +43,7 @@ mod model;
 mod progress;
 mod prompt;
 mod saved;
+mod scheduler;
 mod session;
 #[cfg(feature = "async")]
 mod stream;
@@ -51,7 +52,6 @@ mod text_model;
 #[doc(hidden)]
 pub mod threads;
 pub mod tokenizer;
-mod turns;
 #[doc(hidden)]
 pub mod weights;
 
@@ -69,7 +69,7 @@ pub use model_diagnostics::plan::{KvDtype, WeightStorage};
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
 pub use progress::{Progress, Stage};
 pub use prompt::{IntoGenerationError, Prompt};
-pub use session::Session;
+pub use session::{CacheUsage, Session};
 #[cfg(feature = "async")]
 pub use stream::GenerationStream;
 pub use text_model::{TextGeneration, TextModel};

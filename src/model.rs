@@ -3,8 +3,8 @@
 use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder};
 use crate::fingerprint::Fingerprint;
+use crate::scheduler::Scheduler;
 use crate::tokenizer::Tokenizer;
-use crate::turns::Turns;
 use candle_core::Device;
 use model_diagnostics::Report;
 use model_diagnostics::spec::ModelSpec;
@@ -26,9 +26,10 @@ use std::time::Duration;
 ///
 /// Clones share the weights; every [`Session`](crate::Session) has a cache of its own.
 ///
-/// Sessions on several threads take turns, first come, first served: each token of a generation is a turn, and each
-/// chunk of a prompt, with all threads of the model. Two generations advance token by token, and one that generates
-/// never waits for more than a chunk of another's prompt.
+/// Sessions that compute at the same time, on whatever threads, do it together: each pass over the weights takes the next
+/// token of every sequence that generates, and fills up with chunks of prompts, first come, first served. Eight that generate
+/// take little longer than one, whoever generates waits for no more than a chunk of another's prompt, and no bit of
+/// anybody's logits depends on the company.
 #[derive(Clone)]
 pub struct Model(Arc<Inner>);
 
@@ -39,7 +40,9 @@ pub(crate) struct Inner {
     pub(crate) compute: Box<dyn Compute>,
     /// Of a model on the processor.
     pub(crate) fingerprint: Option<Fingerprint>,
-    pub(crate) turns: Turns,
+    pub(crate) scheduler: Scheduler,
+    #[cfg(feature = "async")]
+    pub(crate) streams: crate::stream::Streams,
     pub(crate) context_length: usize,
     pub(crate) threads: usize,
     pub(crate) load_time: Duration,
@@ -70,9 +73,15 @@ impl Model {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whose turn it is to compute.
-    pub(crate) fn turns(&self) -> &Turns {
-        &self.0.turns
+    /// What computes its sequences together.
+    pub(crate) fn scheduler(&self) -> &Scheduler {
+        &self.0.scheduler
+    }
+
+    /// Its streams.
+    #[cfg(feature = "async")]
+    pub(crate) fn streams(&self) -> &crate::stream::Streams {
+        &self.0.streams
     }
 
     /// Where the logits it returns are: in main memory, also those of a model on a GPU. Which device computes says
@@ -123,7 +132,9 @@ impl Model {
             context_length: *context_length,
             threads: *threads,
             load_time: *load_time,
-            turns: Turns::default(),
+            scheduler: Scheduler::default(),
+            #[cfg(feature = "async")]
+            streams: crate::stream::Streams::default(),
         })
     }
 

@@ -9,7 +9,7 @@ mod file;
 mod header;
 
 use crate::cpu::{CpuDevice, KvPage};
-use crate::decoder::{Cache, Decoder, KvCache};
+use crate::decoder::{Cache, Decoder, KvCache, is_shared};
 use crate::error::{Error, Result, SessionFileProblem};
 use crate::fingerprint::{Fingerprint, WeightsDigest};
 use crate::memory;
@@ -23,6 +23,7 @@ use std::env::consts::{ARCH, OS};
 use std::fmt::{self, Write as _};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use tracing::{Span, field, info_span};
 
 /// What a file begins with: no text, and no format that is known elsewhere.
@@ -71,16 +72,21 @@ impl Session {
         let span = info_span!("save", path = %path.display(), tokens = self.len(), bytes = field::Empty).entered();
         let (decoder, fingerprint) = on_processor(model, path)?;
         let (cache, rotation) = self.cache();
-        let cached = cache.len();
-        let cache: &dyn Any = cache;
-        let cache = cache.downcast_ref::<KvCache<KvPage>>().ok_or_else(other_device)?;
+        let (cached, pages) = match cache {
+            Some(cache) => {
+                let cached = cache.len();
+                let cache: &dyn Any = cache;
+                (cached, cache.downcast_ref::<KvCache<KvPage>>().ok_or_else(other_device)?.held())
+            }
+            None => (0, &[][..]),
+        };
         let identity = identity(model, decoder.device(), fingerprint, digest);
         let header = Header { identity, rotation, ids: self.len() as u64, cached: cached as u64 };
         file::replace(path, |out| {
             let io = |error| Error::io(path, error);
             write_header(out, &header).map_err(io)?;
             out.write(bytemuck::cast_slice(self.ids())).and_then(|()| out.end()).map_err(io)?;
-            for (page, slots) in cache.held().iter().zip(slots(cached)) {
+            for (page, slots) in pages.iter().zip(slots(cached)) {
                 let page = page.bytes();
                 decoder
                     .device()
@@ -123,7 +129,7 @@ impl Model {
         let mut cache = decoder.cache();
         cache.reserve(cached)?;
         for (page, slots) in cache.pages().iter_mut().zip(slots(cached)) {
-            let page = page.bytes_mut();
+            let page = Arc::get_mut(page).ok_or_else(is_shared)?.bytes_mut();
             decoder.device().each_used(slots, |used| file.read(&mut page[used]))?;
             file.end("page of the KV cache")?;
         }

@@ -1,29 +1,49 @@
 //! One sequence on a model: its ids, its cache, and the way from ids to logits.
 
 use crate::cancel::CancellationToken;
-use crate::decoder::{Cache, Logits, Rotation, Segment, with_floats};
+use crate::decoder::{Cache, Rotation, with_floats};
 use crate::error::{Error, Result};
 use crate::generate::Step;
 use crate::memory;
 use crate::model::Model;
+use crate::scheduler::Run;
+use crate::scheduler::queue::Caller;
 use candle_core::Tensor;
-use model_diagnostics::plan::PREFILL_CHUNK;
-use tracing::{debug_span, info_span};
+use std::sync::Arc;
+use tracing::{Span, debug_span, info_span};
 
-/// Tokens of a prompt that are computed in one turn while others wait for theirs: they wait a quarter as long, and the
-/// weights are still read for many tokens at once. The result is the same to the bit.
-const SHARED_CHUNK: usize = PREFILL_CHUNK / 4;
+/// What was computed of a sequence.
+pub(crate) struct Output {
+    /// The logits after the last token, `[vocab]`, unless those of all were wanted.
+    pub(crate) logits: Option<Tensor>,
+    /// The logits after each token, `[tokens, vocab]`, where they were.
+    rows: Option<Vec<f32>>,
+}
 
-/// One sequence and its KV cache. Sessions of one model share its weights; on different threads they
-/// take turns.
+/// Bytes of the KV caches of a model's sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheUsage {
+    /// Of all pages. One that several sessions share counts once.
+    pub bytes: u64,
+    /// Those of them that no session holds: kept for one that begins alike, until another needs the room.
+    pub unused: u64,
+}
+
+/// One sequence and its KV cache. Sessions of one model share its weights; those that compute at the same time, on whatever
+/// threads, share passes over them.
 #[derive(Debug)]
 pub struct Session {
     model: Model,
-    /// Keys and values of the first of `ids`: of all, unless computing them anew was broken off.
-    cache: Box<dyn Cache>,
+    /// Keys and values of the first of `ids`: of all, unless computing them anew was broken off. `None` as long as the sequence
+    /// is computed.
+    cache: Option<Box<dyn Cache>>,
     /// How the cached keys are rotated.
     rotation: Rotation,
     ids: Vec<u32>,
+    caller: Arc<Caller>,
+    /// Tokens of the last run that were found in pages of other sequences.
+    reused: usize,
 }
 
 impl Session {
@@ -49,23 +69,25 @@ impl Session {
 
     /// A sequence of `ids`, the first of which `cache` holds, with keys that are rotated so.
     pub(crate) fn from_parts(model: Model, ids: Vec<u32>, cache: Box<dyn Cache>, rotation: Rotation) -> Session {
-        Session { model, cache, rotation, ids }
+        Session { model, cache: Some(cache), rotation, ids, caller: Arc::default(), reused: 0 }
     }
 
-    /// The cache, and how its keys are rotated.
-    pub(crate) fn cache(&self) -> (&dyn Cache, Rotation) {
-        (&*self.cache, self.rotation)
+    /// The cache, where there is one yet, and how its keys are rotated.
+    pub(crate) fn cache(&self) -> (Option<&dyn Cache>, Rotation) {
+        (self.cache.as_deref(), self.rotation)
     }
 
     /// Forgets the tokens from position `len` on.
     pub fn truncate(&mut self, len: usize) {
         self.ids.truncate(len);
-        self.cache.truncate(len);
+        if let Some(cache) = &mut self.cache {
+            cache.truncate(len);
+        }
     }
 
     /// Bytes the cache has allocated.
     pub fn cache_bytes(&self) -> usize {
-        self.cache.bytes() as usize
+        self.cache.as_ref().map_or(0, |cache| cache.bytes() as usize)
     }
 
     /// Appends `tokens` and returns the logits after the last one, F32 `[vocab]`.
@@ -85,13 +107,8 @@ impl Session {
     /// # Errors
     /// As [`Session::forward`], and `Cancelled`.
     pub fn forward_unless(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
-        self.check(tokens)?;
-        let mut last = None;
-        self.advance(tokens, Logits::Last, cancel, |logits| {
-            last = Some(logits.squeeze(0)?);
-            Ok(())
-        })?;
-        last.ok_or_else(|| Error::Internal("the last chunk had no logits".into()))
+        let run = self.begin(tokens, cancel)?;
+        self.compute(run)?.logits.ok_or_else(|| Error::Internal("a sequence without logits".into()))
     }
 
     /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`: `tokens * vocab * 4` bytes, and
@@ -107,123 +124,124 @@ impl Session {
     /// As [`Session::forward`].
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor> {
         let vocab = self.model.compute().vocab();
-        self.check(tokens)?;
-        let mut rows: Vec<f32> = memory::reserved(tokens.len().saturating_mul(vocab), "the logits of every token")?;
-        self.advance(tokens, Logits::All, &CancellationToken::new(), |logits| {
-            with_floats(logits, |logits| rows.extend_from_slice(logits))
-        })?;
+        let rows = memory::reserved(tokens.len().saturating_mul(vocab), "the logits of every token")?;
+        let mut run = self.begin(tokens, &CancellationToken::new())?;
+        run.rows = Some(rows);
+        let rows = self.compute(run)?.rows.unwrap_or_default();
         Ok(Tensor::from_vec(rows, (tokens.len(), vocab), self.model.device())?)
     }
 
-    /// Appends to each session its tokens, all in one pass over the weights, and returns the logits after the last of each,
-    /// F32 `[sessions, vocab]`. At one token each, several sessions take little longer than one, for which reading the
-    /// weights takes most of the time.
-    ///
-    /// More than a chunk of tokens together is computed session by session.
+    /// Appends to each session its tokens, in one pass over the weights where they are no more than a chunk of a prompt, and
+    /// returns the logits after the last of each, F32 `[sessions, vocab]`. At one token each, several sessions take little
+    /// longer than one, for which reading the weights takes most of the time. Sessions that are used by threads of their
+    /// own have the same without it.
     ///
     /// # Errors
     /// As [`Session::forward`]; `OtherModel` when the sessions are not of one model. After an error all sessions hold what
     /// they held before.
     pub fn batch(steps: &mut [(&mut Session, &[u32])]) -> Result<Tensor> {
         let Some((first, _)) = steps.first() else { return Err(Error::EmptyPrompt) };
-        let model = first.model.clone();
+        let (model, caller) = (first.model.clone(), Arc::clone(&first.caller));
         for (session, tokens) in steps.iter() {
             if !session.model.is(&model) {
                 return Err(Error::OtherModel);
             }
             session.check(tokens)?;
         }
-        let total: usize = steps.iter().map(|(_, tokens)| tokens.len()).sum();
-        if total > PREFILL_CHUNK {
-            return Session::one_by_one(steps, &model);
-        }
-        let _span = info_span!("batch", sessions = steps.len(), tokens = total).entered();
-        let logits = Session::together(steps, &model);
-        for (session, tokens) in steps.iter_mut() {
-            match logits {
-                Ok(_) => session.ids.extend_from_slice(tokens),
-                Err(_) => session.truncate(session.len()),
-            }
-        }
-        logits
-    }
-
-    /// Computes a batch in one pass. The ids of its sessions stay as they are.
-    fn together(steps: &mut [(&mut Session, &[u32])], model: &Model) -> Result<Tensor> {
-        let cancel = CancellationToken::new();
-        for (session, tokens) in steps.iter_mut() {
-            session.reserve(tokens.len())?;
-        }
-        for (session, tokens) in steps.iter_mut() {
-            session.rotate(session.len() + tokens.len(), &cancel)?;
-        }
-        let segments = steps.iter_mut().map(|(session, tokens)| {
-            let reach = session.len() + tokens.len();
-            Segment { tokens, cache: &mut *session.cache, reach, logits: Logits::Last }
-        });
-        let mut segments = memory::collected(segments, "the sequences of a batch")?;
-        let turn = model.turns().take(&cancel)?;
-        let computed = model.compute().forward(&mut segments, &cancel);
-        drop(turn);
-        computed?.ok_or_else(|| Error::Internal("a batch had no logits".into()))
-    }
-
-    /// Computes a batch session by session.
-    fn one_by_one(steps: &mut [(&mut Session, &[u32])], model: &Model) -> Result<Tensor> {
-        let held = memory::collected(steps.iter().map(|(session, _)| session.len()), "the lengths of a batch")?;
         let vocab = model.compute().vocab();
         let mut rows = memory::reserved(steps.len() * vocab, "the logits of a batch")?;
-        let mut all = || {
-            for (session, tokens) in steps.iter_mut() {
-                session.reserve(tokens.len())?;
+        let total: usize = steps.iter().map(|(_, tokens)| tokens.len()).sum();
+        let _span = info_span!("batch", sessions = steps.len(), tokens = total).entered();
+        let (cancel, mut runs, mut failed) = (CancellationToken::new(), Vec::new(), None);
+        for (session, tokens) in steps.iter_mut() {
+            match session.begin(tokens, &cancel) {
+                Ok(mut run) => {
+                    (run.batched, run.span) = (true, Span::current());
+                    runs.push(run);
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
             }
-            steps.iter_mut().try_for_each(|(session, tokens)| {
-                let logits = Session::forward(session, tokens)?;
-                with_floats(&logits, |logits| rows.extend_from_slice(logits))
-            })
-        };
-        if let Err(error) = all() {
-            steps.iter_mut().zip(held).for_each(|((session, _), held)| session.truncate(held));
-            return Err(error);
         }
-        Ok(Tensor::from_vec(rows, (steps.len(), vocab), model.device())?)
+        if failed.is_none() {
+            runs = model.scheduler().run(model.compute(), &caller, runs);
+        }
+        let mut held = memory::reserved(steps.len(), "the lengths of a batch")?;
+        for ((session, _), run) in steps.iter_mut().zip(runs) {
+            held.push(run.before);
+            let logits = session.end(run).map(|output| output.logits);
+            let taken = logits.and_then(|logits| {
+                logits.map_or(Ok(()), |logits| with_floats(&logits, |logits| rows.extend_from_slice(logits)))
+            });
+            failed = failed.or(taken.err());
+        }
+        match failed {
+            None => Ok(Tensor::from_vec(rows, (steps.len(), vocab), model.device())?),
+            Some(error) => {
+                steps.iter_mut().zip(held).for_each(|((session, _), held)| session.truncate(held));
+                Err(error)
+            }
+        }
     }
 
-    /// Appends `tokens`, which are checked, and hands over the wanted logits of each chunk that has some. After an error the sequence is as it
-    /// was before; when it was cancelled, complete chunks stay.
+    /// Hands the sequence with `tokens` behind it over to be computed: until [`end`](Self::end) takes it back, the session is
+    /// empty.
     ///
     /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
     /// transformers, a sequence that grows past that length, or is truncated below it, is computed anew. Its ids stay all the
     /// while, so whatever ends that loses no token.
-    fn advance(
-        &mut self,
-        tokens: &[u32],
-        wanted: Logits,
-        cancel: &CancellationToken,
-        take: impl FnMut(&Tensor) -> Result<()>,
-    ) -> Result<()> {
-        let position = self.len();
-        let span = match (position, tokens.len()) {
-            (1.., 1) => debug_span!("decode", position),
-            (_, tokens) => info_span!("prefill", tokens, position),
+    ///
+    /// # Errors
+    /// As [`Session::forward`]; the session is as it was.
+    pub(crate) fn begin(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Run> {
+        self.check(tokens)?;
+        let (before, reach) = (self.len(), self.len() + tokens.len());
+        let span = match (before, tokens.len()) {
+            (1.., 1) => debug_span!("decode", position = before),
+            (_, tokens) => info_span!("prefill", tokens, position = before),
         };
-        let _inside = span.enter();
-        let reach = position + tokens.len();
-        let done = self
-            .reserve(tokens.len())
-            .and_then(|()| self.rotate(reach, cancel))
-            .and_then(|()| self.run(tokens, reach, wanted, cancel, take));
-        if done.is_err() {
-            // Cancelled, the session keeps the chunks that were complete.
-            self.truncate(if matches!(done, Err(Error::Cancelled)) { self.len() } else { position });
+        memory::grow(&mut self.ids, tokens.len(), "the ids of a session")?;
+        let compute = self.model.compute();
+        let cache = self.cache.get_or_insert_with(|| compute.cache());
+        let rotation = compute.rotation(reach);
+        if rotation != self.rotation {
+            cache.clear();
+            self.rotation = rotation;
         }
-        done
+        let mut ids = std::mem::take(&mut self.ids);
+        ids.extend_from_slice(tokens);
+        let cache = self.cache.take().unwrap_or_else(|| compute.cache());
+        let mut run = Run::new(ids, before, cache, rotation, cancel, span);
+        run.adopt();
+        let Err(error) = run.cache.reserve(reach) else { return Ok(run) };
+        run.outcome = Some(Err(error.clone()));
+        self.end(run).and(Err(error))
     }
 
-    /// Makes room for `more` tokens, before anything is computed.
-    fn reserve(&mut self, more: usize) -> Result<()> {
-        memory::grow(&mut self.ids, more, "the ids of a session")?;
-        self.cache.reserve(self.ids.len() + more)
+    /// Takes the sequence of `run` back: with its tokens, or as it was before when computing failed. When that was cancelled,
+    /// complete chunks stay.
+    ///
+    /// # Errors
+    /// Why it was not computed.
+    pub(crate) fn end(&mut self, run: Run) -> Result<Output> {
+        let (cached, Run { ids, cache, before, reused, logits, rows, outcome, .. }) = (run.cache.len(), run);
+        (self.ids, self.cache, self.reused) = (ids, Some(cache), reused);
+        let outcome = outcome.unwrap_or_else(|| Err(Error::Internal("a sequence was not computed".into())));
+        match &outcome {
+            Ok(()) => {}
+            Err(Error::Cancelled) => self.truncate(before.max(cached)),
+            Err(_) => self.truncate(before),
+        }
+        outcome.map(|()| Output { logits, rows })
+    }
+
+    /// Computes `run`, and takes it back.
+    fn compute(&mut self, run: Run) -> Result<Output> {
+        let mut runs = self.model.scheduler().run(self.model.compute(), &self.caller, vec![run]);
+        let run = runs.pop().ok_or_else(|| Error::Internal("a sequence did not come back".into()))?;
+        self.end(run)
     }
 
     /// Whether `tokens` can be appended.
@@ -237,58 +255,20 @@ impl Session {
         self.check_ids(tokens)
     }
 
-    /// Computes the cache anew if a sequence of `reach` tokens is rotated in another way, or goes on where that was
-    /// broken off.
-    fn rotate(&mut self, reach: usize, cancel: &CancellationToken) -> Result<()> {
-        let rotation = self.model.compute().rotation(reach);
-        if rotation != self.rotation {
-            self.cache.clear();
-            self.rotation = rotation;
-        }
-        while self.cache.len() < self.ids.len() {
-            let cached = self.cache.len();
-            let missing = self.ids[cached..self.ids.len().min(cached + PREFILL_CHUNK)].to_vec();
-            self.chunk(&missing, reach, Logits::None, cancel)?;
-        }
-        Ok(())
-    }
-
-    /// Runs `tokens` in chunks, a turn each, as a part of a sequence that will be `reach` long.
-    fn run(
-        &mut self,
-        tokens: &[u32],
-        reach: usize,
-        wanted: Logits,
-        cancel: &CancellationToken,
-        mut take: impl FnMut(&Tensor) -> Result<()>,
-    ) -> Result<()> {
-        let mut rest = tokens;
-        while !rest.is_empty() {
-            let (count, logits) = self.chunk(rest, reach, wanted, cancel)?;
-            logits.map_or(Ok(()), |logits| take(&logits))?;
-            self.ids.extend_from_slice(&rest[..count]);
-            rest = &rest[count..];
-        }
-        Ok(())
-    }
-
-    /// Computes the first chunk of `tokens` behind what is cached, in one turn. Returns how many that are, and their logits,
-    /// which of the last token are wanted only where the chunk has it.
-    fn chunk(
-        &mut self,
-        tokens: &[u32],
-        reach: usize,
-        wanted: Logits,
-        cancel: &CancellationToken,
-    ) -> Result<(usize, Option<Tensor>)> {
-        let turn = self.model.turns().take(cancel)?;
-        let most = if turn.ahead > 0 { SHARED_CHUNK } else { PREFILL_CHUNK };
-        let chunk = &tokens[..most.min(tokens.len())];
-        let wanted = if wanted == Logits::All || chunk.len() == tokens.len() { wanted } else { Logits::None };
-        let segment = Segment { tokens: chunk, cache: &mut *self.cache, reach, logits: wanted };
-        let computed = self.model.compute().forward(&mut [segment], cancel);
-        drop(turn);
-        Ok((chunk.len(), computed?))
+    /// A session that goes on from here by itself. Pages of 256 positions are shared; of the last one only what is written is
+    /// copied. On a GPU that is computed anew.
+    ///
+    /// # Errors
+    /// `CacheBudget`, `OutOfMemory`.
+    pub fn fork(&self) -> Result<Session> {
+        Ok(Session {
+            model: self.model.clone(),
+            cache: self.cache.as_ref().map(|cache| cache.fork()).transpose()?,
+            rotation: self.rotation,
+            ids: memory::copied(&self.ids, "the ids of a session")?,
+            caller: Arc::default(),
+            reused: 0,
+        })
     }
 
     /// Whether every id has an embedding row.
@@ -301,10 +281,31 @@ impl Session {
     }
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(cache) = self.cache.take() {
+            cache.retire(&self.ids, self.rotation);
+        }
+    }
+}
+
 impl Model {
+    /// Bytes of the KV caches of its sessions.
+    pub fn cache_usage(&self) -> CacheUsage {
+        let (bytes, unused) = self.compute().cache_bytes();
+        CacheUsage { bytes, unused }
+    }
+
     /// A new, empty sequence.
     pub fn session(&self) -> Session {
-        Session { model: self.clone(), cache: self.compute().cache(), rotation: Rotation::Short, ids: Vec::new() }
+        Session {
+            model: self.clone(),
+            cache: None,
+            rotation: Rotation::Short,
+            ids: Vec::new(),
+            caller: Arc::default(),
+            reused: 0,
+        }
     }
 
     /// The logits after each of `tokens`, F32 `[tokens, vocab]`.
@@ -323,5 +324,9 @@ impl Step for Session {
 
     fn room(&self) -> usize {
         self.model.context_length() - self.len()
+    }
+
+    fn reused(&self) -> usize {
+        self.reused
     }
 }

@@ -1,17 +1,25 @@
-//! Generation -> Stream: a thread computes, and whoever polls is woken for each piece. Tied to no runtime.
+//! Generation -> Stream: one thread computes all streams of a model, and whoever polls is woken for each piece. Tied to no
+//! runtime.
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, Step, Timings};
 use crate::model::Model;
 use crate::prompt::Prompt;
+use crate::scheduler::Run;
+use crate::scheduler::queue::Caller;
 use crate::session::Session;
 use futures_channel::mpsc::{self, Receiver, Sender};
 use futures_core::Stream;
+use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::thread::{self, Thread};
 use tracing::Span;
@@ -21,12 +29,12 @@ const AHEAD: usize = 16;
 
 /// A running generation as a [`Stream`]: the pieces of [`Generation`], for tasks of any runtime.
 ///
-/// One thread computes it, from [`Generation::into_stream`] until it ended. It is up to 16 pieces ahead and then waits
-/// to be polled. Dropping the stream cancels it, in the middle of the prompt too: the thread ends after at most one more
-/// operation of a layer, and the drop does not wait for that.
+/// One thread computes all streams of a model together, as long as there are some: a stream that waits takes memory and no
+/// thread. Each is up to 16 pieces ahead and then waits to be polled. Dropping a stream cancels it, in the middle of the prompt
+/// too, after at most one more step, and the drop does not wait for that. A [`Step`] of your own has a thread of its own.
 #[must_use = "dropping a stream cancels it"]
 pub struct GenerationStream<S = Session> {
-    events: Receiver<Event<S>>,
+    events: Receiver<Event>,
     /// The generation's own; a child of its options'.
     cancel: CancellationToken,
     ended: Option<Box<Generation<S>>>,
@@ -34,13 +42,14 @@ pub struct GenerationStream<S = Session> {
     lost: Option<Error>,
 }
 
-enum Event<S> {
+enum Event {
     Piece(Result<Piece>),
-    End(Box<Generation<S>>),
+    /// The generation, of the type that the stream knows.
+    End(Box<dyn Any + Send>),
 }
 
 impl<S: Step + Send + 'static> Generation<S> {
-    /// The same generation as a [`Stream`], computed by a thread of its own that starts now.
+    /// The same generation as a [`Stream`], computed from now on.
     ///
     /// ```
     /// use futures::{StreamExt, executor::block_on};
@@ -59,19 +68,27 @@ impl<S: Step + Send + 'static> Generation<S> {
     pub fn into_stream(mut self) -> GenerationStream<S> {
         let cancel = self.cancel_alone();
         let (sender, events) = mpsc::channel(AHEAD - 1); // and one that its only sender may always send
-        let span = Span::current();
-        let thread = thread::Builder::new()
-            .name("model-factory-stream".into())
-            .spawn(move || span.in_scope(|| compute(self, sender)));
-        let lost = match thread {
-            Ok(_) => "the thread of a generation panicked".into(),
+        let generation: Box<dyn Any + Send> = Box::new(self);
+        let started = match generation.downcast::<Generation<Session>>() {
+            Ok(generation) => Streamed::start(generation, sender),
+            Err(other) => other.downcast::<Generation<S>>().map_or(Ok(()), |own| {
+                let span = Span::current();
+                spawn(move || span.in_scope(|| compute(own, sender)))
+            }),
+        };
+        let lost = match started {
+            Ok(()) => "the thread of a generation panicked".into(),
             Err(error) => format!("no thread could be started for a generation: {error}"),
         };
         GenerationStream { events, cancel, ended: None, lost: Some(Error::Internal(lost)) }
     }
 }
 
-impl<S: Step> GenerationStream<S> {
+fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name("model-factory-stream".into()).spawn(run).map(drop)
+}
+
+impl<S: Step + 'static> GenerationStream<S> {
     /// Why the generation ended (`None` while it runs, or after an error) and how long it took: known once the stream
     /// has given `None`.
     pub fn finish(&self) -> (Option<FinishReason>, Timings) {
@@ -102,7 +119,7 @@ impl<S: Step> GenerationStream<S> {
         Poll::Ready(match ready!(Pin::new(&mut self.events).poll_next(context)) {
             Some(Event::Piece(piece)) => Some(piece),
             Some(Event::End(generation)) => {
-                self.ended = Some(generation);
+                self.ended = generation.downcast().ok();
                 None
             }
             None => self.lost.take().map(Err),
@@ -110,7 +127,7 @@ impl<S: Step> GenerationStream<S> {
     }
 }
 
-impl<S: Step> Stream for GenerationStream<S> {
+impl<S: Step + 'static> Stream for GenerationStream<S> {
     type Item = Result<Piece>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -154,15 +171,184 @@ impl Model {
     }
 }
 
+/// The streams of a model, and the thread that computes them.
+#[derive(Default)]
+pub(crate) struct Streams {
+    inbox: Mutex<Inbox>,
+    caller: Arc<Caller>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    new: Vec<Streamed>,
+    /// The process that has the thread.
+    thread: Option<u32>,
+}
+
+/// A generation on a session, and where its pieces go.
+struct Streamed {
+    /// `None` when it was given back.
+    generation: Option<Box<Generation<Session>>>,
+    events: Sender<Event>,
+    span: Span,
+    /// Whether its session is computed.
+    computing: bool,
+}
+
+/// What is to be done with a stream.
+enum Next {
+    Compute(Run),
+    Wait,
+    Drop,
+}
+
+impl Streamed {
+    /// Gives a generation to the thread that computes those of its model.
+    fn start(generation: Box<Generation<Session>>, events: Sender<Event>) -> io::Result<()> {
+        let mut streamed = Streamed { generation: Some(generation), events, span: Span::current(), computing: false };
+        let Some(model) = streamed.parts().map(|(session, _)| session.model().clone()) else { return Ok(()) };
+        let mut inbox = model.streams().inbox();
+        inbox.new.push(streamed);
+        if inbox.thread == Some(process::id()) {
+            drop(inbox);
+            model.scheduler().call(&model.streams().caller);
+            return Ok(());
+        }
+        inbox.thread = Some(process::id());
+        drop(inbox);
+        let driven = model.clone();
+        spawn(move || drive(&driven)).inspect_err(|_| *model.streams().inbox() = Inbox::default())
+    }
+
+    fn parts(&mut self) -> Option<(&mut Session, &mut crate::generate::State)> {
+        self.generation.as_deref_mut().map(Generation::parts)
+    }
+
+    /// Gives out what is ready as far as there is room, and begins the next step.
+    fn next(&mut self, waker: &Waker) -> Next {
+        while !self.computing {
+            match self.events.poll_ready(&mut Context::from_waker(waker)) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Next::Drop,
+                Poll::Pending => return Next::Wait,
+            }
+            let span = self.span.clone();
+            let Some((session, state)) = self.parts() else { return Next::Drop };
+            let event = match state.pop() {
+                Some(piece) => Event::Piece(piece),
+                None => {
+                    let begun = state.input().and_then(|input| {
+                        input.map(|(tokens, cancel)| span.in_scope(|| session.begin(tokens, cancel))).transpose()
+                    });
+                    match begun {
+                        Ok(Some(run)) => {
+                            self.computing = true;
+                            return Next::Compute(run);
+                        }
+                        Ok(None) => match self.generation.take() {
+                            Some(generation) => Event::End(generation),
+                            None => return Next::Drop,
+                        },
+                        Err(error) => {
+                            state.complete(Err(error), 0);
+                            continue;
+                        }
+                    }
+                }
+            };
+            if self.events.start_send(event).is_err() {
+                return Next::Drop;
+            }
+        }
+        Next::Wait
+    }
+
+    /// Takes its session back and chooses a token.
+    fn complete(&mut self, run: Run) {
+        self.computing = false;
+        let span = self.span.clone();
+        let Some((session, state)) = self.parts() else { return };
+        let _inside = span.enter();
+        let logits = session.end(run).and_then(|output| output.logits.ok_or(Error::Internal("no logits".into())));
+        let (room, reused) = (session.room(), session.reused());
+        state.note_reused(reused);
+        if catch_unwind(AssertUnwindSafe(|| state.complete(logits, room))).is_err() {
+            state.complete(Err(Error::Internal("choosing a token panicked".into())), room);
+        }
+    }
+}
+
+impl Streams {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Computes the streams of `model` until there are none.
+fn drive(model: &Model) {
+    let (streams, scheduler) = (model.streams(), model.scheduler());
+    let waker = Waker::from(Arc::new(Call(model.clone())));
+    let (mut all, mut key) = (BTreeMap::new(), 0u64);
+    loop {
+        let mut inbox = streams.inbox();
+        for stream in inbox.new.drain(..) {
+            all.insert(key, stream);
+            key += 1;
+        }
+        if all.is_empty() {
+            inbox.thread = None;
+            return;
+        }
+        drop(inbox);
+        let mut runs = Vec::new();
+        all.retain(|key, stream: &mut Streamed| match stream.next(&waker) {
+            Next::Compute(mut run) => {
+                run.key = *key;
+                runs.push(run);
+                true
+            }
+            Next::Wait => true,
+            Next::Drop => false,
+        });
+        let submitted = if runs.is_empty() { Ok(()) } else { scheduler.submit(&streams.caller, runs) };
+        let finished = match submitted {
+            Ok(()) if all.is_empty() => continue,
+            Ok(()) => scheduler.wait(model.compute(), &streams.caller),
+            Err((error, mut runs)) => {
+                runs.iter_mut().for_each(|run| run.outcome = Some(Err(error.clone())));
+                runs
+            }
+        };
+        for run in finished {
+            if let Some(stream) = all.get_mut(&run.key) {
+                stream.complete(run);
+            }
+        }
+    }
+}
+
+/// Wakes the thread that computes the streams of a model.
+struct Call(Model);
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.scheduler().call(&self.0.streams().caller);
+    }
+}
+
 /// Computes to the end, or until nobody listens.
-fn compute<S: Step>(mut generation: Generation<S>, mut events: Sender<Event<S>>) {
+fn compute<S: Step + Send + 'static>(mut generation: Box<Generation<S>>, mut events: Sender<Event>) {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     for piece in generation.by_ref() {
         if !send(&mut events, Event::Piece(piece), &waker) {
             return;
         }
     }
-    send(&mut events, Event::End(Box::new(generation)), &waker);
+    send(&mut events, Event::End(generation), &waker);
 }
 
 /// Waits for room and sends; whether anybody listens.

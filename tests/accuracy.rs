@@ -89,6 +89,39 @@ fn keys_and_values_in_f16_are_as_near_to_the_truth_as_transformers_in_f16() {
     assert!(compared >= 16, "only {compared} comparisons");
 }
 
+/// llama.cpp computes a file in Q8_0 with activations of every product rounded to blocks of the same kind. Rounding keys and
+/// values alone is less, so that file's error, which is of the same model and case, is the bound.
+#[test]
+fn keys_and_values_in_q8_0_cost_less_than_llama_cpps_activations_in_q8_0() {
+    let mut compared = 0;
+    println!(
+        "{:<40} {:<14} {:>10} {:>10} {:>10} {:>10}",
+        "file", "case", "F32 cache", "F16 cache", "Q8_0 cache", "bound"
+    );
+    for fixture in common::all() {
+        let Some(in_blocks) = fixture.expected.files.get("q8_0.gguf") else { continue };
+        for (name, file) in fixture.expected.files.iter().filter(|(_, file)| file.dtype == "F16") {
+            let path = fixture.folder.join(name);
+            let builder = |dtype| UnifiedModelFactory::builder().device(DeviceChoice::Cpu).kv_cache(dtype);
+            let load = |dtype| builder(dtype).load(&path).expect("a fixture loads");
+            let models = [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0].map(load);
+            for case in file.reference_error.keys() {
+                let tokens = &fixture.expected.cases[case];
+                let truth = fixture.truth(&file.truth, case);
+                let error = |model| relative_l2(&logits(model, &tokens.tokens, tokens.first_kept), &truth);
+                let [exact, half, blocks] = models.each_ref().map(error);
+                let bound = in_blocks.reference_error[case];
+                let label = format!("{}/{name}", fixture.name());
+                println!("{label:<40} {case:<14} {exact:>10.2e} {half:>10.2e} {blocks:>10.2e} {bound:>10.2e}");
+                assert!(blocks <= bound, "{label} {case}: {blocks:.3e} is more than {bound:.3e} (llama.cpp in Q8_0)");
+                assert!(blocks > half, "{label} {case}: {blocks:.3e} is no error of blocks, F16 has {half:.3e}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared >= 12, "only {compared} comparisons");
+}
+
 /// Positions where the truth's choice is clear and ours is another.
 fn wrong_choices(label: &str, case: &str, computed: &[f32], truth: &[f32], vocab: usize) -> Vec<String> {
     let rows = computed.chunks_exact(vocab).zip(truth.chunks_exact(vocab)).enumerate();

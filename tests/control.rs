@@ -95,7 +95,7 @@ fn a_prompt_computed_anew_for_another_rotation_is_cancelled_too() {
     assert!(held < 4095, "the rotation never changes");
     let prompt = tokens(held + 1);
     let expected = bits(&mut model.session(), &prompt);
-    for at in 0..2 * layers {
+    for at in 0..layers {
         let (cancel, mut session) = (CancellationToken::new(), model.session());
         session.forward(&prompt[..held]).unwrap();
         let (begun, result) = cancel_at_layer(at, &cancel, || session.forward_unless(&prompt[held..], &cancel));
@@ -130,7 +130,7 @@ fn computing_anew_goes_on_behind_the_chunk_that_was_complete() {
     let (layers, prompt) = (model.spec().layers(), tokens(held + 1));
     let expected = bits(&mut model.session(), &prompt);
     let mut begun_in_all = Vec::new();
-    for at in 0..4 * layers {
+    for at in 0..3 * layers {
         let (cancel, mut session) = (CancellationToken::new(), model.session());
         session.forward(&prompt[..held]).unwrap();
         let (begun, result) = cancel_at_layer(at, &cancel, || session.forward_unless(&prompt[held..], &cancel));
@@ -141,9 +141,9 @@ fn computing_anew_goes_on_behind_the_chunk_that_was_complete() {
         assert_eq!(logits, expected, "layer {at}");
         begun_in_all.push(rest);
     }
-    // Three chunks of what was held and one of the new token, of which those that were complete are not computed again.
-    let chunks = |complete: usize| (4 - complete) * layers;
-    let expected: Vec<usize> = (0..4).flat_map(|complete| vec![chunks(complete); layers]).collect();
+    // Two chunks of what was held and one of its rest and the new token. Those that were complete are not computed again.
+    let chunks = |complete: usize| (3 - complete) * layers;
+    let expected: Vec<usize> = (0..3).flat_map(|complete| vec![chunks(complete); layers]).collect();
     assert_eq!(begun_in_all, expected);
 }
 

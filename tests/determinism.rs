@@ -4,7 +4,7 @@
 mod common;
 
 use model_factory::decoder::{Logits, Segment};
-use model_factory::{CancellationToken, Model, Session};
+use model_factory::{CancellationToken, KvDtype, Model, Session};
 
 /// Files that cover every dtype with a kernel.
 const FILES: &[&str] = &[
@@ -19,8 +19,12 @@ const FILES: &[&str] = &[
 ];
 
 fn load(file: &str, threads: usize) -> Model {
+    load_with(file, threads, KvDtype::F32)
+}
+
+fn load_with(file: &str, threads: usize, kv: KvDtype) -> Model {
     let path = common::fixtures().join("models").join(file);
-    common::builder().threads(threads).load(path).expect("a fixture loads")
+    common::builder().threads(threads).kv_cache(kv).load(path).expect("a fixture loads")
 }
 
 fn tokens(count: usize) -> Vec<u32> {
@@ -83,6 +87,37 @@ fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
             let mut steps = [(&mut other, &tokens[7..60]), (&mut session, &tokens[2599..])];
             let logits = Session::batch(&mut steps).expect("a batch computes");
             assert_eq!(whole, bits(&logits.get(1).expect("the second")), "{file}: {threads} threads, in company");
+        }
+    }
+}
+
+/// Keys and values are rounded once, when they are stored, each by what is its own.
+#[test]
+fn rounded_caches_give_the_same_bits_in_chunks_alone_in_company_and_behind_a_truncation() {
+    for file in ["llama-3.2/bf16", "phi-3-window/bf16", "phi-2/f16", "llama-256/q4_k_m.gguf"] {
+        let tokens = tokens(1300); // crosses a part of attention, pages and chunks of the prefill
+        let exact = last(&mut load(file, 1).session(), &[&tokens]);
+        for kv in [KvDtype::F16, KvDtype::Q8_0] {
+            let whole = last(&mut load_with(file, 1, kv).session(), &[&tokens]);
+            assert_ne!(whole, exact, "{file} {kv}: something was rounded");
+            for threads in [1, 3] {
+                let model = load_with(file, threads, kv);
+                let mut session = model.session();
+                let pieces = [&tokens[..7], &tokens[7..8], &tokens[8..900], &tokens[900..1030], &tokens[1030..]];
+                assert_eq!(whole, last(&mut session, &pieces), "{file} {kv}: chunks, {threads} threads");
+                // What other tokens left behind the end of a block and of a tile is written over.
+                session.truncate(1000);
+                session.forward(&tokens[..77]).expect("other tokens compute");
+                session.truncate(1000);
+                let (before, end) = tokens[1000..].split_at(260);
+                before.iter().for_each(|&token| drop(session.forward(&[token]).expect("a token computes")));
+                let (mut first, mut third) = (model.session(), model.session());
+                first.forward(&tokens[..33]).expect("a prefix");
+                let mut steps = [(&mut first, &tokens[33..34]), (&mut session, end), (&mut third, &tokens[..300])];
+                let logits = Session::batch(&mut steps).expect("a batch computes");
+                let together = bits(&logits.get(1).expect("the second"));
+                assert_eq!(whole, together, "{file} {kv}: behind a truncation, in company, {threads} threads");
+            }
         }
     }
 }

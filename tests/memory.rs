@@ -17,16 +17,19 @@ fn anonymous() -> u64 {
 }
 
 #[test]
-fn a_cache_in_f16_is_half_as_large() {
+fn a_cache_in_f16_is_half_as_large_and_one_in_q8_0_a_byte_an_element_and_a_scale_a_block() {
     let folder = tempfile::tempdir().expect("a folder");
     write_128k(folder.path());
-    let builder = common::builder().context_length(1024).kv_cache(KvDtype::F16);
-    let model = builder.load(folder.path()).expect("the model loads");
-    let plan = model.report().plan.as_ref().expect("a plan");
-    assert_eq!((plan.kv_cache, plan.kv_dtype), (cache(1024) / 2, KvDtype::F16));
-    let mut session = model.session();
-    session.forward(&tokens(1024)).expect("tokens compute");
-    assert_eq!(session.cache_bytes() as u64, plan.kv_cache);
+    // Heads have 16 elements of 4 bytes, which are half a block.
+    for (dtype, bytes) in [(KvDtype::F16, cache(1024) / 2), (KvDtype::Q8_0, cache(1024) / 64 * 18)] {
+        let builder = common::builder().context_length(1024).kv_cache(dtype);
+        let model = builder.load(folder.path()).expect("the model loads");
+        let plan = model.report().plan.as_ref().expect("a plan");
+        assert_eq!((plan.kv_cache, plan.kv_dtype), (bytes, dtype));
+        let mut session = model.session();
+        session.forward(&tokens(1024)).expect("tokens compute");
+        assert_eq!(session.cache_bytes() as u64, plan.kv_cache);
+    }
 }
 
 fn load(folder: &Path, context: usize) -> Model {

@@ -12,7 +12,7 @@ static HERON: Family = Family {
     gguf_architectures: &["heron"],
     model_types: &["heron"],
     classes: &["HeronForCausalLM"],
-    tensors: &[
+    tensors: &[&[
         TensorName { role: Role::Embedding, gguf: "token_embd", config: "heron.words" },
         TensorName { role: Role::FinalNorm, gguf: "output_norm", config: "heron.last_norm" },
         TensorName { role: Role::Head, gguf: "output", config: "heron.head" },
@@ -25,7 +25,7 @@ static HERON: Family = Family {
         TensorName { role: Role::Gate, gguf: "blk.{}.ffn_gate", config: "heron.{}.gate" },
         TensorName { role: Role::Up, gguf: "blk.{}.ffn_up", config: "heron.{}.up" },
         TensorName { role: Role::Down, gguf: "blk.{}.ffn_down", config: "heron.{}.down" },
-    ],
+    ]],
     variants: &[Variant { name: "Grey Heron", any: &[&[]] }],
     name: "Heron",
     ..LLAMA_LIKE

@@ -5,14 +5,19 @@ mod common;
 
 use common::phi_128k::{cache, tokens, write_128k};
 use common::spans;
-use model_factory::{CancellationToken, Error, KvDtype, Model, Session, WeightsDigest};
+use model_factory::{CancellationToken, Error, KvDtype, Model, ModelBuilder, Session, WeightsDigest};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// What a restored session holds comes from its file, and from no other session.
+fn builder() -> ModelBuilder {
+    common::builder().prefix_caching(false)
+}
+
 fn load(path: &Path, dtype: KvDtype, threads: usize) -> Model {
     spans::watch_threads();
-    common::builder().kv_cache(dtype).threads(threads).load(path).expect("a fixture loads")
+    builder().kv_cache(dtype).threads(threads).load(path).expect("a fixture loads")
 }
 
 /// The bits of the logits after `tokens`.
@@ -58,7 +63,7 @@ fn every_family_goes_on_with_the_same_bits_in_a_model_that_is_loaded_anew() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.session");
     for (index, file) in files().iter().enumerate() {
-        for dtype in [KvDtype::F32, KvDtype::F16] {
+        for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
             // A page and a part of a tile; a part of the first tile; whole pages.
             for count in [[300, 256 + 64][index % 2], 5, 256] {
                 let model = load(file, dtype, 2);
@@ -121,29 +126,36 @@ fn another_process_goes_on_with_the_same_bits() {
 fn a_file_depends_on_the_sequence_alone_and_is_as_small() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (folder.path().join("one"), folder.path().join("two"));
-    let model = load(&common::named("llama-3.2").folder.join("bf16"), KvDtype::F32, 2);
-    model.session().save(&one).unwrap();
-    assert!(model.restore(&one).unwrap().is_empty());
-    let head = fs::metadata(&one).unwrap().len();
-    assert!(head < 2048, "{head} bytes of header");
-    let per_token = model.report().plan.as_ref().unwrap().kv_per_token + 4;
-    for (count, before) in [(1, 300), (63, 64), (64, 100), (200, 512), (256, 400), (257, 700), (400, 401)] {
-        let mut fresh = model.session();
-        fresh.forward(&tokens(count)).unwrap();
-        fresh.save(&one).unwrap();
-        // Another history: what was forgotten is not in the file.
-        let mut other = model.session();
-        other.forward(&tokens(before).iter().map(|id| (id + 1) % 320).collect::<Vec<_>>()).unwrap();
-        other.truncate(0);
-        other.forward(&tokens(before)).unwrap();
-        other.truncate(count);
-        other.save(&two).unwrap();
-        assert!(fs::read(&one).unwrap() == fs::read(&two).unwrap(), "{count} of {before}");
-        model.restore(&one).unwrap().save(&two).unwrap();
-        assert!(fs::read(&one).unwrap() == fs::read(&two).unwrap(), "{count} restored");
-        let bytes = fs::metadata(&one).unwrap().len();
-        let body = count as u64 * per_token + 4 * count.div_ceil(256) as u64;
-        assert!((head + body..=head + body + 8).contains(&bytes), "{count} tokens: {bytes} bytes, {head} + {body}");
+    for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
+        let model = load(&common::named("llama-3.2").folder.join("bf16"), dtype, 2);
+        model.session().save(&one).unwrap();
+        assert!(model.restore(&one).unwrap().is_empty());
+        let head = fs::metadata(&one).unwrap().len();
+        assert!(head < 2048, "{head} bytes of header");
+        let per_token = model.report().plan.as_ref().unwrap().kv_per_token + 4;
+        for (count, before) in
+            [(1, 300), (63, 64), (64, 100), (199, 512), (200, 512), (256, 400), (257, 700), (400, 401)]
+        {
+            let mut fresh = model.session();
+            fresh.forward(&tokens(count)).unwrap();
+            fresh.save(&one).unwrap();
+            // Another history: what was forgotten is not in the file.
+            let mut other = model.session();
+            other.forward(&tokens(before).iter().map(|id| (id + 1) % 320).collect::<Vec<_>>()).unwrap();
+            other.truncate(0);
+            other.forward(&tokens(before)).unwrap();
+            other.truncate(count);
+            other.save(&two).unwrap();
+            assert!(fs::read(&one).unwrap() == fs::read(&two).unwrap(), "{dtype}, {count} of {before}");
+            model.restore(&one).unwrap().save(&two).unwrap();
+            assert!(fs::read(&one).unwrap() == fs::read(&two).unwrap(), "{dtype}, {count} restored");
+            let bytes = fs::metadata(&one).unwrap().len();
+            let body = count as u64 * per_token + 4 * count.div_ceil(256) as u64;
+            assert!(
+                (head + body..=head + body + 8).contains(&bytes),
+                "{dtype}, {count} tokens: {bytes} bytes, {head} + {body}"
+            );
+        }
     }
 }
 
@@ -162,7 +174,7 @@ fn a_session_whose_computing_anew_was_broken_off_goes_on_where_it_was() {
     assert!(config.contains(from));
     fs::write(folder.path().join("config.json"), config.replace(from, &from.replace("256", &held.to_string())))
         .unwrap();
-    let model = common::builder().context_length(2048).load(folder.path()).unwrap();
+    let model = builder().context_length(2048).load(folder.path()).unwrap();
     let (prompt, layers) = (tokens(held + 1), model.spec().layers());
     let expected = bits(&mut model.session(), &prompt);
     let mut whole = model.session();
@@ -198,7 +210,7 @@ fn restored_sessions_share_the_budget_and_the_context_of_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.session");
     write_128k(folder.path());
-    let model = common::builder().context_length(1024).sessions(1).load(folder.path()).unwrap();
+    let model = builder().context_length(1024).sessions(1).load(folder.path()).unwrap();
     let mut session = model.session();
     session.forward(&tokens(513)).unwrap();
     session.save(&path).unwrap();
@@ -221,7 +233,7 @@ fn restored_sessions_share_the_budget_and_the_context_of_the_model() {
     }
     session.forward(&tokens(1024)).unwrap();
     // A shorter context.
-    let model = common::builder().context_length(512).load(folder.path()).unwrap();
+    let model = builder().context_length(512).load(folder.path()).unwrap();
     let refused = model.restore(&path).expect_err("longer than the context");
     assert_eq!(refused.code(), 2);
     assert_eq!(
@@ -328,8 +340,8 @@ fn restoring_takes_a_twentieth_of_computing() {
         times.sort_by(f64::total_cmp);
         times[times.len() / 2]
     };
-    for dtype in [KvDtype::F32, KvDtype::F16] {
-        let model = common::builder().kv_cache(dtype).context_length(4224).load(&path).unwrap();
+    for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
+        let model = builder().kv_cache(dtype).context_length(4224).load(&path).unwrap();
         let mut session = model.session();
         let begun = Instant::now();
         session.forward(&tokens(4096)).unwrap();
@@ -346,7 +358,7 @@ fn restoring_takes_a_twentieth_of_computing() {
             assert!(dropped.is_ok_and(|output| output.status.success()), "dd");
             medians[2] = timed(&mut cold, &mut || drop(model.restore(&file).unwrap()));
         }
-        let anew = common::builder().kv_cache(dtype).context_length(4224).load(&path).unwrap();
+        let anew = builder().kv_cache(dtype).context_length(4224).load(&path).unwrap();
         let first = timed(&mut firsts, &mut || drop(anew.restore(&file).unwrap()));
         let mut restored = anew.restore(&file).unwrap();
         assert_eq!(goes_on(&mut restored, 7, 8), goes_on(&mut session, 7, 8));

@@ -448,6 +448,17 @@ impl Error {
         Error::Format { file: file.into(), offset: None, kind }
     }
 
+    /// An [`Error::Format`] for a value that no rule covers.
+    pub(crate) fn key_value(file: &Path, key: &str, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        let (key, found, expected) = (key.into(), found.into(), expected.into());
+        Error::format(file, FormatErrorKind::KeyValue { key, found, expected })
+    }
+
+    /// An [`Error::Format`] for a key that is not there.
+    pub(crate) fn key_missing(file: &Path, key: &str, needed_for: &'static str) -> Self {
+        Error::format(file, FormatErrorKind::KeyMissing { key: key.into(), needed_for })
+    }
+
     /// An [`Error::Incomplete`] shown by `file`.
     pub fn incomplete(file: &Path, kind: IncompleteKind) -> Self {
         Error::Incomplete { file: file.into(), kind }

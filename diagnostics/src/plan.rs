@@ -46,14 +46,22 @@ pub enum KvDtype {
     /// Rounded to the nearest F16, ties to even: half the memory, and half of what a token reads of it. A key or value
     /// beyond 65504 is an error.
     F16,
+    /// Blocks of 32 elements of a head, or what is left of it, as in GGUF's Q8_0: signed bytes with one F16 scale, the
+    /// largest magnitude / 127. 34 bytes for 32 elements, 0.27 of F32. A key or value beyond 127 * 65504, or that is NaN, is
+    /// an error. On the processor only.
+    Q8_0,
 }
 
+/// Elements of a head that have a scale together in [`KvDtype::Q8_0`].
+const KV_BLOCK: usize = 32;
+
 impl KvDtype {
-    /// Bytes of an element.
-    pub fn bytes(self) -> usize {
+    /// Bytes of a key or a value of `head_dim` elements.
+    pub fn head_bytes(self, head_dim: usize) -> usize {
         match self {
-            KvDtype::F32 => 4,
-            KvDtype::F16 => 2,
+            KvDtype::F32 => head_dim.saturating_mul(4),
+            KvDtype::F16 => head_dim.saturating_mul(2),
+            KvDtype::Q8_0 => head_dim.saturating_add(2 * head_dim.div_ceil(KV_BLOCK)),
         }
     }
 }
@@ -63,6 +71,7 @@ impl fmt::Display for KvDtype {
         f.write_str(match self {
             KvDtype::F32 => "F32",
             KvDtype::F16 => "F16",
+            KvDtype::Q8_0 => "Q8_0",
         })
     }
 }
@@ -79,7 +88,7 @@ pub struct UnknownKvDtype;
 
 impl fmt::Display for UnknownKvDtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected f32 or f16")
+        f.write_str("expected f32, f16 or q8_0")
     }
 }
 
@@ -88,11 +97,12 @@ impl std::error::Error for UnknownKvDtype {}
 impl FromStr for KvDtype {
     type Err = UnknownKvDtype;
 
-    /// `f32` or `f16`, in any case of letters.
+    /// `f32`, `f16` or `q8_0`, in any case of letters.
     fn from_str(text: &str) -> Result<KvDtype, UnknownKvDtype> {
         match text.to_ascii_lowercase().as_str() {
             "f32" => Ok(KvDtype::F32),
             "f16" => Ok(KvDtype::F16),
+            "q8_0" => Ok(KvDtype::Q8_0),
             _ => Err(UnknownKvDtype),
         }
     }
@@ -222,7 +232,7 @@ pub fn kv_page_bytes(spec: &ModelSpec, dtype: KvDtype) -> u64 {
 
 /// Bytes that one token adds to the KV cache.
 pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
-    product(&[spec.layers(), 2, spec.kv_heads, spec.head_dim, dtype.bytes()])
+    product(&[spec.layers(), 2, spec.kv_heads, dtype.head_bytes(spec.head_dim)])
 }
 
 /// Bytes of the built tokenizer, about.

@@ -139,10 +139,33 @@ fn the_cache_of_a_long_context_model_is_what_was_asked_for() {
     assert_eq!((plan.context, plan.kv_cache), (4096, 4096 * 32 * 2 * 32 * 96 * 4));
     assert_eq!(ask(131_072).verdict, Verdict::DoesNotFit);
     // 8192 tokens of 768 KiB do not fit, of half as much they do.
-    let halves = |context| ask(context).remedies.iter().any(|remedy| matches!(remedy, Remedy::HalfCache(_)));
-    assert!(halves(8192) && !halves(131_072));
+    // 16384 do in Q8_0, at 34 bytes for 32 elements of 4.
+    let smaller = |context| {
+        let remedies = ask(context).remedies;
+        remedies.into_iter().find(|remedy| matches!(remedy, Remedy::CacheDtype(..)))
+    };
+    assert_eq!(smaller(8192), Some(Remedy::CacheDtype(KvDtype::F16, Some(8192))));
+    assert_eq!(smaller(16_384), Some(Remedy::CacheDtype(KvDtype::Q8_0, Some(16_384))));
+    assert_eq!(smaller(131_072), None);
+    let policy = Policy { context: Some(16_384), kv_dtype: KvDtype::Q8_0, ..Policy::default() };
+    let report = assess(&spec, &input, &machine, &policy);
+    assert_eq!(report.verdict, Verdict::CompatibleWithWarnings);
+    assert_eq!(report.plan.map(|plan| plan.kv_cache), Some(16_384 * 32 * 2 * 32 * 96 * 34 / 32));
     let policy = Policy { context: Some(8192), kv_dtype: KvDtype::F16, ..Policy::default() };
     assert_eq!(assess(&spec, &input, &machine, &policy).verdict, Verdict::CompatibleWithWarnings);
+}
+
+/// The kernels for GPUs keep F32 and F16.
+#[test]
+fn a_cache_without_kernels_is_refused() {
+    let (spec, input) = gguf(&TINY_LLAMA, "Q4_K_M");
+    let ask = |kv_dtype| assess(&spec, &input, &machine("t4"), &Policy { kv_dtype, ..Policy::default() });
+    assert!(ask(KvDtype::F16).verdict.runs());
+    let report = ask(KvDtype::Q8_0);
+    assert_eq!((report.verdict, report.exit_code), (Verdict::UnsupportedDtype, 12));
+    assert!(report.reason.contains("Q8_0") && report.reason.contains("T4"), "{}", report.reason);
+    assert_eq!(report.remedies[..2], [Remedy::CacheDtype(KvDtype::F16, None), Remedy::SomeProcessor]);
+    assert_eq!(report.remedies[0].to_string(), "keep keys and values in F16");
 }
 
 #[test]

@@ -2,13 +2,15 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod concurrency;
 mod measure;
 mod peak;
 
 use clap::{Parser, ValueEnum};
+use concurrency::Load;
 use measure::{Measured, Test};
 use model_factory::kernels::Isa;
-use model_factory::{DeviceChoice, Error, KvDtype, UnifiedModelFactory};
+use model_factory::{DeviceChoice, Error, KvDtype, Model, UnifiedModelFactory};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,10 +32,14 @@ struct Arguments {
     /// Sequences that are generated together, in one pass over the weights.
     #[arg(long, default_value_t = 1, value_parser = common::count, allow_negative_numbers = true)]
     sessions: usize,
+    /// Generate so many at once, a thread each with `-p` and `-n` tokens, beside one alone and a batch stepped by hand.
+    #[arg(long, value_name = "N", value_parser = common::count, allow_negative_numbers = true)]
+    #[arg(conflicts_with_all = ["compare", "depth", "sessions"])]
+    concurrency: Option<usize>,
     /// Repetitions of each test.
     #[arg(short, default_value_t = 5, value_parser = common::count, allow_negative_numbers = true)]
     r: usize,
-    /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory.
+    /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory, or to q8_0, 0.27 of it.
     #[arg(long, value_name = "DTYPE", default_value_t)]
     kv_cache: KvDtype,
     /// Threads to compute with; all when absent.
@@ -77,9 +83,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    match arguments.compare {
-        Some(axis) => compare(arguments, axis),
-        None => measure(arguments),
+    match (arguments.compare, arguments.concurrency) {
+        (Some(axis), _) => compare(arguments, axis),
+        (None, Some(concurrency)) => at_once(arguments, concurrency),
+        (None, None) => measure(arguments),
     }
 }
 
@@ -96,16 +103,23 @@ impl Arguments {
         Test { prompt: self.p, generated: self.n, depth: self.depth, sessions: self.sessions }
     }
 
-    fn load(&self, setting: Setting) -> Result<Measured, Error> {
-        let mut builder =
-            UnifiedModelFactory::builder().device(self.device).kv_cache(self.kv_cache).on_progress(common::show);
+    fn load(&self, setting: Setting) -> Result<Model, Error> {
+        let mut builder = UnifiedModelFactory::builder()
+            .prefix_caching(false)
+            .device(self.device)
+            .kv_cache(self.kv_cache)
+            .on_progress(common::show);
         if let Some(threads) = setting.threads {
             builder = builder.threads(threads);
         }
         if let Some(isa) = setting.isa {
             builder = builder.isa(isa);
         }
-        Measured::new(builder.load(self.path())?, self.test())
+        builder.load(self.path())
+    }
+
+    fn measured(&self, setting: Setting) -> Result<Measured, Error> {
+        Measured::new(self.load(setting)?, self.test())
     }
 }
 
@@ -125,7 +139,7 @@ fn compare(arguments: &Arguments, axis: Axis) -> Result<(), Error> {
     };
     let mut all = settings
         .into_iter()
-        .map(|(name, setting)| Ok((name, arguments.load(setting)?)))
+        .map(|(name, setting)| Ok((name, arguments.measured(setting)?)))
         .collect::<Result<Vec<_>, Error>>()?;
     if let Some((_, first)) = all.first() {
         common::tell(first.model.report().first_line());
@@ -165,9 +179,22 @@ fn compare(arguments: &Arguments, axis: Axis) -> Result<(), Error> {
     common::print(&(lines.join("\n") + "\n"))
 }
 
+/// Several generations at once.
+fn at_once(arguments: &Arguments, concurrency: usize) -> Result<(), Error> {
+    let model = arguments.load(arguments.setting())?;
+    common::tell(model.report().first_line());
+    let load = Load { concurrency, prompt: arguments.p, generated: arguments.n };
+    let mut found = load.begin(&model)?;
+    for _ in 0..arguments.r {
+        load.round(&model, &mut found)?;
+    }
+    let text = if arguments.json { format!("{}\n", found.json(load)) } else { found.text(load) };
+    common::print(&text)
+}
+
 /// One setting, with everything that is known of it.
 fn measure(arguments: &Arguments) -> Result<(), Error> {
-    let mut measured = arguments.load(arguments.setting())?;
+    let mut measured = arguments.measured(arguments.setting())?;
     common::tell(measured.model.report().first_line());
     for _ in 0..arguments.r {
         measured.round()?;

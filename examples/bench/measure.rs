@@ -166,7 +166,7 @@ impl Measured {
 }
 
 /// Made-up ids.
-fn prompt(model: &Model, tokens: usize) -> Vec<u32> {
+pub(crate) fn prompt(model: &Model, tokens: usize) -> Vec<u32> {
     let vocab = model.spec().vocab as u32;
     (0..tokens as u32).map(|i| (i * 7919 + 13) % vocab).collect()
 }
@@ -324,7 +324,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    fn of(figures: &[f64]) -> Spread {
+    pub(crate) fn of(figures: &[f64]) -> Spread {
         let mut figures = figures.to_vec();
         figures.sort_by(f64::total_cmp);
         let at = |index: usize| figures.get(index).copied().unwrap_or(0.0);

@@ -40,7 +40,7 @@ impl Presentation for Shell {
         match remedy {
             Remedy::SmallerContext(context) => format!("take a smaller context: --context {context}"),
             Remedy::TrainedContext(context) => format!("ask for at most --context {context}"),
-            Remedy::HalfCache(_) => format!("{remedy}: --kv-cache f16"),
+            Remedy::CacheDtype(dtype, _) => format!("{remedy}:{}", kv_option(*dtype)),
             Remedy::Processor(None) => format!("{remedy}: --device cpu"),
             Remedy::Processor(Some(context)) => {
                 format!("run it on the processor: --device cpu, where context {context} fits")
@@ -115,7 +115,7 @@ fn may_use_gpu(hardware: &Hardware, policy: &Policy) -> bool {
 fn command(step: &NextStep, report: &Report) -> String {
     let (input, policy, path) = (&report.input, &report.policy, quoted(&report.input.path));
     let trained = report.model.as_ref().map(|model| model.context_trained);
-    let (kv, asked, device) = (kv_option(policy), context_option(policy, trained), device_option(policy));
+    let (kv, asked, device) = (kv_option(policy.kv_dtype), context_option(policy, trained), device_option(policy));
     let gpu = may_use_gpu(&report.hardware, policy);
     let generate = |options: &str| format!("{} {path}{options}", example("generate", input, gpu));
     let diagnose = |options: &str| format!("{} {path}{options}", example("diagnose", input, false));
@@ -137,7 +137,8 @@ fn command(step: &NextStep, report: &Report) -> String {
 
 /// The command for one of several models at a path, which were judged on `hardware`.
 fn command_of_one(model: &Candidate, hardware: &Hardware, policy: &Policy) -> String {
-    let (path, kv, asked) = (quoted(&model.path), kv_option(policy), context_option(policy, model.context_trained));
+    let (path, kv, asked) =
+        (quoted(&model.path), kv_option(policy.kv_dtype), context_option(policy, model.context_trained));
     let (gpu, device) = (may_use_gpu(hardware, policy), device_option(policy));
     let run = |name: &str| format!("{} {path}", example(name, &InputSummary::default(), gpu));
     match hardware.profile {
@@ -147,8 +148,12 @@ fn command_of_one(model: &Candidate, hardware: &Hardware, policy: &Policy) -> St
     }
 }
 
-fn kv_option(policy: &Policy) -> &'static str {
-    if policy.kv_dtype == KvDtype::F16 { " --kv-cache f16" } else { "" }
+fn kv_option(dtype: KvDtype) -> &'static str {
+    match dtype {
+        KvDtype::F32 => "",
+        KvDtype::F16 => " --kv-cache f16",
+        KvDtype::Q8_0 => " --kv-cache q8_0",
+    }
 }
 
 /// The context asked for, at most the one that the model was `trained` for.

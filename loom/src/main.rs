@@ -1,15 +1,16 @@
-//! The pool and the turns of the library, in every order that threads can take their steps: loom runs each model again
+//! The pool and the queue of the library, in every order that threads can take their steps: loom runs each model again
 //! and again, a different order each time, and fails on an access without order, a deadlock and a false claim.
 
 use library::cancel::CancellationToken;
 use library::threads::Pool;
-use library::turns::Turns;
+use library::scheduler::queue::{Caller, Queue, Steps, Waiting};
 use library::{cancel, threads}; // by the paths that they have in the library
 use loom::cell::UnsafeCell;
 use loom::hint;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
@@ -18,8 +19,10 @@ use std::time::Instant;
 #[allow(dead_code, unused_imports)] // what is not tried
 mod library {
     pub mod cancel;
+    pub mod scheduler {
+        pub mod queue;
+    }
     pub mod threads;
-    pub mod turns;
 }
 
 /// What the sources above need of the library's errors.
@@ -28,8 +31,26 @@ mod error {
     pub enum Error {
         Cancelled,
         Forked,
+        #[allow(dead_code)] // nothing is refused
+        OutOfMemory(crate::memory::OutOfMemory),
     }
-    pub type Result<T> = std::result::Result<T, Error>;
+    pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+    impl From<crate::memory::OutOfMemory> for Error {
+        fn from(refused: crate::memory::OutOfMemory) -> Error {
+            Error::OutOfMemory(refused)
+        }
+    }
+}
+
+/// What they need of its memory.
+mod memory {
+    #[derive(Debug)]
+    #[allow(dead_code)] // as above
+    pub struct OutOfMemory {
+        pub what: &'static str,
+        pub bytes: usize,
+    }
 }
 
 /// Runs `model` in every order, or in those with at most `preemptions` threads held up in the middle of their work, and
@@ -160,33 +181,101 @@ fn main() {
         assert_eq!(counts(&runs), [1; 2]);
         region(&pool, 2);
     });
-    turns();
+    queue();
 }
 
-/// Turns come one at a time, those that were asked for earlier first, and nobody waits for ever: under loom a wait ends
-/// by a notification alone.
-fn turns() {
-    for (name, others, rounds, preemptions) in [("two take turns", 1, 2, None), ("three take turns", 2, 1, Some(4))] {
+/// Requests that take so many steps each.
+struct Requests {
+    computed: Watched,
+    /// The most requests in one step.
+    most: usize,
+}
+
+struct Request {
+    steps: usize,
+    cancel: CancellationToken,
+    cancelled: bool,
+}
+
+impl Steps for Arc<Requests> {
+    type Request = Request;
+
+    fn choose(&self, waiting: &mut VecDeque<Waiting<Request>>) -> Vec<Waiting<Request>> {
+        waiting.drain(..self.most.min(waiting.len())).collect()
+    }
+
+    fn compute(&self, chosen: &mut [Waiting<Request>]) {
+        assert!(!chosen.is_empty(), "a step of nothing");
+        for waiting in chosen {
+            self.computed.add(); // loom fails where two compute at once
+            waiting.request.steps -= 1;
+        }
+    }
+
+    fn is_finished(request: &Request) -> bool {
+        request.steps == 0 || request.cancelled
+    }
+
+    fn cancelled(request: &mut Request) -> bool {
+        request.cancelled = request.cancel.is_cancelled();
+        request.cancelled
+    }
+}
+
+/// One thread computes at a time, every request is finished and comes back to who made it, and nobody waits for ever: under
+/// loom a wait ends by a notification alone.
+fn queue() {
+    for (name, others, rounds, most, preemptions) in [
+        ("two threads, a step takes both", 1, 2, 2, Some(3)),
+        ("two threads, a step takes one", 1, 1, 1, None),
+        ("three threads, a step takes two", 2, 1, 2, Some(2)),
+    ] {
         try_orders(name, preemptions, move || {
-            let shared = Arc::new((Turns::default(), CancellationToken::new(), Watched::new()));
-            let take = move |shared: &(Turns, CancellationToken, Watched)| {
-                let (turns, cancel, served) = shared;
-                for _ in 0..rounds {
-                    let turn = turns.take(cancel).expect("nobody cancels");
-                    assert!(served.count() >= turn.ahead, "it passed one of {} ahead", turn.ahead);
-                    served.add();
+            let shared = Arc::new((Queue::default(), Arc::new(Requests { computed: Watched::new(), most })));
+            let run = move |shared: &(Queue<Request>, Arc<Requests>)| {
+                let caller = Arc::new(Caller::default());
+                for round in 1..=rounds {
+                    let request = Request { steps: round, cancel: CancellationToken::new(), cancelled: false };
+                    let Ok(finished) = shared.0.run(&shared.1, &caller, vec![request]) else { panic!("refused") };
+                    assert!(finished.len() == 1 && finished[0].steps == 0);
                 }
             };
             let others: Vec<_> = (0..others)
                 .map(|_| {
                     let shared = Arc::clone(&shared);
-                    thread::spawn(move || take(&shared))
+                    thread::spawn(move || run(&shared))
                 })
                 .collect();
-            take(&shared);
+            run(&shared);
             let threads = others.len() + 1;
-            others.into_iter().for_each(|other| other.join().expect("each has its turns"));
-            assert_eq!(shared.2.count(), threads * rounds);
+            others.into_iter().for_each(|other| other.join().expect("each is finished"));
+            assert_eq!(shared.1.computed.count(), threads * (1..=rounds).sum::<usize>());
         });
     }
+    try_orders("one that is called wakes", None, || {
+        let shared = Arc::new((Queue::default(), Arc::new(Caller::default())));
+        let other = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.0.wait(&Arc::new(Requests { computed: Watched::new(), most: 1 }), &shared.1).is_empty()
+        });
+        shared.0.call(&shared.1);
+        assert!(other.join().expect("it wakes"));
+    });
+    try_orders("one of two is cancelled", Some(3), || {
+        let shared = Arc::new((Queue::default(), Arc::new(Requests { computed: Watched::new(), most: 1 })));
+        let cancel = CancellationToken::new();
+        let other = thread::spawn({
+            let (shared, cancel) = (Arc::clone(&shared), cancel.clone());
+            move || {
+                let request = Request { steps: 1, cancel: cancel.clone(), cancelled: false };
+                let caller = Arc::new(Caller::default());
+                cancel.cancel();
+                shared.0.run(&shared.1, &caller, vec![request]).is_ok_and(|finished| finished.len() == 1)
+            }
+        });
+        let request = Request { steps: 1, cancel: CancellationToken::new(), cancelled: false };
+        let finished = shared.0.run(&shared.1, &Arc::new(Caller::default()), vec![request]);
+        assert!(finished.is_ok_and(|finished| finished[0].steps == 0));
+        assert!(other.join().expect("it leaves"));
+    });
 }

@@ -94,10 +94,7 @@ fn indent(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
     let first = first.or(named.get("first")?).unwrap_or(false);
     let blank = blank.or(named.get("blank")?).unwrap_or(false);
     named.assert_all_used()?;
-    let margin = match width.as_str() {
-        Some(text) => text.to_owned(),
-        None => python::margin(&width)?,
-    };
+    let margin = python::margin(&width)?;
     let value = python::text(value, budget)? + "\n";
     let mut text = Text::new(budget);
     for (index, line) in python::lines(&value, false).into_iter().enumerate() {
@@ -251,7 +248,9 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     }
     environment.add_filter("default", default);
     environment.add_filter("d", default);
-    for (name, test) in engine_tests() {
+    let kinds = kind_tests().into_iter().map(|(name, test)| (name, test, false));
+    let values = value_tests().into_iter().map(|(name, test)| (name, test, true));
+    for (name, test, measured) in kinds.chain(values) {
         let budget = Arc::clone(budget);
         environment.add_test(name, move |state: &mut State<'_, '_>, args: Rest<Value>, named: Kwargs| {
             let args = all(args, named);
@@ -264,8 +263,7 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
             if !fits {
                 return Err(invalid("the test is not for values of this type"));
             }
-            // These look at values, others only at their kind.
-            if !KINDS.contains(&name) {
+            if measured {
                 args.iter().try_for_each(|arg| budget.weigh(arg))?;
             }
             test.call(state, &args).map(|found| found.is_true())
@@ -309,24 +307,9 @@ fn engine_filters() -> [(&'static str, Value); 22] {
     ]
 }
 
-const KINDS: [&str; 13] = [
-    "defined",
-    "undefined",
-    "none",
-    "boolean",
-    "odd",
-    "even",
-    "integer",
-    "float",
-    "string",
-    "mapping",
-    "true",
-    "false",
-    "divisibleby",
-];
-
-fn engine_tests() -> Vec<(&'static str, Value)> {
-    let mut found = vec![
+/// Tests that look at the kind of a value alone.
+fn kind_tests() -> [(&'static str, Value); 13] {
+    [
         ("defined", Value::from_function(tests::is_defined)),
         ("undefined", Value::from_function(tests::is_undefined)),
         ("none", Value::from_function(tests::is_none)),
@@ -340,6 +323,12 @@ fn engine_tests() -> Vec<(&'static str, Value)> {
         ("mapping", Value::from_function(tests::is_mapping)),
         ("true", Value::from_function(tests::is_true)),
         ("false", Value::from_function(tests::is_false)),
+    ]
+}
+
+/// Tests that look at values.
+fn value_tests() -> Vec<(&'static str, Value)> {
+    let mut found = vec![
         ("lower", Value::from_function(tests::is_lower)),
         ("upper", Value::from_function(tests::is_upper)),
         ("sameas", Value::from_function(tests::is_sameas)),

@@ -20,13 +20,8 @@ struct Style {
 /// `value | tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
 pub(super) fn dumps(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
     let (value, ensure_ascii, options): (&Value, Option<bool>, Kwargs) = from_args(args)?;
-    let indent = match options.get::<Option<Value>>("indent")?.filter(|indent| !indent.is_none()) {
-        None => None,
-        Some(indent) => Some(match indent.as_str() {
-            Some(text) => text.to_owned(),
-            None => python::margin(&indent)?,
-        }),
-    };
+    let indent = options.get::<Option<Value>>("indent")?.filter(|indent| !indent.is_none());
+    let indent = indent.as_ref().map(python::margin).transpose()?;
     let separators = options.get::<Option<Vec<String>>>("separators")?;
     let (item, key) = match separators.as_deref() {
         None if indent.is_some() => (",".to_owned(), ": ".to_owned()),

@@ -177,8 +177,11 @@ pub(super) fn joined(items: &[Value], joint: &str, budget: &Budget) -> Result<St
 /// The widest margin or field: wider than any text is read, and too narrow to fill memory with.
 const WIDTH: u64 = 9999;
 
-/// Spaces for each level of an indented text.
+/// What stands before each level of an indented text: `width` itself where it is a text, or that many spaces.
 pub(super) fn margin(width: &Value) -> Result<String, Error> {
+    if let Some(text) = width.as_str() {
+        return Ok(text.to_owned());
+    }
     let width = i64::try_from(width.clone())?.max(0).unsigned_abs();
     if width > WIDTH {
         return Err(Exceeded::error("spaces in a margin", WIDTH));

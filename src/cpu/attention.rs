@@ -1,12 +1,11 @@
 //! q, k and v side by side -> attention output: one streaming pass over the pages of the cache.
 
-use super::page::{KvPage, PageElement};
+use super::page::{KvPage, PageElement, TILES};
 use super::{Heads, TASK_ROWS};
 use crate::decoder::Sequence;
 use crate::kernels::{Isa, KvTile, Query, STATE, TILE, attend};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
-use model_diagnostics::plan::KV_PAGE;
 use std::ops::Range;
 
 /// Tiles of a part: each query's softmax over a part of the context is made by itself, so that parts are tasks of their own
@@ -16,10 +15,6 @@ const PART: usize = 1024 / TILE;
 /// What memory is for, in errors.
 const PAGES: &str = "the pages that attention reads";
 const QUERIES: &str = "queries of attention";
-
-/// Tiles of a page.
-const TILES: usize = KV_PAGE / TILE;
-const _: () = assert!(TILES * TILE == KV_PAGE);
 
 /// Attention of every row over the cached positions up to its own, or the last `window` of them.
 pub(super) struct AttentionPass<'a> {
@@ -175,9 +170,9 @@ impl<E: PageElement> Context<'_, E> {
         let Heads { kv, dim, .. } = self.attend.heads;
         let (group, scale) = (queries.len() / rows.len(), 1.0 / (dim as f32).sqrt());
         let tile = |index: usize| {
-            let (page, first) = (self.pages[index / TILES], (head * KV_PAGE + index % TILES * TILE) * dim);
-            let of = |first: usize| &page[first..][..TILE * dim];
-            KvTile { keys: of(first), values: of(kv * KV_PAGE * dim + first) }
+            let (page, first, len) = (self.pages[index / TILES], head * TILES + index % TILES, E::tile_len(dim));
+            let of = |tile: usize| &page[tile * len..][..len];
+            KvTile { keys: of(first), values: of(kv * TILES + first) }
         };
         let rows: Vec<usize> = rows.clone().collect();
         for index in tiles.clone() {

@@ -88,7 +88,7 @@ impl CpuDevice {
     /// # Errors
     /// Those of `take`.
     pub fn each_used<E>(&self, slots: usize, mut take: impl FnMut(Range<usize>) -> Result<(), E>) -> Result<(), E> {
-        page::each_used(self.heads, self.layers, self.kv_dtype.bytes(), slots, &mut take)
+        page::each_used(self.kv_dtype, self.heads, self.layers, slots, &mut take)
     }
 
     /// The products of `operands` with `matrices`, side by side: `y` `[tokens, sum of the outputs]`.
@@ -185,6 +185,9 @@ impl Device for CpuDevice {
     type Activated = Operands;
     type Batch<'b> = Batch<'b, KvPage>;
 
+    const BATCH_INVARIANT: bool = true;
+    const COPY_PAGE: Option<fn(&KvPage, &mut KvPage)> = Some(KvPage::copy);
+
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Matrix> {
         Matrix::new(weights, linear, self.isa)
     }
@@ -194,8 +197,8 @@ impl Device for CpuDevice {
     }
 
     fn pages(&self) -> AllocatePage<KvPage> {
-        let (dtype, elements) = (self.kv_dtype, self.layers * 2 * self.heads.kv * KV_PAGE * self.heads.dim);
-        Arc::new(move || Ok(KvPage::new(dtype, elements)?))
+        let (dtype, heads, layers) = (self.kv_dtype, self.heads, self.layers);
+        Arc::new(move || Ok(KvPage::new(dtype, heads, layers)?))
     }
 
     fn run<'b>(
@@ -251,7 +254,7 @@ impl Device for CpuDevice {
                 let position = sequence.start + row - sequence.rows.start;
                 let slot = position % KV_PAGE;
                 let count = (KV_PAGE - slot).min(sequence.rows.end - row);
-                let page = &mut sequence.pages[position / KV_PAGE];
+                let page = Arc::get_mut(&mut sequence.pages[position / KV_PAGE]).ok_or_else(decoder::is_shared)?;
                 if let Err((index, value)) = page.store(self.heads, layer, slot, qkv, row..row + count) {
                     let position = position + index - row;
                     return Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype });
@@ -283,6 +286,7 @@ impl Device for CpuDevice {
         Ok(match self.kv_dtype {
             KvDtype::F32 => attend.fill::<f32>(attended),
             KvDtype::F16 => attend.fill::<half::f16>(attended),
+            KvDtype::Q8_0 => attend.fill::<u8>(attended),
         }?)
     }
 

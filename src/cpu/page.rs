@@ -1,65 +1,78 @@
 //! Keys and values of `KV_PAGE` positions, all layers.
 
 use super::Heads;
-use crate::kernels::{Element, TILE};
+use crate::kernels::{Element, KvElement, TILE, put_key, put_value};
 use crate::memory;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use model_diagnostics::plan::{KV_PAGE, KvDtype};
 use std::ops::Range;
 
-/// A page of the KV cache. Each layer has its keys `[kv_heads, KV_PAGE / TILE, head_dim, TILE]`, then its values
-/// `[kv_heads, KV_PAGE, head_dim]`.
+/// Tiles of a page.
+pub(super) const TILES: usize = KV_PAGE / TILE;
+const _: () = assert!(TILES * TILE == KV_PAGE);
+
+/// A page of the KV cache. Each layer has the tiles of its keys `[kv_heads, TILES]`, then those of its values.
 #[derive(Debug)]
 pub enum KvPage {
     /// As computed.
     F32(Vec<f32>),
     /// Rounded to the nearest.
     F16(Vec<f16>),
+    /// Blocks of bytes with their scales.
+    Q8_0(Vec<u8>),
 }
 
 /// An element of a page.
-pub(super) trait PageElement: Element {
+pub(super) trait PageElement: KvElement {
     /// All elements of a page that has this type; none of another.
     fn of(page: &KvPage) -> &[Self];
 }
 
 impl PageElement for f32 {
     fn of(page: &KvPage) -> &[f32] {
-        match page {
-            KvPage::F32(elements) => elements,
-            KvPage::F16(_) => &[],
-        }
+        if let KvPage::F32(elements) = page { elements } else { &[] }
     }
 }
 
 impl PageElement for f16 {
     fn of(page: &KvPage) -> &[f16] {
-        match page {
-            KvPage::F16(elements) => elements,
-            KvPage::F32(_) => &[],
-        }
+        if let KvPage::F16(elements) = page { elements } else { &[] }
+    }
+}
+
+impl PageElement for u8 {
+    fn of(page: &KvPage) -> &[u8] {
+        if let KvPage::Q8_0(bytes) = page { bytes } else { &[] }
     }
 }
 
 impl Heads {
-    /// The elements of layer `layer` in a page.
-    fn of_layer(self, layer: usize) -> Range<usize> {
-        let each = 2 * self.kv * KV_PAGE * self.dim;
+    /// The elements of layer `layer` in a page of `E`.
+    fn of_layer<E: KvElement>(self, layer: usize) -> Range<usize> {
+        let each = 2 * self.kv * TILES * E::tile_len(self.dim);
         layer * each..(layer + 1) * each
     }
 }
 
+/// Whether a head is a key or a value.
+#[derive(Clone, Copy)]
+enum Part {
+    Key,
+    Value,
+}
+
 impl KvPage {
-    /// A page of zeros.
+    /// A page of zeros for `layers` layers.
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn new(dtype: KvDtype, elements: usize) -> memory::Result<KvPage> {
+    pub(super) fn new(dtype: KvDtype, heads: Heads, layers: usize) -> memory::Result<KvPage> {
         let what = "a page of the KV cache";
         Ok(match dtype {
-            KvDtype::F32 => KvPage::F32(memory::zeros(elements, what)?),
-            KvDtype::F16 => KvPage::F16(memory::zeros(elements, what)?),
+            KvDtype::F32 => KvPage::F32(memory::zeros(heads.of_layer::<f32>(layers).start, what)?),
+            KvDtype::F16 => KvPage::F16(memory::zeros(heads.of_layer::<f16>(layers).start, what)?),
+            KvDtype::Q8_0 => KvPage::Q8_0(memory::zeros(heads.of_layer::<u8>(layers).start, what)?),
         })
     }
 
@@ -68,6 +81,7 @@ impl KvPage {
         match self {
             KvPage::F32(elements) => bytemuck::cast_slice(elements),
             KvPage::F16(elements) => bytemuck::cast_slice(elements),
+            KvPage::Q8_0(bytes) => bytes,
         }
     }
 
@@ -76,18 +90,29 @@ impl KvPage {
         match self {
             KvPage::F32(elements) => bytemuck::cast_slice_mut(elements),
             KvPage::F16(elements) => bytemuck::cast_slice_mut(elements),
+            KvPage::Q8_0(bytes) => bytes,
+        }
+    }
+
+    /// Makes `to`, a page of the same model, equal this one.
+    pub(super) fn copy(&self, to: &mut KvPage) {
+        match (self, to) {
+            (KvPage::F32(from), KvPage::F32(to)) => to.copy_from_slice(from),
+            (KvPage::F16(from), KvPage::F16(to)) => to.copy_from_slice(from),
+            (KvPage::Q8_0(from), KvPage::Q8_0(to)) => to.copy_from_slice(from),
+            _ => unreachable!("the pages of a model have one dtype"),
         }
     }
 
     /// Keys and values of a layer.
     pub(super) fn layer<E: PageElement>(&self, heads: Heads, layer: usize) -> &[E] {
-        &E::of(self)[heads.of_layer(layer)]
+        &E::of(self)[heads.of_layer::<E>(layer)]
     }
 
     /// Stores keys and values of `rows` of `qkv` from slot `slot` on.
     ///
     /// # Errors
-    /// A row with an element that is infinite in the page, and what of that row is largest.
+    /// A row with an element that the page cannot hold, and what of that row is largest: an infinity, and of blocks NaN.
     pub(super) fn store(
         &mut self,
         heads: Heads,
@@ -96,81 +121,118 @@ impl KvPage {
         qkv: &[f32],
         rows: Range<usize>,
     ) -> Result<(), (usize, f32)> {
-        let of_layer = heads.of_layer(layer);
         match self {
             KvPage::F32(page) => {
-                let put = |head: &[f32], to: &mut [f32]| to.copy_from_slice(head);
-                store(&mut page[of_layer], heads, slot, qkv, rows, put, f32::is_infinite)
+                let put = float_putter(heads.dim, |head, to| to.copy_from_slice(head), f32::is_infinite);
+                store(&mut page[heads.of_layer::<f32>(layer)], heads, slot, qkv, rows, put)
             }
             KvPage::F16(page) => {
-                let put = |head: &[f32], to: &mut [f16]| to.convert_from_f32_slice(head);
-                store(&mut page[of_layer], heads, slot, qkv, rows, put, f16::is_infinite)
+                let put = float_putter(heads.dim, |head, to| to.convert_from_f32_slice(head), f16::is_infinite);
+                store(&mut page[heads.of_layer::<f16>(layer)], heads, slot, qkv, rows, put)
+            }
+            KvPage::Q8_0(page) => {
+                let put = |part, tile: &mut [u8], position, head: &[f32]| match part {
+                    Part::Key => put_key(tile, position, head),
+                    Part::Value => put_value(tile, position, head),
+                };
+                store(&mut page[heads.of_layer::<u8>(layer)], heads, slot, qkv, rows, put)
             }
         }
     }
 }
 
 /// Calls `take` with the bytes of a page that hold its first `slots` positions, in order: all at once where that is every
-/// one of them. `element` is the size of an element.
+/// one of them.
 ///
 /// # Errors
 /// Those of `take`.
 pub(super) fn each_used<E>(
+    dtype: KvDtype,
     heads: Heads,
     layers: usize,
-    element: usize,
     slots: usize,
     take: &mut dyn FnMut(Range<usize>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut take = |start: usize, count: usize| take(start * element..(start + count) * element);
-    if slots == KV_PAGE {
-        return take(0, layers * heads.of_layer(0).len());
+    match dtype {
+        KvDtype::F32 => used::<f32, E>(heads, layers, slots, take),
+        KvDtype::F16 => used::<f16, E>(heads, layers, slots, take),
+        KvDtype::Q8_0 => used::<u8, E>(heads, layers, slots, take),
     }
-    let (each, whole, rest) = (KV_PAGE * heads.dim, slots / TILE * TILE * heads.dim, slots % TILE);
+}
+
+fn used<K: KvElement, E>(
+    heads: Heads,
+    layers: usize,
+    slots: usize,
+    take: &mut dyn FnMut(Range<usize>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut take = |start: usize, elements: Range<usize>| {
+        take((start + elements.start) * size_of::<K>()..(start + elements.end) * size_of::<K>())
+    };
+    if slots == KV_PAGE {
+        return take(0, 0..heads.of_layer::<K>(layers).start);
+    }
+    let (len, whole, rest) = (K::tile_len(heads.dim), slots / TILE, slots % TILE);
     for layer in 0..layers {
-        let start = heads.of_layer(layer).start;
-        for keys in (0..heads.kv).map(|head| start + head * each) {
-            take(keys, whole)?;
-            // The last tile has a row for each element of a key.
-            (0..if rest > 0 { heads.dim } else { 0 }).try_for_each(|row| take(keys + whole + row * TILE, rest))?;
-        }
-        for values in (heads.kv..2 * heads.kv).map(|head| start + head * each) {
-            take(values, slots * heads.dim)?;
+        let start = heads.of_layer::<K>(layer).start;
+        for head in 0..2 * heads.kv {
+            let tiles = start + head * TILES * len;
+            let last = tiles + whole * len;
+            take(tiles, 0..whole * len)?;
+            if rest == 0 {
+                continue;
+            }
+            if head < heads.kv {
+                K::used_keys(heads.dim, rest).try_for_each(|elements| take(last, elements))?;
+            } else {
+                K::used_values(heads.dim, rest).try_for_each(|elements| take(last, elements))?;
+            }
         }
     }
     Ok(())
 }
 
-/// `put(head, to)` writes a head in the page's dtype.
-fn store<E: Element + Default>(
-    page: &mut [E],
+/// Puts heads of `dim` floats, as `convert` writes them, into tiles; false where one of them is `infinite`.
+fn float_putter<E: Element + Default>(
+    dim: usize,
+    convert: impl Fn(&[f32], &mut [E]),
+    infinite: impl Fn(E) -> bool,
+) -> impl FnMut(Part, &mut [E], usize, &[f32]) -> bool {
+    let mut converted = vec![E::default(); dim];
+    move |part, tile, position, head| {
+        convert(head, &mut converted);
+        match part {
+            Part::Key => tile.chunks_exact_mut(TILE).zip(&converted).for_each(|(tile, &key)| tile[position] = key),
+            Part::Value => tile[position * dim..][..dim].copy_from_slice(&converted),
+        }
+        !converted.iter().fold(false, |any, &x| any | infinite(x))
+    }
+}
+
+/// `put(part, tile, position, head)` writes a head into a tile, and says whether the tile holds it.
+fn store<E: KvElement>(
+    layer: &mut [E],
     heads: Heads,
     slot: usize,
     qkv: &[f32],
     rows: Range<usize>,
-    put: impl Fn(&[f32], &mut [E]),
-    infinite: impl Fn(E) -> bool,
+    mut put: impl FnMut(Part, &mut [E], usize, &[f32]) -> bool,
 ) -> Result<(), (usize, f32)> {
     let Heads { queries, kv, dim } = heads;
-    let (keys, values) = page.split_at_mut(kv * KV_PAGE * dim);
-    let of_heads = keys.chunks_exact_mut(KV_PAGE * dim).zip(values.chunks_exact_mut(KV_PAGE * dim));
-    let mut key = vec![E::default(); dim];
+    let len = E::tile_len(dim);
+    let (keys, values) = layer.split_at_mut(kv * TILES * len);
     let mut beyond = Ok(());
-    for (head, (keys, values)) in of_heads.enumerate() {
-        for (slot, index) in (slot..).zip(rows.clone()) {
-            let row = &qkv[index * heads.qkv_width()..][..heads.qkv_width()];
-            let of = |head: usize| &row[(queries + head) * dim..][..dim];
-            let mut put = |head: usize, to: &mut [E]| {
-                put(of(head), to);
-                if to.iter().fold(false, |any, &x| any | infinite(x)) {
-                    let largest = of(head).iter().fold(0f32, |a, &b| if b.abs() > a.abs() { b } else { a });
-                    beyond = Err((index, largest));
+    for (part, first, tiles) in [(Part::Key, queries, keys), (Part::Value, queries + kv, values)] {
+        for (head, tiles) in tiles.chunks_exact_mut(TILES * len).enumerate() {
+            for (slot, index) in (slot..).zip(rows.clone()) {
+                let row = &qkv[index * heads.qkv_width()..][..heads.qkv_width()];
+                let head = &row[(first + head) * dim..][..dim];
+                if !put(part, &mut tiles[slot / TILE * len..][..len], slot % TILE, head) {
+                    // NaN is larger than all.
+                    let larger = |a: f32, b: f32| if b.is_nan() || b.abs() > a.abs() { b } else { a };
+                    beyond = Err((index, head.iter().fold(0.0, |a, &b| larger(a, b))));
                 }
-            };
-            put(head, &mut key);
-            let tile = &mut keys[slot / TILE * TILE * dim..][..TILE * dim];
-            tile.chunks_exact_mut(TILE).zip(&key).for_each(|(tile, &key)| tile[slot % TILE] = key);
-            put(kv + head, &mut values[slot * dim..][..dim]);
+            }
         }
     }
     beyond
@@ -183,35 +245,38 @@ mod tests {
     const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3 };
 
     fn stored(dtype: KvDtype, at: usize, value: f32) -> Result<(), (usize, f32)> {
-        let mut page = KvPage::new(dtype, 2 * HEADS.of_layer(0).len()).unwrap();
+        let mut page = KvPage::new(dtype, HEADS, 2).unwrap();
         let mut qkv = vec![1f32; 4 * HEADS.qkv_width()];
         qkv[at] = value;
         page.store(HEADS, 1, 7, &qkv, 0..4)
     }
 
-    /// Whatever else lies in a page, its used bytes are those of the positions stored, each once.
+    /// Whatever else lies in a page, its used bytes are those that storing its positions writes, each once.
     #[test]
     fn used_bytes_are_those_of_the_first_positions() {
-        let (layers, width) = (2, HEADS.qkv_width());
-        for dtype in [KvDtype::F32, KvDtype::F16] {
-            for slots in [1, 2, 63, 64, 65, 128, 200, 255, 256] {
-                let mut page = KvPage::new(dtype, layers * HEADS.of_layer(0).len()).unwrap();
-                let qkv = vec![1f32; slots * width];
+        for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
+            for (dim, slots) in
+                [3, 32, 40].iter().flat_map(|dim| [1, 2, 63, 64, 65, 128, 200, 255, 256].map(|n| (*dim, n)))
+            {
+                let (heads, layers) = (Heads { dim, ..HEADS }, 2);
+                let mut page = KvPage::new(dtype, heads, layers).unwrap();
+                // No byte of 2.5 is 255, as a float or in a block.
+                page.bytes_mut().fill(255);
+                let qkv = vec![2.5; slots * heads.qkv_width()];
                 for layer in 0..layers {
-                    page.store(HEADS, layer, 0, &qkv, 0..slots).unwrap();
+                    page.store(heads, layer, 0, &qkv, 0..slots).unwrap();
                 }
                 let mut used = vec![false; page.bytes().len()];
                 let take = &mut |range: Range<usize>| {
-                    assert!(used[range.clone()].iter().all(|used| !used), "{dtype}: {slots}: twice");
+                    assert!(used[range.clone()].iter().all(|used| !used), "{dtype}, {dim}: {slots}: twice");
                     used[range].fill(true);
                     Ok::<_, ()>(())
                 };
-                each_used(HEADS, layers, dtype.bytes(), slots, take).unwrap();
-                let ones = |page: &KvPage| match page {
-                    KvPage::F32(page) => page.iter().flat_map(|x| [*x == 1.0; 4]).collect::<Vec<bool>>(),
-                    KvPage::F16(page) => page.iter().flat_map(|x| [*x == f16::ONE; 2]).collect(),
-                };
-                assert_eq!(used, ones(&page), "{dtype}: {slots}");
+                each_used(dtype, heads, layers, slots, take).unwrap();
+                let written: Vec<bool> = page.bytes().iter().map(|byte| *byte != 255).collect();
+                assert_eq!(used, written, "{dtype}, {dim}: {slots}");
+                let bytes = layers * 2 * heads.kv * slots * dtype.head_bytes(dim);
+                assert_eq!(used.iter().filter(|used| **used).count(), bytes, "{dtype}, {dim}: {slots}");
             }
         }
     }
@@ -224,12 +289,33 @@ mod tests {
                 (KvDtype::F16, 65504.0, 70000.0),
                 (KvDtype::F16, f32::NAN, f32::INFINITY),
                 (KvDtype::F32, -3e38, f32::NEG_INFINITY),
+                (KvDtype::Q8_0, -8.3e6, 8.4e6),
+                (KvDtype::Q8_0, 65504.0, f32::INFINITY),
             ] {
                 assert_eq!(stored(dtype, at, fits), Ok(()));
                 assert_eq!(stored(dtype, at, beyond), Err((2, beyond)));
             }
         }
+        // A block has no NaN.
+        let (row, value) = stored(KvDtype::Q8_0, 2 * 18 + 7, f32::NAN).unwrap_err();
+        assert!(row == 2 && value.is_nan());
         // Queries are not kept.
         assert_eq!(stored(KvDtype::F16, 2 * 18, f32::INFINITY), Ok(()));
+    }
+
+    #[test]
+    fn a_page_has_the_bytes_that_are_planned() {
+        for dim in [3, 32, 64, 80] {
+            let heads = Heads { dim, ..HEADS };
+            for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
+                let bytes = match KvPage::new(dtype, heads, 5).unwrap() {
+                    KvPage::F32(page) => size_of_val(&page[..]),
+                    KvPage::F16(page) => size_of_val(&page[..]),
+                    KvPage::Q8_0(page) => page.len(),
+                };
+                assert_eq!(bytes, 5 * 2 * heads.kv * KV_PAGE * dtype.head_bytes(dim), "{dtype} {dim}");
+            }
+        }
+        assert_eq!((KvDtype::F32.head_bytes(64), KvDtype::Q8_0.head_bytes(64)), (256, 68));
     }
 }

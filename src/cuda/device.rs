@@ -147,6 +147,9 @@ impl CudaDevice {
         if spec.head_dim > GPU_MOST_HEAD_DIM {
             return Err(Error::Internal(format!("the diagnosis accepted heads of {} elements", spec.head_dim)));
         }
+        if kv_dtype == KvDtype::Q8_0 {
+            return Err(Error::Internal(format!("the diagnosis accepted a KV cache in {kv_dtype}")));
+        }
         let kernels = Kernels {
             rotate: gpu.function(Module::Steps, "rotate")?,
             attend: gpu.function(Module::Steps, "attend")?,
@@ -289,6 +292,9 @@ impl Device for CudaDevice {
     type Buffer = DeviceFloats;
     type Activated = UpGate;
     type Batch<'b> = BatchTable;
+
+    const COPY_PAGE: Option<fn(&Buffer, &mut Buffer)> = None;
+    const BATCH_INVARIANT: bool = false; // attention's parts and the products' forms depend on the rows
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {
         DeviceMatrix::new(&*self.gpu, &self.weights, weights, linear)

@@ -1,6 +1,7 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
 use super::Angles;
+use super::pages::Page;
 use crate::error::Result;
 use crate::memory;
 use crate::weights::Weights;
@@ -25,13 +26,18 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// The weight and bias of a norm.
     type Norm: Send + Sync;
     /// Keys and values of `KV_PAGE` positions, all layers.
-    type Page: Send;
+    type Page: Send + Sync;
     /// F32 activations `[rows, width]`.
     type Buffer;
     /// The activations of a feed-forward layer, ready for the down projection.
     type Activated;
     /// A batch as the operations read it.
     type Batch<'b>;
+
+    /// Whether a row has the same bits in every batch.
+    const BATCH_INVARIANT: bool;
+    /// Makes the second page equal the first, where pages can be copied.
+    const COPY_PAGE: Option<fn(&Self::Page, &mut Self::Page)>;
 
     /// Finds a matrix and its kernels.
     ///
@@ -181,7 +187,7 @@ pub struct Sequence<'b, P> {
     /// The position of its first row.
     pub(crate) start: usize,
     /// The pages of its cache, with room for its rows.
-    pub(crate) pages: &'b mut [P],
+    pub(crate) pages: &'b mut [Arc<Page<P>>],
     /// The rows whose logits are wanted.
     pub(crate) wanted: Range<usize>,
 }

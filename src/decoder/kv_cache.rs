@@ -1,12 +1,13 @@
 //! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
 
-use super::device::AllocatePage;
-use crate::cache_budget::CacheShare;
+use super::pages::{Page, PagePool};
+use super::prefixes::Place;
+use super::rope::Rotation;
 use crate::error::Result;
-use crate::memory;
 use model_diagnostics::plan::KV_PAGE;
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 /// The cache of one sequence, whatever its device.
 #[allow(clippy::len_without_is_empty)] // nobody asks
@@ -14,10 +15,11 @@ pub trait Cache: Any + Send + fmt::Debug {
     /// Positions held.
     fn len(&self) -> usize;
 
-    /// Bytes allocated.
+    /// Bytes of its pages, those included that other sequences hold too.
     fn bytes(&self) -> u64;
 
-    /// Allocates the pages for the positions up to `len`, or none of them.
+    /// Allocates the pages for the positions up to `len`, or none of them. What other sequences hold too and this one goes on
+    /// to write is copied; where pages are not copied, its positions are forgotten.
     ///
     /// # Errors
     /// `CacheBudget` when the sessions of the model have no more; `OutOfMemory`, or the GPU's error.
@@ -26,93 +28,218 @@ pub trait Cache: Any + Send + fmt::Debug {
     /// Forgets all positions and keeps the pages for others.
     fn clear(&mut self);
 
-    /// Forgets the positions from `len` on and frees the pages that hold none.
+    /// Forgets the positions from `len` on and frees the pages behind them.
     fn truncate(&mut self, len: usize);
 
     /// Counts `tokens` positions that every layer has stored.
     fn advance(&mut self, tokens: usize);
+
+    /// Takes the pages that hold what `ids` begin with, which are rotated so, from sequences that computed them; whole ones
+    /// alone. Returns how many positions that are.
+    fn adopt(&mut self, ids: &[u32], rotation: Rotation) -> usize;
+
+    /// As [`adopt`](Self::adopt), a part of one page, which is copied.
+    fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) -> usize;
+
+    /// Offers the pages that are complete, which hold what `ids` begin with, to others.
+    fn publish(&mut self, ids: &[u32], rotation: Rotation);
+
+    /// Offers all pages, the last one too, and frees those that are not kept.
+    fn retire(self: Box<Self>, ids: &[u32], rotation: Rotation);
+
+    /// A cache of the same positions. Where pages are not copied, it is without those of the last page.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    fn fork(&self) -> Result<Box<dyn Cache>>;
 }
 
 /// The pages of one sequence, each of [`KV_PAGE`] positions.
 pub struct KvCache<P> {
-    allocate: AllocatePage<P>,
-    page_bytes: u64,
-    pages: Vec<P>,
-    /// What the pages take of the model's budget.
-    share: CacheShare,
+    pool: Arc<PagePool<P>>,
+    pages: Vec<Arc<Page<P>>>,
+    /// Where the first pages stand among those that are offered.
+    places: Vec<Place>,
     len: usize,
 }
 
 impl<P> KvCache<P> {
     /// An empty cache; the first page comes with the first token.
-    pub fn new(allocate: AllocatePage<P>, page_bytes: u64, share: CacheShare) -> KvCache<P> {
-        KvCache { allocate, page_bytes, pages: Vec::new(), share, len: 0 }
-    }
-
-    /// The pages, to read.
-    pub fn held(&self) -> &[P] {
-        &self.pages
+    pub fn new(pool: Arc<PagePool<P>>) -> KvCache<P> {
+        KvCache { pool, pages: Vec::new(), places: Vec::new(), len: 0 }
     }
 
     /// The pages.
-    pub fn pages(&mut self) -> &mut [P] {
+    pub fn pages(&mut self) -> &mut [Arc<Page<P>>] {
         &mut self.pages
     }
 
-    fn bytes_of(&self, pages: usize) -> u64 {
-        self.page_bytes.saturating_mul(pages as u64)
+    /// The pages, to read.
+    pub fn held(&self) -> &[Arc<Page<P>>] {
+        &self.pages
     }
 
-    /// Allocates pages until there are `pages`.
-    fn allocate(&mut self, pages: usize) -> Result<()> {
-        let missing = pages - self.pages.len();
-        memory::grow(&mut self.pages, missing, "the list of a KV cache's pages")?;
-        while self.pages.len() < pages {
-            self.pages.push((self.allocate)()?);
+    /// Behind which page the next one stands that is not offered.
+    fn place(&self, rotation: Rotation) -> Place {
+        self.places.last().copied().unwrap_or(Place::Start(rotation))
+    }
+
+    /// Whether the next position begins a page, and all before it are offered.
+    fn may_adopt(&self) -> bool {
+        self.pool.copy().is_some() && self.places.len() * KV_PAGE == self.len
+    }
+
+    /// Makes the page that is written next this sequence's alone.
+    fn own_last(&mut self) -> Result<()> {
+        let (index, slot) = (self.len / KV_PAGE, self.len % KV_PAGE);
+        if slot == 0 || Arc::get_mut(&mut self.pages[index]).is_some() {
+            return Ok(());
+        }
+        // Offered by this sequence and taken by nobody: it is not offered any more.
+        let place = index.checked_sub(1).and_then(|before| self.places.get(before)).copied();
+        for place in
+            place.map_or(vec![Place::Start(Rotation::Short), Place::Start(Rotation::Long)], |place| vec![place])
+        {
+            let mut prefixes = self.pool.prefixes();
+            if Arc::strong_count(&self.pages[index]) == 2 {
+                prefixes.forget(place, &self.pages[index]);
+            }
+        }
+        if Arc::get_mut(&mut self.pages[index]).is_some() {
+            return Ok(());
+        }
+        let mut own = Vec::new();
+        self.pool.allocate(1, &mut own)?;
+        for mut page in own {
+            match (self.pool.copy(), Arc::get_mut(&mut page)) {
+                (Some(copy), Some(to)) => copy(&self.pages[index], to),
+                _ => self.len = index * KV_PAGE,
+            }
+            self.pages[index] = page;
         }
         Ok(())
     }
-
-    /// Frees all but the first `pages`.
-    fn keep(&mut self, pages: usize) {
-        self.pages.truncate(pages);
-        self.share.shrink_to(self.bytes_of(pages));
-    }
 }
 
-impl<P: Send + 'static> Cache for KvCache<P> {
+impl<P: Send + Sync + 'static> Cache for KvCache<P> {
     fn len(&self) -> usize {
         self.len
     }
 
     fn bytes(&self) -> u64 {
-        self.bytes_of(self.pages.len())
+        self.pool.page_bytes() * self.pages.len() as u64
     }
 
     fn reserve(&mut self, len: usize) -> Result<()> {
-        let (held, pages) = (self.pages.len(), len.div_ceil(KV_PAGE));
-        if pages <= held {
-            return Ok(());
+        let missing = len.div_ceil(KV_PAGE).saturating_sub(self.pages.len());
+        if len > self.len {
+            self.own_last()?;
         }
-        self.share.grow_to(self.bytes_of(pages))?;
-        let reserved = self.allocate(pages);
-        if reserved.is_err() {
-            self.keep(held);
-        }
-        reserved
+        if missing == 0 { Ok(()) } else { self.pool.allocate(missing, &mut self.pages) }
     }
 
     fn clear(&mut self) {
         self.len = 0;
+        self.places.clear();
+        // Others may read them.
+        self.pages.retain_mut(|page| Arc::get_mut(page).is_some());
     }
 
     fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
-        self.keep(self.len.div_ceil(KV_PAGE));
+        self.places.truncate(self.len / KV_PAGE);
+        self.pages.truncate(len.div_ceil(KV_PAGE));
     }
 
     fn advance(&mut self, tokens: usize) {
         self.len += tokens;
+    }
+
+    fn adopt(&mut self, ids: &[u32], rotation: Rotation) -> usize {
+        let before = self.len;
+        while self.may_adopt() {
+            let Some(next) = ids.get(self.len..self.len + KV_PAGE) else { break };
+            let Some((number, page)) = self.pool.prefixes().find(self.place(rotation), next) else { break };
+            match self.pages.get_mut(self.len / KV_PAGE) {
+                Some(own) => *own = page,
+                None => self.pages.push(page),
+            }
+            self.places.push(Place::Behind(number));
+            self.len += KV_PAGE;
+        }
+        self.len - before
+    }
+
+    fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) -> usize {
+        let Some(copy) = self.pool.copy().filter(|_| self.may_adopt()) else { return 0 };
+        let next = &ids[self.len.min(ids.len())..];
+        let Some((page, count)) = self.pool.prefixes().closest(self.place(rotation), next) else { return 0 };
+        let Some(own) = self.pages.get_mut(self.len / KV_PAGE).and_then(Arc::get_mut) else { return 0 };
+        copy(&page, own);
+        self.len += count;
+        count
+    }
+
+    fn publish(&mut self, ids: &[u32], rotation: Rotation) {
+        if self.pool.copy().is_none() {
+            return;
+        }
+        for index in self.places.len()..self.len / KV_PAGE {
+            let place = self.place(rotation);
+            let ids = &ids[index * KV_PAGE..][..KV_PAGE];
+            let mut prefixes = self.pool.prefixes();
+            let number = match prefixes.find(place, ids) {
+                // Computed twice, held once.
+                Some((number, page)) => {
+                    self.pages[index] = page;
+                    number
+                }
+                None => prefixes.insert(place, ids, Arc::clone(&self.pages[index])),
+            };
+            drop(prefixes);
+            self.places.push(Place::Behind(number));
+        }
+    }
+
+    fn retire(mut self: Box<Self>, ids: &[u32], rotation: Rotation) {
+        let len = self.len.min(ids.len());
+        self.truncate(len);
+        self.publish(ids, rotation);
+        if self.may_publish_last() {
+            let rest = &ids[self.places.len() * KV_PAGE..len];
+            let mut prefixes = self.pool.prefixes();
+            let place = self.place(rotation);
+            if prefixes.closest(place, rest).is_none_or(|(_, common)| common < rest.len()) {
+                if let Some(page) = self.pages.get(self.places.len()) {
+                    prefixes.insert(place, rest, Arc::clone(page));
+                }
+            }
+        }
+        let pool = Arc::clone(&self.pool);
+        drop(self);
+        pool.trim();
+    }
+
+    fn fork(&self) -> Result<Box<dyn Cache>> {
+        let whole = self.len / KV_PAGE;
+        let mut fork = KvCache::new(Arc::clone(&self.pool));
+        fork.pages = self.pages[..whole].to_vec();
+        (fork.places, fork.len) = (self.places.clone(), whole * KV_PAGE);
+        if let Some(copy) = self.pool.copy().filter(|_| self.len > fork.len) {
+            fork.reserve(self.len)?;
+            if let Some(own) = fork.pages.last_mut().and_then(Arc::get_mut) {
+                copy(&self.pages[whole], own);
+                fork.len = self.len;
+            }
+        }
+        Ok(Box::new(fork))
+    }
+}
+
+impl<P> KvCache<P> {
+    /// Whether there is a last page that is not complete and may be offered.
+    fn may_publish_last(&self) -> bool {
+        self.pool.copy().is_some() && self.len / KV_PAGE == self.places.len() && !self.len.is_multiple_of(KV_PAGE)
     }
 }
 

@@ -3,17 +3,20 @@
 
 mod device;
 mod kv_cache;
+mod pages;
+mod prefixes;
 mod rope;
 mod stored;
 
 pub(crate) use device::sealed;
 pub use device::{AllocatePage, Batch, Device, Operand, Pass, Sequence};
 pub use kv_cache::{Cache, KvCache};
+pub(crate) use pages::is_shared;
+pub use pages::{Page, PagePool};
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
 pub(crate) use stored::{check_all, floats, int8_rule, shape};
 
-use crate::cache_budget::CacheBudget;
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::memory;
@@ -37,11 +40,28 @@ pub(crate) trait Compute: Any + Send + Sync {
     /// How a sequence of `length` tokens is rotated. Keys that were cached with one rotation are useless with another.
     fn rotation(&self, length: usize) -> Rotation;
 
+    /// Which sequences it may compute together.
+    fn batching(&self) -> Batching;
+
+    /// Bytes that the pages of all sequences take, each once, and those of them that no sequence holds.
+    fn cache_bytes(&self) -> (u64, u64);
+
     /// As [`Decoder::forward`].
     ///
     /// # Errors
     /// Those of [`Decoder::forward`].
     fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>>;
+}
+
+/// Which sequences are computed in one pass over the weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batching {
+    /// All: each row has the bits that it has alone.
+    Any,
+    /// Those of a batch that a caller made: a row's sums depend on how many are computed.
+    Explicit,
+    /// None: a row's values depend on those beside it.
+    Never,
 }
 
 /// The next tokens of one sequence.
@@ -56,6 +76,13 @@ pub struct Segment<'a> {
     pub reach: usize,
     /// Which positions' logits are wanted.
     pub logits: Logits,
+}
+
+impl Segment<'_> {
+    /// Rows whose logits are wanted.
+    pub(crate) fn wanted_rows(&self) -> usize {
+        self.logits.wanted(&(0..self.tokens.len())).len()
+    }
 }
 
 /// Which positions' logits are wanted.
@@ -89,8 +116,7 @@ pub struct Decoder<D: Device> {
     head: D::Matrix,
     rope: RopeFrequencies,
     vocab: usize,
-    page_bytes: u64,
-    budget: Arc<CacheBudget>,
+    pages: Arc<PagePool<D::Page>>,
 }
 
 /// The weights and options of one block. A pass calls [`Attention::store`] for its keys and values and then
@@ -122,7 +148,8 @@ struct FeedForward<D: Device> {
 }
 
 impl<D: Device> Decoder<D> {
-    /// Attaches kernels to the weights of `spec`; casts none of them. `device` brings them to where it computes, after all
+    /// Attaches kernels to the weights of `spec`; casts none of them. With `prefix_caching` sequences that begin alike share
+    /// what they have in common. `device` brings them to where it computes, after all
     /// that can be refused before that.
     ///
     /// # Errors
@@ -132,6 +159,7 @@ impl<D: Device> Decoder<D> {
         spec: &ModelSpec,
         weights: &Weights,
         plan: &Plan,
+        prefix_caching: bool,
         device: impl FnOnce() -> Result<D>,
     ) -> Result<Decoder<D>> {
         let rope = RopeFrequencies::new(&spec.rope, weights)?;
@@ -139,15 +167,19 @@ impl<D: Device> Decoder<D> {
         let stored = &spec.weights;
         let embedding = LinearWeights { weight: stored.embedding.clone(), bias: None, int8: None };
         let layers = stored.layers.iter().map(|layer| Layer::new(&device, weights, layer));
+        let layers: Vec<Layer<D>> = layers.collect::<Result<_>>()?;
+        // Pages of one sequence are another's only where its own would have the same bits.
+        let may_share = prefix_caching && D::BATCH_INVARIANT && !layers.iter().any(|layer| layer.mixes_rows);
+        let copy = D::COPY_PAGE.filter(|_| may_share);
+        let page_bytes = kv_page_bytes(spec, plan.kv_dtype);
         Ok(Decoder {
             embedding: device.matrix(weights, &embedding)?,
-            layers: layers.collect::<Result<_>>()?,
+            layers,
             final_norm: device.norm(weights, &stored.final_norm)?,
             head: device.matrix(weights, &stored.head)?,
             rope,
             vocab: spec.vocab,
-            page_bytes: kv_page_bytes(spec, plan.kv_dtype),
-            budget: CacheBudget::new(plan.cache_budget),
+            pages: PagePool::new(device.pages(), page_bytes, plan.cache_budget, plan.kv_cache, copy),
             device,
         })
     }
@@ -159,12 +191,23 @@ impl<D: Device> Decoder<D> {
 
     /// An empty cache for one sequence.
     pub fn cache(&self) -> KvCache<D::Page> {
-        KvCache::new(self.device.pages(), self.page_bytes, self.budget.share())
+        KvCache::new(Arc::clone(&self.pages))
     }
 
     /// How a sequence of `length` tokens is rotated.
     pub fn rotation(&self, length: usize) -> Rotation {
         self.rope.rotation(length)
+    }
+
+    /// Which sequences it may compute together.
+    pub fn batching(&self) -> Batching {
+        if self.layers.iter().any(|layer| layer.mixes_rows) {
+            Batching::Never
+        } else if D::BATCH_INVARIANT {
+            Batching::Any
+        } else {
+            Batching::Explicit
+        }
     }
 
     /// Runs the tokens of several sequences through the model in one pass over its weights and appends them to their
@@ -254,6 +297,14 @@ impl<D: Device> Compute for Decoder<D> {
 
     fn rotation(&self, length: usize) -> Rotation {
         Decoder::rotation(self, length)
+    }
+
+    fn batching(&self) -> Batching {
+        Decoder::batching(self)
+    }
+
+    fn cache_bytes(&self) -> (u64, u64) {
+        self.pages.bytes()
     }
 
     fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {

@@ -26,7 +26,7 @@ pub(crate) struct RopeFrequencies {
 }
 
 /// One of the ways in which a model rotates, chosen by the length of a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rotation {
     /// The only one, or that of sequences up to the original context.
     Short,

@@ -1,6 +1,7 @@
 //! Why messages did not become a prompt.
 
 use super::ErrorKind;
+use model_diagnostics::report::escaped;
 use model_diagnostics::tokenizer::TemplatePlace;
 
 /// Why a model's chat template made no prompt of the messages.
@@ -21,9 +22,9 @@ pub enum ChatError {
     /// The chat template is no Jinja, or fails on these messages (exit code 10).
     #[error(
         "{}{}: the chat template cannot be rendered: {}; give the model a text to continue",
-        plain(&.place.to_string()),
+        escaped(&.place.to_string()),
         .line.map(|line| format!(", line {line}")).unwrap_or_default(),
-        plain(.reason)
+        escaped(.reason)
     )]
     Template {
         /// Where the template was found.
@@ -34,7 +35,7 @@ pub enum ChatError {
         reason: String,
     },
     /// The chat template refuses these messages (exit code 2).
-    #[error("the model's chat template refuses the messages: {}", plain(.message))]
+    #[error("the model's chat template refuses the messages: {}", escaped(.message))]
     Refused {
         /// What the template says.
         message: String,
@@ -42,7 +43,7 @@ pub enum ChatError {
     /// The chat template does not end, or writes without measure (exit code 10).
     #[error(
         "{}: the chat template takes more than {limit} {what}; give the model a text to continue",
-        plain(&.place.to_string())
+        escaped(&.place.to_string())
     )]
     Limit {
         /// Where the template was found.
@@ -77,23 +78,10 @@ impl ChatError {
 
 fn template_name(asked: Option<&str>, known: &[String]) -> String {
     const SHOWN: usize = 16;
-    let names = known.iter().take(SHOWN).map(|name| plain(name)).collect::<Vec<_>>().join(", ");
+    let names = known.iter().take(SHOWN).map(|name| escaped(name)).collect::<Vec<_>>().join(", ");
     let more = if known.len() > SHOWN { format!(" and {} more", known.len() - SHOWN) } else { String::new() };
     match asked {
         Some(name) => format!("the model has no chat template named {name:?}; choose one of {names}{more}"),
         None => format!("the model has chat templates by name and none is named default; choose one of {names}{more}"),
     }
-}
-
-/// What a file says, with control characters and those that turn the direction of text shown as escapes.
-fn plain(text: &str) -> String {
-    let acts = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
-        if acts(c) {
-            line.extend(c.escape_unicode())
-        } else {
-            line.push(c)
-        }
-        line
-    })
 }

@@ -36,6 +36,11 @@ pub trait Step {
 
     /// Tokens that still fit in the context.
     fn room(&self) -> usize;
+
+    /// Tokens of the last [`forward`](Self::forward) that were not computed, as another sequence had done so.
+    fn reused(&self) -> usize {
+        0
+    }
 }
 
 impl<S: Step + ?Sized> Step for &mut S {
@@ -45,6 +50,10 @@ impl<S: Step + ?Sized> Step for &mut S {
 
     fn room(&self) -> usize {
         (**self).room()
+    }
+
+    fn reused(&self) -> usize {
+        (**self).reused()
     }
 }
 
@@ -72,8 +81,8 @@ pub struct Piece {
 pub struct Timings {
     /// Tokens of the prompt that were computed.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt before those, which the session held from an earlier turn: with `prompt_tokens` the whole
-    /// prompt.
+    /// Tokens of the prompt before those, which the session held from an earlier turn or found in the cache of another: with
+    /// `prompt_tokens` the whole prompt.
     pub cached_tokens: usize,
     /// Time until the first token was chosen.
     pub prefill: Duration,
@@ -129,6 +138,8 @@ pub(crate) struct State {
     ready: VecDeque<Piece>,
     /// An error that comes after text that was held back.
     failed: Option<Error>,
+    /// When the token that is computed for was begun.
+    begun: Instant,
     timings: Timings,
 }
 
@@ -169,6 +180,7 @@ impl State {
             finish: (options.max_tokens == 0).then_some(FinishReason::Length),
             ready: VecDeque::new(),
             failed: None,
+            begun: Instant::now(),
             timings,
         })
     }
@@ -261,6 +273,12 @@ impl<S: Step> Generation<S> {
         self.state.cancel.clone()
     }
 
+    /// What computes it, and all else of it.
+    #[cfg(feature = "async")]
+    pub(crate) fn parts(&mut self) -> (&mut S, &mut State) {
+        (&mut self.step, &mut self.state)
+    }
+
     /// What it runs on: a session, for the next turn of a conversation.
     pub fn into_inner(self) -> S {
         self.step
@@ -279,18 +297,61 @@ impl<S: Step> Generation<S> {
 }
 
 impl State {
-    /// Computes one step and makes its pieces ready.
-    fn advance(&mut self, step: &mut impl Step) -> Result<()> {
-        let begun = Instant::now();
+    /// Whether there is another token to compute for.
+    fn is_running(&self) -> bool {
+        self.failed.is_none() && self.finish.is_none() && !self.input.is_empty()
+    }
+
+    /// What the sequence is continued with, and what cancels that. `None` when nothing is: no piece is ready, and it goes on.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, for [`complete`](Self::complete).
+    pub(crate) fn input(&mut self) -> Result<Option<(&[u32], &CancellationToken)>> {
+        if !self.ready.is_empty() || !self.is_running() {
+            return Ok(None);
+        }
+        self.begun = Instant::now();
         memory::grow(&mut self.ids, 1, "the ids of a generation")?;
         self.sampler.reserve()?;
-        let logits = step.forward(&self.input, &self.cancel)?;
-        let token = self.sampler.sample(&logits)?;
+        Ok(Some((&self.input, &self.cancel)))
+    }
+
+    /// Notes how many tokens of the prompt were not computed.
+    pub(crate) fn note_reused(&mut self, tokens: usize) {
+        if self.timings.prefill.is_zero() {
+            let tokens = tokens.min(self.timings.prompt_tokens);
+            self.timings.prompt_tokens -= tokens;
+            self.timings.cached_tokens += tokens;
+        }
+    }
+
+    /// Chooses a token by the logits behind the [`input`](Self::input), or ends by an error. `room` tokens fit behind it.
+    pub(crate) fn complete(&mut self, logits: Result<Tensor>, room: usize) {
+        let Err(error) = logits.and_then(|logits| self.advance(&logits, room)) else { return };
+        // An error ends the iteration: nothing sensible can follow. What the text before it still owes comes first.
+        self.input.clear();
+        let mut text = String::new();
+        self.flush(&mut text);
+        self.give(&text, None, None);
+        match error {
+            Error::Cancelled => self.finish = Some(FinishReason::Cancelled),
+            error => self.failed = Some(error),
+        }
+    }
+
+    /// The next piece that is ready, or the error that comes behind them.
+    pub(crate) fn pop(&mut self) -> Option<Result<Piece>> {
+        self.ready.pop_front().map(Ok).or_else(|| self.failed.take().map(Err))
+    }
+
+    /// Chooses a token and makes its pieces ready.
+    fn advance(&mut self, logits: &Tensor, room: usize) -> Result<()> {
+        let token = self.sampler.sample(logits)?;
         let logprobs = self.sampler.take_logprobs();
         if self.timings.prefill.is_zero() {
-            self.timings.prefill = begun.elapsed();
+            self.timings.prefill = self.begun.elapsed();
         } else {
-            self.timings.decode += begun.elapsed();
+            self.timings.decode += self.begun.elapsed();
             self.timings.decode_steps += 1;
         }
         let mut text = String::new();
@@ -315,7 +376,7 @@ impl State {
         }
         if self.timings.generated == self.max_tokens {
             self.finish = Some(FinishReason::Length);
-        } else if step.room() == 0 {
+        } else if room == 0 {
             self.finish = Some(FinishReason::Context);
         }
         if self.finish.is_some() {
@@ -353,19 +414,15 @@ impl<S: Step> Iterator for Generation<S> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let Generation { step, state } = self;
-        while state.ready.is_empty() && state.failed.is_none() && state.finish.is_none() && !state.input.is_empty() {
-            let Err(error) = state.advance(step) else { continue };
-            // An error ends the iteration: nothing sensible can follow. What the text before it still owes comes first.
-            state.input.clear();
-            let mut text = String::new();
-            state.flush(&mut text);
-            state.give(&text, None, None);
-            match error {
-                Error::Cancelled => state.finish = Some(FinishReason::Cancelled),
-                error => state.failed = Some(error),
-            }
+        loop {
+            let logits = match state.input() {
+                Ok(Some((input, cancel))) => step.forward(input, cancel),
+                Ok(None) => return state.pop(),
+                Err(error) => Err(error),
+            };
+            state.note_reused(step.reused());
+            state.complete(logits, step.room());
         }
-        state.ready.pop_front().map(Ok).or_else(|| state.failed.take().map(Err))
     }
 }
 

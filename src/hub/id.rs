@@ -1,5 +1,6 @@
 //! A text -> the id of a model on the Hugging Face Hub.
 
+use model_diagnostics::report::HubModel;
 use std::fmt;
 
 /// Characters of an organisation's or a repository's name.
@@ -19,11 +20,7 @@ const REVISION: usize = 255;
 /// # Ok::<(), &str>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HubId {
-    repo: String,
-    wanted: Option<String>,
-    revision: Option<String>,
-}
+pub struct HubId(HubModel);
 
 impl HubId {
     /// Reads an id; `None` when `text` can only be a path: without exactly one slash in front of the quantization, or with
@@ -48,38 +45,42 @@ impl HubId {
         };
         let sound = wanted.is_none_or(is_wanted) && revision.is_none_or(is_revision);
         let own = |part: Option<&str>| part.map(str::to_owned);
-        sound.then(|| HubId { repo: repo.into(), wanted: own(wanted), revision: own(revision) })
+        let (repo, wanted, revision) = (repo.into(), own(wanted), own(revision));
+        sound.then(|| HubId(HubModel { repo, wanted, revision, files: Vec::new() }))
     }
 
     /// The same id at `revision` where it names none.
     #[cfg(feature = "hub")]
     pub(crate) fn or_revision(&self, revision: Option<&str>) -> HubId {
-        HubId { revision: self.revision.clone().or_else(|| revision.map(str::to_owned)), ..self.clone() }
+        let revision = self.0.revision.clone().or_else(|| revision.map(str::to_owned));
+        HubId(HubModel { revision, ..self.0.clone() })
+    }
+
+    /// The model, and the `files` that were chosen of it.
+    #[cfg(feature = "hub")]
+    pub(crate) fn model(&self, files: Vec<String>) -> HubModel {
+        HubModel { files, ..self.0.clone() }
     }
 
     /// `org/name`.
     pub fn repo(&self) -> &str {
-        &self.repo
+        &self.0.repo
     }
 
     /// The quantization or the file behind the colon.
     pub fn wanted(&self) -> Option<&str> {
-        self.wanted.as_deref()
+        self.0.wanted.as_deref()
     }
 
     /// The branch, tag or commit behind the `@`.
     pub fn revision(&self) -> Option<&str> {
-        self.revision.as_deref()
+        self.0.revision.as_deref()
     }
 }
 
 impl fmt::Display for HubId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.repo)?;
-        if let Some(wanted) = &self.wanted {
-            write!(f, ":{wanted}")?;
-        }
-        self.revision.as_ref().map_or(Ok(()), |revision| write!(f, "@{revision}"))
+        self.0.fmt(f)
     }
 }
 
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn ids_are_told_from_paths() {
         let parts = |text: &str| {
-            HubId::parse(text).map(|id| (id.repo.clone(), id.wanted.clone(), id.revision.clone(), id.to_string()))
+            HubId::parse(text).map(|id| (id.0.repo.clone(), id.0.wanted.clone(), id.0.revision.clone(), id.to_string()))
         };
         let some = |text: &str| Some(text.to_owned());
         for (text, wanted, revision) in [

@@ -150,9 +150,7 @@ impl Repository {
             Selection::Gguf(parts) => parts.clone(),
             Selection::Safetensors | Selection::Nothing => Vec::new(),
         };
-        let own = |text: Option<&str>| text.map(str::to_owned);
-        let (repo, wanted, revision) = (self.id.repo().into(), own(self.id.wanted()), own(self.id.revision()));
-        diagnose(&self.selection.path(folder), &HubModel { repo, wanted, revision, files })
+        diagnose(&self.selection.path(folder), &self.id.model(files))
     }
 
     /// Notes which commit the revision is, once its files are there.

@@ -43,7 +43,7 @@ pub(super) fn matmul<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
 }
 
 /// Rows in a panel.
-pub(super) const ROWS: usize = Avx512::LANES;
+pub(super) const ROWS: usize = <Avx512>::LANES;
 
 pub(super) type Panel<'a> = panel::Panel<'a, Avx512>;
 

@@ -1,7 +1,8 @@
 //! The exponential function in f32, as code that compilers turn into vector instructions.
 
-/// Adding it leaves the nearest integer in the low bits.
-pub(super) const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
+/// 1.5 * 2^23: added to a magnitude below 2^22 it leaves the nearest integer in the low bits, ties to even, and no room for a
+/// fraction.
+pub(super) const ROUND: f32 = 12_582_912.0;
 /// `e` to the power of less is 0.
 pub(super) const LOWEST: f32 = -104.0;
 /// `ln 2` in two parts, the first of 9 significant bits.

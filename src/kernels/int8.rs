@@ -2,6 +2,7 @@
 //!
 //! All of it is f32 arithmetic in a fixed order: the same bits on every instruction set.
 
+use super::exp::ROUND;
 use super::isa::{Isa, compiled_for};
 
 /// How a row of activations becomes integers from -128 to 127: `q = round(x / scale) + zero`, ties to even, saturated.
@@ -114,8 +115,6 @@ fn fill(isa: Isa, x: &[f32], params: QuantParams, bytes: &mut [i8], sum: &mut i3
 
 #[inline(always)]
 fn fill_body(x: &[f32], params: QuantParams, bytes: &mut [i8], sum: &mut i32) {
-    /// The nearest integer, ties to even, for magnitudes below 2^22: adding 1.5 * 2^23 leaves no room for a fraction.
-    const ROUND: f32 = 12_582_912.0;
     // A scale of 0 is that of zeros, which any divisor leaves as they are.
     let divisor = if params.scale > 0.0 { params.scale } else { 1.0 };
     for (byte, &x) in bytes.iter_mut().zip(x) {

@@ -74,7 +74,7 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use attention::{KvTile, Query, STATE, TILE, attend};
+pub use attention::{KvElement, KvTile, Query, STATE, TILE, attend, put_key, put_value};
 pub use element::Element;
 pub use i8::int8_groups;
 pub use input::{ColumnsMut, Form, Input};

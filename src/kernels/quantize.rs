@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use super::exp::ROUND;
 use super::isa::{Isa, compiled_for};
 use super::order::BLOCK;
 
@@ -64,9 +65,6 @@ fn quantize_compiled(isa: Isa, x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
     compiled_for!(isa, quantize_body, (x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks));
 }
 
-/// The nearest integer, ties to even, for magnitudes below 2^22: adding 1.5 * 2^23 leaves no room for a fraction.
-const ROUND: f32 = 12_582_912.0;
-
 #[inline(always)]
 fn quantize_body(x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
     for (b, x) in x.iter().enumerate() {
@@ -98,7 +96,7 @@ fn quantize_body(x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use super::{BLOCK, Blocks, ROUND, TOGETHER};
-    use crate::kernels::avx512::{load_floats, store_floats, store_ints, transpose};
+    use crate::kernels::avx512::{load_floats, store_floats, store_ints, sum_quarters_of_four, transpose};
     use std::arch::x86_64::*;
 
     /// As `quantize_body`, bit by bit.
@@ -150,7 +148,7 @@ mod avx512 {
             // SAFETY: two blocks are 64 bytes; the store needs no alignment.
             unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), packed) };
         }
-        let sums = fours.as_chunks::<4>().0.iter().map(|v| sum_quarters(v));
+        let sums = fours.as_chunks::<4>().0.iter().map(|v| sum_quarters_of_four(*v));
         let [mut low, mut high] = [_mm512_setzero_si512(); 2];
         [&mut low, &mut high].into_iter().zip(sums).for_each(|(to, sums)| *to = sums);
         // Blocks 0 to 7 are in `low`: the first and second halves of even blocks, then those of odd blocks.
@@ -165,14 +163,5 @@ mod avx512 {
         store_ints(&mut to.offsets, offset(both));
         store_floats(&mut to.scales, scales);
         store_floats(&mut to.sums, _mm512_mul_ps(scales, _mm512_cvtepi32_ps(both)));
-    }
-
-    /// In each 128 bits the four sums of the double words of four vectors there.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn sum_quarters(v: &[__m512i; 4]) -> __m512i {
-        let two = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-        let (a, b) = (two(v[0], v[1]), two(v[2], v[3]));
-        _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
     }
 }

@@ -163,17 +163,27 @@ impl Simd for Avx2 {
     }
 }
 
-/// 512 bits: AVX-512 F, BW, DQ and VL.
+/// 512 bits: AVX-512 F, BW, DQ and VL, and VNNI.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512(());
+pub(super) struct Avx512<const VNNI: bool = false>(());
 
 impl Avx512 {
     /// # Safety
-    /// The processor has them.
+    /// The processor has F, BW, DQ and VL.
     pub(super) unsafe fn new() -> Avx512 {
         Avx512(())
     }
+}
 
+impl Avx512<true> {
+    /// # Safety
+    /// The processor has all of them.
+    pub(super) unsafe fn with_vnni() -> Avx512<true> {
+        Avx512(())
+    }
+}
+
+impl<const VNNI: bool> Avx512<VNNI> {
     /// 16 halves, or those before the end with zeros after them.
     ///
     /// # Safety
@@ -193,7 +203,7 @@ pub(super) fn mask_16(count: usize) -> u16 {
     ((1u32 << count.min(16)) - 1) as u16
 }
 
-impl Simd for Avx512 {
+impl<const VNNI: bool> Simd for Avx512<VNNI> {
     type Floats = __m512;
     type Bits = __m512i;
     const LANES: usize = 16;

@@ -119,6 +119,9 @@ pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, 
         entry.bytes = entry.bytes.saturating_add(tensor.bytes);
     }
     let Some(worst) = refused.values().max_by_key(|refused| refused.bytes) else {
+        if !target.keeps(policy.kv_dtype) {
+            return gpus::cache(spec, hardware, target, policy.kv_dtype);
+        }
         let list: Vec<_> = tiers.iter().map(|(dtype, tier)| format!("{dtype} {tier}")).collect();
         let summary = format!("computed as stored: {}", list.join(", "));
         let slow = target.gpu().filter(|_| tiers.contains_key(&DType::F16)).and_then(gpus::slow_f16);
@@ -304,15 +307,21 @@ pub(super) fn memory(
     let context = plan.proposed_context(hardware);
     let context = (context > 0).then_some(Remedy::SmallerContext(context));
     let smaller = smaller_files(spec, budget, &target.engine, input.bytes(), policy);
-    let halved = Request { kv_dtype: KvDtype::F16, ..policy.request() };
-    let halved = Plan::new(spec, plan.weights_file, budget, &halved);
-    let halved = (policy.kv_dtype == KvDtype::F32 && halved.fits()).then_some(Remedy::HalfCache(halved.context));
+    let smaller_caches: &[KvDtype] = match policy.kv_dtype {
+        KvDtype::F32 => &[KvDtype::F16, KvDtype::Q8_0],
+        KvDtype::F16 => &[KvDtype::Q8_0],
+        KvDtype::Q8_0 => &[],
+    };
+    let cache = smaller_caches.iter().filter(|&&dtype| target.keeps(dtype)).find_map(|&kv_dtype| {
+        let plan = Plan::new(spec, plan.weights_file, budget, &Request { kv_dtype, ..policy.request() });
+        plan.fits().then_some(Remedy::CacheDtype(kv_dtype, Some(plan.context)))
+    });
     let room = match target.gpu() {
         Some(_) => gpus::room(spec, input, hardware, policy, needed),
         None => vec![format!("give it {} of memory", Bytes(needed)).into()],
     };
     let check = Check::fail("memory", Verdict::DoesNotFit, summary).evidence(evidence);
-    check.remedies(context.into_iter().chain(halved).chain(smaller.map(Remedy::from)).chain(room))
+    check.remedies(context.into_iter().chain(cache).chain(smaller.map(Remedy::from)).chain(room))
 }
 
 /// The clearly smaller file types of the same model that would fit, the largest first, with their largest context.

@@ -1,10 +1,11 @@
 //! What the checks say of NVIDIA GPUs.
 
+use super::target::Target;
 use crate::capability::{
     self, ComputeCapability, DeviceEngine, GPU_MOST_HEAD_DIM, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, SLOW_F16,
 };
 use crate::hardware::{Gpu, Hardware};
-use crate::plan::{Budget, Plan};
+use crate::plan::{Budget, KvDtype, Plan};
 use crate::policy::Policy;
 use crate::report::{Bytes, Check, InputSummary, Remedy, Verdict, roles};
 use crate::spec::ModelSpec;
@@ -87,6 +88,13 @@ pub(super) fn instead(spec: &ModelSpec, hardware: &Hardware, needed: Option<Comp
     let engine = DeviceEngine::Cpu { features: &hardware.cpu.features };
     let runs = roles(spec).all(|(role, tensor)| capability::tier_for(role, tensor.dtype, &engine).is_ok());
     gpu.map(Remedy::from).into_iter().chain(runs.then(|| processor(hardware))).collect()
+}
+
+/// There are no kernels for keys and values in `dtype`.
+pub(super) fn cache(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, dtype: KvDtype) -> Check {
+    let summary = format!("a KV cache in {dtype} has no CUDA kernel, so it cannot be kept on {}", target.computer());
+    let in_f16 = std::iter::once(Remedy::CacheDtype(KvDtype::F16, None));
+    Check::fail("dtype", Verdict::UnsupportedDtype, summary).remedies(in_f16.chain(instead(spec, hardware, None)))
 }
 
 /// Where `needed` bytes would be found.

@@ -3,7 +3,7 @@
 use super::ChosenDevice;
 use crate::capability::DeviceEngine;
 use crate::hardware::{Gpu, Hardware};
-use crate::plan::{Budget, Plan};
+use crate::plan::{Budget, KvDtype, Plan};
 use crate::policy::{DeviceChoice, Policy};
 use crate::report::InputSummary;
 use crate::spec::ModelSpec;
@@ -79,6 +79,14 @@ impl<'a> Target<'a> {
     /// The plan for it.
     pub(super) fn plan(&self, spec: &ModelSpec, input: &InputSummary, policy: &Policy) -> Plan {
         Plan::new(spec, input.bytes(), &self.budget, &policy.request())
+    }
+
+    /// Whether it has kernels for keys and values in `dtype`.
+    pub(super) fn keeps(&self, dtype: KvDtype) -> bool {
+        match dtype {
+            KvDtype::F32 | KvDtype::F16 => true,
+            KvDtype::Q8_0 => self.gpu().is_none(),
+        }
     }
 
     /// The GPU's name, or `this processor`.

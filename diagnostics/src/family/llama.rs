@@ -12,13 +12,8 @@ pub(super) const FAMILY: Family = Family {
     fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],
     // transformers `LlamaAttention` and `LlamaMLP`: one flag covers q, k, v and o, the other gate, up and down.
     biases: &[
-        (Role::Q, Bias::Flag("attention_bias")),
-        (Role::K, Bias::Flag("attention_bias")),
-        (Role::V, Bias::Flag("attention_bias")),
-        (Role::O, Bias::Flag("attention_bias")),
-        (Role::Gate, Bias::Flag("mlp_bias")),
-        (Role::Up, Bias::Flag("mlp_bias")),
-        (Role::Down, Bias::Flag("mlp_bias")),
+        (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias")),
+        (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias")),
     ],
     // The GGUF converter permutes the rows of q and k so that neighbours turn together.
     gguf_rope: RopeLayout::Interleaved,

@@ -27,12 +27,12 @@ pub struct Family {
     pub classes: &'static [&'static str],
     /// Metadata keys by quantity.
     pub keys: Keys,
-    /// Tensor names without `.weight` or `.bias`, by role; `{}` stands for the layer.
-    pub tensors: &'static [TensorName],
+    /// Lists of tensor names without `.weight` or `.bias`, by role; `{}` stands for the layer.
+    pub tensors: &'static [&'static [TensorName]],
     /// Tensors that hold several roles as consecutive rows, where a file has them instead.
     pub fused: &'static [FusedName],
     /// Which linear layers have a bias.
-    pub biases: &'static [(Role, Bias)],
+    pub biases: &'static [(&'static [Role], Bias)],
     /// The norm in front of attention, of the feed-forward layer and of the head.
     pub norm: NormKind,
     /// Whether attention and feed-forward layer read the same normed input, and both are added to it.
@@ -123,7 +123,7 @@ pub const LLAMA_LIKE: Family = Family {
     model_types: &[],
     classes: &[],
     keys: LLAMA_LIKE_KEYS,
-    tensors: LLAMA_LIKE_TENSORS,
+    tensors: &[LLAMA_LIKE_TENSORS],
     fused: &[],
     biases: &[],
     norm: NormKind::Rms,

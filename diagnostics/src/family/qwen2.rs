@@ -9,7 +9,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["qwen2"],
     classes: &["Qwen2ForCausalLM"],
     // transformers `Qwen2Attention`: no flag, always biased; the output projection never.
-    biases: &[(Role::Q, Bias::Always), (Role::K, Bias::Always), (Role::V, Bias::Always)],
+    biases: &[(&[Role::Q, Role::K, Role::V], Bias::Always)],
     refused_flags: &[("use_sliding_window", "a sliding window in some layers")],
     default_tied: (false, "the default of transformers' Qwen2Config"),
     variants: &[

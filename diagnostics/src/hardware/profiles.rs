@@ -201,16 +201,12 @@ impl Profile {
             missing: Vec::new(),
         };
         let gpus = self.gpu.iter().map(|gpu| Gpu {
-            name: gpu.name.into(),
-            uuid: None,
-            compute_capability: gpu.compute_capability,
             memory_total: (!gpu.shared_memory).then_some(gpu.memory),
             memory_free: (!gpu.shared_memory).then_some(gpu.memory - gpu.memory / 32),
             shared_memory: gpu.shared_memory,
-            driver: "described".into(),
             cuda: gpu.cuda,
-            visible_as: None,
             bandwidth: Some(gpu.bandwidth),
+            ..Gpu::described(gpu.name, gpu.compute_capability, gpu.memory)
         });
         let mut hardware = Hardware::described(cpu, self.memory);
         hardware.memory.bandwidth = self.bandwidth;

@@ -275,6 +275,14 @@ impl<'a> Section<'a> {
         self.parent.map_or(key.clone(), |parent| parent.dotted(&key))
     }
 
+    /// The list of strings under `key`, each an error when it is none; `None` when absent or `null`.
+    pub(crate) fn strings(self, key: &str) -> Result<Option<impl Iterator<Item = Result<&'a str>>>> {
+        let wrong = move |found: &Value| wrong_type(self.file, &self.dotted(key), found, "a list of strings");
+        let Some(list) = self.get(key) else { return Ok(None) };
+        let list = list.as_array().ok_or_else(|| wrong(list))?;
+        Ok(Some(list.iter().map(move |entry| entry.as_str().ok_or_else(|| wrong(entry)))))
+    }
+
     fn get(&self, key: &str) -> Option<&'a Value> {
         self.object.get(key).filter(|value| !value.is_null())
     }
@@ -294,6 +302,12 @@ fn whole_number(value: &Value) -> Option<u64> {
 
 fn key_type(file: &Path, key: String, found: &Value, expected: &'static str) -> Error {
     Error::format(file, FormatErrorKind::KeyType { key, found: describe(found), expected })
+}
+
+/// The error that `key` has the value `found`, of which the beginning is quoted.
+pub(crate) fn wrong_type(file: &Path, key: &str, found: &Value, expected: &'static str) -> Error {
+    let found = found.to_string().chars().take(60).collect();
+    Error::format(file, FormatErrorKind::KeyType { key: key.into(), found, expected })
 }
 
 fn describe(value: &Value) -> String {

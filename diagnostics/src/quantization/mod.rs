@@ -7,7 +7,7 @@ mod methods;
 pub(crate) use compressed_tensors::{ActivationScheme, Answer, Group, Notes, Scales, Scheme};
 
 use crate::dtype::DType;
-use crate::error::{Error, FormatErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::header::config::ConfigFiles;
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
@@ -46,8 +46,8 @@ pub(crate) fn in_words(header: &Header) -> Result<String> {
             Ok(if name.starts_with(most) { format!("GGUF {name}") } else { format!("GGUF {name}, mostly {most}") })
         }
         None => {
-            let (found, expected) = (id.to_string(), "a llama_ftype that llama.cpp still writes, at most 41".into());
-            Err(Error::format(metadata.file(), FormatErrorKind::KeyValue { key: KEY.into(), found, expected }))
+            let expected = "a llama_ftype that llama.cpp still writes, at most 41";
+            Err(Error::key_value(metadata.file(), KEY, id.to_string(), expected))
         }
     }
 }

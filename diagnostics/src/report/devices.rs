@@ -4,8 +4,8 @@ use super::Bytes;
 use super::page::{Page, Plain};
 use crate::capability::{self, DeviceEngine, Tier};
 use crate::dtype::DType;
-use crate::hardware::Hardware;
-use crate::hardware::profiles::{PROFILES, Profile};
+use crate::hardware::profiles::{GpuProfile, PROFILES, Profile};
+use crate::hardware::{Gpu, Hardware};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -47,18 +47,8 @@ impl DeviceList {
         let mut devices = Vec::new();
         if hardware.profile.is_none() {
             devices.push(cpu("cpu", hardware));
-            devices.extend(hardware.gpus.iter().enumerate().map(|(index, gpu)| DeviceTiers {
-                name: format!("cuda:{index}"),
-                title: gpu.name.clone(),
-                described: false,
-                memory: gpu.memory_total,
-                bandwidth: gpu.bandwidth,
-                compute_capability: Some(gpu.compute_capability),
-                tiers: tiers(&DeviceEngine::Cuda {
-                    compute_capability: gpu.compute_capability,
-                    compiled: hardware.has_cuda(),
-                }),
-            }));
+            let gpus = hardware.gpus.iter().enumerate();
+            devices.extend(gpus.map(|(index, gpu)| self::gpu(format!("cuda:{index}"), gpu, hardware.has_cuda())));
         }
         devices.extend(PROFILES.iter().map(described));
         DeviceList { hardware: hardware.clone(), devices }
@@ -73,17 +63,26 @@ impl DeviceList {
 
 /// A described machine, by its GPU where it has one.
 fn described(profile: &'static Profile) -> DeviceTiers {
-    let Some(gpu) = &profile.gpu else {
-        return cpu(profile.name, &profile.hardware());
-    };
+    let hardware = profile.hardware();
+    match hardware.gpus.first().zip(profile.gpu.as_ref()) {
+        // Memory that it shares with the machine is its own in the list.
+        Some((gpu, GpuProfile { memory, .. })) => {
+            DeviceTiers { described: true, memory: Some(*memory), ..self::gpu(profile.name.into(), gpu, true) }
+        }
+        None => cpu(profile.name, &hardware),
+    }
+}
+
+fn gpu(name: String, gpu: &Gpu, compiled: bool) -> DeviceTiers {
+    let compute_capability = gpu.compute_capability;
     DeviceTiers {
-        name: profile.name.into(),
-        title: gpu.name.into(),
-        described: true,
-        memory: Some(gpu.memory),
-        bandwidth: Some(gpu.bandwidth),
-        compute_capability: Some(gpu.compute_capability),
-        tiers: tiers(&DeviceEngine::Cuda { compute_capability: gpu.compute_capability, compiled: true }),
+        name,
+        title: gpu.name.clone(),
+        described: false,
+        memory: gpu.memory_total,
+        bandwidth: gpu.bandwidth,
+        compute_capability: Some(compute_capability),
+        tiers: tiers(&DeviceEngine::Cuda { compute_capability, compiled }),
     }
 }
 

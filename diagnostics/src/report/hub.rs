@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::fmt;
 
 /// A model of the Hugging Face Hub: `org/name`, and where it was asked for `:quantization` and `@revision`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct HubModel {
     /// `org/name`.
     pub repo: String,

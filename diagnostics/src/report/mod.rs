@@ -249,21 +249,23 @@ const LINE: usize = 2000;
 
 /// `text` as one line that a terminal only shows: it may quote names from a file, and those may be anything.
 pub fn one_line(text: String) -> String {
-    let hidden = |character: char| {
-        character.is_control() || matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if text.len() <= LINE && !text.contains(hidden) {
-        return text;
+    match text.char_indices().nth(LINE) {
+        Some((end, _)) => escaped(&text[..end]) + " (shortened)",
+        None => escaped(&text),
     }
-    let mut line = String::new();
-    for (count, character) in text.chars().enumerate() {
-        if count == LINE {
-            line.push_str(" (shortened)");
-            break;
+}
+
+/// `text` with control characters and those that turn the direction of text as escapes.
+pub fn escaped(text: &str) -> String {
+    let acts = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
+        if acts(c) {
+            line.extend(c.escape_unicode())
+        } else {
+            line.push(c)
         }
-        if hidden(character) { line.extend(character.escape_unicode()) } else { line.push(character) }
-    }
-    line
+        line
+    })
 }
 
 impl Check {

@@ -1,6 +1,7 @@
 //! What the user can do, as data: a program says it with its own options.
 
 use super::one_line;
+use crate::plan::KvDtype;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -11,8 +12,8 @@ pub enum Remedy {
     SmallerContext(usize),
     /// Ask for at most this context, which the model was trained for.
     TrainedContext(usize),
-    /// Keep keys and values in F16: then this context fits.
-    HalfCache(usize),
+    /// Keep keys and values in this dtype; where that is what it is for, the context that fits then.
+    CacheDtype(KvDtype, Option<usize>),
     /// Compute on the processor of this machine; where it is known, the context that fits there.
     Processor(Option<usize>),
     /// Compute on a processor: the machine is described, and this one's is another.
@@ -38,7 +39,10 @@ impl fmt::Display for Remedy {
         match self {
             Remedy::SmallerContext(context) => write!(f, "take a smaller context: {context}"),
             Remedy::TrainedContext(context) => write!(f, "ask for a context of at most {context}"),
-            Remedy::HalfCache(context) => write!(f, "keep keys and values in F16, for context {context}"),
+            Remedy::CacheDtype(dtype, None) => write!(f, "keep keys and values in {dtype}"),
+            Remedy::CacheDtype(dtype, Some(context)) => {
+                write!(f, "keep keys and values in {dtype}, for context {context}")
+            }
             Remedy::Processor(None) => f.write_str("run it on the processor"),
             Remedy::Processor(Some(context)) => write!(f, "run it on the processor, where context {context} fits"),
             Remedy::SomeProcessor => f.write_str("run it on a processor"),

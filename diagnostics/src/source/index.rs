@@ -46,17 +46,15 @@ impl ShardIndex {
                 continue;
             }
             if !is_plain_name(file) {
-                let (key, expected) = (format!("weight_map.{tensor}"), "a file name in the index's folder".into());
-                let found = format!("{file:?}");
-                return Err(Error::format(path, FormatErrorKind::KeyValue { key, found, expected }));
+                let (key, expected) = (format!("weight_map.{tensor}"), "a file name in the index's folder");
+                return Err(Error::key_value(path, &key, format!("{file:?}"), expected));
             }
             numbers.insert(file.clone(), 0);
             files.push(file.clone());
         }
         if files.is_empty() {
-            let (key, found) = ("weight_map".into(), "empty".into());
-            let expected = "a file name for every tensor; download the index again".into();
-            return Err(Error::format(path, FormatErrorKind::KeyValue { key, found, expected }));
+            let expected = "a file name for every tensor; download the index again";
+            return Err(Error::key_value(path, "weight_map", "empty", expected));
         }
         files.sort();
         for (number, file) in files.iter().enumerate() {

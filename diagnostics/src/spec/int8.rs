@@ -1,6 +1,6 @@
 //! I8 matrices: what the config says of a module, crossed with the tensors that are stored for it.
 
-use super::tensors::{Rows, Tensors};
+use super::tensors::{Rows, Tensors, rows_of};
 use super::{Int8, Int8Activations, elements};
 use crate::capability::I8_MAX_INPUTS;
 use crate::dtype::DType;
@@ -115,14 +115,7 @@ impl Tensors<'_> {
             return Ok((TensorInfo { shape: vec![1], ..scale }, size as usize));
         }
         let outputs = rows.tensor.shape.first().copied().unwrap_or(1);
-        let row_bytes = scale.bytes / rows.total;
-        let part = TensorInfo {
-            shape: vec![outputs, columns],
-            offset: scale.offset + rows.before * row_bytes,
-            bytes: outputs * row_bytes,
-            ..scale
-        };
-        Ok((part, size as usize))
+        Ok((rows_of(scale, rows.before, rows.total, vec![outputs, columns]), size as usize))
     }
 
     /// What is stored for the activations of a module: nothing unless they are static.
@@ -150,9 +143,7 @@ impl Tensors<'_> {
                 if let Some(zero_point) = &zero_point
                     && zero_point.dtype != DType::I8
                 {
-                    let (name, found) = (zero_point.name.clone(), zero_point.dtype);
-                    let kind = IncompleteKind::TensorDType { name, found, expected: "I8" };
-                    return Err(Error::incomplete(self.file_of(zero_point), kind));
+                    return Err(self.wrong_dtype(zero_point, "I8"));
                 }
                 Int8Activations::Static { scale, zero_point }
             }
@@ -173,17 +164,10 @@ impl Tensors<'_> {
     }
 
     fn check_scale_dtype(&self, scale: &TensorInfo) -> Result<()> {
-        if matches!(scale.dtype, DType::F32 | DType::F16 | DType::BF16) {
-            return Ok(());
+        match scale.dtype {
+            DType::F32 | DType::F16 | DType::BF16 => Ok(()),
+            _ => Err(self.wrong_dtype(scale, "F32, F16 or BF16 (scales)")),
         }
-        let (name, found) = (scale.name.clone(), scale.dtype);
-        let kind = IncompleteKind::TensorDType { name, found, expected: "F32, F16 or BF16 (scales)" };
-        Err(Error::incomplete(self.file_of(scale), kind))
-    }
-
-    fn wrong_shape(&self, tensor: &TensorInfo, expected: Vec<u64>, because: String) -> Error {
-        let (name, found) = (tensor.name.clone(), tensor.shape.clone());
-        Error::incomplete(self.file_of(tensor), IncompleteKind::TensorShape { name, found, expected, because })
     }
 
     fn conflict(&self, scheme: &Scheme, one: String, other: String) -> Error {

@@ -1,13 +1,12 @@
 //! The metadata of one model, by the keys of its architecture.
 
 use super::{Sizes, unsupported};
-use crate::error::{ArchitectureErrorKind, Error, FormatErrorKind, IncompleteKind, Result};
+use crate::error::{ArchitectureErrorKind, Error, IncompleteKind, Result};
 use crate::family::{Family, Key, Role, Window};
-use crate::header::config::JsonFile;
+use crate::header::config::{JsonFile, JsonObject};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
 use crate::source::sidecar;
-use serde_json::Value;
 
 /// The metadata of one model with the prefix of its architecture.
 pub(super) struct Reader<'a> {
@@ -306,7 +305,7 @@ impl<'a> Reader<'a> {
 
     /// In GGUF an absent head is tied; in `config.json` the flag decides.
     pub(super) fn tied(&self, family: &Family, header: &Header, assumptions: &mut Vec<String>) -> Result<bool> {
-        let head = family.tensors.iter().find(|name| name.role == Role::Head);
+        let head = family.tensors.iter().copied().flatten().find(|name| name.role == Role::Head);
         if self.gguf {
             let stored = head.is_some_and(|name| header.tensors.contains_key(&format!("{}.weight", name.gguf)));
             return Ok(!stored);
@@ -333,8 +332,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn value(&self, key: &str, found: impl ToString, expected: String) -> Error {
-        let kind = FormatErrorKind::KeyValue { key: key.to_owned(), found: found.to_string(), expected };
-        Error::format(self.fields.file(), kind)
+        Error::key_value(self.fields.file(), key, found.to_string(), expected)
     }
 
     pub(super) fn contradiction(&self, one: String, other: String) -> Error {
@@ -349,31 +347,17 @@ fn refuse_other_types(metadata: &GgufMetadata) -> Result<()> {
         None | Some("model") => Ok(()),
         Some(kind) => match sidecar::refusal(metadata.file(), Some(kind), None) {
             Some(error) => Err(error),
-            None => {
-                let (key, found, expected) = (KEY.into(), format!("{kind:?}"), "model".into());
-                Err(Error::format(metadata.file(), FormatErrorKind::KeyValue { key, found, expected }))
-            }
+            None => Err(Error::key_value(metadata.file(), KEY, format!("{kind:?}"), "model")),
         },
     }
 }
 
 /// The first of the `architectures` in `config.json`.
 fn class(config: &JsonFile) -> Result<Option<&str>> {
-    let wrong = |found: &Value| {
-        let found = found.to_string().chars().take(60).collect();
-        let kind = FormatErrorKind::KeyType { key: "architectures".into(), found, expected: "a list of strings" };
-        Err(Error::format(config.file(), kind))
-    };
-    match config.object().get("architectures") {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::Array(classes)) => match classes.iter().find(|class| !class.is_string()) {
-            Some(other) => wrong(other),
-            None => Ok(classes.first().and_then(Value::as_str)),
-        },
-        Some(other) => wrong(other),
-    }
+    let Some(classes) = config.whole().strings("architectures")? else { return Ok(None) };
+    Ok(classes.collect::<Result<Vec<_>>>()?.first().copied())
 }
 
 pub(super) fn missing(fields: &dyn Fields, key: &str, needed_for: &'static str) -> Error {
-    Error::format(fields.file(), FormatErrorKind::KeyMissing { key: key.to_owned(), needed_for })
+    Error::key_missing(fields.file(), key, needed_for)
 }

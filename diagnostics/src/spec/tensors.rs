@@ -123,7 +123,7 @@ impl<'a> Tensors<'a> {
 
     /// A norm that families have whose tables name its tensor.
     fn norm_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
-        match self.family.tensors.iter().any(|names| names.role == role) {
+        match self.family.tensors.iter().copied().flatten().any(|names| names.role == role) {
             true => self.norm(role, layer).map(Some),
             false => Ok(None),
         }
@@ -146,7 +146,7 @@ impl<'a> Tensors<'a> {
             self.header.tensors.keys().filter(|name| !self.used.contains(*name)).cloned().collect();
         let layers = self.sizes.layers;
         for name in &unused {
-            let layer = self.family.tensors.iter().find_map(|names| {
+            let layer = self.family.tensors.iter().copied().flatten().find_map(|names| {
                 let (prefix, _) = self.pattern(names.gguf, names.config).split_once("{}")?;
                 name.strip_prefix(prefix)?.split('.').next()?.parse::<usize>().ok()
             });
@@ -168,7 +168,7 @@ impl<'a> Tensors<'a> {
     }
 
     fn stem(&self, role: Role, layer: Option<usize>) -> String {
-        let names = self.family.tensors.iter().find(|names| names.role == role);
+        let names = self.family.tensors.iter().copied().flatten().find(|names| names.role == role);
         let pattern = names.map_or("", |names| self.pattern(names.gguf, names.config));
         fill(pattern, layer)
     }
@@ -181,15 +181,7 @@ impl<'a> Tensors<'a> {
             return Err(Error::incomplete(file, IncompleteKind::TensorMissing { name: name.to_owned(), nearest }));
         };
         if tensor.shape != expected {
-            return Err(Error::incomplete(
-                &self.header.source.files[tensor.file].path,
-                IncompleteKind::TensorShape {
-                    name: name.to_owned(),
-                    found: tensor.shape.clone(),
-                    expected: expected.to_vec(),
-                    because: because.to_owned(),
-                },
-            ));
+            return Err(self.wrong_shape(tensor, expected.to_vec(), because.to_owned()));
         }
         self.used.insert(name.to_owned());
         Ok(tensor.clone())
@@ -213,25 +205,17 @@ impl<'a> Tensors<'a> {
             let rows = |role: Role| self.sizes.of(role).0;
             let total: u64 = fused.roles.iter().map(|role| rows(*role)).sum();
             let before: u64 = fused.roles.iter().take_while(|part| **part != role).map(|role| rows(*role)).sum();
-            let outputs = rows(role);
             let because = format!("the rows of {:?} one after the other", fused.roles);
             let shape: Vec<u64> = std::iter::once(total).chain(inputs).collect();
             let whole = self.checked(&name, &shape, &because)?;
-            // A row holds whole blocks: the header's reader has checked that, so the division is exact.
-            let row_bytes = whole.bytes / total;
-            let tensor = TensorInfo {
-                shape: std::iter::once(outputs).chain(inputs).collect(),
-                offset: whole.offset + before * row_bytes,
-                bytes: outputs * row_bytes,
-                ..whole
-            };
-            return Ok(Some(Rows { tensor, module, before, total }));
+            let shape = std::iter::once(rows(role)).chain(inputs).collect();
+            return Ok(Some(Rows { tensor: rows_of(whole, before, total, shape), module, before, total }));
         }
         Ok(None)
     }
 
     fn bias_wanted(&self, role: Role, layer: Option<usize>, name: &str) -> Result<bool> {
-        let Some((_, bias)) = self.family.biases.iter().find(|(biased, _)| *biased == role) else {
+        let Some((_, bias)) = self.family.biases.iter().find(|(roles, _)| roles.contains(&role)) else {
             return Ok(false);
         };
         Ok(match bias {
@@ -251,17 +235,14 @@ impl<'a> Tensors<'a> {
     }
 
     fn check_matrix_dtype(&self, tensor: &TensorInfo) -> Result<()> {
-        let file = self.file_of(tensor);
         match tensor.dtype {
             DType::I8 | DType::U8 => Err(Error::Quantization {
-                file: file.into(),
+                file: self.file_of(tensor).into(),
                 scheme: format!("tensor {} of {} without a quantization_config", tensor.name, tensor.dtype),
                 why: "its scales are unknown".into(),
             }),
             DType::Bool | DType::C64 | DType::I16 | DType::I32 | DType::I64 | DType::U16 | DType::U32 | DType::U64 => {
-                let expected = "a float or a block type";
-                let kind = IncompleteKind::TensorDType { name: tensor.name.clone(), found: tensor.dtype, expected };
-                Err(Error::incomplete(file, kind))
+                Err(self.wrong_dtype(tensor, "a float or a block type"))
             }
             _ => Ok(()),
         }
@@ -274,9 +255,17 @@ impl<'a> Tensors<'a> {
             DType::U8 | DType::U16 | DType::U32 | DType::U64 => {}
             _ => return Ok(()),
         }
-        let expected = "a float (norms and biases)";
+        Err(self.wrong_dtype(tensor, "a float (norms and biases)"))
+    }
+
+    pub(super) fn wrong_dtype(&self, tensor: &TensorInfo, expected: &'static str) -> Error {
         let kind = IncompleteKind::TensorDType { name: tensor.name.clone(), found: tensor.dtype, expected };
-        Err(Error::incomplete(&self.header.source.files[tensor.file].path, kind))
+        Error::incomplete(self.file_of(tensor), kind)
+    }
+
+    pub(super) fn wrong_shape(&self, tensor: &TensorInfo, expected: Vec<u64>, because: String) -> Error {
+        let (name, found) = (tensor.name.clone(), tensor.shape.clone());
+        Error::incomplete(self.file_of(tensor), IncompleteKind::TensorShape { name, found, expected, because })
     }
 }
 
@@ -301,6 +290,14 @@ impl Sizes {
             Role::FinalNorm | Role::AttentionNorm | Role::MlpNorm => size(hidden, 1, format!("width {hidden}")),
         }
     }
+}
+
+/// The part of `whole` with this `shape`, from row `before` on of `total` rows.
+pub(super) fn rows_of(whole: TensorInfo, before: u64, total: u64, shape: Vec<u64>) -> TensorInfo {
+    // A row holds whole blocks: the header's reader has checked that, so the division is exact.
+    let row_bytes = whole.bytes / total;
+    let bytes = shape.first().copied().unwrap_or(1) * row_bytes;
+    TensorInfo { shape, offset: whole.offset + before * row_bytes, bytes, ..whole }
 }
 
 fn fill(pattern: &str, layer: Option<usize>) -> String {

@@ -1,9 +1,8 @@
 //! The tokens that the JSON files of a folder add to a vocabulary, where no `tokenizer.json` lists them.
 
-use super::unknown_value;
-use crate::error::{Error, FormatErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::header::Fields;
-use crate::header::config::{ConfigFiles, JsonFile};
+use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashSet};
 
@@ -71,14 +70,14 @@ pub(super) fn added_tokens(
             && one.id == other.id
         {
             let found = format!("{:?} and {:?} for the id {}", one.content, other.content, one.id);
-            return Err(unknown_value(place.file(), DECODER, found, "one token for an id"));
+            return Err(Error::key_value(place.file(), DECODER, found, "one token for an id"));
         }
     }
     let end = tokens + added.iter().filter(|token| token.id as usize >= tokens).count();
     if let Some(token) = added.last().filter(|token| token.id as usize >= end) {
         let found = format!("{:?} with the id {}", token.content, token.id);
         let expected = format!("ids that follow on the {tokens} of the vocabulary without a gap");
-        return Err(unknown_value(place.file(), DECODER, found, expected));
+        return Err(Error::key_value(place.file(), DECODER, found, expected));
     }
     Ok(added)
 }
@@ -95,20 +94,15 @@ pub(super) fn named(files: &ConfigFiles) -> Result<BTreeSet<String>> {
     let mut texts = BTreeSet::new();
     for file in [&files.tokenizer_config, &files.special_tokens_map].into_iter().flatten() {
         for key in ROLES {
-            match file.object().get(key) {
-                None | Some(Value::Null) => {}
-                Some(Value::Array(list)) => {
-                    for token in list {
-                        texts.insert(text(token).ok_or_else(|| wrong(file, key, token))?);
-                    }
-                }
+            let tokens: Vec<&Value> = match file.object().get(key) {
+                None | Some(Value::Null) => Vec::new(),
+                Some(Value::Array(list)) => list.iter().collect(),
                 // `extra_special_tokens` may name the roles of its tokens.
-                Some(Value::Object(roles)) if key == "extra_special_tokens" => {
-                    for token in roles.values() {
-                        texts.insert(text(token).ok_or_else(|| wrong(file, key, token))?);
-                    }
-                }
-                Some(token) => drop(texts.insert(text(token).ok_or_else(|| wrong(file, key, token))?)),
+                Some(Value::Object(roles)) if key == "extra_special_tokens" => roles.values().collect(),
+                Some(token) => vec![token],
+            };
+            for token in tokens {
+                texts.insert(text(token).ok_or_else(|| wrong(file, key, token))?.to_owned());
             }
         }
     }
@@ -116,12 +110,12 @@ pub(super) fn named(files: &ConfigFiles) -> Result<BTreeSet<String>> {
     Ok(texts)
 }
 
-fn text(token: &Value) -> Option<String> {
+/// The text of a token that is given as such, or as an object that holds it under `content`.
+pub(super) fn text(token: &Value) -> Option<&str> {
     match token {
         Value::Object(object) => object.get("content").and_then(Value::as_str),
         other => other.as_str(),
     }
-    .map(str::to_owned)
 }
 
 fn from_decoder(file: &JsonFile, decoder: &Map<String, Value>) -> Result<Vec<AddedToken>> {
@@ -161,7 +155,6 @@ fn from_map(file: &JsonFile, named: &BTreeSet<String>) -> Result<Vec<AddedToken>
 }
 
 fn wrong(file: &JsonFile, key: &str, found: &Value) -> Error {
-    let found = found.to_string().chars().take(60).collect();
     let expected = "an id and a token: its text, or an object with its content and flags";
-    Error::format(file.file(), FormatErrorKind::KeyType { key: key.into(), found, expected })
+    wrong_type(file.file(), key, found, expected)
 }

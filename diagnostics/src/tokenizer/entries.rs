@@ -1,6 +1,5 @@
 //! The entries of a `tokenizer.json` or a `vocab.json`: counted, not stored.
 
-use super::unknown_value;
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::json;
 use crate::source::content;
@@ -51,15 +50,11 @@ impl Content {
             .map_err(|error| no_json(path, bytes, &error))?;
         match found.model.as_deref() {
             Some("BPE" | "Unigram") if found.ids_end() == 0 => {
-                Err(unknown_value(path, "model.vocab", "empty", "at least one token"))
+                Err(Error::key_value(path, "model.vocab", "empty", "at least one token"))
             }
             Some("BPE" | "Unigram") => Ok(found),
-            Some(other) => Err(unknown_value(path, "model.type", format!("{other:?}"), "BPE or Unigram")),
-            None => {
-                let kind =
-                    FormatErrorKind::KeyMissing { key: "model.type".into(), needed_for: "text cannot become ids" };
-                Err(Error::format(path, kind))
-            }
+            Some(other) => Err(Error::key_value(path, "model.type", format!("{other:?}"), "BPE or Unigram")),
+            None => Err(Error::key_missing(path, "model.type", "text cannot become ids")),
         }
     }
 
@@ -77,7 +72,7 @@ impl Content {
             (_, true) => "a list",
             _ => return Ok(found),
         };
-        Err(unknown_value(path, "(the whole file)", found_instead, "an object of texts and ids"))
+        Err(Error::key_value(path, "(the whole file)", found_instead, "an object of texts and ids"))
     }
 
     /// A vocabulary of `tokens` entries whose wanted texts are all among `added`.

@@ -1,9 +1,9 @@
 //! Folders without a `tokenizer.json`: `vocab.json` and `merges.txt`, or `tokenizer.model`.
 
+use super::TokenizerKind;
 use super::added::{AddedToken, added_tokens, named};
 use super::entries::{self, Content};
 use super::sentencepiece::{PieceKind, SentencePieceModel, tiktoken};
-use super::{TokenizerKind, unknown_value};
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, VocabularyFiles};
@@ -164,7 +164,7 @@ fn pre_tokenizer(files: &ConfigFiles, vocab: &Path) -> Result<&'static str> {
     let Some(class) = class(files)? else {
         let needed_for = "vocab.json and merges.txt do not say how to tokenize a text; tokenizer_config.json names the class, \
                           or save tokenizer.json with transformers";
-        return Err(Error::format(vocab, FormatErrorKind::KeyMissing { key: "tokenizer_class".into(), needed_for }));
+        return Err(Error::key_missing(vocab, "tokenizer_class", needed_for));
     };
     let name = class.trim_end_matches("Fast");
     let Some((_, pre)) = CLASSES.iter().find(|(known, _)| *known == name) else {
@@ -180,14 +180,14 @@ fn pre_tokenizer(files: &ConfigFiles, vocab: &Path) -> Result<&'static str> {
     {
         let file = files.tokenizer_config.as_ref().map_or(vocab, |config| config.file());
         let expected = "false beside vocab.json and merges.txt; save tokenizer.json with transformers";
-        return Err(unknown_value(file, "add_prefix_space", "true", expected));
+        return Err(Error::key_value(file, "add_prefix_space", "true", expected));
     }
     Ok(pre)
 }
 
 fn unknown_class(files: &ConfigFiles, beside: &Path, found: &str, expected: &str) -> Error {
     let file = files.tokenizer_config.as_ref().map_or(beside, |config| config.file());
-    unknown_value(file, "tokenizer_class", found, expected)
+    Error::key_value(file, "tokenizer_class", found, expected)
 }
 
 /// Why merges were not made with GPT-2's cuts, where they show it. SmolLM2, Phi-4 and Phi-4-mini name GPT-2's class too,
@@ -228,7 +228,7 @@ impl MergesFile {
         }
         let wrong = |line: usize, found: &str| {
             let found = format!("{:?}", found.chars().take(60).collect::<String>());
-            unknown_value(path, &format!("line {line}"), found, "two tokens with one space between them")
+            Error::key_value(path, &format!("line {line}"), found, "two tokens with one space between them")
         };
         let text = String::from_utf8(bytes).map_err(|error| {
             let sound = &error.as_bytes()[..error.utf8_error().valid_up_to()];

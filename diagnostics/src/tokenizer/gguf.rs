@@ -1,7 +1,7 @@
 //! The `tokenizer.*` keys of a GGUF file.
 
-use super::{TokenizerKind, TokenizerSpec, pre, templates, unknown_value};
-use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use super::{TokenizerKind, TokenizerSpec, pre, templates};
+use crate::error::{Error, IncompleteKind, Result};
 use crate::header::Fields;
 use crate::header::gguf::{GgufMetadata, Strings};
 
@@ -16,15 +16,20 @@ const EOS: &str = "tokenizer.ggml.eos_token_id";
 
 pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     let kind = kind(metadata)?;
-    let mut spec = TokenizerSpec::empty(kind);
+    let mut spec = TokenizerSpec { kind, ..TokenizerSpec::default() };
     (spec.chat_templates, spec.assumptions) = templates::of_gguf(metadata)?;
     if kind == TokenizerKind::Missing {
-        unnamed_ids(metadata, &mut spec)?;
+        // They are the model's, whatever tokenizer the user brings.
+        let id = |key: &str| Ok::<_, Error>(metadata.unsigned(key)?.and_then(|id| u32::try_from(id).ok()));
+        (spec.bos, spec.eos) = (id(BOS)?, id(EOS)?);
+        added_and_stops(metadata, &mut spec, false)?;
         return Ok(spec);
     }
-    let tokens = metadata.strings(TOKENS)?.ok_or_else(|| missing(metadata, TOKENS, "text cannot become ids"))?;
+    let tokens = metadata
+        .strings(TOKENS)?
+        .ok_or_else(|| Error::key_missing(metadata.file(), TOKENS, "text cannot become ids"))?;
     if tokens.is_empty() {
-        return Err(unknown_value(metadata.file(), TOKENS, "an array of 0 strings", "at least one token"));
+        return Err(Error::key_value(metadata.file(), TOKENS, "an array of 0 strings", "at least one token"));
     }
     spec.model = metadata.text(MODEL)?.map(Into::into);
     spec.tokens = tokens.len();
@@ -41,34 +46,23 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     spec.bos_text = spec.bos.and_then(|id| text_of(tokens, id));
     spec.eos_text = spec.eos.and_then(|id| text_of(tokens, id));
     spec.named_tokens = templates::tokens_of_gguf(metadata, |id| text_of(tokens, id))?;
-    spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos_default && spec.bos.is_some());
-    spec.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
+    let add_bos_default = add_bos_default && spec.bos.is_some();
+    added_and_stops(metadata, &mut spec, add_bos_default)?;
     spec.add_space_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(sentence_piece);
-
-    if let Some(eos) = spec.eos {
-        spec.stop(eos.into(), EOS);
-    }
     // Read by whoever builds the tokenizer.
     metadata.unsigned("tokenizer.ggml.unknown_token_id")?;
-    stop_on_turn_ids(metadata, &mut spec)?;
     spec.stop_on_known_texts((0..).zip(tokens.iter()));
     spec.settle();
     Ok(spec)
 }
 
-/// What a file without a vocabulary says of ids: they are the model's, whatever tokenizer the user brings.
-fn unnamed_ids(metadata: &GgufMetadata, spec: &mut TokenizerSpec) -> Result<()> {
-    let id = |key: &str| Ok::<_, Error>(metadata.unsigned(key)?.and_then(|id| u32::try_from(id).ok()));
-    (spec.bos, spec.eos) = (id(BOS)?, id(EOS)?);
-    spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(false);
+/// What is added to a text, and which ids end one.
+fn added_and_stops(metadata: &GgufMetadata, spec: &mut TokenizerSpec, add_bos: bool) -> Result<()> {
+    spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos);
     spec.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
     if let Some(eos) = spec.eos {
         spec.stop(eos.into(), EOS);
     }
-    stop_on_turn_ids(metadata, spec)
-}
-
-fn stop_on_turn_ids(metadata: &GgufMetadata, spec: &mut TokenizerSpec) -> Result<()> {
     for key in ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"] {
         if let Some(id) = metadata.unsigned(key)? {
             spec.stop(id, key);
@@ -83,8 +77,8 @@ fn kind(metadata: &GgufMetadata) -> Result<TokenizerKind> {
         Some("gpt2") => Ok(TokenizerKind::ByteLevelBpe),
         Some("none" | "no_vocab") => Ok(TokenizerKind::Missing),
         None if !metadata.has(TOKENS) => Ok(TokenizerKind::Missing),
-        None => Err(missing(metadata, MODEL, "the kind of the vocabulary is unknown")),
-        Some(other) => Err(unknown_value(
+        None => Err(Error::key_missing(metadata.file(), MODEL, "the kind of the vocabulary is unknown")),
+        Some(other) => Err(Error::key_value(
             metadata.file(),
             MODEL,
             format!("{other:?}"),
@@ -103,7 +97,7 @@ fn pre_tokenizer(metadata: &GgufMetadata, spec: &mut TokenizerSpec) -> Result<&'
     };
     spec.pre = Some(name.into());
     pre::find(name)
-        .ok_or_else(|| unknown_value(metadata.file(), PRE, format!("{name:?}"), format!("one of {}", pre::names())))
+        .ok_or_else(|| Error::key_value(metadata.file(), PRE, format!("{name:?}"), format!("one of {}", pre::names())))
 }
 
 fn special_id(
@@ -148,30 +142,26 @@ fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) ->
     match metadata.floats(SCORES)? {
         Some(scores) => {
             if let Some(id) = scores.iter().position(|score| score.is_nan()) {
-                return Err(unknown_value(metadata.file(), SCORES, format!("NaN for token {id}"), "numbers"));
+                return Err(Error::key_value(metadata.file(), SCORES, format!("NaN for token {id}"), "numbers"));
             }
         }
         None if kind == TokenizerKind::SentencePiece => {
-            return Err(missing(metadata, SCORES, "the order of merges is unknown"));
+            return Err(Error::key_missing(metadata.file(), SCORES, "the order of merges is unknown"));
         }
         None => {}
     }
     let types = metadata.integers(TYPES)?.unwrap_or_default();
     if let Some((id, value)) = types.iter().enumerate().find(|(_, value)| !(0..=6).contains(*value)) {
-        return Err(unknown_value(metadata.file(), TYPES, format!("{value} for token {id}"), "0 to 6"));
+        return Err(Error::key_value(metadata.file(), TYPES, format!("{value} for token {id}"), "0 to 6"));
     }
     if kind == TokenizerKind::ByteLevelBpe && metadata.strings(MERGES)?.is_none() {
-        return Err(missing(metadata, MERGES, "bytes cannot be merged into tokens"));
+        return Err(Error::key_missing(metadata.file(), MERGES, "bytes cannot be merged into tokens"));
     }
     Ok(())
 }
 
 fn text_of(tokens: &Strings, id: u32) -> Option<String> {
     tokens.get(id as usize).map(|text| String::from_utf8_lossy(text).into_owned())
-}
-
-fn missing(metadata: &GgufMetadata, key: &str, needed_for: &'static str) -> Error {
-    Error::format(metadata.file(), FormatErrorKind::KeyMissing { key: key.into(), needed_for })
 }
 
 #[cfg(test)]

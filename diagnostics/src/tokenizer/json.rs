@@ -1,8 +1,9 @@
 //! `tokenizer.json` and the JSON files beside it.
 
+use super::added;
 use super::entries::Content;
 use super::folder::{self, Found};
-use super::{TokenizerKind, TokenizerSpec, templates, unknown_value};
+use super::{TokenizerKind, TokenizerSpec, templates};
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile};
@@ -12,12 +13,13 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
-    let chat_templates = templates::of_folder(files)?;
+    let mut spec = TokenizerSpec {
+        chat_templates: templates::of_folder(files)?,
+        named_tokens: templates::tokens_of_folder(files),
+        ..TokenizerSpec::default()
+    };
     let mut roles = Roles::read(files)?;
     let Some(Found { kind, path, content, pre, space_prefix, assumption }) = find(files, &roles)? else {
-        let mut spec = TokenizerSpec::empty(TokenizerKind::Missing);
-        spec.chat_templates = chat_templates;
-        spec.named_tokens = templates::tokens_of_folder(files);
         spec.bos_text = roles.bos.map(|(text, _)| text);
         spec.eos_text = roles.eos.map(|(text, _)| text);
         stop_on_config_ids(&mut spec, files)?;
@@ -28,9 +30,7 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
         roles = Roles { bos: roles.bos.or(default("<s>")), eos: roles.eos.or(default("</s>")) };
     }
 
-    let mut spec = TokenizerSpec::empty(kind);
-    spec.chat_templates = chat_templates;
-    spec.named_tokens = templates::tokens_of_folder(files);
+    spec.kind = kind;
     spec.model = content.model.clone();
     spec.pre = pre.map(Into::into);
     spec.tokens = content.ids_end();
@@ -44,9 +44,16 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
             None => spec.assume(format!("{source} {text:?} is no token of the vocabulary: ignored")),
         }
     }
+    Ok(finished(spec, &content))
+}
+
+/// `spec` with the texts of BOS and EOS, and what the texts of `content` say.
+fn finished(mut spec: TokenizerSpec, content: &Content) -> TokenizerSpec {
+    spec.bos_text = spec.bos.and_then(|id| content.text(id));
+    spec.eos_text = spec.eos.and_then(|id| content.text(id));
     spec.stop_on_known_texts(content.added.iter().map(|token| (token.id, token.content.as_bytes())));
     spec.settle();
-    Ok(spec)
+    spec
 }
 
 /// The folder's vocabulary: `tokenizer.json` before every other form, as in transformers.
@@ -98,8 +105,6 @@ fn special_tokens(
             spec.assume(format!("no tokenizer_config.json: BOS is {id} as config.json says"));
         }
     }
-    spec.bos_text = spec.bos.and_then(|id| content.text(id));
-    spec.eos_text = spec.eos.and_then(|id| content.text(id));
     Ok(())
 }
 
@@ -109,7 +114,7 @@ fn post_processed(spec: &mut TokenizerSpec, path: &Path, content: &Content) -> R
     let known = |id: &u32| (*id as usize) < content.ids_end();
     if let Some(id) = [before, after].into_iter().flatten().find(|id| !known(id)) {
         let expected = format!("an id of the vocabulary, below {}", content.ids_end());
-        return Err(unknown_value(path, "post_processor.special_tokens", format!("the id {id}"), expected));
+        return Err(Error::key_value(path, "post_processor.special_tokens", format!("the id {id}"), expected));
     }
     if before.is_some() && spec.bos.is_some() && before != spec.bos {
         spec.assume(format!(
@@ -129,7 +134,7 @@ pub(super) fn given(path: &Path, own: &TokenizerSpec) -> Result<TokenizerSpec> {
     let bytes = content::read(path, limits::TOKENIZER_JSON_BYTES)?;
     let wanted = [&own.bos_text, &own.eos_text].into_iter().flatten().map(String::as_str).collect();
     let content = Content::parse(path, &bytes, &wanted)?;
-    let mut spec = TokenizerSpec::empty(TokenizerKind::Json);
+    let mut spec = TokenizerSpec { kind: TokenizerKind::Json, ..TokenizerSpec::default() };
     spec.chat_templates.clone_from(&own.chat_templates);
     spec.named_tokens.clone_from(&own.named_tokens);
     spec.model.clone_from(&content.model);
@@ -151,14 +156,10 @@ pub(super) fn given(path: &Path, own: &TokenizerSpec) -> Result<TokenizerSpec> {
     if !post_processed(&mut spec, path, &content)? {
         (spec.add_bos, spec.add_eos) = (own.add_bos, own.add_eos);
     }
-    spec.bos_text = spec.bos.and_then(|id| content.text(id));
-    spec.eos_text = spec.eos.and_then(|id| content.text(id));
     for (id, source) in own.stop_ids.iter().flat_map(|(id, sources)| sources.iter().map(|source| (*id, source))) {
         spec.stop(id.into(), source);
     }
-    spec.stop_on_known_texts(content.added.iter().map(|token| (token.id, token.content.as_bytes())));
-    spec.settle();
-    Ok(spec)
+    Ok(finished(spec, &content))
 }
 
 fn stop_on_config_ids(spec: &mut TokenizerSpec, files: &ConfigFiles) -> Result<()> {
@@ -218,14 +219,9 @@ impl Roles {
 
 /// A token given as its text or as an object that holds it under `content`.
 fn token_text(file: &JsonFile, key: &str) -> Result<Option<String>> {
-    let text = match file.object().get(key) {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::Object(object)) => object.get("content").and_then(Value::as_str),
-        Some(value) => value.as_str(),
-    };
-    let text = text.ok_or_else(|| {
-        let found = file.object().get(key).map(Value::to_string).unwrap_or_default();
-        let expected = "a token text or an object with its content";
+    let Some(value) = file.object().get(key).filter(|value| !value.is_null()) else { return Ok(None) };
+    let text = added::text(value).ok_or_else(|| {
+        let (found, expected) = (value.to_string(), "a token text or an object with its content");
         Error::format(file.file(), FormatErrorKind::KeyType { key: key.into(), found, expected })
     })?;
     Ok((!text.is_empty()).then(|| text.to_owned()))
@@ -245,13 +241,13 @@ fn added_by_post_processor(path: &Path, processor: &Value) -> Result<Added> {
                 if let Some(added) = added_by_post_processor(path, part)?
                     && found.replace(added).is_some()
                 {
-                    return Err(unknown_value(path, KEY, "two TemplateProcessing", "one"));
+                    return Err(Error::key_value(path, KEY, "two TemplateProcessing", "one"));
                 }
             }
             Ok(found)
         }
         Some("TemplateProcessing") => template_processing(path, object).map(Some),
-        other => Err(unknown_value(
+        other => Err(Error::key_value(
             path,
             "post_processor.type",
             format!("{:?}", other.unwrap_or_default()),
@@ -262,7 +258,7 @@ fn added_by_post_processor(path: &Path, processor: &Value) -> Result<Added> {
 
 fn template_processing(path: &Path, object: &Map<String, Value>) -> Result<(Option<u32>, Option<u32>)> {
     let wrong = |found: String| {
-        unknown_value(path, "post_processor.single", found, "at most one token before and after the text")
+        Error::key_value(path, "post_processor.single", found, "at most one token before and after the text")
     };
     let single = object.get("single").and_then(Value::as_array).ok_or_else(|| wrong("no list".into()))?;
     let (mut before, mut after, mut text_seen) = (Vec::new(), Vec::new(), false);

@@ -9,7 +9,7 @@ pub mod pre;
 pub mod sentencepiece;
 mod templates;
 
-use crate::error::{Error, FormatErrorKind, Result};
+use crate::error::Result;
 use crate::header::{Header, Metadata};
 use crate::source::content;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub use folder::{MergesFile, byte_level_added, legacy, sentence_piece_added};
 pub use templates::{ChatTemplateSource, DEFAULT as DEFAULT_TEMPLATE, TemplatePlace};
 
 /// What the files say of the tokenizer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenizerSpec {
     /// How text becomes ids.
     pub kind: TokenizerKind,
@@ -55,7 +55,7 @@ pub struct TokenizerSpec {
 }
 
 /// How text becomes ids. Complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TokenizerKind {
     /// A `tokenizer.json`.
     Json,
@@ -64,6 +64,7 @@ pub enum TokenizerKind {
     /// GGUF keys of model `gpt2`, or `vocab.json` and `merges.txt`: byte-level BPE by merges.
     ByteLevelBpe,
     /// None found.
+    #[default]
     Missing,
 }
 
@@ -135,26 +136,6 @@ impl TokenizerSpec {
         Ok(spec)
     }
 
-    fn empty(kind: TokenizerKind) -> Self {
-        TokenizerSpec {
-            kind,
-            model: None,
-            pre: None,
-            tokens: 0,
-            bos: None,
-            bos_text: None,
-            add_bos: false,
-            eos: None,
-            eos_text: None,
-            named_tokens: BTreeMap::new(),
-            add_eos: false,
-            add_space_prefix: false,
-            stop_ids: BTreeMap::new(),
-            chat_templates: BTreeMap::new(),
-            assumptions: Vec::new(),
-        }
-    }
-
     /// The text of the default chat template.
     pub fn chat_template(&self) -> Option<&str> {
         self.chat_templates.get(DEFAULT_TEMPLATE).map(|template| template.text.as_str())
@@ -215,8 +196,4 @@ impl TokenizerSpec {
             self.assume("an EOS is asked for but none is named: none is added");
         }
     }
-}
-
-fn unknown_value(file: &Path, key: &str, found: impl Into<String>, expected: impl Into<String>) -> Error {
-    Error::format(file, FormatErrorKind::KeyValue { key: key.into(), found: found.into(), expected: expected.into() })
 }

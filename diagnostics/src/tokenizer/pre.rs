@@ -35,92 +35,56 @@ const TEKKEN: &str = r#"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll
 const CASED_LETTERS: &str = r#"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ\x{1F5F}-\x{1F7D}ᾀ-ᾴᾶ-ᾼ\x{1FBE}ῂ-ῄῆ-ῌ\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝ\x{2124}\x{2126}\x{2128}\x{212A}-\x{212D}ℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"#;
 const CJK: &str = r#"[一-龥ࠀ-一가-퟿]+"#;
 
+/// What an entry of the table does not say.
+const PLAIN: PreTokenizer =
+    PreTokenizer { names: &[], nfc: false, patterns: &[], ignore_merges: false, add_bos: false };
+
 /// The known pre-tokenizers (llama.cpp `llama-vocab.cpp`; regular expressions in the form of the original tokenizer.json).
 pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer {
         names: &["llama-bpe", "llama3", "llama-v3"],
-        nfc: false,
         patterns: &[LLAMA3],
         ignore_merges: true,
         add_bos: true,
+        ..PLAIN
     },
-    PreTokenizer {
-        names: &["dbrx", "smaug-bpe"],
-        nfc: false,
-        patterns: &[LLAMA3],
-        ignore_merges: false,
-        add_bos: false,
-    },
+    PreTokenizer { names: &["dbrx", "smaug-bpe"], patterns: &[LLAMA3], ..PLAIN },
     // The normalizer of Qwen's tokenizer.json; llama.cpp has none and differs on text that is not composed. DeepSeek's
     // distills are Qwen's tokenizer with other special tokens: transformers opens theirs as Qwen2Tokenizer, which
     // composes (transformers pull request 48211), so theirs is composed too.
-    PreTokenizer {
-        names: &["qwen2", "deepseek-r1-qwen"],
-        nfc: true,
-        patterns: &[QWEN2],
-        ignore_merges: false,
-        add_bos: false,
-    },
-    PreTokenizer {
-        names: &["stablelm2", "megrez"],
-        nfc: false,
-        patterns: &[QWEN2],
-        ignore_merges: false,
-        add_bos: false,
-    },
-    PreTokenizer {
-        names: &["gpt-2", "phi-2", "mpt", "olmo", "jais"],
-        nfc: false,
-        patterns: &[GPT2],
-        ignore_merges: false,
-        add_bos: false,
-    },
+    PreTokenizer { names: &["qwen2", "deepseek-r1-qwen"], nfc: true, patterns: &[QWEN2], ..PLAIN },
+    PreTokenizer { names: &["stablelm2", "megrez"], patterns: &[QWEN2], ..PLAIN },
+    PreTokenizer { names: &["gpt-2", "phi-2", "mpt", "olmo", "jais"], patterns: &[GPT2], ..PLAIN },
     PreTokenizer {
         names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"],
-        nfc: false,
         patterns: &[r#"\p{N}"#, GPT2],
-        ignore_merges: false,
-        add_bos: false,
+        ..PLAIN
     },
-    PreTokenizer {
-        names: &["gpt-4o", "llama4", "kanana2", "minimax-m2"],
-        nfc: false,
-        patterns: &[GPT4O],
-        ignore_merges: false,
-        add_bos: false,
-    },
-    PreTokenizer { names: &["tekken"], nfc: false, patterns: &[TEKKEN], ignore_merges: true, add_bos: true },
+    PreTokenizer { names: &["gpt-4o", "llama4", "kanana2", "minimax-m2"], patterns: &[GPT4O], ..PLAIN },
+    PreTokenizer { names: &["tekken"], patterns: &[TEKKEN], ignore_merges: true, add_bos: true, ..PLAIN },
     // Digits one by one (DeepSeek LLM, arXiv 2401.02954, section 2.1); llama.cpp relies on merges that join none.
     PreTokenizer {
         names: &["deepseek-llm"],
-        nfc: false,
         patterns: &[r#"[\r\n]"#, CASED_LETTERS, r#"\s?[!-/:-~！-／：-～‘-‟　-。]+"#, r#"\s+$"#, CJK, r"\p{N}"],
-        ignore_merges: false,
-        add_bos: false,
+        ..PLAIN
     },
     PreTokenizer {
         names: &["deepseek-coder"],
-        nfc: false,
         patterns: &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, r"\p{N}"],
-        ignore_merges: false,
-        add_bos: false,
+        ..PLAIN
     },
     PreTokenizer {
         names: &["deepseek-v3"],
-        nfc: false,
         patterns: &[
             r#"\p{N}{1,3}"#,
             r#"[一-龥぀-ゟ゠-ヿ]+"#,
             r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
         ],
-        ignore_merges: false,
-        add_bos: false,
+        ..PLAIN
     },
     PreTokenizer {
         names: &["default"],
-        nfc: false,
         patterns: &[r#"[\p{P}\$\+<=>\^~\|]+"#, GPT2, r#"\p{N}+"#, r#"[0-9][0-9][0-9]"#],
-        ignore_merges: false,
-        add_bos: false,
+        ..PLAIN
     },
 ];

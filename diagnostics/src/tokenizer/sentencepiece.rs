@@ -1,6 +1,5 @@
 //! `tokenizer.model` -> SentencePiece model: the part of `sentencepiece_model.proto` that says how text becomes ids.
 
-use super::unknown_value;
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::limits;
 use crate::source::content;
@@ -185,7 +184,7 @@ impl<'b> Raw<'b> {
 
     /// Refuses what is not run here, by name.
     fn checked(self, path: &Path) -> Result<SentencePieceModel> {
-        let refuse = |key: &str, found: String, expected: &str| Err(unknown_value(path, key, found, expected));
+        let refuse = |key: &str, found: String, expected: &str| Err(Error::key_value(path, key, found, expected));
         if self.pieces.is_empty() {
             return refuse("pieces", "empty".into(), "at least one piece");
         }
@@ -223,7 +222,7 @@ fn checked_pieces(path: &Path, raw: Vec<RawPiece>) -> Result<Vec<Piece>> {
     let mut pieces = Vec::with_capacity(raw.len());
     for (id, RawPiece { text, score, kind }) in raw.into_iter().enumerate() {
         let key = || format!("pieces[{id}]");
-        let refuse = |found: String, expected: &str| Err(unknown_value(path, &key(), found, expected));
+        let refuse = |found: String, expected: &str| Err(Error::key_value(path, &key(), found, expected));
         let Ok(text) = std::str::from_utf8(text) else {
             return refuse(format!("{:?}", String::from_utf8_lossy(text)), "a text in UTF-8");
         };
@@ -249,7 +248,7 @@ fn checked_pieces(path: &Path, raw: Vec<RawPiece>) -> Result<Vec<Piece>> {
     let count = |kind| pieces.iter().filter(|piece: &&Piece| piece.kind == kind).count();
     if count(PieceKind::Byte) != 256 {
         let found = format!("{} of type 6 (byte)", count(PieceKind::Byte));
-        return Err(unknown_value(path, "pieces", found, "256, one for each byte"));
+        return Err(Error::key_value(path, "pieces", found, "256, one for each byte"));
     }
     Ok(pieces)
 }

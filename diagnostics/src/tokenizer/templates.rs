@@ -1,8 +1,9 @@
 //! Header -> chat templates by name, with the place of each, by the precedence that transformers has.
 
-use crate::error::{Error, FormatErrorKind, Result};
+use super::added;
+use crate::error::{Error, Result};
 use crate::header::Fields;
-use crate::header::config::{ConfigFiles, JsonFile};
+use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
 use crate::header::gguf::GgufMetadata;
 use crate::limits;
 use crate::source::content;
@@ -68,18 +69,15 @@ fn template_file(path: &Path) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| {
         let key = path.file_name().unwrap_or_default().to_string_lossy();
         let found = format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to());
-        super::unknown_value(path, &key, found, "UTF-8")
+        Error::key_value(path, &key, found, "UTF-8")
     })
 }
 
 /// `chat_template`: one template, or a list of named ones.
 fn in_json(file: &JsonFile) -> Result<Templates> {
     const KEY: &str = "chat_template";
-    let wrong = |found: &Value| {
-        let expected = "a template, or a list of objects with name and template";
-        let found = found.to_string().chars().take(60).collect();
-        Error::format(file.file(), FormatErrorKind::KeyType { key: KEY.into(), found, expected })
-    };
+    let expected = "a template, or a list of objects with name and template";
+    let wrong = |found: &Value| wrong_type(file.file(), KEY, found, expected);
     let place = |text: &str, key: String| source(text, file.file(), Some(key));
     match file.object().get(KEY) {
         None | Some(Value::Null) => Ok(Templates::new()),
@@ -120,14 +118,10 @@ pub(super) fn of_gguf(metadata: &GgufMetadata) -> Result<(Templates, Vec<String>
 /// `tokenizer_config.json`, what its `extra_special_tokens` names, and what `special_tokens_map.json` adds of the
 /// standard names.
 pub(super) fn tokens_of_folder(files: &ConfigFiles) -> BTreeMap<String, String> {
-    let text = |value: &Value| match value {
-        Value::Object(token) => token.get("content").and_then(Value::as_str).map(str::to_owned),
-        value => value.as_str().map(str::to_owned),
-    };
     let mut found = BTreeMap::new();
     let mut add = |key: &str, value: &Value| {
-        if let (false, Some(text)) = (BOS_AND_EOS.contains(&key), text(value)) {
-            found.entry(key.to_owned()).or_insert(text);
+        if let (false, Some(text)) = (BOS_AND_EOS.contains(&key), added::text(value)) {
+            found.entry(key.to_owned()).or_insert_with(|| text.to_owned());
         }
     };
     let config = files.tokenizer_config.as_ref().map(JsonFile::object);

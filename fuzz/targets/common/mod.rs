@@ -6,6 +6,7 @@ pub mod random;
 pub mod sections;
 pub mod steps;
 
+use model_diagnostics::error::{Error, IncompleteKind};
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::hardware::profiles::PROFILES;
 use model_diagnostics::header::{Header, Metadata, TensorTable};
@@ -17,10 +18,23 @@ use std::path::Path;
 
 /// The header of a model of one file `name` with `bytes` bytes.
 pub fn header(format: Format, name: &str, bytes: u64, tensors: TensorTable, metadata: Metadata) -> Header {
+    assert!(tensors.values().all(|tensor| tensor.offset + tensor.bytes <= bytes));
     let files = vec![SourceFile { path: name.into(), bytes }];
     let source =
         ModelSource { path: name.into(), format, folder: Path::new("").into(), files, index: None, notes: Vec::new() };
     Header { source, tensors, metadata, bytes_read: 0, warnings: Vec::new() }
+}
+
+/// What `parse` makes of a file of `len` bytes, and how long the file is then: a header alone stands for the file that it
+/// begins, so that inputs stay small. `None` where it is refused.
+pub fn parsed<F>(len: usize, parse: impl Fn(u64) -> Result<F, Error>) -> Option<(F, u64)> {
+    let mut len = len as u64;
+    let mut parsed = parse(len);
+    if let Err(Error::Incomplete { kind: IncompleteKind::DataTruncated { need, .. }, .. }) = &parsed {
+        len = *need;
+        parsed = parse(len);
+    }
+    parsed.inspect_err(|error| assert!(!error.to_string().is_empty())).ok().map(|file| (file, len))
 }
 
 /// Header -> report, as `diagnose` does it, without a file.

@@ -52,7 +52,7 @@ fn on_gpu(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> Op
     (plan.kv_dtype, plan.cache_budget) = (kv, u64::MAX);
     let weights = Weights::map(&header.source).unwrap();
     let device = || CudaDevice::new(gpu, &spec, &weights, kv, CONTEXT, &|_, _| Ok(()));
-    let decoder = Decoder::new(&spec, &weights, &plan, device).unwrap();
+    let decoder = Decoder::new(&spec, &weights, &plan, true, device).unwrap();
     assert_eq!(decoder.device().first_difference(&spec, &weights).unwrap(), None);
     let planned = gpu_weight_bytes(&spec, u64::MAX) + GpuBuffers::new(&spec, CONTEXT).bytes();
     assert_eq!(decoder.device().bytes() as u64, planned);

@@ -13,7 +13,7 @@ const LINE: usize = 64;
 
 /// The lines that a loop asks for, as many in each step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ahead {
+pub struct Ahead {
     /// From here on.
     first: *const u8,
     /// What the last step asks for, and all others that would pass the end.

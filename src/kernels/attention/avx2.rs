@@ -3,14 +3,15 @@
 #![allow(unsafe_code)]
 
 use super::ahead::Ahead;
-use super::passes::{self, Attend, COLUMNS, dots};
-use super::{Element, KvTile, Query, TILE};
+use super::passes::{self, Attend, COLUMNS, integers};
+use super::{KvElement, KvTile, Query, TILE};
 use crate::kernels::avx2::store_floats;
 use crate::kernels::simd::{Avx2, Simd};
+use std::arch::x86_64::*;
 use std::ops::Range;
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn attend<E: Element>(
+pub(super) fn attend<E: KvElement>(
     queries: &mut [Query<'_>],
     tile: KvTile<'_, E>,
     seen: Range<usize>,
@@ -24,8 +25,27 @@ pub(super) fn attend<E: Element>(
 impl Attend for Avx2 {
     const QUERIES: usize = 2;
 
+    integers! {
+        no_ints() -> __m256i = _mm256_setzero_si256();
+        all_ints(x: i32) -> __m256i = _mm256_set1_epi32(x);
+        add_pairs(sums: __m256i, a: __m256i, b: __m256i) -> __m256i = _mm256_add_epi32(sums, _mm256_madd_epi16(a, b));
+        to_floats(ints: __m256i) -> __m256 = _mm256_cvtepi32_ps(ints);
+    }
+
     #[inline(always)]
-    fn weigh<E: Element, const Q: usize>(
+    unsafe fn load_pairs(self, at: *const u8) -> __m256i {
+        // SAFETY: the caller's.
+        unsafe { _mm256_cvtepi8_epi16(_mm_loadu_si128(at.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes_apart(self, at: *const u8) -> __m256i {
+        // SAFETY: the caller's.
+        unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast())) }
+    }
+
+    #[inline(always)]
+    fn weigh<E: KvElement, const Q: usize>(
         self,
         queries: &mut [Query<'_>],
         keys: &[E],
@@ -35,7 +55,13 @@ impl Attend for Avx2 {
     ) -> ([[f32; TILE]; Q], [Option<f32>; Q]) {
         let mut weights = [[0.0; TILE]; Q];
         for part in 0..Self::PARTS {
-            let sums = dots::<Avx2, E, Q, COLUMNS>(self, queries, keys, part, ahead.after(part * queries[0].q.len()));
+            let sums = E::dots::<Avx2, Q, COLUMNS>(
+                self,
+                queries,
+                keys,
+                part,
+                ahead.after(part * E::steps::<Avx2>(queries[0].q.len())[0]),
+            );
             for (weights, sums) in weights.iter_mut().zip(sums) {
                 let weights = weights.as_chunks_mut().0[part * COLUMNS..].iter_mut();
                 for (weights, sums) in weights.zip(sums) {

@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use super::ahead::Ahead;
-use super::passes::{self, Attend, COLUMNS, dots};
-use super::{Element, KvTile, LANES, Query, TILE};
+use super::passes::{self, Attend, COLUMNS, integers};
+use super::{KvElement, KvTile, LANES, Query, TILE};
 use crate::kernels::avx512::{load_floats, store_floats};
 use crate::kernels::exp;
 use crate::kernels::simd::Avx512;
@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) fn attend<E: Element>(
+pub(super) fn attend<E: KvElement>(
     queries: &mut [Query<'_>],
     tile: KvTile<'_, E>,
     seen: Range<usize>,
@@ -23,11 +23,46 @@ pub(super) fn attend<E: Element>(
     passes::attend(unsafe { Avx512::new() }, queries, tile, &seen, then, scale);
 }
 
-impl Attend for Avx512 {
+/// As [`attend`], for integers.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(super) fn attend_by_vnni<E: KvElement>(
+    queries: &mut [Query<'_>],
+    tile: KvTile<'_, E>,
+    seen: Range<usize>,
+    then: Option<KvTile<'_, E>>,
+    scale: f32,
+) {
+    // SAFETY: the function is compiled for the instruction sets.
+    passes::attend(unsafe { Avx512::with_vnni() }, queries, tile, &seen, then, scale);
+}
+
+impl<const VNNI: bool> Attend for Avx512<VNNI> {
     const QUERIES: usize = 4;
 
+    integers! {
+        no_ints() -> __m512i = _mm512_setzero_si512();
+        all_ints(x: i32) -> __m512i = _mm512_set1_epi32(x);
+        add_pairs(sums: __m512i, a: __m512i, b: __m512i) -> __m512i = match VNNI {
+            true => _mm512_dpwssd_epi32(sums, a, b),
+            false => _mm512_add_epi32(sums, _mm512_madd_epi16(a, b)),
+        };
+        to_floats(ints: __m512i) -> __m512 = _mm512_cvtepi32_ps(ints);
+    }
+
     #[inline(always)]
-    fn weigh<E: Element, const Q: usize>(
+    unsafe fn load_pairs(self, at: *const u8) -> __m512i {
+        // SAFETY: the caller's.
+        unsafe { _mm512_cvtepi8_epi16(_mm256_loadu_si256(at.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes_apart(self, at: *const u8) -> __m512i {
+        // SAFETY: the caller's.
+        unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast())) }
+    }
+
+    #[inline(always)]
+    fn weigh<E: KvElement, const Q: usize>(
         self,
         queries: &mut [Query<'_>],
         keys: &[E],
@@ -36,10 +71,10 @@ impl Attend for Avx512 {
         scale: f32,
     ) -> ([[f32; TILE]; Q], [Option<f32>; Q]) {
         let sums = match seen.end.div_ceil(LANES) {
-            1 => dots::<Avx512, E, Q, 1>(self, queries, keys, 0, ahead),
-            2 => dots::<Avx512, E, Q, 2>(self, queries, keys, 0, ahead),
-            3 => dots::<Avx512, E, Q, 3>(self, queries, keys, 0, ahead),
-            _ => dots::<Avx512, E, Q, COLUMNS>(self, queries, keys, 0, ahead),
+            1 => E::dots::<Self, Q, 1>(self, queries, keys, 0, ahead),
+            2 => E::dots::<Self, Q, 2>(self, queries, keys, 0, ahead),
+            3 => E::dots::<Self, Q, 3>(self, queries, keys, 0, ahead),
+            _ => E::dots::<Self, Q, COLUMNS>(self, queries, keys, 0, ahead),
         };
         let (mut weights, mut rescale) = ([[0.0; TILE]; Q], [None; Q]);
         for (((weights, sums), query), rescale) in weights.iter_mut().zip(sums).zip(queries).zip(&mut rescale) {

@@ -131,8 +131,7 @@ impl GgufMetadata {
     }
 
     pub(super) fn key_value(&self, key: &str, found: &Value, expected: &str) -> Error {
-        let kind = FormatErrorKind::KeyValue { key: key.into(), found: found.describe(), expected: expected.into() };
-        Error::format(&self.file, kind)
+        Error::key_value(&self.file, key, found.describe(), expected)
     }
 }
 

@@ -115,7 +115,7 @@ fn check_part(source: &ModelSource, index: usize, gguf: &GgufFile, counts: &mut 
 
 fn missing(file: &Path, key: &str) -> Error {
     let needed_for = "without it the parts of a split model cannot be checked; download this part again";
-    Error::format(file, FormatErrorKind::KeyMissing { key: key.into(), needed_for })
+    Error::key_missing(file, key, needed_for)
 }
 
 /// Adds the tensors of one more file; a name that is there already is an error.

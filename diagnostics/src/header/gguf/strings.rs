@@ -36,14 +36,3 @@ impl Strings {
         Ok(())
     }
 }
-
-impl<'a> FromIterator<&'a [u8]> for Strings {
-    fn from_iter<I: IntoIterator<Item = &'a [u8]>>(strings: I) -> Self {
-        let mut all = Strings::default();
-        for string in strings {
-            all.bytes.extend_from_slice(string);
-            all.ends.push(all.bytes.len());
-        }
-        all
-    }
-}

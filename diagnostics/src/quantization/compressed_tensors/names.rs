@@ -1,11 +1,9 @@
 //! `targets` and `ignore`: lists of module names, class names and `re:` patterns.
 
 use super::refusal;
-use crate::error::{Error, FormatErrorKind, Result};
-use crate::header::Fields;
+use crate::error::Result;
 use crate::header::config::Section;
 use regex::{Regex, RegexBuilder};
-use serde_json::Value;
 
 /// Bytes a compiled pattern may take; real ones take a few thousand.
 const PATTERN_BYTES: usize = 1 << 20;
@@ -30,22 +28,12 @@ impl Names {
     /// # Errors
     /// `Format` when it is no list of strings, `Quantization` for a pattern that cannot be evaluated here.
     pub(super) fn read(section: &Section<'_>, key: &str) -> Result<Names> {
-        let wrong = |found: &Value| {
-            let found = found.to_string().chars().take(60).collect();
-            let kind = FormatErrorKind::KeyType { key: section.dotted(key), found, expected: "a list of strings" };
-            Error::format(section.file(), kind)
-        };
-        let entries = match section.object().get(key) {
-            None | Some(Value::Null) => return Ok(Names(Vec::new())),
-            Some(Value::Array(entries)) => entries,
-            Some(other) => return Err(wrong(other)),
-        };
-        let name = |entry: &Value| {
-            let text = entry.as_str().ok_or_else(|| wrong(entry))?.to_owned();
+        let name = |text: Result<&str>| {
+            let text = text?.to_owned();
             let pattern = text.strip_prefix("re:").map(|body| pattern(section, key, body)).transpose()?;
             Ok(Name { text, pattern })
         };
-        entries.iter().map(name).collect::<Result<_>>().map(Names)
+        section.strings(key)?.into_iter().flatten().map(name).collect::<Result<_>>().map(Names)
     }
 
     /// The first entry that names `module` or its `class`.

@@ -1,9 +1,9 @@
 //! The rotary embedding of `config.json`.
 
 use super::{Resolver, Scaled, longrope_magnitude, unread_attention_factor, yarn_magnitude};
-use crate::error::{Error, FormatErrorKind, Result};
+use crate::error::Result;
 use crate::header::Fields;
-use crate::header::config::Section;
+use crate::header::config::{Section, wrong_type};
 use crate::spec::reader::missing;
 use crate::spec::{FrequencyFactors, Rope, RopeScaling};
 use serde_json::Value;
@@ -214,9 +214,7 @@ impl Resolver<'_> {
             }
             Some(Value::Array(list)) => list,
             Some(other) => {
-                let found = other.to_string().chars().take(60).collect();
-                let kind = FormatErrorKind::KeyType { key: dotted, found, expected: "a list of numbers" };
-                return Err(Error::format(self.reader.fields.file(), kind));
+                return Err(wrong_type(self.reader.fields.file(), &dotted, other, "a list of numbers"));
             }
         };
         if list.len() != dimensions / 2 {

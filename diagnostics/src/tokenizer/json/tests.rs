@@ -163,7 +163,7 @@ fn given_to(own: &TokenizerSpec, content: Value) -> TokenizerSpec {
 
 #[test]
 fn a_given_file_has_the_texts_and_the_model_the_roles() {
-    let mut own = TokenizerSpec::empty(TokenizerKind::SentencePiece);
+    let mut own = TokenizerSpec { kind: TokenizerKind::SentencePiece, ..TokenizerSpec::default() };
     (own.tokens, own.add_bos, own.add_space_prefix) = (100, true, true);
     (own.bos, own.bos_text) = (Some(4), Some("<s>".into()));
     (own.eos, own.eos_text) = (Some(5), Some("</s>".into()));
@@ -194,7 +194,7 @@ fn a_given_file_has_the_texts_and_the_model_the_roles() {
 
 #[test]
 fn a_given_file_serves_a_model_without_a_vocabulary_by_ids() {
-    let mut own = TokenizerSpec::empty(TokenizerKind::Missing);
+    let mut own = TokenizerSpec::default();
     (own.bos, own.eos, own.add_bos) = (Some(4), Some(700), true);
     own.stop(5, "tokenizer.ggml.eot_token_id");
     let spec = given_to(&own, tokenizer(&["<s>", "end"], Value::Null));

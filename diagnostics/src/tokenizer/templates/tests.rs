@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::FormatErrorKind;
 use serde_json::json;
 
 /// A model folder of `files`; the name may have a folder in front.

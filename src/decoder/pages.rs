@@ -1,0 +1,115 @@
+//! The pages of all sequences of a model: allocated within its budget, shared by those that begin alike, and kept for the
+//! next one as long as there is room.
+
+use super::device::AllocatePage;
+use super::prefixes::Prefixes;
+use crate::cache_budget::{CacheBudget, CacheShare};
+use crate::error::{Error, Result};
+use crate::memory;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A page, and what it takes of the budget. Sequences that begin alike hold the same one.
+#[derive(Debug)]
+pub struct Page<P> {
+    page: P,
+    _share: CacheShare,
+}
+
+impl<P> Deref for Page<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        &self.page
+    }
+}
+
+impl<P> DerefMut for Page<P> {
+    fn deref_mut(&mut self) -> &mut P {
+        &mut self.page
+    }
+}
+
+/// What all caches of a model take their pages from.
+pub struct PagePool<P> {
+    allocate: AllocatePage<P>,
+    page_bytes: u64,
+    budget: Arc<CacheBudget>,
+    /// Bytes of all pages up to which those are kept that no sequence holds.
+    keep: u64,
+    /// How a page is copied, where sequences share pages.
+    copy: Option<fn(&P, &mut P)>,
+    prefixes: Mutex<Prefixes<P>>,
+}
+
+impl<P> PagePool<P> {
+    /// Pages of `page_bytes` within `budget` bytes. Up to `keep` bytes they stay when nobody holds them. Without `copy` none is
+    /// shared.
+    pub fn new(
+        allocate: AllocatePage<P>,
+        page_bytes: u64,
+        budget: u64,
+        keep: u64,
+        copy: Option<fn(&P, &mut P)>,
+    ) -> Arc<PagePool<P>> {
+        let budget = CacheBudget::new(budget);
+        Arc::new(PagePool { allocate, page_bytes, budget, keep, copy, prefixes: Mutex::default() })
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+
+    /// Appends `count` pages to `pages`, or none. Pages that no sequence holds make room.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`, or the GPU's error.
+    pub fn allocate(&self, count: usize, pages: &mut Vec<Arc<Page<P>>>) -> Result<()> {
+        memory::grow(pages, count, "the list of a KV cache's pages")?;
+        let mut share = self.budget.share();
+        while let Err(error) = share.grow_to(self.page_bytes.saturating_mul(count as u64)) {
+            if !self.prefixes().evict() {
+                return Err(error);
+            }
+        }
+        self.trim();
+        let held = pages.len();
+        for _ in 0..count {
+            match (self.allocate)() {
+                Ok(page) => pages.push(Arc::new(Page { page, _share: share.split(self.page_bytes) })),
+                Err(error) => {
+                    pages.truncate(held);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How pages are copied, where sequences share them.
+    pub fn copy(&self) -> Option<fn(&P, &mut P)> {
+        self.copy
+    }
+
+    /// The pages by their ids. Nothing panics while it is held.
+    pub fn prefixes(&self) -> MutexGuard<'_, Prefixes<P>> {
+        self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Frees pages that no sequence holds, as long as all take more than is kept.
+    pub fn trim(&self) {
+        let mut prefixes = self.prefixes();
+        while self.budget.taken() > self.keep && prefixes.evict() {}
+    }
+
+    /// Bytes that all pages take, each once, and those of them that no sequence holds.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.budget.taken(), self.page_bytes * self.prefixes().counts().1 as u64)
+    }
+}
+
+/// A page that sequences share and one of them writes is a defect of this crate.
+pub(crate) fn is_shared() -> Error {
+    Error::Internal("a page of the KV cache that others read is written".into())
+}

@@ -1,0 +1,116 @@
+//! Pages of the KV cache by the ids that they hold, so that a sequence takes those that another has computed.
+
+use super::pages::Page;
+use super::rope::Rotation;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Fewer positions than this at the beginning of a page are computed rather than copied.
+const LEAST_COPIED: usize = 16;
+
+/// A place in the tree: behind which pages a page stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// At the beginning of a sequence with keys that are rotated so.
+    Start(Rotation),
+    /// Behind the page of this number.
+    Behind(u64),
+}
+
+/// A tree of pages. A page stands behind the one before it, so whatever has the same place and the same ids has the same bits.
+#[derive(Debug)]
+pub struct Prefixes<P> {
+    nodes: HashMap<u64, Node<P>>,
+    behind: HashMap<Place, Vec<u64>>,
+    next: u64,
+    /// Counts uses, to know which was used last.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Node<P> {
+    place: Place,
+    /// As many as the page holds; fewer than it could in the last page of a sequence.
+    ids: Box<[u32]>,
+    page: Arc<Page<P>>,
+    used: u64,
+}
+
+impl<P> Default for Prefixes<P> {
+    fn default() -> Prefixes<P> {
+        Prefixes { nodes: HashMap::new(), behind: HashMap::new(), next: 0, clock: 0 }
+    }
+}
+
+impl<P> Prefixes<P> {
+    /// The page at `place` that holds exactly `ids`, and its number.
+    pub fn find(&mut self, place: Place, ids: &[u32]) -> Option<(u64, Arc<Page<P>>)> {
+        let found = self.at(place).find(|(_, node)| *node.ids == *ids).map(|(number, _)| number)?;
+        Some((found, self.touch(found)?))
+    }
+
+    /// The page at `place` that has most of `ids` in common, and how many that are, where copying it is worth it.
+    pub fn closest(&mut self, place: Place, ids: &[u32]) -> Option<(Arc<Page<P>>, usize)> {
+        let common = |node: &Node<P>| node.ids.iter().zip(ids).take_while(|(held, asked)| held == asked).count();
+        let best = self.at(place).map(|(number, node)| (common(node), number)).max()?;
+        let (count, number) = Some(best).filter(|(count, _)| *count >= LEAST_COPIED)?;
+        Some((self.touch(number)?, count))
+    }
+
+    /// Adds a page with `ids` at `place`, and returns its number.
+    pub fn insert(&mut self, place: Place, ids: &[u32], page: Arc<Page<P>>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.clock += 1;
+        self.nodes.insert(number, Node { place, ids: ids.into(), page, used: self.clock });
+        self.behind.entry(place).or_default().push(number);
+        number
+    }
+
+    /// Forgets `page` at `place`, and all behind it.
+    pub fn forget(&mut self, place: Place, page: &Arc<Page<P>>) {
+        let found = self.at(place).find(|(_, node)| Arc::ptr_eq(&node.page, page)).map(|(number, _)| number);
+        let mut numbers: Vec<u64> = found.into_iter().collect();
+        while let Some(number) = numbers.pop() {
+            self.remove(number);
+            numbers.extend(self.behind.remove(&Place::Behind(number)).unwrap_or_default());
+        }
+    }
+
+    /// Forgets the page that was not used for the longest time, of those that no sequence holds and none stands behind.
+    /// Whether there was one.
+    pub fn evict(&mut self) -> bool {
+        let is_last = |number: &u64| self.behind.get(&Place::Behind(*number)).is_none_or(Vec::is_empty);
+        let unused = self.nodes.iter().filter(|(number, node)| Arc::strong_count(&node.page) == 1 && is_last(number));
+        let oldest = unused.min_by_key(|(_, node)| node.used).map(|(number, _)| *number);
+        oldest.is_some_and(|number| self.remove(number))
+    }
+
+    /// Pages, and those of them that no sequence holds.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.nodes.len(), self.nodes.values().filter(|node| Arc::strong_count(&node.page) == 1).count())
+    }
+
+    fn at(&self, place: Place) -> impl Iterator<Item = (u64, &Node<P>)> {
+        let numbers = self.behind.get(&place).map_or(&[][..], Vec::as_slice);
+        numbers.iter().filter_map(|number| Some((*number, self.nodes.get(number)?)))
+    }
+
+    fn touch(&mut self, number: u64) -> Option<Arc<Page<P>>> {
+        self.clock += 1;
+        let node = self.nodes.get_mut(&number)?;
+        node.used = self.clock;
+        Some(Arc::clone(&node.page))
+    }
+
+    fn remove(&mut self, number: u64) -> bool {
+        let Some(node) = self.nodes.remove(&number) else { return false };
+        if let Some(numbers) = self.behind.get_mut(&node.place) {
+            numbers.retain(|other| *other != number);
+            if numbers.is_empty() {
+                self.behind.remove(&node.place);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,160 @@
+//! Tiles of floats: a product widens every key and value in a register, without loss.
+
+#![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
+
+#[cfg(target_arch = "x86_64")]
+use super::ahead::Ahead;
+#[cfg(target_arch = "x86_64")]
+use super::passes::{Attend, COLUMNS};
+use super::{Element, KvElement, Query, TILE};
+use std::ops::Range;
+
+impl<E: Element> KvElement for E {
+    const INTEGERS: bool = false;
+
+    fn tile_len(head_dim: usize) -> usize {
+        TILE * head_dim
+    }
+
+    fn used_keys(head_dim: usize, positions: usize) -> impl Iterator<Item = Range<usize>> {
+        (0..head_dim).map(move |row| row * TILE..row * TILE + positions)
+    }
+
+    fn used_values(head_dim: usize, positions: usize) -> impl Iterator<Item = Range<usize>> {
+        std::iter::once(0..positions * head_dim)
+    }
+
+    fn products(q: &[f32], keys: &[E]) -> [f32; TILE] {
+        let mut products = [0.0; TILE];
+        for (q, keys) in q.iter().zip(keys.as_chunks::<TILE>().0) {
+            products.iter_mut().zip(keys).for_each(|(product, key)| *product += q * key.wide());
+        }
+        products
+    }
+
+    fn add(weights: &[f32; TILE], values: &[E], seen: &Range<usize>, out: &mut [f32]) {
+        let values = values.chunks_exact(out.len());
+        for (&weight, value) in weights.iter().zip(values).take(seen.end).skip(seen.start) {
+            out.iter_mut().zip(value).for_each(|(out, value)| *out += weight * value.wide());
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn steps<S: Attend>(head_dim: usize) -> [usize; 2] {
+        let vectors = head_dim.div_ceil(S::LANES);
+        let whole = head_dim / (COLUMNS * S::LANES);
+        [head_dim, (whole + vectors - whole * COLUMNS) * TILE]
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn dots<S: Attend, const Q: usize, const N: usize>(
+        simd: S,
+        queries: &[Query<'_>],
+        keys: &[E],
+        part: usize,
+        ahead: Ahead,
+    ) -> [[S::Floats; COLUMNS]; Q] {
+        let head_dim = queries[0].q.len();
+        let mut q: [&[f32]; Q] = [&[]; Q];
+        for i in 0..Q {
+            q[i] = &queries[i].q[..head_dim];
+        }
+        let mut sums = [[simd.all(0.0); COLUMNS]; Q];
+        for (d, keys) in keys.as_chunks::<TILE>().0[..head_dim].iter().enumerate() {
+            ahead.ask(d);
+            let mut vectors = [simd.all(0.0); N];
+            for j in 0..N {
+                // SAFETY: `part < PARTS` and `j < N`, which is `COLUMNS` at most.
+                vectors[j] =
+                    unsafe { E::load::<S, true>(simd, keys[(part * COLUMNS + j) * S::LANES..].as_ptr(), S::LANES) };
+            }
+            for i in 0..Q {
+                let x = simd.all(q[i][d]);
+                for j in 0..N {
+                    sums[i][j] = simd.mul_add(x, vectors[j], sums[i][j]);
+                }
+            }
+        }
+        sums
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn add_values<S: Attend, const WHOLE: bool, const Q: usize>(
+        simd: S,
+        weights: &[[f32; TILE]; Q],
+        values: &[E],
+        seen: &Range<usize>,
+        rescale: &[f32; Q],
+        mut ahead: Ahead,
+        queries: &mut [Query<'_>],
+    ) {
+        let head_dim = queries[0].out.len();
+        let mut at = 0;
+        while at < head_dim {
+            let left = head_dim - at;
+            if left >= COLUMNS * S::LANES {
+                add_columns::<S, E, true, Q, COLUMNS>(simd, weights, values, seen, rescale, at, left, ahead, queries);
+                at += COLUMNS * S::LANES;
+            } else {
+                add_columns::<S, E, WHOLE, Q, 1>(simd, weights, values, seen, rescale, at, left, ahead, queries);
+                at += S::LANES;
+            }
+            ahead = ahead.after(TILE);
+        }
+    }
+}
+
+/// The `WIDE` vectors from element `at` on, of which `left` elements are there.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // the loop needs them all
+fn add_columns<S: Attend, E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>(
+    simd: S,
+    weights: &[[f32; TILE]; Q],
+    values: &[E],
+    seen: &Range<usize>,
+    rescale: &[f32; Q],
+    at: usize,
+    left: usize,
+    ahead: Ahead,
+    queries: &mut [Query<'_>],
+) {
+    let head_dim = at + left;
+    assert!(seen.end <= TILE && values.len() >= TILE * head_dim);
+    assert!((!WHOLE || left >= WIDE * S::LANES) && (WHOLE || WIDE == 1));
+    let mut sums = [[simd.all(0.0); WIDE]; Q];
+    for i in 0..Q {
+        let out = &queries[i].out[at..head_dim];
+        for j in 0..WIDE {
+            // SAFETY: `left` elements are there, `WIDE` vectors if whole.
+            let out = unsafe { simd.load::<WHOLE>(out.as_ptr().add(j * S::LANES), left) };
+            sums[i][j] = simd.mul(out, simd.all(rescale[i]));
+        }
+    }
+    for key in seen.clone() {
+        ahead.ask(key);
+        let mut value = [simd.all(0.0); WIDE];
+        for j in 0..WIDE {
+            // SAFETY: as above, in row `key` of the tile.
+            value[j] =
+                unsafe { E::load::<S, WHOLE>(simd, values.as_ptr().add(key * head_dim + at + j * S::LANES), left) };
+        }
+        for i in 0..Q {
+            let weight = simd.all(weights[i][key]);
+            for j in 0..WIDE {
+                sums[i][j] = simd.mul_add(weight, value[j], sums[i][j]);
+            }
+        }
+    }
+    for i in 0..Q {
+        let out = &mut queries[i].out[at..head_dim];
+        for j in 0..WIDE {
+            // SAFETY: the store stays inside.
+            unsafe { simd.store(out.as_mut_ptr().add(j * S::LANES), out.len() - j * S::LANES, sums[i][j]) };
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Continuous batching: which sequences of a model, and how many tokens of each, one pass over the weights computes.
+//!
+//! A step takes a token of every sequence that generates, and fills what is left of it with prompts. Each row of it has the
+//! bits that it has alone, so company changes no text. Two kinds of models are computed in other steps: see [`Batching`].
+
+pub(crate) mod queue;
+
+use crate::cancel::CancellationToken;
+use crate::decoder::{Batching, Cache, Compute, Logits, Rotation, Segment, with_floats};
+use crate::error::{Error, Result};
+use candle_core::Tensor;
+use model_diagnostics::plan::{KV_PAGE, PREFILL_CHUNK};
+use queue::{Caller, Queue, Steps, Waiting};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use tracing::{Span, debug_span};
+
+/// Rows of a step in which some sequence generates: it waits for the rows of prompts beside it.
+const SHARED_STEP: usize = PREFILL_CHUNK / 4;
+
+/// The most sequences that generate in one step while prompts wait: these have the rest of it.
+const GENERATING: usize = SHARED_STEP / 4 * 3;
+
+/// A sequence on its way through the scheduler, with tokens to be computed.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// The whole sequence. Those from the length of `cache` on are computed.
+    pub(crate) ids: Vec<u32>,
+    pub(crate) cache: Box<dyn Cache>,
+    /// How the keys of the cache are rotated.
+    pub(crate) rotation: Rotation,
+    /// Tokens that the sequence had before.
+    pub(crate) before: usize,
+    /// Tokens whose keys and values were found in pages of other sequences.
+    pub(crate) reused: usize,
+    /// The logits of the last token, `[vocab]`; all of them are wanted where `rows` is there.
+    pub(crate) logits: Option<Tensor>,
+    /// The logits of the tokens from `before` on, `[tokens, vocab]`, with room for them.
+    pub(crate) rows: Option<Vec<f32>>,
+    pub(crate) cancel: CancellationToken,
+    /// Whether it is one of a batch that its caller made.
+    pub(crate) batched: bool,
+    pub(crate) span: Span,
+    /// Which of its caller's it is.
+    #[cfg(feature = "async")]
+    pub(crate) key: u64,
+    /// Set when it is finished.
+    pub(crate) outcome: Option<Result<()>>,
+    /// Tokens of the step it is in.
+    tokens: usize,
+    /// Whether it is computed in steps of its own: one that it was in failed.
+    alone: bool,
+}
+
+impl Run {
+    /// Computes `ids` that `cache` does not hold, of which those from `before` on are new to the sequence.
+    pub(crate) fn new(
+        ids: Vec<u32>,
+        before: usize,
+        cache: Box<dyn Cache>,
+        rotation: Rotation,
+        cancel: &CancellationToken,
+        span: Span,
+    ) -> Run {
+        Run {
+            ids,
+            cache,
+            rotation,
+            before,
+            reused: 0,
+            logits: None,
+            rows: None,
+            cancel: cancel.clone(),
+            batched: false,
+            span,
+            #[cfg(feature = "async")]
+            key: 0,
+            outcome: None,
+            tokens: 0,
+            alone: false,
+        }
+    }
+
+    /// Takes whole pages that other sequences have computed.
+    pub(crate) fn adopt(&mut self) {
+        let ids = &self.ids[..self.adoptable()];
+        self.reused += self.cache.adopt(ids, self.rotation);
+    }
+
+    /// Tokens whose logits are not wanted.
+    fn adoptable(&self) -> usize {
+        if self.rows.is_some() { self.before } else { self.ids.len().saturating_sub(1) }
+    }
+
+    /// Whether `other`, whose place in the queue is before or behind, computes the page that this one computes next.
+    fn awaits(&self, other: &Run, is_behind: bool) -> bool {
+        let (own, cached) = (self.cache.len(), other.cache.len());
+        let end = own + KV_PAGE;
+        own.is_multiple_of(KV_PAGE)
+            && (cached > own || cached == own && is_behind)
+            && cached < end
+            && self.rotation == other.rotation
+            && end <= self.adoptable().min(other.ids.len())
+            && self.ids[..end] == other.ids[..end]
+    }
+
+    /// Tokens that one step may compute of it, as far as it goes.
+    fn pending(&self) -> usize {
+        let cached = self.cache.len();
+        // No row is wanted before `before`, all are behind it.
+        let end = if self.rows.is_some() && cached < self.before { self.before } else { self.ids.len() };
+        end - cached
+    }
+
+    fn segment(&mut self) -> Segment<'_> {
+        let (start, reach) = (self.cache.len(), self.ids.len());
+        let end = start + self.tokens;
+        let logits = match self.rows {
+            Some(_) if start >= self.before => Logits::All,
+            None if end == reach => Logits::Last,
+            _ => Logits::None,
+        };
+        Segment { tokens: &self.ids[start..end], cache: &mut *self.cache, reach, logits }
+    }
+
+    /// Takes rows `rows` of what a step computed.
+    fn take(&mut self, logits: Option<&Tensor>, rows: Range<usize>) -> Result<()> {
+        let Some(logits) = logits.filter(|_| !rows.is_empty()) else { return Ok(()) };
+        match &mut self.rows {
+            Some(all) => {
+                with_floats(&logits.narrow(0, rows.start, rows.len())?, |logits| all.extend_from_slice(logits))
+            }
+            None => {
+                self.logits = Some(logits.get(rows.start)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The sequences of a model that are computed.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduler(Queue<Run>);
+
+impl Scheduler {
+    /// Computes `runs` with all others of the model, and returns them finished, in their order.
+    pub(crate) fn run(&self, compute: &dyn Compute, caller: &Arc<Caller>, runs: Vec<Run>) -> Vec<Run> {
+        self.0.run(&Pass(compute), caller, runs).unwrap_or_else(|(error, mut runs)| {
+            runs.iter_mut().for_each(|run| run.outcome = Some(Err(error.clone())));
+            runs
+        })
+    }
+}
+
+#[cfg(feature = "async")]
+impl Scheduler {
+    /// Gives `runs` to be computed; [`wait`](Self::wait) gives them back to `caller`.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, `Forked`; with the runs.
+    pub(crate) fn submit(&self, caller: &Arc<Caller>, runs: Vec<Run>) -> Result<(), (Error, Vec<Run>)> {
+        self.0.submit(caller, runs)
+    }
+
+    /// Takes part in computing until runs of `caller` are finished, or it was [called](Self::call).
+    pub(crate) fn wait(&self, compute: &dyn Compute, caller: &Arc<Caller>) -> Vec<Run> {
+        self.0.wait(&Pass(compute), caller)
+    }
+
+    /// Wakes `caller` from [`wait`](Self::wait), now or when it comes there.
+    pub(crate) fn call(&self, caller: &Caller) {
+        self.0.call(caller);
+    }
+}
+
+/// What computes a step.
+struct Pass<'a>(&'a dyn Compute);
+
+impl Steps for Pass<'_> {
+    type Request = Run;
+
+    fn choose(&self, waiting: &mut VecDeque<Waiting<Run>>) -> Vec<Waiting<Run>> {
+        let batching = self.0.batching();
+        let first = waiting.iter().position(|waiting| waiting.request.alone).unwrap_or(0);
+        let Some(Waiting { request, caller, .. }) = waiting.get(first) else { return Vec::new() };
+        if request.alone || batching != Batching::Any {
+            let (together, caller) =
+                (request.batched && batching == Batching::Explicit && !request.alone, Arc::clone(caller));
+            let mut left = PREFILL_CHUNK;
+            for (index, Waiting { request, caller: other, .. }) in waiting.iter_mut().enumerate() {
+                let is_with = together && request.batched && Arc::ptr_eq(&caller, other);
+                request.tokens = if index == first || is_with { request.pending().min(left) } else { 0 };
+                left -= request.tokens;
+            }
+        } else {
+            share(waiting);
+        }
+        let (chosen, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|waiting| waiting.request.tokens > 0);
+        waiting.extend(others);
+        chosen
+    }
+
+    fn compute(&self, chosen: &mut [Waiting<Run>]) {
+        for Waiting { request, .. } in &mut *chosen {
+            let ids = &request.ids[..request.adoptable()];
+            request.reused += request.cache.adopt_part(ids, request.rotation);
+            request.tokens = request.tokens.min(request.pending());
+        }
+        let _span = match &*chosen {
+            [one] => one.request.span.clone().entered(),
+            several => {
+                let tokens = several.iter().map(|waiting| waiting.request.tokens).sum::<usize>();
+                debug_span!(parent: None, "step", sequences = several.len(), tokens).entered()
+            }
+        };
+        // One that is cancelled ends a step of its own at once, and one with others behind it.
+        let cancel = if let [one] = &*chosen { one.request.cancel.clone() } else { CancellationToken::new() };
+        let mut segments: Vec<Segment<'_>> = chosen.iter_mut().map(|waiting| waiting.request.segment()).collect();
+        let wanted: Vec<usize> = segments.iter().map(Segment::wanted_rows).collect();
+        let computed = catch_unwind(AssertUnwindSafe(|| self.0.forward(&mut segments, &cancel)));
+        drop(segments);
+        let logits = match (computed.unwrap_or_else(|panic| Err(panicked(&*panic))), &mut *chosen) {
+            (Ok(logits), _) => logits,
+            (Err(error), [one]) => return one.request.outcome = Some(Err(error)),
+            // Which one it was about is not known: each is computed by itself and meets its own error.
+            (Err(_), several) => return several.iter_mut().for_each(|waiting| waiting.request.alone = true),
+        };
+        let mut end = 0;
+        for (Waiting { request, .. }, wanted) in chosen.iter_mut().zip(wanted) {
+            let rows = end..end + wanted;
+            end = rows.end;
+            let taken = request.take(logits.as_ref(), rows);
+            request.cache.publish(&request.ids, request.rotation);
+            if taken.is_err() || request.cache.len() == request.ids.len() {
+                request.outcome = Some(taken);
+            }
+        }
+    }
+
+    fn is_finished(request: &Run) -> bool {
+        request.outcome.is_some()
+    }
+
+    fn cancelled(request: &mut Run) -> bool {
+        let cancelled = request.cancel.check();
+        let is_cancelled = cancelled.is_err();
+        if is_cancelled {
+            request.outcome = Some(cancelled);
+        }
+        is_cancelled
+    }
+}
+
+/// Gives every run its tokens of the next step: one to each that generates, and what is left to prompts. Half of that is for
+/// the one that waits for the longest time, so that it advances; short ones come before long ones in the rest.
+fn share(waiting: &mut VecDeque<Waiting<Run>>) {
+    let mut generating = Vec::new();
+    let mut prompts = Vec::new();
+    for Waiting { request, .. } in waiting {
+        request.tokens = 0;
+        if request.pending() > 1 {
+            request.adopt();
+        }
+        let runs = if request.pending() == 1 { &mut generating } else { &mut prompts };
+        runs.push(request);
+    }
+    let mut left = if generating.is_empty() { PREFILL_CHUNK } else { SHARED_STEP };
+    let most = if prompts.is_empty() { left } else { GENERATING };
+    // Of those that begin alike one computes, and the others take its pages.
+    let awaits: Vec<bool> = (0..prompts.len())
+        .map(|own| (0..prompts.len()).any(|other| own != other && prompts[own].awaits(prompts[other], other < own)))
+        .collect();
+    let mut awaits = awaits.into_iter();
+    prompts.retain(|_| !awaits.next().unwrap_or(false));
+    for run in generating.into_iter().take(most) {
+        run.tokens = 1;
+        left -= 1;
+    }
+    let mut kept = prompts.first().map_or(0, |oldest| oldest.pending().min(left.div_ceil(2)));
+    let mut prompts: Vec<(usize, &mut Run)> = prompts.into_iter().enumerate().collect();
+    prompts.sort_by_key(|(_, run)| run.pending());
+    for (place, run) in prompts {
+        if place == 0 {
+            kept = 0;
+        }
+        run.tokens = run.pending().min(left - kept);
+        left -= run.tokens;
+    }
+}
+
+/// What a panic says.
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::Internal(format!("computing panicked: {}", text.unwrap_or("no message")))
+}

@@ -1,0 +1,268 @@
+//! Who computes: threads put requests in a queue, and one that finds nobody computing takes the next step for all of them.
+//!
+//! A thread that is alone computes its own requests, without waking another. Of several, all but one sleep; the one whose
+//! request completes a step computes it, and whoever was in it wakes with its result.
+//!
+//! # Threads that come back
+//!
+//! A thread whose request was finished most often has another one soon: for the next token. So that those of a step are in
+//! the next one too, that waits for their threads, for an eighth of the time that the step took. Who takes longer is not
+//! waited for again before it came back. A thread with several sequences came back with the first of them.
+
+use crate::error::{Error, Result};
+use crate::memory;
+use crate::threads::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
+use std::collections::VecDeque;
+use std::process;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+use thread::ThreadId;
+
+/// How often one that waits looks whether its requests were cancelled.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The least and the most time that a step waits for the threads of the last one. Under loom nothing ends by time alone.
+const RETURN: [Duration; 2] =
+    if cfg!(loom) { [Duration::ZERO; 2] } else { [Duration::from_micros(200), Duration::from_millis(20)] };
+
+/// How long a forked process waits for the lock of the queue, which is held for microseconds: who holds it longer is not
+/// there.
+const FORKED: Duration = Duration::from_secs(1);
+
+/// Computes the requests of a queue.
+pub(crate) trait Steps {
+    /// What is asked for.
+    type Request;
+
+    /// Takes those of the next step out of `waiting`, at least one. Who is first was in no step for the longest time.
+    fn choose(&self, waiting: &mut VecDeque<Waiting<Self::Request>>) -> Vec<Waiting<Self::Request>>;
+
+    /// Computes a step of `chosen`. Does not panic.
+    fn compute(&self, chosen: &mut [Waiting<Self::Request>]);
+
+    /// Whether `request` is, with a result or an error.
+    fn is_finished(request: &Self::Request) -> bool;
+
+    /// Finishes `request` if it was cancelled; whether it was.
+    fn cancelled(request: &mut Self::Request) -> bool;
+}
+
+/// The requests of all threads.
+#[derive(Debug)]
+pub(crate) struct Queue<R> {
+    line: Mutex<Line<R>>,
+    /// The process whose threads wait.
+    process: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Line<R> {
+    /// In the order in which they came, or were in a step that did not finish them. Those in a step are not here.
+    waiting: VecDeque<Waiting<R>>,
+    /// Those that their callers have not fetched.
+    finished: Vec<Waiting<R>>,
+    computing: bool,
+    /// Threads that the next step waits for, and until when.
+    returning: Vec<ThreadId>,
+    until: Option<Instant>,
+    next: u64,
+}
+
+/// A request and who made it.
+#[derive(Debug)]
+pub(crate) struct Waiting<R> {
+    pub(crate) request: R,
+    pub(crate) caller: Arc<Caller>,
+    ticket: u64,
+    thread: ThreadId,
+}
+
+/// One that waits for requests of its own: a thread at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Caller {
+    changed: Condvar,
+    called: AtomicBool,
+}
+
+impl<R> Default for Queue<R> {
+    fn default() -> Queue<R> {
+        let line = Line {
+            waiting: VecDeque::new(),
+            finished: Vec::new(),
+            computing: false,
+            returning: Vec::new(),
+            until: None,
+            next: 0,
+        };
+        Queue { line: Mutex::new(line), process: AtomicU32::new(process::id()) }
+    }
+}
+
+impl<R> Queue<R> {
+    /// Appends `requests`, which [`wait`](Self::wait) gives back to `caller` when they are finished.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, `Forked`; with the requests.
+    pub(crate) fn submit(&self, caller: &Arc<Caller>, requests: Vec<R>) -> Result<(), (Error, Vec<R>)> {
+        if let Err(error) = self.check_process() {
+            return Err((error, requests));
+        }
+        let thread = thread::current().id();
+        let mut line = self.line();
+        if line.waiting.try_reserve(requests.len()).is_err() || line.finished.try_reserve(requests.len()).is_err() {
+            let bytes = requests.len().saturating_mul(size_of::<Waiting<R>>());
+            return Err((memory::OutOfMemory { what: "the queue of a model", bytes }.into(), requests));
+        }
+        line.returning.retain(|other| *other != thread);
+        for request in requests {
+            let ticket = line.next;
+            line.next += 1;
+            line.waiting.push_back(Waiting { request, caller: Arc::clone(caller), ticket, thread });
+        }
+        Ok(())
+    }
+
+    /// Takes part in computing until requests of `caller` are finished, or it was called, and returns them.
+    #[cfg(any(feature = "async", test))]
+    pub(crate) fn wait<S: Steps<Request = R>>(&self, steps: &S, caller: &Arc<Caller>) -> Vec<R> {
+        self.finished(steps, caller).into_iter().map(|waiting| waiting.request).collect()
+    }
+
+    /// Computes `requests` with all others, and returns them finished, in their order.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub(crate) fn run<S>(&self, steps: &S, caller: &Arc<Caller>, requests: Vec<R>) -> Result<Vec<R>, (Error, Vec<R>)>
+    where
+        S: Steps<Request = R>,
+    {
+        let (count, mut all) = (requests.len(), Vec::new());
+        self.submit(caller, requests)?;
+        while all.len() < count {
+            all.append(&mut self.finished(steps, caller));
+        }
+        all.sort_unstable_by_key(|waiting| waiting.ticket);
+        Ok(all.into_iter().map(|waiting| waiting.request).collect())
+    }
+
+    /// Takes part in computing until requests of `caller` are finished, or it was called.
+    fn finished<S: Steps<Request = R>>(&self, steps: &S, caller: &Arc<Caller>) -> Vec<Waiting<R>> {
+        let is_own = |waiting: &Waiting<R>| Arc::ptr_eq(&waiting.caller, caller);
+        let mut line = self.line();
+        loop {
+            line.leave(|waiting| is_own(waiting) && S::cancelled(&mut waiting.request));
+            let called = caller.called.swap(false, Ordering::Relaxed);
+            let finished: Vec<_> = line.finished.extract_if(.., |waiting| is_own(waiting)).collect();
+            if called || !finished.is_empty() {
+                return finished;
+            }
+            let may_compute = !line.computing && line.waiting.iter().any(is_own);
+            let wait = if may_compute { line.until_complete().min(LOOK) } else { LOOK };
+            if wait.is_zero() {
+                line = self.step(line, steps, caller);
+            } else {
+                line = caller.changed.wait_timeout(line, wait).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    /// Wakes `caller` from [`wait`](Self::wait), now or when it comes there.
+    #[cfg(any(feature = "async", test))]
+    pub(crate) fn call(&self, caller: &Caller) {
+        let _line = self.line(); // not between its look and its sleep
+        caller.called.store(true, Ordering::Relaxed);
+        caller.changed.notify_one();
+    }
+
+    /// Computes a step on this thread.
+    fn step<'a, S: Steps<Request = R>>(
+        &'a self,
+        mut line: MutexGuard<'a, Line<R>>,
+        steps: &S,
+        caller: &Arc<Caller>,
+    ) -> MutexGuard<'a, Line<R>> {
+        (line.computing, line.until) = (true, None);
+        line.returning.clear();
+        let mut chosen = steps.choose(&mut line.waiting);
+        drop(line);
+        let begun = Instant::now();
+        steps.compute(&mut chosen);
+        let ended = Instant::now();
+        let mut line = self.line();
+        line.computing = false;
+        line.until = Some(ended + (ended.duration_since(begun) / 8).clamp(RETURN[0], RETURN[1]));
+        for waiting in chosen {
+            if !S::is_finished(&waiting.request) {
+                line.waiting.push_back(waiting);
+                continue;
+            }
+            if !line.returning.contains(&waiting.thread) {
+                line.returning.push(waiting.thread);
+            }
+            if !Arc::ptr_eq(&waiting.caller, caller) {
+                waiting.caller.changed.notify_one();
+            }
+            line.finished.push(waiting);
+        }
+        line.wake_first();
+        line
+    }
+
+    /// Takes the queue over in a process that was forked. Nobody computed meanwhile if nobody waited: then nothing is half
+    /// done, and no lock is held by a thread that is not there.
+    fn check_process(&self) -> Result<()> {
+        let mine = process::id();
+        if self.process.load(Ordering::Relaxed) == mine {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let line = loop {
+            match self.line.try_lock() {
+                Ok(line) => break line,
+                Err(TryLockError::Poisoned(line)) => break line.into_inner(),
+                Err(TryLockError::WouldBlock) if begun.elapsed() > FORKED => return Err(Error::Forked),
+                Err(TryLockError::WouldBlock) => thread::yield_now(),
+            }
+        };
+        if self.process.load(Ordering::Relaxed) != mine && (line.computing || !line.waiting.is_empty()) {
+            return Err(Error::Forked);
+        }
+        self.process.store(mine, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Nothing panics while it is held.
+    fn line(&self) -> MutexGuard<'_, Line<R>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R> Line<R> {
+    /// How long the next step still waits for others.
+    fn until_complete(&self) -> Duration {
+        let until = self.until.filter(|_| !self.returning.is_empty());
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Finishes those that wait no more.
+    fn leave(&mut self, leaves: impl FnMut(&mut Waiting<R>) -> bool) {
+        let mut leaves = leaves;
+        let before = self.finished.len();
+        for index in (0..self.waiting.len()).rev() {
+            if leaves(&mut self.waiting[index]) {
+                self.finished.extend(self.waiting.remove(index));
+            }
+        }
+        if self.finished.len() > before {
+            self.wake_first();
+        }
+    }
+
+    /// Lets the first that waits look whether a step is to be computed.
+    fn wake_first(&self) {
+        if let Some(first) = self.waiting.front().filter(|_| !self.computing) {
+            first.caller.changed.notify_one();
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Sequences that begin alike share the pages of what they have in common: computed once, held once, and no bit differs.
+#![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
+
+mod common;
+
+use model_factory::diagnostics::plan::KV_PAGE;
+use model_factory::{Error, GenerateOptions, KvDtype, Model, Session};
+use std::sync::Barrier;
+use std::thread;
+
+fn model(prefix_caching: bool) -> Model {
+    let fixture = common::named("llama-3").folder.join("bf16");
+    common::builder().context_length(2048).prefix_caching(prefix_caching).load(fixture).unwrap()
+}
+
+fn tokens(seed: u32, count: usize) -> Vec<u32> {
+    (0..count as u32).map(|index| (index * 97 + seed * 13 + index * index % 7) % 320).collect()
+}
+
+/// `start` and then tokens of one's own.
+fn with(start: &[u32], seed: u32, count: usize) -> Vec<u32> {
+    [start, &tokens(seed, count)].concat()
+}
+
+fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
+    session.forward(tokens).unwrap().to_vec1::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
+}
+
+/// Ids, and the tokens of the prompt that were found and that were computed.
+fn generate(session: &mut Session, prompt: &[u32]) -> (Vec<u32>, usize, usize) {
+    let options = GenerateOptions::default().max_tokens(8).temperature(0.0).ignore_stop(true);
+    let mut generation = session.generate_ids(prompt, &options).unwrap();
+    generation.text().unwrap();
+    let timings = generation.finish().1;
+    (generation.ids().to_vec(), timings.cached_tokens, timings.prompt_tokens)
+}
+
+fn page_bytes(model: &Model) -> u64 {
+    model.report().plan.as_ref().unwrap().kv_per_token * KV_PAGE as u64
+}
+
+#[test]
+fn twenty_sessions_with_one_system_prompt_compute_and_hold_it_once() {
+    let (plain, model, system) = (model(false), model(true), tokens(1, 2 * KV_PAGE));
+    let prompts: Vec<Vec<u32>> = (0..20).map(|seed| with(&system, 2 + seed, 30)).collect();
+    let expected: Vec<Vec<u32>> = prompts.iter().map(|prompt| generate(&mut plain.session(), prompt).0).collect();
+    for at_once in [false, true] {
+        let mut sessions: Vec<Session> = prompts.iter().map(|_| model.session()).collect();
+        let line = Barrier::new(sessions.len());
+        let generated: Vec<_> = thread::scope(|scope| {
+            let threads = sessions.iter_mut().zip(&prompts).map(|(session, prompt)| {
+                let line = &line;
+                let thread = scope.spawn(move || {
+                    if at_once {
+                        line.wait();
+                    }
+                    generate(session, prompt)
+                });
+                if at_once {
+                    return Err(thread);
+                }
+                Ok(thread.join().unwrap())
+            });
+            let threads: Vec<_> = threads.collect();
+            threads.into_iter().map(|thread| thread.unwrap_or_else(|thread| thread.join().unwrap())).collect()
+        });
+        for ((ids, cached, computed), expected) in generated.iter().zip(&expected) {
+            assert_eq!(ids, expected);
+            assert_eq!(cached + computed, system.len() + 30);
+        }
+        // The first one's prompt, of which it found nothing but what an earlier round left.
+        let computed: usize = generated.iter().map(|(_, _, computed)| computed).sum();
+        assert!(computed <= system.len() + 20 * 30, "{computed} tokens were computed");
+        let usage = model.cache_usage();
+        assert_eq!(usage.bytes - usage.unused, page_bytes(&model) * (2 + 20), "two pages that all share, and one each");
+    }
+    let usage = model.cache_usage();
+    assert_eq!(usage.bytes, usage.unused, "no session is left");
+    assert!(usage.bytes <= model.report().plan.as_ref().unwrap().kv_cache, "no more than the plan counts");
+}
+
+#[test]
+fn what_is_found_has_the_bits_of_what_is_computed() {
+    for (fixture, dtype) in [
+        ("llama-3", KvDtype::F32),
+        ("llama-3", KvDtype::F16),
+        ("llama-3", KvDtype::Q8_0),
+        ("phi-3-window", KvDtype::F32),
+        ("phi-3.5", KvDtype::F32),
+        ("qwen3", KvDtype::F16),
+    ] {
+        let fixture = common::named(fixture);
+        let load = |on| {
+            let builder = common::builder().context_length(1024).kv_cache(dtype).prefix_caching(on);
+            builder.load(fixture.folder.join("bf16")).unwrap()
+        };
+        let (plain, model, start) = (load(false), load(true), tokens(3, 700));
+        bits(&mut model.session(), &start);
+        // Whole pages, a part of one, from a part on, longer than what is there, the same once more, something else.
+        for (shared, own) in [(512, 9), (300, 40), (690, 5), (700, 100), (700, 1), (20, 300), (0, 30)] {
+            let prompt = with(&start[..shared], 4, own);
+            let (mut found, mut computed) = (model.session(), plain.session());
+            assert_eq!(bits(&mut found, &prompt), bits(&mut computed, &prompt), "{dtype:?} {shared} {own}");
+            for next in [1, 2] {
+                assert_eq!(bits(&mut found, &[next]), bits(&mut computed, &[next]), "{dtype:?} {shared} {own}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fork_goes_on_by_itself() {
+    let (plain, model) = (model(false), model(true));
+    for len in [1, KV_PAGE - 1, KV_PAGE, KV_PAGE + 1, 2 * KV_PAGE + 100] {
+        for model in [&plain, &model] {
+            let mut first = model.session();
+            assert!(first.fork().unwrap().is_empty());
+            first.forward(&tokens(5, len)).unwrap();
+            let mut second = first.fork().unwrap();
+            assert_eq!(second.ids(), first.ids());
+            let alone = |next: &[u32]| {
+                let mut session = plain.session();
+                bits(&mut session, &[&tokens(5, len), next].concat())
+            };
+            assert_eq!(bits(&mut first, &[7]), alone(&[7]), "{len}");
+            assert_eq!(bits(&mut second, &[8]), alone(&[8]), "{len}");
+            // Back into what both hold, and on: the other one's stays.
+            let back = len / 2;
+            first.truncate(back);
+            let mut short = plain.session();
+            let expected = bits(&mut short, &[&tokens(5, len)[..back], &[9]].concat());
+            assert_eq!(bits(&mut first, &[9]), expected, "{len}");
+            assert_eq!(bits(&mut second, &[9]), alone(&[8, 9]), "{len}");
+        }
+    }
+}
+
+#[test]
+fn what_nobody_holds_makes_room() {
+    let fixture = common::named("llama-3").folder.join("bf16");
+    let model = common::builder().context_length(4 * KV_PAGE).sessions(1).load(fixture).unwrap();
+    let page = page_bytes(&model);
+    // Three pages that stay, and one that was never complete.
+    drop(bits(&mut model.session(), &tokens(1, 3 * KV_PAGE + 100)));
+    assert_eq!((model.cache_usage().bytes, model.cache_usage().unused), (4 * page, 4 * page));
+    let mut session = model.session();
+    bits(&mut session, &tokens(2, KV_PAGE));
+    let usage = model.cache_usage();
+    assert_eq!((usage.bytes, usage.unused), (4 * page, 3 * page), "the last of the four was freed first");
+    let (_, found, _) = generate(&mut model.session(), &with(&tokens(1, 2 * KV_PAGE), 9, 1));
+    assert_eq!(found, 2 * KV_PAGE, "the first two are there, and the third made room");
+    bits(&mut session, &tokens(3, 3 * KV_PAGE));
+    assert_eq!(model.cache_usage().unused, 0, "all is held");
+    let refused = model.session().forward(&[1]);
+    assert!(matches!(refused, Err(Error::CacheBudget { left: 0, .. })), "{refused:?}");
+    drop(session);
+    model.session().forward(&[1]).unwrap();
+}
+
+#[test]
+fn a_model_may_do_without() {
+    let model = model(false);
+    let prompt = tokens(1, 600);
+    assert_eq!(generate(&mut model.session(), &prompt).1, 0);
+    assert_eq!(generate(&mut model.session(), &prompt).1, 0);
+    assert_eq!(model.cache_usage().bytes, 0);
+}
