@@ -102,7 +102,9 @@ impl Session {
 
 impl Model {
     /// The session that [`Session::save`] wrote at `path`. It gives the bits that the saved one would have given: its own
-    /// next logits, and those of all that is appended. A page of the file is read at a time, into its place in the cache.
+    /// next logits, and those of all that is appended. A page of the file is read at a time, into its place in the cache. It
+    /// is not offered to other sessions that begin alike, whatever [`prefix_caching`](crate::ModelBuilder::prefix_caching)
+    /// says; [`fork`](Session::fork) shares it.
     ///
     /// # Errors
     /// `SessionFile` when the file is damaged, or was saved on another model, with another dtype of the KV cache, on another
@@ -133,7 +135,7 @@ impl Model {
             decoder.device().each_used(slots, |used| file.read(&mut page[used]))?;
             file.end("page of the KV cache")?;
         }
-        cache.advance(cached);
+        cache.restored(cached);
         Ok(Session::from_parts(self.clone(), ids, Box::new(cache), header.rotation))
     }
 

@@ -5,7 +5,7 @@ mod common;
 
 use common::phi_128k::{cache, tokens, write_128k};
 use common::spans;
-use model_factory::{CancellationToken, Error, KvDtype, Model, ModelBuilder, Session, WeightsDigest};
+use model_factory::{CancellationToken, Error, GenerateOptions, KvDtype, Model, ModelBuilder, Session, WeightsDigest};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -243,6 +243,50 @@ fn restored_sessions_share_the_budget_and_the_context_of_the_model() {
             path.display()
         )
     );
+}
+
+/// Checksums do not tell whether keys and values are what the model computes.
+#[test]
+fn what_was_restored_is_not_offered_to_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.session");
+    let fixture = common::named("llama-3.2").folder.join("bf16");
+    // Whole pages and a part of one; a part alone.
+    for count in [600, 100] {
+        let prompt = tokens(count);
+        let mut session = load(&fixture, KvDtype::F32, 1).session();
+        session.forward(&prompt).unwrap();
+        session.save(&path).unwrap();
+        let model = common::builder().load(&fixture).unwrap();
+        let found = |mut session: Session| {
+            let options = GenerateOptions::default().max_tokens(1).ignore_stop(true);
+            let mut generation = session.generate_ids(&prompt, &options).unwrap();
+            generation.text().unwrap();
+            generation.finish().1.cached_tokens
+        };
+        let mut restored = model.restore(&path).unwrap();
+        bits(&mut restored, &[7]);
+        let mut fork = restored.fork().unwrap();
+        assert_eq!(bits(&mut fork, &[8]), bits(&mut restored, &[8]));
+        assert_eq!(found(model.session()), 0, "{count}: beside it");
+        // What that one computed is found, and is forgotten with its model.
+        assert!(found(model.session()) > 0, "{count}: what was computed");
+        let model = common::builder().load(&fixture).unwrap();
+        for is_fork in [false, true] {
+            let mut session = model.restore(&path).unwrap();
+            if is_fork {
+                session = session.fork().unwrap();
+            }
+            bits(&mut session, &[7]);
+            drop(session);
+            assert_eq!(model.cache_usage().bytes, 0, "{count}: its pages are freed");
+        }
+        // Cut back to nothing, a session computes what it holds.
+        let mut restored = model.restore(&path).unwrap();
+        restored.truncate(0);
+        assert_eq!(found(restored), 0);
+        assert!(found(model.session()) > 0, "{count}: what was computed anew");
+    }
 }
 
 #[test]

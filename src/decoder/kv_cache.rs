@@ -61,12 +61,20 @@ pub struct KvCache<P> {
     /// Where the first pages stand among those that are offered.
     places: Vec<Place>,
     len: usize,
+    /// Whether some of it was read from a file. No other sequence takes that: what a file says is not known to be what this
+    /// model computes.
+    from_file: bool,
 }
 
 impl<P> KvCache<P> {
     /// An empty cache; the first page comes with the first token.
     pub fn new(pool: Arc<PagePool<P>>) -> KvCache<P> {
-        KvCache { pool, pages: Vec::new(), places: Vec::new(), len: 0 }
+        KvCache { pool, pages: Vec::new(), places: Vec::new(), len: 0, from_file: false }
+    }
+
+    /// Counts `tokens` positions that were read from a file.
+    pub fn restored(&mut self, tokens: usize) {
+        (self.len, self.from_file) = (self.len + tokens, true);
     }
 
     /// The pages.
@@ -139,7 +147,7 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
     }
 
     fn clear(&mut self) {
-        self.len = 0;
+        (self.len, self.from_file) = (0, false);
         self.places.clear();
         // Others may read them.
         self.pages.retain_mut(|page| Arc::get_mut(page).is_some());
@@ -147,6 +155,7 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
 
     fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
+        self.from_file &= self.len > 0;
         self.places.truncate(self.len / KV_PAGE);
         self.pages.truncate(len.div_ceil(KV_PAGE));
     }
@@ -181,7 +190,7 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
     }
 
     fn publish(&mut self, ids: &[u32], rotation: Rotation) {
-        if self.pool.copy().is_none() {
+        if self.pool.copy().is_none() || self.from_file {
             return;
         }
         for index in self.places.len()..self.len / KV_PAGE {
@@ -224,7 +233,7 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         let whole = self.len / KV_PAGE;
         let mut fork = KvCache::new(Arc::clone(&self.pool));
         fork.pages = self.pages[..whole].to_vec();
-        (fork.places, fork.len) = (self.places.clone(), whole * KV_PAGE);
+        (fork.places, fork.len, fork.from_file) = (self.places.clone(), whole * KV_PAGE, self.from_file);
         if let Some(copy) = self.pool.copy().filter(|_| self.len > fork.len) {
             fork.reserve(self.len)?;
             if let Some(own) = fork.pages.last_mut().and_then(Arc::get_mut) {
@@ -239,7 +248,10 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
 impl<P> KvCache<P> {
     /// Whether there is a last page that is not complete and may be offered.
     fn may_publish_last(&self) -> bool {
-        self.pool.copy().is_some() && self.len / KV_PAGE == self.places.len() && !self.len.is_multiple_of(KV_PAGE)
+        self.pool.copy().is_some()
+            && !self.from_file
+            && self.len / KV_PAGE == self.places.len()
+            && !self.len.is_multiple_of(KV_PAGE)
     }
 }
 
