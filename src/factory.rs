@@ -276,7 +276,7 @@ impl ModelBuilder {
         });
         let (tokenizer, compute) = (Arc::new(tokenizer?), compute?);
         self.cancel.check()?;
-        let (scheduler, load_time) = (Scheduler::default(), start.elapsed());
+        let (scheduler, load_time) = (Arc::<Scheduler>::default(), start.elapsed());
         let spec = ready.spec;
         Ok(Model::new(Inner {
             spec,
@@ -285,7 +285,7 @@ impl ModelBuilder {
             compute,
             scheduler,
             #[cfg(feature = "async")]
-            streams: crate::stream::Streams::default(),
+            streams: crate::scheduler::streams::Streams::default(),
             context_length,
             threads,
             load_time,

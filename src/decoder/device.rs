@@ -1,16 +1,13 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
 use super::Angles;
-use super::pages::Page;
+use super::page::{AllocatePage, Page};
 use crate::error::Result;
 use crate::memory;
 use crate::weights::Weights;
 use model_diagnostics::spec::{Activation, LinearWeights, NormWeights};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// What makes the pages of a KV cache: each holds the keys and values of all layers for `KV_PAGE` positions.
-pub type AllocatePage<P> = Arc<dyn Fn() -> Result<P> + Send + Sync>;
 
 /// Devices are this crate's own: their operations trust the batches and buffers that a decoder hands them.
 pub(crate) mod sealed {

@@ -1,6 +1,7 @@
 //! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
 
-use super::pages::{Page, PagePool};
+use super::page::Page;
+use super::page_pool::PagePool;
 use super::prefixes::Place;
 use super::rope::Rotation;
 use crate::error::Result;
