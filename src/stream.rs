@@ -7,7 +7,7 @@ use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, State, S
 use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::scheduler::Run;
-use crate::scheduler::streams::{Next, Streaming};
+use crate::scheduler::streams::{Ended, Streaming};
 use crate::session::Session;
 use futures_channel::mpsc::{self, Receiver, Sender};
 use futures_core::Stream;
@@ -195,15 +195,15 @@ impl Streamed {
 }
 
 impl Streaming for Streamed {
-    fn next(&mut self, waker: &Waker) -> Next {
+    fn next(&mut self, waker: &Waker) -> Result<Option<Run>, Ended> {
         while !self.computing {
             match self.events.poll_ready(&mut Context::from_waker(waker)) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return Next::Drop,
-                Poll::Pending => return Next::Wait,
+                Poll::Ready(Err(_)) => return Err(Ended),
+                Poll::Pending => return Ok(None),
             }
             let span = self.span.clone();
-            let Some((session, state)) = self.parts() else { return Next::Drop };
+            let Some((session, state)) = self.parts() else { return Err(Ended) };
             let event = match state.pop() {
                 Some(piece) => Event::Piece(piece),
                 None => {
@@ -213,11 +213,11 @@ impl Streaming for Streamed {
                     match begun {
                         Ok(Some(run)) => {
                             self.computing = true;
-                            return Next::Compute(run);
+                            return Ok(Some(run));
                         }
                         Ok(None) => match self.generation.take() {
                             Some(generation) => Event::End(generation),
-                            None => return Next::Drop,
+                            None => return Err(Ended),
                         },
                         Err(error) => {
                             state.complete(Err(error), 0);
@@ -227,10 +227,10 @@ impl Streaming for Streamed {
                 }
             };
             if self.events.start_send(event).is_err() {
-                return Next::Drop;
+                return Err(Ended);
             }
         }
-        Next::Wait
+        Ok(None)
     }
 
     fn complete(&mut self, run: Run) {

@@ -1,7 +1,7 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
 use super::Angles;
-use super::page::{AllocatePage, Page};
+use super::page::{AllocatePage, CopyPage, Page};
 use crate::error::Result;
 use crate::memory;
 use crate::weights::Weights;
@@ -33,8 +33,8 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
 
     /// Whether a row has the same bits in every batch.
     const BATCH_INVARIANT: bool;
-    /// Makes the second page equal the first, where pages can be copied.
-    const COPY_PAGE: Option<fn(&Self::Page, &mut Self::Page)>;
+    /// How pages are copied, where they can be.
+    const COPY_PAGE: Option<CopyPage<Self::Page>>;
 
     /// Finds a matrix and its kernels.
     ///

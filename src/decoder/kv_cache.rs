@@ -210,10 +210,9 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
             let rest = &ids[self.places.len() * KV_PAGE..len];
             let mut prefixes = self.pool.prefixes();
             let place = self.place(rotation);
-            if prefixes.closest(place, rest).is_none_or(|(_, common)| common < rest.len()) {
-                if let Some(page) = self.pages.get(self.places.len()) {
-                    prefixes.insert(place, rest, Arc::clone(page));
-                }
+            let is_new = prefixes.closest(place, rest).is_none_or(|(_, common)| common < rest.len());
+            if let Some(page) = self.pages.get(self.places.len()).filter(|_| is_new) {
+                prefixes.insert(place, rest, Arc::clone(page));
             }
         }
         let pool = Arc::clone(&self.pool);

@@ -13,7 +13,7 @@ pub(crate) use device::sealed;
 pub use device::{Batch, Device, Operand, Pass, Sequence};
 pub use kv_cache::{Cache, KvCache};
 pub(crate) use page::is_shared;
-pub use page::{AllocatePage, Page};
+pub use page::{AllocatePage, CopyPage, Page};
 pub use page_pool::PagePool;
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};

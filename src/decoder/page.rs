@@ -8,6 +8,9 @@ use std::sync::Arc;
 /// What makes the pages of a KV cache: each holds the keys and values of all layers for `KV_PAGE` positions.
 pub type AllocatePage<P> = Arc<dyn Fn() -> Result<P> + Send + Sync>;
 
+/// Makes the second page equal the first.
+pub type CopyPage<P> = fn(&P, &mut P);
+
 /// A page, and what it takes of the budget. Sequences that begin alike hold the same one.
 #[derive(Debug)]
 pub struct Page<P> {

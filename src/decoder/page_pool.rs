@@ -1,7 +1,7 @@
 //! The pages of all sequences of a model: allocated within its budget, shared by those that begin alike, and kept for the
 //! next one as long as there is room.
 
-use super::page::{AllocatePage, Page};
+use super::page::{AllocatePage, CopyPage, Page};
 use super::prefixes::Prefixes;
 use crate::cache_budget::CacheBudget;
 use crate::error::Result;
@@ -16,7 +16,7 @@ pub struct PagePool<P> {
     /// Bytes of all pages up to which those are kept that no sequence holds.
     keep: u64,
     /// How a page is copied, where sequences share pages.
-    copy: Option<fn(&P, &mut P)>,
+    copy: Option<CopyPage<P>>,
     prefixes: Mutex<Prefixes<P>>,
 }
 
@@ -28,7 +28,7 @@ impl<P> PagePool<P> {
         page_bytes: u64,
         budget: u64,
         keep: u64,
-        copy: Option<fn(&P, &mut P)>,
+        copy: Option<CopyPage<P>>,
     ) -> Arc<PagePool<P>> {
         let budget = CacheBudget::new(budget);
         Arc::new(PagePool { allocate, page_bytes, budget, keep, copy, prefixes: Mutex::default() })
@@ -66,7 +66,7 @@ impl<P> PagePool<P> {
     }
 
     /// How pages are copied, where sequences share them.
-    pub fn copy(&self) -> Option<fn(&P, &mut P)> {
+    pub fn copy(&self) -> Option<CopyPage<P>> {
         self.copy
     }
 

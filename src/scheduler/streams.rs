@@ -10,23 +10,19 @@ use std::task::{Wake, Waker};
 
 /// A generation whose pieces somebody takes at their own pace.
 pub(crate) trait Streaming: Send {
-    /// Gives out what is ready as far as there is room, and begins the next step. Where there is no room, `waker` is woken when
-    /// there is.
-    fn next(&mut self, waker: &Waker) -> Next;
+    /// Gives out what is ready as far as there is room, and begins the next step. `None` where it is being computed, or there is
+    /// no room: `waker` is woken when there is.
+    ///
+    /// # Errors
+    /// When it ended, or nobody listens.
+    fn next(&mut self, waker: &Waker) -> Result<Option<Run>, Ended>;
 
     /// Takes its session back and chooses a token.
     fn complete(&mut self, run: Run);
 }
 
-/// What is to be done with a stream.
-pub(crate) enum Next {
-    /// Its sequence is to be computed.
-    Compute(Run),
-    /// Nothing, until its waker is woken or it is complete.
-    Wait,
-    /// It ended, or nobody listens.
-    Drop,
-}
+/// A stream is to be dropped.
+pub(crate) struct Ended;
 
 /// The streams of a model, and the thread that computes them.
 #[derive(Default)]
@@ -77,13 +73,11 @@ impl Streams {
             drop(inbox);
             let mut runs = Vec::new();
             all.retain(|key, stream| match stream.next(&waker) {
-                Next::Compute(mut run) => {
-                    run.key = *key;
-                    runs.push(run);
+                Ok(run) => {
+                    runs.extend(run.map(|run| Run { key: *key, ..run }));
                     true
                 }
-                Next::Wait => true,
-                Next::Drop => false,
+                Err(Ended) => false,
             });
             let submitted = if runs.is_empty() { Ok(()) } else { scheduler.submit(&self.caller, runs) };
             let finished = match submitted {
