@@ -277,7 +277,7 @@ impl ModelBuilder {
         });
         let (tokenizer, (compute, fingerprint)) = (Arc::new(tokenizer?), compute?);
         self.cancel.check()?;
-        let (scheduler, load_time) = (Scheduler::default(), start.elapsed());
+        let (scheduler, load_time) = (Arc::<Scheduler>::default(), start.elapsed());
         let spec = ready.spec;
         Ok(Model::new(Inner {
             spec,
@@ -287,7 +287,7 @@ impl ModelBuilder {
             fingerprint,
             scheduler,
             #[cfg(feature = "async")]
-            streams: crate::stream::Streams::default(),
+            streams: crate::scheduler::streams::Streams::default(),
             context_length,
             threads,
             load_time,

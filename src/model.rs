@@ -40,9 +40,9 @@ pub(crate) struct Inner {
     pub(crate) compute: Box<dyn Compute>,
     /// Of a model on the processor.
     pub(crate) fingerprint: Option<Fingerprint>,
-    pub(crate) scheduler: Scheduler,
+    pub(crate) scheduler: Arc<Scheduler>,
     #[cfg(feature = "async")]
-    pub(crate) streams: crate::stream::Streams,
+    pub(crate) streams: crate::scheduler::streams::Streams,
     pub(crate) context_length: usize,
     pub(crate) threads: usize,
     pub(crate) load_time: Duration,
@@ -74,13 +74,13 @@ impl Model {
     }
 
     /// What computes its sequences together.
-    pub(crate) fn scheduler(&self) -> &Scheduler {
+    pub(crate) fn scheduler(&self) -> &Arc<Scheduler> {
         &self.0.scheduler
     }
 
     /// Its streams.
     #[cfg(feature = "async")]
-    pub(crate) fn streams(&self) -> &crate::stream::Streams {
+    pub(crate) fn streams(&self) -> &crate::scheduler::streams::Streams {
         &self.0.streams
     }
 
@@ -132,9 +132,9 @@ impl Model {
             context_length: *context_length,
             threads: *threads,
             load_time: *load_time,
-            scheduler: Scheduler::default(),
+            scheduler: Arc::default(),
             #[cfg(feature = "async")]
-            streams: crate::stream::Streams::default(),
+            streams: crate::scheduler::streams::Streams::default(),
         })
     }
 

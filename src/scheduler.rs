@@ -4,6 +4,8 @@
 //! bits that it has alone, so company changes no text. Two kinds of models are computed in other steps: see [`Batching`].
 
 pub(crate) mod queue;
+#[cfg(feature = "async")]
+pub(crate) mod streams;
 
 use crate::cancel::CancellationToken;
 use crate::decoder::{Batching, Cache, Compute, Logits, Rotation, Segment, with_floats};

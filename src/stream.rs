@@ -3,23 +3,21 @@
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
-use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, Step, Timings};
+use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, State, Step, Timings};
 use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::scheduler::Run;
-use crate::scheduler::queue::Caller;
+use crate::scheduler::streams::{Ended, Streaming};
 use crate::session::Session;
 use futures_channel::mpsc::{self, Receiver, Sender};
 use futures_core::Stream;
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::process;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::thread::{self, Thread};
 use tracing::Span;
@@ -70,7 +68,16 @@ impl<S: Step + Send + 'static> Generation<S> {
         let (sender, events) = mpsc::channel(AHEAD - 1); // and one that its only sender may always send
         let generation: Box<dyn Any + Send> = Box::new(self);
         let started = match generation.downcast::<Generation<Session>>() {
-            Ok(generation) => Streamed::start(generation, sender),
+            Ok(generation) => {
+                let model = generation.step().model().clone();
+                let span = Span::current();
+                let streamed = Streamed { generation: Some(generation), events: sender, span, computing: false };
+                let is_first = model.streams().add(Box::new(streamed), model.scheduler());
+                let driven = model.clone();
+                let thread =
+                    is_first.then(|| spawn(move || driven.streams().drive(driven.scheduler(), driven.compute())));
+                thread.unwrap_or(Ok(())).inspect_err(|_| model.streams().give_up())
+            }
             Err(other) => other.downcast::<Generation<S>>().map_or(Ok(()), |own| {
                 let span = Span::current();
                 spawn(move || span.in_scope(|| compute(own, sender)))
@@ -171,20 +178,6 @@ impl Model {
     }
 }
 
-/// The streams of a model, and the thread that computes them.
-#[derive(Default)]
-pub(crate) struct Streams {
-    inbox: Mutex<Inbox>,
-    caller: Arc<Caller>,
-}
-
-#[derive(Default)]
-struct Inbox {
-    new: Vec<Streamed>,
-    /// The process that has the thread.
-    thread: Option<u32>,
-}
-
 /// A generation on a session, and where its pieces go.
 struct Streamed {
     /// `None` when it was given back.
@@ -195,45 +188,22 @@ struct Streamed {
     computing: bool,
 }
 
-/// What is to be done with a stream.
-enum Next {
-    Compute(Run),
-    Wait,
-    Drop,
-}
-
 impl Streamed {
-    /// Gives a generation to the thread that computes those of its model.
-    fn start(generation: Box<Generation<Session>>, events: Sender<Event>) -> io::Result<()> {
-        let mut streamed = Streamed { generation: Some(generation), events, span: Span::current(), computing: false };
-        let Some(model) = streamed.parts().map(|(session, _)| session.model().clone()) else { return Ok(()) };
-        let mut inbox = model.streams().inbox();
-        inbox.new.push(streamed);
-        if inbox.thread == Some(process::id()) {
-            drop(inbox);
-            model.scheduler().call(&model.streams().caller);
-            return Ok(());
-        }
-        inbox.thread = Some(process::id());
-        drop(inbox);
-        let driven = model.clone();
-        spawn(move || drive(&driven)).inspect_err(|_| *model.streams().inbox() = Inbox::default())
-    }
-
-    fn parts(&mut self) -> Option<(&mut Session, &mut crate::generate::State)> {
+    fn parts(&mut self) -> Option<(&mut Session, &mut State)> {
         self.generation.as_deref_mut().map(Generation::parts)
     }
+}
 
-    /// Gives out what is ready as far as there is room, and begins the next step.
-    fn next(&mut self, waker: &Waker) -> Next {
+impl Streaming for Streamed {
+    fn next(&mut self, waker: &Waker) -> Result<Option<Run>, Ended> {
         while !self.computing {
             match self.events.poll_ready(&mut Context::from_waker(waker)) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return Next::Drop,
-                Poll::Pending => return Next::Wait,
+                Poll::Ready(Err(_)) => return Err(Ended),
+                Poll::Pending => return Ok(None),
             }
             let span = self.span.clone();
-            let Some((session, state)) = self.parts() else { return Next::Drop };
+            let Some((session, state)) = self.parts() else { return Err(Ended) };
             let event = match state.pop() {
                 Some(piece) => Event::Piece(piece),
                 None => {
@@ -243,11 +213,11 @@ impl Streamed {
                     match begun {
                         Ok(Some(run)) => {
                             self.computing = true;
-                            return Next::Compute(run);
+                            return Ok(Some(run));
                         }
                         Ok(None) => match self.generation.take() {
                             Some(generation) => Event::End(generation),
-                            None => return Next::Drop,
+                            None => return Err(Ended),
                         },
                         Err(error) => {
                             state.complete(Err(error), 0);
@@ -257,13 +227,12 @@ impl Streamed {
                 }
             };
             if self.events.start_send(event).is_err() {
-                return Next::Drop;
+                return Err(Ended);
             }
         }
-        Next::Wait
+        Ok(None)
     }
 
-    /// Takes its session back and chooses a token.
     fn complete(&mut self, run: Run) {
         self.computing = false;
         let span = self.span.clone();
@@ -275,68 +244,6 @@ impl Streamed {
         if catch_unwind(AssertUnwindSafe(|| state.complete(logits, room))).is_err() {
             state.complete(Err(Error::Internal("choosing a token panicked".into())), room);
         }
-    }
-}
-
-impl Streams {
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Computes the streams of `model` until there are none.
-fn drive(model: &Model) {
-    let (streams, scheduler) = (model.streams(), model.scheduler());
-    let waker = Waker::from(Arc::new(Call(model.clone())));
-    let (mut all, mut key) = (BTreeMap::new(), 0u64);
-    loop {
-        let mut inbox = streams.inbox();
-        for stream in inbox.new.drain(..) {
-            all.insert(key, stream);
-            key += 1;
-        }
-        if all.is_empty() {
-            inbox.thread = None;
-            return;
-        }
-        drop(inbox);
-        let mut runs = Vec::new();
-        all.retain(|key, stream: &mut Streamed| match stream.next(&waker) {
-            Next::Compute(mut run) => {
-                run.key = *key;
-                runs.push(run);
-                true
-            }
-            Next::Wait => true,
-            Next::Drop => false,
-        });
-        let submitted = if runs.is_empty() { Ok(()) } else { scheduler.submit(&streams.caller, runs) };
-        let finished = match submitted {
-            Ok(()) if all.is_empty() => continue,
-            Ok(()) => scheduler.wait(model.compute(), &streams.caller),
-            Err((error, mut runs)) => {
-                runs.iter_mut().for_each(|run| run.outcome = Some(Err(error.clone())));
-                runs
-            }
-        };
-        for run in finished {
-            if let Some(stream) = all.get_mut(&run.key) {
-                stream.complete(run);
-            }
-        }
-    }
-}
-
-/// Wakes the thread that computes the streams of a model.
-struct Call(Model);
-
-impl Wake for Call {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.scheduler().call(&self.0.streams().caller);
     }
 }
 

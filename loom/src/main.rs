@@ -2,8 +2,8 @@
 //! and again, a different order each time, and fails on an access without order, a deadlock and a false claim.
 
 use library::cancel::CancellationToken;
-use library::threads::Pool;
 use library::scheduler::queue::{Caller, Queue, Steps, Waiting};
+use library::threads::Pool;
 use library::{cancel, threads}; // by the paths that they have in the library
 use loom::cell::UnsafeCell;
 use loom::hint;

@@ -14,7 +14,7 @@ pub use norm::NormVectors;
 pub use operand::Operands;
 pub use page::KvPage;
 
-use crate::decoder::{self, AllocatePage, Batch, Device, Operand, Pass};
+use crate::decoder::{self, AllocatePage, Batch, CopyPage, Device, Operand, Pass};
 use crate::error::{Error, Result};
 use crate::kernels::{self, Isa};
 use crate::memory::{self, Refusals};
@@ -186,7 +186,7 @@ impl Device for CpuDevice {
     type Batch<'b> = Batch<'b, KvPage>;
 
     const BATCH_INVARIANT: bool = true;
-    const COPY_PAGE: Option<fn(&KvPage, &mut KvPage)> = Some(KvPage::copy);
+    const COPY_PAGE: Option<CopyPage<KvPage>> = Some(KvPage::copy);
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Matrix> {
         Matrix::new(weights, linear, self.isa)

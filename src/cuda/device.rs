@@ -8,7 +8,7 @@ use super::modules::Module;
 use super::peak::ProductSeconds;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
 use super::weights::{DeviceWeights, Uploaded};
-use crate::decoder::{AllocatePage, Batch, Device, Operand, Pass};
+use crate::decoder::{AllocatePage, Batch, CopyPage, Device, Operand, Pass};
 use crate::error::CudaError;
 use crate::error::{Error, Result};
 use crate::memory;
@@ -293,7 +293,7 @@ impl Device for CudaDevice {
     type Activated = UpGate;
     type Batch<'b> = BatchTable;
 
-    const COPY_PAGE: Option<fn(&Buffer, &mut Buffer)> = None;
+    const COPY_PAGE: Option<CopyPage<Buffer>> = None;
     const BATCH_INVARIANT: bool = false; // attention's parts and the products' forms depend on the rows
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {

@@ -1,16 +1,13 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
 use super::Angles;
-use super::pages::Page;
+use super::page::{AllocatePage, CopyPage, Page};
 use crate::error::Result;
 use crate::memory;
 use crate::weights::Weights;
 use model_diagnostics::spec::{Activation, LinearWeights, NormWeights};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// What makes the pages of a KV cache: each holds the keys and values of all layers for `KV_PAGE` positions.
-pub type AllocatePage<P> = Arc<dyn Fn() -> Result<P> + Send + Sync>;
 
 /// Devices are this crate's own: their operations trust the batches and buffers that a decoder hands them.
 pub(crate) mod sealed {
@@ -36,8 +33,8 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
 
     /// Whether a row has the same bits in every batch.
     const BATCH_INVARIANT: bool;
-    /// Makes the second page equal the first, where pages can be copied.
-    const COPY_PAGE: Option<fn(&Self::Page, &mut Self::Page)>;
+    /// How pages are copied, where they can be.
+    const COPY_PAGE: Option<CopyPage<Self::Page>>;
 
     /// Finds a matrix and its kernels.
     ///

@@ -1,6 +1,7 @@
 //! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
 
-use super::pages::{Page, PagePool};
+use super::page::Page;
+use super::page_pool::PagePool;
 use super::prefixes::Place;
 use super::rope::Rotation;
 use crate::error::Result;
@@ -218,10 +219,9 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
             let rest = &ids[self.places.len() * KV_PAGE..len];
             let mut prefixes = self.pool.prefixes();
             let place = self.place(rotation);
-            if prefixes.closest(place, rest).is_none_or(|(_, common)| common < rest.len()) {
-                if let Some(page) = self.pages.get(self.places.len()) {
-                    prefixes.insert(place, rest, Arc::clone(page));
-                }
+            let is_new = prefixes.closest(place, rest).is_none_or(|(_, common)| common < rest.len());
+            if let Some(page) = self.pages.get(self.places.len()).filter(|_| is_new) {
+                prefixes.insert(place, rest, Arc::clone(page));
             }
         }
         let pool = Arc::clone(&self.pool);

@@ -3,16 +3,18 @@
 
 mod device;
 mod kv_cache;
-mod pages;
+mod page;
+mod page_pool;
 mod prefixes;
 mod rope;
 mod stored;
 
 pub(crate) use device::sealed;
-pub use device::{AllocatePage, Batch, Device, Operand, Pass, Sequence};
+pub use device::{Batch, Device, Operand, Pass, Sequence};
 pub use kv_cache::{Cache, KvCache};
-pub(crate) use pages::is_shared;
-pub use pages::{Page, PagePool};
+pub(crate) use page::is_shared;
+pub use page::{AllocatePage, CopyPage, Page};
+pub use page_pool::PagePool;
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
 pub(crate) use stored::{check_all, floats, int8_rule, shape};

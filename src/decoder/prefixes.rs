@@ -1,6 +1,6 @@
 //! Pages of the KV cache by the ids that they hold, so that a sequence takes those that another has computed.
 
-use super::pages::Page;
+use super::page::Page;
 use super::rope::Rotation;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -273,6 +273,12 @@ impl<S: Step> Generation<S> {
         self.state.cancel.clone()
     }
 
+    /// What computes it.
+    #[cfg(feature = "async")]
+    pub(crate) fn step(&self) -> &S {
+        &self.step
+    }
+
     /// What computes it, and all else of it.
     #[cfg(feature = "async")]
     pub(crate) fn parts(&mut self) -> (&mut S, &mut State) {

@@ -124,7 +124,7 @@ impl<R> Queue<R> {
     }
 
     /// Takes part in computing until requests of `caller` are finished, or it was called, and returns them.
-    #[cfg(any(feature = "async", test))]
+    #[cfg(feature = "async")]
     pub(crate) fn wait<S: Steps<Request = R>>(&self, steps: &S, caller: &Arc<Caller>) -> Vec<R> {
         self.finished(steps, caller).into_iter().map(|waiting| waiting.request).collect()
     }
@@ -168,7 +168,7 @@ impl<R> Queue<R> {
     }
 
     /// Wakes `caller` from [`wait`](Self::wait), now or when it comes there.
-    #[cfg(any(feature = "async", test))]
+    #[cfg(feature = "async")]
     pub(crate) fn call(&self, caller: &Caller) {
         let _line = self.line(); // not between its look and its sleep
         caller.called.store(true, Ordering::Relaxed);

@@ -1,34 +1,12 @@
 //! The pages of all sequences of a model: allocated within its budget, shared by those that begin alike, and kept for the
 //! next one as long as there is room.
 
-use super::device::AllocatePage;
+use super::page::{AllocatePage, CopyPage, Page};
 use super::prefixes::Prefixes;
-use crate::cache_budget::{CacheBudget, CacheShare};
-use crate::error::{Error, Result};
+use crate::cache_budget::CacheBudget;
+use crate::error::Result;
 use crate::memory;
-use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// A page, and what it takes of the budget. Sequences that begin alike hold the same one.
-#[derive(Debug)]
-pub struct Page<P> {
-    page: P,
-    _share: CacheShare,
-}
-
-impl<P> Deref for Page<P> {
-    type Target = P;
-
-    fn deref(&self) -> &P {
-        &self.page
-    }
-}
-
-impl<P> DerefMut for Page<P> {
-    fn deref_mut(&mut self) -> &mut P {
-        &mut self.page
-    }
-}
 
 /// What all caches of a model take their pages from.
 pub struct PagePool<P> {
@@ -38,7 +16,7 @@ pub struct PagePool<P> {
     /// Bytes of all pages up to which those are kept that no sequence holds.
     keep: u64,
     /// How a page is copied, where sequences share pages.
-    copy: Option<fn(&P, &mut P)>,
+    copy: Option<CopyPage<P>>,
     prefixes: Mutex<Prefixes<P>>,
 }
 
@@ -50,7 +28,7 @@ impl<P> PagePool<P> {
         page_bytes: u64,
         budget: u64,
         keep: u64,
-        copy: Option<fn(&P, &mut P)>,
+        copy: Option<CopyPage<P>>,
     ) -> Arc<PagePool<P>> {
         let budget = CacheBudget::new(budget);
         Arc::new(PagePool { allocate, page_bytes, budget, keep, copy, prefixes: Mutex::default() })
@@ -77,7 +55,7 @@ impl<P> PagePool<P> {
         let held = pages.len();
         for _ in 0..count {
             match (self.allocate)() {
-                Ok(page) => pages.push(Arc::new(Page { page, _share: share.split(self.page_bytes) })),
+                Ok(page) => pages.push(Arc::new(Page::new(page, share.split(self.page_bytes)))),
                 Err(error) => {
                     pages.truncate(held);
                     return Err(error);
@@ -88,7 +66,7 @@ impl<P> PagePool<P> {
     }
 
     /// How pages are copied, where sequences share them.
-    pub fn copy(&self) -> Option<fn(&P, &mut P)> {
+    pub fn copy(&self) -> Option<CopyPage<P>> {
         self.copy
     }
 
@@ -107,9 +85,4 @@ impl<P> PagePool<P> {
     pub fn bytes(&self) -> (u64, u64) {
         (self.budget.taken(), self.page_bytes * self.prefixes().counts().1 as u64)
     }
-}
-
-/// A page that sequences share and one of them writes is a defect of this crate.
-pub(crate) fn is_shared() -> Error {
-    Error::Internal("a page of the KV cache that others read is written".into())
 }
