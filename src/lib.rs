@@ -58,7 +58,7 @@ pub use candle_core;
 pub use chat::{ChatOptions, LocalTime, Message};
 pub use error::{ChatError, EncodeError, Error, ErrorKind, Result};
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
-pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions};
+pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions, Speculation};
 pub use kernels::Isa;
 pub use model::Model;
 pub use model_diagnostics as diagnostics;
