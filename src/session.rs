@@ -219,7 +219,8 @@ impl Session {
     /// # Errors
     /// Why it was not computed.
     pub(crate) fn end(&mut self, run: Run) -> Result<Output> {
-        let (cached, Run { ids, cache, before, guesses, logits, rows, in_company, outcome, .. }) = (run.cache.len(), run);
+        let (cached, Run { ids, cache, before, guesses, logits, rows, in_company, outcome, .. }) =
+            (run.cache.len(), run);
         let known = ids.len() - guesses;
         (self.ids, self.cache, self.guesses.in_company) = (ids, Some(cache), in_company);
         let outcome = outcome.unwrap_or_else(|| Err(Error::Internal("a sequence was not computed".into())));

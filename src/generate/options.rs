@@ -1,7 +1,7 @@
 //! What a caller may ask of a generation, and the ranges of it.
 
-use super::{logprobs, speculate};
 use super::stop::StopStrings;
+use super::{logprobs, speculate};
 use crate::cancel::CancellationToken;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};

@@ -195,10 +195,10 @@ mod tests {
             (&[1, 2, 7, 8, 9, 1, 2], &[], 3, &[7, 8, 9]),
             (&[1, 2, 7, 1, 2, 8, 5, 1, 2], &[], 2, &[8, 5]),
             (&[0, 1, 2, 7, 5, 1, 2, 8, 0, 1, 2], &[], 2, &[7, 5]), // three match where two do later
-            (&[4, 5, 4, 5, 4], &[], 7, &[5, 4, 5, 4, 5, 4, 5]), // a loop goes on
+            (&[4, 5, 4, 5, 4], &[], 7, &[5, 4, 5, 4, 5, 4, 5]),    // a loop goes on
             (&[6, 6, 6], &[], 3, &[6, 6, 6]),
             (&[3, 1, 2], &[&[1, 2, 5], &[3, 1, 2, 6, 7], &[1, 2]], 4, &[6, 7]), // to the end of the text
-            (&[1, 2, 9, 1, 2], &[&[1, 2, 5]], 1, &[9]), // its own come first
+            (&[1, 2, 9, 1, 2], &[&[1, 2, 5]], 1, &[9]),                         // its own come first
         ];
         for (sequence, texts, most, expected) in table {
             let mut speculator = speculator(sequence, texts);
