@@ -132,11 +132,10 @@ fn a_text_that_repeats_is_accepted_as_guessed() {
     if on_gpu() {
         return assert_eq!((timings.guessed, timings.accepted), (0, 0));
     }
-    assert!(timings.accepted > 5, "{timings:?}");
-    // One that is held to what it cannot repeat: guesses are computed and refused.
-    let penalized = options(60).repetition_penalty(1.8);
-    let (_, timings) = generate(&model, &prompt, &guessing(&penalized, 8));
-    assert!(timings.guessed > timings.accepted + 8, "{timings:?}");
+    assert!(
+        timings.accepted > 5 && timings.guessed > timings.accepted + 5,
+        "some are right and some are not: {timings:?}"
+    );
     for options in kinds(60) {
         same(&model, &prompt, &options, "demo");
     }
