@@ -16,6 +16,8 @@ mod guides {
     struct Sessions;
     #[doc = include_str!("../docs/batch.md")]
     struct Batch;
+    #[doc = include_str!("../docs/speculation.md")]
+    struct Speculation;
 }
 
 #[doc(hidden)]
