@@ -1,10 +1,11 @@
 //! What a caller may ask of a generation, and the ranges of it.
 
+use super::logprobs;
 use super::stop::StopStrings;
-use super::{logprobs, speculate};
 use crate::cancel::CancellationToken;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
+use crate::scheduler::costs::MOST_GUESSES;
 use model_diagnostics::spec::{GREEDY_BELOW, Sampling};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
@@ -103,8 +104,17 @@ impl GenerateOptions {
     pub fn check(&self) -> Result<()> {
         self.sampling.in_range()?;
         logprobs::check(self.logprobs)?;
-        speculate::check(self.speculative_tokens)?;
+        self.speculation_in_range()?;
         StopStrings::new(&self.stop).map(drop)
+    }
+
+    /// `Option` for more guesses than a step can have.
+    pub(super) fn speculation_in_range(&self) -> Result<()> {
+        let (option, expected) = ("speculative_tokens", "a whole number from 0 to 15");
+        match self.speculative_tokens.filter(|tokens| *tokens > MOST_GUESSES) {
+            Some(tokens) => Err(Error::Option { option, value: tokens as f64, expected }),
+            None => Ok(()),
+        }
     }
 }
 

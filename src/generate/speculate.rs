@@ -4,7 +4,7 @@
 use super::Timings;
 use super::options::{GenerateOptions, Speculation};
 use super::stop::StopTokens;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory;
 use crate::scheduler::costs::MOST_GUESSES;
 use crate::tokenizer::Tokenizer;
@@ -47,7 +47,7 @@ impl Speculator {
         tokenizer: &Tokenizer,
         sequence: &[u32],
     ) -> Result<Option<Box<Speculator>>> {
-        check(options.speculative_tokens)?;
+        options.speculation_in_range()?;
         if options.speculate == Speculation::Off {
             return Ok(None);
         }
@@ -153,18 +153,6 @@ fn find(text: &[u32], sequence: &[u32]) -> Option<(usize, usize)> {
         }
     }
     best
-}
-
-/// Whether so many can be guessed.
-pub(super) fn check(tokens: Option<usize>) -> Result<()> {
-    match tokens {
-        Some(tokens) if tokens > MOST_GUESSES => Err(Error::Option {
-            option: "speculative_tokens",
-            value: tokens as f64,
-            expected: "a whole number from 0 to 15",
-        }),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
