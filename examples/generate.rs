@@ -5,7 +5,7 @@ mod common;
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use model_factory::kernels::Isa;
-use model_factory::{DeviceChoice, Error, GenerateOptions, KvDtype, Message, Model, UnifiedModelFactory};
+use model_factory::{DeviceChoice, Error, GenerateOptions, KvDtype, Message, Model, Speculation, UnifiedModelFactory};
 use serde_json::Value;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -65,6 +65,10 @@ struct Arguments {
     /// Ends before this text; may be given several times.
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     stop: Vec<String>,
+    /// ngram guesses the next tokens by what followed the last ones before, and computes them together: the same text, sooner
+    /// where it repeats itself or its prompt.
+    #[arg(long, value_name = "ngram|off", default_value = "off", value_parser = speculation)]
+    speculate: Speculation,
     /// auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto", value_parser = common::device)]
     device: DeviceChoice,
@@ -160,6 +164,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "generated_tokens": timings.generated,
             "decode_s": timings.decode.as_secs_f64(),
             "decode_tok_s": decode,
+            "guessed": timings.guessed,
+            "accepted": timings.accepted,
             "seed": timings.seed,
         });
         let mut object = serde_json::json!({
@@ -181,9 +187,13 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         } else {
             String::new()
         };
+        let guesses = match timings.guessed {
+            0 => String::new(),
+            guessed => format!("{} of {guessed} guesses accepted, ", timings.accepted),
+        };
         common::tell(format_args!(
             "{} prompt tokens at {prefill:.0} tokens/s, {} generated at {decode:.0} tokens/s, ended by {finish}, \
-             {seed}loaded in {:.3} s",
+             {guesses}{seed}loaded in {:.3} s",
             timings.prompt_tokens,
             timings.generated,
             model.load_time().as_secs_f64()
@@ -211,6 +221,7 @@ fn options(arguments: &Arguments) -> GenerateOptions {
     options.sampling.repetition_penalty = arguments.repeat_penalty;
     options.sampling.seed = arguments.seed;
     options.logprobs = arguments.logprobs;
+    options.speculate = arguments.speculate;
     options.stop.clone_from(&arguments.stop);
     options.chat.template.clone_from(&arguments.template);
     for (name, value) in &arguments.set {
@@ -222,6 +233,14 @@ fn options(arguments: &Arguments) -> GenerateOptions {
 
 fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected a number from 0 up, or no --seed for one that is drawn".into())
+}
+
+fn speculation(text: &str) -> Result<Speculation, String> {
+    match text {
+        "ngram" => Ok(Speculation::Ngram),
+        "off" => Ok(Speculation::Off),
+        _ => Err("expected ngram or off".into()),
+    }
 }
 
 /// `NAME=JSON`, a variable of a chat template.

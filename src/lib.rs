@@ -16,6 +16,8 @@ mod guides {
     struct Sessions;
     #[doc = include_str!("../docs/batch.md")]
     struct Batch;
+    #[doc = include_str!("../docs/speculation.md")]
+    struct Speculation;
 }
 
 #[doc(hidden)]
@@ -61,7 +63,7 @@ pub use chat::{ChatOptions, LocalTime, Message};
 pub use error::{ChatError, EncodeError, Error, ErrorKind, Result, SessionFileError};
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
 pub use fingerprint::WeightsDigest;
-pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions};
+pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions, Speculation};
 pub use kernels::Isa;
 pub use model::Model;
 pub use model_diagnostics as diagnostics;

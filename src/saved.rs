@@ -74,7 +74,7 @@ impl Session {
         let (cache, rotation) = self.cache();
         let (cached, pages) = match cache {
             Some(cache) => {
-                let cached = cache.len();
+                let cached = cache.len().min(self.len()); // behind them are guesses
                 let cache: &dyn Any = cache;
                 (cached, cache.downcast_ref::<KvCache<KvPage>>().ok_or_else(other_device)?.held())
             }

@@ -3,6 +3,7 @@
 //! A step takes a token of every sequence that generates, and fills what is left of it with prompts. Each row of it has the
 //! bits that it has alone, so company changes no text. Two kinds of models are computed in other steps: see [`Batching`].
 
+pub(crate) mod costs;
 pub(crate) mod queue;
 #[cfg(feature = "async")]
 pub(crate) mod streams;
@@ -11,6 +12,7 @@ use crate::cancel::CancellationToken;
 use crate::decoder::{Batching, Cache, Compute, Logits, Rotation, Segment, with_floats};
 use crate::error::{Error, Result};
 use candle_core::Tensor;
+use costs::StepCosts;
 use model_diagnostics::plan::{KV_PAGE, PREFILL_CHUNK};
 use queue::{Caller, Queue, Steps, Waiting};
 use std::any::Any;
@@ -18,6 +20,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 use tracing::{Span, debug_span};
 
 /// Rows of a step in which some sequence generates: it waits for the rows of prompts beside it.
@@ -42,9 +45,13 @@ pub(crate) struct Run {
     pub(crate) logits: Option<Tensor>,
     /// The logits of the tokens from `before` on, `[tokens, vocab]`, with room for them.
     pub(crate) rows: Option<Vec<f32>>,
+    /// How many of the last tokens are guessed.
+    pub(crate) guesses: usize,
     pub(crate) cancel: CancellationToken,
     /// Whether it is one of a batch that its caller made.
     pub(crate) batched: bool,
+    /// Whether a step of it was shared with others.
+    pub(crate) in_company: bool,
     pub(crate) span: Span,
     /// Which of its caller's it is.
     #[cfg(feature = "async")]
@@ -75,8 +82,10 @@ impl Run {
             reused: 0,
             logits: None,
             rows: None,
+            guesses: 0,
             cancel: cancel.clone(),
             batched: false,
+            in_company: false,
             span,
             #[cfg(feature = "async")]
             key: 0,
@@ -145,12 +154,24 @@ impl Run {
 
 /// The sequences of a model that are computed.
 #[derive(Debug, Default)]
-pub(crate) struct Scheduler(Queue<Run>);
+pub(crate) struct Scheduler {
+    queue: Queue<Run>,
+    costs: StepCosts,
+}
 
 impl Scheduler {
+    /// What its steps cost.
+    pub(crate) fn costs(&self) -> &StepCosts {
+        &self.costs
+    }
+
+    fn pass<'a>(&'a self, compute: &'a dyn Compute) -> Pass<'a> {
+        Pass { compute, costs: &self.costs }
+    }
+
     /// Computes `runs` with all others of the model, and returns them finished, in their order.
     pub(crate) fn run(&self, compute: &dyn Compute, caller: &Arc<Caller>, runs: Vec<Run>) -> Vec<Run> {
-        self.0.run(&Pass(compute), caller, runs).unwrap_or_else(|(error, mut runs)| {
+        self.queue.run(&self.pass(compute), caller, runs).unwrap_or_else(|(error, mut runs)| {
             runs.iter_mut().for_each(|run| run.outcome = Some(Err(error.clone())));
             runs
         })
@@ -164,28 +185,31 @@ impl Scheduler {
     /// # Errors
     /// `OutOfMemory`, `Forked`; with the runs.
     pub(crate) fn submit(&self, caller: &Arc<Caller>, runs: Vec<Run>) -> Result<(), (Error, Vec<Run>)> {
-        self.0.submit(caller, runs)
+        self.queue.submit(caller, runs)
     }
 
     /// Takes part in computing until runs of `caller` are finished, or it was [called](Self::call).
     pub(crate) fn wait(&self, compute: &dyn Compute, caller: &Arc<Caller>) -> Vec<Run> {
-        self.0.wait(&Pass(compute), caller)
+        self.queue.wait(&self.pass(compute), caller)
     }
 
     /// Wakes `caller` from [`wait`](Self::wait), now or when it comes there.
     pub(crate) fn call(&self, caller: &Caller) {
-        self.0.call(caller);
+        self.queue.call(caller);
     }
 }
 
 /// What computes a step.
-struct Pass<'a>(&'a dyn Compute);
+struct Pass<'a> {
+    compute: &'a dyn Compute,
+    costs: &'a StepCosts,
+}
 
 impl Steps for Pass<'_> {
     type Request = Run;
 
     fn choose(&self, waiting: &mut VecDeque<Waiting<Run>>) -> Vec<Waiting<Run>> {
-        let batching = self.0.batching();
+        let batching = self.compute.batching();
         let first = waiting.iter().position(|waiting| waiting.request.alone).unwrap_or(0);
         let Some(Waiting { request, caller, .. }) = waiting.get(first) else { return Vec::new() };
         if request.alone || batching != Batching::Any {
@@ -220,9 +244,10 @@ impl Steps for Pass<'_> {
         };
         // One that is cancelled ends a step of its own at once, and one with others behind it.
         let cancel = if let [one] = &*chosen { one.request.cancel.clone() } else { CancellationToken::new() };
+        let begun = Instant::now();
         let mut segments: Vec<Segment<'_>> = chosen.iter_mut().map(|waiting| waiting.request.segment()).collect();
         let wanted: Vec<usize> = segments.iter().map(Segment::wanted_rows).collect();
-        let computed = catch_unwind(AssertUnwindSafe(|| self.0.forward(&mut segments, &cancel)));
+        let computed = catch_unwind(AssertUnwindSafe(|| self.compute.forward(&mut segments, &cancel)));
         drop(segments);
         let logits = match (computed.unwrap_or_else(|panic| Err(panicked(&*panic))), &mut *chosen) {
             (Ok(logits), _) => logits,
@@ -230,15 +255,22 @@ impl Steps for Pass<'_> {
             // Which one it was about is not known: each is computed by itself and meets its own error.
             (Err(_), several) => return several.iter_mut().for_each(|waiting| waiting.request.alone = true),
         };
-        let mut end = 0;
+        let (mut end, in_company) = (0, chosen.len() > 1);
         for (Waiting { request, .. }, wanted) in chosen.iter_mut().zip(wanted) {
             let rows = end..end + wanted;
             end = rows.end;
+            request.in_company |= in_company;
             let taken = request.take(logits.as_ref(), rows);
             request.cache.publish(&request.ids, request.rotation);
             if taken.is_err() || request.cache.len() == request.ids.len() {
                 request.outcome = Some(taken);
             }
+        }
+        // Of which each token's logits were computed.
+        if let [Waiting { request, .. }] = &*chosen
+            && end == request.tokens
+        {
+            self.costs.record(end, begun.elapsed());
         }
     }
 

@@ -1,5 +1,7 @@
 //! One sequence on a model: its ids, its cache, and the way from ids to logits.
 
+mod guesses;
+
 use crate::cancel::CancellationToken;
 use crate::decoder::{Cache, Rotation, with_floats};
 use crate::error::{Error, Result};
@@ -9,7 +11,10 @@ use crate::model::Model;
 use crate::scheduler::Run;
 use crate::scheduler::queue::Caller;
 use candle_core::Tensor;
+pub(crate) use guesses::Begun;
+use guesses::Guesses;
 use std::sync::Arc;
+use tracing::field::Empty;
 use tracing::{Span, debug_span, info_span};
 
 /// What was computed of a sequence.
@@ -35,12 +40,13 @@ pub struct CacheUsage {
 #[derive(Debug)]
 pub struct Session {
     model: Model,
-    /// Keys and values of the first of `ids`: of all, unless computing them anew was broken off. `None` as long as the sequence
-    /// is computed.
+    /// Keys and values of the first of `ids`: of all, unless computing them anew was broken off; and behind those of `guesses`
+    /// that were computed ahead. `None` as long as the sequence is computed.
     cache: Option<Box<dyn Cache>>,
     /// How the cached keys are rotated.
     rotation: Rotation,
     ids: Vec<u32>,
+    guesses: Guesses,
     caller: Arc<Caller>,
     /// Tokens of the last run that were found in pages of other sequences.
     reused: usize,
@@ -69,7 +75,15 @@ impl Session {
 
     /// A sequence of `ids`, the first of which `cache` holds, with keys that are rotated so.
     pub(crate) fn from_parts(model: Model, ids: Vec<u32>, cache: Box<dyn Cache>, rotation: Rotation) -> Session {
-        Session { model, cache: Some(cache), rotation, ids, caller: Arc::default(), reused: 0 }
+        Session {
+            model,
+            cache: Some(cache),
+            rotation,
+            ids,
+            guesses: Guesses::default(),
+            caller: Arc::default(),
+            reused: 0,
+        }
     }
 
     /// The cache, where there is one yet, and how its keys are rotated.
@@ -79,6 +93,7 @@ impl Session {
 
     /// Forgets the tokens from position `len` on.
     pub fn truncate(&mut self, len: usize) {
+        self.forget_guesses();
         self.ids.truncate(len);
         if let Some(cache) = &mut self.cache {
             cache.truncate(len);
@@ -107,8 +122,18 @@ impl Session {
     /// # Errors
     /// As [`Session::forward`], and `Cancelled`.
     pub fn forward_unless(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
-        let run = self.begin(tokens, cancel)?;
-        self.compute(run)?.logits.ok_or_else(|| Error::Internal("a sequence without logits".into()))
+        loop {
+            let run = match self.begin_step(tokens, cancel)? {
+                Begun::Ahead(logits) => return Ok(logits),
+                Begun::Run(run) => run,
+            };
+            let guesses = run.guesses;
+            return match self.compute(run) {
+                Err(error) if Run::guessed_wrong(guesses, &error) => continue,
+                Err(error) => Err(error),
+                Ok(output) => output.logits.ok_or_else(|| Error::Internal("a sequence without logits".into())),
+            };
+        }
     }
 
     /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`: `tokens * vocab * 4` bytes, and
@@ -197,9 +222,10 @@ impl Session {
     /// As [`Session::forward`]; the session is as it was.
     pub(crate) fn begin(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Run> {
         self.check(tokens)?;
+        self.forget_guesses();
         let (before, reach) = (self.len(), self.len() + tokens.len());
         let span = match (before, tokens.len()) {
-            (1.., 1) => debug_span!("decode", position = before),
+            (1.., 1) => debug_span!("decode", position = before, guesses = Empty),
             (_, tokens) => info_span!("prefill", tokens, position = before),
         };
         memory::grow(&mut self.ids, tokens.len(), "the ids of a session")?;
@@ -226,15 +252,26 @@ impl Session {
     /// # Errors
     /// Why it was not computed.
     pub(crate) fn end(&mut self, run: Run) -> Result<Output> {
-        let (cached, Run { ids, cache, before, reused, logits, rows, outcome, .. }) = (run.cache.len(), run);
-        (self.ids, self.cache, self.reused) = (ids, Some(cache), reused);
+        let (cached, Run { ids, cache, before, reused, guesses, logits, rows, in_company, outcome, .. }) =
+            (run.cache.len(), run);
+        let known = ids.len() - guesses;
+        (self.ids, self.cache, self.reused, self.guesses.in_company) = (ids, Some(cache), reused, in_company);
         let outcome = outcome.unwrap_or_else(|| Err(Error::Internal("a sequence was not computed".into())));
+        let outcome = outcome.and_then(|()| match rows {
+            Some(rows) if guesses > 0 => Ok(Output { logits: Some(self.keep_ahead(guesses, rows)?), rows: None }),
+            rows => Ok(Output { logits, rows }),
+        });
         match &outcome {
-            Ok(()) => {}
-            Err(Error::Cancelled) => self.truncate(before.max(cached)),
-            Err(_) => self.truncate(before),
+            Ok(_) => {}
+            Err(Error::Cancelled) => self.truncate(before.max(cached).min(known)),
+            Err(_) => {
+                self.truncate(before);
+                if guesses > 0 {
+                    self.pause_guesses();
+                }
+            }
         }
-        outcome.map(|()| Output { logits, rows })
+        outcome
     }
 
     /// Computes `run`, and takes it back.
@@ -261,11 +298,16 @@ impl Session {
     /// # Errors
     /// `CacheBudget`, `OutOfMemory`.
     pub fn fork(&self) -> Result<Session> {
+        let mut cache = self.cache.as_ref().map(|cache| cache.fork()).transpose()?;
+        if let Some(cache) = &mut cache {
+            cache.truncate(self.ids.len()); // behind them are guesses
+        }
         Ok(Session {
             model: self.model.clone(),
-            cache: self.cache.as_ref().map(|cache| cache.fork()).transpose()?,
+            cache,
             rotation: self.rotation,
             ids: memory::copied(&self.ids, "the ids of a session")?,
+            guesses: Guesses::default(),
             caller: Arc::default(),
             reused: 0,
         })
@@ -303,6 +345,7 @@ impl Model {
             cache: None,
             rotation: Rotation::Short,
             ids: Vec::new(),
+            guesses: Guesses::default(),
             caller: Arc::default(),
             reused: 0,
         }
@@ -328,5 +371,9 @@ impl Step for Session {
 
     fn reused(&self) -> usize {
         self.reused
+    }
+
+    fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
+        self.take_guesses(tokens, likely)
     }
 }

@@ -8,7 +8,8 @@ use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::scheduler::Run;
 use crate::scheduler::streams::{Ended, Streaming};
-use crate::session::Session;
+use crate::session::{Begun, Session};
+use candle_core::Tensor;
 use futures_channel::mpsc::{self, Receiver, Sender};
 use futures_core::Stream;
 use std::any::Any;
@@ -192,6 +193,18 @@ impl Streamed {
     fn parts(&mut self) -> Option<(&mut Session, &mut State)> {
         self.generation.as_deref_mut().map(Generation::parts)
     }
+
+    /// Chooses a token.
+    fn choose(&mut self, logits: Result<Tensor>) {
+        let span = self.span.clone();
+        let Some((session, state)) = self.parts() else { return };
+        let _inside = span.enter();
+        let (room, reused) = (session.room(), session.reused());
+        state.note_reused(reused);
+        if catch_unwind(AssertUnwindSafe(|| state.complete(logits, room))).is_err() {
+            state.complete(Err(Error::Internal("choosing a token panicked".into())), room);
+        }
+    }
 }
 
 impl Streaming for Streamed {
@@ -207,11 +220,15 @@ impl Streaming for Streamed {
             let event = match state.pop() {
                 Some(piece) => Event::Piece(piece),
                 None => {
-                    let begun = state.input().and_then(|input| {
-                        input.map(|(tokens, cancel)| span.in_scope(|| session.begin(tokens, cancel))).transpose()
+                    let begun = state.input(session).and_then(|input| {
+                        input.map(|(tokens, cancel)| span.in_scope(|| session.begin_step(tokens, cancel))).transpose()
                     });
                     match begun {
-                        Ok(Some(run)) => {
+                        Ok(Some(Begun::Ahead(logits))) => {
+                            self.choose(Ok(logits));
+                            continue;
+                        }
+                        Ok(Some(Begun::Run(run))) => {
                             self.computing = true;
                             return Ok(Some(run));
                         }
@@ -235,14 +252,11 @@ impl Streaming for Streamed {
 
     fn complete(&mut self, run: Run) {
         self.computing = false;
-        let span = self.span.clone();
-        let Some((session, state)) = self.parts() else { return };
-        let _inside = span.enter();
-        let logits = session.end(run).and_then(|output| output.logits.ok_or(Error::Internal("no logits".into())));
-        let (room, reused) = (session.room(), session.reused());
-        state.note_reused(reused);
-        if catch_unwind(AssertUnwindSafe(|| state.complete(logits, room))).is_err() {
-            state.complete(Err(Error::Internal("choosing a token panicked".into())), room);
+        let guesses = run.guesses;
+        let Some((session, _)) = self.parts() else { return };
+        match session.end(run) {
+            Err(error) if Run::guessed_wrong(guesses, &error) => {}
+            output => self.choose(output.and_then(|output| output.logits.ok_or(Error::Internal("no logits".into())))),
         }
     }
 }

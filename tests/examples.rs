@@ -162,6 +162,18 @@ fn generate_reports_log_probabilities_on_request() {
 }
 
 #[test]
+fn generate_guesses_tokens_and_says_the_same() {
+    let prompt = "Greta sold apples on the market square. ".repeat(4);
+    let arguments = ["--json", "--prompt", &prompt, "--max-tokens", "60", "--speculate"];
+    let [off, ngram] = ["off", "ngram"].map(|how| json(&example("generate", &[&arguments[..], &[how]].concat())));
+    assert_eq!((&off["tokens"], &off["text"]), (&ngram["tokens"], &ngram["text"]));
+    assert!(
+        off["timings"]["guessed"] == 0 && ngram["timings"]["guessed"].is_u64() && ngram["timings"]["accepted"].is_u64()
+    );
+    assert_eq!(example("generate", &["--speculate", "draft"]).status.code(), Some(2));
+}
+
+#[test]
 fn generate_tells_the_seed_where_it_decided_anything() {
     let tells = |temperature: &str| {
         let output = example("generate", &["--max-tokens", "5", "--seed", "77", "--temperature", temperature]);

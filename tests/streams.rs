@@ -6,7 +6,9 @@ mod common;
 use futures::executor::{block_on, block_on_stream};
 use futures::future::join;
 use futures::{Stream, StreamExt};
-use model_factory::{CancellationToken, Error, FinishReason, GenerateOptions, GenerationStream, Message, Model};
+use model_factory::{
+    CancellationToken, Error, FinishReason, GenerateOptions, GenerationStream, Message, Model, Speculation,
+};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -41,6 +43,25 @@ fn a_stream_gives_the_pieces_of_its_generation() {
     let text: String = expected.iter().map(|piece| piece.text.as_str()).collect();
     let begins = block_on(model.generate_text(PROMPT, 60)).unwrap();
     assert!(!begins.is_empty() && text.starts_with(&begins), "{begins:?} of {text:?}");
+}
+
+#[test]
+fn streams_with_guesses_give_the_same_pieces() {
+    let model = demo();
+    let prompt = "Greta sold apples on the market square. ".repeat(4);
+    for options in [options(80), options(80).temperature(0.7).seed(3).logprobs(2)] {
+        let expected: Vec<_> = model.generate(&prompt, &options).unwrap().map(Result::unwrap).collect();
+        let options = options.speculate(Speculation::Ngram).speculative_tokens(6);
+        let mut pieces = block_on_stream(model.generate(&prompt, &options).unwrap().into_stream());
+        assert_eq!(pieces.by_ref().map(Result::unwrap).collect::<Vec<_>>(), expected);
+        let timings = pieces.into_inner().finish().1;
+        let on_gpu = std::env::var_os("TEST_DEVICE").is_some_and(|device| device != "cpu");
+        assert!((timings.guessed > 0 || on_gpu) && timings.accepted <= timings.guessed, "{timings:?}");
+        // Several at once.
+        let streams = (0..5).map(|_| model.generate(&prompt, &options).unwrap().into_stream().map(Result::unwrap));
+        let all = block_on(futures::future::join_all(streams.map(|stream| stream.collect::<Vec<_>>())));
+        assert!(all.iter().all(|pieces| *pieces == expected));
+    }
 }
 
 #[test]

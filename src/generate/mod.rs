@@ -4,6 +4,7 @@ mod draw;
 mod logprobs;
 mod options;
 mod sampler;
+mod speculate;
 mod steps;
 mod stop;
 mod thinking;
@@ -19,8 +20,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use logprobs::LogProbs;
-pub use options::{GenerateOptions, SamplingOptions};
+pub use options::{GenerateOptions, SamplingOptions, Speculation};
 pub use sampler::Sampler;
+use speculate::Speculator;
 use stop::StopStrings;
 pub use stop::{FinishReason, StopTokens};
 use thinking::Thinking;
@@ -41,6 +43,15 @@ pub trait Step {
     fn reused(&self) -> usize {
         0
     }
+
+    /// Is told before a [`forward`](Self::forward) of one token which tokens may follow that one, each with the probability
+    /// `likely` if those before it do. Where it can compute several tokens in little more time than one it may compute these
+    /// too, and answer the next calls from that as long as they ask for just these tokens. How many of them it will
+    /// compute: all that it can where `likely` is `None`. It changes no logits. A step that knows nothing of it computes none.
+    fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
+        let _ = (tokens, likely);
+        0
+    }
 }
 
 impl<S: Step + ?Sized> Step for &mut S {
@@ -54,6 +65,10 @@ impl<S: Step + ?Sized> Step for &mut S {
 
     fn reused(&self) -> usize {
         (**self).reused()
+    }
+
+    fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
+        (**self).guess(tokens, likely)
     }
 }
 
@@ -90,8 +105,12 @@ pub struct Timings {
     pub generated: usize,
     /// Time of all steps after the first.
     pub decode: Duration,
-    /// Steps that `decode` took.
+    /// Steps that `decode` took; one that was computed ahead counts.
     pub decode_steps: usize,
+    /// Tokens that were computed ahead because they were guessed ([`GenerateOptions::speculate`]).
+    pub guessed: usize,
+    /// How many of them were the next ones, so that they took no pass over the weights.
+    pub accepted: usize,
     /// The seed that chose the tokens; with it the same request gives the same text.
     pub seed: u64,
 }
@@ -134,6 +153,7 @@ pub(crate) struct State {
     ids: Vec<u32>,
     finish: Option<FinishReason>,
     thinking: Thinking,
+    speculator: Option<Box<Speculator>>,
     /// Pieces of the last step that were not given out yet.
     ready: VecDeque<Piece>,
     /// An error that comes after text that was held back.
@@ -169,6 +189,7 @@ impl State {
         Ok(State {
             decoder: tokenizer.stream_after(&sequence),
             thinking: Thinking::after(&tokenizer, &sequence),
+            speculator: Speculator::new(options, &tokenizer, &sequence)?,
             tokenizer,
             sampler,
             stop: if options.ignore_stop { StopTokens::default() } else { stop },
@@ -308,17 +329,27 @@ impl State {
         self.failed.is_none() && self.finish.is_none() && !self.input.is_empty()
     }
 
-    /// What the sequence is continued with, and what cancels that. `None` when nothing is: no piece is ready, and it goes on.
+    /// What the sequence is continued with, and what cancels that; `step`, which computes it, is told guesses for it. `None`
+    /// when nothing is: no piece is ready, and it goes on.
     ///
     /// # Errors
     /// `OutOfMemory`, for [`complete`](Self::complete).
-    pub(crate) fn input(&mut self) -> Result<Option<(&[u32], &CancellationToken)>> {
+    pub(crate) fn input(&mut self, step: &mut impl Step) -> Result<Option<(&[u32], &CancellationToken)>> {
         if !self.ready.is_empty() || !self.is_running() {
             return Ok(None);
         }
         self.begun = Instant::now();
         memory::grow(&mut self.ids, 1, "the ids of a generation")?;
         self.sampler.reserve()?;
+        if let Some(speculator) = &mut self.speculator {
+            speculator.reserve()?;
+            // The last token is not computed on.
+            let most = if self.ids.is_empty() { 0 } else { self.max_tokens - self.timings.generated - 1 };
+            let guessed = speculator.guess(most, &self.stop).map(|(guesses, likely)| step.guess(guesses, likely));
+            if let Some(guessed) = guessed {
+                speculator.taken(guessed, &mut self.timings);
+            }
+        }
         Ok(Some((&self.input, &self.cancel)))
     }
 
@@ -366,6 +397,9 @@ impl State {
             self.flush(&mut text);
             self.give(&text, None, None);
             return Ok(());
+        }
+        if let Some(speculator) = &mut self.speculator {
+            speculator.drawn(token, &mut self.timings);
         }
         self.timings.generated += 1;
         self.ids.push(token);
@@ -421,7 +455,7 @@ impl<S: Step> Iterator for Generation<S> {
     fn next(&mut self) -> Option<Self::Item> {
         let Generation { step, state } = self;
         loop {
-            let logits = match state.input() {
+            let logits = match state.input(step) {
                 Ok(Some((input, cancel))) => step.forward(input, cancel),
                 Ok(None) => return state.pop(),
                 Err(error) => Err(error),

@@ -5,6 +5,7 @@ use super::stop::StopStrings;
 use crate::cancel::CancellationToken;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
+use crate::scheduler::costs::MOST_GUESSES;
 use model_diagnostics::spec::{GREEDY_BELOW, Sampling};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
@@ -27,11 +28,36 @@ pub struct GenerateOptions {
     pub ignore_stop: bool,
     /// Gives every piece the logarithm of its token's probability and of so many of the most likely, up to 20.
     pub logprobs: Option<usize>,
+    /// Whether the next tokens are guessed, to be computed together with those that are known. The text, the ids and all else
+    /// are those that come without it, to the bit; only the time differs.
+    pub speculate: Speculation,
+    /// Texts that the generation may repeat, beside its prompt and what it generated.
+    pub speculate_from: Vec<String>,
+    /// So many guesses a step, up to 15, in place of as many as pay by the measured times of steps.
+    pub speculative_tokens: Option<usize>,
     /// What the chat template is given beside the messages.
     pub chat: ChatOptions,
     /// Ends the generation when it is cancelled, in the middle of the prompt too. No part of the JSON.
     #[serde(skip)]
     pub cancel: Option<CancellationToken>,
+}
+
+/// How tokens are guessed, to be computed ahead. A guess is accepted exactly when it is the token that the sampler, with its
+/// seed and all it has seen, draws from the model's own logits there.
+///
+/// Nothing is guessed where the bits of a row depend on the rows beside it: on a GPU, and with one int8 scale of activations
+/// for all rows; nor while other sequences share the steps of the model, which gains more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Speculation {
+    /// Not at all.
+    #[default]
+    Off,
+    /// By n-grams (prompt lookup): as what followed the last two to four tokens where they occurred before, in the prompt, in
+    /// what was generated or in [`GenerateOptions::speculate_from`]. How many depends on how often such guesses were right
+    /// and on the measured times of steps; none where that does not pay.
+    Ngram,
 }
 
 /// How the next token is chosen. What is `None` is as the model ships it
@@ -78,7 +104,17 @@ impl GenerateOptions {
     pub fn check(&self) -> Result<()> {
         self.sampling.in_range()?;
         logprobs::check(self.logprobs)?;
+        self.speculation_in_range()?;
         StopStrings::new(&self.stop).map(drop)
+    }
+
+    /// `Option` for more guesses than a step can have.
+    pub(super) fn speculation_in_range(&self) -> Result<()> {
+        let (option, expected) = ("speculative_tokens", "a whole number from 0 to 15");
+        match self.speculative_tokens.filter(|tokens| *tokens > MOST_GUESSES) {
+            Some(tokens) => Err(Error::Option { option, value: tokens as f64, expected }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -91,6 +127,9 @@ impl Default for GenerateOptions {
             stop: Vec::new(),
             ignore_stop: false,
             logprobs: None,
+            speculate: Speculation::Off,
+            speculate_from: Vec::new(),
+            speculative_tokens: None,
             chat: ChatOptions::default(),
             cancel: None,
         }
@@ -161,6 +200,24 @@ impl GenerateOptions {
     /// With the logarithms of probabilities: the chosen token's and those of the `top` most likely, up to 20.
     pub fn logprobs(mut self, top: usize) -> Self {
         self.logprobs = Some(top);
+        self
+    }
+
+    /// With guesses at the next tokens, which change the time alone.
+    pub fn speculate(mut self, speculate: Speculation) -> Self {
+        self.speculate = speculate;
+        self
+    }
+
+    /// With `text` as one more text that it may repeat, such as a file to be edited that the prompt does not show.
+    pub fn speculate_from(mut self, text: impl Into<String>) -> Self {
+        self.speculate_from.push(text.into());
+        self
+    }
+
+    /// With so many guesses a step, up to 15, whether they pay or not.
+    pub fn speculative_tokens(mut self, tokens: usize) -> Self {
+        self.speculative_tokens = Some(tokens);
         self
     }
 

@@ -1,0 +1,146 @@
+//! Guessed tokens of a sequence: computed beside one that is known, and taken for the next ones if they turn out to be those.
+
+use super::Session;
+use crate::cancel::CancellationToken;
+use crate::decoder::Batching;
+use crate::error::{Error, Result};
+use crate::memory;
+use crate::scheduler::Run;
+use crate::scheduler::costs::MOST_GUESSES;
+use candle_core::Tensor;
+use model_diagnostics::plan::KV_PAGE;
+
+/// Positions for which a sequence does without guesses when computing some failed.
+const PAUSE: usize = 64;
+
+/// What a session knows of its next tokens.
+#[derive(Debug, Default)]
+pub(super) struct Guesses {
+    /// Those that the next step computes too.
+    next: Vec<u32>,
+    /// Those that were computed behind the sequence: the cache holds them, the ids do not.
+    ahead: Option<Ahead>,
+    /// Whether the last step was shared with other sequences: these gain more by each other.
+    pub(super) in_company: bool,
+    /// The length below which nothing is guessed.
+    pause: usize,
+}
+
+/// Tokens that were computed before they are known.
+#[derive(Debug)]
+struct Ahead {
+    tokens: Vec<u32>,
+    /// How many of them turned out right.
+    right: usize,
+    /// The logits before the first of them and behind each, `[1 + tokens, vocab]`.
+    rows: Tensor,
+}
+
+/// How a step begins.
+pub(crate) enum Begun {
+    /// It was computed ahead.
+    Ahead(Tensor),
+    Run(Run),
+}
+
+impl Session {
+    /// Takes `tokens` as guesses for those behind the next step, and returns how many it will compute: those that pay if each
+    /// is right with the probability `likely`, or all that can be.
+    pub(super) fn take_guesses(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
+        self.guesses.next.clear();
+        let compute = self.model.compute();
+        let vocab = compute.vocab();
+        let known = tokens.iter().take_while(|id| (**id as usize) < vocab).count().min(self.most_guesses());
+        let paying = match likely {
+            Some(likely) => self.model.scheduler().costs().paying_guesses(likely, known),
+            None => known,
+        };
+        let room = memory::grow(&mut self.guesses.next, paying, "guessed tokens");
+        let paying = if room.is_ok() { paying } else { 0 };
+        self.guesses.next.extend_from_slice(&tokens[..paying]);
+        paying
+    }
+
+    /// How many guesses a step of one token may have. They take no page that the token does not need itself, and change
+    /// nothing about how it is computed.
+    fn most_guesses(&self) -> usize {
+        let (compute, reach) = (self.model.compute(), self.len() + 1);
+        if compute.batching() != Batching::Any || self.guesses.in_company || self.len() < self.guesses.pause {
+            return 0;
+        }
+        let room = self.model.context_length().saturating_sub(reach);
+        let most = MOST_GUESSES.min(room).min(reach.next_multiple_of(KV_PAGE) - reach);
+        let rotation = compute.rotation(reach);
+        (1..=most).rev().find(|guesses| compute.rotation(reach + guesses) == rotation).unwrap_or(0)
+    }
+
+    /// As [`begin`](Self::begin), for logits that may be there already, with guesses where it was given some.
+    ///
+    /// # Errors
+    /// As [`Session::forward_unless`].
+    pub(crate) fn begin_step(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Begun> {
+        let guesses = std::mem::take(&mut self.guesses.next);
+        if let Some(logits) = self.ahead(tokens, cancel)? {
+            return Ok(Begun::Ahead(logits));
+        }
+        let count = if tokens.len() == 1 { guesses.len().min(self.most_guesses()) } else { 0 };
+        let mut run = self.begin(tokens, cancel)?;
+        let vocab = self.model.compute().vocab();
+        // Without memory for them it goes on without them.
+        if count > 0
+            && memory::grow(&mut run.ids, count, "guessed tokens").is_ok()
+            && let Ok(rows) = memory::reserved((1 + count) * vocab, "the logits of guessed tokens")
+        {
+            run.ids.extend_from_slice(&guesses[..count]);
+            (run.guesses, run.rows) = (count, Some(rows));
+            run.span.record("guesses", count);
+        }
+        Ok(Begun::Run(run))
+    }
+
+    /// The logits behind `tokens`, if that is one that was computed ahead; it is part of the sequence then.
+    fn ahead(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        let (Some(ahead), [token]) = (&mut self.guesses.ahead, tokens) else { return Ok(None) };
+        if ahead.tokens.get(ahead.right) != Some(token) {
+            return Ok(None);
+        }
+        cancel.check()?;
+        memory::grow(&mut self.ids, 1, "the ids of a session")?;
+        let logits = ahead.rows.get(ahead.right + 1)?;
+        ahead.right += 1;
+        self.ids.push(*token);
+        Ok(Some(logits))
+    }
+
+    /// Forgets what was computed ahead and did not turn out right.
+    pub(super) fn forget_guesses(&mut self) {
+        self.guesses.next.clear();
+        if self.guesses.ahead.take().is_some()
+            && let Some(cache) = &mut self.cache
+        {
+            cache.truncate(self.ids.len());
+        }
+    }
+
+    /// Keeps what was computed of guesses, the last `count` of the ids, and returns the logits before them.
+    pub(super) fn keep_ahead(&mut self, count: usize, rows: Vec<f32>) -> Result<Tensor> {
+        let vocab = self.model.compute().vocab();
+        let rows = Tensor::from_vec(rows, (1 + count, vocab), self.model.device())?;
+        let logits = rows.get(0)?;
+        let tokens = self.ids.split_off(self.ids.len() - count);
+        self.guesses.ahead = Some(Ahead { tokens, right: 0, rows });
+        Ok(logits)
+    }
+
+    /// Does without guesses for a while. Whether the step is to be computed again: what failed may be about a guess.
+    pub(super) fn pause_guesses(&mut self) {
+        self.guesses.pause = self.len() + PAUSE;
+    }
+}
+
+impl Run {
+    /// Whether `error`, which it ended with, may be about a guess: it is to be begun again, and has none then.
+    pub(crate) fn guessed_wrong(guesses: usize, error: &Error) -> bool {
+        guesses > 0 && !matches!(error, Error::Cancelled)
+    }
+}
