@@ -208,7 +208,7 @@ impl Streaming for Streamed {
                 Some(piece) => Event::Piece(piece),
                 None => {
                     let begun = state.input().and_then(|input| {
-                        input.map(|(tokens, cancel)| span.in_scope(|| session.begin(tokens, cancel))).transpose()
+                        input.map(|(tokens, cancel)| span.in_scope(|| session.begin(tokens, None, cancel))).transpose()
                     });
                     match begun {
                         Ok(Some(run)) => {
