@@ -150,8 +150,7 @@ impl Session {
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor> {
         let vocab = self.model.compute().vocab();
         let rows = memory::reserved(tokens.len().saturating_mul(vocab), "the logits of every token")?;
-        let mut run = self.begin(tokens, &CancellationToken::new())?;
-        run.rows = Some(rows);
+        let run = self.begin(tokens, Some(rows), &CancellationToken::new())?;
         let rows = self.compute(run)?.rows.unwrap_or_default();
         Ok(Tensor::from_vec(rows, (tokens.len(), vocab), self.model.device())?)
     }
@@ -179,7 +178,7 @@ impl Session {
         let _span = info_span!("batch", sessions = steps.len(), tokens = total).entered();
         let (cancel, mut runs, mut failed) = (CancellationToken::new(), Vec::new(), None);
         for (session, tokens) in steps.iter_mut() {
-            match session.begin(tokens, &cancel) {
+            match session.begin(tokens, None, &cancel) {
                 Ok(mut run) => {
                     (run.batched, run.span) = (true, Span::current());
                     runs.push(run);
@@ -212,7 +211,7 @@ impl Session {
     }
 
     /// Hands the sequence with `tokens` behind it over to be computed: until [`end`](Self::end) takes it back, the session is
-    /// empty.
+    /// empty. With `rows` these take the logits after each of `tokens`.
     ///
     /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
     /// transformers, a sequence that grows past that length, or is truncated below it, is computed anew. Its ids stay all the
@@ -220,7 +219,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::forward`]; the session is as it was.
-    pub(crate) fn begin(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Run> {
+    pub(crate) fn begin(&mut self, tokens: &[u32], rows: Option<Vec<f32>>, cancel: &CancellationToken) -> Result<Run> {
         self.check(tokens)?;
         self.forget_guesses();
         let (before, reach) = (self.len(), self.len() + tokens.len());
@@ -240,6 +239,7 @@ impl Session {
         ids.extend_from_slice(tokens);
         let cache = self.cache.take().unwrap_or_else(|| compute.cache());
         let mut run = Run::new(ids, before, cache, rotation, cancel, span);
+        run.rows = rows;
         run.adopt();
         let Err(error) = run.cache.reserve(reach) else { return Ok(run) };
         run.outcome = Some(Err(error.clone()));

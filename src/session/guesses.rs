@@ -84,7 +84,7 @@ impl Session {
             return Ok(Begun::Ahead(logits));
         }
         let count = if tokens.len() == 1 { guesses.len().min(self.most_guesses()) } else { 0 };
-        let mut run = self.begin(tokens, cancel)?;
+        let mut run = self.begin(tokens, None, cancel)?;
         let vocab = self.model.compute().vocab();
         // Without memory for them it goes on without them.
         if count > 0

@@ -1,0 +1,150 @@
+//! The example `generate`.
+
+use super::{example, json, model, text};
+use std::process::Output;
+
+#[test]
+fn generate_tells_a_story_on_standard_output_alone() {
+    let output = example("generate", &["--prompt", "Once upon a time", "--max-tokens", "200"]);
+    assert!(output.status.success());
+    let story = text(&output.stdout);
+    assert!(story.starts_with("Once upon a time") && story.trim_end().ends_with('.'), "{story}");
+    assert!(text(&output.stderr).starts_with("compatible: "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn generate_chats_by_the_models_own_template() {
+    let chat = |name: &str, more: &[&str]| {
+        let path = model(name);
+        example("generate", &[&[path.as_str(), "--chat", "Hello", "--max-tokens", "4", "--json"], more].concat())
+    };
+    let tokens = |output: &Output| json(output)["timings"]["prompt_tokens"].as_u64().expect("a count");
+    let plain = example("generate", &[&model("smollm2/bf16"), "--prompt", "Hello", "--max-tokens", "4", "--json"]);
+    let (asked, told) = (chat("smollm2/bf16", &[]), chat("smollm2/bf16", &["--system", "Be brief and kind."]));
+    assert!(asked.status.success(), "{}", text(&asked.stderr));
+    assert!(tokens(&asked) > tokens(&plain), "the turns' own tokens");
+    assert_ne!(tokens(&told), tokens(&asked));
+    let without = chat("phi-2/bf16", &[]);
+    assert_eq!((without.status.code(), without.stdout.is_empty()), (Some(2), true));
+    assert!(text(&without.stderr).contains("template"), "{}", text(&without.stderr));
+    for option in ["--system", "--template"] {
+        assert_eq!(example("generate", &[option, "x"]).status.code(), Some(2), "{option} alone");
+    }
+    assert!(chat("smollm2/bf16", &["--template", "default"]).status.success());
+    let unknown = chat("smollm2/bf16", &["--template", "rag"]);
+    assert_eq!((unknown.status.code(), unknown.stdout.is_empty()), (Some(2), true));
+    assert!(text(&unknown.stderr).contains("choose one of default"), "{}", text(&unknown.stderr));
+}
+
+#[test]
+fn generate_gives_tools_and_variables_to_the_template() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in std::fs::read_dir(model("smollm2/bf16")).expect("the model").map(|entry| entry.expect("a file").path())
+    {
+        std::fs::copy(&file, folder.path().join(file.file_name().expect("a name"))).expect("a copy");
+    }
+    let template = "{{ raise_exception(messages[0].content ~ (tools | tojson) ~ (wish | tojson)) }}";
+    std::fs::write(folder.path().join("chat_template.jinja"), template).expect("a template");
+    let (path, tools) = (folder.path().display().to_string(), folder.path().join("tools"));
+    let chat = |more: &[&str]| {
+        let output = example("generate", &[&[path.as_str(), "--chat", "Hi"], more].concat());
+        assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{more:?}");
+        text(&output.stderr)
+    };
+    std::fs::write(&tools, r#"[{"type": "function"}]"#).expect("tools");
+    let given = ["--tools", tools.to_str().expect("a path"), "--set", "wish={\"a\": [1, null]}"];
+    let said = chat(&given);
+    assert!(said.contains(r#"Hi[{"type": "function"}]{"a": [1, null]}"#), "{said}");
+    for wrong in ["wish", "wish=no text"] {
+        let said = chat(&["--set", wrong]);
+        assert!(said.contains("--set") && said.contains("JSON"), "{said}");
+    }
+    std::fs::write(&tools, "{}").expect("tools");
+    let output = example("generate", &[&[path.as_str(), "--chat", "Hi"], &given[..2]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("expected a JSON list"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn generate_tells_thought_from_answer() {
+    let path = model("r1-distill-llama/bf16");
+    let ask = |more: &[&str]| example("generate", &[&[path.as_str(), "--max-tokens", "6"], more].concat());
+    let report = json(&ask(&["--chat", "Hi", "--json"]));
+    assert_eq!((&report["thinking"], &report["answer"]), (&report["text"], &"".into()), "the template opens a block");
+    let report = json(&ask(&["--prompt", "Hi", "--json"]));
+    assert_eq!((&report["thinking"], &report["answer"]), (&"".into(), &report["text"]));
+    let plain = text(&ask(&["--chat", "Hi"]).stdout);
+    assert!(!plain.contains('\x1b') && plain.len() > 1, "a pipe gets the text alone: {plain:?}");
+}
+
+#[test]
+fn generate_reports_ids_finish_and_timings_as_json() {
+    let arguments =
+        ["--prompt", "Once upon a time", "--max-tokens", "5", "--temperature", "0.8", "--seed", "7", "--json"];
+    let (first, second) = (json(&example("generate", &arguments)), json(&example("generate", &arguments)));
+    assert_eq!(first["text"], second["text"], "one seed, one text");
+    assert_eq!(first["tokens"].as_array().map(Vec::len), Some(5));
+    assert_eq!((&first["finish"], &first["timings"]["seed"]), (&"length".into(), &7.into()));
+}
+
+#[test]
+fn generate_reports_log_probabilities_on_request() {
+    let arguments = ["--max-tokens", "3", "--json", "--logprobs", "2"];
+    let report = json(&example("generate", &arguments));
+    let entries = report["logprobs"].as_array().expect("a list");
+    assert_eq!(entries.len(), 3);
+    for (entry, token) in entries.iter().zip(report["tokens"].as_array().expect("ids")) {
+        // Greedily the likeliest token is the one that was chosen.
+        assert_eq!((&entry["token"], &entry["top"][0]["token"]), (token, token));
+        assert_eq!(entry["top"][0]["logprob"], entry["logprob"]);
+        assert_eq!(entry["top"].as_array().expect("a list").len(), 2);
+    }
+    assert!(json(&example("generate", &arguments[..3]))["logprobs"].is_null());
+}
+
+#[test]
+fn generate_guesses_tokens_and_says_the_same() {
+    let prompt = "Greta sold apples on the market square. ".repeat(4);
+    let arguments = ["--json", "--prompt", &prompt, "--max-tokens", "60", "--speculate"];
+    let [off, ngram] = ["off", "ngram"].map(|how| json(&example("generate", &[&arguments[..], &[how]].concat())));
+    assert_eq!((&off["tokens"], &off["text"]), (&ngram["tokens"], &ngram["text"]));
+    assert!(
+        off["timings"]["guessed"] == 0 && ngram["timings"]["guessed"].is_u64() && ngram["timings"]["accepted"].is_u64()
+    );
+    assert_eq!(example("generate", &["--speculate", "draft"]).status.code(), Some(2));
+}
+
+#[test]
+fn generate_tells_the_seed_where_it_decided_anything() {
+    let tells = |temperature: &str| {
+        let output = example("generate", &["--max-tokens", "5", "--seed", "77", "--temperature", temperature]);
+        assert!(output.status.success());
+        text(&output.stderr).contains("seed 77")
+    };
+    assert!(!tells("0") && tells("0.9"));
+}
+
+#[test]
+fn generate_goes_on_from_a_saved_session() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a.session").display().to_string();
+    let run = |more: &[&str]| {
+        let arguments = ["--session", &file, "--temperature", "0", "--max-tokens", "20", "--json"];
+        example("generate", &[&arguments, more].concat())
+    };
+    let first = json(&run(&[]));
+    assert_eq!(first["timings"]["cached_tokens"], 0);
+    let again = json(&run(&[]));
+    assert_eq!((&again["tokens"], &again["timings"]["prompt_tokens"]), (&first["tokens"], &1.into()));
+    assert!(again["timings"]["cached_tokens"].as_u64() > Some(0));
+    let refused = run(&["--kv-cache", "f16"]);
+    assert_eq!((refused.status.code(), refused.stdout.is_empty()), (Some(2), true));
+    assert!(text(&refused.stderr).contains("a.session: the dtype of the KV cache it was saved with is \"F32\""));
+}
+
+#[test]
+fn generate_ends_before_a_stop_string() {
+    let arguments = ["--prompt", "Once upon a time", "--stop", "no such text", "--stop", " captain", "--json"];
+    let report = json(&example("generate", &arguments));
+    assert_eq!((&report["text"], &report["finish"]), (&" there was a".into(), &"stop".into()));
+}
