@@ -15,12 +15,7 @@ fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
 fn sessions_share_what_was_planned_for_them() {
     let folder = tempfile::tempdir().expect("a folder");
     write_128k(folder.path());
-    let model = common::builder()
-        .prefix_caching(false)
-        .context_length(1024)
-        .sessions(2)
-        .load(folder.path())
-        .expect("the model loads");
+    let model = common::builder().context_length(1024).sessions(2).load(folder.path()).expect("the model loads");
     let plan = model.report().plan.as_ref().expect("a plan");
     assert_eq!((plan.sessions, plan.kv_cache), (2, 2 * cache(1024)));
 
@@ -50,8 +45,7 @@ fn sessions_share_what_was_planned_for_them() {
 fn without_a_number_of_sessions_they_share_what_the_limit_leaves() {
     let folder = tempfile::tempdir().expect("a folder");
     write_128k(folder.path());
-    let load =
-        |limit| common::builder().prefix_caching(false).context_length(512).memory_limit(limit).load(folder.path());
+    let load = |limit| common::builder().context_length(512).memory_limit(limit).load(folder.path());
     let plan = load(u64::MAX).expect("the model loads").report().plan.clone().expect("a plan");
     assert_eq!(plan.sessions, 1);
     let model = load(plan.total + cache(512)).expect("the model loads");

@@ -138,7 +138,7 @@ fn a_fork_goes_on_by_itself() {
 #[test]
 fn what_nobody_holds_makes_room() {
     let fixture = common::named("llama-3").folder.join("bf16");
-    let model = common::builder().context_length(4 * KV_PAGE).sessions(1).load(fixture).unwrap();
+    let model = common::builder().prefix_caching(true).context_length(4 * KV_PAGE).sessions(1).load(fixture).unwrap();
     let page = page_bytes(&model);
     // Three pages that stay, and one that was never complete.
     drop(bits(&mut model.session(), &tokens(1, 3 * KV_PAGE + 100)));

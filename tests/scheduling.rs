@@ -116,7 +116,8 @@ fn ids_do_not_depend_on_the_company() {
             hook(panic);
         }
     }));
-    let model = common::builder().threads(2).load(common::fixtures().join("demo-q4_k_m.gguf")).unwrap();
+    let model =
+        common::builder().threads(2).prefix_caching(true).load(common::fixtures().join("demo-q4_k_m.gguf")).unwrap();
     let mut alone: HashMap<Request, Vec<u32>> = HashMap::new();
     for schedule in 1..=SCHEDULES {
         let mut random = Random(schedule * 0x9e37_79b9_7f4a_7c15);

@@ -61,8 +61,8 @@ impl Times {
         for (index, measured) in self.measured.iter().enumerate().skip(1) {
             let Some((measured, _)) = measured.filter(|(_, at)| self.steps - at <= FORGOTTEN) else { continue };
             let from = seconds[last];
-            for between in last + 1..=index {
-                seconds[between] = from + (measured - from) * (between - last) as f64 / (index - last) as f64;
+            for (behind, seconds) in seconds[last + 1..=index].iter_mut().enumerate() {
+                *seconds = from + (measured - from) * (behind + 1) as f64 / (index - last) as f64;
             }
             seconds[index..].fill(measured);
             last = index;

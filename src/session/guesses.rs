@@ -37,6 +37,7 @@ struct Ahead {
 }
 
 /// How a step begins.
+#[allow(clippy::large_enum_variant)] // it lives for a moment
 pub(crate) enum Begun {
     /// It was computed ahead.
     Ahead(Tensor),

@@ -19,7 +19,8 @@ pub(crate) fn fixtures() -> PathBuf {
 /// `TEST_DEVICE` names (`cuda`), or on the processor.
 pub(crate) fn builder() -> ModelBuilder {
     let device = std::env::var("TEST_DEVICE").map_or(DeviceChoice::Cpu, |name| name.parse().expect("a device"));
-    let builder = UnifiedModelFactory::builder().device(device);
+    // What a test compares is computed, unless it is about prefixes.
+    let builder = UnifiedModelFactory::builder().device(device).prefix_caching(false);
     match std::env::var("TEST_ISA") {
         Ok(name) => {
             let isa = Isa::named(&name).unwrap_or_else(|| panic!("TEST_ISA={name}: this machine does not have it"));
