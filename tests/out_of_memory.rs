@@ -275,7 +275,6 @@ const CASES: &[Case] = &[
     ("drawn", 1 << 10, &["logits"]),
     ("drawn-of-all", 1 << 10, &["logits", "the candidates for a token", "the probabilities of a draw"]),
     // What is refused for guesses is done without.
-    ("guessed", LARGE, &["the right result"]),
     ("guessed", 1 << 10, &["the right result", "logits"]),
     ("chat", LARGE, PASS),
 ];
