@@ -10,7 +10,7 @@
 mod common;
 
 use common::fixtures;
-use model_factory::{Error, FinishReason, GenerateOptions, Message, Model, Session};
+use model_factory::{Error, FinishReason, GenerateOptions, Message, Model, Session, Speculation};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
 use std::collections::BTreeMap;
@@ -308,6 +308,8 @@ const CASES: &[Case] = &[
     ("drawn", LARGE, PASS),
     ("drawn", 1 << 10, &["logits"]),
     ("drawn-of-all", 1 << 10, &["logits", "the candidates for a token", "the probabilities of a draw"]),
+    // What is refused for guesses is done without.
+    ("guessed", 1 << 10, &["the right result", "logits"]),
     ("chat", LARGE, PASS),
     ("restore", LARGE, &["a page of the KV cache"]),
     ("restore", 1 << 10, &["a page of the KV cache", "the ids of a session"]),
@@ -339,6 +341,11 @@ fn attempt(case: &str) -> Box<dyn Attempt> {
         "drawn" => generate(gguf, options.temperature(0.8).top_k(40).top_p(0.9), None),
         "drawn-of-all" => generate(gguf, options.temperature(0.8), None),
         "restore" => Restore::boxed(load(demo(), 1), 300),
+        "guessed" => {
+            // It repeats itself where it is made to.
+            let options = options.temperature(0.0).frequency_penalty(-2.0).ignore_stop(true).max_tokens(12);
+            generate(demo(), options.speculate(Speculation::Ngram).speculative_tokens(4), None)
+        }
         "chat" => {
             let long = "Tell me something about the sea. ".repeat(40);
             generate(phi, options, Some(vec![Message::user(long)]))

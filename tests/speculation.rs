@@ -3,11 +3,14 @@
 
 mod common;
 
+use common::spans::{Begun, watch_thread, watch_threads};
 use model_factory::candle_core::Tensor;
 use model_factory::generate::{Step, StopTokens, Timings};
 use model_factory::{
     CancellationToken, Error, FinishReason, GenerateOptions, Generation, KvDtype, Model, Piece, Session, Speculation,
 };
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
@@ -20,6 +23,7 @@ fn on_gpu() -> bool {
 }
 
 fn demo() -> Model {
+    watch_threads();
     common::load(common::fixtures().join("demo"))
 }
 
@@ -98,6 +102,7 @@ fn kinds(max_tokens: usize) -> Vec<GenerateOptions> {
 
 #[test]
 fn every_family_generates_the_same() {
+    watch_threads();
     let (mut files, mut guessed, mut accepted) = (0, 0, 0);
     let mut first = String::new();
     for fixture in common::all() {
@@ -138,6 +143,26 @@ fn a_text_that_repeats_is_accepted_as_guessed() {
     );
     for options in kinds(60) {
         same(&model, &prompt, &options, "demo");
+    }
+}
+
+/// What was accepted took no pass: each span of a token is one.
+#[test]
+fn an_accepted_guess_saves_a_step() {
+    let model = demo();
+    let prompt = repeating(&model);
+    for options in kinds(60) {
+        for options in [guessing(&options, 1), guessing(&options, 5), options.speculate(Speculation::Ngram)] {
+            let passes = Rc::new(Cell::new(0));
+            let count = Rc::clone(&passes);
+            let watch = move |span: &Begun| count.set(count.get() + usize::from(span.name == "decode"));
+            let timings = watch_thread(watch, || {
+                let mut generation = model.generate(&prompt, &options).unwrap();
+                generation.text().unwrap();
+                generation.finish().1
+            });
+            assert_eq!(passes.get(), timings.decode_steps - timings.accepted, "{options:?} {timings:?}");
+        }
     }
 }
 
@@ -227,6 +252,7 @@ fn after_any_piece_the_session_is_as_it_would_be_without() {
 
 #[test]
 fn caches_of_every_dtype_hold_the_same() {
+    watch_threads();
     for kv in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
         let Ok(model) = common::builder().kv_cache(kv).load(common::fixtures().join("demo")) else {
             assert!(on_gpu());
@@ -240,6 +266,7 @@ fn caches_of_every_dtype_hold_the_same() {
 /// A sequence that grows past the original context is rotated anew, whatever was guessed before.
 #[test]
 fn guesses_do_not_cross_the_limit_of_a_rotation() {
+    watch_threads();
     let folder = tempfile::tempdir().unwrap();
     let phi = common::named("phi-3.5").folder.join("bf16");
     for file in std::fs::read_dir(&phi).unwrap() {
@@ -265,6 +292,7 @@ fn guesses_do_not_cross_the_limit_of_a_rotation() {
 
 #[test]
 fn where_rows_depend_on_each_other_nothing_is_guessed() {
+    watch_threads();
     let model = common::load(common::fixtures().join("int8/llama-dynamic-tensor"));
     let prompt: Vec<u32> = [5, 6, 7, 8].repeat(5);
     assert_eq!(same(&model, &prompt, &options(40), "one scale for all rows"), (0, 0));

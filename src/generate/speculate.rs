@@ -31,6 +31,8 @@ pub(super) struct Speculator {
     guesses: Vec<u32>,
     next: usize,
     ahead: usize,
+    /// Whether the last token was one of them, so that the logits behind it are there.
+    computed: bool,
     /// The length of the n-gram that they followed.
     matched: usize,
     /// How many guesses were right and how many were decided on, by the length of that n-gram.
@@ -59,6 +61,7 @@ impl Speculator {
             guesses: Vec::new(),
             next: 0,
             ahead: 0,
+            computed: false,
             matched: SHORTEST,
             hits: Default::default(),
         })))
@@ -75,9 +78,9 @@ impl Speculator {
     }
 
     /// Guesses at most `most` tokens, none of them one of `stop`, with the probability that each is right, unless they are to
-    /// be computed anyway. `None` where nothing is guessed, or earlier guesses are computed ahead.
+    /// be computed anyway. `None` where nothing is guessed, or what follows the last token is computed already.
     pub(super) fn guess(&mut self, most: usize, stop: &StopTokens) -> Option<(&[u32], Option<f64>)> {
-        if self.ahead > 0 {
+        if self.ahead > 0 || self.computed {
             return None;
         }
         (self.next, self.matched) = (0, 0);
@@ -118,13 +121,15 @@ impl Speculator {
     /// Tells the token that was drawn.
     pub(super) fn drawn(&mut self, token: u32, timings: &mut Timings) {
         self.sequence.push(token);
+        self.computed = false;
         let Some(guess) = self.guesses.get(self.next) else { return };
         let right = *guess == token;
         if let Some(hits) = self.matched.checked_sub(SHORTEST).and_then(|index| self.hits.get_mut(index)) {
             *hits = (hits.0 * FADES + f64::from(u8::from(right)), hits.1 * FADES + 1.0);
         }
         if right {
-            timings.accepted += usize::from(self.ahead > 0);
+            self.computed = self.ahead > 0;
+            timings.accepted += usize::from(self.computed);
             self.next += 1;
             self.ahead = self.ahead.saturating_sub(1);
         } else {
@@ -167,6 +172,7 @@ mod tests {
             guesses: Vec::new(),
             next: 0,
             ahead: 0,
+            computed: false,
             matched: SHORTEST,
             hits: Default::default(),
         }
@@ -222,6 +228,12 @@ mod tests {
         speculator.taken(0, &mut timings);
         speculator.drawn(7, &mut timings);
         assert!(speculator.hits[0].0 > 2.0);
-        assert_eq!((timings.guessed, timings.accepted), (3, 2));
+        assert_eq!(speculator.guess(5, &stop).unwrap().0, [8, 9, 1, 2, 7]);
+        speculator.taken(1, &mut timings);
+        speculator.drawn(8, &mut timings);
+        assert!(speculator.guess(5, &stop).is_none(), "what follows the guess that was computed is there");
+        speculator.drawn(9, &mut timings);
+        assert!(speculator.guess(5, &stop).is_some());
+        assert_eq!((timings.guessed, timings.accepted), (4, 3));
     }
 }

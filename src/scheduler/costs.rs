@@ -53,14 +53,18 @@ impl StepCosts {
 }
 
 impl Times {
-    /// The seconds of every step: those between two that were measured lie on a line, and those beyond the last are taken to
-    /// be as short as that, until they are measured.
+    /// The seconds of every step. Of 2, 4, 8 and 16 tokens those that were not measured are taken to be as short as fewer, so
+    /// that they are tried: kernels share what they read among some tokens and not among more. Others lie between.
     fn by_tokens(&self) -> Option<[f64; MOST_GUESSES + 1]> {
         let (first, _) = self.measured[0]?;
         let (mut seconds, mut last) = ([first; MOST_GUESSES + 1], 0);
         for (index, measured) in self.measured.iter().enumerate().skip(1) {
-            let Some((measured, _)) = measured.filter(|(_, at)| self.steps - at <= FORGOTTEN) else { continue };
             let from = seconds[last];
+            let measured = match measured.filter(|(_, at)| self.steps - at <= FORGOTTEN) {
+                Some((measured, _)) => measured,
+                None if (index + 1).is_power_of_two() => from,
+                None => continue,
+            };
             for (behind, seconds) in seconds[last + 1..=index].iter_mut().enumerate() {
                 *seconds = from + (measured - from) * (behind + 1) as f64 / (index - last) as f64;
             }
@@ -89,24 +93,37 @@ mod tests {
         assert_eq!([0.0, 1.0].map(|likely| free.paying_guesses(likely, 15)), [0, 15]);
         assert_eq!(free.paying_guesses(1.0, 3), 3);
         // Each token costs as much as the first: 1 + p tokens in 2 steps' time gain nothing.
-        let dear = costs(&[(1, 100), (16, 1600)]);
+        let dear = costs(&[(1, 100), (2, 200), (4, 400), (8, 800), (16, 1600)]);
         assert_eq!([0.5, 0.9, 1.0].map(|likely| dear.paying_guesses(likely, 15)), [0; 3]);
         // Half as much: 1.9 tokens in 1.5 are 1.267, 2.71 in 2 are 1.355, 3.44 in 2.5 are 1.376, 4.095 in 3 are 1.365.
-        let half = costs(&[(1, 100), (16, 850)]);
+        let half = costs(&[(1, 100), (2, 150), (4, 250), (8, 450), (16, 850)]);
         assert_eq!(half.paying_guesses(0.9, 15), 3);
         assert_eq!(half.paying_guesses(0.5, 15), 0, "1.5 tokens in the time of 1.5");
-        // A step up behind four: 4 tokens in 1.1 against 16 in 4.
-        let steep = costs(&[(1, 100), (4, 110), (5, 400), (16, 460)]);
+        // A step up behind four: 4 tokens in 1.1 against 16 in 4.6.
+        let steep = costs(&[(1, 100), (4, 110), (5, 400), (8, 420), (16, 460)]);
         assert_eq!(steep.paying_guesses(1.0, 15), 3);
     }
 
     #[test]
+    fn lengths_that_were_never_measured_are_tried() {
+        let costs = costs(&[(1, 100)]);
+        let mut tried = Vec::new();
+        // Sixteen share nothing, eight do.
+        for _ in 0..6 {
+            let tokens = 1 + costs.paying_guesses(0.9, 15);
+            costs.record(tokens, Duration::from_millis(if tokens <= 8 { 100 + tokens as u64 } else { 900 }));
+            tried.push(tokens);
+        }
+        assert_eq!((tried[0], tried[5]), (16, 8), "{tried:?}");
+    }
+
+    #[test]
     fn what_was_not_measured_for_long_is_tried_again() {
-        let costs = costs(&[(1, 100), (16, 9000)]);
+        let costs = costs(&[(1, 100), (2, 900), (4, 900), (8, 900), (16, 9000)]);
         assert_eq!(costs.paying_guesses(1.0, 15), 0);
-        (0..FORGOTTEN).for_each(|_| costs.record(1, Duration::from_millis(100)));
+        (5..=FORGOTTEN).for_each(|_| costs.record(1, Duration::from_millis(100)));
         assert_eq!(costs.paying_guesses(1.0, 15), 0);
-        costs.record(1, Duration::from_millis(100));
+        (0..5).for_each(|_| costs.record(1, Duration::from_millis(100)));
         assert_eq!(costs.paying_guesses(1.0, 15), 15);
     }
 
