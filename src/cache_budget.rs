@@ -24,6 +24,11 @@ impl CacheBudget {
         Arc::new(CacheBudget { bytes, taken: AtomicU64::new(0) })
     }
 
+    /// Bytes in all.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Bytes that all shares have taken.
     pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Stops what was given it, or a clone of it: a load ([`ModelBuilder::cancel`](crate::ModelBuilder::cancel)), a generation
 /// ([`GenerateOptions::cancel`](crate::GenerateOptions::cancel)), a computation ([`Session::forward_unless`]).
 ///
-/// It is looked at between the operations of every layer, also in the middle of a prompt, and costs nothing there; on a
-/// GPU what was launched before is still finished. A generation ends with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled), everything else with
+/// It is looked at between the operations of every layer, also in the middle of a prompt, and costs nothing there; a
+/// sequence that shares a pass over the weights with others leaves behind it. On a GPU what was launched before is still finished. A generation ends with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled), everything else with
 /// [`Error::Cancelled`]. The session stays usable: it holds the tokens whose computation was complete.
 ///
 /// ```

@@ -24,12 +24,12 @@ use std::time::Duration;
 /// # Ok::<(), model_factory::Error>(())
 /// ```
 ///
-/// Clones share the weights; every [`Session`](crate::Session) has a cache of its own.
+/// Clones share the weights; every [`Session`](crate::Session) is a sequence of its own.
 ///
 /// Sessions that compute at the same time, on whatever threads, do it together: each pass over the weights takes the next
-/// token of every sequence that generates, and fills up with chunks of prompts, first come, first served. Eight that generate
-/// take little longer than one, whoever generates waits for no more than a chunk of another's prompt, and no bit of
-/// anybody's logits depends on the company.
+/// token of every sequence that generates, and fills up with chunks of prompts: half of the room for the one that waits
+/// longest, then short ones first. Eight that generate take little longer than one, whoever generates waits for no more than
+/// a chunk of another's prompt, and no bit of anybody's logits depends on the company.
 #[derive(Clone)]
 pub struct Model(Arc<Inner>);
 

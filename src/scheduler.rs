@@ -11,6 +11,7 @@ pub(crate) mod streams;
 use crate::cancel::CancellationToken;
 use crate::decoder::{Batching, Cache, Compute, Logits, Rotation, Segment, with_floats};
 use crate::error::{Error, Result};
+use crate::memory;
 use candle_core::Tensor;
 use costs::StepCosts;
 use model_diagnostics::plan::{KV_PAGE, PREFILL_CHUNK};
@@ -97,8 +98,15 @@ impl Run {
 
     /// Takes whole pages that other sequences have computed.
     pub(crate) fn adopt(&mut self) {
-        let ids = &self.ids[..self.adoptable()];
-        self.reused += self.cache.adopt(ids, self.rotation);
+        self.adopt_by(|cache, ids, rotation| cache.adopt(ids, rotation));
+    }
+
+    /// Takes positions by `adopt`, and counts those that are new to the sequence.
+    fn adopt_by(&mut self, adopt: impl FnOnce(&mut dyn Cache, &[u32], Rotation)) {
+        let start = self.cache.len().max(self.before);
+        let adoptable = self.adoptable();
+        adopt(&mut *self.cache, &self.ids[..adoptable], self.rotation);
+        self.reused += self.cache.len().saturating_sub(start);
     }
 
     /// Tokens whose logits are not wanted.
@@ -106,11 +114,13 @@ impl Run {
         if self.rows.is_some() { self.before } else { self.ids.len().saturating_sub(1) }
     }
 
-    /// Whether `other`, whose place in the queue is before or behind, computes the page that this one computes next.
+    /// Whether `other` computes the page that this one, which may stand behind it in the queue, computes next.
     fn awaits(&self, other: &Run, is_behind: bool) -> bool {
         let (own, cached) = (self.cache.len(), other.cache.len());
         let end = own + KV_PAGE;
-        own.is_multiple_of(KV_PAGE)
+        self.cache.shares()
+            && other.cache.shares()
+            && own.is_multiple_of(KV_PAGE)
             && (cached > own || cached == own && is_behind)
             && cached < end
             && self.rotation == other.rotation
@@ -144,8 +154,11 @@ impl Run {
             Some(all) => {
                 with_floats(&logits.narrow(0, rows.start, rows.len())?, |logits| all.extend_from_slice(logits))
             }
+            // A row of its own: a caller may keep it, and would keep those of others.
             None => {
-                self.logits = Some(logits.get(rows.start)?);
+                let vocab = logits.dim(1)?;
+                let row = with_floats(&logits.get(rows.start)?, |row| memory::copied(row, "logits"))??;
+                self.logits = Some(Tensor::from_vec(row, vocab, logits.device())?);
                 Ok(())
             }
         }
@@ -230,9 +243,36 @@ impl Steps for Pass<'_> {
     }
 
     fn compute(&self, chosen: &mut [Waiting<Run>]) {
+        let computed = catch_unwind(AssertUnwindSafe(|| self.step(chosen)));
+        let Err(panic) = computed else { return };
+        for Waiting { request, .. } in chosen {
+            request.outcome.get_or_insert_with(|| Err(panicked(&*panic)));
+        }
+    }
+
+    fn shares_steps(&self) -> bool {
+        self.compute.batching() == Batching::Any
+    }
+
+    fn is_finished(request: &Run) -> bool {
+        request.outcome.is_some()
+    }
+
+    fn cancelled(request: &mut Run) -> bool {
+        let cancelled = request.cancel.check();
+        let is_cancelled = cancelled.is_err();
+        if is_cancelled {
+            request.outcome = Some(cancelled);
+        }
+        is_cancelled
+    }
+}
+
+impl Pass<'_> {
+    /// Computes a step of `chosen`.
+    fn step(&self, chosen: &mut [Waiting<Run>]) {
         for Waiting { request, .. } in &mut *chosen {
-            let ids = &request.ids[..request.adoptable()];
-            request.reused += request.cache.adopt_part(ids, request.rotation);
+            request.adopt_by(|cache, ids, rotation| cache.adopt_part(ids, rotation));
             request.tokens = request.tokens.min(request.pending());
         }
         let _span = match &*chosen {
@@ -260,6 +300,7 @@ impl Steps for Pass<'_> {
             let rows = end..end + wanted;
             end = rows.end;
             request.in_company |= in_company;
+            request.alone = false;
             let taken = request.take(logits.as_ref(), rows);
             request.cache.publish(&request.ids, request.rotation);
             if taken.is_err() || request.cache.len() == request.ids.len() {
@@ -272,19 +313,6 @@ impl Steps for Pass<'_> {
         {
             self.costs.record(end, begun.elapsed());
         }
-    }
-
-    fn is_finished(request: &Run) -> bool {
-        request.outcome.is_some()
-    }
-
-    fn cancelled(request: &mut Run) -> bool {
-        let cancelled = request.cancel.check();
-        let is_cancelled = cancelled.is_err();
-        if is_cancelled {
-            request.outcome = Some(cancelled);
-        }
-        is_cancelled
     }
 }
 

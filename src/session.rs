@@ -174,6 +174,7 @@ impl Session {
         }
         let vocab = model.compute().vocab();
         let mut rows = memory::reserved(steps.len() * vocab, "the logits of a batch")?;
+        let mut held = memory::reserved(steps.len(), "the lengths of a batch")?;
         let total: usize = steps.iter().map(|(_, tokens)| tokens.len()).sum();
         let _span = info_span!("batch", sessions = steps.len(), tokens = total).entered();
         let (cancel, mut runs, mut failed) = (CancellationToken::new(), Vec::new(), None);
@@ -192,7 +193,6 @@ impl Session {
         if failed.is_none() {
             runs = model.scheduler().run(model.compute(), &caller, runs);
         }
-        let mut held = memory::reserved(steps.len(), "the lengths of a batch")?;
         for ((session, _), run) in steps.iter_mut().zip(runs) {
             held.push(run.before);
             let logits = session.end(run).map(|output| output.logits);
@@ -292,8 +292,8 @@ impl Session {
         self.check_ids(tokens)
     }
 
-    /// A session that goes on from here by itself. Pages of 256 positions are shared; of the last one only what is written is
-    /// copied. On a GPU that is computed anew.
+    /// A session that goes on from here by itself. Pages of 256 positions are shared, and the last one is copied; on a
+    /// GPU its positions are computed anew.
     ///
     /// # Errors
     /// `CacheBudget`, `OutOfMemory`.

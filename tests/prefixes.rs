@@ -157,6 +157,29 @@ fn what_nobody_holds_makes_room() {
     model.session().forward(&[1]).unwrap();
 }
 
+/// A session that ends within a page that is offered already, or with a few tokens, keeps nothing that could not be freed.
+#[test]
+fn whatever_is_kept_can_be_freed() {
+    let fixture = common::named("llama-3").folder.join("bf16");
+    let model = common::builder().prefix_caching(true).context_length(4 * KV_PAGE).sessions(1).load(fixture).unwrap();
+    for (seed, len, back) in [(1, 512, 260), (2, 512, 400), (3, 700, 513), (4, 9, 9), (5, 300, 1)] {
+        let mut session = model.session();
+        bits(&mut session, &tokens(seed, len));
+        session.truncate(back);
+        drop(session);
+        let usage = model.cache_usage();
+        assert_eq!(usage.bytes, usage.unused, "{len} {back}");
+        // More than can be had costs nobody a page.
+        let refused = model.session().fork().and_then(|_| {
+            let mut two = [model.session(), model.session()];
+            bits(&mut two[0], &tokens(9, 2 * KV_PAGE));
+            two[1].forward(&tokens(10, 3 * KV_PAGE))
+        });
+        assert!(matches!(refused, Err(Error::CacheBudget { .. })), "{refused:?}");
+        bits(&mut model.session(), &tokens(11 + seed, 4 * KV_PAGE));
+    }
+}
+
 #[test]
 fn a_model_may_do_without() {
     let model = model(false);

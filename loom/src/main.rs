@@ -212,6 +212,10 @@ impl Steps for Arc<Requests> {
         }
     }
 
+    fn shares_steps(&self) -> bool {
+        true
+    }
+
     fn is_finished(request: &Request) -> bool {
         request.steps == 0 || request.cancelled
     }

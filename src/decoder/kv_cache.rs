@@ -2,7 +2,7 @@
 
 use super::page::Page;
 use super::page_pool::PagePool;
-use super::prefixes::Place;
+use super::prefixes::{LEAST_COPIED, Place};
 use super::rope::Rotation;
 use crate::error::Result;
 use model_diagnostics::plan::KV_PAGE;
@@ -35,12 +35,15 @@ pub trait Cache: Any + Send + fmt::Debug {
     /// Counts `tokens` positions that every layer has stored.
     fn advance(&mut self, tokens: usize);
 
+    /// Whether other sequences take its pages, and it takes theirs.
+    fn shares(&self) -> bool;
+
     /// Takes the pages that hold what `ids` begin with, which are rotated so, from sequences that computed them; whole ones
-    /// alone. Returns how many positions that are.
-    fn adopt(&mut self, ids: &[u32], rotation: Rotation) -> usize;
+    /// alone.
+    fn adopt(&mut self, ids: &[u32], rotation: Rotation);
 
     /// As [`adopt`](Self::adopt), a part of one page, which is copied.
-    fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) -> usize;
+    fn adopt_part(&mut self, ids: &[u32], rotation: Rotation);
 
     /// Offers the pages that are complete, which hold what `ids` begin with, to others.
     fn publish(&mut self, ids: &[u32], rotation: Rotation);
@@ -75,7 +78,7 @@ impl<P> KvCache<P> {
 
     /// Counts `tokens` positions that were read from a file.
     pub fn restored(&mut self, tokens: usize) {
-        (self.len, self.from_file) = (self.len + tokens, true);
+        (self.len, self.from_file) = (self.len + tokens, self.from_file || tokens > 0);
     }
 
     /// The pages.
@@ -165,8 +168,11 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         self.len += tokens;
     }
 
-    fn adopt(&mut self, ids: &[u32], rotation: Rotation) -> usize {
-        let before = self.len;
+    fn shares(&self) -> bool {
+        self.pool.copy().is_some() && !self.from_file
+    }
+
+    fn adopt(&mut self, ids: &[u32], rotation: Rotation) {
         while self.may_adopt() {
             let Some(next) = ids.get(self.len..self.len + KV_PAGE) else { break };
             let Some((number, page)) = self.pool.prefixes().find(self.place(rotation), next) else { break };
@@ -177,21 +183,19 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
             self.places.push(Place::Behind(number));
             self.len += KV_PAGE;
         }
-        self.len - before
     }
 
-    fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) -> usize {
-        let Some(copy) = self.pool.copy().filter(|_| self.may_adopt()) else { return 0 };
+    fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) {
+        let Some(copy) = self.pool.copy().filter(|_| self.may_adopt()) else { return };
         let next = &ids[self.len.min(ids.len())..];
-        let Some((page, count)) = self.pool.prefixes().closest(self.place(rotation), next) else { return 0 };
-        let Some(own) = self.pages.get_mut(self.len / KV_PAGE).and_then(Arc::get_mut) else { return 0 };
+        let Some((page, count)) = self.pool.prefixes().closest(self.place(rotation), next) else { return };
+        let Some(own) = self.pages.get_mut(self.len / KV_PAGE).and_then(Arc::get_mut) else { return };
         copy(&page, own);
         self.len += count;
-        count
     }
 
     fn publish(&mut self, ids: &[u32], rotation: Rotation) {
-        if self.pool.copy().is_none() || self.from_file {
+        if !self.shares() {
             return;
         }
         for index in self.places.len()..self.len / KV_PAGE {
@@ -220,7 +224,11 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
             let mut prefixes = self.pool.prefixes();
             let place = self.place(rotation);
             let is_new = prefixes.closest(place, rest).is_none_or(|(_, common)| common < rest.len());
-            if let Some(page) = self.pages.get(self.places.len()).filter(|_| is_new) {
+            // One that is offered already stays what it is.
+            if let Some(page) = self.pages.get_mut(self.places.len())
+                && is_new
+                && Arc::get_mut(page).is_some()
+            {
                 prefixes.insert(place, rest, Arc::clone(page));
             }
         }
@@ -246,12 +254,12 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
 }
 
 impl<P> KvCache<P> {
-    /// Whether there is a last page that is not complete and may be offered.
+    /// Whether there is a last page that is not complete, may be offered, and holds enough for others to copy.
     fn may_publish_last(&self) -> bool {
         self.pool.copy().is_some()
             && !self.from_file
             && self.len / KV_PAGE == self.places.len()
-            && !self.len.is_multiple_of(KV_PAGE)
+            && self.len % KV_PAGE >= LEAST_COPIED
     }
 }
 

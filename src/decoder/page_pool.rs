@@ -4,7 +4,7 @@
 use super::page::{AllocatePage, CopyPage, Page};
 use super::prefixes::Prefixes;
 use crate::cache_budget::CacheBudget;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -46,16 +46,20 @@ impl<P> PagePool<P> {
     pub fn allocate(&self, count: usize, pages: &mut Vec<Arc<Page<P>>>) -> Result<()> {
         memory::grow(pages, count, "the list of a KV cache's pages")?;
         let mut share = self.budget.share();
-        while let Err(error) = share.grow_to(self.page_bytes.saturating_mul(count as u64)) {
-            if !self.prefixes().evict() {
+        let asked = self.page_bytes.saturating_mul(count as u64);
+        while let Err(error) = share.grow_to(asked) {
+            // What cannot be had costs nobody a page.
+            let missing = self.budget.taken().saturating_add(asked).saturating_sub(self.budget.bytes());
+            if missing > self.bytes().1 || !self.prefixes().evict() {
                 return Err(error);
             }
         }
         self.trim();
         let held = pages.len();
-        for _ in 0..count {
+        while pages.len() < held + count {
             match (self.allocate)() {
                 Ok(page) => pages.push(Arc::new(Page::new(page, share.split(self.page_bytes)))),
+                Err(Error::OutOfMemory { .. }) if self.prefixes().evict() => {}
                 Err(error) => {
                     pages.truncate(held);
                     return Err(error);

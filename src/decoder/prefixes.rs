@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Fewer positions than this at the beginning of a page are computed rather than copied.
-const LEAST_COPIED: usize = 16;
+pub(super) const LEAST_COPIED: usize = 16;
 
 /// A place in the tree: behind which pages a page stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

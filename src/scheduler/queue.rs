@@ -41,6 +41,9 @@ pub(crate) trait Steps {
     /// Computes a step of `chosen`. Does not panic.
     fn compute(&self, chosen: &mut [Waiting<Self::Request>]);
 
+    /// Whether one step computes requests of several callers, so that it pays to wait for them.
+    fn shares_steps(&self) -> bool;
+
     /// Whether `request` is, with a result or an error.
     fn is_finished(request: &Self::Request) -> bool;
 
@@ -191,7 +194,8 @@ impl<R> Queue<R> {
         let ended = Instant::now();
         let mut line = self.line();
         line.computing = false;
-        line.until = Some(ended + (ended.duration_since(begun) / 8).clamp(RETURN[0], RETURN[1]));
+        let wait = (ended.duration_since(begun) / 8).clamp(RETURN[0], RETURN[1]);
+        line.until = steps.shares_steps().then(|| ended + wait);
         for waiting in chosen {
             if !S::is_finished(&waiting.request) {
                 line.waiting.push_back(waiting);

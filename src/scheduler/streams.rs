@@ -4,6 +4,7 @@ use super::queue::Caller;
 use super::{Run, Scheduler};
 use crate::decoder::Compute;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
@@ -51,13 +52,15 @@ impl Streams {
         is_first
     }
 
-    /// Drops what was added: no thread could be started.
+    /// Drops what was added: no thread could be started, or it panicked.
     pub(crate) fn give_up(&self) {
-        *self.inbox() = Inbox::default();
+        let dropped = std::mem::take(&mut *self.inbox());
+        drop(dropped); // not under the lock: somebody may be woken
     }
 
     /// Computes the streams until there are none.
     pub(crate) fn drive(&self, scheduler: &Arc<Scheduler>, compute: &dyn Compute) {
+        let _inbox = ResetInbox(self);
         let waker = Waker::from(Arc::new(Call { scheduler: Arc::clone(scheduler), caller: Arc::clone(&self.caller) }));
         let (mut all, mut key) = (BTreeMap::<u64, Box<dyn Streaming>>::new(), 0u64);
         loop {
@@ -72,12 +75,13 @@ impl Streams {
             }
             drop(inbox);
             let mut runs = Vec::new();
-            all.retain(|key, stream| match stream.next(&waker) {
-                Ok(run) => {
+            // One that panics is dropped, and says so to whoever listens.
+            all.retain(|key, stream| match catch_unwind(AssertUnwindSafe(|| stream.next(&waker))) {
+                Ok(Ok(run)) => {
                     runs.extend(run.map(|run| Run { key: *key, ..run }));
                     true
                 }
-                Err(Ended) => false,
+                Ok(Err(Ended)) | Err(_) => false,
             });
             let submitted = if runs.is_empty() { Ok(()) } else { scheduler.submit(&self.caller, runs) };
             let finished = match submitted {
@@ -89,8 +93,10 @@ impl Streams {
                 }
             };
             for run in finished {
-                if let Some(stream) = all.get_mut(&run.key) {
-                    stream.complete(run);
+                let key = run.key;
+                let Some(stream) = all.get_mut(&key) else { continue };
+                if catch_unwind(AssertUnwindSafe(|| stream.complete(run))).is_err() {
+                    all.remove(&key);
                 }
             }
         }
@@ -99,6 +105,17 @@ impl Streams {
     /// Nothing panics while it is held.
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets another thread begin where this one panicked.
+struct ResetInbox<'a>(&'a Streams);
+
+impl Drop for ResetInbox<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.give_up();
+        }
     }
 }
 

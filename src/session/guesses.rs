@@ -81,6 +81,7 @@ impl Session {
     /// As [`Session::forward_unless`].
     pub(crate) fn begin_step(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Begun> {
         let guesses = std::mem::take(&mut self.guesses.next);
+        self.reused = 0;
         if let Some(logits) = self.ahead(tokens, cancel)? {
             return Ok(Begun::Ahead(logits));
         }
@@ -116,6 +117,7 @@ impl Session {
     /// Forgets what was computed ahead and did not turn out right.
     pub(super) fn forget_guesses(&mut self) {
         self.guesses.next.clear();
+        self.guesses.pause = self.guesses.pause.min(self.len() + PAUSE);
         if self.guesses.ahead.take().is_some()
             && let Some(cache) = &mut self.cache
         {
@@ -133,7 +135,7 @@ impl Session {
         Ok(logits)
     }
 
-    /// Does without guesses for a while. Whether the step is to be computed again: what failed may be about a guess.
+    /// Does without guesses for a while: what failed may be about one.
     pub(super) fn pause_guesses(&mut self) {
         self.guesses.pause = self.len() + PAUSE;
     }
