@@ -257,7 +257,7 @@ fn what_was_restored_is_not_offered_to_others() {
         let mut session = load(&fixture, KvDtype::F32, 1).session();
         session.forward(&prompt).unwrap();
         session.save(&path).unwrap();
-        let model = common::builder().load(&fixture).unwrap();
+        let model = common::builder().prefix_caching(true).load(&fixture).unwrap();
         let found = |mut session: Session| {
             let options = GenerateOptions::default().max_tokens(1).ignore_stop(true);
             let mut generation = session.generate_ids(&prompt, &options).unwrap();
@@ -271,7 +271,7 @@ fn what_was_restored_is_not_offered_to_others() {
         assert_eq!(found(model.session()), 0, "{count}: beside it");
         // What that one computed is found, and is forgotten with its model.
         assert!(found(model.session()) > 0, "{count}: what was computed");
-        let model = common::builder().load(&fixture).unwrap();
+        let model = common::builder().prefix_caching(true).load(&fixture).unwrap();
         for is_fork in [false, true] {
             let mut session = model.restore(&path).unwrap();
             if is_fork {
