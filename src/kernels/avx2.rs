@@ -218,7 +218,7 @@ pub(super) fn one_token<F: Format, const EIGHT: usize>(
 ) {
     let eights = (input.inputs() / 32).div_ceil(8);
     let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, floats, more_floats, ints }| {
+    let done = with_scratch(|Scratch { bytes, floats, more_floats, ints, .. }| {
         // Activations up to a whole number of steps.
         let x_bytes = arranged_bytes::<32>(bytes, &x, eights * 8, |i| i)?;
         let x_scales = arranged(floats, x.scales, eights * 8, |b| b)?;

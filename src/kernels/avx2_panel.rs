@@ -20,6 +20,8 @@ const ROWS: usize = Avx2::LANES;
 
 type Panel<'a> = panel::Panel<'a, Avx2>;
 
+type Rows<'a> = panel::Rows<'a, ROWS>;
+
 /// Vectors of pairs that fit 16 bits when they are added up; half a block has four.
 const fn pairs_a_word<F: Format>() -> usize {
     match F::BITS {
@@ -79,39 +81,33 @@ pub(super) fn matmul<F: Format, const EIGHT: usize>(
 ) {
     // SAFETY: the function is compiled for the instruction sets.
     let simd = unsafe { Avx2::new() };
-    let row_bytes = weight.len() / output.rows();
     let done = with_scratch(|scratch| {
-        let unpack = |rows: &[u8], panel: &mut Panel<'_>| {
-            unpack::<F, EIGHT>(rows, row_bytes, panel, &elements, &factors);
+        let unpack = |rows: &Rows<'_>, panel: &mut Panel<'_>| {
+            unpack::<F, EIGHT>(rows, panel, &elements, &factors);
         };
         // SAFETY: this function and the product are compiled for the same.
-        unsafe { panel::matmul::<Avx2, F>(simd, scratch, weight, input, output, unpack) }
+        unsafe { panel::matmul::<Avx2, F, ROWS>(simd, scratch, weight, input, output, unpack) }
     });
     output.note(done);
 }
 
-/// Fills a panel with up to 8 rows; what the others hold is unspecified.
+/// Fills a panel with 8 rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn unpack<F: Format, const EIGHT: usize>(
-    rows: &[u8],
-    row_bytes: usize,
+    rows: &Rows<'_>,
     panel: &mut Panel<'_>,
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
     factors: impl Fn(&[u8; EIGHT]) -> Factors,
 ) {
-    let blocks = panel.blocks();
     let zero = _mm256_setzero_si256();
-    let mut padded = [0; EIGHT];
-    for i in 0..blocks.div_ceil(8) {
+    for i in panel.steps(8) {
         let (mut quants, mut scales, mut mins) = ([[zero; ROWS]; 8], [zero; ROWS], [zero; ROWS]);
         let (mut halves, mut half_mins) = ([[zero; ROWS]; 2], [[zero; ROWS]; 2]);
-        for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
-            let bytes = &row[i * EIGHT..];
-            let eight = bytes.first_chunk().unwrap_or_else(|| {
-                padded[..bytes.len()].copy_from_slice(bytes);
-                &padded
-            });
+        let mut padding = None;
+        let eights = rows.step(i, &mut padding);
+        for r in 0..ROWS {
+            let eight = eights.row(r);
             for (quants, elements) in quants.iter_mut().zip(elements(eight)) {
                 quants[r] = elements;
             }

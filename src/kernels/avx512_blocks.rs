@@ -47,6 +47,10 @@ pub(super) const ROWS: usize = <Avx512>::LANES;
 
 pub(super) type Panel<'a> = panel::Panel<'a, Avx512>;
 
+pub(super) type Rows<'a> = panel::Rows<'a, ROWS>;
+
+pub(super) type Step<'a, const N: usize> = panel::Step<'a, N, ROWS>;
+
 impl Multiply for Avx512 {
     const TOKENS: usize = GROUP;
     const ASKS: bool = true;
@@ -90,13 +94,14 @@ pub(super) fn many_tokens<F: Format>(
     weight: &[u8],
     input: &Input,
     output: &mut Output<'_>,
-    unpack: impl Fn(&[u8], &mut Panel<'_>),
+    unpack: impl Fn(&Rows<'_>, &mut Panel<'_>),
 ) {
     // SAFETY: the function is compiled for the instruction sets.
     let simd = unsafe { Avx512::new() };
     // SAFETY: this function and the product are compiled for the same.
-    let done =
-        with_scratch(|scratch| unsafe { panel::matmul::<Avx512, F>(simd, scratch, weight, input, output, unpack) });
+    let done = with_scratch(|scratch| unsafe {
+        panel::matmul::<Avx512, F, ROWS>(simd, scratch, weight, input, output, unpack)
+    });
     output.note(done);
 }
 
@@ -113,11 +118,9 @@ pub(super) fn put(panel: &mut Panel<'_>, i: usize, rows: &[__m512i; ROWS]) {
 /// The 64 bytes at `at` of a super-block of 16 rows, transposed.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) fn columns<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], at: usize) -> [__m512i; 16] {
+pub(super) fn columns<const BYTES: usize>(blocks: Step<'_, BYTES>, at: usize) -> [__m512i; 16] {
     let mut rows = [_mm512_setzero_si512(); ROWS];
-    for (row, block) in rows.iter_mut().zip(blocks) {
-        *row = block[at..].first_chunk().map_or(*row, |bytes| load(bytes));
-    }
+    rows.iter_mut().enumerate().for_each(|(r, row)| *row = load(blocks.part(r, at)));
     transpose(&rows)
 }
 
@@ -126,32 +129,18 @@ pub(super) fn columns<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], at: usi
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) fn unpack_blocks<const BYTES: usize, const FOUR: usize>(
-    rows: &[u8],
+    rows: &Rows<'_>,
     panel: &mut Panel<'_>,
-    put: impl Fn(&[&[u8; FOUR]; ROWS], usize, &mut Panel<'_>),
+    put: impl Fn(Step<'_, FOUR>, usize, &mut Panel<'_>),
 ) {
     const { assert!(FOUR == 4 * BYTES) };
-    let blocks = panel.blocks();
-    let row_bytes = blocks * BYTES;
-    let (zeros, mut padded) = ([0; FOUR], [[0; FOUR]; ROWS]);
-    for i in 0..blocks.div_ceil(4) {
+    for i in panel.steps(4) {
         panel.ask_ahead(i, ROWS * FOUR);
-        let mut fours = [&zeros; ROWS];
-        if 4 * (i + 1) <= blocks {
-            for (r, four) in fours.iter_mut().enumerate() {
-                // Rows that are not there are zeros.
-                *four = rows.get(r * row_bytes + i * FOUR..).and_then(|bytes| bytes.first_chunk()).unwrap_or(&zeros);
-            }
-        } else {
-            for ((row, padded), four) in rows.chunks_exact(row_bytes).zip(&mut padded).zip(&mut fours) {
-                let rest = &row[i * FOUR..];
-                padded[..rest.len()].copy_from_slice(rest);
-                *four = padded;
-            }
-        }
-        put(&fours, i, panel);
+        let mut padding = None;
+        let fours = rows.step(i, &mut padding);
+        put(fours, i, panel);
         for j in 0..4 {
-            let scales = |first: usize| four_words(|r| [fours[first + r][j * BYTES], fours[first + r][j * BYTES + 1]]);
+            let scales = |first: usize| four_words(|r| *fours.part(first + r, j * BYTES));
             let scales = _mm256_setr_epi64x(scales(0), scales(4), scales(8), scales(12));
             panel.put_floats(4 * i + j, [_mm512_cvtph_ps(scales)]);
         }
@@ -175,26 +164,21 @@ fn join_floats(a: __m256, b: __m256) -> __m512 {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn unpack<F: Format, const EIGHT: usize>(
-    rows: &[u8],
+    rows: &Rows<'_>,
     panel: &mut Panel<'_>,
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
     factors: impl Fn(&[u8; EIGHT]) -> Factors,
 ) {
-    let blocks = panel.blocks();
     let zero = _mm512_setzero_si512();
     // Panels of values that have a sign have an offset of 128.
     let raise = _mm512_set1_epi8(if F::MINS { 0 } else { (128 - F::OFFSET) as i8 });
-    let mut padded = [0; EIGHT];
-    // Rows that are not there stay zeros.
     let (mut quants, mut floats, mut halves) = ([[zero; ROWS]; 4], [zero; ROWS], [[zero; ROWS]; 2]);
-    for i in 0..blocks.div_ceil(8) {
+    for i in panel.steps(8) {
         panel.ask_ahead(i, ROWS * EIGHT);
-        for (r, row) in rows.chunks_exact(blocks * EIGHT / 8).enumerate() {
-            let bytes = &row[i * EIGHT..];
-            let eight = bytes.first_chunk().unwrap_or_else(|| {
-                padded[..bytes.len()].copy_from_slice(bytes);
-                &padded
-            });
+        let mut padding = None;
+        let eights = rows.step(i, &mut padding);
+        for r in 0..ROWS {
+            let eight = eights.row(r);
             for (quants, two) in quants.iter_mut().zip(elements(eight).as_chunks::<2>().0) {
                 quants[r] = _mm512_add_epi8(join(two[0], two[1]), raise);
             }
@@ -233,7 +217,7 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
     const { assert!(SIXTEEN == 2 * EIGHT) };
     let steps = (input.inputs() / BLOCK).div_ceil(16);
     let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, floats, more_floats, ints }| {
+    let done = with_scratch(|Scratch { bytes, floats, more_floats, ints, .. }| {
         // Activations up to a whole number of steps, blocks b and b + 8 of a step side by side.
         let x_bytes =
             arranged_bytes::<64>(bytes, &x, steps * 16, |i| i / 32 * 32 + i / 2 % 2 * 16 + i % 32 / 4 * 2 + i % 2)?;

@@ -8,7 +8,7 @@
 #![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
 
 use super::blocks::Format;
-use super::input::Packed;
+use super::input::{Lines, Packed};
 use super::order::BLOCK;
 use super::order::{GROUP, Order};
 use super::scratch::{Scratch, room};
@@ -41,6 +41,76 @@ pub(super) trait Multiply: Simd {
     ) -> [Self::Floats; T];
 }
 
+/// The stored bytes of a panel's `R` rows.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a, const R: usize> {
+    bytes: &'a [u8],
+    row_bytes: usize,
+}
+
+impl<'a, const R: usize> Rows<'a, R> {
+    /// Those of `bytes`, which are copied behind each other if they are less than `R`: the last ones are zeros then.
+    fn new(bytes: &'a [u8], row_bytes: usize, copy: &'a mut Lines<u8>) -> memory::Result<Rows<'a, R>> {
+        if bytes.len() == R * row_bytes {
+            return Ok(Rows { bytes, row_bytes });
+        }
+        let copy = room(copy, R * row_bytes)?;
+        let (rows, rest) = copy.split_at_mut(bytes.len());
+        rows.copy_from_slice(bytes);
+        rest.fill(0);
+        Ok(Rows { bytes: copy, row_bytes })
+    }
+
+    /// The `i`-th `N` bytes of each row, with zeros behind a row's end, which is put into `padding`.
+    #[inline(always)]
+    pub(super) fn step<'s, const N: usize>(
+        &'s self,
+        i: usize,
+        padding: &'s mut Option<[[u8; N]; R]>,
+    ) -> Step<'s, N, R> {
+        let at = i * N;
+        if at + N <= self.row_bytes {
+            assert!(self.bytes.len() == R * self.row_bytes);
+            return Step { first: &self.bytes[at..], stride: self.row_bytes };
+        }
+        Step { first: self.padded(at, padding).as_flattened(), stride: N }
+    }
+
+    #[cold]
+    fn padded<'s, const N: usize>(&self, at: usize, padding: &'s mut Option<[[u8; N]; R]>) -> &'s [[u8; N]; R] {
+        let padding = padding.insert([[0; N]; R]);
+        for (row, padded) in self.bytes.chunks_exact(self.row_bytes).zip(padding.iter_mut()) {
+            let rest = &row[at.min(row.len())..];
+            padded[..rest.len()].copy_from_slice(rest);
+        }
+        padding
+    }
+}
+
+/// `N` bytes of each of `R` rows.
+#[derive(Clone, Copy)]
+pub(super) struct Step<'a, const N: usize, const R: usize> {
+    /// From those of the first row on.
+    first: &'a [u8],
+    stride: usize,
+}
+
+impl<'a, const N: usize, const R: usize> Step<'a, N, R> {
+    /// Those of row `r`.
+    #[inline(always)]
+    pub(super) fn row(self, r: usize) -> &'a [u8; N] {
+        self.part(r, 0)
+    }
+
+    /// `M` of them from `at` on.
+    #[inline(always)]
+    pub(super) fn part<const M: usize>(self, r: usize, at: usize) -> &'a [u8; M] {
+        assert!(r < R && at + M <= N);
+        // SAFETY: only `Rows::step` makes one: `N` bytes of each row are there.
+        unsafe { &*self.first.as_ptr().add(r * self.stride + at).cast() }
+    }
+}
+
 /// The memory of one panel, to be filled by the dtype.
 pub(super) struct Panel<'a, S> {
     simd: S,
@@ -56,9 +126,9 @@ pub(super) struct Panel<'a, S> {
 }
 
 impl<S: Multiply> Panel<'_, S> {
-    /// Blocks of a row.
-    pub(super) fn blocks(&self) -> usize {
-        self.order.blocks
+    /// The steps of `len` blocks of a row; the last may be cut short.
+    pub(super) fn steps(&self, len: usize) -> Range<usize> {
+        0..self.order.blocks.div_ceil(len)
     }
 
     /// Asks for as much of the next panel's rows, in the time in which the `i`-th `len` bytes of this one are unpacked, or
@@ -75,10 +145,16 @@ impl<S: Multiply> Panel<'_, S> {
     /// Puts in block `b`: column `c` has elements `4 * c ..` of all rows.
     #[inline(always)]
     pub(super) fn put_columns(&mut self, b: usize, columns: &[S::Bits; 8]) {
+        self.put_some_columns(b, 0, columns);
+    }
+
+    /// Puts in the columns of block `b` from `first` on.
+    #[inline(always)]
+    pub(super) fn put_some_columns<const N: usize>(&mut self, b: usize, first: usize, columns: &[S::Bits; N]) {
         if let Some(place) = self.order.place(b) {
-            let bytes = &mut self.bytes[place * BLOCK * S::LANES..][..BLOCK * S::LANES];
-            for c in 0..8 {
-                // SAFETY: eight vectors are the bytes of a block of all rows.
+            let bytes = &mut self.bytes[(place * BLOCK + 4 * first) * S::LANES..][..4 * N * S::LANES];
+            for c in 0..N {
+                // SAFETY: so many vectors are there.
                 unsafe { self.simd.store_bits(bytes.as_mut_ptr().add(c * 4 * S::LANES), columns[c]) };
             }
         }
@@ -120,33 +196,37 @@ const fn floats_a_block<F: Format>() -> usize {
     (1 + F::MINS as usize) * (1 + 2 * F::HALVES as usize)
 }
 
-/// Multiplies rows with tokens; `unpack(rows, panel)` fills a panel with as many rows of stored bytes as it has, or less.
+/// Multiplies rows with tokens; `unpack(rows, panel)` puts the steps of a panel in, of as many rows of stored bytes as it
+/// has, or less.
 ///
 /// # Safety
 /// The processor has what [`Multiply::products`] of `S` is compiled for.
 #[inline(always)]
-pub(super) unsafe fn matmul<S: Multiply, F: Format>(
+pub(super) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
     simd: S,
     scratch: &mut Scratch,
     weight: &[u8],
     input: &Input,
     output: &mut Output<'_>,
-    unpack: impl Fn(&[u8], &mut Panel<'_, S>),
+    unpack: impl Fn(&Rows<'_, R>, &mut Panel<'_, S>),
 ) -> memory::Result<()> {
+    const { assert!(R == S::LANES) };
     let order = Order::new(input.inputs() / BLOCK);
     let row_bytes = weight.len() / output.rows();
-    let (bytes_each, floats_each) = (order.blocks * BLOCK * S::LANES, order.blocks * floats_a_block::<F>() * S::LANES);
     // With at most a group of tokens memory is the bound: each panel is multiplied before the next is unpacked, and the
     // next one's bytes are asked for half in the one time, half in the other. With more, all panels are unpacked first, and
     // each group of tokens passes all of them.
     let few = S::ASKS && input.tokens() <= GROUP;
     let panels = if few { 1 } else { output.rows().div_ceil(S::LANES) };
+    let (bytes_each, floats_each) = (order.blocks * BLOCK * S::LANES, order.blocks * floats_a_block::<F>() * S::LANES);
     let bytes = room(&mut scratch.bytes, panels * bytes_each)?;
     let floats = room(&mut scratch.floats, panels * floats_each)?;
     for (i, part) in weight.chunks(panels * S::LANES * row_bytes).enumerate() {
         let places = bytes.chunks_exact_mut(bytes_each).zip(floats.chunks_exact_mut(floats_each));
         for (rows, (bytes, floats)) in part.chunks(S::LANES * row_bytes).zip(places) {
-            unpack(rows, &mut Panel { simd, order, next: rows.as_ptr_range().end, halved: few, bytes, floats });
+            let next = rows.as_ptr_range().end;
+            let rows = Rows::new(rows, row_bytes, &mut scratch.rows)?;
+            unpack(&rows, &mut Panel { simd, order, next, halved: few, bytes, floats });
         }
         let ask = if few { part.len() / 2 } else { 0 };
         let next = part.as_ptr_range().end.wrapping_add(ask);

@@ -124,7 +124,7 @@ pub(super) mod avx2 {
 pub(super) mod avx512_vnni {
     use super::{BYTES, Q40};
     use crate::kernels::avx512::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
-    use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, unpack_blocks};
+    use crate::kernels::avx512_blocks::{Panel, ROWS, Step, many_tokens, unpack_blocks};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::scratch::{Scratch, arranged, arranged_bytes, room, with_scratch};
     use crate::kernels::{Input, Output};
@@ -148,13 +148,12 @@ pub(super) mod avx512_vnni {
     /// Puts the elements of four blocks of 16 rows into a panel, transposed as nibbles.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn put(fours: &[&[u8; 4 * BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
+    fn put(fours: Step<'_, { 4 * BYTES }>, i: usize, panel: &mut Panel<'_>) {
         let zero = _mm512_setzero_si512();
         let places = load_numbers(&const { places(BYTES, 4 * BYTES, 2, 2) });
         let mut rows = [zero; ROWS];
-        for (row, four) in rows.iter_mut().zip(fours) {
-            let first = four.first_chunk().map_or(zero, |bytes| load(bytes));
-            let last = four.last_chunk().map_or(zero, |bytes| load(bytes));
+        for (r, row) in rows.iter_mut().enumerate() {
+            let (first, last) = (load(fours.part(r, 0)), load(fours.part(r, 4 * BYTES - 64)));
             *row = _mm512_permutex2var_epi16(first, places, last);
         }
         let columns = transpose(&rows);

@@ -192,7 +192,7 @@ pub(super) mod avx512_vnni {
     use super::{BYTES, Q4K};
     use crate::kernels::avx2::load_16;
     use crate::kernels::avx512::{columns_of_16, load, load_floats, rows_times_token};
-    use crate::kernels::avx512_blocks::{self, Panel, ROWS, columns};
+    use crate::kernels::avx512_blocks::{self, Panel, ROWS, Step, columns};
     use crate::kernels::blocks::Format;
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::scratch::{Scratch, arranged, arranged_bytes, with_scratch};
@@ -259,26 +259,22 @@ pub(super) mod avx512_vnni {
         weight: &[u8],
         input: &Input,
         output: &mut Output<'_>,
-        put: impl Fn(&[&[u8; BYTES]; ROWS], usize, &mut Panel<'_>),
+        put: impl Fn(Step<'_, BYTES>, usize, &mut Panel<'_>),
     ) {
         avx512_blocks::many_tokens::<F>(weight, input, output, |rows, panel| {
-            let each = panel.blocks() / 8;
-            let (all, zeros) = (rows.as_chunks::<BYTES>().0, [0; BYTES]);
-            for i in 0..each {
+            for i in panel.steps(8) {
                 panel.ask_ahead(i, ROWS * BYTES);
-                let mut blocks = [&zeros; ROWS];
-                for (r, block) in blocks.iter_mut().enumerate() {
-                    *block = all.get(r * each + i).unwrap_or(&zeros);
-                }
-                put(&blocks, i, panel);
-                put_scales_and_mins(&blocks, i, panel);
+                let mut padding = None;
+                let blocks = rows.step(i, &mut padding);
+                put(blocks, i, panel);
+                put_scales_and_mins(blocks, i, panel);
             }
         });
     }
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn put(blocks: &[&[u8; BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
+    fn put(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
         let low = _mm512_set1_epi8(15);
         for half in 0..2 {
             for (pair, bytes) in columns(blocks, 16 + 64 * half).as_chunks::<8>().0.iter().enumerate() {
@@ -292,8 +288,8 @@ pub(super) mod avx512_vnni {
     /// Puts in `d * sc` and `dmin * m` of super-block `i` of 16 rows.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn put_scales_and_mins<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
-        let head = |r: usize| blocks[r].first_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
+    fn put_scales_and_mins<const BYTES: usize>(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
+        let head = |r: usize| load_16(blocks.part(r, 0));
         // As in `scales_and_mins`, a row a lane.
         let [factors, x, y, z] = columns_of_16(head);
         let d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(factors));

@@ -69,7 +69,7 @@ pub(super) mod avx2 {
 mod avx512_vnni {
     use super::{BYTES, Q50, high_bits};
     use crate::kernels::avx512::load_numbers;
-    use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, put as put_rows, unpack_blocks};
+    use crate::kernels::avx512_blocks::{Panel, ROWS, Step, many_tokens, put as put_rows, unpack_blocks};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::q4_0::avx2::nibbles as nibbles_of;
     use crate::kernels::q4_0::avx512_vnni::{nibbles, one_token, places};
@@ -94,12 +94,13 @@ mod avx512_vnni {
     /// Puts the elements of four blocks of 16 rows into a panel.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn put(fours: &[&[u8; 4 * BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
+    fn put(fours: Step<'_, { 4 * BYTES }>, i: usize, panel: &mut Panel<'_>) {
         // An offset of 16 becomes one of 128: 112 more, and with the high bit 128, as the byte 0x80.
         let (without, with) = (_mm512_set1_epi8(112), _mm512_set1_epi8(-128));
         for half in 0..2 {
             let mut rows = [_mm512_setzero_si512(); ROWS];
-            for (row, four) in rows.iter_mut().zip(fours) {
+            for (r, row) in rows.iter_mut().enumerate() {
+                let four = fours.row(r);
                 let [a, b] = [0, 1].map(|b| &four.as_chunks::<BYTES>().0[2 * half + b]);
                 let bits = u64::from(high_bits(a)) | u64::from(high_bits(b)) << 32;
                 let two = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(nibbles_of(a)), nibbles_of(b));

@@ -65,7 +65,7 @@ mod avx2 {
 mod avx512_vnni {
     use super::{BYTES, Q5K};
     use crate::kernels::avx2::load_16;
-    use crate::kernels::avx512_blocks::{Panel, ROWS, columns};
+    use crate::kernels::avx512_blocks::{Panel, Step, columns};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::q4_k::avx512_vnni::{many_tokens, nibbles, one_token};
     use crate::kernels::{Input, Output};
@@ -84,7 +84,7 @@ mod avx512_vnni {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn put(blocks: &[&[u8; BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
+    fn put(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
         // The bits and the nibbles of blocks 0 and 1; of 2 to 5; of 4 to 7.
         let (first, middle, last) = (columns(blocks, 16), columns(blocks, 80), columns(blocks, 112));
         let ([bits, a], [b, c], [_, d]) = (halves_of(&first), halves_of(&middle), halves_of(&last));

@@ -82,14 +82,11 @@ mod avx512_vnni {
     use super::{BYTES, Q6K};
     use crate::kernels::avx2::{load as load_32, load_16};
     use crate::kernels::avx512::{columns_of_16, load, load_floats, load_numbers, rows_times_token};
-    use crate::kernels::avx512_blocks::{Panel, ROWS, columns, many_tokens};
+    use crate::kernels::avx512_blocks::{Panel, ROWS, Rows, Step, columns, many_tokens};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::scratch::{Scratch, arranged, arranged_bytes, room, with_scratch};
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
-
-    /// A super-block of zeros.
-    static ZEROS: [u8; BYTES] = [0; BYTES];
 
     /// The order in which the product with one token has the eight blocks of a super-block.
     const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
@@ -144,21 +141,17 @@ mod avx512_vnni {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn unpack(rows: &[u8], panel: &mut Panel<'_>) {
-        let each = panel.blocks() / 8;
-        let (all, _) = rows.as_chunks::<BYTES>();
-        for i in 0..each {
+    fn unpack(rows: &Rows<'_>, panel: &mut Panel<'_>) {
+        for i in panel.steps(8) {
             panel.ask_ahead(i, ROWS * BYTES);
-            let mut blocks = [&ZEROS; ROWS];
-            for (r, block) in blocks.iter_mut().enumerate() {
-                *block = all.get(r * each + i).unwrap_or(&ZEROS);
-            }
-            put(&blocks, i, panel);
+            let mut padding = None;
+            let blocks = rows.step(i, &mut padding);
+            put(blocks, i, panel);
             let mut d = [[0; 2]; ROWS];
-            d.iter_mut().zip(blocks).for_each(|(d, block)| *d = [block[208], block[209]]);
+            d.iter_mut().enumerate().for_each(|(r, d)| *d = *blocks.part(r, 208));
             let d = d.as_flattened().first_chunk::<32>();
             let d = _mm512_cvtph_ps(d.map_or(_mm256_setzero_si256(), |halves| load_32(halves)));
-            for (four, scales) in columns_of_16(|r| scales(blocks[r])).into_iter().enumerate() {
+            for (four, scales) in columns_of_16(|r| load_16(blocks.part(r, 192))).into_iter().enumerate() {
                 let scale = |k: i32| {
                     let scales = _mm512_sllv_epi32(scales, _mm512_set1_epi32(24 - 8 * k));
                     _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(scales))
@@ -172,7 +165,7 @@ mod avx512_vnni {
     /// Puts in the elements of super-block `i` of 16 rows.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn put(blocks: &[&[u8; BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
+    fn put(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
         let (nibble, pair) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x30));
         let pairs = columns(blocks, 128);
         for (half, high) in pairs.as_chunks::<8>().0.iter().enumerate() {

@@ -42,9 +42,11 @@ mod avx2 {
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
     use super::{BYTES, Q80};
-    use crate::kernels::avx2::load as load_32;
-    use crate::kernels::avx512::{load, load_apart, load_floats, load_numbers, rows_times_token, sum_quarters_of_four};
-    use crate::kernels::avx512_blocks::{Panel, ROWS, many_tokens, put as put_rows, unpack_blocks};
+    use crate::kernels::avx2::{load as load_32, load_16};
+    use crate::kernels::avx512::{
+        columns_of_16, load, load_apart, load_floats, load_numbers, rows_times_token, sum_quarters_of_four,
+    };
+    use crate::kernels::avx512_blocks::{Panel, Step, many_tokens, unpack_blocks};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::scratch::{Scratch, arranged, arranged_bytes, with_scratch};
     use crate::kernels::{Input, Output};
@@ -72,19 +74,13 @@ mod avx512_vnni {
     /// Puts the elements of four blocks of 16 rows into a panel.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn put(fours: &[&[u8; 4 * BYTES]; ROWS], i: usize, panel: &mut Panel<'_>) {
-        for half in 0..2 {
-            let mut rows = [_mm512_setzero_si512(); ROWS];
-            for (row, four) in rows.iter_mut().zip(fours) {
-                let block = |b: usize| {
-                    let bytes = four[b * BYTES + 2..].first_chunk();
-                    bytes.map_or(_mm256_setzero_si256(), |bytes| load_32(bytes))
-                };
-                let two = _mm512_castsi256_si512(block(2 * half));
-                let two = _mm512_inserti64x4::<1>(two, block(2 * half + 1));
-                *row = _mm512_xor_si512(two, _mm512_set1_epi8(-128));
-            }
-            put_rows(panel, 2 * i + half, &rows);
+    fn put(fours: Step<'_, { 4 * BYTES }>, i: usize, panel: &mut Panel<'_>) {
+        let flip = _mm512_set1_epi8(-128);
+        for half in 0..8 {
+            let at = half / 2 * BYTES + 2 + half % 2 * 16;
+            let mut columns = columns_of_16(|r| load_16(fours.part(r, at)));
+            columns.iter_mut().for_each(|column| *column = _mm512_xor_si512(*column, flip));
+            panel.put_some_columns(4 * i + half / 2, half % 2 * 4, &columns);
         }
     }
 

@@ -10,6 +10,8 @@ use std::cell::RefCell;
 /// A thread's memory for unpacked panels and rearranged activations.
 pub(super) struct Scratch {
     pub(super) bytes: Lines<u8>,
+    /// Stored rows of a panel that has less than others.
+    pub(super) rows: Lines<u8>,
     pub(super) floats: Lines<f32>,
     pub(super) more_floats: Lines<f32>,
     pub(super) ints: Lines<i32>,
@@ -17,8 +19,13 @@ pub(super) struct Scratch {
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = const {
-        RefCell::new(Scratch { bytes: Lines::new(),
-            floats: Lines::new(), more_floats: Lines::new(), ints: Lines::new() })
+        RefCell::new(Scratch {
+            bytes: Lines::new(),
+            rows: Lines::new(),
+            floats: Lines::new(),
+            more_floats: Lines::new(),
+            ints: Lines::new(),
+        })
     };
 }
 

@@ -68,7 +68,10 @@ pub(super) fn streams<const N: usize>(rows: usize) -> impl Iterator<Item = [usiz
 #[inline(always)]
 pub(super) fn four_words(word: impl Fn(usize) -> [u8; 2]) -> i64 {
     let word = |i: usize| i64::from(u16::from_le_bytes(word(i)));
-    word(0) | word(1) << 16 | word(2) << 32 | word(3) << 48
+    let mut words = word(0) | word(1) << 16 | word(2) << 32 | word(3) << 48;
+    // SAFETY: no instruction. The compiler cannot see through it, and would insert words into vectors one by one.
+    unsafe { std::arch::asm!("/* {0} */", inout(reg) words, options(pure, nomem, nostack, preserves_flags)) };
+    words
 }
 
 /// Asks for `len` bytes to be brought into the second-level cache.
