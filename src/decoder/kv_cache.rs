@@ -108,15 +108,7 @@ impl<P> KvCache<P> {
             return Ok(());
         }
         // Offered by this sequence and taken by nobody: it is not offered any more.
-        let place = index.checked_sub(1).and_then(|before| self.places.get(before)).copied();
-        for place in
-            place.map_or(vec![Place::Start(Rotation::Short), Place::Start(Rotation::Long)], |place| vec![place])
-        {
-            let mut prefixes = self.pool.prefixes();
-            if Arc::strong_count(&self.pages[index]) == 2 {
-                prefixes.forget(place, &self.pages[index]);
-            }
-        }
+        self.pool.prefixes().forget(&self.pages[index]);
         if Arc::get_mut(&mut self.pages[index]).is_some() {
             return Ok(());
         }

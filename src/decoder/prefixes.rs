@@ -67,9 +67,10 @@ impl<P> Prefixes<P> {
         number
     }
 
-    /// Forgets `page` at `place`, and all behind it.
-    pub fn forget(&mut self, place: Place, page: &Arc<Page<P>>) {
-        let found = self.at(place).find(|(_, node)| Arc::ptr_eq(&node.page, page)).map(|(number, _)| number);
+    /// Forgets `page`, and all behind it, if it is here and one sequence alone holds it.
+    pub fn forget(&mut self, page: &Arc<Page<P>>) {
+        let found = self.nodes.iter().find(|(_, node)| Arc::ptr_eq(&node.page, page));
+        let found = found.filter(|_| Arc::strong_count(page) == 2).map(|(number, _)| *number);
         let mut numbers: Vec<u64> = found.into_iter().collect();
         while let Some(number) = numbers.pop() {
             self.remove(number);
