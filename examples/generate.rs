@@ -69,6 +69,9 @@ struct Arguments {
     /// where it repeats itself or its prompt.
     #[arg(long, value_name = "ngram|off", default_value = "off", value_parser = speculation)]
     speculate: Speculation,
+    /// A small model of the same vocabulary guesses the next tokens, a file or folder: the same text, sooner.
+    #[arg(long, value_name = "PATH", conflicts_with = "speculate")]
+    draft: Option<PathBuf>,
     /// auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto", value_parser = common::device)]
     device: DeviceChoice,
@@ -221,7 +224,7 @@ fn options(arguments: &Arguments) -> GenerateOptions {
     options.sampling.repetition_penalty = arguments.repeat_penalty;
     options.sampling.seed = arguments.seed;
     options.logprobs = arguments.logprobs;
-    options.speculate = arguments.speculate;
+    options.speculate = if arguments.draft.is_some() { Speculation::Draft } else { arguments.speculate };
     options.stop.clone_from(&arguments.stop);
     options.chat.template.clone_from(&arguments.template);
     for (name, value) in &arguments.set {
@@ -271,6 +274,9 @@ fn load(arguments: &Arguments) -> Result<Model, Error> {
     }
     if let Some(isa) = arguments.isa {
         builder = builder.isa(isa);
+    }
+    if let Some(draft) = &arguments.draft {
+        builder = builder.draft(draft);
     }
     builder.load(arguments.path.clone().unwrap_or_else(common::bundled))
 }

@@ -5,6 +5,7 @@
 mod chat;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod draft;
 mod encode;
 #[cfg(feature = "hub")]
 mod hub;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 pub use chat::ChatError;
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaError, NVRTC_VARIABLE};
+pub use draft::DraftError;
 pub use encode::EncodeError;
 #[cfg(feature = "hub")]
 pub use hub::HubError;
@@ -54,6 +56,9 @@ pub enum Error {
     #[cfg(feature = "hub")]
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// There is no draft model, or it cannot guess for the model (exit code 2).
+    #[error(transparent)]
+    Draft(Box<DraftError>),
     /// A GPU cannot be used, or failed (the error's own exit code).
     #[cfg(feature = "cuda")]
     #[error(transparent)]
@@ -246,7 +251,8 @@ impl Error {
             | Error::Encode(_)
             | Error::Option { .. }
             | Error::EmptyStopString { .. }
-            | Error::OtherModel => ErrorKind::InvalidRequest,
+            | Error::OtherModel
+            | Error::Draft(_) => ErrorKind::InvalidRequest,
             Error::OutOfMemory { .. } | Error::CacheBudget { .. } => ErrorKind::OutOfMemory,
             Error::Cancelled => ErrorKind::Cancelled,
             Error::Io { .. } => ErrorKind::Unavailable,
@@ -312,6 +318,12 @@ impl From<model_diagnostics::Error> for Error {
 impl From<SessionFileError> for Error {
     fn from(error: SessionFileError) -> Self {
         Error::SessionFile(Box::new(error))
+    }
+}
+
+impl From<DraftError> for Error {
+    fn from(error: DraftError) -> Self {
+        Error::Draft(Box::new(error))
     }
 }
 

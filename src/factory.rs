@@ -1,5 +1,6 @@
 //! Path -> Model: the whole pipeline, once, with no branch per family or dtype.
 
+mod draft;
 mod remote;
 
 use crate::cancel::CancellationToken;
@@ -15,6 +16,7 @@ use crate::scheduler::Scheduler;
 use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
 use crate::weights::Weights;
+use draft::Draft;
 use model_diagnostics::family::{Family, REGISTRY};
 use model_diagnostics::header::{Header, Metadata};
 use model_diagnostics::plan::{KvDtype, WeightStorage};
@@ -90,6 +92,7 @@ pub struct ModelBuilder {
     cancel: CancellationToken,
     revision: Option<String>,
     prefix_caching: bool,
+    draft: Option<PathBuf>,
     #[cfg(feature = "hub")]
     hub: Option<hub::HubOptions>,
 }
@@ -105,6 +108,7 @@ impl Default for ModelBuilder {
             cancel: CancellationToken::new(),
             revision: None,
             prefix_caching: true,
+            draft: None,
             #[cfg(feature = "hub")]
             hub: None,
         }
@@ -163,6 +167,14 @@ impl ModelBuilder {
     /// Not on a GPU, nor for int8 models with one dynamic scale for all rows, where the bits would differ.
     pub fn prefix_caching(mut self, on: bool) -> Self {
         self.prefix_caching = on;
+        self
+    }
+
+    /// A small model that guesses the next tokens of this one, for [`Speculation::Draft`](crate::Speculation::Draft): a file or
+    /// folder on this machine, of the same vocabulary. It shares the threads, and its weights, caches and buffers are in the
+    /// memory plan. On the processor only.
+    pub fn draft(mut self, path: impl Into<PathBuf>) -> Self {
+        self.draft = Some(path.into());
         self
     }
 
@@ -231,32 +243,40 @@ impl ModelBuilder {
         self.diagnose_on(path, &self.hardware())
     }
 
-    /// Tells what `path` holds and whether it runs on `hardware`, this machine or a described one.
+    /// Tells what `path` holds and whether it runs on `hardware`, this machine or a described one. Of a draft model that does
+    /// not run there it is the report. Vocabularies are compared when models are loaded.
     pub fn diagnose_on(&self, path: impl AsRef<Path>, hardware: &Hardware) -> Report {
         let path = path.as_ref();
+        let with_draft = match self.with_draft(hardware) {
+            Ok((builder, _)) => builder,
+            Err(report) => return *report,
+        };
         match hub::id(path) {
-            Some(id) => self.diagnose_remote(&id, path, hardware),
-            None => self.diagnosis(path, None, hardware).report,
+            Some(id) => with_draft.diagnose_remote(&id, path, hardware),
+            None => with_draft.diagnosis(path, None, hardware).report,
         }
     }
 
     /// Loads the model at `path`.
     ///
     /// # Errors
-    /// As [`UnifiedModelFactory::load`]; [`Error::Option`] when the context or the number of threads is out of its range;
-    /// [`Error::Cancelled`].
+    /// As [`UnifiedModelFactory::load`]; [`Error::Refused`] with the report of a draft model that does not run here, and
+    /// [`Error::Draft`] for one that cannot guess for the model; [`Error::Option`] when the context or the number of threads is
+    /// out of its range; [`Error::Cancelled`].
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Model> {
         self.check()?;
         self.cancel.check()?;
         let (start, path) = (Instant::now(), path.as_ref());
         let _span = info_span!("load", path = %path.display(), variant = field::Empty).entered();
+        let hardware = self.hardware();
+        let (with_draft, draft) = self.with_draft(&hardware).map_err(Error::Refused)?;
         match hub::id(path) {
-            Some(id) => self.load_remote(&id, path),
-            None => self.load_diagnosed(start, self.read_header(path, None, &self.hardware())),
+            Some(id) => with_draft.load_remote(&id, path, draft),
+            None => with_draft.load_diagnosed(start, with_draft.read_header(path, None, &hardware), draft),
         }
     }
 
-    fn load_diagnosed(&self, start: Instant, diagnosis: Diagnosis) -> Result<Model> {
+    fn load_diagnosed(&self, start: Instant, diagnosis: Diagnosis, draft: Option<Draft>) -> Result<Model> {
         let Diagnosis { report, ready, .. } = diagnosis;
         let Some(ready) = ready else { return Err(Error::Refused(Box::new(report))) };
         let Ready { header, spec, plan, .. } = &ready;
@@ -266,16 +286,26 @@ impl ModelBuilder {
         let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.threads.min(MAX_THREADS))));
         let threads = pool.threads();
         let building = info_span!("tokenizer", tokens = field::Empty);
-        // The tokenizer takes longest, so it is built beside everything else.
         let build = || building.in_scope(|| self.build_tokenizer(header, spec));
-        let (tokenizer, compute) = std::thread::scope(|scope| {
-            let beside = std::thread::Builder::new().spawn_scoped(scope, build);
-            let compute = self.compute(&ready, pool);
-            // Without another thread, one after the other. What panics there is `on_progress`, as it may here.
-            let joined = |beside: ScopedJoinHandle<'_, _>| beside.join().unwrap_or_else(|panic| resume_unwind(panic));
-            (beside.map_or_else(|_| build(), joined), compute)
-        });
+        let (tokenizer, compute) = match &draft {
+            // The tokenizer takes longest, so it is built beside everything else.
+            None => std::thread::scope(|scope| {
+                let beside = std::thread::Builder::new().spawn_scoped(scope, build);
+                let compute = self.compute(&ready, Arc::clone(&pool));
+                // Without another thread, one after the other. What panics there is `on_progress`, as it may here.
+                let joined =
+                    |beside: ScopedJoinHandle<'_, _>| beside.join().unwrap_or_else(|panic| resume_unwind(panic));
+                (beside.map_or_else(|_| build(), joined), compute)
+            }),
+            // No weight is read for two models of other vocabularies.
+            Some(draft) => {
+                let tokenizer = build()?;
+                self.check_draft(draft, &ready, &tokenizer)?;
+                (Ok(tokenizer), self.compute(&ready, Arc::clone(&pool)))
+            }
+        };
         let (tokenizer, (compute, fingerprint)) = (Arc::new(tokenizer?), compute?);
+        let draft = draft.map(|draft| self.load_draft(draft, plan, Arc::clone(&tokenizer), pool)).transpose()?;
         self.cancel.check()?;
         let (scheduler, load_time) = (Arc::<Scheduler>::default(), start.elapsed());
         let spec = ready.spec;
@@ -291,6 +321,7 @@ impl ModelBuilder {
             context_length,
             threads,
             load_time,
+            draft,
         }))
     }
 

@@ -60,7 +60,7 @@ pub mod weights;
 pub use cancel::CancellationToken;
 pub use candle_core;
 pub use chat::{ChatOptions, LocalTime, Message};
-pub use error::{ChatError, EncodeError, Error, ErrorKind, Result, SessionFileError};
+pub use error::{ChatError, DraftError, EncodeError, Error, ErrorKind, Result, SessionFileError};
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
 pub use fingerprint::WeightsDigest;
 pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions, Speculation};

@@ -46,6 +46,7 @@ pub(crate) struct Inner {
     pub(crate) context_length: usize,
     pub(crate) threads: usize,
     pub(crate) load_time: Duration,
+    pub(crate) draft: Option<Model>,
 }
 
 impl Model {
@@ -66,6 +67,11 @@ impl Model {
     /// The tokenizer: the model's own, or the one that was given.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.0.tokenizer
+    }
+
+    /// The draft model beside it ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).
+    pub fn draft(&self) -> Option<&Model> {
+        self.0.draft.as_ref()
     }
 
     /// Whether both are the same loaded model.
@@ -132,6 +138,7 @@ impl Model {
             context_length: *context_length,
             threads: *threads,
             load_time: *load_time,
+            draft: None,
             scheduler: Arc::default(),
             #[cfg(feature = "async")]
             streams: crate::scheduler::streams::Streams::default(),

@@ -1,8 +1,8 @@
 //! A text, ids or messages -> a generation on a session.
 
 use crate::chat::{ChatOptions, ChatTemplate, Message};
-use crate::error::{Error, Result};
-use crate::generate::{GenerateOptions, Generation, State, StopTokens};
+use crate::error::{DraftError, Error, Result};
+use crate::generate::{GenerateOptions, Generation, Speculation, State, StopTokens};
 use crate::memory;
 use crate::model::Model;
 use crate::session::Session;
@@ -105,8 +105,8 @@ impl Session {
     ///
     /// # Errors
     /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit, `TokenOutOfVocabulary`, `Encode`,
-    /// `Chat` for messages of which the model's template makes no prompt, and `Option` or `EmptyStopString` for options out
-    /// of range; nothing is forgotten then.
+    /// `Chat` for messages of which the model's template makes no prompt, `Draft` for guesses by a draft model that is not there,
+    /// and `Option` or `EmptyStopString` for options out of range; nothing is forgotten then.
     pub fn generate<'p>(
         &mut self,
         prompt: impl Into<Prompt<'p>>,
@@ -161,6 +161,9 @@ impl Session {
             return Err(Error::ContextOverflow { limit, asked: prompt.len() });
         }
         self.check_ids(&prompt)?;
+        if options.speculate == Speculation::Draft && model.draft().is_none() {
+            return Err(DraftError::Missing.into());
+        }
         let common = self.ids().iter().zip(&*prompt).take_while(|(held, asked)| held == asked).count().min(last);
         let (before, rest) = prompt.split_at(common);
         let rest = memory::copied(rest, "the ids of a prompt")?;

@@ -1,5 +1,6 @@
 //! One sequence on a model: its ids, its cache, and the way from ids to logits.
 
+mod draft;
 mod guesses;
 
 use crate::cancel::CancellationToken;
@@ -47,6 +48,8 @@ pub struct Session {
     rotation: Rotation,
     ids: Vec<u32>,
     guesses: Guesses,
+    /// The session of the draft model, where it has guessed.
+    draft: Option<Box<Session>>,
     caller: Arc<Caller>,
     /// Tokens of the last run that were found in pages of other sequences.
     reused: usize,
@@ -81,6 +84,7 @@ impl Session {
             rotation,
             ids,
             guesses: Guesses::default(),
+            draft: None,
             caller: Arc::default(),
             reused: 0,
         }
@@ -308,6 +312,7 @@ impl Session {
             rotation: self.rotation,
             ids: memory::copied(&self.ids, "the ids of a session")?,
             guesses: Guesses::default(),
+            draft: None,
             caller: Arc::default(),
             reused: 0,
         })
@@ -346,6 +351,7 @@ impl Model {
             rotation: Rotation::Short,
             ids: Vec::new(),
             guesses: Guesses::default(),
+            draft: None,
             caller: Arc::default(),
             reused: 0,
         }
@@ -375,5 +381,13 @@ impl Step for Session {
 
     fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
         self.take_guesses(tokens, likely)
+    }
+
+    fn draft_tokens(&self, most: usize, likely: Option<f64>) -> usize {
+        self.paying_drafts(most, likely)
+    }
+
+    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        self.draft_behind(sequence, cancel)
     }
 }

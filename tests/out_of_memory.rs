@@ -310,6 +310,7 @@ const CASES: &[Case] = &[
     ("drawn-of-all", 1 << 10, &["logits", "the candidates for a token", "the probabilities of a draw"]),
     // What is refused for guesses is done without.
     ("guessed", 1 << 10, &["the right result", "logits"]),
+    ("drafted", 1 << 10, &["the right result", "logits"]),
     ("chat", LARGE, PASS),
     ("restore", LARGE, &["a page of the KV cache"]),
     ("restore", 1 << 10, &["a page of the KV cache", "the ids of a session"]),
@@ -345,6 +346,11 @@ fn attempt(case: &str) -> Box<dyn Attempt> {
             // It repeats itself where it is made to.
             let options = options.temperature(0.0).frequency_penalty(-2.0).ignore_stop(true).max_tokens(12);
             generate(demo(), options.speculate(Speculation::Ngram).speculative_tokens(4), None)
+        }
+        "drafted" => {
+            let model = common::builder().threads(1).draft(demo()).load(gguf).expect("the model loads");
+            let options = options.temperature(0.8).speculate(Speculation::Draft).speculative_tokens(3).max_tokens(6);
+            Box::new(Generate { session: model.session(), options, chat: None })
         }
         "chat" => {
             let long = "Tell me something about the sea. ".repeat(40);

@@ -3,9 +3,10 @@
 
 mod common;
 
+use common::given::{Given, bits, generate, kinds, on_gpu, options, repeating};
 use common::spans::{Begun, watch_thread, watch_threads};
 use model_factory::candle_core::Tensor;
-use model_factory::generate::{Step, StopTokens, Timings};
+use model_factory::generate::{Step, StopTokens};
 use model_factory::{
     CancellationToken, Error, FinishReason, GenerateOptions, Generation, KvDtype, Model, Piece, Session, Speculation,
 };
@@ -17,54 +18,13 @@ use std::thread;
 /// Guesses are computed at every length, whether they pay or not.
 const COUNTS: [usize; 3] = [1, 4, 15];
 
-/// Where nothing is guessed.
-fn on_gpu() -> bool {
-    std::env::var_os("TEST_DEVICE").is_some_and(|device| device != "cpu")
-}
-
 fn demo() -> Model {
     watch_threads();
     common::load(common::fixtures().join("demo"))
 }
 
-/// A text that the bundled model goes on to repeat, in ids.
-fn repeating(model: &Model) -> Vec<u32> {
-    model.tokenizer().encode_prompt(&"Greta sold apples on the market square. ".repeat(4)).unwrap()
-}
-
-fn options(max_tokens: usize) -> GenerateOptions {
-    GenerateOptions::default().max_tokens(max_tokens).temperature(0.0).ignore_stop(true)
-}
-
 fn guessing(options: &GenerateOptions, tokens: usize) -> GenerateOptions {
     options.clone().speculate(Speculation::Ngram).speculative_tokens(tokens)
-}
-
-/// All that a generation gives, and what its session holds.
-#[derive(Debug, PartialEq)]
-struct Given {
-    pieces: Vec<Piece>,
-    ids: Vec<u32>,
-    finish: Option<FinishReason>,
-    held: Vec<u32>,
-    cache: usize,
-    /// Of the session after one more token.
-    logits: Vec<u32>,
-}
-
-fn bits(session: &mut Session, token: u32) -> Vec<u32> {
-    let logits = session.forward(&[token]).unwrap().to_vec1::<f32>().unwrap();
-    logits.into_iter().map(f32::to_bits).collect()
-}
-
-fn generate(model: &Model, prompt: &[u32], options: &GenerateOptions) -> (Given, Timings) {
-    let mut generation = model.generate(prompt, options).unwrap();
-    let pieces = generation.by_ref().map(Result::unwrap).collect();
-    let (ids, (finish, timings)) = (generation.ids().to_vec(), generation.finish());
-    let mut session = generation.into_inner();
-    let (held, cache) = (session.ids().to_vec(), session.cache_bytes());
-    let logits = if finish == Some(FinishReason::Context) { Vec::new() } else { bits(&mut session, prompt[0]) };
-    (Given { pieces, ids, finish, held, cache, logits }, timings)
 }
 
 /// Compares a generation without guesses to those with them; how many were computed, and how many accepted.
@@ -83,21 +43,6 @@ fn same(model: &Model, prompt: &[u32], options: &GenerateOptions, what: &str) ->
     let (found, _) = generate(model, prompt, &options.clone().speculate(Speculation::Ngram));
     assert_eq!(found, expected, "{what}, as many guesses as pay, {options:?}");
     (guessed, accepted)
-}
-
-/// Options of every kind.
-fn kinds(max_tokens: usize) -> Vec<GenerateOptions> {
-    let warm = options(max_tokens).temperature(1.0);
-    vec![
-        options(max_tokens),
-        options(max_tokens).logprobs(3),
-        warm.clone().seed(1),
-        warm.clone().seed(2).logprobs(0),
-        warm.seed(3).top_k(20).top_p(0.9).min_p(0.01),
-        options(max_tokens).repetition_penalty(1.3),
-        options(max_tokens).temperature(0.8).seed(4).presence_penalty(0.5).frequency_penalty(-0.5),
-        options(max_tokens).temperature(0.3).seed(5).ignore_stop(false),
-    ]
 }
 
 #[test]

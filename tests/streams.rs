@@ -47,15 +47,19 @@ fn a_stream_gives_the_pieces_of_its_generation() {
 
 #[test]
 fn streams_with_guesses_give_the_same_pieces() {
-    let model = demo();
+    let on_gpu = std::env::var_os("TEST_DEVICE").is_some_and(|device| device != "cpu");
+    let draft =
+        |draft: &str| common::builder().draft(common::fixtures().join(draft)).load(common::fixtures().join("demo"));
+    let model = if on_gpu { demo() } else { draft("demo-q4_k_m.gguf").unwrap() };
     let prompt = "Greta sold apples on the market square. ".repeat(4);
-    for options in [options(80), options(80).temperature(0.7).seed(3).logprobs(2)] {
+    let kinds = [options(80), options(80).temperature(0.7).seed(3).logprobs(2)];
+    let sources = [Speculation::Ngram, if on_gpu { Speculation::Ngram } else { Speculation::Draft }];
+    for (options, source) in kinds.iter().flat_map(|options| sources.map(|source| (options.clone(), source))) {
         let expected: Vec<_> = model.generate(&prompt, &options).unwrap().map(Result::unwrap).collect();
-        let options = options.speculate(Speculation::Ngram).speculative_tokens(6);
+        let options = options.speculate(source).speculative_tokens(6);
         let mut pieces = block_on_stream(model.generate(&prompt, &options).unwrap().into_stream());
         assert_eq!(pieces.by_ref().map(Result::unwrap).collect::<Vec<_>>(), expected);
         let timings = pieces.into_inner().finish().1;
-        let on_gpu = std::env::var_os("TEST_DEVICE").is_some_and(|device| device != "cpu");
         assert!((timings.guessed > 0 || on_gpu) && timings.accepted <= timings.guessed, "{timings:?}");
         // Several at once.
         let streams = (0..5).map(|_| model.generate(&prompt, &options).unwrap().into_stream().map(Result::unwrap));

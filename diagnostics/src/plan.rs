@@ -133,6 +133,35 @@ pub struct Request {
     pub kv_dtype: KvDtype,
     /// Where weights lie; on a GPU they are its own.
     pub weights: WeightStorage,
+    /// A draft model beside it on the processor; a plan for a GPU has none.
+    pub draft: Option<DraftSize>,
+}
+
+/// What a draft model takes beside the model that it guesses for, in bytes unless a field says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DraftSize {
+    /// Its files, all of them in full.
+    pub weights_file: u64,
+    /// Buffers of its forward pass.
+    pub activations: u64,
+    /// A page of its KV cache: [`KV_PAGE`] positions of one session.
+    pub kv_page: u64,
+    /// Tokens that it was trained for: it guesses no further.
+    pub context: usize,
+}
+
+impl DraftSize {
+    /// That of `spec`, whose files have `weights_file` bytes together, with a cache of `kv_dtype`.
+    pub fn new(spec: &ModelSpec, weights_file: u64, kv_dtype: KvDtype) -> DraftSize {
+        let context = spec.context_trained;
+        let activations = CpuBuffers::new(spec).bytes(PREFILL_CHUNK.min(context));
+        DraftSize { weights_file, activations, kv_page: kv_page_bytes(spec, kv_dtype), context }
+    }
+
+    /// The pages of a session of a model whose context has `pages`.
+    fn pages(&self, pages: u64) -> u64 {
+        pages.min(self.context.div_ceil(KV_PAGE) as u64)
+    }
 }
 
 /// What a model takes on one machine, in bytes unless a field says otherwise.
@@ -160,6 +189,10 @@ pub struct Plan {
     pub kv_per_token: u64,
     /// Buffers of the forward pass.
     pub activations: u64,
+    /// The files of a draft model, mapped or read into memory as those of the model; 0 without one.
+    pub draft_weights: u64,
+    /// The KV caches of a draft model, one a session, when `context` tokens are in each, and the buffers of its forward pass.
+    pub draft_memory: u64,
     /// The built tokenizer.
     pub tokenizer: u64,
     /// The process itself: program, stacks, libraries, the parsed header.
@@ -249,6 +282,7 @@ impl Plan {
     pub fn new(spec: &ModelSpec, weights_file: u64, budget: &Budget, request: &Request) -> Plan {
         let Request { context: requested, kv_dtype, .. } = *request;
         let sessions = request.sessions.unwrap_or(1).max(1);
+        let draft = request.draft.filter(|_| budget.place == PlanMemory::Main);
         let (weights_resident, activations, device_context) = match budget.place {
             PlanMemory::Main => {
                 let copies = if request.weights == WeightStorage::Resident { weights_file } else { 0 };
@@ -270,6 +304,8 @@ impl Plan {
             cache_budget: 0,
             kv_per_token: kv_bytes_per_token(spec, kv_dtype),
             activations,
+            draft_weights: draft.map_or(0, |draft| draft.weights_file),
+            draft_memory: draft.map_or(0, |draft| draft.activations),
             tokenizer: tokenizer_bytes(spec),
             process: PROCESS_BYTES,
             device_context,
@@ -281,17 +317,24 @@ impl Plan {
         };
         let left = plan.left(budget);
         let page = kv_page_bytes(spec, kv_dtype).max(1).saturating_mul(sessions as u64);
-        let pages = usize::try_from(left.unwrap_or(0) / page).unwrap_or(usize::MAX);
+        // Of a draft model, up to the pages that it has at most.
+        let draft_page = draft.map_or(0, |draft| draft.kv_page).saturating_mul(sessions as u64);
+        let draft_bytes = |pages| draft.map_or(0, |draft| draft_page.saturating_mul(draft.pages(pages)));
+        let room = left.unwrap_or(0);
+        let pages = (room / page.saturating_add(draft_page)).max(room.saturating_sub(draft_bytes(u64::MAX)) / page);
+        let pages = usize::try_from(pages).unwrap_or(usize::MAX);
         plan.max_context = pages.saturating_mul(KV_PAGE).min(spec.context_trained);
         let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
         plan.context = requested.unwrap_or(plan.max_context.max(smallest)).min(spec.context_trained);
         plan.kv_cache = kv_bytes(spec, plan.context, kv_dtype).saturating_mul(sessions as u64);
+        let draft_cache = draft_bytes(plan.context.div_ceil(KV_PAGE) as u64);
+        plan.draft_memory = plan.draft_memory.saturating_add(draft_cache);
         plan.cache_budget = match request.sessions {
             Some(_) => plan.kv_cache,
-            None => plan.kv_cache.max(left.unwrap_or(0)),
+            None => plan.kv_cache.max(room.saturating_sub(draft_cache)),
         };
         plan.load_peak = plan.loaded();
-        plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations]);
+        plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations, plan.draft_memory]);
         plan
     }
 
@@ -329,14 +372,19 @@ impl Plan {
 
     /// The bytes of main memory that are pages of mapped files.
     fn mapped(&self) -> u64 {
-        self.weights().saturating_sub(self.weights_resident)
+        if self.weights_resident == 0 { self.weights().saturating_add(self.draft_weights) } else { 0 }
+    }
+
+    /// The bytes that a draft model takes.
+    pub fn draft(&self) -> u64 {
+        self.draft_weights.saturating_add(self.draft_memory)
     }
 
     /// The bytes of the place that are taken when the model is loaded.
     fn loaded(&self) -> u64 {
         let host = sum(&[self.tokenizer, self.process]);
         match self.place {
-            PlanMemory::Main => sum(&[self.weights(), host]),
+            PlanMemory::Main => sum(&[self.weights(), self.draft_weights, host]),
             PlanMemory::Gpu => sum(&[self.weights_resident, self.device_context]),
             PlanMemory::Shared => sum(&[self.weights_resident, self.device_context, host]),
         }
@@ -344,11 +392,10 @@ impl Plan {
 
     /// What is left for the KV cache; `None` when the rest alone is too much.
     fn left(&self, budget: &Budget) -> Option<u64> {
-        let left = budget.available.checked_sub(self.loaded())?.checked_sub(self.activations)?;
+        let buffers = self.activations.saturating_add(self.draft_memory);
+        let left = budget.available.checked_sub(self.loaded())?.checked_sub(buffers)?;
         match budget.anonymous {
-            Some(limit) => {
-                Some(left.min(limit.checked_sub(self.activations)?.checked_sub(self.loaded() - self.mapped())?))
-            }
+            Some(limit) => Some(left.min(limit.checked_sub(buffers)?.checked_sub(self.loaded() - self.mapped())?)),
             None => Some(left),
         }
     }

@@ -1,6 +1,6 @@
 //! What the user asks of a diagnosis and of loading.
 
-use crate::plan::{KvDtype, Request, WeightStorage};
+use crate::plan::{DraftSize, KvDtype, Request, WeightStorage};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -24,12 +24,15 @@ pub struct Policy {
     pub weights: WeightStorage,
     /// A `tokenizer.json` that takes the place of the model's own, which need not have one then.
     pub tokenizer: Option<PathBuf>,
+    /// What a draft model beside it takes, which was judged before.
+    pub draft: Option<DraftSize>,
 }
 
 impl Policy {
     /// What a plan is made for.
     pub(crate) fn request(&self) -> Request {
-        Request { context: self.context, sessions: self.sessions, kv_dtype: self.kv_dtype, weights: self.weights }
+        let Policy { context, sessions, kv_dtype, weights, draft, .. } = *self;
+        Request { context, sessions, kv_dtype, weights, draft }
     }
 }
 

@@ -316,6 +316,7 @@ const KEYS: &[Key] = &[
     ("checks.0.evidence", &["string"]), ("checks.0.remedy", &["null", "string"]),
     ("plan.context", &["whole"]), ("plan.weights_file", &["whole"]), ("plan.weights_resident", &["whole"]),
     ("plan.sessions", &["whole"]), ("plan.kv_cache", &["whole"]), ("plan.kv_per_token", &["whole"]), ("plan.activations", &["whole"]),
+    ("plan.draft_weights", &["whole"]), ("plan.draft_memory", &["whole"]),
     ("plan.tokenizer", &["whole"]), ("plan.device_context", &["whole"]), ("plan.total", &["whole"]),
     ("plan.load_peak", &["whole"]), ("plan.available", &["whole"]), ("plan.max_context", &["whole"]),
 ];

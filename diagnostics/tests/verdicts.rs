@@ -209,6 +209,49 @@ fn the_plan_counts_the_caches_of_all_sessions() {
 }
 
 #[test]
+fn the_plan_counts_a_draft_model() {
+    let (spec, input) = gguf(&PHI_3_MINI_128K, "Q4_K_M");
+    let (small, small_input) = gguf(&TINY_LLAMA, "Q8_0");
+    let machine = machine("cpu-8gb");
+    let draft = plan::DraftSize::new(&small, small_input.bytes(), KvDtype::F32);
+    let ask = |policy: Policy| assess(&spec, &input, &machine, &policy);
+    let plan = |policy| ask(policy).plan.expect("a plan");
+    let own = assess(&small, &small_input, &machine, &Policy::default()).plan.expect("a plan");
+    let context = Some(1024);
+    let alone = plan(Policy { context, ..Policy::default() });
+    let both = plan(Policy { context, draft: Some(draft), ..Policy::default() });
+    let cache = 1024 * own.kv_per_token;
+    assert_eq!(
+        (both.draft_weights, both.draft_memory, both.draft()),
+        (small_input.bytes(), own.activations + cache, small_input.bytes() + own.activations + cache)
+    );
+    assert_eq!((alone.draft(), both.total), (0, alone.total + both.draft()));
+    assert_eq!(both.load_peak, alone.load_peak + small_input.bytes());
+    assert_eq!(both.anonymous(), alone.anonymous() + both.draft_memory);
+    assert_eq!(both.cache_budget, both.available - (both.total - both.kv_cache));
+    let two = plan(Policy { context, sessions: Some(2), draft: Some(draft), ..Policy::default() });
+    assert_eq!(two.draft_memory, both.draft_memory + cache);
+    // The largest context leaves less than a page of both; beyond what the draft was trained for it takes no more.
+    for (trained, page) in [(draft.context, 0), (1 << 20, draft.kv_page)] {
+        let draft = plan::DraftSize { context: trained, weights_file: 1 << 20, ..draft };
+        let largest = plan(Policy { draft: Some(draft), ..Policy::default() });
+        assert!(largest.fits() && largest.context == largest.max_context && largest.context > 2048);
+        let page = page + largest.kv_per_token * plan::KV_PAGE as u64;
+        assert!(largest.total <= largest.available && largest.available - largest.total < page, "{largest:?}");
+        let more = Some(largest.context + 1);
+        assert!(!plan(Policy { context: more, draft: Some(draft), ..Policy::default() }).fits());
+    }
+    // One that leaves too little is told, and what goes without it.
+    let large = plan::DraftSize { weights_file: 5 << 30, ..draft };
+    let refused = ask(Policy { context, draft: Some(large), ..Policy::default() });
+    assert_eq!(refused.verdict, Verdict::DoesNotFit);
+    assert!(refused.check("memory").is_some_and(|check| check.evidence.contains("draft model 5.")), "{refused}");
+    assert_eq!(refused.remedies[0].to_string(), "load it without the draft model");
+    let runs = ask(Policy { context, draft: Some(draft), ..Policy::default() }).to_string();
+    assert!(runs.contains("draft model 1."), "{runs}");
+}
+
+#[test]
 fn weights_that_are_read_into_memory_count_as_memory_of_the_process() {
     let (spec, input) = safetensors(&TINY_LLAMA, DType::BF16);
     let machine = machine("cpu-8gb");

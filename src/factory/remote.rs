@@ -1,6 +1,6 @@
 //! The id of a model on the Hub -> Report or Model, as for a path.
 
-use super::ModelBuilder;
+use super::{Draft, ModelBuilder};
 use crate::error::{Error, Result};
 #[cfg(feature = "hub")]
 use crate::hub;
@@ -35,7 +35,7 @@ impl ModelBuilder {
         self.unread(path, reason, hardware)
     }
 
-    pub(super) fn load_remote(&self, id: &HubId, path: &Path) -> Result<Model> {
+    pub(super) fn load_remote(&self, id: &HubId, path: &Path, _draft: Option<Draft>) -> Result<Model> {
         Err(Error::Refused(Box::new(self.diagnose_remote(id, path, &self.hardware()))))
     }
 }
@@ -56,7 +56,7 @@ impl ModelBuilder {
     }
 
     /// Diagnoses before it downloads: nothing that is refused is fetched.
-    pub(super) fn load_remote(&self, id: &HubId, _path: &Path) -> Result<Model> {
+    pub(super) fn load_remote(&self, id: &HubId, _path: &Path, draft: Option<Draft>) -> Result<Model> {
         let id = &id.or_revision(self.revision.as_deref());
         let hardware = self.hardware();
         let repository = self.repository(id).map_err(|fault| match fault {
@@ -72,7 +72,7 @@ impl ModelBuilder {
             diagnosis
         });
         let now = Instant::now();
-        self.load_diagnosed(now.checked_sub(took.get()).unwrap_or(now), diagnosis.map_err(of_load)?)
+        self.load_diagnosed(now.checked_sub(took.get()).unwrap_or(now), diagnosis.map_err(of_load)?, draft)
     }
 
     fn repository(&self, id: &HubId) -> Result<hub::Repository, hub::Fault> {

@@ -15,7 +15,7 @@ const WHAT: &str = "the probabilities of a draw";
 ///
 /// The draws of a seed are those of candle's `LogitsProcessor` at temperature 1, to the bit. That one computes its softmax
 /// on rayon's global pool: threads beside those of the model, and a panic where none can be started.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Draw(StdRng);
 
 impl Draw {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub use logprobs::LogProbs;
 pub use options::{GenerateOptions, SamplingOptions, Speculation};
 pub use sampler::Sampler;
-use speculate::Speculator;
+use speculate::{Now, Speculator};
 use stop::StopStrings;
 pub use stop::{FinishReason, StopTokens};
 use thinking::Thinking;
@@ -52,6 +52,23 @@ pub trait Step {
         let _ = (tokens, likely);
         0
     }
+
+    /// How many tokens a draft model should guess behind the next one, at most `most`: as many as pay if each is right with
+    /// the probability `likely`, or all that can be where it is `None`. 0 where there is no draft model.
+    fn draft_tokens(&self, most: usize, likely: Option<f64>) -> usize {
+        let _ = (most, likely);
+        0
+    }
+
+    /// The logits `[vocab]`, F32, that a draft model computes behind `sequence`: all tokens so far, and those that it guesses
+    /// behind them. `None` where there are none yet, so that nothing is guessed now.
+    ///
+    /// # Errors
+    /// What stops the draft model; the generation goes on without its guesses.
+    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        let _ = (sequence, cancel);
+        Ok(None)
+    }
 }
 
 impl<S: Step + ?Sized> Step for &mut S {
@@ -69,6 +86,14 @@ impl<S: Step + ?Sized> Step for &mut S {
 
     fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
         (**self).guess(tokens, likely)
+    }
+
+    fn draft_tokens(&self, most: usize, likely: Option<f64>) -> usize {
+        (**self).draft_tokens(most, likely)
+    }
+
+    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        (**self).draft(sequence, cancel)
     }
 }
 
@@ -189,7 +214,7 @@ impl State {
         Ok(State {
             decoder: tokenizer.stream_after(&sequence),
             thinking: Thinking::after(&tokenizer, &sequence),
-            speculator: Speculator::new(options, &tokenizer, &sequence)?,
+            speculator: Speculator::new(options, sampling, &tokenizer, &sequence)?,
             tokenizer,
             sampler,
             stop: if options.ignore_stop { StopTokens::default() } else { stop },
@@ -345,10 +370,8 @@ impl State {
             speculator.reserve()?;
             // The last token is not computed on.
             let most = if self.ids.is_empty() { 0 } else { self.max_tokens - self.timings.generated - 1 };
-            let guessed = speculator.guess(most, &self.stop).map(|(guesses, likely)| step.guess(guesses, likely));
-            if let Some(guessed) = guessed {
-                speculator.taken(guessed, &mut self.timings);
-            }
+            let now = Now { step, most, stop: &self.stop, sampler: &self.sampler, cancel: &self.cancel };
+            self.timings.guessed += speculator.guess(now);
         }
         Ok(Some((&self.input, &self.cancel)))
     }

@@ -58,6 +58,9 @@ pub enum Speculation {
     /// what was generated or in [`GenerateOptions::speculate_from`]. How many depends on how often such guesses were right
     /// and on the measured times of steps; none where that does not pay.
     Ngram,
+    /// By the draft model that was loaded beside the model ([`ModelBuilder::draft`](crate::ModelBuilder::draft)), with the
+    /// sampling options and the seed of the generation. How many depends on its own time too.
+    Draft,
 }
 
 /// How the next token is chosen. What is `None` is as the model ships it

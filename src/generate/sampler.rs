@@ -100,6 +100,17 @@ impl Sampler {
         if self.penalties.is_empty() { Ok(()) } else { self.seen.prompt(ids) }
     }
 
+    /// Goes on as `other`, which was made of the same options: with its next draws, and the tokens that it has seen.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn follow(&mut self, other: &Sampler) -> Result<()> {
+        if let (Some(own), Some(other)) = (&mut self.draw, &other.draw) {
+            own.draw.clone_from(&other.draw);
+        }
+        if self.penalties.is_empty() { Ok(()) } else { self.seen.copy(&other.seen) }
+    }
+
     /// Makes room for a choice, before the logits for it are computed.
     ///
     /// # Errors

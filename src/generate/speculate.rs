@@ -1,30 +1,51 @@
-//! A sequence so far -> guesses at its next tokens, by what followed its last ones before (prompt lookup). Whether a guess is
-//! right says the sampler alone.
+//! Guesses at the next tokens of a sequence, and how often they were right. Whether one is says the sampler alone.
 
-use super::Timings;
-use super::options::{GenerateOptions, Speculation};
+mod draft;
+mod ngrams;
+
+use super::options::{GenerateOptions, SamplingOptions, Speculation};
+use super::sampler::Sampler;
 use super::stop::StopTokens;
-use crate::error::Result;
+use super::{Step, Timings};
+use crate::cancel::CancellationToken;
+use crate::error::{Error, Result};
 use crate::memory;
 use crate::scheduler::costs::MOST_GUESSES;
 use crate::tokenizer::Tokenizer;
-
-/// The most and the fewest last tokens that are looked for.
-const LONGEST: usize = 4;
-const SHORTEST: usize = 2;
+use draft::Draft;
+use ngrams::{KINDS, Ngrams};
+use tracing::warn;
 
 /// How much an older guess says of the next ones, beside one that is younger by one.
 const FADES: f64 = 0.95;
 
-/// Guesses by n-grams, one generation long.
-///
-/// To look through the sequence takes a comparison for each of its tokens, which is little beside the attention of the step.
+/// Where guesses come from.
+#[derive(Debug)]
+enum Source {
+    Ngrams(Ngrams),
+    Draft(Box<Draft>),
+}
+
+/// What there is when tokens are guessed.
+pub(super) struct Now<'a> {
+    /// What computes the next step.
+    pub(super) step: &'a mut dyn Step,
+    /// Tokens behind that step which may be wanted.
+    pub(super) most: usize,
+    /// Tokens that end the sequence, and are not guessed.
+    pub(super) stop: &'a StopTokens,
+    /// What will choose the tokens.
+    pub(super) sampler: &'a Sampler,
+    pub(super) cancel: &'a CancellationToken,
+}
+
+/// The guesses of one generation.
 #[derive(Debug)]
 pub(super) struct Speculator {
+    /// `None` once it failed.
+    source: Option<Source>,
     /// The prompt and what was generated.
     sequence: Vec<u32>,
-    /// Other texts that it may repeat.
-    texts: Vec<Vec<u32>>,
     /// How many guesses a step has, in place of as many as pay.
     tokens: Option<usize>,
     /// The last guesses, the next of them that a drawn token decides on, and how many are computed ahead from there on.
@@ -33,36 +54,62 @@ pub(super) struct Speculator {
     ahead: usize,
     /// Whether the last token was one of them, so that the logits behind it are there.
     computed: bool,
-    /// The length of the n-gram that they followed.
-    matched: usize,
-    /// How many guesses were right and how many were decided on, by the length of that n-gram.
-    hits: [(f64, f64); LONGEST - SHORTEST + 1],
+    /// Which of `hits` counts them: a draft model's are of one kind.
+    kind: usize,
+    hits: [Hits; KINDS],
+}
+
+/// How many guesses of a kind were right, and how many were decided on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hits {
+    right: f64,
+    decided: f64,
+}
+
+impl Hits {
+    fn count(&mut self, right: bool) {
+        self.right = self.right * FADES + f64::from(u8::from(right));
+        self.decided = self.decided * FADES + 1.0;
+    }
+
+    /// The probability that the next one is right.
+    fn likely(self) -> f64 {
+        (self.right + 1.0) / (self.decided + 2.0)
+    }
 }
 
 impl Speculator {
-    /// Of a generation that continues `sequence`; `None` without speculation.
+    /// Of a generation that continues `sequence` and chooses tokens by `sampling`; `None` without speculation.
     ///
     /// # Errors
     /// `Option`, `Encode`, `OutOfMemory`.
     pub(super) fn new(
         options: &GenerateOptions,
+        sampling: &SamplingOptions,
         tokenizer: &Tokenizer,
         sequence: &[u32],
     ) -> Result<Option<Box<Speculator>>> {
         options.speculation_in_range()?;
-        if options.speculate == Speculation::Off {
-            return Ok(None);
-        }
-        let texts = options.speculate_from.iter().map(|text| tokenizer.encode(text, false));
+        let source = match options.speculate {
+            Speculation::Off => return Ok(None),
+            Speculation::Ngram => {
+                let texts = options.speculate_from.iter().map(|text| tokenizer.encode(text, false));
+                Source::Ngrams(Ngrams { texts: texts.collect::<Result<_>>()? })
+            }
+            Speculation::Draft => {
+                let sampler = Sampler::new(sampling, tokenizer.vocab_len())?.without(tokenizer.unused_ids())?;
+                Source::Draft(Box::new(Draft::new(sampler)))
+            }
+        };
         Ok(Some(Box::new(Speculator {
+            source: Some(source),
             sequence: memory::copied(sequence, "the ids of a sequence")?,
-            texts: texts.collect::<Result<_>>()?,
             tokens: options.speculative_tokens,
             guesses: Vec::new(),
             next: 0,
             ahead: 0,
             computed: false,
-            matched: SHORTEST,
+            kind: 0,
             hits: Default::default(),
         })))
     }
@@ -72,50 +119,43 @@ impl Speculator {
     /// # Errors
     /// `OutOfMemory`.
     pub(super) fn reserve(&mut self) -> Result<()> {
-        memory::grow(&mut self.sequence, 1, "the ids of a sequence")?;
+        memory::grow(&mut self.sequence, 1 + MOST_GUESSES, "the ids of a sequence")?;
         let missing = MOST_GUESSES.saturating_sub(self.guesses.len());
         Ok(memory::grow(&mut self.guesses, missing, "guessed tokens")?)
     }
 
-    /// Guesses at most `most` tokens, none of them one of `stop`, with the probability that each is right, unless they are to
-    /// be computed anyway. `None` where nothing is guessed, or what follows the last token is computed already.
-    pub(super) fn guess(&mut self, most: usize, stop: &StopTokens) -> Option<(&[u32], Option<f64>)> {
+    /// Tells the next step guesses, unless what follows the last token is computed already, and returns how many it computes.
+    /// Without any the first still counts as right or wrong: that is how it is known when they pay again.
+    pub(super) fn guess(&mut self, mut now: Now<'_>) -> usize {
         if self.ahead > 0 || self.computed {
-            return None;
+            return 0;
         }
-        (self.next, self.matched) = (0, 0);
+        self.next = 0;
         self.guesses.clear();
-        let most = most.min(self.tokens.unwrap_or(MOST_GUESSES));
-        let (earlier, end) = (self.sequence.len().checked_sub(1)?, &self.sequence);
-        let mut best = find(&end[..earlier], end).map(|(matched, place)| (matched, place, end.as_slice()));
-        for text in &self.texts {
-            let found = text.split_last().and_then(|(_, text)| find(text, end));
-            if let Some((matched, place)) = found.filter(|(matched, _)| best.is_none_or(|(best, ..)| *matched > best)) {
-                best = Some((matched, place, text));
-            }
+        let most = now.most.min(self.tokens.unwrap_or(MOST_GUESSES));
+        let Speculator { sequence, guesses, hits, .. } = self;
+        let likely = |hits: Hits| self.tokens.is_none().then(|| hits.likely());
+        self.kind = match &mut self.source {
+            None => return 0,
+            Some(Source::Ngrams(ngrams)) => ngrams.guess(sequence, most, guesses),
+            Some(Source::Draft(draft)) => match draft.guess(sequence, most, likely(hits[0]), &mut now, guesses) {
+                Ok(()) => 0,
+                Err(Error::Cancelled) => return 0,
+                Err(error) => {
+                    warn!(%error, "the draft model failed; the generation goes on without its guesses");
+                    guesses.clear();
+                    self.source = None;
+                    return 0;
+                }
+            },
+        };
+        let end = guesses.iter().position(|token| now.stop.contains(*token)).unwrap_or(guesses.len());
+        guesses.truncate(end);
+        if !guesses.is_empty() {
+            self.ahead = now.step.guess(guesses, likely(hits[self.kind]));
+            guesses.truncate(self.ahead.max(1));
         }
-        let (matched, place, text) = best?;
-        for index in 0..most {
-            // Behind the end of the sequence it goes on with the guesses: a loop is shorter than what it gives.
-            let behind = (place + index).checked_sub(end.len()).filter(|_| std::ptr::eq(text, end.as_slice()));
-            let token = behind.map_or_else(|| text.get(place + index), |behind| self.guesses.get(behind));
-            match token.copied().filter(|token| !stop.contains(*token)) {
-                Some(token) => self.guesses.push(token),
-                None => break,
-            }
-        }
-        self.matched = matched;
-        let (right, decided) = self.hits[matched - SHORTEST];
-        let likely = (right + 1.0) / (decided + 2.0);
-        (!self.guesses.is_empty()).then_some((&self.guesses, self.tokens.is_none().then_some(likely)))
-    }
-
-    /// Tells how many guesses are computed ahead. Without any the first still counts as right or wrong: that is how it is
-    /// known when they pay again.
-    pub(super) fn taken(&mut self, count: usize, timings: &mut Timings) {
-        self.ahead = count;
-        self.guesses.truncate(count.max(1));
-        timings.guessed += count;
+        self.ahead
     }
 
     /// Tells the token that was drawn.
@@ -124,9 +164,7 @@ impl Speculator {
         self.computed = false;
         let Some(guess) = self.guesses.get(self.next) else { return };
         let right = *guess == token;
-        if let Some(hits) = self.matched.checked_sub(SHORTEST).and_then(|index| self.hits.get_mut(index)) {
-            *hits = (hits.0 * FADES + f64::from(u8::from(right)), hits.1 * FADES + 1.0);
-        }
+        self.hits[self.kind].count(right);
         if right {
             self.computed = self.ahead > 0;
             timings.accepted += usize::from(self.computed);
@@ -142,98 +180,159 @@ impl Speculator {
     }
 }
 
-/// The longest of the n-grams at the end of `sequence` that `text` has, the last of equals, and the place behind it.
-fn find(text: &[u32], sequence: &[u32]) -> Option<(usize, usize)> {
-    let end: [u32; SHORTEST] = *sequence.last_chunk()?;
-    let mut best = None;
-    for (start, _) in text.windows(SHORTEST).enumerate().rev().filter(|(_, window)| **window == end) {
-        let place = start + SHORTEST;
-        let same = text[..place].iter().rev().zip(sequence.iter().rev()).take(LONGEST);
-        let matched = same.take_while(|(a, b)| a == b).count();
-        if best.is_none_or(|(longest, _)| matched > longest) {
-            best = Some((matched, place));
-        }
-        if matched == LONGEST {
-            break;
-        }
-    }
-    best
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use candle_core::{Device, Tensor};
 
-    fn speculator(sequence: &[u32], texts: &[&[u32]]) -> Speculator {
+    /// Computes so many guesses of a step, and drafts the successor of the last token.
+    struct Takes {
+        count: usize,
+        told: Vec<u32>,
+        likely: Option<f64>,
+        drafts: usize,
+        fails: bool,
+    }
+
+    impl Takes {
+        fn new(count: usize) -> Takes {
+            Takes { count, told: Vec::new(), likely: None, drafts: 0, fails: false }
+        }
+    }
+
+    impl Step for Takes {
+        fn forward(&mut self, _: &[u32], _: &CancellationToken) -> Result<Tensor> {
+            Err(Error::EmptyPrompt)
+        }
+
+        fn room(&self) -> usize {
+            0
+        }
+
+        fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
+            (self.told, self.likely) = (tokens.to_vec(), likely);
+            self.count.min(tokens.len())
+        }
+
+        fn draft_tokens(&self, most: usize, likely: Option<f64>) -> usize {
+            if likely.is_some() { most.min(self.count) } else { most }
+        }
+
+        fn draft(&mut self, sequence: &[u32], _: &CancellationToken) -> Result<Option<Tensor>> {
+            self.drafts += 1;
+            if self.fails {
+                return Err(Error::Forked);
+            }
+            let next = sequence.last().unwrap() + 1;
+            let logits: Vec<f32> = (0..10).map(|id| if id == next { 1.0 } else { 0.0 }).collect();
+            Ok(Some(Tensor::new(logits, &Device::Cpu)?))
+        }
+    }
+
+    fn greedy() -> Sampler {
+        Sampler::new(&SamplingOptions::default(), 10).unwrap()
+    }
+
+    fn speculator(source: Source, sequence: &[u32]) -> Speculator {
         Speculator {
+            source: Some(source),
             sequence: sequence.to_vec(),
-            texts: texts.iter().map(|text| text.to_vec()).collect(),
             tokens: None,
             guesses: Vec::new(),
             next: 0,
             ahead: 0,
             computed: false,
-            matched: SHORTEST,
+            kind: 0,
             hits: Default::default(),
         }
     }
 
+    fn ngrams(sequence: &[u32]) -> Speculator {
+        speculator(Source::Ngrams(Ngrams { texts: Vec::new() }), sequence)
+    }
+
+    /// What `step` is told, and how likely that is.
+    fn told(speculator: &mut Speculator, step: &mut Takes, stop: &StopTokens) -> (Vec<u32>, Option<f64>, usize) {
+        (step.told, step.likely) = (Vec::new(), None);
+        speculator.reserve().unwrap();
+        let count =
+            speculator.guess(Now { step, most: 5, stop, sampler: &greedy(), cancel: &CancellationToken::new() });
+        (std::mem::take(&mut step.told), step.likely, count)
+    }
+
     #[test]
-    fn guesses_are_what_followed_the_longest_and_then_the_latest_match() {
-        type Case<'a> = (&'a [u32], &'a [&'a [u32]], usize, &'a [u32]);
-        let table: [Case<'_>; 11] = [
-            (&[], &[], 5, &[]),
-            (&[1], &[], 5, &[]),
-            (&[1, 2, 3], &[], 5, &[]),
-            (&[2, 3, 1, 3], &[], 5, &[]), // one token alone is no n-gram
-            (&[1, 2, 7, 8, 9, 1, 2], &[], 3, &[7, 8, 9]),
-            (&[1, 2, 7, 1, 2, 8, 5, 1, 2], &[], 2, &[8, 5]),
-            (&[0, 1, 2, 7, 5, 1, 2, 8, 0, 1, 2], &[], 2, &[7, 5]), // three match where two do later
-            (&[4, 5, 4, 5, 4], &[], 7, &[5, 4, 5, 4, 5, 4, 5]),    // a loop goes on
-            (&[6, 6, 6], &[], 3, &[6, 6, 6]),
-            (&[3, 1, 2], &[&[1, 2, 5], &[3, 1, 2, 6, 7], &[1, 2]], 4, &[6, 7]), // to the end of the text
-            (&[1, 2, 9, 1, 2], &[&[1, 2, 5]], 1, &[9]),                         // its own come first
-        ];
-        for (sequence, texts, most, expected) in table {
-            let mut speculator = speculator(sequence, texts);
-            let found = speculator.guess(most, &StopTokens::default()).map(|(guesses, _)| guesses.to_vec());
-            assert_eq!(found.unwrap_or_default(), expected, "{sequence:?} {texts:?}");
+    fn tokens_that_end_a_sequence_are_not_guessed() {
+        for (stop, expected) in [(9, &[7, 8][..]), (7, &[])] {
+            let stop = StopTokens::from_iter([stop]);
+            let mut repeating = ngrams(&[1, 2, 7, 8, 9, 1, 2]);
+            assert_eq!(told(&mut repeating, &mut Takes::new(5), &stop).0, expected);
         }
-        let mut stopped = speculator(&[1, 2, 7, 8, 9, 1, 2], &[]);
-        assert_eq!(stopped.guess(5, &StopTokens::from_iter([9])).unwrap().0, [7, 8]);
-        assert!(stopped.guess(5, &StopTokens::from_iter([7])).is_none());
+        let mut counting = speculator(Source::Draft(Box::new(Draft::new(greedy()))), &[1]);
+        let mut step = Takes::new(5);
+        assert_eq!(told(&mut counting, &mut step, &StopTokens::from_iter([4])).0, [2, 3]);
+        assert_eq!(step.drafts, 3, "not beyond it");
     }
 
     #[test]
     fn what_is_drawn_decides_on_guesses_and_how_likely_the_next_are() {
         let (mut timings, stop) = (Timings::default(), StopTokens::default());
-        let mut speculator = speculator(&[1, 2, 7, 8, 9, 1, 2], &[]);
-        assert_eq!(speculator.guess(5, &stop).unwrap(), (&[7, 8, 9, 1, 2][..], Some(0.5)));
-        speculator.taken(3, &mut timings);
+        let mut speculator = ngrams(&[1, 2, 7, 8, 9, 1, 2]);
+        assert_eq!(told(&mut speculator, &mut Takes::new(3), &stop), (vec![7, 8, 9, 1, 2], Some(0.5), 3));
         speculator.drawn(7, &mut timings);
-        assert!(speculator.guess(5, &stop).is_none(), "two are computed ahead");
+        assert!(told(&mut speculator, &mut Takes::new(3), &stop).0.is_empty(), "two are computed ahead");
         speculator.drawn(8, &mut timings);
         speculator.drawn(3, &mut timings);
-        assert_eq!((timings.guessed, timings.accepted), (3, 2));
-        assert!(speculator.guess(5, &stop).is_none(), "nothing followed 8 and 3");
-        speculator.taken(0, &mut timings);
+        assert_eq!(timings.accepted, 2);
+        assert!(told(&mut speculator, &mut Takes::new(3), &stop).0.is_empty(), "nothing followed 8 and 3");
         for token in [4, 1, 2] {
             speculator.reserve().unwrap();
             speculator.drawn(token, &mut timings);
         }
         // Two of three were right.
-        let likely = speculator.guess(5, &stop).unwrap().1.unwrap();
+        let likely = told(&mut speculator, &mut Takes::new(0), &stop).1.unwrap();
         assert!((likely - (0.95f64.powi(2) + 0.95 + 1.0) / (0.95f64.powi(2) + 0.95 + 3.0)).abs() < 1e-12, "{likely}");
         // Counted though it is not computed.
-        speculator.taken(0, &mut timings);
         speculator.drawn(7, &mut timings);
-        assert!(speculator.hits[0].0 > 2.0);
-        assert_eq!(speculator.guess(5, &stop).unwrap().0, [8, 3, 4, 1, 2]);
-        speculator.taken(1, &mut timings);
+        assert!(speculator.hits[0].right > 2.0);
+        assert_eq!(told(&mut speculator, &mut Takes::new(1), &stop).0, [8, 3, 4, 1, 2]);
         speculator.drawn(8, &mut timings);
-        assert!(speculator.guess(5, &stop).is_none(), "what follows the guess that was computed is there");
+        assert!(
+            told(&mut speculator, &mut Takes::new(1), &stop).0.is_empty(),
+            "what follows the guess that was computed is there"
+        );
         speculator.drawn(9, &mut timings);
-        assert!(speculator.guess(5, &stop).is_some());
-        assert_eq!((timings.guessed, timings.accepted), (4, 3));
+        assert!(!told(&mut speculator, &mut Takes::new(1), &stop).0.is_empty());
+        assert_eq!(timings.accepted, 3);
+    }
+
+    #[test]
+    fn a_draft_model_that_does_not_pay_is_asked_now_and_then() {
+        let (mut timings, stop) = (Timings::default(), StopTokens::default());
+        let mut speculator = speculator(Source::Draft(Box::new(Draft::new(greedy()))), &[1]);
+        let mut step = Takes::new(2);
+        assert_eq!(told(&mut speculator, &mut step, &stop), (vec![2, 3], Some(0.5), 2));
+        assert_eq!(speculator.sequence, [1], "guesses are no part of it");
+        speculator.drawn(5, &mut timings);
+        (step.count, step.drafts) = (0, 0);
+        let asked: Vec<usize> = (0..200)
+            .filter(|_| {
+                let asked = !told(&mut speculator, &mut step, &stop).0.is_empty();
+                speculator.drawn(5, &mut timings);
+                asked
+            })
+            .collect();
+        assert_eq!((asked, step.drafts), (vec![63, 127, 191], 6));
+    }
+
+    #[test]
+    fn a_draft_model_that_fails_guesses_no_more() {
+        let (mut timings, stop) = (Timings::default(), StopTokens::default());
+        let mut speculator = speculator(Source::Draft(Box::new(Draft::new(greedy()))), &[1]);
+        let mut step = Takes { fails: true, ..Takes::new(2) };
+        for _ in 0..200 {
+            assert_eq!(told(&mut speculator, &mut step, &stop), (vec![], None, 0));
+            speculator.drawn(5, &mut timings);
+        }
+        assert_eq!(step.drafts, 1);
     }
 }

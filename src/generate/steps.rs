@@ -150,6 +150,19 @@ impl Seen {
         self.0.try_reserve(1).map_err(|_| Error::OutOfMemory { what: "the tokens that penalties count", bytes })
     }
 
+    /// Becomes a copy of `other`.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn copy(&mut self, other: &Seen) -> Result<()> {
+        self.0.clear();
+        let bytes = 2 * other.len() * size_of::<(u32, u32)>();
+        let room = self.0.try_reserve(other.len());
+        room.map_err(|_| Error::OutOfMemory { what: "the tokens that penalties count", bytes })?;
+        self.0.extend(&other.0);
+        Ok(())
+    }
+
     /// Puts its tokens `into` the room that there is for them, with their `logits`, but for those of `unused`, which ascend.
     pub(super) fn candidates(&self, logits: &[f32], unused: &[u32], into: &mut Candidates) {
         let known = self.0.keys().filter(|id| unused.binary_search(id).is_err());

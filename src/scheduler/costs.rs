@@ -35,17 +35,24 @@ impl StepCosts {
         *measured = Some((measured.map_or(seconds, near), steps));
     }
 
+    /// The seconds of a step of one token; `None` before one was measured.
+    pub(crate) fn single(&self) -> Option<f64> {
+        let times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        times.measured[0].map(|(seconds, _)| seconds)
+    }
+
     /// How many guesses give the most tokens a second, of `most` that are each right with the probability `likely` where those
-    /// before it are. None before a step of one token was measured.
-    pub(crate) fn paying_guesses(&self, likely: f64, most: usize) -> usize {
+    /// before it are, and took `each` seconds to make. None before a step of one token was measured.
+    pub(crate) fn paying_guesses(&self, likely: f64, most: usize, each: f64) -> usize {
         let Some(seconds) = self.0.lock().unwrap_or_else(PoisonError::into_inner).by_tokens() else { return 0 };
         let (mut best, mut best_speed) = (0, 1.0 / seconds[0]);
         let (mut tokens, mut right) = (1.0, 1.0);
         for (guesses, seconds) in seconds.iter().enumerate().take(most + 1).skip(1) {
             right *= likely;
             tokens += right;
-            if tokens / seconds > best_speed * GAIN {
-                (best, best_speed) = (guesses, tokens / seconds);
+            let speed = tokens / (seconds + each * guesses as f64);
+            if speed > best_speed * GAIN {
+                (best, best_speed) = (guesses, speed);
             }
         }
         best
@@ -87,21 +94,33 @@ mod tests {
 
     #[test]
     fn guesses_follow_what_they_cost_and_how_likely_they_are() {
-        assert_eq!(StepCosts::default().paying_guesses(1.0, 15), 0, "nothing is known");
+        assert_eq!(StepCosts::default().paying_guesses(1.0, 15, 0.0), 0, "nothing is known");
         // A step of any length is as one of a token: only what cannot be right does not pay.
         let free = costs(&[(1, 100), (16, 100)]);
-        assert_eq!([0.0, 1.0].map(|likely| free.paying_guesses(likely, 15)), [0, 15]);
-        assert_eq!(free.paying_guesses(1.0, 3), 3);
+        assert_eq!([0.0, 1.0].map(|likely| free.paying_guesses(likely, 15, 0.0)), [0, 15]);
+        assert_eq!(free.paying_guesses(1.0, 3, 0.0), 3);
         // Each token costs as much as the first: 1 + p tokens in 2 steps' time gain nothing.
         let dear = costs(&[(1, 100), (2, 200), (4, 400), (8, 800), (16, 1600)]);
-        assert_eq!([0.5, 0.9, 1.0].map(|likely| dear.paying_guesses(likely, 15)), [0; 3]);
+        assert_eq!([0.5, 0.9, 1.0].map(|likely| dear.paying_guesses(likely, 15, 0.0)), [0; 3]);
         // Half as much: 1.9 tokens in 1.5 are 1.267, 2.71 in 2 are 1.355, 3.44 in 2.5 are 1.376, 4.095 in 3 are 1.365.
         let half = costs(&[(1, 100), (2, 150), (4, 250), (8, 450), (16, 850)]);
-        assert_eq!(half.paying_guesses(0.9, 15), 3);
-        assert_eq!(half.paying_guesses(0.5, 15), 0, "1.5 tokens in the time of 1.5");
+        assert_eq!(half.paying_guesses(0.9, 15, 0.0), 3);
+        assert_eq!(half.paying_guesses(0.5, 15, 0.0), 0, "1.5 tokens in the time of 1.5");
         // A step up behind four: 4 tokens in 1.1 against 16 in 4.6.
         let steep = costs(&[(1, 100), (4, 110), (5, 400), (8, 420), (16, 460)]);
-        assert_eq!(steep.paying_guesses(1.0, 15), 3);
+        assert_eq!(steep.paying_guesses(1.0, 15, 0.0), 3);
+    }
+
+    #[test]
+    fn guesses_that_take_time_have_to_pay_for_it() {
+        // Steps cost the same, each guess a tenth of one: 1.5 tokens in 1.1 are 1.36, 1.75 in 1.2 are 1.46, 1.875 in 1.3
+        // are 1.44.
+        let costs = costs(&[(1, 100), (16, 100)]);
+        assert_eq!(costs.single(), Some(0.1));
+        assert_eq!(costs.paying_guesses(0.5, 15, 0.01), 2);
+        assert_eq!(costs.paying_guesses(0.05, 15, 0.01), 0, "1.05 tokens in the time of 1.1");
+        assert_eq!(costs.paying_guesses(1.0, 15, 0.1), 0, "as long as a step of its own");
+        assert_eq!(StepCosts::default().single(), None);
     }
 
     #[test]
@@ -110,7 +129,7 @@ mod tests {
         let mut tried = Vec::new();
         // Sixteen share nothing, eight do.
         for _ in 0..6 {
-            let tokens = 1 + costs.paying_guesses(0.9, 15);
+            let tokens = 1 + costs.paying_guesses(0.9, 15, 0.0);
             costs.record(tokens, Duration::from_millis(if tokens <= 8 { 100 + tokens as u64 } else { 900 }));
             tried.push(tokens);
         }
@@ -120,17 +139,17 @@ mod tests {
     #[test]
     fn what_was_not_measured_for_long_is_tried_again() {
         let costs = costs(&[(1, 100), (2, 900), (4, 900), (8, 900), (16, 9000)]);
-        assert_eq!(costs.paying_guesses(1.0, 15), 0);
+        assert_eq!(costs.paying_guesses(1.0, 15, 0.0), 0);
         (5..=FORGOTTEN).for_each(|_| costs.record(1, Duration::from_millis(100)));
-        assert_eq!(costs.paying_guesses(1.0, 15), 0);
+        assert_eq!(costs.paying_guesses(1.0, 15, 0.0), 0);
         (0..5).for_each(|_| costs.record(1, Duration::from_millis(100)));
-        assert_eq!(costs.paying_guesses(1.0, 15), 15);
+        assert_eq!(costs.paying_guesses(1.0, 15, 0.0), 15);
     }
 
     #[test]
     fn a_disturbed_step_is_soon_made_up_for() {
         let costs = costs(&[(1, 100), (2, 1000), (2, 100), (2, 100), (2, 100), (2, 100)]);
         // 100 + 900 / 16 is less than twice 100.
-        assert_eq!(costs.paying_guesses(1.0, 1), 1);
+        assert_eq!(costs.paying_guesses(1.0, 1, 0.0), 1);
     }
 }

@@ -53,7 +53,7 @@ impl Session {
         let vocab = compute.vocab();
         let known = tokens.iter().take_while(|id| (**id as usize) < vocab).count().min(self.most_guesses());
         let paying = match likely {
-            Some(likely) => self.model.scheduler().costs().paying_guesses(likely, known),
+            Some(likely) => self.model.scheduler().costs().paying_guesses(likely, known, 0.0),
             None => known,
         };
         let room = memory::grow(&mut self.guesses.next, paying, "guessed tokens");
@@ -64,7 +64,7 @@ impl Session {
 
     /// How many guesses a step of one token may have. They take no page that the token does not need itself, and change
     /// nothing about how it is computed.
-    fn most_guesses(&self) -> usize {
+    pub(super) fn most_guesses(&self) -> usize {
         let (compute, reach) = (self.model.compute(), self.len() + 1);
         if compute.batching() != Batching::Any || self.guesses.in_company || self.len() < self.guesses.pause {
             return 0;

@@ -1,6 +1,7 @@
 //! Fixture discovery and comparison, shared by the integration tests.
 #![allow(dead_code, clippy::print_stdout)] // every test binary uses its own part, and says what it skips
 
+pub(crate) mod given;
 pub(crate) mod phi_128k;
 pub(crate) mod spans;
 

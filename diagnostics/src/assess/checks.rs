@@ -298,12 +298,17 @@ pub(super) fn memory(
     );
     let how = if anonymous.is_some() { "RLIMIT_DATA (ulimit -d) leaves that beside mapped files" } else { how };
     let weights = plan.weights();
+    let named = [weights, plan.kv_cache, plan.draft()].into_iter().fold(0, u64::saturating_add);
+    let draft = if plan.draft() > 0 { format!("draft model {}, ", Bytes(plan.draft())) } else { String::new() };
     let evidence = format!(
-        "weights {}, KV cache {}, everything else {}; {how}",
+        "weights {}, KV cache {}, {draft}everything else {}; {how}",
         Bytes(weights),
         Bytes(plan.kv_cache),
-        Bytes(plan.total.saturating_sub(weights).saturating_sub(plan.kv_cache))
+        Bytes(plan.total.saturating_sub(named))
     );
+    let alone = policy.draft.is_some().then(|| Request { draft: None, ..policy.request() });
+    let alone = alone.map(|request| Plan::new(spec, plan.weights_file, budget, &request)).filter(Plan::fits);
+    let alone = alone.map(|_| Remedy::from("load it without the draft model"));
     let context = plan.proposed_context(hardware);
     let context = (context > 0).then_some(Remedy::SmallerContext(context));
     let smaller = smaller_files(spec, budget, &target.engine, input.bytes(), policy);
@@ -321,7 +326,7 @@ pub(super) fn memory(
         None => vec![format!("give it {} of memory", Bytes(needed)).into()],
     };
     let check = Check::fail("memory", Verdict::DoesNotFit, summary).evidence(evidence);
-    check.remedies(context.into_iter().chain(cache).chain(smaller.map(Remedy::from)).chain(room))
+    check.remedies(alone.into_iter().chain(context).chain(cache).chain(smaller.map(Remedy::from)).chain(room))
 }
 
 /// The clearly smaller file types of the same model that would fit, the largest first, with their largest context.

@@ -66,6 +66,7 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
     let weights = format!("{note}; {casts} casts");
     let named = plan.weights().saturating_add(plan.kv_cache).saturating_add(plan.activations);
     let rest = [
+        ("draft model", plan.draft(), plan.place),
         ("tokenizer", plan.tokenizer, plan.place),
         ("process", plan.process, plan.place),
         ("driver", plan.device_context, plan.place),
@@ -130,6 +131,8 @@ mod tests {
             cache_budget: kv_cache,
             kv_per_token: 1,
             activations: 0,
+            draft_weights: 0,
+            draft_memory: 0,
             tokenizer: 0,
             process: 0,
             device_context: 0,

@@ -1,0 +1,39 @@
+//! Why there is no draft model beside a model.
+
+use std::path::PathBuf;
+
+/// A draft model that is not there, or cannot guess for its model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DraftError {
+    /// Guesses by a draft model were asked for, and the model was loaded without one (exit code 2).
+    #[error("the model was loaded without a draft model; name one by ModelBuilder::draft, or guess by n-grams")]
+    Missing,
+    /// An id is one token for the model and another for the draft model (exit code 2).
+    #[error(
+        "{} cannot guess for {}: token {id} is {in_draft} there and {in_model} here; take a draft model of the same vocabulary",
+        draft.display(), model.display()
+    )]
+    Vocabulary {
+        /// The model's path.
+        model: PathBuf,
+        /// The draft model's path.
+        draft: PathBuf,
+        /// The first id that differs.
+        id: u32,
+        /// What it is for the model.
+        in_model: String,
+        /// What it is for the draft model.
+        in_draft: String,
+    },
+    /// The model computes on a GPU, where nothing is guessed (exit code 2).
+    #[error(
+        "{} would guess nothing: the model computes on a GPU, where the bits of a row depend on the rows beside it; load it \
+         without a draft model, or on the processor",
+        draft.display()
+    )]
+    Device {
+        /// The draft model's path.
+        draft: PathBuf,
+    },
+}

@@ -1,0 +1,43 @@
+//! A draft model's session beside one of its model: it follows that one's sequence, and runs ahead of it.
+
+use super::Session;
+use crate::cancel::CancellationToken;
+use crate::error::Result;
+use crate::memory;
+use candle_core::Tensor;
+use model_diagnostics::plan::PREFILL_CHUNK;
+use tracing::debug_span;
+
+impl Session {
+    /// How many tokens the draft model should guess behind the next step, of `most`: those that pay, its own time counted, if
+    /// each is right with the probability `likely`, or all that can be.
+    pub(super) fn paying_drafts(&self, most: usize, likely: Option<f64>) -> usize {
+        let Some(draft) = self.model.draft() else { return 0 };
+        // The last guess is not computed on.
+        let most = most.min(self.most_guesses()).min(draft.context_length().saturating_sub(self.len()));
+        let Some(likely) = likely else { return most };
+        // The second one is the first that takes a step of one token, by which that is measured.
+        let Some(each) = draft.scheduler().costs().single() else { return most.min(2) };
+        self.model.scheduler().costs().paying_guesses(likely, most, each)
+    }
+
+    /// The logits of the draft model behind `sequence`, of which it computes what its session does not hold: a chunk of a
+    /// prompt at a time, so that nobody waits for long. `None` where that is not all, where there is no draft model, or where
+    /// its context ends.
+    ///
+    /// # Errors
+    /// As [`Session::forward_unless`].
+    pub(super) fn draft_behind(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        let Some(model) = self.model.draft() else { return Ok(None) };
+        let Some(last) = sequence.len().checked_sub(1).filter(|last| *last < model.context_length()) else {
+            return Ok(None);
+        };
+        let draft = self.draft.get_or_insert_with(|| Box::new(model.session()));
+        let held = draft.ids.iter().zip(sequence).take_while(|(held, asked)| held == asked).count().min(last);
+        let _span = debug_span!("draft", position = held, tokens = sequence.len() - held).entered();
+        draft.truncate(held);
+        let chunk = memory::copied(&sequence[held..sequence.len().min(held + PREFILL_CHUNK)], "the ids of a draft")?;
+        let logits = draft.forward_unless(&chunk, cancel)?;
+        Ok((draft.len() == sequence.len()).then_some(logits))
+    }
+}
