@@ -12,6 +12,7 @@ use crate::kernels::Isa;
 use crate::model::{Inner, Model};
 use crate::progress::{OnProgress, Progress, Stage};
 use crate::scheduler::Scheduler;
+use crate::scheduler::admission::Admission;
 use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
 use crate::weights::Weights;
@@ -90,6 +91,7 @@ pub struct ModelBuilder {
     cancel: CancellationToken,
     revision: Option<String>,
     prefix_caching: bool,
+    admission: Admission,
     #[cfg(feature = "hub")]
     hub: Option<hub::HubOptions>,
 }
@@ -105,6 +107,7 @@ impl Default for ModelBuilder {
             cancel: CancellationToken::new(),
             revision: None,
             prefix_caching: true,
+            admission: Admission::default(),
             #[cfg(feature = "hub")]
             hub: None,
         }
@@ -163,6 +166,12 @@ impl ModelBuilder {
     /// Not on a GPU, nor for int8 models with one dynamic scale for all rows, where the bits would differ.
     pub fn prefix_caching(mut self, on: bool) -> Self {
         self.prefix_caching = on;
+        self
+    }
+
+    /// What becomes of a generation whose pages do not fit beside those of others: refused by default, or made to wait.
+    pub fn admission(mut self, admission: Admission) -> Self {
+        self.admission = admission;
         self
     }
 
@@ -277,7 +286,7 @@ impl ModelBuilder {
         });
         let (tokenizer, (compute, fingerprint)) = (Arc::new(tokenizer?), compute?);
         self.cancel.check()?;
-        let (scheduler, load_time) = (Arc::<Scheduler>::default(), start.elapsed());
+        let (scheduler, load_time) = (Arc::new(Scheduler::new(self.admission)), start.elapsed());
         let spec = ready.spec;
         Ok(Model::new(Inner {
             spec,

@@ -3,15 +3,18 @@
 //! A step takes a token of every sequence that generates, and fills what is left of it with prompts. Each row of it has the
 //! bits that it has alone, so company changes no text. Two kinds of models are computed in other steps: see [`Batching`].
 
+pub(crate) mod admission;
 pub(crate) mod costs;
 pub(crate) mod queue;
 #[cfg(feature = "async")]
 pub(crate) mod streams;
 
+use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
 use crate::decoder::{Batching, Cache, Compute, Logits, Rotation, Segment, with_floats};
 use crate::error::{Error, Result};
 use crate::memory;
+use admission::{Admission, admit};
 use candle_core::Tensor;
 use costs::StepCosts;
 use model_diagnostics::plan::{KV_PAGE, PREFILL_CHUNK};
@@ -49,6 +52,14 @@ pub(crate) struct Run {
     /// How many of the last tokens are guessed.
     pub(crate) guesses: usize,
     pub(crate) cancel: CancellationToken,
+    /// What is reserved for its generation, or will be before it is computed.
+    pub(crate) reservation: Option<Arc<Reservation>>,
+    /// Whether it has its pages.
+    admitted: bool,
+    /// Whether it waits for pages that others hold.
+    held: bool,
+    /// Since when it does while no generation runs.
+    waits_since: Option<Instant>,
     /// Whether it is one of a batch that its caller made.
     pub(crate) batched: bool,
     /// Whether a step of it was shared with others.
@@ -85,6 +96,10 @@ impl Run {
             rows: None,
             guesses: 0,
             cancel: cancel.clone(),
+            reservation: None,
+            admitted: false,
+            held: false,
+            waits_since: None,
             batched: false,
             in_company: false,
             span,
@@ -96,8 +111,17 @@ impl Run {
         }
     }
 
+    /// Takes its pages at once.
+    ///
+    /// # Errors
+    /// `CacheBudget`, `OutOfMemory`, or the GPU's.
+    pub(crate) fn reserve(&mut self) -> Result<()> {
+        self.adopt();
+        self.cache.reserve(self.ids.len())
+    }
+
     /// Takes whole pages that other sequences have computed.
-    pub(crate) fn adopt(&mut self) {
+    fn adopt(&mut self) {
         self.adopt_by(|cache, ids, rotation| cache.adopt(ids, rotation));
     }
 
@@ -170,9 +194,15 @@ impl Run {
 pub(crate) struct Scheduler {
     queue: Queue<Run>,
     costs: StepCosts,
+    admission: Admission,
 }
 
 impl Scheduler {
+    /// One that does so with generations whose pages do not fit.
+    pub(crate) fn new(admission: Admission) -> Scheduler {
+        Scheduler { admission, ..Scheduler::default() }
+    }
+
     /// What its steps cost.
     pub(crate) fn costs(&self) -> &StepCosts {
         &self.costs
@@ -223,26 +253,37 @@ impl Steps for Pass<'_> {
 
     fn choose(&self, waiting: &mut VecDeque<Waiting<Run>>) -> Vec<Waiting<Run>> {
         let batching = self.compute.batching();
-        let first = waiting.iter().position(|waiting| waiting.request.alone).unwrap_or(0);
-        let Some(Waiting { request, caller, .. }) = waiting.get(first) else { return Vec::new() };
-        if request.alone || batching != Batching::Any {
-            let (together, caller) =
-                (request.batched && batching == Batching::Explicit && !request.alone, Arc::clone(caller));
-            let mut left = PREFILL_CHUNK;
-            for (index, Waiting { request, caller: other, .. }) in waiting.iter_mut().enumerate() {
-                let is_with = together && request.batched && Arc::ptr_eq(&caller, other);
-                request.tokens = if index == first || is_with { request.pending().min(left) } else { 0 };
-                left -= request.tokens;
+        admit(waiting, self.compute);
+        let first = waiting.iter().position(|waiting| waiting.request.alone);
+        let first = first.or_else(|| waiting.iter().position(|waiting| waiting.request.admitted));
+        match first.and_then(|first| Some((first, waiting.get(first)?))) {
+            None => {}
+            Some((first, Waiting { request, caller, .. })) if request.alone || batching != Batching::Any => {
+                let (together, caller) =
+                    (request.batched && batching == Batching::Explicit && !request.alone, Arc::clone(caller));
+                let mut left = PREFILL_CHUNK;
+                for (index, Waiting { request, caller: other, .. }) in waiting.iter_mut().enumerate() {
+                    let is_with = together && request.batched && request.admitted && Arc::ptr_eq(&caller, other);
+                    request.tokens = if index == first || is_with { request.pending().min(left) } else { 0 };
+                    left -= request.tokens;
+                }
             }
-        } else {
-            share(waiting);
+            Some(_) => share(waiting),
         }
-        let (chosen, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|waiting| waiting.request.tokens > 0);
+        let is_chosen = |Waiting { request, .. }: &Waiting<Run>| request.tokens > 0 || request.outcome.is_some();
+        let (chosen, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_chosen);
         waiting.extend(others);
         chosen
     }
 
     fn compute(&self, chosen: &mut [Waiting<Run>]) {
+        // Those that were refused are finished.
+        chosen.sort_by_key(|waiting| waiting.request.outcome.is_some());
+        let computed = chosen.partition_point(|waiting| waiting.request.outcome.is_none());
+        let chosen = &mut chosen[..computed];
+        if chosen.is_empty() {
+            return;
+        }
         let computed = catch_unwind(AssertUnwindSafe(|| self.step(chosen)));
         let Err(panic) = computed else { return };
         for Waiting { request, .. } in chosen {
@@ -256,6 +297,10 @@ impl Steps for Pass<'_> {
 
     fn is_finished(request: &Run) -> bool {
         request.outcome.is_some()
+    }
+
+    fn is_held(request: &Run) -> bool {
+        request.held
     }
 
     fn cancelled(request: &mut Run) -> bool {
@@ -321,8 +366,7 @@ impl Pass<'_> {
 fn share(waiting: &mut VecDeque<Waiting<Run>>) {
     let mut generating = Vec::new();
     let mut prompts = Vec::new();
-    for Waiting { request, .. } in waiting {
-        request.tokens = 0;
+    for Waiting { request, .. } in waiting.iter_mut().filter(|waiting| waiting.request.admitted) {
         if request.pending() > 1 {
             request.adopt();
         }

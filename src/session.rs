@@ -2,6 +2,7 @@
 
 mod guesses;
 
+use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
 use crate::decoder::{Cache, Rotation, with_floats};
 use crate::error::{Error, Result};
@@ -13,7 +14,7 @@ use crate::scheduler::queue::Caller;
 use candle_core::Tensor;
 pub(crate) use guesses::Begun;
 use guesses::Guesses;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tracing::field::Empty;
 use tracing::{Span, debug_span, info_span};
 
@@ -33,6 +34,8 @@ pub struct CacheUsage {
     pub bytes: u64,
     /// Those of them that no session holds: kept for one that begins alike, until another needs the room.
     pub unused: u64,
+    /// Beside them: what is reserved for generations that run, and not taken yet ([`Admission::Wait`](crate::Admission::Wait)).
+    pub reserved: u64,
 }
 
 /// One sequence and its KV cache. Sessions of one model share its weights; those that compute at the same time, on whatever
@@ -50,6 +53,8 @@ pub struct Session {
     caller: Arc<Caller>,
     /// Tokens of the last run that were found in pages of other sequences.
     reused: usize,
+    /// Of the generation that runs on it, where those wait for their pages.
+    reservation: Weak<Reservation>,
 }
 
 impl Session {
@@ -83,6 +88,7 @@ impl Session {
             guesses: Guesses::default(),
             caller: Arc::default(),
             reused: 0,
+            reservation: Weak::new(),
         }
     }
 
@@ -97,7 +103,13 @@ impl Session {
         self.ids.truncate(len);
         if let Some(cache) = &mut self.cache {
             cache.truncate(len);
+            self.model.scheduler().freed();
         }
+    }
+
+    /// Takes what it needs of `reservation`, as long as there is one: of a generation that begins.
+    pub(crate) fn reserve_by(&mut self, reservation: Option<&Arc<Reservation>>) {
+        self.reservation = reservation.map_or_else(Weak::new, Arc::downgrade);
     }
 
     /// Bytes the cache has allocated.
@@ -182,12 +194,14 @@ impl Session {
             match session.begin(tokens, None, &cancel) {
                 Ok(mut run) => {
                     (run.batched, run.span) = (true, Span::current());
+                    // All of them, or none is computed.
+                    failed = run.reserve().err();
                     runs.push(run);
                 }
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
+                Err(error) => failed = Some(error),
+            }
+            if failed.is_some() {
+                break;
             }
         }
         if failed.is_none() {
@@ -231,19 +245,22 @@ impl Session {
         let compute = self.model.compute();
         let cache = self.cache.get_or_insert_with(|| compute.cache());
         let rotation = compute.rotation(reach);
+        let reservation = self.reservation.upgrade();
         if rotation != self.rotation {
             cache.clear();
             self.rotation = rotation;
+            // Others may hold pages that were its own: it begins as a new one, with nothing in its hands.
+            if let Some(reservation) = &reservation {
+                cache.truncate(0);
+                reservation.release();
+            }
         }
         let mut ids = std::mem::take(&mut self.ids);
         ids.extend_from_slice(tokens);
         let cache = self.cache.take().unwrap_or_else(|| compute.cache());
         let mut run = Run::new(ids, before, cache, rotation, cancel, span);
-        run.rows = rows;
-        run.adopt();
-        let Err(error) = run.cache.reserve(reach) else { return Ok(run) };
-        run.outcome = Some(Err(error.clone()));
-        self.end(run).and(Err(error))
+        (run.rows, run.reservation) = (rows, reservation);
+        Ok(run)
     }
 
     /// Takes the sequence of `run` back: with its tokens, or as it was before when computing failed. When that was cancelled,
@@ -310,6 +327,7 @@ impl Session {
             guesses: Guesses::default(),
             caller: Arc::default(),
             reused: 0,
+            reservation: Weak::new(),
         })
     }
 
@@ -327,6 +345,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Some(cache) = self.cache.take() {
             cache.retire(&self.ids, self.rotation);
+            self.model.scheduler().freed();
         }
     }
 }
@@ -335,7 +354,7 @@ impl Model {
     /// Bytes of the KV caches of its sessions.
     pub fn cache_usage(&self) -> CacheUsage {
         let (bytes, unused) = self.compute().cache_bytes();
-        CacheUsage { bytes, unused }
+        CacheUsage { bytes, unused, reserved: self.compute().cache_budget().reserved() }
     }
 
     /// A new, empty sequence.
@@ -348,6 +367,7 @@ impl Model {
             guesses: Guesses::default(),
             caller: Arc::default(),
             reused: 0,
+            reservation: Weak::new(),
         }
     }
 

@@ -19,6 +19,7 @@ pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
 pub(crate) use stored::{check_all, floats, int8_rule, shape};
 
+use crate::cache_budget::CacheBudget;
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::memory;
@@ -47,6 +48,9 @@ pub(crate) trait Compute: Any + Send + Sync {
 
     /// Bytes that the pages of all sequences take, each once, and those of them that no sequence holds.
     fn cache_bytes(&self) -> (u64, u64);
+
+    /// What the pages of all sequences are counted in.
+    fn cache_budget(&self) -> &CacheBudget;
 
     /// As [`Decoder::forward`].
     ///
@@ -307,6 +311,10 @@ impl<D: Device> Compute for Decoder<D> {
 
     fn cache_bytes(&self) -> (u64, u64) {
         self.pages.bytes()
+    }
+
+    fn cache_budget(&self) -> &CacheBudget {
+        self.pages.budget()
     }
 
     fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {
