@@ -148,9 +148,9 @@ impl Session {
         }
     }
 
-    /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`: `tokens * vocab * 4` bytes, and
-    /// those of a chunk of up to 512 tokens once more meanwhile, which the memory plan does not count, as generating never
-    /// needs them.
+    /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`: `tokens * vocab * 4` bytes, which the
+    /// memory plan does not count, as generating never needs them. Where sequences are computed in steps of their own (on a
+    /// GPU, and with one scale of int8 activations for all rows) those of up to 512 tokens are there once more meanwhile.
     ///
     /// A model with longrope scaling rotates by the length that the sequence has with `tokens`, as transformers does: a call
     /// that ends beyond the original context rotates all its rows as those of a long sequence, so its first ones differ

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::weights::Weights;
 use candle_core::{CpuStorage, Storage, Tensor};
-use model_diagnostics::plan::{Plan, kv_page_bytes};
+use model_diagnostics::plan::{CpuBuffers, PREFILL_CHUNK, Plan, StepRoom, kv_page_bytes};
 use model_diagnostics::spec::{Activation, Int8Activations, LayerWeights, LinearWeights, ModelSpec};
 use std::any::Any;
 use std::ops::Range;
@@ -48,6 +48,9 @@ pub(crate) trait Compute: Any + Send + Sync {
 
     /// Bytes that the pages of all sequences take, each once, and those of them that no sequence holds.
     fn cache_bytes(&self) -> (u64, u64);
+
+    /// What a step of several sequences may take, so that it stays within the plan.
+    fn step_room(&self) -> StepRoom;
 
     /// What the pages of all sequences are counted in.
     fn cache_budget(&self) -> &CacheBudget;
@@ -123,6 +126,7 @@ pub struct Decoder<D: Device> {
     rope: RopeFrequencies,
     vocab: usize,
     pages: Arc<PagePool<D::Page>>,
+    room: StepRoom,
 }
 
 /// The weights and options of one block. A pass calls [`Attention::store`] for its keys and values and then
@@ -185,6 +189,7 @@ impl<D: Device> Decoder<D> {
             head: device.matrix(weights, &stored.head)?,
             rope,
             vocab: spec.vocab,
+            room: CpuBuffers::new(spec).room(PREFILL_CHUNK.min(spec.context_trained)),
             pages: PagePool::new(device.pages(), page_bytes, plan.cache_budget, plan.kv_cache, copy),
             device,
         })
@@ -311,6 +316,10 @@ impl<D: Device> Compute for Decoder<D> {
 
     fn cache_bytes(&self) -> (u64, u64) {
         self.pages.bytes()
+    }
+
+    fn step_room(&self) -> StepRoom {
+        self.room
     }
 
     fn cache_budget(&self) -> &CacheBudget {
