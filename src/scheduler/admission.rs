@@ -85,14 +85,15 @@ pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute)
             continue;
         }
         let (cached, reused) = (run.cache.len(), run.reused);
-        if run.pending() > 1 {
+        let is_prompt = run.pending() > 1;
+        if is_prompt {
             run.adopt();
         }
         let run = &waiting[index].request;
         let awaits = |(other, waiting): (usize, &Waiting<Run>)| {
             waiting.request.admitted && run.awaits(&waiting.request, other < index)
         };
-        if waiting.iter().enumerate().any(awaits) {
+        if is_prompt && waiting.iter().enumerate().any(awaits) {
             continue;
         }
         let run = &mut waiting[index].request;
