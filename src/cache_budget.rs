@@ -1,14 +1,18 @@
 //! The bytes that the KV caches of one model may take together, counted as their pages are reserved and freed.
 
 use crate::error::{Error, Result};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the caches of all sessions of a model share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CacheBudget {
     bytes: u64,
     taken: AtomicU64,
+    /// Those of them that reservations hold.
+    reserved: AtomicU64,
+    /// Reservations that hold some, or held them.
+    running: AtomicUsize,
 }
 
 /// What one cache has taken of a budget; dropping it gives that back.
@@ -21,7 +25,7 @@ pub struct CacheShare {
 impl CacheBudget {
     /// A budget of which nothing is taken.
     pub fn new(bytes: u64) -> Arc<CacheBudget> {
-        Arc::new(CacheBudget { bytes, taken: AtomicU64::new(0) })
+        Arc::new(CacheBudget { bytes, ..CacheBudget::default() })
     }
 
     /// Bytes in all.
@@ -34,9 +38,77 @@ impl CacheBudget {
         self.taken.load(Ordering::Relaxed)
     }
 
+    /// Those of them that are reserved, and no page's yet.
+    pub fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Generations that hold a reservation, and give back what they took when they end.
+    pub fn running(&self) -> usize {
+        self.running.load(Ordering::Acquire)
+    }
+
     /// A share of nothing yet.
     pub fn share(self: &Arc<Self>) -> CacheShare {
         CacheShare { budget: Arc::clone(self), bytes: 0 }
+    }
+}
+
+/// What a generation may still take of a budget: from its admission to its end all that it can come to need, so that it does
+/// not wait for others when it has begun.
+#[derive(Debug)]
+pub struct Reservation {
+    /// Positions of the sequence when the generation ends, at most.
+    pub positions: usize,
+    held: Mutex<Option<Reserved>>,
+}
+
+#[derive(Debug)]
+struct Reserved(CacheShare);
+
+impl Reservation {
+    /// One that holds nothing yet.
+    pub fn new(positions: usize) -> Reservation {
+        Reservation { positions, held: Mutex::new(None) }
+    }
+
+    /// Whether it was admitted.
+    pub fn is_held(&self) -> bool {
+        self.held().is_some()
+    }
+
+    /// Holds `share`: it is admitted.
+    pub fn hold(&self, share: CacheShare) {
+        share.budget.running.fetch_add(1, Ordering::AcqRel);
+        share.budget.reserved.fetch_add(share.bytes, Ordering::Relaxed);
+        *self.held() = Some(Reserved(share));
+    }
+
+    /// Up to `bytes` of it, where it is admitted.
+    pub fn take(&self, bytes: u64) -> Option<CacheShare> {
+        self.held().as_mut().map(|Reserved(share)| {
+            let taken = share.split(bytes);
+            share.budget.reserved.fetch_sub(taken.bytes, Ordering::Relaxed);
+            taken
+        })
+    }
+
+    /// Gives back what was not taken: it is to be admitted anew.
+    pub fn release(&self) {
+        let held = self.held().take();
+        drop(held);
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Reserved>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.0.budget.reserved.fetch_sub(self.0.bytes, Ordering::Relaxed);
+        self.0.shrink_to(0);
+        self.0.budget.running.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -53,6 +125,11 @@ impl CacheShare {
             Err(taken) => return Err(Error::CacheBudget { asked, left: budget.saturating_sub(taken), budget }),
         }
         Ok(())
+    }
+
+    /// Bytes that it has.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Hands `bytes` of it over to a share of their own; all where it has less.
@@ -99,6 +176,24 @@ mod tests {
         assert_eq!(budget.taken(), 30);
         assert_eq!(part.split(31).bytes, 30);
         assert_eq!(budget.taken(), 0);
+    }
+
+    #[test]
+    fn a_reservation_is_taken_until_it_is_dropped() {
+        let budget = CacheBudget::new(100);
+        let (reservation, mut share) = (Reservation::new(1), budget.share());
+        assert!(!reservation.is_held() && reservation.take(1).is_none());
+        share.grow_to(80).unwrap();
+        reservation.hold(share);
+        assert_eq!((budget.taken(), budget.reserved(), budget.running()), (80, 80, 1));
+        let page = reservation.take(30).unwrap();
+        assert_eq!((budget.taken(), budget.reserved(), page.bytes()), (80, 50, 30));
+        assert!(budget.share().grow_to(21).is_err());
+        let more = reservation.take(60).unwrap();
+        assert_eq!((budget.reserved(), more.bytes(), budget.running()), (0, 50, 1));
+        drop(more);
+        reservation.release();
+        assert_eq!((budget.taken(), budget.reserved(), budget.running()), (30, 0, 0));
     }
 
     #[test]

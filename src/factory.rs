@@ -13,6 +13,7 @@ use crate::kernels::Isa;
 use crate::model::{Inner, Model};
 use crate::progress::{OnProgress, Progress, Stage};
 use crate::scheduler::Scheduler;
+use crate::scheduler::admission::Admission;
 use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
 use crate::weights::Weights;
@@ -93,6 +94,7 @@ pub struct ModelBuilder {
     revision: Option<String>,
     prefix_caching: bool,
     draft: Option<PathBuf>,
+    admission: Admission,
     #[cfg(feature = "hub")]
     hub: Option<hub::HubOptions>,
 }
@@ -109,6 +111,7 @@ impl Default for ModelBuilder {
             revision: None,
             prefix_caching: true,
             draft: None,
+            admission: Admission::default(),
             #[cfg(feature = "hub")]
             hub: None,
         }
@@ -175,6 +178,12 @@ impl ModelBuilder {
     /// memory plan. On the processor only.
     pub fn draft(mut self, path: impl Into<PathBuf>) -> Self {
         self.draft = Some(path.into());
+        self
+    }
+
+    /// What becomes of a generation whose pages do not fit beside those of others: refused by default, or made to wait.
+    pub fn admission(mut self, admission: Admission) -> Self {
+        self.admission = admission;
         self
     }
 
@@ -307,7 +316,7 @@ impl ModelBuilder {
         let (tokenizer, (compute, fingerprint)) = (Arc::new(tokenizer?), compute?);
         let draft = draft.map(|draft| self.load_draft(draft, plan, Arc::clone(&tokenizer), pool)).transpose()?;
         self.cancel.check()?;
-        let (scheduler, load_time) = (Arc::<Scheduler>::default(), start.elapsed());
+        let (scheduler, load_time) = (Arc::new(Scheduler::new(self.admission)), start.elapsed());
         let spec = ready.spec;
         Ok(Model::new(Inner {
             spec,

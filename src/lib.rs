@@ -71,6 +71,7 @@ pub use model_diagnostics::plan::{KvDtype, WeightStorage};
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
 pub use progress::{Progress, Stage};
 pub use prompt::{IntoGenerationError, Prompt};
+pub use scheduler::admission::Admission;
 pub use session::{CacheUsage, Session};
 #[cfg(feature = "async")]
 pub use stream::GenerationStream;

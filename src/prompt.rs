@@ -5,6 +5,7 @@ use crate::error::{DraftError, Error, Result};
 use crate::generate::{GenerateOptions, Generation, Speculation, State, StopTokens};
 use crate::memory;
 use crate::model::Model;
+use crate::scheduler::admission::Admitted;
 use crate::session::Session;
 use std::borrow::Cow;
 use std::fmt;
@@ -169,7 +170,11 @@ impl Session {
         let rest = memory::copied(rest, "the ids of a prompt")?;
         let (tokenizer, stop) = (Arc::clone(model.tokenizer()), StopTokens::from(&model.spec().tokenizer));
         let sampling = options.sampling.or(&model.spec().sampling);
-        let state = State::new(tokenizer, before, rest, stop, options, &sampling)?;
+        let positions = prompt.len().saturating_add(options.max_tokens.saturating_sub(1)).min(limit);
+        let mut state = State::new(tokenizer, before, rest, stop, options, &sampling)?;
+        let admitted = model.scheduler().admitted(positions);
+        self.reserve_by(admitted.as_ref().and_then(Admitted::reservation));
+        state.hold(admitted);
         self.truncate(common);
         Ok(state)
     }

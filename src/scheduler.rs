@@ -3,18 +3,21 @@
 //! A step takes a token of every sequence that generates, and fills what is left of it with prompts. Each row of it has the
 //! bits that it has alone, so company changes no text. Two kinds of models are computed in other steps: see [`Batching`].
 
+pub(crate) mod admission;
 pub(crate) mod costs;
 pub(crate) mod queue;
 #[cfg(feature = "async")]
 pub(crate) mod streams;
 
+use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
 use crate::decoder::{Batching, Cache, Compute, Logits, Rotation, Segment, with_floats};
 use crate::error::{Error, Result};
 use crate::memory;
+use admission::{Admission, admit};
 use candle_core::Tensor;
 use costs::StepCosts;
-use model_diagnostics::plan::{KV_PAGE, PREFILL_CHUNK};
+use model_diagnostics::plan::{KV_PAGE, PREFILL_CHUNK, StepRoom};
 use queue::{Caller, Queue, Steps, Waiting};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -27,8 +30,8 @@ use tracing::{Span, debug_span};
 /// Rows of a step in which some sequence generates: it waits for the rows of prompts beside it.
 const SHARED_STEP: usize = PREFILL_CHUNK / 4;
 
-/// The most sequences that generate in one step while prompts wait: these have the rest of it.
-const GENERATING: usize = SHARED_STEP / 4 * 3;
+/// Rows of it that those who generate leave to prompts that wait.
+const FOR_PROMPTS: usize = SHARED_STEP / 4;
 
 /// A sequence on its way through the scheduler, with tokens to be computed.
 #[derive(Debug)]
@@ -49,6 +52,14 @@ pub(crate) struct Run {
     /// How many of the last tokens are guessed.
     pub(crate) guesses: usize,
     pub(crate) cancel: CancellationToken,
+    /// What is reserved for its generation, or will be before it is computed.
+    pub(crate) reservation: Option<Arc<Reservation>>,
+    /// Whether it has its pages.
+    admitted: bool,
+    /// Whether it waits for pages that others hold.
+    held: bool,
+    /// Since when it does while no generation runs.
+    waits_since: Option<Instant>,
     /// Whether it is one of a batch that its caller made.
     pub(crate) batched: bool,
     /// Whether a step of it was shared with others.
@@ -85,6 +96,10 @@ impl Run {
             rows: None,
             guesses: 0,
             cancel: cancel.clone(),
+            reservation: None,
+            admitted: false,
+            held: false,
+            waits_since: None,
             batched: false,
             in_company: false,
             span,
@@ -96,8 +111,17 @@ impl Run {
         }
     }
 
+    /// Takes its pages at once.
+    ///
+    /// # Errors
+    /// `CacheBudget`, `OutOfMemory`, or the GPU's.
+    pub(crate) fn reserve(&mut self) -> Result<()> {
+        self.adopt();
+        self.cache.reserve(self.ids.len())
+    }
+
     /// Takes whole pages that other sequences have computed.
-    pub(crate) fn adopt(&mut self) {
+    fn adopt(&mut self) {
         self.adopt_by(|cache, ids, rotation| cache.adopt(ids, rotation));
     }
 
@@ -170,9 +194,15 @@ impl Run {
 pub(crate) struct Scheduler {
     queue: Queue<Run>,
     costs: StepCosts,
+    admission: Admission,
 }
 
 impl Scheduler {
+    /// One that does so with generations whose pages do not fit.
+    pub(crate) fn new(admission: Admission) -> Scheduler {
+        Scheduler { admission, ..Scheduler::default() }
+    }
+
     /// What its steps cost.
     pub(crate) fn costs(&self) -> &StepCosts {
         &self.costs
@@ -223,26 +253,37 @@ impl Steps for Pass<'_> {
 
     fn choose(&self, waiting: &mut VecDeque<Waiting<Run>>) -> Vec<Waiting<Run>> {
         let batching = self.compute.batching();
-        let first = waiting.iter().position(|waiting| waiting.request.alone).unwrap_or(0);
-        let Some(Waiting { request, caller, .. }) = waiting.get(first) else { return Vec::new() };
-        if request.alone || batching != Batching::Any {
-            let (together, caller) =
-                (request.batched && batching == Batching::Explicit && !request.alone, Arc::clone(caller));
-            let mut left = PREFILL_CHUNK;
-            for (index, Waiting { request, caller: other, .. }) in waiting.iter_mut().enumerate() {
-                let is_with = together && request.batched && Arc::ptr_eq(&caller, other);
-                request.tokens = if index == first || is_with { request.pending().min(left) } else { 0 };
-                left -= request.tokens;
+        admit(waiting, self.compute);
+        let first = waiting.iter().position(|waiting| waiting.request.alone);
+        let first = first.or_else(|| waiting.iter().position(|waiting| waiting.request.admitted));
+        match first.and_then(|first| Some((first, waiting.get(first)?))) {
+            None => {}
+            Some((first, Waiting { request, caller, .. })) if request.alone || batching != Batching::Any => {
+                let (together, caller) =
+                    (request.batched && batching == Batching::Explicit && !request.alone, Arc::clone(caller));
+                let mut left = PREFILL_CHUNK;
+                for (index, Waiting { request, caller: other, .. }) in waiting.iter_mut().enumerate() {
+                    let is_with = together && request.batched && request.admitted && Arc::ptr_eq(&caller, other);
+                    request.tokens = if index == first || is_with { request.pending().min(left) } else { 0 };
+                    left -= request.tokens;
+                }
             }
-        } else {
-            share(waiting);
+            Some(_) => share(waiting, self.compute.step_room()),
         }
-        let (chosen, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|waiting| waiting.request.tokens > 0);
+        let is_chosen = |Waiting { request, .. }: &Waiting<Run>| request.tokens > 0 || request.outcome.is_some();
+        let (chosen, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_chosen);
         waiting.extend(others);
         chosen
     }
 
     fn compute(&self, chosen: &mut [Waiting<Run>]) {
+        // Those that were refused are finished.
+        chosen.sort_by_key(|waiting| waiting.request.outcome.is_some());
+        let computed = chosen.partition_point(|waiting| waiting.request.outcome.is_none());
+        let chosen = &mut chosen[..computed];
+        if chosen.is_empty() {
+            return;
+        }
         let computed = catch_unwind(AssertUnwindSafe(|| self.step(chosen)));
         let Err(panic) = computed else { return };
         for Waiting { request, .. } in chosen {
@@ -256,6 +297,10 @@ impl Steps for Pass<'_> {
 
     fn is_finished(request: &Run) -> bool {
         request.outcome.is_some()
+    }
+
+    fn is_held(request: &Run) -> bool {
+        request.held
     }
 
     fn cancelled(request: &mut Run) -> bool {
@@ -316,40 +361,71 @@ impl Pass<'_> {
     }
 }
 
-/// Gives every run its tokens of the next step: one to each that generates, and what is left to prompts. Half of that is for
-/// the one that waits for the longest time, so that it advances; short ones come before long ones in the rest.
-fn share(waiting: &mut VecDeque<Waiting<Run>>) {
+/// Gives every run its tokens of the next step: one to each that generates, then those that are guessed, and what is left to
+/// prompts. Half of that is for the one that waits for the longest time, so that it advances; short ones come before long
+/// ones in the rest.
+fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
     let mut generating = Vec::new();
     let mut prompts = Vec::new();
-    for Waiting { request, .. } in waiting {
-        request.tokens = 0;
+    for Waiting { request, .. } in waiting.iter_mut().filter(|waiting| waiting.request.admitted) {
         if request.pending() > 1 {
             request.adopt();
         }
-        let runs = if request.pending() == 1 { &mut generating } else { &mut prompts };
+        let is_next = request.pending() == 1 || request.guesses > 0;
+        let runs = if is_next { &mut generating } else { &mut prompts };
         runs.push(request);
     }
-    let mut left = if generating.is_empty() { PREFILL_CHUNK } else { SHARED_STEP };
-    let most = if prompts.is_empty() { left } else { GENERATING };
     // Of those that begin alike one computes, and the others take its pages.
     let awaits: Vec<bool> = (0..prompts.len())
         .map(|own| (0..prompts.len()).any(|other| own != other && prompts[own].awaits(prompts[other], other < own)))
         .collect();
     let mut awaits = awaits.into_iter();
     prompts.retain(|_| !awaits.next().unwrap_or(false));
-    for run in generating.into_iter().take(most) {
-        run.tokens = 1;
-        left -= 1;
+    let mut left = Left { tokens: if generating.is_empty() { PREFILL_CHUNK } else { SHARED_STEP }, room };
+    let for_prompts = match prompts.len() {
+        0 => (0, 0),
+        _ => (FOR_PROMPTS, (FOR_PROMPTS + room.logits).min(room.rows / 2)),
+    };
+    for most in [1, usize::MAX] {
+        generating.iter_mut().for_each(|run| left.give(run, most, for_prompts));
     }
-    let mut kept = prompts.first().map_or(0, |oldest| oldest.pending().min(left.div_ceil(2)));
+    let half = |oldest: &&mut Run| (oldest.pending().min(left.tokens.div_ceil(2)), left.room.rows.div_ceil(2));
+    let mut kept = prompts.first().map_or((0, 0), half);
     let mut prompts: Vec<(usize, &mut Run)> = prompts.into_iter().enumerate().collect();
     prompts.sort_by_key(|(_, run)| run.pending());
     for (place, run) in prompts {
         if place == 0 {
-            kept = 0;
+            kept = (0, 0);
         }
-        run.tokens = run.pending().min(left - kept);
-        left -= run.tokens;
+        left.give(run, usize::MAX, kept);
+    }
+}
+
+/// What is left of a step.
+struct Left {
+    tokens: usize,
+    room: StepRoom,
+}
+
+impl Left {
+    /// Gives `run` up to `most` more tokens, as far as they leave `kept` tokens and rows.
+    fn give(&mut self, run: &mut Run, most: usize, kept: (usize, usize)) {
+        let (pending, rows) = (run.pending() - run.tokens, self.room.rows.saturating_sub(kept.1));
+        let wants_all = run.rows.is_some() && run.cache.len() >= run.before;
+        let each = if wants_all { 1 + self.room.logits } else { 1 };
+        let mut given = pending.min(most).min(self.tokens.saturating_sub(kept.0)).min(rows / each);
+        let mut taken = given * each;
+        // The last one's logits.
+        if given > 0 && given == pending && run.rows.is_none() {
+            taken += self.room.logits;
+            if taken > rows {
+                given -= 1;
+                taken = given;
+            }
+        }
+        run.tokens += given;
+        self.tokens -= given;
+        self.room.rows -= taken;
     }
 }
 

@@ -3,6 +3,7 @@
 mod draft;
 mod guesses;
 
+use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
 use crate::decoder::{Cache, Rotation, with_floats};
 use crate::error::{Error, Result};
@@ -14,7 +15,7 @@ use crate::scheduler::queue::Caller;
 use candle_core::Tensor;
 pub(crate) use guesses::Begun;
 use guesses::Guesses;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tracing::field::Empty;
 use tracing::{Span, debug_span, info_span};
 
@@ -34,6 +35,8 @@ pub struct CacheUsage {
     pub bytes: u64,
     /// Those of them that no session holds: kept for one that begins alike, until another needs the room.
     pub unused: u64,
+    /// Beside them: what is reserved for generations that run, and not taken yet ([`Admission::Wait`](crate::Admission::Wait)).
+    pub reserved: u64,
 }
 
 /// One sequence and its KV cache. Sessions of one model share its weights; those that compute at the same time, on whatever
@@ -53,6 +56,8 @@ pub struct Session {
     caller: Arc<Caller>,
     /// Tokens of the last run that were found in pages of other sequences.
     reused: usize,
+    /// Of the generation that runs on it, where those wait for their pages.
+    reservation: Weak<Reservation>,
 }
 
 impl Session {
@@ -87,6 +92,7 @@ impl Session {
             draft: None,
             caller: Arc::default(),
             reused: 0,
+            reservation: Weak::new(),
         }
     }
 
@@ -101,7 +107,13 @@ impl Session {
         self.ids.truncate(len);
         if let Some(cache) = &mut self.cache {
             cache.truncate(len);
+            self.model.scheduler().freed();
         }
+    }
+
+    /// Takes what it needs of `reservation`, as long as there is one: of a generation that begins.
+    pub(crate) fn reserve_by(&mut self, reservation: Option<&Arc<Reservation>>) {
+        self.reservation = reservation.map_or_else(Weak::new, Arc::downgrade);
     }
 
     /// Bytes the cache has allocated.
@@ -140,9 +152,9 @@ impl Session {
         }
     }
 
-    /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`: `tokens * vocab * 4` bytes, and
-    /// those of a chunk of up to 512 tokens once more meanwhile, which the memory plan does not count, as generating never
-    /// needs them.
+    /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`: `tokens * vocab * 4` bytes, which the
+    /// memory plan does not count, as generating never needs them. Where sequences are computed in steps of their own (on a
+    /// GPU, and with one scale of int8 activations for all rows) those of up to 512 tokens are there once more meanwhile.
     ///
     /// A model with longrope scaling rotates by the length that the sequence has with `tokens`, as transformers does: a call
     /// that ends beyond the original context rotates all its rows as those of a long sequence, so its first ones differ
@@ -186,12 +198,14 @@ impl Session {
             match session.begin(tokens, None, &cancel) {
                 Ok(mut run) => {
                     (run.batched, run.span) = (true, Span::current());
+                    // All of them, or none is computed.
+                    failed = run.reserve().err();
                     runs.push(run);
                 }
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
+                Err(error) => failed = Some(error),
+            }
+            if failed.is_some() {
+                break;
             }
         }
         if failed.is_none() {
@@ -235,19 +249,22 @@ impl Session {
         let compute = self.model.compute();
         let cache = self.cache.get_or_insert_with(|| compute.cache());
         let rotation = compute.rotation(reach);
+        let reservation = self.reservation.upgrade();
         if rotation != self.rotation {
             cache.clear();
             self.rotation = rotation;
+            // Others may hold pages that were its own: it begins as a new one, with nothing in its hands.
+            if let Some(reservation) = &reservation {
+                cache.truncate(0);
+                reservation.release();
+            }
         }
         let mut ids = std::mem::take(&mut self.ids);
         ids.extend_from_slice(tokens);
         let cache = self.cache.take().unwrap_or_else(|| compute.cache());
         let mut run = Run::new(ids, before, cache, rotation, cancel, span);
-        run.rows = rows;
-        run.adopt();
-        let Err(error) = run.cache.reserve(reach) else { return Ok(run) };
-        run.outcome = Some(Err(error.clone()));
-        self.end(run).and(Err(error))
+        (run.rows, run.reservation) = (rows, reservation);
+        Ok(run)
     }
 
     /// Takes the sequence of `run` back: with its tokens, or as it was before when computing failed. When that was cancelled,
@@ -315,6 +332,7 @@ impl Session {
             draft: None,
             caller: Arc::default(),
             reused: 0,
+            reservation: Weak::new(),
         })
     }
 
@@ -332,6 +350,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Some(cache) = self.cache.take() {
             cache.retire(&self.ids, self.rotation);
+            self.model.scheduler().freed();
         }
     }
 }
@@ -340,7 +359,7 @@ impl Model {
     /// Bytes of the KV caches of its sessions.
     pub fn cache_usage(&self) -> CacheUsage {
         let (bytes, unused) = self.compute().cache_bytes();
-        CacheUsage { bytes, unused }
+        CacheUsage { bytes, unused, reserved: self.compute().cache_budget().reserved() }
     }
 
     /// A new, empty sequence.
@@ -354,6 +373,7 @@ impl Model {
             draft: None,
             caller: Arc::default(),
             reused: 0,
+            reservation: Weak::new(),
         }
     }
 

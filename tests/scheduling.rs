@@ -1,14 +1,17 @@
-//! The promise: the ids of a generation do not depend on its company. Random schedules of threads, streams and batches by
-//! hand on one model, with others that are cancelled, fail or panic, beside the ids of each alone.
+//! The promise: the ids of a generation do not depend on its company. Random schedules of threads, streams, restored sessions
+//! and batches by hand on one model, with prefixes that are shared and tokens that are guessed, and with others that are
+//! cancelled, fail or panic, beside the ids of each alone.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
 mod common;
 
 use futures::StreamExt;
 use futures::executor::block_on;
-use model_factory::{CancellationToken, Error, GenerateOptions, Model, Session};
+use model_factory::{CancellationToken, Error, GenerateOptions, Generation, Model, Session, Speculation};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -52,11 +55,44 @@ impl Request {
     }
 }
 
+/// What a request gives on a model of its own.
+struct Alone {
+    ids: Vec<u32>,
+    text: String,
+    /// The logits behind its prompt.
+    first: Vec<f32>,
+    /// A session that holds a part of its prompt.
+    saved: PathBuf,
+}
+
+impl Alone {
+    fn new(model: &Model, request: Request, folder: &Path) -> Alone {
+        let (prompt, mut session) = (request.prompt(), model.session());
+        let saved = folder.join(format!("{request:?}.session"));
+        let (begin, rest) = prompt.split_at(prompt.len() / 2);
+        if !begin.is_empty() {
+            session.forward(begin).unwrap();
+        }
+        session.save(&saved).unwrap();
+        let first = session.forward(rest).unwrap().to_vec1().unwrap();
+        let mut generation = model.generate(&prompt, &request.options()).unwrap();
+        let text = generation.text().unwrap();
+        Alone { ids: generation.ids().to_vec(), text, first, saved }
+    }
+}
+
+/// Guesses that were right.
+static ACCEPTED: AtomicUsize = AtomicUsize::new(0);
+
 /// How a generation takes part.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Thread,
     Stream,
+    /// On a session from a file.
+    Restored,
+    /// By hand, in a batch of all requests of the schedule.
+    Batch,
     /// Is cancelled after so many tokens.
     Cancelled(usize),
     /// Its caller panics after the first token.
@@ -71,15 +107,49 @@ fn ids(model: &Model, request: Request) -> Vec<u32> {
     generation.ids().to_vec()
 }
 
-/// Takes part, and compares what it generated.
-fn take_part(model: &Model, request: Request, way: Way, expected: &[u32]) {
+/// Takes part, with so many guesses a step, and compares what it generated.
+fn take_part(
+    model: &Model,
+    (request, way, guesses): (Request, Way, usize),
+    all: &[Request],
+    alone: &HashMap<Request, Alone>,
+) {
+    let expected = &alone[&request].ids;
     let begun = |ids: &[u32]| assert_eq!(ids, &expected[..ids.len()], "{request:?} {way:?}");
+    let mut options = request.options();
+    if guesses > 0 {
+        // By chance it repeats what it is going to say.
+        options = options.speculate(Speculation::Ngram).speculative_tokens(guesses);
+        options = options.speculate_from(&alone[&request].text);
+    }
+    let ended = |generation: &Generation<Session>| {
+        assert_eq!(generation.ids(), expected, "{request:?} {way:?} {guesses}");
+        ACCEPTED.fetch_add(generation.finish().1.accepted, Ordering::Relaxed);
+    };
     match way {
-        Way::Thread => assert_eq!(ids(model, request), expected, "{request:?}"),
+        Way::Thread | Way::Restored => {
+            let session = match way {
+                Way::Restored => model.restore(&alone[&request].saved).unwrap(),
+                _ => model.session(),
+            };
+            let mut generation = session.into_generation(&request.prompt(), &options).unwrap();
+            generation.text().unwrap();
+            ended(&generation);
+        }
         Way::Stream => {
-            let mut stream = model.generate(&request.prompt(), &request.options()).unwrap().into_stream();
+            let mut stream = model.generate(&request.prompt(), &options).unwrap().into_stream();
             block_on(async { while stream.next().await.is_some_and(|piece| piece.is_ok()) {} });
-            assert_eq!(stream.into_generation().unwrap().ids(), expected, "{request:?} as a stream");
+            ended(&stream.into_generation().unwrap());
+        }
+        Way::Batch => {
+            let prompts: Vec<Vec<u32>> = all.iter().map(|request| request.prompt()).collect();
+            let mut sessions: Vec<Session> = prompts.iter().map(|_| model.session()).collect();
+            let mut steps: Vec<(&mut Session, &[u32])> =
+                sessions.iter_mut().zip(&prompts).map(|(session, ids)| (session, ids.as_slice())).collect();
+            let rows = Session::batch(&mut steps).unwrap().to_vec2::<f32>().unwrap();
+            for (request, row) in all.iter().zip(rows) {
+                assert!(row == alone[request].first, "{request:?} in a batch of {}", all.len());
+            }
         }
         Way::Cancelled(after) => {
             let cancel = CancellationToken::new();
@@ -118,37 +188,46 @@ fn ids_do_not_depend_on_the_company() {
     }));
     let model =
         common::builder().threads(2).prefix_caching(true).load(common::fixtures().join("demo-q4_k_m.gguf")).unwrap();
-    let mut alone: HashMap<Request, Vec<u32>> = HashMap::new();
+    // Where each is computed, whatever others have left.
+    let plain = common::load(common::fixtures().join("demo-q4_k_m.gguf"));
+    let folder = tempfile::tempdir().unwrap();
+    let mut alone: HashMap<Request, Alone> = HashMap::new();
     for schedule in 1..=SCHEDULES {
         let mut random = Random(schedule * 0x9e37_79b9_7f4a_7c15);
         let count = 1 + random.below(16);
-        let parts: Vec<(Request, Way, u64)> = (0..count)
+        let parts: Vec<((Request, Way, usize), u64)> = (0..count)
             .map(|_| {
                 let prompt = [1, 2, 7, 30, 129, 200][random.below(6) as usize];
                 let request = Request { seed: random.below(6) as u32, prompt, drawn: random.below(2) == 0 };
-                let way = match random.below(10) {
-                    0..5 => Way::Thread,
-                    5..7 => Way::Stream,
-                    7 => Way::Cancelled(random.below(GENERATED as u64) as usize),
-                    8 => Way::Panics,
+                let way = match random.below(24) {
+                    0..10 => Way::Thread,
+                    10..14 => Way::Stream,
+                    14..17 => Way::Restored,
+                    17 => Way::Batch,
+                    18..20 => Way::Cancelled(random.below(GENERATED as u64) as usize),
+                    20..22 => Way::Panics,
                     _ => Way::Fails,
                 };
-                (request, way, random.below(4))
+                let guesses = [0, 0, 0, 1, 4][random.below(5) as usize];
+                ((request, way, guesses), random.below(4))
             })
             .collect();
-        for (request, ..) in &parts {
-            alone.entry(*request).or_insert_with(|| ids(&model, *request));
+        let all: Vec<Request> = parts.iter().map(|((request, ..), _)| *request).collect();
+        for request in &all {
+            alone.entry(*request).or_insert_with(|| Alone::new(&plain, *request, folder.path()));
         }
         thread::scope(|scope| {
-            for (request, way, delay) in parts {
-                let (model, expected) = (&model, &alone[&request]);
+            for (part, delay) in parts {
+                let (model, all, alone) = (&model, &all, &alone);
                 scope.spawn(move || {
                     thread::sleep(Duration::from_micros(delay * 300));
-                    take_part(model, request, way, expected);
+                    take_part(model, part, all, alone);
                 });
             }
         });
     }
+    let accepted = ACCEPTED.load(Ordering::Relaxed);
+    assert!(accepted > 100, "{accepted} guesses were right");
 }
 
 #[test]

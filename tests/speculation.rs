@@ -241,8 +241,13 @@ fn where_rows_depend_on_each_other_nothing_is_guessed() {
     let model = common::load(common::fixtures().join("int8/llama-dynamic-tensor"));
     let prompt: Vec<u32> = [5, 6, 7, 8].repeat(5);
     assert_eq!(same(&model, &prompt, &options(40), "one scale for all rows"), (0, 0));
+    let report = model.report();
+    assert!(report.batching.is_some() && report.to_json().contains("\"batching\": "), "the report says why");
+    assert!(report.to_string().contains("batching   off, with prefix sharing and speculation: "));
     let model = common::load(common::fixtures().join("int8/llama-channel-token"));
     let (guessed, _) = same(&model, &prompt, &options(40), "a scale for each row");
+    assert_eq!(model.report().batching.is_some(), on_gpu());
+    assert_eq!(model.report().to_json().contains("batching"), on_gpu());
     assert!(guessed > 0 || on_gpu());
 }
 

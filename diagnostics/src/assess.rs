@@ -16,7 +16,7 @@ use crate::policy::{DeviceChoice, Policy};
 use crate::report::{
     self, Check, InputSummary, ModelSummary, NextStep, Remedy, Report, SCHEMA_VERSION, Status, Verdict,
 };
-use crate::spec::ModelSpec;
+use crate::spec::{Int8Activations, LayerWeights, ModelSpec};
 use crate::speed::Speed;
 
 /// The device that a model was judged for and will run on. Complete.
@@ -97,6 +97,7 @@ fn judge(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &P
     let mut report = conclude(input.clone(), hardware, policy, checks, success);
     let bandwidth = target.bandwidth.filter(|_| report.verdict.runs());
     report.speed = bandwidth.and_then(|bandwidth| Speed::new(spec, &plan, &target.engine, bandwidth));
+    report.batching = batching(spec, target.device.choice()).filter(|_| report.verdict.runs());
     let chosen = target.device.chosen();
     let ready = chosen.clone().filter(|_| report.verdict.runs()).map(|device| (plan.clone(), device));
     // Of a GPU that is not there nothing is known to plan for.
@@ -105,6 +106,21 @@ fn judge(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &P
     report.device_reason = target.why;
     report.model = Some(model);
     Assessment { report, ready }
+}
+
+/// What stands against computing several sequences in one step: a row would have other bits than alone.
+fn batching(spec: &ModelSpec, device: DeviceChoice) -> Option<&'static str> {
+    let together = |layer: &LayerWeights| {
+        let mut int8 = layer.linears().filter_map(|linear| linear.int8.as_ref());
+        int8.any(|int8| matches!(int8.activations, Int8Activations::PerTensor { .. }))
+    };
+    if device != DeviceChoice::Cpu {
+        Some("a GPU's sums depend on the batch")
+    } else if spec.weights.layers.iter().any(together) {
+        Some("int8 with one scale for all rows")
+    } else {
+        None
+    }
 }
 
 /// Lets the checks decide: the first failure, else a warning, else nothing.
@@ -144,6 +160,7 @@ fn conclude(input: InputSummary, hardware: &Hardware, policy: &Policy, checks: V
         checks,
         plan: None,
         speed: None,
+        batching: None,
         casts: 0,
     }
 }

@@ -3,8 +3,8 @@
 mod buffers;
 
 pub use buffers::{
-    CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, gpu_tensor_bytes,
-    gpu_weight_bytes,
+    CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, StepRoom,
+    gpu_tensor_bytes, gpu_weight_bytes,
 };
 
 use crate::hardware::{Gpu, Hardware, Memory};

@@ -8,7 +8,7 @@ use library::{cancel, threads}; // by the paths that they have in the library
 use loom::cell::UnsafeCell;
 use loom::hint;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -189,19 +189,46 @@ struct Requests {
     computed: Watched,
     /// The most requests in one step.
     most: usize,
+    /// Whether there is room for those that need some.
+    room: AtomicBool,
+}
+
+impl Requests {
+    fn new(most: usize) -> Arc<Requests> {
+        Arc::new(Requests { computed: Watched::new(), most, room: AtomicBool::new(false) })
+    }
 }
 
 struct Request {
     steps: usize,
     cancel: CancellationToken,
     cancelled: bool,
+    needs_room: bool,
+    held: bool,
+}
+
+impl Request {
+    fn new(steps: usize) -> Request {
+        Request { steps, cancel: CancellationToken::new(), cancelled: false, needs_room: false, held: false }
+    }
 }
 
 impl Steps for Arc<Requests> {
     type Request = Request;
 
     fn choose(&self, waiting: &mut VecDeque<Waiting<Request>>) -> Vec<Waiting<Request>> {
-        waiting.drain(..self.most.min(waiting.len())).collect()
+        let room = self.room.load(Ordering::Relaxed);
+        let (mut chosen, mut others) = (Vec::new(), VecDeque::new());
+        for mut waiting in waiting.drain(..) {
+            waiting.request.held = waiting.request.needs_room && !room;
+            if waiting.request.held || chosen.len() == self.most {
+                others.push_back(waiting);
+            } else {
+                chosen.push(waiting);
+            }
+        }
+        *waiting = others;
+        chosen
     }
 
     fn compute(&self, chosen: &mut [Waiting<Request>]) {
@@ -220,6 +247,10 @@ impl Steps for Arc<Requests> {
         request.steps == 0 || request.cancelled
     }
 
+    fn is_held(request: &Request) -> bool {
+        request.held
+    }
+
     fn cancelled(request: &mut Request) -> bool {
         request.cancelled = request.cancel.is_cancelled();
         request.cancelled
@@ -235,11 +266,11 @@ fn queue() {
         ("three threads, a step takes two", 2, 1, 2, Some(2)),
     ] {
         try_orders(name, preemptions, move || {
-            let shared = Arc::new((Queue::default(), Arc::new(Requests { computed: Watched::new(), most })));
+            let shared = Arc::new((Queue::default(), Requests::new(most)));
             let run = move |shared: &(Queue<Request>, Arc<Requests>)| {
                 let caller = Arc::new(Caller::default());
                 for round in 1..=rounds {
-                    let request = Request { steps: round, cancel: CancellationToken::new(), cancelled: false };
+                    let request = Request::new(round);
                     let Ok(finished) = shared.0.run(&shared.1, &caller, vec![request]) else { panic!("refused") };
                     assert!(finished.len() == 1 && finished[0].steps == 0);
                 }
@@ -260,26 +291,48 @@ fn queue() {
         let shared = Arc::new((Queue::default(), Arc::new(Caller::default())));
         let other = thread::spawn({
             let shared = Arc::clone(&shared);
-            move || shared.0.wait(&Arc::new(Requests { computed: Watched::new(), most: 1 }), &shared.1).is_empty()
+            move || shared.0.wait(&Requests::new(1), &shared.1).is_empty()
         });
         shared.0.call(&shared.1);
         assert!(other.join().expect("it wakes"));
     });
     try_orders("one of two is cancelled", Some(3), || {
-        let shared = Arc::new((Queue::default(), Arc::new(Requests { computed: Watched::new(), most: 1 })));
+        let shared = Arc::new((Queue::default(), Requests::new(1)));
         let cancel = CancellationToken::new();
         let other = thread::spawn({
             let (shared, cancel) = (Arc::clone(&shared), cancel.clone());
             move || {
-                let request = Request { steps: 1, cancel: cancel.clone(), cancelled: false };
+                let request = Request { cancel: cancel.clone(), ..Request::new(1) };
                 let caller = Arc::new(Caller::default());
                 cancel.cancel();
                 shared.0.run(&shared.1, &caller, vec![request]).is_ok_and(|finished| finished.len() == 1)
             }
         });
-        let request = Request { steps: 1, cancel: CancellationToken::new(), cancelled: false };
+        let request = Request::new(1);
         let finished = shared.0.run(&shared.1, &Arc::new(Caller::default()), vec![request]);
         assert!(finished.is_ok_and(|finished| finished[0].steps == 0));
         assert!(other.join().expect("it leaves"));
     });
+    // Who frees the room computes before, or beside it, or not at all.
+    for (name, steps, preemptions) in
+        [("one is held until there is room", 0, None), ("one is held while another computes", 2, Some(3))]
+    {
+        try_orders(name, preemptions, move || {
+            let shared = Arc::new((Queue::default(), Requests::new(2)));
+            let run = |shared: &(Queue<Request>, Arc<Requests>), request| {
+                let finished = shared.0.run(&shared.1, &Arc::new(Caller::default()), vec![request]);
+                assert!(finished.is_ok_and(|finished| finished[0].steps == 0));
+            };
+            let held = thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || run(&shared, Request { needs_room: true, ..Request::new(1) })
+            });
+            if steps > 0 {
+                run(&shared, Request::new(steps));
+            }
+            shared.1.room.store(true, Ordering::Relaxed);
+            shared.0.freed();
+            held.join().expect("it is computed");
+        });
+    }
 }

@@ -4,11 +4,12 @@ use super::page::Page;
 use super::page_pool::PagePool;
 use super::prefixes::{LEAST_COPIED, Place};
 use super::rope::Rotation;
+use crate::cache_budget::Reservation;
 use crate::error::Result;
 use model_diagnostics::plan::KV_PAGE;
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The cache of one sequence, whatever its device.
 #[allow(clippy::len_without_is_empty)] // nobody asks
@@ -25,6 +26,13 @@ pub trait Cache: Any + Send + fmt::Debug {
     /// # Errors
     /// `CacheBudget` when the sessions of the model have no more; `OutOfMemory`, or the GPU's error.
     fn reserve(&mut self, len: usize) -> Result<()>;
+
+    /// Reserves what [`reserve`](Self::reserve) up to the reservation's positions takes, to be taken of it from now on. Nothing
+    /// is reserved after an error.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sessions of the model have no more.
+    fn admit(&mut self, reservation: &Arc<Reservation>) -> Result<()>;
 
     /// Forgets all positions and keeps the pages for others.
     fn clear(&mut self);
@@ -68,12 +76,14 @@ pub struct KvCache<P> {
     /// Whether some of it was read from a file. No other sequence takes that: what a file says is not known to be what this
     /// model computes.
     from_file: bool,
+    /// Of the generation that goes on with it.
+    reservation: Weak<Reservation>,
 }
 
 impl<P> KvCache<P> {
     /// An empty cache; the first page comes with the first token.
     pub fn new(pool: Arc<PagePool<P>>) -> KvCache<P> {
-        KvCache { pool, pages: Vec::new(), places: Vec::new(), len: 0, from_file: false }
+        KvCache { pool, pages: Vec::new(), places: Vec::new(), len: 0, from_file: false, reservation: Weak::new() }
     }
 
     /// Counts `tokens` positions that were read from a file.
@@ -101,19 +111,24 @@ impl<P> KvCache<P> {
         self.pool.copy().is_some() && self.places.len() * KV_PAGE == self.len
     }
 
-    /// Makes the page that is written next this sequence's alone.
-    fn own_last(&mut self) -> Result<()> {
+    /// Whether the page that is written next is another sequence's too. If only this one has it, nobody is offered it any
+    /// more.
+    fn shares_last(&mut self) -> bool {
         let (index, slot) = (self.len / KV_PAGE, self.len % KV_PAGE);
         if slot == 0 || Arc::get_mut(&mut self.pages[index]).is_some() {
-            return Ok(());
+            return false;
         }
-        // Offered by this sequence and taken by nobody: it is not offered any more.
         self.pool.prefixes().forget(&self.pages[index]);
-        if Arc::get_mut(&mut self.pages[index]).is_some() {
+        Arc::get_mut(&mut self.pages[index]).is_none()
+    }
+
+    /// Makes the page that is written next this sequence's alone.
+    fn own_last(&mut self) -> Result<()> {
+        if !self.shares_last() {
             return Ok(());
         }
-        let mut own = Vec::new();
-        self.pool.allocate(1, &mut own)?;
+        let (index, mut own) = (self.len / KV_PAGE, Vec::new());
+        self.pool.allocate(1, &mut own, self.reservation.upgrade().as_deref())?;
         for mut page in own {
             match (self.pool.copy(), Arc::get_mut(&mut page)) {
                 (Some(copy), Some(to)) => copy(&self.pages[index], to),
@@ -139,7 +154,18 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         if len > self.len {
             self.own_last()?;
         }
-        if missing == 0 { Ok(()) } else { self.pool.allocate(missing, &mut self.pages) }
+        match missing {
+            0 => Ok(()),
+            _ => self.pool.allocate(missing, &mut self.pages, self.reservation.upgrade().as_deref()),
+        }
+    }
+
+    fn admit(&mut self, reservation: &Arc<Reservation>) -> Result<()> {
+        let missing = reservation.positions.div_ceil(KV_PAGE).saturating_sub(self.pages.len());
+        let copied = usize::from(self.shares_last());
+        reservation.hold(self.pool.share(missing + copied, None)?);
+        self.reservation = Arc::downgrade(reservation);
+        Ok(())
     }
 
     fn clear(&mut self) {

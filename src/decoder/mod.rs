@@ -19,12 +19,13 @@ pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
 pub(crate) use stored::{check_all, floats, int8_rule, shape};
 
+use crate::cache_budget::CacheBudget;
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::weights::Weights;
 use candle_core::{CpuStorage, Storage, Tensor};
-use model_diagnostics::plan::{Plan, kv_page_bytes};
+use model_diagnostics::plan::{CpuBuffers, PREFILL_CHUNK, Plan, StepRoom, kv_page_bytes};
 use model_diagnostics::spec::{Activation, Int8Activations, LayerWeights, LinearWeights, ModelSpec};
 use std::any::Any;
 use std::ops::Range;
@@ -47,6 +48,12 @@ pub(crate) trait Compute: Any + Send + Sync {
 
     /// Bytes that the pages of all sequences take, each once, and those of them that no sequence holds.
     fn cache_bytes(&self) -> (u64, u64);
+
+    /// What a step of several sequences may take, so that it stays within the plan.
+    fn step_room(&self) -> StepRoom;
+
+    /// What the pages of all sequences are counted in.
+    fn cache_budget(&self) -> &CacheBudget;
 
     /// As [`Decoder::forward`].
     ///
@@ -119,6 +126,7 @@ pub struct Decoder<D: Device> {
     rope: RopeFrequencies,
     vocab: usize,
     pages: Arc<PagePool<D::Page>>,
+    room: StepRoom,
 }
 
 /// The weights and options of one block. A pass calls [`Attention::store`] for its keys and values and then
@@ -181,6 +189,7 @@ impl<D: Device> Decoder<D> {
             head: device.matrix(weights, &stored.head)?,
             rope,
             vocab: spec.vocab,
+            room: CpuBuffers::new(spec).room(PREFILL_CHUNK.min(spec.context_trained)),
             pages: PagePool::new(device.pages(), page_bytes, plan.cache_budget, plan.kv_cache, copy),
             device,
         })
@@ -307,6 +316,14 @@ impl<D: Device> Compute for Decoder<D> {
 
     fn cache_bytes(&self) -> (u64, u64) {
         self.pages.bytes()
+    }
+
+    fn step_room(&self) -> StepRoom {
+        self.room
+    }
+
+    fn cache_budget(&self) -> &CacheBudget {
+        self.pages.budget()
     }
 
     fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {

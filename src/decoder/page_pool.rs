@@ -3,7 +3,7 @@
 
 use super::page::{AllocatePage, CopyPage, Page};
 use super::prefixes::Prefixes;
-use crate::cache_budget::CacheBudget;
+use crate::cache_budget::{CacheBudget, CacheShare, Reservation};
 use crate::error::{Error, Result};
 use crate::memory;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,21 +39,37 @@ impl<P> PagePool<P> {
         self.page_bytes
     }
 
-    /// Appends `count` pages to `pages`, or none. Pages that no sequence holds make room.
+    /// A share that `count` pages take, of which `share` has some. Pages that no sequence holds make room.
     ///
     /// # Errors
-    /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`, or the GPU's error.
-    pub fn allocate(&self, count: usize, pages: &mut Vec<Arc<Page<P>>>) -> Result<()> {
-        memory::grow(pages, count, "the list of a KV cache's pages")?;
-        let mut share = self.budget.share();
-        let asked = self.page_bytes.saturating_mul(count as u64);
-        while let Err(error) = share.grow_to(asked) {
+    /// `CacheBudget` when the sequences of the model have no more.
+    pub fn share(&self, count: usize, share: Option<CacheShare>) -> Result<CacheShare> {
+        let mut share = share.unwrap_or_else(|| self.budget.share());
+        let bytes = self.page_bytes.saturating_mul(count as u64);
+        while let Err(error) = share.grow_to(bytes) {
             // What cannot be had costs nobody a page.
+            let asked = bytes.saturating_sub(share.bytes());
             let missing = self.budget.taken().saturating_add(asked).saturating_sub(self.budget.bytes());
             if missing > self.bytes().1 || !self.prefixes().evict() {
                 return Err(error);
             }
         }
+        Ok(share)
+    }
+
+    /// Appends `count` pages to `pages`, or none: first of what is reserved.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`, or the GPU's error.
+    pub fn allocate(
+        &self,
+        count: usize,
+        pages: &mut Vec<Arc<Page<P>>>,
+        reservation: Option<&Reservation>,
+    ) -> Result<()> {
+        memory::grow(pages, count, "the list of a KV cache's pages")?;
+        let reserved = reservation.and_then(|reservation| reservation.take(self.page_bytes * count as u64));
+        let mut share = self.share(count, reserved)?;
         self.trim();
         let held = pages.len();
         while pages.len() < held + count {
@@ -82,11 +98,17 @@ impl<P> PagePool<P> {
     /// Frees pages that no sequence holds, as long as all take more than is kept.
     pub fn trim(&self) {
         let mut prefixes = self.prefixes();
-        while self.budget.taken() > self.keep && prefixes.evict() {}
+        while self.budget.taken().saturating_sub(self.budget.reserved()) > self.keep && prefixes.evict() {}
     }
 
     /// Bytes that all pages take, each once, and those of them that no sequence holds.
     pub fn bytes(&self) -> (u64, u64) {
-        (self.budget.taken(), self.page_bytes * self.prefixes().counts().1 as u64)
+        let taken = self.budget.taken().saturating_sub(self.budget.reserved());
+        (taken, self.page_bytes * self.prefixes().counts().1 as u64)
+    }
+
+    /// What the pages are counted in.
+    pub fn budget(&self) -> &CacheBudget {
+        &self.budget
     }
 }

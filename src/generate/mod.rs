@@ -12,6 +12,7 @@ mod thinking;
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::scheduler::admission::Admitted;
 use crate::tokenizer::{PieceDecoder, Tokenizer};
 use candle_core::Tensor;
 use std::collections::VecDeque;
@@ -186,6 +187,8 @@ pub(crate) struct State {
     /// When the token that is computed for was begun.
     begun: Instant,
     timings: Timings,
+    /// Its place among those that run; free when the generation is dropped.
+    admitted: Option<Admitted>,
 }
 
 impl State {
@@ -228,7 +231,13 @@ impl State {
             failed: None,
             begun: Instant::now(),
             timings,
+            admitted: None,
         })
+    }
+
+    /// Holds a place as long as the generation is there.
+    pub(crate) fn hold(&mut self, admitted: Option<Admitted>) {
+        self.admitted = admitted;
     }
 }
 

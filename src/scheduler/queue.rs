@@ -22,6 +22,9 @@ use thread::ThreadId;
 /// How often one that waits looks whether its requests were cancelled.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// How long one whose request is held waits at most before it is looked at again.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The least and the most time that a step waits for the threads of the last one. Under loom nothing ends by time alone.
 const RETURN: [Duration; 2] =
     if cfg!(loom) { [Duration::ZERO; 2] } else { [Duration::from_micros(200), Duration::from_millis(20)] };
@@ -35,7 +38,7 @@ pub(crate) trait Steps {
     /// What is asked for.
     type Request;
 
-    /// Takes those of the next step out of `waiting`, at least one. Who is first was in no step for the longest time.
+    /// Takes those of the next step out of `waiting`, at least one unless all are held. Who is first was in no step for the longest time.
     fn choose(&self, waiting: &mut VecDeque<Waiting<Self::Request>>) -> Vec<Waiting<Self::Request>>;
 
     /// Computes a step of `chosen`. Does not panic.
@@ -46,6 +49,9 @@ pub(crate) trait Steps {
 
     /// Whether `request` is, with a result or an error.
     fn is_finished(request: &Self::Request) -> bool;
+
+    /// Whether `request` cannot be computed before something is freed: [`choose`](Self::choose) found so.
+    fn is_held(request: &Self::Request) -> bool;
 
     /// Finishes `request` if it was cancelled; whether it was.
     fn cancelled(request: &mut Self::Request) -> bool;
@@ -70,6 +76,8 @@ struct Line<R> {
     returning: Vec<ThreadId>,
     until: Option<Instant>,
     next: u64,
+    /// When those that are held are looked at again, unless something is freed before; `None` is at once.
+    look: Option<Instant>,
 }
 
 /// A request and who made it.
@@ -97,6 +105,7 @@ impl<R> Default for Queue<R> {
             returning: Vec::new(),
             until: None,
             next: 0,
+            look: None,
         };
         Queue { line: Mutex::new(line), process: AtomicU32::new(process::id()) }
     }
@@ -154,13 +163,13 @@ impl<R> Queue<R> {
         let is_own = |waiting: &Waiting<R>| Arc::ptr_eq(&waiting.caller, caller);
         let mut line = self.line();
         loop {
-            line.leave(|waiting| is_own(waiting) && S::cancelled(&mut waiting.request));
+            line.leave::<S>(|waiting| is_own(waiting) && S::cancelled(&mut waiting.request));
             let called = caller.called.swap(false, Ordering::Relaxed);
             let finished: Vec<_> = line.finished.extract_if(.., |waiting| is_own(waiting)).collect();
             if called || !finished.is_empty() {
                 return finished;
             }
-            let may_compute = !line.computing && line.waiting.iter().any(is_own);
+            let may_compute = !line.computing && line.waiting.iter().any(is_own) && line.first::<S>().is_some();
             let wait = if may_compute { line.until_complete().min(LOOK) } else { LOOK };
             if wait.is_zero() {
                 line = self.step(line, steps, caller);
@@ -178,6 +187,18 @@ impl<R> Queue<R> {
         caller.changed.notify_one();
     }
 
+    /// Lets those that are held be looked at.
+    pub(crate) fn freed(&self) {
+        if self.process.load(Ordering::Relaxed) != process::id() {
+            return; // nobody of this process waits, and the lock may be held for ever
+        }
+        let mut line = self.line();
+        line.look = None;
+        if let Some(first) = line.waiting.front().filter(|_| !line.computing) {
+            first.caller.changed.notify_one();
+        }
+    }
+
     /// Computes a step on this thread.
     fn step<'a, S: Steps<Request = R>>(
         &'a self,
@@ -188,6 +209,12 @@ impl<R> Queue<R> {
         (line.computing, line.until) = (true, None);
         line.returning.clear();
         let mut chosen = steps.choose(&mut line.waiting);
+        let any_held = line.waiting.iter().any(|waiting| S::is_held(&waiting.request));
+        line.look = any_held.then(|| Instant::now() + PATIENCE);
+        if chosen.is_empty() {
+            line.computing = false;
+            return line;
+        }
         drop(line);
         let begun = Instant::now();
         steps.compute(&mut chosen);
@@ -209,7 +236,7 @@ impl<R> Queue<R> {
             }
             line.finished.push(waiting);
         }
-        line.wake_first();
+        line.wake_first::<S>();
         line
     }
 
@@ -250,7 +277,7 @@ impl<R> Line<R> {
     }
 
     /// Finishes those that wait no more.
-    fn leave(&mut self, leaves: impl FnMut(&mut Waiting<R>) -> bool) {
+    fn leave<S: Steps<Request = R>>(&mut self, leaves: impl FnMut(&mut Waiting<R>) -> bool) {
         let mut leaves = leaves;
         let before = self.finished.len();
         for index in (0..self.waiting.len()).rev() {
@@ -259,13 +286,20 @@ impl<R> Line<R> {
             }
         }
         if self.finished.len() > before {
-            self.wake_first();
+            self.look = None; // it may be the one that others are held behind
+            self.wake_first::<S>();
         }
     }
 
-    /// Lets the first that waits look whether a step is to be computed.
-    fn wake_first(&self) {
-        if let Some(first) = self.waiting.front().filter(|_| !self.computing) {
+    /// The first that waits and may be computed.
+    fn first<S: Steps<Request = R>>(&self) -> Option<&Waiting<R>> {
+        let looks = self.look.is_none_or(|look| look <= Instant::now());
+        self.waiting.iter().find(|waiting| looks || !S::is_held(&waiting.request))
+    }
+
+    /// Lets that one look whether a step is to be computed.
+    fn wake_first<S: Steps<Request = R>>(&self) {
+        if let Some(first) = self.first::<S>().filter(|_| !self.computing) {
             first.caller.changed.notify_one();
         }
     }

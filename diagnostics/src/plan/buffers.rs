@@ -65,13 +65,34 @@ impl CpuBuffers {
         }
     }
 
-    /// Bytes of all of them for `rows` tokens. The logits are there twice: as computed, and as a sampler reads them.
+    /// Bytes of all of them for `rows` tokens, and the logits of one. These are there twice: as computed, and as a sampler
+    /// reads them. A step of several sequences stays within them by [`room`](Self::room).
     pub fn bytes(&self, rows: usize) -> u64 {
-        let CpuBuffers { hidden, qkv, attended, activated, operand, up_gate, logits } = *self;
-        let row = sum(&[hidden, qkv, attended, activated, operand, up_gate].map(|elements| elements as u64));
-        let elements = row.saturating_mul(rows as u64).saturating_add(product(&[logits, 2]));
+        let elements = self.row().saturating_mul(rows as u64).saturating_add(product(&[self.logits, 2]));
         elements.saturating_mul(size_of::<f32>() as u64)
     }
+
+    /// What of [`bytes`](Self::bytes) of `rows` a step may fill.
+    pub fn room(&self, rows: usize) -> StepRoom {
+        let logits = usize::try_from(product(&[self.logits, 2]).div_ceil(self.row().max(1))).unwrap_or(usize::MAX);
+        StepRoom { rows: rows.saturating_add(logits), logits }
+    }
+
+    /// Elements of a row.
+    fn row(&self) -> u64 {
+        let CpuBuffers { hidden, qkv, attended, activated, operand, up_gate, logits: _ } = *self;
+        sum(&[hidden, qkv, attended, activated, operand, up_gate].map(|elements| elements as u64))
+    }
+}
+
+/// What the tokens of a step may take together: each a row, and one whose logits are wanted `logits` more. So many logits at
+/// once take the memory of a step that is as much shorter. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepRoom {
+    /// Rows.
+    pub rows: usize,
+    /// Rows whose buffers take what the logits of a token take.
+    pub logits: usize,
 }
 
 /// Elements of the longest row that a product reads: that of the blocks' products, of down or of o.

@@ -11,6 +11,9 @@ pub(super) fn lines(report: &Report, page: &mut Page<'_>) {
         speed_lines(speed, report.plan.as_ref().map_or(0, |plan| plan.context), page);
     }
     page.row("device", format_args!("{}: {}", report.device, report.device_reason));
+    if let Some(why) = report.batching {
+        page.row("batching", format_args!("off, with prefix sharing and speculation: {why}"));
+    }
 }
 
 fn speed_lines(speed: &Speed, context: usize, page: &mut Page<'_>) {

@@ -74,6 +74,10 @@ pub struct Report {
     pub plan: Option<Plan>,
     /// How fast it decodes, about; `None` where it does not run or no bandwidth is known, as of this machine.
     pub speed: Option<Speed>,
+    /// Why sequences are computed in steps of their own, without shared prefixes and speculation; `None` where they share
+    /// steps, and where the model does not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batching: Option<&'static str>,
     /// Number of tensors that would be stored in another dtype than the file's: 0, always.
     pub casts: u64,
 }

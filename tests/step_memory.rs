@@ -1,0 +1,124 @@
+//! What a step of many sequences takes is what the plan counts, however many logits are wanted at once.
+#![allow(unsafe_code)] // a global allocator
+#![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
+
+mod common;
+
+use model_factory::{GenerateOptions, Model};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Counts the bytes that are allocated, and the most that were.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: it hands out the system's memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(live, Ordering::Relaxed);
+        // SAFETY: the caller's layout.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's pointer, which came from there.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most bytes that `run` had allocated beside what was there before.
+fn peak(run: impl FnOnce()) -> usize {
+    let before = LIVE.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    run();
+    PEAK.load(Ordering::Relaxed) - before
+}
+
+/// Entries of the vocabulary: the logits of a token take as much as the buffers of 79 rows.
+const VOCAB: usize = 16384;
+
+/// `llama-3/bf16` with its embedding and head again and again, up to [`VOCAB`].
+fn write(folder: &Path) {
+    let from = common::named("llama-3").folder.join("bf16");
+    for name in ["generation_config.json", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(from.join(name), folder.join(name)).unwrap();
+    }
+    let mut config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
+    config["vocab_size"] = VOCAB.into();
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+    let stored = SafeTensors::deserialize(&bytes).unwrap();
+    let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = stored
+        .iter()
+        .map(|(name, tensor)| {
+            let (mut shape, mut data) = (tensor.shape().to_vec(), tensor.data().to_vec());
+            if shape[0] == 320 {
+                data = data.iter().copied().cycle().take(data.len() / 320 * VOCAB).collect();
+                shape[0] = VOCAB;
+            }
+            (name.to_owned(), shape, data)
+        })
+        .collect();
+    assert_eq!(tensors.iter().filter(|(_, shape, _)| shape[0] == VOCAB).count(), 2);
+    let views =
+        tensors.iter().map(|(name, shape, data)| (name, TensorView::new(Dtype::BF16, shape.clone(), data).unwrap()));
+    let written = safetensors::serialize(views, None).unwrap();
+    std::fs::write(folder.join("model.safetensors"), written).unwrap();
+}
+
+fn generate(model: &Model, prompt: &[u32]) -> Vec<u32> {
+    let options = GenerateOptions::default().max_tokens(8).temperature(0.0).ignore_stop(true);
+    let mut generation = model.generate(prompt, &options).unwrap();
+    generation.text().unwrap();
+    generation.ids().to_vec()
+}
+
+#[test]
+fn a_step_of_many_sequences_takes_what_was_planned() {
+    const MANY: usize = 100;
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path());
+    let model = common::builder().context_length(1024).threads(2).load(folder.path()).unwrap();
+    let plan = model.report().plan.clone().unwrap();
+    let (activations, row) = (plan.activations as usize, VOCAB * 4);
+    assert!(MANY * row > 5 * activations, "the logits of all at once are much more than is planned");
+
+    let prompts: Vec<Vec<u32>> =
+        (0..MANY as u32).map(|seed| (0..3).map(|i| (seed * 7 + i * 97) % 320).collect()).collect();
+    let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| generate(&model, prompt)).collect();
+    let line = Barrier::new(MANY);
+    let together = peak(|| {
+        thread::scope(|scope| {
+            for (prompt, expected) in prompts.iter().zip(&alone) {
+                let (model, line) = (&model, &line);
+                scope.spawn(move || {
+                    line.wait();
+                    assert_eq!(generate(model, prompt), *expected);
+                });
+            }
+        });
+    });
+    // A page and a row that its caller holds for each, and what a generation has beside it: its threads', sampler's and
+    // decoder's, which the plan does not count.
+    let page = plan.kv_per_token as usize * 256;
+    let each = page + row + (16 << 10);
+    assert!(together <= activations + MANY * each, "{together} of {activations} + {MANY} * {each}");
+
+    // Of every token the logits, which are what was asked for, and a step beside them.
+    let prompt: Vec<u32> = (0..512).map(|i| i * 97 % 320).collect();
+    let all = peak(|| drop(model.logits(&prompt).unwrap()));
+    let most = prompt.len() * row + activations + 2 * page + (64 << 10);
+    assert!(all <= most, "{all} of {most}");
+}
