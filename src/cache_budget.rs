@@ -1,7 +1,7 @@
 //! The bytes that the KV caches of one model may take together, counted as their pages are reserved and freed.
 
 use crate::error::{Error, Result};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the caches of all sessions of a model share.
@@ -13,6 +13,9 @@ pub struct CacheBudget {
     reserved: AtomicU64,
     /// Reservations that hold some, or held them.
     running: AtomicUsize,
+    /// The process that counts them, and how many of them are threads' that a fork did not take along.
+    process: AtomicU32,
+    left_behind: AtomicUsize,
 }
 
 /// What one cache has taken of a budget; dropping it gives that back.
@@ -25,7 +28,7 @@ pub struct CacheShare {
 impl CacheBudget {
     /// A budget of which nothing is taken.
     pub fn new(bytes: u64) -> Arc<CacheBudget> {
-        Arc::new(CacheBudget { bytes, ..CacheBudget::default() })
+        Arc::new(CacheBudget { bytes, process: AtomicU32::new(std::process::id()), ..CacheBudget::default() })
     }
 
     /// Bytes in all.
@@ -43,9 +46,13 @@ impl CacheBudget {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// Generations that hold a reservation, and give back what they took when they end.
+    /// Generations of this process that hold a reservation, and give back what they took when they end.
     pub fn running(&self) -> usize {
-        self.running.load(Ordering::Acquire)
+        let (running, process) = (self.running.load(Ordering::Acquire), std::process::id());
+        if self.process.swap(process, Ordering::Relaxed) != process {
+            self.left_behind.store(running, Ordering::Relaxed);
+        }
+        running.saturating_sub(self.left_behind.load(Ordering::Relaxed))
     }
 
     /// A share of nothing yet.

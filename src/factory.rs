@@ -309,7 +309,7 @@ impl ModelBuilder {
             // No weight is read for two models of other vocabularies.
             Some(draft) => {
                 let tokenizer = build()?;
-                self.check_draft(draft, &ready, &tokenizer)?;
+                self.check_draft(draft, &header.source.path, (&report, &ready), &tokenizer)?;
                 (Ok(tokenizer), self.compute(&ready, Arc::clone(&pool)))
             }
         };

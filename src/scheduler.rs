@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-use tracing::{Span, debug_span};
+use tracing::{Span, debug, debug_span};
 
 /// Rows of a step in which some sequence generates: it waits for the rows of prompts beside it.
 const SHARED_STEP: usize = PREFILL_CHUNK / 4;
@@ -58,6 +58,8 @@ pub(crate) struct Run {
     admitted: bool,
     /// Whether it waits for pages that others hold.
     held: bool,
+    /// When it began to wait for pages.
+    held_since: Option<Instant>,
     /// Since when it does while no generation runs.
     waits_since: Option<Instant>,
     /// Whether it is one of a batch that its caller made.
@@ -99,6 +101,7 @@ impl Run {
             reservation: None,
             admitted: false,
             held: false,
+            held_since: None,
             waits_since: None,
             batched: false,
             in_company: false,
@@ -317,6 +320,9 @@ impl Pass<'_> {
     /// Computes a step of `chosen`.
     fn step(&self, chosen: &mut [Waiting<Run>]) {
         for Waiting { request, .. } in &mut *chosen {
+            if let Some(since) = request.held_since.take() {
+                debug!(parent: &request.span, tokens = request.ids.len(), waited = ?since.elapsed(), "waited for pages");
+            }
             request.adopt_by(|cache, ids, rotation| cache.adopt_part(ids, rotation));
             request.tokens = request.tokens.min(request.pending());
         }
@@ -347,7 +353,8 @@ impl Pass<'_> {
             request.in_company |= in_company;
             request.alone = false;
             let taken = request.take(logits.as_ref(), rows);
-            request.cache.publish(&request.ids, request.rotation);
+            // A guess may turn out wrong, and its page must be this sequence's alone then.
+            request.cache.publish(&request.ids[..request.ids.len() - request.guesses], request.rotation);
             if taken.is_err() || request.cache.len() == request.ids.len() {
                 request.outcome = Some(taken);
             }
@@ -386,10 +393,17 @@ fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
         0 => (0, 0),
         _ => (FOR_PROMPTS, (FOR_PROMPTS + room.logits).min(room.rows / 2)),
     };
-    for most in [1, usize::MAX] {
-        generating.iter_mut().for_each(|run| left.give(run, most, for_prompts));
+    // The first of each advances, however many rows a token takes.
+    if let Some(first) = generating.first_mut() {
+        left.give(first, 1, (0, 0));
     }
-    let half = |oldest: &&mut Run| (oldest.pending().min(left.tokens.div_ceil(2)), left.room.rows.div_ceil(2));
+    for most in [1, usize::MAX] {
+        generating.iter_mut().for_each(|run| left.give(run, most.saturating_sub(run.tokens), for_prompts));
+    }
+    let half = |oldest: &&mut Run| {
+        let rows = left.room.rows.div_ceil(2).max(1 + room.logits).min(left.room.rows);
+        (oldest.pending().min(left.tokens.div_ceil(2)), rows)
+    };
     let mut kept = prompts.first().map_or((0, 0), half);
     let mut prompts: Vec<(usize, &mut Run)> = prompts.into_iter().enumerate().collect();
     prompts.sort_by_key(|(_, run)| run.pending());

@@ -220,8 +220,9 @@ impl Streaming for Streamed {
             let event = match state.pop() {
                 Some(piece) => Event::Piece(piece),
                 None => {
-                    let begun = state.input(session).and_then(|input| {
-                        input.map(|(tokens, cancel)| span.in_scope(|| session.begin_step(tokens, cancel))).transpose()
+                    let begun = span.in_scope(|| {
+                        let input = state.input(session)?;
+                        input.map(|(tokens, cancel)| session.begin_step(tokens, cancel)).transpose()
                     });
                     match begun {
                         Ok(Some(Begun::Ahead(logits))) => {

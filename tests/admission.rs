@@ -111,6 +111,19 @@ fn what_is_reserved_is_there_when_it_is_needed() {
 }
 
 #[test]
+fn one_that_has_ended_and_is_kept_leaves_what_it_did_not_take() {
+    let (model, cancel) = (model(Admission::Wait, 1), CancellationToken::new());
+    let mut kept = model.generate(&tokens(1, 9), &options(3 * KV_PAGE).cancel(&cancel)).unwrap();
+    kept.next().unwrap().unwrap();
+    assert!(model.cache_usage().reserved > 0);
+    cancel.cancel();
+    kept.text().unwrap();
+    assert_eq!((kept.finish().0, model.cache_usage().reserved), (Some(FinishReason::Cancelled), 0));
+    generate(&model, &tokens(2, 2 * KV_PAGE), 5).unwrap();
+    drop(kept);
+}
+
+#[test]
 fn they_come_in_order_of_arrival() {
     let model = model(Admission::Wait, 1);
     let mut first = model.generate(&tokens(1, 2 * KV_PAGE), &options(5)).unwrap();

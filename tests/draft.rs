@@ -316,9 +316,10 @@ fn guesses_by_a_draft_model_need_one() {
     let refused = model.generate("Once", &options(5).speculate(Speculation::Draft)).err().unwrap();
     let Error::Draft(error) = &refused else { panic!("{refused}") };
     assert_eq!((&**error, refused.code()), (&DraftError::Missing, 2));
-    if on_gpu() {
-        let refused = common::builder().draft(demo()).load(demo()).unwrap_err();
-        assert!(matches!(&refused, Error::Draft(error) if matches!(**error, DraftError::Device { .. })), "{refused}");
+    let one_scale = common::fixtures().join("int8/llama-dynamic-tensor");
+    for path in if on_gpu() { vec![demo(), one_scale] } else { vec![one_scale] } {
+        let refused = common::builder().draft(demo()).load(path).unwrap_err();
+        assert!(matches!(&refused, Error::Draft(error) if matches!(**error, DraftError::Alone { .. })), "{refused}");
     }
 }
 

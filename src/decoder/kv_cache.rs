@@ -216,7 +216,7 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         if !self.shares() {
             return;
         }
-        for index in self.places.len()..self.len / KV_PAGE {
+        for index in self.places.len()..self.len.min(ids.len()) / KV_PAGE {
             let place = self.place(rotation);
             let ids = &ids[index * KV_PAGE..][..KV_PAGE];
             let mut prefixes = self.pool.prefixes();

@@ -26,14 +26,12 @@ pub enum DraftError {
         /// What it is for the draft model.
         in_draft: String,
     },
-    /// The model computes on a GPU, where nothing is guessed (exit code 2).
-    #[error(
-        "{} would guess nothing: the model computes on a GPU, where the bits of a row depend on the rows beside it; load it \
-         without a draft model, or on the processor",
-        draft.display()
-    )]
-    Device {
+    /// Sequences of the model are computed in steps of their own, without guesses (exit code 2).
+    #[error("{} would guess nothing: {reason}; load the model without a draft model", draft.display())]
+    Alone {
         /// The draft model's path.
         draft: PathBuf,
+        /// What stands against guesses, as [`Report::batching`](crate::Report::batching) says it.
+        reason: &'static str,
     },
 }

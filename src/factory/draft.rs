@@ -7,8 +7,9 @@ use crate::scheduler::Scheduler;
 use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
 use model_diagnostics::plan::{Budget, DraftSize, Plan, Request};
-use model_diagnostics::{ChosenDevice, DeviceChoice, Diagnosis, Hardware, Policy, Ready, Report};
+use model_diagnostics::{DeviceChoice, Diagnosis, Hardware, Policy, Ready, Report};
 use std::borrow::Cow;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tracing::info_span;
@@ -40,14 +41,20 @@ impl ModelBuilder {
         Ok((Cow::Owned(ModelBuilder { policy, ..self.clone() }), Some(Draft { begun, ready, report })))
     }
 
-    /// Whether `draft` can guess for the model of `ready` and `tokenizer`.
+    /// Whether `draft` can guess for the model at `path`, of `diagnosis` and `tokenizer`.
     ///
     /// # Errors
     /// `Draft`, and those of building its tokenizer.
-    pub(super) fn check_draft(&self, draft: &Draft, ready: &Ready, tokenizer: &Tokenizer) -> Result<()> {
-        let paths = || (ready.header.source.path.clone(), draft.ready.header.source.path.clone());
-        if ready.device != ChosenDevice::Cpu {
-            return Err(DraftError::Device { draft: paths().1 }.into());
+    pub(super) fn check_draft(
+        &self,
+        draft: &Draft,
+        path: &Path,
+        (report, ready): (&Report, &Ready),
+        tokenizer: &Tokenizer,
+    ) -> Result<()> {
+        let paths = || (path.to_owned(), draft.ready.header.source.path.clone());
+        if let Some(reason) = report.batching {
+            return Err(DraftError::Alone { draft: paths().1, reason }.into());
         }
         let Ready { header, spec, .. } = &draft.ready;
         let own = Tokenizer::from_header(header, &spec.tokenizer)?;

@@ -6,6 +6,8 @@ use crate::error::{Error, Result};
 use crate::hub;
 use crate::hub::HubId;
 use crate::model::Model;
+#[cfg(feature = "hub")]
+use crate::tokenizer::Tokenizer;
 use model_diagnostics::{Hardware, Report};
 use std::path::Path;
 #[cfg(feature = "hub")]
@@ -64,13 +66,26 @@ impl ModelBuilder {
             hub::Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
         })?;
         // What a load takes is counted without the download, which comes behind the diagnosis.
-        let took = Cell::new(Duration::ZERO);
+        let (took, refused) = (Cell::new(Duration::ZERO), Cell::new(None));
         let diagnosis = repository.fetch(&self.on_progress, |path, model| {
             let start = Instant::now();
-            let diagnosis = self.read_header(path, Some(model), &hardware);
+            let mut diagnosis = self.read_header(path, Some(model), &hardware);
+            if let (Some(draft), Some(ready)) = (&draft, &diagnosis.ready) {
+                let tokenizer = Tokenizer::from_header(&ready.header, &ready.spec.tokenizer);
+                let path = PathBuf::from(id.to_string());
+                let checked = tokenizer
+                    .and_then(|tokenizer| self.check_draft(draft, &path, (&diagnosis.report, ready), &tokenizer));
+                if let Err(error) = checked {
+                    refused.set(Some(error));
+                    diagnosis.ready = None;
+                }
+            }
             took.set(start.elapsed());
             diagnosis
         });
+        if let Some(error) = refused.take() {
+            return Err(error);
+        }
         let now = Instant::now();
         self.load_diagnosed(now.checked_sub(took.get()).unwrap_or(now), diagnosis.map_err(of_load)?, draft)
     }

@@ -235,7 +235,7 @@ impl State {
         })
     }
 
-    /// Holds a place as long as the generation is there.
+    /// Holds a place until the text has ended.
     pub(crate) fn hold(&mut self, admitted: Option<Admitted>) {
         self.admitted = admitted;
     }
@@ -396,7 +396,15 @@ impl State {
 
     /// Chooses a token by the logits behind the [`input`](Self::input), or ends by an error. `room` tokens fit behind it.
     pub(crate) fn complete(&mut self, logits: Result<Tensor>, room: usize) {
-        let Err(error) = logits.and_then(|logits| self.advance(&logits, room)) else { return };
+        if let Err(error) = logits.and_then(|logits| self.advance(&logits, room)) {
+            self.fail(error);
+        }
+        if self.finish.is_some() || self.failed.is_some() {
+            self.admitted = None;
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
         // An error ends the iteration: nothing sensible can follow. What the text before it still owes comes first.
         self.input.clear();
         let mut text = String::new();

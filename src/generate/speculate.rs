@@ -152,7 +152,7 @@ impl Speculator {
         let end = guesses.iter().position(|token| now.stop.contains(*token)).unwrap_or(guesses.len());
         guesses.truncate(end);
         if !guesses.is_empty() {
-            self.ahead = now.step.guess(guesses, likely(hits[self.kind]));
+            self.ahead = now.step.guess(guesses, likely(hits[self.kind])).min(guesses.len());
             guesses.truncate(self.ahead.max(1));
         }
         self.ahead

@@ -105,8 +105,8 @@ impl<'a, const N: usize, const R: usize> Step<'a, N, R> {
     /// `M` of them from `at` on.
     #[inline(always)]
     pub(super) fn part<const M: usize>(self, r: usize, at: usize) -> &'a [u8; M] {
-        assert!(r < R && at + M <= N);
-        // SAFETY: only `Rows::step` makes one: `N` bytes of each row are there.
+        assert!(r < R && M <= N && at <= N - M);
+        // SAFETY: only `Rows::step` makes one: from `first` on there are `R - 1` strides and `N` bytes.
         unsafe { &*self.first.as_ptr().add(r * self.stride + at).cast() }
     }
 }

@@ -8,7 +8,6 @@ use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
-use tracing::debug;
 
 /// What becomes of a generation for which the KV caches of a model's sessions leave too little. Complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,13 +16,14 @@ pub enum Admission {
     #[default]
     Refuse,
     /// It waits for others to end, in order of arrival, before anything of it is computed. What its prompt and
-    /// `max_tokens` (up to the context) take is reserved for it when it begins, until it is dropped, so that it never waits
-    /// nor is refused in the middle.
+    /// `max_tokens` (up to the context) take is reserved for it when it begins, until its text has ended, so that it never
+    /// waits nor is refused in the middle. The exception is longrope: a sequence that grows past the original context is
+    /// computed anew, and waits anew.
     ///
-    /// It waits while generations run that have begun, and these run until they are dropped. When none has run for a second
-    /// and sessions that are open leave too little, it is [`Error::CacheBudget`]: nobody is there to wait for. A
-    /// thread that holds a generation and waits for another one may wait for itself; a
-    /// [`CancellationToken`](crate::CancellationToken) ends that, as any waiting.
+    /// It waits while generations run that have begun, and these run until their texts have ended or they are dropped. When
+    /// none has run for a second and sessions that are open leave too little, it is [`Error::CacheBudget`]: nobody
+    /// is there to wait for. A thread that leaves a generation in the middle and waits for another one may wait for itself;
+    /// a [`CancellationToken`](crate::CancellationToken) ends that, as any waiting.
     ///
     /// What is stepped by hand ([`Session::forward`](crate::Session::forward), `logits`, `batch`, a `Step` of your own),
     /// forked or restored reserves nothing, and is refused as ever.
@@ -79,7 +79,6 @@ pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute)
         if run.admitted {
             continue;
         }
-        let was_held = run.held;
         run.held = is_full && run.unheld().is_some();
         if run.held {
             continue;
@@ -103,9 +102,7 @@ pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute)
         }
         if run.held {
             is_full = true;
-            if !was_held {
-                debug!(parent: &run.span, tokens = run.ids.len(), "waits for pages");
-            }
+            run.held_since.get_or_insert_with(Instant::now);
             // One that waits keeps no page from others.
             run.cache.truncate(cached);
             run.reused = reused;

@@ -38,7 +38,8 @@ pub(crate) trait Steps {
     /// What is asked for.
     type Request;
 
-    /// Takes those of the next step out of `waiting`, at least one unless all are held. Who is first was in no step for the longest time.
+    /// Takes those of the next step out of `waiting`, at least one unless all are held. Who is first was in no step for the
+    /// longest time.
     fn choose(&self, waiting: &mut VecDeque<Waiting<Self::Request>>) -> Vec<Waiting<Self::Request>>;
 
     /// Computes a step of `chosen`. Does not panic.
@@ -206,15 +207,15 @@ impl<R> Queue<R> {
         steps: &S,
         caller: &Arc<Caller>,
     ) -> MutexGuard<'a, Line<R>> {
-        (line.computing, line.until) = (true, None);
+        line.until = None;
         line.returning.clear();
         let mut chosen = steps.choose(&mut line.waiting);
         let any_held = line.waiting.iter().any(|waiting| S::is_held(&waiting.request));
         line.look = any_held.then(|| Instant::now() + PATIENCE);
         if chosen.is_empty() {
-            line.computing = false;
             return line;
         }
+        line.computing = true;
         drop(line);
         let begun = Instant::now();
         steps.compute(&mut chosen);

@@ -37,7 +37,11 @@ impl Session {
         let _span = debug_span!("draft", position = held, tokens = sequence.len() - held).entered();
         draft.truncate(held);
         let chunk = memory::copied(&sequence[held..sequence.len().min(held + PREFILL_CHUNK)], "the ids of a draft")?;
-        let logits = draft.forward_unless(&chunk, cancel)?;
-        Ok((draft.len() == sequence.len()).then_some(logits))
+        let logits = draft.forward_unless(&chunk, cancel);
+        let is_all = draft.len() == sequence.len();
+        if logits.is_err() {
+            self.draft = None; // its pages are others' now
+        }
+        Ok(Some(logits?).filter(|_| is_all))
     }
 }

@@ -39,13 +39,13 @@ impl Draft {
         now: &mut Now<'_>,
         guesses: &mut Vec<u32>,
     ) -> Result<()> {
-        let mut count = now.step.draft_tokens(most, likely);
+        let mut count = now.step.draft_tokens(most, likely).min(most);
         if count == 0 {
             self.idle += 1;
             if self.idle < IDLE {
                 return Ok(());
             }
-            count = now.step.draft_tokens(most.min(TRIED), None);
+            count = now.step.draft_tokens(most.min(TRIED), None).min(most);
         }
         self.idle = 0;
         let known = sequence.len();
