@@ -16,7 +16,7 @@ use crate::policy::{DeviceChoice, Policy};
 use crate::report::{
     self, Check, InputSummary, ModelSummary, NextStep, Remedy, Report, SCHEMA_VERSION, Status, Verdict,
 };
-use crate::spec::{Int8Activations, LayerWeights, ModelSpec};
+use crate::spec::{LayerWeights, ModelSpec};
 use crate::speed::Speed;
 
 /// The device that a model was judged for and will run on. Complete.
@@ -110,13 +110,9 @@ fn judge(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &P
 
 /// What stands against computing several sequences in one step: a row would have other bits than alone.
 fn batching(spec: &ModelSpec, device: DeviceChoice) -> Option<&'static str> {
-    let together = |layer: &LayerWeights| {
-        let mut int8 = layer.linears().filter_map(|linear| linear.int8.as_ref());
-        int8.any(|int8| matches!(int8.activations, Int8Activations::PerTensor { .. }))
-    };
     if device != DeviceChoice::Cpu {
         Some("a GPU's sums depend on the batch")
-    } else if spec.weights.layers.iter().any(together) {
+    } else if spec.weights.layers.iter().any(LayerWeights::mixes_rows) {
         Some("int8 with one scale for all rows")
     } else {
         None

@@ -26,7 +26,7 @@ use crate::memory;
 use crate::weights::Weights;
 use candle_core::{CpuStorage, Storage, Tensor};
 use model_diagnostics::plan::{CpuBuffers, PREFILL_CHUNK, Plan, StepRoom, kv_page_bytes};
-use model_diagnostics::spec::{Activation, Int8Activations, LayerWeights, LinearWeights, ModelSpec};
+use model_diagnostics::spec::{Activation, LayerWeights, LinearWeights, ModelSpec};
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
@@ -336,10 +336,6 @@ impl<D: Device> Layer<D> {
         let matrix = |linear| device.matrix(weights, linear);
         let norm = |norm| device.norm(weights, norm);
         let LayerWeights { attention, feed_forward, parallel } = layer;
-        let together = |linear: &LinearWeights| {
-            let activations = linear.int8.as_ref().map(|int8| &int8.activations);
-            matches!(activations, Some(Int8Activations::PerTensor { .. }))
-        };
         Ok(Layer {
             attention: Attention {
                 norm: norm(&attention.norm)?,
@@ -358,7 +354,7 @@ impl<D: Device> Layer<D> {
                 down: matrix(&feed_forward.down)?,
             },
             parallel: *parallel,
-            mixes_rows: layer.linears().any(together),
+            mixes_rows: layer.mixes_rows(),
         })
     }
 

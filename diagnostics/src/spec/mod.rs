@@ -407,6 +407,12 @@ impl LayerWeights {
         let FeedForwardWeights { up, activation, down, .. } = &self.feed_forward;
         [q, k, v, o].into_iter().chain(activation.gate()).chain([up, down])
     }
+
+    /// Whether all rows of a step share a scale of int8 activations: a row has other bits then than alone.
+    pub fn mixes_rows(&self) -> bool {
+        let mut int8 = self.linears().filter_map(|linear| linear.int8.as_ref());
+        int8.any(|int8| matches!(int8.activations, Int8Activations::PerTensor { .. }))
+    }
 }
 
 impl LinearWeights {
