@@ -29,7 +29,7 @@ const FOREIGN: &[(&str, usize)] = &[
     ("model_factory::tokenizer::json::", 1 << 20),
     ("model_factory::tokenizer::gguf::", 128 << 10),
     ("regex_automata::nfa::thompson::", 512 << 10),
-    ("regex_syntax::", 64 << 10),
+    ("regex_syntax::", 32 << 10),
 ];
 
 /// More large allocations than any case makes.
