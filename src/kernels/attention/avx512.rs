@@ -121,14 +121,11 @@ fn weigh(
     Some(_mm512_cvtss_f32(rescale))
 }
 
-/// As [`exp::exp`] by fused operations for `x` up to 0, with the same bits: one rounding at the end here, and there of two
-/// the first is exact.
+/// As [`exp::exp`] by fused operations for `x` up to 0, with the same bits: its products by powers of two are exact.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn exp_below_zero(x: __m512) -> __m512 {
     let all = |x: f32| _mm512_set1_ps(x);
-    // The second operand, if one is NaN.
-    let x = _mm512_max_ps(all(exp::LOWEST), x);
     let n = _mm512_sub_ps(_mm512_fmadd_ps(x, all(std::f32::consts::LOG2_E), all(exp::ROUND)), all(exp::ROUND));
     let r = _mm512_fmadd_ps(n, all(-exp::LN_2_LOW), _mm512_fmadd_ps(n, all(-exp::LN_2_HIGH), x));
     let mut series = all(exp::SERIES[0]);
@@ -136,5 +133,7 @@ fn exp_below_zero(x: __m512) -> __m512 {
         series = _mm512_fmadd_ps(series, r, all(factor));
     }
     let e_r = _mm512_add_ps(all(1.0), _mm512_fmadd_ps(_mm512_mul_ps(r, r), series, r));
-    _mm512_scalef_ps(e_r, n)
+    // A NaN is not less.
+    let above = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, all(exp::LOWEST));
+    _mm512_maskz_scalef_ps(above, e_r, n)
 }
