@@ -15,7 +15,7 @@ use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_gr
 use half::f16;
 use model_diagnostics::DType;
 use model_diagnostics::plan::KV_PAGE;
-use model_factory::kernels::{self, Floats, Input, Isa, Kernel, KvElement, KvTile, Query, TILE};
+use model_factory::kernels::{self, Floats, Input, Isa, Kernel, KvElement, KvTile, Query, Scoring, TILE};
 use model_factory::threads::Pool;
 use std::hint::black_box;
 use std::time::Duration;
@@ -24,6 +24,8 @@ const INPUTS: usize = 2048;
 
 /// Heads of keys and values.
 const KV_HEADS: usize = 8;
+
+const SCORING: Scoring = Scoring { scale: 0.125, cap: None };
 
 fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
@@ -144,7 +146,7 @@ fn attend<E: KvElement>(pool: &Pool, isa: Isa, group: usize, head_dim: usize, ca
         };
         for index in 0..tiles {
             let then = Some(tile((index + 1).min(tiles - 1)));
-            kernels::attend(isa, &mut queries, tile(index), 0..TILE, then, 0.125);
+            kernels::attend(isa, &mut queries, tile(index), 0..TILE, then, SCORING);
         }
         queries.into_iter().for_each(Query::finish);
     });
@@ -265,7 +267,7 @@ fn rows(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements(INPUTS as u64));
         group.bench_function(BenchmarkId::new("rms_norm", isa), |bencher| {
             let weight = Floats::new(DType::F32, &bytes).unwrap();
-            bencher.iter(|| kernels::rms_norm(isa, black_box(&x), weight, 1e-5, &mut out));
+            bencher.iter(|| kernels::rms_norm(isa, black_box(&x), weight, false, 1e-5, &mut out));
         });
         group.bench_function(BenchmarkId::new("swiglu", isa), |bencher| {
             bencher.iter(|| kernels::swiglu(isa, black_box(&x), &x, &mut out));
@@ -288,7 +290,7 @@ fn rows(criterion: &mut Criterion) {
                 let mut queries: Vec<Query<'_>> = heads.map(|(q, out)| Query::new(q, out)).collect();
                 for tile in black_box(&cache).chunks_exact(TILE * head_dim) {
                     let tile = KvTile { keys: tile, values: tile };
-                    kernels::attend(isa, &mut queries, tile, 0..TILE, None, 0.125);
+                    kernels::attend(isa, &mut queries, tile, 0..TILE, None, SCORING);
                 }
                 queries.into_iter().for_each(Query::finish);
             });

@@ -194,7 +194,7 @@ fn identity(model: &Model, device: &CpuDevice, fingerprint: &Fingerprint, digest
         kv_heads: spec.kv_heads as u64,
         head_dim: spec.head_dim as u64,
         vocab: spec.vocab as u64,
-        spec: described(&(spec.family, spec.heads, spec.feed_forward, &spec.rope, &spec.weights)),
+        spec: described(&(spec.family, spec.heads, spec.feed_forward, &spec.ropes, spec.multipliers, &spec.weights)),
         instructions: format!("{ARCH}-{OS} {}", device.isa()),
         kv_cache: device.kv_dtype().to_string(),
         digest,

@@ -8,6 +8,11 @@ pub enum Activation<Gate = ()> {
         /// The gate projection.
         gate: Gate,
     },
+    /// `gelu(gate) * up`, by gelu's tanh formula.
+    GeGlu {
+        /// The gate projection.
+        gate: Gate,
+    },
     /// `gelu(up)` by its tanh formula.
     GeluTanh,
 }
@@ -16,7 +21,7 @@ impl<Gate> Activation<Gate> {
     /// The gate projection.
     pub fn gate(&self) -> Option<&Gate> {
         match self {
-            Activation::SwiGlu { gate } => Some(gate),
+            Activation::SwiGlu { gate } | Activation::GeGlu { gate } => Some(gate),
             Activation::GeluTanh => None,
         }
     }
@@ -25,6 +30,7 @@ impl<Gate> Activation<Gate> {
     pub fn as_ref(&self) -> Activation<&Gate> {
         match self {
             Activation::SwiGlu { gate } => Activation::SwiGlu { gate },
+            Activation::GeGlu { gate } => Activation::GeGlu { gate },
             Activation::GeluTanh => Activation::GeluTanh,
         }
     }
@@ -36,6 +42,7 @@ impl<Gate> Activation<Gate> {
     pub fn try_map<G, E>(self, make: impl FnOnce(Gate) -> Result<G, E>) -> Result<Activation<G>, E> {
         Ok(match self {
             Activation::SwiGlu { gate } => Activation::SwiGlu { gate: make(gate)? },
+            Activation::GeGlu { gate } => Activation::GeGlu { gate: make(gate)? },
             Activation::GeluTanh => Activation::GeluTanh,
         })
     }

@@ -22,8 +22,8 @@ fn machine(profile: &str) -> Hardware {
 
 fn llama_31() -> Report {
     let (mut spec, input) = gguf(&LLAMA_31_8B, "Q4_K_M");
-    spec.rope.theta = 500000.0;
-    spec.rope.scaling =
+    spec.ropes[0].theta = 500000.0;
+    spec.ropes[0].scaling =
         RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original_context: 8192 };
     assess(&spec, &input, &machine("cpu-avx2-16gb"), &Policy::default())
 }

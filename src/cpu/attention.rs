@@ -3,7 +3,7 @@
 use super::page::{KvPage, PageElement, TILES};
 use super::{Heads, TASK_ROWS};
 use crate::decoder::Sequence;
-use crate::kernels::{Isa, KvTile, Query, STATE, TILE, attend};
+use crate::kernels::{Isa, KvTile, Query, STATE, Scoring, TILE, attend};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use std::ops::Range;
@@ -23,6 +23,7 @@ pub(super) struct AttentionPass<'a> {
     pub(super) heads: Heads,
     pub(super) layer: usize,
     pub(super) window: Option<usize>,
+    pub(super) scoring: Scoring,
     pub(super) sequences: &'a [Sequence<'a, KvPage>],
     /// `[rows, q, k and v]`
     pub(super) qkv: &'a [f32],
@@ -168,7 +169,7 @@ impl<E: PageElement> Context<'_, E> {
     /// Lets `queries`, those of `rows`, go through `tiles`.
     fn through(&self, head: usize, rows: &Range<usize>, tiles: Range<usize>, queries: &mut [Query<'_>]) {
         let Heads { kv, dim, .. } = self.attend.heads;
-        let (group, scale) = (queries.len() / rows.len(), 1.0 / (dim as f32).sqrt());
+        let (group, scoring) = (queries.len() / rows.len(), self.attend.scoring);
         let tile = |index: usize| {
             let (page, first, len) = (self.pages[index / TILES], head * TILES + index % TILES, E::tile_len(dim));
             let of = |tile: usize| &page[tile * len..][..len];
@@ -187,7 +188,7 @@ impl<E: PageElement> Context<'_, E> {
             for alike in rows.chunk_by(|&a, &b| seen(a) == seen(b)) {
                 let (queries, others) = rest.split_at_mut(alike.len() * group);
                 rest = others;
-                attend(self.attend.isa, queries, tile(index), seen(alike[0]), then, scale);
+                attend(self.attend.isa, queries, tile(index), seen(alike[0]), then, scoring);
             }
         }
     }

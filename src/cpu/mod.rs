@@ -14,20 +14,23 @@ pub use norm::NormVectors;
 pub use operand::Operands;
 pub use page::KvPage;
 
-use crate::decoder::{self, AllocatePage, Batch, CopyPage, Device, Operand, Pass};
+use crate::decoder::{self, AllocatePage, Angles, Batch, CopyPage, Device, Operand, Output, Pass};
 use crate::error::{Error, Result};
-use crate::kernels::{self, Isa};
+use crate::kernels::{self, Isa, Scoring};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use crate::weights::Weights;
 use model_diagnostics::plan::{CpuBuffers, KV_PAGE, KvDtype};
-use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, NormWeights};
+use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use operand::Spare;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Rows of one task where rows are computed by themselves: enough to reuse a page of keys while it is in the cache.
 const TASK_ROWS: usize = 16;
+
+/// Logits of one task that multiplies and caps them.
+const TASK_LOGITS: usize = 4096;
 
 /// The processor as one model uses it.
 #[derive(Debug)]
@@ -111,12 +114,13 @@ impl CpuDevice {
         refusals.into_result()
     }
 
-    /// `hidden` += the product of `operands` with `matrix`.
+    /// `hidden` += `scale` times the product of `operands` with `matrix`.
     fn multiply_add(
         &self,
         matrix: &Matrix,
         operands: &Operands,
         tokens: usize,
+        scale: f32,
         hidden: &mut [f32],
     ) -> memory::Result<()> {
         let bounds = self.column_bounds(tokens, &[matrix])?;
@@ -126,10 +130,30 @@ impl CpuDevice {
             refusals.note(operand::with_scratch(tokens * rows.len(), |scratch| {
                 matrix.rows(self.isa, rows.clone(), operands, scratch)?;
                 for (token, product) in scratch.chunks_exact(rows.len()).enumerate() {
-                    kernels::add(self.isa, hidden.row(token), product);
+                    self.add(hidden.row(token), product, scale);
                 }
                 Ok(())
             }));
+        });
+        refusals.into_result()
+    }
+
+    /// `y += scale * x`.
+    fn add(&self, y: &mut [f32], x: &[f32], scale: f32) {
+        if scale == 1.0 { kernels::add(self.isa, y, x) } else { kernels::add_scaled(self.isa, y, x, scale) }
+    }
+
+    /// `hidden` += `scale` times the norm of every row of `product`.
+    fn norm_add(&self, norm: &NormVectors, product: &[f32], scale: f32, hidden: &mut [f32]) -> memory::Result<()> {
+        let (width, refusals) = (norm.width(), Refusals::default());
+        self.pool.run_grid(hidden, width, TASK_ROWS, &[0, width], &|tile, hidden| {
+            for row in tile.rows.clone() {
+                refusals.note(operand::with_scratch(width, |normed| {
+                    norm.apply(self.isa, &product[row * width..][..width], normed);
+                    self.add(hidden.row(row), normed, scale);
+                    Ok(())
+                }));
+            }
         });
         refusals.into_result()
     }
@@ -152,10 +176,11 @@ impl CpuDevice {
         Ok(bounds)
     }
 
-    /// The norm of every row of `x` in every form that `matrices` read.
-    fn normed(&self, norm: &NormVectors, x: &[f32], matrices: &[&Matrix]) -> memory::Result<Operands> {
-        let width = norm.width();
+    /// Every row of `x`, normed where there is a norm, in every form that `matrices` read.
+    fn normed(&self, norm: Option<&NormVectors>, x: &[f32], matrices: &[&Matrix]) -> memory::Result<Operands> {
+        let width = self.buffers.hidden;
         Operands::prepare(&self.spare, matrices.iter().map(|matrix| matrix.form()), width, |input, form| {
+            let Some(norm) = norm else { return input.convert(&self.pool, self.isa, form, x, width) };
             input.fill(&self.pool, self.isa, form, x.len() / width, width, |token, row| {
                 norm.apply(self.isa, &x[token * width..][..width], row);
             })
@@ -212,6 +237,7 @@ impl Device for CpuDevice {
             hidden: memory::zeros(rows * self.buffers.hidden, "the residual stream")?,
             qkv: memory::zeros(rows * self.buffers.qkv, "queries, keys and values")?,
             attended: memory::zeros(rows * self.buffers.attended, "the output of attention")?,
+            product: memory::zeros(rows * self.buffers.output, "the output of a sub-layer")?,
             activated: Operands::default(),
             logits: Vec::new(),
             recorded: false,
@@ -220,10 +246,11 @@ impl Device for CpuDevice {
         Ok(pass.logits)
     }
 
-    fn embed(&self, batch: &Batch<'_, KvPage>, embedding: &Matrix, hidden: &mut Vec<f32>) -> Result<()> {
+    fn embed(&self, batch: &Batch<'_, KvPage>, embedding: &Matrix, scale: f32, hidden: &mut Vec<f32>) -> Result<()> {
         let ids = batch.sequences.iter().flat_map(|sequence| sequence.tokens);
         for (id, row) in ids.zip(hidden.chunks_exact_mut(self.buffers.hidden)) {
             embedding.dequantize_row(*id as usize, row);
+            row.iter_mut().for_each(|x| *x *= scale);
         }
         Ok(())
     }
@@ -232,7 +259,7 @@ impl Device for CpuDevice {
         &self,
         batch: &Batch<'_, KvPage>,
         hidden: &Vec<f32>,
-        norm: &NormVectors,
+        norm: Option<&NormVectors>,
         matrices: [&Matrix; 3],
         qkv: &mut Vec<f32>,
     ) -> Result<()> {
@@ -245,9 +272,10 @@ impl Device for CpuDevice {
         batch: &mut Batch<'_, KvPage>,
         layer: usize,
         norms: [Option<&NormVectors>; 2],
+        rope: Option<usize>,
         qkv: &mut Vec<f32>,
     ) -> Result<()> {
-        self.rotate(&batch.angles, norms, qkv)?;
+        self.rotate(rope.map(|rope| &batch.angles[rope]), norms, qkv)?;
         for sequence in &mut batch.sequences {
             let mut row = sequence.rows.start;
             while row < sequence.rows.end {
@@ -270,6 +298,7 @@ impl Device for CpuDevice {
         batch: &Batch<'_, KvPage>,
         layer: usize,
         window: Option<usize>,
+        scoring: Scoring,
         qkv: &Vec<f32>,
         attended: &mut Vec<f32>,
     ) -> Result<()> {
@@ -280,6 +309,7 @@ impl Device for CpuDevice {
             heads: *heads,
             layer,
             window,
+            scoring,
             sequences: &batch.sequences,
             qkv,
         };
@@ -294,7 +324,7 @@ impl Device for CpuDevice {
         &self,
         batch: &Batch<'_, KvPage>,
         hidden: &Vec<f32>,
-        norm: &NormVectors,
+        norm: Option<&NormVectors>,
         up: &Matrix,
         activation: &Activation<Matrix>,
         down: &Matrix,
@@ -320,6 +350,9 @@ impl Device for CpuDevice {
                             Activation::SwiGlu { .. } => {
                                 kernels::swiglu(self.isa, &gate_rows[at.clone()], &up_rows[at], out);
                             }
+                            Activation::GeGlu { .. } => {
+                                kernels::geglu(self.isa, &gate_rows[at.clone()], &up_rows[at], out);
+                            }
                             Activation::GeluTanh => {
                                 out.copy_from_slice(&up_rows[at]);
                                 kernels::gelu_tanh(self.isa, out);
@@ -338,6 +371,8 @@ impl Device for CpuDevice {
         batch: &Batch<'_, KvPage>,
         operand: Operand<'_, Self>,
         matrix: &Matrix,
+        output: Output<'_, Self>,
+        product: &mut Vec<f32>,
         hidden: &mut Vec<f32>,
     ) -> Result<()> {
         let converted;
@@ -351,7 +386,11 @@ impl Device for CpuDevice {
                 &converted
             }
         };
-        Ok(self.multiply_add(matrix, operands, batch.rows, hidden)?)
+        let Output { norm, scale } = output;
+        let Some(norm) = norm else { return Ok(self.multiply_add(matrix, operands, batch.rows, scale, hidden)?) };
+        let product = &mut product[..batch.rows * self.buffers.output];
+        self.multiply(&[matrix], operands, batch.rows, product)?;
+        Ok(self.norm_add(norm, product, scale, hidden)?)
     }
 
     fn keep_wanted(&self, pass: &mut Pass<'_, Self>) -> Result<()> {
@@ -375,19 +414,30 @@ impl Device for CpuDevice {
         hidden: &Vec<f32>,
         norm: &NormVectors,
         head: &Matrix,
+        multipliers: &Multipliers,
         logits: &mut Vec<f32>,
     ) -> Result<()> {
         *logits = memory::zeros(batch.rows * self.buffers.logits, "logits")?;
-        let operands = self.normed(norm, hidden, &[head])?;
-        Ok(self.multiply(&[head], &operands, batch.rows, logits)?)
+        let operands = self.normed(Some(norm), hidden, &[head])?;
+        self.multiply(&[head], &operands, batch.rows, logits)?;
+        let Multipliers { logits: scale, logit_cap: cap, .. } = *multipliers;
+        if scale != 1.0 || cap.is_some() {
+            self.pool.chunks(logits, TASK_LOGITS, |_, logits| {
+                logits.iter_mut().for_each(|logit| *logit *= scale);
+                if let Some(cap) = cap {
+                    kernels::soft_cap(self.isa, logits, cap);
+                }
+            });
+        }
+        Ok(())
     }
 }
 
 impl CpuDevice {
-    /// Norms every head of q and k where a norm is given, and rotates it by its row's position.
+    /// Norms q and k where a norm is given, and rotates every head by its row's position where angles are.
     fn rotate(
         &self,
-        angles: &decoder::Angles,
+        angles: Option<&Angles>,
         [q_norm, k_norm]: [Option<&NormVectors>; 2],
         qkv: &mut [f32],
     ) -> memory::Result<()> {
@@ -396,16 +446,24 @@ impl CpuDevice {
         let refusals = Refusals::default();
         self.pool.run_grid(qkv, width, TASK_ROWS, &[0, width], &|tile, out| {
             for row in tile.rows.clone() {
-                let heads = out.row(row)[..(queries + kv) * dim].chunks_exact_mut(dim);
-                for (index, head) in heads.enumerate() {
-                    if let Some(norm) = if index < queries { q_norm } else { k_norm } {
-                        refusals.note(operand::with_scratch(dim, |plain| {
-                            plain.copy_from_slice(head);
-                            norm.apply(self.isa, plain, head);
+                let (q, others) = out.row(row).split_at_mut(queries * dim);
+                let k = &mut others[..kv * dim];
+                for (norm, heads) in [(q_norm, &mut *q), (k_norm, &mut *k)] {
+                    let Some(norm) = norm else { continue };
+                    for heads in heads.chunks_exact_mut(norm.width()) {
+                        refusals.note(operand::with_scratch(norm.width(), |plain| {
+                            plain.copy_from_slice(heads);
+                            norm.apply(self.isa, plain, heads);
                             Ok(())
                         }));
                     }
+                }
+                let Some(angles) = angles else { continue };
+                for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
                     angles.rotate(self.isa, row, head);
+                }
+                if let Some(scale) = angles.query_scale(row) {
+                    q.iter_mut().for_each(|x| *x *= scale);
                 }
             }
         });

@@ -15,7 +15,7 @@ pub struct NormVectors {
 
 #[derive(Debug)]
 enum Formula {
-    Rms { eps: f32 },
+    Rms { eps: f32, offset: bool },
     Layer { eps: f32, bias: WeightView },
 }
 
@@ -25,7 +25,7 @@ impl NormVectors {
         NormVectors {
             weight: weights.view(&norm.weight),
             kind: match &norm.kind {
-                Norm::Rms { eps } => Formula::Rms { eps: *eps as f32 },
+                Norm::Rms { eps, offset } => Formula::Rms { eps: *eps as f32, offset: *offset },
                 Norm::Layer { eps, bias } => Formula::Layer { eps: *eps as f32, bias: weights.view(bias) },
             },
             width: norm.weight.shape[0] as usize,
@@ -41,7 +41,7 @@ impl NormVectors {
     pub(super) fn apply(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
         let weight = floats(&self.weight, 0..self.width);
         match &self.kind {
-            Formula::Rms { eps } => kernels::rms_norm(isa, x, weight, *eps, out),
+            Formula::Rms { eps, offset } => kernels::rms_norm(isa, x, weight, *offset, *eps, out),
             Formula::Layer { eps, bias } => kernels::layer_norm(isa, x, weight, floats(bias, 0..self.width), *eps, out),
         }
     }

@@ -83,7 +83,7 @@ impl BatchTable {
         let mut table = Bytes::default();
         let [of_ids, of_places, of_queries, of_wanted] =
             [&ids, &places, &queries, &wanted].map(|part| table.part(ints(part)));
-        let [cos, sin] = [batch.angles.cos(), batch.angles.sin()].map(|part| table.part(floats(part)));
+        let [cos, sin] = [batch.angles[0].cos(), batch.angles[0].sin()].map(|part| table.part(floats(part)));
         // The one part that grows comes last.
         let page_table = table.part(pages.iter().map(|page| page.to_le_bytes()));
         let tiles = queries.len() / 4;

@@ -8,9 +8,10 @@ use super::modules::Module;
 use super::peak::ProductSeconds;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
 use super::weights::{DeviceWeights, Uploaded};
-use crate::decoder::{AllocatePage, Batch, CopyPage, Device, Operand, Pass};
+use crate::decoder::{AllocatePage, Batch, CopyPage, Device, Operand, Output, Pass};
 use crate::error::CudaError;
 use crate::error::{Error, Result};
+use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
 use model_diagnostics::DType;
@@ -19,7 +20,7 @@ use model_diagnostics::hardware::Gpu as Described;
 use model_diagnostics::plan::{
     GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, PREFILL_CHUNK, Plan, kv_page_bytes,
 };
-use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, NormWeights, RopeLayout};
+use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Positions below which attention is not divided further.
@@ -171,8 +172,8 @@ impl CudaDevice {
                 queries: spec.heads,
                 kv_heads: spec.kv_heads,
                 head_dim: spec.head_dim,
-                pairs: spec.rope.dimensions / 2,
-                interleaved: spec.rope.layout == RopeLayout::Interleaved,
+                pairs: spec.rope().dimensions / 2,
+                interleaved: spec.rope().layout == RopeLayout::Interleaved,
             },
             tile: QueryTile::new(spec.heads / spec.kv_heads, spec.head_dim, gpu.capability()),
             kv_dtype,
@@ -252,6 +253,7 @@ impl CudaDevice {
             qkv,
             attended,
             activated: UpGate { up_gate: activated, gated: false },
+            product: DeviceFloats(0), // no kernel norms what a sub-layer puts out
             logits: Vec::new(),
             recorded: table.recorded,
         }
@@ -354,7 +356,7 @@ impl Device for CudaDevice {
         Ok(logits)
     }
 
-    fn embed(&self, table: &BatchTable, embedding: &DeviceMatrix, hidden: &mut DeviceFloats) -> Result<()> {
+    fn embed(&self, table: &BatchTable, embedding: &DeviceMatrix, _: f32, hidden: &mut DeviceFloats) -> Result<()> {
         let given = Embed {
             weight: embedding.part.weight,
             ids: table.ids,
@@ -370,11 +372,11 @@ impl Device for CudaDevice {
         &self,
         table: &BatchTable,
         hidden: &DeviceFloats,
-        norm: &DeviceNorm,
+        norm: Option<&DeviceNorm>,
         matrices: [&DeviceMatrix; 3],
         qkv: &mut DeviceFloats,
     ) -> Result<()> {
-        let rows = self.rows(table, RowSource::Normed(norm), *hidden, self.sizes.hidden);
+        let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(beyond)?), *hidden, self.sizes.hidden);
         let target = ProductTarget { address: qkv.0, width: self.qkv_width(), add: false };
         Ok(self.multiplier.multiply(rows, &matrices, target)?)
     }
@@ -384,6 +386,7 @@ impl Device for CudaDevice {
         table: &mut BatchTable,
         layer: usize,
         [q, k]: [Option<&DeviceNorm>; 2],
+        _: Option<usize>,
         qkv: &mut DeviceFloats,
     ) -> Result<()> {
         let LaunchSizes { queries, kv_heads, head_dim, pairs, interleaved, .. } = self.sizes;
@@ -425,6 +428,7 @@ impl Device for CudaDevice {
         table: &BatchTable,
         layer: usize,
         window: Option<usize>,
+        scoring: Scoring,
         qkv: &DeviceFloats,
         attended: &mut DeviceFloats,
     ) -> Result<()> {
@@ -444,7 +448,7 @@ impl Device for CudaDevice {
             window: window.unwrap_or(0) as i32,
             parts: table.parts as i32,
             heads_a_block: self.tile.heads as i32,
-            scale: 1.0 / (head_dim as f32).sqrt(),
+            scale: scoring.scale,
             unused: 0,
         };
         const WARPS: usize = 4; // `ATTEND_WARPS` of `steps.cu`
@@ -464,18 +468,19 @@ impl Device for CudaDevice {
         &self,
         table: &BatchTable,
         hidden: &DeviceFloats,
-        norm: &DeviceNorm,
+        norm: Option<&DeviceNorm>,
         up: &DeviceMatrix,
         activation: &Activation<DeviceMatrix>,
         _: &DeviceMatrix,
         activated: &mut UpGate,
     ) -> Result<()> {
-        let rows = self.rows(table, RowSource::Normed(norm), *hidden, self.sizes.hidden);
+        let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(beyond)?), *hidden, self.sizes.hidden);
         let width = |products: usize| products * self.sizes.feed_forward;
         let target = |width| ProductTarget { address: activated.up_gate.0, width, add: false };
         match activation {
             Activation::SwiGlu { gate } => self.multiplier.multiply(rows, &[up, gate], target(width(2)))?,
             Activation::GeluTanh => self.multiplier.multiply(rows, &[up], target(width(1)))?,
+            Activation::GeGlu { .. } => return Err(beyond()),
         }
         activated.gated = activation.gate().is_some();
         Ok(())
@@ -486,6 +491,8 @@ impl Device for CudaDevice {
         table: &BatchTable,
         operand: Operand<'_, Self>,
         matrix: &DeviceMatrix,
+        _: Output<'_, Self>,
+        _: &mut DeviceFloats,
         hidden: &mut DeviceFloats,
     ) -> Result<()> {
         let ff = self.sizes.feed_forward;
@@ -510,6 +517,7 @@ impl Device for CudaDevice {
         hidden: &DeviceFloats,
         norm: &DeviceNorm,
         head: &DeviceMatrix,
+        _: &Multipliers,
         logits: &mut Vec<f32>,
     ) -> Result<()> {
         let vocab = self.sizes.vocab;
@@ -531,6 +539,11 @@ impl Device for CudaDevice {
             Ok(())
         })?)
     }
+}
+
+/// Of an option of the block that has no kernel.
+fn beyond() -> Error {
+    Error::Internal("an option without a kernel, which the diagnosis rules out".into())
 }
 
 const _: () = assert!(GPU_ATTENTION_PARTS <= PREFILL_CHUNK, "parts are for few rows");

@@ -237,7 +237,7 @@ impl DeviceNorm {
     /// Finds the norm on the GPU.
     pub(super) fn new(device: &DeviceWeights, norm: &NormWeights) -> Result<DeviceNorm, Error> {
         let (eps, bias) = match &norm.kind {
-            Norm::Rms { eps } => (eps, None),
+            Norm::Rms { eps, .. } => (eps, None),
             Norm::Layer { eps, bias } => (eps, Some(bias)),
         };
         Ok(DeviceNorm {

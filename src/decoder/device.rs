@@ -3,9 +3,10 @@
 use super::Angles;
 use super::page::{AllocatePage, CopyPage, Page};
 use crate::error::Result;
+use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
-use model_diagnostics::spec::{Activation, LinearWeights, NormWeights};
+use model_diagnostics::spec::{Activation, LinearWeights, Multipliers, NormWeights};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -63,21 +64,28 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         compute: &mut dyn FnMut(&mut Pass<'b, Self>) -> Result<()>,
     ) -> Result<Vec<f32>>;
 
-    /// `hidden` = the rows of the embedding that the batch's ids name.
-    fn embed(&self, batch: &Self::Batch<'_>, embedding: &Self::Matrix, hidden: &mut Self::Buffer) -> Result<()>;
+    /// `hidden` = `scale` times the rows of the embedding that the batch's ids name.
+    fn embed(
+        &self,
+        batch: &Self::Batch<'_>,
+        embedding: &Self::Matrix,
+        scale: f32,
+        hidden: &mut Self::Buffer,
+    ) -> Result<()>;
 
     /// `qkv` = the products of `norm(hidden)` with q, k and v, side by side.
     fn norm_qkv(
         &self,
         batch: &Self::Batch<'_>,
         hidden: &Self::Buffer,
-        norm: &Self::Norm,
+        norm: Option<&Self::Norm>,
         matrices: [&Self::Matrix; 3],
         qkv: &mut Self::Buffer,
     ) -> Result<()>;
 
-    /// Norms every head of q and k where a norm is given, rotates it by its row's position, and stores keys and values in
-    /// the pages of the batch's sequences.
+    /// Norms q and k where a norm is given, each head or all of them together, as the norm is wide; rotates every head by its
+    /// row's position by the angles of rotary embedding `rope`, where one is given, and stores keys and values in the pages
+    /// of the batch's sequences.
     ///
     /// # Errors
     /// `CacheOverflow` on the processor when a key or value is infinite, or becomes so in the cache's dtype.
@@ -86,6 +94,7 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         batch: &mut Self::Batch<'_>,
         layer: usize,
         norms: [Option<&Self::Norm>; 2],
+        rope: Option<usize>,
         qkv: &mut Self::Buffer,
     ) -> Result<()>;
 
@@ -95,6 +104,7 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         batch: &Self::Batch<'_>,
         layer: usize,
         window: Option<usize>,
+        scoring: Scoring,
         qkv: &Self::Buffer,
         attended: &mut Self::Buffer,
     ) -> Result<()>;
@@ -105,19 +115,22 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         &self,
         batch: &Self::Batch<'_>,
         hidden: &Self::Buffer,
-        norm: &Self::Norm,
+        norm: Option<&Self::Norm>,
         up: &Self::Matrix,
         activation: &Activation<Self::Matrix>,
         down: &Self::Matrix,
         activated: &mut Self::Activated,
     ) -> Result<()>;
 
-    /// `hidden` += the product of `operand` with `matrix`.
+    /// `hidden` += the product of `operand` with `matrix`, normed and multiplied as `output` says. What is normed lies in
+    /// `product` before.
     fn linear_add(
         &self,
         batch: &Self::Batch<'_>,
         operand: Operand<'_, Self>,
         matrix: &Self::Matrix,
+        output: Output<'_, Self>,
+        product: &mut Self::Buffer,
         hidden: &mut Self::Buffer,
     ) -> Result<()>;
 
@@ -127,13 +140,15 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// When memory runs out.
     fn keep_wanted(&self, pass: &mut Pass<'_, Self>) -> Result<()>;
 
-    /// `logits` = the product of `norm(hidden)` with `head`, for the wanted rows: `[wanted rows, vocab]`.
+    /// `logits` = the product of `norm(hidden)` with `head`, multiplied and capped, for the wanted rows:
+    /// `[wanted rows, vocab]`.
     fn logits(
         &self,
         batch: &Self::Batch<'_>,
         hidden: &Self::Buffer,
         norm: &Self::Norm,
         head: &Self::Matrix,
+        multipliers: &Multipliers,
         logits: &mut Vec<f32>,
     ) -> Result<()>;
 }
@@ -144,6 +159,14 @@ pub enum Operand<'a, D: Device> {
     Attended(&'a D::Buffer),
     /// The feed-forward layer's activations.
     Activated(&'a D::Activated),
+}
+
+/// What becomes of a sub-layer's output before it is added to the residual stream.
+pub struct Output<'a, D: Device> {
+    /// It is normed.
+    pub norm: Option<&'a D::Norm>,
+    /// Then it is multiplied.
+    pub scale: f32,
 }
 
 /// The buffers of a forward pass. Every layer writes over them.
@@ -158,6 +181,8 @@ pub struct Pass<'b, D: Device> {
     pub attended: D::Buffer,
     /// The feed-forward layer's activations, `[rows, feed_forward]`.
     pub activated: D::Activated,
+    /// A sub-layer's output before its norm, `[rows, hidden]`; empty where no layer has one there.
+    pub product: D::Buffer,
     /// The wanted logits on the host, `[wanted rows, vocab]`.
     pub logits: Vec<f32>,
     /// Whether operations are recorded, to be computed later. Nothing of a caller's may run meanwhile: no span, no look at a
@@ -171,8 +196,8 @@ pub struct Batch<'b, P> {
     pub(crate) sequences: Vec<Sequence<'b, P>>,
     /// Rows in all.
     pub(crate) rows: usize,
-    /// The rotation of each row.
-    pub(crate) angles: Angles,
+    /// The rotation of each row, by each rotary embedding of the model.
+    pub(crate) angles: Vec<Angles>,
 }
 
 /// One sequence of a batch.

@@ -10,7 +10,7 @@ mod rope;
 mod stored;
 
 pub(crate) use device::sealed;
-pub use device::{Batch, Device, Operand, Pass, Sequence};
+pub use device::{Batch, Device, Operand, Output, Pass, Sequence};
 pub use kv_cache::{Cache, KvCache};
 pub(crate) use page::is_shared;
 pub use page::{AllocatePage, CopyPage, Page};
@@ -22,11 +22,12 @@ pub(crate) use stored::{check_all, floats, int8_rule, shape};
 use crate::cache_budget::CacheBudget;
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
+use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
 use candle_core::{CpuStorage, Storage, Tensor};
 use model_diagnostics::plan::{CpuBuffers, PREFILL_CHUNK, Plan, StepRoom, kv_page_bytes};
-use model_diagnostics::spec::{Activation, LayerWeights, LinearWeights, ModelSpec};
+use model_diagnostics::spec::{Activation, LayerWeights, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
@@ -123,7 +124,8 @@ pub struct Decoder<D: Device> {
     layers: Vec<Layer<D>>,
     final_norm: D::Norm,
     head: D::Matrix,
-    rope: RopeFrequencies,
+    ropes: Vec<RopeFrequencies>,
+    multipliers: Multipliers,
     vocab: usize,
     pages: Arc<PagePool<D::Page>>,
     room: StepRoom,
@@ -135,26 +137,32 @@ struct Layer<D: Device> {
     attention: Attention<D>,
     feed_forward: FeedForward<D>,
     parallel: bool,
+    /// What its outputs are multiplied by.
+    residual: f32,
     /// Whether what it computes of a row depends on the rows beside it: where one scale is made for all of them.
     mixes_rows: bool,
 }
 
 struct Attention<D: Device> {
-    norm: D::Norm,
+    norm: Option<D::Norm>,
     q: D::Matrix,
     k: D::Matrix,
     v: D::Matrix,
     q_norm: Option<D::Norm>,
     k_norm: Option<D::Norm>,
+    rope: Option<usize>,
     window: Option<usize>,
+    scoring: Scoring,
     o: D::Matrix,
+    output_norm: Option<D::Norm>,
 }
 
 struct FeedForward<D: Device> {
-    norm: D::Norm,
+    norm: Option<D::Norm>,
     up: D::Matrix,
     activation: Activation<D::Matrix>,
     down: D::Matrix,
+    output_norm: Option<D::Norm>,
 }
 
 impl<D: Device> Decoder<D> {
@@ -172,11 +180,11 @@ impl<D: Device> Decoder<D> {
         prefix_caching: bool,
         device: impl FnOnce() -> Result<D>,
     ) -> Result<Decoder<D>> {
-        let rope = RopeFrequencies::new(&spec.rope, weights)?;
+        let ropes = spec.ropes.iter().map(|rope| RopeFrequencies::new(rope, weights)).collect::<Result<_>>()?;
         let device = device()?;
         let stored = &spec.weights;
         let embedding = LinearWeights { weight: stored.embedding.clone(), bias: None, int8: None };
-        let layers = stored.layers.iter().map(|layer| Layer::new(&device, weights, layer));
+        let layers = stored.layers.iter().map(|layer| Layer::new(&device, weights, layer, &spec.multipliers));
         let layers: Vec<Layer<D>> = layers.collect::<Result<_>>()?;
         // Pages of one sequence are another's only where its own would have the same bits.
         let may_share = prefix_caching && D::BATCH_INVARIANT && !layers.iter().any(|layer| layer.mixes_rows);
@@ -187,7 +195,8 @@ impl<D: Device> Decoder<D> {
             layers,
             final_norm: device.norm(weights, &stored.final_norm)?,
             head: device.matrix(weights, &stored.head)?,
-            rope,
+            ropes,
+            multipliers: spec.multipliers,
             vocab: spec.vocab,
             room: CpuBuffers::new(spec).room(PREFILL_CHUNK.min(spec.context_trained)),
             pages: PagePool::new(device.pages(), page_bytes, plan.cache_budget, plan.kv_cache, copy),
@@ -207,7 +216,9 @@ impl<D: Device> Decoder<D> {
 
     /// How a sequence of `length` tokens is rotated.
     pub fn rotation(&self, length: usize) -> Rotation {
-        self.rope.rotation(length)
+        // One that has two lists of factors decides for all.
+        let rotations = self.ropes.iter().map(|rope| rope.rotation(length));
+        rotations.reduce(|all, of| if of == Rotation::Long { of } else { all }).unwrap_or(Rotation::Short)
     }
 
     /// Which sequences it may compute together.
@@ -251,13 +262,15 @@ impl<D: Device> Decoder<D> {
 
     /// The rows of `segments`, one behind the other.
     fn batch<'b>(&self, segments: &'b mut [Segment<'_>]) -> Result<Batch<'b, D::Page>> {
-        let mut angles = self.rope.no_angles();
+        let mut angles: Vec<Angles> = self.ropes.iter().map(RopeFrequencies::no_angles).collect();
         let mut sequences = memory::reserved(segments.len(), "the sequences of a batch")?;
         let mut end = 0;
         for Segment { tokens, cache, reach, logits } in segments {
             let (start, rows) = (cache.len(), end..end + tokens.len());
             end = rows.end;
-            self.rope.extend(&mut angles, self.rope.rotation(*reach), start..start + tokens.len())?;
+            for (rope, angles) in self.ropes.iter().zip(&mut angles) {
+                rope.extend(angles, rope.rotation(*reach), start..start + tokens.len())?;
+            }
             let cache: &mut dyn Any = *cache;
             let cache = cache.downcast_mut::<KvCache<D::Page>>();
             let pages = cache.ok_or_else(|| Error::Internal("a cache of another device".into()))?.pages();
@@ -270,7 +283,7 @@ impl<D: Device> Decoder<D> {
     fn compute(&self, pass: &mut Pass<'_, D>, any_wanted: bool, cancel: &CancellationToken) -> Result<()> {
         let (device, never) = (&self.device, CancellationToken::new());
         let cancel = if pass.recorded { &never } else { cancel };
-        device.embed(&pass.batch, &self.embedding, &mut pass.hidden)?;
+        device.embed(&pass.batch, &self.embedding, self.multipliers.embedding, &mut pass.hidden)?;
         for (index, layer) in self.layers.iter().enumerate() {
             cancel.check()?;
             let _span = (!pass.recorded).then(|| trace_span!("layer", layer = index).entered());
@@ -288,7 +301,8 @@ impl<D: Device> Decoder<D> {
         }
         cancel.check()?;
         device.keep_wanted(pass)?;
-        device.logits(&pass.batch, &pass.hidden, &self.final_norm, &self.head, &mut pass.logits)
+        let Pass { batch, hidden, logits, .. } = pass;
+        device.logits(batch, hidden, &self.final_norm, &self.head, &self.multipliers, logits)
     }
 
     /// Every weight matrix, for inspection, in the order of [`ModelSpec::matrices`].
@@ -332,9 +346,9 @@ impl<D: Device> Compute for Decoder<D> {
 }
 
 impl<D: Device> Layer<D> {
-    fn new(device: &D, weights: &Weights, layer: &LayerWeights) -> Result<Layer<D>> {
+    fn new(device: &D, weights: &Weights, layer: &LayerWeights, multipliers: &Multipliers) -> Result<Layer<D>> {
         let matrix = |linear| device.matrix(weights, linear);
-        let norm = |norm| device.norm(weights, norm);
+        let norm = |norm: &Option<NormWeights>| norm.as_ref().map(|norm| device.norm(weights, norm)).transpose();
         let LayerWeights { attention, feed_forward, parallel } = layer;
         Ok(Layer {
             attention: Attention {
@@ -342,18 +356,23 @@ impl<D: Device> Layer<D> {
                 q: matrix(&attention.q)?,
                 k: matrix(&attention.k)?,
                 v: matrix(&attention.v)?,
-                q_norm: attention.q_norm.as_ref().map(norm).transpose()?,
-                k_norm: attention.k_norm.as_ref().map(norm).transpose()?,
+                q_norm: norm(&attention.q_norm)?,
+                k_norm: norm(&attention.k_norm)?,
+                rope: attention.rope,
                 window: attention.window,
+                scoring: Scoring { scale: attention.score_scale, cap: attention.score_cap },
                 o: matrix(&attention.o)?,
+                output_norm: norm(&attention.output_norm)?,
             },
             feed_forward: FeedForward {
                 norm: norm(&feed_forward.norm)?,
                 up: matrix(&feed_forward.up)?,
                 activation: feed_forward.activation.as_ref().try_map(matrix)?,
                 down: matrix(&feed_forward.down)?,
+                output_norm: norm(&feed_forward.output_norm)?,
             },
             parallel: *parallel,
+            residual: multipliers.residual,
             mixes_rows: layer.mixes_rows(),
         })
     }
@@ -362,23 +381,31 @@ impl<D: Device> Layer<D> {
     ///
     /// # Errors
     /// `Cancelled` before the next operation once `cancel` is; those of the operations.
-    fn forward(&self, device: &D, index: usize, pass: &mut Pass<'_, D>, cancel: &CancellationToken) -> Result<()> {
-        let Layer { attention: Attention { window, o, .. }, feed_forward, parallel, .. } = self;
-        let Pass { batch, hidden, qkv, attended, activated, .. } = pass;
+    fn forward<'l>(
+        &'l self,
+        device: &D,
+        index: usize,
+        pass: &mut Pass<'_, D>,
+        cancel: &CancellationToken,
+    ) -> Result<()> {
+        let Layer { attention: Attention { window, scoring, o, output_norm, .. }, feed_forward, parallel, .. } = self;
+        let Pass { batch, hidden, qkv, attended, activated, product, .. } = pass;
+        let output = |norm: &'l Option<D::Norm>| Output { norm: norm.as_ref(), scale: self.residual };
         cancel.check()?;
-        device.attend(batch, index, *window, qkv, attended)?;
+        device.attend(batch, index, *window, *scoring, qkv, attended)?;
         cancel.check()?;
         if *parallel {
             feed_forward.activate(device, batch, hidden, activated)?;
             cancel.check()?;
         }
-        device.linear_add(batch, Operand::Attended(attended), o, hidden)?;
+        device.linear_add(batch, Operand::Attended(attended), o, output(output_norm), product, hidden)?;
         cancel.check()?;
         if !*parallel {
             feed_forward.activate(device, batch, hidden, activated)?;
             cancel.check()?;
         }
-        device.linear_add(batch, Operand::Activated(activated), &feed_forward.down, hidden)
+        let FeedForward { down, output_norm, .. } = feed_forward;
+        device.linear_add(batch, Operand::Activated(activated), down, output(output_norm), product, hidden)
     }
 
     fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
@@ -392,8 +419,8 @@ impl<D: Device> Attention<D> {
     /// Stores the keys and values of all rows, and leaves their queries in `pass.qkv`.
     fn store(&self, device: &D, index: usize, pass: &mut Pass<'_, D>) -> Result<()> {
         let Pass { batch, hidden, qkv, .. } = pass;
-        device.norm_qkv(batch, hidden, &self.norm, [&self.q, &self.k, &self.v], qkv)?;
-        device.rotate_and_store(batch, index, [self.q_norm.as_ref(), self.k_norm.as_ref()], qkv)
+        device.norm_qkv(batch, hidden, self.norm.as_ref(), [&self.q, &self.k, &self.v], qkv)?;
+        device.rotate_and_store(batch, index, [self.q_norm.as_ref(), self.k_norm.as_ref()], self.rope, qkv)
     }
 }
 
@@ -405,7 +432,7 @@ impl<D: Device> FeedForward<D> {
         hidden: &D::Buffer,
         activated: &mut D::Activated,
     ) -> Result<()> {
-        device.norm_up_activate(batch, hidden, &self.norm, &self.up, &self.activation, &self.down, activated)
+        device.norm_up_activate(batch, hidden, self.norm.as_ref(), &self.up, &self.activation, &self.down, activated)
     }
 }
 

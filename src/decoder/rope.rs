@@ -9,7 +9,7 @@ use crate::memory;
 use crate::weights::Weights;
 use model_diagnostics::error::FormatErrorKind;
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::spec::{FrequencyFactors, Rope, RopeLayout, RopeScaling};
+use model_diagnostics::spec::{FrequencyFactors, QueryScale, Rope, RopeLayout, RopeScaling};
 use std::f64::consts::TAU;
 use std::ops::Range;
 
@@ -23,6 +23,8 @@ pub(crate) struct RopeFrequencies {
     long: Option<(usize, Vec<f64>)>,
     /// What cosines and sines are multiplied by.
     magnitude: f64,
+    /// What queries are multiplied by.
+    query_scale: Option<QueryScale>,
 }
 
 /// One of the ways in which a model rotates, chosen by the length of a sequence.
@@ -39,6 +41,8 @@ pub enum Rotation {
 pub struct Angles {
     cos: Vec<f32>,
     sin: Vec<f32>,
+    /// What the queries of a position are multiplied by; empty where they are not.
+    query_scales: Vec<f32>,
     pairs: usize,
     layout: RopeLayout,
 }
@@ -73,7 +77,10 @@ impl RopeFrequencies {
         };
         let all = frequencies.iter().chain(long.iter().flat_map(|(_, long)| long));
         match all.enumerate().find(|(_, frequency)| !frequency.is_normal() || **frequency < 0.0) {
-            None => Ok(RopeFrequencies { layout: rope.layout, frequencies, long, magnitude: rope.magnitude }),
+            None => {
+                let Rope { layout, magnitude, query_scale, .. } = *rope;
+                Ok(RopeFrequencies { layout, frequencies, long, magnitude, query_scale })
+            }
             Some((pair, frequency)) => Err(unusable(rope, weights, pair % pairs, *frequency)),
         }
     }
@@ -88,7 +95,8 @@ impl RopeFrequencies {
 
     /// Angles of no position.
     pub(crate) fn no_angles(&self) -> Angles {
-        Angles { cos: Vec::new(), sin: Vec::new(), pairs: self.frequencies.len(), layout: self.layout }
+        let pairs = self.frequencies.len();
+        Angles { cos: Vec::new(), sin: Vec::new(), query_scales: Vec::new(), pairs, layout: self.layout }
     }
 
     /// Appends the angles of `positions`.
@@ -102,6 +110,12 @@ impl RopeFrequencies {
         };
         for list in [&mut angles.cos, &mut angles.sin] {
             memory::grow(list, positions.len() * frequencies.len(), "angles of rotary positions")?;
+        }
+        if let Some(QueryScale { beta, original_context }) = self.query_scale {
+            memory::grow(&mut angles.query_scales, positions.len(), "scales of queries")?;
+            let periods = positions.clone().map(|position| position as u64 / original_context);
+            let scales = periods.map(|periods| (1.0 + beta * (periods as f64).ln_1p()) as f32);
+            angles.query_scales.extend(scales);
         }
         for position in positions {
             for frequency in frequencies {
@@ -183,6 +197,11 @@ impl Angles {
         &self.sin
     }
 
+    /// What the queries of row `row` are multiplied by, where they are.
+    pub(crate) fn query_scale(&self, row: usize) -> Option<f32> {
+        self.query_scales.get(row).copied()
+    }
+
     /// Turns the leading elements of `head` by the angles of row `row`.
     pub(crate) fn rotate(&self, isa: Isa, row: usize, head: &mut [f32]) {
         let range = row * self.pairs..(row + 1) * self.pairs;
@@ -226,7 +245,8 @@ mod tests {
 
     #[test]
     fn both_layouts_turn_the_same_pairs() {
-        let angles = |layout| Angles { cos: vec![0.6, 0.0], sin: vec![0.8, 1.0], pairs: 2, layout };
+        let angles =
+            |layout| Angles { cos: vec![0.6, 0.0], sin: vec![0.8, 1.0], query_scales: Vec::new(), pairs: 2, layout };
         let mut half = [1.0, 2.0, 3.0, 4.0, 9.0];
         angles(RopeLayout::HalfSplit).rotate(Isa::detect(), 0, &mut half);
         let mut pairs = [1.0, 3.0, 2.0, 4.0, 9.0];

@@ -19,13 +19,32 @@ mod q8_0;
 pub use q8_0::{put_key, put_value};
 
 use super::element::Element;
-use super::exp::exp;
+use super::exp::{exp, tanh};
 use super::isa::Isa;
 use super::{LANES, sum_lanes};
 use std::ops::Range;
 
 /// Positions of a tile: the keys whose scores are held at a time.
 pub const TILE: usize = 64;
+
+/// How a query and a key make a score: `scale * (q . key)`, of which `cap * tanh(score / cap)` where there is a cap.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scoring {
+    /// What products are multiplied by.
+    pub scale: f32,
+    /// What no score exceeds.
+    pub cap: Option<f32>,
+}
+
+impl Scoring {
+    /// Caps `scores`, where there is a cap.
+    #[inline(always)]
+    fn cap<const FUSED: bool>(self, scores: &mut [f32]) {
+        if let Some(cap) = self.cap {
+            scores.iter_mut().for_each(|score| *score = cap * tanh::<FUSED>(*score / cap));
+        }
+    }
+}
 
 /// Numbers of [`Query::state`].
 pub const STATE: usize = 1 + LANES;
@@ -146,8 +165,8 @@ pub struct KvTile<'a, E> {
     pub values: &'a [E],
 }
 
-/// Lets `queries`, which share keys and values, attend to the positions `seen` of `tile`, with `scale * (q . key)` as
-/// score. The bits of a query do not depend on the others. Where nobody else has read them, `then` is the tile after this
+/// Lets `queries`, which share keys and values, attend to the positions `seen` of `tile`, by the scores of
+/// `scoring`. The bits of a query do not depend on the others. Where nobody else has read them, `then` is the tile after this
 /// one, or this one again if it is the last: what follows is asked of the memory ahead. Panics when lengths do not match.
 pub fn attend<E: KvElement>(
     isa: Isa,
@@ -155,7 +174,7 @@ pub fn attend<E: KvElement>(
     tile: KvTile<'_, E>,
     seen: Range<usize>,
     then: Option<KvTile<'_, E>>,
-    scale: f32,
+    scoring: Scoring,
 ) {
     let Some(first) = queries.first().filter(|_| !seen.is_empty()) else { return };
     let len = E::tile_len(first.q.len());
@@ -167,22 +186,23 @@ pub fn attend<E: KvElement>(
     #[cfg(target_arch = "x86_64")]
     if E::INTEGERS && isa.has(super::isa::Sets::AVX512.and(super::isa::Sets::VNNI)) {
         // SAFETY: the token is proof of the instruction sets.
-        return unsafe { avx512::attend_by_vnni(queries, tile, seen, then, scale) };
+        return unsafe { avx512::attend_by_vnni(queries, tile, seen, then, scoring) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa.has(super::isa::Sets::AVX512) {
         // SAFETY: the token is proof of the instruction sets.
-        return unsafe { avx512::attend(queries, tile, seen, then, scale) };
+        return unsafe { avx512::attend(queries, tile, seen, then, scoring) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa.has(super::isa::Sets::AVX2) {
         // SAFETY: as above.
-        return unsafe { avx2::attend(queries, tile, seen, then, scale) };
+        return unsafe { avx2::attend(queries, tile, seen, then, scoring) };
     }
     let _ = (isa, then);
     for query in queries {
         let mut scores = E::products(query.q, tile.keys);
-        scores.iter_mut().for_each(|score| *score *= scale);
+        scores.iter_mut().for_each(|score| *score *= scoring.scale);
+        scoring.cap::<false>(&mut scores);
         if let Some(rescale) = weigh::<false>(&mut scores, &seen, query) {
             query.out.iter_mut().for_each(|out| *out *= rescale);
             E::add(&scores, tile.values, &seen, query.out);

@@ -74,14 +74,15 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use attention::{KvElement, KvTile, Query, STATE, TILE, attend, put_key, put_value};
+pub use attention::{KvElement, KvTile, Query, STATE, Scoring, TILE, attend, put_key, put_value};
 pub use element::Element;
 pub use i8::int8_groups;
 pub use input::{ColumnsMut, Form, Input};
 pub use int8::Int8Rule;
 pub use isa::Isa;
 pub use vector::{
-    Floats, add, add_floats, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, swiglu,
+    Floats, add, add_floats, add_scaled, geglu, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs,
+    scale_floats, soft_cap, swiglu,
 };
 
 use crate::memory;

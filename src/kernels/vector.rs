@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::element::f16_to_f32;
-use super::exp::exp;
+use super::exp::{exp, tanh};
 use super::isa::{Isa, compiled_for};
 use model_diagnostics::DType;
 
@@ -66,17 +66,22 @@ fn for_each_float(floats: Floats<'_>, mut each: impl FnMut(usize, f32)) {
     }
 }
 
-/// `out = x / sqrt(mean(x^2) + eps) * weight`; the mean in f64. Panics unless all have one length, at least 1.
-pub fn rms_norm(isa: Isa, x: &[f32], weight: Floats<'_>, eps: f32, out: &mut [f32]) {
+/// `out = x / sqrt(mean(x^2) + eps) * weight`, or times `1 + weight` where that is stored as an `offset` from one; the mean in
+/// f64. Panics unless all have one length, at least 1.
+pub fn rms_norm(isa: Isa, x: &[f32], weight: Floats<'_>, offset: bool, eps: f32, out: &mut [f32]) {
     assert!(!x.is_empty() && weight.len() == x.len() && out.len() == x.len(), "lengths of a norm");
-    compiled_for!(isa, rms_norm_body, (x: &[f32], weight: Floats<'_>, eps: f32, out: &mut [f32]));
+    compiled_for!(isa, rms_norm_body, (x: &[f32], weight: Floats<'_>, offset: bool, eps: f32, out: &mut [f32]));
 }
 
 #[inline(always)]
-fn rms_norm_body(x: &[f32], weight: Floats<'_>, eps: f32, out: &mut [f32]) {
+fn rms_norm_body(x: &[f32], weight: Floats<'_>, offset: bool, eps: f32, out: &mut [f32]) {
     let mean = sum_in_lanes(x, |x| f64::from(x) * f64::from(x)) / x.len() as f64;
     let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
-    for_each_float(weight, |i, weight| out[i] = x[i] * factor * weight);
+    if offset {
+        for_each_float(weight, |i, weight| out[i] = x[i] * factor * (1.0 + weight));
+    } else {
+        for_each_float(weight, |i, weight| out[i] = x[i] * factor * weight);
+    }
 }
 
 /// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`; mean and variance in f64. Panics unless all have one
@@ -150,6 +155,27 @@ fn add_body(y: &mut [f32], x: &[f32]) {
     y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
 }
 
+/// `y += scale * x`. Panics unless the lengths are equal.
+pub fn add_scaled(isa: Isa, y: &mut [f32], x: &[f32], scale: f32) {
+    assert_eq!(y.len(), x.len(), "lengths of a sum");
+    compiled_for!(isa, add_scaled_body, (y: &mut [f32], x: &[f32], scale: f32));
+}
+
+#[inline(always)]
+fn add_scaled_body(y: &mut [f32], x: &[f32], scale: f32) {
+    y.iter_mut().zip(x).for_each(|(y, x)| *y += scale * *x);
+}
+
+/// `x = cap * tanh(x / cap)`.
+pub fn soft_cap(isa: Isa, x: &mut [f32], cap: f32) {
+    compiled_for!(isa, soft_cap_body, (x: &mut [f32], cap: f32));
+}
+
+#[inline(always)]
+fn soft_cap_body(x: &mut [f32], cap: f32) {
+    x.iter_mut().for_each(|x| *x = cap * tanh::<false>(*x / cap));
+}
+
 /// `out = gate / (1 + e^-gate) * up`. Panics unless all have one length.
 pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
@@ -171,11 +197,26 @@ pub fn gelu_tanh(isa: Isa, x: &mut [f32]) {
 
 #[inline(always)]
 fn gelu_tanh_body(x: &mut [f32]) {
+    x.iter_mut().for_each(|x| *x = gelu(*x));
+}
+
+#[inline(always)]
+fn gelu(x: f32) -> f32 {
     /// `-2 * sqrt(2 / pi)`.
     const OUTER: f32 = -1.595_769;
-    for x in x {
-        let exponent = OUTER * (*x + 0.044715 * *x * *x * *x);
-        *x /= 1.0 + exp::<false>(exponent);
+    x / (1.0 + exp::<false>(OUTER * (x + 0.044715 * x * x * x)))
+}
+
+/// `out = gelu(gate) * up`, by the formula of [`gelu_tanh`]. Panics unless all have one length.
+pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
+    compiled_for!(isa, geglu_body, (gate: &[f32], up: &[f32], out: &mut [f32]));
+}
+
+#[inline(always)]
+fn geglu_body(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
+        *out = gelu(gate) * up;
     }
 }
 
@@ -238,13 +279,19 @@ mod tests {
                 let mean = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() / len as f64;
                 for isa in each_isa() {
                     let mut out = vec![f32::NAN; len];
-                    rms_norm(isa, &x, weight, 1e-5, &mut out);
+                    rms_norm(isa, &x, weight, false, 1e-5, &mut out);
+                    let mut from_one = out.clone();
+                    rms_norm(isa, &x, weight, true, 1e-5, &mut from_one);
                     let mut sum = x.clone();
                     add_floats(isa, &mut sum, weight);
                     for i in 0..len {
-                        let truth = f64::from(x[i]) / (mean + f64::from(1e-5f32)).sqrt() * f64::from(wide[i]);
-                        // Three roundings: of the factor and of two products.
-                        assert!((f64::from(out[i]) - truth).abs() <= 2e-7 * truth.abs(), "{isa} {dtype} {len} {i}");
+                        let normed = f64::from(x[i]) / (mean + f64::from(1e-5f32)).sqrt();
+                        // Three roundings: of the factor and of two products; and the sum with one.
+                        for (out, factor) in [(out[i], f64::from(wide[i])), (from_one[i], f64::from(1.0 + wide[i]))] {
+                            let truth = normed * factor;
+                            let error = (f64::from(out) - truth).abs();
+                            assert!(error <= 2e-7 * truth.abs(), "{isa} {dtype} {len} {i}");
+                        }
                         assert_eq!(sum[i], x[i] + wide[i]);
                     }
                 }
@@ -270,6 +317,18 @@ mod tests {
                     let truth = f64::from(gate[i]) / (1.0 + (-f64::from(gate[i])).exp()) * f64::from(up[i]);
                     // The exponential within 1.5, and a rounding each of sum, quotient and product.
                     assert!((f64::from(out[i]) - truth).abs() <= 4e-7 * truth.abs(), "{isa} {len} {i}");
+                }
+                geglu(isa, &gate, &up, &mut out);
+                let (mut plain, mut capped, mut sum) = (gate.clone(), gate.clone(), up.clone());
+                gelu_tanh(isa, &mut plain);
+                soft_cap(isa, &mut capped, 30.0);
+                add_scaled(isa, &mut sum, &gate, 0.22);
+                for i in 0..len {
+                    assert_eq!(out[i], plain[i] * up[i]);
+                    // The tangent within 3 units, and two roundings.
+                    let truth = 30.0 * (f64::from(gate[i]) / 30.0).tanh();
+                    assert!((f64::from(capped[i]) - truth).abs() <= 4e-7 * truth.abs(), "{isa} {len} {i}");
+                    assert_eq!(sum[i], up[i] + 0.22 * gate[i]);
                 }
                 let (mut half, mut pairs) = (x.clone(), x.clone());
                 rotate_half(isa, &mut half, &cos, &sin);

@@ -195,7 +195,7 @@ fn either(names: &[&str]) -> Option<String> {
 }
 
 pub(super) fn rope(spec: &ModelSpec) -> Check {
-    let rope = &spec.rope;
+    let rope = spec.rope();
     let layout = match rope.layout {
         RopeLayout::HalfSplit => "half-split",
         RopeLayout::Interleaved => "interleaved",

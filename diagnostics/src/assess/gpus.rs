@@ -8,7 +8,7 @@ use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, KvDtype, Plan};
 use crate::policy::Policy;
 use crate::report::{Bytes, Check, InputSummary, Remedy, Verdict, roles};
-use crate::spec::ModelSpec;
+use crate::spec::{Activation, LayerWeights, ModelSpec, Multipliers, Norm, NormWeights};
 
 const UNTRIED: &str = "the engine for GPUs has not been run on a GPU yet";
 
@@ -46,6 +46,8 @@ pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, gpu: &Gpu) -> Chec
     } else if spec.head_dim > GPU_MOST_HEAD_DIM {
         let most = GPU_MOST_HEAD_DIM;
         Some(format!("the heads have {} elements, kernels for GPUs take up to {most}", spec.head_dim))
+    } else if let Some(option) = beyond_kernels(spec) {
+        Some(format!("the model has {option}, which kernels for GPUs do not compute yet"))
     } else if hardware.gpu_memory(gpu).is_none() {
         Some(format!("the driver does not tell how much memory the {name} has"))
     } else {
@@ -60,6 +62,33 @@ pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, gpu: &Gpu) -> Chec
         return Check::warn("hardware", summary).evidence(UNTRIED);
     }
     Check::warn("hardware", UNTRIED)
+}
+
+/// An option of the model's block that only the processor computes.
+fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
+    let Multipliers { embedding, residual, logits, logit_cap } = spec.multipliers;
+    let layers = || spec.weights.layers.iter();
+    let attentions = || layers().map(|layer| &layer.attention);
+    let head_dim = spec.head_dim as u64;
+    let whole = |norm: &Option<NormWeights>| norm.as_ref().is_some_and(|norm| norm.weight.shape[0] != head_dim);
+    let mut norms = layers().flat_map(|layer| {
+        let (attention, feed_forward) = (&layer.attention, &layer.feed_forward);
+        [&attention.norm, &attention.q_norm, &attention.k_norm, &feed_forward.norm].into_iter().flatten()
+    });
+    let from_one = |norm: &NormWeights| matches!(norm.kind, Norm::Rms { offset: true, .. });
+    let options = [
+        ("norms behind its sub-layers", layers().any(LayerWeights::norms_outputs)),
+        ("layers without a norm in front", layers().any(|layer| layer.attention.norm.is_none())),
+        ("norms over all heads together", attentions().any(|of| whole(&of.q_norm) || whole(&of.k_norm))),
+        ("norms stored as offsets from one", norms.any(from_one) || from_one(&spec.weights.final_norm)),
+        ("a cap on scores", attentions().any(|of| of.score_cap.is_some())),
+        ("layers that rotate unlike others", attentions().any(|of| of.rope != Some(0))),
+        ("queries that grow with their position", spec.rope().query_scale.is_some()),
+        ("factors of activations", [embedding, residual, logits].iter().any(|factor| *factor != 1.0)),
+        ("a cap on logits", logit_cap.is_some()),
+        ("gated gelu", layers().any(|layer| matches!(layer.feed_forward.activation, Activation::GeGlu { .. }))),
+    ];
+    options.into_iter().find(|(_, has)| *has).map(|(option, _)| option)
 }
 
 /// There is no GPU of this index.

@@ -1,24 +1,26 @@
-//! Llama: Meta Llama 3 to 3.3, TinyLlama, SmolLM2, DeepSeek-R1-Distill-Llama.
+//! Llama: Meta Llama 2 to 3.3, Mistral, TinyLlama, SmolLM2, DeepSeek-R1-Distill-Llama.
 
-use super::{Bias, Evidence, Family, FusedName, LLAMA_LIKE, Role, Variant};
+use super::{Bias, Evidence, Family, FusedName, LLAMA_LIKE, Role, Variant, Window};
 use crate::block::RopeLayout;
 
 /// The table.
 pub(super) const FAMILY: Family = Family {
     id: "llama",
     gguf_architectures: &["llama"],
-    model_types: &["llama"],
-    classes: &["LlamaForCausalLM", "LLaMAForCausalLM"],
+    model_types: &["llama", "mistral"],
+    classes: &["LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM"],
     fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],
     // transformers `LlamaAttention` and `LlamaMLP`: one flag covers q, k, v and o, the other gate, up and down.
     biases: &[
         (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias")),
         (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias")),
     ],
+    // llama.cpp has no window in this architecture, and its converter drops that of the first Mistral 7B.
+    window: Window::OfModelTypes(&["mistral"], (4096, "the default of transformers' MistralConfig")),
     // The GGUF converter permutes the rows of q and k so that neighbours turn together.
     gguf_rope: RopeLayout::Interleaved,
     gguf_rope_freqs_expected: Some((500_000.0, 8192)),
-    default_theta: (10_000.0, "the default of transformers' LlamaConfig and of llama.cpp"),
+    default_theta: Some((10_000.0, "the default of transformers' LlamaConfig and of llama.cpp")),
     default_tied: (false, "the default of transformers' LlamaConfig"),
     variants: &[
         Variant {
@@ -70,6 +72,17 @@ pub(super) const FAMILY: Family = Family {
         },
         Variant { name: "Llama 3.1", any: &[&[Evidence::BosText("<|begin_of_text|>"), Evidence::RopeScaled]] },
         Variant { name: "Llama 3", any: &[&[Evidence::BosText("<|begin_of_text|>")]] },
+        // Llama 2's template has Mistral's marks too.
+        Variant { name: "Llama 2", any: &[&[Evidence::Template("<<SYS>>")]] },
+        Variant {
+            name: "Mistral",
+            any: &[
+                &[Evidence::ModelType("mistral")],
+                &[Evidence::Template("[INST]")],
+                &[Evidence::Pre("tekken")],
+                &[Evidence::Name("mistral")],
+            ],
+        },
     ],
     name: "Llama",
     ..LLAMA_LIKE

@@ -1,10 +1,16 @@
 //! The registry of families, one line each, and the shape of a family's table. Tables hold data only.
 
+mod gemma2;
+mod gemma3;
+mod granite;
 mod llama;
+mod ministral3;
+mod olmo2;
 mod phi2;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod smollm3;
 pub(crate) mod unsupported;
 
 pub use unsupported::UNSUPPORTED;
@@ -12,7 +18,19 @@ pub use unsupported::UNSUPPORTED;
 use crate::block::{Activation, RopeLayout};
 
 /// Every family that is recognised, in the order it is tried.
-pub const REGISTRY: &[&Family] = &[&llama::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY, &phi3::FAMILY, &phi2::FAMILY];
+pub const REGISTRY: &[&Family] = &[
+    &llama::FAMILY,
+    &qwen2::FAMILY,
+    &qwen3::FAMILY,
+    &phi3::FAMILY,
+    &phi2::FAMILY,
+    &gemma2::FAMILY,
+    &gemma3::FAMILY,
+    &granite::FAMILY,
+    &ministral3::FAMILY,
+    &olmo2::FAMILY,
+    &smollm3::FAMILY,
+];
 
 /// One family of models: how its files name things, and the options of its block.
 #[derive(Clone, Copy, Debug)]
@@ -33,14 +51,28 @@ pub struct Family {
     pub fused: &'static [FusedName],
     /// Which linear layers have a bias.
     pub biases: &'static [(&'static [Role], Bias)],
-    /// The norm in front of attention, of the feed-forward layer and of the head.
+    /// The norms. Which of them a block has is said by the names of their tensors.
     pub norm: NormKind,
+    /// Whether queries and keys are normed over all of their heads together, where they are.
+    pub whole_head_norms: bool,
     /// Whether attention and feed-forward layer read the same normed input, and both are added to it.
     pub parallel: bool,
     /// The activation and its name in `config.json`.
     pub activation: (Activation, &'static [&'static str]),
+    /// Numbers beyond the sizes.
+    pub factors: &'static [Factor],
+    /// What the embedding's rows are multiplied by beside that.
+    pub embedding_scale: EmbeddingScale,
+    /// Models whose scores are scaled by another width than a head's, which GGUF files do not say.
+    pub gguf_score_scale: &'static [GgufScoreScale],
     /// What a stored sliding window means.
     pub window: Window,
+    /// How layers with a window rotate, where that differs from the others.
+    pub window_rope: Option<WindowRope>,
+    /// Which layers do not rotate.
+    pub unrotated: Option<Unrotated>,
+    /// The key of a scale of queries that grows with their position, within the rope parameters of `config.json`.
+    pub query_scale: Option<Key>,
     /// Flags of `config.json` that must not be set, and what they would ask for.
     pub refused_flags: &'static [(&'static str, &'static str)],
     /// Which elements of a head turn together in GGUF files.
@@ -56,8 +88,8 @@ pub struct Family {
     pub rope_aliases: &'static [(&'static str, &'static str)],
     /// The context before rope scaling where no key gives it, with its source.
     pub default_original_context: Option<(u64, &'static str)>,
-    /// The rotary base where no key gives one, with its source.
-    pub default_theta: (f64, &'static str),
+    /// The rotary base where no key gives one, with its source; `None` where a file has to give it.
+    pub default_theta: Option<(f64, &'static str)>,
     /// Whether the output head is the embedding where `config.json` does not say, with its source.
     pub default_tied: (bool, &'static str),
     /// Variants by evidence; the first that matches names the model, the family's own name is last.
@@ -103,8 +135,80 @@ pub struct Keys {
 pub enum NormKind {
     /// Root mean square, with a weight.
     Rms,
+    /// The same. In safetensors the weight is stored as its offset from one, in GGUF it is not.
+    RmsFromOne,
     /// Mean and variance, with a weight and a bias.
     Layer,
+}
+
+/// A number that a family's files may have, and what its absence means in each format; `None` where that changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Factor {
+    /// What it does.
+    pub of: FactorOf,
+    /// Where it stands.
+    pub key: Key,
+    /// Its value where a GGUF file has none, with the source.
+    pub gguf_default: Option<(f64, &'static str)>,
+    /// Its value where `config.json` has none, with the source. `null` is no number in every family.
+    pub config_default: Option<(f64, &'static str)>,
+}
+
+/// What a number of a family does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FactorOf {
+    /// The embedding's rows are multiplied by it.
+    Embedding,
+    /// What a sub-layer adds to the residual stream is multiplied by it.
+    Residual,
+    /// Products of queries and keys are multiplied by it.
+    Scores,
+    /// They are divided by its square root.
+    ScoresByRoot,
+    /// `cap * tanh(score / cap)`.
+    ScoreCap,
+    /// Logits are divided by it.
+    LogitDivisor,
+    /// `cap * tanh(logit / cap)`.
+    LogitCap,
+}
+
+/// What the embedding's rows are multiplied by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmbeddingScale {
+    /// 1.
+    One,
+    /// The square root of the residual stream's width.
+    RootOfWidth,
+}
+
+/// A GGUF model whose scores are divided by the square root of the width by heads.
+#[derive(Clone, Copy, Debug)]
+pub struct GgufScoreScale {
+    /// Its decoder blocks, which tell it.
+    pub layers: usize,
+    /// Where that is known from.
+    pub source: &'static str,
+}
+
+/// How layers with a window rotate: without scaling.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowRope {
+    /// Their rotary base.
+    pub key: Key,
+    /// The base where no key gives it, with its source; `None` for that of the other layers.
+    pub default_theta: Option<(f64, &'static str)>,
+}
+
+/// Layers that do not rotate queries and keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Unrotated {
+    /// The list in `config.json`: 1 for each layer that does, 0 for one that does not.
+    pub list: &'static str,
+    /// The key in `config.json` for every how many layers one does not, without the list.
+    pub interval: &'static str,
+    /// Every how many layers one does not where no key says it, and in GGUF, with its source.
+    pub default_interval: (usize, &'static str),
 }
 
 /// What a stored sliding window means.
@@ -112,6 +216,22 @@ pub enum NormKind {
 pub enum Window {
     /// Every layer looks back that far and no further.
     Honoured,
+    /// The same in these model types, and nothing in others and in GGUF. Then what it is where no key says it, with its
+    /// source.
+    OfModelTypes(&'static [&'static str], (u64, &'static str)),
+    /// Some layers do.
+    Pattern {
+        /// Every how many layers one does not, where no key says which.
+        full_every: usize,
+        /// The window where `config.json` does not say it.
+        config_default: u64,
+        /// The window where a GGUF file does not say it; 0 for none.
+        gguf_default: u64,
+        /// Where that is known from.
+        source: &'static str,
+        /// Model types that have windows; the others have none.
+        model_types: &'static [&'static str],
+    },
     /// Nothing in `config.json`, where its own flag is off; in GGUF one shorter than the context is refused.
     Unused,
 }
@@ -127,9 +247,16 @@ pub const LLAMA_LIKE: Family = Family {
     fused: &[],
     biases: &[],
     norm: NormKind::Rms,
+    whole_head_norms: false,
     parallel: false,
     activation: (Activation::SwiGlu { gate: () }, &["silu", "swish"]),
+    factors: &[],
+    embedding_scale: EmbeddingScale::One,
+    gguf_score_scale: &[],
     window: Window::Unused,
+    window_rope: None,
+    unrotated: None,
+    query_scale: None,
     refused_flags: &[],
     gguf_rope: RopeLayout::HalfSplit,
     config_rope: RopeLayout::HalfSplit,
@@ -137,7 +264,7 @@ pub const LLAMA_LIKE: Family = Family {
     rotary_part: None,
     rope_aliases: &[],
     default_original_context: None,
-    default_theta: (10_000.0, "the default of transformers and of llama.cpp"),
+    default_theta: Some((10_000.0, "the default of transformers and of llama.cpp")),
     default_tied: (false, "the default of transformers"),
     variants: &[],
     name: "",
@@ -193,12 +320,16 @@ pub enum Role {
     V,
     /// `[hidden, heads * head_dim]`.
     O,
-    /// `[head_dim]`, applied to every query head.
+    /// Of the queries: `[head_dim]`, or `[heads * head_dim]`.
     QNorm,
-    /// `[head_dim]`, applied to every key head.
+    /// Of the keys: `[head_dim]`, or `[kv_heads * head_dim]`.
     KNorm,
+    /// `[hidden]`, of what attention adds to the residual stream.
+    AttentionOutputNorm,
     /// `[hidden]`.
     MlpNorm,
+    /// `[hidden]`, of what the feed-forward layer adds to the residual stream.
+    MlpOutputNorm,
     /// `[feed_forward, hidden]`.
     Gate,
     /// `[feed_forward, hidden]`.
@@ -276,6 +407,10 @@ pub enum Evidence {
     RopeFactor(f64),
     /// The first of longrope's long factors in `config.json`.
     LongFactor(f64),
+    /// Some layers have a sliding window.
+    Windowed,
+    /// The `model_type` of `config.json`.
+    ModelType(&'static str),
     /// Any rope scaling, a stored tensor of frequency factors included.
     RopeScaled,
     /// The output head is the embedding.

@@ -16,7 +16,7 @@ const DIFFUSION: &str = "a diffusion language model, which does not generate fro
                          supported architectures run";
 const OLD_PHI: &str =
     "the first upload of Phi, with other tensor names; the current upload of the same model is called phi";
-const MISTRAL: &str = "Mistral; a GGUF file of Mistral 7B from v0.2 on, which llama.cpp writes as llama, runs";
+const MISTRAL: &str = "Ministral 8B, whose layers differ in their windows; Mistral and Ministral 3 run";
 const GEMMA: &str = "Gemma, whose block has norms and scales of its own; models of the supported architectures run";
 const LIKE_LLAMA: &str = "close to Llama, with a name of its own and no table here; Llama models run";
 const NOT_TEXT: &str = "a model of sound, images or series: it does not generate text; language models of the \
@@ -26,7 +26,7 @@ const NOT_TEXT: &str = "a model of sound, images or series: it does not generate
 #[rustfmt::skip]
 pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     (OLD_PHI, &["phimsft", "mixformersequential"]),
-    (MISTRAL, &["mistral", "ministral"]),
+    (MISTRAL, &["ministral"]),
     (EXPERTS, &[
         "mixtral", "qwen2moe", "qwen3moe", "qwen35moe", "qwen35moetext", "phimoe", "gptoss", "dbrx", "grok", "grok1", "arctic",
         "deepseek", "deepseek2", "deepseekv2", "deepseekv3", "deepseekv32", "deepseekv4", "olmoe", "flexolmo", "granitemoe",
@@ -39,7 +39,7 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
         "mllama", "llama4", "llama4text", "llava", "llavanext", "llavanextvideo", "llavaonevision", "llavallama", "llavamistral",
         "llavaqwen", "llavaqwen2", "vipllava", "videollava", "qwen2vl", "qwen25vl", "qwen3vl", "qwen3vlmoe", "qwen25omni",
         "qwen3omnimoe", "qwen2audio", "phi3v", "phi4mm", "phi4multimodal", "paligemma",
-        "idefics", "idefics2", "idefics3", "smolvlm", "internvl", "internvlchat", "minicpmv", "minicpmo", "mistral3",
+        "idefics", "idefics2", "idefics3", "smolvlm", "internvl", "internvlchat", "minicpmv", "minicpmo",
         "pixtral", "chameleon", "cogvlm", "fuyu", "blip2", "instructblip", "kosmos2", "aria", "ayavision", "glm4v", "glm4vmoe",
         "deepseekvl", "deepseekvlv2", "deepseekocr", "deepseek2ocr", "janus", "multimodality", "molmo", "molmo2", "ovis",
         "ovis2", "florence2", "gotocr2", "hunyuanvl", "paddleocr", "paddleocrvl", "lfm2vl", "kimivl", "kimik25", "voxtral",
@@ -64,18 +64,18 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     ]),
     (DIFFUSION, &["llada", "dream", "diffusiongemma"]),
     (GEMMA, &[
-        "gemma", "gemma2", "gemma3", "gemma3text", "gemma3n", "gemma3ntext", "gemma4", "gemma4text", "vaultgemma",
+        "gemma", "gemma3n", "gemma3ntext", "gemma4", "gemma4text", "vaultgemma",
     ]),
     (LIKE_LLAMA, &[
         "internlm3", "internlm", "yi", "aquila", "xverse",
-        "seedoss", "exaone", "ministral3", "panguembedded",
+        "seedoss", "exaone", "panguembedded",
         
     ]),
     (OTHER_BLOCK, &[
-        "baichuan", "orion", "deci", "nemotronnas", "arcee", "smollm3", "hyperclovax", "maincoder", "jais2", "youtu", "commandr", "cohere", "cohere2", "falcon", "refinedweb",
+        "baichuan", "orion", "deci", "nemotronnas", "arcee", "hyperclovax", "maincoder", "jais2", "youtu", "commandr", "cohere", "cohere2", "falcon", "refinedweb",
         "refinedwebmodel", "gpt2", "gptj", "gptneo", "gptneox", "gptbigcode", "starcoder", "starcoder2", "refact", "mpt",
         "bloom", "opt", "stablelm", "stablelmepoch", "qwen", "glm", "glm4", "chatglm", "codeshell", "internlm2", "minicpm",
-        "minicpm3", "olmo", "olmo2", "olmo3", "openelm", "granite", "nemotron", "exaone4", "plamo", "plamo3", "plm", "bitnet",
+        "minicpm3", "olmo", "openelm", "nemotron", "exaone4", "plamo", "plamo3", "plm", "bitnet",
         "ernie45", "hunyuandense", "hunyuanv1dense", "apertus", "persimmon", "codegen", "xglm", "biogpt", "ctrl", "jais",
         "phi3small", "helium", "diffllama", "nanochat", "openaigpt", "modernbertdecoder", "doge",
     ]),

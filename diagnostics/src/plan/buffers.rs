@@ -2,7 +2,7 @@
 //! the same functions.
 
 use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
-use crate::spec::ModelSpec;
+use crate::spec::{LayerWeights, ModelSpec};
 
 /// Where each tensor starts on a GPU is a multiple of this, and so is where each buffer ends.
 pub const GPU_ALIGNMENT: u64 = 256;
@@ -42,6 +42,8 @@ pub struct CpuBuffers {
     pub attended: usize,
     /// The feed-forward layer's activations, as the down projection reads them.
     pub activated: usize,
+    /// What a sub-layer puts out before its norm; 0 where no layer has one there.
+    pub output: usize,
     /// The operand of a product, as wide as the widest.
     pub operand: usize,
     /// Outputs of the up and gate projections before they become one, of all threads together.
@@ -59,6 +61,7 @@ impl CpuBuffers {
             qkv: width(spec.kv_heads.saturating_mul(2).saturating_add(spec.heads)),
             attended: width(spec.heads),
             activated: spec.feed_forward,
+            output: if spec.weights.layers.iter().any(LayerWeights::norms_outputs) { spec.hidden } else { 0 },
             operand: widest_operand(spec),
             up_gate: spec.feed_forward.saturating_mul(2),
             logits: spec.vocab,
@@ -80,8 +83,8 @@ impl CpuBuffers {
 
     /// Elements of a row.
     fn row(&self) -> u64 {
-        let CpuBuffers { hidden, qkv, attended, activated, operand, up_gate, logits: _ } = *self;
-        sum(&[hidden, qkv, attended, activated, operand, up_gate].map(|elements| elements as u64))
+        let CpuBuffers { hidden, qkv, attended, activated, output, operand, up_gate, logits: _ } = *self;
+        sum(&[hidden, qkv, attended, activated, output, operand, up_gate].map(|elements| elements as u64))
     }
 }
 
@@ -136,7 +139,7 @@ impl GpuBuffers {
         let widest = widest_operand(spec);
         let bytes = |factors: &[usize]| aligned(product(factors));
         let floats = |factors: &[usize]| aligned(product(factors).saturating_mul(size_of::<f32>() as u64));
-        let angles = product(&[rows, spec.rope.dimensions, size_of::<f32>()]);
+        let angles = product(&[rows, spec.rope().dimensions, size_of::<f32>()]);
         let pages = sum(&[context.div_ceil(KV_PAGE) as u64, rows as u64]).saturating_mul(8);
         GpuBuffers {
             rows,

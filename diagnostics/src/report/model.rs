@@ -144,7 +144,7 @@ impl ModelSummary {
             vocab: spec.vocab,
             context_trained: spec.context_trained,
             tied_embeddings: spec.tied_embeddings,
-            rope: RopeSummary::new(&spec.rope),
+            rope: RopeSummary::new(spec.rope()),
             sliding_window: spec.sliding_window(),
             dtypes: dtypes(spec, engine),
             quantization: spec.quantization.clone(),
@@ -170,7 +170,7 @@ fn layer_bytes(spec: &ModelSpec) -> Vec<LayerBytes> {
         }
         LayerBytes { name, bytes }
     };
-    let embedding = part("embedding".into(), &mut std::iter::once(&weights.embedding).chain(spec.rope.tensors()));
+    let embedding = part("embedding".into(), &mut std::iter::once(&weights.embedding).chain(spec.rope_tensors()));
     let layers = weights.layers.iter().enumerate();
     let layers = layers.map(|(index, layer)| part(format!("layer {index}"), &mut layer.tensors()));
     let matrix = (!spec.tied_embeddings).then_some(&weights.head.weight);

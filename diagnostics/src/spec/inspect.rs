@@ -1,9 +1,10 @@
 //! Header -> ModelSpec: chooses the family, reads the sizes, resolves the tensors, names the variant.
 
+use super::factors::Factors;
 use super::reader::Reader;
 use super::rope;
 use super::tensors::{Options, Tensors};
-use super::{LayerWeights, LinearWeights, ModelSpec, ModelWeights, Sampling};
+use super::{LayerWeights, LinearWeights, ModelSpec, ModelWeights, Rope, Sampling};
 use crate::error::{Error, Result};
 use crate::family::{Evidence, Family, Role};
 use crate::header::{Fields, Header, Metadata};
@@ -28,14 +29,18 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let sizes = reader.sizes(family, header, &mut assumptions)?;
     reader.refuse_experts()?;
     reader.refuse_flags(family)?;
-    let window = reader.sliding_window(family, &sizes, &mut assumptions)?;
     reader.note_absent_flags(family, &mut assumptions)?;
     reader.check_activation(family, &mut assumptions)?;
-    let rope = rope::resolve(&reader, family, header, &sizes, &mut assumptions)?;
+    let mut ropes = rope::resolve(&reader, family, header, &sizes, &mut assumptions)?;
+    let layers = reader.layers(family, header, &sizes, ropes.len(), &mut assumptions)?;
+    // Without a layer that has a window nothing rotates as those do.
+    ropes.truncate(layers.iter().filter_map(|layer| layer.rope).max().map_or(1, |last| last + 1));
+    let Factors { multipliers, score_scale, score_cap } = reader.factors(family, &sizes, &mut assumptions)?;
     let tied_embeddings = reader.tied(family, header, &mut assumptions)?;
 
     let norm_eps = reader.norm_eps(family)?;
-    let mut tensors = Tensors::new(&reader, family, header, &sizes, Options { norm_eps, window }, scheme);
+    let options = Options { norm_eps, score_scale, score_cap, layers };
+    let mut tensors = Tensors::new(&reader, family, header, &sizes, options, scheme);
     let embedding = tensors.matrix(Role::Embedding, None)?;
     let layers = (0..sizes.layers).map(|layer| tensors.layer(layer)).collect::<Result<Vec<LayerWeights>>>()?;
     let head = if tied_embeddings {
@@ -44,7 +49,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         tensors.matrix(Role::Head, None)?
     };
     let final_norm = tensors.norm(Role::FinalNorm, None)?;
-    rope.tensors().for_each(|tensor| tensors.mark_used(&tensor.name));
+    ropes.iter().flat_map(Rope::tensors).for_each(|tensor| tensors.mark_used(&tensor.name));
     let unused_tensors = tensors.unused()?;
     if let Some(scheme) = scheme {
         note_scheme(scheme, &tensors.plain_modules, &mut assumptions);
@@ -64,7 +69,8 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         head_dim: sizes.head_dim,
         vocab: sizes.vocab,
         context_trained: sizes.context,
-        rope,
+        ropes,
+        multipliers,
         tied_embeddings,
         weights: ModelWeights { embedding: embedding.weight, layers, final_norm, head },
         tokenizer,
@@ -113,6 +119,10 @@ fn variant(spec: &ModelSpec, family: &Family, header: &Header) -> Result<&'stati
         }
         Metadata::Config(_) => String::new(),
     };
+    let model_type = match &header.metadata {
+        Metadata::Gguf(_) => None,
+        Metadata::Config(files) => files.config.text("model_type")?,
+    };
     let tokenizer = &spec.tokenizer;
     let template = tokenizer.chat_template().unwrap_or_default();
     let holds = |evidence: &Evidence| match *evidence {
@@ -122,19 +132,21 @@ fn variant(spec: &ModelSpec, family: &Family, header: &Header) -> Result<&'stati
         Evidence::KvHeads(kv_heads) => spec.kv_heads == kv_heads,
         Evidence::Context(context) => spec.context_trained == context,
         Evidence::GroupedQueries => spec.kv_heads < spec.heads,
-        Evidence::Theta(theta) => spec.rope.theta == theta,
+        Evidence::Theta(theta) => spec.rope().theta == theta,
         Evidence::BosText(text) => tokenizer.bos_text.as_deref() == Some(text),
         Evidence::EosText(text) => tokenizer.eos_text.as_deref() == Some(text),
         Evidence::Template(part) => template.contains(part),
         Evidence::Pre(pre) => tokenizer.pre.as_deref() == Some(pre),
-        Evidence::RopeFactor(factor) => spec.rope.factor() == Some(factor),
-        Evidence::LongFactor(first) => match &spec.rope.scaling {
+        Evidence::RopeFactor(factor) => spec.rope().factor() == Some(factor),
+        Evidence::LongFactor(first) => match &spec.rope().scaling {
             super::RopeScaling::LongRope { long: super::FrequencyFactors::Values(long), .. } => {
                 long.first().is_some_and(|factor| (factor - first).abs() < 1e-6)
             }
             _ => false,
         },
-        Evidence::RopeScaled => spec.rope.scaling != super::RopeScaling::Default,
+        Evidence::Windowed => spec.weights.layers.iter().any(|layer| layer.attention.window.is_some()),
+        Evidence::ModelType(kind) => model_type == Some(kind),
+        Evidence::RopeScaled => spec.rope().scaling != super::RopeScaling::Default,
         Evidence::Tied => spec.tied_embeddings,
         Evidence::Name(part) => name.contains(part),
     };

@@ -1,7 +1,9 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
+mod factors;
 mod inspect;
 mod int8;
+mod layers;
 mod reader;
 mod rope;
 mod sampling;
@@ -42,8 +44,10 @@ pub struct ModelSpec {
     pub vocab: usize,
     /// Longest context the model was trained or extended for, in tokens.
     pub context_trained: usize,
-    /// Rotary position embedding.
-    pub rope: Rope,
+    /// Rotary position embeddings, at least one: the first is that of layers without a window.
+    pub ropes: Vec<Rope>,
+    /// Factors and caps outside of the layers.
+    pub multipliers: Multipliers,
     /// Whether the output head is the embedding.
     pub tied_embeddings: bool,
     /// The weights by role.
@@ -60,6 +64,24 @@ pub struct ModelSpec {
     pub unused_tensors: Vec<String>,
 }
 
+/// What activations are multiplied by outside of the layers' products.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Multipliers {
+    /// Rows of the embedding.
+    pub embedding: f32,
+    /// What a sub-layer adds to the residual stream.
+    pub residual: f32,
+    /// Logits, before their cap.
+    pub logits: f32,
+    /// `cap * tanh(logit / cap)` in place of a logit.
+    pub logit_cap: Option<f32>,
+}
+
+impl Multipliers {
+    /// Nothing is multiplied or capped.
+    pub const NONE: Multipliers = Multipliers { embedding: 1.0, residual: 1.0, logits: 1.0, logit_cap: None };
+}
+
 /// Rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
@@ -73,8 +95,20 @@ pub struct Rope {
     pub dimensions: usize,
     /// What cosines and sines are multiplied by: 1 but for scalings that say otherwise.
     pub magnitude: f64,
+    /// What queries are multiplied by, where that depends on their position.
+    pub query_scale: Option<QueryScale>,
     /// Which keys or tensors this comes from.
     pub source: String,
+}
+
+/// Queries are multiplied by `1 + beta * ln(1 + floor(position / original_context))`
+/// (transformers `modeling_ministral3.py`, `get_llama_4_attn_scale`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueryScale {
+    /// How fast it grows.
+    pub beta: f64,
+    /// The context of the original training.
+    pub original_context: u64,
 }
 
 /// A change to the rotary frequencies. Complete.
@@ -167,34 +201,44 @@ pub struct LayerWeights {
 #[derive(Clone, Debug)]
 pub struct AttentionWeights {
     /// Of its input, `[hidden]`.
-    pub norm: NormWeights,
+    pub norm: Option<NormWeights>,
     /// `[heads * head_dim, hidden]`.
     pub q: LinearWeights,
     /// `[kv_heads * head_dim, hidden]`.
     pub k: LinearWeights,
     /// `[kv_heads * head_dim, hidden]`.
     pub v: LinearWeights,
-    /// Of every query head before its rotation, `[head_dim]`.
+    /// Of the queries before their rotation: of every head `[head_dim]`, or of all of them together `[heads * head_dim]`.
     pub q_norm: Option<NormWeights>,
-    /// Of every key head before its rotation, `[head_dim]`.
+    /// The same of keys, `[head_dim]` or `[kv_heads * head_dim]`.
     pub k_norm: Option<NormWeights>,
+    /// Which of [`ModelSpec::ropes`] rotates queries and keys; `None` where they are not rotated.
+    pub rope: Option<usize>,
+    /// What products of queries and keys are multiplied by: `1 / sqrt(head_dim)` but for models that say otherwise.
+    pub score_scale: f32,
+    /// `cap * tanh(score / cap)` in place of a score.
+    pub score_cap: Option<f32>,
     /// Positions that a token attends to, its own included, where the layer limits them.
     pub window: Option<usize>,
     /// The output projection, `[hidden, heads * head_dim]`.
     pub o: LinearWeights,
+    /// Of its output, `[hidden]`.
+    pub output_norm: Option<NormWeights>,
 }
 
 /// The weights of a feed-forward layer.
 #[derive(Clone, Debug)]
 pub struct FeedForwardWeights {
     /// Of its input, `[hidden]`; the same as that of attention in a parallel block.
-    pub norm: NormWeights,
+    pub norm: Option<NormWeights>,
     /// The up projection, `[feed_forward, hidden]`.
     pub up: LinearWeights,
     /// The activation; a gate projection has the shape of `up`.
     pub activation: Activation<LinearWeights>,
     /// The down projection, `[hidden, feed_forward]`.
     pub down: LinearWeights,
+    /// Of its output, `[hidden]`.
+    pub output_norm: Option<NormWeights>,
 }
 
 /// A weight matrix `[outputs, inputs]` and its bias `[outputs]`.
@@ -257,6 +301,8 @@ pub enum Norm {
     Rms {
         /// Added to the mean square.
         eps: f64,
+        /// Whether the weight is stored as its offset from one: `... * (1 + weight)`.
+        offset: bool,
     },
     /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`.
     Layer {
@@ -278,6 +324,7 @@ struct Sizes {
     head_dim: usize,
     vocab: usize,
     context: usize,
+    whole_head_norms: bool,
 }
 
 /// The number of elements of a tensor.
@@ -339,6 +386,11 @@ impl Rope {
 }
 
 impl ModelSpec {
+    /// The rotary position embedding of layers without a window.
+    pub fn rope(&self) -> &Rope {
+        &self.ropes[0]
+    }
+
     /// The number of decoder blocks.
     pub fn layers(&self) -> usize {
         self.weights.layers.len()
@@ -359,8 +411,13 @@ impl ModelSpec {
             .chain(head)
             .chain(weights.head.bias.as_ref())
             .chain(weights.head.scales())
-            .chain(self.rope.tensors())
+            .chain(self.rope_tensors())
             .chain(weights.layers.iter().flat_map(LayerWeights::tensors))
+    }
+
+    /// The stored tensors of frequency factors, each once.
+    pub fn rope_tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.ropes.iter().flat_map(Rope::tensors)
     }
 
     /// Every weight matrix: the embedding, those of the layers, the head. A tied head is the embedding again.
@@ -392,13 +449,19 @@ impl LayerWeights {
     /// Every tensor of the block once.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         // Without `..`, so that no norm that is added is forgotten.
-        let LayerWeights { attention, feed_forward, parallel: _ } = self;
-        let AttentionWeights { norm, q: _, k: _, v: _, q_norm, k_norm, window: _, o: _ } = attention;
-        let FeedForwardWeights { norm: second, up: _, activation: _, down: _ } = feed_forward;
-        let second = (second.weight.name != norm.weight.name).then_some(second);
-        let norms = [Some(norm), q_norm.as_ref(), k_norm.as_ref(), second];
-        let norms = norms.into_iter().flatten().flat_map(NormWeights::tensors);
-        norms.chain(self.linears().flat_map(LinearWeights::tensors))
+        let LayerWeights { attention, feed_forward, parallel } = self;
+        let AttentionWeights { norm, q: _, k: _, v: _, q_norm, k_norm, rope: _, score_scale: _, score_cap: _, .. } =
+            attention;
+        let AttentionWeights { window: _, o: _, output_norm, .. } = attention;
+        let FeedForwardWeights { norm: second, up: _, activation: _, down: _, output_norm: last } = feed_forward;
+        let second = if *parallel { &None } else { second };
+        let norms = [norm, q_norm, k_norm, output_norm, second, last].into_iter().flatten();
+        norms.flat_map(NormWeights::tensors).chain(self.linears().flat_map(LinearWeights::tensors))
+    }
+
+    /// Whether what a sub-layer puts out is normed before it is added to the residual stream.
+    pub fn norms_outputs(&self) -> bool {
+        self.attention.output_norm.is_some() || self.feed_forward.output_norm.is_some()
     }
 
     /// The matrices in the order of their products.

@@ -2,8 +2,8 @@
 
 use super::{Sizes, unsupported};
 use crate::error::{ArchitectureErrorKind, Error, IncompleteKind, Result};
-use crate::family::{Family, Key, Role, Window};
-use crate::header::config::{JsonFile, JsonObject};
+use crate::family::{Family, Key, Role};
+use crate::header::config::{JsonFile, JsonObject, Section};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
 use crate::source::sidecar;
@@ -12,6 +12,8 @@ use crate::source::sidecar;
 pub(super) struct Reader<'a> {
     pub(super) fields: &'a dyn Fields,
     pub(super) architecture: String,
+    /// `config.json`, where the model has one.
+    pub(super) config: Option<Section<'a>>,
     gguf: bool,
 }
 
@@ -23,7 +25,7 @@ impl<'a> Reader<'a> {
                 let architecture = metadata.text("general.architecture")?.ok_or_else(|| {
                     missing(metadata, "general.architecture", "without it the kind of model is unknown")
                 })?;
-                Ok(Reader { fields: metadata, architecture: architecture.to_owned(), gguf: true })
+                Ok(Reader { fields: metadata, architecture: architecture.to_owned(), config: None, gguf: true })
             }
             Metadata::Config(files) => {
                 let config = &files.config;
@@ -34,7 +36,8 @@ impl<'a> Reader<'a> {
                         return Err(missing(config, "model_type", "without it the kind of model is unknown"));
                     }
                 };
-                Ok(Reader { fields: config, architecture: architecture.to_owned(), gguf: false })
+                let architecture = architecture.to_owned();
+                Ok(Reader { fields: config, architecture, config: Some(config.whole()), gguf: false })
             }
         }
     }
@@ -80,6 +83,11 @@ impl<'a> Reader<'a> {
             (true, None) => key.gguf.to_owned(),
             (false, _) => key.config.to_owned(),
         }
+    }
+
+    /// Whether `config.json` says that there is none.
+    pub(super) fn is_null(&self, key: &str) -> bool {
+        self.config.and_then(|config| config.object().get(key)).is_some_and(serde_json::Value::is_null)
     }
 
     pub(super) fn is_gguf(&self) -> bool {
@@ -154,6 +162,7 @@ impl<'a> Reader<'a> {
             layers,
             feed_forward: present(keys.feed_forward, self.size_a_layer(keys.feed_forward, header, layers)?)?,
             context: require(keys.context)?,
+            whole_head_norms: family.whole_head_norms,
         })
     }
 
@@ -217,10 +226,12 @@ impl<'a> Reader<'a> {
     pub(super) fn check_activation(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<()> {
         let (_, names) = family.activation;
         if !self.gguf {
-            match self.fields.text("hidden_act")? {
+            // Gemma's own key comes before the common one.
+            let key = if self.fields.has("hidden_activation") { "hidden_activation" } else { "hidden_act" };
+            match self.fields.text(key)? {
                 Some(name) if names.contains(&name) => {}
                 Some(name) => {
-                    return Err(self.feature(&format!("activation {name}"), "hidden_act", names[0]));
+                    return Err(self.feature(&format!("activation {name}"), key, names[0]));
                 }
                 None => assumptions.push(format!(
                     "activation {}: hidden_act is absent (the default of transformers' {})",
@@ -257,31 +268,6 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(())
-    }
-
-    /// The window, where the family has one and it is shorter than the context. 0 in GGUF and null are none.
-    pub(super) fn sliding_window(
-        &self,
-        family: &Family,
-        sizes: &Sizes,
-        assumptions: &mut Vec<String>,
-    ) -> Result<Option<usize>> {
-        if family.window == Window::Unused && !self.gguf {
-            return Ok(None);
-        }
-        let key = self.key(Key { gguf: ".attention.sliding_window", config: "sliding_window" });
-        let window = self.fields.unsigned(&key)?;
-        match window {
-            None if family.window == Window::Honoured => {
-                assumptions.push(format!("no sliding window: {key} is absent (llama.cpp and transformers default)"));
-                Ok(None)
-            }
-            Some(0) if !self.gguf => Err(self.value(&key, 0, "a positive number or null".into())),
-            None | Some(0) => Ok(None),
-            Some(tokens) if tokens >= sizes.context as u64 => Ok(None),
-            Some(tokens) if family.window == Window::Honoured => Ok(Some(tokens as usize)),
-            Some(tokens) => Err(self.feature(&format!("a sliding window of {tokens} tokens"), &key, "none")),
-        }
     }
 
     /// Flags of `config.json` that decide on biases and are absent.

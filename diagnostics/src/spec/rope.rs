@@ -4,10 +4,10 @@ mod config;
 mod gguf;
 
 use super::Sizes;
-use super::reader::Reader;
+use super::reader::{Reader, missing};
 use super::{Rope, RopeScaling};
 use crate::error::Result;
-use crate::family::Family;
+use crate::family::{Family, WindowRope};
 use crate::header::{Header, Metadata};
 
 /// What the rotary embedding is resolved from, and where defaults that were taken are noted.
@@ -26,29 +26,32 @@ struct Scaled {
     magnitude: f64,
 }
 
+/// The rotary embeddings of a model: that of most layers, then that of layers with a window where theirs is another.
 pub(super) fn resolve(
     reader: &Reader<'_>,
     family: &'static Family,
     header: &Header,
     sizes: &Sizes,
     assumptions: &mut Vec<String>,
-) -> Result<Rope> {
+) -> Result<Vec<Rope>> {
     let mut resolver = Resolver { reader, family, header, sizes, assumptions };
-    let rope = match &header.metadata {
-        Metadata::Gguf(_) => resolver.gguf_rope()?,
+    let ropes = match &header.metadata {
+        Metadata::Gguf(_) => resolver.gguf_ropes()?,
         Metadata::Config(files) => {
             let legacy = files.config.section("rope_scaling")?;
             let current = files.config.section("rope_parameters")?;
-            resolver.config_rope(legacy, current)?
+            resolver.config_ropes(legacy, current)?
         }
     };
-    if !rope.dimensions.is_multiple_of(2) {
-        return Err(reader.contradiction(
-            format!("{} elements of a head are rotated", rope.dimensions),
-            "they turn in pairs".into(),
-        ));
+    for rope in &ropes {
+        if !rope.dimensions.is_multiple_of(2) {
+            return Err(reader.contradiction(
+                format!("{} elements of a head are rotated", rope.dimensions),
+                "they turn in pairs".into(),
+            ));
+        }
     }
-    Ok(rope)
+    Ok(ropes)
 }
 
 impl Scaled {
@@ -67,10 +70,29 @@ impl Resolver<'_> {
         }
     }
 
-    fn default_theta(&mut self, key: &str) -> (f64, String) {
-        let (theta, why) = self.family.default_theta;
+    /// The rotary embedding of layers with a window: that of the others without its scaling, and with a base of its own where
+    /// there is one.
+    fn of_windows(&mut self, others: &Rope, window: &WindowRope) -> Result<Rope> {
+        let key = self.reader.key(window.key);
+        let stored = if key.is_empty() { None } else { self.reader.fields.number(&key)? };
+        let (theta, source) = match (stored, window.default_theta) {
+            (Some(theta), _) => (self.positive(&key, theta)?, key),
+            (None, Some((theta, why))) => {
+                self.assumptions.push(format!("rope theta {theta} in layers with a window: {key} is absent ({why})"));
+                (theta, format!("default ({why})"))
+            }
+            (None, None) => (others.theta, others.source.clone()),
+        };
+        let scaling = RopeScaling::Default;
+        Ok(Rope { theta, scaling, magnitude: 1.0, query_scale: None, source, ..others.clone() })
+    }
+
+    fn default_theta(&mut self, key: &str) -> Result<(f64, String)> {
+        let default = self.family.default_theta;
+        let (theta, why) =
+            default.ok_or_else(|| missing(self.reader.fields, key, "models of this family differ in it"))?;
         self.assumptions.push(format!("rope theta {theta}: {key} is absent ({why})"));
-        (theta, format!("default ({why})"))
+        Ok((theta, format!("default ({why})")))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Roles -> stored tensors: every weight found by name and checked by shape and dtype.
 
+use super::layers::LayerOptions;
 use super::reader::Reader;
 use super::{AttentionWeights, FeedForwardWeights, LayerWeights, LinearWeights, Norm, NormWeights, Sizes};
 use crate::dtype::DType;
@@ -24,11 +25,13 @@ pub(super) struct Tensors<'a> {
     pub(super) plain_modules: Vec<String>,
 }
 
-/// What the metadata says of every layer.
-#[derive(Clone, Copy)]
+/// What the metadata says of the layers.
 pub(super) struct Options {
     pub(super) norm_eps: f64,
-    pub(super) window: Option<usize>,
+    pub(super) score_scale: f32,
+    pub(super) score_cap: Option<f32>,
+    /// What differs from layer to layer.
+    pub(super) layers: Vec<LayerOptions>,
 }
 
 /// The rows of a matrix or a bias, in a tensor of their own or in a fused one.
@@ -57,8 +60,9 @@ impl<'a> Tensors<'a> {
 
     pub(super) fn layer(&mut self, layer: usize) -> Result<LayerWeights> {
         let (at, parallel) = (Some(layer), self.family.parallel);
-        let norm = self.norm(Role::AttentionNorm, at)?;
-        let mlp_norm = if parallel { norm.clone() } else { self.norm(Role::MlpNorm, at)? };
+        let LayerOptions { window, rope } = self.options.layers[layer];
+        let norm = self.norm_if_named(Role::AttentionNorm, at)?;
+        let mlp_norm = if parallel { norm.clone() } else { self.norm_if_named(Role::MlpNorm, at)? };
         let activation = self.family.activation.0.try_map(|()| self.matrix(Role::Gate, at))?;
         let attention = AttentionWeights {
             norm,
@@ -67,11 +71,16 @@ impl<'a> Tensors<'a> {
             v: self.matrix(Role::V, at)?,
             q_norm: self.norm_if_named(Role::QNorm, at)?,
             k_norm: self.norm_if_named(Role::KNorm, at)?,
-            window: self.options.window,
+            rope,
+            score_scale: self.options.score_scale,
+            score_cap: self.options.score_cap,
+            window,
             o: self.matrix(Role::O, at)?,
+            output_norm: self.norm_if_named(Role::AttentionOutputNorm, at)?,
         };
         let (up, down) = (self.matrix(Role::Up, at)?, self.matrix(Role::Down, at)?);
-        let feed_forward = FeedForwardWeights { norm: mlp_norm, up, activation, down };
+        let output_norm = self.norm_if_named(Role::MlpOutputNorm, at)?;
+        let feed_forward = FeedForwardWeights { norm: mlp_norm, up, activation, down, output_norm };
         Ok(LayerWeights { attention, feed_forward, parallel })
     }
 
@@ -116,7 +125,8 @@ impl<'a> Tensors<'a> {
         let eps = self.options.norm_eps;
         let kind = match self.family.norm {
             NormKind::Layer => Norm::Layer { eps, bias: self.vector(role, layer, "bias")? },
-            NormKind::Rms => Norm::Rms { eps },
+            NormKind::Rms => Norm::Rms { eps, offset: false },
+            NormKind::RmsFromOne => Norm::Rms { eps, offset: !self.reader.is_gguf() },
         };
         Ok(NormWeights { weight, kind })
     }
@@ -286,8 +296,16 @@ impl Sizes {
                 size(feed_forward, hidden, format!("feed-forward width {feed_forward}, width {hidden}"))
             }
             Role::Down => size(hidden, feed_forward, format!("width {hidden}, feed-forward width {feed_forward}")),
+            Role::QNorm if self.whole_head_norms => {
+                size(heads * head_dim, 1, format!("{heads} heads of {head_dim} elements"))
+            }
+            Role::KNorm if self.whole_head_norms => {
+                size(kv_heads * head_dim, 1, format!("{kv_heads} key and value heads of {head_dim} elements"))
+            }
             Role::QNorm | Role::KNorm => size(head_dim, 1, format!("{head_dim} elements a head")),
-            Role::FinalNorm | Role::AttentionNorm | Role::MlpNorm => size(hidden, 1, format!("width {hidden}")),
+            Role::FinalNorm | Role::AttentionNorm | Role::AttentionOutputNorm | Role::MlpNorm | Role::MlpOutputNorm => {
+                size(hidden, 1, format!("width {hidden}"))
+            }
         }
     }
 }

@@ -5,8 +5,8 @@ use model_diagnostics::DType;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::report::{FileStatus, InputFile, InputSummary};
 use model_diagnostics::spec::{
-    Activation, AttentionWeights, FeedForwardWeights, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Norm,
-    NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
+    Activation, AttentionWeights, FeedForwardWeights, LayerWeights, LinearWeights, ModelSpec, ModelWeights,
+    Multipliers, Norm, NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
 };
 use model_diagnostics::tokenizer::{ChatTemplateSource, DEFAULT_TEMPLATE, TemplatePlace, TokenizerKind, TokenizerSpec};
 
@@ -95,7 +95,7 @@ pub(crate) fn gguf(geometry: &Geometry, file_type: &str) -> (ModelSpec, InputSum
     let input = input(&spec, "gguf", &format!("model-{file_type}.gguf"));
     spec.architecture = "llama".into();
     spec.quantization = format!("GGUF {file_type}");
-    spec.rope.layout = RopeLayout::Interleaved;
+    spec.ropes[0].layout = RopeLayout::Interleaved;
     spec.tokenizer.kind = TokenizerKind::ByteLevelBpe;
     spec.tokenizer.pre = Some("llama-bpe".into());
     (spec, input)
@@ -120,27 +120,34 @@ fn linear(name: String, dtype: DType, outputs: u64, inputs: u64) -> LinearWeight
 
 fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
     let &Geometry { hidden, feed_forward, heads, kv_heads, head_dim, vocab, .. } = geometry;
-    let norm =
-        |name: String| NormWeights { weight: tensor(name, dtypes.vector, &[hidden]), kind: Norm::Rms { eps: 1e-5 } };
+    let norm = |name: String| NormWeights {
+        weight: tensor(name, dtypes.vector, &[hidden]),
+        kind: Norm::Rms { eps: 1e-5, offset: false },
+    };
     let (query, kv) = (heads * head_dim, kv_heads * head_dim);
     let layers = (0..geometry.layers).map(|layer| {
         let name = |part: &str| format!("model.layers.{layer}.{part}.weight");
         let matrix = |part: &str, outputs, inputs| linear(name(part), dtypes.matrix, outputs, inputs);
         let attention = AttentionWeights {
-            norm: norm(name("input_layernorm")),
+            norm: Some(norm(name("input_layernorm"))),
             q: matrix("self_attn.q_proj", query, hidden),
             k: matrix("self_attn.k_proj", kv, hidden),
             v: linear(name("self_attn.v_proj"), dtypes.values, kv, hidden),
             q_norm: None,
             k_norm: None,
+            rope: Some(0),
+            score_scale: 1.0 / (head_dim as f32).sqrt(),
+            score_cap: None,
             window: None,
             o: matrix("self_attn.o_proj", hidden, query),
+            output_norm: None,
         };
         let feed_forward = FeedForwardWeights {
-            norm: norm(name("post_attention_layernorm")),
+            norm: Some(norm(name("post_attention_layernorm"))),
             up: matrix("mlp.up_proj", feed_forward, hidden),
             activation: Activation::SwiGlu { gate: matrix("mlp.gate_proj", feed_forward, hidden) },
             down: linear(name("mlp.down_proj"), dtypes.values, hidden, feed_forward),
+            output_norm: None,
         };
         LayerWeights { attention, feed_forward, parallel: false }
     });
@@ -164,14 +171,16 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         head_dim: head_dim as usize,
         vocab: vocab as usize,
         context_trained: geometry.context,
-        rope: Rope {
+        ropes: vec![Rope {
             layout: RopeLayout::HalfSplit,
             theta: 10000.0,
             scaling: RopeScaling::Default,
             magnitude: 1.0,
+            query_scale: None,
             dimensions: head_dim as usize,
             source: "rope_theta".into(),
-        },
+        }],
+        multipliers: Multipliers::NONE,
         tied_embeddings: geometry.tied,
         weights,
         tokenizer: TokenizerSpec {

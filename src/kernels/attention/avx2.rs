@@ -4,7 +4,7 @@
 
 use super::ahead::Ahead;
 use super::passes::{self, Attend, COLUMNS, integers};
-use super::{KvElement, KvTile, Query, TILE};
+use super::{KvElement, KvTile, Query, Scoring, TILE};
 use crate::kernels::avx2::store_floats;
 use crate::kernels::simd::{Avx2, Simd};
 use std::arch::x86_64::*;
@@ -16,10 +16,10 @@ pub(super) fn attend<E: KvElement>(
     tile: KvTile<'_, E>,
     seen: Range<usize>,
     then: Option<KvTile<'_, E>>,
-    scale: f32,
+    scoring: Scoring,
 ) {
     // SAFETY: the function is compiled for the instruction sets.
-    passes::attend(unsafe { Avx2::new() }, queries, tile, &seen, then, scale);
+    passes::attend(unsafe { Avx2::new() }, queries, tile, &seen, then, scoring);
 }
 
 impl Attend for Avx2 {
@@ -51,7 +51,7 @@ impl Attend for Avx2 {
         keys: &[E],
         seen: &Range<usize>,
         ahead: Ahead,
-        scale: f32,
+        scoring: Scoring,
     ) -> ([[f32; TILE]; Q], [Option<f32>; Q]) {
         let mut weights = [[0.0; TILE]; Q];
         for part in 0..Self::PARTS {
@@ -66,12 +66,13 @@ impl Attend for Avx2 {
                 let weights = weights.as_chunks_mut().0[part * COLUMNS..].iter_mut();
                 for (weights, sums) in weights.zip(sums) {
                     // SAFETY: the value is the proof.
-                    unsafe { store_floats(weights, self.mul(sums, self.all(scale))) };
+                    unsafe { store_floats(weights, self.mul(sums, self.all(scoring.scale))) };
                 }
             }
         }
         let mut rescale = [None; Q];
         for ((weights, query), rescale) in weights.iter_mut().zip(queries).zip(&mut rescale) {
+            scoring.cap::<true>(weights);
             *rescale = super::weigh::<true>(weights, seen, query);
         }
         (weights, rescale)

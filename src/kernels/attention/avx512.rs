@@ -4,7 +4,7 @@
 
 use super::ahead::Ahead;
 use super::passes::{self, Attend, COLUMNS, integers};
-use super::{KvElement, KvTile, LANES, Query, TILE};
+use super::{KvElement, KvTile, LANES, Query, Scoring, TILE};
 use crate::kernels::avx512::{load_floats, store_floats};
 use crate::kernels::exp;
 use crate::kernels::simd::Avx512;
@@ -17,10 +17,10 @@ pub(super) fn attend<E: KvElement>(
     tile: KvTile<'_, E>,
     seen: Range<usize>,
     then: Option<KvTile<'_, E>>,
-    scale: f32,
+    scoring: Scoring,
 ) {
     // SAFETY: the function is compiled for the instruction sets.
-    passes::attend(unsafe { Avx512::new() }, queries, tile, &seen, then, scale);
+    passes::attend(unsafe { Avx512::new() }, queries, tile, &seen, then, scoring);
 }
 
 /// As [`attend`], for integers.
@@ -30,10 +30,10 @@ pub(super) fn attend_by_vnni<E: KvElement>(
     tile: KvTile<'_, E>,
     seen: Range<usize>,
     then: Option<KvTile<'_, E>>,
-    scale: f32,
+    scoring: Scoring,
 ) {
     // SAFETY: the function is compiled for the instruction sets.
-    passes::attend(unsafe { Avx512::with_vnni() }, queries, tile, &seen, then, scale);
+    passes::attend(unsafe { Avx512::with_vnni() }, queries, tile, &seen, then, scoring);
 }
 
 impl<const VNNI: bool> Attend for Avx512<VNNI> {
@@ -68,7 +68,7 @@ impl<const VNNI: bool> Attend for Avx512<VNNI> {
         keys: &[E],
         seen: &Range<usize>,
         ahead: Ahead,
-        scale: f32,
+        scoring: Scoring,
     ) -> ([[f32; TILE]; Q], [Option<f32>; Q]) {
         let sums = match seen.end.div_ceil(LANES) {
             1 => E::dots::<Self, Q, 1>(self, queries, keys, 0, ahead),
@@ -79,7 +79,7 @@ impl<const VNNI: bool> Attend for Avx512<VNNI> {
         let (mut weights, mut rescale) = ([[0.0; TILE]; Q], [None; Q]);
         for (((weights, sums), query), rescale) in weights.iter_mut().zip(sums).zip(queries).zip(&mut rescale) {
             // SAFETY: the value is the proof.
-            *rescale = unsafe { weigh(sums, seen, scale, query, weights) };
+            *rescale = unsafe { weigh(sums, seen, scoring, query, weights) };
         }
         (weights, rescale)
     }
@@ -91,7 +91,7 @@ impl<const VNNI: bool> Attend for Avx512<VNNI> {
 fn weigh(
     dots: [__m512; COLUMNS],
     seen: &Range<usize>,
-    scale: f32,
+    scoring: Scoring,
     query: &mut Query<'_>,
     weights: &mut [f32; TILE],
 ) -> Option<f32> {
@@ -99,7 +99,14 @@ fn weigh(
     let seen = u64::MAX >> (TILE - seen.end) & u64::MAX << seen.start;
     let mut scores = [none; COLUMNS];
     for i in 0..COLUMNS {
-        scores[i] = _mm512_mask_mul_ps(none, (seen >> (i * LANES)) as u16, dots[i], _mm512_set1_ps(scale));
+        let mut score = _mm512_mul_ps(dots[i], _mm512_set1_ps(scoring.scale));
+        if scoring.cap.is_some() {
+            let mut lanes = [0.0; LANES];
+            store_floats(&mut lanes, score);
+            scoring.cap::<true>(&mut lanes);
+            score = load_floats(&lanes);
+        }
+        scores[i] = _mm512_mask_mov_ps(none, (seen >> (i * LANES)) as u16, score);
     }
     let [a, b, c, d] = scores;
     let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, b) | _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(c, d);

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::ahead::Ahead;
-use super::{KvElement, KvTile, LANES, Query, TILE};
+use super::{KvElement, KvTile, LANES, Query, Scoring, TILE};
 use crate::kernels::simd::Simd;
 use std::ops::Range;
 
@@ -50,7 +50,7 @@ pub trait Attend: Simd {
         keys: &[E],
         seen: &Range<usize>,
         ahead: Ahead,
-        scale: f32,
+        scoring: Scoring,
     ) -> ([[f32; TILE]; Q], [Option<f32>; Q]);
 }
 
@@ -76,12 +76,12 @@ pub(super) fn attend<S: Attend, E: KvElement>(
     tile: KvTile<'_, E>,
     seen: &Range<usize>,
     then: Option<KvTile<'_, E>>,
-    scale: f32,
+    scoring: Scoring,
 ) {
     if queries[0].q.len().is_multiple_of(LANES) {
-        attend_heads::<S, E, true>(simd, queries, tile, seen, then, scale);
+        attend_heads::<S, E, true>(simd, queries, tile, seen, then, scoring);
     } else {
-        attend_heads::<S, E, false>(simd, queries, tile, seen, then, scale);
+        attend_heads::<S, E, false>(simd, queries, tile, seen, then, scoring);
     }
 }
 
@@ -98,7 +98,7 @@ fn attend_heads<S: Attend, E: KvElement, const WHOLE: bool>(
     tile: KvTile<'_, E>,
     seen: &Range<usize>,
     then: Option<KvTile<'_, E>>,
-    scale: f32,
+    scoring: Scoring,
 ) {
     let head_dim = queries[0].q.len();
     let [of_keys, of_values] = E::steps::<S>(head_dim);
@@ -114,9 +114,9 @@ fn attend_heads<S: Attend, E: KvElement, const WHOLE: bool>(
         rest = others;
         let ahead = std::array::from_fn(|i| Ahead::of(tile, then, passes, 2 * pass + i, steps[i]));
         match queries.len() {
-            1 => some_queries::<S, E, WHOLE, 1>(simd, queries, tile, seen, ahead, scale),
-            2 => some_queries::<S, E, WHOLE, 2>(simd, queries, tile, seen, ahead, scale),
-            _ if S::QUERIES > 2 => some_queries::<S, E, WHOLE, 4>(simd, queries, tile, seen, ahead, scale),
+            1 => some_queries::<S, E, WHOLE, 1>(simd, queries, tile, seen, ahead, scoring),
+            2 => some_queries::<S, E, WHOLE, 2>(simd, queries, tile, seen, ahead, scoring),
+            _ if S::QUERIES > 2 => some_queries::<S, E, WHOLE, 4>(simd, queries, tile, seen, ahead, scoring),
             _ => unreachable!("two queries at a time"),
         }
     }
@@ -130,9 +130,9 @@ fn some_queries<S: Attend, E: KvElement, const WHOLE: bool, const Q: usize>(
     tile: KvTile<'_, E>,
     seen: &Range<usize>,
     [beside_keys, beside_values]: [Ahead; 2],
-    scale: f32,
+    scoring: Scoring,
 ) {
-    let (weights, rescale) = simd.weigh::<E, Q>(queries, tile.keys, seen, beside_keys, scale);
+    let (weights, rescale) = simd.weigh::<E, Q>(queries, tile.keys, seen, beside_keys, scoring);
     if rescale.iter().all(Option::is_some) {
         let rescale = rescale.map(Option::unwrap_or_default);
         return E::add_values::<S, WHOLE, Q>(simd, &weights, tile.values, seen, &rescale, beside_values, queries);

@@ -16,8 +16,21 @@ fn tiles<E: Element>(keys: &[E], values: &[E], head_dim: usize, nan: E) -> Vec<[
     cut.map(of).collect()
 }
 
+const SCORING: Scoring = Scoring { scale: 0.3, cap: None };
+
 /// The queries `q` `[heads, head_dim]` on the keys from `first` on.
 pub(super) fn attended<E: KvElement>(
+    isa: Isa,
+    q: &[f32],
+    tiles: &[[Vec<E>; 2]],
+    keys: Range<usize>,
+    heads: usize,
+) -> Vec<f32> {
+    attended_by(SCORING, isa, q, tiles, keys, heads)
+}
+
+fn attended_by<E: KvElement>(
+    scoring: Scoring,
     isa: Isa,
     q: &[f32],
     tiles: &[[Vec<E>; 2]],
@@ -33,7 +46,7 @@ pub(super) fn attended<E: KvElement>(
         let seen = keys.start.saturating_sub(i * TILE).min(TILE)..keys.end.saturating_sub(i * TILE).min(TILE);
         let tile = KvTile { keys: &tile_keys[..], values };
         // What is asked for ahead changes nothing.
-        attend(isa, &mut queries, tile, seen, (heads % 2 == 1).then_some(tile), 0.3);
+        attend(isa, &mut queries, tile, seen, (heads % 2 == 1).then_some(tile), scoring);
     }
     queries.into_iter().for_each(Query::finish);
     out
@@ -52,7 +65,7 @@ fn parts_of_the_positions_merge() {
             let mut query = Query::new(&q, &mut out);
             for (i, [keys, values]) in tiles.iter().enumerate() {
                 let seen = range.start.saturating_sub(i * TILE).min(TILE)..range.end.saturating_sub(i * TILE).min(TILE);
-                attend(isa, std::slice::from_mut(&mut query), KvTile { keys, values }, seen, None, 0.3);
+                attend(isa, std::slice::from_mut(&mut query), KvTile { keys, values }, seen, None, SCORING);
             }
             (query.state(), out)
         };
@@ -87,7 +100,11 @@ fn parts_of_the_positions_merge() {
 
 /// By the definition, in f64.
 pub(super) fn oracle(q: &[f32], keys: &[f32], values: &[f32]) -> Vec<f64> {
-    let score = |key: &[f32]| 0.3 * q.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum::<f64>();
+    capped_oracle(q, keys, values, |score| score)
+}
+
+fn capped_oracle(q: &[f32], keys: &[f32], values: &[f32], cap: impl Fn(f64) -> f64) -> Vec<f64> {
+    let score = |key: &[f32]| cap(0.3 * q.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum::<f64>());
     let scores: Vec<f64> = keys.chunks_exact(q.len()).map(score).collect();
     let max = scores.iter().fold(f64::MIN, |a, &b| a.max(b));
     let sum: f64 = scores.iter().map(|score| (score - max).exp()).sum();
@@ -120,6 +137,37 @@ fn agrees_with_the_oracle_and_with_single_queries() {
                         assert!(error < 2e-5, "{isa} {head_dim} {first}..{n}: {out} for {truth}");
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Scores of up to 20, capped at 5 and at 50: a cap that is left out, or put on what is not seen, shows.
+#[test]
+fn caps_scores() {
+    let mut random = Random::new(15);
+    for (head_dim, keys) in [(20, 3..70), (64, 0..130), (96, 64..81)] {
+        let n = keys.end;
+        let q: Vec<f32> = random.floats(3 * head_dim).iter().map(|x| x * 4.0).collect();
+        let (cached, values) = (random.floats(n * head_dim), random.floats(n * head_dim));
+        let tiles = tiles(&cached, &values, head_dim, f32::NAN);
+        for cap in [5.0, 50.0] {
+            let scoring = Scoring { cap: Some(cap), ..SCORING };
+            let by = |isa| attended_by(scoring, isa, &q, &tiles, keys.clone(), 3);
+            for isa in each_isa() {
+                let outs = by(isa);
+                for (q, outs) in q.chunks_exact(head_dim).zip(outs.chunks_exact(head_dim)) {
+                    let cap = |score: f64| f64::from(cap) * (score / f64::from(cap)).tanh();
+                    let from = keys.start * head_dim;
+                    let truth = capped_oracle(q, &cached[from..], &values[from..], cap);
+                    for (out, truth) in outs.iter().zip(truth) {
+                        // As without a cap, which makes differences of scores smaller.
+                        assert!((f64::from(*out) - truth).abs() < 2e-5, "{isa} {head_dim} {cap}", cap = cap(1e9));
+                    }
+                }
+            }
+            if let [Some(avx2), Some(avx512)] = ["avx2", "avx512"].map(Isa::named) {
+                assert_eq!(by(avx2), by(avx512), "{head_dim} {cap}");
             }
         }
     }

@@ -111,6 +111,18 @@ impl GgufMetadata {
         integers.map(Some).ok_or_else(|| self.key_value(key, value, "an array of integers below 2^63"))
     }
 
+    /// An array of bools.
+    ///
+    /// # Errors
+    /// `Format` when the value is anything else.
+    pub fn booleans(&self, key: &str) -> Result<Option<Vec<bool>>> {
+        match self.values.get(key) {
+            None => Ok(None),
+            Some(Value::Array(Array::Bool(values))) => Ok(Some(values.iter().map(|value| *value != 0).collect())),
+            Some(other) => Err(self.key_type(key, other, "an array of bools")),
+        }
+    }
+
     /// The number of elements of an array; `None` for anything else. [`integers`](Self::integers) and
     /// [`floats`](Self::floats) take up to eight times the bytes that the file has: ask here first.
     pub fn array_len(&self, key: &str) -> Option<usize> {

@@ -4,8 +4,9 @@ use super::{Resolver, Scaled, longrope_magnitude, unread_attention_factor, yarn_
 use crate::error::Result;
 use crate::header::Fields;
 use crate::header::config::{Section, wrong_type};
+use crate::spec::layers::{WITH_WINDOW, WITHOUT};
 use crate::spec::reader::missing;
-use crate::spec::{FrequencyFactors, Rope, RopeScaling};
+use crate::spec::{FrequencyFactors, QueryScale, Rope, RopeScaling};
 use serde_json::Value;
 
 /// Scalings that exist elsewhere and are not computed here.
@@ -17,16 +18,34 @@ const KNOWN: &str = "default, linear, llama3, yarn or longrope";
 const ORIGINAL_CONTEXT: &str = "original_max_position_embeddings";
 
 impl Resolver<'_> {
-    /// transformers 5 writes `rope_parameters`, transformers 4 `rope_scaling` and `rope_theta`; where both lie in one
-    /// file they must agree.
-    pub(super) fn config_rope(&mut self, legacy: Option<Section<'_>>, current: Option<Section<'_>>) -> Result<Rope> {
+    /// transformers 5 writes `rope_parameters`, in models whose layers differ one for each kind of layer; transformers 4
+    /// `rope_scaling` and `rope_theta`, which are those of layers without a window.
+    pub(super) fn config_ropes(
+        &mut self,
+        legacy: Option<Section<'_>>,
+        current: Option<Section<'_>>,
+    ) -> Result<Vec<Rope>> {
+        let nested = |kind| current.as_ref().map_or(Ok(None), |section| section.section(kind));
+        let Some(window) = &self.family.window_rope else { return Ok(vec![self.config_rope(legacy, current)?]) };
+        match (nested(WITHOUT)?, nested(WITH_WINDOW)?) {
+            (None, None) => {
+                let rope = self.config_rope(legacy, current)?;
+                let window = self.of_windows(&rope, window)?;
+                Ok(vec![rope, window])
+            }
+            (full, windowed) => Ok(vec![self.config_rope(legacy, full)?, self.config_rope(None, windowed)?]),
+        }
+    }
+
+    /// Where a model has both sections they must agree.
+    fn config_rope(&mut self, legacy: Option<Section<'_>>, current: Option<Section<'_>>) -> Result<Rope> {
         let (theta, theta_source) = self.theta(legacy, current)?;
         let dimensions = self.dimensions(legacy, current)?;
         if self.reader.fields.boolean("rope_interleaved")? == Some(true) {
             return Err(self.reader.feature("interleaved rotation", "rope_interleaved", "false"));
         }
-        let old = legacy.map(|section| self.scaling("rope_scaling", section, dimensions)).transpose()?;
-        let new = current.map(|section| self.scaling("rope_parameters", section, dimensions)).transpose()?;
+        let mut scaling = |section: Section<'_>| self.scaling(&section.path(), section, dimensions);
+        let (old, new) = (legacy.map(&mut scaling).transpose()?, current.map(scaling).transpose()?);
         if let (Some(old), Some(new)) = (&old, &new)
             && old != new
         {
@@ -41,13 +60,21 @@ impl Resolver<'_> {
             (None, None) => (Scaled::plain(RopeScaling::Default), theta_source),
         };
         let Scaled { scaling, magnitude } = scaled;
-        Ok(Rope { layout: self.family.config_rope, theta, scaling, dimensions, magnitude, source })
+        let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(section))?;
+        Ok(Rope { layout: self.family.config_rope, theta, scaling, dimensions, magnitude, query_scale, source })
+    }
+
+    fn query_scale(&mut self, section: Section<'_>) -> Result<Option<QueryScale>> {
+        let Some(key) = self.family.query_scale else { return Ok(None) };
+        let name = section.path();
+        let Some(beta) = self.optional(&name, section, key.config)? else { return Ok(None) };
+        Ok(Some(QueryScale { beta, original_context: self.original_context(&name, section)? }))
     }
 
     fn theta(&mut self, legacy: Option<Section<'_>>, current: Option<Section<'_>>) -> Result<(f64, String)> {
         match self.agreed("rope_theta", legacy, current)? {
             Some((theta, key)) => Ok((self.positive(&key, theta)?, key)),
-            None => Ok(self.default_theta("rope_theta")),
+            None => self.default_theta("rope_theta"),
         }
     }
 
@@ -84,9 +111,10 @@ impl Resolver<'_> {
         current: Option<Section<'_>>,
     ) -> Result<Option<(f64, String)>> {
         let nested = |section: Option<Section<'_>>| section.map_or(Ok(None), |section| section.number(key));
+        let path = |section: Option<Section<'_>>| section.map_or(String::new(), |section| section.dotted(key));
         let places = [
-            (format!("rope_scaling.{key}"), nested(legacy)?),
-            (format!("rope_parameters.{key}"), nested(current)?),
+            (path(legacy), nested(legacy)?),
+            (path(current), nested(current)?),
             (key.to_owned(), self.reader.fields.number(key)?),
         ];
         let mut found: Option<(f64, String)> = None;

@@ -6,7 +6,7 @@ use crate::error::{Error, IncompleteKind, Result};
 use crate::family::Key;
 use crate::header::{Fields, TensorInfo};
 use crate::spec::reader::missing;
-use crate::spec::{FrequencyFactors, Rope, RopeScaling};
+use crate::spec::{FrequencyFactors, QueryScale, Rope, RopeScaling};
 
 /// The tensor of frequency factors that writers store for `llama3` scaling.
 const ROPE_FREQS: &str = "rope_freqs.weight";
@@ -24,15 +24,33 @@ impl Resolver<'_> {
         self.reader.fields
     }
 
-    pub(super) fn gguf_rope(&mut self) -> Result<Rope> {
+    pub(super) fn gguf_ropes(&mut self) -> Result<Vec<Rope>> {
+        let rope = self.gguf_rope()?;
+        let window = self.family.window_rope.as_ref().map(|window| self.of_windows(&rope, window)).transpose()?;
+        Ok(std::iter::once(rope).chain(window).collect())
+    }
+
+    fn gguf_rope(&mut self) -> Result<Rope> {
         let dimensions = self.gguf_dimensions()?;
         let theta_key = self.key(".rope.freq_base");
         let (theta, theta_source) = match self.fields().number(&theta_key)? {
             Some(theta) => (self.positive(&theta_key, theta)?, theta_key),
-            None => self.default_theta(&theta_key),
+            None => self.default_theta(&theta_key)?,
         };
         let (Scaled { scaling, magnitude }, source) = self.gguf_scaling(theta, theta_source, dimensions)?;
-        Ok(Rope { layout: self.family.gguf_rope, theta, scaling, dimensions, magnitude, source })
+        let query_scale = self.gguf_query_scale()?;
+        Ok(Rope { layout: self.family.gguf_rope, theta, scaling, dimensions, magnitude, query_scale, source })
+    }
+
+    fn gguf_query_scale(&self) -> Result<Option<QueryScale>> {
+        let Some(key) = self.family.query_scale.map(|key| self.reader.key(key)) else { return Ok(None) };
+        match self.fields().number(&key)? {
+            None | Some(0.0) => Ok(None),
+            Some(beta) => Ok(Some(QueryScale {
+                beta: self.positive(&key, beta)?,
+                original_context: self.gguf_original_context()?,
+            })),
+        }
     }
 
     fn gguf_dimensions(&mut self) -> Result<usize> {
@@ -163,7 +181,12 @@ impl Resolver<'_> {
     fn gguf_yarn(&mut self, factor: f64) -> Result<Scaled> {
         self.refuse_attention_factor()?;
         let original_context = self.gguf_original_context()?;
-        let magnitude = yarn_magnitude(factor, 1.0);
+        let log_key = self.key(".rope.scaling.yarn_log_multiplier");
+        // transformers' `mscale_all_dim`, beside an `mscale` of 1 (llama.cpp).
+        let magnitude = match self.fields().number(&log_key)? {
+            None | Some(0.0) => yarn_magnitude(factor, 1.0),
+            Some(all) => yarn_magnitude(factor, 1.0) / yarn_magnitude(factor, self.positive(&log_key, all)?),
+        };
         let attention_key = self.key(".rope.scaling.yarn_attn_factor");
         if let Some(unread) = self.fields().number(&attention_key)?
             && unread != 1.0

@@ -1,0 +1,50 @@
+//! Gemma 3, its text: norms around the sub-layers and of heads, windows in five of six layers with a rotary base of their own.
+
+use super::gemma2::{SCORE_SCALE, TENSORS};
+use super::qwen3::HEAD_NORMS;
+use super::{EmbeddingScale, Factor, FactorOf, Family, GgufScoreScale, Key, LLAMA_LIKE, NormKind, Window, WindowRope};
+use crate::block::Activation;
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "gemma3",
+    gguf_architectures: &["gemma3"],
+    model_types: &["gemma3_text"],
+    classes: &["Gemma3ForCausalLM"],
+    tensors: &[TENSORS, HEAD_NORMS],
+    norm: NormKind::RmsFromOne,
+    activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),
+    factors: &[
+        SCORE_SCALE,
+        Factor {
+            of: FactorOf::ScoreCap,
+            key: Key { gguf: ".attn_logit_softcapping", config: "attn_logit_softcapping" },
+            gguf_default: None,
+            config_default: None,
+        },
+        Factor {
+            of: FactorOf::LogitCap,
+            key: Key { gguf: ".final_logit_softcapping", config: "final_logit_softcapping" },
+            gguf_default: None,
+            config_default: None,
+        },
+    ],
+    embedding_scale: EmbeddingScale::RootOfWidth,
+    gguf_score_scale: &[GgufScoreScale { layers: 62, source: "Gemma 3 27B, as in llama.cpp" }],
+    window: Window::Pattern {
+        full_every: 6,
+        config_default: 4096,
+        gguf_default: 0,
+        source: "the default of transformers' Gemma3TextConfig and of llama.cpp",
+        model_types: &["gemma3_text"],
+    },
+    window_rope: Some(WindowRope {
+        key: Key { gguf: ".rope.freq_base_swa", config: "rope_local_base_freq" },
+        default_theta: Some((10_000.0, "the default of transformers' Gemma3TextConfig and of llama.cpp")),
+    }),
+    refused_flags: &[("use_bidirectional_attention", "attention to later positions")],
+    default_theta: Some((1_000_000.0, "the default of transformers' Gemma3TextConfig")),
+    default_tied: (true, "the default of transformers' Gemma3TextConfig"),
+    name: "Gemma 3",
+    ..LLAMA_LIKE
+};

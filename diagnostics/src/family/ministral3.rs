@@ -1,0 +1,20 @@
+//! Ministral 3: Llama's block with queries that grow beyond the original context.
+
+use super::{Family, Key, LLAMA_LIKE, Window};
+use crate::block::RopeLayout;
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "ministral3",
+    gguf_architectures: &["mistral3"],
+    model_types: &["ministral3"],
+    classes: &["Ministral3ForCausalLM"],
+    window: Window::Honoured,
+    query_scale: Some(Key { gguf: ".attention.temperature_scale", config: "llama_4_scaling_beta" }),
+    // As in Llama, the converter permutes the rows of q and k.
+    gguf_rope: RopeLayout::Interleaved,
+    default_theta: Some((1_000_000.0, "the default of transformers' Ministral3Config")),
+    default_tied: (false, "the default of transformers' Ministral3Config"),
+    name: "Ministral 3",
+    ..LLAMA_LIKE
+};

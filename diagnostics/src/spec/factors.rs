@@ -1,0 +1,72 @@
+//! Metadata -> factors and caps: what activations are multiplied by beside the weights.
+
+use super::reader::Reader;
+use super::{Multipliers, Sizes};
+use crate::error::Result;
+use crate::family::{EmbeddingScale, Factor, FactorOf, Family};
+
+/// The factors and caps of a model.
+pub(super) struct Factors {
+    pub(super) multipliers: Multipliers,
+    pub(super) score_scale: f32,
+    pub(super) score_cap: Option<f32>,
+}
+
+impl Reader<'_> {
+    /// Those that the family's table names.
+    pub(super) fn factors(&self, family: &Family, sizes: &Sizes, assumptions: &mut Vec<String>) -> Result<Factors> {
+        let by_root = |width: f64| (1.0 / width.sqrt()) as f32;
+        let mut factors = Factors {
+            multipliers: Multipliers::NONE,
+            score_scale: 1.0 / (sizes.head_dim as f32).sqrt(),
+            score_cap: None,
+        };
+        let Factors { multipliers, score_scale, score_cap } = &mut factors;
+        if family.embedding_scale == EmbeddingScale::RootOfWidth {
+            multipliers.embedding = (sizes.hidden as f64).sqrt() as f32;
+        }
+        let wide = family.gguf_score_scale.iter().find(|wide| self.is_gguf() && wide.layers == sizes.layers);
+        if let Some(wide) = wide {
+            let width = sizes.hidden / sizes.heads;
+            *score_scale = by_root(width as f64);
+            let (layers, source) = (wide.layers, wide.source);
+            assumptions
+                .push(format!("scores divided by the root of {width}: no key says it for {layers} layers ({source})"));
+        }
+        for factor in family.factors {
+            let Some(value) = self.factor(factor, assumptions)? else { continue };
+            match factor.of {
+                FactorOf::Embedding => multipliers.embedding = value as f32,
+                FactorOf::Residual => multipliers.residual = value as f32,
+                FactorOf::Scores => *score_scale = value as f32,
+                FactorOf::ScoresByRoot => *score_scale = by_root(value),
+                FactorOf::ScoreCap => *score_cap = Some(value as f32),
+                FactorOf::LogitDivisor => multipliers.logits = (1.0 / value) as f32,
+                FactorOf::LogitCap => multipliers.logit_cap = Some(value as f32),
+            }
+        }
+        Ok(factors)
+    }
+
+    /// A number of the table; `None` where it is absent and that changes nothing. 0 in a GGUF file is none, as in llama.cpp.
+    fn factor(&self, factor: &Factor, assumptions: &mut Vec<String>) -> Result<Option<f64>> {
+        let key = self.key(factor.key);
+        if key.is_empty() {
+            return Ok(None);
+        }
+        match self.fields.number(&key)? {
+            Some(0.0) if self.is_gguf() => Ok(None),
+            // Far outside of every factor in use, and what an f32 holds.
+            Some(value) if (1e-9..=1e9).contains(&value) => Ok(Some(value)),
+            Some(value) => Err(self.value(&key, value, "a number between 1e-9 and 1e9".into())),
+            None if self.is_null(&key) => Ok(None),
+            None => {
+                let default = if self.is_gguf() { factor.gguf_default } else { factor.config_default };
+                if let Some((value, why)) = default {
+                    assumptions.push(format!("{key} {value}: it is absent ({why})"));
+                }
+                Ok(default.map(|(value, _)| value))
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Metadata -> what differs from layer to layer: windows and rotation.
+
+use super::Sizes;
+use super::reader::Reader;
+use crate::error::Result;
+use crate::family::{Family, Key, Unrotated, Window};
+use crate::header::config::wrong_type;
+use crate::header::{Header, Metadata};
+use serde_json::Value;
+
+/// The options of one layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LayerOptions {
+    /// Positions that a token attends to.
+    pub(super) window: Option<usize>,
+    /// Which rotary embedding it has.
+    pub(super) rope: Option<usize>,
+}
+
+/// What each layer's attention is in `config.json`.
+const LAYER_TYPES: &str = "layer_types";
+pub(super) const WITH_WINDOW: &str = "sliding_attention";
+pub(super) const WITHOUT: &str = "full_attention";
+
+impl Reader<'_> {
+    /// The options of every layer. Those with a window have the last of `ropes` rotary embeddings.
+    pub(super) fn layers(
+        &self,
+        family: &Family,
+        header: &Header,
+        sizes: &Sizes,
+        ropes: usize,
+        assumptions: &mut Vec<String>,
+    ) -> Result<Vec<LayerOptions>> {
+        let window = self.sliding_window(family, assumptions)?;
+        let limited = match (family.window, window) {
+            (Window::Pattern { full_every, source, .. }, Some(_)) => {
+                self.pattern(header, sizes, full_every, source, assumptions)?
+            }
+            (_, window) => vec![window.is_some(); sizes.layers],
+        };
+        let rotated = match &family.unrotated {
+            Some(unrotated) => self.rotated(unrotated, sizes, assumptions)?,
+            None => vec![true; sizes.layers],
+        };
+        let options = limited.into_iter().zip(rotated).map(|(limited, rotated)| LayerOptions {
+            // One that no sequence exceeds is none.
+            window: window.filter(|window| limited && *window < sizes.context),
+            rope: rotated.then_some(if limited { ropes - 1 } else { 0 }),
+        });
+        Ok(options.collect())
+    }
+
+    /// The window, where the family has one. 0 in GGUF and null are none.
+    fn sliding_window(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<Option<usize>> {
+        let of_type = |types: &[&str]| Ok(self.fields.text("model_type")?.is_some_and(|kind| types.contains(&kind)));
+        let (honoured, default) = match family.window {
+            Window::Honoured => (true, (0, "llama.cpp and transformers default")),
+            Window::Pattern { gguf_default, source, .. } if self.is_gguf() => (true, (gguf_default, source)),
+            Window::Pattern { config_default, source, model_types, .. } => {
+                (of_type(model_types)?, (config_default, source))
+            }
+            Window::OfModelTypes(model_types, default) => (!self.is_gguf() && of_type(model_types)?, default),
+            Window::Unused => (false, (0, "")),
+        };
+        if !honoured && !self.is_gguf() {
+            return Ok(None);
+        }
+        let key = self.key(Key { gguf: ".attention.sliding_window", config: "sliding_window" });
+        match self.fields.unsigned(&key)? {
+            None if honoured && !self.is_null(&key) => {
+                let (tokens, why) = default;
+                let what =
+                    if tokens == 0 { "no sliding window".into() } else { format!("a sliding window of {tokens}") };
+                assumptions.push(format!("{what}: {key} is absent ({why})"));
+                Ok(usize::try_from(tokens).ok().filter(|tokens| *tokens > 0))
+            }
+            Some(0) if !self.is_gguf() => Err(self.value(&key, 0, "a positive number or null".into())),
+            None | Some(0) => Ok(None),
+            Some(tokens) if honoured => Ok(Some(usize::try_from(tokens).unwrap_or(usize::MAX))),
+            Some(tokens) => Err(self.feature(&format!("a sliding window of {tokens} tokens"), &key, "none")),
+        }
+    }
+
+    /// Which layers have the window.
+    fn pattern(
+        &self,
+        header: &Header,
+        sizes: &Sizes,
+        every: usize,
+        source: &str,
+        assumptions: &mut Vec<String>,
+    ) -> Result<Vec<bool>> {
+        const PATTERN: Key = Key { gguf: ".attention.sliding_window_pattern", config: "sliding_window_pattern" };
+        let key = self.key(PATTERN);
+        let listed = match &header.metadata {
+            Metadata::Gguf(metadata) if metadata.array_len(&key).is_some() => metadata.booleans(&key)?,
+            Metadata::Gguf(_) => None,
+            Metadata::Config(_) => self.listed(LAYER_TYPES, |kind| match kind.as_str()? {
+                WITH_WINDOW => Some(true),
+                WITHOUT => Some(false),
+                _ => None,
+            })?,
+        };
+        if let Some(listed) = listed {
+            let key = if self.is_gguf() { &key } else { LAYER_TYPES };
+            return self.of_each_layer(key, listed, sizes);
+        }
+        let every = match self.fields.unsigned(&key)? {
+            Some(every @ 1..) => every as usize,
+            Some(0) => return Err(self.value(&key, 0, "a positive number".into())),
+            None => {
+                assumptions.push(format!("a window in all layers but every {every}th: {key} is absent ({source})"));
+                every
+            }
+        };
+        Ok((1..=sizes.layers).map(|layer| layer % every != 0).collect())
+    }
+
+    /// Which layers rotate queries and keys.
+    fn rotated(&self, unrotated: &Unrotated, sizes: &Sizes, assumptions: &mut Vec<String>) -> Result<Vec<bool>> {
+        let flag = |entry: &Value| entry.as_u64().filter(|flag| *flag < 2).map(|flag| flag == 1);
+        if let Some(listed) = self.listed(unrotated.list, flag)? {
+            return self.of_each_layer(unrotated.list, listed, sizes);
+        }
+        let stored = if self.is_gguf() { None } else { self.fields.unsigned(unrotated.interval)? };
+        let every = match stored {
+            Some(every @ 1..) => every as usize,
+            Some(0) => return Err(self.value(unrotated.interval, 0, "a positive number".into())),
+            None => {
+                let (every, source) = unrotated.default_interval;
+                let absent = if self.is_gguf() { "no key says it" } else { "its keys are absent" };
+                assumptions.push(format!("no rotation in every {every}th layer: {absent} ({source})"));
+                every
+            }
+        };
+        Ok((1..=sizes.layers).map(|layer| layer % every != 0).collect())
+    }
+
+    /// A list of `config.json`, each entry as `read` understands it; `None` in GGUF, and where it is absent or null.
+    fn listed(&self, key: &str, read: impl Fn(&Value) -> Option<bool>) -> Result<Option<Vec<bool>>> {
+        let Some(list) = self.config.and_then(|config| config.object().get(key)) else { return Ok(None) };
+        let entry = |(index, entry): (usize, &Value)| {
+            let known = || format!("{WITH_WINDOW} or {WITHOUT}, or 0 or 1 of a list of flags");
+            read(entry).ok_or_else(|| self.value(&format!("{key}[{index}]"), entry, known()))
+        };
+        match list {
+            Value::Null => Ok(None),
+            Value::Array(list) => list.iter().enumerate().map(entry).collect::<Result<_>>().map(Some),
+            other => Err(wrong_type(self.fields.file(), key, other, "a list")),
+        }
+    }
+
+    /// `listed`, if it has an entry for every layer.
+    fn of_each_layer(&self, key: &str, listed: Vec<bool>, sizes: &Sizes) -> Result<Vec<bool>> {
+        if listed.len() == sizes.layers {
+            return Ok(listed);
+        }
+        let found = format!("{key} has {} entries", listed.len());
+        Err(self.contradiction(format!("the model has {} layers", sizes.layers), found))
+    }
+}
