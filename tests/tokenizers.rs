@@ -129,7 +129,7 @@ fn fixtures() -> Vec<(String, Value, [PathBuf; 2])> {
                     let paths = names.iter().map(|file| root.join("models").join(&name).join(file));
                     paths.clone().find(|path| path.exists()).or_else(|| paths.clone().next()).unwrap()
                 };
-                [first(&["bf16", "f32", "q8_0.gguf"]), first(&["bf16.gguf", "f32.gguf", "q4_k.gguf"])]
+                [first(&["bf16", "f32", "q8_0.gguf"]), first(&["bf16.gguf", "f32.gguf", "q4_k.gguf", "q8_0.gguf"])]
             }
         };
         found.push((name, serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap(), models));
