@@ -110,7 +110,8 @@ fn keys_and_values_in_q8_0_cost_less_than_llama_cpps_activations_in_q8_0() {
                 let truth = fixture.truth(&file.truth, case);
                 let error = |model| relative_l2(&logits(model, &tokens.tokens, tokens.first_kept), &truth);
                 let [exact, half, blocks] = models.each_ref().map(error);
-                let bound = in_blocks.reference_error[case];
+                // llama.cpp does not compute the window of Mistral.
+                let Some(&bound) = in_blocks.reference_error.get(case) else { continue };
                 let label = format!("{}/{name}", fixture.name());
                 println!("{label:<40} {case:<14} {exact:>10.2e} {half:>10.2e} {blocks:>10.2e} {bound:>10.2e}");
                 assert!(blocks <= bound, "{label} {case}: {blocks:.3e} is more than {bound:.3e} (llama.cpp in Q8_0)");
