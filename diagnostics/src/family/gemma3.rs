@@ -11,6 +11,17 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["gemma3"],
     model_types: &["gemma3_text"],
     classes: &["Gemma3ForCausalLM"],
+    wrappers: &[("Gemma3ForConditionalGeneration", "gemma3")],
+    // Published files leave out what transformers' Gemma3TextConfig has as a default.
+    config_defaults: &[
+        ("num_attention_heads", 8.0),
+        ("num_key_value_heads", 4.0),
+        ("head_dim", 256.0),
+        ("vocab_size", 262_208.0),
+        ("max_position_embeddings", 131_072.0),
+        ("rms_norm_eps", 1e-6),
+    ],
+    config_defaults_source: "the default of transformers' Gemma3TextConfig",
     tensors: &[TENSORS, HEAD_NORMS],
     norm: NormKind::RmsFromOne,
     activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),

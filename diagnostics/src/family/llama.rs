@@ -9,6 +9,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["llama"],
     model_types: &["llama", "mistral"],
     classes: &["LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM"],
+    wrappers: &[("Mistral3ForConditionalGeneration", "mistral3")],
     fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],
     // transformers `LlamaAttention` and `LlamaMLP`: one flag covers q, k, v and o, the other gate, up and down.
     biases: &[

@@ -9,6 +9,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["mistral3"],
     model_types: &["ministral3"],
     classes: &["Ministral3ForCausalLM"],
+    wrappers: &[("Mistral3ForConditionalGeneration", "mistral3")],
     window: Window::Honoured,
     query_scale: Some(Key { gguf: ".attention.temperature_scale", config: "llama_4_scaling_beta" }),
     // As in Llama, the converter permutes the rows of q and k.

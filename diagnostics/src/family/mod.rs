@@ -43,8 +43,15 @@ pub struct Family {
     pub model_types: &'static [&'static str],
     /// Values of `architectures[0]` in `config.json`.
     pub classes: &'static [&'static str],
+    /// Models that also see or hear and have a language model of this family: class and model type. Its keys are those of
+    /// `text_config`.
+    pub wrappers: &'static [(&'static str, &'static str)],
     /// Metadata keys by quantity.
     pub keys: Keys,
+    /// Sizes where `config.json` does not give them, by key.
+    pub config_defaults: &'static [(&'static str, f64)],
+    /// Where those are known from.
+    pub config_defaults_source: &'static str,
     /// Lists of tensor names without `.weight` or `.bias`, by role; `{}` stands for the layer.
     pub tensors: &'static [&'static [TensorName]],
     /// Tensors that hold several roles as consecutive rows, where a file has them instead.
@@ -242,7 +249,10 @@ pub const LLAMA_LIKE: Family = Family {
     gguf_architectures: &[],
     model_types: &[],
     classes: &[],
+    wrappers: &[],
     keys: LLAMA_LIKE_KEYS,
+    config_defaults: &[],
+    config_defaults_source: "",
     tensors: &[LLAMA_LIKE_TENSORS],
     fused: &[],
     biases: &[],

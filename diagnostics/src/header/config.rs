@@ -259,6 +259,15 @@ impl<'a> Section<'a> {
         Ok(object.map(|object| Section { file: self.file, parent: Some(self), name: key, object }))
     }
 
+    /// The object nested in the file's root, which this one is, under `key`; `None` when absent or `null`.
+    ///
+    /// # Errors
+    /// `Format` when the value is no object.
+    pub(crate) fn of(self, key: &'static str) -> Result<Option<Section<'a>>> {
+        let object = self.typed(key, "an object", Value::as_object)?;
+        Ok(object.map(|object| Section { name: key, object, ..self }))
+    }
+
     /// The object of the file's root that this one lies in, or is.
     pub(crate) fn root(&self) -> &'a Map<String, Value> {
         self.parent.map_or(self.object, |parent| parent.root())

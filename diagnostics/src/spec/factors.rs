@@ -54,7 +54,7 @@ impl Reader<'_> {
         if key.is_empty() {
             return Ok(None);
         }
-        match self.fields.number(&key)? {
+        match self.fields().number(&key)? {
             Some(0.0) if self.is_gguf() => Ok(None),
             // Far outside of every factor in use, and what an f32 holds.
             Some(value) if (1e-9..=1e9).contains(&value) => Ok(Some(value)),

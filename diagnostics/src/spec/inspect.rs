@@ -18,7 +18,7 @@ use crate::tokenizer::TokenizerSpec;
 /// are missing or of the wrong type, `Quantization` for schemes that would need a cast, `Incomplete` for tensors that
 /// are missing or contradict the sizes.
 pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpec> {
-    let reader = Reader::new(header)?;
+    let mut reader = Reader::new(header)?;
     let family = reader.family(families)?;
     let mut assumptions = Vec::new();
     let scheme = match &header.metadata {
@@ -38,7 +38,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let Factors { multipliers, score_scale, score_cap } = reader.factors(family, &sizes, &mut assumptions)?;
     let tied_embeddings = reader.tied(family, header, &mut assumptions)?;
 
-    let norm_eps = reader.norm_eps(family)?;
+    let norm_eps = reader.norm_eps(family, &mut assumptions)?;
     let options = Options { norm_eps, score_scale, score_cap, layers };
     let mut tensors = Tensors::new(&reader, family, header, &sizes, options, scheme);
     let embedding = tensors.matrix(Role::Embedding, None)?;
@@ -87,7 +87,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     {
         spec.quantization = scheme.in_words();
     }
-    spec.variant = variant(&spec, family, header)?.to_owned();
+    spec.variant = variant(&spec, family, header, reader.model_type())?.to_owned();
     Ok(spec)
 }
 
@@ -111,17 +111,13 @@ fn note_scheme(scheme: &Scheme, plain: &[String], assumptions: &mut Vec<String>)
 }
 
 /// The first variant whose evidence holds.
-fn variant(spec: &ModelSpec, family: &Family, header: &Header) -> Result<&'static str> {
+fn variant(spec: &ModelSpec, family: &Family, header: &Header, model_type: Option<&str>) -> Result<&'static str> {
     let name = match &header.metadata {
         Metadata::Gguf(metadata) => {
             let part = |key| Ok::<_, Error>(metadata.text(key)?.unwrap_or_default().to_lowercase());
             format!("{} {}", part("general.name")?, part("general.basename")?)
         }
         Metadata::Config(_) => String::new(),
-    };
-    let model_type = match &header.metadata {
-        Metadata::Gguf(_) => None,
-        Metadata::Config(files) => files.config.text("model_type")?,
     };
     let tokenizer = &spec.tokenizer;
     let template = tokenizer.chat_template().unwrap_or_default();

@@ -154,7 +154,7 @@ impl Tensors<'_> {
     fn single(&mut self, name: &str, because: &str) -> Result<TensorInfo> {
         let Some(tensor) = self.header.tensors.get(name).cloned() else {
             let kind = IncompleteKind::TensorMissing { name: name.to_owned(), nearest: Vec::new() };
-            return Err(Error::incomplete(self.reader.fields.file(), kind));
+            return Err(Error::incomplete(self.reader.fields().file(), kind));
         };
         if elements(&tensor) != 1 {
             return Err(self.wrong_shape(&tensor, vec![1], because.to_owned()));

@@ -53,21 +53,21 @@ impl Reader<'_> {
 
     /// The window, where the family has one. 0 in GGUF and null are none.
     fn sliding_window(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<Option<usize>> {
-        let of_type = |types: &[&str]| Ok(self.fields.text("model_type")?.is_some_and(|kind| types.contains(&kind)));
+        let of_type = |types: &[&str]| self.model_type().is_some_and(|kind| types.contains(&kind));
         let (honoured, default) = match family.window {
             Window::Honoured => (true, (0, "llama.cpp and transformers default")),
             Window::Pattern { gguf_default, source, .. } if self.is_gguf() => (true, (gguf_default, source)),
             Window::Pattern { config_default, source, model_types, .. } => {
-                (of_type(model_types)?, (config_default, source))
+                (of_type(model_types), (config_default, source))
             }
-            Window::OfModelTypes(model_types, default) => (!self.is_gguf() && of_type(model_types)?, default),
+            Window::OfModelTypes(model_types, default) => (!self.is_gguf() && of_type(model_types), default),
             Window::Unused => (false, (0, "")),
         };
         if !honoured && !self.is_gguf() {
             return Ok(None);
         }
         let key = self.key(Key { gguf: ".attention.sliding_window", config: "sliding_window" });
-        match self.fields.unsigned(&key)? {
+        match self.fields().unsigned(&key)? {
             None if honoured && !self.is_null(&key) => {
                 let (tokens, why) = default;
                 let what =
@@ -106,7 +106,7 @@ impl Reader<'_> {
             let key = if self.is_gguf() { &key } else { LAYER_TYPES };
             return self.of_each_layer(key, listed, sizes);
         }
-        let every = match self.fields.unsigned(&key)? {
+        let every = match self.fields().unsigned(&key)? {
             Some(every @ 1..) => every as usize,
             Some(0) => return Err(self.value(&key, 0, "a positive number".into())),
             None => {
@@ -123,7 +123,7 @@ impl Reader<'_> {
         if let Some(listed) = self.listed(unrotated.list, flag)? {
             return self.of_each_layer(unrotated.list, listed, sizes);
         }
-        let stored = if self.is_gguf() { None } else { self.fields.unsigned(unrotated.interval)? };
+        let stored = if self.is_gguf() { None } else { self.fields().unsigned(unrotated.interval)? };
         let every = match stored {
             Some(every @ 1..) => every as usize,
             Some(0) => return Err(self.value(unrotated.interval, 0, "a positive number".into())),
@@ -139,7 +139,7 @@ impl Reader<'_> {
 
     /// A list of `config.json`, each entry as `read` understands it; `None` in GGUF, and where it is absent or null.
     fn listed(&self, key: &str, read: impl Fn(&Value) -> Option<bool>) -> Result<Option<Vec<bool>>> {
-        let Some(list) = self.config.and_then(|config| config.object().get(key)) else { return Ok(None) };
+        let Some(list) = self.config().and_then(|config| config.object().get(key)) else { return Ok(None) };
         let entry = |(index, entry): (usize, &Value)| {
             let known = || format!("{WITH_WINDOW} or {WITHOUT}, or 0 or 1 of a list of flags");
             read(entry).ok_or_else(|| self.value(&format!("{key}[{index}]"), entry, known()))
@@ -147,7 +147,7 @@ impl Reader<'_> {
         match list {
             Value::Null => Ok(None),
             Value::Array(list) => list.iter().enumerate().map(entry).collect::<Result<_>>().map(Some),
-            other => Err(wrong_type(self.fields.file(), key, other, "a list")),
+            other => Err(wrong_type(self.fields().file(), key, other, "a list")),
         }
     }
 

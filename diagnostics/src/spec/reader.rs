@@ -10,12 +10,20 @@ use crate::source::sidecar;
 
 /// The metadata of one model with the prefix of its architecture.
 pub(super) struct Reader<'a> {
-    pub(super) fields: &'a dyn Fields,
     pub(super) architecture: String,
-    /// `config.json`, where the model has one.
-    pub(super) config: Option<Section<'a>>,
-    gguf: bool,
+    model_type: Option<String>,
+    metadata: Source<'a>,
 }
+
+/// Where the keys are.
+enum Source<'a> {
+    Gguf(&'a GgufMetadata),
+    /// All of `config.json`, or what it says of the language model in it.
+    Config(Section<'a>),
+}
+
+/// What `config.json` of a model that also sees or hears says of its language model.
+const TEXT_CONFIG: &str = "text_config";
 
 impl<'a> Reader<'a> {
     pub(super) fn new(header: &'a Header) -> Result<Self> {
@@ -25,60 +33,103 @@ impl<'a> Reader<'a> {
                 let architecture = metadata.text("general.architecture")?.ok_or_else(|| {
                     missing(metadata, "general.architecture", "without it the kind of model is unknown")
                 })?;
-                Ok(Reader { fields: metadata, architecture: architecture.to_owned(), config: None, gguf: true })
+                let architecture = architecture.to_owned();
+                Ok(Reader { architecture, model_type: None, metadata: Source::Gguf(metadata) })
             }
             Metadata::Config(files) => {
                 let config = &files.config;
-                let architecture = match (class(config)?, config.text("model_type")?) {
-                    (Some(class), _) => class,
-                    (None, Some(model_type)) => model_type,
+                let model_type = config.text("model_type")?.map(str::to_owned);
+                let architecture = match (class(config)?, &model_type) {
+                    (Some(class), _) => class.to_owned(),
+                    (None, Some(model_type)) => model_type.clone(),
                     (None, None) => {
                         return Err(missing(config, "model_type", "without it the kind of model is unknown"));
                     }
                 };
-                let architecture = architecture.to_owned();
-                Ok(Reader { fields: config, architecture, config: Some(config.whole()), gguf: false })
+                Ok(Reader { architecture, model_type, metadata: Source::Config(config.whole()) })
             }
         }
     }
 
-    /// The family whose table names this architecture. In `config.json` the class and the model type must agree.
-    pub(super) fn family(&self, families: &[&'static Family]) -> Result<&'static Family> {
-        let model_type = if self.gguf { None } else { self.fields.text("model_type")? };
+    /// The keys.
+    pub(super) fn fields(&self) -> &dyn Fields {
+        match &self.metadata {
+            Source::Gguf(metadata) => *metadata,
+            Source::Config(config) => config,
+        }
+    }
+
+    /// The keys of `config.json`, where the model has one.
+    pub(super) fn config(&self) -> Option<&Section<'a>> {
+        match &self.metadata {
+            Source::Gguf(_) => None,
+            Source::Config(config) => Some(config),
+        }
+    }
+
+    /// The `model_type` of `config.json`, or of the language model in it.
+    pub(super) fn model_type(&self) -> Option<&str> {
+        self.model_type.as_deref()
+    }
+
+    /// The family whose table names this architecture. In `config.json` the class and the model type must agree. Of a model
+    /// that also sees or hears the keys are those of its language model from here on.
+    pub(super) fn family(&mut self, families: &[&'static Family]) -> Result<&'static Family> {
+        let architecture = self.architecture.as_str();
         let named = |family: &&&'static Family| {
-            if self.gguf {
-                return family.gguf_architectures.contains(&self.architecture.as_str());
+            if self.is_gguf() {
+                return family.gguf_architectures.contains(&architecture);
             }
-            let class = family.classes.contains(&self.architecture.as_str());
-            let kind = model_type.map(|kind| family.model_types.contains(&kind));
-            match kind {
-                Some(kind) => kind && (class || self.architecture == model_type.unwrap_or_default()),
+            let class = family.classes.contains(&architecture);
+            match self.model_type() {
+                Some(kind) => family.model_types.contains(&kind) && (class || architecture == kind),
                 None => class,
             }
         };
         if let Some(family) = families.iter().find(named) {
             return Ok(family);
         }
-        let supported = families
-            .iter()
-            .flat_map(|family| if self.gguf { family.gguf_architectures.iter() } else { family.classes.iter() });
-        let found = match model_type {
+        if let Some((family, text)) = self.language_model(families)? {
+            self.model_type = text.text("model_type")?.map(str::to_owned);
+            self.metadata = Source::Config(text);
+            return Ok(family);
+        }
+        let supported: Vec<&str> = if self.is_gguf() {
+            families.iter().flat_map(|family| family.gguf_architectures).copied().collect()
+        } else {
+            families.iter().flat_map(|family| family.classes).copied().collect()
+        };
+        let found = match self.model_type() {
             Some(kind) if kind != self.architecture => format!("{} (model_type {kind})", self.architecture),
             _ => self.architecture.clone(),
         };
         Err(Error::Architecture {
-            file: self.fields.file().into(),
+            file: self.fields().file().into(),
             kind: ArchitectureErrorKind::Unknown {
                 found,
-                supported: supported.copied().collect::<Vec<_>>().join(", "),
-                hint: unsupported::hint(self.fields, self.gguf, &self.architecture, model_type),
+                supported: supported.join(", "),
+                hint: unsupported::hint(self.fields(), self.is_gguf(), &self.architecture, self.model_type()),
             },
         })
     }
 
+    /// The family of the language model in a model that also sees or hears, and its keys.
+    fn language_model(&self, families: &[&'static Family]) -> Result<Option<(&'static Family, Section<'a>)>> {
+        let Source::Config(config) = self.metadata else { return Ok(None) };
+        let Some(text) = config.of(TEXT_CONFIG)? else { return Ok(None) };
+        let Some(kind) = text.text("model_type")?.map(str::to_owned) else { return Ok(None) };
+        let wraps = |family: &&&'static Family| {
+            family.model_types.contains(&kind.as_str())
+                && family.wrappers.iter().any(|(class, model_type)| {
+                    *class == self.architecture && self.model_type().is_none_or(|kind| kind == *model_type)
+                })
+        };
+        Ok(families.iter().find(wraps).map(|family| (*family, text)))
+    }
+
     /// The key in this format, prefix applied.
     pub(super) fn key(&self, key: Key) -> String {
-        match (self.gguf, key.gguf.strip_prefix('.')) {
+        match (self.is_gguf(), key.gguf.strip_prefix('.')) {
             (true, Some(suffix)) => format!("{}.{suffix}", self.architecture),
             (true, None) => key.gguf.to_owned(),
             (false, _) => key.config.to_owned(),
@@ -87,23 +138,33 @@ impl<'a> Reader<'a> {
 
     /// Whether `config.json` says that there is none.
     pub(super) fn is_null(&self, key: &str) -> bool {
-        self.config.and_then(|config| config.object().get(key)).is_some_and(serde_json::Value::is_null)
+        self.config().and_then(|config| config.object().get(key)).is_some_and(serde_json::Value::is_null)
     }
 
     pub(super) fn is_gguf(&self) -> bool {
-        self.gguf
+        matches!(self.metadata, Source::Gguf(_))
     }
 
     pub(super) fn sizes(&self, family: &Family, header: &Header, assumptions: &mut Vec<String>) -> Result<Sizes> {
         let keys = &family.keys;
-        let present = |key: Key, size: Option<usize>| {
-            size.ok_or_else(|| missing(self.fields, &self.key(key), "a size is never guessed from tensor shapes"))
+        let mut stored = |key: Key, size: Option<usize>| match size {
+            Some(size) => Ok(Some(size)),
+            None => {
+                self.default(family, key, assumptions).map(|size| self.bounded(key.config, size as u64)).transpose()
+            }
         };
-        let require = |key: Key| present(key, self.size(key)?);
-        let hidden = require(keys.hidden)?;
-        let layers = require(keys.layers)?;
-        let heads = present(keys.heads, self.size_a_layer(keys.heads, header, layers)?)?;
-        let kv_heads = match self.size_a_layer(keys.kv_heads, header, layers)? {
+        let present = |key: Key, size: Option<usize>| {
+            size.ok_or_else(|| missing(self.fields(), &self.key(key), "a size is never guessed from tensor shapes"))
+        };
+        let hidden = present(keys.hidden, self.size(keys.hidden)?)?;
+        let layers = present(keys.layers, self.size(keys.layers)?)?;
+        let feed_forward = present(keys.feed_forward, self.size_a_layer(keys.feed_forward, header, layers)?)?;
+        let heads = present(keys.heads, stored(keys.heads, self.size_a_layer(keys.heads, header, layers)?)?)?;
+        let context = present(keys.context, stored(keys.context, self.size(keys.context)?)?)?;
+        let kv_heads = stored(keys.kv_heads, self.size_a_layer(keys.kv_heads, header, layers)?)?;
+        let head_dim = stored(keys.head_dim, self.size(keys.head_dim)?)?;
+        let vocab = stored(keys.vocab, self.size(keys.vocab)?)?;
+        let kv_heads = match kv_heads {
             Some(kv_heads) => kv_heads,
             None => {
                 assumptions.push(format!(
@@ -119,7 +180,7 @@ impl<'a> Reader<'a> {
                 self.contradiction(format!("{one} is {heads}"), format!("{other} is {kv_heads}, no divisor of it"))
             );
         }
-        let head_dim = match self.size(keys.head_dim)? {
+        let head_dim = match head_dim {
             Some(head_dim) => head_dim,
             None if hidden.is_multiple_of(heads) => {
                 let key = self.key(keys.head_dim);
@@ -138,20 +199,20 @@ impl<'a> Reader<'a> {
             }
         };
         self.refuse_other_values(head_dim)?;
-        let vocab = match (self.size(keys.vocab)?, &header.metadata) {
+        let vocab = match (vocab, &header.metadata) {
             (Some(vocab), _) => vocab,
             (None, Metadata::Gguf(metadata)) => {
                 let tokens = metadata.strings("tokenizer.ggml.tokens")?.map(|tokens| tokens.len()).unwrap_or(0);
                 let key = self.key(keys.vocab);
                 if tokens == 0 {
-                    return Err(missing(self.fields, &key, "and tokenizer.ggml.tokens is empty too"));
+                    return Err(missing(self.fields(), &key, "and tokenizer.ggml.tokens is empty too"));
                 }
                 assumptions.push(format!(
                     "vocabulary = entries of tokenizer.ggml.tokens = {tokens}: {key} is absent (llama.cpp default)"
                 ));
                 tokens
             }
-            (None, Metadata::Config(_)) => require(keys.vocab)?,
+            (None, Metadata::Config(_)) => present(keys.vocab, None)?,
         };
         Ok(Sizes {
             hidden,
@@ -160,16 +221,24 @@ impl<'a> Reader<'a> {
             head_dim,
             vocab,
             layers,
-            feed_forward: present(keys.feed_forward, self.size_a_layer(keys.feed_forward, header, layers)?)?,
-            context: require(keys.context)?,
+            feed_forward,
+            context,
             whole_head_norms: family.whole_head_norms,
         })
+    }
+
+    /// What the absence of a key in `config.json` means, where the family's table has it.
+    fn default(&self, family: &Family, key: Key, assumptions: &mut Vec<String>) -> Option<f64> {
+        let default = family.config_defaults.iter().find(|(name, _)| !self.is_gguf() && *name == key.config);
+        let (name, value) = *default?;
+        assumptions.push(format!("{name} {value}: it is absent ({})", family.config_defaults_source));
+        Some(value)
     }
 
     /// A size between 1 and 2^31 - 1.
     fn size(&self, key: Key) -> Result<Option<usize>> {
         let name = self.key(key);
-        let Some(value) = self.fields.unsigned(&name)? else { return Ok(None) };
+        let Some(value) = self.fields().unsigned(&name)? else { return Ok(None) };
         self.bounded(&name, value).map(Some)
     }
 
@@ -199,11 +268,11 @@ impl<'a> Reader<'a> {
 
     /// In GGUF the values of a head could be longer or shorter than its keys.
     fn refuse_other_values(&self, head_dim: usize) -> Result<()> {
-        if !self.gguf {
+        if !self.is_gguf() {
             return Ok(());
         }
         let key = self.key(Key { gguf: ".attention.value_length", config: "" });
-        match self.fields.unsigned(&key)? {
+        match self.fields().unsigned(&key)? {
             Some(length) if length != head_dim as u64 => {
                 let feature = format!("values of {length} elements a head beside keys of {head_dim}");
                 Err(self.feature(&feature, &key, "keys and values of one length"))
@@ -213,10 +282,13 @@ impl<'a> Reader<'a> {
     }
 
     /// What every norm adds to the mean square or the variance.
-    pub(super) fn norm_eps(&self, family: &Family) -> Result<f64> {
+    pub(super) fn norm_eps(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<f64> {
         let key = self.key(family.keys.norm_eps);
-        let eps = self.fields.number(&key)?;
-        let eps = eps.ok_or_else(|| missing(self.fields, &key, "the norm's epsilon is never guessed"))?;
+        let eps = match self.fields().number(&key)? {
+            None => self.default(family, family.keys.norm_eps, assumptions),
+            stored => stored,
+        };
+        let eps = eps.ok_or_else(|| missing(self.fields(), &key, "the norm's epsilon is never guessed"))?;
         if !(eps > 0.0 && eps < 1.0) {
             return Err(self.value(&key, eps, "a number between 0 and 1".into()));
         }
@@ -225,10 +297,10 @@ impl<'a> Reader<'a> {
 
     pub(super) fn check_activation(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<()> {
         let (_, names) = family.activation;
-        if !self.gguf {
+        if !self.is_gguf() {
             // Gemma's own key comes before the common one.
-            let key = if self.fields.has("hidden_activation") { "hidden_activation" } else { "hidden_act" };
-            match self.fields.text(key)? {
+            let key = if self.fields().has("hidden_activation") { "hidden_activation" } else { "hidden_act" };
+            match self.fields().text(key)? {
                 Some(name) if names.contains(&name) => {}
                 Some(name) => {
                     return Err(self.feature(&format!("activation {name}"), key, names[0]));
@@ -245,7 +317,7 @@ impl<'a> Reader<'a> {
     /// A model with experts is not the dense block, whatever its architecture is called.
     pub(super) fn refuse_experts(&self) -> Result<()> {
         let key = self.key(Key { gguf: ".expert_count", config: "num_local_experts" });
-        match self.fields.unsigned(&key)? {
+        match self.fields().unsigned(&key)? {
             Some(experts) if experts > 0 => {
                 Err(self.feature(&format!("a mixture of {experts} experts"), &key, "dense models"))
             }
@@ -255,15 +327,15 @@ impl<'a> Reader<'a> {
 
     /// Flags that would change the block.
     pub(super) fn refuse_flags(&self, family: &Family) -> Result<()> {
-        if self.gguf {
+        if self.is_gguf() {
             let causal = self.key(Key { gguf: ".attention.causal", config: "" });
-            return match self.fields.boolean(&causal)? {
+            return match self.fields().boolean(&causal)? {
                 Some(false) => Err(self.feature("attention to later positions", &causal, "true")),
                 _ => Ok(()),
             };
         }
         for (flag, feature) in family.refused_flags {
-            if self.fields.boolean(flag)? == Some(true) {
+            if self.fields().boolean(flag)? == Some(true) {
                 return Err(self.feature(feature, flag, "false"));
             }
         }
@@ -275,9 +347,9 @@ impl<'a> Reader<'a> {
         let mut flags: Vec<&str> = Vec::new();
         for (_, bias) in family.biases {
             if let crate::family::Bias::Flag(flag) = bias
-                && !self.gguf
+                && !self.is_gguf()
                 && !flags.contains(flag)
-                && self.fields.boolean(flag)?.is_none()
+                && self.fields().boolean(flag)?.is_none()
             {
                 flags.push(flag);
             }
@@ -292,15 +364,20 @@ impl<'a> Reader<'a> {
     /// In GGUF an absent head is tied; in `config.json` the flag decides.
     pub(super) fn tied(&self, family: &Family, header: &Header, assumptions: &mut Vec<String>) -> Result<bool> {
         let head = family.tensors.iter().copied().flatten().find(|name| name.role == Role::Head);
-        if self.gguf {
+        if self.is_gguf() {
             let stored = head.is_some_and(|name| header.tensors.contains_key(&format!("{}.weight", name.gguf)));
             return Ok(!stored);
         }
-        Ok(match self.fields.boolean("tie_word_embeddings")? {
+        const KEY: &str = "tie_word_embeddings";
+        let whole = match &header.metadata {
+            Metadata::Config(files) => files.config.boolean(KEY)?,
+            Metadata::Gguf(_) => None,
+        };
+        Ok(match self.fields().boolean(KEY)?.or(whole) {
             Some(tied) => tied,
             None => {
                 let (tied, why) = family.default_tied;
-                assumptions.push(format!("tied embeddings {tied}: tie_word_embeddings is absent ({why})"));
+                assumptions.push(format!("tied embeddings {tied}: {KEY} is absent ({why})"));
                 tied
             }
         })
@@ -308,7 +385,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn feature(&self, feature: &str, key: &str, expected: &str) -> Error {
         Error::Architecture {
-            file: self.fields.file().into(),
+            file: self.fields().file().into(),
             kind: ArchitectureErrorKind::Feature {
                 feature: feature.to_owned(),
                 key: key.to_owned(),
@@ -318,11 +395,11 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn value(&self, key: &str, found: impl ToString, expected: String) -> Error {
-        Error::key_value(self.fields.file(), key, found.to_string(), expected)
+        Error::key_value(self.fields().file(), key, found.to_string(), expected)
     }
 
     pub(super) fn contradiction(&self, one: String, other: String) -> Error {
-        Error::incomplete(self.fields.file(), IncompleteKind::Contradiction { one, other })
+        Error::incomplete(self.fields().file(), IncompleteKind::Contradiction { one, other })
     }
 }
 

@@ -8,7 +8,7 @@ use super::reader::{Reader, missing};
 use super::{Rope, RopeScaling};
 use crate::error::Result;
 use crate::family::{Family, WindowRope};
-use crate::header::{Header, Metadata};
+use crate::header::Header;
 
 /// What the rotary embedding is resolved from, and where defaults that were taken are noted.
 struct Resolver<'a> {
@@ -35,13 +35,9 @@ pub(super) fn resolve(
     assumptions: &mut Vec<String>,
 ) -> Result<Vec<Rope>> {
     let mut resolver = Resolver { reader, family, header, sizes, assumptions };
-    let ropes = match &header.metadata {
-        Metadata::Gguf(_) => resolver.gguf_ropes()?,
-        Metadata::Config(files) => {
-            let legacy = files.config.section("rope_scaling")?;
-            let current = files.config.section("rope_parameters")?;
-            resolver.config_ropes(legacy, current)?
-        }
+    let ropes = match reader.config() {
+        None => resolver.gguf_ropes()?,
+        Some(config) => resolver.config_ropes(config.section("rope_scaling")?, config.section("rope_parameters")?)?,
     };
     for rope in &ropes {
         if !rope.dimensions.is_multiple_of(2) {
@@ -74,7 +70,7 @@ impl Resolver<'_> {
     /// there is one.
     fn of_windows(&mut self, others: &Rope, window: &WindowRope) -> Result<Rope> {
         let key = self.reader.key(window.key);
-        let stored = if key.is_empty() { None } else { self.reader.fields.number(&key)? };
+        let stored = if key.is_empty() { None } else { self.reader.fields().number(&key)? };
         let (theta, source) = match (stored, window.default_theta) {
             (Some(theta), _) => (self.positive(&key, theta)?, key),
             (None, Some((theta, why))) => {
@@ -90,7 +86,7 @@ impl Resolver<'_> {
     fn default_theta(&mut self, key: &str) -> Result<(f64, String)> {
         let default = self.family.default_theta;
         let (theta, why) =
-            default.ok_or_else(|| missing(self.reader.fields, key, "models of this family differ in it"))?;
+            default.ok_or_else(|| missing(self.reader.fields(), key, "models of this family differ in it"))?;
         self.assumptions.push(format!("rope theta {theta}: {key} is absent ({why})"));
         Ok((theta, format!("default ({why})")))
     }

@@ -18,6 +18,7 @@ pub(super) struct Tensors<'a> {
     pub(super) header: &'a Header,
     sizes: &'a Sizes,
     options: Options,
+    place: Place,
     used: HashSet<String>,
     /// What quantised the weights, where something did.
     pub(super) scheme: Option<&'a Scheme>,
@@ -32,6 +33,30 @@ pub(super) struct Options {
     pub(super) score_cap: Option<f32>,
     /// What differs from layer to layer.
     pub(super) layers: Vec<LayerOptions>,
+}
+
+/// Where the names of a language model's tensors stand in the names of safetensors files.
+#[derive(Clone, Copy)]
+enum Place {
+    /// As the tables have them.
+    Whole,
+    /// Behind `language_model.`, as transformers 4 wrote models that also see.
+    Before,
+    /// Behind `model.language_model.`, but for the head: transformers 5.
+    Behind,
+}
+
+impl Place {
+    fn of(header: &Header) -> Place {
+        let any = |prefix: &str| header.tensors.keys().any(|name| name.starts_with(prefix));
+        if any("language_model.model.") {
+            Place::Before
+        } else if any("model.language_model.") {
+            Place::Behind
+        } else {
+            Place::Whole
+        }
+    }
 }
 
 /// The rows of a matrix or a bias, in a tensor of their own or in a fused one.
@@ -55,7 +80,18 @@ impl<'a> Tensors<'a> {
         options: Options,
         scheme: Option<&'a Scheme>,
     ) -> Self {
-        Tensors { reader, family, header, sizes, options, used: HashSet::new(), scheme, plain_modules: Vec::new() }
+        let place = Place::of(header);
+        Tensors {
+            reader,
+            family,
+            header,
+            sizes,
+            options,
+            place,
+            used: HashSet::new(),
+            scheme,
+            plain_modules: Vec::new(),
+        }
     }
 
     pub(super) fn layer(&mut self, layer: usize) -> Result<LayerWeights> {
@@ -157,7 +193,8 @@ impl<'a> Tensors<'a> {
         let layers = self.sizes.layers;
         for name in &unused {
             let layer = self.family.tensors.iter().copied().flatten().find_map(|names| {
-                let (prefix, _) = self.pattern(names.gguf, names.config).split_once("{}")?;
+                let pattern = self.pattern(names.gguf, names.config);
+                let (prefix, _) = pattern.split_once("{}")?;
                 name.strip_prefix(prefix)?.split('.').next()?.parse::<usize>().ok()
             });
             if let Some(layer) = layer
@@ -173,19 +210,29 @@ impl<'a> Tensors<'a> {
         Ok(unused)
     }
 
-    fn pattern(&self, gguf: &'static str, config: &'static str) -> &'static str {
-        if self.reader.is_gguf() { gguf } else { config }
+    /// The name in this format. A language model within another has `language_model` in front, or behind `model`.
+    fn pattern(&self, gguf: &str, config: &str) -> String {
+        if self.reader.is_gguf() {
+            return gguf.to_owned();
+        }
+        match self.place {
+            Place::Whole => config.to_owned(),
+            Place::Before => format!("language_model.{config}"),
+            Place::Behind => {
+                config.strip_prefix("model.").map_or(config.to_owned(), |rest| format!("model.language_model.{rest}"))
+            }
+        }
     }
 
     fn stem(&self, role: Role, layer: Option<usize>) -> String {
         let names = self.family.tensors.iter().copied().flatten().find(|names| names.role == role);
-        let pattern = names.map_or("", |names| self.pattern(names.gguf, names.config));
-        fill(pattern, layer)
+        let pattern = names.map(|names| self.pattern(names.gguf, names.config)).unwrap_or_default();
+        fill(&pattern, layer)
     }
 
     /// The tensor `name` if it has `expected` shape.
     fn checked(&mut self, name: &str, expected: &[u64], because: &str) -> Result<TensorInfo> {
-        let file = self.reader.fields.file();
+        let file = self.reader.fields().file();
         let Some(tensor) = self.header.tensors.get(name) else {
             let nearest = nearest(name, self.header.tensors.keys());
             return Err(Error::incomplete(file, IncompleteKind::TensorMissing { name: name.to_owned(), nearest }));
@@ -206,8 +253,8 @@ impl<'a> Tensors<'a> {
         inputs: Option<u64>,
     ) -> Result<Option<Rows>> {
         for fused in self.family.fused.iter().filter(|fused| fused.roles.contains(&role)) {
-            let Some(pattern) = (if self.reader.is_gguf() { fused.gguf } else { fused.config }) else { continue };
-            let module = fill(pattern, layer);
+            let Some(name) = (if self.reader.is_gguf() { fused.gguf } else { fused.config }) else { continue };
+            let module = fill(&self.pattern(name, name), layer);
             let name = format!("{module}.{suffix}");
             if !self.header.tensors.contains_key(&name) {
                 continue;
@@ -236,7 +283,7 @@ impl<'a> Tensors<'a> {
                     fused.filter_map(|fused| fused.gguf).map(|pattern| format!("{}.bias", fill(pattern, layer)));
                 fused.chain([name.to_owned()]).any(|name| self.header.tensors.contains_key(&name))
             }
-            Bias::Flag(flag) => self.reader.fields.boolean(flag)?.unwrap_or(false),
+            Bias::Flag(flag) => self.reader.fields().boolean(flag)?.unwrap_or(false),
         })
     }
 

@@ -41,7 +41,7 @@ impl Resolver<'_> {
     fn config_rope(&mut self, legacy: Option<Section<'_>>, current: Option<Section<'_>>) -> Result<Rope> {
         let (theta, theta_source) = self.theta(legacy, current)?;
         let dimensions = self.dimensions(legacy, current)?;
-        if self.reader.fields.boolean("rope_interleaved")? == Some(true) {
+        if self.reader.fields().boolean("rope_interleaved")? == Some(true) {
             return Err(self.reader.feature("interleaved rotation", "rope_interleaved", "false"));
         }
         let mut scaling = |section: Section<'_>| self.scaling(&section.path(), section, dimensions);
@@ -115,7 +115,7 @@ impl Resolver<'_> {
         let places = [
             (path(legacy), nested(legacy)?),
             (path(current), nested(current)?),
-            (key.to_owned(), self.reader.fields.number(key)?),
+            (key.to_owned(), self.reader.fields().number(key)?),
         ];
         let mut found: Option<(f64, String)> = None;
         for (key, value) in places {
@@ -144,7 +144,7 @@ impl Resolver<'_> {
         match kind.map(|kind| alias(kind).unwrap_or(kind)) {
             None if section.has("factor") => {
                 let key = format!("{name}.rope_type");
-                Err(missing(self.reader.fields, &key, "the kind of scaling is never guessed"))
+                Err(missing(self.reader.fields(), &key, "the kind of scaling is never guessed"))
             }
             None => {
                 self.assumptions.push(format!(
@@ -174,7 +174,7 @@ impl Resolver<'_> {
     fn require(&self, name: &str, section: Section<'_>, key: &str) -> Result<f64> {
         let dotted = format!("{name}.{key}");
         let value = section.number(key)?;
-        self.positive(&dotted, value.ok_or_else(|| missing(self.reader.fields, &dotted, "the scaling needs it"))?)
+        self.positive(&dotted, value.ok_or_else(|| missing(self.reader.fields(), &dotted, "the scaling needs it"))?)
     }
 
     fn optional(&self, name: &str, section: Section<'_>, key: &str) -> Result<Option<f64>> {
@@ -238,11 +238,11 @@ impl Resolver<'_> {
         let dotted = format!("{name}.{key}");
         let list = match section.object().get(key) {
             None | Some(Value::Null) => {
-                return Err(missing(self.reader.fields, &dotted, "the scaling needs it"));
+                return Err(missing(self.reader.fields(), &dotted, "the scaling needs it"));
             }
             Some(Value::Array(list)) => list,
             Some(other) => {
-                return Err(wrong_type(self.reader.fields.file(), &dotted, other, "a list of numbers"));
+                return Err(wrong_type(self.reader.fields().file(), &dotted, other, "a list of numbers"));
             }
         };
         if list.len() != dimensions / 2 {
@@ -264,7 +264,7 @@ impl Resolver<'_> {
     /// The context before scaling. A value at the top level wins, as in transformers.
     fn original_context(&mut self, name: &str, section: Section<'_>) -> Result<u64> {
         let dotted = format!("{name}.{ORIGINAL_CONTEXT}");
-        let (context, key) = match self.reader.fields.unsigned(ORIGINAL_CONTEXT)? {
+        let (context, key) = match self.reader.fields().unsigned(ORIGINAL_CONTEXT)? {
             Some(context) => (Some(context), ORIGINAL_CONTEXT),
             None => (section.unsigned(ORIGINAL_CONTEXT)?, dotted.as_str()),
         };
@@ -275,7 +275,7 @@ impl Resolver<'_> {
                 self.assumptions.push(format!("original context {context}: {ORIGINAL_CONTEXT} is absent ({why})"));
                 Ok(context)
             }
-            (None, None) => Err(missing(self.reader.fields, &dotted, "the scaling needs it")),
+            (None, None) => Err(missing(self.reader.fields(), &dotted, "the scaling needs it")),
         }
     }
 }

@@ -21,7 +21,7 @@ impl Resolver<'_> {
     }
 
     fn fields(&self) -> &dyn Fields {
-        self.reader.fields
+        self.reader.fields()
     }
 
     pub(super) fn gguf_ropes(&mut self) -> Result<Vec<Rope>> {
@@ -85,7 +85,7 @@ impl Resolver<'_> {
         let type_key = self.key(".rope.scaling.type");
         let factor_key = self.key(".rope.scaling.factor");
         let old_factor_key = self.key(".rope.scale_linear");
-        let kind = self.reader.fields.text(&type_key)?;
+        let kind = self.reader.fields().text(&type_key)?;
         let (factor, factor_key) = match self.fields().number(&factor_key)? {
             Some(factor) => (Some(factor), factor_key),
             None => (self.fields().number(&old_factor_key)?, old_factor_key),
@@ -195,7 +195,7 @@ impl Resolver<'_> {
         }
         let turns = |suffix, default: f64| {
             let key = self.key(suffix);
-            let turns = self.reader.fields.number(&key)?;
+            let turns = self.reader.fields().number(&key)?;
             turns.map_or(Ok(default), |turns| self.positive(&key, turns))
         };
         // 32 and 1: the YaRN paper, transformers and llama.cpp.
