@@ -10,8 +10,7 @@ use std::path::Path;
 static HERON: Family = Family {
     id: "heron",
     gguf_architectures: &["heron"],
-    model_types: &["heron"],
-    classes: &["HeronForCausalLM"],
+    model_types: &[("heron", &["HeronForCausalLM"])],
     tensors: &[&[
         TensorName { role: Role::Embedding, gguf: "token_embd", config: "heron.words" },
         TensorName { role: Role::FinalNorm, gguf: "output_norm", config: "heron.last_norm" },

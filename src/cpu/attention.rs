@@ -1,9 +1,9 @@
 //! q, k and v side by side -> attention output: one streaming pass over the pages of the cache.
 
 use super::page::{KvPage, PageElement, TILES};
-use super::{Heads, TASK_ROWS};
-use crate::decoder::Sequence;
-use crate::kernels::{Isa, KvTile, Query, STATE, Scoring, TILE, attend};
+use super::{CpuDevice, Heads, TASK_ROWS};
+use crate::decoder::{AttentionOptions, Sequence, floats};
+use crate::kernels::{Isa, KvTile, Query, STATE, TILE, add_floats, attend};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use std::ops::Range;
@@ -16,14 +16,13 @@ const PART: usize = 1024 / TILE;
 const PAGES: &str = "the pages that attention reads";
 const QUERIES: &str = "queries of attention";
 
-/// Attention of every row over the cached positions up to its own, or the last `window` of them.
+/// Attention of every row over the cached positions up to its own, as the options say.
 pub(super) struct AttentionPass<'a> {
     pub(super) isa: Isa,
     pub(super) pool: &'a Pool,
     pub(super) heads: Heads,
     pub(super) layer: usize,
-    pub(super) window: Option<usize>,
-    pub(super) scoring: Scoring,
+    pub(super) options: &'a AttentionOptions<CpuDevice>,
     pub(super) sequences: &'a [Sequence<'a, KvPage>],
     /// `[rows, q, k and v]`
     pub(super) qkv: &'a [f32],
@@ -74,7 +73,7 @@ impl AttentionPass<'_> {
     /// The positions that a row of `sequence` sees.
     fn positions(&self, sequence: &Sequence<'_, KvPage>, row: usize) -> Range<usize> {
         let end = sequence.start + row - sequence.rows.start + 1;
-        self.window.map_or(0, |window| end.saturating_sub(window))..end
+        self.options.window.map_or(0, |window| end.saturating_sub(window))..end
     }
 
     /// The tiles that some of `rows` see.
@@ -121,7 +120,9 @@ impl<E: PageElement> Context<'_, E> {
                 query.merge(state, out);
             }
         }
-        queries.into_iter().for_each(Query::finish);
+        for (index, query) in queries.into_iter().enumerate() {
+            self.finish(head, index % (count / rows.len()), query);
+        }
         Ok(())
     }
 
@@ -153,10 +154,22 @@ impl<E: PageElement> Context<'_, E> {
                     let (outs, states) = part.split_at(group * dim);
                     query.merge(&states.as_chunks().0[i], &outs[i * dim..][..dim]);
                 }
-                query.finish();
+                self.finish(head, i, query);
             }
         }
         Ok(())
+    }
+
+    /// Ends the query `index` of those that share the keys of `head`.
+    fn finish(&self, head: usize, index: usize, mut query: Query<'_>) {
+        if let Some(sinks) = &self.attend.options.sinks {
+            let Heads { queries, kv, .. } = self.attend.heads;
+            let head = head * (queries / kv) + index;
+            let mut sink = [0.0];
+            add_floats(self.attend.isa, &mut sink, floats(sinks, head..head + 1));
+            query.sink(sink[0]);
+        }
+        query.finish();
     }
 
     /// The queries of a row that share the keys of `head`.
@@ -169,7 +182,7 @@ impl<E: PageElement> Context<'_, E> {
     /// Lets `queries`, those of `rows`, go through `tiles`.
     fn through(&self, head: usize, rows: &Range<usize>, tiles: Range<usize>, queries: &mut [Query<'_>]) {
         let Heads { kv, dim, .. } = self.attend.heads;
-        let (group, scoring) = (queries.len() / rows.len(), self.attend.scoring);
+        let (group, scoring) = (queries.len() / rows.len(), self.attend.options.scoring);
         let tile = |index: usize| {
             let (page, first, len) = (self.pages[index / TILES], head * TILES + index % TILES, E::tile_len(dim));
             let of = |tile: usize| &page[tile * len..][..len];

@@ -14,12 +14,13 @@ pub use norm::NormVectors;
 pub use operand::Operands;
 pub use page::KvPage;
 
-use crate::decoder::{self, AllocatePage, Angles, Batch, CopyPage, Device, Operand, Output, Pass};
+use crate::decoder::{self, AllocatePage, Angles, AttentionOptions, Batch, CopyPage, Device, Operand, Output, Pass};
 use crate::error::{Error, Result};
-use crate::kernels::{self, Isa, Scoring};
+use crate::kernels::{self, Isa};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
-use crate::weights::Weights;
+use crate::weights::{WeightView, Weights};
+use model_diagnostics::header::TensorInfo;
 use model_diagnostics::plan::{CpuBuffers, KV_PAGE, KvDtype};
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use operand::Spare;
@@ -205,6 +206,7 @@ impl decoder::sealed::Sealed for CpuDevice {}
 impl Device for CpuDevice {
     type Matrix = Matrix;
     type Norm = NormVectors;
+    type Vector = WeightView;
     type Page = KvPage;
     type Buffer = Vec<f32>;
     type Activated = Operands;
@@ -219,6 +221,10 @@ impl Device for CpuDevice {
 
     fn norm(&self, weights: &Weights, norm: &NormWeights) -> Result<NormVectors> {
         Ok(NormVectors::new(weights, norm))
+    }
+
+    fn vector(&self, weights: &Weights, vector: &TensorInfo) -> Result<WeightView> {
+        Ok(weights.view(vector))
     }
 
     fn pages(&self) -> AllocatePage<KvPage> {
@@ -297,8 +303,7 @@ impl Device for CpuDevice {
         &self,
         batch: &Batch<'_, KvPage>,
         layer: usize,
-        window: Option<usize>,
-        scoring: Scoring,
+        options: &AttentionOptions<Self>,
         qkv: &Vec<f32>,
         attended: &mut Vec<f32>,
     ) -> Result<()> {
@@ -308,8 +313,7 @@ impl Device for CpuDevice {
             pool,
             heads: *heads,
             layer,
-            window,
-            scoring,
+            options,
             sequences: &batch.sequences,
             qkv,
         };

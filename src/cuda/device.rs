@@ -8,19 +8,20 @@ use super::modules::Module;
 use super::peak::ProductSeconds;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
 use super::weights::{DeviceWeights, Uploaded};
-use crate::decoder::{AllocatePage, Batch, CopyPage, Device, Operand, Output, Pass};
+use crate::decoder::{AllocatePage, AttentionOptions, Batch, CopyPage, Device, Operand, Output, Pass};
 use crate::error::CudaError;
 use crate::error::{Error, Result};
-use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
 use model_diagnostics::DType;
 use model_diagnostics::capability::GPU_MOST_HEAD_DIM;
 use model_diagnostics::hardware::Gpu as Described;
+use model_diagnostics::header::TensorInfo;
 use model_diagnostics::plan::{
     GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, PREFILL_CHUNK, Plan, kv_page_bytes,
 };
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Positions below which attention is not divided further.
@@ -290,6 +291,7 @@ impl crate::decoder::sealed::Sealed for CudaDevice {}
 impl Device for CudaDevice {
     type Matrix = DeviceMatrix;
     type Norm = DeviceNorm;
+    type Vector = Infallible; // no kernel reads one
     type Page = Buffer;
     type Buffer = DeviceFloats;
     type Activated = UpGate;
@@ -304,6 +306,10 @@ impl Device for CudaDevice {
 
     fn norm(&self, _: &Weights, norm: &NormWeights) -> Result<DeviceNorm> {
         DeviceNorm::new(&self.weights, norm)
+    }
+
+    fn vector(&self, _: &Weights, _: &TensorInfo) -> Result<Infallible> {
+        Err(beyond())
     }
 
     fn pages(&self) -> AllocatePage<Buffer> {
@@ -427,8 +433,7 @@ impl Device for CudaDevice {
         &self,
         table: &BatchTable,
         layer: usize,
-        window: Option<usize>,
-        scoring: Scoring,
+        options: &AttentionOptions<Self>,
         qkv: &DeviceFloats,
         attended: &mut DeviceFloats,
     ) -> Result<()> {
@@ -445,10 +450,10 @@ impl Device for CudaDevice {
             dim: head_dim as i32,
             halves: i32::from(self.kv_dtype == KvDtype::F16),
             layer: layer as i32,
-            window: window.unwrap_or(0) as i32,
+            window: options.window.unwrap_or(0) as i32,
             parts: table.parts as i32,
             heads_a_block: self.tile.heads as i32,
-            scale: scoring.scale,
+            scale: options.scoring.scale,
             unused: 0,
         };
         const WARPS: usize = 4; // `ATTEND_WARPS` of `steps.cu`

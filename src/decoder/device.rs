@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
+use model_diagnostics::header::TensorInfo;
 use model_diagnostics::spec::{Activation, LinearWeights, Multipliers, NormWeights};
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     type Matrix: Send + Sync;
     /// The weight and bias of a norm.
     type Norm: Send + Sync;
+    /// A vector of floats.
+    type Vector: Send + Sync;
     /// Keys and values of `KV_PAGE` positions, all layers.
     type Page: Send + Sync;
     /// F32 activations `[rows, width]`.
@@ -49,6 +52,12 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// # Errors
     /// `Internal` for a dtype that vectors do not have, which the diagnosis rules out.
     fn norm(&self, weights: &Weights, norm: &NormWeights) -> Result<Self::Norm>;
+
+    /// Finds a vector of floats.
+    ///
+    /// # Errors
+    /// As [`norm`](Self::norm).
+    fn vector(&self, weights: &Weights, vector: &TensorInfo) -> Result<Self::Vector>;
 
     /// What allocates pages.
     fn pages(&self) -> AllocatePage<Self::Page>;
@@ -98,13 +107,12 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         qkv: &mut Self::Buffer,
     ) -> Result<()>;
 
-    /// `attended` = attention of every row's queries over the cached positions up to its own, or the last `window` of them.
+    /// `attended` = attention of every row's queries over the cached positions up to its own, as `options` say.
     fn attend(
         &self,
         batch: &Self::Batch<'_>,
         layer: usize,
-        window: Option<usize>,
-        scoring: Scoring,
+        options: &AttentionOptions<Self>,
         qkv: &Self::Buffer,
         attended: &mut Self::Buffer,
     ) -> Result<()>;
@@ -151,6 +159,16 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         multipliers: &Multipliers,
         logits: &mut Vec<f32>,
     ) -> Result<()>;
+}
+
+/// How queries attend to keys.
+pub struct AttentionOptions<D: Device> {
+    /// The positions that are seen, the query's own included; all up to its own without a window.
+    pub window: Option<usize>,
+    /// What scores are made of.
+    pub scoring: Scoring,
+    /// Scores of a position without a value, one for each query head.
+    pub sinks: Option<D::Vector>,
 }
 
 /// What the second product of a sub-layer reads.

@@ -10,7 +10,7 @@ mod rope;
 mod stored;
 
 pub(crate) use device::sealed;
-pub use device::{Batch, Device, Operand, Output, Pass, Sequence};
+pub use device::{AttentionOptions, Batch, Device, Operand, Output, Pass, Sequence};
 pub use kv_cache::{Cache, KvCache};
 pub(crate) use page::is_shared;
 pub use page::{AllocatePage, CopyPage, Page};
@@ -151,8 +151,7 @@ struct Attention<D: Device> {
     q_norm: Option<D::Norm>,
     k_norm: Option<D::Norm>,
     rope: Option<usize>,
-    window: Option<usize>,
-    scoring: Scoring,
+    options: AttentionOptions<D>,
     o: D::Matrix,
     output_norm: Option<D::Norm>,
 }
@@ -359,8 +358,11 @@ impl<D: Device> Layer<D> {
                 q_norm: norm(&attention.q_norm)?,
                 k_norm: norm(&attention.k_norm)?,
                 rope: attention.rope,
-                window: attention.window,
-                scoring: Scoring { scale: attention.score_scale, cap: attention.score_cap },
+                options: AttentionOptions {
+                    window: attention.window,
+                    scoring: Scoring { scale: attention.score_scale, cap: attention.score_cap },
+                    sinks: attention.sinks.as_ref().map(|sinks| device.vector(weights, sinks)).transpose()?,
+                },
                 o: matrix(&attention.o)?,
                 output_norm: norm(&attention.output_norm)?,
             },
@@ -388,11 +390,11 @@ impl<D: Device> Layer<D> {
         pass: &mut Pass<'_, D>,
         cancel: &CancellationToken,
     ) -> Result<()> {
-        let Layer { attention: Attention { window, scoring, o, output_norm, .. }, feed_forward, parallel, .. } = self;
+        let Layer { attention: Attention { options, o, output_norm, .. }, feed_forward, parallel, .. } = self;
         let Pass { batch, hidden, qkv, attended, activated, product, .. } = pass;
         let output = |norm: &'l Option<D::Norm>| Output { norm: norm.as_ref(), scale: self.residual };
         cancel.check()?;
-        device.attend(batch, index, *window, *scoring, qkv, attended)?;
+        device.attend(batch, index, options, qkv, attended)?;
         cancel.check()?;
         if *parallel {
             feed_forward.activate(device, batch, hidden, activated)?;

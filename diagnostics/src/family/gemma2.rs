@@ -35,8 +35,7 @@ pub(super) const SCORE_SCALE: Factor = Factor {
 pub(super) const FAMILY: Family = Family {
     id: "gemma2",
     gguf_architectures: &["gemma2"],
-    model_types: &["gemma2"],
-    classes: &["Gemma2ForCausalLM"],
+    model_types: &[("gemma2", &["Gemma2ForCausalLM"])],
     tensors: &[TENSORS],
     norm: NormKind::RmsFromOne,
     activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),

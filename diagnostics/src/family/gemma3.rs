@@ -9,8 +9,7 @@ use crate::block::Activation;
 pub(super) const FAMILY: Family = Family {
     id: "gemma3",
     gguf_architectures: &["gemma3"],
-    model_types: &["gemma3_text"],
-    classes: &["Gemma3ForCausalLM"],
+    model_types: &[("gemma3_text", &["Gemma3ForCausalLM"])],
     wrappers: &[("Gemma3ForConditionalGeneration", "gemma3")],
     // Published files leave out what transformers' Gemma3TextConfig has as a default.
     config_defaults: &[

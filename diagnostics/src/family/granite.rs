@@ -18,8 +18,7 @@ const FACTORS: &[Factor] = &[
 pub(super) const FAMILY: Family = Family {
     id: "granite",
     gguf_architectures: &["granite"],
-    model_types: &["granite"],
-    classes: &["GraniteForCausalLM"],
+    model_types: &[("granite", &["GraniteForCausalLM"])],
     // transformers `GraniteAttention` and `GraniteMLP`.
     biases: &[
         (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias")),

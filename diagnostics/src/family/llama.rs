@@ -7,8 +7,7 @@ use crate::block::RopeLayout;
 pub(super) const FAMILY: Family = Family {
     id: "llama",
     gguf_architectures: &["llama"],
-    model_types: &["llama", "mistral"],
-    classes: &["LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM"],
+    model_types: &[("llama", &["LlamaForCausalLM", "LLaMAForCausalLM"]), ("mistral", &["MistralForCausalLM"])],
     wrappers: &[("Mistral3ForConditionalGeneration", "mistral3")],
     fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],
     // transformers `LlamaAttention` and `LlamaMLP`: one flag covers q, k, v and o, the other gate, up and down.

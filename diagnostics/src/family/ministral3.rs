@@ -7,8 +7,7 @@ use crate::block::RopeLayout;
 pub(super) const FAMILY: Family = Family {
     id: "ministral3",
     gguf_architectures: &["mistral3"],
-    model_types: &["ministral3"],
-    classes: &["Ministral3ForCausalLM"],
+    model_types: &[("ministral3", &["Ministral3ForCausalLM"])],
     wrappers: &[("Mistral3ForConditionalGeneration", "mistral3")],
     window: Window::Honoured,
     query_scale: Some(Key { gguf: ".attention.temperature_scale", config: "llama_4_scaling_beta" }),

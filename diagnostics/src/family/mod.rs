@@ -39,10 +39,8 @@ pub struct Family {
     pub id: &'static str,
     /// Values of GGUF `general.architecture`.
     pub gguf_architectures: &'static [&'static str],
-    /// Values of `model_type` in `config.json`.
-    pub model_types: &'static [&'static str],
-    /// Values of `architectures[0]` in `config.json`.
-    pub classes: &'static [&'static str],
+    /// Values of `model_type` in `config.json`, each with the values of `architectures[0]` that go with it.
+    pub model_types: &'static [(&'static str, &'static [&'static str])],
     /// Models that also see or hear and have a language model of this family: class and model type. Its keys are those of
     /// `text_config`.
     pub wrappers: &'static [(&'static str, &'static str)],
@@ -248,7 +246,6 @@ pub const LLAMA_LIKE: Family = Family {
     id: "",
     gguf_architectures: &[],
     model_types: &[],
-    classes: &[],
     wrappers: &[],
     keys: LLAMA_LIKE_KEYS,
     config_defaults: &[],
@@ -334,6 +331,8 @@ pub enum Role {
     QNorm,
     /// Of the keys: `[head_dim]`, or `[kv_heads * head_dim]`.
     KNorm,
+    /// `[heads]`, scores of a position without a value.
+    Sinks,
     /// `[hidden]`, of what attention adds to the residual stream.
     AttentionOutputNorm,
     /// `[hidden]`.

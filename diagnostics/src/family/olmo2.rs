@@ -24,8 +24,7 @@ const TENSORS: &[TensorName] = &[
 pub(super) const FAMILY: Family = Family {
     id: "olmo2",
     gguf_architectures: &["olmo2"],
-    model_types: &["olmo2", "olmo3"],
-    classes: &["Olmo2ForCausalLM", "Olmo3ForCausalLM"],
+    model_types: &[("olmo2", &["Olmo2ForCausalLM"]), ("olmo3", &["Olmo3ForCausalLM"])],
     tensors: &[TENSORS],
     // transformers `Olmo2Attention`: one flag covers q, k, v and o.
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],

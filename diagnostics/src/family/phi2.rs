@@ -22,8 +22,7 @@ const TENSORS: &[TensorName] = &[
 pub(super) const FAMILY: Family = Family {
     id: "phi2",
     gguf_architectures: &["phi2"],
-    model_types: &["phi"],
-    classes: &["PhiForCausalLM"],
+    model_types: &[("phi", &["PhiForCausalLM"])],
     keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..LLAMA_LIKE_KEYS },
     tensors: &[TENSORS],
     fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],

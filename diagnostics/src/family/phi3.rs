@@ -6,8 +6,7 @@ use super::{Evidence, Family, FusedName, LLAMA_LIKE, Role, Variant, Window};
 pub(super) const FAMILY: Family = Family {
     id: "phi3",
     gguf_architectures: &["phi3"],
-    model_types: &["phi3"],
-    classes: &["Phi3ForCausalLM"],
+    model_types: &[("phi3", &["Phi3ForCausalLM"])],
     fused: &[
         FusedName {
             roles: &[Role::Q, Role::K, Role::V],

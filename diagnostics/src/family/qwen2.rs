@@ -6,8 +6,7 @@ use super::{Bias, Evidence, Family, LLAMA_LIKE, Role, Variant};
 pub(super) const FAMILY: Family = Family {
     id: "qwen2",
     gguf_architectures: &["qwen2"],
-    model_types: &["qwen2"],
-    classes: &["Qwen2ForCausalLM"],
+    model_types: &[("qwen2", &["Qwen2ForCausalLM"])],
     // transformers `Qwen2Attention`: no flag, always biased; the output projection never.
     biases: &[(&[Role::Q, Role::K, Role::V], Bias::Always)],
     refused_flags: &[("use_sliding_window", "a sliding window in some layers")],

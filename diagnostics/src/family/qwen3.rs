@@ -11,8 +11,7 @@ pub(super) const HEAD_NORMS: &[TensorName] = &[
 pub(super) const FAMILY: Family = Family {
     id: "qwen3",
     gguf_architectures: &["qwen3"],
-    model_types: &["qwen3"],
-    classes: &["Qwen3ForCausalLM"],
+    model_types: &[("qwen3", &["Qwen3ForCausalLM"])],
     tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS],
     // transformers `Qwen3Attention`: one flag covers q, k, v and o.
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],

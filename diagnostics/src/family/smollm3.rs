@@ -7,8 +7,7 @@ use crate::block::RopeLayout;
 pub(super) const FAMILY: Family = Family {
     id: "smollm3",
     gguf_architectures: &["smollm3"],
-    model_types: &["smollm3"],
-    classes: &["SmolLM3ForCausalLM"],
+    model_types: &[("smollm3", &["SmolLM3ForCausalLM"])],
     // transformers `SmolLM3Attention` and `SmolLM3MLP`.
     biases: &[
         (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias")),

@@ -33,8 +33,9 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     reader.check_activation(family, &mut assumptions)?;
     let mut ropes = rope::resolve(&reader, family, header, &sizes, &mut assumptions)?;
     let layers = reader.layers(family, header, &sizes, ropes.len(), &mut assumptions)?;
-    // Without a layer that has a window nothing rotates as those do.
-    ropes.truncate(layers.iter().filter_map(|layer| layer.rope).max().map_or(1, |last| last + 1));
+    if !layers.rotates_windows() {
+        ropes.truncate(1);
+    }
     let Factors { multipliers, score_scale, score_cap } = reader.factors(family, &sizes, &mut assumptions)?;
     let tied_embeddings = reader.tied(family, header, &mut assumptions)?;
 

@@ -8,13 +8,51 @@ use crate::header::config::wrong_type;
 use crate::header::{Header, Metadata};
 use serde_json::Value;
 
-/// The options of one layer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LayerOptions {
-    /// Positions that a token attends to.
-    pub(super) window: Option<usize>,
-    /// Which rotary embedding it has.
-    pub(super) rope: Option<usize>,
+/// What differs from layer to layer. It takes no more than the file's lists do, however many layers the file claims.
+pub(super) struct Layers {
+    window: Option<usize>,
+    with_window: Which,
+    rotated: Which,
+    /// The rotary embedding of layers with a window.
+    window_rope: usize,
+}
+
+/// Some of the layers.
+enum Which {
+    None,
+    All,
+    /// All but every so many.
+    AllBut(usize),
+    /// An entry for each.
+    Listed(Vec<bool>),
+}
+
+impl Which {
+    fn has(&self, layer: usize) -> bool {
+        match self {
+            Which::None => false,
+            Which::All => true,
+            Which::AllBut(every) => !(layer + 1).is_multiple_of(*every),
+            Which::Listed(listed) => listed.get(layer).is_some_and(|has| *has),
+        }
+    }
+}
+
+impl Layers {
+    /// Positions that a token attends to in `layer`.
+    pub(super) fn window(&self, layer: usize) -> Option<usize> {
+        self.window.filter(|_| self.with_window.has(layer))
+    }
+
+    /// Which rotary embedding `layer` has.
+    pub(super) fn rope(&self, layer: usize) -> Option<usize> {
+        self.rotated.has(layer).then_some(if self.with_window.has(layer) { self.window_rope } else { 0 })
+    }
+
+    /// Whether a layer rotates as those with a window do.
+    pub(super) fn rotates_windows(&self) -> bool {
+        !matches!(self.with_window, Which::None)
+    }
 }
 
 /// What each layer's attention is in `config.json`.
@@ -23,7 +61,7 @@ pub(super) const WITH_WINDOW: &str = "sliding_attention";
 pub(super) const WITHOUT: &str = "full_attention";
 
 impl Reader<'_> {
-    /// The options of every layer. Those with a window have the last of `ropes` rotary embeddings.
+    /// What differs from layer to layer. Those with a window have the last of `ropes` rotary embeddings.
     pub(super) fn layers(
         &self,
         family: &Family,
@@ -31,24 +69,22 @@ impl Reader<'_> {
         sizes: &Sizes,
         ropes: usize,
         assumptions: &mut Vec<String>,
-    ) -> Result<Vec<LayerOptions>> {
+    ) -> Result<Layers> {
         let window = self.sliding_window(family, assumptions)?;
-        let limited = match (family.window, window) {
+        let with_window = match (family.window, window) {
+            (_, None) => Which::None,
             (Window::Pattern { full_every, source, .. }, Some(_)) => {
                 self.pattern(header, sizes, full_every, source, assumptions)?
             }
-            (_, window) => vec![window.is_some(); sizes.layers],
+            (_, Some(_)) => Which::All,
         };
         let rotated = match &family.unrotated {
             Some(unrotated) => self.rotated(unrotated, sizes, assumptions)?,
-            None => vec![true; sizes.layers],
+            None => Which::All,
         };
-        let options = limited.into_iter().zip(rotated).map(|(limited, rotated)| LayerOptions {
-            // One that no sequence exceeds is none.
-            window: window.filter(|window| limited && *window < sizes.context),
-            rope: rotated.then_some(if limited { ropes - 1 } else { 0 }),
-        });
-        Ok(options.collect())
+        // One that no sequence exceeds is none.
+        let window = window.filter(|window| *window < sizes.context);
+        Ok(Layers { window, with_window, rotated, window_rope: ropes - 1 })
     }
 
     /// The window, where the family has one. 0 in GGUF and null are none.
@@ -90,7 +126,7 @@ impl Reader<'_> {
         every: usize,
         source: &str,
         assumptions: &mut Vec<String>,
-    ) -> Result<Vec<bool>> {
+    ) -> Result<Which> {
         const PATTERN: Key = Key { gguf: ".attention.sliding_window_pattern", config: "sliding_window_pattern" };
         let key = self.key(PATTERN);
         let listed = match &header.metadata {
@@ -114,11 +150,11 @@ impl Reader<'_> {
                 every
             }
         };
-        Ok((1..=sizes.layers).map(|layer| layer % every != 0).collect())
+        Ok(Which::AllBut(every))
     }
 
     /// Which layers rotate queries and keys.
-    fn rotated(&self, unrotated: &Unrotated, sizes: &Sizes, assumptions: &mut Vec<String>) -> Result<Vec<bool>> {
+    fn rotated(&self, unrotated: &Unrotated, sizes: &Sizes, assumptions: &mut Vec<String>) -> Result<Which> {
         let flag = |entry: &Value| entry.as_u64().filter(|flag| *flag < 2).map(|flag| flag == 1);
         if let Some(listed) = self.listed(unrotated.list, flag)? {
             return self.of_each_layer(unrotated.list, listed, sizes);
@@ -134,7 +170,7 @@ impl Reader<'_> {
                 every
             }
         };
-        Ok((1..=sizes.layers).map(|layer| layer % every != 0).collect())
+        Ok(Which::AllBut(every))
     }
 
     /// A list of `config.json`, each entry as `read` understands it; `None` in GGUF, and where it is absent or null.
@@ -152,9 +188,9 @@ impl Reader<'_> {
     }
 
     /// `listed`, if it has an entry for every layer.
-    fn of_each_layer(&self, key: &str, listed: Vec<bool>, sizes: &Sizes) -> Result<Vec<bool>> {
+    fn of_each_layer(&self, key: &str, listed: Vec<bool>, sizes: &Sizes) -> Result<Which> {
         if listed.len() == sizes.layers {
-            return Ok(listed);
+            return Ok(Which::Listed(listed));
         }
         let found = format!("{key} has {} entries", listed.len());
         Err(self.contradiction(format!("the model has {} layers", sizes.layers), found))

@@ -80,11 +80,10 @@ impl<'a> Reader<'a> {
             if self.is_gguf() {
                 return family.gguf_architectures.contains(&architecture);
             }
-            let class = family.classes.contains(&architecture);
-            match self.model_type() {
-                Some(kind) => family.model_types.contains(&kind) && (class || architecture == kind),
-                None => class,
-            }
+            family.model_types.iter().any(|(kind, classes)| match self.model_type() {
+                Some(model_type) => model_type == *kind && (architecture == *kind || classes.contains(&architecture)),
+                None => classes.contains(&architecture),
+            })
         };
         if let Some(family) = families.iter().find(named) {
             return Ok(family);
@@ -97,7 +96,7 @@ impl<'a> Reader<'a> {
         let supported: Vec<&str> = if self.is_gguf() {
             families.iter().flat_map(|family| family.gguf_architectures).copied().collect()
         } else {
-            families.iter().flat_map(|family| family.classes).copied().collect()
+            families.iter().flat_map(|family| family.model_types).flat_map(|(_, classes)| *classes).copied().collect()
         };
         let found = match self.model_type() {
             Some(kind) if kind != self.architecture => format!("{} (model_type {kind})", self.architecture),
@@ -119,7 +118,7 @@ impl<'a> Reader<'a> {
         let Some(text) = config.of(TEXT_CONFIG)? else { return Ok(None) };
         let Some(kind) = text.text("model_type")?.map(str::to_owned) else { return Ok(None) };
         let wraps = |family: &&&'static Family| {
-            family.model_types.contains(&kind.as_str())
+            family.model_types.iter().any(|(known, _)| *known == kind)
                 && family.wrappers.iter().any(|(class, model_type)| {
                     *class == self.architecture && self.model_type().is_none_or(|kind| kind == *model_type)
                 })

@@ -1,6 +1,6 @@
 //! Roles -> stored tensors: every weight found by name and checked by shape and dtype.
 
-use super::layers::LayerOptions;
+use super::layers::Layers;
 use super::reader::Reader;
 use super::{AttentionWeights, FeedForwardWeights, LayerWeights, LinearWeights, Norm, NormWeights, Sizes};
 use crate::dtype::DType;
@@ -32,7 +32,7 @@ pub(super) struct Options {
     pub(super) score_scale: f32,
     pub(super) score_cap: Option<f32>,
     /// What differs from layer to layer.
-    pub(super) layers: Vec<LayerOptions>,
+    pub(super) layers: Layers,
 }
 
 /// Where the names of a language model's tensors stand in the names of safetensors files.
@@ -96,7 +96,7 @@ impl<'a> Tensors<'a> {
 
     pub(super) fn layer(&mut self, layer: usize) -> Result<LayerWeights> {
         let (at, parallel) = (Some(layer), self.family.parallel);
-        let LayerOptions { window, rope } = self.options.layers[layer];
+        let (window, rope) = (self.options.layers.window(layer), self.options.layers.rope(layer));
         let norm = self.norm_if_named(Role::AttentionNorm, at)?;
         let mlp_norm = if parallel { norm.clone() } else { self.norm_if_named(Role::MlpNorm, at)? };
         let activation = self.family.activation.0.try_map(|()| self.matrix(Role::Gate, at))?;
@@ -109,6 +109,7 @@ impl<'a> Tensors<'a> {
             k_norm: self.norm_if_named(Role::KNorm, at)?,
             rope,
             score_scale: self.options.score_scale,
+            sinks: if self.names(Role::Sinks) { Some(self.sinks(layer)?) } else { None },
             score_cap: self.options.score_cap,
             window,
             o: self.matrix(Role::O, at)?,
@@ -169,10 +170,22 @@ impl<'a> Tensors<'a> {
 
     /// A norm that families have whose tables name its tensor.
     fn norm_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
-        match self.family.tensors.iter().copied().flatten().any(|names| names.role == role) {
-            true => self.norm(role, layer).map(Some),
-            false => Ok(None),
-        }
+        if self.names(role) { self.norm(role, layer).map(Some) } else { Ok(None) }
+    }
+
+    /// The scores of the attention's sinks: in safetensors a parameter of its own, without `.weight`.
+    fn sinks(&mut self, layer: usize) -> Result<TensorInfo> {
+        let (heads, _, because) = self.sizes.of(Role::Sinks);
+        let stem = self.stem(Role::Sinks, Some(layer));
+        let name = if self.reader.is_gguf() { format!("{stem}.weight") } else { stem };
+        let sinks = self.checked(&name, &[heads], &because)?;
+        self.check_vector_dtype(&sinks)?;
+        Ok(sinks)
+    }
+
+    /// Whether the family's table names the tensor.
+    fn names(&self, role: Role) -> bool {
+        self.family.tensors.iter().copied().flatten().any(|names| names.role == role)
     }
 
     fn vector(&mut self, role: Role, layer: Option<usize>, suffix: &str) -> Result<TensorInfo> {
@@ -350,6 +363,7 @@ impl Sizes {
                 size(kv_heads * head_dim, 1, format!("{kv_heads} key and value heads of {head_dim} elements"))
             }
             Role::QNorm | Role::KNorm => size(head_dim, 1, format!("{head_dim} elements a head")),
+            Role::Sinks => size(heads, 1, format!("{heads} heads")),
             Role::FinalNorm | Role::AttentionNorm | Role::AttentionOutputNorm | Role::MlpNorm | Role::MlpOutputNorm => {
                 size(hidden, 1, format!("width {hidden}"))
             }

@@ -51,7 +51,7 @@ mod tests {
             assert!(seen.insert(name), "{name} is listed twice");
         }
         for family in REGISTRY {
-            for name in family.gguf_architectures.iter().chain(family.model_types) {
+            for name in family.gguf_architectures.iter().chain(family.model_types.iter().map(|(kind, _)| kind)) {
                 assert!(!seen.contains(plain(name).as_str()), "{name} is supported");
             }
         }
