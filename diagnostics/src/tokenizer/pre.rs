@@ -28,6 +28,8 @@ pub fn names() -> String {
 const LLAMA3: &str = r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
 const QWEN2: &str =
     r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
+// Marks of combining characters belong to words (transformers `tokenization_qwen3_5.py`).
+const QWEN35: &str = r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
 const GPT2: &str = r#"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"#;
 const GPT4O: &str = r#"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
 const TEKKEN: &str = r#"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
@@ -42,25 +44,51 @@ const PLAIN: PreTokenizer =
 /// The known pre-tokenizers (llama.cpp `llama-vocab.cpp`; regular expressions in the form of the original tokenizer.json).
 pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer {
-        names: &["llama-bpe", "llama3", "llama-v3"],
+        names: &[
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+            "jina-v5-nano",
+        ],
         patterns: &[LLAMA3],
         ignore_merges: true,
         add_bos: true,
         ..PLAIN
     },
-    PreTokenizer { names: &["dbrx", "smaug-bpe"], patterns: &[LLAMA3], ..PLAIN },
+    // Llama 3's vocabulary without its BOS, as SmolLM3 has it. Its tokenizer.json takes words whole, as Llama 3's; llama.cpp
+    // merges them, which 588 words of that vocabulary do not survive.
+    PreTokenizer { names: &["smaug-bpe", "glm4", "glm5"], patterns: &[LLAMA3], ignore_merges: true, ..PLAIN },
+    // OLMo 2 and 3, Granite 4, Phi-4.
+    PreTokenizer { names: &["dbrx", "chatglm-bpe"], patterns: &[LLAMA3], ..PLAIN },
     // The normalizer of Qwen's tokenizer.json; llama.cpp has none and differs on text that is not composed. DeepSeek's
     // distills are Qwen's tokenizer with other special tokens: transformers opens theirs as Qwen2Tokenizer, which
     // composes (transformers pull request 48211), so theirs is composed too.
     PreTokenizer { names: &["qwen2", "deepseek-r1-qwen"], nfc: true, patterns: &[QWEN2], ..PLAIN },
-    PreTokenizer { names: &["stablelm2", "megrez"], patterns: &[QWEN2], ..PLAIN },
-    PreTokenizer { names: &["gpt-2", "phi-2", "mpt", "olmo", "jais"], patterns: &[GPT2], ..PLAIN },
+    PreTokenizer { names: &["qwen35"], nfc: true, patterns: &[QWEN35], ..PLAIN },
     PreTokenizer {
-        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"],
+        names: &["stablelm2", "megrez", "hunyuan", "solar-open", "grok-2", "kormo", "f2llmv2"],
+        patterns: &[QWEN2],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["gpt-2", "phi-2", "jais", "gigachat", "a.x-4.0", "mellum", "exaone4", "trillion", "granite-docling"],
+        patterns: &[GPT2],
+        ..PLAIN
+    },
+    // GPT-NeoX's tokenizer, which composes (transformers `tokenization_gpt_neox.py`); OLMo 1 and OLMoE have it too.
+    PreTokenizer { names: &["olmo", "mpt"], nfc: true, patterns: &[GPT2], ..PLAIN },
+    // Granite 2 and 3 are `refact`.
+    PreTokenizer {
+        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"],
         patterns: &[r#"\p{N}"#, GPT2],
         ..PLAIN
     },
-    PreTokenizer { names: &["gpt-4o", "llama4", "kanana2", "minimax-m2"], patterns: &[GPT4O], ..PLAIN },
+    PreTokenizer { names: &["gpt-4o", "llama4", "kanana2", "minimax-m2", "talkie"], patterns: &[GPT4O], ..PLAIN },
     PreTokenizer { names: &["tekken"], patterns: &[TEKKEN], ignore_merges: true, add_bos: true, ..PLAIN },
     // Digits one by one (DeepSeek LLM, arXiv 2401.02954, section 2.1); llama.cpp relies on merges that join none.
     PreTokenizer {
@@ -74,7 +102,7 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
         ..PLAIN
     },
     PreTokenizer {
-        names: &["deepseek-v3"],
+        names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
         patterns: &[
             r#"\p{N}{1,3}"#,
             r#"[一-龥぀-ゟ゠-ヿ]+"#,
@@ -88,3 +116,17 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
         ..PLAIN
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_means_one() {
+        let mut names: Vec<&str> = PRE_TOKENIZERS.iter().flat_map(|pre| pre.names).copied().collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!((names.len(), all > 40), (all, true));
+    }
+}
