@@ -3,191 +3,34 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
 
-use model_diagnostics::header::Header;
-use model_diagnostics::source::probe;
-use model_diagnostics::tokenizer::TokenizerSpec;
+mod common;
+
+use common::fixtures;
+use common::texts::{Keys, agree, json, open};
 use model_factory::tokenizer::Tokenizer;
 use serde_json::{Map, Value};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tokenizers::Tokenizer as Library;
-
-const TEXTS: usize = 2500;
-
-/// What texts are made of: each is a place where cuts or merges have been got wrong.
-const PARTS: [&str; 97] = [
-    " ",
-    "  ",
-    "   ",
-    "\n",
-    "\n\n",
-    "\r\n",
-    "\r",
-    "\t",
-    "\t\t",
-    " \n",
-    "\n ",
-    "\u{a0}",
-    "\u{3000}",
-    "\u{2003}",
-    "\u{85}",
-    "\u{200b}",
-    "\u{feff}",
-    "\u{0}",
-    "\u{7f}",
-    "\u{1b}[0m",
-    "'s",
-    "'S",
-    "'ll",
-    "'LL",
-    "'lL",
-    "'t",
-    "'re",
-    "'Ve",
-    "’s",
-    "don't",
-    "I'M",
-    "Once",
-    "upon",
-    "a",
-    "the",
-    "Tobin",
-    "HelloWorld",
-    "iPHONE",
-    "mIxEd",
-    "x1y2",
-    "1",
-    "12",
-    "123",
-    "1234567",
-    "3.14",
-    "10,000",
-    "½",
-    "²³",
-    "١٢٣",
-    "४५",
-    "Ⅷ",
-    "e\u{301}",
-    "é",
-    "A\u{30a}",
-    "n\u{303}\u{323}",
-    "\u{301}",
-    "\u{1fd3}",
-    "\u{1f7d}",
-    "\u{212b}",
-    "ßẞ",
-    "ǅ",
-    "ﬁ",
-    "Ωμέγα",
-    "Привет",
-    "שלום",
-    "مرحبا",
-    "नमस्ते",
-    "ไทย",
-    "日本語",
-    "中文字",
-    "カタカナ",
-    "한국어",
-    "\u{1112}\u{1161}\u{11ab}",
-    "。、",
-    "！？",
-    "👩‍👩‍👧",
-    "🇩🇪",
-    "👍🏽",
-    "\u{10ffff}",
-    "!?",
-    "...",
-    "//",
-    "a_b",
-    "(x+y)=$z;",
-    "`~^|",
-    "<|endoftext|>",
-    "<|im_end|>",
-    "<|im_",
-    "<s>",
-    "</s>",
-    "<unk>",
-    "▁",
-    "▁▁the",
-    "<0x41>",
-    "<|end|>",
-    "<|user|>\n",
-    "<|system|>",
-];
-
-/// A generator of numbers (Marsaglia 2003, xorshift64): the same texts in every run.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % end
-    }
-
-    /// Parts in any order; every fourth text has characters of the whole of Unicode's first planes between them.
-    fn text(&mut self, index: usize) -> String {
-        let mut text = String::new();
-        let parts = if index.is_multiple_of(100) { 400 } else { 1 + self.below(16) };
-        for _ in 0..parts {
-            text.push_str(PARTS[self.below(PARTS.len())]);
-            if index.is_multiple_of(4) {
-                // Letters, digits and marks that all versions of Unicode since 5.0 class alike.
-                let (first, len) =
-                    [(0x21, 94), (0xa1, 0x180), (0x391, 17), (0x410, 64), (0x4e00, 0x5000), (0xac00, 11172)]
-                        [self.below(6)];
-                text.extend(char::from_u32(first + u32::try_from(self.below(len)).unwrap()));
-            }
-        }
-        text
-    }
-}
-
-fn put(out: &mut Vec<u8>, text: &str) {
-    out.extend((text.len() as u64).to_le_bytes());
-    out.extend(text.as_bytes());
-}
-
-fn put_list<'a>(out: &mut Vec<u8>, key: &str, texts: impl ExactSizeIterator<Item = &'a str>) {
-    put(out, key);
-    out.extend([9u32.to_le_bytes(), 8u32.to_le_bytes()].concat());
-    out.extend((texts.len() as u64).to_le_bytes());
-    texts.for_each(|text| put(out, text));
-}
 
 fn texts<'a>(fixture: &'a Value, key: &str) -> Vec<&'a str> {
     fixture[key].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
 }
 
-/// A GGUF file (ggml `docs/gguf.md`) of the vocabulary as llama.cpp's converter writes it, and one tensor.
+/// The keys of the vocabulary as llama.cpp's converter writes them.
 fn gguf(fixture: &Value, pre: &str) -> Vec<u8> {
     let tokens = texts(fixture, "tokens");
-    let mut out = [b"GGUF\x03\0\0\0".as_slice(), &1u64.to_le_bytes(), &7u64.to_le_bytes()].concat();
-    let strings = [("general.architecture", "llama"), ("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", pre)];
-    for (key, value) in strings {
-        put(&mut out, key);
-        out.extend(8u32.to_le_bytes());
-        put(&mut out, value);
-    }
-    put_list(&mut out, "tokenizer.ggml.tokens", tokens.iter().copied());
-    put_list(&mut out, "tokenizer.ggml.merges", texts(fixture, "merges").into_iter());
-    put(&mut out, "tokenizer.ggml.token_type");
-    out.extend([9u32.to_le_bytes(), 5u32.to_le_bytes()].concat());
-    out.extend((tokens.len() as u64).to_le_bytes());
     let added = fixture["added_tokens"].as_array().unwrap();
-    for token in &tokens {
-        let special = added.iter().any(|added| added["content"] == *token);
-        out.extend(if special { 3i32 } else { 1 }.to_le_bytes());
-    }
-    put(&mut out, "tokenizer.ggml.eos_token_id");
-    out.extend([4u32.to_le_bytes(), 0u32.to_le_bytes()].concat());
-    put(&mut out, "x");
-    out.extend(1u32.to_le_bytes());
-    out.extend(8u64.to_le_bytes());
-    out.extend(0u32.to_le_bytes());
-    out.extend(0u64.to_le_bytes());
-    out.resize(out.len().next_multiple_of(32) + 32, 0);
-    out
+    let special = |token: &&str| added.iter().any(|added| added["content"] == **token);
+    let types: Vec<i32> = tokens.iter().map(|token| if special(token) { 3 } else { 1 }).collect();
+    Keys::default()
+        .text("general.architecture", "llama")
+        .text("tokenizer.ggml.model", "gpt2")
+        .text("tokenizer.ggml.pre", pre)
+        .texts("tokenizer.ggml.tokens", &tokens)
+        .texts("tokenizer.ggml.merges", &texts(fixture, "merges"))
+        .types("tokenizer.ggml.token_type", &types)
+        .id("tokenizer.ggml.eos_token_id", 0)
+        .file()
 }
 
 fn ours(folder: &Path, fixture: &Value, pre: &str) -> Tokenizer {
@@ -208,58 +51,6 @@ fn library(fixture: &Value, pipeline: &Value) -> Library {
         "model": { "type": "BPE", "vocab": vocab, "merges": fixture["merges"], "ignore_merges": ignore_merges },
     });
     Library::from_bytes(serde_json::to_vec(&file).unwrap()).unwrap()
-}
-
-/// Encodes generated texts both ways and reads them back; notes the first that differ.
-fn agree(name: &str, ours: &Tokenizer, library: &Library, failures: &mut Vec<String>) {
-    let model: Value = serde_json::from_str(&library.to_string(false).unwrap()).unwrap();
-    // A composed text is not the one that went in, and SentencePiece spells a space as `▁`.
-    let composes = model["normalizer"]["type"] == "NFC";
-    let spaces = model["model"]["byte_fallback"] == true;
-    let mut draw = Draw(0x5eed_0004);
-    let (mut wrong, mut whole) = (0, 0);
-    for index in 0..TEXTS {
-        let text = draw.text(index);
-        let found = ours.encode(&text, false).unwrap();
-        let expected = library.encode(text.as_str(), false).unwrap().get_ids().to_vec();
-        let mut stream = ours.stream();
-        let mut pieces = String::new();
-        for id in &found {
-            stream.push(ours.token_bytes(*id).unwrap(), &mut pieces);
-        }
-        stream.finish(&mut pieces);
-        // Special tokens are hidden.
-        let shown = !composes && !found.iter().any(|id| ours.is_special(*id));
-        let mut spelled = if spaces { text.replace('▁', " ") } else { text.clone() };
-        // A space in front is taken for the one that is put there.
-        if model["pre_tokenizer"]["type"] == "Metaspace" && spelled.starts_with(' ') {
-            spelled.remove(0);
-        }
-        whole += usize::from(shown);
-        if found != expected || pieces != ours.decode(&found) || (shown && pieces != spelled) {
-            wrong += 1;
-            if wrong <= 3 {
-                let failure = format!("{name} {text:?}: {found:?}, expected {expected:?}; decoded {pieces:?}");
-                failures.push(failure.chars().take(2000).collect());
-            }
-        }
-    }
-    println!("{name}: {TEXTS} texts, {wrong} wrong, {whole} read back byte by byte");
-    assert!(composes || whole > TEXTS / 2, "{name}: only {whole} texts without a special token");
-}
-
-fn open(path: &Path) -> Tokenizer {
-    let header = Header::read(probe(path).unwrap()).unwrap();
-    let spec = TokenizerSpec::from_header(&header).unwrap();
-    Tokenizer::from_header(&header, &spec).unwrap()
-}
-
-fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
-}
-
-fn json(path: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
 #[test]

@@ -39,29 +39,14 @@ pub(super) fn sentence_piece(metadata: &GgufMetadata, spec: &TokenizerSpec) -> R
     let scores = metadata.floats("tokenizer.ggml.scores")?.unwrap_or_default();
     let unknown = metadata.unsigned("tokenizer.ggml.unknown_token_id")?.unwrap_or(0);
 
+    let (vocabulary, bytes) = entries.with_byte_tokens(spec);
     let mut model = SentencePiece {
         ids: entries.ids()?,
         texts: Vec::new(),
         scores: entries.types.iter().zip(scores).map(|(kind, score)| entries.merges(*kind).then_some(score)).collect(),
-        bytes: vec![None; 256],
+        bytes,
         unknown: u32::try_from(unknown).ok().filter(|id| (*id as usize) < spec.tokens),
     };
-    let mut vocabulary = Vocabulary::new(spec.tokens, spec.add_space_prefix);
-    for (id, (raw, kind)) in (0..).zip(entries.raw.iter().zip(&entries.types)) {
-        match kind {
-            TokenType::Normal => vocabulary.push(Some(&with_spaces(raw))),
-            TokenType::UserDefined => vocabulary.push(Some(raw)),
-            TokenType::Control => vocabulary.push(None),
-            TokenType::Unused => vocabulary.push_unused(),
-            TokenType::Byte => {
-                let byte = byte_token(raw);
-                if let Some(slot) = byte.and_then(|byte| model.bytes.get_mut(usize::from(byte))) {
-                    slot.get_or_insert(id);
-                }
-                vocabulary.push(Some(byte.as_slice()));
-            }
-        }
-    }
     let prefix = spec.add_space_prefix.then(|| NormalizerStep::Prepend(SPACE.into()));
     let spaces = NormalizerStep::replace(" ", SPACE.into()).map_err(|reason| entries.damaged(reason))?;
     let normalizer = Normalizer::new(prefix.into_iter().chain([spaces]).collect());
@@ -95,6 +80,26 @@ pub(super) fn byte_level(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Resul
     let normalizer = Normalizer::new(pre.nfc.then_some(NormalizerStep::Nfc).into_iter().collect());
     let pre_tokenizer = PreTokenizer::byte_level(pre.patterns).map_err(|reason| entries.damaged(reason))?;
     Ok((entries.encoder(added, normalizer, pre_tokenizer, Box::new(model))?, vocabulary))
+}
+
+/// `gemma4`: BPE of characters, with spaces written `▁`, and byte tokens for what is none.
+pub(super) fn character_bpe(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
+    let mut entries = GgufTokens::read(metadata, spec)?;
+    let Some(merges) = metadata.strings("tokenizer.ggml.merges")? else {
+        return Err(entries.damaged("it has no merges".into()));
+    };
+    let ids = entries.ids()?;
+    let merges = merge_map(halves(merges), &ids).map_err(|reason| entries.damaged(reason))?;
+    let (vocabulary, bytes) = entries.with_byte_tokens(spec);
+    let unknown = metadata.unsigned("tokenizer.ggml.unknown_token_id")?;
+    let token = unknown.and_then(|id| entries.texts.get(usize::try_from(id).ok()?).cloned().flatten());
+    let bytes = bytes.try_into().ok().map(Box::new);
+    let spaces = NormalizerStep::replace(" ", SPACE.into()).map_err(|reason| entries.damaged(reason))?;
+    let added = entries.added()?;
+    let texts = entries.take_texts();
+    let model = Bpe { ids, texts, merges, ignore_merges: false, unknown: Unknown { bytes, token, fused: true } };
+    let normalizer = Normalizer::new(vec![spaces]);
+    Ok((entries.encoder(added, normalizer, PreTokenizer::default(), Box::new(model))?, vocabulary))
 }
 
 /// The vocabulary as the file lists it.
@@ -142,6 +147,28 @@ impl<'m> GgufTokens<'m> {
             }
         }
         Ok(ids)
+    }
+
+    /// What each token adds to a text, where `▁` is a space and bytes have tokens; and the token of each byte.
+    fn with_byte_tokens(&self, spec: &TokenizerSpec) -> (Vocabulary, Vec<Option<u32>>) {
+        let mut vocabulary = Vocabulary::new(spec.tokens, spec.add_space_prefix);
+        let mut bytes = vec![None; 256];
+        for (id, (raw, kind)) in (0..).zip(self.raw.iter().zip(&self.types)) {
+            match kind {
+                TokenType::Normal => vocabulary.push(Some(&with_spaces(raw))),
+                TokenType::UserDefined => vocabulary.push(Some(raw)),
+                TokenType::Control => vocabulary.push(None),
+                TokenType::Unused => vocabulary.push_unused(),
+                TokenType::Byte => {
+                    let byte = byte_token(raw);
+                    if let Some(slot) = byte.and_then(|byte| bytes.get_mut(usize::from(byte))) {
+                        slot.get_or_insert(id);
+                    }
+                    vocabulary.push(Some(byte.as_slice()));
+                }
+            }
+        }
+        (vocabulary, bytes)
     }
 
     /// Whether merging can make a token of this type.

@@ -55,7 +55,10 @@ impl Tokenizer {
             }
             (Metadata::Gguf(metadata), TokenizerKind::SentencePiece) => gguf::sentence_piece(metadata, spec)?,
             (Metadata::Gguf(metadata), TokenizerKind::ByteLevelBpe) => gguf::byte_level(metadata, spec)?,
-            (Metadata::Gguf(_), TokenizerKind::Json) | (_, TokenizerKind::Missing) => return Err(none(header)),
+            (Metadata::Gguf(metadata), TokenizerKind::CharacterBpe) => gguf::character_bpe(metadata, spec)?,
+            (Metadata::Gguf(_), TokenizerKind::Json)
+            | (Metadata::Config(_), TokenizerKind::CharacterBpe)
+            | (_, TokenizerKind::Missing) => return Err(none(header)),
         };
         Ok(Tokenizer::new(built, spec))
     }

@@ -4,6 +4,7 @@
 pub(crate) mod given;
 pub(crate) mod phi_128k;
 pub(crate) mod spans;
+pub(crate) mod texts;
 
 use model_factory::kernels::Isa;
 use model_factory::{DeviceChoice, Model, ModelBuilder, UnifiedModelFactory};

@@ -259,6 +259,7 @@ impl TokenizerSummary {
                 TokenizerKind::Json => "tokenizer_json",
                 TokenizerKind::SentencePiece => "sentence_piece",
                 TokenizerKind::ByteLevelBpe => "byte_level_bpe",
+                TokenizerKind::CharacterBpe => "character_bpe",
                 TokenizerKind::Missing => "missing",
             },
             pre: tokenizer.pre.clone(),

@@ -13,6 +13,10 @@ const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
+const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
+
+/// The model, and as a pre-tokenizer of `gpt2` the same: merges of characters, and spaces written `▁`.
+const CHARACTERS: &str = "gemma4";
 
 pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     let kind = kind(metadata)?;
@@ -38,7 +42,14 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
         spec.assume(format!("{TYPES} is absent: tokens are ordinary, but for those that begin or end a text"));
     }
     let sentence_piece = kind == TokenizerKind::SentencePiece;
-    let add_bos_default = if sentence_piece { true } else { pre_tokenizer(metadata, &mut spec)?.add_bos };
+    let add_bos_default = match kind {
+        TokenizerKind::ByteLevelBpe => pre_tokenizer(metadata, &mut spec)?.add_bos,
+        TokenizerKind::CharacterBpe => {
+            spec.pre = Some(CHARACTERS.into());
+            true
+        }
+        _ => true,
+    };
 
     // The llama vocabulary has `<s>` and `</s>` at 1 and 2; no other kind has ids that could be assumed.
     spec.bos = special_id(metadata, &mut spec, BOS, sentence_piece.then_some(1))?;
@@ -48,6 +59,11 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     spec.named_tokens = templates::tokens_of_gguf(metadata, |id| text_of(tokens, id))?;
     let add_bos_default = add_bos_default && spec.bos.is_some();
     added_and_stops(metadata, &mut spec, add_bos_default)?;
+    if kind == TokenizerKind::CharacterBpe && !spec.add_bos && spec.bos.is_some() {
+        // The first files of Gemma 4 have it false, and the models fail without (llama.cpp pull request 21500).
+        spec.add_bos = true;
+        spec.assume(format!("{ADD_BOS} is false: BOS is put in front all the same, as Gemma 4 needs it"));
+    }
     spec.add_space_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(sentence_piece);
     // Read by whoever builds the tokenizer.
     metadata.unsigned("tokenizer.ggml.unknown_token_id")?;
@@ -58,7 +74,7 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
 
 /// What is added to a text, and which ids end one.
 fn added_and_stops(metadata: &GgufMetadata, spec: &mut TokenizerSpec, add_bos: bool) -> Result<()> {
-    spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos);
+    spec.add_bos = metadata.boolean(ADD_BOS)?.unwrap_or(add_bos);
     spec.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
     if let Some(eos) = spec.eos {
         spec.stop(eos.into(), EOS);
@@ -74,7 +90,9 @@ fn added_and_stops(metadata: &GgufMetadata, spec: &mut TokenizerSpec, add_bos: b
 fn kind(metadata: &GgufMetadata) -> Result<TokenizerKind> {
     match metadata.text(MODEL)? {
         Some("llama") => Ok(TokenizerKind::SentencePiece),
+        Some("gpt2") if metadata.text(PRE)? == Some(CHARACTERS) => Ok(TokenizerKind::CharacterBpe),
         Some("gpt2") => Ok(TokenizerKind::ByteLevelBpe),
+        Some(CHARACTERS) => Ok(TokenizerKind::CharacterBpe),
         Some("none" | "no_vocab") => Ok(TokenizerKind::Missing),
         None if !metadata.has(TOKENS) => Ok(TokenizerKind::Missing),
         None => Err(Error::key_missing(metadata.file(), MODEL, "the kind of the vocabulary is unknown")),
@@ -82,7 +100,7 @@ fn kind(metadata: &GgufMetadata) -> Result<TokenizerKind> {
             metadata.file(),
             MODEL,
             format!("{other:?}"),
-            "llama (SentencePiece) or gpt2 (byte-level BPE)",
+            "llama (SentencePiece), gpt2 (byte-level BPE) or gemma4 (BPE of characters)",
         )),
     }
 }
@@ -154,7 +172,7 @@ fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) ->
     if let Some((id, value)) = types.iter().enumerate().find(|(_, value)| !(0..=6).contains(*value)) {
         return Err(Error::key_value(metadata.file(), TYPES, format!("{value} for token {id}"), "0 to 6"));
     }
-    if kind == TokenizerKind::ByteLevelBpe && metadata.strings(MERGES)?.is_none() {
+    if kind != TokenizerKind::SentencePiece && metadata.strings(MERGES)?.is_none() {
         return Err(Error::key_missing(metadata.file(), MERGES, "bytes cannot be merged into tokens"));
     }
     Ok(())

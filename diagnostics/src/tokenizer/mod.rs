@@ -63,6 +63,8 @@ pub enum TokenizerKind {
     SentencePiece,
     /// GGUF keys of model `gpt2`, or `vocab.json` and `merges.txt`: byte-level BPE by merges.
     ByteLevelBpe,
+    /// GGUF keys of model `gemma4`: BPE by merges of characters, with a token for each byte of those that are none.
+    CharacterBpe,
     /// None found.
     #[default]
     Missing,
@@ -174,8 +176,10 @@ impl TokenizerSpec {
         let has = |text: &str| found.iter().any(|(_, known)| *known == text);
         // In these vocabularies `<|end|>` ends a message, not the turn.
         let end_is_inner = (has("<|return|>") && has("<|call|>")) || (has("<|calls|>") && has("<|flush|>"));
+        // Beside `<eos>`, as Gemma has it, it is HTML: the end of what is struck through.
+        let strikes = has("<eos>");
         for (id, text) in found {
-            if text == "<|end|>" && end_is_inner {
+            if (text == "<|end|>" && end_is_inner) || (text == "</s>" && strikes) {
                 continue;
             }
             self.stop(id.into(), &format!("token text {text}"));

@@ -116,17 +116,3 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
         ..PLAIN
     },
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_name_means_one() {
-        let mut names: Vec<&str> = PRE_TOKENIZERS.iter().flat_map(|pre| pre.names).copied().collect();
-        let all = names.len();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!((names.len(), all > 40), (all, true));
-    }
-}

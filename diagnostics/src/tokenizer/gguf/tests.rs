@@ -166,6 +166,66 @@ fn every_pre_tokenizer_has_one_entry() {
 }
 
 #[test]
+fn gemma_4_merges_characters_and_always_has_a_bos() {
+    let tokens = ["<eos>", "<bos>", "a", "▁a", "▁"];
+    let with = |model: &'static str, add_bos| {
+        let pairs = [
+            (MODEL, Text(model)),
+            (PRE, Text("gemma4")),
+            (TOKENS, Texts(&tokens)),
+            (MERGES, Texts(&["▁ a"])),
+            (BOS, Id(1)),
+            (EOS, Id(0)),
+            (ADD_BOS, Flag(add_bos)),
+        ];
+        spec_of(&pairs).unwrap()
+    };
+    for spec in [with("gemma4", true), with("gpt2", true), with("gemma4", false)] {
+        assert_eq!((spec.kind, spec.pre.as_deref()), (TokenizerKind::CharacterBpe, Some("gemma4")));
+        assert_eq!((spec.add_bos, spec.add_space_prefix), (true, false));
+    }
+    let said = |add_bos| with("gemma4", add_bos).assumptions.iter().any(|what| what.contains(ADD_BOS));
+    assert_eq!((said(true), said(false)), (false, true));
+    let unmerged = [(MODEL, Text("gemma4")), (TOKENS, Texts(&tokens))];
+    assert!(matches!(spec_of(&unmerged), Err(Error::Format { .. })));
+}
+
+#[test]
+fn each_family_stops_where_its_turns_end() {
+    for (family, eos, tokens, types, stops) in [
+        // HTML in Gemma's vocabularies is added as a whole; `</s>` ends what is struck through.
+        ("gemma 3", 0, &["<eos>", "<bos>", "</s>", "<end_of_turn>"][..], &[3, 3, 4, 3][..], &[0, 3][..]),
+        ("gemma 4", 0, &["<eos>", "</s>", "<turn|>", "<|turn>", "<|tool_response>"], &[3, 1, 3, 3, 4], &[0, 2, 4]),
+        (
+            "gpt-oss",
+            3,
+            &["<|start|>", "<|end|>", "<|message|>", "<|return|>", "<|call|>", "<|endoftext|>"],
+            &[3; 6],
+            &[3, 4, 5],
+        ),
+        ("phi-3.5-moe", 1, &["<|assistant|>", "<|endoftext|>", "<|end|>", "</s>"], &[3, 3, 3, 4], &[1, 2, 3]),
+        ("granite", 0, &["<|end_of_text|>", "<|start_of_role|>", "<|end_of_role|>"], &[3; 3], &[0]),
+        ("mistral", 1, &["<s>", "</s>", "[INST]", "[/INST]", "[THINK]"], &[3; 5], &[1]),
+        ("smollm3", 1, &["<|end_of_text|>", "<|im_end|>", "<|im_start|>", "<think>"], &[3, 3, 3, 4], &[0, 1]),
+        ("olmo 3", 0, &["<|endoftext|>", "<|im_start|>", "<|im_end|>"], &[3; 3], &[0, 2]),
+        ("olmoe", 1, &["|||IP_ADDRESS|||", "<|endoftext|>", "<|padding|>"], &[4, 3, 3], &[1]),
+        ("lfm2", 2, &["<|startoftext|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"], &[3; 4], &[1, 2]),
+        ("qwen3.5", 2, &["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>"], &[3, 3, 3, 4], &[0, 2]),
+    ] {
+        let pairs = [
+            (MODEL, Text("gpt2")),
+            (PRE, Text("gpt-2")),
+            (TOKENS, Texts(tokens)),
+            (TYPES, Ints(types)),
+            (MERGES, Texts(&[])),
+            (EOS, Id(eos)),
+        ];
+        let found: Vec<u32> = spec_of(&pairs).unwrap().stop_ids.into_keys().collect();
+        assert_eq!(found, stops, "{family}");
+    }
+}
+
+#[test]
 fn a_file_without_a_vocabulary_still_names_its_ids() {
     let spec = spec_of(&[
         (MODEL, Text("no_vocab")),
