@@ -58,6 +58,28 @@ fn differs(source: &str, expected: &Json, case: &Json) -> Option<String> {
     (!same).then(|| format!("{case:#}\nfound {found:?}"))
 }
 
+/// Published templates, which are no part of the repository: a folder of them, and the `chats.json` that
+/// `fixtures/make/chats.py --out FOLDER` records of it.
+#[test]
+fn published_templates_render_as_in_transformers() {
+    let Some(folder) = std::env::var_os("CHAT_TEMPLATES").map(PathBuf::from) else {
+        println!("skipped: CHAT_TEMPLATES names no folder");
+        return;
+    };
+    let expected: Json = serde_json::from_slice(&std::fs::read(folder.join("chats.json")).unwrap()).unwrap();
+    let (mut differences, mut cases) = (Vec::new(), 0);
+    for (name, recorded) in expected["templates"].as_object().unwrap() {
+        let source = std::fs::read_to_string(folder.join(name)).unwrap();
+        let before = differences.len();
+        for case in recorded.as_array().unwrap() {
+            cases += 1;
+            differences.extend(differs(&source, &expected, case).map(|difference| format!("{name}: {difference}")));
+        }
+        println!("{name}: {} cases, {} differ", recorded.as_array().unwrap().len(), differences.len() - before);
+    }
+    assert!(cases > 0 && differences.is_empty(), "{} of {cases} differ\n{}", differences.len(), differences.join("\n"));
+}
+
 #[test]
 fn templates_render_as_in_transformers() {
     let ours = fixtures().join("templates");
@@ -77,7 +99,7 @@ fn templates_render_as_in_transformers() {
             differences.extend(differs(&source, &expected, case).map(|difference| format!("{name}: {difference}")));
         }
     }
-    assert!(own == 6 && cases >= 190, "{own} templates of our own and {cases} cases were found");
+    assert!(own == 9 && cases >= 320, "{own} templates of our own and {cases} cases were found");
     assert!(differences.is_empty(), "{} of {cases} differ\n{}", differences.len(), differences.join("\n"));
 }
 
