@@ -98,7 +98,7 @@ impl<S: Step + ?Sized> Step for &mut S {
     }
 }
 
-/// A step of a generation. Pieces put together are the whole text.
+/// A step of a generation. Pieces put together are the whole text, but for what frames its channels.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Piece {
@@ -109,10 +109,14 @@ pub struct Piece {
     pub token: Option<u32>,
     /// How probable the token was, where [`GenerateOptions::logprobs`] asks for it.
     pub logprobs: Option<LogProbs>,
-    /// Whether a reasoning model thinks this: it lies between `<think>` and `</think>`, or is one of these marks, so
-    /// that all other pieces put together are the answer. Marks are told by their ids: a model without the two as added
-    /// tokens of its vocabulary never thinks, whatever it spells. A prompt that ends with `<think>` and blanks, as the
-    /// templates of such models do, begins with thought.
+    /// Whether a reasoning model thinks this: it lies between `<think>` and `</think>` (Mistral: `[THINK]` and
+    /// `[/THINK]`), or is one of these marks, so that all other pieces put together are the answer. Marks are told by
+    /// their ids: a model without the two as added tokens of its vocabulary never thinks, whatever it spells. A prompt
+    /// that ends with `<think>` and blanks, as the templates of such models do, begins with thought; where the template
+    /// has the marks and the vocabulary has not (OLMo 3), a `</think>` that is spelled ends it.
+    ///
+    /// Channels are told apart likewise: `analysis` of gpt-oss and `thought` of Gemma 4 are thought, every other is the
+    /// answer. What frames them (`<|channel|>`, `final`, `<|message|>`) is text of neither.
     pub thinking: bool,
 }
 
@@ -447,8 +451,10 @@ impl State {
         self.input.push(token);
         let mut decoded = String::new();
         let bytes = self.tokenizer.token_bytes(token).unwrap_or_default();
-        self.decoder.push(bytes, &mut decoded);
-        let thinking = self.thinking.token(token, decoded.len(), bytes.len());
+        let told = self.thinking.token(token, bytes);
+        self.decoder.push(told.text, &mut decoded);
+        self.thinking.decoded(&told, decoded.len());
+        let thinking = told.thought;
         if let Some(index) = self.stop_strings.push(&decoded, &mut text) {
             self.finish = Some(FinishReason::StopString(index));
             self.give(&text, Some((token, thinking)), logprobs);

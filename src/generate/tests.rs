@@ -14,6 +14,11 @@ static THINKER: LazyLock<Arc<Tokenizer>> =
 
 /// The bytes and then `added`, each special or not.
 fn tokenizer(added: &[(&str, bool)]) -> Arc<Tokenizer> {
+    tokenizer_with(added, "")
+}
+
+/// As [`tokenizer`], with a chat template.
+fn tokenizer_with(added: &[(&str, bool)], template: &str) -> Arc<Tokenizer> {
     let letters: Vec<char> = (0..=255u32)
         .map(|byte| match byte {
             0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => byte,
@@ -43,7 +48,8 @@ fn tokenizer(added: &[(&str, bool)]) -> Arc<Tokenizer> {
     let write = |name: &str, content: &[u8]| std::fs::write(folder.path().join(name), content).unwrap();
     write("tokenizer.json", content.to_string().as_bytes());
     write("config.json", br#"{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "eos_token_id": 257}"#);
-    write("tokenizer_config.json", br#"{"bos_token": "<s>"}"#);
+    let config = serde_json::json!({"bos_token": "<s>", "chat_template": template});
+    write("tokenizer_config.json", config.to_string().as_bytes());
     let tensors = br#"{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
     let mut weights = (tensors.len() as u64).to_le_bytes().to_vec();
     weights.extend(tensors);
@@ -67,9 +73,9 @@ impl Step for Script {
     fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Tensor> {
         self.used += tokens.len();
         self.runs.push(tokens.len());
-        // Two rows more than there are tokens, as padded embeddings have, and the largest logit on one of them.
-        let mut logits = vec![0.0f32; 262];
-        logits[261] = 9.0;
+        // More rows than there are tokens, as padded embeddings have, and the largest logit on one of them.
+        let mut logits = vec![0.0f32; 272];
+        logits[271] = 9.0;
         match self.script.get(self.at) {
             Some(&token) => logits[token as usize] = 5.0,
             None => logits[0] = f32::NAN,
@@ -299,8 +305,18 @@ fn thoughts(tokenizer: &Arc<Tokenizer>, prompt: &str, said: &[u8], options: &Gen
         b']' => 259,
         byte => u32::from(*byte),
     };
-    let script = said.iter().map(token).chain([257]).collect();
-    let mut model = Script { script, at: 0, used: 0, context: 100, runs: Vec::new() };
+    told_apart(tokenizer, prompt, said.iter().map(token).collect(), options)
+}
+
+/// What is thought and what is not, where the model says `said` after `prompt`.
+fn told_apart(
+    tokenizer: &Arc<Tokenizer>,
+    prompt: &str,
+    said: Vec<u32>,
+    options: &GenerateOptions,
+) -> Vec<(String, bool)> {
+    let script = said.into_iter().chain([257]).collect();
+    let mut model = Script { script, at: 0, used: 0, context: 1000, runs: Vec::new() };
     let prompt = tokenizer.encode(prompt, true).unwrap();
     let stop = StopTokens::from_iter([257]);
     let mut generation = Generation::new(&mut model, Arc::clone(tokenizer), &[], prompt, stop, options).unwrap();
@@ -363,4 +379,116 @@ fn a_mark_that_is_no_token_of_its_own_is_text() {
     let hidden = tokenizer(&[("<s>", true), ("</s>", true), ("<think>", true), ("</think>", true)]);
     let hidden = thoughts(&hidden, "Hi", b"[a]b", &options);
     assert_eq!(hidden, [("a".to_owned(), true), ("b".to_owned(), false)], "special marks have no text");
+}
+
+/// As [`told_apart`], where the model says the tokens of a text.
+fn told_apart_of(tokenizer: &Arc<Tokenizer>, prompt: &str, said: &str, stop: &str) -> Vec<(String, bool)> {
+    let options = GenerateOptions::default().max_tokens(1000);
+    let options = if stop.is_empty() { options } else { options.stop(stop) };
+    told_apart(tokenizer, prompt, tokenizer.encode(said, false).unwrap(), &options)
+}
+
+#[test]
+fn channels_are_thought_or_answer_and_their_frames_are_neither() {
+    let names = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>"];
+    let framing =
+        |special: bool| tokenizer(&[&[("<s>", true), ("</s>", true)], &names.map(|name| (name, special))[..]].concat());
+    let analysis = "<|channel|>analysis<|message|>Hm. <é>";
+    /// The prompt, what is said, a stop string, what is thought, and the answer.
+    type Case = (&'static str, String, &'static str, &'static str, &'static str);
+    let table: [Case; 8] = [
+        (
+            "<|start|>assistant",
+            format!("{analysis}<|end|><|start|>assistant<|channel|>final<|message|>Yes."),
+            "",
+            "Hm. <é>",
+            "Yes.",
+        ),
+        ("<|start|>assistant", analysis.into(), "", "Hm. <é>", ""),
+        ("<|start|>assistant", "<|channel|>final<|message|>Yes.".into(), "", "", "Yes."),
+        ("<|start|>assistant", "<|message|>Yes.".into(), "", "", "Yes."),
+        // What calls a tool is said to it; its name is in the ids.
+        (
+            "<|start|>assistant",
+            format!(
+                "{analysis}<|end|><|start|>assistant to=functions.f<|channel|>commentary <|constrain|>json<|message|>{{}}"
+            ),
+            "",
+            "Hm. <é>",
+            "{}",
+        ),
+        (
+            "<|start|>user<|message|>Hi<|end|><|start|>assistant<|channel|>analysis<|message|>",
+            "Hm.".into(),
+            "",
+            "Hm.",
+            "",
+        ),
+        // Names are no text: they complete no stop string.
+        (
+            "<|start|>assistant",
+            format!("{analysis}<|end|><|start|>assistant<|channel|>final<|message|>final."),
+            "final",
+            "Hm. <é>",
+            "",
+        ),
+        ("Hi", "there".into(), "", "", "there"),
+    ];
+    for special in [true, false] {
+        let tokenizer = framing(special);
+        for (prompt, said, stop, thought, answer) in &table {
+            let parts = told_apart_of(&tokenizer, prompt, said, stop);
+            let of = |which: bool| {
+                parts.iter().filter(|part| part.1 == which).map(|part| part.0.as_str()).collect::<String>()
+            };
+            assert_eq!((of(true).as_str(), of(false).as_str()), (*thought, *answer), "{prompt:?} {said:?}");
+        }
+        let endless = told_apart_of(&tokenizer, "<|start|>assistant", &"a".repeat(400), "");
+        assert!(
+            matches!(endless.as_slice(), [(text, false)] if text.len() > 100),
+            "a name without end is none: {endless:?}"
+        );
+    }
+}
+
+#[test]
+fn the_thought_channel_of_gemma_is_thought() {
+    for special in [true, false] {
+        let added = [("<s>", true), ("</s>", true), ("<|channel>", special), ("<channel|>", special)];
+        let tokenizer = tokenizer(&added);
+        for (prompt, said, expected) in [
+            ("<|turn>model\n", "<|channel>thought\nHm.\n<channel|>Yes.", &[("Hm.\n", true), ("Yes.", false)][..]),
+            ("<|turn>model\n<|channel>thought\n<channel|>", "Yes.", &[("Yes.", false)]),
+            ("<|turn>model\n<|channel>thought\n", "Hm.<channel|>Yes.", &[("Hm.", true), ("Yes.", false)]),
+            ("<|turn>model\n", "Yes.<channel|>No.", &[("Yes.No.", false)]),
+            ("<|turn>model\n", "<|channel>thought\n", &[]),
+        ] {
+            let parts = told_apart_of(&tokenizer, prompt, said, "");
+            let parts: Vec<(&str, bool)> = parts.iter().map(|(text, thought)| (text.as_str(), *thought)).collect();
+            assert_eq!(parts, expected, "{prompt:?} {said:?}");
+        }
+    }
+}
+
+#[test]
+fn marks_of_mistral_are_marks() {
+    let tokenizer = tokenizer(&[("<s>", true), ("</s>", true), ("[THINK]", true), ("[/THINK]", true)]);
+    let parts = told_apart_of(&tokenizer, "[INST]Hi[/INST]", "[THINK]Hm.[/THINK]Yes.", "");
+    assert_eq!(parts, [("Hm.".to_owned(), true), ("Yes.".to_owned(), false)]);
+}
+
+#[test]
+fn a_block_that_a_template_spells_ends_where_its_mark_is_spelled() {
+    // A token may hold the end of the mark and what follows it.
+    let added = [("<s>", true), ("</s>", true), ("k>\n\nY", false)];
+    let spelled = tokenizer_with(&added, "{{ messages[0].content }}<think>");
+    for (prompt, said, expected) in [
+        ("Hi<think>", "Hm. </thin </think>No.", &[("Hm. </thin </think>", true), ("No.", false)][..]),
+        ("Hi<think>\n", "Hm.</think>\n\nYes.</think>", &[("Hm.</think>", true), ("\n\nYes.</think>", false)]),
+        ("Hi", "<think>Hm.</think>", &[("<think>Hm.</think>", false)]),
+    ] {
+        let parts = told_apart_of(&spelled, prompt, said, "");
+        let parts: Vec<(&str, bool)> = parts.iter().map(|(text, thought)| (text.as_str(), *thought)).collect();
+        assert_eq!(parts, expected, "{prompt:?} {said:?}");
+    }
 }

@@ -1,47 +1,184 @@
-//! Token and text -> text told apart by whether it is thought: what a reasoning model says from `<think>` to `</think>`.
+//! Token and text -> text told apart by whether it is thought: what a reasoning model says between two marks, or in a channel
+//! of its own. What frames a channel is no text.
 
 use crate::tokenizer::Tokenizer;
 use std::collections::VecDeque;
 
-/// Where a generation is in the blocks that its model thinks in.
+/// Bytes that may lie between the marks of a channel; what is longer is no name of one.
+const HEADER_BYTES: usize = 256;
+
+/// Tokens of a prompt that may spell an opening mark with the blanks behind it.
+const SPELLED_TOKENS: usize = 16;
+
+/// How a model marks what it thinks.
+#[derive(Clone, Copy, Debug)]
+enum Marks {
+    /// It does not.
+    None,
+    /// A token before and one behind, both part of the thought: `<think>`, `</think>`; `[THINK]`, `[/THINK]`.
+    Tokens { open: u32, close: u32 },
+    /// The template opens the block and the model closes it with `</think>`, of which the vocabulary has no token (OLMo 3).
+    Spelled,
+    /// Gemma 4: `<|channel>`, the channel's name and a line end before, `<channel|>` behind. What follows is the answer.
+    Block { open: u32, close: u32 },
+    /// gpt-oss: `<|start|>` and who speaks, `<|channel|>` and its name, `<|message|>`, the text, `<|end|>`.
+    Messages { start: u32, channel: u32, message: u32, end: u32 },
+}
+
+const CLOSE: &[u8] = b"</think>";
+
+/// Where a text is.
+#[derive(Clone, Debug, PartialEq)]
+enum Place {
+    Answer,
+    Thought,
+    /// In what frames a channel: the name so far.
+    Header(Vec<u8>),
+}
+
+/// Where a generation is in what its model thinks.
 #[derive(Debug)]
 pub(super) struct Thinking {
-    /// The ids of the two marks; `None` for a model that has not both.
-    marks: Option<(u32, u32)>,
-    inside: bool,
+    marks: Marks,
+    place: Place,
+    /// The end of the thought so far, where it may be the beginning of a spelled mark.
+    tail: Vec<u8>,
     /// Bytes of text that were decoded and not given out yet, in order, each run with whether it is thought.
     held: VecDeque<(usize, bool)>,
 }
 
+/// What a token is.
+#[derive(Debug)]
+pub(super) struct Told<'b> {
+    /// What of its bytes is text.
+    pub(super) text: &'b [u8],
+    /// Whether it is thought; a mark is, a closing one outside of a block is not.
+    pub(super) thought: bool,
+    /// Whether what came before it is thought.
+    before: bool,
+    /// Bytes at the end of `text` that lie behind a closing mark.
+    behind: usize,
+}
+
 impl Thinking {
-    /// Begins after `prompt`: inside a block when nothing but blanks follows its last opening mark.
+    /// Begins after `prompt`: inside a block when nothing but blanks follows its last opening mark, or where the last
+    /// channel that it opens leads.
     pub(super) fn after(tokenizer: &Tokenizer, prompt: &[u32]) -> Thinking {
-        let marks = tokenizer.added_token("<think>").zip(tokenizer.added_token("</think>"));
-        let blank = |id: &&u32| {
-            let bytes = tokenizer.token_bytes(**id).unwrap_or_default();
-            !bytes.is_empty() && bytes.iter().all(u8::is_ascii_whitespace)
-        };
-        let last = prompt.iter().rev().find(|id| !blank(id));
-        let inside = marks.is_some_and(|(open, _)| last == Some(&open));
-        Thinking { marks, inside, held: VecDeque::new() }
+        let mut thinking =
+            Thinking { marks: Marks::of(tokenizer), place: Place::Answer, tail: Vec::new(), held: VecDeque::new() };
+        let bytes = |id: &u32| tokenizer.token_bytes(*id).unwrap_or_default();
+        let last = |mark: u32| prompt.iter().rposition(|id| *id == mark);
+        match thinking.marks {
+            Marks::None => {}
+            Marks::Tokens { open, .. } => {
+                let blank = |id: &&u32| !bytes(id).is_empty() && bytes(id).iter().all(u8::is_ascii_whitespace);
+                if prompt.iter().rev().find(|id| !blank(id)) == Some(&open) {
+                    thinking.place = Place::Thought;
+                }
+            }
+            Marks::Spelled => {
+                let from = prompt.len().saturating_sub(SPELLED_TOKENS);
+                let end: Vec<u8> = prompt[from..].iter().flat_map(bytes).copied().collect();
+                if end.trim_ascii_end().ends_with(b"<think>") {
+                    thinking.place = Place::Thought;
+                }
+            }
+            Marks::Block { open, .. } => thinking.follow(prompt, last(open), bytes),
+            Marks::Messages { start, channel, .. } => thinking.follow(prompt, last(start).max(last(channel)), bytes),
+        }
+        thinking
     }
 
-    /// Takes `token`, whose own text has `own` of the `decoded` bytes that came with it (bytes before them were left of
-    /// an unfinished character). Whether the token is thought; a mark is, a closing one outside of a block is not.
-    pub(super) fn token(&mut self, token: u32, decoded: usize, own: usize) -> bool {
-        let before = self.inside;
-        let is = |mark: fn((u32, u32)) -> u32| self.marks.map(mark) == Some(token);
-        let thought = before || is(|(open, _)| open);
-        self.inside = thought && !is(|(_, close)| close);
-        let left = decoded.saturating_sub(own);
-        self.text(left, before);
-        self.text(decoded - left, thought);
-        thought
+    /// Goes through what `prompt` has from its opening mark at `from`.
+    fn follow<'t>(&mut self, prompt: &[u32], from: Option<usize>, bytes: impl Fn(&u32) -> &'t [u8]) {
+        for id in from.and_then(|from| prompt.get(from..)).unwrap_or_default() {
+            self.token(*id, bytes(id));
+        }
+    }
+
+    /// Takes `token`, which has `bytes`.
+    pub(super) fn token<'b>(&mut self, token: u32, bytes: &'b [u8]) -> Told<'b> {
+        let before = self.place == Place::Thought;
+        let (mut text, mut behind) = (bytes, 0);
+        match self.marks {
+            Marks::None => {}
+            Marks::Tokens { open, close } => {
+                if token == open {
+                    self.place = Place::Thought;
+                } else if token == close {
+                    self.place = Place::Answer;
+                    return Told { text, thought: before, before, behind };
+                }
+            }
+            Marks::Spelled if before => behind = self.spelled(bytes),
+            Marks::Spelled => {}
+            Marks::Block { open, close } => {
+                if token == open {
+                    self.place = Place::Header(Vec::new());
+                    return Told { text: b"", thought: true, before, behind };
+                }
+                if token == close {
+                    let thought = self.place != Place::Answer;
+                    self.place = Place::Answer;
+                    return Told { text: b"", thought, before, behind };
+                }
+                if let Place::Header(name) = &mut self.place {
+                    let line_end = bytes.iter().position(|byte| *byte == b'\n');
+                    name.extend_from_slice(&bytes[..line_end.unwrap_or(bytes.len())]);
+                    text = line_end.map_or(b"", |at| &bytes[at + 1..]);
+                    if line_end.is_some() || name.len() > HEADER_BYTES {
+                        self.place = if name.starts_with(b"thought") { Place::Thought } else { Place::Answer };
+                    }
+                    return Told { text, thought: true, before, behind };
+                }
+            }
+            Marks::Messages { start, channel, message, end } => {
+                if token == start || token == channel || token == end {
+                    self.place = Place::Header(Vec::new());
+                    return Told { text: b"", thought: before, before, behind };
+                }
+                if let Place::Header(name) = &mut self.place {
+                    if token != message && name.len() <= HEADER_BYTES {
+                        name.extend_from_slice(bytes);
+                        return Told { text: b"", thought: false, before, behind };
+                    }
+                    self.place = if name.starts_with(b"analysis") { Place::Thought } else { Place::Answer };
+                }
+                if token == message {
+                    text = b"";
+                }
+            }
+        }
+        Told { text, thought: before || self.place == Place::Thought, before, behind }
+    }
+
+    /// Takes `bytes` of a thought; how many of them lie behind a mark that closes it.
+    fn spelled(&mut self, bytes: &[u8]) -> usize {
+        self.tail.extend_from_slice(bytes);
+        if let Some(at) = self.tail.windows(CLOSE.len()).position(|part| part == CLOSE) {
+            let behind = self.tail.len() - at - CLOSE.len();
+            self.tail.clear();
+            self.place = Place::Answer;
+            return behind;
+        }
+        let done = self.tail.len().saturating_sub(CLOSE.len() - 1);
+        self.tail.drain(..done);
+        0
+    }
+
+    /// Takes the `bytes` of text that were decoded with a token: its own, and before them what was left of an unfinished
+    /// character.
+    pub(super) fn decoded(&mut self, told: &Told, bytes: usize) {
+        let left = bytes.saturating_sub(told.text.len());
+        let behind = told.behind.min(bytes - left);
+        self.text(left, told.before);
+        self.text(bytes - left - behind, told.thought);
+        self.text(behind, false);
     }
 
     /// Takes `bytes` of text that were left over when the generation ended.
     pub(super) fn rest(&mut self, bytes: usize) {
-        self.text(bytes, self.inside);
+        self.text(bytes, self.place == Place::Thought);
     }
 
     fn text(&mut self, bytes: usize, thought: bool) {
@@ -65,5 +202,25 @@ impl Thinking {
             }
         }
         parts
+    }
+}
+
+impl Marks {
+    /// The marks that a vocabulary has as added tokens; spelled ones where its template has them and the vocabulary has not.
+    fn of(tokenizer: &Tokenizer) -> Marks {
+        let added = |text: &str| tokenizer.added_token(text);
+        let pair = |open: &str, close: &str| added(open).zip(added(close));
+        let framing = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"].map(added);
+        if let [Some(start), Some(channel), Some(message), Some(end)] = framing {
+            return Marks::Messages { start, channel, message, end };
+        }
+        if let Some((open, close)) = pair("<|channel>", "<channel|>") {
+            return Marks::Block { open, close };
+        }
+        match pair("<think>", "</think>").or_else(|| pair("[THINK]", "[/THINK]")) {
+            Some((open, close)) => Marks::Tokens { open, close },
+            None if tokenizer.template_thinks() => Marks::Spelled,
+            None => Marks::None,
+        }
     }
 }

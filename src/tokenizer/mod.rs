@@ -37,6 +37,7 @@ pub struct Tokenizer {
     eos: Option<u32>,
     add_bos: bool,
     add_eos: bool,
+    template_thinks: bool,
 }
 
 impl Tokenizer {
@@ -73,7 +74,8 @@ impl Tokenizer {
 
     fn new((encoder, vocabulary): (Encoder, Vocabulary), spec: &TokenizerSpec) -> Tokenizer {
         let TokenizerSpec { bos, eos, add_bos, add_eos, .. } = *spec;
-        Tokenizer { encoder, vocabulary, bos, eos, add_bos, add_eos }
+        let template_thinks = spec.chat_templates.values().any(|template| template.text.contains("<think>"));
+        Tokenizer { encoder, vocabulary, bos, eos, add_bos, add_eos, template_thinks }
     }
 
     /// The ids of `text`.
@@ -159,6 +161,11 @@ impl Tokenizer {
     /// Whether `id` is a special token: hidden from text.
     pub fn is_special(&self, id: u32) -> bool {
         self.vocabulary.is_special(id)
+    }
+
+    /// Whether a chat template has the mark `<think>`, as a token or spelled.
+    pub(crate) fn template_thinks(&self) -> bool {
+        self.template_thinks
     }
 
     /// Ids below [`vocab_len`](Self::vocab_len) that only fill the vocabulary up (`[PAD32011]`, GGUF's type 5), in
