@@ -67,6 +67,25 @@ fn gguf_keys_alone_give_the_ids_of_each_familys_own_pipeline() {
 }
 
 #[test]
+fn tokenizer_json_alone_gives_the_ids_of_each_familys_own_pipeline() {
+    let fixture = json(&fixtures().join("pre_tokenizers.json"));
+    let mut failures = Vec::new();
+    let mut tried: Vec<&Value> = Vec::new();
+    for (pre, pipeline) in fixture["pipelines"].as_object().unwrap() {
+        if tried.contains(&pipeline) {
+            continue;
+        }
+        tried.push(pipeline);
+        let mut file = file_of(&fixture, pipeline);
+        file["decoder"] = serde_json::json!({"type": "ByteLevel"});
+        let model = model_with("models/qwen2.5/bf16", &[("tokenizer.json", file.to_string().into_bytes())]);
+        agree(pre, &open(model.path()), &library(&fixture, pipeline), &mut failures);
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert_eq!(tried.len(), 11, "pipelines that differ");
+}
+
+#[test]
 fn sentence_piece_keys_alone_give_the_ids_of_the_original() {
     let mut failures = Vec::new();
     for (name, gguf) in [("tinyllama", "bf16.gguf"), ("phi-3.5", "q8_0.gguf")] {
