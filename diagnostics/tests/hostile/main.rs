@@ -11,6 +11,7 @@ mod damage;
 mod edit;
 mod folders;
 mod gguf;
+mod options;
 mod safetensors;
 mod table;
 mod worst;
@@ -47,6 +48,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         gguf::cases(&mut table);
         safetensors::cases(&mut table);
         folders::cases(&mut table);
+        options::cases(&mut table);
         let count = table.finish();
         assert!(count >= LEAST, "only {count} inputs");
     });

@@ -1,0 +1,98 @@
+//! Options of blocks other than Llama's: windows in a pattern, caps, factors, layers that do not rotate, a language model within
+//! a model that sees.
+
+use crate::build::{ARRAY, BOOL, Tree, U8, array};
+use crate::edit::{Files, Gguf};
+use crate::table::Table;
+use serde_json::{Value, json};
+
+const CONFIG: &str = "config.json";
+
+pub fn cases(table: &mut Table) {
+    config(table);
+    gguf(table);
+    within(table);
+}
+
+fn config(table: &mut Table) {
+    let [gemma2, gemma3, smollm3, granite, olmo3] = ["gemma-2", "gemma-3", "smollm3", "granite", "olmo-3"]
+        .map(|name| (name, Files::fixture(&format!("{name}/bf16"))));
+    for (name, files) in [&gemma2, &gemma3, &smollm3, &granite, &olmo3] {
+        table.accepts(name, &files.tree(), "");
+    }
+    let mut case = |(name, files): &(&str, Files), key: &str, value: Value, code: u8, says: &str| {
+        let edited = files.json(CONFIG, |config| drop(config.insert(key.into(), value.clone())));
+        table.refuses(&format!("{name}: {key} is {value}"), &edited.tree(), "", code, &[CONFIG, says]);
+    };
+    for cap in ["attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"] {
+        for value in [json!(0), json!(-1), json!(1e30), json!("50")] {
+            case(&gemma2, cap, value, 10, cap);
+        }
+    }
+    case(&gemma2, "layer_types", json!(["sliding_attention"]), 15, "layer_types");
+    case(&gemma2, "layer_types", json!(["chunked_attention", "full_attention"]), 10, "layer_types[0]");
+    case(&gemma2, "layer_types", json!("full_attention"), 10, "layer_types");
+    case(&gemma2, "sliding_window", json!(0), 10, "sliding_window");
+    case(&gemma2, "use_bidirectional_attention", json!(true), 11, "use_bidirectional_attention");
+    case(&gemma2, "hidden_activation", json!("gelu"), 11, "hidden_activation");
+    case(&gemma3, "sliding_window_pattern", json!(0), 10, "sliding_window_pattern");
+    case(&gemma3, "rope_local_base_freq", json!(0), 10, "rope_local_base_freq");
+    case(&gemma3, "rope_parameters", json!({"full_attention": 1}), 10, "rope_parameters.full_attention");
+    case(&smollm3, "no_rope_layers", json!([1, 1, 1]), 15, "no_rope_layers");
+    case(&smollm3, "no_rope_layers", json!([1, 1, 1, 2]), 10, "no_rope_layers[3]");
+    case(&smollm3, "use_sliding_window", json!(true), 11, "use_sliding_window");
+    for factor in ["embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"] {
+        case(&granite, factor, json!(0), 10, factor);
+    }
+    case(&olmo3, "model_type", json!("olmo2"), 11, "Olmo3ForCausalLM");
+    let headless = olmo3.1.json(CONFIG, |config| drop(config.remove("rope_theta")));
+    table.refuses("OLMo without rope_theta", &headless.tree(), "", 10, &[CONFIG, "rope_theta"]);
+}
+
+fn gguf(table: &mut Table) {
+    let [gemma2, olmo3, ministral3] =
+        ["gemma-2", "olmo-3", "ministral-3"].map(|name| Gguf::fixture(&format!("{name}/f16.gguf")));
+    let mut case = |name: &str, gguf: &Gguf, code: u8, says: &str| {
+        table.refuses(name, &Tree::new().with("m.gguf", gguf.build()), "m.gguf", code, &["m.gguf", says]);
+    };
+    let pattern = "olmo2.attention.sliding_window_pattern";
+    case("a pattern of two layers", &olmo3.set(pattern, ARRAY, array(BOOL, 2, [1, 0])), 15, pattern);
+    case("a pattern of bytes", &olmo3.set(pattern, ARRAY, array(U8, 4, [1, 0, 1, 0])), 10, pattern);
+    case("a window in every 0th layer", &olmo3.u32(pattern, 0), 10, pattern);
+    let cap = "gemma2.attn_logit_softcapping";
+    for value in [-50.0, f32::NAN, f32::INFINITY, 1e20] {
+        case(&format!("a cap of {value}"), &gemma2.f32(cap, value), 10, cap);
+    }
+    case("norms behind are missing", &gemma2.without_tensor("blk.0.post_ffw_norm.weight"), 15, "post_ffw_norm");
+    let temperature = "mistral3.attention.temperature_scale";
+    case("queries shrink", &ministral3.f32(temperature, -0.1), 10, temperature);
+    let multiplier = "mistral3.rope.scaling.yarn_log_multiplier";
+    case("a negative yarn multiplier", &ministral3.f32(multiplier, -1.0), 10, multiplier);
+}
+
+fn within(table: &mut Table) {
+    let text = Files::fixture("gemma-3/bf16");
+    let wrapped = |change: &dyn Fn(&mut Value)| {
+        text.json(CONFIG, |config| {
+            let mut whole = json!({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3"});
+            whole["text_config"] = Value::Object(config.clone());
+            change(&mut whole);
+            *config = whole.as_object().unwrap().clone();
+        })
+    };
+    table.accepts("a language model within", &wrapped(&|_| {}).tree(), "");
+    let mut case = |name: &str, key: &str, value: Value, code: u8, says: &str| {
+        let tree = wrapped(&|whole| *whole.pointer_mut(key).unwrap() = value.clone()).tree();
+        table.refuses(name, &tree, "", code, &[CONFIG, says]);
+    };
+    case("a list for a language model", "/text_config", json!([]), 10, "text_config");
+    case(
+        "a language model of another kind",
+        "/text_config/model_type",
+        json!("t5"),
+        11,
+        "Gemma3ForConditionalGeneration",
+    );
+    case("a class of another kind", "/architectures", json!(["Mistral3ForConditionalGeneration"]), 11, "Mistral3");
+    case("a window of none within", "/text_config/sliding_window", json!(0), 10, "sliding_window");
+}
