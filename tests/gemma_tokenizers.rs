@@ -1,7 +1,7 @@
 //! Gemma's tokenizers, from each place where a file says them, against the tokenizers library: spaces written `▁` with none
 //! put in front, characters merged without a cut between words, runs of blanks, and a token for each byte of what is none.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "helpers of tests")]
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! GGUF keys, and the files that came before tokenizer.json, against the tokenizers library: ids are those of the
 //! family's own tokenizer.json.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "helpers of tests")]
 
 mod common;
 

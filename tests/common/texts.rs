@@ -1,5 +1,5 @@
 //! Generated texts, encoded by a tokenizer and by the tokenizers library, and GGUF files of a vocabulary.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "helpers of tests")]
 
 use model_diagnostics::header::Header;
 use model_diagnostics::source::probe;
