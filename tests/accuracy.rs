@@ -207,7 +207,14 @@ const FORMATS: [&str; 7] = ["F32", "F16", "BF16", "sharded", "GGUF F16", "Q8_0",
 
 /// The format of a file by what it holds, not by what it is called alone; `None` for one that is not on the list.
 fn format(model: &Model, gguf: bool, called: &str) -> Option<&'static str> {
-    let stored: Vec<_> = model.spec().matrices().collect();
+    // Routers are F32 in every GGUF file.
+    let routers = model.spec().weights.layers.iter().filter_map(|layer| layer.experts());
+    let routers = routers.flat_map(|experts| {
+        let shared = experts.shared.iter().filter_map(|shared| shared.router.as_ref());
+        std::iter::once(&experts.router).chain(shared)
+    });
+    let routers: BTreeSet<&str> = routers.map(|router| router.weight.name.as_str()).collect();
+    let stored: Vec<_> = model.spec().matrices().filter(|tensor| !routers.contains(&*tensor.name)).collect();
     let dtypes: BTreeSet<DType> = stored.iter().map(|tensor| tensor.dtype).collect();
     let files: BTreeSet<usize> = stored.iter().map(|tensor| tensor.file).collect();
     match (gguf, Vec::from_iter(dtypes.iter().copied()).as_slice()) {

@@ -11,6 +11,8 @@ const FILES: &[&str] = &[
     "llama-3.2/f32",
     "llama-3.2/bf16",
     "qwen2.5/f16",
+    "qwen3-moe/bf16",
+    "qwen3-moe/q4_k_m.gguf",
     "llama-256/q8_0.gguf",
     "llama-256/q4_k.gguf",
     "llama-256/q6_k.gguf",
@@ -28,7 +30,7 @@ fn load_with(file: &str, threads: usize, kv: KvDtype) -> Model {
 }
 
 fn tokens(count: usize) -> Vec<u32> {
-    (0..count as u32).map(|i| (i * 97 + 5) % 320).collect()
+    (0..count as u32).map(|i| (i * 97 + 5) % 256).collect()
 }
 
 /// The bits of the logits after the last token.
@@ -157,7 +159,9 @@ fn the_last_logits_are_the_last_of_all_logits() {
 
 #[test]
 fn what_is_wanted_changes_no_logits() {
-    for file in ["llama-256/q4_k_m.gguf", "phi-2/f16", "phi-3-window/bf16"] {
+    for file in
+        ["llama-256/q4_k_m.gguf", "phi-2/f16", "phi-3-window/bf16", "qwen3-moe/q4_k_m.gguf", "qwen3-moe-dense/bf16"]
+    {
         let model = load(file, 2);
         let decoder = model.decoder().expect("a model on the processor");
         let cancel = CancellationToken::new();
@@ -188,7 +192,7 @@ fn what_is_wanted_changes_no_logits() {
 
 #[test]
 fn sessions_that_advance_together_compute_what_each_does_alone() {
-    for file in ["llama-256/q4_k_m.gguf", "qwen3/bf16", "phi-3.5/q8_0.gguf"] {
+    for file in ["llama-256/q4_k_m.gguf", "qwen3/bf16", "phi-3.5/q8_0.gguf", "qwen3-moe/q8_0.gguf"] {
         let model = load(file, 2);
         // One crosses the original context of phi-3.5 in the first step, one is empty, one brings several tokens.
         let held = [tokens(256), Vec::new(), tokens(31)];

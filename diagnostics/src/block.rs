@@ -56,3 +56,20 @@ pub enum RopeLayout {
     /// Elements `2i` and `2i + 1`.
     Interleaved,
 }
+
+/// What the outputs of a router become. Complete.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RouterScore {
+    /// The softmax over all experts; the largest are chosen.
+    Softmax,
+    /// The largest outputs are chosen; the weights are the softmax over these.
+    SoftmaxOfChosen,
+    /// The sigmoid of each.
+    Sigmoid,
+    /// Phi-3.5-MoE's: one expert after the other is chosen, each with its softmax over those that are left and no further than
+    /// `2 * jitter` of the largest behind it.
+    SparseMixer {
+        /// The model's `router_jitter_noise`.
+        jitter: f64,
+    },
+}

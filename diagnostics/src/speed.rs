@@ -1,4 +1,5 @@
-//! Plan x bandwidth -> tokens a second: a token of decoding reads every weight and the cache once, and hardly computes.
+//! Plan x bandwidth -> tokens a second: a token of decoding reads every weight that it is multiplied with and the cache once,
+//! and hardly computes.
 
 use crate::capability::DeviceEngine;
 use crate::plan::Plan;
@@ -43,10 +44,10 @@ impl Speed {
             DeviceEngine::Cpu { .. } => CPU_SHARES,
             DeviceEngine::Cuda { .. } => GPU_SHARES,
         };
-        let stored = spec.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
+        let active = spec.active_bytes();
         // One row of the embedding is read, unless it is the head too.
         let embedding = if spec.tied_embeddings { 0 } else { spec.weights.embedding.bytes };
-        let weights = stored.saturating_sub(embedding);
+        let weights = active.saturating_sub(embedding);
         let seen = plan.context.min(spec.sliding_window().unwrap_or(usize::MAX)) as u64;
         let cache = plan.kv_per_token.saturating_mul(seen);
         if bandwidth == 0 || shares.0 * bandwidth as f64 > FASTEST * weights as f64 {

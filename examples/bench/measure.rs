@@ -209,14 +209,20 @@ fn decode(sessions: &mut [Session], test: Test) -> Result<f64, Error> {
     Ok((test.generated * test.sessions) as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Bytes of the matrices that one token reads in full: all but an untied embedding, of which it reads one row.
+/// Bytes of the matrices that one token reads in full: all but an untied embedding, of which it reads one row, and the experts
+/// that it is not given to.
 fn weight_bytes_per_token(model: &Model) -> usize {
-    model.spec().matrices().skip(1).map(|matrix| matrix.bytes as usize).sum()
+    let spec = model.spec();
+    let all: u64 = spec.matrices().skip(1).map(|matrix| matrix.bytes).sum();
+    let stored = spec.tensors().map(|tensor| tensor.bytes).sum::<u64>();
+    (all - (stored - spec.active_bytes())) as usize
 }
 
 /// Multiplications and additions for one token that is generated.
 fn operations_per_token(model: &Model) -> usize {
-    model.spec().matrices().skip(1).map(|matrix| 2 * matrix.shape.iter().product::<u64>() as usize).sum()
+    let spec = model.spec();
+    let all: u64 = spec.matrices().skip(1).map(|matrix| matrix.shape.iter().product::<u64>()).sum();
+    2 * (all - (spec.parameters - spec.active_parameters())) as usize
 }
 
 /// Bytes a second: what copies on the GPU move, or what `threads` threads read from the mapped weights, doing next to

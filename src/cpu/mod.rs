@@ -4,17 +4,22 @@
 //! over memory of its own: the norm in front, the sum with the residual or the gated activation behind.
 
 mod attention;
+mod experts;
 mod matrix;
 mod norm;
 mod operand;
 mod page;
+mod routing;
 
+pub use experts::Routed;
 pub use matrix::Matrix;
 pub use norm::NormVectors;
 pub use operand::Operands;
 pub use page::KvPage;
 
-use crate::decoder::{self, AllocatePage, Angles, AttentionOptions, Batch, CopyPage, Device, Operand, Output, Pass};
+use crate::decoder::{
+    self, AllocatePage, Angles, AttentionOptions, Batch, CopyPage, Device, Experts, Operand, Output, Pass,
+};
 use crate::error::{Error, Result};
 use crate::kernels::{self, Isa};
 use crate::memory::{self, Refusals};
@@ -187,6 +192,57 @@ impl CpuDevice {
             })
         })
     }
+
+    /// The rows of `x` in every form that `matrices` read.
+    fn converted(&self, x: &[f32], matrices: &[&Matrix]) -> memory::Result<Operands> {
+        let width = matrices.first().map_or(1, |matrix| matrix.inputs());
+        Operands::prepare(&self.spare, matrices.iter().map(|matrix| matrix.form()), width, |input, form| {
+            input.convert(&self.pool, self.isa, form, x, width)
+        })
+    }
+
+    /// What `down` reads: the activation of the products of `inputs` with `up` and the gate.
+    fn up_activate(
+        &self,
+        inputs: &Operands,
+        tokens: usize,
+        up: &Matrix,
+        activation: &Activation<Matrix>,
+        down: &Matrix,
+    ) -> memory::Result<Operands> {
+        let gate = activation.gate();
+        let products = 1 + usize::from(gate.is_some());
+        let bounds = self.column_bounds(tokens, &[up])?;
+        Operands::prepare(&self.spare, std::iter::once(down.form()), up.outputs(), |input, form| {
+            input.fill_columns(&self.pool, self.isa, form, tokens, up.outputs(), &bounds, |rows, part| {
+                operand::with_scratch(products * tokens * rows.len(), |scratch| {
+                    let (up_rows, gate_rows) = scratch.split_at_mut(tokens * rows.len());
+                    up.rows(self.isa, rows.clone(), inputs, up_rows)?;
+                    if let Some(gate) = gate {
+                        gate.rows(self.isa, rows.clone(), inputs, gate_rows)?;
+                    }
+                    part.put(|token, columns, out| {
+                        let at = token * rows.len() + columns.start..token * rows.len() + columns.end;
+                        let gate_rows = if gate.is_some() { &gate_rows[at.clone()] } else { &[] };
+                        activate(self.isa, activation, gate_rows, &up_rows[at], out);
+                    });
+                    Ok(())
+                })
+            })
+        })
+    }
+}
+
+/// `out` = the activation of a row's products.
+fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    match activation {
+        Activation::SwiGlu { .. } => kernels::swiglu(isa, gate, up, out),
+        Activation::GeGlu { .. } => kernels::geglu(isa, gate, up, out),
+        Activation::GeluTanh => {
+            out.copy_from_slice(up);
+            kernels::gelu_tanh(isa, out);
+        }
+    }
 }
 
 /// The matrix and its rows that output columns `columns` are.
@@ -210,6 +266,7 @@ impl Device for CpuDevice {
     type Page = KvPage;
     type Buffer = Vec<f32>;
     type Activated = Operands;
+    type Routed = Routed;
     type Batch<'b> = Batch<'b, KvPage>;
 
     const BATCH_INVARIANT: bool = true;
@@ -245,6 +302,7 @@ impl Device for CpuDevice {
             attended: memory::zeros(rows * self.buffers.attended, "the output of attention")?,
             product: memory::zeros(rows * self.buffers.output, "the output of a sub-layer")?,
             activated: Operands::default(),
+            routed: Routed::default(),
             logits: Vec::new(),
             recorded: false,
         };
@@ -335,39 +393,39 @@ impl Device for CpuDevice {
         activated: &mut Operands,
     ) -> Result<()> {
         *activated = Operands::default(); // the last layer's memory is used again
-        let tokens = batch.rows;
-        let gate = activation.gate();
-        let products: Vec<&Matrix> = std::iter::once(up).chain(gate).collect();
+        let products: Vec<&Matrix> = std::iter::once(up).chain(activation.gate()).collect();
         let inputs = self.normed(norm, hidden, &products)?;
-        let bounds = self.column_bounds(tokens, &[up])?;
-        *activated = Operands::prepare(&self.spare, std::iter::once(down.form()), up.outputs(), |input, form| {
-            input.fill_columns(&self.pool, self.isa, form, tokens, up.outputs(), &bounds, |rows, part| {
-                operand::with_scratch(products.len() * tokens * rows.len(), |scratch| {
-                    let (up_rows, gate_rows) = scratch.split_at_mut(tokens * rows.len());
-                    up.rows(self.isa, rows.clone(), &inputs, up_rows)?;
-                    if let Some(gate) = gate {
-                        gate.rows(self.isa, rows.clone(), &inputs, gate_rows)?;
-                    }
-                    part.put(|token, columns, out| {
-                        let at = token * rows.len() + columns.start..token * rows.len() + columns.end;
-                        match activation {
-                            Activation::SwiGlu { .. } => {
-                                kernels::swiglu(self.isa, &gate_rows[at.clone()], &up_rows[at], out);
-                            }
-                            Activation::GeGlu { .. } => {
-                                kernels::geglu(self.isa, &gate_rows[at.clone()], &up_rows[at], out);
-                            }
-                            Activation::GeluTanh => {
-                                out.copy_from_slice(&up_rows[at]);
-                                kernels::gelu_tanh(self.isa, out);
-                            }
-                        }
-                    });
-                    Ok(())
-                })
-            })
-        })?;
+        *activated = self.up_activate(&inputs, batch.rows, up, activation, down)?;
         Ok(())
+    }
+
+    fn norm_route_activate(
+        &self,
+        _: &Batch<'_, KvPage>,
+        hidden: &Vec<f32>,
+        norm: Option<&NormVectors>,
+        experts: &Experts<CpuDevice>,
+        routed: &mut Routed,
+    ) -> Result<()> {
+        *routed = Routed::default(); // the last layer's memory is free
+        *routed = self.route(hidden, norm, experts)?;
+        Ok(())
+    }
+
+    fn experts_add(
+        &self,
+        batch: &Batch<'_, KvPage>,
+        routed: &Routed,
+        experts: &Experts<CpuDevice>,
+        Output { norm, scale }: Output<'_, Self>,
+        product: &mut Vec<f32>,
+        hidden: &mut Vec<f32>,
+    ) -> Result<()> {
+        let Some(norm) = norm else { return Ok(self.add_experts(routed, batch.rows, experts, scale, hidden)?) };
+        let product = &mut product[..batch.rows * self.buffers.output];
+        product.fill(0.0);
+        self.add_experts(routed, batch.rows, experts, 1.0, product)?;
+        Ok(self.norm_add(norm, product, scale, hidden)?)
     }
 
     fn linear_add(

@@ -1,6 +1,6 @@
 //! Activations in the forms that kernels read, in memory that products hand on to each other.
 
-use crate::kernels::{Form, Input};
+use crate::kernels::{Form, Input, Isa};
 use crate::memory;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,6 +49,18 @@ impl Operands {
             }
         }
         Ok(operands)
+    }
+
+    /// The rows that `row` gives in each of `forms`, brought there on this thread, in memory that is not kept.
+    pub(super) fn gather<'x>(
+        isa: Isa,
+        forms: impl Iterator<Item = Form>,
+        tokens: usize,
+        width: usize,
+        row: impl Fn(usize) -> &'x [f32],
+    ) -> memory::Result<Operands> {
+        let spare = Spare::default();
+        Operands::prepare(&spare, forms, width, |input, form| input.gather(isa, form, tokens, width, &row))
     }
 
     /// Those that a matrix reads which was among those they were prepared for.

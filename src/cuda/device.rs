@@ -8,7 +8,7 @@ use super::modules::Module;
 use super::peak::ProductSeconds;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
 use super::weights::{DeviceWeights, Uploaded};
-use crate::decoder::{AllocatePage, AttentionOptions, Batch, CopyPage, Device, Operand, Output, Pass};
+use crate::decoder::{AllocatePage, AttentionOptions, Batch, CopyPage, Device, Experts, Operand, Output, Pass};
 use crate::error::CudaError;
 use crate::error::{Error, Result};
 use crate::memory;
@@ -255,6 +255,7 @@ impl CudaDevice {
             attended,
             activated: UpGate { up_gate: activated, gated: false },
             product: DeviceFloats(0), // no kernel norms what a sub-layer puts out
+            routed: (),
             logits: Vec::new(),
             recorded: table.recorded,
         }
@@ -295,6 +296,7 @@ impl Device for CudaDevice {
     type Page = Buffer;
     type Buffer = DeviceFloats;
     type Activated = UpGate;
+    type Routed = ();
     type Batch<'b> = BatchTable;
 
     const COPY_PAGE: Option<CopyPage<Buffer>> = None;
@@ -489,6 +491,29 @@ impl Device for CudaDevice {
         }
         activated.gated = activation.gate().is_some();
         Ok(())
+    }
+
+    fn norm_route_activate(
+        &self,
+        _: &BatchTable,
+        _: &DeviceFloats,
+        _: Option<&DeviceNorm>,
+        _: &Experts<CudaDevice>,
+        (): &mut (),
+    ) -> Result<()> {
+        Err(beyond())
+    }
+
+    fn experts_add(
+        &self,
+        _: &BatchTable,
+        (): &(),
+        _: &Experts<CudaDevice>,
+        _: Output<'_, Self>,
+        _: &mut DeviceFloats,
+        _: &mut DeviceFloats,
+    ) -> Result<()> {
+        Err(beyond())
     }
 
     fn linear_add(

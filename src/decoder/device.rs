@@ -1,7 +1,7 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
-use super::Angles;
 use super::page::{AllocatePage, CopyPage, Page};
+use super::{Angles, Experts};
 use crate::error::Result;
 use crate::kernels::Scoring;
 use crate::memory;
@@ -32,6 +32,8 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     type Buffer;
     /// The activations of a feed-forward layer, ready for the down projection.
     type Activated;
+    /// Which experts each row is given to, and their activations, ready for the down projections.
+    type Routed;
     /// A batch as the operations read it.
     type Batch<'b>;
 
@@ -130,6 +132,34 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         activated: &mut Self::Activated,
     ) -> Result<()>;
 
+    /// `routed` = the experts that each row of `norm(hidden)` is given to, and the activations of these.
+    ///
+    /// # Errors
+    /// `Internal` on a GPU, whose kernels for it do not exist yet: the diagnosis rules it out.
+    fn norm_route_activate(
+        &self,
+        batch: &Self::Batch<'_>,
+        hidden: &Self::Buffer,
+        norm: Option<&Self::Norm>,
+        experts: &Experts<Self>,
+        routed: &mut Self::Routed,
+    ) -> Result<()>;
+
+    /// `hidden` += the weighted sum of the products of `routed` with the down projections, experts in the order of their
+    /// indices and the shared one last; normed and multiplied as `output` says.
+    ///
+    /// # Errors
+    /// As [`norm_route_activate`](Self::norm_route_activate).
+    fn experts_add(
+        &self,
+        batch: &Self::Batch<'_>,
+        routed: &Self::Routed,
+        experts: &Experts<Self>,
+        output: Output<'_, Self>,
+        product: &mut Self::Buffer,
+        hidden: &mut Self::Buffer,
+    ) -> Result<()>;
+
     /// `hidden` += the product of `operand` with `matrix`, normed and multiplied as `output` says. What is normed lies in
     /// `product` before.
     fn linear_add(
@@ -201,6 +231,8 @@ pub struct Pass<'b, D: Device> {
     pub activated: D::Activated,
     /// A sub-layer's output before its norm, `[rows, hidden]`; empty where no layer has one there.
     pub product: D::Buffer,
+    /// As `activated`, of a layer of experts.
+    pub routed: D::Routed,
     /// The wanted logits on the host, `[wanted rows, vocab]`.
     pub logits: Vec<f32>,
     /// Whether operations are recorded, to be computed later. Nothing of a caller's may run meanwhile: no span, no look at a

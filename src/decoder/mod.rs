@@ -2,6 +2,7 @@
 //! it knows no family and no format.
 
 mod device;
+mod feed_forward;
 mod kv_cache;
 mod page;
 mod page_pool;
@@ -11,6 +12,7 @@ mod stored;
 
 pub(crate) use device::sealed;
 pub use device::{AttentionOptions, Batch, Device, Operand, Output, Pass, Sequence};
+pub use feed_forward::{Dense, Experts, SharedExpert};
 pub use kv_cache::{Cache, KvCache};
 pub(crate) use page::is_shared;
 pub use page::{AllocatePage, CopyPage, Page};
@@ -26,8 +28,9 @@ use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
 use candle_core::{CpuStorage, Storage, Tensor};
+use feed_forward::FeedForwardMatrices;
 use model_diagnostics::plan::{CpuBuffers, PREFILL_CHUNK, Plan, StepRoom, kv_page_bytes};
-use model_diagnostics::spec::{Activation, LayerWeights, LinearWeights, ModelSpec, Multipliers, NormWeights};
+use model_diagnostics::spec::{LayerWeights, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
@@ -158,9 +161,7 @@ struct Attention<D: Device> {
 
 struct FeedForward<D: Device> {
     norm: Option<D::Norm>,
-    up: D::Matrix,
-    activation: Activation<D::Matrix>,
-    down: D::Matrix,
+    layer: FeedForwardMatrices<D>,
     output_norm: Option<D::Norm>,
 }
 
@@ -368,9 +369,7 @@ impl<D: Device> Layer<D> {
             },
             feed_forward: FeedForward {
                 norm: norm(&feed_forward.norm)?,
-                up: matrix(&feed_forward.up)?,
-                activation: feed_forward.activation.as_ref().try_map(matrix)?,
-                down: matrix(&feed_forward.down)?,
+                layer: FeedForwardMatrices::new(device, weights, &feed_forward.layer)?,
                 output_norm: norm(&feed_forward.output_norm)?,
             },
             parallel: *parallel,
@@ -391,29 +390,27 @@ impl<D: Device> Layer<D> {
         cancel: &CancellationToken,
     ) -> Result<()> {
         let Layer { attention: Attention { options, o, output_norm, .. }, feed_forward, parallel, .. } = self;
-        let Pass { batch, hidden, qkv, attended, activated, product, .. } = pass;
+        let Pass { batch, hidden, qkv, attended, activated, routed, product, .. } = pass;
         let output = |norm: &'l Option<D::Norm>| Output { norm: norm.as_ref(), scale: self.residual };
         cancel.check()?;
         device.attend(batch, index, options, qkv, attended)?;
         cancel.check()?;
         if *parallel {
-            feed_forward.activate(device, batch, hidden, activated)?;
+            feed_forward.activate(device, batch, hidden, activated, routed)?;
             cancel.check()?;
         }
         device.linear_add(batch, Operand::Attended(attended), o, output(output_norm), product, hidden)?;
         cancel.check()?;
         if !*parallel {
-            feed_forward.activate(device, batch, hidden, activated)?;
+            feed_forward.activate(device, batch, hidden, activated, routed)?;
             cancel.check()?;
         }
-        let FeedForward { down, output_norm, .. } = feed_forward;
-        device.linear_add(batch, Operand::Activated(activated), down, output(output_norm), product, hidden)
+        feed_forward.add(device, batch, activated, routed, output(&feed_forward.output_norm), product, hidden)
     }
 
     fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
         let Attention { q, k, v, o, .. } = &self.attention;
-        let FeedForward { up, activation, down, .. } = &self.feed_forward;
-        [q, k, v, o].into_iter().chain(activation.gate()).chain([up, down])
+        [q, k, v, o].into_iter().chain(self.feed_forward.layer.matrices())
     }
 }
 
@@ -433,8 +430,37 @@ impl<D: Device> FeedForward<D> {
         batch: &D::Batch<'_>,
         hidden: &D::Buffer,
         activated: &mut D::Activated,
+        routed: &mut D::Routed,
     ) -> Result<()> {
-        device.norm_up_activate(batch, hidden, self.norm.as_ref(), &self.up, &self.activation, &self.down, activated)
+        match &self.layer {
+            FeedForwardMatrices::Dense(Dense { up, activation, down }) => {
+                device.norm_up_activate(batch, hidden, self.norm.as_ref(), up, activation, down, activated)
+            }
+            FeedForwardMatrices::Experts(experts) => {
+                device.norm_route_activate(batch, hidden, self.norm.as_ref(), experts, routed)
+            }
+        }
+    }
+
+    /// Adds to `hidden` what [`activate`](Self::activate) has begun.
+    fn add(
+        &self,
+        device: &D,
+        batch: &D::Batch<'_>,
+        activated: &D::Activated,
+        routed: &D::Routed,
+        output: Output<'_, D>,
+        product: &mut D::Buffer,
+        hidden: &mut D::Buffer,
+    ) -> Result<()> {
+        match &self.layer {
+            FeedForwardMatrices::Dense(dense) => {
+                device.linear_add(batch, Operand::Activated(activated), &dense.down, output, product, hidden)
+            }
+            FeedForwardMatrices::Experts(experts) => {
+                device.experts_add(batch, routed, experts, output, product, hidden)
+            }
+        }
     }
 }
 

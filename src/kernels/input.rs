@@ -272,6 +272,25 @@ impl Input {
         Ok(())
     }
 
+    /// Brings the rows that `row` gives into `form`, on this thread.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn gather<'x>(
+        &mut self,
+        isa: Isa,
+        form: Form,
+        tokens: usize,
+        inputs: usize,
+        row: impl Fn(usize) -> &'x [f32],
+    ) -> memory::Result<()> {
+        self.reset(isa, form, tokens, inputs)?;
+        let rows = RowsMut::new(self);
+        // SAFETY: the row exists, and `rows` is the only view of it.
+        (0..tokens).for_each(|token| unsafe { rows.prepare(isa, token, row(token)) });
+        Ok(())
+    }
+
     /// Fills all of `tokens` rows in parallel: `fill(token, row)` writes a row of floats, which then is brought into
     /// `form`; `row` holds unspecified numbers at first. For [`Form::F32`] it is the input's own row: nothing is copied.
     ///

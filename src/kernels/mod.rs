@@ -60,6 +60,7 @@ mod q8_0;
 mod quantize;
 #[cfg(test)]
 mod references;
+mod routing;
 #[cfg(target_arch = "x86_64")]
 mod scratch;
 #[cfg(target_arch = "x86_64")]
@@ -80,6 +81,7 @@ pub use i8::int8_groups;
 pub use input::{ColumnsMut, Form, Input};
 pub use int8::Int8Rule;
 pub use isa::Isa;
+pub use routing::{exp_all, sigmoid, softmax};
 pub use vector::{
     Floats, add, add_floats, add_scaled, geglu, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs,
     scale_floats, soft_cap, swiglu,

@@ -39,6 +39,29 @@ impl TileMut<'_> {
 }
 
 impl Pool {
+    /// Cuts `buffer` `[rows, width]` into bands between neighbours of `rows`, and these into the columns between neighbours of
+    /// `columns`; runs `task(band, tile, ..)` once for each tile, those of a band one behind the other.
+    /// Panics when `width` does not divide the buffer, or `rows` and `columns` do not ascend from 0 to its ends.
+    pub fn run_bands(
+        &self,
+        buffer: &mut [f32],
+        width: usize,
+        rows: &[usize],
+        columns: &[usize],
+        task: &(dyn Fn(usize, &Tile, &mut TileMut<'_>) + Sync),
+    ) {
+        assert!(width > 0 && buffer.len().is_multiple_of(width), "{} elements, width {width}", buffer.len());
+        assert!(rows.first() == Some(&0) && rows.last() == Some(&(buffer.len() / width)) && rows.is_sorted());
+        assert!(columns.first() == Some(&0) && columns.last() == Some(&width) && columns.is_sorted());
+        let (bands, column_tiles) = (rows.len() - 1, columns.len() - 1);
+        let buffer = Split::new(buffer);
+        self.run(bands * column_tiles, &|index| {
+            let (band, column) = (index / column_tiles, index % column_tiles);
+            let tile = Tile { rows: rows[band]..rows[band + 1], columns: columns[column]..columns[column + 1] };
+            task(band, &tile, &mut TileMut { buffer: buffer.share(), width, tile: &tile });
+        });
+    }
+
     /// Cuts `buffer` `[rows, width]` into tiles of `row_step` rows and the columns between neighbours of `columns`, and
     /// runs `task` once for each.
     /// Panics when `width` does not divide the buffer, or `columns` does not ascend from 0 to `width`.
@@ -87,6 +110,22 @@ mod tests {
             let expected: Vec<f32> = (1..=rows * 10).map(|i| i as f32).collect();
             assert_eq!(buffer, expected, "{rows} rows in steps of {row_step}");
         }
+    }
+
+    #[test]
+    fn every_element_belongs_to_one_tile_of_a_band() {
+        let pool = Pool::new(2);
+        let mut buffer = vec![0f32; 7 * 10];
+        pool.run_bands(&mut buffer, 10, &[0, 3, 3, 4, 7], &[0, 6, 10], &|band, tile, out| {
+            for row in tile.rows.clone() {
+                for (column, y) in tile.columns.clone().zip(out.row(row)) {
+                    *y += (100 * band + row * 10 + column) as f32;
+                }
+            }
+        });
+        let band = |row| [0, 0, 0, 2, 3, 3, 3][row];
+        let expected: Vec<f32> = (0..70).map(|i| (100 * band(i / 10) + i) as f32).collect();
+        assert_eq!(buffer, expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, KvDtype, Plan};
 use crate::policy::Policy;
 use crate::report::{Bytes, Check, InputSummary, Remedy, Verdict, roles};
-use crate::spec::{Activation, LayerWeights, ModelSpec, Multipliers, Norm, NormWeights};
+use crate::spec::{Activation, FeedForwardLayer, LayerWeights, ModelSpec, Multipliers, Norm, NormWeights};
 
 const UNTRIED: &str = "the engine for GPUs has not been run on a GPU yet";
 
@@ -76,6 +76,10 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         [&attention.norm, &attention.q_norm, &attention.k_norm, &feed_forward.norm].into_iter().flatten()
     });
     let from_one = |norm: &NormWeights| matches!(norm.kind, Norm::Rms { offset: true, .. });
+    let gated_gelu = |layer: &LayerWeights| match &layer.feed_forward.layer {
+        FeedForwardLayer::Dense(dense) => matches!(dense.activation, Activation::GeGlu { .. }),
+        FeedForwardLayer::Experts(_) => false,
+    };
     let options = [
         ("norms behind its sub-layers", layers().any(LayerWeights::norms_outputs)),
         ("layers without a norm in front", layers().any(|layer| layer.attention.norm.is_none())),
@@ -87,7 +91,8 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("queries that grow with their position", spec.rope().query_scale.is_some()),
         ("factors of activations", [embedding, residual, logits].iter().any(|factor| *factor != 1.0)),
         ("a cap on logits", logit_cap.is_some()),
-        ("gated gelu", layers().any(|layer| matches!(layer.feed_forward.activation, Activation::GeGlu { .. }))),
+        ("gated gelu", layers().any(gated_gelu)),
+        ("feed-forward layers of experts", layers().any(|layer| layer.experts().is_some())),
     ];
     options.into_iter().find(|(_, has)| *has).map(|(option, _)| option)
 }

@@ -6,8 +6,9 @@ use crate::block::RopeLayout;
 /// The default of transformers' GraniteConfig where `config.json` does not say otherwise.
 const ONE: Option<(f64, &str)> = Some((1.0, "the default of transformers' GraniteConfig"));
 
+/// Factors of all Granites.
 #[rustfmt::skip]
-const FACTORS: &[Factor] = &[
+pub(super) const FACTORS: &[Factor] = &[
     Factor { of: FactorOf::Embedding,    key: Key { gguf: ".embedding_scale", config: "embedding_multiplier" }, gguf_default: None, config_default: ONE },
     Factor { of: FactorOf::Residual,     key: Key { gguf: ".residual_scale",  config: "residual_multiplier" },  gguf_default: None, config_default: ONE },
     Factor { of: FactorOf::Scores,       key: Key { gguf: ".attention.scale", config: "attention_multiplier" }, gguf_default: None, config_default: ONE },

@@ -1,18 +1,25 @@
 //! The registry of families, one line each, and the shape of a family's table. Tables hold data only.
 
+mod experts;
 mod gemma2;
 mod gemma3;
 mod granite;
+mod granite_moe;
 mod llama;
 mod ministral3;
+mod mixtral;
 mod olmo2;
+mod olmoe;
 mod phi2;
 mod phi3;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
+mod qwen3_moe;
 mod smollm3;
 pub(crate) mod unsupported;
 
+pub use experts::{DenseLayers, ExpertTable, Normalized};
 pub use unsupported::UNSUPPORTED;
 
 use crate::block::{Activation, RopeLayout};
@@ -22,6 +29,7 @@ pub const REGISTRY: &[&Family] = &[
     &llama::FAMILY,
     &qwen2::FAMILY,
     &qwen3::FAMILY,
+    &qwen3_moe::FAMILY,
     &phi3::FAMILY,
     &phi2::FAMILY,
     &gemma2::FAMILY,
@@ -30,6 +38,10 @@ pub const REGISTRY: &[&Family] = &[
     &ministral3::FAMILY,
     &olmo2::FAMILY,
     &smollm3::FAMILY,
+    &qwen2_moe::FAMILY,
+    &olmoe::FAMILY,
+    &mixtral::FAMILY,
+    &granite_moe::FAMILY,
 ];
 
 /// One family of models: how its files name things, and the options of its block.
@@ -50,7 +62,8 @@ pub struct Family {
     pub config_defaults: &'static [(&'static str, f64)],
     /// Where those are known from.
     pub config_defaults_source: &'static str,
-    /// Lists of tensor names without `.weight` or `.bias`, by role; `{}` stands for the layer.
+    /// Lists of tensor names without `.weight` or `.bias`, by role; `{}` stands for the layer, and `{expert}` for an expert
+    /// where each has a tensor of its own.
     pub tensors: &'static [&'static [TensorName]],
     /// Tensors that hold several roles as consecutive rows, where a file has them instead.
     pub fused: &'static [FusedName],
@@ -70,6 +83,8 @@ pub struct Family {
     pub embedding_scale: EmbeddingScale,
     /// Models whose scores are scaled by another width than a head's, which GGUF files do not say.
     pub gguf_score_scale: &'static [GgufScoreScale],
+    /// The experts of its feed-forward layers, where it has any.
+    pub experts: Option<ExpertTable>,
     /// What a stored sliding window means.
     pub window: Window,
     /// How layers with a window rotate, where that differs from the others.
@@ -260,6 +275,7 @@ pub const LLAMA_LIKE: Family = Family {
     factors: &[],
     embedding_scale: EmbeddingScale::One,
     gguf_score_scale: &[],
+    experts: None,
     window: Window::Unused,
     window_rope: None,
     unrotated: None,
@@ -345,6 +361,22 @@ pub enum Role {
     Up,
     /// `[hidden, feed_forward]`.
     Down,
+    /// `[experts, hidden]`.
+    Router,
+    /// `[expert_feed_forward, hidden]` of each expert.
+    ExpertGate,
+    /// `[expert_feed_forward, hidden]` of each expert.
+    ExpertUp,
+    /// `[hidden, expert_feed_forward]` of each expert.
+    ExpertDown,
+    /// `[shared_feed_forward, hidden]`.
+    SharedGate,
+    /// `[shared_feed_forward, hidden]`.
+    SharedUp,
+    /// `[hidden, shared_feed_forward]`.
+    SharedDown,
+    /// `[1, hidden]`: how much of the shared expert a token takes.
+    SharedRouter,
 }
 
 /// The names of one role's tensor.

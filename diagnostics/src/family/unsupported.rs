@@ -4,7 +4,7 @@
 //! (`gguf-py/gguf/constants.py`), and of models that people had before those, all without case and separators.
 
 const EXPERTS: &str =
-    "a mixture of experts, which nothing here routes; dense models of the supported architectures run";
+    "a mixture of experts that is routed or built otherwise; models of the supported architectures run";
 const VISION: &str = "a wrapper of a language model that also sees or hears; text-only models of the supported \
                       architectures run";
 const STATE: &str = "a state-space or recurrent model, or a hybrid with one; transformers of the supported \
@@ -28,9 +28,9 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     (OLD_PHI, &["phimsft", "mixformersequential"]),
     (MISTRAL, &["ministral"]),
     (EXPERTS, &[
-        "mixtral", "qwen2moe", "qwen3moe", "qwen35moe", "qwen35moetext", "phimoe", "gptoss", "dbrx", "grok", "grok1", "arctic",
-        "deepseek", "deepseek2", "deepseekv2", "deepseekv3", "deepseekv32", "deepseekv4", "olmoe", "flexolmo", "granitemoe",
-        "granitemoeshared", "glm4moe", "glm4moelite", "glmmoedsa", "glmdsa", "hunyuanmoe", "hunyuanv1moe", "ernie45moe",
+        "qwen35moe", "qwen35moetext", "phimoe", "gptoss", "dbrx", "grok", "grok1", "arctic",
+        "deepseek", "deepseek2", "deepseekv2", "deepseekv3", "deepseekv32", "deepseekv4", "flexolmo", 
+        "glm4moe", "glm4moelite", "glmmoedsa", "glmdsa", "hunyuanmoe", "hunyuanv1moe", "ernie45moe",
         "bailingmoe", "bailingmoe2", "dots1", "lladamoe", "nomicbertmoe", "minimaxm2", "longcatflash", "jetmoe", "cohere2moe",
         "grovemoe", "smallthinker", "exaonemoe", "kimik2", "mimo2", "mimov2flash", "step35", "step3p5", "solaropen",
         "switchtransformers", "llamamoe", "nllbmoe", "afmoe", "laguna", "mistral4", "rnd1",

@@ -292,6 +292,14 @@ impl<'a> Section<'a> {
         Ok(Some(list.iter().map(move |entry| entry.as_str().ok_or_else(|| wrong(entry)))))
     }
 
+    /// The list of whole numbers under `key`; `None` when absent or `null`.
+    pub(crate) fn integers(self, key: &str) -> Result<Option<Vec<u64>>> {
+        let wrong = |found: &Value| wrong_type(self.file, &self.dotted(key), found, "a list of whole numbers");
+        let Some(list) = self.get(key) else { return Ok(None) };
+        let list = list.as_array().ok_or_else(|| wrong(list))?;
+        list.iter().map(|entry| whole_number(entry).ok_or_else(|| wrong(entry))).collect::<Result<_>>().map(Some)
+    }
+
     fn get(&self, key: &str) -> Option<&'a Value> {
         self.object.get(key).filter(|value| !value.is_null())
     }

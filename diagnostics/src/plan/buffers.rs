@@ -48,6 +48,9 @@ pub struct CpuBuffers {
     pub operand: usize,
     /// Outputs of the up and gate projections before they become one, of all threads together.
     pub up_gate: usize,
+    /// What a layer of experts has beside these: its normed input, the outputs of its router, the experts of a row, and for
+    /// each of these the operands of both products, the activations, and the up and gate projections before they become one.
+    pub experts: usize,
     /// The logits of the last row.
     pub logits: usize,
 }
@@ -56,14 +59,16 @@ impl CpuBuffers {
     /// Those of the model.
     pub fn new(spec: &ModelSpec) -> CpuBuffers {
         let width = |heads: usize| heads.saturating_mul(spec.head_dim);
+        let wide = widest_feed_forward(spec);
         CpuBuffers {
             hidden: spec.hidden,
             qkv: width(spec.kv_heads.saturating_mul(2).saturating_add(spec.heads)),
             attended: width(spec.heads),
-            activated: spec.feed_forward,
+            activated: wide,
             output: if spec.weights.layers.iter().any(LayerWeights::norms_outputs) { spec.hidden } else { 0 },
             operand: widest_operand(spec),
-            up_gate: spec.feed_forward.saturating_mul(2),
+            up_gate: wide.saturating_mul(2),
+            experts: spec.weights.layers.iter().map(expert_elements).max().unwrap_or(0),
             logits: spec.vocab,
         }
     }
@@ -83,8 +88,8 @@ impl CpuBuffers {
 
     /// Elements of a row.
     fn row(&self) -> u64 {
-        let CpuBuffers { hidden, qkv, attended, activated, output, operand, up_gate, logits: _ } = *self;
-        sum(&[hidden, qkv, attended, activated, output, operand, up_gate].map(|elements| elements as u64))
+        let CpuBuffers { hidden, qkv, attended, activated, output, operand, up_gate, experts, logits: _ } = *self;
+        sum(&[hidden, qkv, attended, activated, output, operand, up_gate, experts].map(|elements| elements as u64))
     }
 }
 
@@ -100,7 +105,30 @@ pub struct StepRoom {
 
 /// Elements of the longest row that a product reads: that of the blocks' products, of down or of o.
 fn widest_operand(spec: &ModelSpec) -> usize {
-    spec.hidden.max(spec.feed_forward).max(spec.heads.saturating_mul(spec.head_dim))
+    spec.hidden.max(widest_feed_forward(spec)).max(spec.heads.saturating_mul(spec.head_dim))
+}
+
+/// Rows of the widest up projection that every row is multiplied with.
+fn widest_feed_forward(spec: &ModelSpec) -> usize {
+    let dense = |layer: &LayerWeights| match layer.experts() {
+        None => spec.feed_forward,
+        Some(experts) => experts.shared.as_ref().map_or(0, |shared| shared.dense.up.weight.shape[0] as usize),
+    };
+    spec.weights.layers.iter().map(dense).max().unwrap_or(0)
+}
+
+/// Elements a row that a layer of experts takes beside what every layer does.
+fn expert_elements(layer: &LayerWeights) -> usize {
+    let Some(experts) = layer.experts() else { return 0 };
+    let hidden = experts.down.outputs;
+    // An expert and its weight for each row, twice: as chosen, and in the order of experts.
+    const CHOICE: usize = 2 * 2 * size_of::<usize>() / size_of::<f32>();
+    let wide = experts.feed_forward().saturating_mul(4);
+    let each = hidden.saturating_mul(2).saturating_add(wide).saturating_add(CHOICE);
+    hidden
+        .saturating_mul(2)
+        .saturating_add(experts.routing.experts)
+        .saturating_add(each.saturating_mul(experts.routing.chosen))
 }
 
 /// The buffers that forward passes work in on a GPU: bytes of each, all multiples of [`GPU_ALIGNMENT`]. Complete.

@@ -3,7 +3,7 @@
 use crate::capability::{self, DeviceEngine, TensorKind, Tier};
 use crate::dtype::DType;
 use crate::header::TensorInfo;
-use crate::spec::{ModelSpec, Rope, RopeLayout, RopeScaling, Sampling};
+use crate::spec::{LayerWeights, ModelSpec, Rope, RopeLayout, RopeScaling, Sampling};
 use crate::tokenizer::{TokenizerKind, TokenizerSpec};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -27,6 +27,9 @@ pub struct ModelSummary {
     pub hidden: usize,
     /// Width of the feed-forward layer.
     pub feed_forward: usize,
+    /// The experts of feed-forward layers, where some have them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertSummary>,
     /// Query heads.
     pub heads: usize,
     /// Key and value heads.
@@ -71,6 +74,43 @@ pub struct LayerBytes {
     pub name: String,
     /// Bytes of each stored dtype.
     pub bytes: BTreeMap<DType, u64>,
+}
+
+/// The experts of a model in the words of the report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ExpertSummary {
+    /// Experts of a layer.
+    pub count: usize,
+    /// Experts that a token is given to.
+    pub per_token: usize,
+    /// Width of an expert.
+    pub feed_forward: usize,
+    /// Width of the expert that every token is given to, where there is one.
+    pub shared_feed_forward: Option<usize>,
+    /// Layers that have them.
+    pub layers: usize,
+    /// Elements of the model's weights but those of the experts that one token is not given to.
+    pub active_parameters: u64,
+    /// Bytes of the same.
+    pub active_bytes: u64,
+}
+
+impl ExpertSummary {
+    fn new(spec: &ModelSpec) -> Option<ExpertSummary> {
+        let mut layers = spec.weights.layers.iter().filter_map(LayerWeights::experts);
+        let first = layers.next()?;
+        let shared = first.shared.as_ref().and_then(|shared| shared.dense.up.weight.shape.first());
+        Some(ExpertSummary {
+            count: first.routing.experts,
+            per_token: first.routing.chosen,
+            feed_forward: first.feed_forward(),
+            shared_feed_forward: shared.map(|rows| *rows as usize),
+            layers: 1 + layers.count(),
+            active_parameters: spec.active_parameters(),
+            active_bytes: spec.active_bytes(),
+        })
+    }
 }
 
 /// Rotary position embedding in the words of the report.
@@ -138,6 +178,7 @@ impl ModelSummary {
             layers: spec.layers(),
             hidden: spec.hidden,
             feed_forward: spec.feed_forward,
+            experts: ExpertSummary::new(spec),
             heads: spec.heads,
             kv_heads: spec.kv_heads,
             head_dim: spec.head_dim,

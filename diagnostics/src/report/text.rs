@@ -1,7 +1,9 @@
 //! Report -> text: the verdict and its reason in the first line, then one aligned screen.
 
 use super::page::{Bytes, Page, Plain, Presentation};
-use super::{Check, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, candidate, device, memory, some_of};
+use super::{
+    Check, ExpertSummary, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, candidate, device, memory, some_of,
+};
 use crate::hardware::Hardware;
 use crate::tokenizer::DEFAULT_TEMPLATE;
 use std::fmt::{self, Display, Formatter};
@@ -130,11 +132,12 @@ impl Hardware {
 }
 
 fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
-    let parameters = match model.parameters {
-        count @ 1_000_000_000.. => format!("{:.2} billion", count as f64 / 1e9),
-        count @ 1_000_000.. => format!("{:.1} million", count as f64 / 1e6),
+    let in_words = |count: u64| match count {
+        1_000_000_000.. => format!("{:.2} billion", count as f64 / 1e9),
+        1_000_000.. => format!("{:.1} million", count as f64 / 1e6),
         count => count.to_string(),
     };
+    let parameters = in_words(model.parameters);
     let tied = if model.tied_embeddings { ", head tied to the embedding" } else { "" };
     page.row("model", format_args!("{} of the family {}, {parameters} parameters{tied}", model.variant, model.family));
     let (layers, hidden, wide, vocab) = (model.layers, model.hidden, model.feed_forward, model.vocab);
@@ -145,6 +148,19 @@ fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
         "",
         format_args!("{layers} layer{plural}, hidden {hidden}, feed-forward {wide}, {heads}, vocabulary {vocab}"),
     );
+    if let Some(experts) = &model.experts {
+        let ExpertSummary { count, per_token, feed_forward, shared_feed_forward, layers: with, .. } = experts;
+        let shared = shared_feed_forward.map(|wide| format!(" and one of {wide} for every token")).unwrap_or_default();
+        let place = if *with == layers { String::new() } else { format!(" in {with} of the layers") };
+        let active = in_words(experts.active_parameters);
+        page.row(
+            "",
+            format_args!(
+                "{count} experts of {feed_forward}{shared}{place}, {per_token} a token: {active} parameters active, {}",
+                Bytes(experts.active_bytes)
+            ),
+        );
+    }
     for (index, summary) in model.dtypes.iter().take(DTYPES).enumerate() {
         let tier = match (summary.refused, summary.tier) {
             (0, Some(tier)) => tier.to_string(),

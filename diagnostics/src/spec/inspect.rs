@@ -27,7 +27,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     };
     let scheme = scheme.as_ref();
     let sizes = reader.sizes(family, header, &mut assumptions)?;
-    reader.refuse_experts()?;
+    reader.refuse_experts(family)?;
     reader.refuse_flags(family)?;
     reader.note_absent_flags(family, &mut assumptions)?;
     reader.check_activation(family, &mut assumptions)?;
@@ -39,11 +39,17 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let Factors { multipliers, score_scale, score_cap } = reader.factors(family, &sizes, &mut assumptions)?;
     let tied_embeddings = reader.tied(family, header, &mut assumptions)?;
 
+    let routing = match (&family.experts, &sizes.experts) {
+        (Some(table), Some(sizes)) => Some(reader.routing(table, sizes, &mut assumptions)?),
+        _ => None,
+    };
+    let with_experts = reader.layers_with_experts(family, sizes.layers)?;
     let norm_eps = reader.norm_eps(family, &mut assumptions)?;
     let options = Options { norm_eps, score_scale, score_cap, layers };
     let mut tensors = Tensors::new(&reader, family, header, &sizes, options, scheme);
     let embedding = tensors.matrix(Role::Embedding, None)?;
-    let layers = (0..sizes.layers).map(|layer| tensors.layer(layer)).collect::<Result<Vec<LayerWeights>>>()?;
+    let layers = (0..sizes.layers).map(|layer| tensors.layer(layer, routing.filter(|_| with_experts(layer))));
+    let layers = layers.collect::<Result<Vec<LayerWeights>>>()?;
     let head = if tied_embeddings {
         LinearWeights { bias: tensors.bias(Role::Head, None)?, ..embedding.clone() }
     } else {

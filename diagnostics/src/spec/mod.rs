@@ -1,5 +1,6 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
+mod experts;
 mod factors;
 mod inspect;
 mod int8;
@@ -10,7 +11,8 @@ mod sampling;
 mod tensors;
 mod unsupported;
 
-pub use crate::block::{Activation, RopeLayout};
+pub use crate::block::{Activation, RopeLayout, RouterScore};
+pub use experts::{ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 pub use inspect::inspect;
 pub use sampling::{GREEDY_BELOW, Sampling};
 
@@ -32,7 +34,7 @@ pub struct ModelSpec {
     pub parameters: u64,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Width of the feed-forward layer.
+    /// Width of a feed-forward layer without experts.
     pub feed_forward: usize,
     /// Query heads.
     pub heads: usize,
@@ -233,14 +235,30 @@ pub struct AttentionWeights {
 pub struct FeedForwardWeights {
     /// Of its input, `[hidden]`; the same as that of attention in a parallel block.
     pub norm: Option<NormWeights>,
+    /// What it computes of that.
+    pub layer: FeedForwardLayer,
+    /// Of its output, `[hidden]`, before it is added.
+    pub output_norm: Option<NormWeights>,
+}
+
+/// What a feed-forward layer is made of. Complete.
+#[derive(Clone, Debug)]
+pub enum FeedForwardLayer {
+    /// The same matrices for every token.
+    Dense(DenseWeights),
+    /// Experts, of which each token is given to a few.
+    Experts(Box<ExpertsWeights>),
+}
+
+/// The weights of a feed-forward layer without experts, or of one expert.
+#[derive(Clone, Debug)]
+pub struct DenseWeights {
     /// The up projection, `[feed_forward, hidden]`.
     pub up: LinearWeights,
     /// The activation; a gate projection has the shape of `up`.
     pub activation: Activation<LinearWeights>,
     /// The down projection, `[hidden, feed_forward]`.
     pub down: LinearWeights,
-    /// Of its output, `[hidden]`.
-    pub output_norm: Option<NormWeights>,
 }
 
 /// A weight matrix `[outputs, inputs]` and its bias `[outputs]`.
@@ -327,6 +345,7 @@ struct Sizes {
     vocab: usize,
     context: usize,
     whole_head_norms: bool,
+    experts: Option<experts::ExpertSizes>,
 }
 
 /// The number of elements of a tensor.
@@ -435,6 +454,29 @@ impl ModelSpec {
         linears.chain([&self.weights.head]).filter_map(|linear| linear.int8.as_ref()).flat_map(Int8::tensors)
     }
 
+    /// Elements of the weights that one token is multiplied with, or reads a row of: all but those of the experts that it is
+    /// not given to.
+    pub fn active_parameters(&self) -> u64 {
+        self.parameters.saturating_sub(self.left_out(elements))
+    }
+
+    /// Bytes of all needed tensors but those of the experts that one token is not given to.
+    pub fn active_bytes(&self) -> u64 {
+        let stored = self.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
+        stored.saturating_sub(self.left_out(|tensor| tensor.bytes))
+    }
+
+    /// The sum of `size` over the experts that one token is not given to.
+    fn left_out(&self, size: impl Fn(&TensorInfo) -> u64) -> u64 {
+        let experts = self.weights.layers.iter().filter_map(LayerWeights::experts);
+        let left_out = experts.map(|layer| {
+            let all = layer.routed().flat_map(LinearWeights::tensors).map(&size).fold(0, u64::saturating_add);
+            let Routing { experts, chosen, .. } = layer.routing;
+            all / experts.max(1) as u64 * experts.saturating_sub(chosen) as u64
+        });
+        left_out.fold(0, u64::saturating_add)
+    }
+
     /// Number of tensors and bytes per stored dtype.
     pub fn dtypes(&self) -> BTreeMap<DType, (usize, u64)> {
         let mut dtypes = BTreeMap::new();
@@ -455,7 +497,7 @@ impl LayerWeights {
         let AttentionWeights { norm, q: _, k: _, v: _, q_norm, k_norm, rope: _, score_scale: _, score_cap: _, .. } =
             attention;
         let AttentionWeights { sinks, window: _, o: _, output_norm, .. } = attention;
-        let FeedForwardWeights { norm: second, up: _, activation: _, down: _, output_norm: last } = feed_forward;
+        let FeedForwardWeights { norm: second, layer: _, output_norm: last } = feed_forward;
         let second = if *parallel { &None } else { second };
         let norms = [norm, q_norm, k_norm, output_norm, second, last].into_iter().flatten();
         norms.flat_map(NormWeights::tensors).chain(sinks).chain(self.linears().flat_map(LinearWeights::tensors))
@@ -469,14 +511,33 @@ impl LayerWeights {
     /// The matrices in the order of their products.
     pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
         let AttentionWeights { q, k, v, o, .. } = &self.attention;
-        let FeedForwardWeights { up, activation, down, .. } = &self.feed_forward;
-        [q, k, v, o].into_iter().chain(activation.gate()).chain([up, down])
+        let (dense, experts) = match &self.feed_forward.layer {
+            FeedForwardLayer::Dense(dense) => (Some(dense.linears()), None),
+            FeedForwardLayer::Experts(experts) => (None, Some(experts.linears())),
+        };
+        [q, k, v, o].into_iter().chain(dense.into_iter().flatten()).chain(experts.into_iter().flatten())
+    }
+
+    /// The experts of its feed-forward layer, where it has any.
+    pub fn experts(&self) -> Option<&ExpertsWeights> {
+        match &self.feed_forward.layer {
+            FeedForwardLayer::Dense(_) => None,
+            FeedForwardLayer::Experts(experts) => Some(experts),
+        }
     }
 
     /// Whether all rows of a step share a scale of int8 activations: a row has other bits then than alone.
     pub fn mixes_rows(&self) -> bool {
         let mut int8 = self.linears().filter_map(|linear| linear.int8.as_ref());
         int8.any(|int8| matches!(int8.activations, Int8Activations::PerTensor { .. }))
+    }
+}
+
+impl DenseWeights {
+    /// The matrices in the order of their products.
+    pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
+        let DenseWeights { up, activation, down } = self;
+        activation.gate().into_iter().chain([up, down])
     }
 }
 

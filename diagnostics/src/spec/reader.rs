@@ -76,16 +76,20 @@ impl<'a> Reader<'a> {
     /// that also sees or hears the keys are those of its language model from here on.
     pub(super) fn family(&mut self, families: &[&'static Family]) -> Result<&'static Family> {
         let architecture = self.architecture.as_str();
+        // Mixtral is a Llama with experts in GGUF.
+        let routed = self.gguf_experts()? > 0;
         let named = |family: &&&'static Family| {
             if self.is_gguf() {
-                return family.gguf_architectures.contains(&architecture);
+                return family.gguf_architectures.contains(&architecture) && family.experts.is_some() == routed;
             }
             family.model_types.iter().any(|(kind, classes)| match self.model_type() {
                 Some(model_type) => model_type == *kind && (architecture == *kind || classes.contains(&architecture)),
                 None => classes.contains(&architecture),
             })
         };
-        if let Some(family) = families.iter().find(named) {
+        let of_architecture =
+            |family: &&&'static Family| self.is_gguf() && family.gguf_architectures.contains(&architecture);
+        if let Some(family) = families.iter().find(named).or_else(|| families.iter().find(of_architecture)) {
             return Ok(family);
         }
         if let Some((family, text)) = self.language_model(families)? {
@@ -221,6 +225,7 @@ impl<'a> Reader<'a> {
             vocab,
             layers,
             feed_forward,
+            experts: self.expert_sizes(family, feed_forward)?,
             context,
             whole_head_norms: family.whole_head_norms,
         })
@@ -235,7 +240,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A size between 1 and 2^31 - 1.
-    fn size(&self, key: Key) -> Result<Option<usize>> {
+    pub(super) fn size(&self, key: Key) -> Result<Option<usize>> {
         let name = self.key(key);
         let Some(value) = self.fields().unsigned(&name)? else { return Ok(None) };
         self.bounded(&name, value).map(Some)
@@ -313,8 +318,17 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A model with experts is not the dense block, whatever its architecture is called.
-    pub(super) fn refuse_experts(&self) -> Result<()> {
+    /// Experts of a layer by the key that every architecture of GGUF has for them.
+    fn gguf_experts(&self) -> Result<u64> {
+        let key = self.key(Key { gguf: ".expert_count", config: "" });
+        Ok(if self.is_gguf() { self.fields().unsigned(&key)?.unwrap_or(0) } else { 0 })
+    }
+
+    /// A model with experts is not the dense block of a family without, whatever its architecture is called.
+    pub(super) fn refuse_experts(&self, family: &Family) -> Result<()> {
+        if family.experts.is_some() {
+            return Ok(());
+        }
         let key = self.key(Key { gguf: ".expert_count", config: "num_local_experts" });
         match self.fields().unsigned(&key)? {
             Some(experts) if experts > 0 => {
@@ -334,7 +348,10 @@ impl<'a> Reader<'a> {
             };
         }
         for (flag, feature) in family.refused_flags {
-            if self.fields().boolean(flag)? == Some(true) {
+            let fields = self.fields();
+            // Some are numbers, of which 0 asks for nothing.
+            let number = fields.number(flag).ok().flatten();
+            if number.is_some_and(|number| number != 0.0) || number.is_none() && fields.boolean(flag)? == Some(true) {
                 return Err(self.feature(feature, flag, "false"));
             }
         }

@@ -2,7 +2,10 @@
 
 use super::layers::Layers;
 use super::reader::Reader;
-use super::{AttentionWeights, FeedForwardWeights, LayerWeights, LinearWeights, Norm, NormWeights, Sizes};
+use super::{
+    AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, LayerWeights, LinearWeights, Norm,
+    NormWeights, Routing, Sizes,
+};
 use crate::dtype::DType;
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::{Bias, Family, NormKind, Role};
@@ -14,9 +17,9 @@ use std::path::Path;
 /// Looks up the tensors of one model and remembers which were used.
 pub(super) struct Tensors<'a> {
     pub(super) reader: &'a Reader<'a>,
-    family: &'static Family,
+    pub(super) family: &'static Family,
     pub(super) header: &'a Header,
-    sizes: &'a Sizes,
+    pub(super) sizes: &'a Sizes,
     options: Options,
     place: Place,
     used: HashSet<String>,
@@ -94,12 +97,12 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    pub(super) fn layer(&mut self, layer: usize) -> Result<LayerWeights> {
+    /// The block `layer`, with experts where it has a routing of these.
+    pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
         let (at, parallel) = (Some(layer), self.family.parallel);
         let (window, rope) = (self.options.layers.window(layer), self.options.layers.rope(layer));
         let norm = self.norm_if_named(Role::AttentionNorm, at)?;
         let mlp_norm = if parallel { norm.clone() } else { self.norm_if_named(Role::MlpNorm, at)? };
-        let activation = self.family.activation.0.try_map(|()| self.matrix(Role::Gate, at))?;
         let attention = AttentionWeights {
             norm,
             q: self.matrix(Role::Q, at)?,
@@ -115,10 +118,19 @@ impl<'a> Tensors<'a> {
             o: self.matrix(Role::O, at)?,
             output_norm: self.norm_if_named(Role::AttentionOutputNorm, at)?,
         };
-        let (up, down) = (self.matrix(Role::Up, at)?, self.matrix(Role::Down, at)?);
+        let network = match experts {
+            Some(routing) => FeedForwardLayer::Experts(Box::new(self.experts(layer, routing)?)),
+            None => FeedForwardLayer::Dense(self.dense([Role::Gate, Role::Up, Role::Down], at)?),
+        };
         let output_norm = self.norm_if_named(Role::MlpOutputNorm, at)?;
-        let feed_forward = FeedForwardWeights { norm: mlp_norm, up, activation, down, output_norm };
+        let feed_forward = FeedForwardWeights { norm: mlp_norm, layer: network, output_norm };
         Ok(LayerWeights { attention, feed_forward, parallel })
+    }
+
+    /// A feed-forward layer whose gate, up and down projections have these roles.
+    pub(super) fn dense(&mut self, [gate, up, down]: [Role; 3], layer: Option<usize>) -> Result<DenseWeights> {
+        let activation = self.family.activation.0.try_map(|()| self.matrix(gate, layer))?;
+        Ok(DenseWeights { activation, up: self.matrix(up, layer)?, down: self.matrix(down, layer)? })
     }
 
     /// A linear layer's weight `[outputs, inputs]` and its bias, fused tensors resolved into their rows.
@@ -183,8 +195,8 @@ impl<'a> Tensors<'a> {
         Ok(sinks)
     }
 
-    /// Whether the family's table names the tensor.
-    fn names(&self, role: Role) -> bool {
+    /// Whether the family's tables name a tensor of `role`.
+    pub(super) fn names(&self, role: Role) -> bool {
         self.family.tensors.iter().copied().flatten().any(|names| names.role == role)
     }
 
@@ -224,7 +236,7 @@ impl<'a> Tensors<'a> {
     }
 
     /// The name in this format. A language model within another has `language_model` in front, or behind `model`.
-    fn pattern(&self, gguf: &str, config: &str) -> String {
+    pub(super) fn pattern(&self, gguf: &str, config: &str) -> String {
         if self.reader.is_gguf() {
             return gguf.to_owned();
         }
@@ -237,14 +249,14 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    fn stem(&self, role: Role, layer: Option<usize>) -> String {
+    pub(super) fn stem(&self, role: Role, layer: Option<usize>) -> String {
         let names = self.family.tensors.iter().copied().flatten().find(|names| names.role == role);
         let pattern = names.map(|names| self.pattern(names.gguf, names.config)).unwrap_or_default();
         fill(&pattern, layer)
     }
 
     /// The tensor `name` if it has `expected` shape.
-    fn checked(&mut self, name: &str, expected: &[u64], because: &str) -> Result<TensorInfo> {
+    pub(super) fn checked(&mut self, name: &str, expected: &[u64], because: &str) -> Result<TensorInfo> {
         let file = self.reader.fields().file();
         let Some(tensor) = self.header.tensors.get(name) else {
             let nearest = nearest(name, self.header.tensors.keys());
@@ -304,7 +316,7 @@ impl<'a> Tensors<'a> {
         &self.header.source.files[tensor.file].path
     }
 
-    fn check_matrix_dtype(&self, tensor: &TensorInfo) -> Result<()> {
+    pub(super) fn check_matrix_dtype(&self, tensor: &TensorInfo) -> Result<()> {
         match tensor.dtype {
             DType::I8 | DType::U8 => Err(Error::Quantization {
                 file: self.file_of(tensor).into(),
@@ -341,9 +353,12 @@ impl<'a> Tensors<'a> {
 
 impl Sizes {
     /// Rows, columns and, in words, why.
-    fn of(&self, role: Role) -> (u64, u64, String) {
+    pub(super) fn of(&self, role: Role) -> (u64, u64, String) {
         let &Sizes { hidden, feed_forward, heads, kv_heads, head_dim, vocab, .. } = self;
         let size = |outputs: usize, inputs: usize, because: String| (outputs as u64, inputs as u64, because);
+        let sizes = self.experts;
+        let (experts, expert, shared) =
+            sizes.map_or((0, 0, 0), |sizes| (sizes.count, sizes.feed_forward, sizes.shared_feed_forward));
         match role {
             Role::Embedding | Role::Head => size(vocab, hidden, format!("vocabulary {vocab}, width {hidden}")),
             Role::Q => size(heads * head_dim, hidden, format!("{heads} heads of {head_dim} elements, width {hidden}")),
@@ -356,6 +371,14 @@ impl Sizes {
                 size(feed_forward, hidden, format!("feed-forward width {feed_forward}, width {hidden}"))
             }
             Role::Down => size(hidden, feed_forward, format!("width {hidden}, feed-forward width {feed_forward}")),
+            Role::Router => size(experts, hidden, format!("{experts} experts, width {hidden}")),
+            Role::SharedRouter => size(1, hidden, format!("one row, width {hidden}")),
+            Role::ExpertGate | Role::ExpertUp => size(expert, hidden, format!("expert width {expert}, width {hidden}")),
+            Role::ExpertDown => size(hidden, expert, format!("width {hidden}, expert width {expert}")),
+            Role::SharedGate | Role::SharedUp => {
+                size(shared, hidden, format!("width {shared} of the shared expert, width {hidden}"))
+            }
+            Role::SharedDown => size(hidden, shared, format!("width {hidden}, width {shared} of the shared expert")),
             Role::QNorm if self.whole_head_norms => {
                 size(heads * head_dim, 1, format!("{heads} heads of {head_dim} elements"))
             }
@@ -379,7 +402,7 @@ pub(super) fn rows_of(whole: TensorInfo, before: u64, total: u64, shape: Vec<u64
     TensorInfo { shape, offset: whole.offset + before * row_bytes, bytes, ..whole }
 }
 
-fn fill(pattern: &str, layer: Option<usize>) -> String {
+pub(super) fn fill(pattern: &str, layer: Option<usize>) -> String {
     match layer {
         Some(layer) => pattern.replace("{}", &layer.to_string()),
         None => pattern.to_owned(),

@@ -5,8 +5,8 @@ use model_diagnostics::DType;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::report::{FileStatus, InputFile, InputSummary};
 use model_diagnostics::spec::{
-    Activation, AttentionWeights, FeedForwardWeights, LayerWeights, LinearWeights, ModelSpec, ModelWeights,
-    Multipliers, Norm, NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
+    Activation, AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, LayerWeights, LinearWeights,
+    ModelSpec, ModelWeights, Multipliers, Norm, NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
 };
 use model_diagnostics::tokenizer::{ChatTemplateSource, DEFAULT_TEMPLATE, TemplatePlace, TokenizerKind, TokenizerSpec};
 
@@ -143,13 +143,13 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             o: matrix("self_attn.o_proj", hidden, query),
             output_norm: None,
         };
-        let feed_forward = FeedForwardWeights {
-            norm: Some(norm(name("post_attention_layernorm"))),
+        let dense = DenseWeights {
             up: matrix("mlp.up_proj", feed_forward, hidden),
             activation: Activation::SwiGlu { gate: matrix("mlp.gate_proj", feed_forward, hidden) },
             down: linear(name("mlp.down_proj"), dtypes.values, hidden, feed_forward),
-            output_norm: None,
         };
+        let norm = Some(norm(name("post_attention_layernorm")));
+        let feed_forward = FeedForwardWeights { norm, layer: FeedForwardLayer::Dense(dense), output_norm: None };
         LayerWeights { attention, feed_forward, parallel: false }
     });
     let weights = ModelWeights {

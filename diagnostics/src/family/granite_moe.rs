@@ -1,0 +1,57 @@
+//! Granite with experts: Granite 3.0 and 3.1 of 1B-A400M and 3B-A800M, with or without an expert for every token.
+
+use super::experts::{CHOSEN, ExpertTable, LOCAL_COUNT, Normalized};
+use super::granite::FACTORS;
+use super::{Bias, Family, FusedName, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, TensorName};
+use crate::block::{RopeLayout, RouterScore};
+
+#[rustfmt::skip]
+const EXPERTS: &[TensorName] = &[
+    TensorName { role: Role::Router,     gguf: "blk.{}.ffn_gate_inp",   config: "model.layers.{}.block_sparse_moe.router.layer" },
+    TensorName { role: Role::ExpertGate, gguf: "blk.{}.ffn_gate_exps",  config: "model.layers.{}.block_sparse_moe.input_linear" },
+    TensorName { role: Role::ExpertUp,   gguf: "blk.{}.ffn_up_exps",    config: "model.layers.{}.block_sparse_moe.input_linear" },
+    TensorName { role: Role::ExpertDown, gguf: "blk.{}.ffn_down_exps",  config: "model.layers.{}.block_sparse_moe.output_linear" },
+    TensorName { role: Role::SharedGate, gguf: "blk.{}.ffn_gate_shexp", config: "model.layers.{}.shared_mlp.input_linear" },
+    TensorName { role: Role::SharedUp,   gguf: "blk.{}.ffn_up_shexp",   config: "model.layers.{}.shared_mlp.input_linear" },
+    TensorName { role: Role::SharedDown, gguf: "blk.{}.ffn_down_shexp", config: "model.layers.{}.shared_mlp.output_linear" },
+];
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "granitemoe",
+    gguf_architectures: &["granitemoe"],
+    model_types: &[("granitemoe", &["GraniteMoeForCausalLM"]), ("granitemoeshared", &["GraniteMoeSharedForCausalLM"])],
+    tensors: &[LLAMA_LIKE_TENSORS, EXPERTS],
+    fused: &[
+        FusedName {
+            roles: &[Role::ExpertGate, Role::ExpertUp],
+            gguf: None,
+            config: Some("model.layers.{}.block_sparse_moe.input_linear"),
+        },
+        FusedName {
+            roles: &[Role::SharedGate, Role::SharedUp],
+            gguf: None,
+            config: Some("model.layers.{}.shared_mlp.input_linear"),
+        },
+    ],
+    biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
+    factors: FACTORS,
+    experts: Some(ExpertTable {
+        count: LOCAL_COUNT,
+        chosen: CHOSEN,
+        feed_forward: None,
+        shared_feed_forward: Some(Key {
+            gguf: ".expert_shared_feed_forward_length",
+            config: "shared_intermediate_size",
+        }),
+        // llama.cpp divides the softmax over all by the sum of the chosen, which is the same.
+        score: RouterScore::SoftmaxOfChosen,
+        normalized: Normalized::Fixed(false),
+        dense_layers: None,
+    }),
+    gguf_rope: RopeLayout::Interleaved,
+    default_theta: Some((10_000.0, "the default of transformers' GraniteMoeConfig and of llama.cpp")),
+    default_tied: (false, "the default of transformers' GraniteMoeConfig"),
+    name: "Granite MoE",
+    ..LLAMA_LIKE
+};

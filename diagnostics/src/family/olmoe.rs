@@ -1,0 +1,31 @@
+//! OLMoE: OLMoE-1B-7B. Norms over all heads of queries and keys, as OLMo 2 has, and the order of Llama's block.
+
+use super::experts::{CHOSEN, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_EXPERTS};
+use super::qwen3::HEAD_NORMS;
+use super::{Bias, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role};
+use crate::block::RouterScore;
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "olmoe",
+    gguf_architectures: &["olmoe"],
+    model_types: &[("olmoe", &["OlmoeForCausalLM"])],
+    tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS],
+    fused: FUSED_EXPERTS,
+    // transformers `OlmoeAttention`: one flag covers q, k, v and o.
+    biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
+    whole_head_norms: true,
+    refused_flags: &[("clip_qkv", "a limit to queries, keys and values")],
+    experts: Some(ExpertTable {
+        count: QWEN_COUNT,
+        chosen: CHOSEN,
+        feed_forward: None,
+        shared_feed_forward: None,
+        score: RouterScore::Softmax,
+        normalized: Normalized::Flag { config: "norm_topk_prob", gguf: false },
+        dense_layers: None,
+    }),
+    default_tied: (false, "the default of transformers' OlmoeConfig"),
+    name: "OLMoE",
+    ..LLAMA_LIKE
+};

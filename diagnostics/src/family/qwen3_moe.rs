@@ -1,0 +1,32 @@
+//! Qwen3 with experts: Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder.
+
+use super::experts::{
+    CHOSEN, EXPERT_WIDTH, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS,
+};
+use super::qwen3::HEAD_NORMS;
+use super::{Bias, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role};
+use crate::block::RouterScore;
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "qwen3moe",
+    gguf_architectures: &["qwen3moe"],
+    model_types: &[("qwen3_moe", &["Qwen3MoeForCausalLM"])],
+    tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS],
+    fused: FUSED_EXPERTS,
+    // transformers `Qwen3MoeAttention`: one flag covers q, k, v and o.
+    biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
+    refused_flags: &[("use_sliding_window", "a sliding window in some layers")],
+    experts: Some(ExpertTable {
+        count: QWEN_COUNT,
+        chosen: CHOSEN,
+        feed_forward: Some(EXPERT_WIDTH),
+        shared_feed_forward: None,
+        score: RouterScore::Softmax,
+        normalized: Normalized::Flag { config: "norm_topk_prob", gguf: true },
+        dense_layers: Some(QWEN_DENSE_LAYERS),
+    }),
+    default_tied: (false, "the default of transformers' Qwen3MoeConfig"),
+    name: "Qwen3 MoE",
+    ..LLAMA_LIKE
+};

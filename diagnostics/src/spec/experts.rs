@@ -1,0 +1,317 @@
+//! Routed feed-forward layers: their sizes by the family's keys, and each expert's rows in the stored tensors.
+
+use super::reader::{Reader, missing};
+use super::tensors::{Tensors, fill, rows_of};
+use super::{Activation, DenseWeights, LinearWeights};
+use crate::block::RouterScore;
+use crate::error::{Error, Result};
+use crate::family::{DenseLayers, ExpertTable, Family, Normalized, Role};
+use crate::header::TensorInfo;
+
+/// More experts than any model has: what a file claims beyond that is refused before anything is made for each of them.
+const MAX_EXPERTS: usize = 4096;
+
+/// A feed-forward layer of experts, of which each token is given to a few.
+#[derive(Clone, Debug)]
+pub struct ExpertsWeights {
+    /// The router, `[experts, hidden]`: a number for each expert.
+    pub router: LinearWeights,
+    /// Which experts a token is given to, and what their outputs are multiplied by.
+    pub routing: Routing,
+    /// The up projections, `[expert_feed_forward, hidden]` each.
+    pub up: ExpertMatrices,
+    /// The activation; gate projections have the shape of `up`.
+    pub activation: Activation<ExpertMatrices>,
+    /// The down projections, `[hidden, expert_feed_forward]` each.
+    pub down: ExpertMatrices,
+    /// The expert that every token is given to.
+    pub shared: Option<SharedExpert>,
+}
+
+/// Which experts a token is given to, and what their outputs are multiplied by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Routing {
+    /// Experts of the layer.
+    pub experts: usize,
+    /// Experts that a token is given to, at most all.
+    pub chosen: usize,
+    /// What the router's outputs become.
+    pub score: RouterScore,
+    /// Whether the weights of the chosen experts are divided by their sum.
+    pub normalized: bool,
+    /// What the weights are multiplied by in the end.
+    pub scale: f32,
+}
+
+/// One projection of every expert: a matrix for each, or one matrix with the rows of all, expert after expert.
+#[derive(Clone, Debug)]
+pub struct ExpertMatrices<Matrix = LinearWeights> {
+    /// One, or one for each expert.
+    pub stored: Vec<Matrix>,
+    /// Rows of an expert.
+    pub outputs: usize,
+}
+
+/// The expert that every token is given to.
+#[derive(Clone, Debug)]
+pub struct SharedExpert {
+    /// It is a feed-forward layer of its own.
+    pub dense: DenseWeights,
+    /// `[1, hidden]`: the sigmoid of its output is what the expert's output is multiplied by.
+    pub router: Option<LinearWeights>,
+}
+
+/// The sizes of experts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExpertSizes {
+    pub(super) count: usize,
+    pub(super) chosen: usize,
+    pub(super) feed_forward: usize,
+    pub(super) shared_feed_forward: usize,
+}
+
+impl ExpertsWeights {
+    /// The matrices in the order of their products.
+    pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
+        let ExpertsWeights { router, routing: _, up, activation, down, shared } = self;
+        let routed = activation.gate().into_iter().chain([up, down]).flat_map(|matrices| &matrices.stored);
+        let shared = shared.iter().flat_map(|shared| shared.router.iter().chain(shared.dense.linears()));
+        std::iter::once(router).chain(routed).chain(shared)
+    }
+
+    /// The experts' own matrices: what a token reads only a part of.
+    pub fn routed(&self) -> impl Iterator<Item = &LinearWeights> {
+        let matrices = self.activation.gate().into_iter().chain([&self.up, &self.down]);
+        matrices.flat_map(|matrices| &matrices.stored)
+    }
+
+    /// Rows of an expert's up projection.
+    pub fn feed_forward(&self) -> usize {
+        self.up.outputs
+    }
+}
+
+impl<Matrix> ExpertMatrices<Matrix> {
+    /// The matrix that has the rows of expert `index`, and the first of them.
+    pub fn of(&self, index: usize) -> (&Matrix, usize) {
+        match self.stored.as_slice() {
+            [all] => (all, index * self.outputs),
+            each => (&each[index], 0),
+        }
+    }
+
+    /// The same with what `make` makes of each stored matrix.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn try_map<M, E>(&self, make: impl FnMut(&Matrix) -> Result<M, E>) -> Result<ExpertMatrices<M>, E> {
+        Ok(ExpertMatrices { stored: self.stored.iter().map(make).collect::<Result<_, E>>()?, outputs: self.outputs })
+    }
+}
+
+impl Reader<'_> {
+    /// The sizes of the family's experts.
+    pub(super) fn expert_sizes(&self, family: &Family, dense: usize) -> Result<Option<ExpertSizes>> {
+        let Some(table) = &family.experts else { return Ok(None) };
+        let mut count = None;
+        for key in table.count {
+            match (&count, self.size(*key)?) {
+                (Some((first, known)), Some(other)) if *known != other => {
+                    let key = self.key(*key);
+                    return Err(self.contradiction(format!("{first} is {known}"), format!("{key} is {other}")));
+                }
+                (None, Some(found)) => count = Some((self.key(*key), found)),
+                _ => {}
+            }
+        }
+        let Some((key, count)) = count else {
+            let key = table.count.first().map(|key| self.key(*key)).unwrap_or_default();
+            return Err(missing(self.fields(), &key, "the number of experts is never guessed from tensor shapes"));
+        };
+        if count > MAX_EXPERTS {
+            return Err(self.value(&key, count, format!("a number between 1 and {MAX_EXPERTS}")));
+        }
+        let require = |key| {
+            let size = self.size(key)?;
+            size.ok_or_else(|| missing(self.fields(), &self.key(key), "a size is never guessed from tensor shapes"))
+        };
+        let chosen = require(table.chosen)?;
+        if chosen > count {
+            let chosen_key = self.key(table.chosen);
+            return Err(self.contradiction(format!("{key} is {count}"), format!("{chosen_key} is {chosen}")));
+        }
+        Ok(Some(ExpertSizes {
+            count,
+            chosen,
+            feed_forward: table.feed_forward.map_or(Ok(dense), require)?,
+            shared_feed_forward: match table.shared_feed_forward {
+                Some(key) => self.size(key)?.unwrap_or(0),
+                None => 0,
+            },
+        }))
+    }
+
+    /// How the family routes.
+    pub(super) fn routing(&self, table: &ExpertTable, sizes: &ExpertSizes, notes: &mut Vec<String>) -> Result<Routing> {
+        let normalized = match table.normalized {
+            Normalized::Fixed(normalized) => normalized,
+            Normalized::Flag { gguf, .. } if self.is_gguf() => gguf,
+            Normalized::Flag { config, .. } => match self.fields().boolean(config)? {
+                Some(normalized) => normalized,
+                None => {
+                    let class = &self.architecture;
+                    notes.push(format!(
+                        "weights of experts as they are: {config} is absent (the default of transformers' {class})"
+                    ));
+                    false
+                }
+            },
+        };
+        let score = table.score;
+        Ok(Routing { experts: sizes.count, chosen: sizes.chosen, score, normalized, scale: 1.0 })
+    }
+
+    /// Whether a layer has experts, of `layers`.
+    pub(super) fn layers_with_experts(&self, family: &Family, layers: usize) -> Result<impl Fn(usize) -> bool> {
+        let (mut step, mut dense) = (family.experts.map(|_| 1), Vec::new());
+        if let (Some(DenseLayers { step: key, list }), Some(config)) =
+            (family.experts.and_then(|table| table.dense_layers), self.config())
+        {
+            step = match self.fields().unsigned(key)? {
+                Some(0) => return Err(self.value(key, 0, "a positive number".into())),
+                found => found.or(step),
+            };
+            dense = config.integers(list)?.unwrap_or_default();
+            if let Some(layer) = dense.iter().find(|layer| **layer >= layers as u64) {
+                return Err(self.value(list, layer, format!("numbers of layers, below {layers}")));
+            }
+        }
+        Ok(move |layer: usize| {
+            let layer = layer as u64;
+            step.is_some_and(|step| (layer + 1).is_multiple_of(step)) && !dense.contains(&layer)
+        })
+    }
+}
+
+impl Tensors<'_> {
+    /// The experts of a layer.
+    pub(super) fn experts(&mut self, layer: usize, routing: Routing) -> Result<ExpertsWeights> {
+        let at = Some(layer);
+        if let Some(scheme) = self.scheme {
+            return Err(Error::Quantization {
+                file: scheme.file.clone(),
+                scheme: format!("a mixture of experts with {}", scheme.in_words()),
+                why: "experts are computed as floats or GGUF blocks; use the GGUF file of the same model, or its BF16 \
+                      checkpoint"
+                    .into(),
+            });
+        }
+        let shared = match self.sizes.experts.filter(|sizes| sizes.shared_feed_forward > 0) {
+            None => {
+                self.refuse_shared_expert(layer)?;
+                None
+            }
+            Some(_) => Some(SharedExpert {
+                router: match self.names(Role::SharedRouter) {
+                    true => Some(self.row_or_matrix(Role::SharedRouter, at)?),
+                    false => None,
+                },
+                dense: self.dense([Role::SharedGate, Role::SharedUp, Role::SharedDown], at)?,
+            }),
+        };
+        Ok(ExpertsWeights {
+            router: self.matrix(Role::Router, at)?,
+            routing,
+            activation: self.family.activation.0.try_map(|()| self.expert_matrices(Role::ExpertGate, layer))?,
+            up: self.expert_matrices(Role::ExpertUp, layer)?,
+            down: self.expert_matrices(Role::ExpertDown, layer)?,
+            shared,
+        })
+    }
+
+    /// A stored expert for every token whose width no key gives.
+    fn refuse_shared_expert(&self, layer: usize) -> Result<()> {
+        let Some(key) = self.family.experts.and_then(|table| table.shared_feed_forward) else { return Ok(()) };
+        let name = format!("{}.weight", self.stem(Role::SharedDown, Some(layer)));
+        match self.header.tensors.contains_key(&name) {
+            true => {
+                let (fields, key) = (self.reader.fields(), self.reader.key(key));
+                Err(missing(fields, &key, "an expert for every token is stored, and a size is never guessed from it"))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// The projections of `role`, stacked, stacked behind others', or one by one.
+    fn expert_matrices(&mut self, role: Role, layer: usize) -> Result<ExpertMatrices> {
+        let count = self.sizes.experts.map_or(0, |sizes| sizes.count) as u64;
+        let (outputs, inputs, because) = self.sizes.of(role);
+        let because = format!("{count} experts, {because}");
+        let linear = |weight| LinearWeights { weight, bias: None, int8: None };
+        if let Some((whole, before, total)) = self.stacked_with_others(role, layer, count, inputs, &because)? {
+            // The stacked rows as one matrix, and of it each expert's.
+            let all = TensorInfo { shape: vec![count * total, inputs], ..whole };
+            let stored = if total == outputs {
+                vec![linear(all)]
+            } else {
+                let rows = |expert| rows_of(all.clone(), expert * total + before, count * total, vec![outputs, inputs]);
+                (0..count).map(|expert| linear(rows(expert))).collect()
+            };
+            return Ok(ExpertMatrices { stored, outputs: outputs as usize });
+        }
+        let stem = self.stem(role, Some(layer));
+        if !stem.contains("{expert}") {
+            let whole = self.checked(&format!("{stem}.weight"), &[count, outputs, inputs], &because)?;
+            self.check_matrix_dtype(&whole)?;
+            let all = TensorInfo { shape: vec![count * outputs, inputs], ..whole };
+            return Ok(ExpertMatrices { stored: vec![linear(all)], outputs: outputs as usize });
+        }
+        let mut stored = Vec::new();
+        for expert in 0..count {
+            let name = format!("{}.weight", stem.replace("{expert}", &expert.to_string()));
+            let weight = self.checked(&name, &[outputs, inputs], &because)?;
+            self.check_matrix_dtype(&weight)?;
+            stored.push(linear(weight));
+        }
+        Ok(ExpertMatrices { stored, outputs: outputs as usize })
+    }
+
+    /// A tensor that stacks the projections of `role`, alone or in front of or behind others of the same expert: the tensor,
+    /// the rows of an expert before those of `role`, and its rows in all.
+    fn stacked_with_others(
+        &mut self,
+        role: Role,
+        layer: usize,
+        count: u64,
+        inputs: u64,
+        because: &str,
+    ) -> Result<Option<(TensorInfo, u64, u64)>> {
+        for fused in self.family.fused.iter().filter(|fused| fused.roles.contains(&role)) {
+            let Some(name) = (if self.reader.is_gguf() { fused.gguf } else { fused.config }) else { continue };
+            let stem = fill(&self.pattern(name, name), Some(layer));
+            // A parameter of transformers has no suffix, a tensor of GGUF has one.
+            let names = [stem.clone(), format!("{stem}.weight")];
+            let Some(name) = names.into_iter().find(|name| self.header.tensors.contains_key(name)) else { continue };
+            let rows = |role: &Role| self.sizes.of(*role).0;
+            let total: u64 = fused.roles.iter().map(rows).sum();
+            let before: u64 = fused.roles.iter().take_while(|part| **part != role).map(rows).sum();
+            let whole = self.checked(&name, &[count, total, inputs], because)?;
+            self.check_matrix_dtype(&whole)?;
+            return Ok(Some((whole, before, total)));
+        }
+        Ok(None)
+    }
+
+    /// A matrix of one row, which GGUF stores as a vector.
+    fn row_or_matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
+        let name = format!("{}.weight", self.stem(role, layer));
+        let (_, inputs, because) = self.sizes.of(role);
+        let vector = self.header.tensors.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
+        if !vector {
+            return self.matrix(role, layer);
+        }
+        let row = self.checked(&name, &[inputs], &because)?;
+        self.check_matrix_dtype(&row)?;
+        Ok(LinearWeights { weight: TensorInfo { shape: vec![1, inputs], ..row }, bias: None, int8: None })
+    }
+}
