@@ -193,8 +193,8 @@ fn other_architectures_are_named_with_their_kind() {
     /// `model_type`, class, and words of the kind.
     #[rustfmt::skip]
     const CONFIGS: &[(&str, &str, &str)] = &[
-        ("mixtral", "MixtralForCausalLM", "mixture of experts"),
-        ("qwen3_moe", "Qwen3MoeForCausalLM", "mixture of experts"),
+        ("dbrx", "DbrxForCausalLM", "mixture of experts"),
+        ("glm4_moe", "Glm4MoeForCausalLM", "mixture of experts"),
         ("deepseek_v3", "DeepseekV3ForCausalLM", "mixture of experts"),
         ("gpt_oss", "GptOssForCausalLM", "mixture of experts"),
         ("phimoe", "PhiMoEForCausalLM", "mixture of experts"),
@@ -217,7 +217,7 @@ fn other_architectures_are_named_with_their_kind() {
         ("llada", "LLaDAModelLM", "diffusion"),
     ];
     const GGUF: &[(&str, &str)] = &[
-        ("qwen2moe", "mixture of experts"),
+        ("glm4moe", "mixture of experts"),
         ("deepseek2", "mixture of experts"),
         ("gpt-oss", "mixture of experts"),
         ("gemma3n", "Gemma"),

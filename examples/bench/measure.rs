@@ -2,6 +2,7 @@
 
 use crate::{common, peak};
 use model_factory::cpu::Matrix;
+use model_factory::diagnostics::spec::{LayerWeights, LinearWeights};
 use model_factory::kernels::Kernel;
 use model_factory::{Error, Model, Session};
 use serde_json::{Value, json};
@@ -262,9 +263,18 @@ fn blocks(model: &Model) -> impl Iterator<Item = &Matrix> {
 
 /// Multiplications and additions for one token of a prompt: behind q, k and v the last layer computes the last token alone.
 fn operations_per_prompt_token(model: &Model) -> usize {
-    let all: Vec<&Matrix> = blocks(model).collect();
-    let behind_qkv = (all.len() / model.spec().weights.layers.len().max(1)).saturating_sub(3);
-    all[..all.len() - behind_qkv].iter().map(|matrix| matrix.operations()).sum()
+    let layers = &model.spec().weights.layers;
+    let operations = |linear: &LinearWeights| 2 * linear.weight.shape.iter().product::<u64>() as usize;
+    let of_layer = |layer: &LayerWeights| {
+        let all: usize = layer.linears().map(operations).sum();
+        let left_out = layer.experts().map_or(0, |experts| {
+            let routed: usize = experts.routed().map(operations).sum();
+            routed / experts.routing.experts * (experts.routing.experts - experts.routing.chosen)
+        });
+        all - left_out
+    };
+    let Some((last, before)) = layers.split_last() else { return 0 };
+    before.iter().map(of_layer).sum::<usize>() + last.linears().take(3).map(operations).sum::<usize>()
 }
 
 /// Operations a second of `threads` threads, as `measure` finds them for the kernel that most of the model is multiplied

@@ -292,7 +292,7 @@ fn values(table: &mut Table, llama: &Gguf) {
     case("an architecture of bytes", &llama.set(key, TEXT, string(b"\xff")), 10, key);
     case("an architecture of 2 MiB", &llama.text(key, &"x".repeat(2 << 20)), 10, key);
     case("an architecture that clears the screen", &llama.text(key, "\x1b[2J\nfine"), 11, r"\u{1b}");
-    case("a mixture of experts", &llama.u32("llama.expert_count", 8), 11, "llama.expert_count");
+    case("a mixture of experts", &llama.u32("llama.expert_count", 8), 10, "llama.expert_used_count");
     case("an encoder", &llama.text(key, "bert"), 11, "encoder");
     case("a projector", &llama.text(key, "clip"), 11, "mmproj");
     for (kind, says) in [("mmproj", "mmproj"), ("adapter", "LoRA"), ("imatrix", "importance matrix")] {

@@ -9,6 +9,7 @@
 mod build;
 mod damage;
 mod edit;
+mod experts;
 mod folders;
 mod gguf;
 mod options;
@@ -49,6 +50,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         safetensors::cases(&mut table);
         folders::cases(&mut table);
         options::cases(&mut table);
+        experts::cases(&mut table);
         let count = table.finish();
         assert!(count >= LEAST, "only {count} inputs");
     });

@@ -271,7 +271,7 @@ fn values(table: &mut Table, llama: &Files) {
         case("hidden_act", json!(act), 11, "hidden_act");
     }
     for (kind, says) in
-        [("mixtral", "mixture of experts"), ("mamba", "state-space"), ("bert", "encoder"), ("gpt9", "gpt9")]
+        [("dbrx", "mixture of experts"), ("mamba", "state-space"), ("bert", "encoder"), ("gpt9", "gpt9")]
     {
         case("model_type", json!(kind), 11, says);
     }
