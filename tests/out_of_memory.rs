@@ -293,6 +293,9 @@ type Case = (&'static str, usize, &'static [&'static str]);
 const PASS: &[&str] =
     &["a page of the KV cache", "the residual stream", "queries, keys and values", "the input of a product"];
 
+const EXPERTS: &[&str] =
+    &["the input of experts", "the outputs of a router", "the rows of experts", "the activations of experts"];
+
 const CASES: &[Case] = &[
     ("load-gguf", LARGE, &[]),
     ("load-safetensors", LARGE, &[]),
@@ -300,6 +303,7 @@ const CASES: &[Case] = &[
     ("prompt", 1 << 10, &["logits", "queries of attention"]),
     ("prompt-on-two-threads", LARGE, &[]),
     ("prompt-long", LARGE, PASS),
+    ("prompt-of-experts", 1 << 10, EXPERTS),
     ("logits", LARGE, &["logits", "the logits of every token"]),
     // A pass of several that is refused memory is computed one by one.
     ("batch", LARGE, &[]),
@@ -334,6 +338,7 @@ fn attempt(case: &str) -> Box<dyn Attempt> {
         "load-safetensors" => Box::new(Load(demo())),
         "prompt" => Prompt::boxed(&load(demo(), 1), 500, false),
         "prompt-on-two-threads" => Prompt::boxed(&load(gguf, 2), 500, false),
+        "prompt-of-experts" => Prompt::boxed(&load(common::named("qwen2-moe").folder.join("bf16"), 1), 300, false),
         // Longer than a chunk, than a part of attention and than the original context.
         "prompt-long" => Prompt::boxed(&load(phi, 1), 2500, false),
         "logits" => Prompt::boxed(&load(demo(), 1), 300, true),

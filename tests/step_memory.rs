@@ -8,8 +8,8 @@ use model_factory::{GenerateOptions, Model};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 
 /// Counts the bytes that are allocated, and the most that were.
@@ -17,6 +17,8 @@ struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// Held by the test that counts.
+static ALONE: Mutex<()> = Mutex::new(());
 
 // SAFETY: it hands out the system's memory.
 unsafe impl GlobalAlloc for Counting {
@@ -85,9 +87,28 @@ fn generate(model: &Model, prompt: &[u32]) -> Vec<u32> {
     generation.ids().to_vec()
 }
 
+/// A prompt whose tokens are all given to a few experts has its rows once for each of these.
+#[test]
+fn a_prompt_of_experts_takes_what_was_planned() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for file in ["qwen2-moe/bf16", "olmoe/q8_0.gguf", "granite-moe/f32"] {
+        let path = common::fixtures().join("models").join(file);
+        let model = common::builder().context_length(1024).threads(2).load(path).unwrap();
+        let plan = model.report().plan.clone().unwrap();
+        let prompt: Vec<u32> = (0..512).map(|i| i * 97 % 256).collect();
+        let mut session = model.session();
+        let taken = peak(|| drop(session.forward(&prompt).unwrap()));
+        let pages = plan.kv_per_token as usize * 512;
+        // Bounds of tasks, visits and the like, which do not grow with the widths.
+        let most = plan.activations as usize + pages + (64 << 10);
+        assert!(taken <= most, "{file}: {taken} of {most}");
+    }
+}
+
 #[test]
 fn a_step_of_many_sequences_takes_what_was_planned() {
     const MANY: usize = 100;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     write(folder.path());
     let model = common::builder().context_length(1024).threads(2).load(folder.path()).unwrap();
