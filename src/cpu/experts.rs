@@ -56,7 +56,7 @@ impl CpuDevice {
         &self,
         hidden: &[f32],
         norm: Option<&NormVectors>,
-        experts: &Experts<CpuDevice>,
+        experts: &Experts<Matrix>,
     ) -> Result<Routed> {
         let width = experts.router.inputs();
         let tokens = hidden.len() / width;
@@ -75,7 +75,7 @@ impl CpuDevice {
     }
 
     /// The experts that rows are given to.
-    fn visits(&self, normed: &[f32], experts: &Experts<CpuDevice>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
+    fn visits(&self, normed: &[f32], experts: &Experts<Matrix>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
         let (router, routing) = (&experts.router, &experts.routing);
         let tokens = normed.len() / router.inputs();
         let operands = self.converted(normed, &[router])?;
@@ -119,7 +119,7 @@ impl CpuDevice {
         &self,
         normed: &[f32],
         width: usize,
-        experts: &Experts<CpuDevice>,
+        experts: &Experts<Matrix>,
         visits: &[Visit],
         rows: &[VisitRow],
     ) -> Result<Vec<Operands>> {
@@ -191,7 +191,7 @@ impl CpuDevice {
     }
 
     /// What the down projection of the shared expert reads.
-    fn activate_shared(&self, normed: &[f32], tokens: usize, shared: &SharedExpert<CpuDevice>) -> Result<SharedRows> {
+    fn activate_shared(&self, normed: &[f32], tokens: usize, shared: &SharedExpert<Matrix>) -> Result<SharedRows> {
         let Dense { up, activation, down } = &shared.dense;
         let products: Vec<&Matrix> = std::iter::once(up).chain(activation.gate()).collect();
         let activated = self.up_activate(&self.converted(normed, &products)?, tokens, up, activation, down)?;
@@ -211,7 +211,7 @@ impl CpuDevice {
         &self,
         routed: &Routed,
         tokens: usize,
-        experts: &Experts<CpuDevice>,
+        experts: &Experts<Matrix>,
         scale: f32,
         hidden: &mut [f32],
     ) -> Result<()> {

@@ -404,7 +404,7 @@ impl Device for CpuDevice {
         _: &Batch<'_, KvPage>,
         hidden: &Vec<f32>,
         norm: Option<&NormVectors>,
-        experts: &Experts<CpuDevice>,
+        experts: &Experts<Matrix>,
         routed: &mut Routed,
     ) -> Result<()> {
         *routed = Routed::default(); // the last layer's memory is free
@@ -416,7 +416,7 @@ impl Device for CpuDevice {
         &self,
         batch: &Batch<'_, KvPage>,
         routed: &Routed,
-        experts: &Experts<CpuDevice>,
+        experts: &Experts<Matrix>,
         Output { norm, scale }: Output<'_, Self>,
         product: &mut Vec<f32>,
         hidden: &mut Vec<f32>,

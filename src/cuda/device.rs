@@ -498,7 +498,7 @@ impl Device for CudaDevice {
         _: &BatchTable,
         _: &DeviceFloats,
         _: Option<&DeviceNorm>,
-        _: &Experts<CudaDevice>,
+        _: &Experts<DeviceMatrix>,
         (): &mut (),
     ) -> Result<()> {
         Err(beyond())
@@ -508,7 +508,7 @@ impl Device for CudaDevice {
         &self,
         _: &BatchTable,
         (): &(),
-        _: &Experts<CudaDevice>,
+        _: &Experts<DeviceMatrix>,
         _: Output<'_, Self>,
         _: &mut DeviceFloats,
         _: &mut DeviceFloats,

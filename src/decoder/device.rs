@@ -141,7 +141,7 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         batch: &Self::Batch<'_>,
         hidden: &Self::Buffer,
         norm: Option<&Self::Norm>,
-        experts: &Experts<Self>,
+        experts: &Experts<Self::Matrix>,
         routed: &mut Self::Routed,
     ) -> Result<()>;
 
@@ -154,7 +154,7 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         &self,
         batch: &Self::Batch<'_>,
         routed: &Self::Routed,
-        experts: &Experts<Self>,
+        experts: &Experts<Self::Matrix>,
         output: Output<'_, Self>,
         product: &mut Self::Buffer,
         hidden: &mut Self::Buffer,

@@ -1,64 +1,67 @@
 //! The matrices of a feed-forward layer on a device.
 
-use super::Device;
-use crate::error::Result;
-use crate::weights::Weights;
-use model_diagnostics::spec::{Activation, DenseWeights, ExpertMatrices, ExpertsWeights, FeedForwardLayer, Routing};
+use crate::error::{Error, Result};
+use model_diagnostics::spec::{
+    Activation, DenseWeights, ExpertMatrices, ExpertsWeights, FeedForwardLayer, LinearWeights, Routing,
+};
 
 /// A feed-forward layer behind its norm.
-pub(super) enum FeedForwardMatrices<D: Device> {
+pub(super) enum FeedForwardMatrices<Matrix> {
     /// The same matrices for every row.
-    Dense(Dense<D>),
+    Dense(Dense<Matrix>),
     /// Experts, of which each row is given to a few.
-    Experts(Box<Experts<D>>),
+    Experts(Box<Experts<Matrix>>),
 }
 
 /// A layer without experts, or one expert.
-pub struct Dense<D: Device> {
+pub struct Dense<Matrix> {
     /// `[feed_forward, hidden]`.
-    pub(crate) up: D::Matrix,
+    pub(crate) up: Matrix,
     /// A gate has the shape of `up`.
-    pub(crate) activation: Activation<D::Matrix>,
+    pub(crate) activation: Activation<Matrix>,
     /// `[hidden, feed_forward]`.
-    pub(crate) down: D::Matrix,
+    pub(crate) down: Matrix,
 }
 
 /// A layer of experts.
-pub struct Experts<D: Device> {
+pub struct Experts<Matrix> {
     /// `[experts, hidden]`.
-    pub(crate) router: D::Matrix,
+    pub(crate) router: Matrix,
     /// Which experts a row is given to, and what their outputs are multiplied by.
     pub(crate) routing: Routing,
     /// `[feed_forward, hidden]` each.
-    pub(crate) up: ExpertMatrices<D::Matrix>,
+    pub(crate) up: ExpertMatrices<Matrix>,
     /// Gates have the shape of `up`.
-    pub(crate) activation: Activation<ExpertMatrices<D::Matrix>>,
+    pub(crate) activation: Activation<ExpertMatrices<Matrix>>,
     /// `[hidden, feed_forward]` each.
-    pub(crate) down: ExpertMatrices<D::Matrix>,
+    pub(crate) down: ExpertMatrices<Matrix>,
     /// The expert that every row is given to.
-    pub(crate) shared: Option<SharedExpert<D>>,
+    pub(crate) shared: Option<SharedExpert<Matrix>>,
 }
 
 /// The expert that every row is given to.
-pub struct SharedExpert<D: Device> {
+pub struct SharedExpert<Matrix> {
     /// Its matrices.
-    pub(crate) dense: Dense<D>,
+    pub(crate) dense: Dense<Matrix>,
     /// `[1, hidden]`: the sigmoid of its output is what the expert's output is multiplied by.
-    pub(crate) router: Option<D::Matrix>,
+    pub(crate) router: Option<Matrix>,
 }
 
-impl<D: Device> FeedForwardMatrices<D> {
-    pub(super) fn new(device: &D, weights: &Weights, layer: &FeedForwardLayer) -> Result<FeedForwardMatrices<D>> {
+impl<Matrix> FeedForwardMatrices<Matrix> {
+    pub(super) fn new(
+        layer: &FeedForwardLayer,
+        matrix: impl Fn(&LinearWeights) -> Result<Matrix> + Copy,
+    ) -> Result<FeedForwardMatrices<Matrix>> {
         Ok(match layer {
-            FeedForwardLayer::Dense(dense) => FeedForwardMatrices::Dense(Dense::new(device, weights, dense)?),
+            FeedForwardLayer::Dense(dense) => FeedForwardMatrices::Dense(Dense::new(dense, matrix)?),
             FeedForwardLayer::Experts(experts) => {
-                FeedForwardMatrices::Experts(Box::new(Experts::new(device, weights, experts)?))
+                FeedForwardMatrices::Experts(Box::new(Experts::new(experts, matrix)?))
             }
         })
     }
 
     /// All of them, in the order of [`FeedForwardLayer`]'s.
-    pub(super) fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
+    pub(super) fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let (dense, experts) = match self {
             FeedForwardMatrices::Dense(dense) => (Some(dense.matrices()), None),
             FeedForwardMatrices::Experts(experts) => (None, Some(experts.matrices())),
@@ -67,27 +70,28 @@ impl<D: Device> FeedForwardMatrices<D> {
     }
 }
 
-impl<D: Device> Dense<D> {
-    fn new(device: &D, weights: &Weights, dense: &DenseWeights) -> Result<Dense<D>> {
-        let matrix = |linear| device.matrix(weights, linear);
+impl<Matrix> Dense<Matrix> {
+    fn new(dense: &DenseWeights, matrix: impl Fn(&LinearWeights) -> Result<Matrix>) -> Result<Dense<Matrix>> {
         Ok(Dense {
             up: matrix(&dense.up)?,
-            activation: dense.activation.as_ref().try_map(matrix)?,
+            activation: dense.activation.as_ref().try_map(&matrix)?,
             down: matrix(&dense.down)?,
         })
     }
 
-    fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
+    fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         self.activation.gate().into_iter().chain([&self.up, &self.down])
     }
 }
 
-impl<D: Device> Experts<D> {
-    fn new(device: &D, weights: &Weights, experts: &ExpertsWeights) -> Result<Experts<D>> {
-        let matrix = |linear: &_| device.matrix(weights, linear);
+impl<Matrix> Experts<Matrix> {
+    fn new(
+        experts: &ExpertsWeights,
+        matrix: impl Fn(&LinearWeights) -> Result<Matrix> + Copy,
+    ) -> Result<Experts<Matrix>> {
         let shared = experts.shared.as_ref().map(|shared| {
-            let dense = Dense::new(device, weights, &shared.dense)?;
-            Ok::<_, crate::Error>(SharedExpert { dense, router: shared.router.as_ref().map(matrix).transpose()? })
+            let dense = Dense::new(&shared.dense, matrix)?;
+            Ok::<_, Error>(SharedExpert { dense, router: shared.router.as_ref().map(matrix).transpose()? })
         });
         Ok(Experts {
             router: matrix(&experts.router)?,
@@ -99,7 +103,7 @@ impl<D: Device> Experts<D> {
         })
     }
 
-    fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
+    fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let Experts { router, routing: _, up, activation, down, shared } = self;
         let routed = activation.gate().into_iter().chain([up, down]).flat_map(|matrices| &matrices.stored);
         let shared = shared.iter().flat_map(|shared| shared.router.iter().chain(shared.dense.matrices()));

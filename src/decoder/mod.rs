@@ -161,7 +161,7 @@ struct Attention<D: Device> {
 
 struct FeedForward<D: Device> {
     norm: Option<D::Norm>,
-    layer: FeedForwardMatrices<D>,
+    layer: FeedForwardMatrices<D::Matrix>,
     output_norm: Option<D::Norm>,
 }
 
@@ -347,7 +347,7 @@ impl<D: Device> Compute for Decoder<D> {
 
 impl<D: Device> Layer<D> {
     fn new(device: &D, weights: &Weights, layer: &LayerWeights, multipliers: &Multipliers) -> Result<Layer<D>> {
-        let matrix = |linear| device.matrix(weights, linear);
+        let matrix = |linear: &LinearWeights| device.matrix(weights, linear);
         let norm = |norm: &Option<NormWeights>| norm.as_ref().map(|norm| device.norm(weights, norm)).transpose();
         let LayerWeights { attention, feed_forward, parallel } = layer;
         Ok(Layer {
@@ -369,7 +369,7 @@ impl<D: Device> Layer<D> {
             },
             feed_forward: FeedForward {
                 norm: norm(&feed_forward.norm)?,
-                layer: FeedForwardMatrices::new(device, weights, &feed_forward.layer)?,
+                layer: FeedForwardMatrices::new(&feed_forward.layer, matrix)?,
                 output_norm: norm(&feed_forward.output_norm)?,
             },
             parallel: *parallel,
@@ -405,7 +405,15 @@ impl<D: Device> Layer<D> {
             feed_forward.activate(device, batch, hidden, activated, routed)?;
             cancel.check()?;
         }
-        feed_forward.add(device, batch, activated, routed, output(&feed_forward.output_norm), product, hidden)
+        let output = output(&feed_forward.output_norm);
+        match &feed_forward.layer {
+            FeedForwardMatrices::Dense(dense) => {
+                device.linear_add(batch, Operand::Activated(activated), &dense.down, output, product, hidden)
+            }
+            FeedForwardMatrices::Experts(experts) => {
+                device.experts_add(batch, routed, experts, output, product, hidden)
+            }
+        }
     }
 
     fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
@@ -438,27 +446,6 @@ impl<D: Device> FeedForward<D> {
             }
             FeedForwardMatrices::Experts(experts) => {
                 device.norm_route_activate(batch, hidden, self.norm.as_ref(), experts, routed)
-            }
-        }
-    }
-
-    /// Adds to `hidden` what [`activate`](Self::activate) has begun.
-    fn add(
-        &self,
-        device: &D,
-        batch: &D::Batch<'_>,
-        activated: &D::Activated,
-        routed: &D::Routed,
-        output: Output<'_, D>,
-        product: &mut D::Buffer,
-        hidden: &mut D::Buffer,
-    ) -> Result<()> {
-        match &self.layer {
-            FeedForwardMatrices::Dense(dense) => {
-                device.linear_add(batch, Operand::Activated(activated), &dense.down, output, product, hidden)
-            }
-            FeedForwardMatrices::Experts(experts) => {
-                device.experts_add(batch, routed, experts, output, product, hidden)
             }
         }
     }

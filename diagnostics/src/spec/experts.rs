@@ -1,113 +1,15 @@
 //! Routed feed-forward layers: their sizes by the family's keys, and each expert's rows in the stored tensors.
 
+use super::LinearWeights;
 use super::reader::{Reader, missing};
+use super::routed::{ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
 use super::tensors::{Tensors, fill, rows_of};
-use super::{Activation, DenseWeights, LinearWeights};
-use crate::block::RouterScore;
 use crate::error::{Error, Result};
 use crate::family::{DenseLayers, ExpertTable, Family, Normalized, Role};
 use crate::header::TensorInfo;
 
 /// More experts than any model has: what a file claims beyond that is refused before anything is made for each of them.
 const MAX_EXPERTS: usize = 4096;
-
-/// A feed-forward layer of experts, of which each token is given to a few.
-#[derive(Clone, Debug)]
-pub struct ExpertsWeights {
-    /// The router, `[experts, hidden]`: a number for each expert.
-    pub router: LinearWeights,
-    /// Which experts a token is given to, and what their outputs are multiplied by.
-    pub routing: Routing,
-    /// The up projections, `[expert_feed_forward, hidden]` each.
-    pub up: ExpertMatrices,
-    /// The activation; gate projections have the shape of `up`.
-    pub activation: Activation<ExpertMatrices>,
-    /// The down projections, `[hidden, expert_feed_forward]` each.
-    pub down: ExpertMatrices,
-    /// The expert that every token is given to.
-    pub shared: Option<SharedExpert>,
-}
-
-/// Which experts a token is given to, and what their outputs are multiplied by.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Routing {
-    /// Experts of the layer.
-    pub experts: usize,
-    /// Experts that a token is given to, at most all.
-    pub chosen: usize,
-    /// What the router's outputs become.
-    pub score: RouterScore,
-    /// Whether the weights of the chosen experts are divided by their sum.
-    pub normalized: bool,
-    /// What the weights are multiplied by in the end.
-    pub scale: f32,
-}
-
-/// One projection of every expert: a matrix for each, or one matrix with the rows of all, expert after expert.
-#[derive(Clone, Debug)]
-pub struct ExpertMatrices<Matrix = LinearWeights> {
-    /// One, or one for each expert.
-    pub stored: Vec<Matrix>,
-    /// Rows of an expert.
-    pub outputs: usize,
-}
-
-/// The expert that every token is given to.
-#[derive(Clone, Debug)]
-pub struct SharedExpert {
-    /// It is a feed-forward layer of its own.
-    pub dense: DenseWeights,
-    /// `[1, hidden]`: the sigmoid of its output is what the expert's output is multiplied by.
-    pub router: Option<LinearWeights>,
-}
-
-/// The sizes of experts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ExpertSizes {
-    pub(super) count: usize,
-    pub(super) chosen: usize,
-    pub(super) feed_forward: usize,
-    pub(super) shared_feed_forward: usize,
-}
-
-impl ExpertsWeights {
-    /// The matrices in the order of their products.
-    pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
-        let ExpertsWeights { router, routing: _, up, activation, down, shared } = self;
-        let routed = activation.gate().into_iter().chain([up, down]).flat_map(|matrices| &matrices.stored);
-        let shared = shared.iter().flat_map(|shared| shared.router.iter().chain(shared.dense.linears()));
-        std::iter::once(router).chain(routed).chain(shared)
-    }
-
-    /// The experts' own matrices: what a token reads only a part of.
-    pub fn routed(&self) -> impl Iterator<Item = &LinearWeights> {
-        let matrices = self.activation.gate().into_iter().chain([&self.up, &self.down]);
-        matrices.flat_map(|matrices| &matrices.stored)
-    }
-
-    /// Rows of an expert's up projection.
-    pub fn feed_forward(&self) -> usize {
-        self.up.outputs
-    }
-}
-
-impl<Matrix> ExpertMatrices<Matrix> {
-    /// The matrix that has the rows of expert `index`, and the first of them.
-    pub fn of(&self, index: usize) -> (&Matrix, usize) {
-        match self.stored.as_slice() {
-            [all] => (all, index * self.outputs),
-            each => (&each[index], 0),
-        }
-    }
-
-    /// The same with what `make` makes of each stored matrix.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub fn try_map<M, E>(&self, make: impl FnMut(&Matrix) -> Result<M, E>) -> Result<ExpertMatrices<M>, E> {
-        Ok(ExpertMatrices { stored: self.stored.iter().map(make).collect::<Result<_, E>>()?, outputs: self.outputs })
-    }
-}
 
 impl Reader<'_> {
     /// The sizes of the family's experts.

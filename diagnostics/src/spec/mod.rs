@@ -7,13 +7,14 @@ mod int8;
 mod layers;
 mod reader;
 mod rope;
+mod routed;
 mod sampling;
 mod tensors;
 mod unsupported;
 
 pub use crate::block::{Activation, RopeLayout, RouterScore};
-pub use experts::{ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 pub use inspect::inspect;
+pub use routed::{ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 pub use sampling::{GREEDY_BELOW, Sampling};
 
 use crate::dtype::DType;
@@ -245,7 +246,7 @@ pub struct FeedForwardWeights {
 #[derive(Clone, Debug)]
 pub enum FeedForwardLayer {
     /// The same matrices for every token.
-    Dense(DenseWeights),
+    Dense(Box<DenseWeights>),
     /// Experts, of which each token is given to a few.
     Experts(Box<ExpertsWeights>),
 }
@@ -345,7 +346,7 @@ struct Sizes {
     vocab: usize,
     context: usize,
     whole_head_norms: bool,
-    experts: Option<experts::ExpertSizes>,
+    experts: Option<routed::ExpertSizes>,
 }
 
 /// The number of elements of a tensor.

@@ -120,7 +120,7 @@ impl<'a> Tensors<'a> {
         };
         let network = match experts {
             Some(routing) => FeedForwardLayer::Experts(Box::new(self.experts(layer, routing)?)),
-            None => FeedForwardLayer::Dense(self.dense([Role::Gate, Role::Up, Role::Down], at)?),
+            None => FeedForwardLayer::Dense(Box::new(self.dense([Role::Gate, Role::Up, Role::Down], at)?)),
         };
         let output_norm = self.norm_if_named(Role::MlpOutputNorm, at)?;
         let feed_forward = FeedForwardWeights { norm: mlp_norm, layer: network, output_norm };
