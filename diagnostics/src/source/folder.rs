@@ -87,7 +87,7 @@ impl<'a> Folder<'a> {
     pub(super) fn choose(&self, wanted: Wanted) -> Result<ModelSource> {
         let gguf = if wanted == Wanted::Any { self.gguf_candidates()? } else { Vec::new() };
         let mut candidates = self.safetensors_candidates();
-        if !gguf.is_empty() && !self.has("config.json") {
+        if !self.has("config.json") && !(gguf.is_empty() && self.models().is_empty()) {
             // Without a config they are no model, and there is another one.
             candidates.clear();
         }
