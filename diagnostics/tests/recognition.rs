@@ -197,7 +197,7 @@ fn other_architectures_are_named_with_their_kind() {
         ("glm4_moe", "Glm4MoeForCausalLM", "mixture of experts"),
         ("deepseek_v3", "DeepseekV3ForCausalLM", "mixture of experts"),
         ("gpt_oss", "GptOssForCausalLM", "mixture of experts"),
-        ("phimoe", "PhiMoEForCausalLM", "mixture of experts"),
+        ("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", "mixture of experts"),
         ("mllama", "MllamaForConditionalGeneration", "sees or hears"),
         ("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "sees or hears"),
         ("llava", "LlavaForConditionalGeneration", "sees or hears"),

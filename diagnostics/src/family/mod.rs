@@ -12,6 +12,7 @@ mod olmo2;
 mod olmoe;
 mod phi2;
 mod phi3;
+mod phi_moe;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
@@ -42,6 +43,7 @@ pub const REGISTRY: &[&Family] = &[
     &olmoe::FAMILY,
     &mixtral::FAMILY,
     &granite_moe::FAMILY,
+    &phi_moe::FAMILY,
 ];
 
 /// One family of models: how its files name things, and the options of its block.

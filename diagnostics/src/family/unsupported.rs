@@ -28,7 +28,7 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     (OLD_PHI, &["phimsft", "mixformersequential"]),
     (MISTRAL, &["ministral"]),
     (EXPERTS, &[
-        "qwen35moe", "qwen35moetext", "phimoe", "gptoss", "dbrx", "grok", "grok1", "arctic",
+        "qwen35moe", "qwen35moetext", "gptoss", "dbrx", "grok", "grok1", "arctic",
         "deepseek", "deepseek2", "deepseekv2", "deepseekv3", "deepseekv32", "deepseekv4", "flexolmo", 
         "glm4moe", "glm4moelite", "glmmoedsa", "glmdsa", "hunyuanmoe", "hunyuanv1moe", "ernie45moe",
         "bailingmoe", "bailingmoe2", "dots1", "lladamoe", "nomicbertmoe", "minimaxm2", "longcatflash", "jetmoe", "cohere2moe",

@@ -4,6 +4,7 @@ use super::LinearWeights;
 use super::reader::{Reader, missing};
 use super::routed::{ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
 use super::tensors::{Tensors, fill, rows_of};
+use crate::block::RouterScore;
 use crate::error::{Error, Result};
 use crate::family::{DenseLayers, ExpertTable, Family, Normalized, Role};
 use crate::header::TensorInfo;
@@ -69,7 +70,15 @@ impl Reader<'_> {
                 }
             },
         };
-        let score = table.score;
+        const JITTER: &str = "router_jitter_noise";
+        let score = match (table.score, self.is_gguf()) {
+            (RouterScore::SparseMixer { .. }, false) => match self.fields().number(JITTER)? {
+                Some(jitter) if (0.0..1.0).contains(&jitter) => RouterScore::SparseMixer { jitter },
+                Some(jitter) => return Err(self.value(JITTER, jitter, "a number from 0 to below 1".into())),
+                None => table.score,
+            },
+            (score, _) => score,
+        };
         Ok(Routing { experts: sizes.count, chosen: sizes.chosen, score, normalized, scale: 1.0 })
     }
 

@@ -223,9 +223,17 @@ impl Resolver<'_> {
             Some(factor) => factor,
             None => self.sizes.context as f64 / original_context as f64,
         };
-        let magnitude = match self.optional(name, section, "attention_factor")? {
-            Some(magnitude) => magnitude,
-            None => longrope_magnitude(factor, original_context as f64),
+        // Phi-3.5-MoE's, one for each list.
+        let [short_scale, long_scale] = ["short_mscale", "long_mscale"];
+        let scales = (self.optional(name, section, short_scale)?, self.optional(name, section, long_scale)?);
+        let magnitude = match (self.optional(name, section, "attention_factor")?, scales) {
+            (Some(magnitude), _) => magnitude,
+            (None, (Some(magnitude), Some(long))) if magnitude == long => magnitude,
+            (None, (Some(_), _) | (_, Some(_))) => {
+                let key = format!("{name}.{long_scale}");
+                return Err(self.reader.feature("magnitudes that differ between longrope's lists", &key, short_scale));
+            }
+            (None, (None, None)) => longrope_magnitude(factor, original_context as f64),
         };
         let mut list = |key: &str| self.factors(name, section, key, dimensions).map(FrequencyFactors::Values);
         let (short, long) = (list("short_factor")?, list("long_factor")?);
