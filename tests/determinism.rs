@@ -13,6 +13,8 @@ const FILES: &[&str] = &[
     "qwen2.5/f16",
     "qwen3-moe/bf16",
     "qwen3-moe/q4_k_m.gguf",
+    "qwen2-moe/f16",
+    "phi-3.5-moe/q8_0.gguf",
     "llama-256/q8_0.gguf",
     "llama-256/q4_k.gguf",
     "llama-256/q6_k.gguf",
