@@ -36,7 +36,7 @@ fn gguf(table: &mut Table) {
     case("no router", &olmoe.without_tensor("blk.0.ffn_gate_inp.weight"), 15, "blk.0.ffn_gate_inp.weight");
     let turned = olmoe.tensor("blk.0.ffn_down_exps.weight", |info| info.shape.rotate_left(1));
     case("experts innermost", &turned, 15, "blk.0.ffn_down_exps.weight");
-    case("a layer too few", &olmoe.u32("olmoe.block_count", 1), 15, "blk.1.");
+    case("a layer of experts too few", &olmoe.u32("olmoe.block_count", 1), 15, "blk.1.");
     let beyond = olmoe.with_tensor("blk.9.ffn_gate_exps.weight", &[32, 32, 4], F32);
     case("experts of a layer beyond", &beyond, 15, "blk.9.");
 
