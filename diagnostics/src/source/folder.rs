@@ -87,7 +87,8 @@ impl<'a> Folder<'a> {
     pub(super) fn choose(&self, wanted: Wanted) -> Result<ModelSource> {
         let gguf = if wanted == Wanted::Any { self.gguf_candidates()? } else { Vec::new() };
         let mut candidates = self.safetensors_candidates();
-        if !self.has("config.json") && !(gguf.is_empty() && self.models().is_empty()) {
+        let another = !gguf.is_empty() || !self.models().is_empty();
+        if another && !self.has("config.json") {
             // Without a config they are no model, and there is another one.
             candidates.clear();
         }
