@@ -194,7 +194,9 @@ fn agrees_with_the_reference_on_hostile_texts() {
                 // Special tokens are hidden, and a SentencePiece-like vocabulary writes a space as `▁`.
                 let shows_all = !plain.iter().any(|id| tokenizer.is_special(*id));
                 let spelled = if reference["kind"] == "llama" { text.replace('▁', " ") } else { text.into() };
-                if pieces != decoded || (shows_all && decoded != spelled) {
+                let mut composed = tokenizers::NormalizedString::from(text);
+                let as_written = decoded == spelled || decoded == composed.nfc().get();
+                if pieces != decoded || (shows_all && !as_written) {
                     failures.push(format!("{name} {text:?}: decoded {decoded:?}, streamed {pieces:?}"));
                 }
             }

@@ -69,7 +69,9 @@ fn one_by_one(isa: Isa, margin: f32, scores: &[f32], chosen: &mut [Choice]) {
         let Some((expert, most)) = best else { return };
         let mut terms = [0.0];
         let mut sum = 0.0;
-        for (_, score) in left().filter(|(_, score)| (most - score) / score.abs().max(most) <= margin) {
+        // Of outputs that are all 0 the quotient is NaN, and they are no further behind.
+        let behind = |score: f32| (most - score) / score.abs().max(most) > margin;
+        for (_, score) in left().filter(|(_, score)| !behind(*score)) {
             terms[0] = score - most;
             kernels::exp_all(isa, &mut terms);
             sum += terms[0];
@@ -115,6 +117,9 @@ mod tests {
     /// By hand from the formula: 2.0 and 1.99 are within 2 %, 1.5 is not; then 1.99 stands alone.
     #[test]
     fn the_sparse_mixer_leaves_out_what_is_far_behind() {
+        // None is behind another where all are 0.
+        let zeros = chosen(RouterScore::SparseMixer { jitter: 0.01 }, false, &[0.0; 3], 2);
+        assert_eq!(zeros, [(0, 1.0 / 3.0), (1, 0.5)]);
         let scores = [2.0f32, 1.99, 1.5, -3.0];
         let first = 1.0 / (1.0 + (-0.01f64).exp());
         same(&chosen(RouterScore::SparseMixer { jitter: 0.01 }, false, &scores, 2), &[(0, first), (1, 1.0)]);

@@ -1,7 +1,7 @@
 //! Gemma 2: norms around the sub-layers, capped scores and logits, a window in every other layer.
 
 use super::{
-    EmbeddingScale, Factor, FactorOf, Family, GgufScoreScale, Key, LLAMA_LIKE, NormKind, Role, TensorName, Window,
+    Bias, EmbeddingScale, Factor, FactorOf, Family, GgufScoreScale, Key, LLAMA_LIKE, NormKind, Role, TensorName, Window,
 };
 use crate::block::Activation;
 
@@ -37,6 +37,8 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["gemma2"],
     model_types: &[("gemma2", &["Gemma2ForCausalLM"])],
     tensors: &[TENSORS],
+    // One flag covers q, k, v and o.
+    biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
     norm: NormKind::RmsFromOne,
     activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),
     factors: &[

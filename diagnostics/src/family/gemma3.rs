@@ -2,7 +2,9 @@
 
 use super::gemma2::{SCORE_SCALE, TENSORS};
 use super::qwen3::HEAD_NORMS;
-use super::{EmbeddingScale, Factor, FactorOf, Family, GgufScoreScale, Key, LLAMA_LIKE, NormKind, Window, WindowRope};
+use super::{
+    Bias, EmbeddingScale, Factor, FactorOf, Family, GgufScoreScale, Key, LLAMA_LIKE, NormKind, Role, Window, WindowRope,
+};
 use crate::block::Activation;
 
 /// The table.
@@ -22,6 +24,8 @@ pub(super) const FAMILY: Family = Family {
     ],
     config_defaults_source: "the default of transformers' Gemma3TextConfig",
     tensors: &[TENSORS, HEAD_NORMS],
+    // One flag covers q, k, v and o.
+    biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
     norm: NormKind::RmsFromOne,
     activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),
     factors: &[

@@ -17,7 +17,7 @@ const DIFFUSION: &str = "a diffusion language model, which does not generate fro
 const OLD_PHI: &str =
     "the first upload of Phi, with other tensor names; the current upload of the same model is called phi";
 const MISTRAL: &str = "Ministral 8B, whose layers differ in their windows; Mistral and Ministral 3 run";
-const GEMMA: &str = "Gemma, whose block has norms and scales of its own; models of the supported architectures run";
+const GEMMA: &str = "a Gemma that is built otherwise; Gemma 2 and the text of Gemma 3 run";
 const LIKE_LLAMA: &str = "close to Llama, with a name of its own and no table here; Llama models run";
 const NOT_TEXT: &str = "a model of sound, images or series: it does not generate text; language models of the \
                         supported architectures run";
@@ -69,7 +69,6 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     (LIKE_LLAMA, &[
         "internlm3", "internlm", "yi", "aquila", "xverse",
         "seedoss", "exaone", "panguembedded",
-        
     ]),
     (OTHER_BLOCK, &[
         "baichuan", "orion", "deci", "nemotronnas", "arcee", "hyperclovax", "maincoder", "jais2", "youtu", "commandr", "cohere", "cohere2", "falcon", "refinedweb",

@@ -12,9 +12,12 @@ use crate::header::TensorInfo;
 /// More experts than any model has: what a file claims beyond that is refused before anything is made for each of them.
 const MAX_EXPERTS: usize = 4096;
 
+/// The same of all layers together.
+const MAX_EXPERTS_IN_ALL: usize = 1 << 16;
+
 impl Reader<'_> {
     /// The sizes of the family's experts.
-    pub(super) fn expert_sizes(&self, family: &Family, dense: usize) -> Result<Option<ExpertSizes>> {
+    pub(super) fn expert_sizes(&self, family: &Family, dense: usize, layers: usize) -> Result<Option<ExpertSizes>> {
         let Some(table) = &family.experts else { return Ok(None) };
         let mut count = None;
         for key in table.count {
@@ -33,6 +36,10 @@ impl Reader<'_> {
         };
         if count > MAX_EXPERTS {
             return Err(self.value(&key, count, format!("a number between 1 and {MAX_EXPERTS}")));
+        }
+        if count.saturating_mul(layers) > MAX_EXPERTS_IN_ALL {
+            let expected = format!("at most {MAX_EXPERTS_IN_ALL} experts in {layers} layers together");
+            return Err(self.value(&key, count, expected));
         }
         let require = |key| {
             let size = self.size(key)?;
@@ -93,13 +100,14 @@ impl Reader<'_> {
                 found => found.or(step),
             };
             dense = config.integers(list)?.unwrap_or_default();
+            dense.sort_unstable();
             if let Some(layer) = dense.iter().find(|layer| **layer >= layers as u64) {
                 return Err(self.value(list, layer, format!("numbers of layers, below {layers}")));
             }
         }
         Ok(move |layer: usize| {
             let layer = layer as u64;
-            step.is_some_and(|step| (layer + 1).is_multiple_of(step)) && !dense.contains(&layer)
+            step.is_some_and(|step| (layer + 1).is_multiple_of(step)) && dense.binary_search(&layer).is_err()
         })
     }
 }

@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
             vocab,
             layers,
             feed_forward,
-            experts: self.expert_sizes(family, feed_forward)?,
+            experts: self.expert_sizes(family, feed_forward, layers)?,
             context,
             whole_head_norms: family.whole_head_norms,
         })
@@ -389,7 +389,7 @@ impl<'a> Reader<'a> {
             Metadata::Config(files) => files.config.boolean(KEY)?,
             Metadata::Gguf(_) => None,
         };
-        Ok(match self.fields().boolean(KEY)?.or(whole) {
+        Ok(match whole.or(self.fields().boolean(KEY)?) {
             Some(tied) => tied,
             None => {
                 let (tied, why) = family.default_tied;

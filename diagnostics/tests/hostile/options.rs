@@ -47,6 +47,21 @@ fn config(table: &mut Table) {
     case(&olmo3, "model_type", json!("olmo2"), 11, "Olmo3ForCausalLM");
     let headless = olmo3.1.json(CONFIG, |config| drop(config.remove("rope_theta")));
     table.refuses("OLMo without rope_theta", &headless.tree(), "", 10, &[CONFIG, "rope_theta"]);
+    let ministral3 = Files::fixture("ministral-3/bf16");
+    let unscaled = ministral3.json(CONFIG, |config| drop(config.remove("rope_parameters")));
+    table.refuses("Ministral 3 without rope_parameters", &unscaled.tree(), "", 10, &[CONFIG, "rope_theta"]);
+    let nested = Files::fixture("gemma-3/f32");
+    let longrope = nested.json(CONFIG, |config| {
+        let list = json!([1, 1, 1, 1, 1, 1, 1, 1]);
+        config["rope_parameters"]["sliding_attention"] = json!({"rope_type": "longrope", "rope_theta": 10000.0,
+            "original_max_position_embeddings": 64, "short_factor": list, "long_factor": list});
+    });
+    table.refuses("longrope in layers with a window", &longrope.tree(), "", 11, &[CONFIG, "sliding_attention"]);
+    // The base of such layers stands elsewhere then.
+    let elsewhere = nested.json(CONFIG, |config| {
+        config["rope_parameters"]["sliding_attention"] = json!({"rope_type": "default"});
+    });
+    table.accepts("layers with a window without a base of their own", &elsewhere.tree(), "");
 }
 
 fn gguf(table: &mut Table) {

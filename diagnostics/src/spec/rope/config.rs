@@ -33,7 +33,19 @@ impl Resolver<'_> {
                 let window = self.of_windows(&rope, window)?;
                 Ok(vec![rope, window])
             }
-            (full, windowed) => Ok(vec![self.config_rope(legacy, full)?, self.config_rope(None, windowed)?]),
+            (full, windowed) => {
+                let rope = self.config_rope(legacy, full)?;
+                let window = match windowed.filter(|section| section.has("rope_theta")) {
+                    None => self.of_windows(&rope, window)?,
+                    windowed => self.config_rope(None, windowed)?,
+                };
+                // One length of a sequence decides for all layers.
+                if matches!(window.scaling, RopeScaling::LongRope { .. }) {
+                    let key = format!("rope_parameters.{WITH_WINDOW}.rope_type");
+                    return Err(self.reader.feature("longrope in layers with a window", &key, "default"));
+                }
+                Ok(vec![rope, window])
+            }
         }
     }
 
@@ -111,12 +123,11 @@ impl Resolver<'_> {
         current: Option<Section<'_>>,
     ) -> Result<Option<(f64, String)>> {
         let nested = |section: Option<Section<'_>>| section.map_or(Ok(None), |section| section.number(key));
+        // Of layers of one kind their own section counts, and the top level where it does not say.
+        let of_layers = current.is_some_and(|section| section.path() != "rope_parameters" && section.has(key));
+        let top = if of_layers { None } else { self.reader.fields().number(key)? };
         let path = |section: Option<Section<'_>>| section.map_or(String::new(), |section| section.dotted(key));
-        let places = [
-            (path(legacy), nested(legacy)?),
-            (path(current), nested(current)?),
-            (key.to_owned(), self.reader.fields().number(key)?),
-        ];
+        let places = [(path(legacy), nested(legacy)?), (path(current), nested(current)?), (key.to_owned(), top)];
         let mut found: Option<(f64, String)> = None;
         for (key, value) in places {
             let Some(value) = value else { continue };
