@@ -64,8 +64,6 @@ pub enum RouterScore {
     Softmax,
     /// The largest outputs are chosen; the weights are the softmax over these.
     SoftmaxOfChosen,
-    /// The sigmoid of each.
-    Sigmoid,
     /// Phi-3.5-MoE's: one expert after the other is chosen, each with its softmax over those that are left and no further than
     /// `2 * jitter` of the largest behind it.
     SparseMixer {

@@ -1,9 +1,9 @@
 //! q, k and v side by side -> attention output: one streaming pass over the pages of the cache.
 
 use super::page::{KvPage, PageElement, TILES};
-use super::{CpuDevice, Heads, TASK_ROWS};
-use crate::decoder::{AttentionOptions, Sequence, floats};
-use crate::kernels::{Isa, KvTile, Query, STATE, TILE, add_floats, attend};
+use super::{Heads, TASK_ROWS};
+use crate::decoder::{AttentionOptions, Sequence};
+use crate::kernels::{Isa, KvTile, Query, STATE, TILE, attend};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub(super) struct AttentionPass<'a> {
     pub(super) pool: &'a Pool,
     pub(super) heads: Heads,
     pub(super) layer: usize,
-    pub(super) options: &'a AttentionOptions<CpuDevice>,
+    pub(super) options: AttentionOptions,
     pub(super) sequences: &'a [Sequence<'a, KvPage>],
     /// `[rows, q, k and v]`
     pub(super) qkv: &'a [f32],
@@ -120,9 +120,7 @@ impl<E: PageElement> Context<'_, E> {
                 query.merge(state, out);
             }
         }
-        for (index, query) in queries.into_iter().enumerate() {
-            self.finish(head, index % (count / rows.len()), query);
-        }
+        queries.into_iter().for_each(Query::finish);
         Ok(())
     }
 
@@ -154,22 +152,10 @@ impl<E: PageElement> Context<'_, E> {
                     let (outs, states) = part.split_at(group * dim);
                     query.merge(&states.as_chunks().0[i], &outs[i * dim..][..dim]);
                 }
-                self.finish(head, i, query);
+                query.finish();
             }
         }
         Ok(())
-    }
-
-    /// Ends the query `index` of those that share the keys of `head`.
-    fn finish(&self, head: usize, index: usize, mut query: Query<'_>) {
-        if let Some(sinks) = &self.attend.options.sinks {
-            let Heads { queries, kv, .. } = self.attend.heads;
-            let head = head * (queries / kv) + index;
-            let mut sink = [0.0];
-            add_floats(self.attend.isa, &mut sink, floats(sinks, head..head + 1));
-            query.sink(sink[0]);
-        }
-        query.finish();
     }
 
     /// The queries of a row that share the keys of `head`.

@@ -24,8 +24,7 @@ use crate::error::{Error, Result};
 use crate::kernels::{self, Isa};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
-use crate::weights::{WeightView, Weights};
-use model_diagnostics::header::TensorInfo;
+use crate::weights::Weights;
 use model_diagnostics::plan::{CpuBuffers, KV_PAGE, KvDtype};
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use operand::Spare;
@@ -262,7 +261,6 @@ impl decoder::sealed::Sealed for CpuDevice {}
 impl Device for CpuDevice {
     type Matrix = Matrix;
     type Norm = NormVectors;
-    type Vector = WeightView;
     type Page = KvPage;
     type Buffer = Vec<f32>;
     type Activated = Operands;
@@ -278,10 +276,6 @@ impl Device for CpuDevice {
 
     fn norm(&self, weights: &Weights, norm: &NormWeights) -> Result<NormVectors> {
         Ok(NormVectors::new(weights, norm))
-    }
-
-    fn vector(&self, weights: &Weights, vector: &TensorInfo) -> Result<WeightView> {
-        Ok(weights.view(vector))
     }
 
     fn pages(&self) -> AllocatePage<KvPage> {
@@ -361,7 +355,7 @@ impl Device for CpuDevice {
         &self,
         batch: &Batch<'_, KvPage>,
         layer: usize,
-        options: &AttentionOptions<Self>,
+        options: AttentionOptions,
         qkv: &Vec<f32>,
         attended: &mut Vec<f32>,
     ) -> Result<()> {

@@ -20,10 +20,6 @@ pub(super) fn choose(isa: Isa, routing: &Routing, scores: &mut [f32], chosen: &m
             kernels::softmax(isa, scores);
             largest(scores, chosen);
         }
-        RouterScore::Sigmoid => {
-            kernels::sigmoid(isa, scores);
-            largest(scores, chosen);
-        }
         RouterScore::SoftmaxOfChosen => {
             largest(scores, chosen);
             let most = chosen.len().min(scores.len());
@@ -37,9 +33,6 @@ pub(super) fn choose(isa: Isa, routing: &Routing, scores: &mut [f32], chosen: &m
     if routing.normalized {
         let sum: f32 = chosen.iter().map(|choice| choice.weight).sum();
         chosen.iter_mut().for_each(|choice| choice.weight /= sum);
-    }
-    if routing.scale != 1.0 {
-        chosen.iter_mut().for_each(|choice| choice.weight *= routing.scale);
     }
 }
 
@@ -85,7 +78,7 @@ mod tests {
     use super::*;
 
     fn chosen(score: RouterScore, normalized: bool, scores: &[f32], count: usize) -> Vec<(usize, f32)> {
-        let routing = Routing { experts: scores.len(), chosen: count, score, normalized, scale: 1.0 };
+        let routing = Routing { experts: scores.len(), chosen: count, score, normalized };
         let mut chosen = vec![Choice::default(); count];
         choose(Isa::portable(), &routing, &mut scores.to_vec(), &mut chosen);
         chosen.iter().map(|choice| (choice.expert, choice.weight)).collect()
@@ -110,8 +103,6 @@ mod tests {
         let normalized = [(1, e(2.0) / of_chosen), (3, e(2.0) / of_chosen), (4, e(1.5) / of_chosen)];
         same(&chosen(RouterScore::Softmax, true, &scores, 3), &normalized);
         same(&chosen(RouterScore::SoftmaxOfChosen, false, &scores, 3), &normalized);
-        let gate = |x: f32| 1.0 / (1.0 + e(-x));
-        same(&chosen(RouterScore::Sigmoid, false, &scores, 2), &[(1, gate(2.0)), (3, gate(2.0))]);
     }
 
     /// By hand from the formula: 2.0 and 1.99 are within 2 %, 1.5 is not; then 1.99 stands alone.

@@ -16,12 +16,10 @@ use crate::weights::Weights;
 use model_diagnostics::DType;
 use model_diagnostics::capability::GPU_MOST_HEAD_DIM;
 use model_diagnostics::hardware::Gpu as Described;
-use model_diagnostics::header::TensorInfo;
 use model_diagnostics::plan::{
     GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, PREFILL_CHUNK, Plan, kv_page_bytes,
 };
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Positions below which attention is not divided further.
@@ -292,7 +290,6 @@ impl crate::decoder::sealed::Sealed for CudaDevice {}
 impl Device for CudaDevice {
     type Matrix = DeviceMatrix;
     type Norm = DeviceNorm;
-    type Vector = Infallible; // no kernel reads one
     type Page = Buffer;
     type Buffer = DeviceFloats;
     type Activated = UpGate;
@@ -308,10 +305,6 @@ impl Device for CudaDevice {
 
     fn norm(&self, _: &Weights, norm: &NormWeights) -> Result<DeviceNorm> {
         DeviceNorm::new(&self.weights, norm)
-    }
-
-    fn vector(&self, _: &Weights, _: &TensorInfo) -> Result<Infallible> {
-        Err(beyond())
     }
 
     fn pages(&self) -> AllocatePage<Buffer> {
@@ -435,7 +428,7 @@ impl Device for CudaDevice {
         &self,
         table: &BatchTable,
         layer: usize,
-        options: &AttentionOptions<Self>,
+        options: AttentionOptions,
         qkv: &DeviceFloats,
         attended: &mut DeviceFloats,
     ) -> Result<()> {

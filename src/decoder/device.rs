@@ -6,7 +6,6 @@ use crate::error::Result;
 use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
-use model_diagnostics::header::TensorInfo;
 use model_diagnostics::spec::{Activation, LinearWeights, Multipliers, NormWeights};
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,8 +23,6 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     type Matrix: Send + Sync;
     /// The weight and bias of a norm.
     type Norm: Send + Sync;
-    /// A vector of floats.
-    type Vector: Send + Sync;
     /// Keys and values of `KV_PAGE` positions, all layers.
     type Page: Send + Sync;
     /// F32 activations `[rows, width]`.
@@ -54,12 +51,6 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// # Errors
     /// `Internal` for a dtype that vectors do not have, which the diagnosis rules out.
     fn norm(&self, weights: &Weights, norm: &NormWeights) -> Result<Self::Norm>;
-
-    /// Finds a vector of floats.
-    ///
-    /// # Errors
-    /// As [`norm`](Self::norm).
-    fn vector(&self, weights: &Weights, vector: &TensorInfo) -> Result<Self::Vector>;
 
     /// What allocates pages.
     fn pages(&self) -> AllocatePage<Self::Page>;
@@ -114,7 +105,7 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         &self,
         batch: &Self::Batch<'_>,
         layer: usize,
-        options: &AttentionOptions<Self>,
+        options: AttentionOptions,
         qkv: &Self::Buffer,
         attended: &mut Self::Buffer,
     ) -> Result<()>;
@@ -192,13 +183,12 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
 }
 
 /// How queries attend to keys.
-pub struct AttentionOptions<D: Device> {
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionOptions {
     /// The positions that are seen, the query's own included; all up to its own without a window.
     pub window: Option<usize>,
     /// What scores are made of.
     pub scoring: Scoring,
-    /// Scores of a position without a value, one for each query head.
-    pub sinks: Option<D::Vector>,
 }
 
 /// What the second product of a sub-layer reads.

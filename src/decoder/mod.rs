@@ -154,7 +154,7 @@ struct Attention<D: Device> {
     q_norm: Option<D::Norm>,
     k_norm: Option<D::Norm>,
     rope: Option<usize>,
-    options: AttentionOptions<D>,
+    options: AttentionOptions,
     o: D::Matrix,
     output_norm: Option<D::Norm>,
 }
@@ -362,7 +362,6 @@ impl<D: Device> Layer<D> {
                 options: AttentionOptions {
                     window: attention.window,
                     scoring: Scoring { scale: attention.score_scale, cap: attention.score_cap },
-                    sinks: attention.sinks.as_ref().map(|sinks| device.vector(weights, sinks)).transpose()?,
                 },
                 o: matrix(&attention.o)?,
                 output_norm: norm(&attention.output_norm)?,
@@ -393,7 +392,7 @@ impl<D: Device> Layer<D> {
         let Pass { batch, hidden, qkv, attended, activated, routed, product, .. } = pass;
         let output = |norm: &'l Option<D::Norm>| Output { norm: norm.as_ref(), scale: self.residual };
         cancel.check()?;
-        device.attend(batch, index, options, qkv, attended)?;
+        device.attend(batch, index, *options, qkv, attended)?;
         cancel.check()?;
         if *parallel {
             feed_forward.activate(device, batch, hidden, activated, routed)?;

@@ -85,7 +85,6 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("layers without a norm in front", layers().any(|layer| layer.attention.norm.is_none())),
         ("norms over all heads together", attentions().any(|of| whole(&of.q_norm) || whole(&of.k_norm))),
         ("norms stored as offsets from one", norms.any(from_one) || from_one(&spec.weights.final_norm)),
-        ("sinks of attention", attentions().any(|of| of.sinks.is_some())),
         ("a cap on scores", attentions().any(|of| of.score_cap.is_some())),
         ("layers that rotate unlike others", attentions().any(|of| of.rope != Some(0))),
         ("queries that grow with their position", spec.rope().query_scale.is_some()),

@@ -349,8 +349,6 @@ pub enum Role {
     QNorm,
     /// Of the keys: `[head_dim]`, or `[kv_heads * head_dim]`.
     KNorm,
-    /// `[heads]`, scores of a position without a value.
-    Sinks,
     /// `[hidden]`, of what attention adds to the residual stream.
     AttentionOutputNorm,
     /// `[hidden]`.

@@ -86,7 +86,7 @@ impl Reader<'_> {
             },
             (score, _) => score,
         };
-        Ok(Routing { experts: sizes.count, chosen: sizes.chosen, score, normalized, scale: 1.0 })
+        Ok(Routing { experts: sizes.count, chosen: sizes.chosen, score, normalized })
     }
 
     /// Whether a layer has experts, of `layers`.

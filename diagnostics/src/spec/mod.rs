@@ -221,8 +221,6 @@ pub struct AttentionWeights {
     pub score_scale: f32,
     /// `cap * tanh(score / cap)` in place of a score.
     pub score_cap: Option<f32>,
-    /// Scores of a position that each query head also attends to and whose value is zero, `[heads]`.
-    pub sinks: Option<TensorInfo>,
     /// Positions that a token attends to, its own included, where the layer limits them.
     pub window: Option<usize>,
     /// The output projection, `[hidden, heads * head_dim]`.
@@ -497,11 +495,11 @@ impl LayerWeights {
         let LayerWeights { attention, feed_forward, parallel } = self;
         let AttentionWeights { norm, q: _, k: _, v: _, q_norm, k_norm, rope: _, score_scale: _, score_cap: _, .. } =
             attention;
-        let AttentionWeights { sinks, window: _, o: _, output_norm, .. } = attention;
+        let AttentionWeights { window: _, o: _, output_norm, .. } = attention;
         let FeedForwardWeights { norm: second, layer: _, output_norm: last } = feed_forward;
         let second = if *parallel { &None } else { second };
         let norms = [norm, q_norm, k_norm, output_norm, second, last].into_iter().flatten();
-        norms.flat_map(NormWeights::tensors).chain(sinks).chain(self.linears().flat_map(LinearWeights::tensors))
+        norms.flat_map(NormWeights::tensors).chain(self.linears().flat_map(LinearWeights::tensors))
     }
 
     /// Whether what a sub-layer puts out is normed before it is added to the residual stream.

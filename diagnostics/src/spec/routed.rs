@@ -31,8 +31,6 @@ pub struct Routing {
     pub score: RouterScore,
     /// Whether the weights of the chosen experts are divided by their sum.
     pub normalized: bool,
-    /// What the weights are multiplied by in the end.
-    pub scale: f32,
 }
 
 /// One projection of every expert: a matrix for each, or one matrix with the rows of all, expert after expert.

@@ -112,7 +112,6 @@ impl<'a> Tensors<'a> {
             k_norm: self.norm_if_named(Role::KNorm, at)?,
             rope,
             score_scale: self.options.score_scale,
-            sinks: if self.names(Role::Sinks) { Some(self.sinks(layer)?) } else { None },
             score_cap: self.options.score_cap,
             window,
             o: self.matrix(Role::O, at)?,
@@ -183,16 +182,6 @@ impl<'a> Tensors<'a> {
     /// A norm that families have whose tables name its tensor.
     fn norm_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
         if self.names(role) { self.norm(role, layer).map(Some) } else { Ok(None) }
-    }
-
-    /// The scores of the attention's sinks: in safetensors a parameter of its own, without `.weight`.
-    fn sinks(&mut self, layer: usize) -> Result<TensorInfo> {
-        let (heads, _, because) = self.sizes.of(Role::Sinks);
-        let stem = self.stem(Role::Sinks, Some(layer));
-        let name = if self.reader.is_gguf() { format!("{stem}.weight") } else { stem };
-        let sinks = self.checked(&name, &[heads], &because)?;
-        self.check_vector_dtype(&sinks)?;
-        Ok(sinks)
     }
 
     /// Whether the family's tables name a tensor of `role`.
@@ -386,7 +375,6 @@ impl Sizes {
                 size(kv_heads * head_dim, 1, format!("{kv_heads} key and value heads of {head_dim} elements"))
             }
             Role::QNorm | Role::KNorm => size(head_dim, 1, format!("{head_dim} elements a head")),
-            Role::Sinks => size(heads, 1, format!("{heads} heads")),
             Role::FinalNorm | Role::AttentionNorm | Role::AttentionOutputNorm | Role::MlpNorm | Role::MlpOutputNorm => {
                 size(hidden, 1, format!("width {hidden}"))
             }

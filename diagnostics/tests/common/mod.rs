@@ -138,7 +138,6 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             rope: Some(0),
             score_scale: 1.0 / (head_dim as f32).sqrt(),
             score_cap: None,
-            sinks: None,
             window: None,
             o: matrix("self_attn.o_proj", hidden, query),
             output_norm: None,
