@@ -9,8 +9,9 @@ use crate::model::Model;
 use crate::session::Session;
 use crate::weights::Weights;
 use model_diagnostics::family::REGISTRY;
+use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::plan::{GpuBuffers, KvDtype, gpu_weight_bytes};
-use model_diagnostics::{DType, Hardware, Policy, Ready, diagnose_with};
+use model_diagnostics::{DType, Hardware, Policy, Ready, assess, diagnose_with};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -59,9 +60,12 @@ fn on_gpu(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> Op
     Some(model.with_compute(Box::new(decoder)))
 }
 
+/// Whether there are kernels for the dtypes of the model and, by what a diagnosis says, for its block.
 fn runs(model: &Model) -> bool {
     let known: Vec<DType> = dtypes().collect();
-    model.spec().dtypes().keys().all(|dtype| known.contains(dtype))
+    let on_a_gpu = Profile::find("h100").unwrap().hardware();
+    let report = assess(model.spec(), &model.report().input, &on_a_gpu, &Policy::default());
+    model.spec().dtypes().keys().all(|dtype| known.contains(dtype)) && report.verdict.runs()
 }
 
 fn logits(model: &Model, tokens: &[u32]) -> Vec<f32> {
