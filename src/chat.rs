@@ -86,8 +86,15 @@ impl<'a> ChatTemplate<'a> {
     ///
     /// # Errors
     /// `Chat`: `Template` for a template that is no Jinja or fails, `Refused` with what the template itself says of the
-    /// messages (`raise_exception`), `Limit` for one that takes too much time, memory or depth.
+    /// messages (`raise_exception`), `Limit` for one that takes too much time, memory or depth, `NotText` for messages with
+    /// images, sound or the like.
     pub fn render(&self, messages: &[Message], options: &ChatOptions, generation_prompt: bool) -> Result<String> {
+        let media = |(message, one): (usize, &Message)| {
+            one.media().map(|kind| Error::Chat(ChatError::NotText { message: message + 1, kind }))
+        };
+        if let Some(error) = messages.iter().enumerate().find_map(media) {
+            return Err(error);
+        }
         let messages: Vec<_> = messages.iter().map(Message::object).collect();
         let given = json_bytes(&messages) + json_bytes(&options.tools) + json_bytes(&options.variables);
         let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text.as_str())));

@@ -350,6 +350,7 @@ mod tests {
         for (error, kind, code) in [
             (Error::EmptyPrompt, ErrorKind::InvalidRequest, 2),
             (Error::Chat(ChatError::Refused { message: "no".into() }), ErrorKind::InvalidRequest, 2),
+            (Error::Chat(ChatError::NotText { message: 1, kind: "image" }), ErrorKind::InvalidRequest, 2),
             (Error::ContextOverflow { limit: 1, asked: 2 }, ErrorKind::TooLong, 2),
             (refused.into(), ErrorKind::OutOfMemory, 14),
             (candle_core::Error::Msg("it failed".into()).into(), ErrorKind::Internal, 1),

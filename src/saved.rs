@@ -1,15 +1,16 @@
 //! A session -> a file, and a file -> a session that goes on with the same bits.
 //!
 //! The file: eight bytes that name the format, its version and the length of the header, u32 each; the header, which is
-//! JSON; the ids, u32 each; the pages of the cache as they lie in memory, of the last one its used positions. Header with
-//! what is before it, ids and each page end with the CRC-32 of all of those so far. What is no text is little-endian, but
+//! JSON; the ids, u32 each; the pages of the cache as they lie in memory, of the last one its used positions; the state of
+//! layers that are no attention. Header with what is before it, ids, each page and the state end with the CRC-32 of all of
+//! those so far. What is no text is little-endian, but
 //! for ids and pages, which are the machine's, whose architecture the header names.
 
 mod file;
 mod header;
 
 use crate::cpu::{CpuDevice, KvPage};
-use crate::decoder::{Cache, Decoder, KvCache, is_shared};
+use crate::decoder::{Cache, Decoder, KvCache, Parts, is_shared};
 use crate::error::{Error, Result, SessionFileProblem};
 use crate::fingerprint::{Fingerprint, WeightsDigest};
 use crate::memory;
@@ -17,7 +18,8 @@ use crate::model::Model;
 use crate::session::Session;
 use file::{CHECKSUM, Reader, Writer, problem};
 use header::{Header, Identity, shown};
-use model_diagnostics::plan::KV_PAGE;
+use model_diagnostics::plan::{self, KV_PAGE};
+use model_diagnostics::spec::ModelSpec;
 use std::any::Any;
 use std::env::consts::{ARCH, OS};
 use std::fmt::{self, Write as _};
@@ -72,13 +74,13 @@ impl Session {
         let span = info_span!("save", path = %path.display(), tokens = self.len(), bytes = field::Empty).entered();
         let (decoder, fingerprint) = on_processor(model, path)?;
         let (cache, rotation) = self.cache();
-        let (cached, pages) = match cache {
+        let (cached, (pages, state)) = match cache {
             Some(cache) => {
                 let cached = cache.len().min(self.len()); // behind them are guesses
                 let cache: &dyn Any = cache;
                 (cached, cache.downcast_ref::<KvCache<KvPage>>().ok_or_else(other_device)?.held())
             }
-            None => (0, &[][..]),
+            None => (0, (&[][..], None)),
         };
         let identity = identity(model, decoder.device(), fingerprint, digest);
         let header = Header { identity, rotation, ids: self.len() as u64, cached: cached as u64 };
@@ -93,6 +95,9 @@ impl Session {
                     .each_used(slots, |used| out.write(&page[used]))
                     .and_then(|()| out.end())
                     .map_err(io)?;
+            }
+            if let Some(state) = state.filter(|_| cached > 0) {
+                state.bytes().try_for_each(|bytes| out.write(bytes)).and_then(|()| out.end()).map_err(io)?;
             }
             span.record("bytes", out.bytes);
             Ok(())
@@ -122,7 +127,7 @@ impl Model {
             return Err(file.problem(difference));
         }
         let (ids, cached) = self.counts(&header, &file)?;
-        let bytes = file.position + body_bytes(decoder.device(), ids, cached);
+        let bytes = file.position + body_bytes(decoder.device(), ids, cached) + state_bytes(self.spec(), cached);
         if file.bytes != bytes {
             return Err(file.length(bytes));
         }
@@ -130,10 +135,15 @@ impl Model {
         let ids = self.read_ids(&mut file, ids)?;
         let mut cache = decoder.cache();
         cache.reserve(cached)?;
-        for (page, slots) in cache.pages().iter_mut().zip(slots(cached)) {
+        let Parts { pages, state, .. } = cache.parts();
+        for (page, slots) in pages.iter_mut().zip(slots(cached)) {
             let page = Arc::get_mut(page).ok_or_else(is_shared)?.bytes_mut();
             decoder.device().each_used(slots, |used| file.read(&mut page[used]))?;
             file.end("page of the KV cache")?;
+        }
+        if let Some(state) = state.filter(|_| cached > 0) {
+            state.bytes_mut(cached).try_for_each(|bytes| file.read(bytes))?;
+            file.end("state of the sequence")?;
         }
         cache.restored(cached);
         Ok(Session::from_parts(self.clone(), ids, Box::new(cache), header.rotation))
@@ -222,7 +232,15 @@ fn slots(cached: usize) -> impl Iterator<Item = usize> {
     (0..cached).step_by(KV_PAGE).map(move |start| (cached - start).min(KV_PAGE))
 }
 
-/// Bytes behind the header.
+/// Bytes of the state, which stands behind the pages of a model that has states.
+fn state_bytes(spec: &ModelSpec, cached: usize) -> u64 {
+    match plan::state_bytes(spec) {
+        bytes @ 1.. if cached > 0 => bytes + CHECKSUM,
+        _ => 0,
+    }
+}
+
+/// Bytes behind the header up to the last page.
 fn body_bytes(device: &CpuDevice, ids: usize, cached: usize) -> u64 {
     let page = |slots| {
         let mut bytes = CHECKSUM;

@@ -49,6 +49,8 @@ pub(crate) struct Run {
     pub(crate) logits: Option<Tensor>,
     /// The logits of the tokens from `before` on, `[tokens, vocab]`, with room for them.
     pub(crate) rows: Option<Vec<f32>>,
+    /// How many of these are there. A cache that forgot them is filled again without.
+    taken: usize,
     /// How many of the last tokens are guessed.
     pub(crate) guesses: usize,
     pub(crate) cancel: CancellationToken,
@@ -96,6 +98,7 @@ impl Run {
             reused: 0,
             logits: None,
             rows: None,
+            taken: 0,
             guesses: 0,
             cancel: cancel.clone(),
             reservation: None,
@@ -158,16 +161,21 @@ impl Run {
     /// Tokens that one step may compute of it, as far as it goes.
     fn pending(&self) -> usize {
         let cached = self.cache.len();
-        // No row is wanted before `before`, all are behind it.
-        let end = if self.rows.is_some() && cached < self.before { self.before } else { self.ids.len() };
+        let end = if self.wants_all() || self.rows.is_none() { self.ids.len() } else { self.before + self.taken };
         end - cached
+    }
+
+    /// Whether the logits of all tokens that the cache does not hold are wanted. Else, where `rows` is there, those of none are
+    /// up to the next one without.
+    fn wants_all(&self) -> bool {
+        self.rows.is_some() && self.cache.len() >= self.before + self.taken
     }
 
     fn segment(&mut self) -> Segment<'_> {
         let (start, reach) = (self.cache.len(), self.ids.len());
         let end = start + self.tokens;
         let logits = match self.rows {
-            Some(_) if start >= self.before => Logits::All,
+            Some(_) if self.wants_all() => Logits::All,
             None if end == reach => Logits::Last,
             _ => Logits::None,
         };
@@ -179,6 +187,7 @@ impl Run {
         let Some(logits) = logits.filter(|_| !rows.is_empty()) else { return Ok(()) };
         match &mut self.rows {
             Some(all) => {
+                self.taken += rows.len();
                 with_floats(&logits.narrow(0, rows.start, rows.len())?, |logits| all.extend_from_slice(logits))
             }
             // A row of its own: a caller may keep it, and would keep those of others.
@@ -425,8 +434,7 @@ impl Left {
     /// Gives `run` up to `most` more tokens, as far as they leave `kept` tokens and rows.
     fn give(&mut self, run: &mut Run, most: usize, kept: (usize, usize)) {
         let (pending, rows) = (run.pending() - run.tokens, self.room.rows.saturating_sub(kept.1));
-        let wants_all = run.rows.is_some() && run.cache.len() >= run.before;
-        let each = if wants_all { 1 + self.room.logits } else { 1 };
+        let each = if run.wants_all() { 1 + self.room.logits } else { 1 };
         let mut given = pending.min(most).min(self.tokens.saturating_sub(kept.0)).min(rows / each);
         let mut taken = given * each;
         // The last one's logits.

@@ -132,7 +132,8 @@ impl Session {
     }
 
     /// As [`Session::forward`], until `cancel` is cancelled. The session then holds, beside all that it held before, the
-    /// chunks of `tokens` that were complete, and goes on from there. Where the cancel came while what it held was computed
+    /// chunks of `tokens` that were complete, and goes on from there; in models that have layers with a state those up to the
+    /// last page that it was kept at. Where the cancel came while what it held was computed
     /// anew for another rotation (longrope), the rest of that is computed by the next call.
     ///
     /// # Errors

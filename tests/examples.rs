@@ -391,7 +391,10 @@ fn diagnose_lists_the_models_of_a_folder() {
     let report = json(&example("diagnose", &["--json", &model("")]));
     let models = report["input"]["models"].as_array().expect("models");
     assert!(models.len() > 60, "folders in the folder are listed model by model: {}", models.len());
-    for model in models {
+    // A folder around the folder of one model says which that is.
+    let around_one =
+        |model: &&Value| model["reason"].as_str().is_some_and(|reason| reason.contains("give that folder"));
+    for model in models.iter().filter(|model| !around_one(model)) {
         assert!(model["verdict"] == "compatible" && model["bytes"].as_u64() > Some(0), "{model}");
         assert!(model["context"].as_u64() > Some(0) && !model["stored_as"].is_null(), "{model}");
     }

@@ -22,6 +22,11 @@ fn with(start: &[u32], seed: u32, count: usize) -> Vec<u32> {
     [start, &tokens(seed, count)].concat()
 }
 
+/// Ids that every fixture has.
+fn small(ids: Vec<u32>) -> Vec<u32> {
+    ids.into_iter().map(|id| id % 256).collect()
+}
+
 fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
     session.forward(tokens).unwrap().to_vec1::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
 }
@@ -88,23 +93,73 @@ fn what_is_found_has_the_bits_of_what_is_computed() {
         ("phi-3-window", KvDtype::F32),
         ("phi-3.5", KvDtype::F32),
         ("qwen3", KvDtype::F16),
+        ("qwen3.5", KvDtype::F16),
+        ("lfm2", KvDtype::F32),
     ] {
         let fixture = common::named(fixture);
         let load = |on| {
             let builder = common::builder().context_length(1024).kv_cache(dtype).prefix_caching(on);
             builder.load(fixture.folder.join("bf16")).unwrap()
         };
-        let (plain, model, start) = (load(false), load(true), tokens(3, 700));
+        let (plain, model, start) = (load(false), load(true), small(tokens(3, 700)));
         bits(&mut model.session(), &start);
         // Whole pages, a part of one, from a part on, longer than what is there, the same once more, something else.
         for (shared, own) in [(512, 9), (300, 40), (690, 5), (700, 100), (700, 1), (20, 300), (0, 30)] {
-            let prompt = with(&start[..shared], 4, own);
+            let prompt = small(with(&start[..shared], 4, own));
             let (mut found, mut computed) = (model.session(), plain.session());
             assert_eq!(bits(&mut found, &prompt), bits(&mut computed, &prompt), "{dtype:?} {shared} {own}");
             for next in [1, 2] {
                 assert_eq!(bits(&mut found, &[next]), bits(&mut computed, &[next]), "{dtype:?} {shared} {own}");
             }
         }
+    }
+}
+
+/// Layers with a state: it is kept at the ends of pages, for others and for the sequence itself.
+#[test]
+fn states_are_kept_at_the_ends_of_pages() {
+    for fixture in ["qwen3.5", "lfm2"] {
+        let fixture = common::named(fixture).folder.join("bf16");
+        let load = |on| common::builder().context_length(1024).prefix_caching(on).load(&fixture).unwrap();
+        let (plain, model, start) = (load(false), load(true), small(tokens(3, 2 * KV_PAGE + 150)));
+        let mut first = model.session();
+        first.forward(&start).unwrap();
+        let of = |prompt: &[u32]| bits(&mut plain.session(), prompt);
+        // Only whole pages are found: a state is that of one position.
+        let prompt = small(with(&start, 4, 20));
+        let (ids, found, computed) = generate(&mut model.session(), &prompt);
+        assert_eq!((ids, found, computed), (generate(&mut plain.session(), &prompt).0, 2 * KV_PAGE, 170));
+        // Back within a chunk of the state, behind a page, before it, into nothing, and each time on.
+        for back in [start.len() - 1, start.len() - 100, KV_PAGE + 3, KV_PAGE, 40, 0] {
+            first.truncate(back);
+            let next = small(tokens(back as u32, 30));
+            assert_eq!(bits(&mut first, &next), of(&[&start[..back], &next].concat()), "back to {back}");
+            first.truncate(back);
+            if back > 0 {
+                first.truncate(back - 1);
+                assert_eq!(bits(&mut first, &[start[back - 1]]), of(&start[..back]), "back to {back}, by one more");
+            }
+        }
+        for len in [1, 20, KV_PAGE, 2 * KV_PAGE + 100] {
+            let mut first = model.session();
+            first.forward(&start[..len]).unwrap();
+            let mut second = first.fork().unwrap();
+            assert_eq!(bits(&mut first, &[7]), of(&[&start[..len], &[7]].concat()), "{len}");
+            assert_eq!(bits(&mut second, &[8]), of(&[&start[..len], &[8]].concat()), "{len}, forked");
+        }
+        // Where others have filled what is kept, the latest are kept all the same.
+        for seed in 10..16 {
+            bits(&mut model.session(), &small(tokens(seed, 700)));
+        }
+        let start = small(tokens(30, 600));
+        bits(&mut model.session(), &start);
+        let (_, found, _) = generate(&mut model.session(), &small(with(&start, 31, 9)));
+        assert_eq!(found, 2 * KV_PAGE);
+        first.truncate(0);
+        assert_eq!(first.cache_bytes(), 0, "what is empty takes nothing");
+        drop(first);
+        let usage = model.cache_usage();
+        assert!(usage.bytes == usage.unused && usage.bytes <= model.report().plan.as_ref().unwrap().kv_cache);
     }
 }
 

@@ -49,10 +49,13 @@ fn behind(name: &str) -> String {
 #[test]
 fn has_the_bits_of_the_language_model_alone() {
     let gemma = ["Gemma3ForConditionalGeneration", "gemma3"];
+    let gemma4 = ["Gemma4ForConditionalGeneration", "gemma4"];
     let mistral = ["Mistral3ForConditionalGeneration", "mistral3"];
     for (fixture, wrapper, rename) in [
         ("gemma-3", gemma, in_front as fn(&str) -> String),
         ("gemma-3", gemma, behind),
+        ("gemma-4-31b", gemma4, behind),
+        ("gemma-4-e2b", gemma4, behind),
         ("mistral-7b", mistral, in_front),
         ("ministral-3", mistral, behind),
     ] {

@@ -18,6 +18,7 @@ use crate::report::{
 };
 use crate::spec::{LayerWeights, ModelSpec};
 use crate::speed::Speed;
+use target::TargetDevice;
 
 /// The device that a model was judged for and will run on. Complete.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +70,7 @@ pub(crate) fn assess_to_load(
 fn judge(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &Policy) -> Assessment {
     let target = choice::choose(spec, input, hardware, policy);
     let plan = target.plan(spec, input, policy);
-    let checks = vec![
+    let mut checks = vec![
         checks::input(input),
         checks::format(input),
         checks::integrity(spec, input),
@@ -84,6 +85,16 @@ fn judge(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &P
         checks::context(spec, policy),
         checks::memory(spec, input, hardware, policy, &target, &plan),
     ];
+    if matches!(target.device, TargetDevice::Gpu { .. }) && gpus::beyond(spec) {
+        // No dtype, no smaller file and no other GPU would do.
+        for check in checks.iter_mut().filter(|check| matches!(check.id, "dtype" | "memory")) {
+            let remedies = check.remedy.take().into_iter().chain(check.more_remedies.drain(..));
+            let processor = remedies.filter(|it| matches!(it, Remedy::Processor(_) | Remedy::SomeProcessor));
+            let mut elsewhere = processor.collect::<Vec<_>>().into_iter();
+            check.remedy = elsewhere.next();
+            check.more_remedies = elsewhere.collect();
+        }
+    }
     let model = ModelSummary::new(spec, &target.engine);
     let success = format!(
         "{} ({}, {}) runs on {}, context {} of {}",

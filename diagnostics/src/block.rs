@@ -1,7 +1,7 @@
 //! The options of a block that tables of families and specs of models share.
 
 /// The activation of a feed-forward layer, with its gate where it has one. Complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation<Gate = ()> {
     /// `silu(gate) * up`.
     SwiGlu {
@@ -13,6 +13,15 @@ pub enum Activation<Gate = ()> {
         /// The gate projection.
         gate: Gate,
     },
+    /// `gate * sigmoid(alpha * gate) * (up + 1)`, of a gate of at most `limit` and an up between `-limit` and `limit`.
+    ClampedSwiGlu {
+        /// The gate projection.
+        gate: Gate,
+        /// What gate and up are clamped to.
+        limit: f32,
+        /// What the gate is multiplied by within the sigmoid.
+        alpha: f32,
+    },
     /// `gelu(up)` by its tanh formula.
     GeluTanh,
 }
@@ -21,7 +30,9 @@ impl<Gate> Activation<Gate> {
     /// The gate projection.
     pub fn gate(&self) -> Option<&Gate> {
         match self {
-            Activation::SwiGlu { gate } | Activation::GeGlu { gate } => Some(gate),
+            Activation::SwiGlu { gate } | Activation::GeGlu { gate } | Activation::ClampedSwiGlu { gate, .. } => {
+                Some(gate)
+            }
             Activation::GeluTanh => None,
         }
     }
@@ -31,6 +42,7 @@ impl<Gate> Activation<Gate> {
         match self {
             Activation::SwiGlu { gate } => Activation::SwiGlu { gate },
             Activation::GeGlu { gate } => Activation::GeGlu { gate },
+            &Activation::ClampedSwiGlu { ref gate, limit, alpha } => Activation::ClampedSwiGlu { gate, limit, alpha },
             Activation::GeluTanh => Activation::GeluTanh,
         }
     }
@@ -43,6 +55,9 @@ impl<Gate> Activation<Gate> {
         Ok(match self {
             Activation::SwiGlu { gate } => Activation::SwiGlu { gate: make(gate)? },
             Activation::GeGlu { gate } => Activation::GeGlu { gate: make(gate)? },
+            Activation::ClampedSwiGlu { gate, limit, alpha } => {
+                Activation::ClampedSwiGlu { gate: make(gate)?, limit, alpha }
+            }
             Activation::GeluTanh => Activation::GeluTanh,
         })
     }

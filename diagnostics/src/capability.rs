@@ -145,6 +145,7 @@ const CPU_MATRICES: &[(DType, Native)] = &[
     (DType::IQ1_S, Native::Always),
     (DType::IQ1_M, Native::Always),
     (DType::MXFP4, Native::Always),
+    (DType::F4, Native::Always),
     (DType::TQ1_0, Native::Always),
     (DType::TQ2_0, Native::Always),
 ];

@@ -1,11 +1,13 @@
 //! ModelSpec + memory -> Plan: every allocation that loading and running make, by the functions that make them.
 
 mod buffers;
+mod state;
 
 pub use buffers::{
     CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, StepRoom,
     gpu_tensor_bytes, gpu_weight_bytes,
 };
+pub use state::{STATE_CHUNK, StateSize, state_bytes};
 
 use crate::hardware::{Gpu, Hardware, Memory};
 use crate::spec::ModelSpec;
@@ -181,6 +183,8 @@ pub struct Plan {
     pub sessions: usize,
     /// The KV caches of all sessions when `context` tokens are in each.
     pub kv_cache: u64,
+    /// Of them what layers that are no attention carry from position to position, however long the sequences are.
+    pub states: u64,
     /// The bytes that the caches of all sessions may take together: those of [`kv_cache`](Self::kv_cache) where it was told
     /// how many sessions there will be, else all that the rest leaves.
     #[serde(skip)]
@@ -265,7 +269,18 @@ pub fn kv_page_bytes(spec: &ModelSpec, dtype: KvDtype) -> u64 {
 
 /// Bytes that one token adds to the KV cache.
 pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
-    product(&[spec.layers(), 2, spec.kv_heads, dtype.head_bytes(spec.head_dim)])
+    let own = spec.attentions().filter(|attention| attention.kv.own().is_some());
+    let layers = own.map(|attention| product(&[2, attention.kv_heads, dtype.head_bytes(attention.head_dim)]));
+    layers.fold(0, u64::saturating_add)
+}
+
+/// Bytes of the KV cache that a token at the end of `context` reads: in layers with a window what lies within it.
+pub fn kv_bytes_read(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
+    let layers = spec.attentions().map(|attention| {
+        let seen = attention.window.map_or(context, |window| window.min(context));
+        product(&[2, attention.kv_heads, dtype.head_bytes(attention.head_dim), seen])
+    });
+    layers.fold(0, u64::saturating_add)
 }
 
 /// Bytes of the built tokenizer, about.
@@ -301,6 +316,7 @@ impl Plan {
             kv_dtype,
             sessions,
             kv_cache: 0,
+            states: state_bytes(spec).saturating_mul(sessions as u64),
             cache_budget: 0,
             kv_per_token: kv_bytes_per_token(spec, kv_dtype),
             activations,
@@ -320,18 +336,19 @@ impl Plan {
         // Of a draft model, up to the pages that it has at most.
         let draft_page = draft.map_or(0, |draft| draft.kv_page).saturating_mul(sessions as u64);
         let draft_bytes = |pages| draft.map_or(0, |draft| draft_page.saturating_mul(draft.pages(pages)));
-        let room = left.unwrap_or(0);
+        let room = left.unwrap_or(0).saturating_sub(plan.states);
         let pages = (room / page.saturating_add(draft_page)).max(room.saturating_sub(draft_bytes(u64::MAX)) / page);
         let pages = usize::try_from(pages).unwrap_or(usize::MAX);
         plan.max_context = pages.saturating_mul(KV_PAGE).min(spec.context_trained);
         let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
         plan.context = requested.unwrap_or(plan.max_context.max(smallest)).min(spec.context_trained);
-        plan.kv_cache = kv_bytes(spec, plan.context, kv_dtype).saturating_mul(sessions as u64);
+        let pages = kv_bytes(spec, plan.context, kv_dtype).saturating_mul(sessions as u64);
+        plan.kv_cache = pages.saturating_add(plan.states);
         let draft_cache = draft_bytes(plan.context.div_ceil(KV_PAGE) as u64);
         plan.draft_memory = plan.draft_memory.saturating_add(draft_cache);
         plan.cache_budget = match request.sessions {
             Some(_) => plan.kv_cache,
-            None => plan.kv_cache.max(room.saturating_sub(draft_cache)),
+            None => plan.kv_cache.max(left.unwrap_or(0).saturating_sub(draft_cache)),
         };
         plan.load_peak = plan.loaded();
         plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations, plan.draft_memory]);

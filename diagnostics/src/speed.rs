@@ -2,7 +2,7 @@
 //! and hardly computes.
 
 use crate::capability::DeviceEngine;
-use crate::plan::Plan;
+use crate::plan::{Plan, kv_bytes_read};
 use crate::spec::ModelSpec;
 use serde::Serialize;
 
@@ -48,8 +48,7 @@ impl Speed {
         // One row of the embedding is read, unless it is the head too.
         let embedding = if spec.tied_embeddings { 0 } else { spec.weights.embedding.bytes };
         let weights = active.saturating_sub(embedding);
-        let seen = plan.context.min(spec.sliding_window().unwrap_or(usize::MAX)) as u64;
-        let cache = plan.kv_per_token.saturating_mul(seen);
+        let cache = kv_bytes_read(spec, plan.context, plan.kv_dtype);
         if bandwidth == 0 || shares.0 * bandwidth as f64 > FASTEST * weights as f64 {
             return None;
         }

@@ -31,6 +31,27 @@ fn a_model_that_runs_keeps_its_header_and_spec_for_the_loader() {
     assert!(refused.ready.is_none() && refused.error.is_none());
 }
 
+/// transformers ties them only where they are equal, and then the stored head gives the same.
+#[test]
+fn a_head_that_is_stored_beside_the_flag_of_tied_embeddings_is_the_head() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in std::fs::read_dir(fixture("models/llama-3.1/bf16")).expect("a fixture") {
+        let path = file.expect("a file").path();
+        std::fs::copy(&path, folder.path().join(path.file_name().expect("a name"))).expect("copied");
+    }
+    let config = folder.path().join("config.json");
+    let text = std::fs::read_to_string(&config).expect("a config");
+    let tied = text.replace("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    assert_ne!(text, tied);
+    write(&config, tied).expect("written");
+    let diagnosis = diagnose_with(family::REGISTRY, folder.path(), &machine("cpu-8gb"), &Policy::default());
+    let spec = diagnosis.ready.expect("it runs").spec;
+    assert_eq!(spec.weights.head.weight.name, "lm_head.weight");
+    assert!(!spec.tied_embeddings && spec.unused_tensors.is_empty());
+    let said = spec.assumptions.iter().any(|line| line.starts_with("the head is lm_head.weight although"));
+    assert!(said, "{:?}", spec.assumptions);
+}
+
 #[test]
 fn headers_are_read_and_weights_are_not() {
     let report = diagnose(&fixture("demo-q4_k_m.gguf"), &machine("cpu-8gb"), &Policy::default());

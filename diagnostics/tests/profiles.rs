@@ -10,7 +10,7 @@ use model_diagnostics::hardware::Gpu;
 use model_diagnostics::hardware::profiles::{GpuProfile, PROFILES, Profile};
 use model_diagnostics::plan::{self, KvDtype, PlanMemory};
 use model_diagnostics::report::{InputSummary, NextStep, Remedy};
-use model_diagnostics::spec::ModelSpec;
+use model_diagnostics::spec::{Mixer, ModelSpec};
 use model_diagnostics::{DType, DeviceChoice, Hardware, Policy, Ready, Report, Verdict, assess, diagnose_with};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -322,6 +322,38 @@ fn the_context_that_a_refusal_names_fits() {
     let largest = refused.plan.as_ref().map(|plan| plan.max_context).expect("a plan");
     assert_eq!((refused.exit_code, &refused.remedies[0]), (14, &Remedy::SmallerContext(largest)));
     assert_eq!((ask(largest).exit_code, ask(largest + plan::KV_PAGE).exit_code), (0, 14));
+}
+
+/// Where a processor alone computes the block, no dtype and no smaller file makes a GPU do it.
+#[test]
+fn an_option_of_the_block_that_gpus_lack_is_mended_by_a_processor_alone() {
+    let (mut spec, input) = safetensors(&LLAMA_31_8B, DType::BF16);
+    let on = |spec: &ModelSpec, profile| assess(spec, &input, &machine(profile), &Policy::default());
+    // It does not fit, and is stored in what this GPU does not multiply.
+    assert!(on(&spec, "rtx-2060").remedies.len() > 1);
+    spec.multipliers.logit_cap = Some(30.0);
+    let report = on(&spec, "rtx-2060");
+    assert_eq!((report.verdict, report.remedies), (Verdict::HardwareInsufficient, vec![Remedy::SomeProcessor]));
+}
+
+/// Of a layer with a window a token reads what lies within it.
+#[test]
+fn the_cache_that_a_token_reads_is_summed_over_layers() {
+    let (mut spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
+    for layer in spec.weights.layers.iter_mut().step_by(2) {
+        let Mixer::Attention(attention) = &mut layer.mixer.layer else { unreachable!("made by hand") };
+        attention.window = Some(1024);
+    }
+    let bytes = |spec: &ModelSpec, context| {
+        let report =
+            assess(spec, &input, &machine("epyc-9654"), &Policy { context: Some(context), ..Policy::default() });
+        (report.speed.as_ref().expect("a speed").cache_bytes_per_token, report.to_string())
+    };
+    let position = 2 * 8 * 128 * 4;
+    let (long, text) = bytes(&spec, 4096);
+    assert_eq!(long, 16 * (4096 + 1024) * position);
+    assert!(text.contains("a window of 1024 in 16 of 32 layers"), "{text}");
+    assert_eq!(bytes(&spec, 512).0, 32 * 512 * position);
 }
 
 #[test]

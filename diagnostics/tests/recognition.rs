@@ -196,7 +196,6 @@ fn other_architectures_are_named_with_their_kind() {
         ("dbrx", "DbrxForCausalLM", "mixture of experts"),
         ("glm4_moe", "Glm4MoeForCausalLM", "mixture of experts"),
         ("deepseek_v3", "DeepseekV3ForCausalLM", "mixture of experts"),
-        ("gpt_oss", "GptOssForCausalLM", "mixture of experts"),
         ("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", "mixture of experts"),
         ("mllama", "MllamaForConditionalGeneration", "sees or hears"),
         ("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "sees or hears"),
@@ -219,7 +218,6 @@ fn other_architectures_are_named_with_their_kind() {
     const GGUF: &[(&str, &str)] = &[
         ("glm4moe", "mixture of experts"),
         ("deepseek2", "mixture of experts"),
-        ("gpt-oss", "mixture of experts"),
         ("gemma3n", "Gemma"),
         ("command-r", "block is built otherwise"),
         ("mamba", "state-space"),

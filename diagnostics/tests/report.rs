@@ -296,7 +296,7 @@ const KEYS: &[Key] = &[
     ("model.vocab", &["whole"]), ("model.context_trained", &["whole"]), ("model.tied_embeddings", &["bool"]),
     ("model.rope.layout", &["string"]), ("model.rope.theta", &["number"]), ("model.rope.scaling", &["string"]),
     ("model.rope.dimensions", &["whole"]), ("model.rope.source", &["string"]),
-    ("model.sliding_window", &["null", "whole"]),
+    ("model.sliding_window", &["null", "whole"]), ("model.windows", &["array"]),
     ("model.dtypes.0.dtype", &["string"]), ("model.dtypes.0.tensors", &["whole"]),
     ("model.dtypes.0.bytes", &["whole"]), ("model.dtypes.0.tier", &["string"]),
     ("model.quantization", &["string"]),

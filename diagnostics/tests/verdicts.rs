@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{LLAMA_31_8B, LLAMA_32_1B, PHI_3_MINI_128K, TINY_LLAMA, gguf, safetensors};
+use common::{Geometry, LLAMA_31_8B, LLAMA_32_1B, PHI_3_MINI_128K, TINY_LLAMA, gguf, safetensors};
 use model_diagnostics::hardware::Gpu;
 use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::plan::{self, KvDtype, WeightStorage};
@@ -119,7 +119,7 @@ fn the_plan_counts_to_the_byte() {
 #[test]
 fn wide_heads_count_as_the_input_of_a_product() {
     let (spec, _) = safetensors(&TINY_LLAMA, DType::BF16);
-    let wide = ModelSpec { head_dim: 4 * spec.head_dim, ..spec.clone() };
+    let (wide, _) = safetensors(&Geometry { head_dim: 4 * TINY_LLAMA.head_dim, ..TINY_LLAMA }, DType::BF16);
     assert!(wide.heads * wide.head_dim > wide.feed_forward);
     let elements = |spec: &ModelSpec| (plan::CpuBuffers::new(spec).bytes(2) - plan::CpuBuffers::new(spec).bytes(1)) / 4;
     let attention = |spec: &ModelSpec| (2 * (spec.heads + spec.kv_heads) * spec.head_dim) as u64;

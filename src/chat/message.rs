@@ -6,21 +6,79 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// One turn of a conversation. As JSON it is what transformers and the OpenAI API take:
-/// `{"role": "user", "content": "Hi"}`, with [`fields`](Self::fields) beside these two.
+/// `{"role": "user", "content": "Hi"}`, with [`fields`](Self::fields) beside these two. A content that is a list of parts,
+/// `[{"type": "text", "text": "Hi"}]`, is the field `content`, and the template decides what it reads of it. Parts that are
+/// no text, such as images, are refused where the prompt is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
 #[must_use]
 #[non_exhaustive]
 pub struct Message {
     /// Who speaks: `system`, `user`, `assistant`, `tool`, or another role that the template knows.
     pub role: String,
     /// What is said; `None` for a turn that only calls tools.
-    #[serde(default)]
     pub content: Option<String>,
     /// What else the template reads of a turn, such as `tool_calls` or `reasoning_content`. A `null` is as good as
     /// absent, as in transformers.
-    #[serde(flatten)]
     pub fields: Map<String, Value>,
 }
+
+/// A [`Message`] as JSON.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    role: String,
+    #[serde(default)]
+    content: Option<Content>,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "a content that is a text or a list of parts")]
+enum Content {
+    Text(String),
+    Parts(Vec<Value>),
+}
+
+impl From<Stored> for Message {
+    fn from(Stored { role, content, mut fields }: Stored) -> Message {
+        let content = match content {
+            Some(Content::Text(text)) => Some(text),
+            Some(Content::Parts(parts)) => {
+                fields.insert(CONTENT.into(), Value::Array(parts));
+                None
+            }
+            None => None,
+        };
+        Message { role, content, fields }
+    }
+}
+
+impl From<Message> for Stored {
+    fn from(Message { role, content, mut fields }: Message) -> Stored {
+        let content = match (fields.remove(CONTENT), content) {
+            (Some(Value::Array(parts)), _) => Some(Content::Parts(parts)),
+            (_, text) => text.map(Content::Text),
+        };
+        Stored { role, content, fields }
+    }
+}
+
+const CONTENT: &str = "content";
+
+/// Kinds of parts that are no text, by the `type` that transformers and the OpenAI API give them, or by a key of that name.
+const MEDIA: &[&str] = &[
+    "image",
+    "image_url",
+    "input_image",
+    "audio",
+    "audio_url",
+    "input_audio",
+    "video",
+    "video_url",
+    "file",
+    "input_file",
+];
 
 impl Message {
     /// What `role` says.
@@ -58,6 +116,16 @@ impl Message {
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Message {
         self.fields.insert(name.into(), value.into());
         self
+    }
+
+    /// The kind of the first part of its content that is no text.
+    pub(super) fn media(&self) -> Option<&'static str> {
+        let parts = self.fields.get(CONTENT)?.as_array()?;
+        let is = |part: &Value, kind: &str| match part.get("type") {
+            Some(found) => found.as_str() == Some(kind),
+            None => part.get(kind).is_some(),
+        };
+        parts.iter().find_map(|part| MEDIA.iter().copied().find(|kind| is(part, kind)))
     }
 
     /// The object that a template sees, by the rules of transformers (`apply_chat_template`): no field is null, and what

@@ -308,3 +308,32 @@ fn a_session_computes_only_what_a_chat_adds_and_bos_stands_once() {
     drop(next);
     assert!(session.room() < model.context_length(), "the session holds what it has in common");
 }
+
+#[test]
+fn parts_that_are_no_text_are_refused_by_their_message() {
+    let source = "{% for m in messages %}{% for p in m.content %}{{ p.text }}<{{ p.type }}>{% endfor %}{% endfor %}";
+    let read = |parts: Json| -> Vec<Message> {
+        let hello = serde_json::json!({"role": "system", "content": "Be brief"});
+        let user = serde_json::json!({"role": "user", "content": parts, "name": "Ann"});
+        let messages = serde_json::json!([hello, user]);
+        let read: Vec<Message> = serde_json::from_value(messages.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), messages);
+        read
+    };
+    let text = serde_json::json!({"type": "text", "text": "What is this?"});
+    let render = |messages: &[Message]| template(source).render(messages, &ChatOptions::default(), true);
+    assert!(render(&read(serde_json::json!([text]))[1..]).unwrap().contains("What is this?<text>"));
+    for (part, expected) in [
+        (serde_json::json!({"type": "image"}), "image"),
+        (serde_json::json!({"type": "image_url", "image_url": {"url": "https://a.b/c.png"}}), "image_url"),
+        (serde_json::json!({"image": "c.png"}), "image"),
+        (serde_json::json!({"type": "input_audio", "input_audio": {}}), "input_audio"),
+    ] {
+        let error = render(&read(serde_json::json!([text, part]))).unwrap_err();
+        let named = matches!(error, Error::Chat(ChatError::NotText { message: 2, kind }) if kind == expected);
+        assert!(named, "{error:?}");
+    }
+    // What is neither a text nor a list says so where it is read.
+    let wrong = serde_json::from_value::<Message>(serde_json::json!({"role": "user", "content": 7})).unwrap_err();
+    assert!(wrong.to_string().contains("a text or a list of parts"), "{wrong}");
+}

@@ -1,9 +1,9 @@
 //! q, k and v side by side -> attention output: one streaming pass over the pages of the cache.
 
-use super::page::{KvPage, PageElement, TILES};
-use super::{Heads, TASK_ROWS};
-use crate::decoder::{AttentionOptions, Sequence};
-use crate::kernels::{Isa, KvTile, Query, STATE, TILE, attend};
+use super::page::{KvPage, PageElement, PageLayout, TILES};
+use super::{CpuDevice, Heads, TASK_ROWS};
+use crate::decoder::{AttentionOptions, Sequence, floats};
+use crate::kernels::{Isa, KvTile, Query, STATE, TILE, add_floats, attend};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use std::ops::Range;
@@ -20,22 +20,24 @@ const QUERIES: &str = "queries of attention";
 pub(super) struct AttentionPass<'a> {
     pub(super) isa: Isa,
     pub(super) pool: &'a Pool,
+    pub(super) layout: &'a PageLayout,
     pub(super) heads: Heads,
     pub(super) layer: usize,
-    pub(super) options: AttentionOptions,
+    pub(super) options: &'a AttentionOptions<CpuDevice>,
     pub(super) sequences: &'a [Sequence<'a, KvPage>],
-    /// `[rows, q, k and v]`
+    /// `[rows, width]`: q, and what was projected beside it.
     pub(super) qkv: &'a [f32],
+    pub(super) width: usize,
 }
 
 impl AttentionPass<'_> {
     /// Fills `out` `[rows, queries * head_dim]` from pages of `E`.
     pub(super) fn fill<E: PageElement>(&self, out: &mut [f32]) -> memory::Result<()> {
-        let Heads { queries, kv, dim } = self.heads;
+        let Heads { queries, kv, dim, .. } = self.heads;
         let (width, group) = (queries * dim, queries / kv);
         let mut pages: Vec<Vec<&[E]>> = memory::reserved(self.sequences.len(), PAGES)?;
         for sequence in self.sequences {
-            let of_sequence = sequence.pages.iter().map(|page| page.layer::<E>(self.heads, self.layer));
+            let of_sequence = sequence.pages.iter().map(|page| page.layer::<E>(self.layout, self.layer));
             pages.push(memory::collected(of_sequence, PAGES)?);
         }
         let (alone, together): (Vec<usize>, Vec<usize>) = (0..self.sequences.len()).partition(|&i| self.is_divided(i));
@@ -99,7 +101,7 @@ struct Context<'a, E> {
 impl<E: PageElement> Context<'_, E> {
     /// Several rows of one head of keys and values, part by part.
     fn rows(&self, head: usize, rows: Range<usize>, outs: &mut [&mut [f32]]) -> memory::Result<()> {
-        let Heads { queries, kv, dim } = self.attend.heads;
+        let Heads { queries, kv, dim, .. } = self.attend.heads;
         let count = rows.len() * (queries / kv);
         let mut q: Vec<&[f32]> = memory::reserved(count, QUERIES)?;
         q.extend(rows.clone().flat_map(|row| self.queries(head, row)));
@@ -120,13 +122,15 @@ impl<E: PageElement> Context<'_, E> {
                 query.merge(state, out);
             }
         }
-        queries.into_iter().for_each(Query::finish);
+        for (index, query) in queries.into_iter().enumerate() {
+            self.finish(head, index % (count / rows.len()), query);
+        }
         Ok(())
     }
 
     /// The one row of the sequence, all heads and parts at once: `out` `[queries * head_dim]`.
     fn row(&self, out: &mut [f32]) -> memory::Result<()> {
-        let Heads { queries, kv, dim } = self.attend.heads;
+        let Heads { queries, kv, dim, .. } = self.attend.heads;
         let (row, group) = (self.sequence.rows.start, queries / kv);
         let mut ranges = memory::reserved(self.pages.len(), PAGES)?; // a part is several pages
         ranges.extend(parts(self.attend.tiles(self.sequence, &self.sequence.rows)));
@@ -152,17 +156,29 @@ impl<E: PageElement> Context<'_, E> {
                     let (outs, states) = part.split_at(group * dim);
                     query.merge(&states.as_chunks().0[i], &outs[i * dim..][..dim]);
                 }
-                query.finish();
+                self.finish(head, i, query);
             }
         }
         Ok(())
     }
 
+    /// Ends the query `index` of those that share the keys of `head`.
+    fn finish(&self, head: usize, index: usize, mut query: Query<'_>) {
+        if let Some(sinks) = &self.attend.options.sinks {
+            let Heads { queries, kv, .. } = self.attend.heads;
+            let head = head * (queries / kv) + index;
+            let mut sink = [0.0];
+            add_floats(self.attend.isa, &mut sink, floats(sinks, head..head + 1));
+            query.sink(sink[0]);
+        }
+        query.finish();
+    }
+
     /// The queries of a row that share the keys of `head`.
     fn queries(&self, head: usize, row: usize) -> impl Iterator<Item = &[f32]> {
-        let Heads { queries, kv, dim } = self.attend.heads;
+        let Heads { queries, kv, dim, .. } = self.attend.heads;
         let width = queries / kv * dim;
-        self.attend.qkv[row * self.attend.heads.qkv_width() + head * width..][..width].chunks_exact(dim)
+        self.attend.qkv[row * self.attend.width + head * width..][..width].chunks_exact(dim)
     }
 
     /// Lets `queries`, those of `rows`, go through `tiles`.

@@ -9,6 +9,7 @@ use super::{CpuDevice, Matrix, NormVectors, Operands, activate, operand};
 use crate::decoder::{Dense, Experts, SharedExpert};
 use crate::kernels;
 use crate::memory::{self, Refusals, Result};
+use model_diagnostics::spec::ExpertGates;
 use std::ops::Range;
 
 /// Bytes of the experts' weights that a task reads at a time while one row is computed.
@@ -123,8 +124,10 @@ impl CpuDevice {
         visits: &[Visit],
         rows: &[VisitRow],
     ) -> Result<Vec<Operands>> {
-        let Experts { up, activation, down, .. } = experts;
-        let gate = activation.gate();
+        let Experts { up, activation, down, feed_forward, .. } = experts;
+        let (gate, feed_forward) = (activation.gate().and_then(ExpertGates::apart), *feed_forward);
+        // Rows of up for each column of down.
+        let turns = up.outputs / feed_forward;
         let forms = |visit: &Visit| {
             let gate = gate.map(|gate| gate.of(visit.expert).0.form());
             std::iter::once(up.of(visit.expert).0.form()).chain(gate)
@@ -137,20 +140,33 @@ impl CpuDevice {
             let row = |index: usize| &normed[rows[index].row * width..][..width];
             self.gathered(visits, forms, width, row)?
         };
-        let mut activated = memory::zeros(rows.len() * up.outputs, "the activations of experts")?;
+        let mut activated = memory::zeros(rows.len() * feed_forward, "the activations of experts")?;
         let mut bands = memory::reserved(visits.len() + 1, "the tasks of experts")?;
         bands.push(0);
         bands.extend(visits.iter().map(|visit| visit.rows.end));
-        let columns = self.expert_bounds(up.of(0).0, up.outputs, visits.len(), rows.len())?;
+        let columns = self.expert_bounds(up.of(0).0, feed_forward, visits.len(), rows.len())?;
         let refusals = Refusals::default();
-        self.pool.run_bands(&mut activated, up.outputs, &bands, &columns, &|band, tile, out| {
+        self.pool.run_bands(&mut activated, feed_forward, &bands, &columns, &|band, tile, out| {
             let expert = visits[band].expert;
             let input = inputs.get(band).unwrap_or(&inputs[0]);
             let (count, columns) = (tile.rows.len(), tile.columns.clone());
             let product = |(matrix, first): (&Matrix, usize), y: &mut [f32]| {
-                matrix.rows(self.isa, first + columns.start..first + columns.end, input, y)
+                matrix.rows(self.isa, first + turns * columns.start..first + turns * columns.end, input, y)
             };
-            refusals.note(operand::with_scratch(2 * count * columns.len(), |scratch| {
+            refusals.note(operand::with_scratch(2 * (count + 1) * columns.len(), |scratch| {
+                if turns == 2 {
+                    let (both, row) = scratch.split_at_mut(2 * count * columns.len());
+                    product(up.of(expert), both)?;
+                    let (gate, up) = row.split_at_mut(columns.len());
+                    for (both, out) in both.chunks_exact(2 * columns.len()).zip(out.rows()) {
+                        for (([of_gate, of_up], gate), up) in both.as_chunks().0.iter().zip(&mut *gate).zip(&mut *up) {
+                            (*gate, *up) = (*of_gate, *of_up);
+                        }
+                        activate(self.isa, activation, gate, up, out);
+                    }
+                    return Ok(());
+                }
+                let scratch = &mut scratch[..2 * count * columns.len()];
                 let (up_rows, gate_rows) = scratch.split_at_mut(count * columns.len());
                 product(up.of(expert), up_rows)?;
                 match gate {
@@ -166,7 +182,7 @@ impl CpuDevice {
         });
         refusals.into_result()?;
         let forms = |visit: &Visit| std::iter::once(down.of(visit.expert).0.form());
-        self.gathered(visits, forms, up.outputs, |index| &activated[index * up.outputs..][..up.outputs])
+        self.gathered(visits, forms, feed_forward, |index| &activated[index * feed_forward..][..feed_forward])
     }
 
     /// For each visit its rows of `width`, of which `row` gives those of [`Routed::rows`], in the forms that it reads.

@@ -16,15 +16,25 @@ pub struct Matrix {
     /// How it reads activations.
     form: Form,
     weight: WeightView,
+    /// Whether it is stored `[inputs, outputs]`.
+    transposed: bool,
     scales: Option<Scales>,
     bias: Option<WeightView>,
     outputs: usize,
     inputs: usize,
 }
 
+/// What a weight is scaled by.
+#[derive(Debug)]
+enum Scales {
+    Int8(Int8Scales),
+    /// A byte for each block of a row.
+    Blocks(WeightView),
+}
+
 /// The scales of an int8 weight.
 #[derive(Debug)]
-struct Scales {
+struct Int8Scales {
     view: WeightView,
     /// Those of a row; 0 where all rows share one.
     a_row: usize,
@@ -39,16 +49,23 @@ impl Matrix {
     /// `Files` when a scale of an int8 weight is one that no sound model has; `Internal` when the dtype has no kernel,
     /// which the diagnosis rules out.
     pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa) -> Result<Matrix> {
-        let (outputs, inputs) = shape(&linear.weight);
+        let LinearWeights { transposed, block_scales, .. } = linear;
+        let stored = shape(&linear.weight);
+        let (outputs, inputs) = if *transposed { (stored.1, stored.0) } else { stored };
         let dtype = linear.weight.dtype;
         let kernel = Kernel::select(dtype, isa)
             .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel")))?;
-        let int8 = linear.int8.as_ref();
+        let (int8, rule) = match &linear.int8 {
+            Some(int8) => (Some(Int8Scales::new(weights, int8, inputs)?), Some(int8_rule(weights, int8)?)),
+            None => (None, None),
+        };
+        let form = if *transposed { Form::F32 } else { kernel.form };
         Ok(Matrix {
             kernel,
-            form: int8.map(|int8| int8_rule(weights, int8)).transpose()?.map_or(kernel.form, Form::Int8),
+            form: rule.map_or(form, Form::Int8),
             weight: weights.view(&linear.weight),
-            scales: int8.map(|int8| Scales::new(weights, int8, inputs)).transpose()?,
+            transposed: *transposed,
+            scales: int8.map(Scales::Int8).or(block_scales.as_ref().map(|scales| Scales::Blocks(weights.view(scales)))),
             bias: linear.bias.as_ref().map(|bias| weights.view(bias)),
             outputs,
             inputs,
@@ -107,14 +124,21 @@ impl Matrix {
 
     /// `y` `[tokens, rows]` = the given rows times `operands`, bias included.
     pub(super) fn rows(&self, isa: Isa, rows: Range<usize>, operands: &Operands, y: &mut [f32]) -> memory::Result<()> {
-        let (weight, input) = (self.weight.rows(rows.clone()), operands.of(self.form));
+        let (input, weight) = (operands.of(self.form), || self.weight.rows(rows.clone()));
         match &self.scales {
-            None => self.kernel.matmul(weight, input, y)?,
-            Some(scales) if scales.a_row > 1 => {
-                kernels::int8_groups(isa, weight, scales.of(&rows), scales.group, input, y)?;
+            None if self.transposed => {
+                let stored = (self.weight.dtype(), self.weight.bytes(), self.outputs);
+                kernels::multiply_transposed(isa, stored, rows.clone(), input, y);
             }
-            Some(scales) => {
-                self.kernel.matmul(weight, input, y)?;
+            None => self.kernel.matmul(weight(), input, y)?,
+            Some(Scales::Blocks(scales)) => {
+                self.kernel.matmul_scaled(weight(), scales.rows(rows.clone()), input, y)?;
+            }
+            Some(Scales::Int8(scales)) if scales.a_row > 1 => {
+                kernels::int8_groups(isa, weight(), scales.of(&rows), scales.group, input, y)?;
+            }
+            Some(Scales::Int8(scales)) => {
+                self.kernel.matmul(weight(), input, y)?;
                 let scales = scales.of(&rows);
                 y.chunks_exact_mut(rows.len()).for_each(|y| kernels::scale_floats(isa, y, scales));
             }
@@ -127,12 +151,12 @@ impl Matrix {
     }
 }
 
-impl Scales {
-    fn new(weights: &Weights, int8: &Int8, inputs: usize) -> Result<Scales> {
+impl Int8Scales {
+    fn new(weights: &Weights, int8: &Int8, inputs: usize) -> Result<Int8Scales> {
         let whole = int8.scale.shape.iter().product::<u64>() == 1;
         let view = weights.view(&int8.scale);
         check_all(weights, &int8.scale, "a finite number", f32::is_finite)?;
-        Ok(Scales { view, a_row: if whole { 0 } else { inputs / int8.group }, group: int8.group })
+        Ok(Int8Scales { view, a_row: if whole { 0 } else { inputs / int8.group }, group: int8.group })
     }
 
     /// Those of `rows`, or the one of all.

@@ -4,27 +4,34 @@
 //! over memory of its own: the norm in front, the sum with the residual or the gated activation behind.
 
 mod attention;
+mod embedding;
 mod experts;
+mod heads;
 mod matrix;
 mod norm;
 mod operand;
 mod page;
 mod routing;
+mod states;
 
 pub use experts::Routed;
 pub use matrix::Matrix;
 pub use norm::NormVectors;
 pub use operand::Operands;
 pub use page::KvPage;
+use page::PageLayout;
 
 use crate::decoder::{
-    self, AllocatePage, Angles, AttentionOptions, Batch, CopyPage, Device, Experts, Operand, Output, Pass,
+    self, AllocatePage, AttentionOptions, Batch, Conv, CopyPage, DeltaNet, Device, Experts, HeadOptions,
+    LayerEmbedding, Operand, Output, Pass, Stored,
 };
 use crate::error::{Error, Result};
 use crate::kernels::{self, Isa};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
-use crate::weights::Weights;
+use crate::weights::{WeightView, Weights};
+use heads::Heads;
+use model_diagnostics::header::TensorInfo;
 use model_diagnostics::plan::{CpuBuffers, KV_PAGE, KvDtype};
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use operand::Spare;
@@ -44,27 +51,7 @@ pub struct CpuDevice {
     pool: Arc<Pool>,
     spare: Spare,
     buffers: CpuBuffers,
-    heads: Heads,
-    layers: usize,
-    kv_dtype: KvDtype,
-}
-
-/// The sizes of attention.
-#[derive(Clone, Copy, Debug)]
-struct Heads {
-    /// Query heads.
-    queries: usize,
-    /// Key and value heads.
-    kv: usize,
-    /// Elements of a head.
-    dim: usize,
-}
-
-impl Heads {
-    /// Columns of q, k and v side by side.
-    fn qkv_width(self) -> usize {
-        (self.queries + 2 * self.kv) * self.dim
-    }
+    layout: PageLayout,
 }
 
 impl CpuDevice {
@@ -75,9 +62,10 @@ impl CpuDevice {
             pool,
             spare: Spare::default(),
             buffers: CpuBuffers::new(spec),
-            heads: Heads { queries: spec.heads, kv: spec.kv_heads, dim: spec.head_dim },
-            layers: spec.layers(),
-            kv_dtype,
+            layout: PageLayout::new(
+                kv_dtype,
+                spec.weights.layers.iter().map(|layer| Heads::placed(&layer.mixer.layer)),
+            ),
         }
     }
 
@@ -88,7 +76,7 @@ impl CpuDevice {
 
     /// The dtype of its KV caches.
     pub fn kv_dtype(&self) -> KvDtype {
-        self.kv_dtype
+        self.layout.dtype()
     }
 
     /// Calls `take` with the ranges of a page's bytes that hold its first `slots` positions, in order; a full page is one.
@@ -96,7 +84,7 @@ impl CpuDevice {
     /// # Errors
     /// Those of `take`.
     pub fn each_used<E>(&self, slots: usize, mut take: impl FnMut(Range<usize>) -> Result<(), E>) -> Result<(), E> {
-        page::each_used(self.kv_dtype, self.heads, self.layers, slots, &mut take)
+        page::each_used(&self.layout, slots, &mut take)
     }
 
     /// The products of `operands` with `matrices`, side by side: `y` `[tokens, sum of the outputs]`.
@@ -237,6 +225,7 @@ fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f32], up: &[f
     match activation {
         Activation::SwiGlu { .. } => kernels::swiglu(isa, gate, up, out),
         Activation::GeGlu { .. } => kernels::geglu(isa, gate, up, out),
+        &Activation::ClampedSwiGlu { limit, alpha, .. } => kernels::clamped_swiglu(isa, [gate, up], limit, alpha, out),
         Activation::GeluTanh => {
             out.copy_from_slice(up);
             kernels::gelu_tanh(isa, out);
@@ -261,6 +250,7 @@ impl decoder::sealed::Sealed for CpuDevice {}
 impl Device for CpuDevice {
     type Matrix = Matrix;
     type Norm = NormVectors;
+    type Vector = WeightView;
     type Page = KvPage;
     type Buffer = Vec<f32>;
     type Activated = Operands;
@@ -278,9 +268,13 @@ impl Device for CpuDevice {
         Ok(NormVectors::new(weights, norm))
     }
 
+    fn vector(&self, weights: &Weights, vector: &TensorInfo) -> Result<WeightView> {
+        Ok(weights.view(vector))
+    }
+
     fn pages(&self) -> AllocatePage<KvPage> {
-        let (dtype, heads, layers) = (self.kv_dtype, self.heads, self.layers);
-        Arc::new(move || Ok(KvPage::new(dtype, heads, layers)?))
+        let layout = self.layout.clone();
+        Arc::new(move || Ok(KvPage::new(&layout)?))
     }
 
     fn run<'b>(
@@ -292,9 +286,10 @@ impl Device for CpuDevice {
         let mut pass = Pass {
             batch,
             hidden: memory::zeros(rows * self.buffers.hidden, "the residual stream")?,
-            qkv: memory::zeros(rows * self.buffers.qkv, "queries, keys and values")?,
-            attended: memory::zeros(rows * self.buffers.attended, "the output of attention")?,
+            projected: memory::zeros(rows * self.buffers.projected, "queries, keys and values")?,
+            mixed: memory::zeros(rows * self.buffers.mixed, "the output of attention")?,
             product: memory::zeros(rows * self.buffers.output, "the output of a sub-layer")?,
+            layer_inputs: memory::zeros(rows * self.buffers.layer_inputs, "what layers read of their embeddings")?,
             activated: Operands::default(),
             routed: Routed::default(),
             logits: Vec::new(),
@@ -313,27 +308,35 @@ impl Device for CpuDevice {
         Ok(())
     }
 
-    fn norm_qkv(
+    fn norm_project(
         &self,
         batch: &Batch<'_, KvPage>,
         hidden: &Vec<f32>,
         norm: Option<&NormVectors>,
-        matrices: [&Matrix; 3],
-        qkv: &mut Vec<f32>,
+        matrices: &[&Matrix],
+        projected: &mut Vec<f32>,
     ) -> Result<()> {
-        let operands = self.normed(norm, hidden, &matrices)?;
-        Ok(self.multiply(&matrices, &operands, batch.rows, qkv)?)
+        projected.resize(batch.rows * matrices.iter().map(|matrix| matrix.outputs()).sum::<usize>(), 0.0);
+        let operands = self.normed(norm, hidden, matrices)?;
+        Ok(self.multiply(matrices, &operands, batch.rows, projected)?)
     }
 
     fn rotate_and_store(
         &self,
         batch: &mut Batch<'_, KvPage>,
         layer: usize,
-        norms: [Option<&NormVectors>; 2],
-        rope: Option<usize>,
+        options: HeadOptions<'_, Self>,
         qkv: &mut Vec<f32>,
     ) -> Result<()> {
-        self.rotate(rope.map(|rope| &batch.angles[rope]), norms, qkv)?;
+        let heads = self.layout.heads(layer);
+        if options.stored == Stored::Keys {
+            heads::widen(qkv, batch.rows, heads.qkv_width());
+        }
+        let angles = options.rope.map(|rope| &batch.angles[rope]);
+        self.rotate(heads, &options, angles, batch.rows, qkv)?;
+        if options.stored == Stored::Nothing {
+            return Ok(());
+        }
         for sequence in &mut batch.sequences {
             let mut row = sequence.rows.start;
             while row < sequence.rows.end {
@@ -341,9 +344,9 @@ impl Device for CpuDevice {
                 let slot = position % KV_PAGE;
                 let count = (KV_PAGE - slot).min(sequence.rows.end - row);
                 let page = Arc::get_mut(&mut sequence.pages[position / KV_PAGE]).ok_or_else(decoder::is_shared)?;
-                if let Err((index, value)) = page.store(self.heads, layer, slot, qkv, row..row + count) {
+                if let Err((index, value)) = page.store(&self.layout, layer, slot, qkv, row..row + count) {
                     let position = position + index - row;
-                    return Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype });
+                    return Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype() });
                 }
                 row += count;
             }
@@ -355,25 +358,56 @@ impl Device for CpuDevice {
         &self,
         batch: &Batch<'_, KvPage>,
         layer: usize,
-        options: AttentionOptions,
+        options: &AttentionOptions<Self>,
         qkv: &Vec<f32>,
         attended: &mut Vec<f32>,
     ) -> Result<()> {
-        let CpuDevice { isa, pool, heads, .. } = self;
+        let CpuDevice { isa, pool, layout, .. } = self;
+        let heads = layout.heads(layer);
+        attended.resize(batch.rows * heads.width(), 0.0);
         let attend = attention::AttentionPass {
             isa: *isa,
             pool,
-            heads: *heads,
+            layout,
+            heads,
             layer,
             options,
             sequences: &batch.sequences,
             qkv,
+            width: qkv.len() / batch.rows.max(1),
         };
-        Ok(match self.kv_dtype {
+        match self.kv_dtype() {
             KvDtype::F32 => attend.fill::<f32>(attended),
             KvDtype::F16 => attend.fill::<half::f16>(attended),
             KvDtype::Q8_0 => attend.fill::<u8>(attended),
-        }?)
+        }?;
+        if heads.gated {
+            let gates = |row: usize| &qkv[row * heads.qkv_width() + heads.width()..][..heads.width()];
+            pool.chunks(attended, heads.width(), |row, attended| kernels::gate_sigmoid(*isa, gates(row), attended));
+        }
+        Ok(())
+    }
+
+    fn delta_net(
+        &self,
+        batch: &mut Batch<'_, KvPage>,
+        layer: usize,
+        net: &DeltaNet<WeightView, NormVectors>,
+        projected: &mut Vec<f32>,
+        mixed: &mut Vec<f32>,
+    ) -> Result<()> {
+        self.advance_delta_net(&mut batch.sequences, layer, net, projected, mixed)
+    }
+
+    fn short_conv(
+        &self,
+        batch: &mut Batch<'_, KvPage>,
+        layer: usize,
+        conv: &Conv<WeightView>,
+        projected: &mut Vec<f32>,
+        mixed: &mut Vec<f32>,
+    ) -> Result<()> {
+        self.advance_short_conv(&mut batch.sequences, layer, conv, projected, mixed)
     }
 
     fn norm_up_activate(
@@ -434,7 +468,7 @@ impl Device for CpuDevice {
         let converted;
         let operands = match operand {
             Operand::Activated(operands) => operands,
-            Operand::Attended(x) => {
+            Operand::Mixed(x) => {
                 converted =
                     Operands::prepare(&self.spare, std::iter::once(matrix.form()), matrix.inputs(), |input, form| {
                         input.convert(&self.pool, self.isa, form, x, matrix.inputs())
@@ -449,18 +483,46 @@ impl Device for CpuDevice {
         Ok(self.norm_add(norm, product, scale, hidden)?)
     }
 
+    fn layer_inputs(
+        &self,
+        batch: &Batch<'_, KvPage>,
+        hidden: &Vec<f32>,
+        embedding: &LayerEmbedding<Self>,
+        inputs: &mut Vec<f32>,
+    ) -> Result<()> {
+        let mut ids = memory::reserved(batch.rows, "the ids of a batch")?;
+        ids.extend(batch.sequences.iter().flat_map(|sequence| sequence.tokens));
+        Ok(embedding::inputs(self, &ids, hidden, embedding, inputs)?)
+    }
+
+    fn gate_layer_input(
+        &self,
+        batch: &Batch<'_, KvPage>,
+        hidden: &Vec<f32>,
+        gate: &Matrix,
+        inputs: &Vec<f32>,
+        layer: usize,
+        gated: &mut Vec<f32>,
+    ) -> Result<()> {
+        Ok(embedding::gate(self, batch.rows, hidden, gate, inputs, layer, gated)?)
+    }
+
+    fn scale(&self, _: &Batch<'_, KvPage>, factor: f32, hidden: &mut Vec<f32>) -> Result<()> {
+        self.pool.chunks(hidden, TASK_LOGITS, |_, hidden| hidden.iter_mut().for_each(|x| *x *= factor));
+        Ok(())
+    }
+
     fn keep_wanted(&self, pass: &mut Pass<'_, Self>) -> Result<()> {
+        let rows = pass.batch.rows;
         let Some(kept) = pass.batch.keep_wanted()? else { return Ok(()) };
-        let CpuBuffers { hidden, qkv, attended, .. } = self.buffers;
-        for (buffer, width) in [(&mut pass.hidden, hidden), (&mut pass.qkv, qkv)] {
-            let mut end = 0;
+        for buffer in [&mut pass.hidden, &mut pass.projected, &mut pass.mixed, &mut pass.layer_inputs] {
+            let (width, mut end) = (buffer.len() / rows, 0);
             for rows in &kept {
                 buffer.copy_within(rows.start * width..rows.end * width, end * width);
                 end += rows.len();
             }
             buffer.truncate(end * width);
         }
-        pass.attended.truncate(pass.batch.rows * attended);
         Ok(())
     }
 
@@ -486,43 +548,5 @@ impl Device for CpuDevice {
             });
         }
         Ok(())
-    }
-}
-
-impl CpuDevice {
-    /// Norms q and k where a norm is given, and rotates every head by its row's position where angles are.
-    fn rotate(
-        &self,
-        angles: Option<&Angles>,
-        [q_norm, k_norm]: [Option<&NormVectors>; 2],
-        qkv: &mut [f32],
-    ) -> memory::Result<()> {
-        let Heads { queries, kv, dim } = self.heads;
-        let width = self.heads.qkv_width();
-        let refusals = Refusals::default();
-        self.pool.run_grid(qkv, width, TASK_ROWS, &[0, width], &|tile, out| {
-            for row in tile.rows.clone() {
-                let (q, others) = out.row(row).split_at_mut(queries * dim);
-                let k = &mut others[..kv * dim];
-                for (norm, heads) in [(q_norm, &mut *q), (k_norm, &mut *k)] {
-                    let Some(norm) = norm else { continue };
-                    for heads in heads.chunks_exact_mut(norm.width()) {
-                        refusals.note(operand::with_scratch(norm.width(), |plain| {
-                            plain.copy_from_slice(heads);
-                            norm.apply(self.isa, plain, heads);
-                            Ok(())
-                        }));
-                    }
-                }
-                let Some(angles) = angles else { continue };
-                for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
-                    angles.rotate(self.isa, row, head);
-                }
-                if let Some(scale) = angles.query_scale(row) {
-                    q.iter_mut().for_each(|x| *x *= scale);
-                }
-            }
-        });
-        refusals.into_result()
     }
 }

@@ -7,6 +7,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use model_diagnostics::plan::{KV_PAGE, KvDtype};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Tiles of a page.
 pub(super) const TILES: usize = KV_PAGE / TILE;
@@ -47,11 +48,59 @@ impl PageElement for u8 {
     }
 }
 
-impl Heads {
-    /// The elements of layer `layer` in a page of `E`.
-    fn of_layer<E: KvElement>(self, layer: usize) -> Range<usize> {
-        let each = 2 * self.kv * TILES * E::tile_len(self.dim);
-        layer * each..(layer + 1) * each
+/// Where the keys and values of each layer lie in a page.
+#[derive(Clone, Debug)]
+pub(super) struct PageLayout {
+    dtype: KvDtype,
+    layers: Arc<[LayerPlace]>,
+}
+
+/// Where a layer's keys and values lie, and of which heads they are.
+#[derive(Clone, Debug)]
+struct LayerPlace {
+    heads: Heads,
+    elements: Range<usize>,
+    /// Whether it is another layer that stores them.
+    borrowed: bool,
+}
+
+impl PageLayout {
+    /// One layer behind the other, of heads as `layers` has them; a layer beside the number of an earlier one has its place.
+    pub(super) fn new(dtype: KvDtype, layers: impl Iterator<Item = (Heads, Option<usize>)>) -> PageLayout {
+        let tile_len = match dtype {
+            KvDtype::F32 => f32::tile_len,
+            KvDtype::F16 => f16::tile_len,
+            KvDtype::Q8_0 => u8::tile_len,
+        };
+        let mut end = 0;
+        let mut places: Vec<LayerPlace> = Vec::new();
+        for (heads, source) in layers {
+            let start = end;
+            let place = match source.and_then(|source| places.get(source)) {
+                Some(source) => LayerPlace { heads, elements: source.elements.clone(), borrowed: true },
+                None => {
+                    end += 2 * heads.kv * TILES * tile_len(heads.dim);
+                    LayerPlace { heads, elements: start..end, borrowed: false }
+                }
+            };
+            places.push(place);
+        }
+        PageLayout { dtype, layers: places.into() }
+    }
+
+    /// Of its elements.
+    pub(super) fn dtype(&self) -> KvDtype {
+        self.dtype
+    }
+
+    /// The sizes of attention in a layer.
+    pub(super) fn heads(&self, layer: usize) -> Heads {
+        self.layers[layer].heads
+    }
+
+    /// Elements of a page.
+    fn elements(&self) -> usize {
+        self.layers.iter().map(|place| place.elements.end).max().unwrap_or(0)
     }
 }
 
@@ -63,16 +112,16 @@ enum Part {
 }
 
 impl KvPage {
-    /// A page of zeros for `layers` layers.
+    /// A page of zeros.
     ///
     /// # Errors
     /// When memory runs out.
-    pub(super) fn new(dtype: KvDtype, heads: Heads, layers: usize) -> memory::Result<KvPage> {
-        let what = "a page of the KV cache";
-        Ok(match dtype {
-            KvDtype::F32 => KvPage::F32(memory::zeros(heads.of_layer::<f32>(layers).start, what)?),
-            KvDtype::F16 => KvPage::F16(memory::zeros(heads.of_layer::<f16>(layers).start, what)?),
-            KvDtype::Q8_0 => KvPage::Q8_0(memory::zeros(heads.of_layer::<u8>(layers).start, what)?),
+    pub(super) fn new(layout: &PageLayout) -> memory::Result<KvPage> {
+        let (elements, what) = (layout.elements(), "a page of the KV cache");
+        Ok(match layout.dtype {
+            KvDtype::F32 => KvPage::F32(memory::zeros(elements, what)?),
+            KvDtype::F16 => KvPage::F16(memory::zeros(elements, what)?),
+            KvDtype::Q8_0 => KvPage::Q8_0(memory::zeros(elements, what)?),
         })
     }
 
@@ -105,8 +154,8 @@ impl KvPage {
     }
 
     /// Keys and values of a layer.
-    pub(super) fn layer<E: PageElement>(&self, heads: Heads, layer: usize) -> &[E] {
-        &E::of(self)[heads.of_layer::<E>(layer)]
+    pub(super) fn layer<E: PageElement>(&self, layout: &PageLayout, layer: usize) -> &[E] {
+        &E::of(self)[layout.layers[layer].elements.clone()]
     }
 
     /// Stores keys and values of `rows` of `qkv` from slot `slot` on.
@@ -115,27 +164,28 @@ impl KvPage {
     /// A row with an element that the page cannot hold, and what of that row is largest: an infinity, and of blocks NaN.
     pub(super) fn store(
         &mut self,
-        heads: Heads,
+        layout: &PageLayout,
         layer: usize,
         slot: usize,
         qkv: &[f32],
         rows: Range<usize>,
     ) -> Result<(), (usize, f32)> {
+        let LayerPlace { heads, elements, .. } = layout.layers[layer].clone();
         match self {
             KvPage::F32(page) => {
                 let put = float_putter(heads.dim, |head, to| to.copy_from_slice(head), f32::is_infinite);
-                store(&mut page[heads.of_layer::<f32>(layer)], heads, slot, qkv, rows, put)
+                store(&mut page[elements], heads, slot, qkv, rows, put)
             }
             KvPage::F16(page) => {
                 let put = float_putter(heads.dim, |head, to| to.convert_from_f32_slice(head), f16::is_infinite);
-                store(&mut page[heads.of_layer::<f16>(layer)], heads, slot, qkv, rows, put)
+                store(&mut page[elements], heads, slot, qkv, rows, put)
             }
             KvPage::Q8_0(page) => {
                 let put = |part, tile: &mut [u8], position, head: &[f32]| match part {
                     Part::Key => put_key(tile, position, head),
                     Part::Value => put_value(tile, position, head),
                 };
-                store(&mut page[heads.of_layer::<u8>(layer)], heads, slot, qkv, rows, put)
+                store(&mut page[elements], heads, slot, qkv, rows, put)
             }
         }
     }
@@ -147,22 +197,19 @@ impl KvPage {
 /// # Errors
 /// Those of `take`.
 pub(super) fn each_used<E>(
-    dtype: KvDtype,
-    heads: Heads,
-    layers: usize,
+    layout: &PageLayout,
     slots: usize,
     take: &mut dyn FnMut(Range<usize>) -> Result<(), E>,
 ) -> Result<(), E> {
-    match dtype {
-        KvDtype::F32 => used::<f32, E>(heads, layers, slots, take),
-        KvDtype::F16 => used::<f16, E>(heads, layers, slots, take),
-        KvDtype::Q8_0 => used::<u8, E>(heads, layers, slots, take),
+    match layout.dtype {
+        KvDtype::F32 => used::<f32, E>(layout, slots, take),
+        KvDtype::F16 => used::<f16, E>(layout, slots, take),
+        KvDtype::Q8_0 => used::<u8, E>(layout, slots, take),
     }
 }
 
 fn used<K: KvElement, E>(
-    heads: Heads,
-    layers: usize,
+    layout: &PageLayout,
     slots: usize,
     take: &mut dyn FnMut(Range<usize>) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -170,11 +217,12 @@ fn used<K: KvElement, E>(
         take((start + elements.start) * size_of::<K>()..(start + elements.end) * size_of::<K>())
     };
     if slots == KV_PAGE {
-        return take(0, 0..heads.of_layer::<K>(layers).start);
+        return take(0, 0..layout.elements());
     }
-    let (len, whole, rest) = (K::tile_len(heads.dim), slots / TILE, slots % TILE);
-    for layer in 0..layers {
-        let start = heads.of_layer::<K>(layer).start;
+    let (whole, rest) = (slots / TILE, slots % TILE);
+    for LayerPlace { heads, elements: Range { start, .. }, .. } in layout.layers.iter().filter(|place| !place.borrowed)
+    {
+        let len = K::tile_len(heads.dim);
         for head in 0..2 * heads.kv {
             let tiles = start + head * TILES * len;
             let last = tiles + whole * len;
@@ -218,15 +266,16 @@ fn store<E: KvElement>(
     rows: Range<usize>,
     mut put: impl FnMut(Part, &mut [E], usize, &[f32]) -> bool,
 ) -> Result<(), (usize, f32)> {
-    let Heads { queries, kv, dim } = heads;
+    let Heads { kv, dim, .. } = heads;
     let len = E::tile_len(dim);
     let (keys, values) = layer.split_at_mut(kv * TILES * len);
     let mut beyond = Ok(());
-    for (part, first, tiles) in [(Part::Key, queries, keys), (Part::Value, queries + kv, values)] {
+    let first = heads.keys();
+    for (part, first, tiles) in [(Part::Key, first, keys), (Part::Value, first + kv * dim, values)] {
         for (head, tiles) in tiles.chunks_exact_mut(TILES * len).enumerate() {
             for (slot, index) in (slot..).zip(rows.clone()) {
                 let row = &qkv[index * heads.qkv_width()..][..heads.qkv_width()];
-                let head = &row[(first + head) * dim..][..dim];
+                let head = &row[first + head * dim..][..dim];
                 if !put(part, &mut tiles[slot / TILE * len..][..len], slot % TILE, head) {
                     // NaN is larger than all.
                     let larger = |a: f32, b: f32| if b.is_nan() || b.abs() > a.abs() { b } else { a };
@@ -242,13 +291,14 @@ fn store<E: KvElement>(
 mod tests {
     use super::*;
 
-    const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3 };
+    const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3, gated: false };
 
     fn stored(dtype: KvDtype, at: usize, value: f32) -> Result<(), (usize, f32)> {
-        let mut page = KvPage::new(dtype, HEADS, 2).unwrap();
+        let layout = PageLayout::new(dtype, [(HEADS, None); 2].into_iter());
+        let mut page = KvPage::new(&layout).unwrap();
         let mut qkv = vec![1f32; 4 * HEADS.qkv_width()];
         qkv[at] = value;
-        page.store(HEADS, 1, 7, &qkv, 0..4)
+        page.store(&layout, 1, 7, &qkv, 0..4)
     }
 
     /// Whatever else lies in a page, its used bytes are those that storing its positions writes, each once.
@@ -256,15 +306,20 @@ mod tests {
     fn used_bytes_are_those_of_the_first_positions() {
         for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
             for (dim, slots) in
-                [3, 32, 40].iter().flat_map(|dim| [1, 2, 63, 64, 65, 128, 200, 255, 256].map(|n| (*dim, n)))
+                [3, 32, 40].iter().flat_map(|dim| [1, 2, 63, 64, 65, 128, 200, 255, 256].map(|n| (dim, n)))
             {
-                let (heads, layers) = (Heads { dim, ..HEADS }, 2);
-                let mut page = KvPage::new(dtype, heads, layers).unwrap();
+                // Layers may differ, and one may have no keys at all.
+                let heads = [(2, 2, *dim), (0, 0, 0), (3, 1, dim + 1)];
+                let heads = heads.map(|(queries, kv, dim)| Heads { queries, kv, dim, gated: kv == 1 });
+                // The last reads what the first stores.
+                let last = (heads[0], Some(0));
+                let layout = PageLayout::new(dtype, heads.map(|heads| (heads, None)).into_iter().chain([last]));
+                let mut page = KvPage::new(&layout).unwrap();
                 // No byte of 2.5 is 255, as a float or in a block.
                 page.bytes_mut().fill(255);
-                let qkv = vec![2.5; slots * heads.qkv_width()];
-                for layer in 0..layers {
-                    page.store(heads, layer, 0, &qkv, 0..slots).unwrap();
+                for (layer, heads) in heads.iter().enumerate().filter(|(_, heads)| heads.kv > 0) {
+                    let qkv = vec![2.5; slots * heads.qkv_width()];
+                    page.store(&layout, layer, 0, &qkv, 0..slots).unwrap();
                 }
                 let mut used = vec![false; page.bytes().len()];
                 let take = &mut |range: Range<usize>| {
@@ -272,10 +327,10 @@ mod tests {
                     used[range].fill(true);
                     Ok::<_, ()>(())
                 };
-                each_used(dtype, heads, layers, slots, take).unwrap();
+                each_used(&layout, slots, take).unwrap();
                 let written: Vec<bool> = page.bytes().iter().map(|byte| *byte != 255).collect();
                 assert_eq!(used, written, "{dtype}, {dim}: {slots}");
-                let bytes = layers * 2 * heads.kv * slots * dtype.head_bytes(dim);
+                let bytes: usize = heads.iter().map(|heads| 2 * heads.kv * slots * dtype.head_bytes(heads.dim)).sum();
                 assert_eq!(used.iter().filter(|used| **used).count(), bytes, "{dtype}, {dim}: {slots}");
             }
         }
@@ -308,7 +363,8 @@ mod tests {
         for dim in [3, 32, 64, 80] {
             let heads = Heads { dim, ..HEADS };
             for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
-                let bytes = match KvPage::new(dtype, heads, 5).unwrap() {
+                let layout = PageLayout::new(dtype, [(heads, None); 5].into_iter());
+                let bytes = match KvPage::new(&layout).unwrap() {
                     KvPage::F32(page) => size_of_val(&page[..]),
                     KvPage::F16(page) => size_of_val(&page[..]),
                     KvPage::Q8_0(page) => page.len(),

@@ -69,7 +69,7 @@ impl BatchTable {
     ) -> Result<BatchTable> {
         let (mut ids, mut places, mut queries, mut wanted, mut pages) = (vec![], vec![], vec![], vec![], vec![]);
         let mut longest = 0;
-        for Sequence { tokens, rows, start, pages: held, wanted: of_sequence } in &batch.sequences {
+        for Sequence { tokens, rows, start, pages: held, wanted: of_sequence, .. } in &batch.sequences {
             let first_page = pages.len();
             pages.extend(held.iter().map(|page| page.address()));
             ids.extend(tokens.iter().map(|id| *id as usize));

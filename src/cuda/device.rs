@@ -8,7 +8,9 @@ use super::modules::Module;
 use super::peak::ProductSeconds;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
 use super::weights::{DeviceWeights, Uploaded};
-use crate::decoder::{AllocatePage, AttentionOptions, Batch, CopyPage, Device, Experts, Operand, Output, Pass};
+use crate::decoder::{
+    AllocatePage, AttentionOptions, Batch, CopyPage, Device, HeadOptions, Operand, Output, Pass, no_kernel,
+};
 use crate::error::CudaError;
 use crate::error::{Error, Result};
 use crate::memory;
@@ -16,10 +18,12 @@ use crate::weights::Weights;
 use model_diagnostics::DType;
 use model_diagnostics::capability::GPU_MOST_HEAD_DIM;
 use model_diagnostics::hardware::Gpu as Described;
+use model_diagnostics::header::TensorInfo;
 use model_diagnostics::plan::{
     GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, PREFILL_CHUNK, Plan, kv_page_bytes,
 };
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Positions below which attention is not divided further.
@@ -245,12 +249,13 @@ impl CudaDevice {
     fn pass<'b>(&self, table: BatchTable) -> Pass<'b, CudaDevice> {
         let at = |buffer: &Buffer| DeviceFloats(buffer.address());
         let PassBuffers { hidden, qkv, attended, up_gate, .. } = &self.buffers;
-        let [hidden, qkv, attended, activated] = [hidden, qkv, attended, up_gate].map(at);
+        let [hidden, projected, mixed, activated] = [hidden, qkv, attended, up_gate].map(at);
         Pass {
             batch: table,
             hidden,
-            qkv,
-            attended,
+            projected,
+            mixed,
+            layer_inputs: DeviceFloats(0), // no kernel computes them
             activated: UpGate { up_gate: activated, gated: false },
             product: DeviceFloats(0), // no kernel norms what a sub-layer puts out
             routed: (),
@@ -290,6 +295,7 @@ impl crate::decoder::sealed::Sealed for CudaDevice {}
 impl Device for CudaDevice {
     type Matrix = DeviceMatrix;
     type Norm = DeviceNorm;
+    type Vector = Infallible; // no kernel reads one
     type Page = Buffer;
     type Buffer = DeviceFloats;
     type Activated = UpGate;
@@ -305,6 +311,10 @@ impl Device for CudaDevice {
 
     fn norm(&self, _: &Weights, norm: &NormWeights) -> Result<DeviceNorm> {
         DeviceNorm::new(&self.weights, norm)
+    }
+
+    fn vector(&self, _: &Weights, _: &TensorInfo) -> Result<Infallible> {
+        Err(no_kernel())
     }
 
     fn pages(&self) -> AllocatePage<Buffer> {
@@ -369,25 +379,24 @@ impl Device for CudaDevice {
         Ok(self.multiplier.launch(function, LaunchShape::new([table.rows, 1, 1], 256), &given)?)
     }
 
-    fn norm_qkv(
+    fn norm_project(
         &self,
         table: &BatchTable,
         hidden: &DeviceFloats,
         norm: Option<&DeviceNorm>,
-        matrices: [&DeviceMatrix; 3],
-        qkv: &mut DeviceFloats,
+        matrices: &[&DeviceMatrix],
+        projected: &mut DeviceFloats,
     ) -> Result<()> {
-        let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(beyond)?), *hidden, self.sizes.hidden);
-        let target = ProductTarget { address: qkv.0, width: self.qkv_width(), add: false };
-        Ok(self.multiplier.multiply(rows, &matrices, target)?)
+        let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(no_kernel)?), *hidden, self.sizes.hidden);
+        let target = ProductTarget { address: projected.0, width: self.qkv_width(), add: false };
+        Ok(self.multiplier.multiply(rows, matrices, target)?)
     }
 
     fn rotate_and_store(
         &self,
         table: &mut BatchTable,
         layer: usize,
-        [q, k]: [Option<&DeviceNorm>; 2],
-        _: Option<usize>,
+        HeadOptions { q_norm: q, k_norm: k, .. }: HeadOptions<'_, Self>,
         qkv: &mut DeviceFloats,
     ) -> Result<()> {
         let LaunchSizes { queries, kv_heads, head_dim, pairs, interleaved, .. } = self.sizes;
@@ -428,7 +437,7 @@ impl Device for CudaDevice {
         &self,
         table: &BatchTable,
         layer: usize,
-        options: AttentionOptions,
+        options: &AttentionOptions<Self>,
         qkv: &DeviceFloats,
         attended: &mut DeviceFloats,
     ) -> Result<()> {
@@ -474,39 +483,16 @@ impl Device for CudaDevice {
         _: &DeviceMatrix,
         activated: &mut UpGate,
     ) -> Result<()> {
-        let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(beyond)?), *hidden, self.sizes.hidden);
+        let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(no_kernel)?), *hidden, self.sizes.hidden);
         let width = |products: usize| products * self.sizes.feed_forward;
         let target = |width| ProductTarget { address: activated.up_gate.0, width, add: false };
         match activation {
             Activation::SwiGlu { gate } => self.multiplier.multiply(rows, &[up, gate], target(width(2)))?,
             Activation::GeluTanh => self.multiplier.multiply(rows, &[up], target(width(1)))?,
-            Activation::GeGlu { .. } => return Err(beyond()),
+            Activation::GeGlu { .. } | Activation::ClampedSwiGlu { .. } => return Err(no_kernel()),
         }
         activated.gated = activation.gate().is_some();
         Ok(())
-    }
-
-    fn norm_route_activate(
-        &self,
-        _: &BatchTable,
-        _: &DeviceFloats,
-        _: Option<&DeviceNorm>,
-        _: &Experts<DeviceMatrix>,
-        (): &mut (),
-    ) -> Result<()> {
-        Err(beyond())
-    }
-
-    fn experts_add(
-        &self,
-        _: &BatchTable,
-        (): &(),
-        _: &Experts<DeviceMatrix>,
-        _: Output<'_, Self>,
-        _: &mut DeviceFloats,
-        _: &mut DeviceFloats,
-    ) -> Result<()> {
-        Err(beyond())
     }
 
     fn linear_add(
@@ -520,7 +506,7 @@ impl Device for CudaDevice {
     ) -> Result<()> {
         let ff = self.sizes.feed_forward;
         let rows = match operand {
-            Operand::Attended(x) => self.rows(table, RowSource::Plain, *x, matrix.inputs),
+            Operand::Mixed(x) => self.rows(table, RowSource::Plain, *x, matrix.inputs),
             Operand::Activated(UpGate { up_gate, gated: true }) => {
                 self.rows(table, RowSource::SwiGlu { offset: ff }, *up_gate, 2 * ff)
             }
@@ -562,11 +548,6 @@ impl Device for CudaDevice {
             Ok(())
         })?)
     }
-}
-
-/// Of an option of the block that has no kernel.
-fn beyond() -> Error {
-    Error::Internal("an option without a kernel, which the diagnosis rules out".into())
 }
 
 const _: () = assert!(GPU_ATTENTION_PARTS <= PREFILL_CHUNK, "parts are for few rows");

@@ -1,11 +1,12 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
 use super::page::{AllocatePage, CopyPage, Page};
-use super::{Angles, Experts};
-use crate::error::Result;
+use super::{Angles, Checkpoint, Conv, DeltaNet, Experts, State};
+use crate::error::{Error, Result};
 use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
+use model_diagnostics::header::TensorInfo;
 use model_diagnostics::spec::{Activation, LinearWeights, Multipliers, NormWeights};
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     type Matrix: Send + Sync;
     /// The weight and bias of a norm.
     type Norm: Send + Sync;
+    /// A vector of floats.
+    type Vector: Send + Sync;
     /// Keys and values of `KV_PAGE` positions, all layers.
     type Page: Send + Sync;
     /// F32 activations `[rows, width]`.
@@ -52,6 +55,12 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// `Internal` for a dtype that vectors do not have, which the diagnosis rules out.
     fn norm(&self, weights: &Weights, norm: &NormWeights) -> Result<Self::Norm>;
 
+    /// Finds a vector of floats.
+    ///
+    /// # Errors
+    /// As [`norm`](Self::norm).
+    fn vector(&self, weights: &Weights, vector: &TensorInfo) -> Result<Self::Vector>;
+
     /// What allocates pages.
     fn pages(&self) -> AllocatePage<Self::Page>;
 
@@ -75,19 +84,19 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         hidden: &mut Self::Buffer,
     ) -> Result<()>;
 
-    /// `qkv` = the products of `norm(hidden)` with q, k and v, side by side.
-    fn norm_qkv(
+    /// `projected` = the products of `norm(hidden)` with the matrices, side by side.
+    fn norm_project(
         &self,
         batch: &Self::Batch<'_>,
         hidden: &Self::Buffer,
         norm: Option<&Self::Norm>,
-        matrices: [&Self::Matrix; 3],
-        qkv: &mut Self::Buffer,
+        matrices: &[&Self::Matrix],
+        projected: &mut Self::Buffer,
     ) -> Result<()>;
 
     /// Norms q and k where a norm is given, each head or all of them together, as the norm is wide; rotates every head by its
-    /// row's position by the angles of rotary embedding `rope`, where one is given, and stores keys and values in the pages
-    /// of the batch's sequences.
+    /// row's position by the angles of a rotary embedding, where one is given, and stores keys and values in the pages
+    /// of the batch's sequences, as `heads` says.
     ///
     /// # Errors
     /// `CacheOverflow` on the processor when a key or value is infinite, or becomes so in the cache's dtype.
@@ -95,8 +104,7 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         &self,
         batch: &mut Self::Batch<'_>,
         layer: usize,
-        norms: [Option<&Self::Norm>; 2],
-        rope: Option<usize>,
+        heads: HeadOptions<'_, Self>,
         qkv: &mut Self::Buffer,
     ) -> Result<()>;
 
@@ -105,10 +113,41 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         &self,
         batch: &Self::Batch<'_>,
         layer: usize,
-        options: AttentionOptions,
+        options: &AttentionOptions<Self>,
         qkv: &Self::Buffer,
         attended: &mut Self::Buffer,
     ) -> Result<()>;
+
+    /// `mixed` = what a gated delta net makes of `projected`, the products with its `qkv`, `z`, `beta` and `alpha`; `projected` is
+    /// overwritten. The states of the batch's sequences go on by their rows.
+    ///
+    /// # Errors
+    /// `Internal` by default, on a device without kernels for it: the diagnosis rules it out.
+    fn delta_net(
+        &self,
+        _: &mut Self::Batch<'_>,
+        _: usize,
+        _: &DeltaNet<Self::Vector, Self::Norm>,
+        _: &mut Self::Buffer,
+        _: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(no_kernel())
+    }
+
+    /// The same of a short convolution, whose `projected` is the product with `bcx`.
+    ///
+    /// # Errors
+    /// As [`delta_net`](Self::delta_net).
+    fn short_conv(
+        &self,
+        _: &mut Self::Batch<'_>,
+        _: usize,
+        _: &Conv<Self::Vector>,
+        _: &mut Self::Buffer,
+        _: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(no_kernel())
+    }
 
     /// `activated` = the activation of the products of `norm(hidden)` with `up` and the gate, ready for `down`.
     #[allow(clippy::too_many_arguments)] // as many as the layer has parts
@@ -126,15 +165,17 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// `routed` = the experts that each row of `norm(hidden)` is given to, and the activations of these.
     ///
     /// # Errors
-    /// `Internal` on a GPU, whose kernels for it do not exist yet: the diagnosis rules it out.
+    /// `Internal` by default, on a device without kernels for it: the diagnosis rules it out.
     fn norm_route_activate(
         &self,
-        batch: &Self::Batch<'_>,
-        hidden: &Self::Buffer,
-        norm: Option<&Self::Norm>,
-        experts: &Experts<Self::Matrix>,
-        routed: &mut Self::Routed,
-    ) -> Result<()>;
+        _: &Self::Batch<'_>,
+        _: &Self::Buffer,
+        _: Option<&Self::Norm>,
+        _: &Experts<Self::Matrix>,
+        _: &mut Self::Routed,
+    ) -> Result<()> {
+        Err(no_kernel())
+    }
 
     /// `hidden` += the weighted sum of the products of `routed` with the down projections, experts in the order of their
     /// indices and the shared one last; normed and multiplied as `output` says.
@@ -143,13 +184,15 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// As [`norm_route_activate`](Self::norm_route_activate).
     fn experts_add(
         &self,
-        batch: &Self::Batch<'_>,
-        routed: &Self::Routed,
-        experts: &Experts<Self::Matrix>,
-        output: Output<'_, Self>,
-        product: &mut Self::Buffer,
-        hidden: &mut Self::Buffer,
-    ) -> Result<()>;
+        _: &Self::Batch<'_>,
+        _: &Self::Routed,
+        _: &Experts<Self::Matrix>,
+        _: Output<'_, Self>,
+        _: &mut Self::Buffer,
+        _: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(no_kernel())
+    }
 
     /// `hidden` += the product of `operand` with `matrix`, normed and multiplied as `output` says. What is normed lies in
     /// `product` before.
@@ -162,6 +205,45 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         product: &mut Self::Buffer,
         hidden: &mut Self::Buffer,
     ) -> Result<()>;
+
+    /// `inputs` = what every layer reads of its embedding, of every row: `(norm(projection(hidden) / sqrt(hidden's width)) +
+    /// embedding * sqrt(width)) / sqrt(2)`, layers side by side.
+    ///
+    /// # Errors
+    /// `Internal` by default, on a device without kernels for it: the diagnosis rules it out.
+    fn layer_inputs(
+        &self,
+        _: &Self::Batch<'_>,
+        _: &Self::Buffer,
+        _: &LayerEmbedding<Self>,
+        _: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(no_kernel())
+    }
+
+    /// `gated` = `gelu(gate(hidden)) * ` the inputs of layer `layer`.
+    ///
+    /// # Errors
+    /// As [`layer_inputs`](Self::layer_inputs).
+    fn gate_layer_input(
+        &self,
+        _: &Self::Batch<'_>,
+        _: &Self::Buffer,
+        _: &Self::Matrix,
+        _: &Self::Buffer,
+        _: usize,
+        _: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(no_kernel())
+    }
+
+    /// `hidden` *= `factor`.
+    ///
+    /// # Errors
+    /// As [`layer_inputs`](Self::layer_inputs).
+    fn scale(&self, _: &Self::Batch<'_>, _: f32, _: &mut Self::Buffer) -> Result<()> {
+        Err(no_kernel())
+    }
 
     /// Drops the rows whose logits are not wanted, or leaves that to [`logits`](Self::logits).
     ///
@@ -182,19 +264,62 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     ) -> Result<()>;
 }
 
+/// Of an option of the block that a device has no kernel for.
+pub(crate) fn no_kernel() -> Error {
+    Error::Internal("an option without a kernel, which the diagnosis rules out".into())
+}
+
 /// How queries attend to keys.
-#[derive(Clone, Copy, Debug)]
-pub struct AttentionOptions {
+pub struct AttentionOptions<D: Device> {
     /// The positions that are seen, the query's own included; all up to its own without a window.
     pub window: Option<usize>,
     /// What scores are made of.
     pub scoring: Scoring,
+    /// Scores of a position without a value, one for each query head.
+    pub sinks: Option<D::Vector>,
+}
+
+/// What becomes of queries, keys and values in front of attention.
+pub struct HeadOptions<'a, D: Device> {
+    /// Queries are normed.
+    pub q_norm: Option<&'a D::Norm>,
+    /// Keys are.
+    pub k_norm: Option<&'a D::Norm>,
+    /// What is added to the mean square of each head of values, by whose root it is divided.
+    pub v_norm_eps: Option<f32>,
+    /// The rotary embedding of queries and keys.
+    pub rope: Option<usize>,
+    /// What of them was projected, and is stored.
+    pub stored: Stored,
+}
+
+/// What a layer projects and stores. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// Keys and values.
+    KeysValues,
+    /// Keys, which are the values too before their norm.
+    Keys,
+    /// Nothing: there are queries alone, which read what another layer stores.
+    Nothing,
+}
+
+/// The embeddings of layers.
+pub struct LayerEmbedding<D: Device> {
+    /// Elements of a layer.
+    pub(crate) width: usize,
+    /// `[vocab, layers * width]`.
+    pub(crate) embedding: D::Matrix,
+    /// `[layers * width, hidden]`.
+    pub(crate) projection: D::Matrix,
+    /// `[width]`.
+    pub(crate) norm: D::Norm,
 }
 
 /// What the second product of a sub-layer reads.
 pub enum Operand<'a, D: Device> {
-    /// The attention's output.
-    Attended(&'a D::Buffer),
+    /// A mixer's output.
+    Mixed(&'a D::Buffer),
     /// The feed-forward layer's activations.
     Activated(&'a D::Activated),
 }
@@ -213,10 +338,12 @@ pub struct Pass<'b, D: Device> {
     pub batch: D::Batch<'b>,
     /// The residual stream, `[rows, hidden]`.
     pub hidden: D::Buffer,
-    /// Queries, keys and values, `[rows, (heads + 2 * kv_heads) * head_dim]`.
-    pub qkv: D::Buffer,
-    /// The attention's output, `[rows, heads * head_dim]`.
-    pub attended: D::Buffer,
+    /// The products of a mixer's input: of attention queries, keys and values, `[rows, (heads + 2 * kv_heads) * head_dim]`.
+    pub projected: D::Buffer,
+    /// What a mixer's output projection reads: of attention `[rows, heads * head_dim]`. A layer's gated input too.
+    pub mixed: D::Buffer,
+    /// What layers read of their embeddings, `[rows, layers * width]`; empty without.
+    pub layer_inputs: D::Buffer,
     /// The feed-forward layer's activations, `[rows, feed_forward]`.
     pub activated: D::Activated,
     /// A sub-layer's output before its norm, `[rows, hidden]`; empty where no layer has one there.
@@ -250,6 +377,10 @@ pub struct Sequence<'b, P> {
     pub(crate) start: usize,
     /// The pages of its cache, with room for its rows.
     pub(crate) pages: &'b mut [Arc<Page<P>>],
+    /// What its layers that are no attention carry on.
+    pub(crate) state: Option<&'b mut State>,
+    /// What is to be kept of that at some positions within its rows.
+    pub(crate) checkpoints: &'b mut [Checkpoint],
     /// The rows whose logits are wanted.
     pub(crate) wanted: Range<usize>,
 }
@@ -269,6 +400,7 @@ impl<P> Batch<'_, P> {
             return Ok(None);
         }
         let kept = memory::collected(self.sequences.iter().map(|sequence| sequence.wanted.clone()), "the wanted rows")?;
+        self.angles.iter_mut().for_each(|angles| angles.keep(&kept));
         self.rows = 0;
         for sequence in &mut self.sequences {
             let rows = self.rows..self.rows + sequence.wanted.len();

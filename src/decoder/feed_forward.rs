@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use model_diagnostics::spec::{
-    Activation, DenseWeights, ExpertMatrices, ExpertsWeights, FeedForwardLayer, LinearWeights, Routing,
+    Activation, DenseWeights, ExpertGates, ExpertMatrices, ExpertsWeights, FeedForwardLayer, LinearWeights, Routing,
 };
 
 /// A feed-forward layer behind its norm.
@@ -29,10 +29,12 @@ pub struct Experts<Matrix> {
     pub(crate) router: Matrix,
     /// Which experts a row is given to, and what their outputs are multiplied by.
     pub(crate) routing: Routing,
-    /// `[feed_forward, hidden]` each.
+    /// `[feed_forward, hidden]` each, twice as many rows where gates take turns with them.
     pub(crate) up: ExpertMatrices<Matrix>,
-    /// Gates have the shape of `up`.
-    pub(crate) activation: Activation<ExpertMatrices<Matrix>>,
+    /// The activation and its gates.
+    pub(crate) activation: Activation<ExpertGates<Matrix>>,
+    /// Columns of an expert's down projection.
+    pub(crate) feed_forward: usize,
     /// `[hidden, feed_forward]` each.
     pub(crate) down: ExpertMatrices<Matrix>,
     /// The expert that every row is given to.
@@ -98,14 +100,16 @@ impl<Matrix> Experts<Matrix> {
             routing: experts.routing,
             up: experts.up.try_map(matrix)?,
             activation: experts.activation.as_ref().try_map(|gates| gates.try_map(matrix))?,
+            feed_forward: experts.feed_forward(),
             down: experts.down.try_map(matrix)?,
             shared: shared.transpose()?,
         })
     }
 
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        let Experts { router, routing: _, up, activation, down, shared } = self;
-        let routed = activation.gate().into_iter().chain([up, down]).flat_map(|matrices| &matrices.stored);
+        let Experts { router, routing: _, up, activation, feed_forward: _, down, shared } = self;
+        let gates = activation.gate().and_then(ExpertGates::apart);
+        let routed = gates.into_iter().chain([up, down]).flat_map(|matrices| &matrices.stored);
         let shared = shared.iter().flat_map(|shared| shared.router.iter().chain(shared.dense.matrices()));
         std::iter::once(router).chain(routed).chain(shared)
     }

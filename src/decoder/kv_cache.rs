@@ -1,12 +1,13 @@
 //! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
 
 use super::page::Page;
-use super::page_pool::PagePool;
+use super::page_pool::{CacheSizes, PagePool};
 use super::prefixes::{LEAST_COPIED, Place};
 use super::rope::Rotation;
+use super::state::{Checkpoint, State};
 use crate::cache_budget::Reservation;
 use crate::error::Result;
-use model_diagnostics::plan::KV_PAGE;
+use model_diagnostics::plan::{KV_PAGE, STATE_CHUNK};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -20,7 +21,7 @@ pub trait Cache: Any + Send + fmt::Debug {
     /// Bytes of its pages, those included that other sequences hold too.
     fn bytes(&self) -> u64;
 
-    /// Allocates the pages for the positions up to `len`, or none of them. What other sequences hold too and this one goes on
+    /// Allocates the pages for the positions up to `len`, or none of them, and the state of the layers that have one. What other sequences hold too and this one goes on
     /// to write is copied; where pages are not copied, its positions are forgotten.
     ///
     /// # Errors
@@ -37,11 +38,21 @@ pub trait Cache: Any + Send + fmt::Debug {
     /// Forgets all positions and keeps the pages for others.
     fn clear(&mut self);
 
-    /// Forgets the positions from `len` on and frees the pages behind them.
+    /// How many positions behind `len` can be stored and forgotten again without others.
+    fn undoable(&self, len: usize) -> usize;
+
+    /// Forgets the positions from `len` on and frees the pages behind them. Where layers have states that are not known for
+    /// that length, it forgets those behind the last state that is kept too.
     fn truncate(&mut self, len: usize);
 
-    /// Counts `tokens` positions that every layer has stored.
+    /// A step begins that stores `tokens` positions.
+    fn begin(&mut self, tokens: usize);
+
+    /// It has ended: every layer has stored them.
     fn advance(&mut self, tokens: usize);
+
+    /// It has failed. Where the states of some layers went on, it forgets the positions behind the last state that is kept.
+    fn abandon(&mut self);
 
     /// Whether other sequences take its pages, and it takes theirs.
     fn shares(&self) -> bool;
@@ -73,6 +84,10 @@ pub struct KvCache<P> {
     /// Where the first pages stand among those that are offered.
     places: Vec<Place>,
     len: usize,
+    /// What layers that are no attention carry on, from the first [`reserve`](Cache::reserve) on.
+    state: Option<State>,
+    /// What the step keeps of that at the ends of pages.
+    checkpoints: Vec<Checkpoint>,
     /// Whether some of it was read from a file. No other sequence takes that: what a file says is not known to be what this
     /// model computes.
     from_file: bool,
@@ -80,10 +95,29 @@ pub struct KvCache<P> {
     reservation: Weak<Reservation>,
 }
 
+/// What a step writes of a cache.
+pub struct Parts<'c, P> {
+    /// The pages.
+    pub pages: &'c mut [Arc<Page<P>>],
+    /// The state, where the model has one.
+    pub state: Option<&'c mut State>,
+    /// What it keeps of that.
+    pub checkpoints: &'c mut [Checkpoint],
+}
+
 impl<P> KvCache<P> {
     /// An empty cache; the first page comes with the first token.
     pub fn new(pool: Arc<PagePool<P>>) -> KvCache<P> {
-        KvCache { pool, pages: Vec::new(), places: Vec::new(), len: 0, from_file: false, reservation: Weak::new() }
+        KvCache {
+            pool,
+            pages: Vec::new(),
+            places: Vec::new(),
+            len: 0,
+            state: None,
+            checkpoints: Vec::new(),
+            from_file: false,
+            reservation: Weak::new(),
+        }
     }
 
     /// Counts `tokens` positions that were read from a file.
@@ -91,14 +125,14 @@ impl<P> KvCache<P> {
         (self.len, self.from_file) = (self.len + tokens, self.from_file || tokens > 0);
     }
 
-    /// The pages.
-    pub fn pages(&mut self) -> &mut [Arc<Page<P>>] {
-        &mut self.pages
+    /// What a step writes.
+    pub fn parts(&mut self) -> Parts<'_, P> {
+        Parts { pages: &mut self.pages, state: self.state.as_mut(), checkpoints: &mut self.checkpoints }
     }
 
-    /// The pages, to read.
-    pub fn held(&self) -> &[Arc<Page<P>>] {
-        &self.pages
+    /// The same, to read.
+    pub fn held(&self) -> (&[Arc<Page<P>>], Option<&State>) {
+        (&self.pages, self.state.as_ref())
     }
 
     /// Behind which page the next one stands that is not offered.
@@ -108,7 +142,45 @@ impl<P> KvCache<P> {
 
     /// Whether the next position begins a page, and all before it are offered.
     fn may_adopt(&self) -> bool {
-        self.pool.copy().is_some() && self.places.len() * KV_PAGE == self.len
+        self.pool.shares() && self.places.len() * KV_PAGE == self.len
+    }
+
+    /// See [`Cache::clear`].
+    fn forget_all(&mut self) {
+        (self.len, self.from_file) = (0, false);
+        self.places.clear();
+        if let Some(state) = &mut self.state {
+            state.reset();
+        }
+        // Others may read them.
+        self.pages.retain_mut(|page| Arc::get_mut(page).is_some());
+    }
+
+    /// Goes back to `len` positions, where the state is known for them; else to those of the last state that is kept, or to
+    /// none.
+    fn go_back(&mut self, len: usize) {
+        let is_known = |state: &State| state.reaches_back_to(len);
+        let Some(state) = self.state.as_mut().filter(|state| !is_known(state)) else {
+            self.len = self.len.min(len);
+            return;
+        };
+        let mut prefixes = self.pool.prefixes();
+        let kept = self.places[..self.places.len().min(len / KV_PAGE)].iter().enumerate().rev();
+        let kept = kept.filter_map(|(index, place)| match place {
+            Place::Behind(number) => Some((index + 1, prefixes.state(*number)?)),
+            Place::Start(_) => None,
+        });
+        let kept = { kept }.next();
+        drop(prefixes);
+        match kept {
+            Some((pages, checkpoint)) => {
+                state.restore(&checkpoint);
+                self.len = pages * KV_PAGE;
+                self.pages.truncate(pages);
+                self.places.truncate(pages);
+            }
+            None => self.forget_all(),
+        }
     }
 
     /// Whether the page that is written next is another sequence's too. If only this one has it, nobody is offered it any
@@ -146,11 +218,15 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
     }
 
     fn bytes(&self) -> u64 {
-        self.pool.page_bytes() * self.pages.len() as u64
+        let state = self.state.as_ref().map_or(0, |_| self.pool.sizes().state_bytes());
+        self.pool.sizes().page_bytes * self.pages.len() as u64 + state
     }
 
     fn reserve(&mut self, len: usize) -> Result<()> {
         let missing = len.div_ceil(KV_PAGE).saturating_sub(self.pages.len());
+        if self.state.is_none() {
+            self.state = self.pool.state(self.reservation.upgrade().as_deref())?;
+        }
         if len > self.len {
             self.own_last()?;
         }
@@ -163,48 +239,96 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
     fn admit(&mut self, reservation: &Arc<Reservation>) -> Result<()> {
         let missing = reservation.positions.div_ceil(KV_PAGE).saturating_sub(self.pages.len());
         let copied = usize::from(self.shares_last());
-        reservation.hold(self.pool.share(missing + copied, None)?);
+        let CacheSizes { page_bytes, .. } = self.pool.sizes();
+        let state = if self.state.is_none() { self.pool.sizes().state_bytes() } else { 0 };
+        let bytes = page_bytes.saturating_mul((missing + copied) as u64).saturating_add(state);
+        reservation.hold(self.pool.share(bytes, None)?);
         self.reservation = Arc::downgrade(reservation);
         Ok(())
     }
 
     fn clear(&mut self) {
-        (self.len, self.from_file) = (0, false);
-        self.places.clear();
-        // Others may read them.
-        self.pages.retain_mut(|page| Arc::get_mut(page).is_some());
+        self.forget_all();
+    }
+
+    fn undoable(&self, len: usize) -> usize {
+        if self.pool.sizes().states.is_empty() { usize::MAX } else { STATE_CHUNK - 1 - len % STATE_CHUNK }
     }
 
     fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len);
+        if len < self.len {
+            self.go_back(len);
+        }
         self.from_file &= self.len > 0;
         self.places.truncate(self.len / KV_PAGE);
         self.pages.truncate(len.div_ceil(KV_PAGE));
+        if self.len == 0 {
+            self.state = None; // what is empty takes nothing
+        }
+    }
+
+    fn begin(&mut self, tokens: usize) {
+        let Some(state) = &mut self.state else { return };
+        let end = self.len + tokens;
+        state.begin(end);
+        if self.pool.shares() && !self.from_file {
+            let ends = (self.len / KV_PAGE + 1..=end / KV_PAGE).map(|page| page * KV_PAGE);
+            self.checkpoints = ends.filter_map(|end| self.pool.checkpoint(end)).collect();
+        }
     }
 
     fn advance(&mut self, tokens: usize) {
         self.len += tokens;
+        if let Some(state) = &mut self.state {
+            state.end(self.len);
+        }
+    }
+
+    fn abandon(&mut self) {
+        self.checkpoints.clear();
+        self.go_back(self.len);
     }
 
     fn shares(&self) -> bool {
-        self.pool.copy().is_some() && !self.from_file
+        self.pool.shares() && !self.from_file
     }
 
     fn adopt(&mut self, ids: &[u32], rotation: Rotation) {
-        while self.may_adopt() {
-            let Some(next) = ids.get(self.len..self.len + KV_PAGE) else { break };
-            let Some((number, page)) = self.pool.prefixes().find(self.place(rotation), next) else { break };
+        if !self.may_adopt() {
+            return;
+        }
+        let (mut found, mut state) = (Vec::new(), None);
+        let (mut place, mut prefixes) = (self.place(rotation), self.pool.prefixes());
+        for next in ids.get(self.len..).unwrap_or_default().chunks_exact(KV_PAGE) {
+            let Some((number, page)) = prefixes.find(place, next) else { break };
+            place = Place::Behind(number);
+            found.push((place, page));
+            state = prefixes.state(number).map(|state| (found.len(), state)).or(state);
+        }
+        drop(prefixes);
+        if !self.pool.sizes().states.is_empty() {
+            // No page is of use without the state behind it.
+            found.truncate(state.as_ref().map_or(0, |(pages, _)| *pages));
+            let Some((_, checkpoint)) = state else { return };
+            if self.state.is_none() {
+                self.state = self.pool.state(self.reservation.upgrade().as_deref()).ok().flatten();
+            }
+            let Some(state) = &mut self.state else { return };
+            state.restore(&checkpoint);
+        }
+        for (place, page) in found {
             match self.pages.get_mut(self.len / KV_PAGE) {
                 Some(own) => *own = page,
                 None => self.pages.push(page),
             }
-            self.places.push(Place::Behind(number));
+            self.places.push(place);
             self.len += KV_PAGE;
         }
     }
 
     fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) {
-        let Some(copy) = self.pool.copy().filter(|_| self.may_adopt()) else { return };
+        let may = self.state.is_none() && self.may_adopt();
+        let Some(copy) = self.pool.copy().filter(|_| may) else { return };
         let next = &ids[self.len.min(ids.len())..];
         let Some((page, count)) = self.pool.prefixes().closest(self.place(rotation), next) else { return };
         let Some(own) = self.pages.get_mut(self.len / KV_PAGE).and_then(Arc::get_mut) else { return };
@@ -228,6 +352,10 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
                 }
                 None => prefixes.insert(place, ids, Arc::clone(&self.pages[index])),
             };
+            let end = (index + 1) * KV_PAGE;
+            if let Some(at) = self.checkpoints.iter().position(|checkpoint| checkpoint.position() == end) {
+                prefixes.keep_state(number, self.checkpoints.swap_remove(at));
+            }
             drop(prefixes);
             self.places.push(Place::Behind(number));
         }
@@ -260,12 +388,19 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         let mut fork = KvCache::new(Arc::clone(&self.pool));
         fork.pages = self.pages[..whole].to_vec();
         (fork.places, fork.len, fork.from_file) = (self.places.clone(), whole * KV_PAGE, self.from_file);
-        if let Some(copy) = self.pool.copy().filter(|_| self.len > fork.len) {
+        if let Some(copy) = self.pool.copy().filter(|_| self.len > fork.len || self.state.is_some()) {
             fork.reserve(self.len)?;
-            if let Some(own) = fork.pages.last_mut().and_then(Arc::get_mut) {
+            if self.len > fork.len
+                && let Some(own) = fork.pages.last_mut().and_then(Arc::get_mut)
+            {
                 copy(&self.pages[whole], own);
                 fork.len = self.len;
             }
+        }
+        match (&mut fork.state, &self.state) {
+            (Some(state), Some(own)) if fork.len == self.len => state.copy_from(own),
+            (_, Some(_)) => fork.clear(),
+            _ => {}
         }
         Ok(Box::new(fork))
     }
@@ -274,7 +409,8 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
 impl<P> KvCache<P> {
     /// Whether there is a last page that is not complete, may be offered, and holds enough for others to copy.
     fn may_publish_last(&self) -> bool {
-        self.pool.copy().is_some()
+        self.pool.shares()
+            && self.state.is_none()
             && !self.from_file
             && self.len / KV_PAGE == self.places.len()
             && self.len % KV_PAGE >= LEAST_COPIED

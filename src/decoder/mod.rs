@@ -4,35 +4,46 @@
 mod device;
 mod feed_forward;
 mod kv_cache;
+mod mixer;
 mod page;
 mod page_pool;
 mod prefixes;
+mod recurrent;
 mod rope;
+mod state;
 mod stored;
 
+#[cfg(feature = "cuda")]
+pub(crate) use device::no_kernel;
 pub(crate) use device::sealed;
-pub use device::{AttentionOptions, Batch, Device, Operand, Output, Pass, Sequence};
+pub use device::{
+    AttentionOptions, Batch, Device, HeadOptions, LayerEmbedding, Operand, Output, Pass, Sequence, Stored,
+};
 pub use feed_forward::{Dense, Experts, SharedExpert};
-pub use kv_cache::{Cache, KvCache};
+pub use kv_cache::{Cache, KvCache, Parts};
 pub(crate) use page::is_shared;
 pub use page::{AllocatePage, CopyPage, Page};
-pub use page_pool::PagePool;
+pub use page_pool::{CacheSizes, PagePool};
+pub use recurrent::{Conv, DeltaNet};
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
+pub(crate) use state::border;
+pub use state::{Checkpoint, State};
 pub(crate) use stored::{check_all, floats, int8_rule, shape};
 
 use crate::cache_budget::CacheBudget;
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
-use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
 use candle_core::{CpuStorage, Storage, Tensor};
 use feed_forward::FeedForwardMatrices;
-use model_diagnostics::plan::{CpuBuffers, PREFILL_CHUNK, Plan, StepRoom, kv_page_bytes};
+use mixer::Mixer;
+use model_diagnostics::plan::{CpuBuffers, PREFILL_CHUNK, Plan, StateSize, StepRoom, kv_page_bytes};
 use model_diagnostics::spec::{LayerWeights, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use std::any::Any;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use tracing::trace_span;
 
@@ -124,7 +135,10 @@ impl Logits {
 pub struct Decoder<D: Device> {
     device: D,
     embedding: D::Matrix,
+    layer_embedding: Option<LayerEmbedding<D>>,
     layers: Vec<Layer<D>>,
+    /// The last layer that stores what later positions need, if none behind it mixes rows; else the last of all.
+    last_storing: usize,
     final_norm: D::Norm,
     head: D::Matrix,
     ropes: Vec<RopeFrequencies>,
@@ -134,11 +148,14 @@ pub struct Decoder<D: Device> {
     room: StepRoom,
 }
 
-/// The weights and options of one block. A pass calls [`Attention::store`] for its keys and values and then
-/// [`Layer::forward`]; between them the last layer drops the rows whose logits are not wanted.
+/// The weights and options of one block. A pass calls [`Mixer::store`] and then [`Layer::forward`]; between them the last
+/// layer drops the rows whose logits are not wanted.
 struct Layer<D: Device> {
-    attention: Attention<D>,
+    mixer: Mixer<D>,
     feed_forward: FeedForward<D>,
+    layer_embedding: Option<LayerEmbeddingUse<D>>,
+    /// What the residual stream is multiplied by behind all of it.
+    scale: f32,
     parallel: bool,
     /// What its outputs are multiplied by.
     residual: f32,
@@ -146,17 +163,11 @@ struct Layer<D: Device> {
     mixes_rows: bool,
 }
 
-struct Attention<D: Device> {
-    norm: Option<D::Norm>,
-    q: D::Matrix,
-    k: D::Matrix,
-    v: D::Matrix,
-    q_norm: Option<D::Norm>,
-    k_norm: Option<D::Norm>,
-    rope: Option<usize>,
-    options: AttentionOptions,
-    o: D::Matrix,
-    output_norm: Option<D::Norm>,
+/// How a block adds its embedding to the residual stream.
+struct LayerEmbeddingUse<D: Device> {
+    gate: D::Matrix,
+    output: D::Matrix,
+    output_norm: D::Norm,
 }
 
 struct FeedForward<D: Device> {
@@ -183,15 +194,36 @@ impl<D: Device> Decoder<D> {
         let ropes = spec.ropes.iter().map(|rope| RopeFrequencies::new(rope, weights)).collect::<Result<_>>()?;
         let device = device()?;
         let stored = &spec.weights;
-        let embedding = LinearWeights { weight: stored.embedding.clone(), bias: None, int8: None };
+        let embedding = LinearWeights::of(stored.embedding.clone());
         let layers = stored.layers.iter().map(|layer| Layer::new(&device, weights, layer, &spec.multipliers));
         let layers: Vec<Layer<D>> = layers.collect::<Result<_>>()?;
+        let layer_embedding = stored.layer_embedding.as_ref().map(|of_layers| {
+            let embedding = LinearWeights::of(of_layers.embedding.clone());
+            Ok::<_, Error>(LayerEmbedding {
+                width: of_layers.width,
+                embedding: device.matrix(weights, &embedding)?,
+                projection: device.matrix(weights, &of_layers.projection)?,
+                norm: device.norm(weights, &of_layers.norm)?,
+            })
+        });
+        let last = layers.len().saturating_sub(1);
+        let mixed = layers.iter().any(|layer| layer.mixes_rows);
+        let storing = layers.iter().rposition(|layer| layer.mixer.stores()).filter(|_| !mixed);
         // Pages of one sequence are another's only where its own would have the same bits.
-        let may_share = prefix_caching && D::BATCH_INVARIANT && !layers.iter().any(|layer| layer.mixes_rows);
-        let copy = D::COPY_PAGE.filter(|_| may_share);
-        let page_bytes = kv_page_bytes(spec, plan.kv_dtype);
+        let keeps_bits = D::BATCH_INVARIANT && !layers.iter().any(|layer| layer.mixes_rows);
+        let states: Arc<[StateSize]> = stored.layers.iter().map(|layer| StateSize::new(&layer.mixer.layer)).collect();
+        let has_states = states.iter().any(|size| size.elements() > 0);
+        let sizes = CacheSizes {
+            page_bytes: kv_page_bytes(spec, plan.kv_dtype),
+            states: if has_states { states } else { Arc::default() },
+            budget: plan.cache_budget,
+            keep: plan.kv_cache,
+        };
+        let shares = prefix_caching && keeps_bits;
         Ok(Decoder {
             embedding: device.matrix(weights, &embedding)?,
+            layer_embedding: layer_embedding.transpose()?,
+            last_storing: storing.unwrap_or(last),
             layers,
             final_norm: device.norm(weights, &stored.final_norm)?,
             head: device.matrix(weights, &stored.head)?,
@@ -199,7 +231,7 @@ impl<D: Device> Decoder<D> {
             multipliers: spec.multipliers,
             vocab: spec.vocab,
             room: CpuBuffers::new(spec).room(PREFILL_CHUNK.min(spec.context_trained)),
-            pages: PagePool::new(device.pages(), page_bytes, plan.cache_budget, plan.kv_cache, copy),
+            pages: PagePool::new(device.pages(), sizes, D::COPY_PAGE.filter(|_| keeps_bits), shares),
             device,
         })
     }
@@ -238,7 +270,7 @@ impl<D: Device> Decoder<D> {
     /// # Errors
     /// `TokenOutOfVocabulary` before anything is computed; `Cancelled` after at most one more operation of a layer once
     /// `cancel` is; `OutOfMemory`; `Internal` for a cache of another device. After an error the caches hold what they held
-    /// before.
+    /// before, or less where layers have states that a part of the step has changed.
     pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {
         let mut ids = segments.iter().flat_map(|segment| segment.tokens);
         if let Some(id) = ids.find(|id| **id as usize >= self.vocab) {
@@ -247,13 +279,21 @@ impl<D: Device> Decoder<D> {
         for segment in segments.iter_mut() {
             segment.cache.reserve(segment.cache.len() + segment.tokens.len())?;
         }
+        // Where it panics, some layers' states have gone on too.
+        let computed = catch_unwind(AssertUnwindSafe(|| self.step(segments, cancel)));
+        let is_done = matches!(computed, Ok(Ok(_)));
+        for Segment { cache, tokens, .. } in segments.iter_mut() {
+            if is_done { cache.advance(tokens.len()) } else { cache.abandon() }
+        }
+        computed.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// The logits of a step whose positions have room in the caches.
+    fn step(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        cancel.check()?;
         let batch = self.batch(segments)?;
         let wanted = batch.wanted_rows();
-        cancel.check()?;
         let logits = self.device.run(batch, &mut |pass| self.compute(pass, wanted > 0, cancel))?;
-        for segment in segments.iter_mut() {
-            segment.cache.advance(segment.tokens.len());
-        }
         if wanted == 0 {
             return Ok(None);
         }
@@ -264,17 +304,23 @@ impl<D: Device> Decoder<D> {
     fn batch<'b>(&self, segments: &'b mut [Segment<'_>]) -> Result<Batch<'b, D::Page>> {
         let mut angles: Vec<Angles> = self.ropes.iter().map(RopeFrequencies::no_angles).collect();
         let mut sequences = memory::reserved(segments.len(), "the sequences of a batch")?;
-        let mut end = 0;
-        for Segment { tokens, cache, reach, logits } in segments {
-            let (start, rows) = (cache.len(), end..end + tokens.len());
-            end = rows.end;
+        for Segment { tokens, cache, reach, .. } in segments.iter() {
+            let start = cache.len();
             for (rope, angles) in self.ropes.iter().zip(&mut angles) {
                 rope.extend(angles, rope.rotation(*reach), start..start + tokens.len())?;
             }
+        }
+        let mut end = 0;
+        for Segment { tokens, cache, logits, .. } in segments {
+            let (start, rows) = (cache.len(), end..end + tokens.len());
+            end = rows.end;
+            cache.begin(tokens.len());
             let cache: &mut dyn Any = *cache;
             let cache = cache.downcast_mut::<KvCache<D::Page>>();
-            let pages = cache.ok_or_else(|| Error::Internal("a cache of another device".into()))?.pages();
-            sequences.push(Sequence { tokens, wanted: logits.wanted(&rows), rows, start, pages });
+            let cache = cache.ok_or_else(|| Error::Internal("a cache of another device".into()))?;
+            let Parts { pages, state, checkpoints } = cache.parts();
+            let wanted = logits.wanted(&rows);
+            sequences.push(Sequence { tokens, wanted, rows, start, pages, state, checkpoints });
         }
         Ok(Batch { sequences, rows: end, angles })
     }
@@ -284,12 +330,15 @@ impl<D: Device> Decoder<D> {
         let (device, never) = (&self.device, CancellationToken::new());
         let cancel = if pass.recorded { &never } else { cancel };
         device.embed(&pass.batch, &self.embedding, self.multipliers.embedding, &mut pass.hidden)?;
+        if let Some(embedding) = &self.layer_embedding {
+            device.layer_inputs(&pass.batch, &pass.hidden, embedding, &mut pass.layer_inputs)?;
+        }
         for (index, layer) in self.layers.iter().enumerate() {
             cancel.check()?;
             let _span = (!pass.recorded).then(|| trace_span!("layer", layer = index).entered());
-            layer.attention.store(device, index, pass)?;
-            if index + 1 == self.layers.len() {
-                // Behind the last keys and values only what is wanted is computed.
+            layer.mixer.store(device, index, pass)?;
+            if index == self.last_storing {
+                // Behind what later positions need only what is wanted is computed.
                 if !any_wanted {
                     return cancel.check();
                 }
@@ -307,7 +356,11 @@ impl<D: Device> Decoder<D> {
 
     /// Every weight matrix, for inspection, in the order of [`ModelSpec::matrices`].
     pub fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
-        std::iter::once(&self.embedding).chain(self.layers.iter().flat_map(Layer::matrices)).chain([&self.head])
+        let of_layers = self.layer_embedding.iter().flat_map(|of_layers| [&of_layers.embedding, &of_layers.projection]);
+        std::iter::once(&self.embedding)
+            .chain(of_layers)
+            .chain(self.layers.iter().flat_map(Layer::matrices))
+            .chain([&self.head])
     }
 }
 
@@ -349,35 +402,31 @@ impl<D: Device> Layer<D> {
     fn new(device: &D, weights: &Weights, layer: &LayerWeights, multipliers: &Multipliers) -> Result<Layer<D>> {
         let matrix = |linear: &LinearWeights| device.matrix(weights, linear);
         let norm = |norm: &Option<NormWeights>| norm.as_ref().map(|norm| device.norm(weights, norm)).transpose();
-        let LayerWeights { attention, feed_forward, parallel } = layer;
+        let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = layer;
+        let layer_embedding = layer_embedding.as_ref().map(|embedding| {
+            Ok::<_, Error>(LayerEmbeddingUse {
+                gate: matrix(&embedding.gate)?,
+                output: matrix(&embedding.output)?,
+                output_norm: device.norm(weights, &embedding.output_norm)?,
+            })
+        });
+        let scale = scale.as_ref().map(|scale| stored::number(weights, scale)).transpose()?;
         Ok(Layer {
-            attention: Attention {
-                norm: norm(&attention.norm)?,
-                q: matrix(&attention.q)?,
-                k: matrix(&attention.k)?,
-                v: matrix(&attention.v)?,
-                q_norm: norm(&attention.q_norm)?,
-                k_norm: norm(&attention.k_norm)?,
-                rope: attention.rope,
-                options: AttentionOptions {
-                    window: attention.window,
-                    scoring: Scoring { scale: attention.score_scale, cap: attention.score_cap },
-                },
-                o: matrix(&attention.o)?,
-                output_norm: norm(&attention.output_norm)?,
-            },
+            mixer: Mixer::new(device, weights, mixer)?,
             feed_forward: FeedForward {
                 norm: norm(&feed_forward.norm)?,
                 layer: FeedForwardMatrices::new(&feed_forward.layer, matrix)?,
                 output_norm: norm(&feed_forward.output_norm)?,
             },
+            layer_embedding: layer_embedding.transpose()?,
+            scale: scale.unwrap_or(1.0),
             parallel: *parallel,
             residual: multipliers.residual,
             mixes_rows: layer.mixes_rows(),
         })
     }
 
-    /// Brings the residual stream through this block, whose keys and values are stored.
+    /// Brings the residual stream through this block, whose mixer has stored all rows.
     ///
     /// # Errors
     /// `Cancelled` before the next operation once `cancel` is; those of the operations.
@@ -388,17 +437,18 @@ impl<D: Device> Layer<D> {
         pass: &mut Pass<'_, D>,
         cancel: &CancellationToken,
     ) -> Result<()> {
-        let Layer { attention: Attention { options, o, output_norm, .. }, feed_forward, parallel, .. } = self;
-        let Pass { batch, hidden, qkv, attended, activated, routed, product, .. } = pass;
+        let Layer { mixer, feed_forward, layer_embedding, parallel, .. } = self;
         let output = |norm: &'l Option<D::Norm>| Output { norm: norm.as_ref(), scale: self.residual };
         cancel.check()?;
-        device.attend(batch, index, *options, qkv, attended)?;
+        mixer.mix(device, index, pass)?;
         cancel.check()?;
+        let Pass { batch, hidden, mixed, layer_inputs, activated, routed, product, .. } = pass;
         if *parallel {
             feed_forward.activate(device, batch, hidden, activated, routed)?;
             cancel.check()?;
         }
-        device.linear_add(batch, Operand::Attended(attended), o, output(output_norm), product, hidden)?;
+        let of_mixer = output(&mixer.output_norm);
+        device.linear_add(batch, Operand::Mixed(mixed), mixer.output(), of_mixer, product, hidden)?;
         cancel.check()?;
         if !*parallel {
             feed_forward.activate(device, batch, hidden, activated, routed)?;
@@ -407,26 +457,27 @@ impl<D: Device> Layer<D> {
         let output = output(&feed_forward.output_norm);
         match &feed_forward.layer {
             FeedForwardMatrices::Dense(dense) => {
-                device.linear_add(batch, Operand::Activated(activated), &dense.down, output, product, hidden)
+                device.linear_add(batch, Operand::Activated(activated), &dense.down, output, product, hidden)?;
             }
             FeedForwardMatrices::Experts(experts) => {
-                device.experts_add(batch, routed, experts, output, product, hidden)
+                device.experts_add(batch, routed, experts, output, product, hidden)?;
             }
         }
+        if let Some(LayerEmbeddingUse { gate, output, output_norm }) = layer_embedding {
+            cancel.check()?;
+            device.gate_layer_input(batch, hidden, gate, layer_inputs, index, mixed)?;
+            let normed = Output { norm: Some(output_norm), scale: self.residual };
+            device.linear_add(batch, Operand::Mixed(mixed), output, normed, product, hidden)?;
+        }
+        if self.scale != 1.0 {
+            device.scale(batch, self.scale, hidden)?;
+        }
+        Ok(())
     }
 
     fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
-        let Attention { q, k, v, o, .. } = &self.attention;
-        [q, k, v, o].into_iter().chain(self.feed_forward.layer.matrices())
-    }
-}
-
-impl<D: Device> Attention<D> {
-    /// Stores the keys and values of all rows, and leaves their queries in `pass.qkv`.
-    fn store(&self, device: &D, index: usize, pass: &mut Pass<'_, D>) -> Result<()> {
-        let Pass { batch, hidden, qkv, .. } = pass;
-        device.norm_qkv(batch, hidden, self.norm.as_ref(), [&self.q, &self.k, &self.v], qkv)?;
-        device.rotate_and_store(batch, index, [self.q_norm.as_ref(), self.k_norm.as_ref()], self.rope, qkv)
+        let embedding = self.layer_embedding.iter().flat_map(|embedding| [&embedding.gate, &embedding.output]);
+        self.mixer.matrices().chain(self.feed_forward.layer.matrices()).chain(embedding)
     }
 }
 

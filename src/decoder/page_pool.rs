@@ -3,49 +3,103 @@
 
 use super::page::{AllocatePage, CopyPage, Page};
 use super::prefixes::Prefixes;
+use super::state::{Checkpoint, State};
 use crate::cache_budget::{CacheBudget, CacheShare, Reservation};
 use crate::error::{Error, Result};
 use crate::memory;
+use model_diagnostics::plan::StateSize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What all caches of a model take their pages from.
 pub struct PagePool<P> {
     allocate: AllocatePage<P>,
-    page_bytes: u64,
+    sizes: CacheSizes,
     budget: Arc<CacheBudget>,
-    /// Bytes of all pages up to which those are kept that no sequence holds.
-    keep: u64,
-    /// How a page is copied, where sequences share pages.
+    /// How a page is copied, where the device can.
     copy: Option<CopyPage<P>>,
+    /// Whether sequences that begin alike share pages.
+    shares: bool,
     prefixes: Mutex<Prefixes<P>>,
 }
 
+/// The sizes of a model's caches.
+#[derive(Clone, Debug)]
+pub struct CacheSizes {
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// What a sequence has beside its pages, of each layer; nothing where no layer has a state.
+    pub states: Arc<[StateSize]>,
+    /// Bytes that all sequences may take together.
+    pub budget: u64,
+    /// Bytes of all pages and states up to which those are kept that no sequence holds.
+    pub keep: u64,
+}
+
+impl CacheSizes {
+    /// Bytes of a sequence's state.
+    pub fn state_bytes(&self) -> u64 {
+        self.states.iter().map(|size| (size.elements() * size_of::<f32>()) as u64).sum()
+    }
+
+    /// Bytes of a state that is kept of a prefix.
+    fn checkpoint_bytes(&self) -> u64 {
+        self.states.iter().map(|size| (size.border_elements() * size_of::<f32>()) as u64).sum()
+    }
+}
+
 impl<P> PagePool<P> {
-    /// Pages of `page_bytes` within `budget` bytes. Up to `keep` bytes they stay when nobody holds them. Without `copy` none is
-    /// shared.
+    /// Pages of these sizes. Sequences share them where it `shares` and pages can be copied.
     pub fn new(
         allocate: AllocatePage<P>,
-        page_bytes: u64,
-        budget: u64,
-        keep: u64,
+        sizes: CacheSizes,
         copy: Option<CopyPage<P>>,
+        shares: bool,
     ) -> Arc<PagePool<P>> {
-        let budget = CacheBudget::new(budget);
-        Arc::new(PagePool { allocate, page_bytes, budget, keep, copy, prefixes: Mutex::default() })
+        let (budget, shares) = (CacheBudget::new(sizes.budget), shares && copy.is_some());
+        Arc::new(PagePool { allocate, sizes, budget, copy, shares, prefixes: Mutex::default() })
     }
 
-    /// Bytes of a page.
-    pub fn page_bytes(&self) -> u64 {
-        self.page_bytes
+    /// The sizes.
+    pub fn sizes(&self) -> &CacheSizes {
+        &self.sizes
     }
 
-    /// A share that `count` pages take, of which `share` has some. Pages that no sequence holds make room.
+    /// The state of an empty sequence, where the model has states: first of what is reserved.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`.
+    pub fn state(&self, reservation: Option<&Reservation>) -> Result<Option<State>> {
+        let bytes = self.sizes.state_bytes();
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let share = self.share(bytes, reservation.and_then(|reservation| reservation.take(bytes)))?;
+        self.trim();
+        Ok(Some(State::new(&self.sizes.states, share)?))
+    }
+
+    /// Where a state behind `position` can be kept: within what is kept when nobody holds it, in place of what was not used
+    /// for longer. What cannot be had costs nobody a page.
+    pub fn checkpoint(&self, position: usize) -> Option<Checkpoint> {
+        let (bytes, mut share) = (self.sizes.checkpoint_bytes(), self.budget.share());
+        let held = self.taken().saturating_sub(self.bytes().1);
+        if held.saturating_add(bytes) > self.sizes.keep {
+            return None;
+        }
+        while self.taken().saturating_add(bytes) > self.sizes.keep || share.grow_to(bytes).is_err() {
+            if !self.prefixes().evict() {
+                return None;
+            }
+        }
+        Checkpoint::new(&self.sizes.states, position, share).ok()
+    }
+
+    /// A share of `bytes`, of which `share` has some. Pages that no sequence holds make room.
     ///
     /// # Errors
     /// `CacheBudget` when the sequences of the model have no more.
-    pub fn share(&self, count: usize, share: Option<CacheShare>) -> Result<CacheShare> {
+    pub fn share(&self, bytes: u64, share: Option<CacheShare>) -> Result<CacheShare> {
         let mut share = share.unwrap_or_else(|| self.budget.share());
-        let bytes = self.page_bytes.saturating_mul(count as u64);
         while let Err(error) = share.grow_to(bytes) {
             // What cannot be had costs nobody a page.
             let asked = bytes.saturating_sub(share.bytes());
@@ -68,13 +122,14 @@ impl<P> PagePool<P> {
         reservation: Option<&Reservation>,
     ) -> Result<()> {
         memory::grow(pages, count, "the list of a KV cache's pages")?;
-        let reserved = reservation.and_then(|reservation| reservation.take(self.page_bytes * count as u64));
-        let mut share = self.share(count, reserved)?;
+        let CacheSizes { page_bytes, .. } = self.sizes;
+        let bytes = page_bytes.saturating_mul(count as u64);
+        let mut share = self.share(bytes, reservation.and_then(|reservation| reservation.take(bytes)))?;
         self.trim();
         let held = pages.len();
         while pages.len() < held + count {
             match (self.allocate)() {
-                Ok(page) => pages.push(Arc::new(Page::new(page, share.split(self.page_bytes)))),
+                Ok(page) => pages.push(Arc::new(Page::new(page, share.split(page_bytes)))),
                 Err(Error::OutOfMemory { .. }) if self.prefixes().evict() => {}
                 Err(error) => {
                     pages.truncate(held);
@@ -85,7 +140,12 @@ impl<P> PagePool<P> {
         Ok(())
     }
 
-    /// How pages are copied, where sequences share them.
+    /// Whether sequences that begin alike share pages.
+    pub fn shares(&self) -> bool {
+        self.shares
+    }
+
+    /// How pages are copied, where the device can.
     pub fn copy(&self) -> Option<CopyPage<P>> {
         self.copy
     }
@@ -98,13 +158,19 @@ impl<P> PagePool<P> {
     /// Frees pages that no sequence holds, as long as all take more than is kept.
     pub fn trim(&self) {
         let mut prefixes = self.prefixes();
-        while self.budget.taken().saturating_sub(self.budget.reserved()) > self.keep && prefixes.evict() {}
+        while self.taken() > self.sizes.keep && prefixes.evict() {}
     }
 
-    /// Bytes that all pages take, each once, and those of them that no sequence holds.
+    /// Bytes that all pages and states take, each once, and those of them that no sequence holds.
     pub fn bytes(&self) -> (u64, u64) {
-        let taken = self.budget.taken().saturating_sub(self.budget.reserved());
-        (taken, self.page_bytes * self.prefixes().counts().1 as u64)
+        let (pages, states) = self.prefixes().unused();
+        let CacheSizes { page_bytes, .. } = self.sizes;
+        (self.taken(), page_bytes * pages as u64 + self.sizes.checkpoint_bytes() * states as u64)
+    }
+
+    /// Bytes that are taken and not only reserved.
+    fn taken(&self) -> u64 {
+        self.budget.taken().saturating_sub(self.budget.reserved())
     }
 
     /// What the pages are counted in.

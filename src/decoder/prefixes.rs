@@ -2,6 +2,7 @@
 
 use super::page::Page;
 use super::rope::Rotation;
+use super::state::Checkpoint;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ struct Node<P> {
     /// As many as the page holds; fewer than it could in the last page of a sequence.
     ids: Box<[u32]>,
     page: Arc<Page<P>>,
+    /// What layers with a state had behind it, where that is kept.
+    state: Option<Arc<Checkpoint>>,
     used: u64,
 }
 
@@ -62,9 +65,28 @@ impl<P> Prefixes<P> {
         let number = self.next;
         self.next += 1;
         self.clock += 1;
-        self.nodes.insert(number, Node { place, ids: ids.into(), page, used: self.clock });
+        self.nodes.insert(number, Node { place, ids: ids.into(), page, state: None, used: self.clock });
         self.behind.entry(place).or_default().push(number);
         number
+    }
+
+    /// What layers with a state had behind page `number`.
+    pub fn state(&mut self, number: u64) -> Option<Arc<Checkpoint>> {
+        self.touch(number)?;
+        self.nodes.get(&number)?.state.clone()
+    }
+
+    /// Keeps that, unless it is kept already.
+    pub fn keep_state(&mut self, number: u64, state: Checkpoint) {
+        if let Some(node) = self.nodes.get_mut(&number) {
+            node.state.get_or_insert_with(|| Arc::new(state));
+        }
+    }
+
+    /// Forgets the state that was not used for the longest time. Whether there was one.
+    pub fn evict_state(&mut self) -> bool {
+        let states = self.nodes.values_mut().filter(|node| node.state.is_some());
+        states.min_by_key(|node| node.used).map(|node| node.state = None).is_some()
     }
 
     /// Forgets `page`, and all behind it, if it is here and one sequence alone holds it.
@@ -79,17 +101,21 @@ impl<P> Prefixes<P> {
     }
 
     /// Forgets the page that was not used for the longest time, of those that no sequence holds and none stands behind.
-    /// Whether there was one.
+    /// Whether there was one. States, which can be computed again, go before pages.
     pub fn evict(&mut self) -> bool {
+        if self.evict_state() {
+            return true;
+        }
         let is_last = |number: &u64| self.behind.get(&Place::Behind(*number)).is_none_or(Vec::is_empty);
         let unused = self.nodes.iter().filter(|(number, node)| Arc::strong_count(&node.page) == 1 && is_last(number));
         let oldest = unused.min_by_key(|(_, node)| node.used).map(|(number, _)| *number);
         oldest.is_some_and(|number| self.remove(number))
     }
 
-    /// Pages, and those of them that no sequence holds.
-    pub fn counts(&self) -> (usize, usize) {
-        (self.nodes.len(), self.nodes.values().filter(|node| Arc::strong_count(&node.page) == 1).count())
+    /// Pages that no sequence holds, and states.
+    pub fn unused(&self) -> (usize, usize) {
+        let pages = self.nodes.values().filter(|node| Arc::strong_count(&node.page) == 1);
+        (pages.count(), self.nodes.values().filter(|node| node.state.is_some()).count())
     }
 
     fn at(&self, place: Place) -> impl Iterator<Item = (u64, &Node<P>)> {

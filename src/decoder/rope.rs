@@ -17,14 +17,19 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub(crate) struct RopeFrequencies {
     layout: RopeLayout,
-    /// Radians a position, one for each pair of elements.
-    frequencies: Vec<f64>,
+    short: Frequencies,
     /// Those of sequences longer than a limit, in models that have them.
-    long: Option<(usize, Vec<f64>)>,
-    /// What cosines and sines are multiplied by.
-    magnitude: f64,
+    long: Option<(usize, Frequencies)>,
     /// What queries are multiplied by.
     query_scale: Option<QueryScale>,
+}
+
+#[derive(Clone, Debug)]
+struct Frequencies {
+    /// Radians a position, one for each pair of elements.
+    radians: Vec<f64>,
+    /// What cosines and sines are multiplied by.
+    magnitude: f64,
 }
 
 /// One of the ways in which a model rotates, chosen by the length of a sequence.
@@ -56,7 +61,7 @@ impl RopeFrequencies {
         let pairs = rope.dimensions / 2;
         let plain = |i: usize| rope.theta.powf(-2.0 * i as f64 / rope.dimensions as f64);
         let each = |frequency: &dyn Fn(usize) -> f64| (0..pairs).map(frequency).collect::<Vec<f64>>();
-        let (frequencies, long) = match &rope.scaling {
+        let (radians, long) = match &rope.scaling {
             RopeScaling::Default => (each(&plain), None),
             RopeScaling::Linear { factor } => (each(&|i| plain(i) / factor), None),
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
@@ -70,16 +75,23 @@ impl RopeFrequencies {
                 let ramp = yarn_ramp(pair(*beta_fast), pair(*beta_slow), *truncate, rope.dimensions);
                 (each(&|i| plain(i) * (1.0 - ramp(i)) + plain(i) / factor * ramp(i)), None)
             }
-            RopeScaling::LongRope { short, long, original_context } => {
-                let long = divided(plain, &values(weights, long));
+            RopeScaling::Proportional { factor, pairs } => {
+                (each(&|i| if i < *pairs { plain(i) / factor } else { 0.0 }), None)
+            }
+            RopeScaling::LongRope { short, long, long_magnitude, original_context } => {
+                let radians = divided(plain, &values(weights, long));
+                let long = Frequencies { radians, magnitude: *long_magnitude };
                 (divided(plain, &values(weights, short)), Some((*original_context, long)))
             }
         };
-        let all = frequencies.iter().chain(long.iter().flat_map(|(_, long)| long));
-        match all.enumerate().find(|(_, frequency)| !frequency.is_normal() || **frequency < 0.0) {
+        let all = radians.iter().chain(long.iter().flat_map(|(_, long)| &long.radians));
+        let turning = if let RopeScaling::Proportional { pairs, .. } = rope.scaling { pairs } else { pairs };
+        let unsound =
+            |&(pair, frequency): &(usize, &f64)| (!frequency.is_normal() || *frequency < 0.0) && pair % pairs < turning;
+        match all.enumerate().find(unsound) {
             None => {
                 let Rope { layout, magnitude, query_scale, .. } = *rope;
-                Ok(RopeFrequencies { layout, frequencies, long, magnitude, query_scale })
+                Ok(RopeFrequencies { layout, short: Frequencies { radians, magnitude }, long, query_scale })
             }
             Some((pair, frequency)) => Err(unusable(rope, weights, pair % pairs, *frequency)),
         }
@@ -95,7 +107,7 @@ impl RopeFrequencies {
 
     /// Angles of no position.
     pub(crate) fn no_angles(&self) -> Angles {
-        let pairs = self.frequencies.len();
+        let pairs = self.short.radians.len();
         Angles { cos: Vec::new(), sin: Vec::new(), query_scales: Vec::new(), pairs, layout: self.layout }
     }
 
@@ -104,12 +116,12 @@ impl RopeFrequencies {
     /// # Errors
     /// `OutOfMemory`.
     pub(crate) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) -> Result<()> {
-        let frequencies = match (&self.long, rotation) {
+        let Frequencies { radians, magnitude } = match (&self.long, rotation) {
             (Some((_, long)), Rotation::Long) => long,
-            _ => &self.frequencies,
+            _ => &self.short,
         };
         for list in [&mut angles.cos, &mut angles.sin] {
-            memory::grow(list, positions.len() * frequencies.len(), "angles of rotary positions")?;
+            memory::grow(list, positions.len() * radians.len(), "angles of rotary positions")?;
         }
         if let Some(QueryScale { beta, original_context }) = self.query_scale {
             memory::grow(&mut angles.query_scales, positions.len(), "scales of queries")?;
@@ -118,10 +130,10 @@ impl RopeFrequencies {
             angles.query_scales.extend(scales);
         }
         for position in positions {
-            for frequency in frequencies {
+            for frequency in radians {
                 let (sin, cos) = (position as f64 * frequency).sin_cos();
-                angles.cos.push((cos * self.magnitude) as f32);
-                angles.sin.push((sin * self.magnitude) as f32);
+                angles.cos.push((cos * magnitude) as f32);
+                angles.sin.push((sin * magnitude) as f32);
             }
         }
         Ok(())
@@ -200,6 +212,21 @@ impl Angles {
     /// What the queries of row `row` are multiplied by, where they are.
     pub(crate) fn query_scale(&self, row: usize) -> Option<f32> {
         self.query_scales.get(row).copied()
+    }
+
+    /// Drops all rows but these, which ascend.
+    pub(crate) fn keep(&mut self, kept: &[Range<usize>]) {
+        for (list, width) in [(&mut self.cos, self.pairs), (&mut self.sin, self.pairs), (&mut self.query_scales, 1)] {
+            if list.is_empty() {
+                continue;
+            }
+            let mut end = 0;
+            for rows in kept {
+                list.copy_within(rows.start * width..rows.end * width, end * width);
+                end += rows.len();
+            }
+            list.truncate(end * width);
+        }
     }
 
     /// Turns the leading elements of `head` by the angles of row `row`.

@@ -43,6 +43,17 @@ pub(crate) fn check_all(
     Err(model_diagnostics::Error::incomplete(weights.path(tensor.file), kind).into())
 }
 
+/// A stored number.
+///
+/// # Errors
+/// `Files` when it is none.
+pub(crate) fn number(weights: &Weights, tensor: &TensorInfo) -> Result<f32> {
+    check_all(weights, tensor, "a finite number", f32::is_finite)?;
+    let mut wide = [0.0];
+    add_floats(Isa::portable(), &mut wide, floats(&weights.view(tensor), 0..1));
+    Ok(wide[0])
+}
+
 /// Outputs and inputs.
 pub(crate) fn shape(tensor: &TensorInfo) -> (usize, usize) {
     (tensor.shape[0] as usize, tensor.shape[1] as usize)

@@ -40,6 +40,17 @@ pub enum ChatError {
         /// What the template says.
         message: String,
     },
+    /// A message has an image, sound or the like, and models are run for their text alone (exit code 2).
+    #[error(
+        "message {message} of the chat has a part of type {kind}, expected text alone: models that see or hear are run for \
+         their text; leave the part out, or say in words what it shows"
+    )]
+    NotText {
+        /// Which message, from 1.
+        message: usize,
+        /// The type of the part: `image_url`.
+        kind: &'static str,
+    },
     /// The chat template does not end, or writes without measure (exit code 10).
     #[error(
         "{}: the chat template takes more than {limit} {what}; give the model a text to continue",

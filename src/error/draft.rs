@@ -26,12 +26,13 @@ pub enum DraftError {
         /// What it is for the draft model.
         in_draft: String,
     },
-    /// Sequences of the model are computed in steps of their own, without guesses (exit code 2).
-    #[error("{} would guess nothing: {reason}; load the model without a draft model", draft.display())]
+    /// Sequences of the model are computed in steps of their own, without guesses, or those of the draft model cannot be cut
+    /// back when it guessed wrong (exit code 2).
+    #[error("{} would guess nothing: {reason}; load the model without it", draft.display())]
     Alone {
         /// The draft model's path.
         draft: PathBuf,
-        /// What stands against guesses, as [`Report::batching`](crate::Report::batching) says it.
+        /// What stands against guesses.
         reason: &'static str,
     },
 }

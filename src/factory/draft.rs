@@ -6,7 +6,7 @@ use crate::model::{Inner, Model};
 use crate::scheduler::Scheduler;
 use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
-use model_diagnostics::plan::{Budget, DraftSize, Plan, Request};
+use model_diagnostics::plan::{Budget, DraftSize, Plan, Request, state_bytes};
 use model_diagnostics::{DeviceChoice, Diagnosis, Hardware, Policy, Ready, Report};
 use std::borrow::Cow;
 use std::path::Path;
@@ -57,6 +57,10 @@ impl ModelBuilder {
             return Err(DraftError::Alone { draft: paths().1, reason }.into());
         }
         let Ready { header, spec, .. } = &draft.ready;
+        if state_bytes(spec) > 0 {
+            let reason = "its layers have states, which are not cut back to every position";
+            return Err(DraftError::Alone { draft: paths().1, reason }.into());
+        }
         let own = Tokenizer::from_header(header, &spec.tokenizer)?;
         self.cancel.check()?;
         let entry =

@@ -95,6 +95,16 @@ impl<'a> Query<'a> {
         self.out.iter_mut().zip(out).for_each(|(a, b)| both(a, b));
     }
 
+    /// Attends to a position of this score whose value is zero: it takes weight from the others.
+    pub fn sink(&mut self, score: f32) {
+        let max = if score.is_nan() || score > self.max { score } else { self.max };
+        let rescale = exp::<false>(self.max - max);
+        self.max = max;
+        self.sums.iter_mut().for_each(|sum| *sum *= rescale);
+        self.sums[0] += exp::<false>(score - max);
+        self.out.iter_mut().for_each(|out| *out *= rescale);
+    }
+
     /// Divides by the sum: the result is in `out`. Zeros if there was no key.
     pub fn finish(self) {
         let sum = sum_lanes(self.sums);

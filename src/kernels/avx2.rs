@@ -205,7 +205,7 @@ pub(super) fn scales_and_mins_of_halves<F: Format>(halves: __m128i) -> [__m128i;
 }
 
 /// The product of a block dtype with one token; `elements` and `factors` have those of eight blocks,
-/// whose bytes are `EIGHT`.
+/// whose bytes are `EIGHT`; `factors` is told their row and which eight of it they are.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn one_token<F: Format, const EIGHT: usize>(
@@ -214,7 +214,7 @@ pub(super) fn one_token<F: Format, const EIGHT: usize>(
     token: usize,
     output: &mut Output<'_>,
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT]) -> Factors,
+    factors: impl Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
 ) {
     let eights = (input.inputs() / 32).div_ceil(8);
     let x = input.q8(token);
@@ -225,9 +225,9 @@ pub(super) fn one_token<F: Format, const EIGHT: usize>(
         let x_sums = arranged(more_floats, x.sums, eights * 8, |b| b)?;
         let x_ints = arranged_sums::<F, 8>(ints, &x, eights * 8)?;
         let rows = output.rows();
-        rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], i, sums| {
-            for (eight, sums) in eights.into_iter().zip(sums) {
-                let factors = factors(eight);
+        rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], of, i, sums| {
+            for ((eight, row), sums) in eights.into_iter().zip(of).zip(sums) {
+                let factors = factors(eight, [row, i]);
                 let [halves, half_mins] = scales_and_mins_of_halves::<F>(factors.halves);
                 let mut dots = dots::<F>(elements(eight), &x_bytes[i], halves);
                 // The products of what half blocks have and the sums of their activations; the ints are these sums with
@@ -301,7 +301,7 @@ pub(super) fn pairs<F: Format>(q: __m256i, x: __m256i) -> __m256i {
     }
 }
 
-/// For four rows of `weight` at a time, `step(rows, i, sums)` adds eight blocks of each to lanes 0 to 7 for even `i`, to
+/// For four rows of `weight` at a time, `step(blocks, rows, i, sums)` adds eight blocks of each to lanes 0 to 7 for even `i`, to
 /// the others for odd. A row's end is padded with zeros.
 ///
 /// `step` is called in one place, so that compilers put it there.
@@ -310,7 +310,7 @@ pub(super) fn pairs<F: Format>(q: __m256i, x: __m256i) -> __m256i {
 pub(super) fn rows_times_token<const EIGHT: usize>(
     weight: &[u8],
     y: &mut [f32],
-    step: impl Fn([&[u8; EIGHT]; 4], usize, &mut [__m256; 4]),
+    step: impl Fn([&[u8; EIGHT]; 4], [usize; 4], usize, &mut [__m256; 4]),
 ) {
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / EIGHT, row_bytes % EIGHT);
@@ -337,7 +337,7 @@ pub(super) fn rows_times_token<const EIGHT: usize>(
                 }
             }
             eights.iter().for_each(|eight| prefetch_near(eight.as_ptr().wrapping_add(near), EIGHT));
-            step(eights, i, &mut sums[i % 2]);
+            step(eights, indices, i, &mut sums[i % 2]);
         }
         for (r, row) in indices.into_iter().enumerate() {
             y[row] = sum_lanes([sums[0][r], sums[1][r]]);

@@ -77,7 +77,7 @@ pub(super) fn matmul<F: Format, const EIGHT: usize>(
     input: &Input,
     output: &mut Output<'_>,
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT]) -> Factors,
+    factors: impl Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
 ) {
     // SAFETY: the function is compiled for the instruction sets.
     let simd = unsafe { Avx2::new() };
@@ -98,7 +98,7 @@ fn unpack<F: Format, const EIGHT: usize>(
     rows: &Rows<'_>,
     panel: &mut Panel<'_>,
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT]) -> Factors,
+    factors: impl Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
 ) {
     let zero = _mm256_setzero_si256();
     for i in panel.steps(8) {
@@ -111,7 +111,7 @@ fn unpack<F: Format, const EIGHT: usize>(
             for (quants, elements) in quants.iter_mut().zip(elements(eight)) {
                 quants[r] = elements;
             }
-            let factors = factors(eight);
+            let factors = factors(eight, [rows.first() + r, i]);
             scales[r] = _mm256_castps_si256(factors.scales);
             mins[r] = _mm256_castps_si256(factors.mins);
             if F::HALVES {

@@ -217,7 +217,7 @@ pub(super) fn in_streams<const STEP: usize, const N: usize>(
     weight: &[u8],
     y: &mut [f32],
     order: __m512i,
-    step: impl Fn(&[u8; STEP], usize, __m512) -> __m512,
+    step: impl Fn(&[u8; STEP], [usize; 2], __m512) -> __m512,
 ) {
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / STEP, row_bytes % STEP);
@@ -243,7 +243,7 @@ pub(super) fn in_streams<const STEP: usize, const N: usize>(
                 } else {
                     prefetch(bytes.as_ptr().wrapping_add(AHEAD), STEP);
                 }
-                sums[r] = step(bytes, i, sums[r]);
+                sums[r] = step(bytes, [indices[r], i], sums[r]);
             }
         }
         for (row, sums) in indices.into_iter().zip(sums) {

@@ -21,7 +21,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// The matrix product of a block dtype. `elements` and `factors` have those of eight blocks, whose bytes are `EIGHT`;
-/// `SIXTEEN` is twice that.
+/// `SIXTEEN` is twice that. `factors` is told their row and which eight of it they are.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn matmul<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
@@ -29,7 +29,7 @@ pub(super) fn matmul<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
     input: &Input,
     output: &mut Output<'_>,
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT]) -> Factors,
+    factors: impl Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
 ) {
     if input.tokens() <= TOKENS_WITHOUT_PANELS {
         for token in 0..input.tokens() {
@@ -167,7 +167,7 @@ fn unpack<F: Format, const EIGHT: usize>(
     rows: &Rows<'_>,
     panel: &mut Panel<'_>,
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT]) -> Factors,
+    factors: impl Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
 ) {
     let zero = _mm512_setzero_si512();
     // Panels of values that have a sign have an offset of 128.
@@ -182,7 +182,7 @@ fn unpack<F: Format, const EIGHT: usize>(
             for (quants, two) in quants.iter_mut().zip(elements(eight).as_chunks::<2>().0) {
                 quants[r] = _mm512_add_epi8(join(two[0], two[1]), raise);
             }
-            let factors = factors(eight);
+            let factors = factors(eight, [rows.first() + r, i]);
             floats[r] = _mm512_castps_si512(join_floats(factors.scales, factors.mins));
             if F::HALVES {
                 for (to, of_halves) in halves.iter_mut().zip(scales_and_mins_of_halves::<F>(factors.halves)) {
@@ -212,7 +212,7 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
     token: usize,
     output: &mut Output<'_>,
     elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT]) -> Factors,
+    factors: impl Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
 ) {
     const { assert!(SIXTEEN == 2 * EIGHT) };
     let steps = (input.inputs() / BLOCK).div_ceil(16);
@@ -226,9 +226,9 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
         let x_ints = arranged_sums::<F, 16>(ints, &x, steps * 16)?;
         let rows = output.rows();
         let order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        rows_times_token!(weight, output.part(token, 0, rows), order, |sixteen: &[u8; SIXTEEN], i, sums| {
+        rows_times_token!(weight, output.part(token, 0, rows), order, |sixteen: &[u8; SIXTEEN], [row, i], sums| {
             let [a, b] = sixteen.as_chunks::<EIGHT>().0 else { unreachable!("two times eight blocks") };
-            let (of_a, of_b) = (factors(a), factors(b));
+            let (of_a, of_b) = (factors(a, [row, 2 * i]), factors(b, [row, 2 * i + 1]));
             let [halves_a, mins_a] = scales_and_mins_of_halves::<F>(of_a.halves);
             let [halves_b, mins_b] = scales_and_mins_of_halves::<F>(of_b.halves);
             let ints = load_numbers(&x_ints[i]);

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::isa::Sets;
-use super::{Form, Registered, floats};
+use super::{Form, Product, Registered, floats};
 use model_diagnostics::{DType, capability::Tier};
 
 const PORTABLE: Registered = Registered {
@@ -15,7 +15,7 @@ const PORTABLE: Registered = Registered {
     tier: Tier::Widened,
     form: Form::F32,
     sets: Sets::PORTABLE,
-    matmul: |weight, input, output| floats::portable(weight, input, output, dequantize),
+    matmul: Product::Rows(|weight, input, output| floats::portable(weight, input, output, dequantize)),
     dequantize,
 };
 
@@ -26,13 +26,23 @@ pub(super) const KERNELS: &[Registered] = &[
         tier: Tier::Native,
         form: Form::Bf16,
         sets: Sets::AVX512.and(Sets::BF16),
-        matmul: avx512_bf16::matmul,
+        matmul: Product::Rows(avx512_bf16::matmul),
         ..PORTABLE
     },
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "bf16/avx512", sets: Sets::AVX512, matmul: floats::avx512::widened::<half::bf16>, ..PORTABLE },
+    Registered {
+        name: "bf16/avx512",
+        sets: Sets::AVX512,
+        matmul: Product::Rows(floats::avx512::widened::<half::bf16>),
+        ..PORTABLE
+    },
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "bf16/avx2", sets: Sets::AVX2, matmul: floats::avx2::widened::<half::bf16>, ..PORTABLE },
+    Registered {
+        name: "bf16/avx2",
+        sets: Sets::AVX2,
+        matmul: Product::Rows(floats::avx2::widened::<half::bf16>),
+        ..PORTABLE
+    },
     PORTABLE,
 ];
 

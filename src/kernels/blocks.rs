@@ -75,13 +75,13 @@ pub(super) fn dequantize<const BYTES: usize>(
     }
 }
 
-/// Rows times all tokens; `unpack` as in [`dequantize`].
+/// Rows times all tokens; `unpack` as in [`dequantize`], and is told the number of the block among those of all rows.
 #[inline(always)]
 pub(super) fn product<F: Format, const BYTES: usize>(
     weight: &[u8],
     input: &Input,
     output: &mut Output<'_>,
-    unpack: impl Fn(&[u8; BYTES], usize) -> Unpacked,
+    unpack: impl Fn(&[u8; BYTES], usize, usize) -> Unpacked,
 ) {
     let blocks = input.inputs() / BLOCK;
     let room = || -> memory::Result<(Vec<_>, Vec<Unpacked>)> {
@@ -96,8 +96,8 @@ pub(super) fn product<F: Format, const BYTES: usize>(
         let (stored, _) = stored.as_chunks::<BYTES>();
         let each = blocks / stored.len();
         row.clear();
-        for stored in stored {
-            row.extend((0..each).map(|b| unpack(stored, b)));
+        for (i, block) in stored.iter().enumerate() {
+            row.extend((0..each).map(|b| unpack(block, b, index * stored.len() + i)));
         }
         for (token, x) in tokens.iter().enumerate() {
             let mut lanes = [0.0f32; LANES];
@@ -142,14 +142,14 @@ macro_rules! block_kernels {
             $crate::kernels::Registered {
                 name: concat!($name, "/", $wide),
                 sets: $crate::kernels::isa::Sets::AVX512.and($sets),
-                matmul: $wide_product,
+                matmul: $crate::kernels::Product::Rows($wide_product),
                 ..PORTABLE
             },
             #[cfg(target_arch = "x86_64")]
             $crate::kernels::Registered {
                 name: concat!($name, "/avx2"),
                 sets: $crate::kernels::isa::Sets::AVX2,
-                matmul: $avx2,
+                matmul: $crate::kernels::Product::Rows($avx2),
                 ..PORTABLE
             },
             PORTABLE,
@@ -162,9 +162,9 @@ macro_rules! block_kernels {
             tier: model_diagnostics::capability::Tier::Native,
             form: $crate::kernels::Form::Q8,
             sets: $crate::kernels::isa::Sets::PORTABLE,
-            matmul: |weight, input, output| {
-                $crate::kernels::blocks::product::<$format, BYTES>(weight, input, output, unpack);
-            },
+            matmul: $crate::kernels::Product::Rows(|weight, input, output| {
+                $crate::kernels::blocks::product::<$format, BYTES>(weight, input, output, |block, b, _| unpack(block, b));
+            }),
             dequantize: |row, out| $crate::kernels::blocks::dequantize(row, out, unpack),
         };
     };
@@ -183,13 +183,13 @@ macro_rules! compiled_block_kernels {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
         fn avx512(weight: &[u8], input: &$crate::kernels::Input, output: &mut $crate::kernels::Output<'_>) {
-            $crate::kernels::blocks::product::<$format, BYTES>(weight, input, output, unpack);
+            $crate::kernels::blocks::product::<$format, BYTES>(weight, input, output, |block, b, _| unpack(block, b));
         }
 
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c")]
         fn avx2(weight: &[u8], input: &$crate::kernels::Input, output: &mut $crate::kernels::Output<'_>) {
-            $crate::kernels::blocks::product::<$format, BYTES>(weight, input, output, unpack);
+            $crate::kernels::blocks::product::<$format, BYTES>(weight, input, output, |block, b, _| unpack(block, b));
         }
     };
 }
@@ -211,7 +211,7 @@ macro_rules! avx2_product {
                         token,
                         output,
                         |eight| elements(eight),
-                        |eight| factors(eight),
+                        |eight, _| factors(eight),
                     );
                 }
             } else {
@@ -220,7 +220,7 @@ macro_rules! avx2_product {
                     input,
                     output,
                     |eight| elements(eight),
-                    |eight| factors(eight),
+                    |eight, _| factors(eight),
                 );
             }
         }
@@ -246,7 +246,7 @@ macro_rules! simd_products {
                 input,
                 output,
                 |eight| elements(eight),
-                |eight| factors(eight),
+                |eight, _| factors(eight),
             );
         }
     };

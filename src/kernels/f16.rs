@@ -5,7 +5,7 @@
 
 use super::element::f16_to_f32;
 use super::isa::Sets;
-use super::{Form, Registered, floats};
+use super::{Form, Product, Registered, floats};
 use model_diagnostics::{DType, capability::Tier};
 
 const PORTABLE: Registered = Registered {
@@ -14,15 +14,25 @@ const PORTABLE: Registered = Registered {
     tier: Tier::Widened,
     form: Form::F32,
     sets: Sets::PORTABLE,
-    matmul: |weight, input, output| floats::portable(weight, input, output, dequantize),
+    matmul: Product::Rows(|weight, input, output| floats::portable(weight, input, output, dequantize)),
     dequantize,
 };
 
 pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "f16/avx512", sets: Sets::AVX512, matmul: floats::avx512::widened::<half::f16>, ..PORTABLE },
+    Registered {
+        name: "f16/avx512",
+        sets: Sets::AVX512,
+        matmul: Product::Rows(floats::avx512::widened::<half::f16>),
+        ..PORTABLE
+    },
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "f16/avx2", sets: Sets::AVX2, matmul: floats::avx2::widened::<half::f16>, ..PORTABLE },
+    Registered {
+        name: "f16/avx2",
+        sets: Sets::AVX2,
+        matmul: Product::Rows(floats::avx2::widened::<half::f16>),
+        ..PORTABLE
+    },
     PORTABLE,
 ];
 

@@ -4,7 +4,7 @@
 //! `sum_lanes`.
 
 use super::isa::Sets;
-use super::{Form, Registered, floats};
+use super::{Form, Product, Registered, floats};
 use model_diagnostics::{DType, capability::Tier};
 
 const PORTABLE: Registered = Registered {
@@ -13,15 +13,20 @@ const PORTABLE: Registered = Registered {
     tier: Tier::Native,
     form: Form::F32,
     sets: Sets::PORTABLE,
-    matmul: |weight, input, output| floats::portable(weight, input, output, dequantize),
+    matmul: Product::Rows(|weight, input, output| floats::portable(weight, input, output, dequantize)),
     dequantize,
 };
 
 pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "f32/avx512", sets: Sets::AVX512, matmul: floats::avx512::widened::<f32>, ..PORTABLE },
+    Registered {
+        name: "f32/avx512",
+        sets: Sets::AVX512,
+        matmul: Product::Rows(floats::avx512::widened::<f32>),
+        ..PORTABLE
+    },
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "f32/avx2", sets: Sets::AVX2, matmul: floats::avx2::widened::<f32>, ..PORTABLE },
+    Registered { name: "f32/avx2", sets: Sets::AVX2, matmul: Product::Rows(floats::avx2::widened::<f32>), ..PORTABLE },
     PORTABLE,
 ];
 

@@ -15,7 +15,7 @@ use super::input::Int8Row;
 use super::int8::Int8Rule;
 use super::isa::{Isa, Sets, compiled_for};
 use super::vector::Floats;
-use super::{Form, Input, Output, Registered};
+use super::{Form, Input, Output, Product, Registered};
 use crate::memory;
 use model_diagnostics::DType;
 use model_diagnostics::capability::{I8_MAX_INPUTS, Tier};
@@ -28,17 +28,27 @@ const PORTABLE: Registered = Registered {
     tier: Tier::Native,
     form: Form::Int8(Int8Rule::Token { symmetric: true }),
     sets: Sets::PORTABLE,
-    matmul: portable,
+    matmul: Product::Rows(portable),
     dequantize,
 };
 
 pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "i8/avx512-vnni", sets: Sets::AVX512.and(Sets::VNNI), matmul: avx512_vnni::matmul, ..PORTABLE },
+    Registered {
+        name: "i8/avx512-vnni",
+        sets: Sets::AVX512.and(Sets::VNNI),
+        matmul: Product::Rows(avx512_vnni::matmul),
+        ..PORTABLE
+    },
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "i8/avx-vnni", sets: Sets::AVX2.and(Sets::AVX_VNNI), matmul: narrow::avx_vnni, ..PORTABLE },
+    Registered {
+        name: "i8/avx-vnni",
+        sets: Sets::AVX2.and(Sets::AVX_VNNI),
+        matmul: Product::Rows(narrow::avx_vnni),
+        ..PORTABLE
+    },
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "i8/avx2", sets: Sets::AVX2, matmul: narrow::avx2, ..PORTABLE },
+    Registered { name: "i8/avx2", sets: Sets::AVX2, matmul: Product::Rows(narrow::avx2), ..PORTABLE },
     PORTABLE,
 ];
 

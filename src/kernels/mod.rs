@@ -23,10 +23,13 @@ mod avx512;
 mod avx512_blocks;
 mod bf16;
 mod blocks;
+mod conv;
+mod delta;
 mod element;
 mod exp;
 mod f16;
 mod f32;
+mod f4;
 mod floats;
 mod grids;
 mod i8;
@@ -71,20 +74,24 @@ pub(crate) mod testing;
 mod tests;
 mod tq1_0;
 mod tq2_0;
+mod transposed;
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 pub use attention::{KvElement, KvTile, Query, STATE, Scoring, TILE, attend, put_key, put_value};
+pub use conv::convolve;
+pub use delta::{CHUNK, DeltaRows, DeltaState, delta_scratch};
 pub use element::Element;
 pub use i8::int8_groups;
 pub use input::{ColumnsMut, Form, Input};
 pub use int8::Int8Rule;
 pub use isa::Isa;
 pub use routing::{exp_all, sigmoid, softmax};
+pub use transposed::multiply_transposed;
 pub use vector::{
-    Floats, add, add_floats, add_scaled, geglu, gelu_tanh, layer_norm, rms_norm, rotate_half, rotate_pairs,
-    scale_floats, soft_cap, swiglu,
+    Floats, add, add_floats, add_scaled, clamped_swiglu, divide_by_rms, gate_sigmoid, geglu, gelu_tanh, l2_norm,
+    layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, soft_cap, swiglu,
 };
 
 use crate::memory;
@@ -99,6 +106,14 @@ use std::fmt;
 /// The processor has the entry's instruction sets. Nothing else: lengths and forms are checked by the types.
 type Matmul = unsafe fn(&[u8], &Input, &mut Output<'_>);
 
+/// How a kernel computes its product.
+enum Product {
+    /// From weight rows.
+    Rows(Matmul),
+    /// From weight rows and the scales of their blocks, which lie apart. Safe to call as a [`Matmul`].
+    Scaled(unsafe fn(&[u8], &[u8], &Input, &mut Output<'_>)),
+}
+
 /// A kernel as its dtype's file registers it.
 struct Registered {
     name: &'static str,
@@ -106,7 +121,7 @@ struct Registered {
     tier: Tier,
     form: Form,
     sets: Sets,
-    matmul: Matmul,
+    matmul: Product,
     dequantize: fn(&[u8], &mut [f32]),
 }
 
@@ -136,6 +151,7 @@ static REGISTRY: &[&[Registered]] = &[
     iq1_s::KERNELS,
     iq1_m::KERNELS,
     mxfp4::KERNELS,
+    f4::KERNELS,
     tq1_0::KERNELS,
     tq2_0::KERNELS,
 ];
@@ -184,19 +200,43 @@ impl Kernel {
     /// `y[token][row] = sum over i of weight[row][i] * x[token][i]` for the rows whose bytes are `weight`.
     ///
     /// `weight` holds whole rows of `inputs` stored elements, at any alignment; `y` is `[tokens, rows]`, overwritten.
-    /// Panics when lengths or forms do not match.
+    /// Panics when lengths or forms do not match, and for a dtype whose blocks have their scales elsewhere.
     ///
     /// # Errors
     /// When there is no memory for what it unpacks; `y` is unspecified then.
     pub fn matmul(&self, weight: &[u8], input: &Input, y: &mut [f32]) -> memory::Result<()> {
+        let Product::Rows(matmul) = self.entry.matmul else { panic!("{} multiplies scaled blocks", self.entry.name) };
+        // SAFETY: `select` compared the entry's instruction sets with those of a token.
+        self.multiply(weight, input, y, |output| unsafe { matmul(weight, input, output) })
+    }
+
+    /// The same of blocks of 32 elements whose scales lie apart: `scales` has those of all rows in order, a byte each.
+    /// Panics for any other dtype.
+    ///
+    /// # Errors
+    /// As [`matmul`](Self::matmul).
+    pub fn matmul_scaled(&self, weight: &[u8], scales: &[u8], input: &Input, y: &mut [f32]) -> memory::Result<()> {
+        let Product::Scaled(matmul) = self.entry.matmul else { panic!("{} has its scales in it", self.entry.name) };
+        assert_eq!(scales.len(), weight.len() / (order::BLOCK / 2), "scales of {} bytes of blocks", weight.len());
+        assert!(input.inputs().is_multiple_of(order::BLOCK), "{} inputs are no blocks", input.inputs());
+        // SAFETY: `select` compared the entry's instruction sets with those of a token.
+        self.multiply(weight, input, y, |output| unsafe { matmul(weight, scales, input, output) })
+    }
+
+    fn multiply(
+        &self,
+        weight: &[u8],
+        input: &Input,
+        y: &mut [f32],
+        matmul: impl FnOnce(&mut Output<'_>),
+    ) -> memory::Result<()> {
         assert!(self.entry.form.is_read_as(input.form()), "the form of the activations that {} reads", self.name);
         let row_bytes = self.row_bytes(input.inputs());
         assert!(weight.len().is_multiple_of(row_bytes), "{} bytes are no rows of {row_bytes}", weight.len());
         let rows = weight.len() / row_bytes;
         let mut output = Output::new(y, input.tokens(), rows);
         if rows > 0 && input.tokens() > 0 {
-            // SAFETY: `select` compared the entry's instruction sets with those of a token.
-            unsafe { (self.entry.matmul)(weight, input, &mut output) };
+            matmul(&mut output);
         }
         output.into_result()
     }

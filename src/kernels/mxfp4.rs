@@ -10,7 +10,7 @@ const BYTES: usize = 17;
 
 block_kernels!(MXFP4, "mxfp4", Mxfp4);
 
-struct Mxfp4;
+pub(super) struct Mxfp4;
 
 impl Format for Mxfp4 {
     const BITS: u32 = 5;
@@ -18,10 +18,10 @@ impl Format for Mxfp4 {
 }
 
 /// Twice what a code stands for (OCP Microscaling Formats 1.0, E2M1).
-const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+pub(super) const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// Half the scale; the two least are subnormal. 255, NaN by the standard, is 2^127 as in ggml.
-fn scale(exponent: u8) -> f32 {
+pub(super) fn scale(exponent: u8) -> f32 {
     f32::from_bits(match exponent {
         0..=1 => 0x0020_0000 << exponent,
         _ => u32::from(exponent - 1) << 23,

@@ -44,21 +44,29 @@ pub(super) trait Multiply: Simd {
 /// The stored bytes of a panel's `R` rows.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a, const R: usize> {
+    first: usize,
     bytes: &'a [u8],
     row_bytes: usize,
 }
 
 impl<'a, const R: usize> Rows<'a, R> {
-    /// Those of `bytes`, which are copied behind each other if they are less than `R`: the last ones are zeros then.
-    fn new(bytes: &'a [u8], row_bytes: usize, copy: &'a mut Lines<u8>) -> memory::Result<Rows<'a, R>> {
+    /// Those of `bytes`, from row `first` on, which are copied behind each other if they are less than `R`: the last ones are
+    /// zeros then.
+    fn new(first: usize, bytes: &'a [u8], row_bytes: usize, copy: &'a mut Lines<u8>) -> memory::Result<Rows<'a, R>> {
         if bytes.len() == R * row_bytes {
-            return Ok(Rows { bytes, row_bytes });
+            return Ok(Rows { first, bytes, row_bytes });
         }
         let copy = room(copy, R * row_bytes)?;
         let (rows, rest) = copy.split_at_mut(bytes.len());
         rows.copy_from_slice(bytes);
         rest.fill(0);
-        Ok(Rows { bytes: copy, row_bytes })
+        Ok(Rows { first, bytes: copy, row_bytes })
+    }
+
+    /// The first of them in the weight.
+    #[inline(always)]
+    pub(super) fn first(&self) -> usize {
+        self.first
     }
 
     /// The `i`-th `N` bytes of each row, with zeros behind a row's end, which is put into `padding`.
@@ -223,9 +231,9 @@ pub(super) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
     let floats = room(&mut scratch.floats, panels * floats_each)?;
     for (i, part) in weight.chunks(panels * S::LANES * row_bytes).enumerate() {
         let places = bytes.chunks_exact_mut(bytes_each).zip(floats.chunks_exact_mut(floats_each));
-        for (rows, (bytes, floats)) in part.chunks(S::LANES * row_bytes).zip(places) {
+        for (p, (rows, (bytes, floats))) in part.chunks(S::LANES * row_bytes).zip(places).enumerate() {
             let next = rows.as_ptr_range().end;
-            let rows = Rows::new(rows, row_bytes, &mut scratch.rows)?;
+            let rows = Rows::new((i * panels + p) * S::LANES, rows, row_bytes, &mut scratch.rows)?;
             unpack(&rows, &mut Panel { simd, order, next, halved: few, bytes, floats });
         }
         let ask = if few { part.len() / 2 } else { 0 };

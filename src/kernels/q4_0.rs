@@ -47,7 +47,7 @@ pub(super) mod avx2 {
                 input,
                 output,
                 |eight| elements(eight),
-                |eight| scales_of(eight.as_chunks::<BYTES>().0),
+                |eight, _| scales_of(eight.as_chunks::<BYTES>().0),
             );
         }
     }
@@ -66,7 +66,7 @@ pub(super) mod avx2 {
             let x_scales = arranged(floats, x.scales, eights * 8, |b| b)?;
             let x_offsets = arranged_sums::<Q40, 8>(ints, &x, eights * 8)?;
             let rows = output.rows();
-            rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], i, sums| {
+            rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], _, i, sums| {
                 let (x_scales, x_offsets) = (load_floats(&x_scales[i]), load_numbers(&x_offsets[i]));
                 for (eight, sums) in eights.into_iter().zip(sums) {
                     let scales = _mm256_mul_ps(scales_of(eight.as_chunks::<BYTES>().0).scales, x_scales);
@@ -226,7 +226,7 @@ pub(super) mod avx512_vnni {
             let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<4>().0;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-            rows_times_token!(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP], i, sums| {
+            rows_times_token!(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP], [_, i], sums| {
                 let (x, x_offsets) = (&x_bytes[i], &x_offsets[i]);
                 let zero = _mm512_setzero_si512();
                 let (mut dots, mut scales) = ([zero; 4], zero);

@@ -62,7 +62,7 @@ pub(super) mod avx2 {
                 one_token(weight, input, token, output);
             }
         } else {
-            avx2_panel::matmul::<Q4K, BYTES>(weight, input, output, |block| elements(block), |block| factors(block));
+            avx2_panel::matmul::<Q4K, BYTES>(weight, input, output, |block| elements(block), |block, _| factors(block));
         }
     }
 
@@ -77,7 +77,7 @@ pub(super) mod avx2 {
             let x_bytes = arranged_bytes::<32>(bytes, &x, x.scales.len(), order)?;
             let (x_scales, x_sums) = (x.scales.as_chunks::<8>().0, x.sums.as_chunks::<8>().0);
             let rows = output.rows();
-            rows_times_token(weight, output.part(token, 0, rows), |blocks: [&[u8; BYTES]; 4], i, sums| {
+            rows_times_token(weight, output.part(token, 0, rows), |blocks: [&[u8; BYTES]; 4], _, i, sums| {
                 let (factors, bytes) = heads(blocks);
                 let mut dots = [_mm256_setzero_si256(); 4];
                 for (dots, block) in dots.iter_mut().zip(blocks) {
@@ -332,7 +332,7 @@ pub(super) mod avx512_vnni {
             let x_sums = arranged(more_floats, x.sums, steps * 16, blocks_at)?;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-            rows_times_token!(weight, output.part(token, 0, rows), order, |two: &[u8; TWO], i, sums| {
+            rows_times_token!(weight, output.part(token, 0, rows), order, |two: &[u8; TWO], [_, i], sums| {
                 let [a, b] = two.as_chunks::<BYTES>().0 else { unreachable!("two super-blocks") };
                 let dots = dots::<BITS>(halves(a), halves(b), &x_bytes[i]);
                 let (scales, mins) = scales_and_mins(a, b);

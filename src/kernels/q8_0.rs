@@ -97,9 +97,14 @@ mod avx512_vnni {
             let x_offsets = arranged(ints, x.offsets, steps * STEP, order)?;
             let rows = output.rows();
             let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-            rows_times_token!(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP * BYTES], i, sums| {
-                step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)
-            });
+            rows_times_token!(
+                weight,
+                output.part(token, 0, rows),
+                order,
+                |blocks: &[u8; STEP * BYTES], [_, i], sums| {
+                    step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)
+                }
+            );
             Ok(())
         });
         output.note(done);

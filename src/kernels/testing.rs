@@ -42,7 +42,7 @@ impl Random {
             DType::F16 => {
                 return self.floats(elements).iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
             }
-            DType::I8 => return bytes,
+            DType::I8 | DType::F4 => return bytes,
             _ => {}
         }
         for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
@@ -76,6 +76,7 @@ pub(crate) fn set_scales(dtype: DType, block: &mut [u8], mut scale: impl FnMut()
             block[0] = (scale().to_f32().to_bits() >> 23) as u8;
             return;
         }
+        DType::F4 => return, // they lie apart
         other => panic!("{other} has no scales"),
     };
     for &at in halves {
@@ -105,7 +106,7 @@ pub(crate) fn each_isa() -> Vec<Isa> {
 
 /// Lengths below, at and above the boundaries of blocks, vectors and steps of `dtype`.
 pub(crate) fn lengths(dtype: DType) -> Vec<usize> {
-    match dtype.block_len() {
+    match if dtype == DType::F4 { 32 } else { dtype.block_len() } {
         1 => vec![1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 127, 128, 129, 576, 1000],
         32 => [1, 2, 3, 7, 8, 9, 15, 16, 17, 18, 31, 32, 33, 48, 64].map(|blocks| blocks * 32).to_vec(),
         block => [1, 2, 3, 4, 5, 8].map(|blocks| blocks * block).to_vec(),
@@ -159,10 +160,19 @@ pub(crate) fn widened(kernel: &Kernel, bytes: &[u8], inputs: usize) -> Vec<f32> 
     out
 }
 
-/// The product by `kernel`.
+/// The product by `kernel`, with scales of 1 where they lie apart.
 pub(crate) fn product(kernel: &Kernel, isa: Isa, weight: &[u8], x: &[f32], inputs: usize) -> Vec<f32> {
     let input = Input::prepare(isa, kernel.form, x, inputs);
     let mut y = vec![f32::NAN; weight.len() / kernel.row_bytes(inputs) * input.tokens()];
-    kernel.matmul(weight, &input, &mut y).unwrap();
+    multiply(kernel, weight, &input, &mut y);
     y
+}
+
+/// [`Kernel::matmul`], with scales of 1 where they lie apart.
+pub(crate) fn multiply(kernel: &Kernel, weight: &[u8], input: &Input, y: &mut [f32]) {
+    let done = match kernel.dtype {
+        DType::F4 => kernel.matmul_scaled(weight, &vec![127; weight.len() / 16], input, y),
+        _ => kernel.matmul(weight, input, y),
+    };
+    done.unwrap();
 }

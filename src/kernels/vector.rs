@@ -84,6 +84,32 @@ fn rms_norm_body(x: &[f32], weight: Floats<'_>, offset: bool, eps: f32, out: &mu
     }
 }
 
+/// `out = scale * x / sqrt(sum(x^2) + eps)`; the sum in f64. Panics unless both have one length.
+pub fn l2_norm(isa: Isa, x: &[f32], scale: f32, eps: f32, out: &mut [f32]) {
+    assert_eq!(x.len(), out.len(), "lengths of a norm");
+    compiled_for!(isa, l2_norm_body, (x: &[f32], scale: f32, eps: f32, out: &mut [f32]));
+}
+
+#[inline(always)]
+fn l2_norm_body(x: &[f32], scale: f32, eps: f32, out: &mut [f32]) {
+    let sum = sum_in_lanes(x, |x| f64::from(x) * f64::from(x));
+    let factor = (f64::from(scale) / (sum + f64::from(eps)).sqrt()) as f32;
+    out.iter_mut().zip(x).for_each(|(out, x)| *out = x * factor);
+}
+
+/// `x = x / sqrt(mean(x^2) + eps)`; the mean in f64. Panics unless there is an element.
+pub fn divide_by_rms(isa: Isa, x: &mut [f32], eps: f32) {
+    assert!(!x.is_empty(), "lengths of a norm");
+    compiled_for!(isa, divide_by_rms_body, (x: &mut [f32], eps: f32));
+}
+
+#[inline(always)]
+fn divide_by_rms_body(x: &mut [f32], eps: f32) {
+    let mean = sum_in_lanes(x, |x| f64::from(x) * f64::from(x)) / x.len() as f64;
+    let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
+    x.iter_mut().for_each(|x| *x *= factor);
+}
+
 /// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`; mean and variance in f64. Panics unless all have one
 /// length, at least 1.
 pub fn layer_norm(isa: Isa, x: &[f32], weight: Floats<'_>, bias: Floats<'_>, eps: f32, out: &mut [f32]) {
@@ -187,6 +213,35 @@ fn swiglu_body(gate: &[f32], up: &[f32], out: &mut [f32]) {
     for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
         *out = gate / (1.0 + exp::<false>(-gate)) * up;
     }
+}
+
+/// `out = gate / (1 + e^(-alpha * gate)) * (up + 1)`, of a gate of at most `limit` and an up between `-limit` and `limit`. Panics
+/// unless all have one length.
+pub fn clamped_swiglu(isa: Isa, [gate, up]: [&[f32]; 2], limit: f32, alpha: f32, out: &mut [f32]) {
+    assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
+    compiled_for!(isa, clamped_swiglu_body, (gate: &[f32], up: &[f32], limit: f32, alpha: f32, out: &mut [f32]));
+}
+
+#[inline(always)]
+fn clamped_swiglu_body(gate: &[f32], up: &[f32], limit: f32, alpha: f32, out: &mut [f32]) {
+    // Written so that a NaN passes.
+    let at_most = |x: f32| if x > limit { limit } else { x };
+    for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
+        let (gate, up) = (at_most(gate), at_most(up));
+        let up = if up < -limit { -limit } else { up };
+        *out = gate / (1.0 + exp::<false>(-alpha * gate)) * (up + 1.0);
+    }
+}
+
+/// `y = y / (1 + e^-gate)`. Panics unless both have one length.
+pub fn gate_sigmoid(isa: Isa, gate: &[f32], y: &mut [f32]) {
+    assert_eq!(gate.len(), y.len(), "lengths of a gate");
+    compiled_for!(isa, gate_sigmoid_body, (gate: &[f32], y: &mut [f32]));
+}
+
+#[inline(always)]
+fn gate_sigmoid_body(gate: &[f32], y: &mut [f32]) {
+    y.iter_mut().zip(gate).for_each(|(y, &gate)| *y /= 1.0 + exp::<false>(-gate));
 }
 
 /// `x = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`, which is `x / (1 + e^-2u)` with the argument `u` of the
@@ -318,6 +373,17 @@ mod tests {
                     // The exponential within 1.5, and a rounding each of sum, quotient and product.
                     assert!((f64::from(out[i]) - truth).abs() <= 4e-7 * truth.abs(), "{isa} {len} {i}");
                 }
+                // Beyond the limits of both on both sides.
+                let wide: Vec<f32> = up.iter().map(|up| up * 12.0).collect();
+                clamped_swiglu(isa, [&gate, &wide], 7.0, 1.702, &mut out);
+                for i in 0..len {
+                    let (gate, up) = (f64::from(gate[i].min(7.0)), f64::from(wide[i].clamp(-7.0, 7.0)));
+                    let truth = gate / (1.0 + (-1.702 * gate).exp()) * (up + 1.0);
+                    // As above; an exponent of up to 70 carries two roundings, which the exponential makes relative
+                    // errors, and the sum with one cancels.
+                    let bound = (4e-7 + 70.0 * 1.2e-7) * truth.abs() + 1.2e-7 * gate.abs() * up.abs().max(1.0);
+                    assert!((f64::from(out[i]) - truth).abs() <= bound, "{isa} {len} {i}");
+                }
                 geglu(isa, &gate, &up, &mut out);
                 let (mut plain, mut capped, mut sum) = (gate.clone(), gate.clone(), up.clone());
                 gelu_tanh(isa, &mut plain);
@@ -411,6 +477,12 @@ mod tests {
             assert!(out[2].abs() < 1e-36);
             assert_eq!(out[3..6], [0.0, 89.0, 1e30]);
             assert!(out[6].is_nan());
+            clamped_swiglu(isa, [&gate, &[1.0; 7]], 7.0, 1.702, &mut out);
+            assert_eq!(out[..2], [0.0, 0.0]);
+            assert_eq!(out[4], out[5], "a gate is clamped from above alone");
+            assert!(out[6].is_nan());
+            clamped_swiglu(isa, [&[1.0; 3], &[-1e30, 1e30, f32::NAN]], 7.0, 1.702, &mut out[..3]);
+            assert!(out[0] < -4.0 && out[1] > 6.0 && out[2].is_nan());
         }
     }
 }

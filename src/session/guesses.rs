@@ -70,7 +70,8 @@ impl Session {
             return 0;
         }
         let room = self.model.context_length().saturating_sub(reach);
-        let most = MOST_GUESSES.min(room).min(reach.next_multiple_of(KV_PAGE) - reach);
+        let undoable = self.cache.as_ref().map_or(0, |cache| cache.undoable(reach));
+        let most = MOST_GUESSES.min(room).min(reach.next_multiple_of(KV_PAGE) - reach).min(undoable);
         let rotation = compute.rotation(reach);
         (1..=most).rev().find(|guesses| compute.rotation(reach + guesses) == rotation).unwrap_or(0)
     }

@@ -208,6 +208,7 @@ pub(super) fn rope(spec: &ModelSpec) -> Check {
         }
         RopeScaling::Factors { tensor } => format!("frequency factors stored in {}", tensor.name),
         RopeScaling::Yarn { factor, original_context, .. } => format!("yarn, factor {factor} from {original_context}"),
+        RopeScaling::Proportional { pairs, .. } => format!("{pairs} of {} pairs", rope.dimensions / 2),
         RopeScaling::LongRope { original_context, .. } => format!("longrope, its long list beyond {original_context}"),
     };
     Check::pass("rope", format!("{layout}, theta {}, {scaling}", rope.theta)).evidence(rope.source.clone())

@@ -8,7 +8,9 @@ use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, KvDtype, Plan};
 use crate::policy::Policy;
 use crate::report::{Bytes, Check, InputSummary, Remedy, Verdict, roles};
-use crate::spec::{Activation, FeedForwardLayer, LayerWeights, ModelSpec, Multipliers, Norm, NormWeights};
+use crate::spec::{
+    Activation, AttentionWeights, FeedForwardLayer, LayerWeights, ModelSpec, Multipliers, Norm, NormWeights,
+};
 
 const UNTRIED: &str = "the engine for GPUs has not been run on a GPU yet";
 
@@ -64,33 +66,52 @@ pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, gpu: &Gpu) -> Chec
     Check::warn("hardware", UNTRIED)
 }
 
+/// Whether only the processor computes the model's block, whatever the GPU.
+pub(super) fn beyond(spec: &ModelSpec) -> bool {
+    spec.head_dim > GPU_MOST_HEAD_DIM || beyond_kernels(spec).is_some()
+}
+
 /// An option of the model's block that only the processor computes.
 fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     let Multipliers { embedding, residual, logits, logit_cap } = spec.multipliers;
     let layers = || spec.weights.layers.iter();
-    let attentions = || layers().map(|layer| &layer.attention);
+    let attentions = || spec.attentions();
     let head_dim = spec.head_dim as u64;
-    let whole = |norm: &Option<NormWeights>| norm.as_ref().is_some_and(|norm| norm.weight.shape[0] != head_dim);
-    let mut norms = layers().flat_map(|layer| {
-        let (attention, feed_forward) = (&layer.attention, &layer.feed_forward);
-        [&attention.norm, &attention.q_norm, &attention.k_norm, &feed_forward.norm].into_iter().flatten()
-    });
+    let whole = |norm: Option<&NormWeights>| norm.is_some_and(|norm| norm.weight.shape[0] != head_dim);
+    let in_front = layers().flat_map(|layer| [layer.mixer.norm.as_ref(), layer.feed_forward.norm.as_ref()]);
+    let of_heads = attentions().flat_map(|attention| [attention.q_norm.as_ref(), attention.k_norm()]);
+    let mut norms = in_front.chain(of_heads).flatten();
+    let mut sizes = attentions().map(|of| (of.heads, of.kv_heads, of.head_dim));
+    let first = sizes.next();
+    let plain_values =
+        |of: &AttentionWeights| of.kv.own().is_some_and(|own| own.v.is_some() && own.v_norm_eps.is_none());
     let from_one = |norm: &NormWeights| matches!(norm.kind, Norm::Rms { offset: true, .. });
-    let gated_gelu = |layer: &LayerWeights| match &layer.feed_forward.layer {
-        FeedForwardLayer::Dense(dense) => matches!(dense.activation, Activation::GeGlu { .. }),
+    let other_gate = |layer: &LayerWeights| match &layer.feed_forward.layer {
+        FeedForwardLayer::Dense(dense) => match dense.activation {
+            Activation::SwiGlu { .. } | Activation::GeluTanh => false,
+            Activation::GeGlu { .. } | Activation::ClampedSwiGlu { .. } => true,
+        },
         FeedForwardLayer::Experts(_) => false,
     };
     let options = [
+        ("layers with a state", layers().any(|layer| layer.mixer.layer.attention().is_none())),
+        ("gated attention", attentions().any(|of| of.gated)),
         ("norms behind its sub-layers", layers().any(LayerWeights::norms_outputs)),
-        ("layers without a norm in front", layers().any(|layer| layer.attention.norm.is_none())),
-        ("norms over all heads together", attentions().any(|of| whole(&of.q_norm) || whole(&of.k_norm))),
+        ("layers without a norm in front", layers().any(|layer| layer.mixer.norm.is_none())),
+        ("norms over all heads together", attentions().any(|of| whole(of.q_norm.as_ref()) || whole(of.k_norm()))),
+        ("heads of other sizes in some layers", sizes.any(|of| Some(of) != first)),
+        ("keys and values of other layers", attentions().any(|of| of.kv.own().is_none())),
+        ("values that are keys, or normed", !attentions().all(plain_values)),
+        ("embeddings of layers", spec.weights.layer_embedding.is_some()),
+        ("a factor behind each layer", layers().any(|layer| layer.scale.is_some())),
         ("norms stored as offsets from one", norms.any(from_one) || from_one(&spec.weights.final_norm)),
+        ("sinks of attention", attentions().any(|of| of.sinks.is_some())),
         ("a cap on scores", attentions().any(|of| of.score_cap.is_some())),
         ("layers that rotate unlike others", attentions().any(|of| of.rope != Some(0))),
         ("queries that grow with their position", spec.rope().query_scale.is_some()),
         ("factors of activations", [embedding, residual, logits].iter().any(|factor| *factor != 1.0)),
         ("a cap on logits", logit_cap.is_some()),
-        ("gated gelu", layers().any(gated_gelu)),
+        ("gated gelu or clamped gates", layers().any(other_gate)),
         ("feed-forward layers of experts", layers().any(|layer| layer.experts().is_some())),
     ];
     options.into_iter().find(|(_, has)| *has).map(|(option, _)| option)

@@ -18,6 +18,9 @@ pub struct ExpertTable {
     pub score: RouterScore,
     /// Whether the weights of the chosen experts are divided by their sum.
     pub normalized: Normalized,
+    /// Whether safetensors files have all of a layer in one parameter, gate and up in turns: floats `[experts, inputs,
+    /// outputs]`, or MXFP4 as blocks and scales.
+    pub interleaved: bool,
     /// Keys of `config.json` that leave layers without experts; GGUF has none for them.
     pub dense_layers: Option<DenseLayers>,
 }

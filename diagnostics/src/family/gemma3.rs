@@ -1,11 +1,8 @@
 //! Gemma 3, its text: norms around the sub-layers and of heads, windows in five of six layers with a rotary base of their own.
 
-use super::gemma2::{SCORE_SCALE, TENSORS};
+use super::gemma2::{self, NORMS, SCORE_SCALE};
 use super::qwen3::HEAD_NORMS;
-use super::{
-    Bias, EmbeddingScale, Factor, FactorOf, Family, GgufScoreScale, Key, LLAMA_LIKE, NormKind, Role, Window, WindowRope,
-};
-use crate::block::Activation;
+use super::{Factor, FactorOf, Family, GgufScoreScale, Key, LLAMA_LIKE_TENSORS, Window, WindowRope};
 
 /// The table.
 pub(super) const FAMILY: Family = Family {
@@ -23,11 +20,7 @@ pub(super) const FAMILY: Family = Family {
         ("rms_norm_eps", 1e-6),
     ],
     config_defaults_source: "the default of transformers' Gemma3TextConfig",
-    tensors: &[TENSORS, HEAD_NORMS],
-    // One flag covers q, k, v and o.
-    biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
-    norm: NormKind::RmsFromOne,
-    activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),
+    tensors: &[NORMS, LLAMA_LIKE_TENSORS, HEAD_NORMS],
     factors: &[
         SCORE_SCALE,
         Factor {
@@ -43,22 +36,22 @@ pub(super) const FAMILY: Family = Family {
             config_default: None,
         },
     ],
-    embedding_scale: EmbeddingScale::RootOfWidth,
     gguf_score_scale: &[GgufScoreScale { layers: 62, source: "Gemma 3 27B, as in llama.cpp" }],
     window: Window::Pattern {
         full_every: 6,
+        config_key: "sliding_window_pattern",
         config_default: 4096,
         gguf_default: 0,
         source: "the default of transformers' Gemma3TextConfig and of llama.cpp",
         model_types: &["gemma3_text"],
+        last_is_full: false,
     },
     window_rope: Some(WindowRope {
         key: Key { gguf: ".rope.freq_base_swa", config: "rope_local_base_freq" },
         default_theta: Some((10_000.0, "the default of transformers' Gemma3TextConfig and of llama.cpp")),
     }),
-    refused_flags: &[("use_bidirectional_attention", "attention to later positions")],
     default_theta: Some((1_000_000.0, "the default of transformers' Gemma3TextConfig")),
     default_tied: (true, "the default of transformers' Gemma3TextConfig"),
     name: "Gemma 3",
-    ..LLAMA_LIKE
+    ..gemma2::FAMILY
 };

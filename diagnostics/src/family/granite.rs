@@ -15,6 +15,10 @@ pub(super) const FACTORS: &[Factor] = &[
     Factor { of: FactorOf::LogitDivisor, key: Key { gguf: ".logit_scale",     config: "logits_scaling" },       gguf_default: None, config_default: ONE },
 ];
 
+/// Llama's, and the switch of the rotation that llama.cpp has in this architecture.
+pub(super) const GGUF_FLAGS: &[(&str, &str)] =
+    &[(".attention.causal", "attention to later positions"), (".rope.scaling.finetuned", "layers that do not rotate")];
+
 /// The table.
 pub(super) const FAMILY: Family = Family {
     id: "granite",
@@ -26,6 +30,7 @@ pub(super) const FAMILY: Family = Family {
         (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias")),
     ],
     factors: FACTORS,
+    gguf_needed_flags: GGUF_FLAGS,
     // As in Llama, the converter permutes the rows of q and k.
     gguf_rope: RopeLayout::Interleaved,
     default_theta: Some((10_000.0, "the default of transformers' GraniteConfig and of llama.cpp")),

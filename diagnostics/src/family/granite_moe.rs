@@ -1,7 +1,7 @@
 //! Granite with experts: Granite 3.0 and 3.1 of 1B-A400M and 3B-A800M, with or without an expert for every token.
 
 use super::experts::{CHOSEN, ExpertTable, LOCAL_COUNT, Normalized};
-use super::granite::FACTORS;
+use super::granite::{FACTORS, GGUF_FLAGS};
 use super::{Bias, Family, FusedName, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, TensorName};
 use crate::block::{RopeLayout, RouterScore};
 
@@ -36,6 +36,7 @@ pub(super) const FAMILY: Family = Family {
     ],
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
     factors: FACTORS,
+    gguf_needed_flags: GGUF_FLAGS,
     experts: Some(ExpertTable {
         count: LOCAL_COUNT,
         chosen: CHOSEN,
@@ -47,6 +48,7 @@ pub(super) const FAMILY: Family = Family {
         // llama.cpp divides the softmax over all by the sum of the chosen, which is the same.
         score: RouterScore::SoftmaxOfChosen,
         normalized: Normalized::Fixed(false),
+        interleaved: false,
         dense_layers: None,
     }),
     gguf_rope: RopeLayout::Interleaved,

@@ -17,6 +17,7 @@ pub(super) const FAMILY: Family = Family {
         shared_feed_forward: None,
         score: RouterScore::Softmax,
         normalized: Normalized::Fixed(true),
+        interleaved: false,
         dense_layers: None,
     }),
     window: Window::OfModelTypes(&["mixtral"], (0, "the default of transformers' MixtralConfig")),

@@ -3,8 +3,11 @@
 mod experts;
 mod gemma2;
 mod gemma3;
+mod gemma4;
+mod gptoss;
 mod granite;
 mod granite_moe;
+mod lfm2;
 mod llama;
 mod ministral3;
 mod mixtral;
@@ -16,11 +19,15 @@ mod phi_moe;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
+mod qwen35;
+mod qwen35_moe;
 mod qwen3_moe;
 mod smollm3;
+mod states;
 pub(crate) mod unsupported;
 
 pub use experts::{DenseLayers, ExpertTable, Normalized};
+pub use states::{AdjustedWidth, DeltaNetKeys, StateLayers, StateMixer, StateTable};
 pub use unsupported::UNSUPPORTED;
 
 use crate::block::{Activation, RopeLayout};
@@ -35,6 +42,7 @@ pub const REGISTRY: &[&Family] = &[
     &phi2::FAMILY,
     &gemma2::FAMILY,
     &gemma3::FAMILY,
+    &gemma4::FAMILY,
     &granite::FAMILY,
     &ministral3::FAMILY,
     &olmo2::FAMILY,
@@ -44,6 +52,10 @@ pub const REGISTRY: &[&Family] = &[
     &mixtral::FAMILY,
     &granite_moe::FAMILY,
     &phi_moe::FAMILY,
+    &qwen35::FAMILY,
+    &qwen35_moe::FAMILY,
+    &lfm2::FAMILY,
+    &gptoss::FAMILY,
 ];
 
 /// One family of models: how its files name things, and the options of its block.
@@ -64,6 +76,8 @@ pub struct Family {
     pub config_defaults: &'static [(&'static str, f64)],
     /// Where those are known from.
     pub config_defaults_source: &'static str,
+    /// How the feed-forward width follows from the keys of `config.json`, where it is not one of them.
+    pub adjusted_width: Option<AdjustedWidth>,
     /// Lists of tensor names without `.weight` or `.bias`, by role; `{}` stands for the layer, and `{expert}` for an expert
     /// where each has a tensor of its own.
     pub tensors: &'static [&'static [TensorName]],
@@ -75,8 +89,22 @@ pub struct Family {
     pub norm: NormKind,
     /// Whether queries and keys are normed over all of their heads together, where they are.
     pub whole_head_norms: bool,
+    /// Whether each head of values is normed, without a weight.
+    pub value_norm: bool,
+    /// Sizes of attention in layers without a window, where these are others than in layers with one.
+    pub full_attention: Option<FullAttention>,
+    /// How many of the last layers use the keys and values of earlier ones.
+    pub shared_layers: Option<SharedLayers>,
+    /// The embeddings of layers: a row for each token and layer, which its block reads.
+    pub layer_embedding: Option<LayerEmbedding>,
     /// Whether attention and feed-forward layer read the same normed input, and both are added to it.
     pub parallel: bool,
+    /// Whether queries of attention bring a gate of its output: of every head its query, then its gate.
+    pub gated_attention: bool,
+    /// Layers that keep a state in place of keys and values, where it has some.
+    pub states: Option<StateTable>,
+    /// The key of how many layers predict further tokens. They are not used; in GGUF they are the last blocks.
+    pub predictors: Option<Key>,
     /// The activation and its name in `config.json`.
     pub activation: (Activation, &'static [&'static str]),
     /// Numbers beyond the sizes.
@@ -97,6 +125,12 @@ pub struct Family {
     pub query_scale: Option<Key>,
     /// Flags of `config.json` that must not be set, and what they would ask for.
     pub refused_flags: &'static [(&'static str, &'static str)],
+    /// Flags of `config.json` that must not be false, and what that would ask for.
+    pub needed_flags: &'static [(&'static str, &'static str)],
+    /// Texts of `config.json` that must not stand there: key, text, and what it would ask for.
+    pub refused_texts: &'static [(&'static str, &'static str, &'static str)],
+    /// Flags of GGUF files that must not be false, and what they would ask for.
+    pub gguf_needed_flags: &'static [(&'static str, &'static str)],
     /// Which elements of a head turn together in GGUF files.
     pub gguf_rope: RopeLayout,
     /// Which elements of a head turn together in safetensors files.
@@ -104,15 +138,24 @@ pub struct Family {
     /// A rotary base and the context that models of that base reach without scaling: a GGUF file that claims more should
     /// store frequency factors, and the report says so when it does not.
     pub gguf_rope_freqs_expected: Option<(f64, usize)>,
+    /// Whether its GGUF files have to store frequency factors.
+    pub gguf_rope_freqs_needed: bool,
     /// The part of a head that is rotated where no key gives it, with its source; `None` where it is always all of it.
     pub rotary_part: Option<(f64, &'static str)>,
     /// Other names of rope scalings in `config.json`, and what they mean in this family.
     pub rope_aliases: &'static [(&'static str, &'static str)],
+    /// The keys in `config.json` of what longrope multiplies cosines and sines by, one for each of its lists; `None` where
+    /// one number holds for both.
+    pub longrope_magnitudes: Option<[&'static str; 2]>,
+    /// Whether the ends of YaRN's ramp are whole pairs in GGUF files, which have no key for it.
+    pub gguf_yarn_truncate: bool,
     /// The context before rope scaling where no key gives it, with its source.
     pub default_original_context: Option<(u64, &'static str)>,
-    /// The rotary base where no key gives one, with its source; `None` where a file has to give it.
+    /// The rotary base where `config.json` gives none, with its source; `None` where it has to. In GGUF it is llama.cpp's.
     pub default_theta: Option<(f64, &'static str)>,
-    /// Whether the output head is the embedding where `config.json` does not say, with its source.
+    /// The keys of `config.json` that say whether the output head is the embedding; the first that is there counts.
+    pub tied_keys: &'static [&'static str],
+    /// Whether it is where none does, with its source.
     pub default_tied: (bool, &'static str),
     /// Variants by evidence; the first that matches names the model, the family's own name is last.
     pub variants: &'static [Variant],
@@ -193,6 +236,10 @@ pub enum FactorOf {
     LogitDivisor,
     /// `cap * tanh(logit / cap)`.
     LogitCap,
+    /// What a clamped gate and up are clamped to, in place of the table's.
+    GateLimit,
+    /// What a clamped gate is multiplied by within its sigmoid, in place of the table's.
+    GateAlpha,
 }
 
 /// What the embedding's rows are multiplied by.
@@ -222,6 +269,37 @@ pub struct WindowRope {
     pub default_theta: Option<(f64, &'static str)>,
 }
 
+/// Layers without a window whose attention has other sizes than that of layers with one. In GGUF the plain keys are theirs,
+/// and those that end in `_swa` of layers with a window; in `config.json` the plain keys are of layers with a window.
+#[derive(Clone, Copy, Debug)]
+pub struct FullAttention {
+    /// The key of elements of a head in `config.json`, and what its absence means, with its source.
+    pub head_dim: (&'static str, usize, &'static str),
+    /// The key of key and value heads in `config.json`, which counts where keys are values; absent it changes nothing.
+    pub kv_heads: &'static str,
+    /// The flag of `config.json` under which their keys, before norm and rotation, are their values too. In GGUF they are
+    /// where there is no tensor of values.
+    pub keys_are_values: &'static str,
+}
+
+/// The last layers of a model, which use keys and values of earlier ones.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedLayers {
+    /// How many.
+    pub count: Key,
+    /// The flag of `config.json` under which their feed-forward layers are twice as wide. GGUF has a width for each layer.
+    pub double_wide: &'static str,
+}
+
+/// Embeddings of layers.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerEmbedding {
+    /// Elements of a token for a layer; absent or 0 there are none, but that `config.json` has a default then.
+    pub width: Key,
+    /// What its absence in `config.json` means, with its source.
+    pub default_width: (usize, &'static str),
+}
+
 /// Layers that do not rotate queries and keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Unrotated {
@@ -245,6 +323,8 @@ pub enum Window {
     Pattern {
         /// Every how many layers one does not, where no key says which.
         full_every: usize,
+        /// The key of `config.json` that says so beside `layer_types`; empty where transformers reads none.
+        config_key: &'static str,
         /// The window where `config.json` does not say it.
         config_default: u64,
         /// The window where a GGUF file does not say it; 0 for none.
@@ -253,6 +333,8 @@ pub enum Window {
         source: &'static str,
         /// Model types that have windows; the others have none.
         model_types: &'static [&'static str],
+        /// Whether the last layer has none, whatever `config.json` says.
+        last_is_full: bool,
     },
     /// Nothing in `config.json`, where its own flag is off; in GGUF one shorter than the context is refused.
     Unused,
@@ -267,12 +349,20 @@ pub const LLAMA_LIKE: Family = Family {
     keys: LLAMA_LIKE_KEYS,
     config_defaults: &[],
     config_defaults_source: "",
+    adjusted_width: None,
     tensors: &[LLAMA_LIKE_TENSORS],
     fused: &[],
     biases: &[],
     norm: NormKind::Rms,
     whole_head_norms: false,
+    value_norm: false,
+    full_attention: None,
+    shared_layers: None,
+    layer_embedding: None,
     parallel: false,
+    gated_attention: false,
+    states: None,
+    predictors: None,
     activation: (Activation::SwiGlu { gate: () }, &["silu", "swish"]),
     factors: &[],
     embedding_scale: EmbeddingScale::One,
@@ -283,13 +373,20 @@ pub const LLAMA_LIKE: Family = Family {
     unrotated: None,
     query_scale: None,
     refused_flags: &[],
+    needed_flags: &[],
+    refused_texts: &[],
+    gguf_needed_flags: &[(".attention.causal", "attention to later positions")],
     gguf_rope: RopeLayout::HalfSplit,
     config_rope: RopeLayout::HalfSplit,
     gguf_rope_freqs_expected: None,
+    gguf_rope_freqs_needed: false,
     rotary_part: None,
     rope_aliases: &[],
+    longrope_magnitudes: None,
+    gguf_yarn_truncate: true,
     default_original_context: None,
     default_theta: Some((10_000.0, "the default of transformers and of llama.cpp")),
+    tied_keys: &["tie_word_embeddings"],
     default_tied: (false, "the default of transformers"),
     variants: &[],
     name: "",
@@ -337,7 +434,7 @@ pub enum Role {
     Head,
     /// `[hidden]`.
     AttentionNorm,
-    /// `[heads * head_dim, hidden]`.
+    /// `[heads * head_dim, hidden]`, or twice as many rows where attention is gated.
     Q,
     /// `[kv_heads * head_dim, hidden]`.
     K,
@@ -349,6 +446,8 @@ pub enum Role {
     QNorm,
     /// Of the keys: `[head_dim]`, or `[kv_heads * head_dim]`.
     KNorm,
+    /// `[heads]`, scores of a position without a value.
+    Sinks,
     /// `[hidden]`, of what attention adds to the residual stream.
     AttentionOutputNorm,
     /// `[hidden]`.
@@ -377,6 +476,42 @@ pub enum Role {
     SharedDown,
     /// `[1, hidden]`: how much of the shared expert a token takes.
     SharedRouter,
+    /// Queries, keys and values of a delta net, `[2 * key_heads * key_dim + value_heads * value_dim, hidden]`.
+    DeltaQkv,
+    /// The gate of its output, `[value_heads * value_dim, hidden]`.
+    DeltaGate,
+    /// How much a position corrects, `[value_heads, hidden]`.
+    DeltaBeta,
+    /// How much the state decays, `[value_heads, hidden]`.
+    DeltaAlpha,
+    /// What is added to that, `[value_heads]`; its names are whole.
+    DeltaBias,
+    /// What its softplus is multiplied by, `[value_heads]`; its names are whole.
+    DeltaDecay,
+    /// Of every head of a delta net's output, `[value_dim]`: its weight is stored as it is in every family.
+    DeltaNorm,
+    /// `[hidden, value_heads * value_dim]`.
+    DeltaOut,
+    /// The convolution of a layer with a state: `[channels, kernel]`, in safetensors `[channels, 1, kernel]`.
+    Conv,
+    /// What a short convolution reads and is gated by, `[3 * hidden, hidden]`.
+    ConvIn,
+    /// `[hidden, hidden]`.
+    ConvOut,
+    /// `[vocab, layers * layer_embedding]`.
+    LayerEmbedding,
+    /// Of the model's embedding, `[layers * layer_embedding, hidden]`.
+    LayerEmbeddingProjection,
+    /// `[layer_embedding]`, of what that gives a layer.
+    LayerEmbeddingNorm,
+    /// `[layer_embedding, hidden]`.
+    LayerEmbeddingGate,
+    /// `[hidden, layer_embedding]`.
+    LayerEmbeddingOutput,
+    /// `[hidden]`, of what the layer's embedding adds to the residual stream.
+    LayerEmbeddingOutputNorm,
+    /// `[1]`: what the residual stream is multiplied by behind a block. Tables have its whole name.
+    LayerScale,
 }
 
 /// The names of one role's tensor.
@@ -408,6 +543,8 @@ pub enum Bias {
     Always,
     /// As this flag of `config.json` says (absent is false); in GGUF, where the tensor is present.
     Flag(&'static str),
+    /// The same, and absent is true.
+    UnlessFlag(&'static str),
 }
 
 /// A variant and the evidence that tells it: any of the lists, all of a list.

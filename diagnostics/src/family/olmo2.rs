@@ -31,10 +31,12 @@ pub(super) const FAMILY: Family = Family {
     whole_head_norms: true,
     window: Window::Pattern {
         full_every: 4,
+        config_key: "",
         config_default: 4096,
         gguf_default: 0,
         source: "the default of transformers' Olmo3Config and of llama.cpp",
         model_types: &["olmo3"],
+        last_is_full: false,
     },
     window_rope: Some(WindowRope { key: Key { gguf: ".rope.freq_base_swa", config: "" }, default_theta: None }),
     // The defaults of transformers' Olmo2Config and Olmo3Config differ.

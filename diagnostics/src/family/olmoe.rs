@@ -23,6 +23,7 @@ pub(super) const FAMILY: Family = Family {
         shared_feed_forward: None,
         score: RouterScore::Softmax,
         normalized: Normalized::Flag { config: "norm_topk_prob", gguf: false },
+        interleaved: false,
         dense_layers: None,
     }),
     default_tied: (false, "the default of transformers' OlmoeConfig"),

@@ -23,9 +23,12 @@ pub(super) const FAMILY: Family = Family {
         // No key of GGUF; `router_jitter_noise` in config.json. llama.cpp weighs by a softmax over all experts.
         score: RouterScore::SparseMixer { jitter: 0.01 },
         normalized: Normalized::Fixed(false),
+        interleaved: false,
         dense_layers: None,
     }),
     window: Window::Honoured,
+    // transformers `PhimoeRotaryEmbedding`.
+    longrope_magnitudes: Some(["short_mscale", "long_mscale"]),
     default_theta: Some((1_000_000.0, "the default of transformers' PhimoeConfig")),
     default_tied: (false, "the default of transformers' PhimoeConfig"),
     name: "Phi-3.5-MoE",

@@ -6,13 +6,18 @@ use super::experts::{
 use super::{Bias, Family, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, TensorName};
 use crate::block::RouterScore;
 
+/// Tensors of the expert that every token is given to.
 #[rustfmt::skip]
-const SHARED_EXPERT: &[TensorName] = &[
+pub(super) const SHARED_EXPERT: &[TensorName] = &[
     TensorName { role: Role::SharedRouter, gguf: "blk.{}.ffn_gate_inp_shexp", config: "model.layers.{}.mlp.shared_expert_gate" },
     TensorName { role: Role::SharedGate,   gguf: "blk.{}.ffn_gate_shexp",     config: "model.layers.{}.mlp.shared_expert.gate_proj" },
     TensorName { role: Role::SharedUp,     gguf: "blk.{}.ffn_up_shexp",       config: "model.layers.{}.mlp.shared_expert.up_proj" },
     TensorName { role: Role::SharedDown,   gguf: "blk.{}.ffn_down_shexp",     config: "model.layers.{}.mlp.shared_expert.down_proj" },
 ];
+
+/// Width of that expert.
+pub(super) const SHARED_WIDTH: Key =
+    Key { gguf: ".expert_shared_feed_forward_length", config: "shared_expert_intermediate_size" };
 
 /// The table.
 pub(super) const FAMILY: Family = Family {
@@ -21,19 +26,17 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("qwen2_moe", &["Qwen2MoeForCausalLM"])],
     tensors: &[LLAMA_LIKE_TENSORS, QWEN_EXPERTS, SHARED_EXPERT],
     fused: FUSED_EXPERTS,
-    // transformers `Qwen2MoeAttention`: `qkv_bias` is true in every published model.
-    biases: &[(&[Role::Q, Role::K, Role::V], Bias::Always)],
+    // transformers `Qwen2MoeAttention`.
+    biases: &[(&[Role::Q, Role::K, Role::V], Bias::UnlessFlag("qkv_bias"))],
     refused_flags: &[("use_sliding_window", "a sliding window in some layers")],
     experts: Some(ExpertTable {
         count: QWEN_COUNT,
         chosen: CHOSEN,
         feed_forward: Some(EXPERT_WIDTH),
-        shared_feed_forward: Some(Key {
-            gguf: ".expert_shared_feed_forward_length",
-            config: "shared_expert_intermediate_size",
-        }),
+        shared_feed_forward: Some(SHARED_WIDTH),
         score: RouterScore::Softmax,
         normalized: Normalized::Flag { config: "norm_topk_prob", gguf: false },
+        interleaved: false,
         dense_layers: Some(QWEN_DENSE_LAYERS),
     }),
     default_tied: (false, "the default of transformers' Qwen2MoeConfig"),

@@ -24,6 +24,7 @@ pub(super) const FAMILY: Family = Family {
         shared_feed_forward: None,
         score: RouterScore::Softmax,
         normalized: Normalized::Flag { config: "norm_topk_prob", gguf: true },
+        interleaved: false,
         dense_layers: Some(QWEN_DENSE_LAYERS),
     }),
     default_tied: (false, "the default of transformers' Qwen3MoeConfig"),

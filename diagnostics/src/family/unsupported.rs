@@ -17,7 +17,7 @@ const DIFFUSION: &str = "a diffusion language model, which does not generate fro
 const OLD_PHI: &str =
     "the first upload of Phi, with other tensor names; the current upload of the same model is called phi";
 const MISTRAL: &str = "Ministral 8B, whose layers differ in their windows; Mistral and Ministral 3 run";
-const GEMMA: &str = "a Gemma that is built otherwise; Gemma 2 and the text of Gemma 3 run";
+const GEMMA: &str = "a Gemma that is built otherwise; Gemma 2 and the text of Gemma 3 and 4 run";
 const LIKE_LLAMA: &str = "close to Llama, with a name of its own and no table here; Llama models run";
 const NOT_TEXT: &str = "a model of sound, images or series: it does not generate text; language models of the \
                         supported architectures run";
@@ -28,7 +28,7 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     (OLD_PHI, &["phimsft", "mixformersequential"]),
     (MISTRAL, &["ministral"]),
     (EXPERTS, &[
-        "qwen35moe", "qwen35moetext", "gptoss", "dbrx", "grok", "grok1", "arctic",
+        "dbrx", "grok", "grok1", "arctic",
         "deepseek", "deepseek2", "deepseekv2", "deepseekv3", "deepseekv32", "deepseekv4", "flexolmo", 
         "glm4moe", "glm4moelite", "glmmoedsa", "glmdsa", "hunyuanmoe", "hunyuanv1moe", "ernie45moe",
         "bailingmoe", "bailingmoe2", "dots1", "lladamoe", "nomicbertmoe", "minimaxm2", "longcatflash", "jetmoe", "cohere2moe",
@@ -48,7 +48,7 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     (STATE, &[
         "mamba", "mamba2", "falconmamba", "falconh1", "jamba", "bamba", "zamba", "zamba2", "rwkv", "rwkv5", "rwkv6", "rwkv7",
         "rwkv6qwen2", "arwkv7", "recurrentgemma", "griffin", "xlstm", "nemotronh", "nemotronhmoe", "granitehybrid",
-        "granitemoehybrid", "lfm2", "lfm2moe", "lfm3", "plamo2", "qwen3next", "qwen35", "qwen35text", "kimilinear", "minimax", "minimaxtext01", "retnet",
+        "granitemoehybrid", "lfm2moe", "lfm3", "plamo2", "qwen3next", "kimilinear", "minimax", "minimaxtext01", "retnet",
         "hyena", "stripedhyena", "olmohybrid", "bailinghybrid",
     ]),
     (ENCODER, &[
@@ -64,7 +64,7 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     ]),
     (DIFFUSION, &["llada", "dream", "diffusiongemma"]),
     (GEMMA, &[
-        "gemma", "gemma3n", "gemma3ntext", "gemma4", "gemma4text", "vaultgemma",
+        "gemma", "gemma3n", "gemma3ntext", "vaultgemma",
     ]),
     (LIKE_LLAMA, &[
         "internlm3", "internlm", "yi", "aquila", "xverse",

@@ -2,7 +2,7 @@
 //! the same functions.
 
 use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
-use crate::spec::{LayerWeights, ModelSpec};
+use crate::spec::{LayerWeights, Mixer, ModelSpec};
 
 /// Where each tensor starts on a GPU is a multiple of this, and so is where each buffer ends.
 pub const GPU_ALIGNMENT: u64 = 256;
@@ -36,10 +36,11 @@ pub fn gpu_weight_bytes(spec: &ModelSpec, weights_file: u64) -> u64 {
 pub struct CpuBuffers {
     /// The residual stream.
     pub hidden: usize,
-    /// Queries, keys and values.
-    pub qkv: usize,
-    /// The attention's output.
-    pub attended: usize,
+    /// The products of a mixer's input: queries, keys and values.
+    pub projected: usize,
+    /// What a mixer's output projection reads: the attention's output. Where layers have embeddings, the gated input of one
+    /// too.
+    pub mixed: usize,
     /// The feed-forward layer's activations, as the down projection reads them.
     pub activated: usize,
     /// What a sub-layer puts out before its norm; 0 where no layer has one there.
@@ -51,6 +52,8 @@ pub struct CpuBuffers {
     /// What a layer of experts has beside these: its normed input, the outputs of its router, the experts of a row, and for
     /// each of these the operands of both products, the activations, and the up and gate projections before they become one.
     pub experts: usize,
+    /// The inputs of all layers where these have embeddings.
+    pub layer_inputs: usize,
     /// The logits of the last row.
     pub logits: usize,
 }
@@ -58,17 +61,19 @@ pub struct CpuBuffers {
 impl CpuBuffers {
     /// Those of the model.
     pub fn new(spec: &ModelSpec) -> CpuBuffers {
-        let width = |heads: usize| heads.saturating_mul(spec.head_dim);
+        let mixers = || spec.weights.layers.iter().map(|layer| &layer.mixer.layer);
         let wide = widest_feed_forward(spec);
+        let input = layer_input(spec);
         CpuBuffers {
             hidden: spec.hidden,
-            qkv: width(spec.kv_heads.saturating_mul(2).saturating_add(spec.heads)),
-            attended: width(spec.heads),
+            projected: mixers().map(Mixer::projected).max().unwrap_or(0),
+            mixed: mixers().map(Mixer::mixed).max().unwrap_or(0).max(input),
             activated: wide,
             output: if spec.weights.layers.iter().any(LayerWeights::norms_outputs) { spec.hidden } else { 0 },
             operand: widest_operand(spec),
             up_gate: wide.saturating_mul(2),
             experts: spec.weights.layers.iter().map(expert_elements).max().unwrap_or(0),
+            layer_inputs: input.saturating_mul(spec.layers()),
             logits: spec.vocab,
         }
     }
@@ -88,8 +93,20 @@ impl CpuBuffers {
 
     /// Elements of a row.
     fn row(&self) -> u64 {
-        let CpuBuffers { hidden, qkv, attended, activated, output, operand, up_gate, experts, logits: _ } = *self;
-        sum(&[hidden, qkv, attended, activated, output, operand, up_gate, experts].map(|elements| elements as u64))
+        let CpuBuffers {
+            hidden,
+            projected,
+            mixed,
+            activated,
+            output,
+            operand,
+            up_gate,
+            experts,
+            layer_inputs,
+            logits: _,
+        } = *self;
+        let all = [hidden, projected, mixed, activated, output, operand, up_gate, experts, layer_inputs];
+        sum(&all.map(|elements| elements as u64))
     }
 }
 
@@ -105,7 +122,13 @@ pub struct StepRoom {
 
 /// Elements of the longest row that a product reads: that of the blocks' products, of down or of o.
 fn widest_operand(spec: &ModelSpec) -> usize {
-    spec.hidden.max(widest_feed_forward(spec)).max(spec.heads.saturating_mul(spec.head_dim))
+    let mixed = spec.weights.layers.iter().map(|layer| layer.mixer.layer.mixed());
+    mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec)]).max().unwrap_or(0)
+}
+
+/// Elements of a row of a layer's input where layers have embeddings.
+fn layer_input(spec: &ModelSpec) -> usize {
+    spec.weights.layer_embedding.as_ref().map_or(0, |embedding| embedding.width)
 }
 
 /// Rows of the widest up projection that every row is multiplied with.

@@ -1,6 +1,7 @@
 //! The refusal of weights that another tool quantised, by what `config.json`, a file beside it or the tensors say.
 
-use super::methods::{DETAILS, INT8_WITH_SCALES, METHODS, Mark, Method, OTHER_PARTS, SECTIONS, TELLING};
+use super::methods::{DETAILS, METHODS, Mark, Method, OTHER_PARTS, SECTIONS, TELLING};
+pub(super) use super::methods::{INT8_WITH_SCALES as INT8, MXFP4};
 use crate::error::{Error, Result};
 use crate::header::config::{JsonFile, JsonObject, QUANTIZATION_FILES, Section};
 use crate::header::{Fields, Header, TensorInfo};
@@ -68,10 +69,10 @@ pub(super) fn by_side_file(file: &JsonFile) -> Result<()> {
     Err(refusal(file.file(), &method, &key, object))
 }
 
-/// Refuses tensors that only a method's own layout has, where nothing says which it is.
-/// I8 weights with scales are known where a scheme describes them.
-pub(super) fn by_tensors(header: &Header, int8_known: bool) -> Result<()> {
-    for method in METHODS.iter().filter(|method| !int8_known || method.name != INT8_WITH_SCALES) {
+/// Refuses tensors that only a method's own layout has, where nothing says which it is. The layout of a method of a `known`
+/// name is described elsewhere.
+pub(super) fn by_tensors(header: &Header, known: impl Fn(&str) -> bool) -> Result<()> {
+    for method in METHODS.iter().filter(|method| !known(method.name)) {
         for marks in method.tensors {
             let found: Option<Vec<&TensorInfo>> =
                 marks.iter().map(|mark| header.tensors.values().find(|tensor| mark.is_of(tensor))).collect();

@@ -36,6 +36,9 @@ const F8: &[DType] =
     &[DType::F8_E4M3, DType::F8_E5M2, DType::F8_E4M3FNUZ, DType::F8_E5M2FNUZ, DType::F6_E2M3, DType::F6_E3M2];
 const BYTE: &[DType] = &[DType::U8, DType::I8];
 
+/// Blocks of experts, which run.
+pub(super) const MXFP4: &str = "MXFP4";
+
 /// I8 matrices with scales, where nothing says how activations are to be quantised.
 pub(super) const INT8_WITH_SCALES: &str = "int8 with scales (the layout of compressed-tensors)";
 
@@ -62,7 +65,7 @@ pub(super) const METHODS: &[Method] = &[
     Method { name: "NVFP4", quant_methods: &["nvfp4"], nearest: "Q4_K_M",
              tensors: &[&[Typed(".weight", BYTE), End(".weight_scale_2")], &[End(".weight_packed"), End(".weight_global_scale")]] },
     Method { name: "ModelOpt", quant_methods: &["modelopt", "modelopt_fp4"], nearest: "Q8_0", tensors: &[] },
-    Method { name: "MXFP4", quant_methods: &["mxfp4"], nearest: "Q4_K_M",
+    Method { name: MXFP4, quant_methods: &["mxfp4"], nearest: "Q4_K_M",
              tensors: &[&[Typed("_blocks", &[DType::U8]), Typed("_scales", &[DType::U8])]] },
     Method { name: "MXFP8", quant_methods: &["mxfp8"], nearest: "Q8_0", tensors: &[] },
     Method { name: "compressed-tensors", quant_methods: &["compressed-tensors"], nearest: "Q8_0",

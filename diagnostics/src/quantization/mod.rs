@@ -8,26 +8,54 @@ pub(crate) use compressed_tensors::{ActivationScheme, Answer, Group, Notes, Scal
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::header::config::ConfigFiles;
+use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The scheme of a model in safetensors whose quantised weights run, `None` for plain weights.
+/// What quantised the weights of a model in safetensors that run; nothing for plain weights.
+#[derive(Debug, Default)]
+pub(crate) struct Recognised {
+    /// A scheme of int8.
+    pub(crate) scheme: Option<Scheme>,
+    /// Whether experts are blocks of MXFP4.
+    pub(crate) mxfp4: bool,
+}
+
+/// What quantised the weights of a model in safetensors, of whose family experts may be `in_mxfp4`.
 ///
 /// # Errors
 /// `Quantization` for weights quantised in any other way, with method, file and key or tensor; `Format` where a key of
 /// the method is of another type.
-pub(crate) fn recognise(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
+pub(crate) fn recognise(header: &Header, files: &ConfigFiles, in_mxfp4: bool) -> Result<Recognised> {
     let scheme = compressed_tensors::read(&files.config)?;
-    if scheme.is_none() {
+    let mxfp4 = in_mxfp4 && is_mxfp4(&files.config)?;
+    if scheme.is_none() && !mxfp4 {
         foreign::by_config(&files.config)?;
     }
     if let Some(file) = &files.quantization {
         foreign::by_side_file(file)?;
     }
-    foreign::by_tensors(header, scheme.is_some())?;
-    Ok(scheme)
+    let known = [(foreign::INT8, scheme.is_some()), (foreign::MXFP4, mxfp4)];
+    foreign::by_tensors(header, |method| known.contains(&(method, true)))?;
+    Ok(Recognised { scheme, mxfp4 })
+}
+
+/// Whether `config.json` says that weights are in MXFP4, but for some modules. Which these are the tensors say as well.
+fn is_mxfp4(config: &JsonFile) -> Result<bool> {
+    const LEFT_OUT: &str = "modules_to_not_convert";
+    let Some(section) = config.section("quantization_config")? else { return Ok(false) };
+    let mxfp4 = section.text("quant_method")?.is_some_and(|method| method.eq_ignore_ascii_case(foreign::MXFP4));
+    match section.object().get(LEFT_OUT) {
+        None | Some(Value::Null) => {}
+        Some(Value::Array(names)) if names.iter().all(Value::is_string) => {}
+        Some(other) if mxfp4 => {
+            return Err(wrong_type(section.file(), &section.dotted(LEFT_OUT), other, "a list of names, or null"));
+        }
+        Some(_) => {}
+    }
+    Ok(mxfp4)
 }
 
 /// The quantization in words: `GGUF Q4_K_M`, `none`.

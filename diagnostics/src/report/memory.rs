@@ -52,9 +52,11 @@ pub(super) fn lines(plan: &Plan, casts: u64, how: &str, page: &mut Page<'_>) {
 
 fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
     let kv = format!("{} tokens in {}, {} each", plan.context, plan.kv_dtype, Bytes(plan.kv_per_token));
+    let kv = if plan.states > 0 { format!("{kv}, and states of {}", Bytes(plan.states)) } else { kv };
     let kv = if plan.sessions > 1 { format!("{} sessions of {kv}", plan.sessions) } else { kv };
     let more = plan.max_context > plan.context && plan.fits();
     let kv = match more {
+        _ if plan.states > 0 => kv,
         true => format!("{kv}, as it grows; {} fit", plan.max_context),
         false => format!("{kv}; taken as the text grows"),
     };
@@ -130,6 +132,7 @@ mod tests {
             kv_cache,
             cache_budget: kv_cache,
             kv_per_token: 1,
+            states: 0,
             activations: 0,
             draft_weights: 0,
             draft_memory: 0,

@@ -17,7 +17,9 @@ pub use candidate::Candidate;
 pub use devices::{DeviceList, DeviceTiers};
 pub use distribution::{Distribution, ServingEngine, Share};
 pub use hub::HubModel;
-pub use model::{DtypeSummary, ExpertSummary, LayerBytes, ModelSummary, RopeSummary, TokenizerSummary};
+pub use model::{
+    DtypeSummary, ExpertSummary, LayerBytes, MixerSummary, ModelSummary, RopeSummary, TokenizerSummary, WindowSummary,
+};
 pub use page::{Bytes, Presentation, Tone, shortened};
 pub use remedy::{NextStep, Remedy};
 pub use verdict::Verdict;

@@ -3,7 +3,7 @@
 use crate::capability::{self, DeviceEngine, TensorKind, Tier};
 use crate::dtype::DType;
 use crate::header::TensorInfo;
-use crate::spec::{LayerWeights, ModelSpec, Rope, RopeLayout, RopeScaling, Sampling};
+use crate::spec::{LayerWeights, Mixer, ModelSpec, Rope, RopeLayout, RopeScaling, Sampling};
 use crate::tokenizer::{TokenizerKind, TokenizerSpec};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -23,6 +23,9 @@ pub struct ModelSummary {
     pub parameters: u64,
     /// Decoder blocks.
     pub layers: usize,
+    /// Those by what mixes their positions, where not all of them attend.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mixers: Vec<MixerSummary>,
     /// Width of the residual stream.
     pub hidden: usize,
     /// Width of the feed-forward layer.
@@ -46,6 +49,8 @@ pub struct ModelSummary {
     pub rope: RopeSummary,
     /// Positions that a token attends to, its own included, where the model limits them.
     pub sliding_window: Option<usize>,
+    /// The windows of layers that have one, the shortest first.
+    pub windows: Vec<WindowSummary>,
     /// The stored dtypes, that of most bytes first.
     pub dtypes: Vec<DtypeSummary>,
     /// The quantization in words: `none`, `GGUF Q4_K_M`.
@@ -74,6 +79,32 @@ pub struct LayerBytes {
     pub name: String,
     /// Bytes of each stored dtype.
     pub bytes: BTreeMap<DType, u64>,
+}
+
+/// The layers of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct MixerSummary {
+    /// What mixes the positions of a sequence: `gated delta net`, `short convolution`, `attention`.
+    pub kind: &'static str,
+    /// How many layers.
+    pub layers: usize,
+}
+
+impl MixerSummary {
+    /// Of every kind that the model has, those with a state first; none where all layers attend.
+    fn all(spec: &ModelSpec) -> Vec<MixerSummary> {
+        let kind = |layer: &LayerWeights| match layer.mixer.layer {
+            Mixer::DeltaNet(_) => "gated delta net",
+            Mixer::ShortConv(_) => "short convolution",
+            Mixer::Attention(_) => "attention",
+        };
+        let count = |wanted| spec.weights.layers.iter().filter(|layer| kind(layer) == wanted).count();
+        let kinds = ["gated delta net", "short convolution", "attention"];
+        let mut mixers = kinds.map(|kind| MixerSummary { kind, layers: count(kind) }).to_vec();
+        mixers.retain(|mixer| mixer.layers > 0);
+        if mixers.iter().all(|mixer| mixer.kind == "attention") { Vec::new() } else { mixers }
+    }
 }
 
 /// The experts of a model in the words of the report.
@@ -176,6 +207,7 @@ impl ModelSummary {
             architecture: spec.architecture.clone(),
             parameters: spec.parameters,
             layers: spec.layers(),
+            mixers: MixerSummary::all(spec),
             hidden: spec.hidden,
             feed_forward: spec.feed_forward,
             experts: ExpertSummary::new(spec),
@@ -187,6 +219,7 @@ impl ModelSummary {
             tied_embeddings: spec.tied_embeddings,
             rope: RopeSummary::new(spec.rope()),
             sliding_window: spec.sliding_window(),
+            windows: windows(spec),
             dtypes: dtypes(spec, engine),
             quantization: spec.quantization.clone(),
             tokenizer: TokenizerSummary::new(&spec.tokenizer),
@@ -198,6 +231,24 @@ impl ModelSummary {
             weights: layer_bytes(spec),
         }
     }
+}
+
+/// Layers in which a token attends to so many positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WindowSummary {
+    /// Positions, its own included.
+    pub tokens: usize,
+    /// How many layers.
+    pub layers: usize,
+}
+
+fn windows(spec: &ModelSpec) -> Vec<WindowSummary> {
+    let mut windows: BTreeMap<usize, usize> = BTreeMap::new();
+    for tokens in spec.attentions().filter_map(|attention| attention.window) {
+        *windows.entry(tokens).or_default() += 1;
+    }
+    windows.into_iter().map(|(tokens, layers)| WindowSummary { tokens, layers }).collect()
 }
 
 /// The weights of `spec` in the order of the computation; a tied head is the embedding and not listed again.
@@ -222,15 +273,19 @@ fn layer_bytes(spec: &ModelSpec) -> Vec<LayerBytes> {
 }
 
 /// What every tensor of a resolved model is used for: vectors have one dimension, everything else is a matrix. Scales
-/// are read as vectors whatever their shape; zero points are integers that no arithmetic reads as numbers of a model.
+/// and convolutions are read as vectors whatever their shape; zero points are integers that no arithmetic reads as numbers of
+/// a model, and scales of blocks are part of these.
 pub(crate) fn roles(spec: &ModelSpec) -> impl Iterator<Item = (TensorKind, &TensorInfo)> {
     let scales: HashSet<&str> = spec.scales().map(|scale| scale.name.as_str()).collect();
+    let vectors = spec.weights.layers.iter().flat_map(|layer| layer.mixer.layer.vectors());
+    let vectors: HashSet<&str> = vectors.map(|vector| vector.name.as_str()).collect();
     spec.tensors().filter_map(move |tensor| {
+        let vector = tensor.shape.len() == 1 || vectors.contains(tensor.name.as_str());
         let scale = scales.contains(tensor.name.as_str());
         match (scale, tensor.dtype) {
-            (true, DType::I8) => None,
+            (true, DType::I8 | DType::F8_E8M0) => None,
             (true, _) => Some((TensorKind::Vector, tensor)),
-            (false, _) => Some((if tensor.shape.len() == 1 { TensorKind::Vector } else { TensorKind::Matrix }, tensor)),
+            (false, _) => Some((if vector { TensorKind::Vector } else { TensorKind::Matrix }, tensor)),
         }
     })
 }
@@ -242,7 +297,11 @@ fn dtypes(spec: &ModelSpec, engine: &DeviceEngine<'_>) -> Vec<DtypeSummary> {
         // A dtype of matrices and vectors is judged by its matrices: they are the arithmetic.
         let role =
             if of_dtype().any(|role| role == TensorKind::Matrix) { TensorKind::Matrix } else { TensorKind::Vector };
-        let tier = capability::tier_for(role, dtype, engine).ok();
+        // The scales of F4's blocks are read with them.
+        let tier = match dtype {
+            DType::F8_E8M0 => capability::tier(DType::F4, engine).ok(),
+            _ => capability::tier_for(role, dtype, engine).ok(),
+        };
         let refused = of_dtype().filter(|&role| capability::tier_for(role, dtype, engine).is_err()).count();
         dtypes.push(DtypeSummary { dtype, tensors, bytes, tier, refused });
     }
@@ -275,6 +334,9 @@ impl RopeSummary {
                     "magnitude": rope.magnitude,
                 }),
             ),
+            RopeScaling::Proportional { factor, pairs } => {
+                ("proportional", json!({ "factor": factor, "pairs": pairs }))
+            }
             RopeScaling::LongRope { original_context, .. } => {
                 ("longrope", json!({ "original_context": original_context, "magnitude": rope.magnitude }))
             }

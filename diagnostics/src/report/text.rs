@@ -2,7 +2,8 @@
 
 use super::page::{Bytes, Page, Plain, Presentation};
 use super::{
-    Check, ExpertSummary, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, candidate, device, memory, some_of,
+    Check, ExpertSummary, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, WindowSummary, candidate, device,
+    memory, some_of,
 };
 use crate::hardware::Hardware;
 use crate::tokenizer::DEFAULT_TEMPLATE;
@@ -148,6 +149,15 @@ fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
         "",
         format_args!("{layers} layer{plural}, hidden {hidden}, feed-forward {wide}, {heads}, vocabulary {vocab}"),
     );
+    if let [first, others @ ..] = model.mixers.as_slice() {
+        let others = others.iter().map(|mixer| format!(", {} of {}", mixer.layers, mixer.kind));
+        let (count, kind) = (first.layers, first.kind);
+        let plural = if count == 1 { "" } else { "s" };
+        page.row("", format_args!("{count} layer{plural} of {kind}{}", others.collect::<String>()));
+    }
+    for WindowSummary { tokens, layers: with } in &model.windows {
+        page.row("", format_args!("a window of {tokens} in {with} of {layers} layers"));
+    }
     if let Some(experts) = &model.experts {
         let ExpertSummary { count, per_token, feed_forward, shared_feed_forward, layers: with, .. } = experts;
         let shared = shared_feed_forward.map(|wide| format!(" and one of {wide} for every token")).unwrap_or_default();

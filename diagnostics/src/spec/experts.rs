@@ -2,12 +2,12 @@
 
 use super::LinearWeights;
 use super::reader::{Reader, missing};
-use super::routed::{ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
+use super::routed::{ExpertGates, ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
 use super::tensors::{Tensors, fill, rows_of};
 use crate::block::RouterScore;
 use crate::error::{Error, Result};
 use crate::family::{DenseLayers, ExpertTable, Family, Normalized, Role};
-use crate::header::TensorInfo;
+use crate::header::{Header, TensorInfo};
 
 /// More experts than any model has: what a file claims beyond that is refused before anything is made for each of them.
 const MAX_EXPERTS: usize = 4096;
@@ -17,7 +17,13 @@ const MAX_EXPERTS_IN_ALL: usize = 1 << 16;
 
 impl Reader<'_> {
     /// The sizes of the family's experts.
-    pub(super) fn expert_sizes(&self, family: &Family, dense: usize, layers: usize) -> Result<Option<ExpertSizes>> {
+    pub(super) fn expert_sizes(
+        &self,
+        family: &Family,
+        header: &Header,
+        dense: usize,
+        layers: usize,
+    ) -> Result<Option<ExpertSizes>> {
         let Some(table) = &family.experts else { return Ok(None) };
         let mut count = None;
         for key in table.count {
@@ -41,11 +47,10 @@ impl Reader<'_> {
             let expected = format!("at most {MAX_EXPERTS_IN_ALL} experts in {layers} layers together");
             return Err(self.value(&key, count, expected));
         }
-        let require = |key| {
-            let size = self.size(key)?;
+        let require = |key, size: Option<usize>| {
             size.ok_or_else(|| missing(self.fields(), &self.key(key), "a size is never guessed from tensor shapes"))
         };
-        let chosen = require(table.chosen)?;
+        let chosen = require(table.chosen, self.size(table.chosen)?)?;
         if chosen > count {
             let chosen_key = self.key(table.chosen);
             return Err(self.contradiction(format!("{key} is {count}"), format!("{chosen_key} is {chosen}")));
@@ -53,9 +58,12 @@ impl Reader<'_> {
         Ok(Some(ExpertSizes {
             count,
             chosen,
-            feed_forward: table.feed_forward.map_or(Ok(dense), require)?,
+            feed_forward: match table.feed_forward {
+                Some(key) => require(key, self.size_a_layer(key, header, layers)?)?,
+                None => dense,
+            },
             shared_feed_forward: match table.shared_feed_forward {
-                Some(key) => self.size(key)?.unwrap_or(0),
+                Some(key) => self.size_a_layer(key, header, layers)?.unwrap_or(0),
                 None => 0,
             },
         }))
@@ -138,13 +146,28 @@ impl Tensors<'_> {
                 dense: self.dense([Role::SharedGate, Role::SharedUp, Role::SharedDown], at)?,
             }),
         };
-        Ok(ExpertsWeights {
-            router: self.matrix(Role::Router, at)?,
-            routing,
-            activation: self.family.activation.0.try_map(|()| self.expert_matrices(Role::ExpertGate, layer))?,
-            up: self.expert_matrices(Role::ExpertUp, layer)?,
-            down: self.expert_matrices(Role::ExpertDown, layer)?,
-            shared,
+        let router = self.matrix(Role::Router, at)?;
+        let interleaved = self.family.experts.is_some_and(|table| table.interleaved) && !self.reader.is_gguf();
+        Ok(if interleaved {
+            ExpertsWeights {
+                router,
+                routing,
+                activation: self.options.activation.try_map(|()| Ok::<_, Error>(ExpertGates::InTurns))?,
+                up: self.expert_parameter(Role::ExpertUp, layer, 2)?,
+                down: self.expert_parameter(Role::ExpertDown, layer, 1)?,
+                shared,
+            }
+        } else {
+            let activation = self.options.activation;
+            let gates = |()| self.expert_matrices(Role::ExpertGate, layer).map(ExpertGates::Apart);
+            ExpertsWeights {
+                router,
+                routing,
+                activation: activation.try_map(gates)?,
+                up: self.expert_matrices(Role::ExpertUp, layer)?,
+                down: self.expert_matrices(Role::ExpertDown, layer)?,
+                shared,
+            }
         })
     }
 
@@ -164,17 +187,17 @@ impl Tensors<'_> {
     /// The projections of `role`, stacked, stacked behind others', or one by one.
     fn expert_matrices(&mut self, role: Role, layer: usize) -> Result<ExpertMatrices> {
         let count = self.sizes.experts.map_or(0, |sizes| sizes.count) as u64;
-        let (outputs, inputs, because) = self.sizes.of(role);
+        let (outputs, inputs, because) = self.sizes(Some(layer)).of(role);
         let because = format!("{count} experts, {because}");
-        let linear = |weight| LinearWeights { weight, bias: None, int8: None };
+        let linear = |weight, bias| LinearWeights { bias, ..LinearWeights::of(weight) };
         if let Some((whole, before, total)) = self.stacked_with_others(role, layer, count, inputs, &because)? {
             // The stacked rows as one matrix, and of it each expert's.
             let all = TensorInfo { shape: vec![count * total, inputs], ..whole };
             let stored = if total == outputs {
-                vec![linear(all)]
+                vec![linear(all, None)]
             } else {
                 let rows = |expert| rows_of(all.clone(), expert * total + before, count * total, vec![outputs, inputs]);
-                (0..count).map(|expert| linear(rows(expert))).collect()
+                (0..count).map(|expert| linear(rows(expert), None)).collect()
             };
             return Ok(ExpertMatrices { stored, outputs: outputs as usize });
         }
@@ -183,16 +206,34 @@ impl Tensors<'_> {
             let whole = self.checked(&format!("{stem}.weight"), &[count, outputs, inputs], &because)?;
             self.check_matrix_dtype(&whole)?;
             let all = TensorInfo { shape: vec![count * outputs, inputs], ..whole };
-            return Ok(ExpertMatrices { stored: vec![linear(all)], outputs: outputs as usize });
+            let bias = self.stacked_bias(role, layer, &format!("{stem}.bias"), [count, outputs], &because)?;
+            return Ok(ExpertMatrices { stored: vec![linear(all, bias)], outputs: outputs as usize });
         }
         let mut stored = Vec::new();
         for expert in 0..count {
             let name = format!("{}.weight", stem.replace("{expert}", &expert.to_string()));
             let weight = self.checked(&name, &[outputs, inputs], &because)?;
             self.check_matrix_dtype(&weight)?;
-            stored.push(linear(weight));
+            stored.push(linear(weight, None));
         }
         Ok(ExpertMatrices { stored, outputs: outputs as usize })
+    }
+
+    /// The biases of all experts of a layer as one, where the family has them.
+    pub(super) fn stacked_bias(
+        &mut self,
+        role: Role,
+        layer: usize,
+        name: &str,
+        [count, outputs]: [u64; 2],
+        because: &str,
+    ) -> Result<Option<TensorInfo>> {
+        if !self.bias_wanted(role, Some(layer), name)? {
+            return Ok(None);
+        }
+        let bias = self.checked(name, &[count, outputs], because)?;
+        self.check_vector_dtype(&bias)?;
+        Ok(Some(TensorInfo { shape: vec![count * outputs], ..bias }))
     }
 
     /// A tensor that stacks the projections of `role`, alone or in front of or behind others of the same expert: the tensor,
@@ -211,7 +252,7 @@ impl Tensors<'_> {
             // A parameter of transformers has no suffix, a tensor of GGUF has one.
             let names = [stem.clone(), format!("{stem}.weight")];
             let Some(name) = names.into_iter().find(|name| self.header.tensors.contains_key(name)) else { continue };
-            let rows = |role: &Role| self.sizes.of(*role).0;
+            let rows = |role: &Role| self.sizes(Some(layer)).of(*role).0;
             let total: u64 = fused.roles.iter().map(rows).sum();
             let before: u64 = fused.roles.iter().take_while(|part| **part != role).map(rows).sum();
             let whole = self.checked(&name, &[count, total, inputs], because)?;
@@ -224,13 +265,13 @@ impl Tensors<'_> {
     /// A matrix of one row, which GGUF stores as a vector.
     fn row_or_matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
         let name = format!("{}.weight", self.stem(role, layer));
-        let (_, inputs, because) = self.sizes.of(role);
+        let (_, inputs, because) = self.sizes(layer).of(role);
         let vector = self.header.tensors.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
         if !vector {
             return self.matrix(role, layer);
         }
         let row = self.checked(&name, &[inputs], &because)?;
         self.check_matrix_dtype(&row)?;
-        Ok(LinearWeights { weight: TensorInfo { shape: vec![1, inputs], ..row }, bias: None, int8: None })
+        Ok(LinearWeights::of(TensorInfo { shape: vec![1, inputs], ..row }))
     }
 }

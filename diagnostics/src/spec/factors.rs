@@ -1,7 +1,7 @@
 //! Metadata -> factors and caps: what activations are multiplied by beside the weights.
 
 use super::reader::Reader;
-use super::{Multipliers, Sizes};
+use super::{Activation, Multipliers, Sizes};
 use crate::error::Result;
 use crate::family::{EmbeddingScale, Factor, FactorOf, Family};
 
@@ -10,6 +10,8 @@ pub(super) struct Factors {
     pub(super) multipliers: Multipliers,
     pub(super) score_scale: f32,
     pub(super) score_cap: Option<f32>,
+    /// With the numbers that the files give.
+    pub(super) activation: Activation,
 }
 
 impl Reader<'_> {
@@ -20,8 +22,9 @@ impl Reader<'_> {
             multipliers: Multipliers::NONE,
             score_scale: 1.0 / (sizes.head_dim as f32).sqrt(),
             score_cap: None,
+            activation: family.activation.0,
         };
-        let Factors { multipliers, score_scale, score_cap } = &mut factors;
+        let Factors { multipliers, score_scale, score_cap, activation } = &mut factors;
         if family.embedding_scale == EmbeddingScale::RootOfWidth {
             multipliers.embedding = (sizes.hidden as f64).sqrt() as f32;
         }
@@ -43,6 +46,16 @@ impl Reader<'_> {
                 FactorOf::ScoreCap => *score_cap = Some(value as f32),
                 FactorOf::LogitDivisor => multipliers.logits = (1.0 / value) as f32,
                 FactorOf::LogitCap => multipliers.logit_cap = Some(value as f32),
+                FactorOf::GateLimit => {
+                    if let Activation::ClampedSwiGlu { limit, .. } = activation {
+                        *limit = value as f32;
+                    }
+                }
+                FactorOf::GateAlpha => {
+                    if let Activation::ClampedSwiGlu { alpha, .. } = activation {
+                        *alpha = value as f32;
+                    }
+                }
             }
         }
         Ok(factors)
@@ -51,17 +64,21 @@ impl Reader<'_> {
     /// A number of the table; `None` where it is absent and that changes nothing. 0 in a GGUF file is none, as in llama.cpp.
     fn factor(&self, factor: &Factor, assumptions: &mut Vec<String>) -> Result<Option<f64>> {
         let key = self.key(factor.key);
+        let default = if self.is_gguf() { factor.gguf_default } else { factor.config_default };
         if key.is_empty() {
-            return Ok(None);
+            return Ok(default.map(|(value, _)| value));
         }
         match self.fields().number(&key)? {
             Some(0.0) if self.is_gguf() => Ok(None),
             // Far outside of every factor in use, and what an f32 holds.
             Some(value) if (1e-9..=1e9).contains(&value) => Ok(Some(value)),
             Some(value) => Err(self.value(&key, value, "a number between 1e-9 and 1e9".into())),
-            None if self.is_null(&key) => Ok(None),
+            // A cap that is null is none; a gate is never without its numbers.
+            None if self.is_null(&key) => match factor.of {
+                FactorOf::GateLimit | FactorOf::GateAlpha => Err(self.value(&key, "null", "a number".into())),
+                _ => Ok(None),
+            },
             None => {
-                let default = if self.is_gguf() { factor.gguf_default } else { factor.config_default };
                 if let Some((value, why)) = default {
                     assumptions.push(format!("{key} {value}: it is absent ({why})"));
                 }

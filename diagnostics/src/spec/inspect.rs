@@ -5,10 +5,11 @@ use super::reader::Reader;
 use super::rope;
 use super::tensors::{Options, Tensors};
 use super::{LayerWeights, LinearWeights, ModelSpec, ModelWeights, Rope, Sampling};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::family::{Evidence, Family, Role};
 use crate::header::{Fields, Header, Metadata};
-use crate::quantization::{self, Notes, Scheme};
+use crate::quantization::{self, Notes, Recognised, Scheme};
 use crate::tokenizer::TokenizerSpec;
 
 /// Resolves `header` by the tables of `families`.
@@ -21,23 +22,26 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let mut reader = Reader::new(header)?;
     let family = reader.family(families)?;
     let mut assumptions = Vec::new();
-    let scheme = match &header.metadata {
-        Metadata::Config(files) => quantization::recognise(header, files)?,
-        Metadata::Gguf(_) => None,
+    let in_mxfp4 = family.experts.is_some_and(|table| table.interleaved);
+    let recognised = match &header.metadata {
+        Metadata::Config(files) => quantization::recognise(header, files, in_mxfp4)?,
+        Metadata::Gguf(_) => Recognised::default(),
     };
-    let scheme = scheme.as_ref();
+    let scheme = recognised.scheme.as_ref();
     let sizes = reader.sizes(family, header, &mut assumptions)?;
     reader.refuse_experts(family)?;
     reader.refuse_flags(family)?;
     reader.note_absent_flags(family, &mut assumptions)?;
     reader.check_activation(family, &mut assumptions)?;
-    let mut ropes = rope::resolve(&reader, family, header, &sizes, &mut assumptions)?;
-    let layers = reader.layers(family, header, &sizes, ropes.len(), &mut assumptions)?;
+    let layers = reader.layers(family, header, &sizes, &mut assumptions)?;
+    let (whole, window_head_dim) = (layers.kinds().described(&sizes), layers.kinds().window_head_dim());
+    let mut ropes = rope::resolve(&reader, family, header, &whole, window_head_dim, &mut assumptions)?;
     if !layers.rotates_windows() {
         ropes.truncate(1);
     }
-    let Factors { multipliers, score_scale, score_cap } = reader.factors(family, &sizes, &mut assumptions)?;
-    let tied_embeddings = reader.tied(family, header, &mut assumptions)?;
+    let Factors { multipliers, score_scale, score_cap, activation } =
+        reader.factors(family, &whole, &mut assumptions)?;
+    let tied = reader.tied(family, header, &mut assumptions)?;
 
     let routing = match (&family.experts, &sizes.experts) {
         (Some(table), Some(sizes)) => Some(reader.routing(table, sizes, &mut assumptions)?),
@@ -45,17 +49,27 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     };
     let with_experts = reader.layers_with_experts(family, sizes.layers)?;
     let norm_eps = reader.norm_eps(family, &mut assumptions)?;
-    let options = Options { norm_eps, score_scale, score_cap, layers };
-    let mut tensors = Tensors::new(&reader, family, header, &sizes, options, scheme);
+    let options = Options { norm_eps, score_scale, score_cap, activation, layers };
+    let mut tensors = Tensors::new(&reader, family, header, &sizes, options, &recognised);
     let embedding = tensors.matrix(Role::Embedding, None)?;
     let layers = (0..sizes.layers).map(|layer| tensors.layer(layer, routing.filter(|_| with_experts(layer))));
     let layers = layers.collect::<Result<Vec<LayerWeights>>>()?;
+    let head_name = format!("{}.weight", tensors.stem(Role::Head, None));
+    let stored_head = tied && header.tensors.contains_key(&head_name);
+    if stored_head {
+        assumptions.push(format!(
+            "the head is {head_name} although the embeddings are said to be tied: both are stored, and transformers ties \
+             them only where they are equal"
+        ));
+    }
+    let tied_embeddings = tied && !stored_head;
     let head = if tied_embeddings {
         LinearWeights { bias: tensors.bias(Role::Head, None)?, ..embedding.clone() }
     } else {
         tensors.matrix(Role::Head, None)?
     };
     let final_norm = tensors.norm(Role::FinalNorm, None)?;
+    let layer_embedding = tensors.layer_embedding()?;
     ropes.iter().flat_map(Rope::tensors).for_each(|tensor| tensors.mark_used(&tensor.name));
     let unused_tensors = tensors.unused()?;
     if let Some(scheme) = scheme {
@@ -70,16 +84,16 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         architecture: reader.architecture.clone(),
         parameters: 0,
         hidden: sizes.hidden,
-        feed_forward: sizes.feed_forward,
+        feed_forward: whole.feed_forward,
         heads: sizes.heads,
-        kv_heads: sizes.kv_heads,
-        head_dim: sizes.head_dim,
+        kv_heads: whole.kv_heads,
+        head_dim: whole.head_dim,
         vocab: sizes.vocab,
         context_trained: sizes.context,
         ropes,
         multipliers,
         tied_embeddings,
-        weights: ModelWeights { embedding: embedding.weight, layers, final_norm, head },
+        weights: ModelWeights { embedding: embedding.weight, layer_embedding, layers, final_norm, head },
         tokenizer,
         sampling,
         quantization: quantization::in_words(header)?,
@@ -89,6 +103,9 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let all = spec.tensors().map(super::elements).fold(0, u64::saturating_add);
     let scales = spec.scales().map(super::elements).fold(0, u64::saturating_add);
     spec.parameters = all.saturating_sub(scales);
+    if recognised.mxfp4 && spec.matrices().any(|matrix| matrix.dtype == DType::F4) {
+        spec.quantization = "MXFP4".into();
+    }
     if let Some(scheme) = scheme
         && spec.scales().next().is_some()
     {
@@ -147,7 +164,7 @@ fn variant(spec: &ModelSpec, family: &Family, header: &Header, model_type: Optio
             }
             _ => false,
         },
-        Evidence::Windowed => spec.weights.layers.iter().any(|layer| layer.attention.window.is_some()),
+        Evidence::Windowed => spec.attentions().any(|attention| attention.window.is_some()),
         Evidence::ModelType(kind) => model_type == Some(kind),
         Evidence::RopeScaled => spec.rope().scaling != super::RopeScaling::Default,
         Evidence::Tied => spec.tied_embeddings,

@@ -20,7 +20,8 @@ impl Tensors<'_> {
     /// The int8 product of the matrix in `rows`; `None` for a matrix of floats.
     pub(super) fn int8(&mut self, rows: &Rows, role: Role) -> Result<Option<Int8>> {
         let Some(scheme) = self.scheme else { return Ok(None) };
-        let class = if role == Role::Embedding { "Embedding" } else { "Linear" };
+        let embedding = matches!(role, Role::Embedding | Role::LayerEmbedding);
+        let class = if embedding { "Embedding" } else { "Linear" };
         let (module, weight) = (rows.module.as_str(), &rows.tensor);
         let answer = scheme.of(module, class);
         if weight.dtype != DType::I8 {
@@ -28,7 +29,7 @@ impl Tensors<'_> {
         }
         let stored = format!("tensor {} is I8", weight.name);
         let group = match answer {
-            _ if role == Role::Embedding => {
+            _ if embedding => {
                 return Err(Error::Quantization {
                     file: self.file_of(weight).into(),
                     scheme: format!("an embedding of int8 ({stored})"),

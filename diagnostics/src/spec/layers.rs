@@ -1,6 +1,7 @@
-//! Metadata -> what differs from layer to layer: windows and rotation.
+//! Metadata -> what differs from layer to layer: windows, rotation, and states in place of keys and values.
 
 use super::Sizes;
+use super::kinds::{Kinds, Which};
 use super::reader::Reader;
 use crate::error::Result;
 use crate::family::{Family, Key, Unrotated, Window};
@@ -15,27 +16,8 @@ pub(super) struct Layers {
     rotated: Which,
     /// The rotary embedding of layers with a window.
     window_rope: usize,
-}
-
-/// Some of the layers.
-enum Which {
-    None,
-    All,
-    /// All but every so many.
-    AllBut(usize),
-    /// An entry for each.
-    Listed(Vec<bool>),
-}
-
-impl Which {
-    fn has(&self, layer: usize) -> bool {
-        match self {
-            Which::None => false,
-            Which::All => true,
-            Which::AllBut(every) => !(layer + 1).is_multiple_of(*every),
-            Which::Listed(listed) => listed.get(layer).is_some_and(|has| *has),
-        }
-    }
+    with_state: Which,
+    kinds: Kinds,
 }
 
 impl Layers {
@@ -47,6 +29,32 @@ impl Layers {
     /// Which rotary embedding `layer` has.
     pub(super) fn rope(&self, layer: usize) -> Option<usize> {
         self.rotated.has(layer).then_some(if self.with_window.has(layer) { self.window_rope } else { 0 })
+    }
+
+    /// Whether `layer` has a state in place of keys and values.
+    pub(super) fn has_state(&self, layer: usize) -> bool {
+        self.with_state.has(layer)
+    }
+
+    /// The sizes of `layer`, of a model that has `sizes`.
+    pub(super) fn sizes(&self, sizes: &Sizes, layer: usize) -> Sizes {
+        self.kinds.sizes(sizes, layer, self.with_window.has(layer))
+    }
+
+    /// The layer whose keys and values `layer` uses in place of its own.
+    pub(super) fn source(&self, layer: usize) -> Option<usize> {
+        self.kinds.source(layer, self.with_window.has(layer))
+    }
+
+    /// Whether `layer` is one of those whose keys may be their values, and `config.json` says that they are.
+    pub(super) fn keys_are_values(&self, layer: usize) -> (bool, bool) {
+        let full = !self.with_window.has(layer);
+        (full, full && self.kinds.keys_are_values)
+    }
+
+    /// What differs between kinds of layers.
+    pub(super) fn kinds(&self) -> &Kinds {
+        &self.kinds
     }
 
     /// Whether a layer rotates as those with a window do.
@@ -61,20 +69,20 @@ pub(super) const WITH_WINDOW: &str = "sliding_attention";
 pub(super) const WITHOUT: &str = "full_attention";
 
 impl Reader<'_> {
-    /// What differs from layer to layer. Those with a window have the last of `ropes` rotary embeddings.
+    /// What differs from layer to layer. Those with a window have the last of the family's rotary embeddings.
     pub(super) fn layers(
         &self,
         family: &Family,
         header: &Header,
         sizes: &Sizes,
-        ropes: usize,
         assumptions: &mut Vec<String>,
     ) -> Result<Layers> {
         let window = self.sliding_window(family, assumptions)?;
         let with_window = match (family.window, window) {
             (_, None) => Which::None,
-            (Window::Pattern { full_every, source, .. }, Some(_)) => {
-                self.pattern(header, sizes, full_every, source, assumptions)?
+            (Window::Pattern { full_every, config_key, source, last_is_full, .. }, Some(_)) => {
+                let last = (last_is_full && !self.is_gguf()).then(|| sizes.layers - 1);
+                self.pattern(header, sizes, (full_every, config_key, source), last, assumptions)?
             }
             (_, Some(_)) => Which::All,
         };
@@ -82,9 +90,12 @@ impl Reader<'_> {
             Some(unrotated) => self.rotated(unrotated, sizes, assumptions)?,
             None => Which::All,
         };
+        let with_state = self.state_layers(family, header, sizes, assumptions)?;
         // One that no sequence exceeds is none.
         let window = window.filter(|window| *window < sizes.context);
-        Ok(Layers { window, with_window, rotated, window_rope: ropes - 1 })
+        let kinds = self.kinds(family, header, sizes, &with_window, assumptions)?;
+        let window_rope = usize::from(family.window_rope.is_some());
+        Ok(Layers { window, with_window, rotated, window_rope, with_state, kinds })
     }
 
     /// The window, where the family has one. 0 in GGUF and null are none.
@@ -118,46 +129,60 @@ impl Reader<'_> {
         }
     }
 
-    /// Which layers have the window.
+    /// Which layers have the window; `full` has none.
     fn pattern(
         &self,
         header: &Header,
         sizes: &Sizes,
-        every: usize,
-        source: &str,
+        (every, config_key, source): (usize, &'static str, &str),
+        full: Option<usize>,
         assumptions: &mut Vec<String>,
     ) -> Result<Which> {
-        const PATTERN: Key = Key { gguf: ".attention.sliding_window_pattern", config: "sliding_window_pattern" };
-        let key = self.key(PATTERN);
+        let key = self.key(Key { gguf: ".attention.sliding_window_pattern", config: config_key });
         let listed = match &header.metadata {
             Metadata::Gguf(metadata) if metadata.array_len(&key).is_some() => metadata.booleans(&key)?,
             Metadata::Gguf(_) => None,
-            Metadata::Config(_) => self.listed(LAYER_TYPES, |kind| match kind.as_str()? {
-                WITH_WINDOW => Some(true),
-                WITHOUT => Some(false),
-                _ => None,
-            })?,
+            Metadata::Config(_) => {
+                self.listed(LAYER_TYPES, &format!("{WITH_WINDOW} or {WITHOUT}"), |kind| match kind.as_str()? {
+                    WITH_WINDOW => Some(true),
+                    WITHOUT => Some(false),
+                    _ => None,
+                })?
+            }
         };
-        if let Some(listed) = listed {
+        if let Some(mut listed) = listed {
+            if let Some(full) = full.and_then(|full| listed.get_mut(full)) {
+                *full = false;
+            }
             let key = if self.is_gguf() { &key } else { LAYER_TYPES };
-            return self.of_each_layer(key, listed, sizes);
+            return self.of_each_layer(key, listed, sizes.layers);
         }
         let every = match self.fields().unsigned(&key)? {
             Some(every @ 1..) => every as usize,
             Some(0) => return Err(self.value(&key, 0, "a positive number".into())),
             None => {
+                let key = if key.is_empty() { LAYER_TYPES } else { &key };
                 assumptions.push(format!("a window in all layers but every {every}th: {key} is absent ({source})"));
                 every
             }
         };
-        Ok(Which::AllBut(every))
+        Ok(Which::AllBut(every, full))
     }
 
     /// Which layers rotate queries and keys.
     fn rotated(&self, unrotated: &Unrotated, sizes: &Sizes, assumptions: &mut Vec<String>) -> Result<Which> {
         let flag = |entry: &Value| entry.as_u64().filter(|flag| *flag < 2).map(|flag| flag == 1);
-        if let Some(listed) = self.listed(unrotated.list, flag)? {
-            return self.of_each_layer(unrotated.list, listed, sizes);
+        if let Some(mut listed) = self.listed(unrotated.list, "0 or 1", flag)? {
+            if listed.len() > sizes.layers {
+                assumptions.push(format!(
+                    "the first {} of {} entries of {}: the model has no more layers (transformers looks each up)",
+                    sizes.layers,
+                    listed.len(),
+                    unrotated.list
+                ));
+                listed.truncate(sizes.layers);
+            }
+            return self.of_each_layer(unrotated.list, listed, sizes.layers);
         }
         let stored = if self.is_gguf() { None } else { self.fields().unsigned(unrotated.interval)? };
         let every = match stored {
@@ -170,15 +195,19 @@ impl Reader<'_> {
                 every
             }
         };
-        Ok(Which::AllBut(every))
+        Ok(Which::AllBut(every, None))
     }
 
     /// A list of `config.json`, each entry as `read` understands it; `None` in GGUF, and where it is absent or null.
-    fn listed(&self, key: &str, read: impl Fn(&Value) -> Option<bool>) -> Result<Option<Vec<bool>>> {
+    pub(super) fn listed(
+        &self,
+        key: &str,
+        known: &str,
+        read: impl Fn(&Value) -> Option<bool>,
+    ) -> Result<Option<Vec<bool>>> {
         let Some(list) = self.config().and_then(|config| config.object().get(key)) else { return Ok(None) };
         let entry = |(index, entry): (usize, &Value)| {
-            let known = || format!("{WITH_WINDOW} or {WITHOUT}, or 0 or 1 of a list of flags");
-            read(entry).ok_or_else(|| self.value(&format!("{key}[{index}]"), entry, known()))
+            read(entry).ok_or_else(|| self.value(&format!("{key}[{index}]"), entry, known.to_owned()))
         };
         match list {
             Value::Null => Ok(None),
@@ -187,12 +216,12 @@ impl Reader<'_> {
         }
     }
 
-    /// `listed`, if it has an entry for every layer.
-    fn of_each_layer(&self, key: &str, listed: Vec<bool>, sizes: &Sizes) -> Result<Which> {
-        if listed.len() == sizes.layers {
+    /// `listed`, if it has an entry for every one of `layers`.
+    pub(super) fn of_each_layer(&self, key: &str, listed: Vec<bool>, layers: usize) -> Result<Which> {
+        if listed.len() == layers {
             return Ok(Which::Listed(listed));
         }
         let found = format!("{key} has {} entries", listed.len());
-        Err(self.contradiction(format!("the model has {} layers", sizes.layers), found))
+        Err(self.contradiction(format!("the model has {layers} layers"), found))
     }
 }

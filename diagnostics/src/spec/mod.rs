@@ -4,17 +4,29 @@ mod experts;
 mod factors;
 mod inspect;
 mod int8;
+mod interleaved;
+mod kinds;
+mod layer_embedding;
 mod layers;
+mod mixer;
 mod reader;
 mod rope;
+mod rotary;
 mod routed;
 mod sampling;
+mod states;
 mod tensors;
 mod unsupported;
 
 pub use crate::block::{Activation, RopeLayout, RouterScore};
 pub use inspect::inspect;
-pub use routed::{ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
+pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
+pub use mixer::{
+    AttentionWeights, ConvWeights, DeltaNetWeights, KeySharing, KeyValueWeights, KeysValues, Mixer, MixerWeights,
+    ShortConvWeights,
+};
+pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
+pub use routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 pub use sampling::{GREEDY_BELOW, Sampling};
 
 use crate::dtype::DType;
@@ -35,13 +47,13 @@ pub struct ModelSpec {
     pub parameters: u64,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Width of a feed-forward layer without experts.
+    /// Width of a feed-forward layer without experts; of the widest where they differ.
     pub feed_forward: usize,
     /// Query heads.
     pub heads: usize,
-    /// Key and value heads; divides `heads`.
+    /// Key and value heads; divides `heads`. Where layers differ, of those without a window.
     pub kv_heads: usize,
-    /// Elements of a head.
+    /// Elements of a head. Where layers differ, of those without a window.
     pub head_dim: usize,
     /// Rows of the embedding.
     pub vocab: usize,
@@ -85,102 +97,13 @@ impl Multipliers {
     pub const NONE: Multipliers = Multipliers { embedding: 1.0, residual: 1.0, logits: 1.0, logit_cap: None };
 }
 
-/// Rotary position embedding.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rope {
-    /// Which elements turn together.
-    pub layout: RopeLayout,
-    /// The base of the frequencies.
-    pub theta: f64,
-    /// How the frequencies differ from `theta^(-2i/dimensions)`.
-    pub scaling: RopeScaling,
-    /// Leading elements of a head that are rotated.
-    pub dimensions: usize,
-    /// What cosines and sines are multiplied by: 1 but for scalings that say otherwise.
-    pub magnitude: f64,
-    /// What queries are multiplied by, where that depends on their position.
-    pub query_scale: Option<QueryScale>,
-    /// Which keys or tensors this comes from.
-    pub source: String,
-}
-
-/// Queries are multiplied by `1 + beta * ln(1 + floor(position / original_context))`
-/// (transformers `modeling_ministral3.py`, `get_llama_4_attn_scale`).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct QueryScale {
-    /// How fast it grows.
-    pub beta: f64,
-    /// The context of the original training.
-    pub original_context: u64,
-}
-
-/// A change to the rotary frequencies. Complete.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RopeScaling {
-    /// None.
-    Default,
-    /// Every frequency divided by `factor`.
-    Linear {
-        /// The factor that frequencies are divided by.
-        factor: f64,
-    },
-    /// Long wavelengths divided by `factor`, short ones kept, a ramp between
-    /// (transformers `modeling_rope_utils.py`, `llama3`).
-    Llama3 {
-        /// What the frequencies of long wavelengths are divided by.
-        factor: f64,
-        /// Wavelengths above `original_context / low_freq_factor` are long.
-        low_freq_factor: f64,
-        /// Wavelengths below `original_context / high_freq_factor` are short.
-        high_freq_factor: f64,
-        /// The context of the original training.
-        original_context: u64,
-    },
-    /// A stored F32 tensor of `dimensions / 2` factors, by which the frequencies are divided (GGUF `rope_freqs.weight`).
-    Factors {
-        /// The tensor.
-        tensor: TensorInfo,
-    },
-    /// Slow rotations divided by `factor`, fast ones kept, a ramp between them over the pairs of a head
-    /// (transformers `modeling_rope_utils.py`, `yarn`).
-    Yarn {
-        /// What the frequencies of slow rotations are divided by.
-        factor: f64,
-        /// The context of the original training.
-        original_context: u64,
-        /// Pairs that turn more often than this in the original context are kept.
-        beta_fast: f64,
-        /// Pairs that turn less often than this are divided.
-        beta_slow: f64,
-        /// Whether the ends of the ramp are whole pairs.
-        truncate: bool,
-    },
-    /// Every frequency divided by one of two lists, by the length of the whole sequence
-    /// (transformers `modeling_rope_utils.py`, `longrope`).
-    LongRope {
-        /// For sequences up to `original_context`.
-        short: FrequencyFactors,
-        /// For longer ones.
-        long: FrequencyFactors,
-        /// The context of the original training.
-        original_context: usize,
-    },
-}
-
-/// What the frequencies are divided by, `dimensions / 2` numbers: `short_factor` and `long_factor` in `config.json`.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FrequencyFactors {
-    /// From `config.json`.
-    Values(Vec<f64>),
-    /// An F32 tensor.
-    Stored(TensorInfo),
-}
-
 /// The weights by role. A fused tensor is resolved into row ranges of its bytes, so nothing later knows of fusion.
 #[derive(Clone, Debug)]
 pub struct ModelWeights {
     /// `[vocab, hidden]`.
     pub embedding: TensorInfo,
+    /// Where layers have embeddings of their own.
+    pub layer_embedding: Option<Box<LayerEmbeddingWeights>>,
     /// The decoder blocks in order.
     pub layers: Vec<LayerWeights>,
     /// `[hidden]`.
@@ -192,47 +115,22 @@ pub struct ModelWeights {
 /// The weights and options of one decoder block. Layers of a model may differ.
 #[derive(Clone, Debug)]
 pub struct LayerWeights {
-    /// Attention, added to the residual stream.
-    pub attention: AttentionWeights,
+    /// What mixes the positions of a sequence, added to the residual stream.
+    pub mixer: MixerWeights,
     /// The feed-forward layer, added to the residual stream.
     pub feed_forward: FeedForwardWeights,
-    /// Whether the feed-forward layer reads what attention reads, instead of what attention has changed.
+    /// How it adds its embedding to the residual stream, behind the feed-forward layer.
+    pub layer_embedding: Option<Box<LayerEmbeddingUse>>,
+    /// What the residual stream is multiplied by behind all of it, `[1]`.
+    pub scale: Option<TensorInfo>,
+    /// Whether the feed-forward layer reads what the mixer reads, instead of what the mixer has changed.
     pub parallel: bool,
-}
-
-/// The weights and options of an attention layer.
-#[derive(Clone, Debug)]
-pub struct AttentionWeights {
-    /// Of its input, `[hidden]`.
-    pub norm: Option<NormWeights>,
-    /// `[heads * head_dim, hidden]`.
-    pub q: LinearWeights,
-    /// `[kv_heads * head_dim, hidden]`.
-    pub k: LinearWeights,
-    /// `[kv_heads * head_dim, hidden]`.
-    pub v: LinearWeights,
-    /// Of the queries before their rotation: of every head `[head_dim]`, or of all of them together `[heads * head_dim]`.
-    pub q_norm: Option<NormWeights>,
-    /// The same of keys, `[head_dim]` or `[kv_heads * head_dim]`.
-    pub k_norm: Option<NormWeights>,
-    /// Which of [`ModelSpec::ropes`] rotates queries and keys; `None` where they are not rotated.
-    pub rope: Option<usize>,
-    /// What products of queries and keys are multiplied by: `1 / sqrt(head_dim)` but for models that say otherwise.
-    pub score_scale: f32,
-    /// `cap * tanh(score / cap)` in place of a score.
-    pub score_cap: Option<f32>,
-    /// Positions that a token attends to, its own included, where the layer limits them.
-    pub window: Option<usize>,
-    /// The output projection, `[hidden, heads * head_dim]`.
-    pub o: LinearWeights,
-    /// Of its output, `[hidden]`.
-    pub output_norm: Option<NormWeights>,
 }
 
 /// The weights of a feed-forward layer.
 #[derive(Clone, Debug)]
 pub struct FeedForwardWeights {
-    /// Of its input, `[hidden]`; the same as that of attention in a parallel block.
+    /// Of its input, `[hidden]`; the same as that of the mixer in a parallel block.
     pub norm: Option<NormWeights>,
     /// What it computes of that.
     pub layer: FeedForwardLayer,
@@ -265,6 +163,10 @@ pub struct DenseWeights {
 pub struct LinearWeights {
     /// The matrix.
     pub weight: TensorInfo,
+    /// Whether it is stored `[inputs, outputs]`; floats alone are.
+    pub transposed: bool,
+    /// The scales of blocks of 32 elements of a row, `[outputs, inputs / 32]`: there for every F4 matrix and for no other.
+    pub block_scales: Option<TensorInfo>,
     /// The bias.
     pub bias: Option<TensorInfo>,
     /// What an I8 matrix is multiplied with, and how: there for every I8 matrix and for no other.
@@ -338,71 +240,24 @@ struct Sizes {
     hidden: usize,
     feed_forward: usize,
     layers: usize,
+    /// Those, and in GGUF what predicts further tokens.
+    blocks: usize,
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
     vocab: usize,
     context: usize,
     whole_head_norms: bool,
+    gated_attention: bool,
+    states: Option<mixer::StateSizes>,
+    /// Elements of a token's embedding for a layer; 0 without.
+    layer_embedding: usize,
     experts: Option<routed::ExpertSizes>,
 }
 
 /// The number of elements of a tensor.
 fn elements(tensor: &TensorInfo) -> u64 {
     tensor.shape.iter().product()
-}
-
-impl RopeScaling {
-    fn in_words(&self) -> String {
-        match self {
-            RopeScaling::Default => "no scaling".into(),
-            RopeScaling::Linear { factor } => format!("linear by {factor}"),
-            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => format!(
-                "llama3 by {factor} between {low_freq_factor} and {high_freq_factor} of {original_context} tokens"
-            ),
-            RopeScaling::Factors { tensor } => format!("frequency factors in {}", tensor.name),
-            RopeScaling::Yarn { factor, original_context, .. } => {
-                format!("yarn by {factor} of {original_context} tokens")
-            }
-            RopeScaling::LongRope { original_context, .. } => {
-                format!("longrope, short up to {original_context} tokens and long beyond")
-            }
-        }
-    }
-}
-
-impl FrequencyFactors {
-    fn tensor(&self) -> Option<&TensorInfo> {
-        match self {
-            FrequencyFactors::Stored(tensor) => Some(tensor),
-            FrequencyFactors::Values(_) => None,
-        }
-    }
-}
-
-impl Rope {
-    /// The factor of the scaling, where the metadata gives one.
-    pub fn factor(&self) -> Option<f64> {
-        match self.scaling {
-            RopeScaling::Linear { factor } | RopeScaling::Llama3 { factor, .. } | RopeScaling::Yarn { factor, .. } => {
-                Some(factor)
-            }
-            RopeScaling::Default | RopeScaling::Factors { .. } | RopeScaling::LongRope { .. } => None,
-        }
-    }
-
-    /// The stored tensors of frequency factors.
-    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let [first, second] = match &self.scaling {
-            RopeScaling::Factors { tensor } => [Some(tensor), None],
-            RopeScaling::LongRope { short, long, .. } => [short.tensor(), long.tensor()],
-            RopeScaling::Default
-            | RopeScaling::Linear { .. }
-            | RopeScaling::Llama3 { .. }
-            | RopeScaling::Yarn { .. } => [None, None],
-        };
-        first.into_iter().chain(second)
-    }
 }
 
 impl ModelSpec {
@@ -416,9 +271,14 @@ impl ModelSpec {
         self.weights.layers.len()
     }
 
+    /// The layers of attention.
+    pub fn attentions(&self) -> impl Iterator<Item = &AttentionWeights> {
+        self.weights.layers.iter().filter_map(|layer| layer.mixer.layer.attention())
+    }
+
     /// The longest window of a layer; `None` where a layer has none.
     pub fn sliding_window(&self) -> Option<usize> {
-        let windows = self.weights.layers.iter().map(|layer| layer.attention.window);
+        let windows = self.attentions().map(|attention| attention.window);
         windows.reduce(|longest, window| longest.zip(window).map(|(a, b)| a.max(b))).flatten()
     }
 
@@ -428,6 +288,7 @@ impl ModelSpec {
         let head = (!self.tied_embeddings).then_some(&weights.head.weight);
         std::iter::once(&weights.embedding)
             .chain(weights.final_norm.tensors())
+            .chain(weights.layer_embedding.iter().flat_map(|embedding| embedding.tensors()))
             .chain(head)
             .chain(weights.head.bias.as_ref())
             .chain(weights.head.scales())
@@ -443,33 +304,40 @@ impl ModelSpec {
     /// Every weight matrix: the embedding, those of the layers, the head. A tied head is the embedding again.
     pub fn matrices(&self) -> impl Iterator<Item = &TensorInfo> {
         let weights = &self.weights;
+        let of_layers = weights.layer_embedding.iter().flat_map(|embedding| embedding.matrices());
         let layers = weights.layers.iter().flat_map(LayerWeights::linears).map(|linear| &linear.weight);
-        std::iter::once(&weights.embedding).chain(layers).chain([&weights.head.weight])
+        std::iter::once(&weights.embedding).chain(of_layers).chain(layers).chain([&weights.head.weight])
     }
 
-    /// The tensors that say how int8 products are scaled; they are among [`tensors`](Self::tensors), and no weights.
+    /// The tensors that say how products are scaled; they are among [`tensors`](Self::tensors), and no weights.
     pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
         let linears = self.weights.layers.iter().flat_map(LayerWeights::linears);
-        linears.chain([&self.weights.head]).filter_map(|linear| linear.int8.as_ref()).flat_map(Int8::tensors)
+        linears.chain([&self.weights.head]).flat_map(LinearWeights::scales)
     }
 
     /// Elements of the weights that one token is multiplied with, or reads a row of: all but those of the experts that it is
     /// not given to.
     pub fn active_parameters(&self) -> u64 {
-        self.parameters.saturating_sub(self.left_out(elements))
+        self.parameters.saturating_sub(self.left_out(|linear| {
+            let scales = linear.scales().map(elements).fold(0, u64::saturating_add);
+            linear.tensors().map(elements).fold(0, u64::saturating_add).saturating_sub(scales)
+        }))
     }
 
-    /// Bytes of all needed tensors but those of the experts that one token is not given to.
+    /// Bytes of all needed tensors but those of the experts that one token is not given to, and of the layers' embeddings, of
+    /// which it reads a row.
     pub fn active_bytes(&self) -> u64 {
         let stored = self.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
-        stored.saturating_sub(self.left_out(|tensor| tensor.bytes))
+        let left_out = self.left_out(|linear| linear.tensors().map(|tensor| tensor.bytes).fold(0, u64::saturating_add));
+        let rows = self.weights.layer_embedding.as_ref().map_or(0, |embedding| embedding.embedding.bytes);
+        stored.saturating_sub(left_out).saturating_sub(rows)
     }
 
     /// The sum of `size` over the experts that one token is not given to.
-    fn left_out(&self, size: impl Fn(&TensorInfo) -> u64) -> u64 {
+    fn left_out(&self, size: impl Fn(&LinearWeights) -> u64) -> u64 {
         let experts = self.weights.layers.iter().filter_map(LayerWeights::experts);
         let left_out = experts.map(|layer| {
-            let all = layer.routed().flat_map(LinearWeights::tensors).map(&size).fold(0, u64::saturating_add);
+            let all = layer.routed().map(&size).fold(0, u64::saturating_add);
             let Routing { experts, chosen, .. } = layer.routing;
             all / experts.max(1) as u64 * experts.saturating_sub(chosen) as u64
         });
@@ -491,30 +359,37 @@ impl ModelSpec {
 impl LayerWeights {
     /// Every tensor of the block once.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        // Without `..`, so that no norm that is added is forgotten.
-        let LayerWeights { attention, feed_forward, parallel } = self;
-        let AttentionWeights { norm, q: _, k: _, v: _, q_norm, k_norm, rope: _, score_scale: _, score_cap: _, .. } =
-            attention;
-        let AttentionWeights { window: _, o: _, output_norm, .. } = attention;
-        let FeedForwardWeights { norm: second, layer: _, output_norm: last } = feed_forward;
-        let second = if *parallel { &None } else { second };
-        let norms = [norm, q_norm, k_norm, output_norm, second, last].into_iter().flatten();
-        norms.flat_map(NormWeights::tensors).chain(self.linears().flat_map(LinearWeights::tensors))
+        let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = self;
+        let FeedForwardWeights { norm, layer: _, output_norm } = feed_forward;
+        let norm = if *parallel { &None } else { norm };
+        let norms = mixer.norms().chain([norm, output_norm].into_iter().flatten());
+        norms
+            .chain(layer_embedding.iter().map(|embedding| &embedding.output_norm))
+            .flat_map(NormWeights::tensors)
+            .chain(scale)
+            .chain(mixer.layer.vectors())
+            .chain(self.linears().flat_map(LinearWeights::tensors))
     }
 
     /// Whether what a sub-layer puts out is normed before it is added to the residual stream.
     pub fn norms_outputs(&self) -> bool {
-        self.attention.output_norm.is_some() || self.feed_forward.output_norm.is_some()
+        let Self { mixer, feed_forward, layer_embedding, .. } = self;
+        mixer.output_norm.is_some() || feed_forward.output_norm.is_some() || layer_embedding.is_some()
     }
 
     /// The matrices in the order of their products.
     pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
-        let AttentionWeights { q, k, v, o, .. } = &self.attention;
         let (dense, experts) = match &self.feed_forward.layer {
             FeedForwardLayer::Dense(dense) => (Some(dense.linears()), None),
             FeedForwardLayer::Experts(experts) => (None, Some(experts.linears())),
         };
-        [q, k, v, o].into_iter().chain(dense.into_iter().flatten()).chain(experts.into_iter().flatten())
+        let embedding = self.layer_embedding.iter().flat_map(|embedding| [&embedding.gate, &embedding.output]);
+        self.mixer
+            .layer
+            .linears()
+            .chain(dense.into_iter().flatten())
+            .chain(experts.into_iter().flatten())
+            .chain(embedding)
     }
 
     /// The experts of its feed-forward layer, where it has any.
@@ -546,9 +421,14 @@ impl LinearWeights {
         std::iter::once(&self.weight).chain(&self.bias).chain(self.scales())
     }
 
-    /// What says how its int8 product is scaled.
+    /// `weight` alone.
+    pub fn of(weight: TensorInfo) -> LinearWeights {
+        LinearWeights { weight, transposed: false, block_scales: None, bias: None, int8: None }
+    }
+
+    /// The tensors that say how its product is scaled.
     pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.int8.iter().flat_map(Int8::tensors)
+        self.block_scales.iter().chain(self.int8.iter().flat_map(Int8::tensors))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Sizes, unsupported};
 use crate::error::{ArchitectureErrorKind, Error, IncompleteKind, Result};
-use crate::family::{Family, Key, Role};
+use crate::family::{Bias, Family, Key, Role, StateLayers, StateTable};
 use crate::header::config::{JsonFile, JsonObject, Section};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
@@ -160,13 +160,27 @@ impl<'a> Reader<'a> {
             size.ok_or_else(|| missing(self.fields(), &self.key(key), "a size is never guessed from tensor shapes"))
         };
         let hidden = present(keys.hidden, self.size(keys.hidden)?)?;
-        let layers = present(keys.layers, self.size(keys.layers)?)?;
-        let feed_forward = present(keys.feed_forward, self.size_a_layer(keys.feed_forward, header, layers)?)?;
-        let heads = present(keys.heads, stored(keys.heads, self.size_a_layer(keys.heads, header, layers)?)?)?;
+        let blocks = present(keys.layers, self.size(keys.layers)?)?;
+        // What may differ between kinds of layers is read by `kinds`, and is the most of them here.
+        let widths = if family.shared_layers.is_some() { Differing::Most } else { Differing::Refused };
+        let kv_kinds = match (&family.full_attention, &family.states) {
+            (Some(_), _) => Differing::Most,
+            (None, Some(StateTable { layers: StateLayers::AllButListed(_), .. })) => Differing::RefusedButZeros,
+            (None, _) => Differing::Refused,
+        };
+        let feed_forward = self.size_of_layers(keys.feed_forward, header, blocks, widths)?;
+        let heads = stored(keys.heads, self.size_a_layer(keys.heads, header, blocks)?)?;
+        let heads = present(keys.heads, heads)?;
         let context = present(keys.context, stored(keys.context, self.size(keys.context)?)?)?;
-        let kv_heads = stored(keys.kv_heads, self.size_a_layer(keys.kv_heads, header, layers)?)?;
+        let kv_heads = stored(keys.kv_heads, self.size_of_layers(keys.kv_heads, header, blocks, kv_kinds)?)?;
         let head_dim = stored(keys.head_dim, self.size(keys.head_dim)?)?;
         let vocab = stored(keys.vocab, self.size(keys.vocab)?)?;
+        let feed_forward = match &family.adjusted_width {
+            Some(rule) => self.adjusted_width(rule, feed_forward, assumptions)?,
+            None => feed_forward,
+        };
+        let feed_forward = present(keys.feed_forward, feed_forward)?;
+        let layers = self.without_predictors(family, blocks, assumptions)?;
         let kv_heads = match kv_heads {
             Some(kv_heads) => kv_heads,
             None => {
@@ -201,7 +215,7 @@ impl<'a> Reader<'a> {
                 ));
             }
         };
-        self.refuse_other_values(head_dim)?;
+        self.refuse_other_values(".attention.value_length", head_dim)?;
         let vocab = match (vocab, &header.metadata) {
             (Some(vocab), _) => vocab,
             (None, Metadata::Gguf(metadata)) => {
@@ -224,15 +238,19 @@ impl<'a> Reader<'a> {
             head_dim,
             vocab,
             layers,
+            blocks,
             feed_forward,
-            experts: self.expert_sizes(family, feed_forward, layers)?,
+            states: self.state_sizes(family, hidden, assumptions)?,
+            experts: self.expert_sizes(family, header, feed_forward, blocks)?,
             context,
             whole_head_norms: family.whole_head_norms,
+            gated_attention: family.gated_attention,
+            layer_embedding: self.layer_embedding_width(family, layers, assumptions)?,
         })
     }
 
     /// What the absence of a key in `config.json` means, where the family's table has it.
-    fn default(&self, family: &Family, key: Key, assumptions: &mut Vec<String>) -> Option<f64> {
+    pub(super) fn default(&self, family: &Family, key: Key, assumptions: &mut Vec<String>) -> Option<f64> {
         let default = family.config_defaults.iter().find(|(name, _)| !self.is_gguf() && *name == key.config);
         let (name, value) = *default?;
         assumptions.push(format!("{name} {value}: it is absent ({})", family.config_defaults_source));
@@ -247,23 +265,47 @@ impl<'a> Reader<'a> {
     }
 
     /// As [`size`](Self::size), or in GGUF an array with that one number for each of the `layers`.
-    fn size_a_layer(&self, key: Key, header: &Header, layers: usize) -> Result<Option<usize>> {
+    pub(super) fn size_a_layer(&self, key: Key, header: &Header, layers: usize) -> Result<Option<usize>> {
+        self.size_of_layers(key, header, layers, Differing::Refused)
+    }
+
+    fn size_of_layers(&self, key: Key, header: &Header, layers: usize, differing: Differing) -> Result<Option<usize>> {
+        let Some(mut values) = self.listed_numbers(key, header, layers)? else { return self.size(key) };
         let name = self.key(key);
-        let Metadata::Gguf(metadata) = &header.metadata else { return self.size(key) };
-        let Some(count) = metadata.array_len(&name) else { return self.size(key) };
+        if matches!(differing, Differing::RefusedButZeros) {
+            values.retain(|value| *value != 0);
+        }
+        match (values.iter().max(), values.iter().min()) {
+            (None, _) | (_, None) => {
+                Err(self.value(&name, 0, "a number between 1 and 2147483647 for one layer at least".into()))
+            }
+            (Some(most), Some(least)) if most == least || matches!(differing, Differing::Most) => {
+                self.bounded(&name, *most).map(Some)
+            }
+            _ => Err(self.feature("a number that differs between layers", &name, "one number for all layers")),
+        }
+    }
+
+    /// The sizes of an array that a GGUF file has in place of one number.
+    pub(super) fn listed_sizes(&self, key: Key, header: &Header, layers: usize) -> Result<Option<Vec<usize>>> {
+        let Some(values) = self.listed_numbers(key, header, layers)? else { return Ok(None) };
+        let name = self.key(key);
+        values.into_iter().map(|value| self.bounded(&name, value)).collect::<Result<_>>().map(Some)
+    }
+
+    fn listed_numbers(&self, key: Key, header: &Header, layers: usize) -> Result<Option<Vec<i64>>> {
+        let name = self.key(key);
+        let Metadata::Gguf(metadata) = &header.metadata else { return Ok(None) };
+        let Some(count) = metadata.array_len(&name) else { return Ok(None) };
         if count != layers {
             return Err(
                 self.contradiction(format!("the model has {layers} layers"), format!("{name} has {count} entries"))
             );
         }
-        let values = metadata.integers(&name)?.unwrap_or_default();
-        match values.first() {
-            Some(first) if values.iter().all(|value| value == first) => self.bounded(&name, *first).map(Some),
-            _ => Err(self.feature("a number that differs between layers", &name, "one number for all layers")),
-        }
+        Ok(Some(metadata.integers(&name)?.unwrap_or_default()))
     }
 
-    fn bounded<T: TryInto<i32> + ToString + Copy>(&self, name: &str, value: T) -> Result<usize> {
+    pub(super) fn bounded<T: TryInto<i32> + ToString + Copy>(&self, name: &str, value: T) -> Result<usize> {
         match value.try_into() {
             Ok(value) if value > 0 => Ok(value as usize),
             _ => Err(self.value(name, value, "a number between 1 and 2147483647".into())),
@@ -271,11 +313,11 @@ impl<'a> Reader<'a> {
     }
 
     /// In GGUF the values of a head could be longer or shorter than its keys.
-    fn refuse_other_values(&self, head_dim: usize) -> Result<()> {
+    pub(super) fn refuse_other_values(&self, key: &'static str, head_dim: usize) -> Result<()> {
         if !self.is_gguf() {
             return Ok(());
         }
-        let key = self.key(Key { gguf: ".attention.value_length", config: "" });
+        let key = self.key(Key { gguf: key, config: "" });
         match self.fields().unsigned(&key)? {
             Some(length) if length != head_dim as u64 => {
                 let feature = format!("values of {length} elements a head beside keys of {head_dim}");
@@ -341,11 +383,23 @@ impl<'a> Reader<'a> {
     /// Flags that would change the block.
     pub(super) fn refuse_flags(&self, family: &Family) -> Result<()> {
         if self.is_gguf() {
-            let causal = self.key(Key { gguf: ".attention.causal", config: "" });
-            return match self.fields().boolean(&causal)? {
-                Some(false) => Err(self.feature("attention to later positions", &causal, "true")),
-                _ => Ok(()),
-            };
+            for (flag, feature) in family.gguf_needed_flags {
+                let key = self.key(Key { gguf: flag, config: "" });
+                if self.fields().boolean(&key)? == Some(false) {
+                    return Err(self.feature(feature, &key, "true"));
+                }
+            }
+            return Ok(());
+        }
+        for (flag, feature) in family.needed_flags {
+            if self.fields().boolean(flag)? == Some(false) {
+                return Err(self.feature(feature, flag, "true"));
+            }
+        }
+        for (key, text, feature) in family.refused_texts {
+            if self.fields().text(key)? == Some(text) {
+                return Err(self.feature(feature, key, "null, or another"));
+            }
         }
         for (flag, feature) in family.refused_flags {
             let fields = self.fields();
@@ -360,19 +414,22 @@ impl<'a> Reader<'a> {
 
     /// Flags of `config.json` that decide on biases and are absent.
     pub(super) fn note_absent_flags(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<()> {
-        let mut flags: Vec<&str> = Vec::new();
+        let (mut none, mut some): (Vec<&str>, Vec<&str>) = Default::default();
         for (_, bias) in family.biases {
-            if let crate::family::Bias::Flag(flag) = bias
-                && !self.is_gguf()
-                && !flags.contains(flag)
-                && self.fields().boolean(flag)?.is_none()
-            {
+            let (flag, flags) = match bias {
+                Bias::Flag(flag) => (flag, &mut none),
+                Bias::UnlessFlag(flag) => (flag, &mut some),
+                Bias::Always => continue,
+            };
+            if !self.is_gguf() && !flags.contains(flag) && self.fields().boolean(flag)?.is_none() {
                 flags.push(flag);
             }
         }
-        if !flags.is_empty() {
-            let (flags, class) = (flags.join(" and "), &self.architecture);
-            assumptions.push(format!("no biases: {flags} absent (the default of transformers' {class})"));
+        for (what, flags) in [("no biases", none), ("biases", some)] {
+            if !flags.is_empty() {
+                let (flags, class) = (flags.join(" and "), &self.architecture);
+                assumptions.push(format!("{what}: {flags} absent (the default of transformers' {class})"));
+            }
         }
         Ok(())
     }
@@ -384,19 +441,18 @@ impl<'a> Reader<'a> {
             let stored = head.is_some_and(|name| header.tensors.contains_key(&format!("{}.weight", name.gguf)));
             return Ok(!stored);
         }
-        const KEY: &str = "tie_word_embeddings";
-        let whole = match &header.metadata {
-            Metadata::Config(files) => files.config.boolean(KEY)?,
-            Metadata::Gguf(_) => None,
-        };
-        Ok(match whole.or(self.fields().boolean(KEY)?) {
-            Some(tied) => tied,
-            None => {
-                let (tied, why) = family.default_tied;
-                assumptions.push(format!("tied embeddings {tied}: {KEY} is absent ({why})"));
-                tied
+        for key in family.tied_keys {
+            let whole = match &header.metadata {
+                Metadata::Config(files) => files.config.boolean(key)?,
+                Metadata::Gguf(_) => None,
+            };
+            if let Some(tied) = whole.or(self.fields().boolean(key)?) {
+                return Ok(tied);
             }
-        })
+        }
+        let ((tied, why), keys) = (family.default_tied, family.tied_keys.join(" and "));
+        assumptions.push(format!("tied embeddings {tied}: {keys} is absent ({why})"));
+        Ok(tied)
     }
 
     pub(super) fn feature(&self, feature: &str, key: &str, expected: &str) -> Error {
@@ -417,6 +473,15 @@ impl<'a> Reader<'a> {
     pub(super) fn contradiction(&self, one: String, other: String) -> Error {
         Error::incomplete(self.fields().file(), IncompleteKind::Contradiction { one, other })
     }
+}
+
+/// What becomes of numbers of layers that differ.
+#[derive(Clone, Copy)]
+enum Differing {
+    Refused,
+    /// Those that are 0 do not count.
+    RefusedButZeros,
+    Most,
 }
 
 /// What a GGUF file says that it is, wherever the key stands; the probe has looked at the first keys alone.

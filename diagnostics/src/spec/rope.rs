@@ -4,7 +4,7 @@ mod config;
 mod gguf;
 
 use super::Sizes;
-use super::reader::{Reader, missing};
+use super::reader::Reader;
 use super::{Rope, RopeScaling};
 use crate::error::Result;
 use crate::family::{Family, WindowRope};
@@ -16,6 +16,8 @@ struct Resolver<'a> {
     family: &'static Family,
     header: &'a Header,
     sizes: &'a Sizes,
+    /// Elements of a head in layers with a window; those of the others are among the sizes.
+    window_head_dim: usize,
     assumptions: &'a mut Vec<String>,
 }
 
@@ -32,9 +34,10 @@ pub(super) fn resolve(
     family: &'static Family,
     header: &Header,
     sizes: &Sizes,
+    window_head_dim: usize,
     assumptions: &mut Vec<String>,
 ) -> Result<Vec<Rope>> {
-    let mut resolver = Resolver { reader, family, header, sizes, assumptions };
+    let mut resolver = Resolver { reader, family, header, sizes, window_head_dim, assumptions };
     let ropes = match reader.config() {
         None => resolver.gguf_ropes()?,
         Some(config) => resolver.config_ropes(config.section("rope_scaling")?, config.section("rope_parameters")?)?,
@@ -67,7 +70,7 @@ impl Resolver<'_> {
     }
 
     /// The rotary embedding of layers with a window: that of the others without its scaling, and with a base of its own where
-    /// there is one.
+    /// there is one. Where heads are of another size there, all of a head turns.
     fn of_windows(&mut self, others: &Rope, window: &WindowRope) -> Result<Rope> {
         let key = self.reader.key(window.key);
         let stored = if key.is_empty() { None } else { self.reader.fields().number(&key)? };
@@ -79,16 +82,16 @@ impl Resolver<'_> {
             }
             (None, None) => (others.theta, others.source.clone()),
         };
-        let scaling = RopeScaling::Default;
-        Ok(Rope { theta, scaling, magnitude: 1.0, query_scale: None, source, ..others.clone() })
+        let (full, windowed) = (self.sizes.head_dim, self.window_head_dim);
+        let dimensions = if windowed == full { others.dimensions } else { windowed };
+        let layout = others.layout;
+        Ok(Rope { layout, theta, scaling: RopeScaling::Default, dimensions, magnitude: 1.0, query_scale: None, source })
     }
 
-    fn default_theta(&mut self, key: &str) -> Result<(f64, String)> {
-        let default = self.family.default_theta;
-        let (theta, why) =
-            default.ok_or_else(|| missing(self.reader.fields(), key, "models of this family differ in it"))?;
+    /// The base where `key` does not give it.
+    fn absent_theta(&mut self, key: &str, (theta, why): (f64, &str)) -> (f64, String) {
         self.assumptions.push(format!("rope theta {theta}: {key} is absent ({why})"));
-        Ok((theta, format!("default ({why})")))
+        (theta, format!("default ({why})"))
     }
 }
 

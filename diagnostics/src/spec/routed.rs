@@ -10,10 +10,10 @@ pub struct ExpertsWeights {
     pub router: LinearWeights,
     /// Which experts a token is given to, and what their outputs are multiplied by.
     pub routing: Routing,
-    /// The up projections, `[expert_feed_forward, hidden]` each.
+    /// The up projections, `[expert_feed_forward, hidden]` each; twice as many rows where gates take turns with them.
     pub up: ExpertMatrices,
-    /// The activation; gate projections have the shape of `up`.
-    pub activation: Activation<ExpertMatrices>,
+    /// The activation and its gate projections.
+    pub activation: Activation<ExpertGates>,
     /// The down projections, `[hidden, expert_feed_forward]` each.
     pub down: ExpertMatrices,
     /// The expert that every token is given to.
@@ -42,6 +42,15 @@ pub struct ExpertMatrices<Matrix = LinearWeights> {
     pub outputs: usize,
 }
 
+/// The gate projections of experts. Complete.
+#[derive(Clone, Debug)]
+pub enum ExpertGates<Matrix = LinearWeights> {
+    /// Matrices of their own, of the shape of the up projections.
+    Apart(ExpertMatrices<Matrix>),
+    /// Rows of the up projections: the even ones are the gate's, the odd ones up's.
+    InTurns,
+}
+
 /// The expert that every token is given to.
 #[derive(Clone, Debug)]
 pub struct SharedExpert {
@@ -64,20 +73,46 @@ impl ExpertsWeights {
     /// The matrices in the order of their products.
     pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
         let ExpertsWeights { router, routing: _, up, activation, down, shared } = self;
-        let routed = activation.gate().into_iter().chain([up, down]).flat_map(|matrices| &matrices.stored);
+        let gates = activation.gate().and_then(ExpertGates::apart);
+        let routed = gates.into_iter().chain([up, down]).flat_map(|matrices| &matrices.stored);
         let shared = shared.iter().flat_map(|shared| shared.router.iter().chain(shared.dense.linears()));
         std::iter::once(router).chain(routed).chain(shared)
     }
 
     /// The experts' own matrices: what a token reads only a part of.
     pub fn routed(&self) -> impl Iterator<Item = &LinearWeights> {
-        let matrices = self.activation.gate().into_iter().chain([&self.up, &self.down]);
+        let gates = self.activation.gate().and_then(ExpertGates::apart);
+        let matrices = gates.into_iter().chain([&self.up, &self.down]);
         matrices.flat_map(|matrices| &matrices.stored)
     }
 
-    /// Rows of an expert's up projection.
+    /// Columns of an expert's down projection.
     pub fn feed_forward(&self) -> usize {
-        self.up.outputs
+        match self.activation.gate() {
+            Some(ExpertGates::InTurns) => self.up.outputs / 2,
+            Some(ExpertGates::Apart(_)) | None => self.up.outputs,
+        }
+    }
+}
+
+impl<Matrix> ExpertGates<Matrix> {
+    /// Those that are matrices of their own.
+    pub fn apart(&self) -> Option<&ExpertMatrices<Matrix>> {
+        match self {
+            ExpertGates::Apart(gates) => Some(gates),
+            ExpertGates::InTurns => None,
+        }
+    }
+
+    /// The same with what `make` makes of each stored matrix.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn try_map<M, E>(&self, make: impl FnMut(&Matrix) -> Result<M, E>) -> Result<ExpertGates<M>, E> {
+        Ok(match self {
+            ExpertGates::Apart(gates) => ExpertGates::Apart(gates.try_map(make)?),
+            ExpertGates::InTurns => ExpertGates::InTurns,
+        })
     }
 }
 

@@ -1,16 +1,17 @@
 //! Roles -> stored tensors: every weight found by name and checked by shape and dtype.
 
 use super::layers::Layers;
+use super::mixer::StateSizes;
 use super::reader::Reader;
 use super::{
-    AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, LayerWeights, LinearWeights, Norm,
-    NormWeights, Routing, Sizes,
+    Activation, AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueWeights, KeysValues,
+    LayerWeights, LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
 };
 use crate::dtype::DType;
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::{Bias, Family, NormKind, Role};
 use crate::header::{Header, TensorInfo};
-use crate::quantization::Scheme;
+use crate::quantization::{Recognised, Scheme};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -20,11 +21,13 @@ pub(super) struct Tensors<'a> {
     pub(super) family: &'static Family,
     pub(super) header: &'a Header,
     pub(super) sizes: &'a Sizes,
-    options: Options,
+    pub(super) options: Options,
     place: Place,
     used: HashSet<String>,
     /// What quantised the weights, where something did.
     pub(super) scheme: Option<&'a Scheme>,
+    /// Whether the model says that weights are in blocks of MXFP4.
+    pub(super) mxfp4: bool,
     /// Modules that the scheme covers and whose weights are floats.
     pub(super) plain_modules: Vec<String>,
 }
@@ -34,6 +37,7 @@ pub(super) struct Options {
     pub(super) norm_eps: f64,
     pub(super) score_scale: f32,
     pub(super) score_cap: Option<f32>,
+    pub(super) activation: Activation,
     /// What differs from layer to layer.
     pub(super) layers: Layers,
 }
@@ -81,7 +85,7 @@ impl<'a> Tensors<'a> {
         header: &'a Header,
         sizes: &'a Sizes,
         options: Options,
-        scheme: Option<&'a Scheme>,
+        recognised: &'a Recognised,
     ) -> Self {
         let place = Place::of(header);
         Tensors {
@@ -92,43 +96,95 @@ impl<'a> Tensors<'a> {
             options,
             place,
             used: HashSet::new(),
-            scheme,
+            scheme: recognised.scheme.as_ref(),
+            mxfp4: recognised.mxfp4,
             plain_modules: Vec::new(),
         }
+    }
+
+    /// The sizes of the model, or of a layer of it.
+    pub(super) fn sizes(&self, layer: Option<usize>) -> Sizes {
+        layer.map_or(*self.sizes, |layer| self.options.layers.sizes(self.sizes, layer))
     }
 
     /// The block `layer`, with experts where it has a routing of these.
     pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
         let (at, parallel) = (Some(layer), self.family.parallel);
-        let (window, rope) = (self.options.layers.window(layer), self.options.layers.rope(layer));
         let norm = self.norm_if_named(Role::AttentionNorm, at)?;
         let mlp_norm = if parallel { norm.clone() } else { self.norm_if_named(Role::MlpNorm, at)? };
-        let attention = AttentionWeights {
-            norm,
-            q: self.matrix(Role::Q, at)?,
-            k: self.matrix(Role::K, at)?,
-            v: self.matrix(Role::V, at)?,
-            q_norm: self.norm_if_named(Role::QNorm, at)?,
-            k_norm: self.norm_if_named(Role::KNorm, at)?,
-            rope,
-            score_scale: self.options.score_scale,
-            score_cap: self.options.score_cap,
-            window,
-            o: self.matrix(Role::O, at)?,
-            output_norm: self.norm_if_named(Role::AttentionOutputNorm, at)?,
+        let mixer = match self.family.states.filter(|_| self.options.layers.has_state(layer)) {
+            Some(table) => self.state_mixer(table.mixer, at)?,
+            None => Mixer::Attention(Box::new(self.attention(layer)?)),
         };
+        let mixer =
+            MixerWeights { norm, layer: mixer, output_norm: self.norm_if_named(Role::AttentionOutputNorm, at)? };
         let network = match experts {
             Some(routing) => FeedForwardLayer::Experts(Box::new(self.experts(layer, routing)?)),
             None => FeedForwardLayer::Dense(Box::new(self.dense([Role::Gate, Role::Up, Role::Down], at)?)),
         };
         let output_norm = self.norm_if_named(Role::MlpOutputNorm, at)?;
         let feed_forward = FeedForwardWeights { norm: mlp_norm, layer: network, output_norm };
-        Ok(LayerWeights { attention, feed_forward, parallel })
+        let layer_embedding = self.layer_embedding_use(layer)?;
+        Ok(LayerWeights { mixer, feed_forward, layer_embedding, scale: self.scale(layer)?, parallel })
+    }
+
+    /// Where the keys and values of `layer` come from.
+    fn keys_values(&mut self, layer: usize) -> Result<KeysValues> {
+        if let Some(source) = self.options.layers.source(layer) {
+            return Ok(KeysValues::OfLayer(source));
+        }
+        let at = Some(layer);
+        let keys_are_values = match self.options.layers.keys_are_values(layer) {
+            // A file of GGUF has no tensor for values then.
+            (true, _) if self.reader.is_gguf() && self.family.full_attention.is_some() => {
+                !self.header.tensors.contains_key(&format!("{}.weight", self.stem(Role::V, at)))
+            }
+            (_, said) => said,
+        };
+        Ok(KeysValues::Own(Box::new(KeyValueWeights {
+            k: self.matrix(Role::K, at)?,
+            v: if keys_are_values { None } else { Some(self.matrix(Role::V, at)?) },
+            k_norm: self.norm_if_named(Role::KNorm, at)?,
+            v_norm_eps: self.family.value_norm.then_some(self.options.norm_eps),
+        })))
+    }
+
+    /// What the residual stream is multiplied by behind `layer`. GGUF files may lack it, as in llama.cpp.
+    fn scale(&mut self, layer: usize) -> Result<Option<TensorInfo>> {
+        let (role, at) = (Role::LayerScale, Some(layer));
+        let name = self.stem(role, at);
+        if !self.names(role) || self.reader.is_gguf() && !self.header.tensors.contains_key(&name) {
+            return Ok(None);
+        }
+        let (width, _, because) = self.sizes.of(role);
+        let scale = self.checked(&name, &[width], &because)?;
+        self.check_vector_dtype(&scale)?;
+        Ok(Some(scale))
+    }
+
+    fn attention(&mut self, layer: usize) -> Result<AttentionWeights> {
+        let at = Some(layer);
+        let Sizes { heads, kv_heads, head_dim, gated_attention: gated, .. } = self.sizes(at);
+        Ok(AttentionWeights {
+            heads,
+            kv_heads,
+            head_dim,
+            q: self.matrix(Role::Q, at)?,
+            gated,
+            kv: self.keys_values(layer)?,
+            q_norm: self.norm_if_named(Role::QNorm, at)?,
+            rope: self.options.layers.rope(layer),
+            score_scale: self.options.score_scale,
+            score_cap: self.options.score_cap,
+            sinks: if self.names(Role::Sinks) { Some(self.sinks(layer)?) } else { None },
+            window: self.options.layers.window(layer),
+            o: self.matrix(Role::O, at)?,
+        })
     }
 
     /// A feed-forward layer whose gate, up and down projections have these roles.
     pub(super) fn dense(&mut self, [gate, up, down]: [Role; 3], layer: Option<usize>) -> Result<DenseWeights> {
-        let activation = self.family.activation.0.try_map(|()| self.matrix(gate, layer))?;
+        let activation = self.options.activation.try_map(|()| self.matrix(gate, layer))?;
         Ok(DenseWeights { activation, up: self.matrix(up, layer)?, down: self.matrix(down, layer)? })
     }
 
@@ -136,7 +192,7 @@ impl<'a> Tensors<'a> {
     pub(super) fn matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
         let stem = self.stem(role, layer);
         let name = format!("{stem}.weight");
-        let (outputs, inputs, because) = self.sizes.of(role);
+        let (outputs, inputs, because) = self.sizes(layer).of(role);
         let rows = match self.rows_of_fused(role, layer, "weight", Some(inputs))? {
             Some(rows) => rows,
             None => {
@@ -148,7 +204,7 @@ impl<'a> Tensors<'a> {
         if int8.is_none() {
             self.check_matrix_dtype(&rows.tensor)?;
         }
-        Ok(LinearWeights { weight: rows.tensor, bias: self.bias(role, layer)?, int8 })
+        Ok(LinearWeights { bias: self.bias(role, layer)?, int8, ..LinearWeights::of(rows.tensor) })
     }
 
     /// The bias of a linear layer, where it has one.
@@ -160,7 +216,7 @@ impl<'a> Tensors<'a> {
         let bias = match self.rows_of_fused(role, layer, "bias", None)? {
             Some(bias) => bias.tensor,
             None => {
-                let (outputs, _, because) = self.sizes.of(role);
+                let (outputs, _, because) = self.sizes(layer).of(role);
                 self.checked(&name, &[outputs], &because)?
             }
         };
@@ -174,14 +230,24 @@ impl<'a> Tensors<'a> {
         let kind = match self.family.norm {
             NormKind::Layer => Norm::Layer { eps, bias: self.vector(role, layer, "bias")? },
             NormKind::Rms => Norm::Rms { eps, offset: false },
-            NormKind::RmsFromOne => Norm::Rms { eps, offset: !self.reader.is_gguf() },
+            NormKind::RmsFromOne => Norm::Rms { eps, offset: !self.reader.is_gguf() && role != Role::DeltaNorm },
         };
         Ok(NormWeights { weight, kind })
     }
 
     /// A norm that families have whose tables name its tensor.
-    fn norm_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
+    pub(super) fn norm_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
         if self.names(role) { self.norm(role, layer).map(Some) } else { Ok(None) }
+    }
+
+    /// The scores of the attention's sinks: in safetensors a parameter of its own, without `.weight`.
+    fn sinks(&mut self, layer: usize) -> Result<TensorInfo> {
+        let (heads, _, because) = self.sizes.of(Role::Sinks);
+        let stem = self.stem(Role::Sinks, Some(layer));
+        let name = if self.reader.is_gguf() { format!("{stem}.weight") } else { stem };
+        let sinks = self.checked(&name, &[heads], &because)?;
+        self.check_vector_dtype(&sinks)?;
+        Ok(sinks)
     }
 
     /// Whether the family's tables name a tensor of `role`.
@@ -190,7 +256,7 @@ impl<'a> Tensors<'a> {
     }
 
     fn vector(&mut self, role: Role, layer: Option<usize>, suffix: &str) -> Result<TensorInfo> {
-        let (width, _, because) = self.sizes.of(role);
+        let (width, _, because) = self.sizes(layer).of(role);
         let vector = self.checked(&format!("{}.{suffix}", self.stem(role, layer)), &[width], &because)?;
         self.check_vector_dtype(&vector)?;
         Ok(vector)
@@ -204,7 +270,7 @@ impl<'a> Tensors<'a> {
     pub(super) fn unused(&self) -> Result<Vec<String>> {
         let unused: Vec<String> =
             self.header.tensors.keys().filter(|name| !self.used.contains(*name)).cloned().collect();
-        let layers = self.sizes.layers;
+        let layers = self.sizes.blocks;
         for name in &unused {
             let layer = self.family.tensors.iter().copied().flatten().find_map(|names| {
                 let pattern = self.pattern(names.gguf, names.config);
@@ -273,7 +339,8 @@ impl<'a> Tensors<'a> {
             if !self.header.tensors.contains_key(&name) {
                 continue;
             }
-            let rows = |role: Role| self.sizes.of(role).0;
+            let sizes = self.sizes(layer);
+            let rows = |role: Role| sizes.of(role).0;
             let total: u64 = fused.roles.iter().map(|role| rows(*role)).sum();
             let before: u64 = fused.roles.iter().take_while(|part| **part != role).map(|role| rows(*role)).sum();
             let because = format!("the rows of {:?} one after the other", fused.roles);
@@ -285,19 +352,20 @@ impl<'a> Tensors<'a> {
         Ok(None)
     }
 
-    fn bias_wanted(&self, role: Role, layer: Option<usize>, name: &str) -> Result<bool> {
+    pub(super) fn bias_wanted(&self, role: Role, layer: Option<usize>, name: &str) -> Result<bool> {
         let Some((_, bias)) = self.family.biases.iter().find(|(roles, _)| roles.contains(&role)) else {
             return Ok(false);
         };
         Ok(match bias {
             Bias::Always => true,
-            Bias::Flag(_) if self.reader.is_gguf() => {
+            Bias::Flag(_) | Bias::UnlessFlag(_) if self.reader.is_gguf() => {
                 let fused = self.family.fused.iter().filter(|fused| fused.roles.contains(&role));
                 let fused =
                     fused.filter_map(|fused| fused.gguf).map(|pattern| format!("{}.bias", fill(pattern, layer)));
                 fused.chain([name.to_owned()]).any(|name| self.header.tensors.contains_key(&name))
             }
             Bias::Flag(flag) => self.reader.fields().boolean(flag)?.unwrap_or(false),
+            Bias::UnlessFlag(flag) => self.reader.fields().boolean(flag)?.unwrap_or(true),
         })
     }
 
@@ -307,7 +375,7 @@ impl<'a> Tensors<'a> {
 
     pub(super) fn check_matrix_dtype(&self, tensor: &TensorInfo) -> Result<()> {
         match tensor.dtype {
-            DType::I8 | DType::U8 => Err(Error::Quantization {
+            DType::I8 | DType::U8 | DType::F4 => Err(Error::Quantization {
                 file: self.file_of(tensor).into(),
                 scheme: format!("tensor {} of {} without a quantization_config", tensor.name, tensor.dtype),
                 why: "its scales are unknown".into(),
@@ -320,7 +388,7 @@ impl<'a> Tensors<'a> {
     }
 
     /// Norms and biases are floats; whether the machine reads this kind of float is the capability table's answer.
-    fn check_vector_dtype(&self, tensor: &TensorInfo) -> Result<()> {
+    pub(super) fn check_vector_dtype(&self, tensor: &TensorInfo) -> Result<()> {
         match tensor.dtype {
             DType::Bool | DType::C64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => {}
             DType::U8 | DType::U16 | DType::U32 | DType::U64 => {}
@@ -343,13 +411,20 @@ impl<'a> Tensors<'a> {
 impl Sizes {
     /// Rows, columns and, in words, why.
     pub(super) fn of(&self, role: Role) -> (u64, u64, String) {
-        let &Sizes { hidden, feed_forward, heads, kv_heads, head_dim, vocab, .. } = self;
+        let &Sizes { hidden, feed_forward, heads, kv_heads, head_dim, vocab, layers, layer_embedding, .. } = self;
         let size = |outputs: usize, inputs: usize, because: String| (outputs as u64, inputs as u64, because);
         let sizes = self.experts;
         let (experts, expert, shared) =
             sizes.map_or((0, 0, 0), |sizes| (sizes.count, sizes.feed_forward, sizes.shared_feed_forward));
+        let states = self.states.unwrap_or_default();
+        let StateSizes { key_heads, value_heads, key_dim, value_dim, channels, kernel } = states;
         match role {
             Role::Embedding | Role::Head => size(vocab, hidden, format!("vocabulary {vocab}, width {hidden}")),
+            Role::Q if self.gated_attention => {
+                let because =
+                    format!("{heads} heads of {head_dim} elements and as many of their gates, width {hidden}");
+                size(2 * heads * head_dim, hidden, because)
+            }
             Role::Q => size(heads * head_dim, hidden, format!("{heads} heads of {head_dim} elements, width {hidden}")),
             Role::K | Role::V => {
                 let because = format!("{kv_heads} key and value heads of {head_dim} elements, width {hidden}");
@@ -360,6 +435,15 @@ impl Sizes {
                 size(feed_forward, hidden, format!("feed-forward width {feed_forward}, width {hidden}"))
             }
             Role::Down => size(hidden, feed_forward, format!("width {hidden}, feed-forward width {feed_forward}")),
+            Role::LayerEmbedding | Role::LayerEmbeddingProjection => {
+                let width = layers * layer_embedding;
+                let because = format!("{layers} layers of {layer_embedding} elements");
+                if role == Role::LayerEmbedding { size(vocab, width, because) } else { size(width, hidden, because) }
+            }
+            Role::LayerEmbeddingGate => size(layer_embedding, hidden, format!("{layer_embedding} elements a layer")),
+            Role::LayerEmbeddingOutput => size(hidden, layer_embedding, format!("{layer_embedding} elements a layer")),
+            Role::LayerEmbeddingNorm => size(layer_embedding, 1, format!("{layer_embedding} elements a layer")),
+            Role::LayerScale => size(1, 1, "one number".into()),
             Role::Router => size(experts, hidden, format!("{experts} experts, width {hidden}")),
             Role::SharedRouter => size(1, hidden, format!("one row, width {hidden}")),
             Role::ExpertGate | Role::ExpertUp => size(expert, hidden, format!("expert width {expert}, width {hidden}")),
@@ -375,9 +459,33 @@ impl Sizes {
                 size(kv_heads * head_dim, 1, format!("{kv_heads} key and value heads of {head_dim} elements"))
             }
             Role::QNorm | Role::KNorm => size(head_dim, 1, format!("{head_dim} elements a head")),
-            Role::FinalNorm | Role::AttentionNorm | Role::AttentionOutputNorm | Role::MlpNorm | Role::MlpOutputNorm => {
-                size(hidden, 1, format!("width {hidden}"))
+            Role::Sinks => size(heads, 1, format!("{heads} heads")),
+            Role::FinalNorm
+            | Role::AttentionNorm
+            | Role::AttentionOutputNorm
+            | Role::MlpNorm
+            | Role::MlpOutputNorm
+            | Role::LayerEmbeddingOutputNorm => size(hidden, 1, format!("width {hidden}")),
+            Role::DeltaQkv => {
+                let because = format!(
+                    "{key_heads} heads of queries and keys of {key_dim} elements, {value_heads} of values of {value_dim}, width \
+                     {hidden}"
+                );
+                size(channels, hidden, because)
             }
+            Role::DeltaGate | Role::DeltaOut => {
+                let because = format!("{value_heads} heads of values of {value_dim} elements, width {hidden}");
+                let values = states.values();
+                if role == Role::DeltaOut { size(hidden, values, because) } else { size(values, hidden, because) }
+            }
+            Role::DeltaBeta | Role::DeltaAlpha => {
+                size(value_heads, hidden, format!("{value_heads} heads of values, width {hidden}"))
+            }
+            Role::DeltaBias | Role::DeltaDecay => size(value_heads, 1, format!("{value_heads} heads of values")),
+            Role::DeltaNorm => size(value_dim, 1, format!("{value_dim} elements a head of values")),
+            Role::Conv => size(channels, kernel, format!("{channels} channels, {kernel} positions")),
+            Role::ConvIn => size(3 * hidden, hidden, format!("three times the width {hidden}, width {hidden}")),
+            Role::ConvOut => size(hidden, hidden, format!("width {hidden}")),
         }
     }
 }

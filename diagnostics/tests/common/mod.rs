@@ -5,8 +5,9 @@ use model_diagnostics::DType;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::report::{FileStatus, InputFile, InputSummary};
 use model_diagnostics::spec::{
-    Activation, AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, LayerWeights, LinearWeights,
-    ModelSpec, ModelWeights, Multipliers, Norm, NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
+    Activation, AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueWeights, KeysValues,
+    LayerWeights, LinearWeights, Mixer, MixerWeights, ModelSpec, ModelWeights, Multipliers, Norm, NormWeights, Rope,
+    RopeLayout, RopeScaling, Sampling,
 };
 use model_diagnostics::tokenizer::{ChatTemplateSource, DEFAULT_TEMPLATE, TemplatePlace, TokenizerKind, TokenizerSpec};
 
@@ -115,7 +116,7 @@ fn tensor(name: String, dtype: DType, shape: &[u64]) -> TensorInfo {
 }
 
 fn linear(name: String, dtype: DType, outputs: u64, inputs: u64) -> LinearWeights {
-    LinearWeights { weight: tensor(name, dtype, &[outputs, inputs]), bias: None, int8: None }
+    LinearWeights::of(tensor(name, dtype, &[outputs, inputs]))
 }
 
 fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
@@ -129,17 +130,28 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         let name = |part: &str| format!("model.layers.{layer}.{part}.weight");
         let matrix = |part: &str, outputs, inputs| linear(name(part), dtypes.matrix, outputs, inputs);
         let attention = AttentionWeights {
-            norm: Some(norm(name("input_layernorm"))),
+            heads: heads as usize,
+            kv_heads: kv_heads as usize,
+            head_dim: head_dim as usize,
             q: matrix("self_attn.q_proj", query, hidden),
-            k: matrix("self_attn.k_proj", kv, hidden),
-            v: linear(name("self_attn.v_proj"), dtypes.values, kv, hidden),
+            gated: false,
+            kv: KeysValues::Own(Box::new(KeyValueWeights {
+                k: matrix("self_attn.k_proj", kv, hidden),
+                v: Some(linear(name("self_attn.v_proj"), dtypes.values, kv, hidden)),
+                k_norm: None,
+                v_norm_eps: None,
+            })),
             q_norm: None,
-            k_norm: None,
             rope: Some(0),
             score_scale: 1.0 / (head_dim as f32).sqrt(),
             score_cap: None,
+            sinks: None,
             window: None,
             o: matrix("self_attn.o_proj", hidden, query),
+        };
+        let mixer = MixerWeights {
+            norm: Some(norm(name("input_layernorm"))),
+            layer: Mixer::Attention(Box::new(attention)),
             output_norm: None,
         };
         let dense = DenseWeights {
@@ -150,10 +162,11 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         let norm = Some(norm(name("post_attention_layernorm")));
         let feed_forward =
             FeedForwardWeights { norm, layer: FeedForwardLayer::Dense(Box::new(dense)), output_norm: None };
-        LayerWeights { attention, feed_forward, parallel: false }
+        LayerWeights { mixer, feed_forward, layer_embedding: None, scale: None, parallel: false }
     });
     let weights = ModelWeights {
         embedding: tensor("model.embed_tokens.weight".into(), dtypes.matrix, &[vocab, hidden]),
+        layer_embedding: None,
         layers: layers.collect(),
         final_norm: norm("model.norm.weight".into()),
         head: linear("lm_head.weight".into(), dtypes.head, vocab, hidden),

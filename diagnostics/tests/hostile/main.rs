@@ -11,9 +11,11 @@ mod damage;
 mod edit;
 mod experts;
 mod folders;
+mod gemma4;
 mod gguf;
 mod options;
 mod safetensors;
+mod states;
 mod table;
 mod worst;
 
@@ -51,6 +53,8 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         folders::cases(&mut table);
         options::cases(&mut table);
         experts::cases(&mut table);
+        states::cases(&mut table);
+        gemma4::cases(&mut table);
         let count = table.finish();
         assert!(count >= LEAST, "only {count} inputs");
     });

@@ -45,11 +45,29 @@ fn config(table: &mut Table) {
         case(&granite, factor, json!(0), 10, factor);
     }
     case(&olmo3, "model_type", json!("olmo2"), 11, "Olmo3ForCausalLM");
+    let longer = smollm3.1.json(CONFIG, |config| config["no_rope_layers"] = json!([1, 1, 1, 0, 1, 1]));
+    table.accepts("no_rope_layers of more layers than there are", &longer.tree(), "");
+    let wrong = smollm3.1.json(CONFIG, |config| config["no_rope_layers"] = json!([1, 1, 1, 0, 1, 2]));
+    table.refuses("no_rope_layers with a 2 behind the last layer", &wrong.tree(), "", 10, &["no_rope_layers[5]"]);
+    // transformers reads this key in Gemma 3 alone.
+    let pattern = gemma2.1.json(CONFIG, |config| drop(config.insert("sliding_window_pattern".into(), json!(0))));
+    table.accepts("gemma-2 with a key of Gemma 3", &pattern.tree(), "");
     let headless = olmo3.1.json(CONFIG, |config| drop(config.remove("rope_theta")));
     table.refuses("OLMo without rope_theta", &headless.tree(), "", 10, &[CONFIG, "rope_theta"]);
     let ministral3 = Files::fixture("ministral-3/bf16");
     let unscaled = ministral3.json(CONFIG, |config| drop(config.remove("rope_parameters")));
     table.refuses("Ministral 3 without rope_parameters", &unscaled.tree(), "", 10, &[CONFIG, "rope_theta"]);
+    let phi = Files::fixture("phi-3.5-moe/f32");
+    table.accepts("Phi-3.5-MoE", &phi.tree(), "");
+    let mut magnitude = |key: &str, value: Value, code: u8, says: &str| {
+        let edited = phi.json(CONFIG, |config| config["rope_parameters"][key] = value.clone());
+        table.refuses(&format!("Phi-3.5-MoE: {key} is {value}"), &edited.tree(), "", code, &[CONFIG, says]);
+    };
+    for key in ["short_mscale", "long_mscale"] {
+        magnitude(key, Value::Null, 10, &format!("rope_parameters.{key}"));
+        magnitude(key, json!(0), 10, &format!("rope_parameters.{key}"));
+    }
+    magnitude("rope_type", json!("yarn"), 11, "default or longrope");
     let nested = Files::fixture("gemma-3/f32");
     let longrope = nested.json(CONFIG, |config| {
         let list = json!([1, 1, 1, 1, 1, 1, 1, 1]);
@@ -57,6 +75,10 @@ fn config(table: &mut Table) {
             "original_max_position_embeddings": 64, "short_factor": list, "long_factor": list});
     });
     table.refuses("longrope in layers with a window", &longrope.tree(), "", 11, &[CONFIG, "sliding_attention"]);
+    let scaled = nested.json(CONFIG, |config| {
+        config["rope_parameters"]["sliding_attention"] = json!({"rope_type": "linear", "factor": 8.0});
+    });
+    table.refuses("a scaling in layers with a window without its base", &scaled.tree(), "", 10, &["rope_theta"]);
     // The base of such layers stands elsewhere then.
     let elsewhere = nested.json(CONFIG, |config| {
         config["rope_parameters"]["sliding_attention"] = json!({"rope_type": "default"});
@@ -78,6 +100,11 @@ fn gguf(table: &mut Table) {
     for value in [-50.0, f32::NAN, f32::INFINITY, 1e20] {
         case(&format!("a cap of {value}"), &gemma2.f32(cap, value), 10, cap);
     }
+    let granite = Gguf::fixture("granite/f16.gguf");
+    let finetuned = "granite.rope.scaling.finetuned";
+    case("a switch of the rotation", &granite.set(finetuned, BOOL, vec![0]), 11, finetuned);
+    let causal = "granite.attention.causal";
+    case("attention to all positions", &granite.set(causal, BOOL, vec![0]), 11, causal);
     case("norms behind are missing", &gemma2.without_tensor("blk.0.post_ffw_norm.weight"), 15, "post_ffw_norm");
     let temperature = "mistral3.attention.temperature_scale";
     case("queries shrink", &ministral3.f32(temperature, -0.1), 10, temperature);

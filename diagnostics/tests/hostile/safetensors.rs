@@ -13,7 +13,7 @@ const Q: &str = "model.layers.0.self_attn.q_proj.weight";
 pub fn cases(table: &mut Table) {
     let llama = Files::fixture("llama-3.1/bf16");
     let tied = Files::fixture("llama-3.2/f32");
-    let plain = Files::fixture("smollm2/f32");
+    let plain = Files::fixture("smollm2/bf16");
     for (name, files) in [("safetensors", &llama), ("tied safetensors", &tied), ("unscaled safetensors", &plain)] {
         table.accepts(name, &files.tree(), "");
     }

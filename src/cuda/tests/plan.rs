@@ -23,7 +23,7 @@ fn the_weights_that_are_planned_are_the_tensors_of_the_files() {
     let names = [
         "models/llama-3.1/f32-sharded",
         "models/tinyllama/bf16",
-        "models/smollm2/f32",
+        "models/smollm2/bf16",
         "models/phi-2/f32",
         "int8/phi3",
         "int8/qwen2",

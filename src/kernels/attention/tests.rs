@@ -142,6 +142,30 @@ fn agrees_with_the_oracle_and_with_single_queries() {
     }
 }
 
+#[test]
+fn a_sink_takes_weight_and_adds_nothing() {
+    let mut random = Random::new(16);
+    let (head_dim, n) = (20, 130);
+    let (q, keys, values) = (random.floats(head_dim), random.floats(n * head_dim), random.floats(n * head_dim));
+    let tiles = tiles(&keys, &values, head_dim, f32::NAN);
+    for sink in [-20.0, 0.3, 7.0, 200.0] {
+        let scores = keys.chunks_exact(head_dim).map(|key| 0.3 * q.iter().zip(key).map(|(q, k)| q * k).sum::<f32>());
+        let sum: f64 = scores.map(|score| f64::from(score - sink).exp()).sum();
+        let truth = oracle(&q, &keys, &values).into_iter().map(|out| out * sum / (sum + 1.0));
+        let mut out = vec![f32::NAN; head_dim];
+        let mut query = Query::new(&q, &mut out);
+        for (i, [keys, values]) in tiles.iter().enumerate() {
+            let tile = KvTile { keys, values };
+            attend(Isa::detect(), std::slice::from_mut(&mut query), tile, 0..TILE.min(n - i * TILE), None, SCORING);
+        }
+        query.sink(sink);
+        query.finish();
+        for (out, truth) in out.iter().zip(truth) {
+            assert!((f64::from(*out) - truth).abs() < 2e-5, "{sink}: {out} for {truth}");
+        }
+    }
+}
+
 /// Scores of up to 20, capped at 5 and at 50: a cap that is left out, or put on what is not seen, shows.
 #[test]
 fn caps_scores() {

@@ -10,10 +10,12 @@ use crate::spec::{FrequencyFactors, QueryScale, Rope, RopeScaling};
 use serde_json::Value;
 
 /// Scalings that exist elsewhere and are not computed here.
-const FOREIGN: &[&str] = &["su", "dynamic", "mrope", "proportional"];
+const FOREIGN: &[&str] = &["su", "dynamic", "mrope"];
 
 /// The scalings that are.
-const KNOWN: &str = "default, linear, llama3, yarn or longrope";
+const KNOWN: &str = "default, linear, llama3, yarn, longrope or proportional";
+
+const PROPORTIONAL: &str = "proportional";
 
 const ORIGINAL_CONTEXT: &str = "original_max_position_embeddings";
 
@@ -26,18 +28,33 @@ impl Resolver<'_> {
         current: Option<Section<'_>>,
     ) -> Result<Vec<Rope>> {
         let nested = |kind| current.as_ref().map_or(Ok(None), |section| section.section(kind));
-        let Some(window) = &self.family.window_rope else { return Ok(vec![self.config_rope(legacy, current)?]) };
+        let head_dim = self.sizes.head_dim;
+        let Some(window) = &self.family.window_rope else {
+            return Ok(vec![self.config_rope(legacy, current, head_dim)?]);
+        };
         match (nested(WITHOUT)?, nested(WITH_WINDOW)?) {
             (None, None) => {
-                let rope = self.config_rope(legacy, current)?;
+                let rope = self.config_rope(legacy, current, head_dim)?;
                 let window = self.of_windows(&rope, window)?;
                 Ok(vec![rope, window])
             }
             (full, windowed) => {
-                let rope = self.config_rope(legacy, full)?;
+                let rope = self.config_rope(legacy, full, head_dim)?;
+                // What is said without a base would be dropped with it.
+                if let Some(section) = windowed
+                    && !section.has("rope_theta")
+                    && section.text("rope_type")?.is_some_and(|kind| kind != "default")
+                {
+                    let key = format!("{}.rope_theta", section.path());
+                    return Err(missing(
+                        self.reader.fields(),
+                        &key,
+                        "a scaling of layers with a window needs its base",
+                    ));
+                }
                 let window = match windowed.filter(|section| section.has("rope_theta")) {
                     None => self.of_windows(&rope, window)?,
-                    windowed => self.config_rope(None, windowed)?,
+                    windowed => self.config_rope(None, windowed, self.window_head_dim)?,
                 };
                 // One length of a sequence decides for all layers.
                 if matches!(window.scaling, RopeScaling::LongRope { .. }) {
@@ -49,10 +66,15 @@ impl Resolver<'_> {
         }
     }
 
-    /// Where a model has both sections they must agree.
-    fn config_rope(&mut self, legacy: Option<Section<'_>>, current: Option<Section<'_>>) -> Result<Rope> {
+    /// Of heads of `head_dim` elements. Where a model has both sections they must agree.
+    fn config_rope(
+        &mut self,
+        legacy: Option<Section<'_>>,
+        current: Option<Section<'_>>,
+        head_dim: usize,
+    ) -> Result<Rope> {
         let (theta, theta_source) = self.theta(legacy, current)?;
-        let dimensions = self.dimensions(legacy, current)?;
+        let dimensions = self.dimensions(legacy, current, head_dim)?;
         if self.reader.fields().boolean("rope_interleaved")? == Some(true) {
             return Err(self.reader.feature("interleaved rotation", "rope_interleaved", "false"));
         }
@@ -86,13 +108,28 @@ impl Resolver<'_> {
     fn theta(&mut self, legacy: Option<Section<'_>>, current: Option<Section<'_>>) -> Result<(f64, String)> {
         match self.agreed("rope_theta", legacy, current)? {
             Some((theta, key)) => Ok((self.positive(&key, theta)?, key)),
-            None => self.default_theta("rope_theta"),
+            None => {
+                let default = self.family.default_theta;
+                let absent = || missing(self.reader.fields(), "rope_theta", "models of this family differ in it");
+                Ok(self.absent_theta("rope_theta", default.ok_or_else(absent)?))
+            }
         }
     }
 
     /// The rotated elements of a head: all, or the leading part that the model or its family names.
-    fn dimensions(&mut self, legacy: Option<Section<'_>>, current: Option<Section<'_>>) -> Result<usize> {
-        let head_dim = self.sizes.head_dim;
+    fn dimensions(
+        &mut self,
+        legacy: Option<Section<'_>>,
+        current: Option<Section<'_>>,
+        head_dim: usize,
+    ) -> Result<usize> {
+        let is_proportional = |section: Option<Section<'_>>| -> Result<bool> {
+            let Some(section) = section else { return Ok(false) };
+            Ok(section.text("rope_type")?.or(section.text("type")?) == Some(PROPORTIONAL))
+        };
+        if is_proportional(current)? || is_proportional(legacy)? {
+            return Ok(head_dim);
+        }
         let stored = self.agreed("partial_rotary_factor", legacy, current)?;
         let part = match (self.family.rotary_part, stored) {
             (None, None) => return Ok(head_dim),
@@ -164,6 +201,10 @@ impl Resolver<'_> {
                 Ok(Scaled::plain(RopeScaling::Default))
             }
             Some("default") => Ok(Scaled::plain(RopeScaling::Default)),
+            Some(kind) if self.family.longrope_magnitudes.is_some() && kind != "longrope" => {
+                let key = format!("{name}.rope_type");
+                Err(self.reader.feature(&format!("rope scaling {kind}"), &key, "default or longrope"))
+            }
             Some("linear") => {
                 let factor = self.require(name, section, "factor")?;
                 Ok(Scaled::plain(RopeScaling::Linear { factor }))
@@ -171,6 +212,7 @@ impl Resolver<'_> {
             Some("llama3") => self.llama3(name, section),
             Some("yarn") => self.yarn(name, section),
             Some("longrope") => self.longrope(name, section, dimensions),
+            Some(PROPORTIONAL) => self.proportional(name, section, dimensions),
             Some(kind) if FOREIGN.contains(&kind) => {
                 let key = format!("{name}.rope_type");
                 Err(self.reader.feature(&format!("rope scaling {kind}"), &key, KNOWN))
@@ -230,26 +272,37 @@ impl Resolver<'_> {
 
     fn longrope(&mut self, name: &str, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
         let original_context = self.original_context(name, section)?;
-        let factor = match self.optional(name, section, "factor")? {
-            Some(factor) => factor,
-            None => self.sizes.context as f64 / original_context as f64,
-        };
-        // Phi-3.5-MoE's, one for each list.
-        let [short_scale, long_scale] = ["short_mscale", "long_mscale"];
-        let scales = (self.optional(name, section, short_scale)?, self.optional(name, section, long_scale)?);
-        let magnitude = match (self.optional(name, section, "attention_factor")?, scales) {
-            (Some(magnitude), _) => magnitude,
-            (None, (Some(magnitude), Some(long))) if magnitude == long => magnitude,
-            (None, (Some(_), _) | (_, Some(_))) => {
-                let key = format!("{name}.{long_scale}");
-                return Err(self.reader.feature("magnitudes that differ between longrope's lists", &key, short_scale));
+        let (magnitude, long_magnitude) = match self.family.longrope_magnitudes {
+            Some([short, long]) => (self.require(name, section, short)?, self.require(name, section, long)?),
+            None => {
+                let factor = match self.optional(name, section, "factor")? {
+                    Some(factor) => factor,
+                    None => self.sizes.context as f64 / original_context as f64,
+                };
+                let magnitude = match self.optional(name, section, "attention_factor")? {
+                    Some(magnitude) => magnitude,
+                    None => longrope_magnitude(factor, original_context as f64),
+                };
+                (magnitude, magnitude)
             }
-            (None, (None, None)) => longrope_magnitude(factor, original_context as f64),
         };
         let mut list = |key: &str| self.factors(name, section, key, dimensions).map(FrequencyFactors::Values);
         let (short, long) = (list("short_factor")?, list("long_factor")?);
         let original_context = original_context as usize;
-        Ok(Scaled { scaling: RopeScaling::LongRope { short, long, original_context }, magnitude })
+        Ok(Scaled { scaling: RopeScaling::LongRope { short, long, long_magnitude, original_context }, magnitude })
+    }
+
+    /// Its frequencies are those of the whole head, of which a part of the pairs turns.
+    fn proportional(&mut self, name: &str, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
+        let factor = self.optional(name, section, "factor")?.unwrap_or(1.0);
+        let part = self.agreed("partial_rotary_factor", None, Some(section))?;
+        let (part, key) = part.unwrap_or((1.0, format!("{name}.partial_rotary_factor")));
+        // Rounded down, as by `int()` in transformers.
+        let pairs = (part * dimensions as f64 / 2.0) as usize;
+        if pairs == 0 || pairs > dimensions / 2 {
+            return Err(self.reader.value(&key, part, "a part of a head, with at least one pair".into()));
+        }
+        Ok(Scaled::plain(RopeScaling::Proportional { factor, pairs }))
     }
 
     /// A list of `dimensions / 2` frequency factors, rounded to F32 as transformers and GGUF writers do.

@@ -27,6 +27,13 @@ impl Resolver<'_> {
     pub(super) fn gguf_ropes(&mut self) -> Result<Vec<Rope>> {
         let rope = self.gguf_rope()?;
         let window = self.family.window_rope.as_ref().map(|window| self.of_windows(&rope, window)).transpose()?;
+        let key = self.key(".rope.dimension_count_swa");
+        if let (Some(window), Some(dimensions)) = (&window, self.fields().unsigned(&key)?)
+            && dimensions != window.dimensions as u64
+        {
+            let one = format!("{key} is {dimensions}");
+            return Err(self.reader.contradiction(one, format!("{} elements of a head turn", window.dimensions)));
+        }
         Ok(std::iter::once(rope).chain(window).collect())
     }
 
@@ -35,7 +42,7 @@ impl Resolver<'_> {
         let theta_key = self.key(".rope.freq_base");
         let (theta, theta_source) = match self.fields().number(&theta_key)? {
             Some(theta) => (self.positive(&theta_key, theta)?, theta_key),
-            None => self.default_theta(&theta_key)?,
+            None => self.absent_theta(&theta_key, (10_000.0, "the default of llama.cpp")),
         };
         let (Scaled { scaling, magnitude }, source) = self.gguf_scaling(theta, theta_source, dimensions)?;
         let query_scale = self.gguf_query_scale()?;
@@ -136,6 +143,10 @@ impl Resolver<'_> {
             (None, Some(factor)) => {
                 (Scaled::plain(RopeScaling::Linear { factor }), format!("{theta_source}, {factor_key}"))
             }
+            (None, None) if self.family.gguf_rope_freqs_needed => {
+                let kind = IncompleteKind::TensorMissing { name: ROPE_FREQS.into(), nearest: Vec::new() };
+                return Err(Error::incomplete(self.fields().file(), kind));
+            }
             (None, None) => {
                 self.note_absent_rope_freqs(theta);
                 (Scaled::plain(RopeScaling::Default), theta_source)
@@ -175,7 +186,8 @@ impl Resolver<'_> {
         };
         let (short, long) = (FrequencyFactors::Stored(short.clone()), FrequencyFactors::Stored(long.clone()));
         let original_context = original_context as usize;
-        Ok(Scaled { scaling: RopeScaling::LongRope { short, long, original_context }, magnitude })
+        let scaling = RopeScaling::LongRope { short, long, long_magnitude: magnitude, original_context };
+        Ok(Scaled { scaling, magnitude })
     }
 
     fn gguf_yarn(&mut self, factor: f64) -> Result<Scaled> {
@@ -201,7 +213,8 @@ impl Resolver<'_> {
         // 32 and 1: the YaRN paper, transformers and llama.cpp.
         let beta_fast = turns(".rope.scaling.yarn_beta_fast", 32.0)?;
         let beta_slow = turns(".rope.scaling.yarn_beta_slow", 1.0)?;
-        let scaling = RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate: true };
+        let truncate = self.family.gguf_yarn_truncate;
+        let scaling = RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate };
         Ok(Scaled { scaling, magnitude })
     }
 

@@ -1,0 +1,57 @@
+//! LFM2: two of three layers are gated convolutions of the last few positions, the others attention.
+
+use super::{
+    AdjustedWidth, Bias, Family, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, Role, StateLayers, StateMixer, StateTable,
+    TensorName,
+};
+
+#[rustfmt::skip]
+const TENSORS: &[TensorName] = &[
+    TensorName { role: Role::Embedding,     gguf: "token_embd",                config: "model.embed_tokens" },
+    TensorName { role: Role::FinalNorm,     gguf: "token_embd_norm",           config: "model.embedding_norm" },
+    TensorName { role: Role::Head,          gguf: "output",                    config: "lm_head" },
+    TensorName { role: Role::AttentionNorm, gguf: "blk.{}.attn_norm",          config: "model.layers.{}.operator_norm" },
+    TensorName { role: Role::Q,             gguf: "blk.{}.attn_q",             config: "model.layers.{}.self_attn.q_proj" },
+    TensorName { role: Role::K,             gguf: "blk.{}.attn_k",             config: "model.layers.{}.self_attn.k_proj" },
+    TensorName { role: Role::V,             gguf: "blk.{}.attn_v",             config: "model.layers.{}.self_attn.v_proj" },
+    TensorName { role: Role::QNorm,         gguf: "blk.{}.attn_q_norm",        config: "model.layers.{}.self_attn.q_layernorm" },
+    TensorName { role: Role::KNorm,         gguf: "blk.{}.attn_k_norm",        config: "model.layers.{}.self_attn.k_layernorm" },
+    TensorName { role: Role::O,             gguf: "blk.{}.attn_output",        config: "model.layers.{}.self_attn.out_proj" },
+    TensorName { role: Role::ConvIn,        gguf: "blk.{}.shortconv.in_proj",  config: "model.layers.{}.conv.in_proj" },
+    TensorName { role: Role::Conv,          gguf: "blk.{}.shortconv.conv",     config: "model.layers.{}.conv.conv" },
+    TensorName { role: Role::ConvOut,       gguf: "blk.{}.shortconv.out_proj", config: "model.layers.{}.conv.out_proj" },
+    TensorName { role: Role::MlpNorm,       gguf: "blk.{}.ffn_norm",           config: "model.layers.{}.ffn_norm" },
+    TensorName { role: Role::Gate,          gguf: "blk.{}.ffn_gate",           config: "model.layers.{}.feed_forward.w1" },
+    TensorName { role: Role::Up,            gguf: "blk.{}.ffn_up",             config: "model.layers.{}.feed_forward.w3" },
+    TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",           config: "model.layers.{}.feed_forward.w2" },
+];
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "lfm2",
+    gguf_architectures: &["lfm2"],
+    model_types: &[("lfm2", &["Lfm2ForCausalLM"])],
+    keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_rms_epsilon", config: "norm_eps" }, ..LLAMA_LIKE_KEYS },
+    tensors: &[TENSORS],
+    // transformers `Lfm2ShortConv`: one flag covers all three.
+    biases: &[(&[Role::ConvIn, Role::Conv, Role::ConvOut], Bias::Flag("conv_bias"))],
+    states: Some(StateTable {
+        mixer: StateMixer::ShortConv,
+        layer_type: "conv",
+        layers: StateLayers::AllButListed("full_attn_idxs"),
+        kernel: Key { gguf: ".shortconv.l_cache", config: "conv_L_cache" },
+    }),
+    adjusted_width: Some(AdjustedWidth {
+        width: "block_ff_dim",
+        flag: "block_auto_adjust_ff_dim",
+        multiplier: "block_ffn_dim_multiplier",
+        multiple: "block_multiple_of",
+        default_multiple: (256, "the default of transformers' Lfm2Config"),
+    }),
+    needed_flags: &[("block_use_swiglu", "feed-forward layers without a gate")],
+    default_theta: Some((1_000_000.0, "the default of transformers' Lfm2Config")),
+    tied_keys: &["tie_embedding", "tie_word_embeddings"],
+    default_tied: (true, "the default of transformers' Lfm2Config"),
+    name: "LFM2",
+    ..LLAMA_LIKE
+};

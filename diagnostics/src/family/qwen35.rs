@@ -1,0 +1,70 @@
+//! Qwen3.5 and Qwen3.6, dense, their text: three of four layers are gated delta nets, the fourth is gated attention.
+
+use super::qwen3::HEAD_NORMS;
+use super::{
+    Bias, DeltaNetKeys, Family, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, NormKind, Role, StateLayers, StateMixer,
+    StateTable, TensorName,
+};
+
+/// Before Llama's names: the norm in front of the feed-forward layer has another in GGUF.
+#[rustfmt::skip]
+pub(super) const DELTA_NET: &[TensorName] = &[
+    TensorName { role: Role::MlpNorm,    gguf: "blk.{}.post_attention_norm", config: "model.layers.{}.post_attention_layernorm" },
+    TensorName { role: Role::DeltaQkv,   gguf: "blk.{}.attn_qkv",            config: "model.layers.{}.linear_attn.in_proj_qkv" },
+    TensorName { role: Role::DeltaGate,  gguf: "blk.{}.attn_gate",           config: "model.layers.{}.linear_attn.in_proj_z" },
+    TensorName { role: Role::DeltaBeta,  gguf: "blk.{}.ssm_beta",            config: "model.layers.{}.linear_attn.in_proj_b" },
+    TensorName { role: Role::DeltaAlpha, gguf: "blk.{}.ssm_alpha",           config: "model.layers.{}.linear_attn.in_proj_a" },
+    TensorName { role: Role::Conv,       gguf: "blk.{}.ssm_conv1d",          config: "model.layers.{}.linear_attn.conv1d" },
+    TensorName { role: Role::DeltaBias,  gguf: "blk.{}.ssm_dt.bias",         config: "model.layers.{}.linear_attn.dt_bias" },
+    TensorName { role: Role::DeltaDecay, gguf: "blk.{}.ssm_a",               config: "model.layers.{}.linear_attn.A_log" },
+    TensorName { role: Role::DeltaNorm,  gguf: "blk.{}.ssm_norm",            config: "model.layers.{}.linear_attn.norm" },
+    TensorName { role: Role::DeltaOut,   gguf: "blk.{}.ssm_out",             config: "model.layers.{}.linear_attn.out_proj" },
+];
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "qwen35",
+    gguf_architectures: &["qwen35"],
+    model_types: &[("qwen3_5_text", &["Qwen3_5ForCausalLM"])],
+    wrappers: &[("Qwen3_5ForConditionalGeneration", "qwen3_5")],
+    config_defaults: &[
+        ("num_attention_heads", 16.0),
+        ("num_key_value_heads", 4.0),
+        ("head_dim", 256.0),
+        ("linear_conv_kernel_dim", 4.0),
+        ("linear_key_head_dim", 128.0),
+        ("linear_value_head_dim", 128.0),
+        ("linear_num_key_heads", 16.0),
+        ("linear_num_value_heads", 32.0),
+        ("rms_norm_eps", 1e-6),
+    ],
+    config_defaults_source: "the default of transformers' Qwen3_5TextConfig",
+    tensors: &[DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS],
+    // transformers `Qwen3_5Attention`: one flag covers q, k, v and o.
+    biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
+    norm: NormKind::RmsFromOne,
+    gated_attention: true,
+    states: Some(StateTable {
+        mixer: StateMixer::DeltaNet(DeltaNetKeys {
+            key_heads: Key { gguf: ".ssm.group_count", config: "linear_num_key_heads" },
+            value_heads: Key { gguf: ".ssm.time_step_rank", config: "linear_num_value_heads" },
+            key_dim: Key { gguf: ".ssm.state_size", config: "linear_key_head_dim" },
+            value_dim: "linear_value_head_dim",
+            values: ".ssm.inner_size",
+        }),
+        layer_type: "linear_attention",
+        layers: StateLayers::AllButEvery {
+            every: Key { gguf: ".full_attention_interval", config: "full_attention_interval" },
+            list: ".attention.recurrent_layers",
+            default: (4, "the default of transformers' Qwen3_5TextConfig and of llama.cpp"),
+        },
+        kernel: Key { gguf: ".ssm.conv_kernel", config: "linear_conv_kernel_dim" },
+    }),
+    predictors: Some(Key { gguf: ".nextn_predict_layers", config: "mtp_num_hidden_layers" }),
+    // transformers computes it always.
+    needed_flags: &[("attn_output_gate", "attention without a gate of its output")],
+    rotary_part: Some((0.25, "the default of transformers' Qwen3_5TextConfig")),
+    default_tied: (false, "the default of transformers' Qwen3_5TextConfig"),
+    name: "Qwen3.5",
+    ..LLAMA_LIKE
+};

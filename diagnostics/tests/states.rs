@@ -1,0 +1,287 @@
+//! Layers with a state: what the specs of Qwen3.5 and LFM2 say in each format, and of models made from their files.
+#![allow(clippy::unwrap_used, unreachable_pub)] // a sample that cannot be written is a broken test
+
+#[path = "formats/build.rs"]
+#[allow(dead_code)] // this file uses its part
+mod build;
+#[path = "hostile/edit.rs"]
+#[allow(dead_code)] // this file uses its part
+mod edit;
+
+use build::{ARRAY, BOOL, F32, Tree, array, safetensors};
+use edit::{Files, Gguf, fixture};
+use model_diagnostics::family::REGISTRY;
+use model_diagnostics::hardware::profiles::Profile;
+use model_diagnostics::header::Header;
+use model_diagnostics::source::probe;
+use model_diagnostics::spec::{KeySharing, Mixer, ModelSpec, Norm, NormWeights, inspect};
+use model_diagnostics::{Policy, Report, diagnose};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+const FORMATS: [&str; 6] = ["f32", "f16", "bf16", "f16.gguf", "q8_0.gguf", "q4_k_m.gguf"];
+
+fn spec(path: &Path) -> ModelSpec {
+    let spec = Header::read(probe(path).unwrap()).and_then(|header| inspect(&header, REGISTRY));
+    spec.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A letter for each layer: a delta net, a short convolution, attention, gated attention.
+fn kinds(spec: &ModelSpec) -> String {
+    let kind = |mixer: &Mixer| match mixer {
+        Mixer::DeltaNet(_) => 'd',
+        Mixer::ShortConv(_) => 'c',
+        Mixer::Attention(attention) => {
+            if attention.gated {
+                'g'
+            } else {
+                'a'
+            }
+        }
+    };
+    spec.weights.layers.iter().map(|layer| kind(&layer.mixer.layer)).collect()
+}
+
+fn from_one(norm: &NormWeights) -> bool {
+    matches!(norm.kind, Norm::Rms { offset: true, .. })
+}
+
+#[test]
+fn qwen35_has_delta_nets_and_gated_attention_in_every_format() {
+    for format in FORMATS {
+        let spec = spec(&fixture("qwen3.5").join(format));
+        let gguf = format.ends_with(".gguf");
+        assert_eq!((spec.family, spec.variant.as_str(), kinds(&spec).as_str()), ("qwen35", "Qwen3.5", "dddg"));
+        assert_eq!(spec.unused_tensors, Vec::<String>::new(), "{format}");
+        assert_eq!(spec.rope().dimensions, 8);
+        let layers = &spec.weights.layers;
+        let Mixer::DeltaNet(net) = &layers[0].mixer.layer else { panic!("{format}") };
+        assert_eq!((net.key_heads, net.value_heads, net.key_dim, net.value_dim), (2, 4, 16, 16));
+        assert_eq!(net.sharing, if gguf { KeySharing::Strided } else { KeySharing::Neighbours });
+        assert_eq!(net.decay_is_log, !gguf);
+        assert_eq!((net.qkv.weight.shape.as_slice(), net.z.weight.shape.as_slice()), (&[128, 32][..], &[64, 32][..]));
+        assert_eq!((net.beta.weight.shape.as_slice(), net.out.weight.shape.as_slice()), (&[4, 32][..], &[32, 64][..]));
+        assert_eq!((net.conv.channels(), net.conv.kernel(), net.conv.weight.shape.len()), (128, 4, 2));
+        assert_eq!((net.dt_bias.shape.as_slice(), net.decay.shape.as_slice()), (&[4][..], &[4][..]));
+        assert_eq!(layers[0].mixer.layer.projected(), 128 + 64 + 2 * 4);
+        // The norm of a delta net's output is stored as it is, all others as offsets in safetensors.
+        assert!(!from_one(&net.norm));
+        let norms = layers.iter().flat_map(|layer| [&layer.mixer.norm, &layer.feed_forward.norm]).flatten();
+        assert!(norms.chain([&spec.weights.final_norm]).all(|norm| from_one(norm) != gguf), "{format}");
+        let attention = layers[3].mixer.layer.attention().unwrap();
+        assert_eq!(attention.q.weight.shape, [2 * 4 * 16, 32]);
+        assert_eq!(layers[3].mixer.layer.projected(), (2 * 4 + 2 * 2) * 16);
+        assert_ne!(from_one(attention.q_norm.as_ref().unwrap()), gguf);
+    }
+}
+
+#[test]
+fn lfm2_has_short_convolutions_in_every_format() {
+    for format in FORMATS {
+        let spec = spec(&fixture("lfm2").join(format));
+        let small = format.starts_with("q4");
+        assert_eq!((spec.family, spec.variant.as_str()), ("lfm2", "LFM2"));
+        assert_eq!(kinds(&spec), if small { "ca" } else { "ccac" }, "{format}");
+        // 96 in config.json, of which two thirds are rounded up to a multiple of 32.
+        assert_eq!(spec.feed_forward, if small { 256 } else { 64 });
+        assert_eq!(spec.unused_tensors, Vec::<String>::new(), "{format}");
+        let Mixer::ShortConv(conv) = &spec.weights.layers[0].mixer.layer else { panic!("{format}") };
+        assert_eq!(
+            (conv.bcx.weight.shape.as_slice(), conv.out.weight.shape.as_slice()),
+            (&[96, 32][..], &[32, 32][..])
+        );
+        assert_eq!((conv.conv.channels(), conv.conv.kernel(), conv.conv.bias.is_some()), (32, 3, false));
+        assert!(spec.weights.final_norm.weight.name.contains("embd_norm") || !format.ends_with(".gguf"));
+    }
+}
+
+/// What the diagnosis says on a described processor.
+fn report(path: &Path) -> Report {
+    diagnose(path, &Profile::find("cpu-8gb").unwrap().hardware(), &Policy::default())
+}
+
+#[test]
+fn a_report_counts_layers_by_kind() {
+    let text = report(&fixture("qwen3.5/q8_0.gguf")).to_string();
+    assert!(text.contains("3 layers of gated delta net, 1 of attention"), "{text}");
+    let text = report(&fixture("lfm2/bf16")).to_string();
+    assert!(text.contains("3 layers of short convolution, 1 of attention"), "{text}");
+    let text = report(&fixture("llama-3.1/bf16")).to_string();
+    assert!(!text.contains("of attention"), "{text}");
+}
+
+#[test]
+fn a_gpu_refuses_layers_with_a_state_by_name() {
+    let gpu = Profile::find("h100").unwrap().hardware();
+    let policy = Policy { device: model_diagnostics::DeviceChoice::Cuda(0), ..Policy::default() };
+    for model in ["qwen3.5/bf16", "lfm2/q8_0.gguf"] {
+        let report = diagnose(&fixture(model), &gpu, &policy);
+        assert!(!report.verdict.runs() && report.to_string().contains("layers with a state"), "{report}");
+    }
+}
+
+/// The blocks behind the decoder's, which predict further tokens.
+#[test]
+fn what_predicts_further_tokens_is_named_and_not_used() {
+    let flags = array(BOOL, 5, [1, 1, 1, 0, 0]);
+    let file = Gguf::fixture("qwen3.5/q8_0.gguf").u32("qwen35.block_count", 5).u32("qwen35.nextn_predict_layers", 1);
+    let file = file.set("qwen35.attention.recurrent_layers", ARRAY, flags);
+    let file = file.with_tensor("blk.4.nextn.eh_proj.weight", &[64, 32], F32).with_tensor(
+        "blk.4.attn_norm.weight",
+        &[32],
+        F32,
+    );
+    let tree = Tree::new().with("m.gguf", file.build());
+    let spec = spec(&tree.path("m.gguf"));
+    assert_eq!(kinds(&spec), "dddg");
+    assert_eq!(spec.unused_tensors, ["blk.4.attn_norm.weight", "blk.4.nextn.eh_proj.weight"]);
+    let said = "multi-token prediction layers are not used: qwen35.nextn_predict_layers is 1";
+    assert!(spec.assumptions.iter().any(|line| line == said), "{:?}", spec.assumptions);
+}
+
+/// The tensors of a safetensors file as `change` leaves their dtypes and shapes; the data is zeros.
+fn reshaped(files: &Files, change: impl FnOnce(&mut Map<String, Value>)) -> Vec<u8> {
+    let bytes = files.get("model.safetensors");
+    let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
+    let mut header: Map<String, Value> = serde_json::from_slice(&rest[..u64::from_le_bytes(*length) as usize]).unwrap();
+    header.remove("__metadata__");
+    change(&mut header);
+    let mut end = 0;
+    for tensor in header.values_mut() {
+        let elements: u64 = tensor["shape"].as_array().unwrap().iter().map(|size| size.as_u64().unwrap()).product();
+        tensor["data_offsets"] = json!([end, end + 2 * elements]);
+        end += 2 * elements;
+    }
+    safetensors(&Value::Object(header).to_string(), end as usize)
+}
+
+fn bf16(shape: &[u64]) -> Value {
+    json!({"dtype": "BF16", "shape": shape})
+}
+
+/// A repository as published: the text within a model that also sees, and layers that predict further tokens.
+#[test]
+fn the_text_of_qwen35_within_a_model_that_sees_is_the_same() {
+    let text = Files::fixture("qwen3.5/bf16");
+    let weights = reshaped(&text, |header| {
+        let moved =
+            |name: &str| name.strip_prefix("model.").map_or(name.into(), |rest| format!("model.language_model.{rest}"));
+        *header = std::mem::take(header).into_iter().map(|(name, tensor)| (moved(&name), tensor)).collect();
+        header.insert("model.visual.blocks.0.attn.qkv.weight".into(), bf16(&[3, 1]));
+        header.insert("mtp.layers.0.self_attn.q_proj.weight".into(), bf16(&[4, 1]));
+    });
+    let mut config: Value = serde_json::from_slice(text.get("config.json")).unwrap();
+    let keys = config.as_object_mut().unwrap();
+    keys.remove("architectures");
+    // Published files say every how many layers attend, and that attention is gated.
+    keys.remove("layer_types");
+    keys.insert("full_attention_interval".into(), json!(4));
+    keys.insert("attn_output_gate".into(), json!(true));
+    keys.insert("mtp_num_hidden_layers".into(), json!(1));
+    let whole = json!({"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": config,
+        "tie_word_embeddings": true, "vision_config": {"depth": 1}});
+    let tree = text.with("config.json", whole.to_string()).with("model.safetensors", weights).tree();
+    let (within, alone) = (spec(&tree.path("")), spec(&fixture("qwen3.5/bf16")));
+    assert_eq!((within.family, kinds(&within)), (alone.family, kinds(&alone)));
+    assert_eq!(within.parameters, alone.parameters);
+    let unused = ["model.visual.blocks.0.attn.qkv.weight", "mtp.layers.0.self_attn.q_proj.weight"];
+    assert_eq!(within.unused_tensors, unused);
+    assert!(within.assumptions.iter().any(|line| line.contains("multi-token prediction layers are not used")));
+}
+
+/// Qwen3.5 with 4 experts of 32 and one for every token, in safetensors.
+fn experts_in_a_folder() -> Tree {
+    let dense = Files::fixture("qwen3.5/bf16");
+    let weights = reshaped(&dense, |header| {
+        header.retain(|name, _| !name.contains(".mlp."));
+        for layer in 0..4 {
+            for (name, shape) in [
+                ("gate.weight", &[4, 32][..]),
+                ("experts.gate_up_proj", &[4, 64, 32]),
+                ("experts.down_proj", &[4, 32, 32]),
+                ("shared_expert.gate_proj.weight", &[48, 32]),
+                ("shared_expert.up_proj.weight", &[48, 32]),
+                ("shared_expert.down_proj.weight", &[32, 48]),
+                ("shared_expert_gate.weight", &[1, 32]),
+            ] {
+                header.insert(format!("model.layers.{layer}.mlp.{name}"), bf16(shape));
+            }
+        }
+    });
+    let config = dense.json("config.json", |config| {
+        config.remove("intermediate_size");
+        let keys = json!({"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", "num_experts": 4,
+            "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48});
+        config.extend(keys.as_object().unwrap().clone());
+    });
+    config.with("model.safetensors", weights).tree()
+}
+
+/// The same in GGUF.
+fn experts_in_gguf() -> Tree {
+    let mut file = Gguf::fixture("qwen3.5/q8_0.gguf").text("general.architecture", "qwen35moe");
+    for pair in &mut file.pairs {
+        pair.key = pair.key.replace("qwen35.", "qwen35moe.");
+    }
+    let mut file = file.without("qwen35moe.feed_forward_length");
+    for (key, value) in
+        [("count", 4), ("used_count", 2), ("feed_forward_length", 32), ("shared_feed_forward_length", 48)]
+    {
+        file = file.u32(&format!("qwen35moe.expert_{key}"), value);
+    }
+    for layer in 0..4 {
+        for name in ["gate", "up", "down"] {
+            file = file.without_tensor(&format!("blk.{layer}.ffn_{name}.weight"));
+        }
+        for (name, shape) in [
+            ("gate_inp", &[32, 4][..]),
+            ("gate_exps", &[32, 32, 4]),
+            ("up_exps", &[32, 32, 4]),
+            ("down_exps", &[32, 32, 4]),
+            ("gate_shexp", &[32, 48]),
+            ("up_shexp", &[32, 48]),
+            ("down_shexp", &[48, 32]),
+            ("gate_inp_shexp", &[32]),
+        ] {
+            file = file.with_tensor(&format!("blk.{layer}.ffn_{name}.weight"), shape, F32);
+        }
+    }
+    Tree::new().with("m.gguf", file.build())
+}
+
+#[test]
+fn qwen35_with_experts_has_them_in_every_format() {
+    for format in FORMATS {
+        let spec = spec(&fixture("qwen3.5-moe").join(format));
+        assert_eq!((spec.family, spec.variant.as_str(), kinds(&spec).as_str()), ("qwen35moe", "Qwen3.5 MoE", "dg"));
+        assert_eq!(spec.unused_tensors, Vec::<String>::new(), "{format}");
+        assert!(
+            spec.weights.layers.iter().all(|layer| layer.experts().is_some_and(|experts| experts.shared.is_some()))
+        );
+    }
+}
+
+/// Made of the files without experts: a shared expert of a width that no block type divides.
+#[test]
+fn qwen35_with_experts_has_the_same_layers() {
+    for (tree, name) in [(experts_in_a_folder(), ""), (experts_in_gguf(), "m.gguf")] {
+        let spec = spec(&tree.path(name));
+        assert_eq!((spec.family, spec.variant.as_str(), kinds(&spec).as_str()), ("qwen35moe", "Qwen3.5 MoE", "dddg"));
+        assert_eq!(spec.unused_tensors, Vec::<String>::new());
+        for layer in &spec.weights.layers {
+            let experts = layer.experts().unwrap();
+            assert_eq!((experts.routing.experts, experts.routing.chosen, experts.routing.normalized), (4, 2, true));
+            let shared = experts.shared.as_ref().unwrap();
+            assert_eq!((shared.dense.up.weight.shape.as_slice(), shared.router.is_some()), (&[48, 32][..], true));
+        }
+    }
+}
+
+#[test]
+fn lfm2_with_experts_is_refused_by_name() {
+    let file = Gguf::fixture("lfm2/q8_0.gguf").text("general.architecture", "lfm2moe");
+    let tree = Tree::new().with("m.gguf", file.build());
+    let report = report(&tree.path("m.gguf"));
+    assert_eq!(report.exit_code, 11);
+    assert!(report.first_line().contains("recurrent model"), "{report}");
+}

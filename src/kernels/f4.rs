@@ -1,0 +1,178 @@
+//! F4: floats of 4 bits (E2M1) in blocks of 32 whose scales, powers of 2 (E8M0), lie in a tensor of their own: MXFP4 as it is
+//! published in safetensors. Byte `i` of a row has element `2 * i` in its low half and `2 * i + 1` in its high half.
+//!
+//! The numbers are those of GGUF's MXFP4 (`mxfp4.rs`), and so are the sums, bit by bit.
+
+use super::blocks::{Unpacked, product};
+use super::isa::Sets;
+use super::mxfp4::{Mxfp4, VALUES, scale};
+use super::order::BLOCK;
+use super::{Form, Input, Output, Product, Registered};
+use model_diagnostics::DType;
+use model_diagnostics::capability::Tier;
+
+/// Bytes of a block without its scale.
+const BYTES: usize = BLOCK / 2;
+
+const PORTABLE: Registered = Registered {
+    name: "f4/portable",
+    dtype: DType::F4,
+    tier: Tier::Native,
+    form: Form::Q8,
+    sets: Sets::PORTABLE,
+    matmul: Product::Scaled(portable),
+    dequantize,
+};
+
+pub(super) const KERNELS: &[Registered] = &[
+    #[cfg(target_arch = "x86_64")]
+    Registered {
+        name: "f4/avx512-vnni",
+        sets: Sets::AVX512.and(Sets::VNNI),
+        matmul: Product::Scaled(simd::avx512_vnni),
+        ..PORTABLE
+    },
+    #[cfg(target_arch = "x86_64")]
+    Registered { name: "f4/avx2", sets: Sets::AVX2, matmul: Product::Scaled(simd::avx2), ..PORTABLE },
+    PORTABLE,
+];
+
+/// Elements without their scales.
+fn dequantize(row: &[u8], out: &mut [f32]) {
+    for (out, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(row) {
+        *out = [byte & 15, byte >> 4].map(|code| f32::from(VALUES[usize::from(code)]) / 2.0);
+    }
+}
+
+fn portable(weight: &[u8], scales: &[u8], input: &Input, output: &mut Output<'_>) {
+    product::<Mxfp4, BYTES>(weight, input, output, |stored, _, block| {
+        let code = |i: usize| stored[i / 2] >> (4 * (i % 2)) & 15;
+        Unpacked::scaled(scale(scales[block]), std::array::from_fn(|i| VALUES[usize::from(code(i))]))
+    });
+}
+
+#[cfg(target_arch = "x86_64")]
+mod simd {
+    use super::{BYTES, Mxfp4, VALUES};
+    use crate::kernels::avx2::{Factors, load_16};
+    use crate::kernels::order::{BLOCK, TOKENS_WITHOUT_PANELS};
+    use crate::kernels::{Input, Output, avx2, avx2_panel, avx512_blocks};
+    use std::arch::x86_64::*;
+
+    const EIGHT: usize = 8 * BYTES;
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn avx2(weight: &[u8], scales: &[u8], input: &Input, output: &mut Output<'_>) {
+        let blocks = input.inputs() / BLOCK;
+        if input.tokens() <= TOKENS_WITHOUT_PANELS {
+            for token in 0..input.tokens() {
+                avx2::one_token::<Mxfp4, EIGHT>(
+                    weight,
+                    input,
+                    token,
+                    output,
+                    |eight| elements(eight),
+                    |_, place| factors(scales, blocks, place),
+                );
+            }
+        } else {
+            avx2_panel::matmul::<Mxfp4, EIGHT>(
+                weight,
+                input,
+                output,
+                |eight| elements(eight),
+                |_, place| factors(scales, blocks, place),
+            );
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    pub(super) fn avx512_vnni(weight: &[u8], scales: &[u8], input: &Input, output: &mut Output<'_>) {
+        let blocks = input.inputs() / BLOCK;
+        avx512_blocks::matmul::<Mxfp4, EIGHT, { 2 * EIGHT }>(
+            weight,
+            input,
+            output,
+            |eight| elements(eight),
+            |_, place| factors(scales, blocks, place),
+        );
+    }
+
+    /// The elements with their offset of 16: from 4 to 28.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn elements(eight: &[u8; EIGHT]) -> [__m256i; 8] {
+        let values = _mm256_broadcastsi128_si256(load_16(&VALUES.map(|value| (value + 16) as u8)));
+        let mut all = [_mm256_setzero_si256(); 8];
+        for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
+            let (low, bytes) = (_mm_set1_epi8(15), load_16(block));
+            let (even, odd) = (_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16::<4>(bytes), low));
+            let codes = _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
+            *all = _mm256_shuffle_epi8(values, codes);
+        }
+        all
+    }
+
+    /// The scales of eight blocks of a row of `blocks`, zeros past its end and behind the last row.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn factors(scales: &[u8], blocks: usize, [row, eight]: [usize; 2]) -> Factors {
+        let row = scales.get(row * blocks..).unwrap_or_default();
+        let row = &row[..blocks.min(row.len())];
+        let rest = row.get(8 * eight..).unwrap_or_default();
+        let exponents = match rest.first_chunk::<8>() {
+            Some(exponents) => i64::from_le_bytes(*exponents),
+            None => rest.iter().rev().fold(0, |all, exponent| all << 8 | i64::from(*exponent)),
+        };
+        let exponents = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(exponents));
+        // 2^(exponent - 128); the two least are subnormal.
+        let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)));
+        let least = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), exponents);
+        let is_least = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), exponents);
+        Factors::scaled(_mm256_castsi256_ps(_mm256_blendv_epi8(normal, least, is_least)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::Kernel;
+    use crate::kernels::testing::{Random, each_isa, lengths, product};
+
+    /// Rows in GGUF's layout, in both halves of this one.
+    fn split(blocks: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let (mut elements, mut scales) = (Vec::new(), Vec::new());
+        for block in blocks.chunks_exact(17) {
+            scales.push(block[0]);
+            let code = |i: usize| block[1 + i % 16] >> (4 * (i / 16)) & 15;
+            elements.extend((0..16).map(|i| code(2 * i) | code(2 * i + 1) << 4));
+        }
+        (elements, scales)
+    }
+
+    #[test]
+    fn has_the_bits_of_ggufs_layout_of_the_same_numbers() {
+        let mut random = Random::new(41);
+        for isa in each_isa() {
+            let (gguf, kernel) = (Kernel::select(DType::MXFP4, isa).unwrap(), Kernel::select(DType::F4, isa).unwrap());
+            for inputs in lengths(DType::MXFP4) {
+                for rows in [1, 2, 7, 16, 19, 33] {
+                    let mut stored = random.stored(DType::MXFP4, rows * inputs);
+                    // Exponents beyond those of ordinary weights: the least, which are subnormal, and the largest.
+                    for (i, block) in stored.chunks_exact_mut(17).enumerate().filter(|(i, _)| i % 3 == 0) {
+                        block[0] = [0, 1, 2, 117, 190][i / 3 % 5];
+                    }
+                    let (elements, scales) = split(&stored);
+                    for tokens in [1, 2, 3, 8, 11] {
+                        let x = random.floats(tokens * inputs);
+                        let input = Input::prepare(isa, kernel.form, &x, inputs);
+                        let mut y = vec![f32::NAN; tokens * rows];
+                        kernel.matmul_scaled(&elements, &scales, &input, &mut y).unwrap();
+                        let expected = product(&gguf, isa, &stored, &x, inputs);
+                        assert_eq!(y, expected, "{isa}: {rows} rows of {inputs}, {tokens} tokens");
+                    }
+                }
+            }
+        }
+    }
+}
