@@ -221,29 +221,27 @@ pub(super) fn in_streams<const STEP: usize, const N: usize>(
 ) {
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / STEP, row_bytes % STEP);
-    let mut padded = [[0; STEP]; N];
+    // A last step that is no whole one reads on in the rows behind it; the lanes of their blocks do not count.
+    let mut lane_of = [0; 16];
+    store(bytemuck::cast_mut(&mut lane_of), order);
+    let counted = lane_of[..16 * rest / STEP].iter().fold(0u16, |counted, lane: &i32| counted | 1 << lane);
+    let mut padded = [0; STEP];
     for indices in streams::<N>(y.len()) {
-        let rows = indices.map(|row| &weight[row * row_bytes..][..row_bytes]);
-        if rest > 0 {
-            padded
-                .iter_mut()
-                .zip(rows)
-                .for_each(|(padded, row)| padded[..rest].copy_from_slice(&row[row_bytes - rest..]));
-        }
         let mut sums = [_mm512_setzero_ps(); N];
         for i in 0..steps + usize::from(rest > 0) {
             for r in 0..N {
-                let bytes = match i < steps {
-                    // SAFETY: the row has `steps` steps.
-                    true => unsafe { &*rows[r].as_ptr().add(i * STEP).cast::<[u8; STEP]>() },
-                    false => &padded[r],
-                };
+                let left = &weight[indices[r] * row_bytes + i * STEP..];
+                let bytes = left.first_chunk().unwrap_or_else(|| {
+                    padded[..left.len()].copy_from_slice(left);
+                    &padded
+                });
                 if N == 1 {
                     prefetch_near(bytes.as_ptr().wrapping_add(AHEAD_IN_ONE), STEP);
                 } else {
                     prefetch(bytes.as_ptr().wrapping_add(AHEAD), STEP);
                 }
-                sums[r] = step(bytes, [indices[r], i], sums[r]);
+                let lanes = if i < steps { u16::MAX } else { counted };
+                sums[r] = _mm512_mask_mov_ps(sums[r], lanes, step(bytes, [indices[r], i], sums[r]));
             }
         }
         for (row, sums) in indices.into_iter().zip(sums) {

@@ -56,7 +56,7 @@ mod simd {
     use super::{BYTES, Mxfp4, VALUES};
     use crate::kernels::avx2::{Factors, load_16};
     use crate::kernels::order::{BLOCK, TOKENS_WITHOUT_PANELS};
-    use crate::kernels::{Input, Output, avx2, avx2_panel, avx512_blocks};
+    use crate::kernels::{Input, Output, avx2, avx2_panel, avx512_blocks, mxfp4};
     use std::arch::x86_64::*;
 
     const EIGHT: usize = 8 * BYTES;
@@ -120,16 +120,11 @@ mod simd {
         let row = scales.get(row * blocks..).unwrap_or_default();
         let row = &row[..blocks.min(row.len())];
         let rest = row.get(8 * eight..).unwrap_or_default();
-        let exponents = match rest.first_chunk::<8>() {
-            Some(exponents) => i64::from_le_bytes(*exponents),
-            None => rest.iter().rev().fold(0, |all, exponent| all << 8 | i64::from(*exponent)),
-        };
-        let exponents = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(exponents));
-        // 2^(exponent - 128); the two least are subnormal.
-        let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)));
-        let least = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), exponents);
-        let is_least = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), exponents);
-        Factors::scaled(_mm256_castsi256_ps(_mm256_blendv_epi8(normal, least, is_least)))
+        mxfp4::simd::scales(rest.first_chunk().copied().unwrap_or_else(|| {
+            let mut exponents = [0; 8];
+            exponents.iter_mut().zip(rest).for_each(|(to, exponent)| *to = *exponent);
+            exponents
+        }))
     }
 }
 

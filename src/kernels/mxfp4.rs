@@ -33,9 +33,9 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod simd {
-    use super::{BYTES, Mxfp4, VALUES, scale};
-    use crate::kernels::avx2::{Factors, load_16, load_floats};
+pub(super) mod simd {
+    use super::{BYTES, Mxfp4, VALUES};
+    use crate::kernels::avx2::{Factors, load_16};
     use crate::kernels::blocks::{eight_blocks, simd_products};
     use crate::kernels::q4_0::avx2::nibbles;
     use std::arch::x86_64::*;
@@ -54,10 +54,19 @@ mod simd {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn exponents_of(blocks: &[[u8; BYTES]]) -> Factors {
-        let mut scales = [0.0; 8];
-        for (to, block) in scales.iter_mut().zip(blocks) {
-            *to = scale(block[0]);
-        }
-        Factors::scaled(load_floats(&scales))
+        let mut exponents = [0; 8];
+        exponents.iter_mut().zip(blocks).for_each(|(exponent, block)| *exponent = block[0]);
+        scales(exponents)
+    }
+
+    /// `scale` of eight exponents.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(in crate::kernels) fn scales(exponents: [u8; 8]) -> Factors {
+        let exponents = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(exponents)));
+        let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)));
+        let least = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), exponents);
+        let is_least = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), exponents);
+        Factors::scaled(_mm256_castsi256_ps(_mm256_blendv_epi8(normal, least, is_least)))
     }
 }

@@ -203,6 +203,25 @@ fn passes_nan_on() {
     }
 }
 
+/// Products read whole steps: a row's last one may hold the beginning of the next.
+#[test]
+fn rows_that_are_no_numbers_leave_the_one_before_them_alone() {
+    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form == Form::Q8) {
+        for inputs in lengths(kernel.dtype) {
+            let mut random = Random::new(7);
+            let weight = random.stored(kernel.dtype, 19 * inputs);
+            let mut others = weight.clone();
+            let row_bytes = kernel.row_bytes(inputs);
+            for block in others[row_bytes..].chunks_exact_mut(kernel.dtype.block_bytes()) {
+                set_scales(kernel.dtype, block, || half::f16::NAN);
+            }
+            let x = random.floats(inputs);
+            let (y, among) = (product(&kernel, isa, &weight, &x, inputs), product(&kernel, isa, &others, &x, inputs));
+            assert_eq!(y[0].to_bits(), among[0].to_bits(), "{} {inputs}", kernel.name);
+        }
+    }
+}
+
 /// A block of an input, wherever it lies.
 struct Block {
     bytes: [i8; 32],
