@@ -3,7 +3,8 @@
 //! per second; the pool's hand-over; the operations on rows.
 //!
 //! One token: `cargo bench --bench kernels -- decode`, its attention: `-- context`. Two operations (multiply, add) count for each weight and token.
-//! Environment: `BENCH_THREADS` (default 2), `BENCH_MIB` of weights or cache (default 128, more than the caches hold).
+//! Environment: `BENCH_THREADS` (default 2), `BENCH_MIB` of weights or cache (default 128, more than the caches hold),
+//! `BENCH_INPUTS` columns of the weights (default 2048).
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -20,12 +21,15 @@ use model_factory::threads::Pool;
 use std::hint::black_box;
 use std::time::Duration;
 
-const INPUTS: usize = 2048;
-
 /// Heads of keys and values.
 const KV_HEADS: usize = 8;
 
 const SCORING: Scoring = Scoring { scale: 0.125, cap: None };
+
+/// The length of a row, 5632 or 2880 (with dtypes of 32 elements) for one whose end is no whole step of the products.
+fn inputs() -> usize {
+    setting("BENCH_INPUTS", 2048)
+}
 
 fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
@@ -116,10 +120,10 @@ fn multiply(pool: &Pool, kernel: Kernel, weight: &[u8], input: &Input, y: &mut [
 
 fn decode(criterion: &mut Criterion) {
     let pool = Pool::new(setting("BENCH_THREADS", 2));
-    let x: Vec<f32> = (0..INPUTS).map(|i| (i as f32 * 0.37).sin()).collect();
+    let x: Vec<f32> = (0..inputs()).map(|i| (i as f32 * 0.37).sin()).collect();
     let mut group = criterion.benchmark_group("decode");
     for dtype in Kernel::dtypes() {
-        let row_bytes = dtype.bytes_of(INPUTS as u64).unwrap() as usize;
+        let Some(row_bytes) = dtype.bytes_of(inputs() as u64).map(|bytes| bytes as usize) else { continue };
         let rows = (setting("BENCH_MIB", 128) << 20) / row_bytes;
         let weight = weights(dtype, rows * row_bytes);
         let mut y = vec![0.0; rows];
@@ -128,7 +132,7 @@ fn decode(criterion: &mut Criterion) {
             bencher.iter(|| black_box(read(&pool, black_box(&weight))));
         });
         for (kernel, isa) in kernels_for(dtype) {
-            let input = Input::prepare(isa, kernel.form, &x, INPUTS);
+            let input = Input::prepare(isa, kernel.form, &x, inputs());
             group.bench_function(BenchmarkId::new("product", kernel.name), |bencher| {
                 bencher.iter(|| multiply(&pool, kernel, black_box(&weight), &input, &mut y));
             });
@@ -266,11 +270,11 @@ fn hand_over(criterion: &mut Criterion) {
 
 fn rows(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("rows");
-    let x: Vec<f32> = (0..INPUTS).map(|i| (i as f32 * 0.37).sin()).collect();
+    let x: Vec<f32> = (0..inputs()).map(|i| (i as f32 * 0.37).sin()).collect();
     let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let mut out = vec![0.0; INPUTS];
+    let mut out = vec![0.0; inputs()];
     for isa in Isa::available() {
-        group.throughput(Throughput::Elements(INPUTS as u64));
+        group.throughput(Throughput::Elements(inputs() as u64));
         group.bench_function(BenchmarkId::new("rms_norm", isa), |bencher| {
             let weight = Floats::new(DType::F32, &bytes).unwrap();
             bencher.iter(|| kernels::rms_norm(isa, black_box(&x), weight, false, 1e-5, &mut out));
@@ -281,7 +285,7 @@ fn rows(criterion: &mut Criterion) {
         for form in [kernels::Form::Bf16, kernels::Form::Q8] {
             let mut input = Input::new();
             group.bench_function(BenchmarkId::new(format!("prepare {form:?}"), isa), |bencher| {
-                bencher.iter(|| input.prepare_into(isa, form, black_box(&x), INPUTS));
+                bencher.iter(|| input.prepare_into(isa, form, black_box(&x), inputs()));
             });
         }
         // 128 queries of 64 on 512 keys, as 16 rows of 8 heads.
