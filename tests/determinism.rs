@@ -17,6 +17,8 @@ const FILES: &[&str] = &[
     "phi-3.5-moe/q8_0.gguf",
     "qwen3.5/bf16",
     "qwen3.5/q4_k_m.gguf",
+    "lfm2-moe/bf16",
+    "lfm2-moe/q4_k_m.gguf",
     "gemma-4-31b/q4_k_m.gguf",
     "gemma-4-e2b/bf16",
     "gemma-4-e2b/q8_0.gguf",

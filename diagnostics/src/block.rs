@@ -79,6 +79,8 @@ pub enum RouterScore {
     Softmax,
     /// The largest outputs are chosen; the weights are the softmax over these.
     SoftmaxOfChosen,
+    /// The sigmoid of each output; the largest are chosen.
+    Sigmoid,
     /// Phi-3.5-MoE's: one expert after the other is chosen, each with its softmax over those that are left and no further than
     /// `2 * jitter` of the largest behind it.
     SparseMixer {

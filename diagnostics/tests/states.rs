@@ -14,7 +14,9 @@ use model_diagnostics::family::REGISTRY;
 use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::header::Header;
 use model_diagnostics::source::probe;
-use model_diagnostics::spec::{KeySharing, Mixer, ModelSpec, Norm, NormWeights, inspect};
+use model_diagnostics::spec::{
+    KeySharing, LayerWeights, Mixer, ModelSpec, Norm, NormWeights, RouterScore, Routing, inspect,
+};
 use model_diagnostics::{Policy, Report, diagnose};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -270,7 +272,10 @@ fn qwen35_with_experts_has_the_same_layers() {
         assert_eq!(spec.unused_tensors, Vec::<String>::new());
         for layer in &spec.weights.layers {
             let experts = layer.experts().unwrap();
-            assert_eq!((experts.routing.experts, experts.routing.chosen, experts.routing.normalized), (4, 2, true));
+            assert_eq!(
+                (experts.routing.experts, experts.routing.chosen, experts.routing.normalized),
+                (4, 2, Some(0.0))
+            );
             let shared = experts.shared.as_ref().unwrap();
             assert_eq!((shared.dense.up.weight.shape.as_slice(), shared.router.is_some()), (&[48, 32][..], true));
         }
@@ -278,10 +283,20 @@ fn qwen35_with_experts_has_the_same_layers() {
 }
 
 #[test]
-fn lfm2_with_experts_is_refused_by_name() {
-    let file = Gguf::fixture("lfm2/q8_0.gguf").text("general.architecture", "lfm2moe");
-    let tree = Tree::new().with("m.gguf", file.build());
-    let report = report(&tree.path("m.gguf"));
-    assert_eq!(report.exit_code, 11);
-    assert!(report.first_line().contains("recurrent model"), "{report}");
+fn lfm2_has_experts_behind_its_first_layers() {
+    for format in FORMATS {
+        let spec = spec(&fixture("lfm2-moe").join(format));
+        assert_eq!((spec.family, spec.variant.as_str()), ("lfm2moe", "LFM2 MoE"));
+        assert_eq!(spec.unused_tensors, Vec::<String>::new());
+        let of_layers: Vec<_> = spec.weights.layers.iter().map(LayerWeights::experts).collect();
+        assert!(of_layers[0].is_none() && of_layers.len() >= 2, "{format}");
+        for experts in of_layers[1..].iter().flatten() {
+            let Routing { chosen, score, normalized, scale, .. } = experts.routing;
+            assert_eq!((chosen, score, normalized, scale), (2, RouterScore::Sigmoid, Some(1e-6), 1.0));
+            assert!(experts.choice_bias.is_some(), "{format}");
+        }
+    }
+    let scaled = spec(&fixture("lfm2-moe-scaled/bf16"));
+    let Routing { normalized, scale, .. } = scaled.weights.layers[1].experts().unwrap().routing;
+    assert_eq!((normalized, scale), (None, 2.5));
 }

@@ -86,7 +86,7 @@ impl CpuDevice {
         let mut chosen = memory::reserved(tokens * routing.chosen, "the experts of rows")?;
         chosen.resize(tokens * routing.chosen, none);
         let each = scores.chunks_exact_mut(routing.experts).zip(chosen.chunks_exact_mut(routing.chosen));
-        each.for_each(|(scores, chosen)| choose(self.isa, routing, scores, chosen));
+        each.for_each(|(scores, chosen)| choose(self.isa, routing, &experts.choice_bias, scores, chosen));
 
         // Where the rows of each expert end, at first where they begin.
         let mut ends: Vec<usize> = memory::zeros(routing.experts, "the experts of rows")?;

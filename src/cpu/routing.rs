@@ -13,15 +13,20 @@ pub(super) struct Choice {
 }
 
 /// Fills `chosen`, the best expert first and of equal ones that of the lower index. `scores` are the router's outputs for all
-/// experts and hold unspecified numbers afterwards. Experts whose outputs are no numbers are chosen last.
-pub(super) fn choose(isa: Isa, routing: &Routing, scores: &mut [f32], chosen: &mut [Choice]) {
+/// experts and hold unspecified numbers afterwards; `bias` is added to what they become where experts are chosen, and is empty
+/// for none. Experts whose scores are no numbers are chosen last.
+pub(super) fn choose(isa: Isa, routing: &Routing, bias: &[f32], scores: &mut [f32], chosen: &mut [Choice]) {
     match routing.score {
         RouterScore::Softmax => {
             kernels::softmax(isa, scores);
-            largest(scores, chosen);
+            largest(scores, bias, chosen);
+        }
+        RouterScore::Sigmoid => {
+            kernels::sigmoid(isa, scores);
+            largest(scores, bias, chosen);
         }
         RouterScore::SoftmaxOfChosen => {
-            largest(scores, chosen);
+            largest(scores, bias, chosen);
             let most = chosen.len().min(scores.len());
             let weights = &mut scores[..most];
             weights.iter_mut().zip(&*chosen).for_each(|(weight, choice)| *weight = choice.weight);
@@ -30,18 +35,24 @@ pub(super) fn choose(isa: Isa, routing: &Routing, scores: &mut [f32], chosen: &m
         }
         RouterScore::SparseMixer { jitter } => one_by_one(isa, 2.0 * jitter as f32, scores, chosen),
     }
-    if routing.normalized {
-        let sum: f32 = chosen.iter().map(|choice| choice.weight).sum();
+    if let Some(added) = routing.normalized {
+        let sum = chosen.iter().map(|choice| choice.weight).sum::<f32>() + added;
         chosen.iter_mut().for_each(|choice| choice.weight /= sum);
+    }
+    if routing.scale != 1.0 {
+        chosen.iter_mut().for_each(|choice| choice.weight *= routing.scale);
     }
 }
 
-/// The largest of `scores` in descending order, each with its score as the weight.
-fn largest(scores: &[f32], chosen: &mut [Choice]) {
-    let key = |weight: f32| if weight.is_nan() { f32::NEG_INFINITY } else { weight };
+/// The largest of `scores` with their `bias` in descending order, each with its score as the weight.
+fn largest(scores: &[f32], bias: &[f32], chosen: &mut [Choice]) {
+    let key = |expert: usize| {
+        let score = scores[expert] + bias.get(expert).copied().unwrap_or(0.0);
+        if score.is_nan() { f32::NEG_INFINITY } else { score }
+    };
     let mut count = 0;
     for (expert, &weight) in scores.iter().enumerate() {
-        let place = chosen[..count].partition_point(|choice| key(choice.weight) >= key(weight));
+        let place = chosen[..count].partition_point(|choice| key(choice.expert) >= key(expert));
         if place == chosen.len() {
             continue;
         }
@@ -78,9 +89,14 @@ mod tests {
     use super::*;
 
     fn chosen(score: RouterScore, normalized: bool, scores: &[f32], count: usize) -> Vec<(usize, f32)> {
-        let routing = Routing { experts: scores.len(), chosen: count, score, normalized };
-        let mut chosen = vec![Choice::default(); count];
-        choose(Isa::portable(), &routing, &mut scores.to_vec(), &mut chosen);
+        let normalized = normalized.then_some(0.0);
+        let routing = Routing { experts: scores.len(), chosen: count, score, normalized, scale: 1.0 };
+        chosen_by(&routing, &[], scores)
+    }
+
+    fn chosen_by(routing: &Routing, bias: &[f32], scores: &[f32]) -> Vec<(usize, f32)> {
+        let mut chosen = vec![Choice::default(); routing.chosen];
+        choose(Isa::portable(), routing, bias, &mut scores.to_vec(), &mut chosen);
         chosen.iter().map(|choice| (choice.expert, choice.weight)).collect()
     }
 
@@ -103,6 +119,24 @@ mod tests {
         let normalized = [(1, e(2.0) / of_chosen), (3, e(2.0) / of_chosen), (4, e(1.5) / of_chosen)];
         same(&chosen(RouterScore::Softmax, true, &scores, 3), &normalized);
         same(&chosen(RouterScore::SoftmaxOfChosen, false, &scores, 3), &normalized);
+    }
+
+    /// The bias turns the choice around and leaves the weights; what is added to their sum is in them.
+    #[test]
+    fn a_bias_chooses_and_does_not_weigh() {
+        let scores = [0.5f32, 2.0, -1.0, 2.0, 1.5];
+        let gate = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let routing =
+            |normalized, scale| Routing { experts: 5, chosen: 2, score: RouterScore::Sigmoid, normalized, scale };
+        same(&chosen_by(&routing(None, 1.0), &[], &scores), &[(1, gate(2.0)), (3, gate(2.0))]);
+        let bias = [0.0, 0.0, 0.7, -0.3, 0.0];
+        let sum = gate(-1.0) + gate(2.0) + 0.1;
+        same(
+            &chosen_by(&routing(Some(0.1), 2.5), &bias, &scores),
+            &[(2, 2.5 * gate(-1.0) / sum), (1, 2.5 * gate(2.0) / sum)],
+        );
+        let none = chosen_by(&routing(None, 1.0), &[f32::NAN, 0.0, 0.0, f32::NAN, 0.0], &scores);
+        same(&none, &[(1, gate(2.0)), (4, gate(1.5))]);
     }
 
     /// By hand from the formula: 2.0 and 1.99 are within 2 %, 1.5 is not; then 1.99 stands alone.

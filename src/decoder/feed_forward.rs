@@ -1,6 +1,8 @@
 //! The matrices of a feed-forward layer on a device.
 
+use super::stored::numbers;
 use crate::error::{Error, Result};
+use crate::weights::Weights;
 use model_diagnostics::spec::{
     Activation, DenseWeights, ExpertGates, ExpertMatrices, ExpertsWeights, FeedForwardLayer, LinearWeights, Routing,
 };
@@ -29,6 +31,8 @@ pub struct Experts<Matrix> {
     pub(crate) router: Matrix,
     /// Which experts a row is given to, and what their outputs are multiplied by.
     pub(crate) routing: Routing,
+    /// Added to the scores of experts where they are chosen; empty for nothing.
+    pub(crate) choice_bias: Vec<f32>,
     /// `[feed_forward, hidden]` each, twice as many rows where gates take turns with them.
     pub(crate) up: ExpertMatrices<Matrix>,
     /// The activation and its gates.
@@ -51,13 +55,14 @@ pub struct SharedExpert<Matrix> {
 
 impl<Matrix> FeedForwardMatrices<Matrix> {
     pub(super) fn new(
+        weights: &Weights,
         layer: &FeedForwardLayer,
         matrix: impl Fn(&LinearWeights) -> Result<Matrix> + Copy,
     ) -> Result<FeedForwardMatrices<Matrix>> {
         Ok(match layer {
             FeedForwardLayer::Dense(dense) => FeedForwardMatrices::Dense(Dense::new(dense, matrix)?),
             FeedForwardLayer::Experts(experts) => {
-                FeedForwardMatrices::Experts(Box::new(Experts::new(experts, matrix)?))
+                FeedForwardMatrices::Experts(Box::new(Experts::new(weights, experts, matrix)?))
             }
         })
     }
@@ -88,6 +93,7 @@ impl<Matrix> Dense<Matrix> {
 
 impl<Matrix> Experts<Matrix> {
     fn new(
+        weights: &Weights,
         experts: &ExpertsWeights,
         matrix: impl Fn(&LinearWeights) -> Result<Matrix> + Copy,
     ) -> Result<Experts<Matrix>> {
@@ -98,6 +104,7 @@ impl<Matrix> Experts<Matrix> {
         Ok(Experts {
             router: matrix(&experts.router)?,
             routing: experts.routing,
+            choice_bias: numbers(weights, experts.choice_bias.as_ref())?,
             up: experts.up.try_map(matrix)?,
             activation: experts.activation.as_ref().try_map(|gates| gates.try_map(matrix))?,
             feed_forward: experts.feed_forward(),
@@ -107,7 +114,7 @@ impl<Matrix> Experts<Matrix> {
     }
 
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        let Experts { router, routing: _, up, activation, feed_forward: _, down, shared } = self;
+        let Experts { router, up, activation, down, shared, .. } = self;
         let gates = activation.gate().and_then(ExpertGates::apart);
         let routed = gates.into_iter().chain([up, down]).flat_map(|matrices| &matrices.stored);
         let shared = shared.iter().flat_map(|shared| shared.router.iter().chain(shared.dense.matrices()));

@@ -415,7 +415,7 @@ impl<D: Device> Layer<D> {
             mixer: Mixer::new(device, weights, mixer)?,
             feed_forward: FeedForward {
                 norm: norm(&feed_forward.norm)?,
-                layer: FeedForwardMatrices::new(&feed_forward.layer, matrix)?,
+                layer: FeedForwardMatrices::new(weights, &feed_forward.layer, matrix)?,
                 output_norm: norm(&feed_forward.output_norm)?,
             },
             layer_embedding: layer_embedding.transpose()?,

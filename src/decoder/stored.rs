@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::kernels::{Floats, Int8Rule, Isa, add_floats};
+use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::TensorInfo;
@@ -52,6 +53,20 @@ pub(crate) fn number(weights: &Weights, tensor: &TensorInfo) -> Result<f32> {
     let mut wide = [0.0];
     add_floats(Isa::portable(), &mut wide, floats(&weights.view(tensor), 0..1));
     Ok(wide[0])
+}
+
+/// Stored numbers; none where there is no tensor.
+///
+/// # Errors
+/// `Files` when one is none.
+pub(crate) fn numbers(weights: &Weights, tensor: Option<&TensorInfo>) -> Result<Vec<f32>> {
+    let Some(tensor) = tensor else { return Ok(Vec::new()) };
+    check_all(weights, tensor, "a finite number", f32::is_finite)?;
+    let view = weights.view(tensor);
+    let mut wide = memory::zeros(tensor.shape[0] as usize, "numbers of a layer")?;
+    let elements = wide.len();
+    add_floats(Isa::portable(), &mut wide, floats(&view, 0..elements));
+    Ok(wide)
 }
 
 /// Outputs and inputs.

@@ -21,7 +21,9 @@ pub struct ExpertTable {
     /// Whether safetensors files have all of a layer in one parameter, gate and up in turns: floats `[experts, inputs,
     /// outputs]`, or MXFP4 as blocks and scales.
     pub interleaved: bool,
-    /// Keys of `config.json` that leave layers without experts; GGUF has none for them.
+    /// What is added to that sum.
+    pub added_to_sum: f32,
+    /// Keys that leave layers without experts.
     pub dense_layers: Option<DenseLayers>,
 }
 
@@ -30,23 +32,48 @@ pub struct ExpertTable {
 pub enum Normalized {
     /// In every model of the family, or in none.
     Fixed(bool),
-    /// As a flag of `config.json` says, absent meaning false; in GGUF as llama.cpp computes the architecture.
+    /// As a flag of `config.json` says; in GGUF as llama.cpp computes the architecture.
     Flag {
         /// The flag.
         config: &'static str,
+        /// What its absence means, by the default of transformers.
+        absent: bool,
         /// What holds in GGUF.
         gguf: bool,
     },
 }
 
-/// Keys of `config.json` that leave layers without experts.
+/// Keys that leave layers without experts.
 #[derive(Clone, Copy, Debug)]
-pub struct DenseLayers {
-    /// Layer `i`, from 0, has experts where this divides `i + 1`.
-    pub step: &'static str,
-    /// A list of layers without.
-    pub list: &'static str,
+pub enum DenseLayers {
+    /// Keys of `config.json`; GGUF has none for them.
+    Listed {
+        /// Layer `i`, from 0, has experts where this divides `i + 1`.
+        step: &'static str,
+        /// A list of layers without.
+        list: &'static str,
+    },
+    /// The first so many have none.
+    First {
+        /// How many; none where a GGUF file does not say it.
+        count: Key,
+        /// How many where `config.json` does not say it, with its source.
+        config_default: (usize, &'static str),
+    },
 }
+
+/// A table to start from: experts of the family's own width, all layers alike.
+pub(super) const ROUTED: ExpertTable = ExpertTable {
+    count: LOCAL_COUNT,
+    chosen: CHOSEN,
+    feed_forward: None,
+    shared_feed_forward: None,
+    score: RouterScore::Softmax,
+    normalized: Normalized::Fixed(false),
+    interleaved: false,
+    added_to_sum: 0.0,
+    dense_layers: None,
+};
 
 /// Experts of a layer: transformers 5 writes the second name, published files have the first.
 pub(super) const QWEN_COUNT: &[Key] =
@@ -62,7 +89,8 @@ pub(super) const CHOSEN: Key = Key { gguf: ".expert_used_count", config: "num_ex
 pub(super) const EXPERT_WIDTH: Key = Key { gguf: ".expert_feed_forward_length", config: "moe_intermediate_size" };
 
 /// The layers of Qwen's families that have no experts.
-pub(super) const QWEN_DENSE_LAYERS: DenseLayers = DenseLayers { step: "decoder_sparse_step", list: "mlp_only_layers" };
+pub(super) const QWEN_DENSE_LAYERS: DenseLayers =
+    DenseLayers::Listed { step: "decoder_sparse_step", list: "mlp_only_layers" };
 
 /// Tensors of the experts as Qwen's families and OLMoE name them: one each in `config.json`'s checkpoints, all of a layer in
 /// one in GGUF.

@@ -1,6 +1,6 @@
 //! gpt-oss: experts with biases and clamped gates, sinks of attention, a window in every other layer.
 
-use super::experts::{CHOSEN, ExpertTable, LOCAL_COUNT, Normalized};
+use super::experts::{ExpertTable, ROUTED};
 use super::{
     Bias, Evidence, Factor, FactorOf, Family, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, LLAMA_LIKE_TENSORS, Role,
     TensorName, Variant, Window,
@@ -48,16 +48,7 @@ pub(super) const FAMILY: Family = Family {
             config_default: Some((1.702, "the default of transformers' GptOssConfig")),
         },
     ],
-    experts: Some(ExpertTable {
-        count: LOCAL_COUNT,
-        chosen: CHOSEN,
-        feed_forward: None,
-        shared_feed_forward: None,
-        score: RouterScore::SoftmaxOfChosen,
-        normalized: Normalized::Fixed(false),
-        interleaved: true,
-        dense_layers: None,
-    }),
+    experts: Some(ExpertTable { score: RouterScore::SoftmaxOfChosen, interleaved: true, ..ROUTED }),
     window: Window::Pattern {
         full_every: 2,
         last_is_full: false,

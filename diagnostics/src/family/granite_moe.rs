@@ -1,6 +1,6 @@
 //! Granite with experts: Granite 3.0 and 3.1 of 1B-A400M and 3B-A800M, with or without an expert for every token.
 
-use super::experts::{CHOSEN, ExpertTable, LOCAL_COUNT, Normalized};
+use super::experts::{ExpertTable, ROUTED};
 use super::granite::{FACTORS, GGUF_FLAGS};
 use super::{Bias, Family, FusedName, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, TensorName};
 use crate::block::{RopeLayout, RouterScore};
@@ -38,18 +38,13 @@ pub(super) const FAMILY: Family = Family {
     factors: FACTORS,
     gguf_needed_flags: GGUF_FLAGS,
     experts: Some(ExpertTable {
-        count: LOCAL_COUNT,
-        chosen: CHOSEN,
-        feed_forward: None,
         shared_feed_forward: Some(Key {
             gguf: ".expert_shared_feed_forward_length",
             config: "shared_intermediate_size",
         }),
         // llama.cpp divides the softmax over all by the sum of the chosen, which is the same.
         score: RouterScore::SoftmaxOfChosen,
-        normalized: Normalized::Fixed(false),
-        interleaved: false,
-        dense_layers: None,
+        ..ROUTED
     }),
     gguf_rope: RopeLayout::Interleaved,
     default_theta: Some((10_000.0, "the default of transformers' GraniteMoeConfig and of llama.cpp")),

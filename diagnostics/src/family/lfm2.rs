@@ -6,7 +6,7 @@ use super::{
 };
 
 #[rustfmt::skip]
-const TENSORS: &[TensorName] = &[
+pub(super) const TENSORS: &[TensorName] = &[
     TensorName { role: Role::Embedding,     gguf: "token_embd",                config: "model.embed_tokens" },
     TensorName { role: Role::FinalNorm,     gguf: "token_embd_norm",           config: "model.embedding_norm" },
     TensorName { role: Role::Head,          gguf: "output",                    config: "lm_head" },
@@ -26,6 +26,9 @@ const TENSORS: &[TensorName] = &[
     TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",           config: "model.layers.{}.feed_forward.w2" },
 ];
 
+/// transformers `Lfm2ShortConv`: one flag covers all three.
+pub(super) const CONV_BIAS: (&[Role], Bias) = (&[Role::ConvIn, Role::Conv, Role::ConvOut], Bias::Flag("conv_bias"));
+
 /// The table.
 pub(super) const FAMILY: Family = Family {
     id: "lfm2",
@@ -33,8 +36,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("lfm2", &["Lfm2ForCausalLM"])],
     keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_rms_epsilon", config: "norm_eps" }, ..LLAMA_LIKE_KEYS },
     tensors: &[TENSORS],
-    // transformers `Lfm2ShortConv`: one flag covers all three.
-    biases: &[(&[Role::ConvIn, Role::Conv, Role::ConvOut], Bias::Flag("conv_bias"))],
+    biases: &[CONV_BIAS],
     states: Some(StateTable {
         mixer: StateMixer::ShortConv,
         layer_type: "conv",

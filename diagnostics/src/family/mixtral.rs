@@ -1,8 +1,8 @@
 //! Mixtral: Mixtral 8x7B and 8x22B. In GGUF it is a Llama with experts.
 
-use super::experts::{CHOSEN, ExpertTable, LOCAL_COUNT, MIXTRAL_EXPERTS, Normalized};
+use super::experts::{ExpertTable, MIXTRAL_EXPERTS, Normalized, ROUTED};
 use super::{Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Window};
-use crate::block::{RopeLayout, RouterScore};
+use crate::block::RopeLayout;
 
 /// The table.
 pub(super) const FAMILY: Family = Family {
@@ -10,16 +10,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["llama"],
     model_types: &[("mixtral", &["MixtralForCausalLM"])],
     tensors: &[LLAMA_LIKE_TENSORS, MIXTRAL_EXPERTS],
-    experts: Some(ExpertTable {
-        count: LOCAL_COUNT,
-        chosen: CHOSEN,
-        feed_forward: None,
-        shared_feed_forward: None,
-        score: RouterScore::Softmax,
-        normalized: Normalized::Fixed(true),
-        interleaved: false,
-        dense_layers: None,
-    }),
+    experts: Some(ExpertTable { normalized: Normalized::Fixed(true), ..ROUTED }),
     window: Window::OfModelTypes(&["mixtral"], (0, "the default of transformers' MixtralConfig")),
     // As in Llama, the converter permutes the rows of q and k.
     gguf_rope: RopeLayout::Interleaved,

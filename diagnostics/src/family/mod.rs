@@ -8,6 +8,7 @@ mod gptoss;
 mod granite;
 mod granite_moe;
 mod lfm2;
+mod lfm2_moe;
 mod llama;
 mod ministral3;
 mod mixtral;
@@ -55,6 +56,7 @@ pub const REGISTRY: &[&Family] = &[
     &qwen35::FAMILY,
     &qwen35_moe::FAMILY,
     &lfm2::FAMILY,
+    &lfm2_moe::FAMILY,
     &gptoss::FAMILY,
 ];
 
@@ -240,6 +242,8 @@ pub enum FactorOf {
     GateLimit,
     /// What a clamped gate is multiplied by within its sigmoid, in place of the table's.
     GateAlpha,
+    /// The weights of chosen experts are multiplied by it.
+    Experts,
 }
 
 /// What the embedding's rows are multiplied by.
@@ -462,6 +466,8 @@ pub enum Role {
     Down,
     /// `[experts, hidden]`.
     Router,
+    /// `[experts]`, added to the scores where experts are chosen; its names are whole.
+    ChoiceBias,
     /// `[expert_feed_forward, hidden]` of each expert.
     ExpertGate,
     /// `[expert_feed_forward, hidden]` of each expert.

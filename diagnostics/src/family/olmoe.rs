@@ -1,9 +1,8 @@
 //! OLMoE: OLMoE-1B-7B. Norms over all heads of queries and keys, as OLMo 2 has, and the order of Llama's block.
 
-use super::experts::{CHOSEN, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_EXPERTS};
+use super::experts::{ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_EXPERTS, ROUTED};
 use super::qwen3::HEAD_NORMS;
 use super::{Bias, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role};
-use crate::block::RouterScore;
 
 /// The table.
 pub(super) const FAMILY: Family = Family {
@@ -18,13 +17,8 @@ pub(super) const FAMILY: Family = Family {
     refused_flags: &[("clip_qkv", "a limit to queries, keys and values")],
     experts: Some(ExpertTable {
         count: QWEN_COUNT,
-        chosen: CHOSEN,
-        feed_forward: None,
-        shared_feed_forward: None,
-        score: RouterScore::Softmax,
-        normalized: Normalized::Flag { config: "norm_topk_prob", gguf: false },
-        interleaved: false,
-        dense_layers: None,
+        normalized: Normalized::Flag { config: "norm_topk_prob", absent: false, gguf: false },
+        ..ROUTED
     }),
     default_tied: (false, "the default of transformers' OlmoeConfig"),
     name: "OLMoE",

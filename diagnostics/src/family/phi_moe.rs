@@ -1,6 +1,6 @@
 //! Phi-3.5-MoE: norms of mean and variance, biases, and a router that chooses one expert after the other.
 
-use super::experts::{CHOSEN, ExpertTable, LOCAL_COUNT, MIXTRAL_EXPERTS, Normalized};
+use super::experts::{ExpertTable, MIXTRAL_EXPERTS, ROUTED};
 use super::{Bias, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, NormKind, Role, Window};
 use crate::block::RouterScore;
 
@@ -16,15 +16,9 @@ pub(super) const FAMILY: Family = Family {
     ],
     norm: NormKind::Layer,
     experts: Some(ExpertTable {
-        count: LOCAL_COUNT,
-        chosen: CHOSEN,
-        feed_forward: None,
-        shared_feed_forward: None,
         // No key of GGUF; `router_jitter_noise` in config.json. llama.cpp weighs by a softmax over all experts.
         score: RouterScore::SparseMixer { jitter: 0.01 },
-        normalized: Normalized::Fixed(false),
-        interleaved: false,
-        dense_layers: None,
+        ..ROUTED
     }),
     window: Window::Honoured,
     // transformers `PhimoeRotaryEmbedding`.

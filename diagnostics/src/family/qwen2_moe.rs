@@ -1,10 +1,9 @@
 //! Qwen2 with experts: Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B.
 
 use super::experts::{
-    CHOSEN, EXPERT_WIDTH, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS,
+    EXPERT_WIDTH, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED,
 };
 use super::{Bias, Family, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, TensorName};
-use crate::block::RouterScore;
 
 /// Tensors of the expert that every token is given to.
 #[rustfmt::skip]
@@ -31,13 +30,11 @@ pub(super) const FAMILY: Family = Family {
     refused_flags: &[("use_sliding_window", "a sliding window in some layers")],
     experts: Some(ExpertTable {
         count: QWEN_COUNT,
-        chosen: CHOSEN,
         feed_forward: Some(EXPERT_WIDTH),
         shared_feed_forward: Some(SHARED_WIDTH),
-        score: RouterScore::Softmax,
-        normalized: Normalized::Flag { config: "norm_topk_prob", gguf: false },
-        interleaved: false,
+        normalized: Normalized::Flag { config: "norm_topk_prob", absent: false, gguf: false },
         dense_layers: Some(QWEN_DENSE_LAYERS),
+        ..ROUTED
     }),
     default_tied: (false, "the default of transformers' Qwen2MoeConfig"),
     name: "Qwen2 MoE",

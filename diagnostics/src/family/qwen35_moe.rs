@@ -1,11 +1,10 @@
 //! Qwen3.5 and Qwen3.6 with experts, their text: Qwen3.5-35B-A3B, Qwen3.6-35B-A3B, Qwen3.5-122B-A10B.
 
-use super::experts::{CHOSEN, EXPERT_WIDTH, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_EXPERTS};
+use super::experts::{EXPERT_WIDTH, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_EXPERTS, ROUTED};
 use super::qwen2_moe::{SHARED_EXPERT, SHARED_WIDTH};
 use super::qwen3::HEAD_NORMS;
 use super::qwen35::{self, DELTA_NET};
 use super::{Family, LLAMA_LIKE_TENSORS};
-use crate::block::RouterScore;
 
 /// The table.
 pub(super) const FAMILY: Family = Family {
@@ -30,14 +29,11 @@ pub(super) const FAMILY: Family = Family {
     keys: super::Keys { feed_forward: EXPERT_WIDTH, ..super::LLAMA_LIKE_KEYS },
     experts: Some(ExpertTable {
         count: QWEN_COUNT,
-        chosen: CHOSEN,
         feed_forward: Some(EXPERT_WIDTH),
         shared_feed_forward: Some(SHARED_WIDTH),
         // transformers `Qwen3_5MoeTopKRouter`: the softmax over all, then the chosen divided by their sum.
-        score: RouterScore::Softmax,
         normalized: Normalized::Fixed(true),
-        interleaved: false,
-        dense_layers: None,
+        ..ROUTED
     }),
     rotary_part: Some((0.25, "the default of transformers' Qwen3_5MoeTextConfig")),
     default_tied: (false, "the default of transformers' Qwen3_5MoeTextConfig"),

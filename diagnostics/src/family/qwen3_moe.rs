@@ -1,11 +1,10 @@
 //! Qwen3 with experts: Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder.
 
 use super::experts::{
-    CHOSEN, EXPERT_WIDTH, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS,
+    EXPERT_WIDTH, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED,
 };
 use super::qwen3::HEAD_NORMS;
 use super::{Bias, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role};
-use crate::block::RouterScore;
 
 /// The table.
 pub(super) const FAMILY: Family = Family {
@@ -19,13 +18,10 @@ pub(super) const FAMILY: Family = Family {
     refused_flags: &[("use_sliding_window", "a sliding window in some layers")],
     experts: Some(ExpertTable {
         count: QWEN_COUNT,
-        chosen: CHOSEN,
         feed_forward: Some(EXPERT_WIDTH),
-        shared_feed_forward: None,
-        score: RouterScore::Softmax,
-        normalized: Normalized::Flag { config: "norm_topk_prob", gguf: true },
-        interleaved: false,
+        normalized: Normalized::Flag { config: "norm_topk_prob", absent: false, gguf: true },
         dense_layers: Some(QWEN_DENSE_LAYERS),
+        ..ROUTED
     }),
     default_tied: (false, "the default of transformers' Qwen3MoeConfig"),
     name: "Qwen3 MoE",

@@ -277,7 +277,7 @@ fn layer_bytes(spec: &ModelSpec) -> Vec<LayerBytes> {
 /// a model, and scales of blocks are part of these.
 pub(crate) fn roles(spec: &ModelSpec) -> impl Iterator<Item = (TensorKind, &TensorInfo)> {
     let scales: HashSet<&str> = spec.scales().map(|scale| scale.name.as_str()).collect();
-    let vectors = spec.weights.layers.iter().flat_map(|layer| layer.mixer.layer.vectors());
+    let vectors = spec.weights.layers.iter().flat_map(LayerWeights::vectors);
     let vectors: HashSet<&str> = vectors.map(|vector| vector.name.as_str()).collect();
     spec.tensors().filter_map(move |tensor| {
         let vector = tensor.shape.len() == 1 || vectors.contains(tensor.name.as_str());

@@ -6,7 +6,7 @@ use super::routed::{ExpertGates, ExpertMatrices, ExpertSizes, ExpertsWeights, Ro
 use super::tensors::{Tensors, fill, rows_of};
 use crate::block::RouterScore;
 use crate::error::{Error, Result};
-use crate::family::{DenseLayers, ExpertTable, Family, Normalized, Role};
+use crate::family::{DenseLayers, ExpertTable, Family, Key, Normalized, Role};
 use crate::header::{Header, TensorInfo};
 
 /// More experts than any model has: what a file claims beyond that is refused before anything is made for each of them.
@@ -70,18 +70,26 @@ impl Reader<'_> {
     }
 
     /// How the family routes.
-    pub(super) fn routing(&self, table: &ExpertTable, sizes: &ExpertSizes, notes: &mut Vec<String>) -> Result<Routing> {
+    pub(super) fn routing(
+        &self,
+        table: &ExpertTable,
+        sizes: &ExpertSizes,
+        scale: f32,
+        notes: &mut Vec<String>,
+    ) -> Result<Routing> {
+        self.check_gating(table.score)?;
         let normalized = match table.normalized {
             Normalized::Fixed(normalized) => normalized,
             Normalized::Flag { gguf, .. } if self.is_gguf() => gguf,
-            Normalized::Flag { config, .. } => match self.fields().boolean(config)? {
+            Normalized::Flag { config, absent, .. } => match self.fields().boolean(config)? {
                 Some(normalized) => normalized,
                 None => {
                     let class = &self.architecture;
+                    let what = if absent { "by their sum" } else { "as they are" };
                     notes.push(format!(
-                        "weights of experts as they are: {config} is absent (the default of transformers' {class})"
+                        "weights of experts {what}: {config} is absent (the default of transformers' {class})"
                     ));
-                    false
+                    absent
                 }
             },
         };
@@ -94,28 +102,66 @@ impl Reader<'_> {
             },
             (score, _) => score,
         };
-        Ok(Routing { experts: sizes.count, chosen: sizes.chosen, score, normalized })
+        let normalized = normalized.then_some(table.added_to_sum);
+        Ok(Routing { experts: sizes.count, chosen: sizes.chosen, score, normalized, scale })
+    }
+
+    /// Refuses a GGUF file that says another kind of score than the family's.
+    fn check_gating(&self, score: RouterScore) -> Result<()> {
+        /// llama.cpp's number of the sigmoid; 0 is none.
+        const SIGMOID: u64 = 2;
+        let key = self.key(Key { gguf: ".expert_gating_func", config: "" });
+        if !self.is_gguf() {
+            return Ok(());
+        }
+        match (self.fields().unsigned(&key)?, score) {
+            (None | Some(0 | SIGMOID), RouterScore::Sigmoid) => Ok(()),
+            (Some(found), RouterScore::Sigmoid) => {
+                Err(self.feature(&format!("experts by function {found}"), &key, "2, a sigmoid"))
+            }
+            (Some(SIGMOID), _) => Err(self.feature("experts by sigmoids", &key, "a softmax")),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a layer has experts, of `layers`.
-    pub(super) fn layers_with_experts(&self, family: &Family, layers: usize) -> Result<impl Fn(usize) -> bool> {
-        let (mut step, mut dense) = (family.experts.map(|_| 1), Vec::new());
-        if let (Some(DenseLayers { step: key, list }), Some(config)) =
-            (family.experts.and_then(|table| table.dense_layers), self.config())
-        {
-            step = match self.fields().unsigned(key)? {
-                Some(0) => return Err(self.value(key, 0, "a positive number".into())),
-                found => found.or(step),
-            };
-            dense = config.integers(list)?.unwrap_or_default();
-            dense.sort_unstable();
-            if let Some(layer) = dense.iter().find(|layer| **layer >= layers as u64) {
-                return Err(self.value(list, layer, format!("numbers of layers, below {layers}")));
+    pub(super) fn layers_with_experts(
+        &self,
+        family: &Family,
+        layers: usize,
+        notes: &mut Vec<String>,
+    ) -> Result<impl Fn(usize) -> bool + use<>> {
+        let (mut step, mut first, mut dense) = (family.experts.map(|_| 1), 0, Vec::new());
+        match (family.experts.and_then(|table| table.dense_layers), self.config()) {
+            (Some(DenseLayers::Listed { step: key, list }), Some(config)) => {
+                step = match self.fields().unsigned(key)? {
+                    Some(0) => return Err(self.value(key, 0, "a positive number".into())),
+                    found => found.or(step),
+                };
+                dense = config.integers(list)?.unwrap_or_default();
+                dense.sort_unstable();
+                if let Some(layer) = dense.iter().find(|layer| **layer >= layers as u64) {
+                    return Err(self.value(list, layer, format!("numbers of layers, below {layers}")));
+                }
             }
+            (Some(DenseLayers::First { count, config_default: (default, source) }), config) => {
+                let key = self.key(count);
+                first = match self.fields().unsigned(&key)? {
+                    Some(count) if count <= layers as u64 => count,
+                    Some(count) => return Err(self.value(&key, count, format!("at most {layers}, all layers"))),
+                    None if config.is_none() => 0,
+                    None => {
+                        notes.push(format!("no experts in the first {default} layers: {key} is absent ({source})"));
+                        default as u64
+                    }
+                };
+            }
+            (Some(DenseLayers::Listed { .. }) | None, _) => {}
         }
         Ok(move |layer: usize| {
             let layer = layer as u64;
-            step.is_some_and(|step| (layer + 1).is_multiple_of(step)) && dense.binary_search(&layer).is_err()
+            let counts = step.is_some_and(|step| (layer + 1).is_multiple_of(step));
+            counts && layer >= first && dense.binary_search(&layer).is_err()
         })
     }
 }
@@ -147,11 +193,15 @@ impl Tensors<'_> {
             }),
         };
         let router = self.matrix(Role::Router, at)?;
+        let name = self.stem(Role::ChoiceBias, at);
+        let wanted = self.names(Role::ChoiceBias) && self.bias_wanted(Role::ChoiceBias, at, &name)?;
+        let choice_bias = if wanted { Some(self.whole_name(Role::ChoiceBias, at)?) } else { None };
         let interleaved = self.family.experts.is_some_and(|table| table.interleaved) && !self.reader.is_gguf();
         Ok(if interleaved {
             ExpertsWeights {
                 router,
                 routing,
+                choice_bias,
                 activation: self.options.activation.try_map(|()| Ok::<_, Error>(ExpertGates::InTurns))?,
                 up: self.expert_parameter(Role::ExpertUp, layer, 2)?,
                 down: self.expert_parameter(Role::ExpertDown, layer, 1)?,
@@ -163,6 +213,7 @@ impl Tensors<'_> {
             ExpertsWeights {
                 router,
                 routing,
+                choice_bias,
                 activation: activation.try_map(gates)?,
                 up: self.expert_matrices(Role::ExpertUp, layer)?,
                 down: self.expert_matrices(Role::ExpertDown, layer)?,

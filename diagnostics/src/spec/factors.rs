@@ -12,6 +12,8 @@ pub(super) struct Factors {
     pub(super) score_cap: Option<f32>,
     /// With the numbers that the files give.
     pub(super) activation: Activation,
+    /// Of the weights of experts.
+    pub(super) experts: f32,
 }
 
 impl Reader<'_> {
@@ -23,8 +25,9 @@ impl Reader<'_> {
             score_scale: 1.0 / (sizes.head_dim as f32).sqrt(),
             score_cap: None,
             activation: family.activation.0,
+            experts: 1.0,
         };
-        let Factors { multipliers, score_scale, score_cap, activation } = &mut factors;
+        let Factors { multipliers, score_scale, score_cap, activation, experts } = &mut factors;
         if family.embedding_scale == EmbeddingScale::RootOfWidth {
             multipliers.embedding = (sizes.hidden as f64).sqrt() as f32;
         }
@@ -46,6 +49,7 @@ impl Reader<'_> {
                 FactorOf::ScoreCap => *score_cap = Some(value as f32),
                 FactorOf::LogitDivisor => multipliers.logits = (1.0 / value) as f32,
                 FactorOf::LogitCap => multipliers.logit_cap = Some(value as f32),
+                FactorOf::Experts => *experts = value as f32,
                 FactorOf::GateLimit => {
                     if let Activation::ClampedSwiGlu { limit, .. } = activation {
                         *limit = value as f32;

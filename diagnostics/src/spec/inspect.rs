@@ -39,15 +39,15 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     if !layers.rotates_windows() {
         ropes.truncate(1);
     }
-    let Factors { multipliers, score_scale, score_cap, activation } =
+    let Factors { multipliers, score_scale, score_cap, activation, experts: scale } =
         reader.factors(family, &whole, &mut assumptions)?;
     let tied = reader.tied(family, header, &mut assumptions)?;
 
     let routing = match (&family.experts, &sizes.experts) {
-        (Some(table), Some(sizes)) => Some(reader.routing(table, sizes, &mut assumptions)?),
+        (Some(table), Some(sizes)) => Some(reader.routing(table, sizes, scale, &mut assumptions)?),
         _ => None,
     };
-    let with_experts = reader.layers_with_experts(family, sizes.layers)?;
+    let with_experts = reader.layers_with_experts(family, sizes.layers, &mut assumptions)?;
     let norm_eps = reader.norm_eps(family, &mut assumptions)?;
     let options = Options { norm_eps, score_scale, score_cap, activation, layers };
     let mut tensors = Tensors::new(&reader, family, header, &sizes, options, &recognised);

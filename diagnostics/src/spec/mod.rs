@@ -367,7 +367,7 @@ impl LayerWeights {
             .chain(layer_embedding.iter().map(|embedding| &embedding.output_norm))
             .flat_map(NormWeights::tensors)
             .chain(scale)
-            .chain(mixer.layer.vectors())
+            .chain(self.vectors())
             .chain(self.linears().flat_map(LinearWeights::tensors))
     }
 
@@ -390,6 +390,11 @@ impl LayerWeights {
             .chain(dense.into_iter().flatten())
             .chain(experts.into_iter().flatten())
             .chain(embedding)
+    }
+
+    /// The tensors of its sub-layers that are neither matrices nor norms.
+    pub fn vectors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.mixer.layer.vectors().chain(self.experts().into_iter().flat_map(ExpertsWeights::vectors))
     }
 
     /// The experts of its feed-forward layer, where it has any.

@@ -2,6 +2,7 @@
 
 use super::{Activation, DenseWeights, LinearWeights};
 use crate::block::RouterScore;
+use crate::header::TensorInfo;
 
 /// A feed-forward layer of experts, of which each token is given to a few.
 #[derive(Clone, Debug)]
@@ -10,6 +11,8 @@ pub struct ExpertsWeights {
     pub router: LinearWeights,
     /// Which experts a token is given to, and what their outputs are multiplied by.
     pub routing: Routing,
+    /// What is added to the scores where experts are chosen, and not where they are weighed, `[experts]`.
+    pub choice_bias: Option<TensorInfo>,
     /// The up projections, `[expert_feed_forward, hidden]` each; twice as many rows where gates take turns with them.
     pub up: ExpertMatrices,
     /// The activation and its gate projections.
@@ -29,8 +32,10 @@ pub struct Routing {
     pub chosen: usize,
     /// What the router's outputs become.
     pub score: RouterScore,
-    /// Whether the weights of the chosen experts are divided by their sum.
-    pub normalized: bool,
+    /// What is added to the sum of the chosen experts' weights, by which they are divided; `None` where they are not.
+    pub normalized: Option<f32>,
+    /// What the weights are multiplied by in the end.
+    pub scale: f32,
 }
 
 /// One projection of every expert: a matrix for each, or one matrix with the rows of all, expert after expert.
@@ -72,11 +77,16 @@ pub(super) struct ExpertSizes {
 impl ExpertsWeights {
     /// The matrices in the order of their products.
     pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
-        let ExpertsWeights { router, routing: _, up, activation, down, shared } = self;
+        let ExpertsWeights { router, up, activation, down, shared, .. } = self;
         let gates = activation.gate().and_then(ExpertGates::apart);
         let routed = gates.into_iter().chain([up, down]).flat_map(|matrices| &matrices.stored);
         let shared = shared.iter().flat_map(|shared| shared.router.iter().chain(shared.dense.linears()));
         std::iter::once(router).chain(routed).chain(shared)
+    }
+
+    /// The tensors that are no matrices.
+    pub fn vectors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.choice_bias.iter()
     }
 
     /// The experts' own matrices: what a token reads only a part of.

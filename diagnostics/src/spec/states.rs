@@ -247,7 +247,7 @@ impl Tensors<'_> {
     }
 
     /// A vector whose stored name has no suffix, or one of its own.
-    fn whole_name(&mut self, role: Role, layer: Option<usize>) -> Result<TensorInfo> {
+    pub(super) fn whole_name(&mut self, role: Role, layer: Option<usize>) -> Result<TensorInfo> {
         let (width, _, because) = self.sizes.of(role);
         let vector = self.checked(&self.stem(role, layer), &[width], &because)?;
         self.check_vector_dtype(&vector)?;

@@ -445,6 +445,7 @@ impl Sizes {
             Role::LayerEmbeddingNorm => size(layer_embedding, 1, format!("{layer_embedding} elements a layer")),
             Role::LayerScale => size(1, 1, "one number".into()),
             Role::Router => size(experts, hidden, format!("{experts} experts, width {hidden}")),
+            Role::ChoiceBias => size(experts, 1, format!("{experts} experts")),
             Role::SharedRouter => size(1, hidden, format!("one row, width {hidden}")),
             Role::ExpertGate | Role::ExpertUp => size(expert, hidden, format!("expert width {expert}, width {hidden}")),
             Role::ExpertDown => size(hidden, expert, format!("width {hidden}, expert width {expert}")),

@@ -12,6 +12,7 @@ pub fn cases(table: &mut Table) {
     gguf(table);
     folders(table);
     gpt_oss(table);
+    lfm2(table);
 }
 
 fn gguf(table: &mut Table) {
@@ -177,4 +178,49 @@ fn gpt_oss(table: &mut Table) {
         });
         table.refuses(&format!("no {name}"), &renamed.tree(), "", 15, &["model.layers.0.mlp.experts."]);
     }
+}
+
+/// Sigmoids with a bias, and layers in front without experts.
+fn lfm2(table: &mut Table) {
+    let file = Gguf::fixture("lfm2-moe/q8_0.gguf");
+    table.accepts("experts behind a dense layer", &Tree::new().with(NAME, file.build()), NAME);
+    let mut case = |case: &str, file: &Gguf, code: u8, says: &str| {
+        table.refuses(case, &Tree::new().with(NAME, file.build()), NAME, code, &[NAME, says]);
+    };
+    let (gating, dense) = ("lfm2moe.expert_gating_func", "lfm2moe.leading_dense_block_count");
+    case("LFM2's experts by a softmax", &file.u32(gating, 1), 11, gating);
+    case("experts in every layer", &file.u32(dense, 0), 15, "blk.0.ffn_gate_inp.weight");
+    case("no word of dense layers", &file.without(dense), 15, "blk.0.ffn_gate_inp.weight");
+    case("experts in no layer", &file.u32(dense, 3), 15, "blk.1.ffn_gate.weight");
+    case("more dense layers than layers", &file.u32(dense, 4), 10, dense);
+    case("experts of no scale", &file.f32("lfm2moe.expert_weights_scale", f32::NAN), 10, "scale");
+    let bias = "blk.1.exp_probs_b.bias";
+    case("a bias of other experts", &file.tensor(bias, |info| info.shape = vec![3]), 15, bias);
+    let olmoe = Gguf::fixture("olmoe/q8_0.gguf");
+    let gating = "olmoe.expert_gating_func";
+    case("OLMoE's experts by sigmoids", &olmoe.u32(gating, 2), 11, gating);
+
+    let folder = Files::fixture("lfm2-moe/bf16");
+    table.accepts("the same in a folder", &folder.tree(), "");
+    let set = |key: &str, value: Value| folder.json(CONFIG, |config| drop(config.insert(key.to_owned(), value))).tree();
+    table.accepts("no bias, which use_expert_bias says", &set("use_expert_bias", json!(false)), "");
+    let cases: &[(&str, Value, u8, &str)] = &[
+        ("use_expert_bias", json!(1), 10, "use_expert_bias"),
+        ("num_dense_layers", json!(0), 15, "model.layers.0.feed_forward.gate.weight"),
+        ("num_dense_layers", json!(4), 10, "num_dense_layers"),
+        ("num_dense_layers", json!(-1), 10, "num_dense_layers"),
+        ("routed_scaling_factor", json!(0), 10, "routed_scaling_factor"),
+        ("routed_scaling_factor", json!("1"), 10, "routed_scaling_factor"),
+        ("moe_intermediate_size", json!(64), 15, "experts.0."),
+        ("norm_topk_prob", json!(3), 10, "norm_topk_prob"),
+    ];
+    for (key, value, code, says) in cases {
+        table.refuses(&format!("{key} of LFM2 is {value}"), &set(key, value.clone()), "", *code, &[says]);
+    }
+    let name = "model.layers.2.feed_forward.expert_bias";
+    let renamed = folder.header("model.safetensors", |header| {
+        let tensor = header.remove(name).unwrap();
+        header.insert("another".to_owned(), tensor);
+    });
+    table.refuses("no bias of experts", &renamed.tree(), "", 15, &[name]);
 }
