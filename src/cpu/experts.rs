@@ -57,26 +57,31 @@ impl CpuDevice {
         &self,
         hidden: &[f32],
         norm: Option<&NormVectors>,
-        experts: &Experts<Matrix>,
+        experts: &Experts<Matrix, NormVectors>,
     ) -> Result<Routed> {
         let width = experts.router.inputs();
         let tokens = hidden.len() / width;
-        let mut normed = memory::zeros(hidden.len(), "the input of experts")?;
-        self.pool.chunks(&mut normed, width, |row, out| {
-            let x = &hidden[row * width..][..width];
-            match norm {
-                Some(norm) => norm.apply(self.isa, x, out),
-                None => out.copy_from_slice(x),
-            }
-        });
-        let (visits, rows) = self.visits(&normed, experts)?;
+        let normed = |norm: Option<&NormVectors>| {
+            let mut normed = memory::zeros(hidden.len(), "the input of experts")?;
+            self.pool.chunks(&mut normed, width, |row, out| {
+                let x = &hidden[row * width..][..width];
+                match norm {
+                    Some(norm) => norm.apply(self.isa, x, out),
+                    None => out.copy_from_slice(x),
+                }
+            });
+            Ok(normed)
+        };
+        let of_router = experts.router_norm.as_ref().map(|norm| normed(Some(norm))).transpose()?;
+        let normed = normed(norm)?;
+        let (visits, rows) = self.visits(of_router.as_ref().unwrap_or(&normed), experts)?;
         let activated = self.activate_visits(&normed, width, experts, &visits, &rows)?;
         let shared = experts.shared.as_ref().map(|shared| self.activate_shared(&normed, tokens, shared)).transpose()?;
         Ok(Routed { visits, rows, activated, shared })
     }
 
     /// The experts that rows are given to.
-    fn visits(&self, normed: &[f32], experts: &Experts<Matrix>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
+    fn visits(&self, normed: &[f32], experts: &Experts<Matrix, NormVectors>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
         let (router, routing) = (&experts.router, &experts.routing);
         let tokens = normed.len() / router.inputs();
         let operands = self.converted(normed, &[router])?;
@@ -86,7 +91,12 @@ impl CpuDevice {
         let mut chosen = memory::reserved(tokens * routing.chosen, "the experts of rows")?;
         chosen.resize(tokens * routing.chosen, none);
         let each = scores.chunks_exact_mut(routing.experts).zip(chosen.chunks_exact_mut(routing.chosen));
-        each.for_each(|(scores, chosen)| choose(self.isa, routing, &experts.choice_bias, scores, chosen));
+        each.for_each(|(scores, chosen)| {
+            choose(self.isa, routing, &experts.choice_bias, scores, chosen);
+            if !experts.expert_scales.is_empty() {
+                chosen.iter_mut().for_each(|choice| choice.weight *= experts.expert_scales[choice.expert]);
+            }
+        });
 
         // Where the rows of each expert end, at first where they begin.
         let mut ends: Vec<usize> = memory::zeros(routing.experts, "the experts of rows")?;
@@ -120,7 +130,7 @@ impl CpuDevice {
         &self,
         normed: &[f32],
         width: usize,
-        experts: &Experts<Matrix>,
+        experts: &Experts<Matrix, NormVectors>,
         visits: &[Visit],
         rows: &[VisitRow],
     ) -> Result<Vec<Operands>> {
@@ -227,7 +237,7 @@ impl CpuDevice {
         &self,
         routed: &Routed,
         tokens: usize,
-        experts: &Experts<Matrix>,
+        experts: &Experts<Matrix, NormVectors>,
         scale: f32,
         hidden: &mut [f32],
     ) -> Result<()> {

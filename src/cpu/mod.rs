@@ -432,7 +432,7 @@ impl Device for CpuDevice {
         _: &Batch<'_, KvPage>,
         hidden: &Vec<f32>,
         norm: Option<&NormVectors>,
-        experts: &Experts<Matrix>,
+        experts: &Experts<Matrix, NormVectors>,
         routed: &mut Routed,
     ) -> Result<()> {
         *routed = Routed::default(); // the last layer's memory is free
@@ -444,7 +444,7 @@ impl Device for CpuDevice {
         &self,
         batch: &Batch<'_, KvPage>,
         routed: &Routed,
-        experts: &Experts<Matrix>,
+        experts: &Experts<Matrix, NormVectors>,
         Output { norm, scale }: Output<'_, Self>,
         product: &mut Vec<f32>,
         hidden: &mut Vec<f32>,
@@ -481,6 +481,26 @@ impl Device for CpuDevice {
         let product = &mut product[..batch.rows * self.buffers.output];
         self.multiply(&[matrix], operands, batch.rows, product)?;
         Ok(self.norm_add(norm, product, scale, hidden)?)
+    }
+
+    fn begin_sum(&self, batch: &Batch<'_, KvPage>, sum: &mut Vec<f32>) -> Result<()> {
+        sum.resize(batch.rows * self.buffers.hidden, 0.0);
+        sum.fill(0.0);
+        Ok(())
+    }
+
+    fn add_sum(
+        &self,
+        _: &Batch<'_, KvPage>,
+        sum: &Vec<f32>,
+        Output { norm, scale }: Output<'_, Self>,
+        hidden: &mut Vec<f32>,
+    ) -> Result<()> {
+        match norm {
+            Some(norm) => self.norm_add(norm, sum, scale, hidden)?,
+            None => self.add(hidden, sum, scale),
+        }
+        Ok(())
     }
 
     fn layer_inputs(

@@ -16,6 +16,9 @@ pub(super) struct Choice {
 /// experts and hold unspecified numbers afterwards; `bias` is added to what they become where experts are chosen, and is empty
 /// for none. Experts whose scores are no numbers are chosen last.
 pub(super) fn choose(isa: Isa, routing: &Routing, bias: &[f32], scores: &mut [f32], chosen: &mut [Choice]) {
+    if routing.router_scale != 1.0 {
+        scores.iter_mut().for_each(|score| *score *= routing.router_scale);
+    }
     match routing.score {
         RouterScore::Softmax => {
             kernels::softmax(isa, scores);
@@ -90,7 +93,8 @@ mod tests {
 
     fn chosen(score: RouterScore, normalized: bool, scores: &[f32], count: usize) -> Vec<(usize, f32)> {
         let normalized = normalized.then_some(0.0);
-        let routing = Routing { experts: scores.len(), chosen: count, score, normalized, scale: 1.0 };
+        let routing =
+            Routing { experts: scores.len(), chosen: count, score, normalized, scale: 1.0, router_scale: 1.0 };
         chosen_by(&routing, &[], scores)
     }
 
@@ -119,6 +123,9 @@ mod tests {
         let normalized = [(1, e(2.0) / of_chosen), (3, e(2.0) / of_chosen), (4, e(1.5) / of_chosen)];
         same(&chosen(RouterScore::Softmax, true, &scores, 3), &normalized);
         same(&chosen(RouterScore::SoftmaxOfChosen, false, &scores, 3), &normalized);
+        let (score, halved) = (RouterScore::SoftmaxOfChosen, scores.map(|score| 2.0 * score));
+        let routing = Routing { experts: 5, chosen: 3, score, normalized: None, scale: 1.0, router_scale: 0.5 };
+        same(&chosen_by(&routing, &[], &halved), &normalized);
     }
 
     /// The bias turns the choice around and leaves the weights; what is added to their sum is in them.
@@ -126,8 +133,9 @@ mod tests {
     fn a_bias_chooses_and_does_not_weigh() {
         let scores = [0.5f32, 2.0, -1.0, 2.0, 1.5];
         let gate = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let score = RouterScore::Sigmoid;
         let routing =
-            |normalized, scale| Routing { experts: 5, chosen: 2, score: RouterScore::Sigmoid, normalized, scale };
+            |normalized, scale| Routing { experts: 5, chosen: 2, score, normalized, scale, router_scale: 1.0 };
         same(&chosen_by(&routing(None, 1.0), &[], &scores), &[(1, gate(2.0)), (3, gate(2.0))]);
         let bias = [0.0, 0.0, 0.7, -0.3, 0.0];
         let sum = gate(-1.0) + gate(2.0) + 0.1;

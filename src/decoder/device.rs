@@ -171,7 +171,7 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         _: &Self::Batch<'_>,
         _: &Self::Buffer,
         _: Option<&Self::Norm>,
-        _: &Experts<Self::Matrix>,
+        _: &Experts<Self::Matrix, Self::Norm>,
         _: &mut Self::Routed,
     ) -> Result<()> {
         Err(no_kernel())
@@ -186,11 +186,27 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         &self,
         _: &Self::Batch<'_>,
         _: &Self::Routed,
-        _: &Experts<Self::Matrix>,
+        _: &Experts<Self::Matrix, Self::Norm>,
         _: Output<'_, Self>,
         _: &mut Self::Buffer,
         _: &mut Self::Buffer,
     ) -> Result<()> {
+        Err(no_kernel())
+    }
+
+    /// `sum` = zeros, `[rows, hidden]`: what a dense layer and the experts beside it put out is added to it.
+    ///
+    /// # Errors
+    /// As [`norm_route_activate`](Self::norm_route_activate).
+    fn begin_sum(&self, _: &Self::Batch<'_>, _: &mut Self::Buffer) -> Result<()> {
+        Err(no_kernel())
+    }
+
+    /// `hidden` += `sum`, normed and multiplied as `output` says.
+    ///
+    /// # Errors
+    /// As [`norm_route_activate`](Self::norm_route_activate).
+    fn add_sum(&self, _: &Self::Batch<'_>, _: &Self::Buffer, _: Output<'_, Self>, _: &mut Self::Buffer) -> Result<()> {
         Err(no_kernel())
     }
 
@@ -340,7 +356,8 @@ pub struct Pass<'b, D: Device> {
     pub hidden: D::Buffer,
     /// The products of a mixer's input: of attention queries, keys and values, `[rows, (heads + 2 * kv_heads) * head_dim]`.
     pub projected: D::Buffer,
-    /// What a mixer's output projection reads: of attention `[rows, heads * head_dim]`. A layer's gated input too.
+    /// What a mixer's output projection reads: of attention `[rows, heads * head_dim]`. A layer's gated input too, and the sum of
+    /// what experts and a dense layer beside them put out.
     pub mixed: D::Buffer,
     /// What layers read of their embeddings, `[rows, layers * width]`; empty without.
     pub layer_inputs: D::Buffer,

@@ -4,15 +4,16 @@ use super::stored::numbers;
 use crate::error::{Error, Result};
 use crate::weights::Weights;
 use model_diagnostics::spec::{
-    Activation, DenseWeights, ExpertGates, ExpertMatrices, ExpertsWeights, FeedForwardLayer, LinearWeights, Routing,
+    Activation, DenseWeights, ExpertGates, ExpertMatrices, ExpertsWeights, FeedForwardLayer, LinearWeights,
+    NormWeights, Routing,
 };
 
 /// A feed-forward layer behind its norm.
-pub(super) enum FeedForwardMatrices<Matrix> {
+pub(super) enum FeedForwardMatrices<Matrix, Norm> {
     /// The same matrices for every row.
     Dense(Dense<Matrix>),
     /// Experts, of which each row is given to a few.
-    Experts(Box<Experts<Matrix>>),
+    Experts(Box<Experts<Matrix, Norm>>),
 }
 
 /// A layer without experts, or one expert.
@@ -26,13 +27,17 @@ pub struct Dense<Matrix> {
 }
 
 /// A layer of experts.
-pub struct Experts<Matrix> {
+pub struct Experts<Matrix, Norm> {
     /// `[experts, hidden]`.
     pub(crate) router: Matrix,
     /// Which experts a row is given to, and what their outputs are multiplied by.
     pub(crate) routing: Routing,
     /// Added to the scores of experts where they are chosen; empty for nothing.
     pub(crate) choice_bias: Vec<f32>,
+    /// What the weights of experts are multiplied by, each by its own; empty for nothing.
+    pub(crate) expert_scales: Vec<f32>,
+    /// Of what the router reads, where that is not what the experts read.
+    pub(crate) router_norm: Option<Norm>,
     /// `[feed_forward, hidden]` each, twice as many rows where gates take turns with them.
     pub(crate) up: ExpertMatrices<Matrix>,
     /// The activation and its gates.
@@ -53,16 +58,17 @@ pub struct SharedExpert<Matrix> {
     pub(crate) router: Option<Matrix>,
 }
 
-impl<Matrix> FeedForwardMatrices<Matrix> {
+impl<Matrix, Norm> FeedForwardMatrices<Matrix, Norm> {
     pub(super) fn new(
         weights: &Weights,
         layer: &FeedForwardLayer,
         matrix: impl Fn(&LinearWeights) -> Result<Matrix> + Copy,
-    ) -> Result<FeedForwardMatrices<Matrix>> {
+        norm: impl Fn(&Option<NormWeights>) -> Result<Option<Norm>>,
+    ) -> Result<FeedForwardMatrices<Matrix, Norm>> {
         Ok(match layer {
             FeedForwardLayer::Dense(dense) => FeedForwardMatrices::Dense(Dense::new(dense, matrix)?),
             FeedForwardLayer::Experts(experts) => {
-                FeedForwardMatrices::Experts(Box::new(Experts::new(weights, experts, matrix)?))
+                FeedForwardMatrices::Experts(Box::new(Experts::new(weights, experts, matrix, norm)?))
             }
         })
     }
@@ -78,7 +84,10 @@ impl<Matrix> FeedForwardMatrices<Matrix> {
 }
 
 impl<Matrix> Dense<Matrix> {
-    fn new(dense: &DenseWeights, matrix: impl Fn(&LinearWeights) -> Result<Matrix>) -> Result<Dense<Matrix>> {
+    pub(super) fn new(
+        dense: &DenseWeights,
+        matrix: impl Fn(&LinearWeights) -> Result<Matrix>,
+    ) -> Result<Dense<Matrix>> {
         Ok(Dense {
             up: matrix(&dense.up)?,
             activation: dense.activation.as_ref().try_map(&matrix)?,
@@ -86,17 +95,18 @@ impl<Matrix> Dense<Matrix> {
         })
     }
 
-    fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+    pub(super) fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         self.activation.gate().into_iter().chain([&self.up, &self.down])
     }
 }
 
-impl<Matrix> Experts<Matrix> {
+impl<Matrix, Norm> Experts<Matrix, Norm> {
     fn new(
         weights: &Weights,
         experts: &ExpertsWeights,
         matrix: impl Fn(&LinearWeights) -> Result<Matrix> + Copy,
-    ) -> Result<Experts<Matrix>> {
+        norm: impl Fn(&Option<NormWeights>) -> Result<Option<Norm>>,
+    ) -> Result<Experts<Matrix, Norm>> {
         let shared = experts.shared.as_ref().map(|shared| {
             let dense = Dense::new(&shared.dense, matrix)?;
             Ok::<_, Error>(SharedExpert { dense, router: shared.router.as_ref().map(matrix).transpose()? })
@@ -105,6 +115,8 @@ impl<Matrix> Experts<Matrix> {
             router: matrix(&experts.router)?,
             routing: experts.routing,
             choice_bias: numbers(weights, experts.choice_bias.as_ref())?,
+            expert_scales: numbers(weights, experts.expert_scales.as_ref())?,
+            router_norm: norm(&experts.router_norm)?,
             up: experts.up.try_map(matrix)?,
             activation: experts.activation.as_ref().try_map(|gates| gates.try_map(matrix))?,
             feed_forward: experts.feed_forward(),

@@ -172,8 +172,17 @@ struct LayerEmbeddingUse<D: Device> {
 
 struct FeedForward<D: Device> {
     norm: Option<D::Norm>,
-    layer: FeedForwardMatrices<D::Matrix>,
+    layer: FeedForwardMatrices<D::Matrix, D::Norm>,
+    beside: Option<Beside<D>>,
     output_norm: Option<D::Norm>,
+}
+
+/// A dense layer beside experts.
+struct Beside<D: Device> {
+    norm: D::Norm,
+    dense: Dense<D::Matrix>,
+    output_norm: D::Norm,
+    experts_norm: D::Norm,
 }
 
 impl<D: Device> Decoder<D> {
@@ -410,12 +419,21 @@ impl<D: Device> Layer<D> {
                 output_norm: device.norm(weights, &embedding.output_norm)?,
             })
         });
+        let beside = feed_forward.beside.as_ref().map(|beside| {
+            Ok::<_, Error>(Beside {
+                norm: device.norm(weights, &beside.norm)?,
+                dense: Dense::new(&beside.dense, matrix)?,
+                output_norm: device.norm(weights, &beside.output_norm)?,
+                experts_norm: device.norm(weights, &beside.experts_norm)?,
+            })
+        });
         let scale = scale.as_ref().map(|scale| stored::number(weights, scale)).transpose()?;
         Ok(Layer {
             mixer: Mixer::new(device, weights, mixer)?,
             feed_forward: FeedForward {
                 norm: norm(&feed_forward.norm)?,
-                layer: FeedForwardMatrices::new(weights, &feed_forward.layer, matrix)?,
+                layer: FeedForwardMatrices::new(weights, &feed_forward.layer, matrix, norm)?,
+                beside: beside.transpose()?,
                 output_norm: norm(&feed_forward.output_norm)?,
             },
             layer_embedding: layer_embedding.transpose()?,
@@ -455,12 +473,21 @@ impl<D: Device> Layer<D> {
             cancel.check()?;
         }
         let output = output(&feed_forward.output_norm);
-        match &feed_forward.layer {
-            FeedForwardMatrices::Dense(dense) => {
+        match (&feed_forward.layer, &feed_forward.beside) {
+            (FeedForwardMatrices::Dense(dense), _) => {
                 device.linear_add(batch, Operand::Activated(activated), &dense.down, output, product, hidden)?;
             }
-            FeedForwardMatrices::Experts(experts) => {
+            (FeedForwardMatrices::Experts(experts), None) => {
                 device.experts_add(batch, routed, experts, output, product, hidden)?;
+            }
+            (FeedForwardMatrices::Experts(experts), Some(Beside { dense, output_norm, experts_norm, .. })) => {
+                let normed = |norm| Output { norm: Some(norm), scale: 1.0 };
+                device.begin_sum(batch, mixed)?;
+                let operand = Operand::Activated(activated);
+                device.linear_add(batch, operand, &dense.down, normed(output_norm), product, mixed)?;
+                cancel.check()?;
+                device.experts_add(batch, routed, experts, normed(experts_norm), product, mixed)?;
+                device.add_sum(batch, mixed, output, hidden)?;
             }
         }
         if let Some(LayerEmbeddingUse { gate, output, output_norm }) = layer_embedding {
@@ -477,7 +504,8 @@ impl<D: Device> Layer<D> {
 
     fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
         let embedding = self.layer_embedding.iter().flat_map(|embedding| [&embedding.gate, &embedding.output]);
-        self.mixer.matrices().chain(self.feed_forward.layer.matrices()).chain(embedding)
+        let beside = self.feed_forward.beside.iter().flat_map(|beside| beside.dense.matrices());
+        self.mixer.matrices().chain(self.feed_forward.layer.matrices()).chain(beside).chain(embedding)
     }
 }
 
@@ -490,6 +518,9 @@ impl<D: Device> FeedForward<D> {
         activated: &mut D::Activated,
         routed: &mut D::Routed,
     ) -> Result<()> {
+        if let Some(Beside { norm, dense: Dense { up, activation, down }, .. }) = &self.beside {
+            device.norm_up_activate(batch, hidden, Some(norm), up, activation, down, activated)?;
+        }
         match &self.layer {
             FeedForwardMatrices::Dense(Dense { up, activation, down }) => {
                 device.norm_up_activate(batch, hidden, self.norm.as_ref(), up, activation, down, activated)

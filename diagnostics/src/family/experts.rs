@@ -6,6 +6,8 @@ use crate::block::RouterScore;
 /// How the feed-forward layers of a family are divided into experts.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertTable {
+    /// The flag of `config.json` without which there are none; in GGUF there are where their number is stored.
+    pub flag: Option<&'static str>,
     /// Experts of a layer; the first key that is there counts.
     pub count: &'static [Key],
     /// Experts that a token is given to.
@@ -23,6 +25,8 @@ pub struct ExpertTable {
     pub interleaved: bool,
     /// What is added to that sum.
     pub added_to_sum: f32,
+    /// Whether the router's outputs are divided by the root of the width.
+    pub by_root_of_width: bool,
     /// Keys that leave layers without experts.
     pub dense_layers: Option<DenseLayers>,
 }
@@ -64,6 +68,7 @@ pub enum DenseLayers {
 
 /// A table to start from: experts of the family's own width, all layers alike.
 pub(super) const ROUTED: ExpertTable = ExpertTable {
+    flag: None,
     count: LOCAL_COUNT,
     chosen: CHOSEN,
     feed_forward: None,
@@ -72,6 +77,7 @@ pub(super) const ROUTED: ExpertTable = ExpertTable {
     normalized: Normalized::Fixed(false),
     interleaved: false,
     added_to_sum: 0.0,
+    by_root_of_width: false,
     dense_layers: None,
 };
 

@@ -23,11 +23,13 @@ mod qwen3;
 mod qwen35;
 mod qwen35_moe;
 mod qwen3_moe;
+mod role;
 mod smollm3;
 mod states;
 pub(crate) mod unsupported;
 
 pub use experts::{DenseLayers, ExpertTable, Normalized};
+pub use role::Role;
 pub use states::{AdjustedWidth, DeltaNetKeys, StateLayers, StateMixer, StateTable};
 pub use unsupported::UNSUPPORTED;
 
@@ -426,99 +428,6 @@ pub const LLAMA_LIKE_KEYS: Keys = Keys {
     context:      Key { gguf: ".context_length",                   config: "max_position_embeddings" },
     norm_eps:     Key { gguf: ".attention.layer_norm_rms_epsilon", config: "rms_norm_eps" },
 };
-
-/// What a weight does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// `[vocab, hidden]`.
-    Embedding,
-    /// `[hidden]`.
-    FinalNorm,
-    /// `[vocab, hidden]`.
-    Head,
-    /// `[hidden]`.
-    AttentionNorm,
-    /// `[heads * head_dim, hidden]`, or twice as many rows where attention is gated.
-    Q,
-    /// `[kv_heads * head_dim, hidden]`.
-    K,
-    /// `[kv_heads * head_dim, hidden]`.
-    V,
-    /// `[hidden, heads * head_dim]`.
-    O,
-    /// Of the queries: `[head_dim]`, or `[heads * head_dim]`.
-    QNorm,
-    /// Of the keys: `[head_dim]`, or `[kv_heads * head_dim]`.
-    KNorm,
-    /// `[heads]`, scores of a position without a value.
-    Sinks,
-    /// `[hidden]`, of what attention adds to the residual stream.
-    AttentionOutputNorm,
-    /// `[hidden]`.
-    MlpNorm,
-    /// `[hidden]`, of what the feed-forward layer adds to the residual stream.
-    MlpOutputNorm,
-    /// `[feed_forward, hidden]`.
-    Gate,
-    /// `[feed_forward, hidden]`.
-    Up,
-    /// `[hidden, feed_forward]`.
-    Down,
-    /// `[experts, hidden]`.
-    Router,
-    /// `[experts]`, added to the scores where experts are chosen; its names are whole.
-    ChoiceBias,
-    /// `[expert_feed_forward, hidden]` of each expert.
-    ExpertGate,
-    /// `[expert_feed_forward, hidden]` of each expert.
-    ExpertUp,
-    /// `[hidden, expert_feed_forward]` of each expert.
-    ExpertDown,
-    /// `[shared_feed_forward, hidden]`.
-    SharedGate,
-    /// `[shared_feed_forward, hidden]`.
-    SharedUp,
-    /// `[hidden, shared_feed_forward]`.
-    SharedDown,
-    /// `[1, hidden]`: how much of the shared expert a token takes.
-    SharedRouter,
-    /// Queries, keys and values of a delta net, `[2 * key_heads * key_dim + value_heads * value_dim, hidden]`.
-    DeltaQkv,
-    /// The gate of its output, `[value_heads * value_dim, hidden]`.
-    DeltaGate,
-    /// How much a position corrects, `[value_heads, hidden]`.
-    DeltaBeta,
-    /// How much the state decays, `[value_heads, hidden]`.
-    DeltaAlpha,
-    /// What is added to that, `[value_heads]`; its names are whole.
-    DeltaBias,
-    /// What its softplus is multiplied by, `[value_heads]`; its names are whole.
-    DeltaDecay,
-    /// Of every head of a delta net's output, `[value_dim]`: its weight is stored as it is in every family.
-    DeltaNorm,
-    /// `[hidden, value_heads * value_dim]`.
-    DeltaOut,
-    /// The convolution of a layer with a state: `[channels, kernel]`, in safetensors `[channels, 1, kernel]`.
-    Conv,
-    /// What a short convolution reads and is gated by, `[3 * hidden, hidden]`.
-    ConvIn,
-    /// `[hidden, hidden]`.
-    ConvOut,
-    /// `[vocab, layers * layer_embedding]`.
-    LayerEmbedding,
-    /// Of the model's embedding, `[layers * layer_embedding, hidden]`.
-    LayerEmbeddingProjection,
-    /// `[layer_embedding]`, of what that gives a layer.
-    LayerEmbeddingNorm,
-    /// `[layer_embedding, hidden]`.
-    LayerEmbeddingGate,
-    /// `[hidden, layer_embedding]`.
-    LayerEmbeddingOutput,
-    /// `[hidden]`, of what the layer's embedding adds to the residual stream.
-    LayerEmbeddingOutputNorm,
-    /// `[1]`: what the residual stream is multiplied by behind a block. Tables have its whole name.
-    LayerScale,
-}
 
 /// The names of one role's tensor.
 #[derive(Clone, Copy, Debug)]

@@ -39,7 +39,7 @@ pub struct CpuBuffers {
     /// The products of a mixer's input: queries, keys and values.
     pub projected: usize,
     /// What a mixer's output projection reads: the attention's output. Where layers have embeddings, the gated input of one
-    /// too.
+    /// too, and where experts are beside a dense layer, the sum of what they put out.
     pub mixed: usize,
     /// The feed-forward layer's activations, as the down projection reads them.
     pub activated: usize,
@@ -64,10 +64,12 @@ impl CpuBuffers {
         let mixers = || spec.weights.layers.iter().map(|layer| &layer.mixer.layer);
         let wide = widest_feed_forward(spec);
         let input = layer_input(spec);
+        let beside = spec.weights.layers.iter().any(|layer| layer.feed_forward.beside.is_some());
+        let summed = if beside { spec.hidden } else { 0 };
         CpuBuffers {
             hidden: spec.hidden,
             projected: mixers().map(Mixer::projected).max().unwrap_or(0),
-            mixed: mixers().map(Mixer::mixed).max().unwrap_or(0).max(input),
+            mixed: mixers().map(Mixer::mixed).max().unwrap_or(0).max(input).max(summed),
             activated: wide,
             output: if spec.weights.layers.iter().any(LayerWeights::norms_outputs) { spec.hidden } else { 0 },
             operand: widest_operand(spec),
@@ -135,7 +137,11 @@ fn layer_input(spec: &ModelSpec) -> usize {
 fn widest_feed_forward(spec: &ModelSpec) -> usize {
     let dense = |layer: &LayerWeights| match layer.experts() {
         None => spec.feed_forward,
-        Some(experts) => experts.shared.as_ref().map_or(0, |shared| shared.dense.up.weight.shape[0] as usize),
+        Some(experts) => {
+            let shared = experts.shared.as_ref().map(|shared| &shared.dense);
+            let dense = shared.into_iter().chain(layer.feed_forward.beside.iter().map(|beside| &beside.dense));
+            dense.map(|dense| dense.up.weight.shape[0] as usize).max().unwrap_or(0)
+        }
     };
     spec.weights.layers.iter().map(dense).max().unwrap_or(0)
 }
@@ -148,8 +154,10 @@ fn expert_elements(layer: &LayerWeights) -> usize {
     const CHOICE: usize = 2 * 2 * size_of::<usize>() / size_of::<f32>();
     let wide = experts.feed_forward().saturating_mul(4);
     let each = hidden.saturating_mul(2).saturating_add(wide).saturating_add(CHOICE);
+    // The normed input, the router's where that is another, and their operands.
+    let inputs = if experts.router_norm.is_some() { 4 } else { 2 };
     hidden
-        .saturating_mul(2)
+        .saturating_mul(inputs)
         .saturating_add(experts.routing.experts)
         .saturating_add(each.saturating_mul(experts.routing.chosen))
 }

@@ -1,9 +1,9 @@
 //! Routed feed-forward layers: their sizes by the family's keys, and each expert's rows in the stored tensors.
 
-use super::LinearWeights;
 use super::reader::{Reader, missing};
 use super::routed::{ExpertGates, ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
 use super::tensors::{Tensors, fill, rows_of};
+use super::{BesideWeights, LinearWeights, Norm, NormWeights};
 use crate::block::RouterScore;
 use crate::error::{Error, Result};
 use crate::family::{DenseLayers, ExpertTable, Family, Key, Normalized, Role};
@@ -25,6 +25,14 @@ impl Reader<'_> {
         layers: usize,
     ) -> Result<Option<ExpertSizes>> {
         let Some(table) = &family.experts else { return Ok(None) };
+        let said = match table.flag {
+            None => true,
+            Some(_) if self.is_gguf() => self.gguf_experts()? > 0,
+            Some(flag) => self.fields().boolean(flag)?.unwrap_or(false),
+        };
+        if !said {
+            return Ok(None);
+        }
         let mut count = None;
         for key in table.count {
             match (&count, self.size(*key)?) {
@@ -74,6 +82,7 @@ impl Reader<'_> {
         &self,
         table: &ExpertTable,
         sizes: &ExpertSizes,
+        hidden: usize,
         scale: f32,
         notes: &mut Vec<String>,
     ) -> Result<Routing> {
@@ -103,7 +112,8 @@ impl Reader<'_> {
             (score, _) => score,
         };
         let normalized = normalized.then_some(table.added_to_sum);
-        Ok(Routing { experts: sizes.count, chosen: sizes.chosen, score, normalized, scale })
+        let router_scale = if table.by_root_of_width { 1.0 / (hidden as f32).sqrt() } else { 1.0 };
+        Ok(Routing { experts: sizes.count, chosen: sizes.chosen, score, normalized, scale, router_scale })
     }
 
     /// Refuses a GGUF file that says another kind of score than the family's.
@@ -196,12 +206,26 @@ impl Tensors<'_> {
         let name = self.stem(Role::ChoiceBias, at);
         let wanted = self.names(Role::ChoiceBias) && self.bias_wanted(Role::ChoiceBias, at, &name)?;
         let choice_bias = if wanted { Some(self.whole_name(Role::ChoiceBias, at)?) } else { None };
+        let router_norm = match self.names(Role::RouterNorm) {
+            false => None,
+            true => Some(NormWeights {
+                weight: self.whole_name(Role::RouterNorm, at)?,
+                kind: Norm::Rms { eps: self.options.norm_eps, offset: false },
+            }),
+        };
+        // GGUF files may have them within their blocks' scales, as in llama.cpp.
+        let name = self.stem(Role::ExpertScales, at);
+        let absent = self.reader.is_gguf() && !self.header.tensors.contains_key(&name);
+        let scaled = self.names(Role::ExpertScales) && !absent;
+        let expert_scales = if scaled { Some(self.whole_name(Role::ExpertScales, at)?) } else { None };
         let interleaved = self.family.experts.is_some_and(|table| table.interleaved) && !self.reader.is_gguf();
         Ok(if interleaved {
             ExpertsWeights {
                 router,
                 routing,
                 choice_bias,
+                router_norm,
+                expert_scales,
                 activation: self.options.activation.try_map(|()| Ok::<_, Error>(ExpertGates::InTurns))?,
                 up: self.expert_parameter(Role::ExpertUp, layer, 2)?,
                 down: self.expert_parameter(Role::ExpertDown, layer, 1)?,
@@ -214,11 +238,23 @@ impl Tensors<'_> {
                 router,
                 routing,
                 choice_bias,
+                router_norm,
+                expert_scales,
                 activation: activation.try_map(gates)?,
                 up: self.expert_matrices(Role::ExpertUp, layer)?,
                 down: self.expert_matrices(Role::ExpertDown, layer)?,
                 shared,
             }
+        })
+    }
+
+    /// A dense layer beside experts.
+    pub(super) fn beside(&mut self, layer: Option<usize>) -> Result<BesideWeights> {
+        Ok(BesideWeights {
+            norm: self.norm(Role::MlpNorm, layer)?,
+            dense: self.dense([Role::Gate, Role::Up, Role::Down], layer)?,
+            output_norm: self.norm(Role::DenseOutputNorm, layer)?,
+            experts_norm: self.norm(Role::ExpertsOutputNorm, layer)?,
         })
     }
 

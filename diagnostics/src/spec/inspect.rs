@@ -44,7 +44,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let tied = reader.tied(family, header, &mut assumptions)?;
 
     let routing = match (&family.experts, &sizes.experts) {
-        (Some(table), Some(sizes)) => Some(reader.routing(table, sizes, scale, &mut assumptions)?),
+        (Some(table), Some(experts)) => Some(reader.routing(table, experts, sizes.hidden, scale, &mut assumptions)?),
         _ => None,
     };
     let with_experts = reader.layers_with_experts(family, sizes.layers, &mut assumptions)?;

@@ -134,8 +134,23 @@ pub struct FeedForwardWeights {
     pub norm: Option<NormWeights>,
     /// What it computes of that.
     pub layer: FeedForwardLayer,
+    /// A dense layer beside the experts.
+    pub beside: Option<Box<BesideWeights>>,
     /// Of its output, `[hidden]`, before it is added.
     pub output_norm: Option<NormWeights>,
+}
+
+/// A dense layer beside experts, whose outputs are added, and the norms that make them alike.
+#[derive(Clone, Debug)]
+pub struct BesideWeights {
+    /// Of its input, `[hidden]`.
+    pub norm: NormWeights,
+    /// The layer.
+    pub dense: DenseWeights,
+    /// Of its output, `[hidden]`.
+    pub output_norm: NormWeights,
+    /// Of the experts' output, `[hidden]`.
+    pub experts_norm: NormWeights,
 }
 
 /// What a feed-forward layer is made of. Complete.
@@ -360,9 +375,11 @@ impl LayerWeights {
     /// Every tensor of the block once.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = self;
-        let FeedForwardWeights { norm, layer: _, output_norm } = feed_forward;
+        let FeedForwardWeights { norm, layer: _, beside, output_norm } = feed_forward;
         let norm = if *parallel { &None } else { norm };
-        let norms = mixer.norms().chain([norm, output_norm].into_iter().flatten());
+        let of_experts = self.experts().and_then(|experts| experts.router_norm.as_ref());
+        let beside = beside.iter().flat_map(|beside| [&beside.norm, &beside.output_norm, &beside.experts_norm]);
+        let norms = mixer.norms().chain([norm, output_norm].into_iter().flatten()).chain(of_experts).chain(beside);
         norms
             .chain(layer_embedding.iter().map(|embedding| &embedding.output_norm))
             .flat_map(NormWeights::tensors)
@@ -389,6 +406,7 @@ impl LayerWeights {
             .linears()
             .chain(dense.into_iter().flatten())
             .chain(experts.into_iter().flatten())
+            .chain(self.feed_forward.beside.iter().flat_map(|beside| beside.dense.linears()))
             .chain(embedding)
     }
 

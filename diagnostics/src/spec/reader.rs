@@ -361,7 +361,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Experts of a layer by the key that every architecture of GGUF has for them.
-    fn gguf_experts(&self) -> Result<u64> {
+    pub(super) fn gguf_experts(&self) -> Result<u64> {
         let key = self.key(Key { gguf: ".expert_count", config: "" });
         Ok(if self.is_gguf() { self.fields().unsigned(&key)?.unwrap_or(0) } else { 0 })
     }

@@ -1,6 +1,6 @@
 //! The weights of a feed-forward layer of experts, and how tokens are given to them.
 
-use super::{Activation, DenseWeights, LinearWeights};
+use super::{Activation, DenseWeights, LinearWeights, NormWeights};
 use crate::block::RouterScore;
 use crate::header::TensorInfo;
 
@@ -9,10 +9,14 @@ use crate::header::TensorInfo;
 pub struct ExpertsWeights {
     /// The router, `[experts, hidden]`: a number for each expert.
     pub router: LinearWeights,
+    /// Of what the router reads, `[hidden]`, where that is not what the experts read but what their norm reads.
+    pub router_norm: Option<NormWeights>,
     /// Which experts a token is given to, and what their outputs are multiplied by.
     pub routing: Routing,
     /// What is added to the scores where experts are chosen, and not where they are weighed, `[experts]`.
     pub choice_bias: Option<TensorInfo>,
+    /// What the weights are multiplied by too, each expert's by its own, `[experts]`.
+    pub expert_scales: Option<TensorInfo>,
     /// The up projections, `[expert_feed_forward, hidden]` each; twice as many rows where gates take turns with them.
     pub up: ExpertMatrices,
     /// The activation and its gate projections.
@@ -36,6 +40,8 @@ pub struct Routing {
     pub normalized: Option<f32>,
     /// What the weights are multiplied by in the end.
     pub scale: f32,
+    /// What the router's outputs are multiplied by at first.
+    pub router_scale: f32,
 }
 
 /// One projection of every expert: a matrix for each, or one matrix with the rows of all, expert after expert.
@@ -86,7 +92,7 @@ impl ExpertsWeights {
 
     /// The tensors that are no matrices.
     pub fn vectors(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.choice_bias.iter()
+        self.choice_bias.iter().chain(&self.expert_scales)
     }
 
     /// The experts' own matrices: what a token reads only a part of.

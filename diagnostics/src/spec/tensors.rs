@@ -118,12 +118,17 @@ impl<'a> Tensors<'a> {
         };
         let mixer =
             MixerWeights { norm, layer: mixer, output_norm: self.norm_if_named(Role::AttentionOutputNorm, at)? };
+        let beside = experts.is_some() && self.names(Role::ExpertsOutputNorm);
+        let (mlp_norm, beside) = match beside {
+            true => (Some(self.norm(Role::ExpertsNorm, at)?), Some(Box::new(self.beside(at)?))),
+            false => (mlp_norm, None),
+        };
         let network = match experts {
             Some(routing) => FeedForwardLayer::Experts(Box::new(self.experts(layer, routing)?)),
             None => FeedForwardLayer::Dense(Box::new(self.dense([Role::Gate, Role::Up, Role::Down], at)?)),
         };
         let output_norm = self.norm_if_named(Role::MlpOutputNorm, at)?;
-        let feed_forward = FeedForwardWeights { norm: mlp_norm, layer: network, output_norm };
+        let feed_forward = FeedForwardWeights { norm: mlp_norm, layer: network, beside, output_norm };
         let layer_embedding = self.layer_embedding_use(layer)?;
         Ok(LayerWeights { mixer, feed_forward, layer_embedding, scale: self.scale(layer)?, parallel })
     }
@@ -445,7 +450,7 @@ impl Sizes {
             Role::LayerEmbeddingNorm => size(layer_embedding, 1, format!("{layer_embedding} elements a layer")),
             Role::LayerScale => size(1, 1, "one number".into()),
             Role::Router => size(experts, hidden, format!("{experts} experts, width {hidden}")),
-            Role::ChoiceBias => size(experts, 1, format!("{experts} experts")),
+            Role::ChoiceBias | Role::ExpertScales => size(experts, 1, format!("{experts} experts")),
             Role::SharedRouter => size(1, hidden, format!("one row, width {hidden}")),
             Role::ExpertGate | Role::ExpertUp => size(expert, hidden, format!("expert width {expert}, width {hidden}")),
             Role::ExpertDown => size(hidden, expert, format!("width {hidden}, expert width {expert}")),
@@ -462,6 +467,10 @@ impl Sizes {
             Role::QNorm | Role::KNorm => size(head_dim, 1, format!("{head_dim} elements a head")),
             Role::Sinks => size(heads, 1, format!("{heads} heads")),
             Role::FinalNorm
+            | Role::RouterNorm
+            | Role::ExpertsNorm
+            | Role::ExpertsOutputNorm
+            | Role::DenseOutputNorm
             | Role::AttentionNorm
             | Role::AttentionOutputNorm
             | Role::MlpNorm

@@ -160,8 +160,12 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             down: linear(name("mlp.down_proj"), dtypes.values, hidden, feed_forward),
         };
         let norm = Some(norm(name("post_attention_layernorm")));
-        let feed_forward =
-            FeedForwardWeights { norm, layer: FeedForwardLayer::Dense(Box::new(dense)), output_norm: None };
+        let feed_forward = FeedForwardWeights {
+            norm,
+            layer: FeedForwardLayer::Dense(Box::new(dense)),
+            beside: None,
+            output_norm: None,
+        };
         LayerWeights { mixer, feed_forward, layer_embedding: None, scale: None, parallel: false }
     });
     let weights = ModelWeights {

@@ -12,6 +12,7 @@ pub fn cases(table: &mut Table) {
     gguf(table);
     folders(table);
     by_layer(table);
+    experts(table);
 }
 
 fn integers(values: &[i32]) -> Vec<u8> {
@@ -46,7 +47,7 @@ fn gguf(table: &mut Table) {
     let wide = large.without_tensor("blk.1.layer_output_scale.weight");
     let wide = wide.with_tensor("blk.1.layer_output_scale.weight", &[2], F32);
     case("two factors of a layer", &wide, 15, "blk.1.layer_output_scale.weight");
-    case("experts beside a dense layer", &large.u32("gemma4.expert_count", 4), 11, "gemma4.expert_count");
+    case("experts of which none is used", &large.u32("gemma4.expert_count", 4), 10, "gemma4.expert_used_count");
 
     let (shared, widths) = ("gemma4.attention.shared_kv_layers", "gemma4.feed_forward_length");
     for (count, code) in [(4, 15), (5, 15), (u32::MAX, 15)] {
@@ -92,7 +93,6 @@ fn folders(table: &mut Table) {
         table.refuses(&name, &with(files, key, value).tree(), "", code, &[CONFIG, says]);
     };
     case(&large, "use_bidirectional_attention", json!("all"), 11, "use_bidirectional_attention");
-    case(&large, "enable_moe_block", json!(true), 11, "enable_moe_block");
     case(&large, "global_head_dim", json!(0), 10, "global_head_dim");
     case(&large, "num_global_key_value_heads", json!(3), 15, "num_key_value_heads");
     case(&large, "attention_k_eq_v", json!("yes"), 10, "attention_k_eq_v");
@@ -115,7 +115,12 @@ fn folders(table: &mut Table) {
 
 /// As transformers 5 writes sizes that differ.
 fn by_layer(table: &mut Table) {
-    let files = Files::fixture("gemma-4-31b/f32");
+    let full = json!({"head_dim": 32, "num_key_value_heads": 1});
+    let files = Files::fixture("gemma-4-31b/bf16").json(CONFIG, |config| {
+        config.remove("global_head_dim");
+        config.remove("num_global_key_value_heads");
+        config.insert("per_layer_config".into(), json!({"1": full, "3": full}));
+    });
     table.accepts("sizes by layer", &files.tree(), "");
     let valued = files.json(CONFIG, |config| drop(config.insert("attention_k_eq_v".into(), json!(false))));
     table.refuses("keys that are no values", &valued.tree(), "", 15, &["layers.1.self_attn.v_proj.weight"]);
@@ -123,7 +128,6 @@ fn by_layer(table: &mut Table) {
         let edited = files.json(CONFIG, |config| drop(config.insert("per_layer_config".into(), by_layer.clone())));
         table.refuses(name, &edited.tree(), "", code, &[CONFIG, says]);
     };
-    let full = json!({"head_dim": 32, "num_key_value_heads": 1});
     case("sizes of a list", json!([]), 10, "per_layer_config");
     case("sizes of a layer beyond", json!({"1": full, "3": full, "4": full}), 10, "per_layer_config");
     case("sizes of a layer without a number", json!({"full_attention": full}), 10, "per_layer_config");
@@ -132,4 +136,60 @@ fn by_layer(table: &mut Table) {
     case("other sizes in a window", json!({"0": full, "1": full, "3": full}), 11, "per_layer_config.0");
     case("a size of nothing", json!({"1": {"head_dim": 0}, "3": full}), 10, "per_layer_config.1.head_dim");
     case("another option by layer", json!({"1": {"sliding_window": 8}}), 11, "per_layer_config.1.sliding_window");
+}
+
+/// Experts beside a dense layer.
+fn experts(table: &mut Table) {
+    let file = Gguf::fixture("gemma-4-26b-a4b/q8_0.gguf");
+    table.accepts("experts beside a dense layer", &Tree::new().with(NAME, file.build()), NAME);
+    let scales = "blk.1.ffn_down_exps.scale";
+    let unscaled = Tree::new().with(NAME, file.without_tensor(scales).build());
+    table.accepts("scales of experts within their blocks'", &unscaled, NAME);
+    let mut case = |case: &str, file: &Gguf, code: u8, says: &str| {
+        table.refuses(case, &Tree::new().with(NAME, file.build()), NAME, code, &[NAME, says]);
+    };
+    for name in [
+        "ffn_gate_inp.weight",
+        "ffn_gate_inp.scale",
+        "pre_ffw_norm_2.weight",
+        "post_ffw_norm_1.weight",
+        "post_ffw_norm_2.weight",
+        "ffn_up.weight",
+        "ffn_down_exps.weight",
+    ] {
+        let name = format!("blk.1.{name}");
+        case(&format!("no {name} of Gemma 4"), &file.without_tensor(&name), 15, &name);
+    }
+    case("scales of other experts", &file.tensor(scales, |info| info.shape = vec![3]), 15, scales);
+    let count = "gemma4.expert_count";
+    case("another number of experts", &file.u32(count, 3), 15, "ffn_gate_inp.weight");
+    case("2^31 - 1 experts of Gemma 4", &file.u32(count, i32::MAX as u32), 10, count);
+
+    let folder = Files::fixture("gemma-4-26b-a4b/bf16");
+    table.accepts("the same experts in a folder", &folder.tree(), "");
+    // They are unused then, as transformers leaves them.
+    let set = |key: &str, value: Value| folder.json(CONFIG, |config| drop(config.insert(key.to_owned(), value))).tree();
+    table.accepts("no experts, which enable_moe_block says", &set("enable_moe_block", json!(false)), "");
+    let cases: &[(&str, Value, u8, &str)] = &[
+        ("enable_moe_block", json!("yes"), 10, "enable_moe_block"),
+        ("num_experts", json!(null), 10, "num_experts"),
+        ("num_experts", json!(5), 15, "router.proj.weight"),
+        ("top_k_experts", json!(5), 15, "top_k_experts"),
+        ("top_k_experts", json!(null), 10, "top_k_experts"),
+        ("moe_intermediate_size", json!(64), 15, "experts."),
+    ];
+    for (key, value, code, says) in cases {
+        table.refuses(&format!("{key} of Gemma 4 is {value}"), &set(key, value.clone()), "", *code, &[says]);
+    }
+    for name in ["router.scale", "router.per_expert_scale", "experts.down_proj"] {
+        let name = format!("model.layers.1.{name}");
+        let renamed = folder.header("model.safetensors", |header| {
+            let tensor = header.remove(&name).unwrap();
+            header.insert("another".to_owned(), tensor);
+        });
+        table.refuses(&format!("no {name}"), &renamed.tree(), "", 15, &["model.layers.1."]);
+    }
+    let dense = Files::fixture("gemma-4-31b/bf16");
+    let said = dense.json(CONFIG, |config| drop(config.insert("enable_moe_block".into(), json!(true))));
+    table.refuses("experts of no number", &said.tree(), "", 10, &[CONFIG, "num_experts"]);
 }
