@@ -17,6 +17,8 @@ const FILES: &[&str] = &[
     "phi-3.5-moe/q8_0.gguf",
     "qwen3.5/bf16",
     "qwen3.5/q4_k_m.gguf",
+    "qwen3-next/bf16",
+    "qwen3-next/q4_k_m.gguf",
     "lfm2-moe/bf16",
     "lfm2-moe/q4_k_m.gguf",
     "gemma-4-26b-a4b/bf16",

@@ -88,3 +88,12 @@ pub enum RouterScore {
         jitter: f64,
     },
 }
+
+/// Which value heads share a head of keys, of `value_heads / key_heads` each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeySharing {
+    /// Neighbours: head `i` has the keys `i / (value_heads / key_heads)` (safetensors).
+    Neighbours,
+    /// Every so many: head `i` has the keys `i % key_heads` (GGUF).
+    Strided,
+}

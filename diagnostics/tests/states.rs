@@ -15,7 +15,7 @@ use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::header::Header;
 use model_diagnostics::source::probe;
 use model_diagnostics::spec::{
-    KeySharing, LayerWeights, Mixer, ModelSpec, Norm, NormWeights, RouterScore, Routing, inspect,
+    DeltaInput, KeySharing, LayerWeights, Mixer, ModelSpec, Norm, NormWeights, RouterScore, Routing, inspect,
 };
 use model_diagnostics::{Policy, Report, diagnose};
 use serde_json::{Map, Value, json};
@@ -61,8 +61,9 @@ fn qwen35_has_delta_nets_and_gated_attention_in_every_format() {
         assert_eq!((net.key_heads, net.value_heads, net.key_dim, net.value_dim), (2, 4, 16, 16));
         assert_eq!(net.sharing, if gguf { KeySharing::Strided } else { KeySharing::Neighbours });
         assert_eq!(net.decay_is_log, !gguf);
-        assert_eq!((net.qkv.weight.shape.as_slice(), net.z.weight.shape.as_slice()), (&[128, 32][..], &[64, 32][..]));
-        assert_eq!((net.beta.weight.shape.as_slice(), net.out.weight.shape.as_slice()), (&[4, 32][..], &[32, 64][..]));
+        let shapes = |input: &DeltaInput| input.linears().map(|linear| linear.unwrap().weight.shape.clone());
+        assert_eq!(shapes(&net.qkvz), [vec![128, 32], vec![64, 32]]);
+        assert_eq!((shapes(&net.ba), net.out.weight.shape.as_slice()), ([vec![4, 32], vec![4, 32]], &[32, 64][..]));
         assert_eq!((net.conv.channels(), net.conv.kernel(), net.conv.weight.shape.len()), (128, 4, 2));
         assert_eq!((net.dt_bias.shape.as_slice(), net.decay.shape.as_slice()), (&[4][..], &[4][..]));
         assert_eq!(layers[0].mixer.layer.projected(), 128 + 64 + 2 * 4);
@@ -279,6 +280,21 @@ fn qwen35_with_experts_has_the_same_layers() {
             let shared = experts.shared.as_ref().unwrap();
             assert_eq!((shared.dense.up.weight.shape.as_slice(), shared.router.is_some()), (&[48, 32][..], true));
         }
+    }
+}
+
+#[test]
+fn qwen3_next_reads_rows_by_heads_of_keys() {
+    for format in FORMATS {
+        let spec = spec(&fixture("qwen3-next").join(format));
+        assert_eq!((spec.family, spec.variant.as_str(), kinds(&spec).as_str()), ("qwen3next", "Qwen3-Next", "dg"));
+        assert_eq!(spec.unused_tensors, Vec::<String>::new());
+        let Mixer::DeltaNet(net) = &spec.weights.layers[0].mixer.layer else { panic!("{format}") };
+        let gguf = format.ends_with("gguf");
+        assert_eq!((net.qkvz.by_key_head(), net.ba.by_key_head()), (!gguf, true), "{format}");
+        assert_eq!(net.sharing, KeySharing::Neighbours);
+        let [Some(both), None] = net.ba.linears() else { panic!("{format}") };
+        assert_eq!(both.weight.shape, [8, 32]);
     }
 }
 

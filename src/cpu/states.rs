@@ -35,6 +35,17 @@ impl CpuDevice {
     ) -> Result<()> {
         let rows = sequences.last().map_or(0, |sequence| sequence.rows.end);
         let width = projected.len() / rows.max(1);
+        if net.by_key_head.contains(&true) {
+            let refusals = Refusals::default();
+            self.pool.chunks(projected, width, |_, row| {
+                let ordered = with_scratch(width, |copy| {
+                    net.order(row, copy);
+                    Ok(())
+                });
+                refusals.note(ordered);
+            });
+            refusals.into_result()?;
+        }
         self.convolve_rows(sequences, layer, &net.conv, true, projected, width)?;
         let values = net.value_heads * net.value_dim;
         mixed.resize(rows * values, 0.0);

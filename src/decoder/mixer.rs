@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 use crate::kernels::Scoring;
 use crate::weights::Weights;
 use model_diagnostics::spec::{
-    self, AttentionWeights, ConvWeights, DeltaNetWeights, KeyValueWeights, LinearWeights, MixerWeights, NormWeights,
-    ShortConvWeights,
+    self, AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, LinearWeights, MixerWeights,
+    NormWeights, ShortConvWeights,
 };
 
 /// A mixer with its norms. A pass calls [`Mixer::store`] for all rows and then [`Mixer::mix`] for those that are wanted.
@@ -33,10 +33,8 @@ struct Attention<D: Device> {
 }
 
 struct DeltaNetLayer<D: Device> {
-    qkv: D::Matrix,
-    z: D::Matrix,
-    beta: D::Matrix,
-    alpha: D::Matrix,
+    /// Whose products stand side by side.
+    inputs: Vec<D::Matrix>,
     net: DeltaNet<D::Vector, D::Norm>,
     out: D::Matrix,
 }
@@ -77,8 +75,9 @@ impl<D: Device> Mixer<D> {
         match &self.layer {
             Layer::Attention(attention) => attention.store(device, index, norm, pass),
             Layer::DeltaNet(layer) => {
-                let DeltaNetLayer { qkv, z, beta, alpha, net, .. } = &**layer;
-                device.norm_project(batch, hidden, norm, &[qkv, z, beta, alpha], projected)?;
+                let DeltaNetLayer { inputs, net, .. } = &**layer;
+                let inputs: Vec<&D::Matrix> = inputs.iter().collect();
+                device.norm_project(batch, hidden, norm, &inputs, projected)?;
                 device.delta_net(batch, index, net, projected, mixed)
             }
             Layer::ShortConv(ShortConvLayer { bcx, conv, .. }) => {
@@ -116,15 +115,15 @@ impl<D: Device> Mixer<D> {
 
     /// In the order of [`spec::Mixer::linears`].
     pub(super) fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
-        let matrices = match &self.layer {
+        let (inputs, others): (&[D::Matrix], _) = match &self.layer {
             Layer::Attention(Attention { q, kv, o, .. }) => {
                 let (k, v) = kv.as_ref().map_or((None, None), |kv| (Some(&kv.k), kv.v.as_ref()));
-                [Some(q), k, v, Some(o), None]
+                (&[], [Some(q), k, v, Some(o)])
             }
-            Layer::DeltaNet(net) => [&net.qkv, &net.z, &net.beta, &net.alpha, &net.out].map(Some),
-            Layer::ShortConv(conv) => [Some(&conv.bcx), Some(&conv.out), None, None, None],
+            Layer::DeltaNet(net) => (&net.inputs, [Some(&net.out), None, None, None]),
+            Layer::ShortConv(conv) => (&[], [Some(&conv.bcx), Some(&conv.out), None, None]),
         };
-        matrices.into_iter().flatten()
+        inputs.iter().chain(others.into_iter().flatten())
     }
 }
 
@@ -181,16 +180,19 @@ impl<D: Device> DeltaNetLayer<D> {
         let matrix = |linear: &LinearWeights| device.matrix(weights, linear);
         let &DeltaNetWeights { key_heads, value_heads, key_dim, value_dim, sharing, decay_is_log, .. } = net;
         Ok(DeltaNetLayer {
-            qkv: matrix(&net.qkv)?,
-            z: matrix(&net.z)?,
-            beta: matrix(&net.beta)?,
-            alpha: matrix(&net.alpha)?,
+            inputs: [net.qkvz.linears(), net.ba.linears()]
+                .concat()
+                .into_iter()
+                .flatten()
+                .map(matrix)
+                .collect::<Result<_>>()?,
             net: DeltaNet {
                 key_heads,
                 value_heads,
                 key_dim,
                 value_dim,
                 sharing,
+                by_key_head: [&net.qkvz, &net.ba].map(DeltaInput::by_key_head),
                 conv: conv_of(device, weights, &net.conv)?,
                 dt_bias: device.vector(weights, &net.dt_bias)?,
                 decay: device.vector(weights, &net.decay)?,

@@ -23,6 +23,7 @@ mod qwen3;
 mod qwen35;
 mod qwen35_moe;
 mod qwen3_moe;
+mod qwen3_next;
 mod role;
 mod smollm3;
 mod states;
@@ -57,6 +58,7 @@ pub const REGISTRY: &[&Family] = &[
     &phi_moe::FAMILY,
     &qwen35::FAMILY,
     &qwen35_moe::FAMILY,
+    &qwen3_next::FAMILY,
     &lfm2::FAMILY,
     &lfm2_moe::FAMILY,
     &gptoss::FAMILY,

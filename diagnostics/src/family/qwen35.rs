@@ -5,6 +5,7 @@ use super::{
     Bias, DeltaNetKeys, Family, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, NormKind, Role, StateLayers, StateMixer,
     StateTable, TensorName,
 };
+use crate::block::KeySharing;
 
 /// Before Llama's names: the norm in front of the feed-forward layer has another in GGUF.
 #[rustfmt::skip]
@@ -20,6 +21,33 @@ pub(super) const DELTA_NET: &[TensorName] = &[
     TensorName { role: Role::DeltaNorm,  gguf: "blk.{}.ssm_norm",            config: "model.layers.{}.linear_attn.norm" },
     TensorName { role: Role::DeltaOut,   gguf: "blk.{}.ssm_out",             config: "model.layers.{}.linear_attn.out_proj" },
 ];
+
+const DELTA_NET_KEYS: DeltaNetKeys = DeltaNetKeys {
+    key_heads: Key { gguf: ".ssm.group_count", config: "linear_num_key_heads" },
+    value_heads: Key { gguf: ".ssm.time_step_rank", config: "linear_num_value_heads" },
+    key_dim: Key { gguf: ".ssm.state_size", config: "linear_key_head_dim" },
+    value_dim: "linear_value_head_dim",
+    values: ".ssm.inner_size",
+    // The converter has moved them.
+    gguf_sharing: KeySharing::Strided,
+};
+
+const STATES: StateTable = StateTable {
+    mixer: StateMixer::DeltaNet(DELTA_NET_KEYS),
+    layer_type: "linear_attention",
+    layers: StateLayers::AllButEvery {
+        every: Key { gguf: ".full_attention_interval", config: "full_attention_interval" },
+        list: ".attention.recurrent_layers",
+        default: (4, "the default of transformers' config of this family and of llama.cpp"),
+    },
+    kernel: Key { gguf: ".ssm.conv_kernel", config: "linear_conv_kernel_dim" },
+};
+
+/// That of Qwen3-Next, whose value heads no converter has moved.
+pub(super) const UNMOVED_STATES: StateTable = StateTable {
+    mixer: StateMixer::DeltaNet(DeltaNetKeys { gguf_sharing: KeySharing::Neighbours, ..DELTA_NET_KEYS }),
+    ..STATES
+};
 
 /// The table.
 pub(super) const FAMILY: Family = Family {
@@ -44,22 +72,7 @@ pub(super) const FAMILY: Family = Family {
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
     norm: NormKind::RmsFromOne,
     gated_attention: true,
-    states: Some(StateTable {
-        mixer: StateMixer::DeltaNet(DeltaNetKeys {
-            key_heads: Key { gguf: ".ssm.group_count", config: "linear_num_key_heads" },
-            value_heads: Key { gguf: ".ssm.time_step_rank", config: "linear_num_value_heads" },
-            key_dim: Key { gguf: ".ssm.state_size", config: "linear_key_head_dim" },
-            value_dim: "linear_value_head_dim",
-            values: ".ssm.inner_size",
-        }),
-        layer_type: "linear_attention",
-        layers: StateLayers::AllButEvery {
-            every: Key { gguf: ".full_attention_interval", config: "full_attention_interval" },
-            list: ".attention.recurrent_layers",
-            default: (4, "the default of transformers' Qwen3_5TextConfig and of llama.cpp"),
-        },
-        kernel: Key { gguf: ".ssm.conv_kernel", config: "linear_conv_kernel_dim" },
-    }),
+    states: Some(STATES),
     predictors: Some(Key { gguf: ".nextn_predict_layers", config: "mtp_num_hidden_layers" }),
     // transformers computes it always.
     needed_flags: &[("attn_output_gate", "attention without a gate of its output")],

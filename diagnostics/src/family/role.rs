@@ -67,6 +67,10 @@ pub enum Role {
     SharedRouter,
     /// Queries, keys and values of a delta net, `[2 * key_heads * key_dim + value_heads * value_dim, hidden]`.
     DeltaQkv,
+    /// These and the gate of its output by heads of keys, `[2 * key_heads * key_dim + 2 * value_heads * value_dim, hidden]`.
+    DeltaQkvz,
+    /// How much a position corrects and how much the state decays by heads of keys, `[2 * value_heads, hidden]`.
+    DeltaBetaAlpha,
     /// The gate of its output, `[value_heads * value_dim, hidden]`.
     DeltaGate,
     /// How much a position corrects, `[value_heads, hidden]`.

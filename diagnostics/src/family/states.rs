@@ -1,6 +1,7 @@
 //! The shape of a table's part on layers that keep a state in place of keys and values.
 
 use super::Key;
+use crate::block::KeySharing;
 
 /// Layers that keep a state in place of keys and values.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,8 @@ pub struct DeltaNetKeys {
     pub value_dim: &'static str,
     /// Elements of all values together in GGUF.
     pub values: &'static str,
+    /// Which value heads share a head of keys in GGUF; neighbours do in safetensors.
+    pub gguf_sharing: KeySharing,
 }
 
 /// Which layers have a state.

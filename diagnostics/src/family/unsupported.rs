@@ -48,7 +48,7 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     (STATE, &[
         "mamba", "mamba2", "falconmamba", "falconh1", "jamba", "bamba", "zamba", "zamba2", "rwkv", "rwkv5", "rwkv6", "rwkv7",
         "rwkv6qwen2", "arwkv7", "recurrentgemma", "griffin", "xlstm", "nemotronh", "nemotronhmoe", "granitehybrid",
-        "granitemoehybrid", "lfm3", "plamo2", "qwen3next", "kimilinear", "minimax", "minimaxtext01", "retnet",
+        "granitemoehybrid", "lfm3", "plamo2", "kimilinear", "minimax", "minimaxtext01", "retnet",
         "hyena", "stripedhyena", "olmohybrid", "bailinghybrid",
     ]),
     (ENCODER, &[

@@ -1,6 +1,7 @@
 //! What mixes the positions of a sequence: the first sub-layer of a block.
 
 use super::{LinearWeights, NormWeights};
+use crate::block::KeySharing;
 use crate::header::TensorInfo;
 
 /// The first sub-layer of a block, with its norms.
@@ -92,14 +93,10 @@ pub struct DeltaNetWeights {
     pub value_dim: usize,
     /// Which value heads share a head of keys.
     pub sharing: KeySharing,
-    /// Queries, keys and values: `[2 * key_heads * key_dim + value_heads * value_dim, hidden]`.
-    pub qkv: LinearWeights,
-    /// The gate of the output, `[value_heads * value_dim, hidden]`.
-    pub z: LinearWeights,
-    /// How much a position corrects, before its sigmoid: `[value_heads, hidden]`.
-    pub beta: LinearWeights,
-    /// How much the state decays, before its softplus: `[value_heads, hidden]`.
-    pub alpha: LinearWeights,
+    /// Queries, keys, values and gates.
+    pub qkvz: DeltaInput,
+    /// How much a position corrects, before its sigmoid, and how much the state decays, before its softplus.
+    pub ba: DeltaInput,
     /// Over queries, keys and values, before their SiLU.
     pub conv: ConvWeights,
     /// Added to `alpha`'s product, `[value_heads]`.
@@ -114,13 +111,15 @@ pub struct DeltaNetWeights {
     pub out: LinearWeights,
 }
 
-/// Which value heads share a head of keys, of `value_heads / key_heads` each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeySharing {
-    /// Neighbours: head `i` has the keys `i / (value_heads / key_heads)` (safetensors).
-    Neighbours,
-    /// Every so many: head `i` has the keys `i % key_heads` (GGUF).
-    Strided,
+/// Matrices whose products stand side by side. Complete.
+#[derive(Clone, Debug)]
+pub enum DeltaInput {
+    /// One behind the other: queries, keys and values `[2 * key_heads * key_dim + value_heads * value_dim, hidden]` and the gate of
+    /// the output `[value_heads * value_dim, hidden]`, or corrections and decays of `[value_heads, hidden]` each.
+    Apart([LinearWeights; 2]),
+    /// One matrix with the rows of both, of every head of keys its query, its key, the values that share it and their gates, or the
+    /// corrections and the decays of these.
+    ByKeyHead(LinearWeights),
 }
 
 /// The weights of a gated short convolution (transformers `modeling_lfm2.py`): `out(c * conv(b * x))`.
@@ -209,8 +208,8 @@ impl Mixer {
                 [Some(q), k, v, Some(o), None]
             }
             Mixer::DeltaNet(net) => {
-                let DeltaNetWeights { qkv, z, beta, alpha, out, .. } = &**net;
-                [qkv, z, beta, alpha, out].map(Some)
+                let ([qkvz, z], [ba, alpha]) = (net.qkvz.linears(), net.ba.linears());
+                [qkvz, z, ba, alpha, Some(&net.out)]
             }
             Mixer::ShortConv(conv) => [Some(&conv.bcx), Some(&conv.out), None, None, None],
         };
@@ -257,6 +256,21 @@ impl AttentionWeights {
 
     fn width(&self, heads: usize) -> usize {
         heads.saturating_mul(self.head_dim)
+    }
+}
+
+impl DeltaInput {
+    /// The matrices in the order of their products.
+    pub fn linears(&self) -> [Option<&LinearWeights>; 2] {
+        match self {
+            DeltaInput::Apart([first, second]) => [Some(first), Some(second)],
+            DeltaInput::ByKeyHead(both) => [Some(both), None],
+        }
+    }
+
+    /// Whether products stand by heads of keys.
+    pub fn by_key_head(&self) -> bool {
+        matches!(self, DeltaInput::ByKeyHead(_))
     }
 }
 

@@ -18,11 +18,11 @@ mod states;
 mod tensors;
 mod unsupported;
 
-pub use crate::block::{Activation, RopeLayout, RouterScore};
+pub use crate::block::{Activation, KeySharing, RopeLayout, RouterScore};
 pub use inspect::inspect;
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
-    AttentionWeights, ConvWeights, DeltaNetWeights, KeySharing, KeyValueWeights, KeysValues, Mixer, MixerWeights,
+    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, KeysValues, Mixer, MixerWeights,
     ShortConvWeights,
 };
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};

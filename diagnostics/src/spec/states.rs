@@ -5,7 +5,7 @@ use super::layers::WITHOUT;
 use super::mixer::StateSizes;
 use super::reader::{Reader, missing};
 use super::tensors::Tensors;
-use super::{ConvWeights, DeltaNetWeights, KeySharing, Mixer, ShortConvWeights, Sizes};
+use super::{ConvWeights, DeltaInput, DeltaNetWeights, KeySharing, Mixer, ShortConvWeights, Sizes};
 use crate::error::Result;
 use crate::family::{AdjustedWidth, DeltaNetKeys, Family, Key, Role, StateLayers, StateMixer, StateTable};
 use crate::header::{Header, Metadata, TensorInfo};
@@ -28,7 +28,8 @@ impl Reader<'_> {
             let expected = format!("a number between {} and {}", KERNELS.start(), KERNELS.end());
             return Err(self.value(&self.key(key), kernel, expected));
         }
-        let StateMixer::DeltaNet(DeltaNetKeys { key_heads, value_heads, key_dim, value_dim, values }) = mixer else {
+        let StateMixer::DeltaNet(DeltaNetKeys { key_heads, value_heads, key_dim, value_dim, values, .. }) = mixer
+        else {
             return Ok(Some(StateSizes { channels: hidden, kernel, ..StateSizes::default() }));
         };
         let mut sizes = StateSizes {
@@ -202,9 +203,8 @@ impl Reader<'_> {
 impl Tensors<'_> {
     /// The mixer of a layer with a state.
     pub(super) fn state_mixer(&mut self, mixer: StateMixer, layer: Option<usize>) -> Result<Mixer> {
-        let keys_of = |gguf| if gguf { KeySharing::Strided } else { KeySharing::Neighbours };
         match mixer {
-            StateMixer::DeltaNet(_) => {
+            StateMixer::DeltaNet(DeltaNetKeys { gguf_sharing, .. }) => {
                 let StateSizes { key_heads, value_heads, key_dim, value_dim, .. } =
                     self.sizes.states.unwrap_or_default();
                 let gguf = self.reader.is_gguf();
@@ -213,11 +213,9 @@ impl Tensors<'_> {
                     value_heads,
                     key_dim,
                     value_dim,
-                    sharing: keys_of(gguf),
-                    qkv: self.matrix(Role::DeltaQkv, layer)?,
-                    z: self.matrix(Role::DeltaGate, layer)?,
-                    beta: self.matrix(Role::DeltaBeta, layer)?,
-                    alpha: self.matrix(Role::DeltaAlpha, layer)?,
+                    sharing: if gguf { gguf_sharing } else { KeySharing::Neighbours },
+                    qkvz: self.delta_input(Role::DeltaQkvz, [Role::DeltaQkv, Role::DeltaGate], layer)?,
+                    ba: self.delta_input(Role::DeltaBetaAlpha, [Role::DeltaBeta, Role::DeltaAlpha], layer)?,
                     conv: self.conv(layer)?,
                     dt_bias: self.whole_name(Role::DeltaBias, layer)?,
                     decay: self.whole_name(Role::DeltaDecay, layer)?,
@@ -233,6 +231,18 @@ impl Tensors<'_> {
                 out: self.matrix(Role::ConvOut, layer)?,
             }))),
         }
+    }
+
+    /// The matrix of role `both` where the file has it, or the format no other, else that of each.
+    fn delta_input(&mut self, both: Role, each: [Role; 2], layer: Option<usize>) -> Result<DeltaInput> {
+        let stored = self.header.tensors.contains_key(&format!("{}.weight", self.stem(both, layer)));
+        let apart = self.names(each[0]) && !self.stem(each[0], layer).is_empty();
+        Ok(if self.names(both) && (stored || !apart) {
+            DeltaInput::ByKeyHead(self.matrix(both, layer)?)
+        } else {
+            let [first, second] = each.map(|role| self.matrix(role, layer));
+            DeltaInput::Apart([first?, second?])
+        })
     }
 
     /// The convolution, which transformers stores with a dimension for its one input a channel.

@@ -483,6 +483,12 @@ impl Sizes {
                 );
                 size(channels, hidden, because)
             }
+            Role::DeltaQkvz => {
+                let because =
+                    format!("the same and gates of {value_heads} heads of {value_dim} elements, width {hidden}");
+                size(channels + states.values(), hidden, because)
+            }
+            Role::DeltaBetaAlpha => size(2 * value_heads, hidden, format!("twice {value_heads} heads, width {hidden}")),
             Role::DeltaGate | Role::DeltaOut => {
                 let because = format!("{value_heads} heads of values of {value_dim} elements, width {hidden}");
                 let values = states.values();

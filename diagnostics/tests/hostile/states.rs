@@ -14,6 +14,7 @@ pub fn cases(table: &mut Table) {
     delta_nets_in_folders(table);
     convolutions_in_gguf(table);
     convolutions_in_folders(table);
+    rows_by_heads_of_keys(table);
 }
 
 fn flags(values: &[u8]) -> Vec<u8> {
@@ -233,5 +234,44 @@ fn convolutions_in_folders(table: &mut Table) {
     for (key, value, code, says) in cases {
         let edited = sound.json(CONFIG, |config| drop(config.insert((*key).to_owned(), value.clone())));
         table.refuses(&format!("short convolutions: {key} is {value}"), &edited.tree(), "", *code, &[says]);
+    }
+}
+
+/// Qwen3-Next, whose projections stand by heads of keys.
+fn rows_by_heads_of_keys(table: &mut Table) {
+    let file = Gguf::fixture("qwen3-next/q8_0.gguf");
+    table.accepts("corrections and decays by heads of keys", &Tree::new().with(NAME, file.build()), NAME);
+    // As early converters wrote them.
+    let early = file.without_tensor("blk.0.attn_qkv.weight").without_tensor("blk.0.attn_gate.weight");
+    let early = early.with_tensor("blk.0.ssm_in.weight", &[32, 192], F32);
+    table.accepts("all by heads of keys in GGUF", &Tree::new().with(NAME, early.build()), NAME);
+    let mut case = |case: &str, file: &Gguf, code: u8, says: &str| {
+        table.refuses(case, &Tree::new().with(NAME, file.build()), NAME, code, &[NAME, says]);
+    };
+    for name in ["blk.0.ssm_ba.weight", "blk.0.attn_qkv.weight", "blk.0.attn_gate.weight"] {
+        case(&format!("no {name} of Qwen3-Next"), &file.without_tensor(name), 15, name);
+    }
+    let short = file.tensor("blk.0.ssm_ba.weight", |info| info.shape = vec![32, 4]);
+    case("corrections without decays", &short, 15, "blk.0.ssm_ba.weight");
+    let keys = "qwen3next.ssm.group_count";
+    case("3 heads of keys of Qwen3-Next", &file.u32(keys, 3), 15, keys);
+
+    let folder = Files::fixture("qwen3-next/bf16");
+    table.accepts("all by heads of keys", &folder.tree(), "");
+    for name in ["in_proj_qkvz", "in_proj_ba"] {
+        let name = format!("model.layers.0.linear_attn.{name}.weight");
+        let renamed = folder.header(WEIGHTS, |header| {
+            let tensor = header.remove(&name).unwrap();
+            header.insert("another".to_owned(), tensor);
+        });
+        table.refuses(&format!("no {name}"), &renamed.tree(), "", 15, &[&name]);
+    }
+    for (key, value, says) in [
+        ("linear_num_key_heads", json!(1), "in_proj_qkvz"),
+        ("linear_num_value_heads", json!(2), "in_proj_qkvz"),
+        ("linear_value_head_dim", json!(32), "in_proj_qkvz"),
+    ] {
+        let set = folder.json(CONFIG, |config| drop(config.insert(key.into(), value.clone())));
+        table.refuses(&format!("{key} of Qwen3-Next is {value}"), &set.tree(), "", 15, &[says]);
     }
 }

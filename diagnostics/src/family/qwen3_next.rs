@@ -1,0 +1,56 @@
+//! Qwen3-Next: Qwen3-Next-80B-A3B. As Qwen3.5 with experts, but for the order of the rows that delta nets read.
+
+use super::experts::{
+    EXPERT_WIDTH, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED,
+};
+use super::qwen2_moe::{SHARED_EXPERT, SHARED_WIDTH};
+use super::qwen3::HEAD_NORMS;
+use super::qwen35::{self, DELTA_NET};
+use super::{Family, LLAMA_LIKE_KEYS, LLAMA_LIKE_TENSORS, Role, TensorName};
+
+/// Before Qwen3.5's names. Safetensors files have no other; GGUF files have the first where an early converter wrote them.
+#[rustfmt::skip]
+const BY_KEY_HEAD: &[TensorName] = &[
+    TensorName { role: Role::DeltaQkvz,      gguf: "blk.{}.ssm_in",    config: "model.layers.{}.linear_attn.in_proj_qkvz" },
+    TensorName { role: Role::DeltaBetaAlpha, gguf: "blk.{}.ssm_ba",    config: "model.layers.{}.linear_attn.in_proj_ba" },
+    TensorName { role: Role::DeltaQkv,       gguf: "blk.{}.attn_qkv",  config: "" },
+    TensorName { role: Role::DeltaGate,      gguf: "blk.{}.attn_gate", config: "" },
+    TensorName { role: Role::DeltaBeta,      gguf: "",                 config: "" },
+    TensorName { role: Role::DeltaAlpha,     gguf: "",                 config: "" },
+];
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "qwen3next",
+    gguf_architectures: &["qwen3next"],
+    model_types: &[("qwen3_next", &["Qwen3NextForCausalLM"])],
+    wrappers: &[],
+    config_defaults: &[
+        ("num_attention_heads", 16.0),
+        ("num_key_value_heads", 2.0),
+        ("head_dim", 256.0),
+        ("linear_conv_kernel_dim", 4.0),
+        ("linear_key_head_dim", 128.0),
+        ("linear_value_head_dim", 128.0),
+        ("linear_num_key_heads", 16.0),
+        ("linear_num_value_heads", 32.0),
+        ("rms_norm_eps", 1e-6),
+    ],
+    config_defaults_source: "the default of transformers' Qwen3NextConfig",
+    tensors: &[BY_KEY_HEAD, DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS, SHARED_EXPERT],
+    fused: FUSED_EXPERTS,
+    keys: LLAMA_LIKE_KEYS,
+    states: Some(qwen35::UNMOVED_STATES),
+    experts: Some(ExpertTable {
+        count: QWEN_COUNT,
+        feed_forward: Some(EXPERT_WIDTH),
+        shared_feed_forward: Some(SHARED_WIDTH),
+        normalized: Normalized::Flag { config: "norm_topk_prob", absent: true, gguf: true },
+        dense_layers: Some(QWEN_DENSE_LAYERS),
+        ..ROUTED
+    }),
+    rotary_part: Some((0.25, "the default of transformers' Qwen3NextConfig")),
+    default_tied: (false, "the default of transformers' Qwen3NextConfig"),
+    name: "Qwen3-Next",
+    ..qwen35::FAMILY
+};
