@@ -116,10 +116,10 @@ pub struct DeltaNetWeights {
 pub enum DeltaInput {
     /// One behind the other: queries, keys and values `[2 * key_heads * key_dim + value_heads * value_dim, hidden]` and the gate of
     /// the output `[value_heads * value_dim, hidden]`, or corrections and decays of `[value_heads, hidden]` each.
-    Apart([LinearWeights; 2]),
+    Apart(Box<[LinearWeights; 2]>),
     /// One matrix with the rows of both, of every head of keys its query, its key, the values that share it and their gates, or the
     /// corrections and the decays of these.
-    ByKeyHead(LinearWeights),
+    ByKeyHead(Box<LinearWeights>),
 }
 
 /// The weights of a gated short convolution (transformers `modeling_lfm2.py`): `out(c * conv(b * x))`.
@@ -263,7 +263,7 @@ impl DeltaInput {
     /// The matrices in the order of their products.
     pub fn linears(&self) -> [Option<&LinearWeights>; 2] {
         match self {
-            DeltaInput::Apart([first, second]) => [Some(first), Some(second)],
+            DeltaInput::Apart(both) => both.each_ref().map(Some),
             DeltaInput::ByKeyHead(both) => [Some(both), None],
         }
     }

@@ -238,10 +238,10 @@ impl Tensors<'_> {
         let stored = self.header.tensors.contains_key(&format!("{}.weight", self.stem(both, layer)));
         let apart = self.names(each[0]) && !self.stem(each[0], layer).is_empty();
         Ok(if self.names(both) && (stored || !apart) {
-            DeltaInput::ByKeyHead(self.matrix(both, layer)?)
+            DeltaInput::ByKeyHead(Box::new(self.matrix(both, layer)?))
         } else {
             let [first, second] = each.map(|role| self.matrix(role, layer));
-            DeltaInput::Apart([first?, second?])
+            DeltaInput::Apart(Box::new([first?, second?]))
         })
     }
 
