@@ -5,7 +5,9 @@ mod common;
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use model_factory::kernels::Isa;
-use model_factory::{DeviceChoice, Error, GenerateOptions, KvDtype, Message, Model, Speculation, UnifiedModelFactory};
+use model_factory::{
+    DeviceChoice, Error, GenerateOptions, Grammar, KvDtype, Message, Model, Speculation, UnifiedModelFactory,
+};
 use serde_json::Value;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -65,6 +67,12 @@ struct Arguments {
     /// Ends before this text; may be given several times.
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     stop: Vec<String>,
+    /// The answer is a value of the JSON schema in this file.
+    #[arg(long, value_name = "FILE", value_parser = schema)]
+    json_schema: Option<Grammar>,
+    /// The answer is this text or another one that is given so; several times, or with commas between them.
+    #[arg(long, value_name = "TEXT", value_delimiter = ',', conflicts_with = "json_schema")]
+    choice: Vec<String>,
     /// ngram guesses the next tokens by what followed the last ones before, and computes them together: the same text, sooner
     /// where it repeats itself or its prompt.
     #[arg(long, value_name = "ngram|off", default_value = "off", value_parser = speculation)]
@@ -167,6 +175,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "generated_tokens": timings.generated,
             "decode_s": timings.decode.as_secs_f64(),
             "decode_tok_s": decode,
+            "forced": timings.forced,
             "guessed": timings.guessed,
             "accepted": timings.accepted,
             "seed": timings.seed,
@@ -226,6 +235,10 @@ fn options(arguments: &Arguments) -> GenerateOptions {
     options.logprobs = arguments.logprobs;
     options.speculate = if arguments.draft.is_some() { Speculation::Draft } else { arguments.speculate };
     options.stop.clone_from(&arguments.stop);
+    options.grammar.clone_from(&arguments.json_schema);
+    if !arguments.choice.is_empty() {
+        options = options.choice(&arguments.choice);
+    }
     options.chat.template.clone_from(&arguments.template);
     for (name, value) in &arguments.set {
         options.chat.variables.insert(name.clone(), value.clone());
@@ -261,6 +274,12 @@ struct Tools(Vec<Value>);
 fn tools(path: &str) -> Result<Tools, String> {
     let text = std::fs::read(path).map_err(|error| error.to_string())?;
     serde_json::from_slice(&text).map(Tools).map_err(|error| format!("expected a JSON list of tool schemas: {error}"))
+}
+
+fn schema(path: &str) -> Result<Grammar, String> {
+    let text = std::fs::read(path).map_err(|error| error.to_string())?;
+    let schema: Value = serde_json::from_slice(&text).map_err(|error| format!("expected a JSON schema: {error}"))?;
+    Ok(Grammar::json_schema(schema))
 }
 
 fn load(arguments: &Arguments) -> Result<Model, Error> {

@@ -7,6 +7,7 @@ mod chat;
 mod cuda;
 mod draft;
 mod encode;
+mod grammar;
 #[cfg(feature = "hub")]
 mod hub;
 mod session_file;
@@ -23,6 +24,7 @@ pub use chat::ChatError;
 pub use cuda::{CudaError, NVRTC_VARIABLE};
 pub use draft::DraftError;
 pub use encode::EncodeError;
+pub use grammar::GrammarError;
 #[cfg(feature = "hub")]
 pub use hub::HubError;
 pub use session_file::{SessionFileError, SessionFileProblem};
@@ -93,6 +95,9 @@ pub enum Error {
     /// Messages could not be turned into a text (exit code 2; 10 where the template is at fault).
     #[error(transparent)]
     Chat(#[from] ChatError),
+    /// No answer can be held to a grammar, or this one did not come to its end (exit code 2).
+    #[error(transparent)]
+    Grammar(Box<GrammarError>),
     /// An option of a load or a generation is out of its range (exit code 2).
     #[error("{option} is {value}, expected {expected}")]
     Option {
@@ -251,6 +256,7 @@ impl Error {
             | Error::Encode(_)
             | Error::Option { .. }
             | Error::EmptyStopString { .. }
+            | Error::Grammar(_)
             | Error::OtherModel
             | Error::Draft(_) => ErrorKind::InvalidRequest,
             Error::OutOfMemory { .. } | Error::CacheBudget { .. } => ErrorKind::OutOfMemory,

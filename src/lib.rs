@@ -10,6 +10,8 @@
 /// The code of the guides, compiled and run with the doctests.
 #[cfg(doctest)]
 mod guides {
+    #[doc = include_str!("../docs/constrained.md")]
+    struct Constrained;
     #[doc = include_str!("../docs/library.md")]
     struct Library;
     #[doc = include_str!("../docs/sessions.md")]
@@ -33,9 +35,11 @@ pub mod cuda;
 #[doc(hidden)]
 pub mod decoder;
 pub mod error;
+mod extract;
 mod factory;
 mod fingerprint;
 pub mod generate;
+mod grammar;
 pub mod hub;
 #[allow(missing_debug_implementations)]
 #[doc(hidden)]
@@ -60,10 +64,11 @@ pub mod weights;
 pub use cancel::CancellationToken;
 pub use candle_core;
 pub use chat::{ChatOptions, LocalTime, Message};
-pub use error::{ChatError, DraftError, EncodeError, Error, ErrorKind, Result, SessionFileError};
+pub use error::{ChatError, DraftError, EncodeError, Error, ErrorKind, GrammarError, Result, SessionFileError};
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
 pub use fingerprint::WeightsDigest;
 pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions, Speculation};
+pub use grammar::Grammar;
 pub use kernels::Isa;
 pub use model::Model;
 pub use model_diagnostics as diagnostics;
@@ -72,6 +77,7 @@ pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, 
 pub use progress::{Progress, Stage};
 pub use prompt::{IntoGenerationError, Prompt};
 pub use scheduler::admission::Admission;
+pub use schemars;
 pub use session::{CacheUsage, Session};
 #[cfg(feature = "async")]
 pub use stream::GenerationStream;

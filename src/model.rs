@@ -2,7 +2,9 @@
 
 use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder};
+use crate::error::Result;
 use crate::fingerprint::Fingerprint;
+use crate::grammar::Grammar;
 use crate::scheduler::Scheduler;
 use crate::tokenizer::Tokenizer;
 use candle_core::Device;
@@ -67,6 +69,15 @@ impl Model {
     /// The tokenizer: the model's own, or the one that was given.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.0.tokenizer
+    }
+
+    /// Compiles `grammar` ahead of the first request, with the trie of the vocabulary, which all grammars share. The model
+    /// keeps the 32 that were used last.
+    ///
+    /// # Errors
+    /// `Grammar`, with the place, for one that is malformed, impossible, unsupported or too large.
+    pub fn compile(&self, grammar: &Grammar) -> Result<()> {
+        self.tokenizer().grammars()?.parser(grammar).map(drop)
     }
 
     /// The draft model beside it ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).

@@ -5,7 +5,7 @@ mod guesses;
 
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
-use crate::decoder::{Cache, Rotation, with_floats};
+use crate::decoder::{Batching, Cache, Rotation, with_floats};
 use crate::error::{Error, Result};
 use crate::generate::Step;
 use crate::memory;
@@ -398,6 +398,10 @@ impl Step for Session {
 
     fn reused(&self) -> usize {
         self.reused
+    }
+
+    fn joins(&self) -> bool {
+        self.model.compute().batching() == Batching::Any
     }
 
     fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {

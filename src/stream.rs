@@ -233,9 +233,12 @@ impl Streaming for Streamed {
                             self.computing = true;
                             return Ok(Some(run));
                         }
-                        Ok(None) => match self.generation.take() {
-                            Some(generation) => Event::End(generation),
-                            None => return Err(Ended),
+                        Ok(None) => match state.pop() {
+                            Some(piece) => Event::Piece(piece),
+                            None => match self.generation.take() {
+                                Some(generation) => Event::End(generation),
+                                None => return Err(Ended),
+                            },
                         },
                         Err(error) => {
                             state.complete(Err(error), 0);

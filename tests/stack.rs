@@ -3,7 +3,7 @@
 
 mod common;
 
-use model_factory::{GenerateOptions, Message, Session};
+use model_factory::{GenerateOptions, Grammar, Message, Session};
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -14,7 +14,7 @@ const STATED: usize = 256;
 const ENOUGH: usize = STATED * 3 / 4;
 
 /// What a program does, and the fixtures that take the most for it: each container format, tokenizer and template.
-const TASKS: [&str; 5] = ["diagnose", "load", "generate", "chat", "logits"];
+const TASKS: [&str; 6] = ["diagnose", "load", "generate", "chat", "logits", "constrained"];
 const MODELS: [&str; 6] = [
     "demo",
     "demo-q4_k_m.gguf",
@@ -91,6 +91,13 @@ fn in_a_small_thread() {
                 }
                 ("chat", Some(model)) if model.spec().tokenizer.chat_templates.is_empty() => {}
                 ("chat", Some(model)) => drop(model.chat(&[Message::user("Hi")], &options).unwrap().text().unwrap()),
+                ("constrained", Some(model)) => {
+                    let object = serde_json::json!({"type": "object"});
+                    let nested = format!("{}a{}", "(b*".repeat(80), ")*".repeat(80));
+                    for grammar in [Grammar::json_schema(object), Grammar::regex(nested)] {
+                        drop(model.generate("Once", &options.clone().grammar(&grammar)).unwrap().text().unwrap());
+                    }
+                }
                 ("logits", Some(model)) => {
                     let ids: Vec<u32> = (5..250).collect();
                     let (mut one, mut two) = (model.session(), model.session());

@@ -46,6 +46,27 @@ fn a_stream_gives_the_pieces_of_its_generation() {
 }
 
 #[test]
+fn streams_of_constrained_answers_give_the_same_pieces() {
+    let model = demo();
+    let record = serde_json::json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 9},
+        "kind": {"const": "a long text without a choice"}, "on": {"type": "boolean"}},
+        "required": ["name", "kind", "on"], "additionalProperties": false});
+    let all = [
+        GenerateOptions::default().json_schema(record),
+        GenerateOptions::default().choice(&["only this"]),
+        GenerateOptions::default().regex("[a-z]{3,20}").speculate(Speculation::Ngram).speculative_tokens(3),
+    ];
+    let all = all.map(|options| options.temperature(1.0).seed(3).max_tokens(200));
+    let mut streams = all.each_ref().map(|options| stream(&model, options));
+    for (options, stream) in all.iter().zip(&mut streams) {
+        let expected: Vec<_> = model.generate(PROMPT, options).unwrap().map(Result::unwrap).collect();
+        let given: Vec<_> = block_on_stream(&mut *stream).map(Result::unwrap).collect();
+        assert_eq!(given, expected, "{:?}", options.grammar);
+        assert_eq!(stream.finish().0, Some(FinishReason::Grammar));
+    }
+}
+
+#[test]
 fn streams_with_guesses_give_the_same_pieces() {
     let on_gpu = std::env::var_os("TEST_DEVICE").is_some_and(|device| device != "cpu");
     let draft =

@@ -1,5 +1,6 @@
 //! Prompt ids -> text, a piece at a time.
 
+mod constraint;
 mod draw;
 mod logprobs;
 mod options;
@@ -8,6 +9,7 @@ mod speculate;
 mod steps;
 mod stop;
 mod thinking;
+mod timings;
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
@@ -18,15 +20,18 @@ use candle_core::Tensor;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+pub use constraint::Constraint;
 pub use logprobs::LogProbs;
 pub use options::{GenerateOptions, SamplingOptions, Speculation};
+use sampler::Next;
 pub use sampler::Sampler;
 use speculate::{Now, Speculator};
 use stop::StopStrings;
 pub use stop::{FinishReason, StopTokens};
 use thinking::Thinking;
+pub use timings::Timings;
 
 /// What a generation needs of a model: the logits after one more run of tokens.
 pub trait Step {
@@ -43,6 +48,12 @@ pub trait Step {
     /// Tokens of the last [`forward`](Self::forward) that were not computed, as another sequence had done so.
     fn reused(&self) -> usize {
         0
+    }
+
+    /// Whether several tokens in one [`forward`](Self::forward) give the bits that they give one after another: tokens that a
+    /// grammar leaves no choice of are then computed together.
+    fn joins(&self) -> bool {
+        false
     }
 
     /// Is told before a [`forward`](Self::forward) of one token which tokens may follow that one, each with the probability
@@ -85,6 +96,10 @@ impl<S: Step + ?Sized> Step for &mut S {
         (**self).reused()
     }
 
+    fn joins(&self) -> bool {
+        (**self).joins()
+    }
+
     fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
         (**self).guess(tokens, likely)
     }
@@ -120,47 +135,6 @@ pub struct Piece {
     pub thinking: bool,
 }
 
-/// How long a generation took.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Timings {
-    /// Tokens of the prompt that were computed.
-    pub prompt_tokens: usize,
-    /// Tokens of the prompt before those, which the session held from an earlier turn or found in the cache of another: with
-    /// `prompt_tokens` the whole prompt.
-    pub cached_tokens: usize,
-    /// Time until the first token was chosen.
-    pub prefill: Duration,
-    /// Tokens that were generated; a stop token is not counted.
-    pub generated: usize,
-    /// Time of all steps after the first.
-    pub decode: Duration,
-    /// Steps that `decode` took; one that was computed ahead counts.
-    pub decode_steps: usize,
-    /// Tokens that were computed ahead because they were guessed ([`GenerateOptions::speculate`]).
-    pub guessed: usize,
-    /// How many of them were the next ones, so that they took no pass over the weights.
-    pub accepted: usize,
-    /// The seed that chose the tokens; with it the same request gives the same text.
-    pub seed: u64,
-}
-
-impl Timings {
-    /// Steps a second after the prompt; 0 before the second one.
-    pub fn tokens_per_second(&self) -> f64 {
-        rate(self.decode_steps, self.decode)
-    }
-
-    /// Prompt tokens a second.
-    pub fn prompt_tokens_per_second(&self) -> f64 {
-        rate(self.prompt_tokens, self.prefill)
-    }
-}
-
-fn rate(count: usize, time: Duration) -> f64 {
-    if count == 0 || time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
-}
-
 /// A running generation: an iterator of pieces. Dropping it stops; so does the [`CancellationToken`] of its options.
 #[must_use = "nothing is computed before the generation is iterated"]
 pub struct Generation<S> {
@@ -183,6 +157,7 @@ pub(crate) struct State {
     ids: Vec<u32>,
     finish: Option<FinishReason>,
     thinking: Thinking,
+    constraint: Option<Box<Constraint>>,
     speculator: Option<Box<Speculator>>,
     /// Pieces of the last step that were not given out yet.
     ready: VecDeque<Piece>,
@@ -199,7 +174,7 @@ impl State {
     /// For a generation that continues `before` and `prompt`, and chooses tokens by `sampling` in place of that of `options`.
     ///
     /// # Errors
-    /// `Option` for an option out of range, `EmptyStopString`, `OutOfMemory`.
+    /// `Option` for an option out of range, `EmptyStopString`, `Grammar`, `OutOfMemory`.
     pub(crate) fn new(
         tokenizer: Arc<Tokenizer>,
         before: &[u32],
@@ -218,13 +193,18 @@ impl State {
         sampler.prompt(&sequence)?;
         let (prompt_tokens, cached_tokens) = (prompt.len(), before.len());
         let timings = Timings { prompt_tokens, cached_tokens, seed: sampler.seed(), ..Timings::default() };
+        let stop = if options.ignore_stop { StopTokens::default() } else { stop };
+        let constraint = options.grammar.as_ref().map(|grammar| Constraint::new(&tokenizer, grammar, stop.clone()));
+        let constraint = constraint.transpose()?.map(Box::new);
         Ok(State {
-            decoder: tokenizer.stream_after(&sequence),
+            // The text of a constrained answer is what its grammar says, a blank in front of it included.
+            decoder: if constraint.is_some() { PieceDecoder::whole() } else { tokenizer.stream_after(&sequence) },
             thinking: Thinking::after(&tokenizer, &sequence),
             speculator: Speculator::new(options, sampling, &tokenizer, &sequence)?,
             tokenizer,
             sampler,
-            stop: if options.ignore_stop { StopTokens::default() } else { stop },
+            constraint,
+            stop,
             stop_strings: StopStrings::new(&options.stop)?,
             max_tokens: options.max_tokens,
             cancel: options.cancel.clone().unwrap_or_default(),
@@ -290,7 +270,7 @@ impl<S: Step> Generation<S> {
     ///
     /// # Errors
     /// `EmptyPrompt`, `ContextOverflow` when the prompt does not fit, `Option` for an option out of range,
-    /// `EmptyStopString`, `OutOfMemory`.
+    /// `EmptyStopString`, `Grammar`, `OutOfMemory`.
     pub fn new(
         step: S,
         tokenizer: Arc<Tokenizer>,
@@ -368,25 +348,78 @@ impl State {
     }
 
     /// What the sequence is continued with, and what cancels that; `step`, which computes it, is told guesses for it. `None`
-    /// when nothing is: no piece is ready, and it goes on.
+    /// when nothing is: a piece is ready, or it has ended.
     ///
     /// # Errors
-    /// `OutOfMemory`, for [`complete`](Self::complete).
+    /// `OutOfMemory`, for [`complete`](Self::complete); `Grammar`.
     pub(crate) fn input(&mut self, step: &mut impl Step) -> Result<Option<(&[u32], &CancellationToken)>> {
         if !self.ready.is_empty() || !self.is_running() {
             return Ok(None);
         }
         self.begun = Instant::now();
-        memory::grow(&mut self.ids, 1, "the ids of a generation")?;
-        self.sampler.reserve()?;
-        if let Some(speculator) = &mut self.speculator {
-            speculator.reserve()?;
-            // The last token is not computed on.
-            let most = if self.ids.is_empty() { 0 } else { self.max_tokens - self.timings.generated - 1 };
-            let now = Now { step, most, stop: &self.stop, sampler: &self.sampler, cancel: &self.cancel };
-            self.timings.guessed += speculator.guess(now);
+        self.reserve()?;
+        self.skip(step)?;
+        if !self.ready.is_empty() || !self.is_running() {
+            return Ok(None);
+        }
+        let Self { speculator, constraint, thinking, stop, sampler, cancel, .. } = self;
+        if let Some(speculator) = speculator {
+            // The last token is not computed on, and behind several none is guessed.
+            let most = match self.input.as_slice() {
+                [_] if !self.ids.is_empty() => self.max_tokens - self.timings.generated - 1,
+                _ => 0,
+            };
+            let constraint = constraint.as_deref_mut().filter(|_| thinking.is_answering());
+            let guesses = speculator.guess(Now { step, most, stop, sampler, cancel, constraint });
+            self.timings.guessed += guesses;
         }
         Ok(Some((&self.input, &self.cancel)))
+    }
+
+    /// Makes room for a token.
+    fn reserve(&mut self) -> Result<()> {
+        memory::grow(&mut self.ids, 1, "the ids of a generation")?;
+        memory::grow(&mut self.input, 1, "the ids of a generation")?;
+        if let Some(speculator) = &mut self.speculator {
+            speculator.reserve()?;
+        }
+        self.sampler.reserve()
+    }
+
+    /// What of the constraint holds for the next token: that of an answer, and what may come.
+    fn next(&mut self) -> Result<Option<Next>> {
+        let opening = self.thinking.opening();
+        let constraint = self.constraint.as_mut().filter(|_| self.thinking.is_answering());
+        constraint.map(|constraint| constraint.next(opening)).transpose()
+    }
+
+    /// Takes the tokens that come next whatever the logits are, where `step` computes them with the next one, and ends where
+    /// nothing can come. What is computed ahead already is not computed anew for that.
+    fn skip(&mut self, step: &impl Step) -> Result<()> {
+        let joins = step.joins() && !self.sampler.tells_logprobs();
+        while let (true, Some(next)) = (self.finish.is_none(), self.next()?) {
+            match next {
+                Next::End => {
+                    self.finish = Some(FinishReason::Grammar);
+                    let mut text = String::new();
+                    self.flush(&mut text);
+                    self.give(&text, None, None);
+                    self.admitted = None;
+                }
+                Next::One(token) if joins && self.speculator.as_ref().is_none_or(|guesses| !guesses.is_ahead()) => {
+                    let Some(room) = step.room().checked_sub(self.input.len()) else { break };
+                    self.reserve()?;
+                    self.sampler.take(token);
+                    self.timings.forced += 1;
+                    self.take(token, None, room)?;
+                }
+                _ => break,
+            }
+        }
+        if self.finish.is_some() {
+            self.admitted = None;
+        }
+        Ok(())
     }
 
     /// Notes how many tokens of the prompt were not computed.
@@ -427,7 +460,8 @@ impl State {
 
     /// Chooses a token and makes its pieces ready.
     fn advance(&mut self, logits: &Tensor, room: usize) -> Result<()> {
-        let token = self.sampler.sample(logits)?;
+        let next = self.next()?;
+        let token = self.sampler.sample_next(logits, next.as_ref())?;
         let logprobs = self.sampler.take_logprobs();
         if self.timings.prefill.is_zero() {
             self.timings.prefill = self.begun.elapsed();
@@ -435,23 +469,38 @@ impl State {
             self.timings.decode += self.begun.elapsed();
             self.timings.decode_steps += 1;
         }
-        let mut text = String::new();
         if self.stop.contains(token) {
+            let mut text = String::new();
             self.finish = Some(FinishReason::Stop(token));
             self.flush(&mut text);
             self.give(&text, None, None);
             return Ok(());
+        }
+        self.input.clear();
+        self.take(token, logprobs, room)
+    }
+
+    /// Appends a token that ends nothing by itself and makes its pieces ready.
+    fn take(&mut self, token: u32, logprobs: Option<LogProbs>, room: usize) -> Result<()> {
+        let opens = self.thinking.opening() == Some(token);
+        let constraint = self.constraint.as_mut().filter(|_| self.thinking.is_answering());
+        match constraint {
+            Some(constraint) if opens => constraint.put_off(),
+            Some(constraint) => constraint.take(token)?,
+            None => {}
         }
         if let Some(speculator) = &mut self.speculator {
             speculator.drawn(token, &mut self.timings);
         }
         self.timings.generated += 1;
         self.ids.push(token);
-        self.input.clear();
         self.input.push(token);
-        let mut decoded = String::new();
+        let (mut text, mut decoded) = (String::new(), String::new());
         let bytes = self.tokenizer.token_bytes(token).unwrap_or_default();
-        let told = self.thinking.token(token, bytes);
+        let mut told = self.thinking.token(token, bytes);
+        if self.constraint.is_some() {
+            told = Thinking::apart(told);
+        }
         self.decoder.push(told.text, &mut decoded);
         self.thinking.decoded(&told, decoded.len());
         let thinking = told.thought;
@@ -460,7 +509,9 @@ impl State {
             self.give(&text, Some((token, thinking)), logprobs);
             return Ok(());
         }
-        if self.timings.generated == self.max_tokens {
+        if self.constraint.as_ref().is_some_and(|constraint| constraint.is_ended()) {
+            self.finish = Some(FinishReason::Grammar);
+        } else if self.timings.generated == self.max_tokens {
             self.finish = Some(FinishReason::Length);
         } else if room == 0 {
             self.finish = Some(FinishReason::Context);

@@ -5,9 +5,12 @@ use super::stop::StopStrings;
 use crate::cancel::CancellationToken;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
+use crate::grammar::Grammar;
 use crate::scheduler::costs::MOST_GUESSES;
 use model_diagnostics::spec::{GREEDY_BELOW, Sampling};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::ops::RangeInclusive;
 
 /// How to generate. The default is the model's own way of choosing tokens, up to 256 of them, and ends on its stop tokens.
@@ -24,6 +27,10 @@ pub struct GenerateOptions {
     pub sampling: SamplingOptions,
     /// Texts that end the generation when it contains one; none is part of the output. Only generated text counts.
     pub stop: Vec<String>,
+    /// What the answer must be. Only tokens that continue it are drawn, with all other options, and stop tokens only where it
+    /// may end; what a reasoning model thinks before it is free. It ends with [`FinishReason::Grammar`](super::FinishReason)
+    /// where nothing can follow.
+    pub grammar: Option<Grammar>,
     /// Goes on after a stop token, which then is a token like any other (for measurements).
     pub ignore_stop: bool,
     /// Gives every piece the logarithm of its token's probability and of so many of the most likely, up to 20.
@@ -103,11 +110,12 @@ impl GenerateOptions {
     /// Whether every option is in its range.
     ///
     /// # Errors
-    /// `Option` for the first that is not, `EmptyStopString`.
+    /// `Option` for the first that is not, `EmptyStopString`, `Grammar`.
     pub fn check(&self) -> Result<()> {
         self.sampling.in_range()?;
         logprobs::check(self.logprobs)?;
         self.speculation_in_range()?;
+        self.grammar.as_ref().map_or(Ok(()), Grammar::check)?;
         StopStrings::new(&self.stop).map(drop)
     }
 
@@ -128,6 +136,7 @@ impl Default for GenerateOptions {
             max_tokens: 256,
             sampling,
             stop: Vec::new(),
+            grammar: None,
             ignore_stop: false,
             logprobs: None,
             speculate: Speculation::Off,
@@ -233,6 +242,37 @@ impl GenerateOptions {
     /// With an end when `cancel` is cancelled.
     pub fn cancel(mut self, cancel: &CancellationToken) -> Self {
         self.cancel = Some(cancel.clone());
+        self
+    }
+
+    /// With an answer that is a value of this JSON schema ([`Grammar::json_schema`]).
+    pub fn json_schema(self, schema: impl Into<Value>) -> Self {
+        self.grammar(&Grammar::json_schema(schema))
+    }
+
+    /// With an answer that is a value of the schema of `T` ([`Grammar::json`]).
+    pub fn json<T: JsonSchema>(self) -> Self {
+        self.grammar(&Grammar::json::<T>())
+    }
+
+    /// With an answer that this regular expression matches ([`Grammar::regex`]).
+    pub fn regex(self, regex: impl Into<String>) -> Self {
+        self.grammar(&Grammar::regex(regex))
+    }
+
+    /// With an answer of this Lark grammar ([`Grammar::lark`]).
+    pub fn lark(self, grammar: impl Into<String>) -> Self {
+        self.grammar(&Grammar::lark(grammar))
+    }
+
+    /// With one of these texts for an answer.
+    pub fn choice<S: AsRef<str>>(self, texts: &[S]) -> Self {
+        self.grammar(&Grammar::choice(texts))
+    }
+
+    /// With an answer of this grammar.
+    pub fn grammar(mut self, grammar: &Grammar) -> Self {
+        self.grammar = Some(grammar.clone());
         self
     }
 

@@ -10,7 +10,9 @@ use crate::decoder::with_floats;
 use crate::error::{Error, Result};
 use crate::memory;
 use candle_core::Tensor;
+use llguidance::toktrie::SimpleVob;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Chooses tokens, one generation long.
@@ -33,6 +35,17 @@ pub struct Sampler {
     /// How many of the most likely tokens to report.
     top: Option<usize>,
     logprobs: Option<LogProbs>,
+}
+
+/// What may come next.
+#[derive(Clone, Debug)]
+pub(super) enum Next {
+    /// Nothing.
+    End,
+    /// This token.
+    One(u32),
+    /// One of these tokens.
+    Among(Arc<SimpleVob>),
 }
 
 /// How a token is drawn, and among which.
@@ -74,6 +87,11 @@ impl Sampler {
     pub fn with_logprobs(mut self, top: Option<usize>) -> Sampler {
         self.top = top;
         self
+    }
+
+    /// Whether it keeps log-probabilities.
+    pub(super) fn tells_logprobs(&self) -> bool {
+        self.top.is_some()
     }
 
     /// The log-probabilities of the last choice, once.
@@ -136,32 +154,56 @@ impl Sampler {
     /// `NonFiniteLogits` when any logit, padding included, is NaN or infinite; `NothingToChoose` when all tokens are unused;
     /// `OutOfMemory`.
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
-        self.reserve()?;
-        with_floats(logits, |logits| self.choose(logits))?
+        self.sample_next(logits, None)
     }
 
-    fn choose(&mut self, all: &[f32]) -> Result<u32> {
+    /// As [`sample`](Self::sample), among what may come `next`. A token that comes alone takes no draw.
+    ///
+    /// # Errors
+    /// As [`sample`](Self::sample).
+    pub(super) fn sample_next(&mut self, logits: &Tensor, next: Option<&Next>) -> Result<u32> {
+        self.reserve()?;
+        with_floats(logits, |logits| self.choose(logits, next))?
+    }
+
+    /// Takes `token`, which comes next whatever the logits are.
+    pub(super) fn take(&mut self, token: u32) {
+        if !self.penalties.is_empty() {
+            self.seen.generated(token);
+        }
+    }
+
+    fn choose(&mut self, all: &[f32], next: Option<&Next>) -> Result<u32> {
         if let Some((id, value)) = all.iter().enumerate().find(|(_, value)| !value.is_finite()) {
             return Err(Error::NonFiniteLogits { id, value: *value });
         }
         let logits = &all[..self.vocab.min(all.len())];
+        let token = match next {
+            Some(Next::One(token)) => Some(*token),
+            Some(Next::Among(allowed)) => self.choose_among(logits, |id| allowed.is_allowed(id))?,
+            Some(Next::End) => None,
+            None => self.choose_among(logits, |_| true)?,
+        };
+        let token = token.ok_or(Error::NothingToChoose { vocab: self.vocab })?;
+        self.take(token);
+        self.logprobs = self.top.map(|top| LogProbs::new(all, tokens(logits, &self.unused, &[]), top, token));
+        Ok(token)
+    }
+
+    /// Chooses by `logits` one of the tokens that are `allowed`; `None` of none.
+    fn choose_among(&mut self, logits: &[f32], allowed: impl Fn(u32) -> bool) -> Result<Option<u32>> {
         if !self.penalties.is_empty() {
             self.seen.candidates(logits, &self.unused, &mut self.changed);
         }
         for penalty in &self.penalties {
             penalty.apply(&mut self.changed, &self.seen);
         }
-        let changed = tokens(logits, &self.unused, self.changed.entries());
+        let changed = tokens(logits, &self.unused, self.changed.entries()).filter(|token| allowed(token.id));
         let chosen = match &mut self.draw {
             None => best(changed),
             Some(drawing) => drawing.choose(changed, &self.seen)?,
         };
-        let token = chosen.ok_or(Error::NothingToChoose { vocab: self.vocab })?.id;
-        if !self.penalties.is_empty() {
-            self.seen.generated(token);
-        }
-        self.logprobs = self.top.map(|top| LogProbs::new(all, tokens(logits, &self.unused, &[]), top, token));
-        Ok(token)
+        Ok(chosen.map(|token| token.id))
     }
 }
 

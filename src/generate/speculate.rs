@@ -3,6 +3,7 @@
 mod draft;
 mod ngrams;
 
+use super::constraint::Constraint;
 use super::options::{GenerateOptions, SamplingOptions, Speculation};
 use super::sampler::Sampler;
 use super::stop::StopTokens;
@@ -37,6 +38,8 @@ pub(super) struct Now<'a> {
     /// What will choose the tokens.
     pub(super) sampler: &'a Sampler,
     pub(super) cancel: &'a CancellationToken,
+    /// What the next tokens are held to.
+    pub(super) constraint: Option<&'a mut Constraint>,
 }
 
 /// The guesses of one generation.
@@ -127,7 +130,7 @@ impl Speculator {
     /// Tells the next step guesses, unless what follows the last token is computed already, and returns how many it computes.
     /// Without any the first still counts as right or wrong: that is how it is known when they pay again.
     pub(super) fn guess(&mut self, mut now: Now<'_>) -> usize {
-        if self.ahead > 0 || self.computed {
+        if self.is_ahead() {
             return 0;
         }
         self.next = 0;
@@ -151,11 +154,19 @@ impl Speculator {
         };
         let end = guesses.iter().position(|token| now.stop.contains(*token)).unwrap_or(guesses.len());
         guesses.truncate(end);
+        if let Some(constraint) = &mut now.constraint {
+            guesses.truncate(constraint.valid(guesses));
+        }
         if !guesses.is_empty() {
             self.ahead = now.step.guess(guesses, likely(hits[self.kind])).min(guesses.len());
             guesses.truncate(self.ahead.max(1));
         }
         self.ahead
+    }
+
+    /// Whether what follows the last token is computed.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.ahead > 0 || self.computed
     }
 
     /// Tells the token that was drawn.
@@ -255,8 +266,14 @@ mod tests {
     fn told(speculator: &mut Speculator, step: &mut Takes, stop: &StopTokens) -> (Vec<u32>, Option<f64>, usize) {
         (step.told, step.likely) = (Vec::new(), None);
         speculator.reserve().unwrap();
-        let count =
-            speculator.guess(Now { step, most: 5, stop, sampler: &greedy(), cancel: &CancellationToken::new() });
+        let count = speculator.guess(Now {
+            step,
+            most: 5,
+            stop,
+            sampler: &greedy(),
+            cancel: &CancellationToken::new(),
+            constraint: None,
+        });
         (std::mem::take(&mut step.told), step.likely, count)
     }
 

@@ -12,6 +12,9 @@ pub enum FinishReason {
     Stop(u32),
     /// The text contained this one of [`GenerateOptions::stop`](super::GenerateOptions::stop), by its index.
     StopString(usize),
+    /// The answer is complete, and its grammar has nothing that may follow
+    /// ([`GenerateOptions::grammar`](super::GenerateOptions::grammar)).
+    Grammar,
     /// `max_tokens` were generated.
     Length,
     /// The context is full.
@@ -20,11 +23,11 @@ pub enum FinishReason {
     Cancelled,
 }
 
-/// `stop` for a stop token or a stop string, `length`, `context` or `cancelled`: the words of the OpenAI API where it has them.
+/// `stop` for a stop token, a stop string or the end of a grammar, `length`, `context` or `cancelled`: the words of the OpenAI API where it has them.
 impl std::fmt::Display for FinishReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            FinishReason::Stop(_) | FinishReason::StopString(_) => "stop",
+            FinishReason::Stop(_) | FinishReason::StopString(_) | FinishReason::Grammar => "stop",
             FinishReason::Length => "length",
             FinishReason::Context => "context",
             FinishReason::Cancelled => "cancelled",

@@ -45,6 +45,8 @@ pub(super) struct Thinking {
     tail: Vec<u8>,
     /// Bytes of text that were decoded and not given out yet, in order, each run with whether it is thought.
     held: VecDeque<(usize, bool)>,
+    /// The mark by which the model may begin to think, as long as it has said nothing.
+    opening: Option<u32>,
 }
 
 /// What a token is.
@@ -64,16 +66,24 @@ impl Thinking {
     /// Begins after `prompt`: inside a block when nothing but blanks follows its last opening mark, or where the last
     /// channel that it opens leads.
     pub(super) fn after(tokenizer: &Tokenizer, prompt: &[u32]) -> Thinking {
-        let mut thinking =
-            Thinking { marks: Marks::of(tokenizer), place: Place::Answer, tail: Vec::new(), held: VecDeque::new() };
+        let mut thinking = Thinking {
+            marks: Marks::of(tokenizer),
+            place: Place::Answer,
+            tail: Vec::new(),
+            held: VecDeque::new(),
+            opening: None,
+        };
         let bytes = |id: &u32| tokenizer.token_bytes(*id).unwrap_or_default();
         let last = |mark: u32| prompt.iter().rposition(|id| *id == mark);
         match thinking.marks {
             Marks::None => {}
-            Marks::Tokens { open, .. } => {
+            Marks::Tokens { open, close } => {
                 let blank = |id: &&u32| !bytes(id).is_empty() && bytes(id).iter().all(u8::is_ascii_whitespace);
-                if prompt.iter().rev().find(|id| !blank(id)) == Some(&open) {
-                    thinking.place = Place::Thought;
+                match prompt.iter().rev().find(|id| !blank(id)) {
+                    Some(last) if *last == open => thinking.place = Place::Thought,
+                    // What was thought, or is not to be.
+                    Some(last) if *last == close => {}
+                    _ => thinking.opening = Some(open).filter(|_| tokenizer.template_thinks()),
                 }
             }
             Marks::Spelled => {
@@ -83,7 +93,10 @@ impl Thinking {
                     thinking.place = Place::Thought;
                 }
             }
-            Marks::Block { open, .. } => thinking.follow(prompt, last(open), bytes),
+            Marks::Block { open, close } => {
+                thinking.follow(prompt, last(open), bytes);
+                thinking.opening = Some(open).filter(|_| prompt.last() != Some(&close));
+            }
             Marks::Messages { start, channel, .. } => thinking.follow(prompt, last(start).max(last(channel)), bytes),
         }
         thinking
@@ -96,8 +109,26 @@ impl Thinking {
         }
     }
 
+    /// Whether the next token is one of the answer, unless it is the mark that begins a thought.
+    pub(super) fn is_answering(&self) -> bool {
+        match (&self.place, self.marks) {
+            (Place::Answer, _) => true,
+            // The header was too long for one.
+            (Place::Header(name), Marks::Messages { .. }) => {
+                name.len() > HEADER_BYTES && !name.starts_with(b"analysis")
+            }
+            _ => false,
+        }
+    }
+
+    /// The mark by which a thought may begin here, before the answer.
+    pub(super) fn opening(&self) -> Option<u32> {
+        self.opening
+    }
+
     /// Takes `token`, which has `bytes`.
     pub(super) fn token<'b>(&mut self, token: u32, bytes: &'b [u8]) -> Told<'b> {
+        self.opening = None;
         let before = self.place == Place::Thought;
         let (mut text, mut behind) = (bytes, 0);
         match self.marks {
@@ -164,6 +195,11 @@ impl Thinking {
         let done = self.tail.len().saturating_sub(CLOSE.len() - 1);
         self.tail.drain(..done);
         0
+    }
+
+    /// What of `told` lies behind a closing mark goes with it: an answer begins with a token of its own.
+    pub(super) fn apart(told: Told<'_>) -> Told<'_> {
+        Told { behind: 0, ..told }
     }
 
     /// Takes the `bytes` of text that were decoded with a token: its own, and before them what was left of an unfinished

@@ -14,16 +14,19 @@ mod pre_tokenizer;
 mod sentencepiece;
 mod stream;
 mod text;
+mod trie;
 mod unigram;
 mod vocabulary;
 
 use crate::error::{Error, Result};
+use crate::grammar::Grammars;
 use encoder::Encoder;
 use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::{Header, Metadata};
 use model_diagnostics::tokenizer::{TokenizerKind, TokenizerSpec};
 use std::fmt;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 pub use crate::error::EncodeError;
 pub use stream::PieceDecoder;
@@ -31,13 +34,15 @@ use vocabulary::Vocabulary;
 
 /// The tokenizer of one model. The tokenizer is the one owner of BOS: nothing else puts it in front of a prompt.
 pub struct Tokenizer {
-    encoder: Encoder,
+    encoder: Arc<Encoder>,
     vocabulary: Vocabulary,
     bos: Option<u32>,
     eos: Option<u32>,
     add_bos: bool,
     add_eos: bool,
     template_thinks: bool,
+    /// Made when an answer is first held to one.
+    grammars: OnceLock<Result<Grammars>>,
 }
 
 impl Tokenizer {
@@ -74,8 +79,12 @@ impl Tokenizer {
 
     fn new((encoder, vocabulary): (Encoder, Vocabulary), spec: &TokenizerSpec) -> Tokenizer {
         let TokenizerSpec { bos, eos, add_bos, add_eos, .. } = *spec;
-        let template_thinks = spec.chat_templates.values().any(|template| template.text.contains("<think>"));
-        Tokenizer { encoder, vocabulary, bos, eos, add_bos, add_eos, template_thinks }
+        let template_thinks = spec
+            .chat_templates
+            .values()
+            .any(|template| template.text.contains("<think>") || template.text.contains("[THINK]"));
+        let (encoder, grammars) = (Arc::new(encoder), OnceLock::new());
+        Tokenizer { encoder, vocabulary, bos, eos, add_bos, add_eos, template_thinks, grammars }
     }
 
     /// The ids of `text`.
@@ -163,7 +172,7 @@ impl Tokenizer {
         self.vocabulary.is_special(id)
     }
 
-    /// Whether a chat template has the mark `<think>`, as a token or spelled.
+    /// Whether a chat template has the mark `<think>` or `[THINK]`, as a token or spelled.
     pub(crate) fn template_thinks(&self) -> bool {
         self.template_thinks
     }

@@ -15,6 +15,11 @@ impl PieceDecoder {
         PieceDecoder { pending: Vec::new(), drop_space }
     }
 
+    /// A decoder of all bytes, a space at the very start included.
+    pub(crate) fn whole() -> Self {
+        PieceDecoder::new(false)
+    }
+
     /// Appends to `text` what the `bytes` of the next token complete.
     pub fn push(&mut self, mut bytes: &[u8], text: &mut String) {
         if self.drop_space && !bytes.is_empty() {

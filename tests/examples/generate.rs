@@ -158,3 +158,39 @@ fn generate_ends_before_a_stop_string() {
     let report = json(&example("generate", &arguments));
     assert_eq!((&report["text"], &report["finish"]), (&" there was a".into(), &"stop".into()));
 }
+
+#[test]
+fn generate_holds_an_answer_to_a_schema_or_a_choice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("schema.json");
+    let schema = |content: &str, more: &[&str]| {
+        std::fs::write(&file, content).expect("a schema");
+        let path = file.display().to_string();
+        example("generate", &[&["--json-schema", &path, "--prompt", "A dog: ", "--json"], more].concat())
+    };
+    let dog = r#"{"type": "object", "properties": {"legs": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["legs"],
+        "additionalProperties": false}"#;
+    let output = schema(dog, &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let answer: serde_json::Value =
+        serde_json::from_str(json(&output)["answer"].as_str().expect("a text")).expect("JSON");
+    assert!(answer["legs"].as_u64().is_some_and(|legs| legs <= 9), "{answer}");
+    assert_eq!(json(&output)["finish"], "stop");
+    for (content, expected) in [(r#"{"items": {"not": {}}}"#, "/items/not"), ("no JSON", "expected a JSON schema")] {
+        let output = schema(content, &[]);
+        assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{content}");
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+    }
+    for given in [&["--choice", "wet", "--choice", "dry"][..], &["--choice", "wet,dry"]] {
+        let output = example("generate", &[&["--prompt", "Water is ", "--json"], given].concat());
+        assert!(["wet", "dry"].contains(&json(&output)["answer"].as_str().expect("a text")), "{given:?}");
+    }
+    assert_eq!(schema(dog, &["--choice", "a"]).status.code(), Some(2));
+}
+
+#[test]
+fn extract_prints_a_value_of_its_type() {
+    let output = example("extract", &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(["glad", "sad", "unknown"].contains(&json(&output)["mood"].as_str().expect("a mood")));
+}

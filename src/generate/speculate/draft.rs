@@ -2,7 +2,8 @@
 
 use super::Now;
 use crate::error::Result;
-use crate::generate::sampler::Sampler;
+use crate::generate::constraint::Constraint;
+use crate::generate::sampler::{Next, Sampler};
 
 /// Steps without guesses after which some are made nevertheless, to see whether they would pay again. All that the draft model
 /// has missed meanwhile is computed then.
@@ -59,11 +60,19 @@ impl Draft {
         if count > 0 {
             self.sampler.follow(now.sampler)?;
         }
+        let mut constraint = now.constraint.as_deref().map(Constraint::fork);
         for _ in 0..count {
+            let next = constraint.as_mut().map(|constraint| constraint.next(None)).transpose()?;
+            if matches!(next, Some(Next::End)) {
+                break;
+            }
             let Some(logits) = now.step.draft(sequence, now.cancel)? else { break };
-            let token = self.sampler.sample(&logits)?;
+            let token = self.sampler.sample_next(&logits, next.as_ref())?;
             if now.stop.contains(token) {
                 break;
+            }
+            if let Some(constraint) = &mut constraint {
+                constraint.take(token)?;
             }
             sequence.push(token);
         }

@@ -1,0 +1,71 @@
+//! A prompt -> a value of a type: an answer that is held to its schema, read by serde.
+
+use crate::error::{Error, GrammarError, Result};
+use crate::generate::{FinishReason, GenerateOptions};
+use crate::model::Model;
+use crate::prompt::Prompt;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+/// Tokens of an answer at most, where no options say how many.
+const MAX_TOKENS: usize = 4096;
+
+impl Model {
+    /// Answers `prompt` by a value of `T`: the answer is held to the schema of `T`
+    /// ([`Grammar::json`](crate::Grammar::json)), whose descriptions are its doc comments, and read by serde. What the value is
+    /// to be has to be said in the prompt: the model does not see the schema. At most 4096 tokens.
+    ///
+    /// ```
+    /// use model_factory::{Message, Model};
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    ///
+    /// #[derive(Debug, Deserialize, JsonSchema)]
+    /// #[serde(rename_all = "lowercase")]
+    /// enum Mood {
+    ///     Glad,
+    ///     Sad,
+    /// }
+    ///
+    /// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let mood: Mood = model.extract("The dog found its ball again. The mood of the dog, as JSON: ")?;
+    /// println!("{mood:?}");
+    /// # Ok::<(), model_factory::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`generate`](Self::generate) and of any step; `Grammar` with what came where the answer is not complete
+    /// (`Incomplete`) or where serde refuses it (`Value`): a schema does not say all that a `Deserialize` may ask for.
+    pub fn extract<'p, T: DeserializeOwned + JsonSchema>(&self, prompt: impl Into<Prompt<'p>>) -> Result<T> {
+        self.extract_with(prompt, &GenerateOptions::default().max_tokens(MAX_TOKENS))
+    }
+
+    /// As [`extract`](Self::extract), with these options; a grammar of theirs takes the place of the schema of `T`.
+    ///
+    /// # Errors
+    /// As [`extract`](Self::extract).
+    pub fn extract_with<'p, T: DeserializeOwned + JsonSchema>(
+        &self,
+        prompt: impl Into<Prompt<'p>>,
+        options: &GenerateOptions,
+    ) -> Result<T> {
+        let own = options.grammar.is_none().then(|| options.clone().json::<T>());
+        let mut generation = self.generate(prompt, own.as_ref().unwrap_or(options))?;
+        let mut text = String::new();
+        for piece in &mut generation {
+            let piece = piece?;
+            if !piece.thinking {
+                text.push_str(&piece.text);
+            }
+        }
+        match generation.finish().0 {
+            Some(FinishReason::Stop(_) | FinishReason::Grammar) => serde_json::from_str(&text)
+                .map_err(|error| GrammarError::Value { reason: error.to_string(), text }.into()),
+            Some(FinishReason::Cancelled) => Err(Error::Cancelled),
+            finish => {
+                let finish = finish.map(|finish| finish.to_string()).unwrap_or_default();
+                Err(GrammarError::Incomplete { finish, text }.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! A grammar and the tokens so far -> which tokens may come next.
+
+use super::sampler::{Next, Sampler};
+use super::stop::StopTokens;
+use crate::error::{Error, GrammarError, Result};
+use crate::grammar::Grammar;
+use crate::tokenizer::Tokenizer;
+use candle_core::Tensor;
+use llguidance::TokenParser;
+use llguidance::api::StopReason;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// Bytes of the answer that an error shows.
+const SHOWN: usize = 60;
+
+/// An answer that is held to a [`Grammar`], token by token. [`GenerateOptions`](super::GenerateOptions) do that by themselves;
+/// this is for a loop of your own, such as one over [`Session::batch`](crate::Session::batch):
+///
+/// ```
+/// use model_factory::generate::{Constraint, Sampler, SamplingOptions, StopTokens};
+/// use model_factory::{Error, Grammar, UnifiedModelFactory};
+///
+/// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
+/// let (tokenizer, stop) = (model.tokenizer(), StopTokens::from(&model.spec().tokenizer));
+/// let mut constraint = Constraint::new(tokenizer, &Grammar::choice(&["yes", "no"]), stop)?;
+/// let mut sampler = Sampler::new(&SamplingOptions::default(), tokenizer.vocab_len())?;
+/// let mut session = model.session();
+/// let mut logits = session.forward(&tokenizer.encode_prompt("Is it far? Answer yes or no: ")?)?;
+/// let mut answer = Vec::new();
+/// while let Some(token) = constraint.sample(&mut sampler, &logits)? {
+///     answer.push(token);
+///     logits = session.forward(&[token])?;
+/// }
+/// assert!(["yes", "no"].contains(&tokenizer.decode(&answer).trim_start()));
+/// # Ok::<(), Error>(())
+/// ```
+pub struct Constraint {
+    parser: TokenParser,
+    stop: StopTokens,
+    /// Tokens that come next, whatever a model says: the canonical spelling of a text that has no alternative.
+    forced: VecDeque<u32>,
+    /// What may come next, once it is computed.
+    next: Option<Next>,
+    /// Whether nothing follows.
+    ended: bool,
+}
+
+impl Constraint {
+    /// An answer to `grammar` that begins now, in the tokens of `tokenizer`. Those of `stop` may come where it may end.
+    ///
+    /// # Errors
+    /// `Grammar`, with the place.
+    pub fn new(tokenizer: &Tokenizer, grammar: &Grammar, stop: StopTokens) -> Result<Constraint> {
+        let parser = tokenizer.grammars()?.parser(grammar)?.begun();
+        Ok(Constraint { parser, stop, forced: VecDeque::new(), next: None, ended: false })
+    }
+
+    /// Chooses the next token by `logits` `[vocab]`, F32, and takes it; `None` when the answer is complete and nothing follows,
+    /// or where the token ends it.
+    ///
+    /// # Errors
+    /// Those of [`Sampler::sample`]; `Grammar` where the grammar is too hard, or the vocabulary has no token for it.
+    pub fn sample(&mut self, sampler: &mut Sampler, logits: &Tensor) -> Result<Option<u32>> {
+        let next = self.next(None)?;
+        if matches!(next, Next::End) {
+            return Ok(None);
+        }
+        let token = sampler.sample_next(logits, Some(&next))?;
+        let ends = self.stop.contains(token);
+        self.take(token)?;
+        Ok(Some(token).filter(|_| !ends))
+    }
+
+    /// Computes what may come next ahead of [`sample`](Self::sample), such as while the model computes; whether nothing may.
+    ///
+    /// # Errors
+    /// `Grammar`.
+    pub fn prepare(&mut self) -> Result<bool> {
+        Ok(matches!(self.next(None)?, Next::End))
+    }
+
+    /// Takes `token` as the next one of the answer.
+    ///
+    /// # Errors
+    /// `Grammar` for one that may not come next.
+    pub fn take(&mut self, token: u32) -> Result<()> {
+        let allowed = match self.next.take() {
+            Some(Next::One(known)) => known == token,
+            Some(Next::Among(known)) => known.is_allowed(token),
+            _ => false,
+        };
+        if self.forced.pop_front().is_none_or(|forced| forced != token) {
+            self.forced.clear();
+        }
+        if self.stop.contains(token) && self.parser.is_accepting() {
+            self.ended = true;
+            return Ok(());
+        }
+        let taken = self.parser.consume_token(token).and_then(|_| self.parser.check_stop());
+        match taken {
+            Ok(ended) => {
+                self.ended = ended;
+                Ok(())
+            }
+            Err(_) if !allowed => Err(GrammarError::NotAllowed { token }.into()),
+            Err(_) => Err(self.failed()),
+        }
+    }
+
+    /// Forgets what may come next: a thought comes before it.
+    pub(super) fn put_off(&mut self) {
+        self.next = None;
+    }
+
+    /// Whether the answer is complete, and nothing follows.
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether the answer could end here.
+    pub fn may_end(&mut self) -> bool {
+        self.ended || self.parser.is_accepting()
+    }
+
+    /// How many of `tokens`, one behind the other, may come next; one that ends the answer is the last.
+    pub fn valid(&mut self, tokens: &[u32]) -> usize {
+        if self.ended {
+            return 0;
+        }
+        let vocab = self.parser.token_env.tok_trie().vocab_size();
+        let not_ours = |token: &u32| self.stop.contains(*token) || *token as usize >= vocab;
+        let ours = tokens.iter().position(not_ours).unwrap_or(tokens.len());
+        self.parser.validate_tokens_raw(&tokens[..ours]).unwrap_or(0)
+    }
+
+    /// What may come next; `beside` may, too.
+    ///
+    /// # Errors
+    /// `Grammar`.
+    pub(super) fn next(&mut self, beside: Option<u32>) -> Result<Next> {
+        if let Some(next) = &self.next {
+            return Ok(next.clone());
+        }
+        let next = self.computed(beside)?;
+        self.next = Some(next.clone());
+        Ok(next)
+    }
+
+    fn computed(&mut self, beside: Option<u32>) -> Result<Next> {
+        if self.ended {
+            return Ok(Next::End);
+        }
+        if self.forced.is_empty() && beside.is_none() {
+            self.forced.extend(self.parser.compute_ff_tokens());
+            let own = self.forced.iter().take_while(|token| !self.stop.contains(**token)).count();
+            self.forced.truncate(own);
+        }
+        if let Some(token) = self.forced.front() {
+            return Ok(Next::One(*token));
+        }
+        let mut mask = match self.parser.compute_mask() {
+            Ok(mask) => mask,
+            Err(_) if self.parser.stop_reason() == StopReason::NoExtensionBias => {
+                self.parser.token_env.tok_trie().alloc_token_set()
+            }
+            Err(_) => return Err(self.failed()),
+        };
+        for token in self.stop.iter() {
+            if (token as usize) < mask.len() {
+                mask.disallow_token(token);
+            }
+        }
+        if mask.is_zero() {
+            return if self.parser.is_accepting() { Ok(Next::End) } else { Err(self.failed()) };
+        }
+        let ends = if self.parser.is_accepting() { Some(self.stop.iter()) } else { None };
+        for token in ends.into_iter().flatten().chain(beside) {
+            if (token as usize) < mask.len() {
+                mask.allow_token(token);
+            }
+        }
+        match (mask.num_set(), mask.first_bit_set()) {
+            (1, Some(token)) => Ok(Next::One(token as u32)),
+            _ => Ok(Next::Among(Arc::new(mask))),
+        }
+    }
+
+    /// The same answer so far, to look ahead.
+    pub(super) fn fork(&self) -> Constraint {
+        let Constraint { parser, stop, forced, next, ended } = self;
+        Constraint {
+            parser: parser.clone(),
+            stop: stop.clone(),
+            forced: forced.clone(),
+            next: next.clone(),
+            ended: *ended,
+        }
+    }
+
+    /// Why the parser goes on no more.
+    fn failed(&self) -> Error {
+        let bytes = self.parser.final_bytes();
+        let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN)..]).into_owned();
+        match self.parser.error_message() {
+            Some(reason) => GrammarError::TooHard { text, reason }.into(),
+            None => GrammarError::NoToken { text }.into(),
+        }
+    }
+}
+
+impl fmt::Debug for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Constraint").field("ended", &self.ended).finish_non_exhaustive()
+    }
+}

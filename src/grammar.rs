@@ -1,0 +1,152 @@
+//! What an answer must be -> a parser that tells which tokens may come next.
+//!
+//! The parser is llguidance's: an Earley parser over a lexer of lazily computed derivatives, and the trie of a vocabulary.
+
+mod compile;
+mod schema;
+
+pub(crate) use compile::Grammars;
+
+use crate::error::{Error, GrammarError, Result};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Bytes that a JSON schema or a Lark grammar may have.
+const GRAMMAR_BYTES: usize = 1 << 20;
+
+/// Bytes that a regular expression may have.
+const REGEX_BYTES: usize = 64 << 10;
+
+/// Brackets of a regular expression or a Lark grammar that may be open at once.
+const NESTED: usize = 128;
+
+/// Texts that may be chosen among, and their bytes together.
+const CHOICES: usize = 10_000;
+const CHOICE_BYTES: usize = 1 << 20;
+
+/// What an answer must be: a value of a JSON schema, a match of a regular expression or of a Lark grammar, or one of some
+/// texts. Clones are cheap, and share what is compiled: a model compiles a grammar once, and keeps those used last.
+///
+/// As JSON it is `{"json_schema": {..}}`, `{"regex": ".."}`, `{"lark": ".."}` or `{"choice": ["..", ".."]}`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Source", into = "Source")]
+pub struct Grammar(Arc<Source>);
+
+/// What a grammar is written as.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Source {
+    JsonSchema(Value),
+    Regex(String),
+    Lark(String),
+    Choice(Vec<String>),
+}
+
+impl Grammar {
+    /// A value of this JSON schema (draft 2020-12; an older draft where its `$schema` says so). Between its parts there may be a
+    /// blank, or a line end with an indentation of up to 24 blanks or 8 tabs. Properties come in the order of the schema.
+    pub fn json_schema(schema: impl Into<Value>) -> Grammar {
+        Grammar(Arc::new(Source::JsonSchema(schema.into())))
+    }
+
+    /// A value of the schema of `T`, in which objects have no other properties than its own, and integers the range of their type
+    /// where a schema says its name alone (`uint32`): of 64 bits those up to 9 * 10^18.
+    pub fn json<T: JsonSchema>() -> Grammar {
+        Grammar::json_schema(schema::of::<T>())
+    }
+
+    /// A text that this regular expression matches as a whole, in the syntax of the crate `regex`; there is no looking around,
+    /// and repetitions are greedy.
+    pub fn regex(regex: impl Into<String>) -> Grammar {
+        Grammar(Arc::new(Source::Regex(regex.into())))
+    }
+
+    /// A text of this context-free grammar, in llguidance's variant of Lark's syntax, from its rule `start` on.
+    pub fn lark(grammar: impl Into<String>) -> Grammar {
+        Grammar(Arc::new(Source::Lark(grammar.into())))
+    }
+
+    /// One of these texts.
+    pub fn choice<S: AsRef<str>>(texts: &[S]) -> Grammar {
+        Grammar(Arc::new(Source::Choice(texts.iter().map(|text| text.as_ref().to_owned()).collect())))
+    }
+
+    /// Whether it may be large enough to be compiled, and a JSON schema has no keyword that is not supported. It is compiled
+    /// when a generation begins ([`Model::compile`](crate::Model::compile) does so ahead).
+    ///
+    /// # Errors
+    /// `Grammar`, with the place.
+    pub fn check(&self) -> Result<()> {
+        match &*self.0 {
+            Source::JsonSchema(schema) => schema::check(schema)?,
+            Source::Regex(regex) => {
+                let what = "regular expression";
+                within(what, regex, REGEX_BYTES)?;
+                regex_syntax::ast::parse::Parser::new().parse(regex).map_err(|error| {
+                    let reason = format!("{}, at byte {}", error.kind(), error.span().start.offset);
+                    GrammarError::Malformed { what, reason }
+                })?;
+            }
+            Source::Lark(grammar) => within("Lark grammar", grammar, GRAMMAR_BYTES)?,
+            Source::Choice(texts) => {
+                let too_large = |unit, found, limit| GrammarError::TooLarge { what: "choice", unit, found, limit };
+                let bytes = texts.iter().map(String::len).sum();
+                if texts.is_empty() {
+                    return Err(GrammarError::EmptyChoice { index: None }.into());
+                } else if let Some(index) = texts.iter().position(String::is_empty) {
+                    return Err(GrammarError::EmptyChoice { index: Some(index) }.into());
+                } else if texts.len() > CHOICES {
+                    return Err(too_large("texts", texts.len(), CHOICES).into());
+                } else if bytes > CHOICE_BYTES {
+                    return Err(too_large("bytes", bytes, CHOICE_BYTES).into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether `text` has at most `limit` bytes and no more than [`NESTED`] open brackets anywhere, quoted ones counted too.
+fn within(what: &'static str, text: &str, limit: usize) -> Result<(), GrammarError> {
+    if text.len() > limit {
+        return Err(GrammarError::TooLarge { what, unit: "bytes", found: text.len(), limit });
+    }
+    let mut open = 0_usize;
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => open += 1,
+            b')' | b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > NESTED {
+            return Err(GrammarError::TooLarge { what, unit: "nested brackets", found: open, limit: NESTED });
+        }
+    }
+    Ok(())
+}
+
+impl PartialEq for Grammar {
+    fn eq(&self, other: &Grammar) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl From<Source> for Grammar {
+    fn from(source: Source) -> Grammar {
+        Grammar(Arc::new(source))
+    }
+}
+
+impl From<Grammar> for Source {
+    fn from(grammar: Grammar) -> Source {
+        Arc::unwrap_or_clone(grammar.0)
+    }
+}
+
+impl From<GrammarError> for Error {
+    fn from(error: GrammarError) -> Error {
+        Error::Grammar(Box::new(error))
+    }
+}
