@@ -1,12 +1,12 @@
 //! Gemma 4, its text: as Gemma 3, with larger heads in layers without a window, keys that are values there, or keys and values
 //! of earlier layers, and embeddings of layers; or with experts beside the dense feed-forward layer.
 
-use super::experts::{EXPERT_WIDTH, ExpertTable, Normalized, QWEN_COUNT, ROUTED};
+use super::experts::{EXPERT_WIDTH, QWEN_COUNT, ROUTED};
 use super::gemma2::NORMS;
 use super::qwen3::HEAD_NORMS;
 use super::{
-    Bias, EmbeddingScale, Factor, FactorOf, Family, FullAttention, FusedName, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS,
-    LayerEmbedding, Role, SharedLayers, TensorName, Window, WindowRope,
+    Bias, EmbeddingScale, ExpertTable, Factor, FactorOf, Family, FullAttention, FusedName, Key, LLAMA_LIKE,
+    LLAMA_LIKE_TENSORS, LayerEmbedding, Normalized, Role, SharedLayers, TensorName, Window, WindowRope,
 };
 use crate::block::Activation;
 

@@ -1,9 +1,9 @@
 //! gpt-oss: experts with biases and clamped gates, sinks of attention, a window in every other layer.
 
-use super::experts::{ExpertTable, ROUTED};
+use super::experts::ROUTED;
 use super::{
-    Bias, Evidence, Factor, FactorOf, Family, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, LLAMA_LIKE_TENSORS, Role,
-    TensorName, Variant, Window,
+    Bias, Evidence, ExpertTable, Factor, FactorOf, Family, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, LLAMA_LIKE_TENSORS,
+    Role, TensorName, Variant, Window,
 };
 use crate::block::{Activation, RouterScore};
 

@@ -1,8 +1,8 @@
 //! Granite with experts: Granite 3.0 and 3.1 of 1B-A400M and 3B-A800M, with or without an expert for every token.
 
-use super::experts::{ExpertTable, ROUTED};
+use super::experts::ROUTED;
 use super::granite::{FACTORS, GGUF_FLAGS};
-use super::{Bias, Family, FusedName, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, TensorName};
+use super::{Bias, ExpertTable, Family, FusedName, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, TensorName};
 use crate::block::{RopeLayout, RouterScore};
 
 #[rustfmt::skip]

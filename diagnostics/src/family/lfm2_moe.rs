@@ -1,7 +1,7 @@
 //! LFM2 with experts: LFM2-8B-A1B, LFM2-24B-A2B.
 
-use super::experts::{DenseLayers, EXPERT_WIDTH, ExpertTable, Normalized, QWEN_COUNT, ROUTED};
-use super::{Bias, Factor, FactorOf, Family, Key, Role, TensorName, lfm2};
+use super::experts::{EXPERT_WIDTH, QWEN_COUNT, ROUTED};
+use super::{Bias, DenseLayers, ExpertTable, Factor, FactorOf, Family, Key, Normalized, Role, TensorName, lfm2};
 use crate::block::RouterScore;
 
 #[rustfmt::skip]

@@ -1,7 +1,7 @@
 //! Mixtral: Mixtral 8x7B and 8x22B. In GGUF it is a Llama with experts.
 
-use super::experts::{ExpertTable, MIXTRAL_EXPERTS, Normalized, ROUTED};
-use super::{Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Window};
+use super::experts::{MIXTRAL_EXPERTS, ROUTED};
+use super::{ExpertTable, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Normalized, Window};
 use crate::block::RopeLayout;
 
 /// The table.

@@ -25,12 +25,13 @@ mod qwen35_moe;
 mod qwen3_moe;
 mod qwen3_next;
 mod role;
+mod routed;
 mod smollm3;
 mod states;
 pub(crate) mod unsupported;
 
-pub use experts::{DenseLayers, ExpertTable, Normalized};
 pub use role::Role;
+pub use routed::{DenseLayers, ExpertTable, Normalized};
 pub use states::{AdjustedWidth, DeltaNetKeys, StateLayers, StateMixer, StateTable};
 pub use unsupported::UNSUPPORTED;
 

@@ -1,8 +1,8 @@
 //! OLMoE: OLMoE-1B-7B. Norms over all heads of queries and keys, as OLMo 2 has, and the order of Llama's block.
 
-use super::experts::{ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_EXPERTS, ROUTED};
+use super::experts::{FUSED_EXPERTS, QWEN_COUNT, QWEN_EXPERTS, ROUTED};
 use super::qwen3::HEAD_NORMS;
-use super::{Bias, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role};
+use super::{Bias, ExpertTable, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Normalized, Role};
 
 /// The table.
 pub(super) const FAMILY: Family = Family {

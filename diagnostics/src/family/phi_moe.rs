@@ -1,7 +1,7 @@
 //! Phi-3.5-MoE: norms of mean and variance, biases, and a router that chooses one expert after the other.
 
-use super::experts::{ExpertTable, MIXTRAL_EXPERTS, ROUTED};
-use super::{Bias, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, NormKind, Role, Window};
+use super::experts::{MIXTRAL_EXPERTS, ROUTED};
+use super::{Bias, ExpertTable, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, NormKind, Role, Window};
 use crate::block::RouterScore;
 
 /// The table.

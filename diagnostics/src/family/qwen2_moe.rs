@@ -1,9 +1,7 @@
 //! Qwen2 with experts: Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B.
 
-use super::experts::{
-    EXPERT_WIDTH, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED,
-};
-use super::{Bias, Family, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, TensorName};
+use super::experts::{EXPERT_WIDTH, FUSED_EXPERTS, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED};
+use super::{Bias, ExpertTable, Family, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Normalized, Role, TensorName};
 
 /// Tensors of the expert that every token is given to.
 #[rustfmt::skip]

@@ -1,10 +1,10 @@
 //! Qwen3.5 and Qwen3.6 with experts, their text: Qwen3.5-35B-A3B, Qwen3.6-35B-A3B, Qwen3.5-122B-A10B.
 
-use super::experts::{EXPERT_WIDTH, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_EXPERTS, ROUTED};
+use super::experts::{EXPERT_WIDTH, FUSED_EXPERTS, QWEN_COUNT, QWEN_EXPERTS, ROUTED};
 use super::qwen2_moe::{SHARED_EXPERT, SHARED_WIDTH};
 use super::qwen3::HEAD_NORMS;
 use super::qwen35::{self, DELTA_NET};
-use super::{Family, LLAMA_LIKE_TENSORS};
+use super::{ExpertTable, Family, LLAMA_LIKE_TENSORS, Normalized};
 
 /// The table.
 pub(super) const FAMILY: Family = Family {

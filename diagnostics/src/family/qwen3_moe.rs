@@ -1,10 +1,8 @@
 //! Qwen3 with experts: Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder.
 
-use super::experts::{
-    EXPERT_WIDTH, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED,
-};
+use super::experts::{EXPERT_WIDTH, FUSED_EXPERTS, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED};
 use super::qwen3::HEAD_NORMS;
-use super::{Bias, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role};
+use super::{Bias, ExpertTable, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Normalized, Role};
 
 /// The table.
 pub(super) const FAMILY: Family = Family {

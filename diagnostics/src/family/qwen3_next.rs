@@ -1,12 +1,10 @@
 //! Qwen3-Next: Qwen3-Next-80B-A3B. As Qwen3.5 with experts, but for the order of the rows that delta nets read.
 
-use super::experts::{
-    EXPERT_WIDTH, ExpertTable, FUSED_EXPERTS, Normalized, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED,
-};
+use super::experts::{EXPERT_WIDTH, FUSED_EXPERTS, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED};
 use super::qwen2_moe::{SHARED_EXPERT, SHARED_WIDTH};
 use super::qwen3::HEAD_NORMS;
 use super::qwen35::{self, DELTA_NET};
-use super::{Family, LLAMA_LIKE_KEYS, LLAMA_LIKE_TENSORS, Role, TensorName};
+use super::{ExpertTable, Family, LLAMA_LIKE_KEYS, LLAMA_LIKE_TENSORS, Normalized, Role, TensorName};
 
 /// Before Qwen3.5's names. Safetensors files have no other; GGUF files have the first where an early converter wrote them.
 #[rustfmt::skip]

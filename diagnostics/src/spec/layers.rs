@@ -162,7 +162,7 @@ impl Reader<'_> {
             Some(0) => return Err(self.value(&key, 0, "a positive number".into())),
             None => {
                 let key = if key.is_empty() { LAYER_TYPES } else { &key };
-                assumptions.push(format!("a window in all layers but every {every}th: {key} is absent ({source})"));
+                assumptions.push(format!("a window in all but one of {every} layers: {key} is absent ({source})"));
                 every
             }
         };
@@ -191,7 +191,7 @@ impl Reader<'_> {
             None => {
                 let (every, source) = unrotated.default_interval;
                 let absent = if self.is_gguf() { "no key says it" } else { "its keys are absent" };
-                assumptions.push(format!("no rotation in every {every}th layer: {absent} ({source})"));
+                assumptions.push(format!("no rotation in one of {every} layers: {absent} ({source})"));
                 every
             }
         };

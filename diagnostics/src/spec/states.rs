@@ -102,7 +102,7 @@ impl Reader<'_> {
                         let absent = if self.is_gguf() { &list } else { LAYER_TYPES };
                         let key = self.key(every);
                         assumptions.push(format!(
-                            "a state in all layers but every {default}th: {absent} and {key} are absent ({source})"
+                            "a state in all but one of {default} layers: {absent} and {key} are absent ({source})"
                         ));
                         default
                     }
