@@ -59,7 +59,7 @@ impl Model {
             }
         }
         match generation.finish().0 {
-            Some(FinishReason::Stop(_) | FinishReason::Grammar) => serde_json::from_str(&text)
+            Some(FinishReason::Stop(_) | FinishReason::Grammar) if !text.is_empty() => serde_json::from_str(&text)
                 .map_err(|error| GrammarError::Value { reason: error.to_string(), text }.into()),
             Some(FinishReason::Cancelled) => Err(Error::Cancelled),
             finish => {

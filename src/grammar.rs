@@ -22,6 +22,9 @@ const REGEX_BYTES: usize = 64 << 10;
 /// Brackets of a regular expression or a Lark grammar that may be open at once.
 const NESTED: usize = 128;
 
+/// Rules and terminals of a Lark grammar, counted by their colons: they are compiled one within the other.
+const DEFINITIONS: usize = 1000;
+
 /// Texts that may be chosen among, and their bytes together.
 const CHOICES: usize = 10_000;
 const CHOICE_BYTES: usize = 1 << 20;
@@ -89,7 +92,18 @@ impl Grammar {
                     GrammarError::Malformed { what, reason }
                 })?;
             }
-            Source::Lark(grammar) => within("Lark grammar", grammar, GRAMMAR_BYTES)?,
+            Source::Lark(grammar) => {
+                let what = "Lark grammar";
+                within(what, grammar, GRAMMAR_BYTES)?;
+                let definitions = grammar.bytes().filter(|byte| *byte == b':').count();
+                if definitions > DEFINITIONS {
+                    let found = definitions;
+                    return Err(GrammarError::TooLarge { what, unit: "definitions", found, limit: DEFINITIONS }.into());
+                }
+                if let Some(reason) = beyond(grammar) {
+                    return Err(GrammarError::Malformed { what, reason: reason.into() }.into());
+                }
+            }
             Source::Choice(texts) => {
                 let too_large = |unit, found, limit| GrammarError::TooLarge { what: "choice", unit, found, limit };
                 let bytes = texts.iter().map(String::len).sum();
@@ -105,6 +119,22 @@ impl Grammar {
             }
         }
         Ok(())
+    }
+}
+
+/// What of llguidance's Lark is not taken, where `grammar` has it.
+fn beyond(grammar: &str) -> Option<&'static str> {
+    let has = |name| {
+        let attributes = grammar.lines().filter_map(|line| line.split_once(':')?.0.split_once('['));
+        attributes.into_iter().any(|(_, attributes)| attributes.contains(name))
+    };
+    match () {
+        () if grammar.contains("%json") => Some("%json is not supported; take a grammar of a JSON schema in its place"),
+        () if has("stop") => Some("the attribute stop is not supported; take suffix, which is part of the answer"),
+        () if has("temperature") => {
+            Some("the attribute temperature is not supported; it is an option of the generation")
+        }
+        () => None,
     }
 }
 
@@ -127,9 +157,14 @@ fn within(what: &'static str, text: &str, limit: usize) -> Result<(), GrammarErr
     Ok(())
 }
 
+/// Schemas whose properties are in another order are others: values have that order.
 impl PartialEq for Grammar {
     fn eq(&self, other: &Grammar) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+        Arc::ptr_eq(&self.0, &other.0)
+            || match (&*self.0, &*other.0) {
+                (Source::JsonSchema(a), Source::JsonSchema(b)) => a == b && a.to_string() == b.to_string(),
+                (a, b) => a == b,
+            }
     }
 }
 

@@ -10,6 +10,7 @@ use llguidance::TokenParser;
 use llguidance::api::StopReason;
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Bytes of the answer that an error shows.
@@ -98,8 +99,8 @@ impl Constraint {
             self.ended = true;
             return Ok(());
         }
-        let taken = self.parser.consume_token(token).and_then(|_| self.parser.check_stop());
-        match taken {
+        let parser = &mut self.parser;
+        match guarded(|| parser.consume_token(token).and_then(|_| parser.check_stop()))? {
             Ok(ended) => {
                 self.ended = ended;
                 Ok(())
@@ -132,7 +133,8 @@ impl Constraint {
         let vocab = self.parser.token_env.tok_trie().vocab_size();
         let not_ours = |token: &u32| self.stop.contains(*token) || *token as usize >= vocab;
         let ours = tokens.iter().position(not_ours).unwrap_or(tokens.len());
-        self.parser.validate_tokens_raw(&tokens[..ours]).unwrap_or(0)
+        let parser = &mut self.parser;
+        guarded(|| parser.validate_tokens_raw(&tokens[..ours])).ok().and_then(Result::ok).unwrap_or(0)
     }
 
     /// What may come next; `beside` may, too.
@@ -153,14 +155,16 @@ impl Constraint {
             return Ok(Next::End);
         }
         if self.forced.is_empty() && beside.is_none() {
-            self.forced.extend(self.parser.compute_ff_tokens());
+            let parser = &mut self.parser;
+            self.forced.extend(guarded(|| parser.compute_ff_tokens())?);
             let own = self.forced.iter().take_while(|token| !self.stop.contains(**token)).count();
             self.forced.truncate(own);
         }
         if let Some(token) = self.forced.front() {
             return Ok(Next::One(*token));
         }
-        let mut mask = match self.parser.compute_mask() {
+        let parser = &mut self.parser;
+        let mut mask = match guarded(|| parser.compute_mask())? {
             Ok(mask) => mask,
             Err(_) if self.parser.stop_reason() == StopReason::NoExtensionBias => {
                 self.parser.token_env.tok_trie().alloc_token_set()
@@ -187,11 +191,11 @@ impl Constraint {
         }
     }
 
-    /// The same answer so far, to look ahead.
+    /// The same answer so far, to look ahead: what that takes is not taken of this one's limits.
     pub(super) fn fork(&self) -> Constraint {
         let Constraint { parser, stop, forced, next, ended } = self;
         Constraint {
-            parser: parser.clone(),
+            parser: parser.deep_clone(),
             stop: stop.clone(),
             forced: forced.clone(),
             next: next.clone(),
@@ -208,6 +212,12 @@ impl Constraint {
             None => GrammarError::NoToken { text }.into(),
         }
     }
+}
+
+/// What `step` of the parser gives; the error that it failed where it panics.
+fn guarded<T>(step: impl FnOnce() -> T) -> Result<T> {
+    let failed = |_| GrammarError::TooHard { text: String::new(), reason: "the parser failed".into() }.into();
+    catch_unwind(AssertUnwindSafe(step)).map_err(failed)
 }
 
 impl fmt::Debug for Constraint {

@@ -154,8 +154,8 @@ impl Speculator {
         };
         let end = guesses.iter().position(|token| now.stop.contains(*token)).unwrap_or(guesses.len());
         guesses.truncate(end);
-        if let Some(constraint) = &mut now.constraint {
-            guesses.truncate(constraint.valid(guesses));
+        if let (Some(constraint), false) = (&now.constraint, guesses.is_empty()) {
+            guesses.truncate(constraint.fork().valid(guesses));
         }
         if !guesses.is_empty() {
             self.ahead = now.step.guess(guesses, likely(hits[self.kind])).min(guesses.len());

@@ -19,7 +19,7 @@ pub struct Timings {
     pub decode: Duration,
     /// Steps that `decode` took; one that was computed ahead counts.
     pub decode_steps: usize,
-    /// How many of those were the only ones that the grammar allowed, and took no step of their own.
+    /// How many of `generated` were the only tokens that the grammar allowed, and took no step of their own.
     pub forced: usize,
     /// Tokens that were computed ahead because they were guessed ([`GenerateOptions::speculate`](super::GenerateOptions::speculate)).
     pub guessed: usize,

@@ -16,7 +16,7 @@ use std::thread;
 const KEPT: usize = 32;
 
 /// Bytes of stack for a compilation, which recurs as deep as a grammar is nested.
-const STACK_BYTES: usize = 16 << 20;
+const STACK_BYTES: usize = 32 << 20;
 
 /// What may lie between the parts of a JSON value: a blank, or a line end with an indentation. Any amount would be a loop that
 /// a small model does not leave.
@@ -24,6 +24,9 @@ const BLANKS: &str = r" |\n( {0,24}|\t{0,8})";
 
 /// Parts of a schema that are compiled alone to find the one that is impossible.
 const TRIED: usize = 64;
+
+/// Bytes of a schema whose parts are.
+const SEARCHED: usize = 64 << 10;
 
 /// What a compilation and a step may take. Times are llguidance's measurements.
 const LIMITS: ParserLimits = ParserLimits {
@@ -65,13 +68,9 @@ impl Grammars {
     /// # Errors
     /// `Grammar`, with the place.
     pub(crate) fn parser(&self, grammar: &Grammar) -> Result<Parser> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(index) = kept.iter().position(|(known, _)| known == grammar) {
-            let found = kept.remove(index);
-            kept.extend(found);
-            return kept.back().map(|(_, parser)| parser.clone()).ok_or_else(|| internal(&"a lost grammar"));
+        if let Some(parser) = self.kept(grammar) {
+            return Ok(parser);
         }
-        drop(kept); // others need not wait for this one
         grammar.check()?;
         let deep = thread::Builder::new().name("grammar".into()).stack_size(STACK_BYTES);
         let compiled = thread::scope(|scope| {
@@ -79,12 +78,24 @@ impl Grammars {
             thread.join().unwrap_or_else(|_| Err(internal(&"compiling a grammar panicked")))
         });
         let parser = compiled?;
+        if let Some(parser) = self.kept(grammar) {
+            return Ok(parser); // of a request that came with this one
+        }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((grammar.clone(), parser.clone()));
         if kept.len() > KEPT {
             kept.pop_front();
         }
         Ok(parser)
+    }
+
+    /// The parser of `grammar` where it is kept, which is used last now.
+    fn kept(&self, grammar: &Grammar) -> Option<Parser> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = kept.iter().position(|(known, _)| known == grammar)?;
+        let (known, parser) = kept.remove(index)?;
+        kept.push_back((known, parser.clone()));
+        Some(parser)
     }
 
     fn compiled(&self, grammar: &Grammar) -> Result<Parser> {
@@ -122,7 +133,7 @@ impl Grammars {
     fn compile(&self, grammar: GrammarWithLexer) -> Result<Parser, String> {
         let mut parser = self.factory.create_parser(TopLevelGrammar::from_grammar(grammar)).map_err(|e| line(&e))?;
         parser.start_without_prompt();
-        // That there is a beginning is known now, and what it takes is shared by all that begin.
+        // Whether there is a beginning.
         let mut tried = parser.deep_clone();
         match tried.compute_mask() {
             Err(_) if tried.stop_reason() == StopReason::NoExtensionBias && !tried.is_accepting() => {
@@ -137,6 +148,9 @@ impl Grammars {
     fn impossible(&self, schema: &Value, reason: String) -> (String, String) {
         let definitions = ["$defs", "definitions", "$schema"];
         let (mut place, mut found, mut here, mut tries) = (String::new(), reason, schema, TRIED);
+        if schema.to_string().len() > SEARCHED {
+            return (place, found);
+        }
         loop {
             let within = parts(here).find_map(|(step, part)| {
                 tries = tries.checked_sub(1)?;

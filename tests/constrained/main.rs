@@ -115,6 +115,22 @@ fn a_grammar_with_one_answer_needs_no_model() {
     assert_eq!(found.ids, model.tokenizer().encode("the only text there is", false).unwrap());
 }
 
+/// Schemas that differ in nothing else are two grammars.
+#[test]
+fn properties_come_in_the_order_of_the_schema() {
+    let model = qwen3();
+    for [first, second] in [["reason", "verdict"], ["verdict", "reason"]] {
+        let schema = format!(
+            r#"{{"type": "object", "properties": {{"{first}": {{"type": "null"}}, "{second}": {{"type": "null"}}}},
+            "required": ["reason", "verdict"], "additionalProperties": false}}"#
+        );
+        let grammar = Grammar::json_schema(serde_json::from_str::<Value>(&schema).unwrap());
+        let found = answer(&model, "A value: ", &drawing(&grammar, 1));
+        assert_eq!(found.finish, FinishReason::Grammar);
+        assert!(found.text.find(first) < found.text.find(second), "{first} before {second}: {}", found.text);
+    }
+}
+
 #[test]
 fn lengths_end_a_constrained_answer_where_they_would_end_any() {
     let model = common::builder().context_length(64).load(fixtures().join("models/qwen3/f32")).unwrap();

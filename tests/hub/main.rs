@@ -189,16 +189,16 @@ fn a_path_that_exists_wins() {
 
 #[test]
 fn several_models_and_none_named_are_listed() {
-    let place = Place::offering("org/m", "models/llama-3.1");
+    let place = Place::offering("org/m", "models/qwen3");
     let report = refused(place.load("org/m"));
     assert_eq!((report.exit_code, &report.input.candidates), (16, &place.builder().diagnose("org/m").input.candidates));
-    assert_eq!(report.input.candidates, ["org/m:bf16", "org/m:f32", "org/m:q8_0"]);
+    assert_eq!(report.input.candidates, ["org/m:f16", "org/m:q4_k_m", "org/m:q8_0"]);
     for id in &report.input.candidates {
         assert_eq!(place.builder().diagnose(id).exit_code, 0, "{id}");
     }
     let report = place.builder().diagnose("org/m:Q2_K");
     assert_eq!(report.exit_code, 1);
-    assert!(report.reason.contains("choose one of org/m:bf16, org/m:f32, org/m:q8_0"), "{}", report.reason);
+    assert!(report.reason.contains("choose one of org/m:f16, org/m:q4_k_m, org/m:q8_0"), "{}", report.reason);
 }
 
 #[test]
@@ -299,9 +299,12 @@ fn a_revision_is_named_in_the_id_or_by_the_builder() {
         let same = |command: &String| command.contains(" org/demo@refs/pr/7 ");
         assert!(!commands.is_empty() && commands.iter().all(same), "{commands:?}");
     }
-    place.server.offer("org/m", &fixture("models/llama-3.1"));
+    place.server.offer("org/m", &fixture("models/qwen3"));
     let report = here.diagnose("org/m");
-    assert_eq!(report.input.candidates, ["org/m:bf16", "org/m:f32", "org/m:q8_0"].map(|id| format!("{id}@refs/pr/7")));
+    assert_eq!(
+        report.input.candidates,
+        ["org/m:f16", "org/m:q4_k_m", "org/m:q8_0"].map(|id| format!("{id}@refs/pr/7"))
+    );
     // A commit needs no reference.
     place.offline().load(format!("org/demo@{COMMIT}")).unwrap();
     let report = place.offline().diagnose("org/demo@never-asked-for");

@@ -118,19 +118,25 @@ impl Reader<'_> {
 
     /// Refuses a GGUF file that says another kind of score than the family's.
     fn check_gating(&self, score: RouterScore) -> Result<()> {
-        /// llama.cpp's number of the sigmoid; 0 is none.
+        /// llama.cpp's numbers: a softmax, a sigmoid, and a softmax of those that are chosen; 0 is none.
+        const SOFTMAX: u64 = 1;
         const SIGMOID: u64 = 2;
-        let key = self.key(Key { gguf: ".expert_gating_func", config: "" });
+        const SOFTMAX_OF_CHOSEN: u64 = 3;
         if !self.is_gguf() {
             return Ok(());
         }
+        let groups = self.key(Key { gguf: ".expert_group_count", config: "" });
+        if let Some(count @ 2..) = self.fields().unsigned(&groups)? {
+            return Err(self.feature(&format!("experts in {count} groups"), &groups, "1, or no such key"));
+        }
+        let key = self.key(Key { gguf: ".expert_gating_func", config: "" });
         match (self.fields().unsigned(&key)?, score) {
             (None | Some(0 | SIGMOID), RouterScore::Sigmoid) => Ok(()),
             (Some(found), RouterScore::Sigmoid) => {
                 Err(self.feature(&format!("experts by function {found}"), &key, "2, a sigmoid"))
             }
-            (Some(SIGMOID), _) => Err(self.feature("experts by sigmoids", &key, "a softmax")),
-            _ => Ok(()),
+            (None | Some(0 | SOFTMAX | SOFTMAX_OF_CHOSEN), _) => Ok(()),
+            (Some(found), _) => Err(self.feature(&format!("experts by function {found}"), &key, "1, a softmax")),
         }
     }
 
@@ -204,7 +210,9 @@ impl Tensors<'_> {
         };
         let router = self.matrix(Role::Router, at)?;
         let name = self.stem(Role::ChoiceBias, at);
-        let wanted = self.names(Role::ChoiceBias) && self.bias_wanted(Role::ChoiceBias, at, &name)?;
+        // llama.cpp asks for it too.
+        let wanted =
+            self.names(Role::ChoiceBias) && (self.reader.is_gguf() || self.bias_wanted(Role::ChoiceBias, at, &name)?);
         let choice_bias = if wanted { Some(self.whole_name(Role::ChoiceBias, at)?) } else { None };
         let router_norm = match self.names(Role::RouterNorm) {
             false => None,
@@ -213,10 +221,7 @@ impl Tensors<'_> {
                 kind: Norm::Rms { eps: self.options.norm_eps, offset: false },
             }),
         };
-        // GGUF files may have them within their blocks' scales, as in llama.cpp.
-        let name = self.stem(Role::ExpertScales, at);
-        let absent = self.reader.is_gguf() && !self.header.tensors.contains_key(&name);
-        let scaled = self.names(Role::ExpertScales) && !absent;
+        let scaled = self.names(Role::ExpertScales);
         let expert_scales = if scaled { Some(self.whole_name(Role::ExpertScales, at)?) } else { None };
         let interleaved = self.family.experts.is_some_and(|table| table.interleaved) && !self.reader.is_gguf();
         Ok(if interleaved {

@@ -196,9 +196,13 @@ fn lfm2(table: &mut Table) {
     case("experts of no scale", &file.f32("lfm2moe.expert_weights_scale", f32::NAN), 10, "scale");
     let bias = "blk.1.exp_probs_b.bias";
     case("a bias of other experts", &file.tensor(bias, |info| info.shape = vec![3]), 15, bias);
+    case("no bias of experts in GGUF", &file.without_tensor(bias), 15, bias);
+    let groups = "lfm2moe.expert_group_count";
+    case("experts in groups", &file.u32(groups, 4), 11, groups);
     let olmoe = Gguf::fixture("olmoe/q8_0.gguf");
     let gating = "olmoe.expert_gating_func";
     case("OLMoE's experts by sigmoids", &olmoe.u32(gating, 2), 11, gating);
+    case("OLMoE's experts by another function", &olmoe.u32(gating, 4), 11, gating);
 
     let folder = Files::fixture("lfm2-moe/bf16");
     table.accepts("the same in a folder", &folder.tree(), "");
