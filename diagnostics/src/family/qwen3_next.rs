@@ -4,7 +4,7 @@ use super::experts::{EXPERT_WIDTH, FUSED_EXPERTS, QWEN_COUNT, QWEN_DENSE_LAYERS,
 use super::qwen2_moe::{SHARED_EXPERT, SHARED_WIDTH};
 use super::qwen3::HEAD_NORMS;
 use super::qwen35::{self, DELTA_NET};
-use super::{ExpertTable, Family, LLAMA_LIKE_KEYS, LLAMA_LIKE_TENSORS, Normalized, Role, TensorName};
+use super::{ExpertTable, Family, LLAMA_LIKE_KEYS, LLAMA_LIKE_TENSORS, Normalized, Role, TensorName, qwen35_moe};
 
 /// Before Qwen3.5's names. Safetensors files have no other; GGUF files have the first where an early converter wrote them.
 #[rustfmt::skip]
@@ -23,17 +23,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["qwen3next"],
     model_types: &[("qwen3_next", &["Qwen3NextForCausalLM"])],
     wrappers: &[],
-    config_defaults: &[
-        ("num_attention_heads", 16.0),
-        ("num_key_value_heads", 2.0),
-        ("head_dim", 256.0),
-        ("linear_conv_kernel_dim", 4.0),
-        ("linear_key_head_dim", 128.0),
-        ("linear_value_head_dim", 128.0),
-        ("linear_num_key_heads", 16.0),
-        ("linear_num_value_heads", 32.0),
-        ("rms_norm_eps", 1e-6),
-    ],
+    config_defaults: qwen35_moe::FAMILY.config_defaults,
     config_defaults_source: "the default of transformers' Qwen3NextConfig",
     tensors: &[BY_KEY_HEAD, DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS, SHARED_EXPERT],
     fused: FUSED_EXPERTS,
