@@ -17,7 +17,7 @@ use minijinja::machinery::{eval, make_string_output};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, ErrorKind, Output, State};
-use model_diagnostics::tokenizer::{DEFAULT_TEMPLATE, TemplatePlace, TokenizerSpec};
+use model_diagnostics::tokenizer::{DEFAULT_TEMPLATE, TOOL_USE_TEMPLATE, TemplatePlace, TokenizerSpec};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -53,13 +53,12 @@ impl<'a> ChatTemplate<'a> {
     /// `Chat`: `NoTemplate` when the model has none, `TemplateName` when it has none of that name, or several and no
     /// default.
     pub fn of(tokenizer: &'a TokenizerSpec, options: &ChatOptions) -> Result<ChatTemplate<'a>> {
-        const TOOL_USE: &str = "tool_use";
         let templates = &tokenizer.chat_templates;
         if templates.is_empty() {
             return Err(Error::Chat(ChatError::NoTemplate));
         }
-        let with_tools = options.tools.is_some() && templates.contains_key(TOOL_USE);
-        let name = options.template.as_deref().unwrap_or(if with_tools { TOOL_USE } else { DEFAULT_TEMPLATE });
+        let with_tools = options.tools.is_some() && templates.contains_key(TOOL_USE_TEMPLATE);
+        let name = options.template.as_deref().unwrap_or(if with_tools { TOOL_USE_TEMPLATE } else { DEFAULT_TEMPLATE });
         let found = templates.get(name).ok_or_else(|| {
             Error::Chat(ChatError::TemplateName {
                 asked: options.template.clone(),

@@ -11,6 +11,7 @@ mod grammar;
 #[cfg(feature = "hub")]
 mod hub;
 mod session_file;
+mod tool;
 
 use crate::memory;
 use model_diagnostics::Report;
@@ -28,6 +29,7 @@ pub use grammar::GrammarError;
 #[cfg(feature = "hub")]
 pub use hub::HubError;
 pub use session_file::{SessionFileError, SessionFileProblem};
+pub use tool::ToolError;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -98,6 +100,9 @@ pub enum Error {
     /// No answer can be held to a grammar, or this one did not come to its end (exit code 2).
     #[error(transparent)]
     Grammar(Box<GrammarError>),
+    /// The answer cannot call tools as asked (exit code 2).
+    #[error(transparent)]
+    Tool(Box<ToolError>),
     /// An option of a load or a generation is out of its range (exit code 2).
     #[error("{option} is {value}, expected {expected}")]
     Option {
@@ -257,6 +262,7 @@ impl Error {
             | Error::Option { .. }
             | Error::EmptyStopString { .. }
             | Error::Grammar(_)
+            | Error::Tool(_)
             | Error::OtherModel
             | Error::Draft(_) => ErrorKind::InvalidRequest,
             Error::OutOfMemory { .. } | Error::CacheBudget { .. } => ErrorKind::OutOfMemory,
@@ -330,6 +336,12 @@ impl From<SessionFileError> for Error {
 impl From<DraftError> for Error {
     fn from(error: DraftError) -> Self {
         Error::Draft(Box::new(error))
+    }
+}
+
+impl From<ToolError> for Error {
+    fn from(error: ToolError) -> Self {
+        Error::Tool(Box::new(error))
     }
 }
 

@@ -6,6 +6,7 @@ mod compile;
 mod schema;
 
 pub(crate) use compile::Grammars;
+pub(crate) use schema::closed;
 
 use crate::error::{Error, GrammarError, Result};
 use schemars::JsonSchema;
@@ -45,6 +46,12 @@ enum Source {
     Regex(String),
     Lark(String),
     Choice(Vec<String>),
+    /// Calls of tools, in Lark with the schemas of their arguments in it.
+    #[serde(skip)]
+    Calls {
+        lark: String,
+        schemas: Vec<(String, Value)>,
+    },
 }
 
 impl Grammar {
@@ -76,6 +83,17 @@ impl Grammar {
         Grammar(Arc::new(Source::Choice(texts.iter().map(|text| text.as_ref().to_owned()).collect())))
     }
 
+    /// Calls of tools in the Lark `lark`, which has those of `schemas`, each with the name of its tool, by
+    /// [`embedded`](Self::embedded).
+    pub(crate) fn calls(lark: String, schemas: Vec<(String, Value)>) -> Grammar {
+        Grammar(Arc::new(Source::Calls { lark, schemas }))
+    }
+
+    /// A value of `schema` in Lark.
+    pub(crate) fn embedded(schema: &Value) -> String {
+        format!("%json {}", compile::with_blanks(schema))
+    }
+
     /// Whether it may be large enough to be compiled, and a JSON schema has no keyword that is not supported. It is compiled
     /// when a generation begins ([`Model::compile`](crate::Model::compile) does so ahead).
     ///
@@ -102,6 +120,21 @@ impl Grammar {
                 }
                 if let Some(reason) = beyond(grammar) {
                     return Err(GrammarError::Malformed { what, reason: reason.into() }.into());
+                }
+            }
+            Source::Calls { lark, schemas } => {
+                let what = "schemas of the tools";
+                if lark.len() > GRAMMAR_BYTES {
+                    let found = lark.len();
+                    return Err(GrammarError::TooLarge { what, unit: "bytes", found, limit: GRAMMAR_BYTES }.into());
+                }
+                for (tool, schema) in schemas {
+                    schema::check(schema).map_err(|error| match error {
+                        GrammarError::Schema { place, reason } => {
+                            GrammarError::Schema { place: format!("{tool}{place}"), reason }
+                        }
+                        error => error,
+                    })?;
                 }
             }
             Source::Choice(texts) => {

@@ -58,16 +58,19 @@ mod text_model;
 #[doc(hidden)]
 pub mod threads;
 pub mod tokenizer;
+mod tools;
 #[doc(hidden)]
 pub mod weights;
 
 pub use cancel::CancellationToken;
 pub use candle_core;
 pub use chat::{ChatOptions, LocalTime, Message};
-pub use error::{ChatError, DraftError, EncodeError, Error, ErrorKind, GrammarError, Result, SessionFileError};
+pub use error::{
+    ChatError, DraftError, EncodeError, Error, ErrorKind, GrammarError, Result, SessionFileError, ToolError,
+};
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
 pub use fingerprint::WeightsDigest;
-pub use generate::{FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions, Speculation};
+pub use generate::{Answer, FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions, Speculation};
 pub use grammar::Grammar;
 pub use kernels::Isa;
 pub use model::Model;
@@ -82,6 +85,7 @@ pub use session::{CacheUsage, Session};
 #[cfg(feature = "async")]
 pub use stream::GenerationStream;
 pub use text_model::{TextGeneration, TextModel};
+pub use tools::{ToolCall, ToolChoice};
 
 /// The guide's programs are compiled and run.
 #[cfg(all(doctest, feature = "async"))]

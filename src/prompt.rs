@@ -7,6 +7,7 @@ use crate::memory;
 use crate::model::Model;
 use crate::scheduler::admission::Admitted;
 use crate::session::Session;
+use crate::tools::ToolChoice;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -86,10 +87,15 @@ impl Model {
     ///
     /// # Errors
     /// `Encode`, `Chat`; `ContextOverflow` before anything is encoded, where the text cannot fit however it is tokenized.
-    fn prompt_ids<'p>(&self, prompt: Prompt<'p>, options: &ChatOptions) -> Result<Cow<'p, [u32]>> {
+    fn prompt_ids<'p>(&self, prompt: Prompt<'p>, options: &GenerateOptions) -> Result<Cow<'p, [u32]>> {
+        let GenerateOptions { chat: options, tool_choice: choice, .. } = options;
         let text: Cow<'_, str> = match prompt {
             Prompt::Ids(ids) => return Ok(ids.into()),
             Prompt::Text(text) => text.into(),
+            Prompt::Messages(messages) if *choice == ToolChoice::None && options.tools.is_some() => {
+                let without = ChatOptions { tools: None, ..options.clone() };
+                self.chat_prompt(messages, &without)?.into()
+            }
             Prompt::Messages(messages) => self.chat_prompt(messages, options)?.into(),
         };
         let (limit, asked) = (self.context_length(), self.tokenizer().least_tokens(&text));
@@ -155,7 +161,7 @@ impl Session {
     /// that does.
     fn prepare(&mut self, prompt: Prompt<'_>, options: &GenerateOptions) -> Result<State> {
         let model = self.model();
-        let prompt = model.prompt_ids(prompt, &options.chat)?;
+        let prompt = model.prompt_ids(prompt, options)?;
         let Some(last) = prompt.len().checked_sub(1) else { return Err(Error::EmptyPrompt) };
         let limit = model.context_length();
         if prompt.len() > limit {

@@ -1,6 +1,7 @@
 //! What a conversation is made of: turns, and what a template is given beside them.
 
 use super::time::LocalTime;
+use crate::tools::ToolCall;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -105,6 +106,17 @@ impl Message {
     pub fn tool_calls(calls: impl Into<Value>) -> Message {
         let message = Message { role: "assistant".into(), content: None, fields: Map::new() };
         message.field("tool_calls", calls)
+    }
+
+    /// The calls of tools that a model made: [`tool_calls`](Self::tool_calls) of those of an answer.
+    pub fn calls(calls: &[ToolCall]) -> Message {
+        // Maps with names for keys are always JSON.
+        Message::tool_calls(serde_json::to_value(calls).unwrap_or_default())
+    }
+
+    /// What the tool of `call` answered.
+    pub fn tool_result(call: &ToolCall, content: impl Into<String>) -> Message {
+        Message::tool(content).field("name", call.name.as_str()).field("tool_call_id", call.id.as_str())
     }
 
     /// What a tool answered.

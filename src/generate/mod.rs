@@ -1,5 +1,6 @@
 //! Prompt ids -> text, a piece at a time.
 
+mod answer;
 mod constraint;
 mod draw;
 mod logprobs;
@@ -16,12 +17,14 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::scheduler::admission::Admitted;
 use crate::tokenizer::{PieceDecoder, Tokenizer};
+use crate::tools::{CallReader, Calls, Part, ToolCall, ToolChoice};
 use candle_core::Tensor;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use answer::Answer;
 pub use constraint::Constraint;
 pub use logprobs::LogProbs;
 pub use options::{GenerateOptions, SamplingOptions, Speculation};
@@ -133,6 +136,19 @@ pub struct Piece {
     /// Channels are told apart likewise: `analysis` of gpt-oss and `thought` of Gemma 4 are thought, every other is the
     /// answer. What frames them (`<|channel|>`, `final`, `<|message|>`) is text of neither.
     pub thinking: bool,
+    /// A call of a tool that is complete with this token, where [`ChatOptions::tools`](crate::ChatOptions::tools) has tools and
+    /// the chat template tells the format of calls. How the model wrote it is no text then; what breaks the format is.
+    pub tool_call: Option<ToolCall>,
+}
+
+impl Piece {
+    fn of(part: Part) -> Piece {
+        let (text, tool_call) = match part {
+            Part::Text(text) => (text, None),
+            Part::Call(call) => (String::new(), Some(call)),
+        };
+        Piece { text, token: None, logprobs: None, thinking: false, tool_call }
+    }
 }
 
 /// A running generation: an iterator of pieces. Dropping it stops; so does the [`CancellationToken`] of its options.
@@ -158,6 +174,9 @@ pub(crate) struct State {
     finish: Option<FinishReason>,
     thinking: Thinking,
     constraint: Option<Box<Constraint>>,
+    /// Whether the constraint holds what the model thinks, too.
+    holds_thought: bool,
+    calls: Option<Box<CallReader>>,
     speculator: Option<Box<Speculator>>,
     /// Pieces of the last step that were not given out yet.
     ready: VecDeque<Piece>,
@@ -194,12 +213,24 @@ impl State {
         let (prompt_tokens, cached_tokens) = (prompt.len(), before.len());
         let timings = Timings { prompt_tokens, cached_tokens, seed: sampler.seed(), ..Timings::default() };
         let stop = if options.ignore_stop { StopTokens::default() } else { stop };
-        let constraint = options.grammar.as_ref().map(|grammar| Constraint::new(&tokenizer, grammar, stop.clone()));
+        let Calls { mut reader, grammar, holds_thought } = Calls::of(options, &tokenizer, sequence.len())?;
+        let grammar = options.grammar.as_ref().or(grammar.as_ref());
+        let constraint = grammar.map(|grammar| Constraint::new(&tokenizer, grammar, stop.clone()));
         let constraint = constraint.transpose()?.map(Box::new);
+        let thinking = Thinking::after(&tokenizer, &sequence);
+        if let Some(reader) = &mut reader {
+            reader.message_to(thinking.recipient(), &mut Vec::new());
+        }
         Ok(State {
             // The text of a constrained answer is what its grammar says, a blank in front of it included.
-            decoder: if constraint.is_some() { PieceDecoder::whole() } else { tokenizer.stream_after(&sequence) },
-            thinking: Thinking::after(&tokenizer, &sequence),
+            decoder: if constraint.is_some() && options.tool_choice != ToolChoice::Strict {
+                PieceDecoder::whole()
+            } else {
+                tokenizer.stream_after(&sequence)
+            },
+            thinking,
+            holds_thought,
+            calls: reader.map(Box::new),
             speculator: Speculator::new(options, sampling, &tokenizer, &sequence)?,
             tokenizer,
             sampler,
@@ -362,14 +393,15 @@ impl State {
         if !self.ready.is_empty() || !self.is_running() {
             return Ok(None);
         }
-        let Self { speculator, constraint, thinking, stop, sampler, cancel, .. } = self;
+        let is_held = self.is_held();
+        let Self { speculator, constraint, stop, sampler, cancel, .. } = self;
         if let Some(speculator) = speculator {
             // The last token is not computed on, and behind several none is guessed.
             let most = match self.input.as_slice() {
                 [_] if !self.ids.is_empty() => self.max_tokens - self.timings.generated - 1,
                 _ => 0,
             };
-            let constraint = constraint.as_deref_mut().filter(|_| thinking.is_answering());
+            let constraint = constraint.as_deref_mut().filter(|_| is_held);
             let guesses = speculator.guess(Now { step, most, stop, sampler, cancel, constraint });
             self.timings.guessed += guesses;
         }
@@ -386,10 +418,15 @@ impl State {
         self.sampler.reserve()
     }
 
+    /// Whether the next token is held to the constraint, where there is one.
+    fn is_held(&self) -> bool {
+        self.holds_thought || self.thinking.is_answering()
+    }
+
     /// What of the constraint holds for the next token: that of an answer, and what may come.
     fn next(&mut self) -> Result<Option<Next>> {
-        let opening = self.thinking.opening();
-        let constraint = self.constraint.as_mut().filter(|_| self.thinking.is_answering());
+        let (opening, is_held) = (self.thinking.opening(), self.is_held());
+        let constraint = self.constraint.as_mut().filter(|_| is_held);
         constraint.map(|constraint| constraint.next(opening)).transpose()
     }
 
@@ -401,9 +438,7 @@ impl State {
             match next {
                 Next::End => {
                     self.finish = Some(FinishReason::Grammar);
-                    let mut text = String::new();
-                    self.flush(&mut text);
-                    self.give(&text, None, None);
+                    self.end();
                     self.admitted = None;
                 }
                 Next::One(token) if joins && self.speculator.as_ref().is_none_or(|guesses| !guesses.is_ahead()) => {
@@ -444,9 +479,7 @@ impl State {
     fn fail(&mut self, error: Error) {
         // An error ends the iteration: nothing sensible can follow. What the text before it still owes comes first.
         self.input.clear();
-        let mut text = String::new();
-        self.flush(&mut text);
-        self.give(&text, None, None);
+        self.end();
         match error {
             Error::Cancelled => self.finish = Some(FinishReason::Cancelled),
             error => self.failed = Some(error),
@@ -470,10 +503,8 @@ impl State {
             self.timings.decode_steps += 1;
         }
         if self.stop.contains(token) {
-            let mut text = String::new();
             self.finish = Some(FinishReason::Stop(token));
-            self.flush(&mut text);
-            self.give(&text, None, None);
+            self.end();
             return Ok(());
         }
         self.input.clear();
@@ -483,7 +514,8 @@ impl State {
     /// Appends a token that ends nothing by itself and makes its pieces ready.
     fn take(&mut self, token: u32, logprobs: Option<LogProbs>, room: usize) -> Result<()> {
         let opens = self.thinking.opening() == Some(token);
-        let constraint = self.constraint.as_mut().filter(|_| self.thinking.is_answering());
+        let is_held = self.is_held();
+        let constraint = self.constraint.as_mut().filter(|_| is_held);
         match constraint {
             Some(constraint) if opens => constraint.put_off(),
             Some(constraint) => constraint.take(token)?,
@@ -496,10 +528,19 @@ impl State {
         self.ids.push(token);
         self.input.push(token);
         let (mut text, mut decoded) = (String::new(), String::new());
-        let bytes = self.tokenizer.token_bytes(token).unwrap_or_default();
+        let tokenizer = Arc::clone(&self.tokenizer);
+        let in_call = self.calls.as_ref().is_some_and(|calls| calls.is_calling()) && !self.thinking.frames(token);
+        let spelled = tokenizer.token_text(token).filter(|_| in_call);
+        let bytes = tokenizer.token_bytes(token).unwrap_or_default();
         let mut told = self.thinking.token(token, bytes);
         if self.constraint.is_some() {
             told = Thinking::apart(told);
+        }
+        if self.frames_call(token, told.thought) {
+            told.text = b"";
+        } else if let (true, Some(spelled)) = (bytes.is_empty() && !told.thought, &spelled) {
+            // A special token within a call is part of what the model wrote.
+            told.text = spelled.as_bytes();
         }
         self.decoder.push(told.text, &mut decoded);
         self.thinking.decoded(&told, decoded.len());
@@ -507,6 +548,7 @@ impl State {
         if let Some(index) = self.stop_strings.push(&decoded, &mut text) {
             self.finish = Some(FinishReason::StopString(index));
             self.give(&text, Some((token, thinking)), logprobs);
+            self.end_calls();
             return Ok(());
         }
         if self.constraint.as_ref().is_some_and(|constraint| constraint.is_ended()) {
@@ -520,17 +562,72 @@ impl State {
             self.flush(&mut text);
         }
         self.give(&text, Some((token, thinking)), logprobs);
+        if self.finish.is_some() {
+            self.end_calls();
+        }
         Ok(())
     }
 
-    /// Makes `text` ready, a piece for thought and one for what is none; the last one has the token.
+    /// Takes `token` as what stands around a call of a tool, or begins or ends a message to one; whether it does. What came
+    /// before it is given out.
+    fn frames_call(&mut self, token: u32, thought: bool) -> bool {
+        let Some(calls) = &self.calls else { return false };
+        let (is_mark, frames) = (calls.is_mark(token) && !thought, self.thinking.frames(token));
+        if is_mark || frames {
+            let mut before = String::new();
+            self.flush(&mut before);
+            self.give(&before, None, None);
+        }
+        let mut parts = Vec::new();
+        if let Some(calls) = &mut self.calls {
+            if is_mark {
+                calls.mark(token, &mut parts);
+            } else if frames {
+                calls.message_to(self.thinking.recipient(), &mut parts);
+            }
+        }
+        self.ready.extend(parts.into_iter().map(Piece::of));
+        is_mark
+    }
+
+    /// Makes ready what is left where the generation ends.
+    fn end(&mut self) {
+        let mut text = String::new();
+        self.flush(&mut text);
+        self.give(&text, None, None);
+        self.end_calls();
+    }
+
+    /// Makes ready what waited for the rest of a call.
+    fn end_calls(&mut self) {
+        let mut parts = Vec::new();
+        if let Some(calls) = &mut self.calls {
+            calls.finish(&mut parts);
+        }
+        self.ready.extend(parts.into_iter().map(Piece::of));
+    }
+
+    /// Makes `text` ready, a piece for thought, one for what is none, and one for each call; the last one has the token.
     fn give(&mut self, text: &str, token: Option<(u32, bool)>, logprobs: Option<LogProbs>) {
-        let parts = self.thinking.split(text).into_iter();
-        self.ready.extend(parts.map(|(text, thinking)| Piece { text, token: None, logprobs: None, thinking }));
+        for (text, thinking) in self.thinking.split(text) {
+            let mut parts = Vec::new();
+            match &mut self.calls {
+                Some(calls) if !thinking => calls.text(&text, &mut parts),
+                Some(calls) => calls.finish(&mut parts),
+                None => {}
+            }
+            self.ready.extend(parts.into_iter().map(Piece::of));
+            if thinking || self.calls.is_none() {
+                self.ready.push_back(Piece { thinking, ..Piece::of(Part::Text(text)) });
+            }
+        }
         let Some((id, thinking)) = token else { return };
         match self.ready.back_mut().filter(|last| last.thinking == thinking) {
             Some(last) => (last.token, last.logprobs) = (Some(id), logprobs),
-            None => self.ready.push_back(Piece { text: String::new(), token: Some(id), logprobs, thinking }),
+            None => {
+                let empty = Piece::of(Part::Text(String::new()));
+                self.ready.push_back(Piece { token: Some(id), logprobs, thinking, ..empty });
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
 use crate::grammar::Grammar;
 use crate::scheduler::costs::MOST_GUESSES;
+use crate::tools::ToolChoice;
 use model_diagnostics::spec::{GREEDY_BELOW, Sampling};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,9 @@ pub struct GenerateOptions {
     /// may end; what a reasoning model thinks before it is free. It ends with [`FinishReason::Grammar`](super::FinishReason)
     /// where nothing can follow.
     pub grammar: Option<Grammar>,
+    /// Whether the answer calls tools, of those that [`chat`](Self::chat) gives the template. Calls come as
+    /// [`Piece::tool_call`](super::Piece::tool_call), in the format that the template tells.
+    pub tool_choice: ToolChoice,
     /// Goes on after a stop token, which then is a token like any other (for measurements).
     pub ignore_stop: bool,
     /// Gives every piece the logarithm of its token's probability and of so many of the most likely, up to 20.
@@ -137,6 +141,7 @@ impl Default for GenerateOptions {
             sampling,
             stop: Vec::new(),
             grammar: None,
+            tool_choice: ToolChoice::Auto,
             ignore_stop: false,
             logprobs: None,
             speculate: Speculation::Off,
@@ -236,6 +241,12 @@ impl GenerateOptions {
     /// With this for the chat template: tools, variables, and which template it is.
     pub fn chat(mut self, chat: ChatOptions) -> Self {
         self.chat = chat;
+        self
+    }
+
+    /// With tool calls as the model likes, or as asked.
+    pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
+        self.tool_choice = choice;
         self
     }
 

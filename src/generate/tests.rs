@@ -1,3 +1,5 @@
+mod tools;
+
 use super::*;
 use candle_core::Device;
 use model_diagnostics::header::Header;

@@ -45,6 +45,8 @@ pub(super) struct Thinking {
     tail: Vec<u8>,
     /// Bytes of text that were decoded and not given out yet, in order, each run with whether it is thought.
     held: VecDeque<(usize, bool)>,
+    /// Whom the message is for that comes, or is there (gpt-oss: `to=functions.NAME`); nobody but the user where it says none.
+    to: Option<String>,
     /// The mark by which the model may begin to think, as long as it has said nothing.
     opening: Option<u32>,
 }
@@ -67,6 +69,7 @@ impl Thinking {
     /// channel that it opens leads.
     pub(super) fn after(tokenizer: &Tokenizer, prompt: &[u32]) -> Thinking {
         let mut thinking = Thinking {
+            to: None,
             marks: Marks::of(tokenizer),
             place: Place::Answer,
             tail: Vec::new(),
@@ -165,6 +168,11 @@ impl Thinking {
             }
             Marks::Messages { start, channel, message, end } => {
                 if token == start || token == channel || token == end {
+                    if token == channel {
+                        self.address();
+                    } else {
+                        self.to = None;
+                    }
                     self.place = Place::Header(Vec::new());
                     return Told { text: b"", thought: before, before, behind };
                 }
@@ -173,7 +181,10 @@ impl Thinking {
                         name.extend_from_slice(bytes);
                         return Told { text: b"", thought: false, before, behind };
                     }
-                    self.place = if name.starts_with(b"analysis") { Place::Thought } else { Place::Answer };
+                    let analysis = name.starts_with(b"analysis");
+                    self.address();
+                    // What is for a tool is no thought, whatever the channel.
+                    self.place = if analysis && self.to.is_none() { Place::Thought } else { Place::Answer };
                 }
                 if token == message {
                     text = b"";
@@ -181,6 +192,24 @@ impl Thinking {
             }
         }
         Told { text, thought: before || self.place == Place::Thought, before, behind }
+    }
+
+    /// Learns from the header so far whom the message is for.
+    fn address(&mut self) {
+        let Place::Header(header) = &self.place else { return };
+        let header = String::from_utf8_lossy(header);
+        let to = header.split_once("to=").and_then(|(_, to)| to.split_whitespace().next());
+        self.to = to.map(str::to_owned).or(self.to.take());
+    }
+
+    /// Whether `token` frames messages (gpt-oss).
+    pub(super) fn frames(&self, token: u32) -> bool {
+        matches!(self.marks, Marks::Messages { start, channel, message, end } if [start, channel, message, end].contains(&token))
+    }
+
+    /// Whom the text that comes is for; `None` for the user, and in what frames a message.
+    pub(super) fn recipient(&self) -> Option<&str> {
+        self.to.as_deref().filter(|_| self.place == Place::Answer)
     }
 
     /// Takes `bytes` of a thought; how many of them lie behind a mark that closes it.

@@ -111,6 +111,9 @@ impl Grammars {
             Source::Lark(lark) => {
                 self.compile(GrammarWithLexer::from_lark(lark.clone())).map_err(|why| malformed("Lark grammar", why))
             }
+            Source::Calls { lark, .. } => self
+                .compile(GrammarWithLexer::from_lark(lark.clone()))
+                .map_err(|why| malformed("schemas of the tools", why)),
             Source::Choice(texts) => {
                 let texts: Vec<String> = texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
                 let lark = format!("start: TEXT\nTEXT: {}", texts.join(" | "));
@@ -120,14 +123,10 @@ impl Grammars {
     }
 
     fn schema(&self, schema: &Value) -> Result<Parser, String> {
-        let options = JsonCompileOptions { whitespace_pattern: Some(BLANKS.into()), ..JsonCompileOptions::default() };
-        let mut schema = match schema {
-            Value::Bool(true) => serde_json::json!({}),
-            Value::Bool(false) => return Err("no value keeps the schema false".into()),
-            schema => schema.clone(),
-        };
-        options.apply_to(&mut schema);
-        self.compile(GrammarWithLexer::from_json_schema(schema))
+        if *schema == Value::Bool(false) {
+            return Err("no value keeps the schema false".into());
+        }
+        self.compile(GrammarWithLexer::from_json_schema(with_blanks(schema)))
     }
 
     fn compile(&self, grammar: GrammarWithLexer) -> Result<Parser, String> {
@@ -172,6 +171,14 @@ impl Grammars {
             }
         }
     }
+}
+
+/// `schema`, whose values have a few blanks between their parts.
+pub(super) fn with_blanks(schema: &Value) -> Value {
+    let mut schema = if schema.is_object() { schema.clone() } else { serde_json::json!({}) };
+    let options = JsonCompileOptions { whitespace_pattern: Some(BLANKS.into()), ..JsonCompileOptions::default() };
+    options.apply_to(&mut schema);
+    schema
 }
 
 impl Parser {

@@ -46,9 +46,14 @@ const LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
 const SINGLE: [&str; 3] = ["items", "additionalProperties", "additionalItems"];
 
 /// The schema of `T`, in which integers have the range of their type, and objects no other properties than their own.
-pub(super) fn of<T: JsonSchema>() -> Value {
+pub(crate) fn of<T: JsonSchema>() -> Value {
     let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value();
     bound(&mut schema);
+    closed(schema)
+}
+
+/// `schema`, in which objects have no other properties than those it names.
+pub(crate) fn closed(mut schema: Value) -> Value {
     let mut joined = Vec::new();
     find_joined(&schema, &mut joined);
     for (name, definition) in schema.get_mut("$defs").and_then(Value::as_object_mut).into_iter().flatten() {

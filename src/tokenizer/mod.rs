@@ -23,7 +23,8 @@ use crate::grammar::Grammars;
 use encoder::Encoder;
 use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::{Header, Metadata};
-use model_diagnostics::tokenizer::{TokenizerKind, TokenizerSpec};
+use model_diagnostics::tokenizer::{DEFAULT_TEMPLATE, TOOL_USE_TEMPLATE, TokenizerKind, TokenizerSpec, ToolCallFormat};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -41,6 +42,8 @@ pub struct Tokenizer {
     add_bos: bool,
     add_eos: bool,
     template_thinks: bool,
+    /// Formats of tool calls by the names of the templates that tell them.
+    tool_calls: BTreeMap<String, ToolCallFormat>,
     /// Made when an answer is first held to one.
     grammars: OnceLock<Result<Grammars>>,
 }
@@ -83,8 +86,10 @@ impl Tokenizer {
             .chat_templates
             .values()
             .any(|template| template.text.contains("<think>") || template.text.contains("[THINK]"));
-        let (encoder, grammars) = (Arc::new(encoder), OnceLock::new());
-        Tokenizer { encoder, vocabulary, bos, eos, add_bos, add_eos, template_thinks, grammars }
+        let tool_calls = spec.chat_templates.iter();
+        let tool_calls = tool_calls.filter_map(|(name, of)| Some((name.clone(), ToolCallFormat::of(&of.text)?.0)));
+        let (encoder, grammars, tool_calls) = (Arc::new(encoder), OnceLock::new(), tool_calls.collect());
+        Tokenizer { encoder, vocabulary, bos, eos, add_bos, add_eos, template_thinks, tool_calls, grammars }
     }
 
     /// The ids of `text`.
@@ -175,6 +180,17 @@ impl Tokenizer {
     /// Whether a chat template has the mark `<think>` or `[THINK]`, as a token or spelled.
     pub(crate) fn template_thinks(&self) -> bool {
         self.template_thinks
+    }
+
+    /// The format of tool calls of the chat template that a chat with tools takes: the one of this name, else as in
+    /// transformers.
+    pub(crate) fn tool_calls(&self, template: Option<&str>) -> Option<ToolCallFormat> {
+        let formats = &self.tool_calls;
+        let format = match template {
+            Some(name) => formats.get(name),
+            None => formats.get(TOOL_USE_TEMPLATE).or_else(|| formats.get(DEFAULT_TEMPLATE)),
+        };
+        format.copied()
     }
 
     /// Ids below [`vocab_len`](Self::vocab_len) that only fill the vocabulary up (`[PAD32011]`, GGUF's type 5), in

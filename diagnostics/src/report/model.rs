@@ -4,7 +4,7 @@ use crate::capability::{self, DeviceEngine, TensorKind, Tier};
 use crate::dtype::DType;
 use crate::header::TensorInfo;
 use crate::spec::{LayerWeights, Mixer, ModelSpec, Rope, RopeLayout, RopeScaling, Sampling};
-use crate::tokenizer::{TokenizerKind, TokenizerSpec};
+use crate::tokenizer::{TokenizerKind, TokenizerSpec, ToolCallFormat};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};
@@ -61,6 +61,8 @@ pub struct ModelSummary {
     pub chat_template: bool,
     /// Their names; a chat without a name takes `default`.
     pub chat_templates: Vec<String>,
+    /// The format in which it calls tools, by the marks of its chat template.
+    pub tool_calls: Option<ToolCallSummary>,
     /// How the model's makers choose tokens.
     pub sampling: Sampling,
     /// Of the model, then of the tokenizer.
@@ -225,12 +227,23 @@ impl ModelSummary {
             tokenizer: TokenizerSummary::new(&spec.tokenizer),
             chat_template: !spec.tokenizer.chat_templates.is_empty(),
             chat_templates: spec.tokenizer.chat_templates.keys().cloned().collect(),
+            tool_calls: spec.tokenizer.tool_calls().map(|(format, marks)| ToolCallSummary { format, marks }),
             sampling: spec.sampling.clone(),
             assumptions: spec.assumptions.iter().chain(&spec.tokenizer.assumptions).cloned().collect(),
             unused_tensors: spec.unused_tensors.clone(),
             weights: layer_bytes(spec),
         }
     }
+}
+
+/// How the model calls tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ToolCallSummary {
+    /// The format of a call.
+    pub format: ToolCallFormat,
+    /// What in the chat template tells it.
+    pub marks: &'static [&'static str],
 }
 
 /// Layers in which a token attends to so many positions.

@@ -202,7 +202,9 @@ fn talk_lines(model: &ModelSummary, page: &mut Page<'_>) {
         [one] => format!("stop token {one}"),
         ids => format!("stop tokens {}", ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),
     };
-    let (kind, tokens, templates) = (tokenizer.kind, tokenizer.tokens, templates(&model.chat_templates));
+    let (kind, tokens) = (tokenizer.kind, tokenizer.tokens);
+    let calls = model.tool_calls.map(|calls| format!(", tool calls {}", calls.format)).unwrap_or_default();
+    let templates = templates(&model.chat_templates) + &calls;
     page.row("tokenizer", format_args!("{kind}{pre}, {tokens} tokens, BOS {bos}, {stops}, {templates}"));
     page.row("sampling", format_args!("{}", model.sampling))
 }

@@ -8,6 +8,7 @@ mod json;
 pub mod pre;
 pub mod sentencepiece;
 mod templates;
+mod tool_calls;
 
 use crate::error::Result;
 use crate::header::{Header, Metadata};
@@ -17,7 +18,8 @@ use std::path::Path;
 
 pub use added::AddedToken;
 pub use folder::{MergesFile, byte_level_added, legacy, sentence_piece_added};
-pub use templates::{ChatTemplateSource, DEFAULT as DEFAULT_TEMPLATE, TemplatePlace};
+pub use templates::{ChatTemplateSource, DEFAULT as DEFAULT_TEMPLATE, TOOL_USE as TOOL_USE_TEMPLATE, TemplatePlace};
+pub use tool_calls::ToolCallFormat;
 
 /// What the files say of the tokenizer.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -141,6 +143,13 @@ impl TokenizerSpec {
     /// The text of the default chat template.
     pub fn chat_template(&self) -> Option<&str> {
         self.chat_templates.get(DEFAULT_TEMPLATE).map(|template| template.text.as_str())
+    }
+
+    /// The format of tool calls, and the marks that tell it: of the template that a chat with tools takes.
+    pub fn tool_calls(&self) -> Option<(ToolCallFormat, &'static [&'static str])> {
+        let templates = &self.chat_templates;
+        let template = templates.get(TOOL_USE_TEMPLATE).or_else(|| templates.get(DEFAULT_TEMPLATE))?;
+        ToolCallFormat::of(&template.text)
     }
 
     fn assume(&mut self, what: impl Into<String>) {

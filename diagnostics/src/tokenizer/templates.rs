@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 /// The name of the template that is used where none is asked for.
 pub const DEFAULT: &str = "default";
 
+/// The name of the template that a chat with tools takes where a model has one of that name, as in transformers.
+pub const TOOL_USE: &str = "tool_use";
+
 /// One chat template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChatTemplateSource {

@@ -1,0 +1,41 @@
+//! Why an answer cannot call tools as asked.
+
+use model_diagnostics::tokenizer::ToolCallFormat;
+
+/// A [`ToolChoice`](crate::ToolChoice) that cannot be kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToolError {
+    /// Calls are wanted, and there are no tools in the chat options.
+    #[error("a tool call is required, and there are no tools; give their schemas in ChatOptions::tools")]
+    NoTools,
+    /// The named tool is not among those that were given.
+    #[error("there is no tool {name}; there is {}", .known.join(", "))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// The chat template has no marks of a format of calls that is known.
+    #[error("the chat template tells no known format of tool calls; ask for JSON by a schema in place of a tool")]
+    NoFormat,
+    /// Text and calls cannot be told apart while the answer is written.
+    #[error(
+        "with {format} calls an answer that may be text cannot be held to schemas: no token begins a call; take \
+         ToolChoice::Required, or ToolChoice::Auto and check the arguments"
+    )]
+    NotStrict {
+        /// The format.
+        format: ToolCallFormat,
+    },
+    /// The schema of a tool's arguments nests too deep.
+    #[error("the schema of a tool's arguments has more than {limit} levels")]
+    TooDeep {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A grammar of the answer leaves no room for calls.
+    #[error("the answer is held to a grammar, so it cannot be a tool call; take one of the two")]
+    WithGrammar,
+}

@@ -1,0 +1,54 @@
+//! Pieces -> a whole answer, apart from what was thought, with its calls of tools.
+
+use super::{Generation, Piece, Step};
+use crate::chat::Message;
+use crate::error::Result;
+use crate::memory;
+use crate::tools::ToolCall;
+
+/// What a model said, once it is whole.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The answer.
+    pub text: String,
+    /// What was thought before it, without its marks and the blanks around it; empty where nothing was.
+    pub thinking: String,
+    /// The tools that it calls.
+    pub tool_calls: Vec<ToolCall>,
+}
+
+/// Marks of a thought.
+const MARKS: [(&str, &str); 2] = [("<think>", "</think>"), ("[THINK]", "[/THINK]")];
+
+impl<S: Step> Generation<S> {
+    /// Generates to the end and returns the answer, apart from what was thought.
+    ///
+    /// # Errors
+    /// The first error of any step.
+    pub fn answer(&mut self) -> Result<Answer> {
+        let mut answer = Answer::default();
+        for piece in self {
+            let Piece { text, thinking, tool_call, .. } = piece?;
+            let to = if thinking { &mut answer.thinking } else { &mut answer.text };
+            memory::append(to, &text, "the text of a generation")?;
+            answer.tool_calls.extend(tool_call);
+        }
+        let mut thought = answer.thinking.trim();
+        for (open, close) in MARKS {
+            thought = thought.strip_prefix(open).unwrap_or(thought);
+            thought = thought.strip_suffix(close).unwrap_or(thought).trim();
+        }
+        answer.thinking = thought.to_owned();
+        Ok(answer)
+    }
+}
+
+/// The turn of the assistant, for the next prompt of the conversation.
+impl From<Answer> for Message {
+    fn from(Answer { text, thinking, tool_calls }: Answer) -> Message {
+        let mut message = if tool_calls.is_empty() { Message::assistant("") } else { Message::calls(&tool_calls) };
+        message.content = Some(text).filter(|text| !text.is_empty() || tool_calls.is_empty());
+        if thinking.is_empty() { message } else { message.field("reasoning_content", thinking) }
+    }
+}

@@ -1,0 +1,380 @@
+//! Answers that call tools: as models write them, and as they are held to schemas.
+
+use super::*;
+use crate::chat::Message;
+use crate::error::ToolError;
+use crate::tools::ToolChoice;
+use model_diagnostics::tokenizer::ToolCallFormat;
+use serde_json::{Value, json};
+
+/// The schemas that the answers below call.
+fn tools() -> Vec<Value> {
+    let tool = |name: &str, properties: Value, required: &[&str]| {
+        let parameters = json!({"type": "object", "properties": properties, "required": required});
+        json!({"type": "function", "function": {"name": name, "parameters": parameters}})
+    };
+    let size = json!({"type": "object", "properties": {"wide": {"type": "boolean"}, "tall": {"type": "integer", "maximum": 99, "minimum": 0}}, "required": ["wide"]});
+    vec![
+        tool(
+            "weather",
+            json!({"city": {"type": "string", "enum": ["Oslo", "Rome \"x\" <b>"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}}),
+            &["city"],
+        ),
+        tool(
+            "paint",
+            json!({"size": size, "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}, "deep": {"type": ["null", "boolean"]}}),
+            &["size", "deep"],
+        ),
+        tool("stop_all", json!({}), &[]),
+    ]
+}
+
+struct Format {
+    format: ToolCallFormat,
+    /// What in a template tells it.
+    evidence: &'static str,
+    marks: &'static [&'static str],
+    /// An answer, the text of it, and its calls.
+    answers: Vec<(String, &'static str, Value)>,
+}
+
+/// Answers of each format, written as its makers document it.
+#[allow(clippy::too_many_lines)] // a table
+fn formats() -> Vec<Format> {
+    let weather = json!([["weather", {"city": "Oslo", "days": 2}]]);
+    let both = json!([["weather", {"city": "Oslo"}], ["stop_all", {}]]);
+    let paint = json!([["paint", {"size": {"wide": true, "tall": 3}, "tags": ["a", "b"], "deep": null}]]);
+    vec![
+        Format {
+            format: ToolCallFormat::Hermes,
+            evidence: "<tool_call>",
+            marks: &["<tool_call>", "</tool_call>"],
+            answers: vec![
+                ("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 2}}\n</tool_call>".into(), "", weather.clone()),
+                ("I look.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"stop_all\", \"arguments\": {}}\n</tool_call>".into(), "I look.", both.clone()),
+                // The closing mark was a stop token, or the answer was cut behind the call.
+                ("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 2}}".into(), "", weather.clone()),
+                // Arguments as a text, a tool that is not there, text behind.
+                ("<tool_call>{\"arguments\": \"{\\\"a\\\": [1.5]}\", \"name\": \"other\"}</tool_call> Done.".into(), " Done.", json!([["other", {"a": [1.5]}]])),
+                ("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \n</tool_call> x ".into(), "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \n</tool_call> x ", json!([])),
+                ("<tool_call>{\"name\": \"weather\", \"argu".into(), "<tool_call>{\"name\": \"weather\", \"argu", json!([])),
+                ("a < b <tool </tool_call> c  ".into(), "a < b <tool </tool_call> c  ", json!([])),
+                ("No call,\n just é text. ".into(), "No call,\n just é text. ", json!([])),
+            ],
+        },
+        Format {
+            format: ToolCallFormat::Qwen3Xml,
+            evidence: "<tool_call>\n<function=f>\n<parameter=a>",
+            marks: &["<tool_call>", "</tool_call>"],
+            answers: vec![
+                ("<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>".into(), "", weather.clone()),
+                ("Both.\n\n<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=stop_all>\n</function>\n</tool_call>".into(), "Both.", both.clone()),
+                ("<tool_call>\n<function=paint>\n<parameter=size>\n{\"wide\": true, \"tall\": 3}\n</parameter>\n<parameter=tags>\n[\"a\", \"b\"]\n</parameter>\n<parameter=deep>\nNone\n</parameter>\n</function>\n</tool_call>".into(), "", paint.clone()),
+                // Lines, and a mark that is spelled, are a text's own.
+                ("<tool_call>\n<function=weather>\n<parameter=city>\n1\n\n</parameter>2\n</parameter>\n</function>\n</tool_call>".into(), "", json!([["weather", {"city": "1\n\n</parameter>2"}]])),
+                ("<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</function>\n</tool_call>".into(), "<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</function>\n</tool_call>", json!([])),
+            ],
+        },
+        Format {
+            format: ToolCallFormat::Llama3Json,
+            evidence: "<|python_tag|>",
+            marks: &["<|python_tag|>"],
+            answers: vec![
+                ("{\"name\": \"weather\", \"parameters\": {\"city\": \"Oslo\", \"days\": 2}}".into(), "", weather.clone()),
+                ("<|python_tag|>{\"type\": \"function\", \"name\": \"weather\", \"parameters\": {\"city\": \"Oslo\", \"days\": 2}}".into(), "", weather.clone()),
+                ("\n\n{\"name\": \"weather\", \"parameters\": {\"city\": \"Oslo\"}}; {\"name\": \"stop_all\", \"parameters\": {}}".into(), "", both.clone()),
+                ("<|python_tag|>weather.call(city=\"Oslo\", days=2)".into(), "", weather.clone()),
+                ("{\"city\": \"Oslo\"}".into(), "{\"city\": \"Oslo\"}", json!([])),
+                ("{\"name\": \"Ada\", \"parameters\": {}}".into(), "{\"name\": \"Ada\", \"parameters\": {}}", json!([])),
+                ("It is {\"name\": \"weather\", \"parameters\": {}}".into(), "It is {\"name\": \"weather\", \"parameters\": {}}", json!([])),
+            ],
+        },
+        Format {
+            format: ToolCallFormat::DeepseekV3,
+            evidence: "<｜tool▁call▁begin｜>```json",
+            marks: &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"],
+            answers: vec![
+                ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \"Oslo\", \"days\": 2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>".into(), "", weather.clone()),
+                ("So.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \"Oslo\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>stop_all\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>".into(), "So.", both.clone()),
+                ("<｜tool▁call▁begin｜>function<｜tool▁sep｜>weather {}<｜tool▁call▁end｜>".into(), "<｜tool▁call▁begin｜>function<｜tool▁sep｜>weather {}<｜tool▁call▁end｜>", json!([])),
+            ],
+        },
+        Format {
+            format: ToolCallFormat::DeepseekV31,
+            evidence: "<｜tool▁call▁begin｜>",
+            marks: &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"],
+            answers: vec![
+                ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"city\": \"Oslo\", \"days\": 2}<｜tool▁call▁end｜><｜tool▁calls▁end｜>".into(), "", weather.clone()),
+                ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"city\": \"Oslo\"}<｜tool▁call▁end｜><｜tool▁call▁begin｜>stop_all<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>".into(), "", both.clone()),
+            ],
+        },
+        Format {
+            format: ToolCallFormat::Phi4MiniJson,
+            evidence: "<|tool|><|/tool|>",
+            marks: &["<|tool_call|>", "<|/tool_call|>"],
+            answers: vec![
+                ("<|tool_call|>[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 2}}]<|/tool_call|>".into(), "", weather.clone()),
+                ("Now <|tool_call|>[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}, {\"name\": \"stop_all\"}]".into(), "Now", both.clone()),
+            ],
+        },
+        Format {
+            format: ToolCallFormat::Mistral,
+            evidence: "[TOOL_CALLS]",
+            marks: &["[TOOL_CALLS]"],
+            answers: vec![
+                ("[TOOL_CALLS][{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 2}, \"id\": \"abcdef123\"}]".into(), "", weather.clone()),
+                ("[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}, {\"name\": \"stop_all\", \"arguments\": {}}]".into(), "", both.clone()),
+            ],
+        },
+        Format {
+            format: ToolCallFormat::MistralArgs,
+            evidence: "[TOOL_CALLS][ARGS]",
+            marks: &["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"],
+            answers: vec![
+                ("[TOOL_CALLS]weather[ARGS]{\"city\": \"Oslo\", \"days\": 2}".into(), "", weather.clone()),
+                ("[TOOL_CALLS]weather[CALL_ID]abcdef123[ARGS]{\"city\": \"Oslo\"}[TOOL_CALLS]stop_all[CALL_ID]abcdef124[ARGS]{}".into(), "", both.clone()),
+                ("[TOOL_CALLS]weather[ARGS]Oslo".into(), "[TOOL_CALLS]weather[ARGS]Oslo", json!([])),
+            ],
+        },
+        Format {
+            format: ToolCallFormat::Gemma4,
+            evidence: "<|tool_call>",
+            marks: &["<|tool_call>", "<tool_call|>", "<|\"|>"],
+            answers: vec![
+                ("<|tool_call>call:weather{city:<|\"|>Oslo<|\"|>,days:2}<tool_call|>".into(), "", weather.clone()),
+                ("<|tool_call>call:weather{city:<|\"|>Oslo<|\"|>}<tool_call|><|tool_call>call:stop_all{}<tool_call|>".into(), "", both.clone()),
+                ("<|tool_call>call:paint{deep:null,size:{tall:3,wide:true},tags:[<|\"|>a<|\"|>,<|\"|>b<|\"|>]}<tool_call|>".into(), "", paint.clone()),
+                ("<|tool_call>call:weather{city:<|\"|>\"a\" {b:\n<|\"|>}<tool_call|>".into(), "", json!([["weather", {"city": "\"a\" {b:\n"}]])),
+            ],
+        },
+        Format {
+            format: ToolCallFormat::Lfm2,
+            evidence: "<|tool_list_start|>",
+            marks: &["<|tool_call_start|>", "<|tool_call_end|>"],
+            answers: vec![
+                ("<|tool_call_start|>[weather(city=\"Oslo\", days=2)]<|tool_call_end|>".into(), "", weather.clone()),
+                ("<|tool_call_start|>[weather(city='Oslo'), stop_all()]<|tool_call_end|>On it.".into(), "On it.", json!([["weather", {"city": "Oslo"}], ["stop_all", {}]])),
+                ("<|tool_call_start|>[paint(size={\"wide\": True, 'tall': 3}, tags=[\"a\", \"b\"], deep=None)]<|tool_call_end|>".into(), "", paint.clone()),
+                ("<|tool_call_start|>[weather(city=\"\\u00e9\\n\\ud83d\\ude00 \\\"\\\\\")]<|tool_call_end|>".into(), "", json!([["weather", {"city": "é\n😀 \"\\"}]])),
+                ("<|tool_call_start|>[weather(\"Oslo\")]<|tool_call_end|>".into(), "<|tool_call_start|>[weather(\"Oslo\")]<|tool_call_end|>", json!([])),
+            ],
+        },
+        Format {
+            format: ToolCallFormat::Olmo3,
+            evidence: "<function_calls>",
+            marks: &["<function_calls>", "</function_calls>"],
+            answers: vec![
+                ("<function_calls>weather(city=\"Oslo\", days=2)</function_calls>".into(), "", weather.clone()),
+                ("<function_calls>\nweather(city=\"Oslo\")\nstop_all()\n</function_calls>".into(), "", both.clone()),
+            ],
+        },
+        Format {
+            format: ToolCallFormat::Harmony,
+            evidence: "<|channel|>functions.",
+            marks: &["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>"],
+            answers: vec![
+                ("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Oslo\", \"days\": 2}".into(), "", weather.clone()),
+                ("<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{\"city\": \"Oslo\"}<|end|><|start|>assistant<|channel|>analysis to=functions.stop_all<|message|>{}".into(), "", both.clone()),
+                ("<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.weather<|message|>{\"city\": \"Oslo\", \"days\": 2}".into(), "I look.", weather.clone()),
+                ("<|channel|>commentary to=functions.weather<|message|>{\"city".into(), "{\"city", json!([])),
+            ],
+        },
+    ]
+}
+
+const TOKENS: [(&str, bool); 2] = [("<s>", true), ("</s>", true)];
+
+/// A model that says `ids`, and then stops.
+fn said(tokenizer: &Arc<Tokenizer>, ids: &[u32], options: &GenerateOptions) -> (Answer, Vec<Piece>) {
+    let script: Vec<u32> = ids.iter().copied().chain([257]).collect();
+    let prompt = tokenizer.encode("Hi", true).unwrap();
+    let (stop, options) = (StopTokens::from_iter([257]), options.clone().max_tokens(10_000));
+    let step = || Script { script: script.clone(), at: 0, used: 0, context: 10_000, runs: Vec::new() };
+    let start = || Generation::new(step(), Arc::clone(tokenizer), &[], prompt.clone(), stop.clone(), &options).unwrap();
+    (start().answer().unwrap(), start().map(Result::unwrap).collect())
+}
+
+fn with_tools() -> GenerateOptions {
+    let mut options = GenerateOptions::default();
+    options.chat.tools = Some(tools());
+    options
+}
+
+fn calls(answer: &Answer) -> Value {
+    answer.tool_calls.iter().map(|call| json!([call.name, call.arguments])).collect()
+}
+
+#[test]
+fn calls_are_read_in_every_format_whether_marks_are_tokens_or_letters() {
+    let mut read = 0;
+    for Format { format, evidence, marks, answers } in formats() {
+        for (marked, special) in [(true, true), (true, false), (false, false)] {
+            // Without its tokens there are no messages to tell apart.
+            if format == ToolCallFormat::Harmony && !marked {
+                continue;
+            }
+            let added: Vec<(&str, bool)> =
+                TOKENS.into_iter().chain(marks.iter().filter(|_| marked).map(|mark| (*mark, special))).collect();
+            let tokenizer = tokenizer_with(&added, evidence);
+            assert_eq!(tokenizer.tool_calls(None), Some(format));
+            for (answer, text, expected) in &answers {
+                let context = format!("{format}, marks are tokens: {marked}, special: {special}: {answer}");
+                let ids = tokenizer.encode(answer, false).unwrap();
+                let (found, pieces) = said(&tokenizer, &ids, &with_tools());
+                assert_eq!((found.text.as_str(), calls(&found)), (*text, expected.clone()), "{context}");
+                let tokens: Vec<u32> = pieces.iter().filter_map(|piece| piece.token).collect();
+                assert_eq!(tokens, ids, "every token is told: {context}");
+                // Without tools, and with none wanted, the same is text.
+                for options in [GenerateOptions::default(), with_tools().tool_choice(ToolChoice::None)] {
+                    let (plain, _) = said(&tokenizer, &ids, &options);
+                    assert!(plain.tool_calls.is_empty(), "{context}");
+                    let hidden =
+                        marks.iter().filter(|_| special).fold(answer.clone(), |text, mark| text.replace(mark, ""));
+                    assert!(format == ToolCallFormat::Harmony || plain.text == hidden, "{context}");
+                }
+                read += found.tool_calls.len();
+            }
+        }
+    }
+    assert!(read > 100, "{read}");
+}
+
+#[test]
+fn ids_of_calls_are_the_models_or_tell_them_apart() {
+    let tokenizer = tokenizer_with(&TOKENS, "[TOOL_CALLS]");
+    let answer = "[TOOL_CALLS][{\"name\": \"a\", \"id\": \"abcdef123\"}, {\"name\": \"b\"}, {\"name\": \"b\"}]";
+    let (answer, pieces) = said(&tokenizer, &tokenizer.encode(answer, false).unwrap(), &with_tools());
+    let ids: Vec<&str> = answer.tool_calls.iter().map(|call| call.id.as_str()).collect();
+    assert_eq!(ids, ["abcdef123", "000003001", "000003002"]);
+    assert_eq!(pieces.iter().filter(|piece| piece.tool_call.is_some()).count(), 3);
+    let message = serde_json::to_value(Message::from(answer)).unwrap();
+    let call = json!({"id": "abcdef123", "type": "function", "function": {"name": "a", "arguments": {}}});
+    assert_eq!(
+        (&message["role"], &message["content"], &message["tool_calls"][0]),
+        (&"assistant".into(), &Value::Null, &call)
+    );
+}
+
+#[test]
+fn thought_is_apart_from_calls() {
+    let added = [
+        ("<s>", true),
+        ("</s>", true),
+        ("<think>", false),
+        ("</think>", false),
+        ("<tool_call>", false),
+        ("</tool_call>", false),
+    ];
+    let tokenizer = tokenizer_with(&added, "<think><tool_call>");
+    let said_text = "<think>\nA <tool_call>{}</tool_call>?\n</think>\n\nYes. <tool_call>{\"name\": \"a\"}</tool_call>";
+    let (answer, _) = said(&tokenizer, &tokenizer.encode(said_text, false).unwrap(), &with_tools());
+    assert_eq!((answer.thinking.as_str(), answer.text.as_str()), ("A <tool_call>{}</tool_call>?", "\n\nYes."));
+    assert_eq!(calls(&answer), json!([["a", {}]]));
+}
+
+/// Logits without a sense, and the same ones for the same seed.
+struct Noise {
+    state: u64,
+    rows: usize,
+    used: usize,
+}
+
+impl Step for Noise {
+    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Tensor> {
+        self.used += tokens.len();
+        let logits: Vec<f32> = (0..self.rows)
+            .map(|_| {
+                self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (self.state >> 40) as f32 / (1 << 21) as f32
+            })
+            .collect();
+        Ok(Tensor::new(logits, &Device::Cpu)?)
+    }
+
+    fn room(&self) -> usize {
+        20_000 - self.used
+    }
+}
+
+#[test]
+fn calls_that_are_required_are_valid_whatever_the_model_says() {
+    let (tools, mut ended, mut all) = (tools(), 0, 0);
+    for Format { format, evidence, marks, .. } in formats() {
+        for marked in [true, false] {
+            if format == ToolCallFormat::Harmony && !marked {
+                continue;
+            }
+            let added: Vec<(&str, bool)> =
+                TOKENS.into_iter().chain(marks.iter().filter(|_| marked).map(|mark| (*mark, true))).collect();
+            let tokenizer = tokenizer_with(&added, evidence);
+            let choices = [ToolChoice::Required, ToolChoice::Named("paint".into()), ToolChoice::Strict];
+            for (choice, seed) in choices.iter().flat_map(|choice| (0..6).map(move |seed| (choice, seed))) {
+                let context = format!("{format}, marks are tokens: {marked}, {choice:?}, seed {seed}");
+                let options = with_tools().tool_choice(choice.clone()).temperature(1.0).seed(seed).max_tokens(2000);
+                let step = Noise { state: seed + 1, rows: tokenizer.vocab_len(), used: 0 };
+                let prompt = tokenizer.encode("<|start|>assistant", true).unwrap();
+                let started =
+                    Generation::new(step, Arc::clone(&tokenizer), &[], prompt, StopTokens::from_iter([257]), &options);
+                let spelled = !marked || format == ToolCallFormat::Llama3Json;
+                if let (ToolChoice::Strict, true) = (choice, spelled) {
+                    assert!(
+                        matches!(started, Err(Error::Tool(error)) if *error == ToolError::NotStrict { format }),
+                        "{context}"
+                    );
+                    continue;
+                }
+                let mut generation = started.unwrap_or_else(|error| panic!("{context}: {error}"));
+                let answer = generation.answer().unwrap_or_else(|error| panic!("{context}: {error}"));
+                all += 1;
+                if generation.finish().0 == Some(FinishReason::Length) {
+                    continue;
+                }
+                ended += 1;
+                assert!(!answer.tool_calls.is_empty() || *choice == ToolChoice::Strict, "{context}: {answer:?}");
+                assert!(*choice == ToolChoice::Strict || answer.text.is_empty(), "{context}: {answer:?}");
+                for call in &answer.tool_calls {
+                    let tool = tools.iter().find(|tool| tool["function"]["name"] == call.name.as_str()).unwrap();
+                    let valid = jsonschema::is_valid(&tool["function"]["parameters"], &json!(call.arguments));
+                    assert!(valid || !holds_all(format), "{context}: {call:?}");
+                    assert!(!matches!(choice, ToolChoice::Named(name) if *name != call.name), "{context}: {call:?}");
+                }
+            }
+        }
+    }
+    assert!(ended * 10 >= all * 9, "{ended} of {all} ended");
+}
+
+/// Whether all of a schema is kept: formats that are no JSON keep types, properties and lists of values.
+fn holds_all(format: ToolCallFormat) -> bool {
+    !matches!(format, ToolCallFormat::Gemma4 | ToolCallFormat::Lfm2 | ToolCallFormat::Olmo3)
+}
+
+#[test]
+fn what_cannot_be_called_is_refused() {
+    let start = |template: &str, options: &GenerateOptions| {
+        let tokenizer = tokenizer_with(&TOKENS, template);
+        let prompt = tokenizer.encode("Hi", true).unwrap();
+        Generation::new(script(b"", None, 100), tokenizer, &[], prompt, StopTokens::default(), options).err()
+    };
+    let tool = |error: Option<Error>| match error {
+        Some(Error::Tool(error)) => *error,
+        other => panic!("{other:?}"),
+    };
+    let required = || with_tools().tool_choice(ToolChoice::Required);
+    let none = GenerateOptions::default().tool_choice(ToolChoice::Required);
+    assert_eq!(tool(start("<tool_call>", &none)), ToolError::NoTools);
+    assert_eq!(tool(start("no marks", &required())), ToolError::NoFormat);
+    assert!(start("no marks", &with_tools()).is_none());
+    assert_eq!(tool(start("<tool_call>", &required().regex("a"))), ToolError::WithGrammar);
+    let known = vec!["weather".to_owned(), "paint".to_owned(), "stop_all".to_owned()];
+    let named = with_tools().tool_choice(ToolChoice::Named("sing".into()));
+    assert_eq!(tool(start("<tool_call>", &named)), ToolError::Unknown { name: "sing".into(), known });
+    let mut bad = required();
+    bad.chat.tools =
+        Some(vec![json!({"name": "f", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}})]);
+    let Some(Error::Grammar(error)) = start("<tool_call>", &bad) else { panic!() };
+    assert!(
+        matches!(*error, crate::error::GrammarError::Schema { ref place, .. } if place == "f/properties/a/not"),
+        "{error}"
+    );
+}

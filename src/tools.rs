@@ -1,0 +1,127 @@
+//! What a model says -> its calls of tools, and the text beside them.
+
+mod grammar;
+mod literal;
+mod read;
+mod reader;
+
+pub(crate) use reader::{CallReader, Part};
+
+use crate::error::{Result, ToolError};
+use crate::generate::GenerateOptions;
+use crate::grammar::Grammar;
+use crate::tokenizer::Tokenizer;
+use model_diagnostics::tokenizer::ToolCallFormat;
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+/// A call of a tool, as a model made it. As JSON it is what chat templates and the OpenAI API take, with the arguments as an
+/// object: `{"id": "..", "type": "function", "function": {"name": "..", "arguments": {..}}}`.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ToolCall {
+    /// Tells it from the other calls of its conversation: nine digits or letters, as Mistral's templates want them. The model's
+    /// own where its format has one; else the length of the prompt and the number of the call.
+    pub id: String,
+    /// The tool. A model may name one that there is not.
+    pub name: String,
+    /// Arguments by name, in the order in which they came. Unless the generation holds calls to the schemas of the tools
+    /// ([`GenerateOptions::tool_choice`](crate::GenerateOptions::tool_choice)), they are what the model likes.
+    pub arguments: Map<String, Value>,
+}
+
+impl ToolCall {
+    /// A call that was made before, for a conversation that is told anew.
+    pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: Map<String, Value>) -> ToolCall {
+        ToolCall { id: id.into(), name: name.into(), arguments }
+    }
+}
+
+impl Serialize for ToolCall {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut call = serializer.serialize_map(Some(3))?;
+        call.serialize_entry("id", &self.id)?;
+        call.serialize_entry("type", "function")?;
+        call.serialize_entry("function", &json!({ "name": self.name, "arguments": self.arguments }))?;
+        call.end()
+    }
+}
+
+/// Whether an answer calls tools, of those in [`ChatOptions::tools`](crate::ChatOptions::tools).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum ToolChoice {
+    /// As the model likes. Calls are read, and are as it writes them.
+    #[default]
+    Auto,
+    /// As the model likes, and a call that it begins is held to the schemas of the tools.
+    Strict,
+    /// Calls of tools and nothing else, held to their schemas; what the model thinks before them is free.
+    Required,
+    /// One call of this tool, held to its schema.
+    Named(String),
+    /// No calls: the template is given no tools.
+    None,
+}
+
+/// What a generation does about tools.
+pub(crate) struct Calls {
+    /// Reads the calls of the answer.
+    pub(crate) reader: Option<CallReader>,
+    /// What the answer is held to.
+    pub(crate) grammar: Option<Grammar>,
+    /// Whether that holds what the model thinks too: its format has no place where thought ends and an answer begins.
+    pub(crate) holds_thought: bool,
+}
+
+impl Calls {
+    /// What `options` ask for behind a prompt of so many tokens.
+    ///
+    /// # Errors
+    /// `Tool`, `Grammar`.
+    pub(crate) fn of(options: &GenerateOptions, tokenizer: &Tokenizer, prompt_tokens: usize) -> Result<Calls> {
+        let GenerateOptions { tool_choice: choice, chat, .. } = options;
+        let wanted = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
+        let tools = tools(chat.tools.as_deref().unwrap_or_default());
+        let format = tokenizer.tool_calls(chat.template.as_deref());
+        let refused = match (format, &options.grammar) {
+            _ if tools.is_empty() => ToolError::NoTools,
+            (_, Some(_)) => ToolError::WithGrammar,
+            (None, _) => ToolError::NoFormat,
+            (Some(format), None) if *choice != ToolChoice::None => {
+                let grammar = grammar::grammar(choice, format, &tools, tokenizer)?;
+                let holds_thought = grammar.is_some() && format == ToolCallFormat::Harmony;
+                let reader = Some(CallReader::new(format, tools, tokenizer, prompt_tokens));
+                return Ok(Calls { reader, grammar, holds_thought });
+            }
+            _ => return Ok(Calls { reader: None, grammar: None, holds_thought: false }),
+        };
+        if wanted || (*choice == ToolChoice::Strict && refused == ToolError::NoFormat) {
+            return Err(refused.into());
+        }
+        Ok(Calls { reader: None, grammar: None, holds_thought: false })
+    }
+}
+
+/// A tool that a model may call.
+#[derive(Clone, Debug)]
+pub(crate) struct Tool {
+    name: String,
+    /// The JSON schema of its arguments.
+    parameters: Value,
+}
+
+/// The tools of `schemas`: `{"type": "function", "function": {"name": .., "parameters": ..}}`, or the inner object alone. What
+/// has no name is left out: the template is what makes something of it.
+pub(crate) fn tools(schemas: &[Value]) -> Vec<Tool> {
+    let tool = |schema: &Value| {
+        let function = schema.get("function").unwrap_or(schema);
+        let name = function.get("name")?.as_str()?.to_owned();
+        let parameters = function.get("parameters").filter(|parameters| !parameters.is_null());
+        let parameters = parameters.cloned().unwrap_or_else(|| json!({ "type": "object", "properties": {} }));
+        Some(Tool { name, parameters })
+    };
+    schemas.iter().filter_map(tool).collect()
+}

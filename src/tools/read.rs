@@ -1,0 +1,178 @@
+//! The text of a call, in each format -> its name and arguments. `None` is no call: the text is one of the answer then.
+
+use super::Tool;
+use super::literal::{self, Literals};
+use serde_json::{Map, Value};
+
+/// A call as a model wrote it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Written {
+    pub(super) id: Option<String>,
+    pub(super) name: String,
+    pub(super) arguments: Map<String, Value>,
+}
+
+impl Written {
+    fn new(name: &str, arguments: Map<String, Value>) -> Written {
+        Written { id: None, name: name.to_owned(), arguments }
+    }
+}
+
+pub(super) type Read = fn(&str, &[Tool]) -> Option<Vec<Written>>;
+
+/// JSON objects with a name and arguments, alone, in lists, or with blanks, `;` or `,` between them.
+pub(super) fn json(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
+    let (mut rest, mut calls) = (text.trim(), Vec::new());
+    while !rest.is_empty() {
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        match values.next()?.ok()? {
+            Value::Array(list) => calls.extend(list.into_iter().map(object).collect::<Option<Vec<_>>>()?),
+            one => calls.push(object(one)?),
+        }
+        rest =
+            rest.get(values.byte_offset()..)?.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ';' | ','));
+    }
+    (!calls.is_empty()).then_some(calls)
+}
+
+/// `{"name": .., "arguments" or "parameters": .., "id": ..}`, or that within `function`.
+fn object(value: Value) -> Option<Written> {
+    let Value::Object(mut call) = value else { return None };
+    let id = call.remove("id").and_then(|id| id.as_str().map(str::to_owned));
+    if let Some(Value::Object(function)) = call.get_mut("function") {
+        call = std::mem::take(function);
+    }
+    let name = call.get("name")?.as_str()?.to_owned();
+    let given = call.remove("arguments").or_else(|| call.remove("parameters"));
+    Some(Written { id, name, arguments: arguments(given)? })
+}
+
+/// An object, or the text of one; nothing is none.
+fn arguments(given: Option<Value>) -> Option<Map<String, Value>> {
+    match given {
+        None | Some(Value::Null) => Some(Map::new()),
+        Some(Value::Object(arguments)) => Some(arguments),
+        Some(Value::String(text)) if text.trim().is_empty() => Some(Map::new()),
+        Some(Value::String(text)) => serde_json::from_str(&text).ok(),
+        Some(_) => None,
+    }
+}
+
+/// Llama 3: as [`json`], or `name.call(key="value")`, of tools that there are: what says no more than that it is JSON may be
+/// an answer.
+pub(super) fn llama(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
+    let calls = json(text, tools).or_else(|| {
+        let mut literals = Literals::new(text);
+        let (name, arguments) = literals.call()?;
+        literals.is_done().then(|| vec![Written::new(name.strip_suffix(".call").unwrap_or(name), arguments)])
+    })?;
+    calls.iter().all(|call| tools.iter().any(|tool| tool.name == call.name)).then_some(calls)
+}
+
+/// Mistral: a list of objects; or the name, an id behind `[CALL_ID]`, and the arguments behind `[ARGS]`.
+pub(super) fn mistral(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
+    if text.trim_start().starts_with(['[', '{']) {
+        return json(text, tools);
+    }
+    let (head, object) = text.split_once("[ARGS]").or_else(|| Some(text.split_at(text.find('{')?)))?;
+    let (name, id) = head.split_once("[CALL_ID]").map_or((head, None), |(name, id)| (name, Some(id.trim().to_owned())));
+    let call = Written::new(name.trim(), serde_json::from_str(object).ok()?);
+    (!call.name.is_empty()).then(|| vec![Written { id, ..call }])
+}
+
+/// DeepSeek: `function<｜tool▁sep｜>`, the name and the arguments as a block of JSON, or the name, `<｜tool▁sep｜>` and the arguments.
+pub(super) fn deepseek(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
+    let (first, rest) = text.split_once(DEEPSEEK_SEPARATOR)?;
+    let (name, object) = match rest.split_once("```json") {
+        Some((name, block)) => (name, block.trim_end().strip_suffix("```")?),
+        None => (first, rest),
+    };
+    let call = Written::new(name.trim(), serde_json::from_str(object).ok()?);
+    (!call.name.is_empty()).then(|| vec![call])
+}
+
+pub(super) const DEEPSEEK_SEPARATOR: &str = "<｜tool▁sep｜>";
+
+/// Qwen3-Coder: `<function=NAME>`, `<parameter=KEY>`, a line end, the value, a line end, `</parameter>`; or as [`json`].
+pub(super) fn xml(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
+    const CLOSE: &str = "</parameter>";
+    if text.trim_start().starts_with(['[', '{']) {
+        return json(text, tools);
+    }
+    let (mut rest, mut calls) = (text.trim(), Vec::new());
+    while !rest.is_empty() {
+        let (name, body) = rest.strip_prefix("<function=")?.split_once('>')?;
+        let (name, mut body) = (name.trim(), body.trim_start());
+        let tool = tools.iter().find(|tool| tool.name == name);
+        let mut arguments = Map::new();
+        while let Some(parameter) = body.strip_prefix("<parameter=") {
+            let (key, value) = parameter.split_once('>')?;
+            // A value may spell the mark; the one that ends it has another mark behind it.
+            let ends = |at: &usize| {
+                let behind = value[at + CLOSE.len()..].trim_start();
+                behind.starts_with("<parameter=") || behind.starts_with("</function>")
+            };
+            let end = value.match_indices(CLOSE).map(|(at, _)| at).find(ends)?;
+            let inner = value[..end].strip_prefix('\n').unwrap_or(&value[..end]);
+            let inner = inner.strip_suffix('\n').unwrap_or(inner);
+            arguments.insert(
+                key.to_owned(),
+                typed(inner, tool.and_then(|tool| tool.parameters.pointer("/properties")?.get(key))),
+            );
+            body = value[end + CLOSE.len()..].trim_start();
+        }
+        calls.push(Written::new(name, arguments));
+        rest = body.strip_prefix("</function>")?.trim_start();
+    }
+    (!calls.is_empty()).then_some(calls)
+}
+
+/// `text` as the value that its schema wants: a string, unless it wants none and this is another value.
+fn typed(text: &str, schema: Option<&Value>) -> Value {
+    if schema.is_none_or(wants_string) {
+        return text.into();
+    }
+    literal::value(text).unwrap_or_else(|| text.into())
+}
+
+/// Whether a schema takes strings, as far as its own keywords say.
+pub(super) fn wants_string(schema: &Value) -> bool {
+    let is_string = |name: &Value| name == "string";
+    if let Some(types) = schema.get("type") {
+        return is_string(types) || types.as_array().is_some_and(|types| types.iter().any(is_string));
+    }
+    let all = |key: &str| schema.get(key).and_then(Value::as_array);
+    match (all("enum"), all("anyOf").or_else(|| all("oneOf"))) {
+        (Some(values), _) => values.iter().any(Value::is_string),
+        (None, Some(schemas)) => schemas.iter().any(wants_string),
+        _ => schema.get("const").is_some_and(Value::is_string),
+    }
+}
+
+/// Gemma 4: `call:NAME{key:value}`.
+pub(super) fn gemma(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
+    let (mut literals, mut calls) = (Literals::new(text), Vec::new());
+    while !literals.is_done() {
+        literals.take("call:").then_some(())?;
+        let name = literals.name()?;
+        literals.take("{").then_some(())?;
+        calls.push(Written::new(name, literals.pairs(":", "}")?));
+        literals.take(",");
+    }
+    (!calls.is_empty()).then_some(calls)
+}
+
+/// LFM2 and OLMo 3: calls as Python writes them, in a list or one behind the other.
+pub(super) fn python(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
+    let (mut literals, mut calls) = (Literals::new(text), Vec::new());
+    let listed = literals.take("[");
+    while !literals.is_done() && !(listed && literals.take("]")) {
+        if calls.is_empty() && literals.clone().call().is_none() {
+            return json(text, tools);
+        }
+        let (name, arguments) = literals.call()?;
+        calls.push(Written::new(name, arguments));
+        literals.take(",");
+    }
+    (literals.is_done() && !calls.is_empty()).then_some(calls)
+}
