@@ -6,7 +6,8 @@ use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use model_factory::kernels::Isa;
 use model_factory::{
-    DeviceChoice, Error, GenerateOptions, Grammar, KvDtype, Message, Model, Speculation, UnifiedModelFactory,
+    DeviceChoice, Error, GenerateOptions, Grammar, KvDtype, Message, Model, Speculation, ToolChoice,
+    UnifiedModelFactory,
 };
 use serde_json::Value;
 use std::io::IsTerminal;
@@ -33,6 +34,10 @@ struct Arguments {
     /// A file with a JSON list of tool schemas for the chat template, with --chat.
     #[arg(long, value_name = "FILE", requires = "chat", value_parser = tools)]
     tools: Option<Tools>,
+    /// With --tools: auto calls tools as the model likes, strict holds the calls that it makes to the schemas, required wants
+    /// calls, none forbids them, and a tool's name wants a call of that one.
+    #[arg(long, value_name = "CHOICE", requires = "tools", default_value = "auto", value_parser = tool_choice)]
+    tool_choice: ToolChoice,
     /// Sets a variable of the chat template, such as enable_thinking=false, with --chat; may be given several times.
     #[arg(long, value_name = "NAME=JSON", requires = "chat", value_parser = variable)]
     set: Vec<(String, Value)>,
@@ -139,7 +144,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         }
     };
     let (mut text, mut thought, mut answer) = (String::new(), String::new(), String::new());
-    let mut logprobs = Vec::new();
+    let (mut logprobs, mut tool_calls) = (Vec::new(), Vec::new());
     let mut dim = Dim { on_terminal: std::io::stdout().is_terminal(), on: false };
     if !arguments.json && arguments.chat.is_none() {
         common::print(&arguments.prompt)?;
@@ -159,7 +164,11 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         } else {
             common::print(dim.mark(piece.thinking))?;
             common::print(&piece.text)?;
+            if let Some(call) = &piece.tool_call {
+                common::print(&format!("\n{}\n", serde_json::to_string(call).unwrap_or_default()))?;
+            }
         }
+        tool_calls.extend(piece.tool_call);
     }
     common::print(dim.mark(false))?;
     let (finish, timings) = generation.finish();
@@ -184,6 +193,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             "text": text,
             "thinking": thought,
             "answer": answer,
+            "tool_calls": tool_calls,
             "tokens": generation.ids(),
             "finish": finish,
             "timings": timings,
@@ -243,6 +253,7 @@ fn options(arguments: &Arguments) -> GenerateOptions {
     for (name, value) in &arguments.set {
         options.chat.variables.insert(name.clone(), value.clone());
     }
+    options.tool_choice.clone_from(&arguments.tool_choice);
     options.chat.tools = arguments.tools.as_ref().map(|tools| tools.0.clone());
     options
 }
@@ -274,6 +285,16 @@ struct Tools(Vec<Value>);
 fn tools(path: &str) -> Result<Tools, String> {
     let text = std::fs::read(path).map_err(|error| error.to_string())?;
     serde_json::from_slice(&text).map(Tools).map_err(|error| format!("expected a JSON list of tool schemas: {error}"))
+}
+
+fn tool_choice(text: &str) -> Result<ToolChoice, String> {
+    Ok(match text {
+        "auto" => ToolChoice::Auto,
+        "strict" => ToolChoice::Strict,
+        "required" => ToolChoice::Required,
+        "none" => ToolChoice::None,
+        name => ToolChoice::Named(name.into()),
+    })
 }
 
 fn schema(path: &str) -> Result<Grammar, String> {

@@ -18,6 +18,8 @@ mod guides {
     struct Sessions;
     #[doc = include_str!("../docs/batch.md")]
     struct Batch;
+    #[doc = include_str!("../docs/tools.md")]
+    struct Tools;
     #[doc = include_str!("../docs/speculation.md")]
     struct Speculation;
 }

@@ -108,10 +108,11 @@ impl Message {
         message.field("tool_calls", calls)
     }
 
-    /// The calls of tools that a model made: [`tool_calls`](Self::tool_calls) of those of an answer.
+    /// The calls of tools that a model made, and an empty content, which many templates read without looking whether there
+    /// is one.
     pub fn calls(calls: &[ToolCall]) -> Message {
         // Maps with names for keys are always JSON.
-        Message::tool_calls(serde_json::to_value(calls).unwrap_or_default())
+        Message::assistant("").field("tool_calls", serde_json::to_value(calls).unwrap_or_default())
     }
 
     /// What the tool of `call` answered.

@@ -48,7 +48,7 @@ impl<S: Step> Generation<S> {
 impl From<Answer> for Message {
     fn from(Answer { text, thinking, tool_calls }: Answer) -> Message {
         let mut message = if tool_calls.is_empty() { Message::assistant("") } else { Message::calls(&tool_calls) };
-        message.content = Some(text).filter(|text| !text.is_empty() || tool_calls.is_empty());
+        message.content = Some(text);
         if thinking.is_empty() { message } else { message.field("reasoning_content", thinking) }
     }
 }

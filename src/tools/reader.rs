@@ -186,17 +186,21 @@ impl CallReader {
         if let Some((at, text, mark)) = found.min_by_key(|(at, ..)| *at) {
             let behind = self.held.split_off(at + text.len());
             self.held.truncate(at);
+            self.say_to_blanks(at, parts);
             self.marked(text, mark, parts);
             return self.text(&behind, parts);
         }
         let begins = |from: &usize| marks().any(|(text, _)| text.starts_with(&held[*from..]));
         let partial = held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(held.len());
-        let blank = held[..partial].trim_end().len();
-        if blank > 0 {
-            let rest = self.held.split_off(blank);
-            let text = std::mem::replace(&mut self.held, rest);
-            self.say(text, parts);
-        }
+        self.say_to_blanks(partial, parts);
+    }
+
+    /// Gives out what is held before `end`, but for the blanks at the end of that.
+    fn say_to_blanks(&mut self, end: usize, parts: &mut Vec<Part>) {
+        let blank = self.held[..end].trim_end().len();
+        let rest = self.held.split_off(blank);
+        let text = std::mem::replace(&mut self.held, rest);
+        self.say(text, parts);
     }
 
     /// Looks for a spelled mark in the body of a call, of which what is behind `from` is new.
