@@ -24,6 +24,7 @@ mod guides {
     struct Speculation;
 }
 
+mod answers;
 #[doc(hidden)]
 pub mod cache_budget;
 mod cancel;
@@ -52,6 +53,7 @@ mod progress;
 mod prompt;
 mod saved;
 mod scheduler;
+mod score;
 mod session;
 #[cfg(feature = "async")]
 mod stream;
@@ -83,6 +85,7 @@ pub use progress::{Progress, Stage};
 pub use prompt::{IntoGenerationError, Prompt};
 pub use scheduler::admission::Admission;
 pub use schemars;
+pub use score::Score;
 pub use session::{CacheUsage, Session};
 #[cfg(feature = "async")]
 pub use stream::GenerationStream;

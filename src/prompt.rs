@@ -87,7 +87,7 @@ impl Model {
     ///
     /// # Errors
     /// `Encode`, `Chat`; `ContextOverflow` before anything is encoded, where the text cannot fit however it is tokenized.
-    fn prompt_ids<'p>(&self, prompt: Prompt<'p>, options: &GenerateOptions) -> Result<Cow<'p, [u32]>> {
+    pub(crate) fn prompt_ids<'p>(&self, prompt: Prompt<'p>, options: &GenerateOptions) -> Result<Cow<'p, [u32]>> {
         let GenerateOptions { chat: options, tool_choice: choice, .. } = options;
         let text: Cow<'_, str> = match prompt {
             Prompt::Ids(ids) => return Ok(ids.into()),

@@ -16,6 +16,19 @@ pub struct Answer {
     pub thinking: String,
     /// The tools that it calls.
     pub tool_calls: Vec<ToolCall>,
+    /// The logarithm of each token's probability, thought included, where
+    /// [`GenerateOptions::logprobs`](super::GenerateOptions::logprobs) asks for them.
+    pub logprobs: Vec<f64>,
+}
+
+impl Answer {
+    /// The mean logarithm of its tokens' probabilities; negative infinity where they are not known.
+    pub fn mean_logprob(&self) -> f64 {
+        match self.logprobs.len() {
+            0 => f64::NEG_INFINITY,
+            tokens => self.logprobs.iter().sum::<f64>() / tokens as f64,
+        }
+    }
 }
 
 /// Marks of a thought.
@@ -29,7 +42,8 @@ impl<S: Step> Generation<S> {
     pub fn answer(&mut self) -> Result<Answer> {
         let mut answer = Answer::default();
         for piece in self {
-            let Piece { text, thinking, tool_call, .. } = piece?;
+            let Piece { text, thinking, tool_call, logprobs, .. } = piece?;
+            answer.logprobs.extend(logprobs.map(|of| of.chosen));
             let to = if thinking { &mut answer.thinking } else { &mut answer.text };
             memory::append(to, &text, "the text of a generation")?;
             answer.tool_calls.extend(tool_call);
@@ -46,7 +60,7 @@ impl<S: Step> Generation<S> {
 
 /// The turn of the assistant, for the next prompt of the conversation.
 impl From<Answer> for Message {
-    fn from(Answer { text, thinking, tool_calls }: Answer) -> Message {
+    fn from(Answer { text, thinking, tool_calls, .. }: Answer) -> Message {
         let mut message = if tool_calls.is_empty() { Message::assistant("") } else { Message::calls(&tool_calls) };
         message.content = Some(text);
         if thinking.is_empty() { message } else { message.field("reasoning_content", thinking) }

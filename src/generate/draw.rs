@@ -23,6 +23,11 @@ impl Draw {
         Draw(StdRng::seed_from_u64(seed))
     }
 
+    /// Whether something happens that does so with `probability`.
+    pub(super) fn happens(&mut self, probability: f64) -> bool {
+        Uniform::new(0.0, 1.0).is_ok_and(|range| range.sample(&mut self.0) < probability)
+    }
+
     /// The place of one of `candidates`, whose logits are finite; `None` of none.
     ///
     /// # Errors

@@ -18,11 +18,15 @@ pub struct LogProbs {
 pub(super) const MOST: usize = 20;
 
 impl LogProbs {
+    /// Of `id` by these logits, and whether none is more likely.
+    pub(crate) fn of(logits: &[f32], id: u32) -> (f64, bool) {
+        let Some(logit) = logits.get(id as usize) else { return (f64::NEG_INFINITY, false) };
+        (f64::from(*logit) - log_sum(logits), logits.iter().all(|other| other <= logit))
+    }
+
     /// Of `chosen` and of the `top` most likely of `tokens`, whose ids ascend and whose logits are among the finite `logits`.
     pub(super) fn new(logits: &[f32], tokens: impl Iterator<Item = Candidate>, top: usize, chosen: u32) -> LogProbs {
-        let best = f64::from(logits.iter().copied().fold(f32::MIN, f32::max));
-        let sum: f64 = logits.iter().map(|logit| (f64::from(*logit) - best).exp()).sum();
-        let log_sum = best + sum.ln();
+        let log_sum = log_sum(logits);
         let mut likely = Candidates::default();
         if top > 0 {
             likely.fill(tokens, top);
@@ -33,6 +37,12 @@ impl LogProbs {
         let top = likely.iter().map(|candidate| (candidate.id, log(candidate.logit))).collect();
         LogProbs { chosen: logits.get(chosen as usize).map_or(f64::NEG_INFINITY, |logit| log(*logit)), top }
     }
+}
+
+/// The logarithm of the sum of the exponentials of `logits`.
+fn log_sum(logits: &[f32]) -> f64 {
+    let best = f64::from(logits.iter().copied().fold(f32::MIN, f32::max));
+    best + logits.iter().map(|logit| (f64::from(*logit) - best).exp()).sum::<f64>().ln()
 }
 
 /// Whether so many can be asked for.

@@ -3,6 +3,7 @@
 mod answer;
 mod constraint;
 mod draw;
+mod dry;
 mod logprobs;
 mod options;
 mod sampler;
@@ -27,7 +28,7 @@ use std::time::Instant;
 pub use answer::Answer;
 pub use constraint::Constraint;
 pub use logprobs::LogProbs;
-pub use options::{GenerateOptions, SamplingOptions, Speculation};
+pub use options::{Dry, GenerateOptions, SamplingOptions, Speculation, Xtc};
 use sampler::Next;
 pub use sampler::Sampler;
 use speculate::{Now, Speculator};
@@ -208,11 +209,13 @@ impl State {
         sequence.extend_from_slice(&prompt);
         let mut sampler = Sampler::new(sampling, tokenizer.vocab_len())?
             .without(tokenizer.unused_ids())?
-            .with_logprobs(options.logprobs);
+            .with_logprobs(options.logprobs)
+            .with_dry(sampling, &tokenizer);
         sampler.prompt(&sequence)?;
         let (prompt_tokens, cached_tokens) = (prompt.len(), before.len());
         let timings = Timings { prompt_tokens, cached_tokens, seed: sampler.seed(), ..Timings::default() };
         let stop = if options.ignore_stop { StopTokens::default() } else { stop };
+        sampler = sampler.with_stop(&stop);
         let Calls { mut reader, grammar, holds_thought } = Calls::of(options, &tokenizer, sequence.len())?;
         let grammar = options.grammar.as_ref().or(grammar.as_ref());
         let constraint = grammar.map(|grammar| Constraint::new(&tokenizer, grammar, stop.clone()));

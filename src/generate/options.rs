@@ -12,6 +12,7 @@ use model_diagnostics::spec::{GREEDY_BELOW, Sampling};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 /// How to generate. The default is the model's own way of choosing tokens, up to 256 of them, and ends on its stop tokens.
@@ -74,6 +75,43 @@ pub enum Speculation {
     Draft,
 }
 
+/// Do-not-repeat-yourself, as in llama.cpp: where the last `n` tokens occurred before, the token that followed them there loses
+/// `multiplier * base ^ (n - allowed_length)` of its logit, for the longest such `n` from `allowed_length` up. Of a single choice at most
+/// `base ^ 64` counts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Dry {
+    /// From 0 up; 0 is off.
+    pub multiplier: f64,
+    /// From 1 up.
+    pub base: f64,
+    /// Repetitions of fewer tokens are free; at least 1.
+    pub allowed_length: usize,
+    /// How many of the last tokens count, the prompt's too; all when absent.
+    pub last_tokens: Option<usize>,
+    /// No repetition goes on over a token that contains one of these.
+    pub breakers: Vec<String>,
+}
+
+impl Default for Dry {
+    /// llama.cpp's values (`common_params_sampling`), with the multiplier that its authors recommend.
+    fn default() -> Self {
+        let breakers = ["\n", ":", "\"", "*"].map(String::from).to_vec();
+        Dry { multiplier: 0.8, base: 1.75, allowed_length: 2, last_tokens: None, breakers }
+    }
+}
+
+/// Exclude top choices, as in llama.cpp: with `probability`, of the tokens that are at least as probable as `threshold` only the least
+/// probable one stays, where there are two or more. Comes last, behind min-p, and does nothing greedily.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Xtc {
+    /// From 0 to 1: how often.
+    pub probability: f64,
+    /// From 0 to 1; nothing happens above 0.5.
+    pub threshold: f64,
+}
+
 /// How the next token is chosen. What is `None` is as the model ships it
 /// ([`ModelSpec::sampling`](crate::diagnostics::spec::ModelSpec::sampling)), or off where it ships nothing: a model
 /// without `generation_config.json` is greedy.
@@ -106,6 +144,15 @@ pub struct SamplingOptions {
     /// From -2 to 2, as in the OpenAI API. Taken off the logit of a token once for every time it was generated; 0 is
     /// off.
     pub frequency_penalty: f64,
+    /// Added to the logits of these tokens before all else, from -100 to 100, as in the OpenAI API.
+    pub logit_bias: BTreeMap<u32, f64>,
+    /// Stop tokens are not chosen before so many tokens were generated, unless nothing else may come. Stop strings end the text
+    /// all the same.
+    pub min_tokens: usize,
+    /// DRY: makes it less likely to go on as an earlier part of the sequence went on that ended as this one does.
+    pub dry: Option<Dry>,
+    /// XTC: now and then takes the most likely tokens out.
+    pub xtc: Option<Xtc>,
     /// The seed of the draws; without one it is drawn, and reported in the timings.
     pub seed: Option<u64>,
 }
@@ -199,6 +246,30 @@ impl GenerateOptions {
     /// With this penalty on tokens for every time they were generated; 0 is off.
     pub fn frequency_penalty(mut self, penalty: f64) -> Self {
         self.sampling.frequency_penalty = penalty;
+        self
+    }
+
+    /// With this added to the logit of `token`.
+    pub fn logit_bias(mut self, token: u32, bias: f64) -> Self {
+        self.sampling.logit_bias.insert(token, bias);
+        self
+    }
+
+    /// With no end by a stop token before so many tokens.
+    pub fn min_tokens(mut self, tokens: usize) -> Self {
+        self.sampling.min_tokens = tokens;
+        self
+    }
+
+    /// With less of what the sequence had before.
+    pub fn dry(mut self, dry: Dry) -> Self {
+        self.sampling.dry = Some(dry);
+        self
+    }
+
+    /// Without the most likely tokens, now and then.
+    pub fn xtc(mut self, probability: f64, threshold: f64) -> Self {
+        self.sampling.xtc = Some(Xtc { probability, threshold });
         self
     }
 
@@ -317,7 +388,15 @@ impl SamplingOptions {
     /// `Option` for the first value out of its range; NaN is out of every range.
     pub(super) fn in_range(&self) -> Result<()> {
         let penalty = f64::MIN_POSITIVE..=f64::MAX;
-        let ranges: [(&'static str, Option<f64>, RangeInclusive<f64>, &'static str); 6] = [
+        let bias = self.logit_bias.values().copied().find(|bias| !(-100.0..=100.0).contains(bias));
+        let dry = self.dry.as_ref();
+        let ranges: [(&'static str, Option<f64>, RangeInclusive<f64>, &'static str); 12] = [
+            ("logit_bias", bias, -100.0..=100.0, "a number from -100 to 100"),
+            ("dry.multiplier", dry.map(|dry| dry.multiplier), 0.0..=f64::MAX, "a number from 0 up"),
+            ("dry.base", dry.map(|dry| dry.base), 1.0..=f64::MAX, "a number from 1 up"),
+            ("dry.allowed_length", dry.map(|dry| dry.allowed_length as f64), 1.0..=f64::MAX, "a number from 1 up"),
+            ("xtc.probability", self.xtc.map(|xtc| xtc.probability), 0.0..=1.0, "a number from 0 to 1"),
+            ("xtc.threshold", self.xtc.map(|xtc| xtc.threshold), 0.0..=1.0, "a number from 0 to 1"),
             ("temperature", self.temperature, 0.0..=f64::MAX, "a number from 0 up"),
             ("top_p", self.top_p, 0.0..=1.0, "a number from 0 to 1"),
             ("min_p", self.min_p, 0.0..=1.0, "a number from 0 to 1"),

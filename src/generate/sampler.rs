@@ -1,16 +1,21 @@
 //! Logits -> token.
 
 use super::draw::Draw;
+use super::dry::DryPenalty;
 use super::logprobs::LogProbs;
-use super::options::SamplingOptions;
+use super::options::{SamplingOptions, Xtc};
 use super::steps::{
-    Candidate, Candidates, CountPenalty, MinP, RepetitionPenalty, SamplingStep, Seen, TopP, best, divided, tokens,
+    Candidate, Candidates, CountPenalty, LogitBias, MinP, RepetitionPenalty, SamplingStep, Seen, TopP, best, divided,
+    tokens,
 };
+use super::stop::StopTokens;
 use crate::decoder::with_floats;
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::tokenizer::Tokenizer;
 use candle_core::Tensor;
 use llguidance::toktrie::SimpleVob;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -28,7 +33,13 @@ pub struct Sampler {
     /// Steps that change the logits of tokens that were seen, and no others.
     penalties: Vec<Box<dyn SamplingStep>>,
     seen: Seen,
-    /// The tokens that were seen, with their changed logits.
+    /// Tokens that have a bias, in ascending order.
+    biased: Vec<u32>,
+    dry: Option<DryPenalty>,
+    /// Tokens that are not chosen yet, and for how many more.
+    stop: Vec<u32>,
+    min_tokens: usize,
+    /// The tokens that were seen or have a bias, with their changed logits.
     changed: Candidates,
     /// `None` is greedy.
     draw: Option<Drawing>,
@@ -56,6 +67,7 @@ struct Drawing {
     top_k: usize,
     /// Steps that leave fewer candidates.
     narrowing: Vec<Box<dyn SamplingStep>>,
+    xtc: Option<Xtc>,
     candidates: Candidates,
     draw: Draw,
 }
@@ -75,6 +87,10 @@ impl Sampler {
             seed,
             penalties: penalties(options),
             seen: Seen::default(),
+            biased: options.logit_bias.keys().copied().collect(),
+            dry: None,
+            stop: Vec::new(),
+            min_tokens: options.min_tokens,
             changed: Candidates::default(),
             draw,
             top: None,
@@ -86,6 +102,20 @@ impl Sampler {
     #[must_use]
     pub fn with_logprobs(mut self, top: Option<usize>) -> Sampler {
         self.top = top;
+        self
+    }
+
+    /// The same sampler, which chooses none of `stop` before as many tokens as the options say, unless nothing else may come.
+    #[must_use]
+    pub fn with_stop(mut self, stop: &StopTokens) -> Sampler {
+        self.stop = if self.min_tokens > 0 { stop.iter().collect() } else { Vec::new() };
+        self
+    }
+
+    /// The same sampler, with the DRY penalty of `options`, whose breakers are texts of `tokenizer`.
+    #[must_use]
+    pub fn with_dry(mut self, options: &SamplingOptions, tokenizer: &Tokenizer) -> Sampler {
+        self.dry = options.dry.as_ref().filter(|dry| dry.multiplier > 0.0).map(|dry| DryPenalty::new(dry, tokenizer));
         self
     }
 
@@ -115,6 +145,9 @@ impl Sampler {
     /// # Errors
     /// `OutOfMemory`.
     pub fn prompt(&mut self, ids: &[u32]) -> Result<()> {
+        if let Some(dry) = &mut self.dry {
+            dry.extend(ids)?;
+        }
         if self.penalties.is_empty() { Ok(()) } else { self.seen.prompt(ids) }
     }
 
@@ -126,6 +159,10 @@ impl Sampler {
         if let (Some(own), Some(other)) = (&mut self.draw, &other.draw) {
             own.draw.clone_from(&other.draw);
         }
+        self.min_tokens = other.min_tokens;
+        if let (Some(own), Some(other)) = (&mut self.dry, &other.dry) {
+            own.follow(other)?;
+        }
         if self.penalties.is_empty() { Ok(()) } else { self.seen.copy(&other.seen) }
     }
 
@@ -134,12 +171,21 @@ impl Sampler {
     /// # Errors
     /// `OutOfMemory`.
     pub(super) fn reserve(&mut self) -> Result<()> {
-        if !self.penalties.is_empty() {
+        if let Some(dry) = &mut self.dry {
+            dry.reserve()?;
+        }
+        if self.changes() {
             self.seen.reserve()?;
-            self.changed.reserve(self.seen.len(), false)?;
+            let dry = self.dry.as_ref().map_or(0, DryPenalty::tokens);
+            self.changed.reserve(self.seen.len() + self.biased.len() + dry, false)?;
         }
         let Some(Drawing { top_k, candidates, .. }) = &mut self.draw else { return Ok(()) };
         candidates.reserve(self.vocab.min(top_k.saturating_mul(2)), true)
+    }
+
+    /// Whether logits are changed before one is chosen.
+    fn changes(&self) -> bool {
+        !self.penalties.is_empty() || self.dry.is_some()
     }
 
     /// The seed in use.
@@ -168,6 +214,10 @@ impl Sampler {
 
     /// Takes `token`, which comes next whatever the logits are.
     pub(super) fn take(&mut self, token: u32) {
+        self.min_tokens = self.min_tokens.saturating_sub(1);
+        if let Some(dry) = &mut self.dry {
+            dry.push(token);
+        }
         if !self.penalties.is_empty() {
             self.seen.generated(token);
         }
@@ -180,9 +230,9 @@ impl Sampler {
         let logits = &all[..self.vocab.min(all.len())];
         let token = match next {
             Some(Next::One(token)) => Some(*token),
-            Some(Next::Among(allowed)) => self.choose_among(logits, |id| allowed.is_allowed(id))?,
+            Some(Next::Among(allowed)) => self.choose_late(logits, |id| allowed.is_allowed(id))?,
             Some(Next::End) => None,
-            None => self.choose_among(logits, |_| true)?,
+            None => self.choose_late(logits, |_| true)?,
         };
         let token = token.ok_or(Error::NothingToChoose { vocab: self.vocab })?;
         self.take(token);
@@ -190,13 +240,32 @@ impl Sampler {
         Ok(token)
     }
 
+    /// Chooses one of the tokens that are `allowed`, but none that stops as long as it is too early for that, unless there is
+    /// no other; `None` of none.
+    fn choose_late(&mut self, logits: &[f32], allowed: impl Fn(u32) -> bool) -> Result<Option<u32>> {
+        if self.min_tokens > 0 && !self.stop.is_empty() {
+            let stop = std::mem::take(&mut self.stop);
+            let chosen = self.choose_among(logits, |id| allowed(id) && !stop.contains(&id));
+            self.stop = stop;
+            if let Some(token) = chosen? {
+                return Ok(Some(token));
+            }
+        }
+        self.choose_among(logits, allowed)
+    }
+
     /// Chooses by `logits` one of the tokens that are `allowed`; `None` of none.
     fn choose_among(&mut self, logits: &[f32], allowed: impl Fn(u32) -> bool) -> Result<Option<u32>> {
-        if !self.penalties.is_empty() {
-            self.seen.candidates(logits, &self.unused, &mut self.changed);
-        }
-        for penalty in &self.penalties {
-            penalty.apply(&mut self.changed, &self.seen);
+        if self.changes() {
+            let dry = self.dry.as_mut().map(DryPenalty::penalties);
+            let others = self.biased.iter().chain(dry.into_iter().flat_map(BTreeMap::keys));
+            self.seen.candidates(others, logits, &self.unused, &mut self.changed);
+            for penalty in &self.penalties {
+                penalty.apply(&mut self.changed, &self.seen);
+            }
+            for (id, penalty) in dry.into_iter().flatten() {
+                self.changed.change(*id, |logit| logit - penalty);
+            }
         }
         let changed = tokens(logits, &self.unused, self.changed.entries()).filter(|token| allowed(token.id));
         let chosen = match &mut self.draw {
@@ -220,6 +289,7 @@ impl Drawing {
             temperature: options.temperature.unwrap_or(1.0),
             top_k: options.top_k.filter(|k| *k > 0).unwrap_or(usize::MAX),
             narrowing,
+            xtc: options.xtc.filter(|xtc| xtc.probability > 0.0 && xtc.threshold <= 0.5),
             candidates: Candidates::default(),
             draw: Draw::new(seed),
         }
@@ -232,6 +302,11 @@ impl Drawing {
         for step in &self.narrowing {
             step.apply(&mut self.candidates, seen);
         }
+        if let Some(xtc) = self.xtc
+            && self.draw.happens(xtc.probability)
+        {
+            self.candidates.exclude_top(xtc.threshold);
+        }
         let entries = self.candidates.entries();
         Ok(self.draw.place(entries)?.and_then(|place| entries.get(place).copied()))
     }
@@ -241,6 +316,9 @@ impl Drawing {
 fn penalties(options: &SamplingOptions) -> Vec<Box<dyn SamplingStep>> {
     let (presence, frequency) = (options.presence_penalty, options.frequency_penalty);
     let mut steps: Vec<Box<dyn SamplingStep>> = Vec::new();
+    if !options.logit_bias.is_empty() {
+        steps.push(Box::new(LogitBias(options.logit_bias.clone())));
+    }
     if let Some(penalty) = options.repetition_penalty.filter(|penalty| *penalty != 1.0) {
         steps.push(Box::new(RepetitionPenalty(penalty)));
     }
@@ -437,6 +515,53 @@ mod tests {
             let error = sampler(options, 2).without(&[0, 1]).unwrap().sample(&logits(&[0.0, 1.0])).unwrap_err();
             assert!(matches!(error, Error::NothingToChoose { vocab: 2 }), "{error}");
         }
+    }
+
+    #[test]
+    fn biases_come_before_all_else_and_bar_or_force_a_token() {
+        let values = logits(&[1.0, 3.0, 2.0, 0.0]);
+        let biased = |bias: &[(u32, f64)]| SamplingOptions { logit_bias: bias.iter().copied().collect(), ..greedy() };
+        assert_eq!(sampler(biased(&[(1, -100.0)]), 4).sample(&values).unwrap(), 2);
+        assert_eq!(sampler(biased(&[(3, 100.0), (9, 5.0)]), 4).sample(&values).unwrap(), 3);
+        // 3 - 1.5 - 1 is below 2, once 1 was chosen.
+        let both = SamplingOptions { presence_penalty: 1.0, ..biased(&[(1, -0.5)]) };
+        let mut both = sampler(both, 4);
+        assert_eq!([(); 2].map(|()| both.sample(&values).unwrap()), [1, 2]);
+        let refused = Sampler::new(&biased(&[(0, 101.0)]), 4).err();
+        assert!(matches!(refused, Some(Error::Option { option: "logit_bias", .. })));
+    }
+
+    #[test]
+    fn stop_tokens_wait_for_the_least_number_of_tokens() {
+        let values = logits(&[1.0, 3.0, 2.0, 0.0]);
+        let late = SamplingOptions { min_tokens: 2, ..greedy() };
+        let stop = StopTokens::from_iter([1]);
+        let mut late = sampler(late, 4).with_stop(&stop);
+        assert_eq!([(); 3].map(|()| late.sample(&values).unwrap()), [2, 2, 1]);
+        // Where nothing else may come, it comes.
+        let all = StopTokens::from_iter(0..4);
+        let mut all = sampler(SamplingOptions { min_tokens: 2, ..greedy() }, 4).with_stop(&all);
+        assert_eq!(all.sample(&values).unwrap(), 1);
+    }
+
+    #[test]
+    fn the_most_likely_are_excluded_with_the_probability_asked_for() {
+        // 0.4, 0.3, 0.2, 0.1: of those from 0.15 up the least probable stays, and all below.
+        let values = [0.4_f32, 0.3, 0.2, 0.1].map(f32::ln);
+        let xtc = |probability| {
+            let xtc = Some(Xtc { probability, threshold: 0.15 });
+            histogram(SamplingOptions { xtc, ..drawing(1.0, 5) }, &values, 6000)
+        };
+        // Two degrees of freedom less one: 10.8 is exceeded once in a thousand seeds, and this is one seed.
+        let always = xtc(1.0);
+        assert_eq!(always[..2], [0, 0]);
+        assert!(chi_square(&always[2..], &[2.0 / 3.0, 1.0 / 3.0]) < 10.8, "{always:?}");
+        let half = xtc(0.5);
+        assert!(chi_square(&half, &[0.2, 0.15, 0.1 + 1.0 / 3.0, 0.05 + 1.0 / 6.0]) < 16.3, "{half:?}");
+        assert_eq!(xtc(0.0), histogram(drawing(1.0, 5), &values, 6000));
+        // Fewer than two that are likely: nothing happens.
+        let alone = SamplingOptions { xtc: Some(Xtc { probability: 1.0, threshold: 0.35 }), ..drawing(1.0, 5) };
+        assert!(histogram(alone, &values, 1000)[0] > 300);
     }
 
     #[test]

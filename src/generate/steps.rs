@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::memory;
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 /// A token that may come next.
@@ -41,7 +41,7 @@ pub(super) fn tokens(logits: &[f32], unused: &[u32], changed: &[Candidate]) -> i
     })
 }
 
-/// The tokens that may come next. Ids ascend, logits are finite, and no step removes the most likely one.
+/// The tokens that may come next. Ids ascend, logits are finite, and no [`SamplingStep`] removes the most likely one.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     entries: Vec<Candidate>,
@@ -100,8 +100,22 @@ impl Candidates {
         best(self.entries.iter().copied())
     }
 
+    /// Keeps, of the candidates that are at least as probable as `threshold`, the least probable one, where there are several;
+    /// and all others.
+    pub(super) fn exclude_top(&mut self, threshold: f64) {
+        let Some(best) = self.best() else { return };
+        let weight = |candidate: &Candidate| f64::from((candidate.logit - best.logit).exp());
+        let total: f64 = self.entries.iter().map(weight).sum();
+        let is_top = |candidate: &Candidate| weight(candidate) >= threshold * total;
+        let Some(last) = self.entries.iter().filter(|candidate| is_top(candidate)).copied().max_by(Candidate::rank)
+        else {
+            return;
+        };
+        self.entries.retain(|candidate| candidate.id == last.id || !is_top(candidate));
+    }
+
     /// Changes the logit of `id`, if it is a candidate, to what `change` makes of it.
-    fn change(&mut self, id: u32, change: impl Fn(f64) -> f64) {
+    pub(super) fn change(&mut self, id: u32, change: impl Fn(f64) -> f64) {
         let index = self.entries.binary_search_by_key(&id, |candidate| candidate.id);
         if let Some(candidate) = index.ok().and_then(|index| self.entries.get_mut(index)) {
             candidate.logit = finite(change(candidate.logit.into()));
@@ -163,12 +177,20 @@ impl Seen {
         Ok(())
     }
 
-    /// Puts its tokens `into` the room that there is for them, with their `logits`, but for those of `unused`, which ascend.
-    pub(super) fn candidates(&self, logits: &[f32], unused: &[u32], into: &mut Candidates) {
-        let known = self.0.keys().filter(|id| unused.binary_search(id).is_err());
+    /// Puts its tokens and those of `others` `into` the room that there is for them, with their `logits`, but for those of
+    /// `unused`, which ascend.
+    pub(super) fn candidates<'a>(
+        &'a self,
+        others: impl Iterator<Item = &'a u32>,
+        logits: &[f32],
+        unused: &[u32],
+        into: &mut Candidates,
+    ) {
+        let known = self.0.keys().chain(others).filter(|id| unused.binary_search(id).is_err());
         into.entries.clear();
         into.entries.extend(known.filter_map(|&id| Some(Candidate { id, logit: *logits.get(id as usize)? })));
         into.entries.sort_unstable_by_key(|candidate| candidate.id);
+        into.entries.dedup_by_key(|candidate| candidate.id);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -184,6 +206,18 @@ impl Seen {
 pub(super) trait SamplingStep: fmt::Debug + Send + Sync {
     /// Changes logits or removes candidates, never the most likely one.
     fn apply(&self, candidates: &mut Candidates, seen: &Seen);
+}
+
+/// Adds to the logits of some tokens.
+#[derive(Debug)]
+pub(super) struct LogitBias(pub(super) BTreeMap<u32, f64>);
+
+impl SamplingStep for LogitBias {
+    fn apply(&self, candidates: &mut Candidates, _: &Seen) {
+        for (id, bias) in &self.0 {
+            candidates.change(*id, |logit| logit + bias);
+        }
+    }
 }
 
 /// Divides positive logits of seen tokens by the penalty and multiplies the others

@@ -1,0 +1,73 @@
+//! A prompt -> several answers, computed together.
+
+use crate::error::{Error, Result};
+use crate::generate::{Answer, GenerateOptions};
+use crate::model::Model;
+use crate::prompt::Prompt;
+use std::thread;
+
+/// Answers of one prompt at most.
+const MOST: usize = 128;
+
+impl Model {
+    /// `n` answers to `prompt`, from 1 to 128, of which the prompt is computed once and the tokens together. The seeds are those of the
+    /// options and the ones behind it, so an answer is what its seed gives alone.
+    ///
+    /// ```
+    /// use model_factory::{GenerateOptions, Model};
+    ///
+    /// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let options = GenerateOptions::default().temperature(0.8).seed(7).max_tokens(20);
+    /// let answers = model.answers("Once upon a time", 3, &options)?;
+    /// let third = model.generate("Once upon a time", &options.seed(9))?.answer()?;
+    /// assert_eq!(answers[2].text, third.text);
+    /// # Ok::<(), model_factory::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Option` for another number; those of [`generate`](Self::generate) and the first error of any answer.
+    pub fn answers<'p>(
+        &self,
+        prompt: impl Into<Prompt<'p>>,
+        n: usize,
+        options: &GenerateOptions,
+    ) -> Result<Vec<Answer>> {
+        if !(1..=MOST).contains(&n) {
+            return Err(Error::Option { option: "n", value: n as f64, expected: "a whole number from 1 to 128" });
+        }
+        let ids = self.prompt_ids(prompt.into(), options)?;
+        let mut seeded = options.clone();
+        let mut generations = Vec::new();
+        for index in 0..n {
+            let generation = self.generate(&*ids, &seeded)?;
+            if index == 0 {
+                seeded.sampling.seed = Some(generation.finish().1.seed);
+            }
+            seeded.sampling.seed = seeded.sampling.seed.map(|seed| seed.wrapping_add(1));
+            generations.push(generation);
+        }
+        thread::scope(|scope| {
+            let run = |mut generation: crate::Generation<_>| move || generation.answer();
+            let spawn = |generation| thread::Builder::new().spawn_scoped(scope, run(generation));
+            let threads: Vec<_> = generations.into_iter().map(spawn).collect();
+            let answer = |thread: std::io::Result<thread::ScopedJoinHandle<'_, Result<Answer>>>| {
+                let thread = thread.map_err(|error| Error::Internal(format!("no thread could be started: {error}")))?;
+                thread.join().unwrap_or_else(|_| Err(Error::Internal("the thread of an answer panicked".into())))
+            };
+            threads.into_iter().map(answer).collect()
+        })
+    }
+
+    /// The likeliest of `n` answers: whose tokens have the greatest mean logarithm of their probabilities. The options' `logprobs` are
+    /// set for that.
+    ///
+    /// # Errors
+    /// As [`answers`](Self::answers).
+    pub fn best_of<'p>(&self, prompt: impl Into<Prompt<'p>>, n: usize, options: &GenerateOptions) -> Result<Answer> {
+        let options = options.clone().logprobs(options.logprobs.unwrap_or_default());
+        let answers = self.answers(prompt, n, &options)?;
+        // The first among equals; without tokens it is the least.
+        let best = answers.into_iter().rev().max_by(|a, b| a.mean_logprob().total_cmp(&b.mean_logprob()));
+        best.ok_or(Error::EmptyPrompt)
+    }
+}
