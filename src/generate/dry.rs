@@ -101,8 +101,8 @@ impl DryPenalty {
             }
             matches.push(u32::try_from(length).unwrap_or(u32::MAX));
         }
-        for place in 1..window.len() {
-            let length = (matches[place] as usize).min(longest);
+        for (place, length) in matches.iter().enumerate().skip(1) {
+            let length = (*length as usize).min(longest);
             if length >= options.allowed_length {
                 let over = (length - options.allowed_length).min(LONGEST);
                 let penalty = options.multiplier * options.base.powi(over as i32);

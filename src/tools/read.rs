@@ -166,7 +166,7 @@ pub(super) fn gemma(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
 pub(super) fn python(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
     let (mut literals, mut calls) = (Literals::new(text), Vec::new());
     let listed = literals.take("[");
-    while !literals.is_done() && !(listed && literals.take("]")) {
+    while !(literals.is_done() || listed && literals.take("]")) {
         if calls.is_empty() && literals.clone().call().is_none() {
             return json(text, tools);
         }

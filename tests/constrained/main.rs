@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;
+mod made;
 mod same;
 mod schemas;
 
@@ -51,34 +52,90 @@ fn answer(model: &Model, prompt: &str, options: &GenerateOptions) -> Answer {
     Answer { ids: generation.ids().to_vec(), text, finish: finish.unwrap(), steps, forced }
 }
 
+/// How many answers of `model` to `schema` ended, all valid by another validator, and how many were cut, all of them the
+/// beginning of a valid one.
+fn held(model: &Model, schema: &Value, seeds: std::ops::Range<u64>) -> (usize, usize) {
+    let grammar = Grammar::json_schema(schema.clone());
+    let validator = jsonschema::options().should_validate_formats(true).build(schema).unwrap();
+    let (mut ended, mut cut) = (0, 0);
+    for seed in seeds {
+        let answer = answer(model, "A value: ", &drawing(&grammar, seed));
+        if matches!(answer.finish, FinishReason::Stop(_) | FinishReason::Grammar) {
+            ended += 1;
+            let value: Value = serde_json::from_str(&answer.text)
+                .unwrap_or_else(|error| panic!("{error}: {:?} for {schema}", answer.text));
+            assert!(validator.is_valid(&value), "{value} for {schema}");
+        } else {
+            cut += 1;
+            assert_eq!(answer.finish, FinishReason::Length);
+            let stop = StopTokens::from(&model.spec().tokenizer);
+            let mut constraint = Constraint::new(model.tokenizer(), &grammar, stop).unwrap();
+            assert_eq!(constraint.valid(&answer.ids), answer.ids.len(), "{:?}", answer.text);
+            answer.ids.iter().for_each(|token| constraint.take(*token).unwrap());
+            assert!(!constraint.is_ended());
+        }
+    }
+    (ended, cut)
+}
+
 #[test]
 fn every_answer_that_ends_is_valid_and_others_are_the_beginning_of_one() {
     let (mut ended, mut cut) = (0, 0);
+    let of_seeds = |seed| made::schema(&mut made::Seed(seed), 3);
     for model in [qwen3(), load(fixtures().join("models/tinyllama/q8_0.gguf"))] {
-        for schema in schemas() {
-            let grammar = Grammar::json_schema(schema.clone());
-            let validator = jsonschema::options().should_validate_formats(true).build(&schema).unwrap();
-            for seed in 0..4 {
-                let answer = answer(&model, "A value: ", &drawing(&grammar, seed));
-                if matches!(answer.finish, FinishReason::Stop(_) | FinishReason::Grammar) {
-                    ended += 1;
-                    let value: Value = serde_json::from_str(&answer.text)
-                        .unwrap_or_else(|error| panic!("{error}: {:?} for {schema}", answer.text));
-                    assert!(validator.is_valid(&value), "{value} for {schema}");
-                } else {
-                    cut += 1;
-                    assert_eq!(answer.finish, FinishReason::Length);
-                    let stop = StopTokens::from(&model.spec().tokenizer);
-                    let mut constraint = Constraint::new(model.tokenizer(), &grammar, stop).unwrap();
-                    assert_eq!(constraint.valid(&answer.ids), answer.ids.len(), "{:?}", answer.text);
-                    answer.ids.iter().for_each(|token| constraint.take(*token).unwrap());
-                    assert!(!constraint.is_ended());
-                }
-            }
+        let schemas = schemas().into_iter().map(|schema| (schema, 4));
+        for (schema, seeds) in schemas.chain((0..200).map(|seed| (of_seeds(seed), 2))) {
+            let (these_ended, these_cut) = held(&model, &schema, 0..seeds);
+            (ended, cut) = (ended + these_ended, cut + these_cut);
         }
     }
     println!("{ended} ended, {cut} were cut");
     assert!(ended * 10 >= (ended + cut) * 9, "{ended} ended, {cut} were cut");
+}
+
+/// The schemas of the JSON Schema test suite, where `SCHEMA_SUITE` names its folder `tests`: most are open, so that many answers
+/// are cut.
+#[test]
+fn schemas_of_the_json_schema_test_suite() {
+    let Some(folder) = std::env::var_os("SCHEMA_SUITE") else {
+        println!("skipped: SCHEMA_SUITE names no folder");
+        return;
+    };
+    let drafts = [
+        ("draft2020-12", "https://json-schema.org/draft/2020-12/schema"),
+        ("draft2019-09", "https://json-schema.org/draft/2019-09/schema"),
+        ("draft7", "http://json-schema.org/draft-07/schema#"),
+        ("draft6", "http://json-schema.org/draft-06/schema#"),
+    ];
+    let (model, mut kept, mut refused, mut elsewhere, mut ended, mut cut) = (qwen3(), 0, 0, 0, 0, 0);
+    for (draft, dialect) in drafts {
+        let files = std::fs::read_dir(std::path::Path::new(&folder).join(draft)).unwrap();
+        for path in files.map(|file| file.unwrap().path()).filter(|path| path.is_file()) {
+            let groups: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            for group in groups {
+                let mut schema = group["schema"].clone();
+                if let Some(object) = schema.as_object_mut() {
+                    object.entry("$schema").or_insert(dialect.into());
+                }
+                // The other validator knows no schemas of elsewhere.
+                if jsonschema::options().should_validate_formats(true).build(&schema).is_err() {
+                    elsewhere += 1;
+                    continue;
+                }
+                match model.compile(&Grammar::json_schema(schema.clone())) {
+                    Err(Error::Grammar(_)) => refused += 1,
+                    Err(error) => panic!("{error}: {schema}"),
+                    Ok(()) => {
+                        kept += 1;
+                        let (these_ended, these_cut) = held(&model, &schema, 0..2);
+                        (ended, cut) = (ended + these_ended, cut + these_cut);
+                    }
+                }
+            }
+        }
+    }
+    println!("{kept} schemas kept, {refused} refused, {elsewhere} of elsewhere, {ended} answers ended, {cut} were cut");
+    assert!(kept >= 500);
 }
 
 /// The whole of a text that is chosen, matched or derived.
