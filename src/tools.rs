@@ -5,13 +5,9 @@ mod literal;
 mod read;
 mod reader;
 
+pub(crate) use grammar::grammar;
 pub(crate) use reader::{CallReader, Part};
 
-use crate::error::{Result, ToolError};
-use crate::generate::GenerateOptions;
-use crate::grammar::Grammar;
-use crate::tokenizer::Tokenizer;
-use model_diagnostics::tokenizer::ToolCallFormat;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -64,45 +60,6 @@ pub enum ToolChoice {
     Named(String),
     /// No calls: the template is given no tools.
     None,
-}
-
-/// What a generation does about tools.
-pub(crate) struct Calls {
-    /// Reads the calls of the answer.
-    pub(crate) reader: Option<CallReader>,
-    /// What the answer is held to.
-    pub(crate) grammar: Option<Grammar>,
-    /// Whether that holds what the model thinks too: its format has no place where thought ends and an answer begins.
-    pub(crate) holds_thought: bool,
-}
-
-impl Calls {
-    /// What `options` ask for behind a prompt of so many tokens.
-    ///
-    /// # Errors
-    /// `Tool`, `Grammar`.
-    pub(crate) fn of(options: &GenerateOptions, tokenizer: &Tokenizer, prompt_tokens: usize) -> Result<Calls> {
-        let GenerateOptions { tool_choice: choice, chat, .. } = options;
-        let wanted = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
-        let tools = tools(chat.tools.as_deref().unwrap_or_default());
-        let format = tokenizer.tool_calls(chat.template.as_deref());
-        let refused = match (format, &options.grammar) {
-            _ if tools.is_empty() => ToolError::NoTools,
-            (_, Some(_)) => ToolError::WithGrammar,
-            (None, _) => ToolError::NoFormat,
-            (Some(format), None) if *choice != ToolChoice::None => {
-                let grammar = grammar::grammar(choice, format, &tools, tokenizer)?;
-                let holds_thought = grammar.is_some() && format == ToolCallFormat::Harmony;
-                let reader = Some(CallReader::new(format, tools, tokenizer, prompt_tokens));
-                return Ok(Calls { reader, grammar, holds_thought });
-            }
-            _ => return Ok(Calls { reader: None, grammar: None, holds_thought: false }),
-        };
-        if wanted || (*choice == ToolChoice::Strict && refused == ToolError::NoFormat) {
-            return Err(refused.into());
-        }
-        Ok(Calls { reader: None, grammar: None, holds_thought: false })
-    }
 }
 
 /// A tool that a model may call.

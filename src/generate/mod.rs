@@ -1,13 +1,16 @@
 //! Prompt ids -> text, a piece at a time.
 
 mod answer;
+mod calls;
 mod constraint;
 mod draw;
 mod dry;
 mod logprobs;
 mod options;
+mod pieces;
 mod sampler;
 mod speculate;
+mod step;
 mod steps;
 mod stop;
 mod thinking;
@@ -18,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::scheduler::admission::Admitted;
 use crate::tokenizer::{PieceDecoder, Tokenizer};
-use crate::tools::{CallReader, Calls, Part, ToolCall, ToolChoice};
+use crate::tools::{CallReader, ToolChoice};
 use candle_core::Tensor;
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,131 +29,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use answer::Answer;
+use calls::Calls;
 pub use constraint::Constraint;
 pub use logprobs::LogProbs;
 pub use options::{Dry, GenerateOptions, SamplingOptions, Speculation, Xtc};
+pub use pieces::Piece;
 use sampler::Next;
 pub use sampler::Sampler;
 use speculate::{Now, Speculator};
+pub use step::Step;
 use stop::StopStrings;
 pub use stop::{FinishReason, StopTokens};
 use thinking::Thinking;
 pub use timings::Timings;
-
-/// What a generation needs of a model: the logits after one more run of tokens.
-pub trait Step {
-    /// Continues the sequence with `tokens` and returns the logits `[vocab]`, F32, after the last of them.
-    ///
-    /// # Errors
-    /// `Cancelled` soon after `cancel` was; the sequence then holds those of `tokens` that were complete. Whatever else
-    /// stops the computation; the sequence is then as it was before.
-    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor>;
-
-    /// Tokens that still fit in the context.
-    fn room(&self) -> usize;
-
-    /// Tokens of the last [`forward`](Self::forward) that were not computed, as another sequence had done so.
-    fn reused(&self) -> usize {
-        0
-    }
-
-    /// Whether several tokens in one [`forward`](Self::forward) give the bits that they give one after another: tokens that a
-    /// grammar leaves no choice of are then computed together.
-    fn joins(&self) -> bool {
-        false
-    }
-
-    /// Is told before a [`forward`](Self::forward) of one token which tokens may follow that one, each with the probability
-    /// `likely` if those before it do. Where it can compute several tokens in little more time than one it may compute these
-    /// too, and answer the next calls from that as long as they ask for just these tokens. How many of them it will
-    /// compute: all that it can where `likely` is `None`. It changes no logits. A step that knows nothing of it computes none.
-    fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
-        let _ = (tokens, likely);
-        0
-    }
-
-    /// How many tokens a draft model should guess behind the next one, at most `most`: as many as pay if each is right with
-    /// the probability `likely`, or all that can be where it is `None`. 0 where there is no draft model.
-    fn draft_tokens(&self, most: usize, likely: Option<f64>) -> usize {
-        let _ = (most, likely);
-        0
-    }
-
-    /// The logits `[vocab]`, F32, that a draft model computes behind `sequence`: all tokens so far, and those that it guesses
-    /// behind them. `None` where there are none yet, so that nothing is guessed now.
-    ///
-    /// # Errors
-    /// What stops the draft model; the generation goes on without its guesses.
-    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
-        let _ = (sequence, cancel);
-        Ok(None)
-    }
-}
-
-impl<S: Step + ?Sized> Step for &mut S {
-    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
-        (**self).forward(tokens, cancel)
-    }
-
-    fn room(&self) -> usize {
-        (**self).room()
-    }
-
-    fn reused(&self) -> usize {
-        (**self).reused()
-    }
-
-    fn joins(&self) -> bool {
-        (**self).joins()
-    }
-
-    fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
-        (**self).guess(tokens, likely)
-    }
-
-    fn draft_tokens(&self, most: usize, likely: Option<f64>) -> usize {
-        (**self).draft_tokens(most, likely)
-    }
-
-    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
-        (**self).draft(sequence, cancel)
-    }
-}
-
-/// A step of a generation. Pieces put together are the whole text, but for what frames its channels.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Piece {
-    /// The text that is complete with this token; empty while a character waits for its last byte, or what may become
-    /// a stop string for the rest of it.
-    pub text: String,
-    /// The token, or `None` for text that was left over when the generation ended or where thought begins or ends.
-    pub token: Option<u32>,
-    /// How probable the token was, where [`GenerateOptions::logprobs`] asks for it.
-    pub logprobs: Option<LogProbs>,
-    /// Whether a reasoning model thinks this: it lies between `<think>` and `</think>` (Mistral: `[THINK]` and
-    /// `[/THINK]`), or is one of these marks, so that all other pieces put together are the answer. Marks are told by
-    /// their ids: a model without the two as added tokens of its vocabulary never thinks, whatever it spells. A prompt
-    /// that ends with `<think>` and blanks, as the templates of such models do, begins with thought; where the template
-    /// has the marks and the vocabulary has not (OLMo 3), a `</think>` that is spelled ends it.
-    ///
-    /// Channels are told apart likewise: `analysis` of gpt-oss and `thought` of Gemma 4 are thought, every other is the
-    /// answer. What frames them (`<|channel|>`, `final`, `<|message|>`) is text of neither.
-    pub thinking: bool,
-    /// A call of a tool that is complete with this token, where [`ChatOptions::tools`](crate::ChatOptions::tools) has tools and
-    /// the chat template tells the format of calls. How the model wrote it is no text then; what breaks the format is.
-    pub tool_call: Option<ToolCall>,
-}
-
-impl Piece {
-    fn of(part: Part) -> Piece {
-        let (text, tool_call) = match part {
-            Part::Text(text) => (text, None),
-            Part::Call(call) => (String::new(), Some(call)),
-        };
-        Piece { text, token: None, logprobs: None, thinking: false, tool_call }
-    }
-}
 
 /// A running generation: an iterator of pieces. Dropping it stops; so does the [`CancellationToken`] of its options.
 #[must_use = "nothing is computed before the generation is iterated"]
@@ -569,80 +460,6 @@ impl State {
             self.end_calls();
         }
         Ok(())
-    }
-
-    /// Takes `token` as what stands around a call of a tool, or begins or ends a message to one; whether it does. What came
-    /// before it is given out.
-    fn frames_call(&mut self, token: u32, thought: bool) -> bool {
-        let Some(calls) = &self.calls else { return false };
-        let (is_mark, frames) = (calls.is_mark(token) && !thought, self.thinking.frames(token));
-        if is_mark || frames {
-            let mut before = String::new();
-            self.flush(&mut before);
-            self.give(&before, None, None);
-        }
-        let mut parts = Vec::new();
-        if let Some(calls) = &mut self.calls {
-            if is_mark {
-                calls.mark(token, &mut parts);
-            } else if frames {
-                calls.message_to(self.thinking.recipient(), &mut parts);
-            }
-        }
-        self.ready.extend(parts.into_iter().map(Piece::of));
-        is_mark
-    }
-
-    /// Makes ready what is left where the generation ends.
-    fn end(&mut self) {
-        let mut text = String::new();
-        self.flush(&mut text);
-        self.give(&text, None, None);
-        self.end_calls();
-    }
-
-    /// Makes ready what waited for the rest of a call.
-    fn end_calls(&mut self) {
-        let mut parts = Vec::new();
-        if let Some(calls) = &mut self.calls {
-            calls.finish(&mut parts);
-        }
-        self.ready.extend(parts.into_iter().map(Piece::of));
-    }
-
-    /// Makes `text` ready, a piece for thought, one for what is none, and one for each call; the last one has the token.
-    fn give(&mut self, text: &str, token: Option<(u32, bool)>, logprobs: Option<LogProbs>) {
-        for (text, thinking) in self.thinking.split(text) {
-            let mut parts = Vec::new();
-            match &mut self.calls {
-                Some(calls) if !thinking => calls.text(&text, &mut parts),
-                Some(calls) => calls.finish(&mut parts),
-                None => {}
-            }
-            self.ready.extend(parts.into_iter().map(Piece::of));
-            if thinking || self.calls.is_none() {
-                self.ready.push_back(Piece { thinking, ..Piece::of(Part::Text(text)) });
-            }
-        }
-        let Some((id, thinking)) = token else { return };
-        match self.ready.back_mut().filter(|last| last.thinking == thinking) {
-            Some(last) => (last.token, last.logprobs) = (Some(id), logprobs),
-            None => {
-                let empty = Piece::of(Part::Text(String::new()));
-                self.ready.push_back(Piece { token: Some(id), logprobs, thinking, ..empty });
-            }
-        }
-    }
-
-    /// Appends what waited for more: nothing follows. That may still be what completes a stop string.
-    fn flush(&mut self, text: &mut String) {
-        let mut decoded = String::new();
-        self.decoder.finish(&mut decoded);
-        self.thinking.rest(decoded.len());
-        match self.stop_strings.push(&decoded, text) {
-            Some(index) => self.finish = Some(FinishReason::StopString(index)),
-            None => self.stop_strings.finish(text),
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::chat::Message;
 use crate::error::ToolError;
-use crate::tools::ToolChoice;
+use crate::tools::{Part, ToolCall, ToolChoice};
 use model_diagnostics::tokenizer::ToolCallFormat;
 use serde_json::{Value, json};
 

@@ -1,0 +1,117 @@
+//! Text, marks and calls as they come -> pieces.
+
+use super::FinishReason;
+use super::State;
+use super::logprobs::LogProbs;
+use crate::tools::{Part, ToolCall};
+
+/// A step of a generation. Pieces put together are the whole text, but for what frames its channels.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Piece {
+    /// The text that is complete with this token; empty while a character waits for its last byte, or what may become
+    /// a stop string for the rest of it.
+    pub text: String,
+    /// The token, or `None` for text that was left over when the generation ended or where thought begins or ends.
+    pub token: Option<u32>,
+    /// How probable the token was, where [`GenerateOptions::logprobs`] asks for it.
+    pub logprobs: Option<LogProbs>,
+    /// Whether a reasoning model thinks this: it lies between `<think>` and `</think>` (Mistral: `[THINK]` and
+    /// `[/THINK]`), or is one of these marks, so that all other pieces put together are the answer. Marks are told by
+    /// their ids: a model without the two as added tokens of its vocabulary never thinks, whatever it spells. A prompt
+    /// that ends with `<think>` and blanks, as the templates of such models do, begins with thought; where the template
+    /// has the marks and the vocabulary has not (OLMo 3), a `</think>` that is spelled ends it.
+    ///
+    /// Channels are told apart likewise: `analysis` of gpt-oss and `thought` of Gemma 4 are thought, every other is the
+    /// answer. What frames them (`<|channel|>`, `final`, `<|message|>`) is text of neither.
+    pub thinking: bool,
+    /// A call of a tool that is complete with this token, where [`ChatOptions::tools`](crate::ChatOptions::tools) has tools and
+    /// the chat template tells the format of calls. How the model wrote it is no text then; what breaks the format is.
+    pub tool_call: Option<ToolCall>,
+}
+
+impl Piece {
+    fn of(part: Part) -> Piece {
+        let (text, tool_call) = match part {
+            Part::Text(text) => (text, None),
+            Part::Call(call) => (String::new(), Some(call)),
+        };
+        Piece { text, token: None, logprobs: None, thinking: false, tool_call }
+    }
+}
+
+impl State {
+    /// Takes `token` as what stands around a call of a tool, or begins or ends a message to one; whether it does. What came
+    /// before it is given out.
+    pub(super) fn frames_call(&mut self, token: u32, thought: bool) -> bool {
+        let Some(calls) = &self.calls else { return false };
+        let (is_mark, frames) = (calls.is_mark(token) && !thought, self.thinking.frames(token));
+        if is_mark || frames {
+            let mut before = String::new();
+            self.flush(&mut before);
+            self.give(&before, None, None);
+        }
+        let mut parts = Vec::new();
+        if let Some(calls) = &mut self.calls {
+            if is_mark {
+                calls.mark(token, &mut parts);
+            } else if frames {
+                calls.message_to(self.thinking.recipient(), &mut parts);
+            }
+        }
+        self.ready.extend(parts.into_iter().map(Piece::of));
+        is_mark
+    }
+
+    /// Makes ready what is left where the generation ends.
+    pub(super) fn end(&mut self) {
+        let mut text = String::new();
+        self.flush(&mut text);
+        self.give(&text, None, None);
+        self.end_calls();
+    }
+
+    /// Makes ready what waited for the rest of a call.
+    pub(super) fn end_calls(&mut self) {
+        let mut parts = Vec::new();
+        if let Some(calls) = &mut self.calls {
+            calls.finish(&mut parts);
+        }
+        self.ready.extend(parts.into_iter().map(Piece::of));
+    }
+
+    /// Makes `text` ready, a piece for thought, one for what is none, and one for each call; the last one has the token.
+    pub(super) fn give(&mut self, text: &str, token: Option<(u32, bool)>, logprobs: Option<LogProbs>) {
+        for (text, thinking) in self.thinking.split(text) {
+            let mut parts = Vec::new();
+            match &mut self.calls {
+                Some(calls) if !thinking => calls.text(&text, &mut parts),
+                Some(calls) => calls.finish(&mut parts),
+                None => {}
+            }
+            self.ready.extend(parts.into_iter().map(Piece::of));
+            if thinking || self.calls.is_none() {
+                self.ready.push_back(Piece { thinking, ..Piece::of(Part::Text(text)) });
+            }
+        }
+        let Some((id, thinking)) = token else { return };
+        match self.ready.back_mut().filter(|last| last.thinking == thinking) {
+            Some(last) => (last.token, last.logprobs) = (Some(id), logprobs),
+            None => {
+                let empty = Piece::of(Part::Text(String::new()));
+                self.ready.push_back(Piece { token: Some(id), logprobs, thinking, ..empty });
+            }
+        }
+    }
+
+    /// Appends what waited for more: nothing follows. That may still be what completes a stop string.
+    pub(super) fn flush(&mut self, text: &mut String) {
+        let mut decoded = String::new();
+        self.decoder.finish(&mut decoded);
+        self.thinking.rest(decoded.len());
+        match self.stop_strings.push(&decoded, text) {
+            Some(index) => self.finish = Some(FinishReason::StopString(index)),
+            None => self.stop_strings.finish(text),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What computes a generation.
+
+use crate::cancel::CancellationToken;
+use crate::error::Result;
+use candle_core::Tensor;
+
+/// What a generation needs of a model: the logits after one more run of tokens.
+pub trait Step {
+    /// Continues the sequence with `tokens` and returns the logits `[vocab]`, F32, after the last of them.
+    ///
+    /// # Errors
+    /// `Cancelled` soon after `cancel` was; the sequence then holds those of `tokens` that were complete. Whatever else
+    /// stops the computation; the sequence is then as it was before.
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor>;
+
+    /// Tokens that still fit in the context.
+    fn room(&self) -> usize;
+
+    /// Tokens of the last [`forward`](Self::forward) that were not computed, as another sequence had done so.
+    fn reused(&self) -> usize {
+        0
+    }
+
+    /// Whether several tokens in one [`forward`](Self::forward) give the bits that they give one after another: tokens that a
+    /// grammar leaves no choice of are then computed together.
+    fn joins(&self) -> bool {
+        false
+    }
+
+    /// Is told before a [`forward`](Self::forward) of one token which tokens may follow that one, each with the probability
+    /// `likely` if those before it do. Where it can compute several tokens in little more time than one it may compute these
+    /// too, and answer the next calls from that as long as they ask for just these tokens. How many of them it will
+    /// compute: all that it can where `likely` is `None`. It changes no logits. A step that knows nothing of it computes none.
+    fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
+        let _ = (tokens, likely);
+        0
+    }
+
+    /// How many tokens a draft model should guess behind the next one, at most `most`: as many as pay if each is right with
+    /// the probability `likely`, or all that can be where it is `None`. 0 where there is no draft model.
+    fn draft_tokens(&self, most: usize, likely: Option<f64>) -> usize {
+        let _ = (most, likely);
+        0
+    }
+
+    /// The logits `[vocab]`, F32, that a draft model computes behind `sequence`: all tokens so far, and those that it guesses
+    /// behind them. `None` where there are none yet, so that nothing is guessed now.
+    ///
+    /// # Errors
+    /// What stops the draft model; the generation goes on without its guesses.
+    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        let _ = (sequence, cancel);
+        Ok(None)
+    }
+}
+
+impl<S: Step + ?Sized> Step for &mut S {
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
+        (**self).forward(tokens, cancel)
+    }
+
+    fn room(&self) -> usize {
+        (**self).room()
+    }
+
+    fn reused(&self) -> usize {
+        (**self).reused()
+    }
+
+    fn joins(&self) -> bool {
+        (**self).joins()
+    }
+
+    fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
+        (**self).guess(tokens, likely)
+    }
+
+    fn draft_tokens(&self, most: usize, likely: Option<f64>) -> usize {
+        (**self).draft_tokens(most, likely)
+    }
+
+    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        (**self).draft(sequence, cancel)
+    }
+}
