@@ -194,3 +194,31 @@ fn extract_prints_a_value_of_its_type() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(["glad", "sad", "unknown"].contains(&json(&output)["mood"].as_str().expect("a mood")));
 }
+
+#[test]
+fn tools_are_called_as_asked() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let tool = serde_json::json!([{"type": "function", "function": {"name": "pick", "parameters": {
+        "type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["n"]}}}]);
+    std::fs::write(file.path(), tool.to_string()).expect("it is written");
+    let path = file.path().to_str().expect("UTF-8");
+    let demo = super::common::fixtures().join("demo").display().to_string();
+    let run = |choice: &str| {
+        let more = ["--tools", path, "--tool-choice", choice, "--max-tokens", "200", "--json"];
+        example("generate", &[[demo.as_str(), "--chat", "Pick one"].as_slice(), &more].concat())
+    };
+    let output = run("pick");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let answer = json(&output);
+    let calls = answer["tool_calls"].as_array().expect("a list");
+    assert_eq!((calls.len(), &calls[0]["function"]["name"]), (1, &"pick".into()));
+    assert!(calls[0]["function"]["arguments"]["n"].as_i64().is_some_and(|n| (1..=9).contains(&n)), "{calls:?}");
+    assert_eq!(json(&run("none"))["tool_calls"], serde_json::json!([]));
+    let output = run("sing");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("there is no tool sing; there is pick"), "{}", text(&output.stderr));
+
+    let output = example("tools", &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("calculate("), "the call is told: {}", text(&output.stderr));
+}
