@@ -2,8 +2,8 @@
 
 mod common;
 
-use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgGroup, Parser};
 use model_factory::kernels::Isa;
 use model_factory::{
     DeviceChoice, Error, GenerateOptions, Grammar, KvDtype, Message, Model, Speculation, ToolChoice,
@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 /// Continue a prompt with a model file or folder.
 #[derive(Parser)]
+#[command(group(ArgGroup::new("conversation").args(["chat", "messages"])))]
 struct Arguments {
     /// A model file or folder, or with the feature hub org/name[:quantization]; the bundled demo model when absent.
     path: Option<PathBuf>,
@@ -25,21 +26,25 @@ struct Arguments {
     /// Asks this, by the model's own chat template, instead of continuing a text.
     #[arg(long, value_name = "TEXT", conflicts_with = "prompt")]
     chat: Option<String>,
+    /// Goes on with a conversation: a file with a JSON list of messages.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "chat"], value_parser = common::messages)]
+    messages: Option<common::Messages>,
     /// What the model is told to be, with --chat.
-    #[arg(long, value_name = "TEXT", requires = "chat")]
+    #[arg(long, value_name = "TEXT", requires = "chat", conflicts_with = "messages")]
     system: Option<String>,
-    /// The model's chat template of this name, such as tool_use, with --chat; its default one when absent.
-    #[arg(long, value_name = "NAME", requires = "chat")]
+    /// The model's chat template of this name, such as tool_use, with --chat or --messages; its default one when absent.
+    #[arg(long, value_name = "NAME", requires = "conversation")]
     template: Option<String>,
-    /// A file with a JSON list of tool schemas for the chat template, with --chat.
-    #[arg(long, value_name = "FILE", requires = "chat", value_parser = tools)]
+    /// A file with a JSON list of tool schemas for the chat template, with --chat or --messages.
+    #[arg(long, value_name = "FILE", requires = "conversation", value_parser = tools)]
     tools: Option<Tools>,
     /// With --tools: auto calls tools as the model likes, strict holds the calls that it makes to the schemas, required wants
     /// calls, none forbids them, and a tool's name wants a call of that one.
     #[arg(long, value_name = "CHOICE", requires = "tools", default_value = "auto", value_parser = tool_choice)]
     tool_choice: ToolChoice,
-    /// Sets a variable of the chat template, such as enable_thinking=false, with --chat; may be given several times.
-    #[arg(long, value_name = "NAME=JSON", requires = "chat", value_parser = variable)]
+    /// Sets a variable of the chat template, such as enable_thinking=false, with --chat or --messages; may be given several
+    /// times.
+    #[arg(long, value_name = "NAME=JSON", requires = "conversation", value_parser = variable)]
     set: Vec<(String, Value)>,
     /// Tokens to generate at most.
     #[arg(long, default_value_t = 256, value_parser = common::number, allow_negative_numbers = true)]
@@ -135,9 +140,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         Some(file) if file.exists() => model.restore(file)?,
         _ => model.session(),
     };
-    let mut generation = match &arguments.chat {
-        None => session.into_generation(&arguments.prompt, &options)?,
-        Some(question) => {
+    let mut generation = match (&arguments.chat, &arguments.messages) {
+        (None, None) => session.into_generation(&arguments.prompt, &options)?,
+        (None, Some(messages)) => session.into_generation(&messages.0, &options)?,
+        (Some(question), _) => {
             let system = arguments.system.as_ref().map(Message::system);
             let messages: Vec<Message> = system.into_iter().chain([Message::user(question)]).collect();
             session.into_generation(&messages, &options)?
@@ -146,7 +152,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let (mut text, mut thought, mut answer) = (String::new(), String::new(), String::new());
     let (mut logprobs, mut tool_calls) = (Vec::new(), Vec::new());
     let mut dim = Dim { on_terminal: std::io::stdout().is_terminal(), on: false };
-    if !arguments.json && arguments.chat.is_none() {
+    if !arguments.json && arguments.chat.is_none() && arguments.messages.is_none() {
         common::print(&arguments.prompt)?;
     }
     for piece in &mut generation {

@@ -35,7 +35,7 @@ impl Model {
         if !(1..=MOST).contains(&n) {
             return Err(Error::Option { option: "n", value: n as f64, expected: "a whole number from 1 to 128" });
         }
-        let ids = self.prompt_ids(prompt.into(), options)?;
+        let ids = self.ids_within(prompt.into(), &options.template_options(), self.context_length())?;
         let mut seeded = options.clone();
         let mut generations = Vec::new();
         for index in 0..n {

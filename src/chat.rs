@@ -3,6 +3,7 @@
 mod filters;
 mod json;
 mod limits;
+mod marks;
 mod message;
 mod methods;
 mod operators;
@@ -12,14 +13,18 @@ mod time;
 mod values;
 
 use crate::error::{Error, Result};
+use crate::tokenizer::Tokenizer;
 use limits::{Budget, Exceeded};
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, ErrorKind, Output, State};
 use model_diagnostics::tokenizer::{DEFAULT_TEMPLATE, TOOL_USE_TEMPLATE, TemplatePlace, TokenizerSpec};
+use serde_json::Value as Json;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use crate::error::ChatError;
@@ -43,6 +48,48 @@ pub struct ChatTemplate<'a> {
     pub eos: Option<&'a str>,
     /// Other special tokens by name, such as `pad_token`.
     pub tokens: &'a BTreeMap<String, String>,
+}
+
+/// Roles that templates may make special tokens of, as in `'<|' + message.role + '|>'`. Any other role is a text of
+/// somebody else.
+pub const ROLES: [&str; 9] =
+    ["system", "user", "assistant", "tool", "developer", "function", "ipython", "model", "observation"];
+
+/// A prompt that a template wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderedChat {
+    text: String,
+    template_spans: Vec<Range<usize>>,
+}
+
+impl RenderedChat {
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The text alone.
+    pub fn into_text(self) -> String {
+        self.text
+    }
+
+    /// The bytes of the text that the template wrote itself, in ascending order: what stands in its source, `bos_token` and
+    /// other named tokens, and the roles in [`ROLES`]; all bytes with
+    /// [`trust_special_tokens`](ChatOptions::trust_special_tokens). What is a message's, a tool's or a variable's is never
+    /// among them, whatever the template makes of it; nor are numbers, keys, dates, and the signs of JSON around values.
+    pub fn template_spans(&self) -> &[Range<usize>] {
+        &self.template_spans
+    }
+
+    /// The ids of the text, with BOS in front once where `tokenizer` puts it there. Special tokens, and added ones with a sign
+    /// in them such as `<think>`, are those whose bytes all lie in one of the [`template_spans`](Self::template_spans); all
+    /// else is text, joined with what stands beside it.
+    ///
+    /// # Errors
+    /// `Encode` when the text cannot be tokenized.
+    pub fn encode(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
+        tokenizer.encode_prompt_within(&self.text, &self.template_spans)
+    }
 }
 
 impl<'a> ChatTemplate<'a> {
@@ -79,8 +126,8 @@ impl<'a> ChatTemplate<'a> {
     /// Rendered as `apply_chat_template` of transformers 5 does: blocks are trimmed, values are written as Python writes
     /// them, `tojson` is Python's `json.dumps`, strings have Python's methods, and `documents` is none. What would be
     /// written otherwise, or is not known, is an error: filters that Jinja has not, `%` on strings, iterators as texts,
-    /// booleans and floats as keys, escapes as `\U0001f600`, integers beyond 128 bits, fields wider than 9999. Three
-    /// things are not told apart: an iterator that is used twice is not empty the second time, `1 < 'a' < 2` compares
+    /// booleans and floats as keys, escapes as `\U0001f600`, integers beyond 128 bits, fields wider than 9999. The code
+    /// points U+C0000 to U+DFFFF, which Unicode has never assigned, are written as U+FFFD. Three things are not told apart: an iterator that is used twice is not empty the second time, `1 < 'a' < 2` compares
     /// what Python does not, and what `escape` has escaped is a text like any other.
     ///
     /// # Errors
@@ -88,36 +135,73 @@ impl<'a> ChatTemplate<'a> {
     /// messages (`raise_exception`), `Limit` for one that takes too much time, memory or depth, `NotText` for messages with
     /// images, sound or the like.
     pub fn render(&self, messages: &[Message], options: &ChatOptions, generation_prompt: bool) -> Result<String> {
+        self.render_with_spans(messages, options, generation_prompt).map(|rendered| rendered.text)
+    }
+
+    /// As [`render`](Self::render), and which bytes of the text the template wrote itself.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render).
+    pub fn render_with_spans(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+        generation_prompt: bool,
+    ) -> Result<RenderedChat> {
         let media = |(message, one): (usize, &Message)| {
             one.media().map(|kind| Error::Chat(ChatError::NotText { message: message + 1, kind }))
         };
         if let Some(error) = messages.iter().enumerate().find_map(media) {
             return Err(error);
         }
-        let messages: Vec<_> = messages.iter().map(Message::object).collect();
-        let given = json_bytes(&messages) + json_bytes(&options.tools) + json_bytes(&options.variables);
-        let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text.as_str())));
+        let messages: Vec<Json> = messages.iter().map(|message| message.object().into()).collect();
+        let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(marks::own(text))));
         let mut context: BTreeMap<&str, Value> = tokens.collect();
         for (name, text) in [("bos_token", self.bos), ("eos_token", self.eos)] {
-            context.extend(text.map(|text| (name, Value::from(text))));
+            context.extend(text.map(|text| (name, Value::from(marks::own(text)))));
         }
+        let mut bytes = 0;
+        let mut given = |mut value: Json, role: bool| {
+            let text = value.to_string();
+            bytes += text.len();
+            if let Cow::Owned(_) = marks::given(&text) {
+                give(&mut value);
+            }
+            if role
+                && let Some(Json::String(role)) = value.get_mut("role")
+                && ROLES.contains(&role.as_str())
+            {
+                *role = marks::own(role);
+            }
+            Value::from(Serde(value))
+        };
         context.extend([
-            ("messages", Value::from(Serde(&messages))),
-            ("tools", Value::from(Serde(&options.tools))),
+            ("messages", messages.into_iter().map(|message| given(message, true)).collect()),
+            ("tools", given(options.tools.clone().into(), false)),
             ("documents", Value::from(())),
             ("add_generation_prompt", Value::from(generation_prompt)),
         ]);
-        context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))));
-        let text = limits::on_a_deep_stack(|| self.write(context, given, options.now))
+        context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), given(value.clone(), false))));
+        let (text, spans) = limits::on_a_deep_stack(|| self.write(context, bytes, options.now))
             .map_err(|source| Error::io(&self.place.file, source))?
             .unwrap_or_else(|_| Err(self.failed("the template engine has a fault that this template shows")))?;
         // A history may be written twice: as it is, and as what was thought.
-        let limit = 2 * given + ADDED_BYTES;
-        if text.len() > limit { Err(self.beyond("bytes of text", limit as u64)) } else { Ok(text) }
+        let limit = 2 * bytes + ADDED_BYTES;
+        if text.len() > limit {
+            return Err(self.beyond("bytes of text", limit as u64));
+        }
+        let whole = 0..text.len();
+        let template_spans = if options.trust_special_tokens { vec![whole] } else { spans };
+        Ok(RenderedChat { text, template_spans })
     }
 
-    /// The text with `context`, whose JSON has `given` bytes.
-    fn write(&self, context: BTreeMap<&str, Value>, given: usize, now: Option<LocalTime>) -> Result<String> {
+    /// The text with `context`, whose JSON has `given` bytes, and what of it is the template's.
+    fn write(
+        &self,
+        context: BTreeMap<&str, Value>,
+        given: usize,
+        now: Option<LocalTime>,
+    ) -> Result<(String, Vec<Range<usize>>)> {
         let budget = Arc::new(Budget::for_bytes(given + self.source.len()));
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         let syntax = syntax.map_err(|error| self.failure(&error))?;
@@ -133,7 +217,7 @@ impl<'a> ChatTemplate<'a> {
             eval(&environment, &compiled.instructions, context, &compiled.blocks, &mut output, plain).map(drop)
         });
         rendered.map_err(|error| self.failure(&error))?;
-        Ok(text)
+        Ok(marks::finished(&text))
     }
 
     fn failed(&self, reason: &str) -> Error {
@@ -171,13 +255,25 @@ impl<'a> ChatTemplate<'a> {
             };
             cause = error.source();
         }
+        let reason = marks::plain(&reason).into_owned();
         Error::Chat(ChatError::Template { place: self.place.clone(), line, reason })
     }
 }
 
-/// Bytes of `value` as JSON.
-fn json_bytes(value: &impl serde::Serialize) -> usize {
-    serde_json::to_string(value).map_or(0, |text| text.len())
+/// Moves the private characters of `value` out of the way of marks.
+fn give(value: &mut Json) {
+    match value {
+        Json::String(text) => *text = marks::given(text).into_owned(),
+        Json::Array(items) => items.iter_mut().for_each(give),
+        Json::Object(map) => {
+            let pairs = std::mem::take(map).into_iter().map(|(key, mut item)| {
+                give(&mut item);
+                (marks::given(&key).into_owned(), item)
+            });
+            map.extend(pairs);
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+    }
 }
 
 /// What a template says by `raise_exception`.
@@ -200,13 +296,13 @@ fn environment(now: Option<LocalTime>, budget: &Arc<Budget>) -> Environment<'sta
     operators::add(&mut environment, budget);
     let by = Arc::clone(budget);
     environment.add_function("raise_exception", move |message: &Value| -> Result<Value, minijinja::Error> {
-        let raised = Raised(python::text(message, &by)?);
+        let raised = Raised(marks::plain(&python::text(message, &by)?).into_owned());
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(raised))
     });
     let by = Arc::clone(budget);
     environment.add_function("strftime_now", move |format: &str| -> Result<String, minijinja::Error> {
         by.spend_text(format.len())?;
-        let text = now.unwrap_or_else(LocalTime::now).format(format);
+        let text = now.unwrap_or_else(LocalTime::now).format(&marks::bare(format));
         let text = text
             .map_err(|error| minijinja::Error::new(ErrorKind::InvalidOperation, "strftime_now").with_source(error))?;
         by.spend_text(text.len())?;

@@ -41,6 +41,7 @@ pub mod error;
 mod extract;
 mod factory;
 mod fingerprint;
+mod fit;
 pub mod generate;
 mod grammar;
 pub mod hub;
@@ -68,7 +69,7 @@ pub mod weights;
 
 pub use cancel::CancellationToken;
 pub use candle_core;
-pub use chat::{ChatOptions, LocalTime, Message};
+pub use chat::{ChatOptions, LocalTime, Message, RenderedChat};
 pub use error::{
     ChatError, DraftError, EncodeError, Error, ErrorKind, GrammarError, Result, SessionFileError, ToolError,
 };

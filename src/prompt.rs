@@ -7,9 +7,9 @@ use crate::memory;
 use crate::model::Model;
 use crate::scheduler::admission::Admitted;
 use crate::session::Session;
-use crate::tools::ToolChoice;
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a generation continues. Whatever takes a prompt takes a `&str`, `&[u32]` or `&[Message]` as it is.
@@ -19,10 +19,15 @@ pub enum Prompt<'a> {
     /// A text, with BOS in front where the tokenizer puts it there. Special tokens spelled in it become their ids, as in
     /// transformers.
     Text(&'a str),
+    /// As `Text`, of strangers: special tokens spelled in it are letters like any others
+    /// ([`Tokenizer::encode_ordinary`](crate::tokenizer::Tokenizer::encode_ordinary)).
+    OrdinaryText(&'a str),
     /// Ids as they are.
     Ids(&'a [u32]),
-    /// A conversation, written by the model's own chat template. Special tokens spelled in a message become their ids, and
-    /// BOS stands in front once, whether the template or the tokenizer puts it there.
+    /// A conversation, written by the model's own chat template. Special tokens are what the template writes itself: spelled
+    /// in a message, a tool or a variable they are letters like any others, unless
+    /// [`ChatOptions::trust_special_tokens`] says otherwise. BOS stands in front once, whether the template or the tokenizer
+    /// puts it there.
     Messages(&'a [Message]),
 }
 
@@ -77,32 +82,53 @@ impl Model {
 
     /// The text of `messages` in the model's own template, ready for the answer: what [`chat`](Self::chat) continues.
     ///
+    /// Its ids are [`prompt_ids`](Self::prompt_ids): tokenized as a text, what a message spells could become a special token.
+    ///
     /// # Errors
     /// Those of [`ChatTemplate::of`] and [`ChatTemplate::render`].
     pub fn chat_prompt(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
         ChatTemplate::of(&self.spec().tokenizer, options)?.render(messages, options, true)
     }
 
+    /// The ids of `prompt`, as [`generate`](Self::generate) computes them; messages are written with `options`.
+    ///
+    /// # Errors
+    /// `Encode`, `Chat`.
+    pub fn prompt_ids<'p>(&self, prompt: impl Into<Prompt<'p>>, options: &ChatOptions) -> Result<Vec<u32>> {
+        self.ids_within(prompt.into(), options, usize::MAX).map(Cow::into_owned)
+    }
+
     /// The ids of `prompt`.
     ///
     /// # Errors
-    /// `Encode`, `Chat`; `ContextOverflow` before anything is encoded, where the text cannot fit however it is tokenized.
-    pub(crate) fn prompt_ids<'p>(&self, prompt: Prompt<'p>, options: &GenerateOptions) -> Result<Cow<'p, [u32]>> {
-        let GenerateOptions { chat: options, tool_choice: choice, .. } = options;
-        let text: Cow<'_, str> = match prompt {
+    /// `Encode`, `Chat`; `ContextOverflow` before anything is encoded, where the text has more than `limit` tokens however it
+    /// is tokenized.
+    pub(crate) fn ids_within<'p>(
+        &self,
+        prompt: Prompt<'p>,
+        options: &ChatOptions,
+        limit: usize,
+    ) -> Result<Cow<'p, [u32]>> {
+        let (text, whole): (&str, Range<usize>) = match prompt {
             Prompt::Ids(ids) => return Ok(ids.into()),
-            Prompt::Text(text) => text.into(),
-            Prompt::Messages(messages) if *choice == ToolChoice::None && options.tools.is_some() => {
-                let without = ChatOptions { tools: None, ..options.clone() };
-                self.chat_prompt(messages, &without)?.into()
+            Prompt::Text(text) => (text, 0..text.len()),
+            Prompt::OrdinaryText(text) => (text, 0..0),
+            Prompt::Messages(messages) => {
+                let template = ChatTemplate::of(&self.spec().tokenizer, options)?;
+                let rendered = template.render_with_spans(messages, options, true)?;
+                return self.encoded(rendered.text(), rendered.template_spans(), limit).map(Cow::Owned);
             }
-            Prompt::Messages(messages) => self.chat_prompt(messages, options)?.into(),
         };
-        let (limit, asked) = (self.context_length(), self.tokenizer().least_tokens(&text));
+        self.encoded(text, std::slice::from_ref(&whole), limit).map(Cow::Owned)
+    }
+
+    /// The ids of a text to be continued, whose special tokens lie in `spans`.
+    fn encoded(&self, text: &str, spans: &[Range<usize>], limit: usize) -> Result<Vec<u32>> {
+        let asked = self.tokenizer().least_tokens(text);
         if asked > limit {
             return Err(Error::ContextOverflow { limit, asked });
         }
-        self.tokenizer().encode_prompt(&text).map(Cow::Owned)
+        self.tokenizer().encode_prompt_within(text, spans)
     }
 }
 
@@ -161,7 +187,7 @@ impl Session {
     /// that does.
     fn prepare(&mut self, prompt: Prompt<'_>, options: &GenerateOptions) -> Result<State> {
         let model = self.model();
-        let prompt = model.prompt_ids(prompt, options)?;
+        let prompt = model.ids_within(prompt, &options.template_options(), model.context_length())?;
         let Some(last) = prompt.len().checked_sub(1) else { return Err(Error::EmptyPrompt) };
         let limit = model.context_length();
         if prompt.len() > limit {

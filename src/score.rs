@@ -1,5 +1,6 @@
 //! A text -> how probable the model finds it, token by token.
 
+use crate::chat::ChatOptions;
 use crate::decoder::with_floats;
 use crate::error::{Error, Result};
 use crate::generate::LogProbs;
@@ -51,7 +52,7 @@ impl Model {
     /// Those of making ids of the prompt, `EmptyPrompt` for fewer than two tokens, `ContextOverflow`, and those of
     /// [`Session::logits`].
     pub fn score<'p>(&self, text: impl Into<Prompt<'p>>) -> Result<Score> {
-        let ids = self.prompt_ids(text.into(), &Default::default())?;
+        let ids = self.ids_within(text.into(), &ChatOptions::default(), self.context_length())?;
         if ids.len() < 2 {
             return Err(Error::EmptyPrompt);
         }
@@ -74,7 +75,7 @@ impl Model {
     /// # Errors
     /// As [`score`](Self::score); `EmptyPrompt` for a prompt or a text without tokens.
     pub fn score_continuations<S: AsRef<str>>(&self, prompt: &str, texts: &[S]) -> Result<Vec<Score>> {
-        let before = self.prompt_ids(prompt.into(), &Default::default())?;
+        let before = self.ids_within(prompt.into(), &ChatOptions::default(), self.context_length())?;
         if before.is_empty() {
             return Err(Error::EmptyPrompt);
         }
@@ -82,7 +83,7 @@ impl Model {
         session.forward(&before)?;
         let score = |text: &S| {
             let whole = [prompt, text.as_ref()].concat();
-            let ids = self.prompt_ids(Prompt::Text(&whole), &Default::default())?;
+            let ids = self.ids_within(Prompt::Text(&whole), &ChatOptions::default(), self.context_length())?;
             let common = before.iter().zip(&*ids).take_while(|(a, b)| a == b).count().max(1);
             if common >= ids.len() {
                 return Err(Error::EmptyPrompt);

@@ -80,6 +80,7 @@ fn generate_refuses_options_out_of_range_by_name() {
         ("--threads", "0", "expected a number from 1 up"),
         ("--context", "-1", "expected a number from 1 up"),
         ("--tools", "README.md", "expected a JSON list of tool schemas"),
+        ("--messages", "README.md", "expected a JSON list of messages"),
         ("--stop", "", "--stop"),
     ];
     for (option, value, told) in cases {

@@ -5,7 +5,7 @@ pub(crate) mod shell;
 
 use model_factory::diagnostics::hardware::profiles::Profile;
 use model_factory::kernels::Isa;
-use model_factory::{ChatError, DeviceChoice, Error, Progress, Stage, Verdict};
+use model_factory::{ChatError, DeviceChoice, Error, Message, Progress, Stage, Verdict};
 use shell::Shell;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -42,6 +42,16 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
 /// A number that may be 0, for an option.
 pub(crate) fn number(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "expected a number from 0 up".into())
+}
+
+/// The messages of a file.
+#[derive(Clone)]
+pub(crate) struct Messages(pub(crate) Vec<Message>);
+
+/// The messages of the file at `path`, for an option.
+pub(crate) fn messages(path: &str) -> Result<Messages, String> {
+    let text = std::fs::read(path).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&text).map(Messages).map_err(|error| format!("expected a JSON list of messages: {error}"))
 }
 
 /// Writes `text` to standard output at once.

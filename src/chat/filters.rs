@@ -5,24 +5,27 @@
 
 use super::json;
 use super::limits::Budget;
+use super::marks::{self, bare_char};
 use super::python::{self, Text};
 use super::values::{Passing, PassingKind, all, invalid, items};
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters, tests};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 type Filter = fn(&Budget, &[Value]) -> Result<Value, Error>;
 
 /// Filters of our own.
-const OURS: [(&str, Filter); 18] = [
+const OURS: [(&str, Filter); 19] = [
     ("tojson", json::dumps),
     ("string", |budget, args| of_text(budget, args, str::to_owned)),
     ("safe", |budget, args| of_text(budget, args, str::to_owned)),
     ("escape", escape),
     ("e", escape),
-    ("upper", |budget, args| of_text(budget, args, str::to_uppercase)),
-    ("lower", |budget, args| of_text(budget, args, str::to_lowercase)),
-    ("capitalize", |budget, args| of_text(budget, args, python::capitalized)),
+    ("upper", |budget, args| of_text(budget, args, |text| marks::recased(text, str::to_uppercase))),
+    ("lower", |budget, args| of_text(budget, args, |text| marks::recased(text, str::to_lowercase))),
+    ("capitalize", |budget, args| of_text(budget, args, |text| marks::recased(text, python::capitalized))),
+    ("title", |budget, args| of_text(budget, args, |text| marks::recased(text, |text| filters::title(text.into())))),
     ("trim", |budget, args| {
         let (value, chars): (&Value, Option<&str>) = from_args(args)?;
         Ok(Value::from(python::stripped(&python::text(value, budget)?, chars, true, true)))
@@ -40,8 +43,9 @@ const OURS: [(&str, Filter); 18] = [
         };
         let mut all = items(value)?;
         if let Some(attribute) = named.get::<Option<&str>>("attribute")? {
+            let attribute = marks::bare(attribute);
             for item in &mut all {
-                *item = item.get_attr(attribute)?;
+                *item = item.get_attr(&attribute)?;
             }
         }
         named.assert_all_used()?;
@@ -74,7 +78,7 @@ fn escape(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
     let mut text = Text::new(budget);
     let mut own = [0; 4];
     for character in python::text(value, budget)?.chars() {
-        text.push(match character {
+        text.push(match bare_char(character) {
             '&' => "&amp;",
             '<' => "&lt;",
             '>' => "&gt;",
@@ -127,7 +131,7 @@ fn int(_: &Budget, args: &[Value]) -> Result<Value, Error> {
     let (value, default, named): (&Value, Option<Value>, Kwargs) = from_args(args)?;
     let default = default.or(named.get("default")?).unwrap_or_else(|| Value::from(0));
     named.assert_all_used()?;
-    let float = match number(value)? {
+    let float = match number(value)?.as_deref() {
         Some(text) => match text.parse::<i128>() {
             Ok(integer) => return Ok(Value::from(integer)),
             Err(_) => text.parse::<f64>().ok(),
@@ -148,18 +152,18 @@ fn float(_: &Budget, args: &[Value]) -> Result<Value, Error> {
     let (value, default, named): (&Value, Option<Value>, Kwargs) = from_args(args)?;
     let default = default.or(named.get("default")?).unwrap_or_else(|| Value::from(0.0));
     named.assert_all_used()?;
-    Ok(match number(value)? {
+    Ok(match number(value)?.as_deref() {
         Some(text) => text.parse::<f64>().map_or(default, Value::from),
         None => f64::try_from(value.clone()).map_or(default, Value::from),
     })
 }
 
 /// The text of a number as both languages read it; `None` for what is no text.
-fn number(value: &Value) -> Result<Option<&str>, Error> {
+fn number(value: &Value) -> Result<Option<Cow<'_, str>>, Error> {
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, "an undefined value is no number"));
     }
-    let text = value.as_str().map(|text| python::stripped(text, None, true, true));
+    let text = value.as_str().map(|text| marks::bare(python::stripped(text, None, true, true)));
     match text {
         Some(text) if text.contains('_') || (!text.is_ascii() && text.chars().any(char::is_numeric)) => {
             Err(invalid("a number has digits of ASCII alone"))
@@ -198,13 +202,26 @@ const CHEAP: [&str; 4] = ["length", "count", "first", "last"];
 const GENERATORS: [&str; 10] =
     ["map", "select", "reject", "selectattr", "rejectattr", "unique", "batch", "slice", "items", "reverse"];
 
+/// Filters that write what they are given beside their value; to others it is a name or a number.
+const WRITERS: [&str; 5] = ["replace", "join", "tojson", "indent", "format"];
+
+/// Filters that compare the items of their value, which have no marks then.
+const COMPARING: [&str; 6] = ["sort", "unique", "groupby", "dictsort", "min", "max"];
+
+/// What a filter is given, where it looks at it without marks.
+fn looked_at(name: &str, args: Vec<Value>) -> Vec<Value> {
+    let (value, given) = (COMPARING.contains(&name), !WRITERS.contains(&name));
+    let looks = |index: usize| if index == 0 { value } else { given };
+    args.into_iter().enumerate().map(|(index, arg)| if looks(index) { marks::unmarked(&arg) } else { arg }).collect()
+}
+
 pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     for (name, filter) in OURS {
         let budget = Arc::clone(budget);
         environment.add_filter(name, move |args: Rest<Value>, named: Kwargs| {
             let args = all(args, named);
             args.iter().try_for_each(|arg| budget.weigh(arg))?;
-            let value = filter(&budget, &args)?;
+            let value = filter(&budget, &looked_at(name, args))?;
             budget.weigh(&value).map(|()| value)
         });
     }
@@ -226,12 +243,12 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
             {
                 return budget.pass(Value::from(Vec::<Value>::new()), PassingKind::Generator);
             }
-            if name != "title" && args.first().is_some_and(Value::is_none) {
+            if args.first().is_some_and(Value::is_none) {
                 return Err(invalid("None has no items and no value"));
             }
             args.iter().try_for_each(|arg| budget.weigh(arg))?;
             // Sorting compares each item with a few others, of at most 2^24.
-            if matches!(name, "sort" | "unique" | "groupby" | "dictsort" | "min" | "max") {
+            if COMPARING.contains(&name) {
                 for _ in 0..24 {
                     args.iter().take(1).try_for_each(|arg| budget.weigh(arg))?;
                 }
@@ -240,6 +257,7 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
                 let count = args.get(1).and_then(Value::as_usize).unwrap_or(0);
                 budget.spend(count)?;
             }
+            let args = looked_at(name, args);
             let value = budget.keep(filter.call(state, &args)?)?;
             budget.weigh(&value)?;
             let passing = GENERATORS.contains(&name) && value.kind() == ValueKind::Seq;
@@ -266,6 +284,10 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
             if measured {
                 args.iter().try_for_each(|arg| budget.weigh(arg))?;
             }
+            // What is the same object stays it.
+            let looks = |arg: &Value| measured && (name != "sameas" || arg.as_str().is_some());
+            let args: Vec<Value> =
+                args.into_iter().map(|arg| if looks(&arg) { marks::unmarked(&arg) } else { arg }).collect();
             test.call(state, &args).map(|found| found.is_true())
         });
     }
@@ -280,13 +302,12 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     });
 }
 
-fn engine_filters() -> [(&'static str, Value); 22] {
+fn engine_filters() -> [(&'static str, Value); 21] {
     [
         ("length", Value::from_function(filters::length)),
         ("count", Value::from_function(filters::length)),
         ("first", Value::from_function(filters::first)),
         ("last", Value::from_function(filters::last)),
-        ("title", Value::from_function(filters::title)),
         ("dictsort", Value::from_function(filters::dictsort)),
         ("items", Value::from_function(filters::items)),
         ("reverse", Value::from_function(filters::reverse)),

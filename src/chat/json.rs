@@ -1,11 +1,11 @@
 //! The `tojson` filter of transformers: what Python's `json.dumps` writes.
 
 use super::limits::Budget;
+use super::marks::{bare_char, plain_char};
 use super::python::{self, Text};
 use super::values::{invalid, is_data, items};
 use minijinja::Error;
 use minijinja::value::{Kwargs, Value, ValueKind, from_args};
-use serde_json::Value as Json;
 use std::fmt::Write as _;
 
 /// How `json.dumps` writes.
@@ -114,20 +114,30 @@ fn container(
 }
 
 fn quoted(string: &str, ensure_ascii: bool) -> String {
-    let json = Json::from(string).to_string();
-    if !ensure_ascii {
-        return json;
+    let mut text = String::with_capacity(string.len() + 2);
+    text.push('"');
+    for character in string.chars() {
+        // Writing to a string does not fail.
+        let _ = match bare_char(character) {
+            '"' => write!(text, "\\\""),
+            '\\' => write!(text, "\\\\"),
+            '\u{8}' => write!(text, "\\b"),
+            '\t' => write!(text, "\\t"),
+            '\n' => write!(text, "\\n"),
+            '\u{c}' => write!(text, "\\f"),
+            '\r' => write!(text, "\\r"),
+            bare if bare < ' ' => write!(text, "\\u{:04x}", u32::from(bare)),
+            bare if ensure_ascii && (!bare.is_ascii() || bare == '\u{7f}') => {
+                let mut units = [0; 2];
+                let mut units = plain_char(bare).encode_utf16(&mut units).iter();
+                units.try_for_each(|unit| write!(text, "\\u{unit:04x}"))
+            }
+            _ => {
+                text.push(character);
+                Ok(())
+            }
+        };
     }
-    let mut text = String::with_capacity(json.len());
-    for character in json.chars() {
-        if character.is_ascii() && character != '\u{7f}' {
-            text.push(character);
-            continue;
-        }
-        for unit in character.encode_utf16(&mut [0; 2]) {
-            // Writing to a string does not fail.
-            let _ = write!(text, "\\u{unit:04x}");
-        }
-    }
+    text.push('"');
     text
 }

@@ -178,6 +178,9 @@ pub struct ChatOptions {
     pub template: Option<String>,
     /// The local date and time that `strftime_now` tells; the machine's when absent.
     pub now: Option<LocalTime>,
+    /// Whether special tokens that are spelled in messages, tools or variables become these tokens, as in transformers.
+    /// Off, they stay text, and only what the template writes itself becomes one.
+    pub trust_special_tokens: bool,
 }
 
 impl ChatOptions {
@@ -196,6 +199,12 @@ impl ChatOptions {
     /// With the template of this name.
     pub fn template(mut self, name: impl Into<String>) -> Self {
         self.template = Some(name.into());
+        self
+    }
+
+    /// With special tokens made of what messages, tools and variables spell, or not.
+    pub fn trust_special_tokens(mut self, trust: bool) -> Self {
+        self.trust_special_tokens = trust;
         self
     }
 

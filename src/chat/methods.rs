@@ -1,6 +1,7 @@
 //! The methods that strings, lists and maps have in Python.
 
 use super::limits::Budget;
+use super::marks::{self, Bare};
 use super::python::{self, Text};
 use super::values::{PassingKind, invalid, items};
 use minijinja::formatting::FormatStyle;
@@ -13,7 +14,7 @@ pub(super) fn call(budget: &Budget, value: &Value, method: &str, args: &[Value])
         // Looks at one item alone.
         let (key, default): (&Value, Option<Value>) = from_args(args)?;
         budget.weigh(key)?;
-        return Ok(object.get_value(key).or(default).unwrap_or_else(|| Value::from(())));
+        return Ok(object.get_value(&marks::unmarked(key)).or(default).unwrap_or_else(|| Value::from(())));
     }
     budget.weigh(value)?;
     args.iter().try_for_each(|arg| budget.weigh(arg))?;
@@ -26,12 +27,20 @@ pub(super) fn call(budget: &Budget, value: &Value, method: &str, args: &[Value])
     budget.weigh(&called).map(|()| called)
 }
 
-fn of_string(budget: &Budget, text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
+fn of_string(budget: &Budget, given: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
+    let bare = Bare::new(given, budget)?;
+    let text = bare.text();
+    let back = |part: &str| Value::from(bare.back(part));
+    // What is written of an argument keeps its marks.
+    let writes = matches!(method, "replace" | "join" | "ljust" | "rjust" | "center" | "format");
+    let looked_at: Vec<Value> =
+        args.iter().map(|arg| if writes { arg.clone() } else { marks::unmarked(arg) }).collect();
+    let args = looked_at.as_slice();
     Ok(match method {
-        "upper" => plain(args, || text.to_uppercase())?,
-        "lower" => plain(args, || text.to_lowercase())?,
-        "title" => plain(args, || python::titled(text))?,
-        "capitalize" => plain(args, || python::capitalized(text))?,
+        "upper" => plain(args, || marks::recased(given, str::to_uppercase))?,
+        "lower" => plain(args, || marks::recased(given, str::to_lowercase))?,
+        "title" => plain(args, || marks::recased(given, python::titled))?,
+        "capitalize" => plain(args, || marks::recased(given, python::capitalized))?,
         "isspace" => plain(args, || !text.is_empty() && text.chars().all(python::is_space))?,
         "isascii" => plain(args, || text.is_ascii())?,
         "isalpha" => plain(args, || !text.is_empty() && text.chars().all(char::is_alphabetic))?,
@@ -46,12 +55,12 @@ fn of_string(budget: &Budget, text: &str, method: &str, args: &[Value]) -> Resul
         }
         "strip" | "lstrip" | "rstrip" => {
             let (characters,): (Option<&str>,) = from_args(args)?;
-            Value::from(python::stripped(text, characters, method != "rstrip", method != "lstrip"))
+            Value::from(python::stripped(given, characters, method != "rstrip", method != "lstrip"))
         }
         "removeprefix" | "removesuffix" => {
             let (part,): (&str,) = from_args(args)?;
             let rest = if method == "removeprefix" { text.strip_prefix(part) } else { text.strip_suffix(part) };
-            Value::from(rest.unwrap_or(text))
+            back(rest.unwrap_or(text))
         }
         "startswith" | "endswith" => {
             let (parts,): (&Value,) = from_args(args)?;
@@ -86,14 +95,14 @@ fn of_string(budget: &Budget, text: &str, method: &str, args: &[Value]) -> Resul
             let (old, new, count, named): (&str, &str, Option<i64>, Kwargs) = from_args(args)?;
             let count = count.or(named.get("count")?);
             named.assert_all_used()?;
-            Value::from(python::replaced(text, old, new, count, budget)?)
+            Value::from(python::replaced(given, old, new, count, budget)?)
         }
-        "split" | "rsplit" => split(text, method, args)?,
+        "split" | "rsplit" => split(text, method, args)?.into_iter().map(back).collect(),
         "splitlines" => {
             let (ends, named): (Option<bool>, Kwargs) = from_args(args)?;
             let ends = ends.or(named.get("keepends")?).unwrap_or(false);
             named.assert_all_used()?;
-            python::lines(text, ends).into_iter().map(Value::from).collect()
+            python::lines(given, ends).into_iter().map(Value::from).collect()
         }
         "partition" | "rpartition" => {
             let (part,): (&str,) = from_args(args)?;
@@ -102,12 +111,12 @@ fn of_string(budget: &Budget, text: &str, method: &str, args: &[Value]) -> Resul
             }
             let parts = match (method, text.split_once(part), text.rsplit_once(part)) {
                 ("partition", Some((before, after)), _) | ("rpartition", _, Some((before, after))) => {
-                    [before, part, after]
+                    [before, &text[before.len()..before.len() + part.len()], after]
                 }
                 ("partition", ..) => [text, "", ""],
                 _ => ["", "", text],
             };
-            Value::from(Tuple::from(parts.map(Value::from)))
+            Value::from(Tuple::from(parts.map(back)))
         }
         "join" => {
             let (parts,): (&Value,) = from_args(args)?;
@@ -115,10 +124,10 @@ fn of_string(budget: &Budget, text: &str, method: &str, args: &[Value]) -> Resul
             if parts.iter().any(|part| part.as_str().is_none()) {
                 return Err(invalid("only strings are joined"));
             }
-            Value::from(python::joined(&parts, text, budget)?)
+            Value::from(python::joined(&parts, given, budget)?)
         }
-        "ljust" | "rjust" | "center" | "zfill" => padded(budget, text, method, args)?,
-        "format" => Value::from(python::formatted(FormatStyle::StrFormat, text, args, budget)?),
+        "ljust" | "rjust" | "center" | "zfill" => padded(budget, given, method, args)?,
+        "format" => Value::from(python::formatted(FormatStyle::StrFormat, given, args, budget)?),
         _ => return Err(Error::from(ErrorKind::UnknownMethod)),
     })
 }
@@ -130,7 +139,7 @@ fn plain<T: Into<Value>>(args: &[Value], answer: impl Fn() -> T) -> Result<Value
 }
 
 /// `text.split(sep=None, maxsplit=-1)`, from either end.
-fn split(text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
+fn split<'t>(text: &'t str, method: &str, args: &[Value]) -> Result<Vec<&'t str>, Error> {
     let (separator, most, named): (Option<&str>, Option<i64>, Kwargs) = from_args(args)?;
     let separator = separator.or(named.get("sep")?);
     let most = most.or(named.get("maxsplit")?).and_then(|most| usize::try_from(most).ok());
@@ -147,7 +156,7 @@ fn split(text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
     if from_end {
         parts.reverse();
     }
-    Ok(parts.into_iter().map(Value::from).collect())
+    Ok(parts)
 }
 
 /// What stands between white space, and the rest after `most` words as it is; the last first where `from_end`.
@@ -187,7 +196,7 @@ fn padded(budget: &Budget, text: &str, method: &str, args: &[Value]) -> Result<V
     }
     let missing = usize::try_from(width).unwrap_or(0).saturating_sub(text.chars().count());
     budget.spend_text(missing.saturating_mul(fill.len()))?;
-    let (sign, text) = match text.strip_prefix(['+', '-']) {
+    let (sign, text) = match text.strip_prefix(|first| matches!(marks::bare_char(first), '+' | '-')) {
         Some(digits) if method == "zfill" => text.split_at(text.len() - digits.len()),
         _ => ("", text),
     };
@@ -224,7 +233,8 @@ fn of_list(value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> 
     }
     let (wanted,): (&Value,) = from_args(args)?;
     let items = items(value)?;
-    let mut found = items.iter().enumerate().filter(|(_, item)| *item == wanted);
+    let wanted = marks::unmarked(wanted);
+    let mut found = items.iter().enumerate().filter(|(_, item)| marks::unmarked(item) == wanted);
     if method == "count" {
         return Ok(Value::from(found.count()));
     }

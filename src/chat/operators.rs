@@ -1,6 +1,7 @@
 //! The operators and functions of templates whose results are measured, or are not the engine's but Python's.
 
 use super::limits::{Budget, Exceeded};
+use super::marks;
 use super::python::Text;
 use super::rewrite;
 use super::values::{Namespace, PassingKind, all, invalid, items, sequence};
@@ -21,6 +22,15 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
         move |value: Value| function(&budget, value)
     };
     environment.add_filter(rewrite::WEIGHED, with(|budget, value| budget.weigh(&value).map(|()| value)));
+    environment
+        .add_filter(rewrite::UNMARKED, with(|budget, value| budget.weigh(&value).map(|()| marks::unmarked(&value))));
+    environment.add_filter(
+        rewrite::OWN,
+        with(|budget, value| match value.as_str() {
+            Some(text) => budget.spend_text(text.len().saturating_mul(4)).map(|()| Value::from(marks::marked(text))),
+            None => Ok(value),
+        }),
+    );
     environment.add_filter(rewrite::SCANNED, with(|budget, value| budget.scan(&value).map(|()| value)));
     environment.add_filter(rewrite::KEPT, with(Budget::keep));
     environment.add_filter(
@@ -37,7 +47,10 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     );
     environment.add_filter(
         rewrite::COMPARED,
-        with(|budget, value| budget.weigh(&value).and_then(|()| listed(value, "only a list is compared"))),
+        with(|budget, value| {
+            budget.weigh(&value)?;
+            listed(marks::unmarked(&value), "only a list is compared")
+        }),
     );
     environment.add_filter(
         rewrite::KEY,
@@ -45,7 +58,7 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
             // To Python true is 1 and 1.0 is 1.
             ValueKind::Bool => Err(invalid("a key is a string or an integer")),
             ValueKind::Number if !value.is_integer() => Err(invalid("a key is a string or an integer")),
-            _ => budget.weigh(&value).map(|()| value),
+            _ => budget.weigh(&value).map(|()| marks::unmarked(&value)),
         }),
     );
 
@@ -72,13 +85,14 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
         environment.add_function(name, move |left: Value, right: Value| -> Result<bool, Error> {
             by.weigh(&left)?;
             by.weigh(&right)?;
-            compared(&left, &right).map(|order| order.is_some_and(holds))
+            compared(&marks::unmarked(&left), &marks::unmarked(&right)).map(|order| order.is_some_and(holds))
         });
     }
     let by = Arc::clone(budget);
     environment.add_function(rewrite::WITHIN, move |state: &State<'_, '_>, value: Value, all: Value| {
         by.weigh(&value)?;
         by.weigh(&all)?;
+        let (value, all) = (marks::unmarked(&value), marks::unmarked(&all));
         match (all.kind(), value.kind()) {
             (ValueKind::String, ValueKind::String) | (ValueKind::Seq | ValueKind::Map | ValueKind::Iterable, _) => {
                 tests::is_in(state, &value, &all)

@@ -1,6 +1,7 @@
 //! Values as Python writes them: `str`, `repr`, and what it takes for white space.
 
 use super::limits::{Budget, Exceeded};
+use super::marks::{self, Bare, bare_char, plain_char};
 use super::values::{invalid, is_data};
 use minijinja::Error;
 use minijinja::formatting::FormatStyle;
@@ -97,19 +98,20 @@ pub(super) fn float(float: f64) -> String {
 
 /// A string as Python's `repr` has it: in single quotes unless only these occur, and what cannot be printed as an escape.
 fn quoted(text: &str) -> String {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let has = |wanted: char| text.chars().any(|character| bare_char(character) == wanted);
+    let quote = if has('\'') && !has('"') { '"' } else { '\'' };
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push(quote);
     for character in text.chars() {
         // Writing to a string does not fail.
-        let _ = match character {
+        let _ = match plain_char(character) {
             '\\' => write!(quoted, "\\\\"),
             '\n' => write!(quoted, "\\n"),
             '\r' => write!(quoted, "\\r"),
             '\t' => write!(quoted, "\\t"),
-            _ if character == quote => write!(quoted, "\\{character}"),
-            _ if printable(character) => write!(quoted, "{character}"),
-            _ => match u32::from(character) {
+            plain if plain == quote => write!(quoted, "\\{character}"),
+            plain if printable(plain) => write!(quoted, "{character}"),
+            plain => match u32::from(plain) {
                 code @ 0..=0xff => write!(quoted, "\\x{code:02x}"),
                 code @ 0x100..=0xffff => write!(quoted, "\\u{code:04x}"),
                 code => write!(quoted, "\\U{code:08x}"),
@@ -135,13 +137,15 @@ pub(super) fn is_space(character: char) -> bool {
 
 /// `str.splitlines`, with the ends of the lines where `ends`.
 pub(super) fn lines(text: &str, ends: bool) -> Vec<&str> {
-    let ends_line =
-        |character: char| matches!(character, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let ends_line = |character: char| matches!(bare_char(character), '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let (mut lines, mut rest) = (Vec::new(), text);
     while !rest.is_empty() {
         let at = rest.find(ends_line).unwrap_or(rest.len());
         let after = &rest[at..];
-        let end = if after.starts_with("\r\n") { 2 } else { after.chars().next().map_or(0, char::len_utf8) };
+        let mut ends_of = after.chars();
+        let (first, second) = (ends_of.next(), ends_of.next());
+        let pair = first.map(bare_char) == Some('\r') && second.map(bare_char) == Some('\n');
+        let end = first.into_iter().chain(second.filter(|_| pair)).map(char::len_utf8).sum::<usize>();
         lines.push(&rest[..at + if ends { end } else { 0 }]);
         rest = &after[end..];
     }
@@ -151,14 +155,14 @@ pub(super) fn lines(text: &str, ends: bool) -> Vec<&str> {
 /// Replaces the first `count` of `old` in `text`, all where there is no count, as `str.replace` does.
 pub(super) fn replaced(text: &str, old: &str, new: &str, count: Option<i64>, budget: &Budget) -> Result<String, Error> {
     let most = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
-    let mut written = Text::new(budget);
-    let mut from = 0;
-    for (at, found) in text.match_indices(old).take(most) {
-        written.push(&text[from..at])?;
+    let (bare, mut written) = (Bare::new(text, budget)?, Text::new(budget));
+    let (text, mut from) = (bare.text(), 0);
+    for (at, found) in text.match_indices(&*marks::bare(old)).take(most) {
+        written.push(bare.back(&text[from..at]))?;
         written.push(new)?;
         from = at + found.len();
     }
-    written.push(&text[from..])?;
+    written.push(bare.back(&text[from..]))?;
     Ok(written.into_string())
 }
 
@@ -191,8 +195,11 @@ pub(super) fn margin(width: &Value) -> Result<String, Error> {
 
 /// `str.strip`, `lstrip` and `rstrip` of `characters`, or of white space.
 pub(super) fn stripped<'t>(mut text: &'t str, characters: Option<&str>, start: bool, end: bool) -> &'t str {
-    let of: Option<HashSet<char>> = characters.map(|characters| characters.chars().collect());
-    let strip = |character: char| of.as_ref().map_or_else(|| is_space(character), |of| of.contains(&character));
+    let of: Option<HashSet<char>> = characters.map(|characters| characters.chars().map(bare_char).collect());
+    let strip = |character: char| {
+        let character = bare_char(character);
+        of.as_ref().map_or_else(|| is_space(character), |of| of.contains(&character))
+    };
     if start {
         text = text.trim_start_matches(strip);
     }
@@ -257,23 +264,39 @@ fn title(character: char) -> String {
     first + &upper.collect::<String>().to_lowercase()
 }
 
+/// `template` with fields as the engine reads them, without marks; and whether one of them writes a character by its number.
+fn with_fields(style: FormatStyle, template: &str) -> (String, bool) {
+    let (mut written, mut within, mut last, mut numbered) = (String::with_capacity(template.len()), false, ' ', false);
+    for character in template.chars() {
+        let bare = bare_char(character);
+        let field = within
+            || bare == '%' && style == FormatStyle::Printf
+            || "{}".contains(bare) && style != FormatStyle::Printf;
+        written.push(if field { bare } else { character });
+        within = match (style, within) {
+            (FormatStyle::Printf, true) => {
+                let ends = bare == '%' || bare.is_ascii_alphabetic() && !"hlL".contains(bare);
+                numbered |= bare == 'c';
+                !ends
+            }
+            (FormatStyle::Printf, false) => bare == '%',
+            (_, true) => {
+                numbered |= bare == '}' && last == 'c';
+                bare != '}' && bare != '{'
+            }
+            (_, false) => bare == '{',
+        };
+        last = bare;
+    }
+    (written, numbered)
+}
+
 /// `template.format(*args)`, or `template % args`. Values are written as Python does, or not at all.
 pub(super) fn formatted(style: FormatStyle, template: &str, args: &[Value], budget: &Budget) -> Result<String, Error> {
+    budget.spend_text(template.len())?;
+    let (template, numbered) = with_fields(style, template);
+    let template = template.as_str();
     let mark = if style == FormatStyle::Printf { '%' } else { '{' };
-    let mut given = Vec::with_capacity(args.len());
-    let mut bytes = 0;
-    for arg in args {
-        if arg.is_kwargs() {
-            return Err(invalid("what is formatted has no names"));
-        }
-        let written = text(arg, budget)?;
-        bytes += written.len();
-        given.push(match arg.kind() {
-            ValueKind::Number if written == arg.to_string() => arg.clone(),
-            ValueKind::Number => return Err(invalid("a number of this size")),
-            _ => Value::from(written),
-        });
-    }
     // A width that is given as an argument, too, is refused.
     let mut within = false;
     for character in template.chars() {
@@ -288,6 +311,26 @@ pub(super) fn formatted(style: FormatStyle, template: &str, args: &[Value], budg
             Ok(width) if width <= WIDTH => widths += width,
             _ => return Err(Exceeded::error("characters in a field", WIDTH)),
         }
+    }
+    let mut given = Vec::with_capacity(args.len());
+    let mut bytes = 0;
+    for arg in args {
+        if arg.is_kwargs() {
+            return Err(invalid("what is formatted has no names"));
+        }
+        let written = text(arg, budget)?;
+        bytes += written.len();
+        given.push(match arg.kind() {
+            // No number is a character with a mark.
+            ValueKind::Number if numbered && arg.is_integer() && arg.as_usize().is_none_or(|code| code > 0xffff) => {
+                return Err(invalid("only characters up to U+FFFF are written by their numbers"));
+            }
+            ValueKind::Number if written == arg.to_string() => arg.clone(),
+            ValueKind::Number => return Err(invalid("a number of this size")),
+            // The engine takes bytes for the width of a text.
+            _ if widths > 0 => Value::from(marks::bare(&written)),
+            _ => Value::from(written),
+        });
     }
     let fields = template.matches(mark).count();
     budget.spend_text(usize::try_from(widths).unwrap_or(usize::MAX).saturating_add(fields.saturating_mul(bytes)))?;

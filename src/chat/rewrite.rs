@@ -2,13 +2,15 @@
 //!
 //! The engine counts instructions, but not what one of them takes: `x ~ x` doubles a text, `[x, x]` what it takes to
 //! print it. So the parsed template is written anew, with calls of the functions of [`super::limits`] and
-//! [`super::operators`] where values grow, are compared, or are assigned.
+//! [`super::operators`] where values grow, are compared, or are assigned. And every text of the template gets its marks
+//! ([`super::marks`]), but where it is only compared.
 //!
 //! No hook of the engine sits between an operator and its result, so this needs its syntax tree, which it calls unstable.
 //! Every kind of node is matched and made with all its fields: a release with another syntax does not compile here, so none
 //! slips past the guards. Its syntax changes with its minor versions, hence `~3.0.5` in `Cargo.toml`.
 
 use super::limits::Exceeded;
+use super::marks;
 use minijinja::machinery::ast::{self, BinOpKind, CallArg, Expr, Spanned, Stmt, UnaryOpKind};
 use minijinja::machinery::{CodeGenerator, Instructions, Span, Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
@@ -18,6 +20,8 @@ use std::collections::BTreeMap;
 
 /// Filters and functions of the rewritten template. No template can name them: `<` begins no name.
 pub(super) const WEIGHED: &str = "<weighed>";
+pub(super) const UNMARKED: &str = "<unmarked>";
+pub(super) const OWN: &str = "<own>";
 pub(super) const SCANNED: &str = "<scanned>";
 pub(super) const KEPT: &str = "<kept>";
 pub(super) const ITERATED: &str = "<iterated>";
@@ -33,6 +37,7 @@ pub(super) const AT_LEAST: &str = "<at least>";
 pub(super) const WITHIN: &str = "<within>";
 pub(super) const ASSIGN: &str = "<assign>";
 const CAPTURED: &str = "<captured>";
+const REPEATED: &str = "<repeated>";
 
 /// Tokens of one tag and `elif`s of a template: the parser nests an expression or a condition by at most one level for
 /// each. Published templates have under 300 and 20.
@@ -114,7 +119,7 @@ fn statement<'a>(node: &Stmt<'a>, written: &mut Vec<Stmt<'a>>) {
         }
         Stmt::EmitExpr(node) => emitted(expression(&node.expr), node.span()),
         // As an expression it passes the formatter, which measures it.
-        Stmt::EmitRaw(node) => emitted(constant(node.raw, node.span()), node.span()),
+        Stmt::EmitRaw(node) => emitted(constant(marks::own(node.raw), node.span()), node.span()),
         Stmt::ForLoop(node) => Stmt::ForLoop(Spanned::new(
             ast::ForLoop {
                 target: target(&node.target),
@@ -160,7 +165,7 @@ fn statement<'a>(node: &Stmt<'a>, written: &mut Vec<Stmt<'a>>) {
             }
         }
         Stmt::AutoEscape(node) => Stmt::AutoEscape(Spanned::new(
-            ast::AutoEscape { enabled: expression(&node.enabled), body: statements(&node.body) },
+            ast::AutoEscape { enabled: guarded(UNMARKED, &node.enabled), body: statements(&node.body) },
             node.span(),
         )),
         Stmt::FilterBlock(node) => Stmt::FilterBlock(Spanned::new(
@@ -206,6 +211,11 @@ fn variable(id: &str, span: Span) -> Expr<'_> {
 
 fn constant<'a>(value: impl Into<Value>, span: Span) -> Expr<'a> {
     Expr::Const(Spanned::new(ast::Const { value: value.into() }, span))
+}
+
+/// A constant of the template, whose text is written by `text`.
+fn literal<'a>(node: &Spanned<ast::Const>, text: impl Fn(&str) -> String) -> Expr<'a> {
+    constant(node.value.as_str().map_or_else(|| node.value.clone(), |own| Value::from(text(own))), node.span())
 }
 
 fn call<'a>(function: &'a str, args: Vec<Expr<'a>>, span: Span) -> Expr<'a> {
@@ -255,6 +265,14 @@ fn guarded<'a>(guard: &'a str, node: &Expr<'a>) -> Expr<'a> {
     behind(guard, expression(node))
 }
 
+/// `node` behind the filter `guard`, by which it is looked at: a text of the template needs no marks there.
+fn looked_at<'a>(guard: &'a str, node: &Expr<'a>) -> Expr<'a> {
+    match node {
+        Expr::Const(node) => behind(guard, literal(node, |text| marks::given(text).into_owned())),
+        node => guarded(guard, node),
+    }
+}
+
 fn behind<'a>(guard: &'a str, node: Expr<'a>) -> Expr<'a> {
     let span = node.span();
     Expr::Filter(Spanned::new(ast::Filter { name: guard, expr: Some(node), args: Vec::new() }, span))
@@ -267,7 +285,7 @@ fn called<'a>(node: &Spanned<ast::Call<'a>>) -> Spanned<ast::Call<'a>> {
 }
 
 fn arguments<'a>(args: &[CallArg<'a>], weighed: bool) -> Vec<CallArg<'a>> {
-    let argument = |node: &Expr<'a>| if weighed { guarded(WEIGHED, node) } else { expression(node) };
+    let argument = |node: &Expr<'a>| if weighed { guarded(UNMARKED, node) } else { expression(node) };
     let written = args.iter().map(|arg| match arg {
         CallArg::Pos(node) => CallArg::Pos(argument(node)),
         CallArg::Kwarg(name, node) => CallArg::Kwarg(name, argument(node)),
@@ -280,7 +298,7 @@ fn arguments<'a>(args: &[CallArg<'a>], weighed: bool) -> Vec<CallArg<'a>> {
 fn expression<'a>(node: &Expr<'a>) -> Expr<'a> {
     match node {
         Expr::Var(node) => variable(node.id, node.span()),
-        Expr::Const(node) => constant(node.value.clone(), node.span()),
+        Expr::Const(node) => literal(node, marks::own),
         Expr::Slice(node) => {
             let bound = |bound: &Option<Expr<'a>>| match bound {
                 Some(bound) => expression(bound),
@@ -300,8 +318,8 @@ fn expression<'a>(node: &Expr<'a>) -> Expr<'a> {
         Expr::BinOp(node) => operation(node),
         Expr::Compare(node) => {
             let ops = node.ops.iter();
-            let ops = ops.map(|op| ast::CompareOp { op: op.op, expr: guarded(WEIGHED, &op.expr) }).collect();
-            Expr::Compare(Spanned::new(ast::Compare { expr: guarded(WEIGHED, &node.expr), ops }, node.span()))
+            let ops = ops.map(|op| ast::CompareOp { op: op.op, expr: looked_at(UNMARKED, &op.expr) }).collect();
+            Expr::Compare(Spanned::new(ast::Compare { expr: looked_at(UNMARKED, &node.expr), ops }, node.span()))
         }
         Expr::IfExpr(node) => Expr::IfExpr(Spanned::new(
             ast::IfExpr {
@@ -327,7 +345,7 @@ fn expression<'a>(node: &Expr<'a>) -> Expr<'a> {
             Expr::GetAttr(Spanned::new(ast::GetAttr { expr: expression(&node.expr), name: node.name }, node.span()))
         }
         Expr::GetItem(node) => Expr::GetItem(Spanned::new(
-            ast::GetItem { expr: guarded(INDEXED, &node.expr), subscript_expr: guarded(KEY, &node.subscript_expr) },
+            ast::GetItem { expr: guarded(INDEXED, &node.expr), subscript_expr: looked_at(KEY, &node.subscript_expr) },
             node.span(),
         )),
         Expr::Call(node) => Expr::Call(called(node)),
@@ -340,7 +358,7 @@ fn expression<'a>(node: &Expr<'a>) -> Expr<'a> {
             behind(WEIGHED, Expr::Tuple(Spanned::new(ast::Tuple { items }, node.span())))
         }
         Expr::Map(node) => {
-            let keys = node.keys.iter().map(|key| guarded(KEY, key)).collect();
+            let keys = node.keys.iter().map(|key| looked_at(KEY, key)).collect();
             let values = node.values.iter().map(expression).collect();
             behind(WEIGHED, Expr::Map(Spanned::new(ast::Map { keys, values }, node.span())))
         }
@@ -354,14 +372,25 @@ fn ordered<'a>(function: &'a str, node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
 
 fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
     let operands = |guard: Option<&'a str>| {
-        let operand = |node: &Expr<'a>| guard.map_or_else(|| expression(node), |guard| guarded(guard, node));
+        let operand = |node: &Expr<'a>| match guard {
+            Some(COMPARED) => looked_at(COMPARED, node),
+            // What is made of it gets the marks.
+            Some(REPEATED) => looked_at(SCANNED, node),
+            Some(guard) => guarded(guard, node),
+            None => expression(node),
+        };
         let (left, right) = (operand(&node.left), operand(&node.right));
         Expr::BinOp(Spanned::new(ast::BinOp { op: node.op, left, right }, node.span()))
     };
     match node.op {
         BinOpKind::Concat => call(CONCAT, vec![expression(&node.left), expression(&node.right)], node.span()),
         // Guarded operands are no constants, which the compiler would work out without a measure.
-        BinOpKind::Add | BinOpKind::Mul => behind(KEPT, operands(Some(SCANNED))),
+        BinOpKind::Add | BinOpKind::Mul => {
+            let is_text = |node: &Expr<'a>| matches!(node, Expr::Const(node) if node.value.as_str().is_some());
+            let repeated = matches!(node.op, BinOpKind::Mul) && (is_text(&node.left) || is_text(&node.right));
+            let made = behind(KEPT, operands(Some(if repeated { REPEATED } else { SCANNED })));
+            if repeated { behind(OWN, made) } else { made }
+        }
         BinOpKind::Eq | BinOpKind::Ne => operands(Some(COMPARED)),
         BinOpKind::Lt => ordered(LESS, node),
         BinOpKind::Lte => ordered(AT_MOST, node),

@@ -7,6 +7,8 @@ use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+mod forged;
+mod forgery;
 mod hostile;
 
 fn fixtures() -> PathBuf {

@@ -12,6 +12,7 @@ use model_diagnostics::spec::{GREEDY_BELOW, Sampling};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -168,6 +169,14 @@ impl GenerateOptions {
         self.speculation_in_range()?;
         self.grammar.as_ref().map_or(Ok(()), Grammar::check)?;
         StopStrings::new(&self.stop).map(drop)
+    }
+
+    /// What the chat template is given: no tools where none may be called.
+    pub(crate) fn template_options(&self) -> Cow<'_, ChatOptions> {
+        match (&self.tool_choice, &self.chat.tools) {
+            (ToolChoice::None, Some(_)) => Cow::Owned(ChatOptions { tools: None, ..self.chat.clone() }),
+            _ => Cow::Borrowed(&self.chat),
+        }
     }
 
     /// `Option` for more guesses than a step can have.

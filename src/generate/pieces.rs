@@ -12,7 +12,11 @@ pub struct Piece {
     /// The text that is complete with this token; empty while a character waits for its last byte, or what may become
     /// a stop string for the rest of it.
     pub text: String,
-    /// The token, or `None` for text that was left over when the generation ended or where thought begins or ends.
+    /// The token, or `None` for text that was left over when the generation ended or where thought begins or ends. A special
+    /// token has an id of which [`Tokenizer::is_special`](crate::tokenizer::Tokenizer::is_special) is true, and no text; an
+    /// added one that is shown, such as `<tool_call>`, has the id that
+    /// [`Tokenizer::added_token`](crate::tokenizer::Tokenizer::added_token) says. Spelled in ordinary letters the same marks are
+    /// text of pieces with other ids.
     pub token: Option<u32>,
     /// How probable the token was, where [`GenerateOptions::logprobs`] asks for it.
     pub logprobs: Option<LogProbs>,

@@ -3,8 +3,9 @@
 use super::error::Encoded;
 use super::normalizer::Normalizer;
 use super::text::{Budget, push};
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
 use model_diagnostics::tokenizer::AddedToken;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
@@ -20,15 +21,50 @@ pub(super) struct AddedTokens {
     texts: HashMap<u32, String>,
     longest: usize,
     /// Those found in a text as it is.
-    plain: AddedMatcher,
+    plain: AddedMatchers,
     /// Those found in a normalized text, by their normalized texts.
-    normalized: AddedMatcher,
+    normalized: AddedMatchers,
+    guarded: IdSet,
+}
+
+/// Ids that are no text: special tokens, and those that stand for marks such as `<think>`. A text of strangers becomes none.
+#[derive(Debug, Default)]
+pub(super) struct IdSet(Vec<bool>);
+
+impl IdSet {
+    #[inline]
+    pub(super) fn has(&self, id: u32) -> bool {
+        self.0.get(id as usize) == Some(&true)
+    }
+
+    fn insert(&mut self, id: u32) {
+        let len = self.0.len().max(id as usize + 1);
+        self.0.resize(len, false);
+        self.0[id as usize] = true;
+    }
+}
+
+/// Whether a token is a mark and no text: all that are special, and others that have a sign beside letters, digits and white
+/// space. Vocabularies have letters (`ö`), runs of spaces and line breaks as added tokens too, which are as good as pieces.
+fn is_mark(token: &AddedToken) -> bool {
+    token.special || has_signs(&token.content)
+}
+
+fn has_signs(text: &str) -> bool {
+    let sign = |character: char| !character.is_alphanumeric() && !character.is_whitespace() && character != '▁';
+    text.chars().nth(1).is_some() && text.chars().any(sign)
 }
 
 /// A part of a text, and the added token that it is.
 pub(super) type AddedSpan = (Range<usize>, Option<u32>);
 
-/// What finds tokens.
+/// What finds tokens: marks, where they may be, and texts everywhere.
+#[derive(Debug, Default)]
+struct AddedMatchers {
+    marks: AddedMatcher,
+    texts: AddedMatcher,
+}
+
 #[derive(Debug, Default)]
 struct AddedMatcher {
     automaton: Option<AhoCorasick>,
@@ -43,6 +79,7 @@ struct Flags {
     single_word: bool,
     lstrip: bool,
     rstrip: bool,
+    mark: bool,
 }
 
 impl AddedTokens {
@@ -55,10 +92,13 @@ impl AddedTokens {
         let tokens: BTreeMap<u32, AddedToken> = tokens.into_iter().map(|token| (token.id, token)).collect();
         let (mut plain, mut normalized, mut forms) = (Vec::new(), Vec::new(), HashMap::new());
         let (mut added, mut bytes) = (AddedTokens::default(), 0);
-        for AddedToken { id, content, single_word, lstrip, rstrip, normalized: is_normalized, .. } in
-            tokens.into_values()
-        {
-            let flags = Flags { id, single_word, lstrip, rstrip };
+        for token in tokens.into_values() {
+            let mark = is_mark(&token);
+            let AddedToken { id, content, single_word, lstrip, rstrip, normalized: is_normalized, .. } = token;
+            let flags = Flags { id, single_word, lstrip, rstrip, mark };
+            if mark {
+                added.guarded.insert(id);
+            }
             bytes += content.len();
             if is_normalized {
                 let text = normalizer.apply(&content, &Budget::of(content.len()));
@@ -84,8 +124,8 @@ impl AddedTokens {
         }
         let found = plain.iter().chain(&normalized);
         added.longest = found.map(|(text, _): &(String, Flags)| text.len()).max().unwrap_or(0);
-        added.plain = AddedMatcher::new(plain)?;
-        added.normalized = AddedMatcher::new(normalized)?;
+        added.plain = AddedMatchers::new(plain)?;
+        added.normalized = AddedMatchers::new(normalized)?;
         Ok(added)
     }
 
@@ -99,7 +139,8 @@ impl AddedTokens {
 
     /// Whether a token takes white space beside it along.
     pub(super) fn strips(&self) -> bool {
-        self.plain.tokens.iter().chain(&self.normalized.tokens).any(|token| token.lstrip || token.rstrip)
+        let all = [&self.plain, &self.normalized].into_iter().flat_map(|found| [&found.marks, &found.texts]);
+        all.flat_map(|matcher| &matcher.tokens).any(|token| token.lstrip || token.rstrip)
     }
 
     /// Bytes of the longest text that is found.
@@ -107,50 +148,105 @@ impl AddedTokens {
         self.longest
     }
 
-    /// The tokens in `text` as it is, and what lies between them.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
-    pub(super) fn in_text(&self, text: &str) -> Encoded<Vec<AddedSpan>> {
-        self.plain.segments(text)
+    /// Guards the token `id` of the vocabulary, which ends or begins a text, where it is no word.
+    pub(super) fn guard(&mut self, id: u32, text: &str) {
+        if has_signs(text) {
+            self.guarded.insert(id);
+        }
     }
 
-    /// The tokens in `text`, which is normalized, and what lies between them.
+    /// Ids that no text of strangers becomes.
+    pub(super) fn guarded(&self) -> &IdSet {
+        &self.guarded
+    }
+
+    /// Whether marks are looked for in normalized texts.
+    pub(super) fn has_normalized_marks(&self) -> bool {
+        self.normalized.marks.automaton.is_some()
+    }
+
+    /// The tokens in `text` as it is, and what lies between them. Marks lie within one of the ranges `own`, which are in
+    /// ascending order and do not touch.
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub(super) fn in_normalized(&self, text: &str) -> Encoded<Vec<AddedSpan>> {
-        self.normalized.segments(text)
+    pub(super) fn in_text(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<AddedSpan>> {
+        self.plain.segments(text, own)
+    }
+
+    /// As [`in_text`](Self::in_text), of a text that is normalized.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn in_normalized(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<AddedSpan>> {
+        self.normalized.segments(text, own)
     }
 }
 
-impl AddedMatcher {
-    fn new(tokens: Vec<(String, Flags)>) -> Result<AddedMatcher, String> {
-        let (texts, tokens): (Vec<String>, Vec<Flags>) = tokens.into_iter().unzip();
-        if texts.is_empty() {
-            return Ok(AddedMatcher::default());
+/// Where a token was found.
+#[derive(Clone, Copy)]
+struct Hit {
+    start: usize,
+    end: usize,
+    token: Flags,
+}
+
+/// The tokens of a matcher in the ranges of a text, one after another.
+struct Hits<'m> {
+    matcher: &'m AddedMatcher,
+    ranges: &'m [Range<usize>],
+    next: Option<Hit>,
+}
+
+impl Hits<'_> {
+    /// The leftmost and of these the longest one that begins at `from` or behind it, which is no less than before.
+    fn next(&mut self, text: &str, from: usize) -> Option<Hit> {
+        if self.next.is_some_and(|hit| hit.start >= from) {
+            return self.next;
         }
-        // The form that the crate takes for few patterns is built in the square of their length.
-        let kind = Some(AhoCorasickKind::ContiguousNFA);
-        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).kind(kind).build(&texts);
-        Ok(AddedMatcher { automaton: Some(automaton.map_err(|error| format!("its added tokens: {error}"))?), tokens })
+        let automaton = self.matcher.automaton.as_ref()?;
+        while let Some(range) = self.ranges.first() {
+            let start = range.start.max(from);
+            let hit = if start < range.end { automaton.find(Input::new(text).span(start..range.end)) } else { None };
+            if let Some(hit) = hit
+                && let Some(token) = self.matcher.tokens.get(hit.pattern().as_usize())
+            {
+                self.next = Some(Hit { start: hit.start(), end: hit.end(), token: *token });
+                return self.next;
+            }
+            self.ranges = &self.ranges[1..];
+        }
+        self.next = None;
+        None
+    }
+}
+
+impl AddedMatchers {
+    fn new(tokens: Vec<(String, Flags)>) -> Result<AddedMatchers, String> {
+        let (marks, texts) = tokens.into_iter().partition(|(_, token)| token.mark);
+        Ok(AddedMatchers { marks: AddedMatcher::new(marks)?, texts: AddedMatcher::new(texts)? })
     }
 
-    fn segments(&self, text: &str) -> Encoded<Vec<AddedSpan>> {
-        let (mut segments, mut end) = (Vec::new(), 0);
-        for hit in self.automaton.iter().flat_map(|automaton| automaton.find_iter(text)) {
-            let Some(token) = self.tokens.get(hit.pattern().as_usize()) else { continue };
-            let (before, after) = (&text[..hit.start()], &text[hit.end()..]);
+    /// Leftmost first, and of these the longest; where that is no word of its own, none of what it covers.
+    fn segments(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<AddedSpan>> {
+        let (mut segments, mut end, mut from) = (Vec::new(), 0, 0);
+        let whole = 0..text.len();
+        let mut marks = Hits { matcher: &self.marks, ranges: own, next: None };
+        let mut texts = Hits { matcher: &self.texts, ranges: std::slice::from_ref(&whole), next: None };
+        while let Some(hit) = first(marks.next(text, from), texts.next(text, from)) {
+            let Hit { start, end: stop, token } = hit;
+            from = stop;
+            let (before, after) = (&text[..start], &text[stop..]);
             if token.single_word && (before.ends_with(is_word) || after.starts_with(is_word)) {
                 continue;
             }
             // White space that the token before took is not taken again.
-            let between = text.get(end..hit.start()).unwrap_or_default();
-            let start = if token.lstrip { end + between.trim_end().len() } else { hit.start() };
+            let between = text.get(end..start).unwrap_or_default();
+            let start = if token.lstrip { end + between.trim_end().len() } else { start };
             let stop = match token.rstrip {
-                true if hit.end() <= end => end,
+                true if stop <= end => end,
                 true => text.len() - after.trim_start().len(),
-                false => hit.end(),
+                false => stop,
             };
             if end < start {
                 push(&mut segments, (end..start, None))?;
@@ -165,6 +261,24 @@ impl AddedMatcher {
             push(&mut segments, (end..text.len(), None))?;
         }
         Ok(segments)
+    }
+}
+
+/// The one that begins first, and of two that begin alike the longer one.
+fn first(one: Option<Hit>, other: Option<Hit>) -> Option<Hit> {
+    one.into_iter().chain(other).min_by_key(|hit| (hit.start, Reverse(hit.end)))
+}
+
+impl AddedMatcher {
+    fn new(tokens: Vec<(String, Flags)>) -> Result<AddedMatcher, String> {
+        let (texts, tokens): (Vec<String>, Vec<Flags>) = tokens.into_iter().unzip();
+        if texts.is_empty() {
+            return Ok(AddedMatcher::default());
+        }
+        // The form that the crate takes for few patterns is built in the square of their length.
+        let kind = Some(AhoCorasickKind::ContiguousNFA);
+        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).kind(kind).build(&texts);
+        Ok(AddedMatcher { automaton: Some(automaton.map_err(|error| format!("its added tokens: {error}"))?), tokens })
     }
 }
 

@@ -3,6 +3,7 @@
 //! The tokenizers library's BPE merges alike, but is built from a text for each merge and each half of it, ten times slower
 //! for the vocabulary of Llama 3; and it keeps words in a cache of each thread that nothing frees.
 
+use super::added::IdSet;
 use super::encoder::Model;
 use super::error::Encoded;
 use super::merge::{Symbol, merge};
@@ -154,9 +155,10 @@ impl Bpe {
 }
 
 impl Model for Bpe {
-    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Encoded<()> {
+    fn encode(&self, piece: &str, guarded: Option<&IdSet>, ids: &mut Vec<u32>) -> Encoded<()> {
+        let free = |id: u32| guarded.is_none_or(|guarded| !guarded.has(id));
         if self.ignore_merges
-            && let Some(id) = self.ids.get(piece)
+            && let Some(id) = self.ids.get(piece).filter(|id| free(**id))
         {
             return push(ids, *id);
         }
@@ -170,7 +172,7 @@ impl Model for Bpe {
         for (start, character) in piece.char_indices() {
             let bytes = character.len_utf8();
             let character = &piece[start..start + bytes];
-            if let Some(id) = self.ids.get(character) {
+            if let Some(id) = self.ids.get(character).filter(|id| free(**id)) {
                 waiting.take().map_or(Ok(()), |(unknown, bytes)| add(unknown, bytes))?;
                 add(*id, bytes)?;
             } else if let Some(mut tokens) = self.bytes(character) {
@@ -187,7 +189,7 @@ impl Model for Bpe {
         waiting.map_or(Ok(()), |(unknown, bytes)| add(unknown, bytes))?;
         merge(&mut symbols, |left, right| {
             let (rank, id) = self.merges.get(&(left.id?, right.id?))?;
-            Some((Reverse(*rank), *id))
+            free(*id).then_some((Reverse(*rank), *id))
         })?;
         symbols.iter().filter_map(|symbol| symbol.id).try_for_each(|id| push(ids, id))
     }
@@ -245,7 +247,7 @@ mod tests {
             let library: BPE = serde_json::from_str(&model.to_string()).unwrap();
             let ours = serde_json::from_value::<BpeJson>(model).unwrap().build(TEXTS.len()).unwrap();
             let mut ids = Vec::new();
-            ours.encode(&text, &mut ids).unwrap();
+            ours.encode(&text, None, &mut ids).unwrap();
             let expected: Vec<u32> = library.tokenize(&text).unwrap().iter().map(|token| token.id).collect();
             prop_assert_eq!(&ids, &expected);
             if let Some(longest) = ours.longest(false) {

@@ -5,19 +5,21 @@
 //! called: it keeps an offset for every byte of a text, drops the errors of normalizers and patterns, and has no bound on
 //! what a step may make of a text.
 
-use super::added::AddedTokens;
+use super::added::{AddedTokens, IdSet};
 use super::error::Encoded;
 use super::normalizer::Normalizer;
 use super::pre_tokenizer::PreTokenizer;
 use super::text::{Budget, push};
+use std::borrow::Cow;
+use std::ops::Range;
 
 /// What makes tokens of a piece.
 pub(super) trait Model: Send + Sync {
-    /// Appends the ids of `piece`, which is not empty.
+    /// Appends the ids of `piece`, which is not empty. None is one of `guarded`, but the one that stands for what is unknown.
     ///
     /// # Errors
     /// `NoToken`, `OutOfMemory`.
-    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Encoded<()>;
+    fn encode(&self, piece: &str, guarded: Option<&IdSet>, ids: &mut Vec<u32>) -> Encoded<()>;
 
     /// The id of an entry of the vocabulary.
     fn id(&self, text: &str) -> Option<u32>;
@@ -59,34 +61,74 @@ impl Encoder {
         Encoder { added, normalizer, pre_tokenizer, model, longest }
     }
 
-    /// The ids of `text`.
+    /// The ids of `text`. Marks are made of what lies within one of the ranges `own` alone, which are in ascending order, do
+    /// not touch, and end between characters: see [`AddedTokens::in_text`].
     ///
     /// # Errors
     /// `TooLong`, `Pattern`, `NoToken`, `OutOfMemory`.
-    pub(super) fn encode(&self, text: &str) -> Encoded<Vec<u32>> {
+    pub(super) fn encode(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<u32>> {
         let mut ids = Vec::new();
         let mut budget = Budget::of(text.len());
-        for (range, added) in self.added.in_text(text)? {
+        let mut behind = own;
+        for (range, added) in self.added.in_text(text, own)? {
             if let Some(id) = added {
                 push(&mut ids, id)?;
                 continue;
             }
             let first = range.start == 0;
-            let normalized = self.normalizer.apply(&text[range], &budget)?;
+            let owned = within(&mut behind, &range)?;
+            let part = &text[range];
+            let whole = matches!(&*owned, [all] if *all == (0..part.len()));
+            let guarded = (!whole).then(|| self.added.guarded());
+            let (normalized, owned) = self.normalized(part, owned, whole, &budget)?;
             budget.part_done();
-            for (range, added) in self.added.in_normalized(&normalized)? {
+            for (range, added) in self.added.in_normalized(&normalized, &owned)? {
                 if let Some(id) = added {
                     push(&mut ids, id)?;
                     continue;
                 }
                 let first = first && range.start == 0;
                 for piece in self.pre_tokenizer.apply(&normalized[range], first, &budget)?.iter() {
-                    self.model.encode(piece, &mut ids)?;
+                    self.model.encode(piece, guarded, &mut ids)?;
                 }
                 budget.part_done();
             }
         }
         Ok(ids)
+    }
+
+    /// The ids of `text`, of which every part may be a mark.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub(super) fn encode_all(&self, text: &str) -> Encoded<Vec<u32>> {
+        self.encode(text, std::slice::from_ref(&(0..text.len())))
+    }
+
+    /// `part` normalized, and which of that is made of the ranges `own`; `whole` says that these are all of it.
+    fn normalized<'t>(
+        &self,
+        part: &'t str,
+        own: Vec<Range<usize>>,
+        whole: bool,
+        budget: &Budget,
+    ) -> Encoded<(Cow<'t, str>, Vec<Range<usize>>)> {
+        let together = self.normalizer.apply(part, budget)?;
+        if whole {
+            let all = 0..together.len();
+            return Ok((together, Vec::from([all])));
+        }
+        if own.is_empty() || !self.added.has_normalized_marks() {
+            return Ok((together, Vec::new()));
+        }
+        // Each for itself, so that nobody's character becomes one with another's.
+        let (apart, own) = self.normalizer.apply_apart(part, &own, budget)?;
+        if apart == together {
+            return Ok((together, own));
+        }
+        let marks = self.added.in_normalized(&apart, &own)?;
+        let marked = marks.iter().any(|(_, id)| id.is_some_and(|id| self.added.guarded().has(id)));
+        Ok(if marked { (apart.into(), own) } else { (together, Vec::new()) })
     }
 
     /// Tokens that `text` becomes at least.
@@ -110,4 +152,16 @@ impl Encoder {
     pub(super) fn added(&self, text: &str) -> Option<u32> {
         self.added.id(text)
     }
+}
+
+/// The parts of `ranges` in `range`, counted from its start. What lies before it is dropped from `ranges`.
+fn within(ranges: &mut &[Range<usize>], range: &Range<usize>) -> Encoded<Vec<Range<usize>>> {
+    while ranges.first().is_some_and(|first| first.end <= range.start) {
+        *ranges = &ranges[1..];
+    }
+    let mut found = Vec::new();
+    for own in ranges.iter().take_while(|own| own.start < range.end) {
+        push(&mut found, own.start.max(range.start) - range.start..own.end.min(range.end) - range.start)?;
+    }
+    Ok(found)
 }

@@ -185,7 +185,8 @@ impl<'m> GgufTokens<'m> {
         for (id, (text, kind)) in (0..).zip(self.texts.iter().zip(&self.types)) {
             if let (Some(text), TokenType::Control | TokenType::UserDefined) = (text, kind) {
                 let rstrip = phi3 && !matches!(text.as_str(), "<unk>" | "<s>" | "<|endoftext|>");
-                added.push(AddedToken { rstrip, ..AddedToken::special(id, text.clone()) });
+                let special = *kind == TokenType::Control;
+                added.push(AddedToken { rstrip, special, ..AddedToken::special(id, text.clone()) });
             }
         }
         Ok(added)

@@ -85,7 +85,10 @@ pub(super) fn assemble(path: &Path, model: Box<dyn Model>, parts: Parts, spec: &
     added.retain(|token| !token.content.is_empty());
     check_ids(&added, model.as_ref()).map_err(damaged)?;
     let special: HashSet<u32> = added.iter().filter(|token| token.special).map(|token| token.id).collect();
-    let added = AddedTokens::new(added, &normalizer).map_err(damaged)?;
+    let mut added = AddedTokens::new(added, &normalizer).map_err(damaged)?;
+    for id in spec.stop_ids.keys().chain(&spec.bos).chain(&spec.eos) {
+        added.guard(*id, model.text(*id).unwrap_or_default());
+    }
     let encoder = Encoder::new(added, normalizer, pre_tokenizer, model);
     let mut vocabulary = Vocabulary::new(spec.tokens, rules.drops_leading_space);
     for id in (0..).take(spec.tokens) {

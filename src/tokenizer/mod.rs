@@ -26,6 +26,7 @@ use model_diagnostics::header::{Header, Metadata};
 use model_diagnostics::tokenizer::{DEFAULT_TEMPLATE, TOOL_USE_TEMPLATE, TokenizerKind, TokenizerSpec, ToolCallFormat};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -96,18 +97,25 @@ impl Tokenizer {
     ///
     /// With `add_special`, BOS comes in front where the model's tokenizer puts it there: once, also when the text
     /// itself begins with it (a rendered chat template does). EOS follows where the tokenizer appends one. Special
-    /// tokens spelled in the text become their ids, as in transformers; text from strangers that must not contain any
-    /// has to be checked by the caller.
+    /// tokens spelled in the text become their ids, as in transformers: a text of strangers goes through
+    /// [`encode_ordinary`](Self::encode_ordinary).
     ///
     /// # Errors
     /// `Encode` when the text cannot be tokenized.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
-        if !add_special {
-            return self.encoder.encode(text).map_err(Error::from);
-        }
-        let mut ids = self.encode_prompt(text)?;
-        ids.extend(self.eos.filter(|_| self.add_eos));
-        Ok(ids)
+        let ids = self.encoder.encode_all(text).map_err(Error::from)?;
+        Ok(if add_special { self.between(ids) } else { ids })
+    }
+
+    /// As [`encode`](Self::encode), of a text of strangers: special tokens spelled in it are letters like any others, and so
+    /// are added tokens with a sign in them, such as `<think>`. What is not in the vocabulary still becomes the unknown token
+    /// where the tokenizer has one.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_ordinary(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
+        let ids = self.encoder.encode(text, &[]).map_err(Error::from)?;
+        Ok(if add_special { self.between(ids) } else { ids })
     }
 
     /// The ids of a text to be continued: as [`encode`](Self::encode) with special tokens, but never with EOS behind.
@@ -115,11 +123,32 @@ impl Tokenizer {
     /// # Errors
     /// `Encode` when the text cannot be tokenized.
     pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>> {
-        let mut ids = self.encoder.encode(text).map_err(Error::from)?;
+        self.encoder.encode_all(text).map(|ids| self.begun(ids)).map_err(Error::from)
+    }
+
+    /// As [`encode_prompt`](Self::encode_prompt), with special tokens only where all their bytes lie in one of `spans`, which
+    /// are in ascending order and do not touch: [`encode_ordinary`](Self::encode_ordinary) elsewhere, joined with the text
+    /// around it.
+    ///
+    /// # Errors
+    /// As [`encode_prompt`](Self::encode_prompt).
+    pub(crate) fn encode_prompt_within(&self, text: &str, spans: &[Range<usize>]) -> Result<Vec<u32>> {
+        self.encoder.encode(text, spans).map(|ids| self.begun(ids)).map_err(Error::from)
+    }
+
+    /// With BOS in front, once, where it stands there.
+    fn begun(&self, mut ids: Vec<u32>) -> Vec<u32> {
         if let Some(bos) = self.bos.filter(|bos| self.add_bos && ids.first() != Some(bos)) {
             ids.insert(0, bos);
         }
-        Ok(ids)
+        ids
+    }
+
+    /// With BOS in front and EOS behind, where they stand there.
+    fn between(&self, ids: Vec<u32>) -> Vec<u32> {
+        let mut ids = self.begun(ids);
+        ids.extend(self.eos.filter(|_| self.add_eos));
+        ids
     }
 
     /// Tokens that `text` becomes at least: 0 where the tokenizer may drop or join any number of characters. Takes no time

@@ -4,11 +4,12 @@
 
 use super::error::Encoded;
 use super::pattern::Pattern;
-use super::text::{Budget, Growing};
+use super::text::{Budget, Growing, push};
 use super::vocabulary::byte_character;
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
+use std::ops::Range;
 use unicode_normalization_alignments::UnicodeNormalization;
 use unicode_normalization_alignments::char::is_combining_mark;
 
@@ -108,6 +109,66 @@ impl Normalizer {
             text = Cow::Owned(step.apply(&text, budget)?);
         }
         Ok(text)
+    }
+
+    /// What becomes of `text` where the ranges `own` and what lies between them are normalized each for itself, and which of
+    /// that is made of `own`.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(super) fn apply_apart(
+        &self,
+        text: &str,
+        own: &[Range<usize>],
+        budget: &Budget,
+    ) -> Encoded<(String, Vec<Range<usize>>)> {
+        let (mut parts, mut end): (Vec<(Cow<'_, str>, bool)>, usize) = (Vec::new(), 0);
+        for own in own {
+            push(&mut parts, (text[end..own.start].into(), false))?;
+            push(&mut parts, (text[own.clone()].into(), true))?;
+            end = own.end;
+        }
+        push(&mut parts, (text[end..].into(), false))?;
+        for step in &self.0 {
+            parts.retain(|(part, _)| !part.is_empty());
+            let (mut last, mut bytes) = (parts.len().wrapping_sub(1), 0);
+            if let NormalizerStep::Strip { left, right } = step {
+                let blank = |(part, _): &(Cow<'_, str>, bool)| part.trim().is_empty();
+                let first = if *left { parts.iter().position(|part| !blank(part)).unwrap_or(parts.len()) } else { 0 };
+                parts.drain(..first);
+                let kept = if *right {
+                    parts.iter().rposition(|part| !blank(part)).map_or(0, |last| last + 1)
+                } else {
+                    parts.len()
+                };
+                parts.truncate(kept);
+                last = parts.len().wrapping_sub(1);
+            }
+            for (index, (part, _)) in parts.iter_mut().enumerate() {
+                let made = match step {
+                    NormalizerStep::Prepend(_) if index > 0 => continue,
+                    NormalizerStep::Strip { left, right } => {
+                        NormalizerStep::Strip { left: *left && index == 0, right: *right && index == last }
+                            .apply(part, budget)?
+                    }
+                    step => step.apply(part, budget)?,
+                };
+                bytes += made.len();
+                budget.check(step.name(), bytes)?;
+                *part = made.into();
+            }
+        }
+        let (mut joined, mut spans) = (budget.text("the normalizer"), Vec::<Range<usize>>::new());
+        for (part, own) in parts {
+            let start = joined.len();
+            joined.push_str(&part)?;
+            match spans.last_mut() {
+                _ if !own || part.is_empty() => {}
+                Some(last) if last.end == start => last.end = joined.len(),
+                _ => push(&mut spans, start..joined.len())?,
+            }
+        }
+        Ok((joined.finish(), spans))
     }
 
     /// Whether what is written first stands for the first character of the text, and nothing behind it does.

@@ -1,5 +1,6 @@
 //! SentencePiece-like BPE by scores: the model of GGUF vocabularies called `llama`, and of `tokenizer.model`.
 
+use super::added::IdSet;
 use super::encoder::Model;
 use super::error::Encoded;
 use super::merge::{Symbol, merge};
@@ -40,21 +41,21 @@ impl Ord for Score {
 
 impl SentencePiece {
     /// The token that merging can make of `part`, and its score.
-    fn find(&self, part: &str) -> Option<(Score, u32)> {
-        let id = *self.ids.get(part)?;
+    fn find(&self, part: &str, guarded: Option<&IdSet>) -> Option<(Score, u32)> {
+        let id = *self.ids.get(part).filter(|id| guarded.is_none_or(|guarded| !guarded.has(**id)))?;
         let score = (*self.scores.get(id as usize)?)?;
         Some((Score(score), id))
     }
 }
 
 impl Model for SentencePiece {
-    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Encoded<()> {
+    fn encode(&self, piece: &str, guarded: Option<&IdSet>, ids: &mut Vec<u32>) -> Encoded<()> {
         let mut symbols: Vec<Symbol> = Vec::new();
         for (start, character) in piece.char_indices() {
             let end = start + character.len_utf8();
-            push(&mut symbols, Symbol { start, end, id: self.find(&piece[start..end]).map(|(_, id)| id) })?;
+            push(&mut symbols, Symbol { start, end, id: self.find(&piece[start..end], guarded).map(|(_, id)| id) })?;
         }
-        merge(&mut symbols, |left, right| self.find(&piece[left.start..right.end]))?;
+        merge(&mut symbols, |left, right| self.find(&piece[left.start..right.end], guarded))?;
         for Symbol { start, end, id } in symbols {
             if let Some(id) = id {
                 push(ids, id)?;
@@ -106,7 +107,7 @@ mod tests {
 
     fn texts(model: &SentencePiece, text: &str) -> Vec<String> {
         let mut ids = Vec::new();
-        model.encode(text, &mut ids).unwrap();
+        model.encode(text, None, &mut ids).unwrap();
         ids.iter().map(|id| model.texts[*id as usize].clone()).collect()
     }
 

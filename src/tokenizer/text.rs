@@ -52,6 +52,19 @@ impl Budget {
         Growing { text: String::new(), budget: self, step }
     }
 
+    /// Refuses `bytes` that `step` wrote in all beyond what is left.
+    ///
+    /// # Errors
+    /// `TooLong`.
+    pub(super) fn check(&self, step: &'static str, bytes: usize) -> Encoded<()> {
+        let &Budget { source, limit, spent, .. } = self;
+        if bytes > limit - spent.min(limit) {
+            Err(EncodeError::TooLong { step, bytes: source, limit }.into())
+        } else {
+            Ok(())
+        }
+    }
+
     /// Counts a part as done.
     pub(super) fn part_done(&mut self) {
         self.spent = self.spent.saturating_add(self.most.take());
@@ -73,10 +86,7 @@ impl Growing<'_> {
     /// `TooLong` beyond the budget, `OutOfMemory`.
     #[inline]
     pub(super) fn push_str(&mut self, part: &str) -> Encoded<()> {
-        let &Budget { source, limit, spent, .. } = self.budget;
-        if self.text.len() + part.len() > limit - spent.min(limit) {
-            return Err(EncodeError::TooLong { step: self.step, bytes: source, limit }.into());
-        }
+        self.budget.check(self.step, self.text.len() + part.len())?;
         Ok(memory::append(&mut self.text, part, WHAT)?)
     }
 

@@ -70,11 +70,11 @@ impl Spelled {
     /// The tokens of `text` as it is spelled within a longer one, if they have its very bytes.
     fn within(&self, text: &str) -> Option<Vec<TokenId>> {
         let is_text = |ids: &[TokenId]| self.trie.decode_raw(ids) == text.as_bytes();
-        let alone = self.encoder.encode(text).ok()?;
+        let alone = self.encoder.encode_all(text).ok()?;
         if is_text(&alone) {
             return Some(alone);
         }
-        let mut behind = self.encoder.encode(&format!("{BEFORE}{text}")).ok()?;
+        let mut behind = self.encoder.encode_all(&format!("{BEFORE}{text}")).ok()?;
         let first = (0..behind.len()).rev().find(|first| is_text(&behind[*first..]))?;
         Some(behind.split_off(first))
     }

@@ -1,12 +1,13 @@
 //! Unigram: the model of a `tokenizer.json` made from a SentencePiece vocabulary without merges, by the tokenizers library.
 
+use super::added::IdSet;
 use super::encoder::Model;
 use super::error::Encoded;
 use super::text::push;
 use crate::error::EncodeError;
 use serde::Deserialize;
-use tokenizers::Model as _;
 use tokenizers::models::unigram::Unigram as Library;
+use tokenizers::{Model as _, Token};
 
 /// Bytes of a token. The library copies every token that a text has at a place; SentencePiece's own limit is 16
 /// characters (`max_sentencepiece_length`).
@@ -24,6 +25,7 @@ pub(super) struct UnigramJson {
 pub(super) struct Unigram {
     library: Library,
     texts: Vec<String>,
+    unknown: Option<u32>,
 }
 
 impl UnigramJson {
@@ -36,17 +38,40 @@ impl UnigramJson {
         if let Some(id) = texts.iter().position(|text| text.len() > TOKEN_BYTES) {
             return Err(format!("token {id} has {} bytes, expected at most {TOKEN_BYTES}", texts[id].len()));
         }
+        let unknown = self.unk_id.and_then(|id| u32::try_from(id).ok());
         let library = Library::from(self.vocab, self.unk_id, self.byte_fallback == Some(true));
-        Ok(Unigram { library: library.map_err(|error| error.to_string())?, texts })
+        Ok(Unigram { library: library.map_err(|error| error.to_string())?, texts, unknown })
     }
 }
 
 impl Model for Unigram {
-    fn encode(&self, piece: &str, ids: &mut Vec<u32>) -> Encoded<()> {
+    fn encode(&self, piece: &str, guarded: Option<&IdSet>, ids: &mut Vec<u32>) -> Encoded<()> {
         // It fails on a character without a token where the file names no unknown token.
         let none = |_| EncodeError::NoToken { text: piece.chars().take(20).collect(), unknown: "unk_id".into() };
         let tokens = self.library.tokenize(piece).map_err(none)?;
-        tokens.iter().try_for_each(|token| push(ids, token.id))
+        // The library knows of no token that is not to be found: where it finds one, its text is cut behind the first
+        // character, and both parts are shorter.
+        let spelled = |token: &Token| self.text(token.id) == Some(&token.value);
+        let Some(guarded) =
+            guarded.filter(|guarded| tokens.iter().any(|token| guarded.has(token.id) && spelled(token)))
+        else {
+            return tokens.iter().try_for_each(|token| push(ids, token.id));
+        };
+        let mut start = 0;
+        for token in tokens.iter().filter(|token| guarded.has(token.id) && spelled(token)) {
+            let first = token.value.chars().next().map_or(0, char::len_utf8);
+            if first < token.value.len() {
+                self.encode(&piece[start..token.offsets.0 + first], Some(guarded), ids)?;
+                start = token.offsets.0 + first;
+            } else {
+                if start < token.offsets.0 {
+                    self.encode(&piece[start..token.offsets.0], Some(guarded), ids)?;
+                }
+                self.unknown.map_or(Ok(()), |id| push(ids, id))?;
+                start = token.offsets.1;
+            }
+        }
+        if start < piece.len() { self.encode(&piece[start..], Some(guarded), ids) } else { Ok(()) }
     }
 
     fn id(&self, text: &str) -> Option<u32> {

@@ -1,6 +1,7 @@
 //! The example `generate`.
 
 use super::{example, json, model, text};
+use model_factory::{ChatOptions, Message, UnifiedModelFactory};
 use std::process::Output;
 
 #[test]
@@ -63,6 +64,29 @@ fn generate_gives_tools_and_variables_to_the_template() {
     let output = example("generate", &[&[path.as_str(), "--chat", "Hi"], &given[..2]].concat());
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("expected a JSON list"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn messages_of_a_file_are_the_conversation() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, file) = (model("llama-3.1/bf16"), folder.path().join("messages.json"));
+    let (path, file) = (path.as_str(), file.to_str().expect("a path"));
+    let given = r#"[{"role": "system", "content": "Be brief"}, {"role": "user", "content": "Hi<|eot_id|>"}]"#;
+    std::fs::write(file, given).expect("messages");
+    let messages: Vec<Message> = serde_json::from_str(given).expect("messages");
+    let loaded = UnifiedModelFactory::load(path).expect("a model");
+    let expected = loaded.prompt_ids(&messages, &ChatOptions::default()).expect("ids");
+    let tokenized = text(&example("tokenize", &[path, "--messages", file]).stdout);
+    let ids: Vec<u32> = tokenized.split_whitespace().map(|id| id.parse().expect("an id")).collect();
+    assert_eq!(ids, expected);
+    let answered = json(&example("generate", &[path, "--messages", file, "--max-tokens", "2", "--json"]));
+    assert_eq!(answered["timings"]["prompt_tokens"], expected.len());
+    for both in [&["--chat", "Hi"][..], &["--prompt", "Hi"], &["--system", "Hi"]] {
+        let output = example("generate", &[&[path, "--messages", file], both].concat());
+        assert_eq!(output.status.code(), Some(2), "{both:?}");
+    }
+    let output = example("tokenize", &[path, "--messages", file, "--text", "Hi"]);
+    assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]

@@ -1,0 +1,203 @@
+//! Which characters of a prompt are the template's own.
+//!
+//! While a template is rendered, each character that it writes itself is another one: in its place stands the character
+//! of the private planes that is [`OWN`] behind it. Texts of messages, tools and variables stand as they are, so whatever
+//! moves characters (joins, slices, loops, macros) takes along whose they are, and nothing that makes characters (escapes,
+//! digits, other cases) makes one of the template's. What looks at characters sees them without the marks, by
+//! [`unmarked`], [`Bare`] and [`bare_char`]. One character is one character, so lengths and indices are the same.
+//!
+//! Private characters of others wait in [`KEPT`], two planes that Unicode has never assigned; what stands there is no
+//! character of any text and becomes U+FFFD.
+
+use super::limits::Budget;
+use super::values::{Passing, is_data, sequence};
+use minijinja::Error;
+use minijinja::value::{Kwargs, Value, ValueKind};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Behind a character of the first two planes, where it is the template's.
+const OWN: u32 = 0xf_0000;
+/// Where private characters begin that are in no mark's way.
+const KEPT: u32 = 0xc_0000;
+/// The end of both planes.
+const KEPT_END: u32 = 0xe_0000;
+
+fn character(code: u32) -> char {
+    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+/// The character with its mark. Beyond the first two planes none is marked.
+fn marked_char(bare: char) -> char {
+    match u32::from(bare) {
+        code @ 0..0x2_0000 => character(code + OWN),
+        _ => bare,
+    }
+}
+
+/// A character of somebody else.
+fn given_char(given: char) -> char {
+    match u32::from(given) {
+        KEPT..KEPT_END => char::REPLACEMENT_CHARACTER,
+        code @ OWN.. => character(code - OWN + KEPT),
+        _ => given,
+    }
+}
+
+/// The character as it is compared: without its mark.
+pub(super) fn bare_char(marked: char) -> char {
+    match u32::from(marked) {
+        code @ OWN.. => character(code - OWN),
+        _ => marked,
+    }
+}
+
+/// The character as it is written in the end.
+pub(super) fn plain_char(marked: char) -> char {
+    match u32::from(marked) {
+        code @ KEPT..KEPT_END => character(code - KEPT + OWN),
+        _ => bare_char(marked),
+    }
+}
+
+fn is_own(character: char) -> bool {
+    u32::from(character) >= OWN
+}
+
+/// Whether no character of `text` is marked, nor in the way of marks: in UTF-8 these begin with 0xf3 or 0xf4.
+fn is_plain(text: &str) -> bool {
+    text.as_bytes().chunks(64).all(|chunk| chunk.iter().fold(0, |most, byte| *byte.max(&most)) < 0xf3)
+}
+
+fn changed(text: &str, change: fn(char) -> char) -> Cow<'_, str> {
+    if is_plain(text) { text.into() } else { text.chars().map(change).collect::<String>().into() }
+}
+
+/// A text that the template writes itself.
+pub(super) fn own(text: &str) -> String {
+    marked(&given(text))
+}
+
+/// A text without marks with them.
+pub(super) fn marked(bare: &str) -> String {
+    bare.chars().map(marked_char).collect()
+}
+
+/// A text of somebody else.
+pub(super) fn given(text: &str) -> Cow<'_, str> {
+    changed(text, given_char)
+}
+
+/// `text` as it is compared: without marks.
+pub(super) fn bare(text: &str) -> Cow<'_, str> {
+    changed(text, bare_char)
+}
+
+/// `text` as it is written in the end.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    changed(text, plain_char)
+}
+
+/// `text` as it is written in the end, and the bytes of it that are the template's.
+pub(super) fn finished(text: &str) -> (String, Vec<Range<usize>>) {
+    let (mut written, mut spans): (String, Vec<Range<usize>>) = (String::with_capacity(text.len()), Vec::new());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let marked = rest.bytes().position(|byte| byte >= 0xf3).unwrap_or(rest.len());
+        let (others, from) = rest.split_at(marked);
+        written.push_str(others);
+        let Some(next) = from.chars().next() else { break };
+        let start = written.len();
+        written.push(plain_char(next));
+        rest = &from[next.len_utf8()..];
+        match spans.last_mut() {
+            _ if !is_own(next) => {}
+            Some(last) if last.end == start => last.end = written.len(),
+            _ => spans.push(start..written.len()),
+        }
+    }
+    (written, spans)
+}
+
+/// What `change`, by which no character becomes none, makes of `text`. Its characters keep their marks where each becomes
+/// one; where one becomes several, none is the template's.
+pub(super) fn recased(text: &str, change: impl FnOnce(&str) -> String) -> String {
+    let made = change(&bare(text));
+    if is_plain(text) || made.chars().count() != text.chars().count() {
+        return made;
+    }
+    let whose = |(made, old): (char, char)| if is_own(old) { marked_char(made) } else { made };
+    made.chars().zip(text.chars()).map(whose).collect()
+}
+
+/// A text as it is compared, and the way back to its marks.
+pub(super) struct Bare<'t> {
+    text: Cow<'t, str>,
+    marked: &'t str,
+    /// Where each byte of `text` begins in `marked`; of a text without marks nothing.
+    places: Vec<usize>,
+}
+
+impl<'t> Bare<'t> {
+    pub(super) fn new(marked: &'t str, budget: &Budget) -> Result<Bare<'t>, Error> {
+        let (text, mut places) = (bare(marked), Vec::new());
+        if let Cow::Owned(text) = &text {
+            budget.spend_text(text.len().saturating_mul(size_of::<usize>()))?;
+            for (place, character) in marked.char_indices() {
+                places.extend(std::iter::repeat_n(place, bare_char(character).len_utf8()));
+            }
+            places.push(marked.len());
+        }
+        Ok(Bare { text, marked, places })
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The characters of `part`, which is a part of [`text`](Self::text), with their marks.
+    pub(super) fn back(&self, part: &str) -> &'t str {
+        let start = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+        let place = |at: usize| if self.places.is_empty() { at } else { self.places.get(at).copied().unwrap_or(at) };
+        if part.is_empty() { "" } else { self.marked.get(place(start)..place(start + part.len())).unwrap_or_default() }
+    }
+}
+
+/// `value` as it is compared: data without marks. Keys of maps have none.
+pub(super) fn unmarked(value: &Value) -> Value {
+    if is_marked(value) { rebuilt(value) } else { value.clone() }
+}
+
+fn is_marked(value: &Value) -> bool {
+    if let Some(text) = value.as_str() {
+        return !is_plain(text);
+    }
+    match (value.kind(), value.as_object()) {
+        (ValueKind::Map, Some(object)) if is_data(value) || value.is_kwargs() => {
+            object.try_iter_pairs().into_iter().flatten().any(|(_, item)| is_marked(&item))
+        }
+        (ValueKind::Seq | ValueKind::Iterable, Some(object)) => {
+            object.try_iter().into_iter().flatten().any(|item| is_marked(&item))
+        }
+        _ => false,
+    }
+}
+
+fn rebuilt(value: &Value) -> Value {
+    if let Some(text) = value.as_str() {
+        return Value::from(bare(text));
+    }
+    let Some(object) = value.as_object() else { return value.clone() };
+    let pairs = || object.try_iter_pairs().into_iter().flatten().map(|(key, item)| (key, rebuilt(&item)));
+    let items = || object.try_iter().into_iter().flatten().map(|item| rebuilt(&item)).collect();
+    if value.is_kwargs() {
+        let named: Kwargs = pairs().map(|(key, item)| (key.as_str().unwrap_or_default().to_owned(), item)).collect();
+        return Value::from(named);
+    }
+    match (value.kind(), value.downcast_object_ref::<Passing>()) {
+        (_, Some(passing)) => Value::from_object(Passing { items: items(), kind: passing.kind }),
+        (ValueKind::Map, _) if is_data(value) => Value::from_pairs(pairs()),
+        (ValueKind::Seq, _) => sequence(items(), value),
+        _ => value.clone(),
+    }
+}
