@@ -6,6 +6,7 @@ mod chat;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod draft;
+mod embed;
 mod encode;
 mod grammar;
 #[cfg(feature = "hub")]
@@ -24,6 +25,7 @@ pub use chat::ChatError;
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaError, NVRTC_VARIABLE};
 pub use draft::DraftError;
+pub use embed::EmbedError;
 pub use encode::EncodeError;
 pub use grammar::GrammarError;
 #[cfg(feature = "hub")]
@@ -103,6 +105,9 @@ pub enum Error {
     /// The answer cannot call tools as asked (exit code 2).
     #[error(transparent)]
     Tool(Box<ToolError>),
+    /// The model makes no vectors of texts, or nothing but these (the error's own exit code).
+    #[error(transparent)]
+    Embed(Box<EmbedError>),
     /// An option of a load or a generation is out of its range (exit code 2).
     #[error("{option} is {value}, expected {expected}")]
     Option {
@@ -255,6 +260,7 @@ impl Error {
             Error::Cuda(error) => error.kind(),
             Error::ContextOverflow { .. } => ErrorKind::TooLong,
             Error::Chat(error) => error.kind(),
+            Error::Embed(error) => error.kind(),
             Error::SessionFile(error) => error.kind(),
             Error::EmptyPrompt
             | Error::TokenOutOfVocabulary { .. }
@@ -282,6 +288,7 @@ impl Error {
             Error::Refused(report) => report.exit_code,
             Error::Files(error) => error.exit_code(),
             Error::Chat(error) => error.code(),
+            Error::Embed(error) => error.code(),
             Error::SessionFile(error) => error.code(),
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.code(),
@@ -330,6 +337,12 @@ impl From<model_diagnostics::Error> for Error {
 impl From<SessionFileError> for Error {
     fn from(error: SessionFileError) -> Self {
         Error::SessionFile(Box::new(error))
+    }
+}
+
+impl From<EmbedError> for Error {
+    fn from(error: EmbedError) -> Self {
+        Error::Embed(Box::new(error))
     }
 }
 

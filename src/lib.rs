@@ -12,6 +12,8 @@
 mod guides {
     #[doc = include_str!("../docs/constrained.md")]
     struct Constrained;
+    #[doc = include_str!("../docs/embeddings.md")]
+    struct Embeddings;
     #[doc = include_str!("../docs/library.md")]
     struct Library;
     #[doc = include_str!("../docs/sessions.md")]
@@ -37,6 +39,7 @@ pub mod cuda;
 #[allow(missing_debug_implementations)]
 #[doc(hidden)]
 pub mod decoder;
+mod embed;
 pub mod error;
 mod extract;
 mod factory;
@@ -52,6 +55,7 @@ mod memory;
 mod model;
 mod progress;
 mod prompt;
+mod rank;
 mod saved;
 mod scheduler;
 mod score;
@@ -70,8 +74,9 @@ pub mod weights;
 pub use cancel::CancellationToken;
 pub use candle_core;
 pub use chat::{ChatOptions, LocalTime, Message, RenderedChat};
+pub use embed::EmbedOptions;
 pub use error::{
-    ChatError, DraftError, EncodeError, Error, ErrorKind, GrammarError, Result, SessionFileError, ToolError,
+    ChatError, DraftError, EmbedError, EncodeError, Error, ErrorKind, GrammarError, Result, SessionFileError, ToolError,
 };
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
 pub use fingerprint::WeightsDigest;
@@ -81,9 +86,11 @@ pub use kernels::Isa;
 pub use model::Model;
 pub use model_diagnostics as diagnostics;
 pub use model_diagnostics::plan::{KvDtype, WeightStorage};
+pub use model_diagnostics::spec::Pooling;
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
 pub use progress::{Progress, Stage};
 pub use prompt::{IntoGenerationError, Prompt};
+pub use rank::Reranker;
 pub use scheduler::admission::Admission;
 pub use schemars;
 pub use score::Score;

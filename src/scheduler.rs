@@ -224,6 +224,14 @@ impl Scheduler {
         Pass { compute, costs: &self.costs }
     }
 
+    /// Computes `step`, which is no step of sequences, while none of these is computed.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub(crate) fn between_steps<T>(&self, step: impl FnOnce() -> T) -> Result<T> {
+        self.queue.between_steps::<Pass<'_>, T>(step)
+    }
+
     /// Computes `runs` with all others of the model, and returns them finished, in their order.
     pub(crate) fn run(&self, compute: &dyn Compute, caller: &Arc<Caller>, runs: Vec<Run>) -> Vec<Run> {
         self.queue.run(&self.pass(compute), caller, runs).unwrap_or_else(|(error, mut runs)| {

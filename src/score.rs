@@ -19,7 +19,7 @@ pub struct Score {
     pub ids: Vec<u32>,
     /// The logarithm of each token's probability behind all that is before it.
     pub logprobs: Vec<f64>,
-    /// Whether each was the most likely token.
+    /// Whether each was the most likely token (lm-eval's `is_greedy`).
     pub is_greedy: bool,
 }
 
@@ -37,7 +37,8 @@ impl Score {
 
 impl Model {
     /// How probable the model finds each token of `text` but the first, behind which alone something can be expected: BOS, where
-    /// the tokenizer puts it there. The whole text is one sequence.
+    /// the tokenizer puts it there. The whole text is one sequence. Logits of up to 64 MiB are held at once; all of them for a text
+    /// beyond the original context of a model with longrope.
     ///
     /// ```
     /// use model_factory::Model;
@@ -105,6 +106,7 @@ impl Session {
 
     /// As [`score`](Self::score), from so many rows of logits at once.
     fn score_by(&mut self, ids: &[u32], first: usize, rows: usize) -> Result<Score> {
+        self.check_ids(ids)?;
         let (held, model) = (self.len(), self.model().clone());
         let (compute, inputs) = (model.compute(), &ids[held..ids.len() - 1]);
         let vocab = compute.vocab();
@@ -115,15 +117,16 @@ impl Session {
         let mut next = ids[held + 1..].iter().zip(held + 1..);
         for chunk in inputs.chunks(rows) {
             let logits = self.logits(chunk)?;
-            with_floats(&logits, |logits| {
+            with_floats(&logits, |logits| -> Result<()> {
                 for (row, (id, place)) in logits.chunks(vocab).zip(next.by_ref()) {
                     if place >= first {
-                        let (logprob, is_best) = LogProbs::of(row, *id);
+                        let (logprob, is_best) = LogProbs::of(row, *id)?;
                         score.logprobs.push(logprob);
                         score.is_greedy &= is_best;
                     }
                 }
-            })?;
+                Ok(())
+            })??;
         }
         Ok(score)
     }

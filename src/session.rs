@@ -6,7 +6,7 @@ mod guesses;
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
 use crate::decoder::{Batching, Cache, Rotation, with_floats};
-use crate::error::{Error, Result};
+use crate::error::{EmbedError, Error, Result};
 use crate::generate::Step;
 use crate::memory;
 use crate::model::Model;
@@ -305,6 +305,9 @@ impl Session {
 
     /// Whether `tokens` can be appended.
     fn check(&self, tokens: &[u32]) -> Result<()> {
+        if self.model.spec().weights.head.is_none() {
+            return Err(EmbedError::NoHead.into());
+        }
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }

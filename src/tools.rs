@@ -17,8 +17,8 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// Tells it from the other calls of its conversation: nine digits or letters, as Mistral's templates want them. The model's
-    /// own where its format has one; else the length of the prompt and the number of the call.
+    /// Tells it from the other calls of its conversation: nine digits, as Mistral's templates want them, or the model's
+    /// own where it gives one; else the length of the prompt and the number of the call.
     pub id: String,
     /// The tool. A model may name one that there is not.
     pub name: String,
@@ -77,7 +77,14 @@ pub(crate) fn tools(schemas: &[Value]) -> Vec<Tool> {
         let function = schema.get("function").unwrap_or(schema);
         let name = function.get("name")?.as_str()?.to_owned();
         let parameters = function.get("parameters").filter(|parameters| !parameters.is_null());
-        let parameters = parameters.cloned().unwrap_or_else(|| json!({ "type": "object", "properties": {} }));
+        let mut parameters = parameters.cloned().unwrap_or_else(|| json!({}));
+        if let Some(parameters) = parameters.as_object_mut() {
+            // Arguments are an object, whether a schema says so or not.
+            parameters.entry("type").or_insert("object".into());
+            if parameters.len() == 1 {
+                parameters.insert("properties".into(), json!({}));
+            }
+        }
         Some(Tool { name, parameters })
     };
     schemas.iter().filter_map(tool).collect()

@@ -190,7 +190,7 @@ fn what_is_wanted_changes_no_logits() {
         let all = [tokens(20), tokens(33), tokens(7)];
         let alone: Vec<Vec<u32>> = all.iter().map(|tokens| bits(&model.logits(tokens).expect("logits"))).collect();
         let vocab = alone[0].len() / all[0].len();
-        let wanted = [Logits::Last, Logits::None, Logits::All];
+        let wanted = [Logits::Last, Logits::None, Logits::First, Logits::All];
         for turn in 0..wanted.len() {
             let mut caches = [decoder.cache(), decoder.cache(), decoder.cache()];
             let mut batch: Vec<Segment<'_>> = Vec::new();
@@ -198,12 +198,13 @@ fn what_is_wanted_changes_no_logits() {
             for (i, cache) in caches.iter_mut().enumerate() {
                 let logits = wanted[(i + turn) % wanted.len()];
                 batch.push(Segment { tokens: &all[i], cache, reach: all[i].len(), logits });
-                let from = match logits {
-                    Logits::None => alone[i].len(),
-                    Logits::Last => alone[i].len() - vocab,
-                    Logits::All => 0,
+                let rows = match logits {
+                    Logits::None => 0..0,
+                    Logits::First => 0..vocab,
+                    Logits::Last => alone[i].len() - vocab..alone[i].len(),
+                    Logits::All => 0..alone[i].len(),
                 };
-                expected.extend_from_slice(&alone[i][from..]);
+                expected.extend_from_slice(&alone[i][rows]);
             }
             let together =
                 decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");

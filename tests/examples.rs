@@ -4,6 +4,8 @@
 mod common;
 #[path = "examples/compare.rs"]
 mod compare;
+#[path = "examples/embed.rs"]
+mod embed;
 #[path = "examples/generate.rs"]
 mod generate;
 #[path = "examples/hints.rs"]
@@ -42,7 +44,7 @@ fn model(path: &str) -> String {
 
 #[test]
 fn every_example_explains_itself_and_refuses_unknown_options() {
-    for name in ["diagnose", "generate", "extract", "tools", "tokenize", "logits", "bench", "compare"] {
+    for name in ["diagnose", "generate", "extract", "tools", "embed", "tokenize", "logits", "bench", "compare"] {
         let help = example(name, &["--help"]);
         assert!(help.status.success() && text(&help.stdout).contains("Usage"), "{name} --help");
         assert_eq!(example(name, &["--no-such-option"]).status.code(), Some(2), "{name}");

@@ -62,7 +62,7 @@ pub(crate) fn write(folder: &Path, stored: &Stored, layers: usize) -> Result<Pat
 
 /// Weights that a token of a prompt is multiplied with, the head left out, and the bytes that one generated token reads.
 pub(crate) fn linear_weights(spec: &ModelSpec) -> (u64, u64) {
-    let (mut weights, mut bytes) = (0, spec.weights.head.weight.bytes);
+    let (mut weights, mut bytes) = (0, spec.weights.head.as_ref().map_or(0, |head| head.weight.bytes));
     for layer in &spec.weights.layers {
         for linear in layer.linears() {
             weights += linear.weight.shape.iter().product::<u64>();

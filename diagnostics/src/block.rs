@@ -24,6 +24,8 @@ pub enum Activation<Gate = ()> {
     },
     /// `gelu(up)` by its tanh formula.
     GeluTanh,
+    /// `gelu(up)` by the error function.
+    Gelu,
 }
 
 impl<Gate> Activation<Gate> {
@@ -33,7 +35,7 @@ impl<Gate> Activation<Gate> {
             Activation::SwiGlu { gate } | Activation::GeGlu { gate } | Activation::ClampedSwiGlu { gate, .. } => {
                 Some(gate)
             }
-            Activation::GeluTanh => None,
+            Activation::GeluTanh | Activation::Gelu => None,
         }
     }
 
@@ -44,6 +46,7 @@ impl<Gate> Activation<Gate> {
             Activation::GeGlu { gate } => Activation::GeGlu { gate },
             &Activation::ClampedSwiGlu { ref gate, limit, alpha } => Activation::ClampedSwiGlu { gate, limit, alpha },
             Activation::GeluTanh => Activation::GeluTanh,
+            Activation::Gelu => Activation::Gelu,
         }
     }
 
@@ -59,6 +62,7 @@ impl<Gate> Activation<Gate> {
                 Activation::ClampedSwiGlu { gate: make(gate)?, limit, alpha }
             }
             Activation::GeluTanh => Activation::GeluTanh,
+            Activation::Gelu => Activation::Gelu,
         })
     }
 }

@@ -269,7 +269,7 @@ pub fn kv_page_bytes(spec: &ModelSpec, dtype: KvDtype) -> u64 {
 
 /// Bytes that one token adds to the KV cache.
 pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
-    let own = spec.attentions().filter(|attention| attention.kv.own().is_some());
+    let own = spec.attentions().filter(|attention| attention.causal && attention.kv.own().is_some());
     let layers = own.map(|attention| product(&[2, attention.kv_heads, dtype.head_bytes(attention.head_dim)]));
     layers.fold(0, u64::saturating_add)
 }
@@ -292,6 +292,11 @@ pub fn tokenizer_bytes(spec: &ModelSpec) -> u64 {
     (spec.tokenizer.tokens as u64).saturating_mul(each)
 }
 
+/// Rows of a step at most: a chunk of a prompt, or a whole text of an encoder.
+pub fn step_rows(spec: &ModelSpec) -> usize {
+    if spec.is_encoder() { PREFILL_CHUNK.max(spec.context_trained) } else { PREFILL_CHUNK.min(spec.context_trained) }
+}
+
 impl Plan {
     /// Plans `spec`, whose files have `weights_file` bytes together, for the memory of `budget`.
     pub fn new(spec: &ModelSpec, weights_file: u64, budget: &Budget, request: &Request) -> Plan {
@@ -301,7 +306,7 @@ impl Plan {
         let (weights_resident, activations, device_context) = match budget.place {
             PlanMemory::Main => {
                 let copies = if request.weights == WeightStorage::Resident { weights_file } else { 0 };
-                (copies, CpuBuffers::new(spec).bytes(PREFILL_CHUNK.min(spec.context_trained)), 0)
+                (copies, CpuBuffers::new(spec).bytes(step_rows(spec)), 0)
             }
             PlanMemory::Gpu | PlanMemory::Shared => (
                 gpu_weight_bytes(spec, weights_file),

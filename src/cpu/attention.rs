@@ -1,4 +1,6 @@
-//! q, k and v side by side -> attention output: one streaming pass over the pages of the cache.
+//! q, k and v side by side -> attention output: one streaming pass over the pages of the cache, or over the sequence itself.
+
+mod whole;
 
 use super::page::{KvPage, PageElement, PageLayout, TILES};
 use super::{CpuDevice, Heads, TASK_ROWS};

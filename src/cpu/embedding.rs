@@ -1,9 +1,35 @@
-//! Embeddings of layers: what each block reads of them, and its gate.
+//! What is added to a token's embedding; and embeddings of layers: what each block reads of them, and its gate.
 
-use super::{CpuDevice, Matrix, TASK_ROWS, operand};
-use crate::decoder::LayerEmbedding;
+use super::{CpuDevice, KvPage, Matrix, TASK_ROWS, operand};
+use crate::decoder::{LayerEmbedding, Sequence};
 use crate::kernels;
 use crate::memory::{self, Refusals};
+
+/// `hidden` += the rows of `positions` that the rows of `sequences` are, and the first of `token_types`.
+pub(super) fn add_positions(
+    device: &CpuDevice,
+    sequences: &[Sequence<'_, KvPage>],
+    positions: &Matrix,
+    token_types: Option<&Matrix>,
+    hidden: &mut [f32],
+) -> memory::Result<()> {
+    let (width, isa) = (positions.inputs(), device.isa);
+    operand::with_scratch(2 * width, |scratch| {
+        let (stored, of_type) = scratch.split_at_mut(width);
+        if let Some(types) = token_types {
+            types.dequantize_row(0, of_type);
+        }
+        let of_rows = sequences.iter().flat_map(|sequence| (sequence.start..).take(sequence.rows.len()));
+        for (position, hidden) in of_rows.zip(hidden.chunks_exact_mut(width)) {
+            if token_types.is_some() {
+                kernels::add(isa, hidden, of_type);
+            }
+            positions.dequantize_row(position, stored);
+            kernels::add(isa, hidden, stored);
+        }
+        Ok(())
+    })
+}
 
 /// Fills `inputs` `[rows, layers * width]`, of tokens `ids` with the residual stream `hidden`.
 pub(super) fn inputs(

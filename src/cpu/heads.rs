@@ -17,6 +17,8 @@ pub(super) struct Heads {
     pub(super) dim: usize,
     /// Whether each query has a gate.
     pub(super) gated: bool,
+    /// Whether keys and values are kept in pages.
+    pub(super) cached: bool,
 }
 
 impl Heads {
@@ -28,8 +30,9 @@ impl Heads {
                 kv: attention.kv_heads,
                 dim: attention.head_dim,
                 gated: attention.gated,
+                cached: attention.causal,
             },
-            None => Heads { queries: 0, kv: 0, dim: 0, gated: false },
+            None => Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false },
         }
     }
 

@@ -230,6 +230,10 @@ fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f32], up: &[f
             out.copy_from_slice(up);
             kernels::gelu_tanh(isa, out);
         }
+        Activation::Gelu => {
+            out.copy_from_slice(up);
+            kernels::gelu_erf(isa, out);
+        }
     }
 }
 
@@ -258,13 +262,14 @@ impl Device for CpuDevice {
     type Batch<'b> = Batch<'b, KvPage>;
 
     const BATCH_INVARIANT: bool = true;
+    const HIDDEN_STATES: bool = true;
     const COPY_PAGE: Option<CopyPage<KvPage>> = Some(KvPage::copy);
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Matrix> {
         Matrix::new(weights, linear, self.isa)
     }
 
-    fn norm(&self, weights: &Weights, norm: &NormWeights) -> Result<NormVectors> {
+    fn load_norm(&self, weights: &Weights, norm: &NormWeights) -> Result<NormVectors> {
         Ok(NormVectors::new(weights, norm))
     }
 
@@ -308,6 +313,25 @@ impl Device for CpuDevice {
         Ok(())
     }
 
+    fn add_positions(
+        &self,
+        batch: &Batch<'_, KvPage>,
+        positions: &Matrix,
+        token_types: Option<&Matrix>,
+        hidden: &mut Vec<f32>,
+    ) -> Result<()> {
+        Ok(embedding::add_positions(self, &batch.sequences, positions, token_types, hidden)?)
+    }
+
+    fn norm(&self, _: &Batch<'_, KvPage>, norm: &NormVectors, hidden: &mut Vec<f32>) -> Result<()> {
+        Ok(norm.apply_to_rows(&self.pool, self.isa, hidden)?)
+    }
+
+    fn give_hidden(&self, pass: &mut Pass<'_, Self>) -> Result<()> {
+        pass.logits = std::mem::take(&mut pass.hidden);
+        Ok(())
+    }
+
     fn norm_project(
         &self,
         batch: &Batch<'_, KvPage>,
@@ -334,7 +358,7 @@ impl Device for CpuDevice {
         }
         let angles = options.rope.map(|rope| &batch.angles[rope]);
         self.rotate(heads, &options, angles, batch.rows, qkv)?;
-        if options.stored == Stored::Nothing {
+        if matches!(options.stored, Stored::Nothing | Stored::Pass) {
             return Ok(());
         }
         for sequence in &mut batch.sequences {
@@ -377,6 +401,7 @@ impl Device for CpuDevice {
             width: qkv.len() / batch.rows.max(1),
         };
         match self.kv_dtype() {
+            _ if !options.causal => attend.fill_whole(attended),
             KvDtype::F32 => attend.fill::<f32>(attended),
             KvDtype::F16 => attend.fill::<half::f16>(attended),
             KvDtype::Q8_0 => attend.fill::<u8>(attended),

@@ -65,7 +65,8 @@ struct LayerPlace {
 }
 
 impl PageLayout {
-    /// One layer behind the other, of heads as `layers` has them; a layer beside the number of an earlier one has its place.
+    /// One layer behind the other, of heads as `layers` has them; a layer beside the number of an earlier one has its place, and
+    /// one that caches nothing has none.
     pub(super) fn new(dtype: KvDtype, layers: impl Iterator<Item = (Heads, Option<usize>)>) -> PageLayout {
         let tile_len = match dtype {
             KvDtype::F32 => f32::tile_len,
@@ -79,7 +80,9 @@ impl PageLayout {
             let place = match source.and_then(|source| places.get(source)) {
                 Some(source) => LayerPlace { heads, elements: source.elements.clone(), borrowed: true },
                 None => {
-                    end += 2 * heads.kv * TILES * tile_len(heads.dim);
+                    if heads.cached {
+                        end += 2 * heads.kv * TILES * tile_len(heads.dim);
+                    }
                     LayerPlace { heads, elements: start..end, borrowed: false }
                 }
             };
@@ -291,7 +294,7 @@ fn store<E: KvElement>(
 mod tests {
     use super::*;
 
-    const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3, gated: false };
+    const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3, gated: false, cached: true };
 
     fn stored(dtype: KvDtype, at: usize, value: f32) -> Result<(), (usize, f32)> {
         let layout = PageLayout::new(dtype, [(HEADS, None); 2].into_iter());
@@ -310,7 +313,7 @@ mod tests {
             {
                 // Layers may differ, and one may have no keys at all.
                 let heads = [(2, 2, *dim), (0, 0, 0), (3, 1, dim + 1)];
-                let heads = heads.map(|(queries, kv, dim)| Heads { queries, kv, dim, gated: kv == 1 });
+                let heads = heads.map(|(queries, kv, dim)| Heads { queries, kv, dim, gated: kv == 1, cached: true });
                 // The last reads what the first stores.
                 let last = (heads[0], Some(0));
                 let layout = PageLayout::new(dtype, heads.map(|heads| (heads, None)).into_iter().chain([last]));

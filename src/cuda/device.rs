@@ -175,8 +175,8 @@ impl CudaDevice {
                 queries: spec.heads,
                 kv_heads: spec.kv_heads,
                 head_dim: spec.head_dim,
-                pairs: spec.rope().dimensions / 2,
-                interleaved: spec.rope().layout == RopeLayout::Interleaved,
+                pairs: spec.rope().map_or(0, |rope| rope.dimensions / 2),
+                interleaved: spec.rope().is_some_and(|rope| rope.layout == RopeLayout::Interleaved),
             },
             tile: QueryTile::new(spec.heads / spec.kv_heads, spec.head_dim, gpu.capability()),
             kv_dtype,
@@ -303,13 +303,14 @@ impl Device for CudaDevice {
     type Batch<'b> = BatchTable;
 
     const COPY_PAGE: Option<CopyPage<Buffer>> = None;
+    const HIDDEN_STATES: bool = false;
     const BATCH_INVARIANT: bool = false; // attention's parts and the products' forms depend on the rows
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {
         DeviceMatrix::new(&*self.gpu, &self.weights, weights, linear)
     }
 
-    fn norm(&self, _: &Weights, norm: &NormWeights) -> Result<DeviceNorm> {
+    fn load_norm(&self, _: &Weights, norm: &NormWeights) -> Result<DeviceNorm> {
         DeviceNorm::new(&self.weights, norm)
     }
 
@@ -489,7 +490,7 @@ impl Device for CudaDevice {
         match activation {
             Activation::SwiGlu { gate } => self.multiplier.multiply(rows, &[up, gate], target(width(2)))?,
             Activation::GeluTanh => self.multiplier.multiply(rows, &[up], target(width(1)))?,
-            Activation::GeGlu { .. } | Activation::ClampedSwiGlu { .. } => return Err(no_kernel()),
+            Activation::GeGlu { .. } | Activation::ClampedSwiGlu { .. } | Activation::Gelu => return Err(no_kernel()),
         }
         activated.gated = activation.gate().is_some();
         Ok(())

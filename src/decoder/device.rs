@@ -39,6 +39,8 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
 
     /// Whether a row has the same bits in every batch.
     const BATCH_INVARIANT: bool;
+    /// Whether it gives hidden states.
+    const HIDDEN_STATES: bool;
     /// How pages are copied, where they can be.
     const COPY_PAGE: Option<CopyPage<Self::Page>>;
 
@@ -53,12 +55,12 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// `Internal` for a dtype that vectors do not have, which the diagnosis rules out.
-    fn norm(&self, weights: &Weights, norm: &NormWeights) -> Result<Self::Norm>;
+    fn load_norm(&self, weights: &Weights, norm: &NormWeights) -> Result<Self::Norm>;
 
     /// Finds a vector of floats.
     ///
     /// # Errors
-    /// As [`norm`](Self::norm).
+    /// As [`load_norm`](Self::load_norm).
     fn vector(&self, weights: &Weights, vector: &TensorInfo) -> Result<Self::Vector>;
 
     /// What allocates pages.
@@ -83,6 +85,36 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         scale: f32,
         hidden: &mut Self::Buffer,
     ) -> Result<()>;
+
+    /// `hidden` += the rows of `positions` that the batch's positions are, and the first of `token_types`.
+    ///
+    /// # Errors
+    /// `Internal` by default, on a device without kernels for it: the diagnosis rules it out.
+    fn add_positions(
+        &self,
+        _: &Self::Batch<'_>,
+        _: &Self::Matrix,
+        _: Option<&Self::Matrix>,
+        _: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(no_kernel())
+    }
+
+    /// `hidden` = its norm.
+    ///
+    /// # Errors
+    /// As [`add_positions`](Self::add_positions).
+    fn norm(&self, _: &Self::Batch<'_>, _: &Self::Norm, _: &mut Self::Buffer) -> Result<()> {
+        Err(no_kernel())
+    }
+
+    /// Leaves `hidden` of the wanted rows on the host, where [`run`](Self::run) finds it.
+    ///
+    /// # Errors
+    /// `Internal` by default, on a device without [`HIDDEN_STATES`](Self::HIDDEN_STATES).
+    fn give_hidden(&self, _: &mut Pass<'_, Self>) -> Result<()> {
+        Err(no_kernel())
+    }
 
     /// `projected` = the products of `norm(hidden)` with the matrices, side by side.
     fn norm_project(
@@ -287,6 +319,8 @@ pub(crate) fn no_kernel() -> Error {
 
 /// How queries attend to keys.
 pub struct AttentionOptions<D: Device> {
+    /// Whether a query sees its own position and earlier ones alone. Where not, it sees all of its sequence, which is one pass.
+    pub causal: bool,
     /// The positions that are seen, the query's own included; all up to its own without a window.
     pub window: Option<usize>,
     /// What scores are made of.
@@ -314,6 +348,8 @@ pub struct HeadOptions<'a, D: Device> {
 pub enum Stored {
     /// Keys and values.
     KeysValues,
+    /// Nothing: keys and values stay beside the queries, and the pass alone reads them.
+    Pass,
     /// Keys, which are the values too before their norm.
     Keys,
     /// Nothing: there are queries alone, which read what another layer stores.
@@ -367,7 +403,7 @@ pub struct Pass<'b, D: Device> {
     pub product: D::Buffer,
     /// As `activated`, of a layer of experts.
     pub routed: D::Routed,
-    /// The wanted logits on the host, `[wanted rows, vocab]`.
+    /// The wanted logits on the host, `[wanted rows, vocab]`, or hidden states `[wanted rows, hidden]`.
     pub logits: Vec<f32>,
     /// Whether operations are recorded, to be computed later. Nothing of a caller's may run meanwhile: no span, no look at a
     /// cancellation token.

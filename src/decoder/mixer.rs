@@ -14,6 +14,7 @@ pub(super) struct Mixer<D: Device> {
     norm: Option<D::Norm>,
     layer: Layer<D>,
     pub(super) output_norm: Option<D::Norm>,
+    pub(super) sum_norm: Option<D::Norm>,
 }
 
 enum Layer<D: Device> {
@@ -55,8 +56,8 @@ struct KeysValues<D: Device> {
 
 impl<D: Device> Mixer<D> {
     pub(super) fn new(device: &D, weights: &Weights, mixer: &MixerWeights) -> Result<Mixer<D>> {
-        let MixerWeights { norm, layer, output_norm } = mixer;
-        let of = |norm: &Option<NormWeights>| norm.as_ref().map(|norm| device.norm(weights, norm)).transpose();
+        let MixerWeights { norm, layer, output_norm, sum_norm } = mixer;
+        let of = |norm: &Option<NormWeights>| norm.as_ref().map(|norm| device.load_norm(weights, norm)).transpose();
         Ok(Mixer {
             norm: of(norm)?,
             layer: match layer {
@@ -65,6 +66,7 @@ impl<D: Device> Mixer<D> {
                 spec::Mixer::ShortConv(conv) => Layer::ShortConv(ShortConvLayer::new(device, weights, conv)?),
             },
             output_norm: of(output_norm)?,
+            sum_norm: of(sum_norm)?,
         })
     }
 
@@ -93,6 +95,11 @@ impl<D: Device> Mixer<D> {
             Layer::Attention(attention) => attention.kv.is_some(),
             Layer::DeltaNet(_) | Layer::ShortConv(_) => true,
         }
+    }
+
+    /// Whether it reads keys and values of all rows of the pass, of which nothing is stored.
+    pub(super) fn reads_pass(&self) -> bool {
+        matches!(&self.layer, Layer::Attention(attention) if !attention.options.causal)
     }
 
     /// `pass.mixed` = what the output projection reads. What has a state has left it there.
@@ -139,6 +146,7 @@ impl<D: Device> Attention<D> {
             v_norm_eps: kv.as_ref().and_then(|kv| kv.v_norm_eps),
             rope: *rope,
             stored: match (k, v) {
+                (Some(_), Some(_)) if !self.options.causal => Stored::Pass,
                 (Some(_), Some(_)) => Stored::KeysValues,
                 (Some(_), None) => Stored::Keys,
                 (None, _) => Stored::Nothing,
@@ -151,7 +159,7 @@ impl<D: Device> Attention<D> {
 
     fn new(device: &D, weights: &Weights, attention: &AttentionWeights) -> Result<Attention<D>> {
         let matrix = |linear: &LinearWeights| device.matrix(weights, linear);
-        let norm = |norm: &Option<NormWeights>| norm.as_ref().map(|norm| device.norm(weights, norm)).transpose();
+        let norm = |norm: &Option<NormWeights>| norm.as_ref().map(|norm| device.load_norm(weights, norm)).transpose();
         let own = attention.kv.own().map(|KeyValueWeights { k, v, k_norm, v_norm_eps }| {
             Ok::<_, Error>(KeysValues {
                 k: matrix(k)?,
@@ -166,6 +174,7 @@ impl<D: Device> Attention<D> {
             kv: own.transpose()?,
             rope: attention.rope,
             options: AttentionOptions {
+                causal: attention.causal,
                 window: attention.window,
                 scoring: Scoring { scale: attention.score_scale, cap: attention.score_cap },
                 sinks: attention.sinks.as_ref().map(|sinks| device.vector(weights, sinks)).transpose()?,
@@ -197,7 +206,7 @@ impl<D: Device> DeltaNetLayer<D> {
                 dt_bias: device.vector(weights, &net.dt_bias)?,
                 decay: device.vector(weights, &net.decay)?,
                 decay_is_log,
-                norm: device.norm(weights, &net.norm)?,
+                norm: device.load_norm(weights, &net.norm)?,
             },
             out: matrix(&net.out)?,
         })

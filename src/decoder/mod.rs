@@ -10,6 +10,7 @@ mod page_pool;
 mod prefixes;
 mod recurrent;
 mod rope;
+mod segment;
 mod state;
 mod stored;
 
@@ -27,22 +28,23 @@ pub use page_pool::{CacheSizes, PagePool};
 pub use recurrent::{Conv, DeltaNet};
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
+pub use segment::{Batching, Logits, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
 pub(crate) use stored::{check_all, floats, int8_rule, shape};
 
 use crate::cache_budget::CacheBudget;
 use crate::cancel::CancellationToken;
-use crate::error::{Error, Result};
+use crate::error::{EmbedError, Error, Result};
 use crate::memory;
 use crate::weights::Weights;
 use candle_core::{CpuStorage, Storage, Tensor};
 use feed_forward::FeedForwardMatrices;
 use mixer::Mixer;
-use model_diagnostics::plan::{CpuBuffers, PREFILL_CHUNK, Plan, StateSize, StepRoom, kv_page_bytes};
+use model_diagnostics::header::TensorInfo;
+use model_diagnostics::plan::{CpuBuffers, Plan, StateSize, StepRoom, kv_page_bytes, step_rows};
 use model_diagnostics::spec::{LayerWeights, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use std::any::Any;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use tracing::trace_span;
@@ -75,77 +77,47 @@ pub(crate) trait Compute: Any + Send + Sync {
     /// # Errors
     /// Those of [`Decoder::forward`].
     fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>>;
+
+    /// As [`Decoder::hidden_states`].
+    ///
+    /// # Errors
+    /// Those of [`Decoder::hidden_states`].
+    fn hidden_states(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Vec<f32>>;
+
+    /// Whether it has hidden states to give.
+    fn gives_hidden_states(&self) -> bool;
 }
 
-/// Which sequences are computed in one pass over the weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Batching {
-    /// All: each row has the bits that it has alone.
-    Any,
-    /// Those of a batch that a caller made: a row's sums depend on how many are computed.
-    Explicit,
-    /// None: a row's values depend on those beside it.
-    Never,
-}
-
-/// The next tokens of one sequence.
-pub struct Segment<'a> {
-    /// Ids, at least one.
-    pub tokens: &'a [u32],
-    /// What the sequence has cached; its length is the position of the first token.
-    pub cache: &'a mut dyn Cache,
-    /// The length of the sequence when all that is known of it is in: this segment, and those of the same prompt that
-    /// follow. It decides on the rotation, where a model has two, and what is cached must have been computed with the
-    /// same: see [`Decoder::rotation`].
-    pub reach: usize,
-    /// Which positions' logits are wanted.
-    pub logits: Logits,
-}
-
-impl Segment<'_> {
-    /// Rows whose logits are wanted.
-    pub(crate) fn wanted_rows(&self) -> usize {
-        self.logits.wanted(&(0..self.tokens.len())).len()
-    }
-}
-
-/// Which positions' logits are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Logits {
-    /// None: the tokens only fill the cache.
-    None,
-    /// The last token's.
-    Last,
-    /// Every token's.
-    All,
-}
-
-impl Logits {
-    /// Those of `rows` whose logits are wanted.
-    fn wanted(self, rows: &Range<usize>) -> Range<usize> {
-        match self {
-            Logits::None => rows.end..rows.end,
-            Logits::Last => rows.end - 1..rows.end,
-            Logits::All => rows.clone(),
-        }
-    }
+/// What a pass gives of the wanted rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outputs {
+    Logits,
+    HiddenStates,
 }
 
 /// One model's computation on the device `D`.
 pub struct Decoder<D: Device> {
     device: D,
     embedding: D::Matrix,
+    input: Option<Input<D>>,
     layer_embedding: Option<LayerEmbedding<D>>,
     layers: Vec<Layer<D>>,
     /// The last layer that stores what later positions need, if none behind it mixes rows; else the last of all.
     last_storing: usize,
-    final_norm: D::Norm,
-    head: D::Matrix,
+    final_norm: Option<D::Norm>,
+    head: Option<D::Matrix>,
     ropes: Vec<RopeFrequencies>,
     multipliers: Multipliers,
     vocab: usize,
     pages: Arc<PagePool<D::Page>>,
     room: StepRoom,
+}
+
+/// What is added to the embedding's rows, and the norm of the sum.
+struct Input<D: Device> {
+    positions: D::Matrix,
+    token_types: Option<D::Matrix>,
+    norm: D::Norm,
 }
 
 /// The weights and options of one block. A pass calls [`Mixer::store`] and then [`Layer::forward`]; between them the last
@@ -175,6 +147,7 @@ struct FeedForward<D: Device> {
     layer: FeedForwardMatrices<D::Matrix, D::Norm>,
     beside: Option<Beside<D>>,
     output_norm: Option<D::Norm>,
+    sum_norm: Option<D::Norm>,
 }
 
 /// A dense layer beside experts.
@@ -204,6 +177,14 @@ impl<D: Device> Decoder<D> {
         let device = device()?;
         let stored = &spec.weights;
         let embedding = LinearWeights::of(stored.embedding.clone());
+        let input = stored.input.as_ref().map(|input| {
+            let rows = |tensor: &TensorInfo| device.matrix(weights, &LinearWeights::of(tensor.clone()));
+            Ok::<_, Error>(Input {
+                positions: rows(&input.positions)?,
+                token_types: input.token_types.as_ref().map(rows).transpose()?,
+                norm: device.load_norm(weights, &input.norm)?,
+            })
+        });
         let layers = stored.layers.iter().map(|layer| Layer::new(&device, weights, layer, &spec.multipliers));
         let layers: Vec<Layer<D>> = layers.collect::<Result<_>>()?;
         let layer_embedding = stored.layer_embedding.as_ref().map(|of_layers| {
@@ -212,7 +193,7 @@ impl<D: Device> Decoder<D> {
                 width: of_layers.width,
                 embedding: device.matrix(weights, &embedding)?,
                 projection: device.matrix(weights, &of_layers.projection)?,
-                norm: device.norm(weights, &of_layers.norm)?,
+                norm: device.load_norm(weights, &of_layers.norm)?,
             })
         });
         let last = layers.len().saturating_sub(1);
@@ -231,15 +212,16 @@ impl<D: Device> Decoder<D> {
         let shares = prefix_caching && keeps_bits;
         Ok(Decoder {
             embedding: device.matrix(weights, &embedding)?,
+            input: input.transpose()?,
             layer_embedding: layer_embedding.transpose()?,
             last_storing: storing.unwrap_or(last),
             layers,
-            final_norm: device.norm(weights, &stored.final_norm)?,
-            head: device.matrix(weights, &stored.head)?,
+            final_norm: stored.final_norm.as_ref().map(|norm| device.load_norm(weights, norm)).transpose()?,
+            head: stored.head.as_ref().map(|head| device.matrix(weights, head)).transpose()?,
             ropes,
             multipliers: spec.multipliers,
             vocab: spec.vocab,
-            room: CpuBuffers::new(spec).room(PREFILL_CHUNK.min(spec.context_trained)),
+            room: CpuBuffers::new(spec).room(step_rows(spec)),
             pages: PagePool::new(device.pages(), sizes, D::COPY_PAGE.filter(|_| keeps_bits), shares),
             device,
         })
@@ -277,10 +259,31 @@ impl<D: Device> Decoder<D> {
     /// caches. Returns the wanted logits F32 `[rows, vocab]` in segment order, or `None` when none are wanted.
     ///
     /// # Errors
-    /// `TokenOutOfVocabulary` before anything is computed; `Cancelled` after at most one more operation of a layer once
+    /// `TokenOutOfVocabulary`, and `Embed` for a model without an output head, before anything is computed; `Cancelled` after at most one more operation of a layer once
     /// `cancel` is; `OutOfMemory`; `Internal` for a cache of another device. After an error the caches hold what they held
     /// before, or less where layers have states that a part of the step has changed.
     pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        if self.head.is_none() {
+            return Err(EmbedError::NoHead.into());
+        }
+        let wanted: usize = segments.iter().map(Segment::wanted_rows).sum();
+        let logits = self.outputs(segments, Outputs::Logits, cancel)?;
+        if wanted == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Tensor::from_vec(logits, (wanted, self.vocab), &candle_core::Device::Cpu)?))
+    }
+
+    /// As [`forward`](Self::forward), but returns the wanted rows of what the output head reads, `[rows, hidden]`: the residual
+    /// stream behind the last block and its norm.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward), but that no head is needed.
+    pub fn hidden_states(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Vec<f32>> {
+        self.outputs(segments, Outputs::HiddenStates, cancel)
+    }
+
+    fn outputs(&self, segments: &mut [Segment<'_>], outputs: Outputs, cancel: &CancellationToken) -> Result<Vec<f32>> {
         let mut ids = segments.iter().flat_map(|segment| segment.tokens);
         if let Some(id) = ids.find(|id| **id as usize >= self.vocab) {
             return Err(Error::TokenOutOfVocabulary { id: *id, vocab: self.vocab });
@@ -289,7 +292,7 @@ impl<D: Device> Decoder<D> {
             segment.cache.reserve(segment.cache.len() + segment.tokens.len())?;
         }
         // Where it panics, some layers' states have gone on too.
-        let computed = catch_unwind(AssertUnwindSafe(|| self.step(segments, cancel)));
+        let computed = catch_unwind(AssertUnwindSafe(|| self.step(segments, outputs, cancel)));
         let is_done = matches!(computed, Ok(Ok(_)));
         for Segment { cache, tokens, .. } in segments.iter_mut() {
             if is_done { cache.advance(tokens.len()) } else { cache.abandon() }
@@ -297,16 +300,12 @@ impl<D: Device> Decoder<D> {
         computed.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// The logits of a step whose positions have room in the caches.
-    fn step(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+    /// The outputs of a step whose positions have room in the caches.
+    fn step(&self, segments: &mut [Segment<'_>], outputs: Outputs, cancel: &CancellationToken) -> Result<Vec<f32>> {
         cancel.check()?;
         let batch = self.batch(segments)?;
-        let wanted = batch.wanted_rows();
-        let logits = self.device.run(batch, &mut |pass| self.compute(pass, wanted > 0, cancel))?;
-        if wanted == 0 {
-            return Ok(None);
-        }
-        Ok(Some(Tensor::from_vec(logits, (wanted, self.vocab), &candle_core::Device::Cpu)?))
+        let outputs = (batch.wanted_rows() > 0).then_some(outputs);
+        self.device.run(batch, &mut |pass| self.compute(pass, outputs, cancel))
     }
 
     /// The rows of `segments`, one behind the other.
@@ -335,10 +334,14 @@ impl<D: Device> Decoder<D> {
     }
 
     /// Embedding, blocks, head.
-    fn compute(&self, pass: &mut Pass<'_, D>, any_wanted: bool, cancel: &CancellationToken) -> Result<()> {
+    fn compute(&self, pass: &mut Pass<'_, D>, outputs: Option<Outputs>, cancel: &CancellationToken) -> Result<()> {
         let (device, never) = (&self.device, CancellationToken::new());
         let cancel = if pass.recorded { &never } else { cancel };
         device.embed(&pass.batch, &self.embedding, self.multipliers.embedding, &mut pass.hidden)?;
+        if let Some(Input { positions, token_types, norm }) = &self.input {
+            device.add_positions(&pass.batch, positions, token_types.as_ref(), &mut pass.hidden)?;
+            device.norm(&pass.batch, norm, &mut pass.hidden)?;
+        }
         if let Some(embedding) = &self.layer_embedding {
             device.layer_inputs(&pass.batch, &pass.hidden, embedding, &mut pass.layer_inputs)?;
         }
@@ -346,30 +349,49 @@ impl<D: Device> Decoder<D> {
             cancel.check()?;
             let _span = (!pass.recorded).then(|| trace_span!("layer", layer = index).entered());
             layer.mixer.store(device, index, pass)?;
-            if index == self.last_storing {
-                // Behind what later positions need only what is wanted is computed.
-                if !any_wanted {
-                    return cancel.check();
-                }
-                if !layer.mixes_rows {
-                    device.keep_wanted(pass)?;
-                }
+            // Behind what later positions need only what is wanted is computed.
+            let is_last = index == self.last_storing;
+            if is_last && outputs.is_none() {
+                return cancel.check();
+            }
+            let keeps = is_last && !layer.mixes_rows;
+            if keeps && !layer.mixer.reads_pass() {
+                device.keep_wanted(pass)?;
+            }
+            cancel.check()?;
+            layer.mixer.mix(device, index, pass)?;
+            if keeps && layer.mixer.reads_pass() {
+                device.keep_wanted(pass)?;
             }
             layer.forward(device, index, pass, cancel)?;
         }
         cancel.check()?;
         device.keep_wanted(pass)?;
-        let Pass { batch, hidden, logits, .. } = pass;
-        device.logits(batch, hidden, &self.final_norm, &self.head, &self.multipliers, logits)
+        match (outputs, &self.final_norm, &self.head) {
+            (Some(Outputs::Logits), Some(norm), Some(head)) => {
+                let Pass { batch, hidden, logits, .. } = pass;
+                device.logits(batch, hidden, norm, head, &self.multipliers, logits)
+            }
+            (Some(Outputs::HiddenStates), norm, _) => {
+                if let Some(norm) = norm {
+                    device.norm(&pass.batch, norm, &mut pass.hidden)?;
+                }
+                device.give_hidden(pass)
+            }
+            // A model without a head was refused before.
+            (None, ..) | (Some(Outputs::Logits), ..) => Ok(()),
+        }
     }
 
     /// Every weight matrix, for inspection, in the order of [`ModelSpec::matrices`].
     pub fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
         let of_layers = self.layer_embedding.iter().flat_map(|of_layers| [&of_layers.embedding, &of_layers.projection]);
+        let input = self.input.iter().flat_map(|input| std::iter::once(&input.positions).chain(&input.token_types));
         std::iter::once(&self.embedding)
+            .chain(input)
             .chain(of_layers)
             .chain(self.layers.iter().flat_map(Layer::matrices))
-            .chain([&self.head])
+            .chain(&self.head)
     }
 }
 
@@ -405,26 +427,34 @@ impl<D: Device> Compute for Decoder<D> {
     fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {
         Decoder::forward(self, segments, cancel)
     }
+
+    fn hidden_states(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Vec<f32>> {
+        Decoder::hidden_states(self, segments, cancel)
+    }
+
+    fn gives_hidden_states(&self) -> bool {
+        D::HIDDEN_STATES
+    }
 }
 
 impl<D: Device> Layer<D> {
     fn new(device: &D, weights: &Weights, layer: &LayerWeights, multipliers: &Multipliers) -> Result<Layer<D>> {
         let matrix = |linear: &LinearWeights| device.matrix(weights, linear);
-        let norm = |norm: &Option<NormWeights>| norm.as_ref().map(|norm| device.norm(weights, norm)).transpose();
+        let norm = |norm: &Option<NormWeights>| norm.as_ref().map(|norm| device.load_norm(weights, norm)).transpose();
         let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = layer;
         let layer_embedding = layer_embedding.as_ref().map(|embedding| {
             Ok::<_, Error>(LayerEmbeddingUse {
                 gate: matrix(&embedding.gate)?,
                 output: matrix(&embedding.output)?,
-                output_norm: device.norm(weights, &embedding.output_norm)?,
+                output_norm: device.load_norm(weights, &embedding.output_norm)?,
             })
         });
         let beside = feed_forward.beside.as_ref().map(|beside| {
             Ok::<_, Error>(Beside {
-                norm: device.norm(weights, &beside.norm)?,
+                norm: device.load_norm(weights, &beside.norm)?,
                 dense: Dense::new(&beside.dense, matrix)?,
-                output_norm: device.norm(weights, &beside.output_norm)?,
-                experts_norm: device.norm(weights, &beside.experts_norm)?,
+                output_norm: device.load_norm(weights, &beside.output_norm)?,
+                experts_norm: device.load_norm(weights, &beside.experts_norm)?,
             })
         });
         let scale = scale.as_ref().map(|scale| stored::number(weights, scale)).transpose()?;
@@ -435,6 +465,7 @@ impl<D: Device> Layer<D> {
                 layer: FeedForwardMatrices::new(weights, &feed_forward.layer, matrix, norm)?,
                 beside: beside.transpose()?,
                 output_norm: norm(&feed_forward.output_norm)?,
+                sum_norm: norm(&feed_forward.sum_norm)?,
             },
             layer_embedding: layer_embedding.transpose()?,
             scale: scale.unwrap_or(1.0),
@@ -444,7 +475,7 @@ impl<D: Device> Layer<D> {
         })
     }
 
-    /// Brings the residual stream through this block, whose mixer has stored all rows.
+    /// Brings the residual stream through this block, whose mixer has mixed its rows.
     ///
     /// # Errors
     /// `Cancelled` before the next operation once `cancel` is; those of the operations.
@@ -458,8 +489,6 @@ impl<D: Device> Layer<D> {
         let Layer { mixer, feed_forward, layer_embedding, parallel, .. } = self;
         let output = |norm: &'l Option<D::Norm>| Output { norm: norm.as_ref(), scale: self.residual };
         cancel.check()?;
-        mixer.mix(device, index, pass)?;
-        cancel.check()?;
         let Pass { batch, hidden, mixed, layer_inputs, activated, routed, product, .. } = pass;
         if *parallel {
             feed_forward.activate(device, batch, hidden, activated, routed)?;
@@ -467,6 +496,9 @@ impl<D: Device> Layer<D> {
         }
         let of_mixer = output(&mixer.output_norm);
         device.linear_add(batch, Operand::Mixed(mixed), mixer.output(), of_mixer, product, hidden)?;
+        if let Some(norm) = &mixer.sum_norm {
+            device.norm(batch, norm, hidden)?;
+        }
         cancel.check()?;
         if !*parallel {
             feed_forward.activate(device, batch, hidden, activated, routed)?;
@@ -489,6 +521,9 @@ impl<D: Device> Layer<D> {
                 device.experts_add(batch, routed, experts, normed(experts_norm), product, mixed)?;
                 device.add_sum(batch, mixed, output, hidden)?;
             }
+        }
+        if let Some(norm) = &feed_forward.sum_norm {
+            device.norm(batch, norm, hidden)?;
         }
         if let Some(LayerEmbeddingUse { gate, output, output_norm }) = layer_embedding {
             cancel.check()?;

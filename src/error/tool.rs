@@ -35,6 +35,32 @@ pub enum ToolError {
         /// How many there may be.
         limit: usize,
     },
+    /// Arguments are an object, and the schema says another type.
+    #[error("the schema of {tool}'s arguments has the type {found}, expected object")]
+    NotObject {
+        /// The tool.
+        tool: String,
+        /// The type, as JSON.
+        found: String,
+    },
+    /// Calls of this format could not be read with such a name.
+    #[error("{name:?} of the tool {tool} cannot be written in a {format} call; name it by letters, digits, - and _")]
+    Name {
+        /// The tool.
+        tool: String,
+        /// Its name, or that of a parameter.
+        name: String,
+        /// The format.
+        format: ToolCallFormat,
+    },
+    /// A part of the schema of a tool's arguments allows no value, or is of a kind that the format cannot be held to.
+    #[error("the schema of {tool}'s arguments: {reason}")]
+    Schema {
+        /// The tool.
+        tool: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// A grammar of the answer leaves no room for calls.
     #[error("the answer is held to a grammar, so it cannot be a tool call; take one of the two")]
     WithGrammar,

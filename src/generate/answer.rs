@@ -19,6 +19,8 @@ pub struct Answer {
     /// The logarithm of each token's probability, thought included, where
     /// [`GenerateOptions::logprobs`](super::GenerateOptions::logprobs) asks for them.
     pub logprobs: Vec<f64>,
+    /// Whether a message with calls has thought or content, and not both (gpt-oss).
+    either: bool,
 }
 
 impl Answer {
@@ -40,7 +42,7 @@ impl<S: Step> Generation<S> {
     /// # Errors
     /// The first error of any step.
     pub fn answer(&mut self) -> Result<Answer> {
-        let mut answer = Answer::default();
+        let mut answer = Answer { either: self.state.thinking.has_messages(), ..Answer::default() };
         for piece in self {
             let Piece { text, thinking, tool_call, logprobs, .. } = piece?;
             answer.logprobs.extend(logprobs.map(|of| of.chosen));
@@ -60,7 +62,11 @@ impl<S: Step> Generation<S> {
 
 /// The turn of the assistant, for the next prompt of the conversation.
 impl From<Answer> for Message {
-    fn from(Answer { text, thinking, tool_calls, .. }: Answer) -> Message {
+    fn from(Answer { text, thinking, tool_calls, either, .. }: Answer) -> Message {
+        let (text, thinking) = match either && !tool_calls.is_empty() && !thinking.is_empty() && !text.is_empty() {
+            true => (String::new(), [thinking, text].join("\n\n")),
+            false => (text, thinking),
+        };
         let mut message = if tool_calls.is_empty() { Message::assistant("") } else { Message::calls(&tool_calls) };
         message.content = Some(text);
         if thinking.is_empty() { message } else { message.field("reasoning_content", thinking) }

@@ -74,7 +74,7 @@ impl DryPenalty {
         self.sequence.len().min(self.options.last_tokens.unwrap_or(usize::MAX))
     }
 
-    /// What each token loses of its logit; tokens that lose nothing are not among them.
+    /// What each token loses of its logit; tokens that lose nothing are not among them. A breaker loses nothing.
     pub(super) fn penalties(&mut self) -> &BTreeMap<u32, f64> {
         let tokens = self.tokens();
         let DryPenalty { options, breakers, sequence, penalties, matches } = self;
@@ -103,7 +103,7 @@ impl DryPenalty {
         }
         for (place, length) in matches.iter().enumerate().skip(1) {
             let length = (*length as usize).min(longest);
-            if length >= options.allowed_length {
+            if length >= options.allowed_length && !breakers.contains(&at(place - 1)) {
                 let over = (length - options.allowed_length).min(LONGEST);
                 let penalty = options.multiplier * options.base.powi(over as i32);
                 let next = penalties.entry(at(place - 1)).or_insert(0.0);
@@ -141,7 +141,7 @@ mod tests {
         for place in 0..window.len() {
             let before = window[..place].iter().rev().zip(window.iter().rev());
             let same = before.take_while(|(a, b)| a == b && !breakers.contains(a)).count();
-            if same >= options.allowed_length {
+            if same >= options.allowed_length && !breakers.contains(&window[place]) {
                 let penalty = options.multiplier * options.base.powi((same - options.allowed_length).min(64) as i32);
                 let most: &mut f64 = all.entry(window[place]).or_insert(0.0);
                 *most = penalty.max(*most);

@@ -19,9 +19,16 @@ pub(super) const MOST: usize = 20;
 
 impl LogProbs {
     /// Of `id` by these logits, and whether none is more likely.
-    pub(crate) fn of(logits: &[f32], id: u32) -> (f64, bool) {
-        let Some(logit) = logits.get(id as usize) else { return (f64::NEG_INFINITY, false) };
-        (f64::from(*logit) - log_sum(logits), logits.iter().all(|other| other <= logit))
+    ///
+    /// # Errors
+    /// `NonFiniteLogits`, `TokenOutOfVocabulary`.
+    pub(crate) fn of(logits: &[f32], id: u32) -> Result<(f64, bool)> {
+        if let Some((id, value)) = logits.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+            return Err(Error::NonFiniteLogits { id, value: *value });
+        }
+        let vocab = logits.len();
+        let logit = logits.get(id as usize).ok_or(Error::TokenOutOfVocabulary { id, vocab })?;
+        Ok((f64::from(*logit) - log_sum(logits), logits.iter().all(|other| other <= logit)))
     }
 
     /// Of `chosen` and of the `top` most likely of `tokens`, whose ids ascend and whose logits are among the finite `logits`.

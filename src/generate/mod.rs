@@ -423,22 +423,22 @@ impl State {
         self.input.push(token);
         let (mut text, mut decoded) = (String::new(), String::new());
         let tokenizer = Arc::clone(&self.tokenizer);
-        let in_call = self.calls.as_ref().is_some_and(|calls| calls.is_calling()) && !self.thinking.frames(token);
-        let spelled = tokenizer.token_text(token).filter(|_| in_call);
         let bytes = tokenizer.token_bytes(token).unwrap_or_default();
         let mut told = self.thinking.token(token, bytes);
         if self.constraint.is_some() {
             told = Thinking::apart(told);
         }
-        if self.frames_call(token, told.thought) {
+        if self.frames_call(token, bytes, (told.before, told.thought)) {
             told.text = b"";
-        } else if let (true, Some(spelled)) = (bytes.is_empty() && !told.thought, &spelled) {
-            // A special token within a call is part of what the model wrote.
-            told.text = spelled.as_bytes();
+        }
+        let thinking = told.thought;
+        if self.finish.is_some() {
+            self.give("", Some((token, thinking)), logprobs);
+            self.end_calls();
+            return Ok(());
         }
         self.decoder.push(told.text, &mut decoded);
         self.thinking.decoded(&told, decoded.len());
-        let thinking = told.thought;
         if let Some(index) = self.stop_strings.push(&decoded, &mut text) {
             self.finish = Some(FinishReason::StopString(index));
             self.give(&text, Some((token, thinking)), logprobs);

@@ -90,7 +90,8 @@ pub struct Dry {
     pub allowed_length: usize,
     /// How many of the last tokens count, the prompt's too; all when absent.
     pub last_tokens: Option<usize>,
-    /// No repetition goes on over a token that contains one of these.
+    /// Sequence breakers: no repetition goes on over a token that contains one of these, nor does such a token lose anything.
+    /// One that is spelled by several tokens is not found.
     pub breakers: Vec<String>,
 }
 
@@ -103,7 +104,7 @@ impl Default for Dry {
 }
 
 /// Exclude top choices, as in llama.cpp: with `probability`, of the tokens that are at least as probable as `threshold` only the least
-/// probable one stays, where there are two or more. Comes last, behind min-p, and does nothing greedily.
+/// probable one stays, where there are two or more. Comes last, behind temperature (in llama.cpp before it) and min-p, and does nothing greedily.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xtc {

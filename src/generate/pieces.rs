@@ -18,7 +18,7 @@ pub struct Piece {
     /// [`Tokenizer::added_token`](crate::tokenizer::Tokenizer::added_token) says. Spelled in ordinary letters the same marks are
     /// text of pieces with other ids.
     pub token: Option<u32>,
-    /// How probable the token was, where [`GenerateOptions::logprobs`] asks for it.
+    /// How probable the token was, where [`GenerateOptions::logprobs`](super::GenerateOptions::logprobs) asks for it.
     pub logprobs: Option<LogProbs>,
     /// Whether a reasoning model thinks this: it lies between `<think>` and `</think>` (Mistral: `[THINK]` and
     /// `[/THINK]`), or is one of these marks, so that all other pieces put together are the answer. Marks are told by
@@ -45,15 +45,31 @@ impl Piece {
 }
 
 impl State {
-    /// Takes `token` as what stands around a call of a tool, or begins or ends a message to one; whether it does. What came
-    /// before it is given out.
-    pub(super) fn frames_call(&mut self, token: u32, thought: bool) -> bool {
+    /// Takes `token`, shown as `bytes`, as what stands around a call of a tool, begins or ends a message to one, or is a
+    /// special token within a call; whether it is no text therefore. What came before it, thought or not, is given out.
+    pub(super) fn frames_call(&mut self, token: u32, bytes: &[u8], told: (bool, bool)) -> bool {
+        let (before, thought) = told;
         let Some(calls) = &self.calls else { return false };
         let (is_mark, frames) = (calls.is_mark(token) && !thought, self.thinking.frames(token));
-        if is_mark || frames {
-            let mut before = String::new();
-            self.flush(&mut before);
-            self.give(&before, None, None);
+        let is_special = calls.is_calling() && bytes.is_empty() && !thought && !is_mark && !frames;
+        if !(is_mark || frames || is_special) {
+            return false;
+        }
+        // A stop string may be the mark itself, or end with it.
+        let shown = if is_mark { String::from_utf8_lossy(bytes) } else { "".into() };
+        let (mut text, mut decoded) = (String::new(), String::new());
+        self.decoder.finish(&mut decoded);
+        self.thinking.rest(decoded.len(), before);
+        let stopped = self.stop_strings.push(&decoded, &mut text);
+        let stopped = stopped.or_else(|| self.stop_strings.push(&shown, &mut text));
+        if stopped.is_none() {
+            self.stop_strings.finish(&mut text);
+            text.truncate(text.len() - shown.len());
+        }
+        self.give(&text, None, None);
+        if let Some(index) = stopped {
+            self.finish = Some(FinishReason::StopString(index));
+            return is_mark || is_special;
         }
         let mut parts = Vec::new();
         if let Some(calls) = &mut self.calls {
@@ -61,10 +77,12 @@ impl State {
                 calls.mark(token, &mut parts);
             } else if frames {
                 calls.message_to(self.thinking.recipient(), &mut parts);
+            } else {
+                calls.special(&self.tokenizer.token_text(token).unwrap_or_default());
             }
         }
         self.ready.extend(parts.into_iter().map(Piece::of));
-        is_mark
+        is_mark || is_special
     }
 
     /// Makes ready what is left where the generation ends.
@@ -86,6 +104,7 @@ impl State {
 
     /// Makes `text` ready, a piece for thought, one for what is none, and one for each call; the last one has the token.
     pub(super) fn give(&mut self, text: &str, token: Option<(u32, bool)>, logprobs: Option<LogProbs>) {
+        let before = self.ready.len();
         for (text, thinking) in self.thinking.split(text) {
             let mut parts = Vec::new();
             match &mut self.calls {
@@ -99,7 +118,8 @@ impl State {
             }
         }
         let Some((id, thinking)) = token else { return };
-        match self.ready.back_mut().filter(|last| last.thinking == thinking) {
+        let made = self.ready.len() > before;
+        match self.ready.back_mut().filter(|last| made && last.thinking == thinking) {
             Some(last) => (last.token, last.logprobs) = (Some(id), logprobs),
             None => {
                 let empty = Piece::of(Part::Text(String::new()));
@@ -112,7 +132,7 @@ impl State {
     pub(super) fn flush(&mut self, text: &mut String) {
         let mut decoded = String::new();
         self.decoder.finish(&mut decoded);
-        self.thinking.rest(decoded.len());
+        self.thinking.rest(decoded.len(), self.thinking.is_thinking());
         match self.stop_strings.push(&decoded, text) {
             Some(index) => self.finish = Some(FinishReason::StopString(index)),
             None => self.stop_strings.finish(text),

@@ -76,9 +76,12 @@ impl Sampler {
     /// A sampler that only ever chooses ids below `vocab`: rows that pad an embedding are no tokens.
     ///
     /// # Errors
-    /// `Option` for a value out of its range.
+    /// `Option` for a value out of its range, `TokenOutOfVocabulary` for a bias.
     pub fn new(options: &SamplingOptions, vocab: usize) -> Result<Sampler> {
         options.in_range()?;
+        if let Some(id) = options.logit_bias.keys().copied().find(|id| *id as usize >= vocab) {
+            return Err(Error::TokenOutOfVocabulary { id, vocab });
+        }
         let seed = options.seed.unwrap_or_else(random_seed);
         let draw = options.draws().then(|| Drawing::new(options, seed));
         Ok(Sampler {
@@ -522,13 +525,15 @@ mod tests {
         let values = logits(&[1.0, 3.0, 2.0, 0.0]);
         let biased = |bias: &[(u32, f64)]| SamplingOptions { logit_bias: bias.iter().copied().collect(), ..greedy() };
         assert_eq!(sampler(biased(&[(1, -100.0)]), 4).sample(&values).unwrap(), 2);
-        assert_eq!(sampler(biased(&[(3, 100.0), (9, 5.0)]), 4).sample(&values).unwrap(), 3);
+        assert_eq!(sampler(biased(&[(3, 100.0)]), 4).sample(&values).unwrap(), 3);
         // 3 - 1.5 - 1 is below 2, once 1 was chosen.
         let both = SamplingOptions { presence_penalty: 1.0, ..biased(&[(1, -0.5)]) };
         let mut both = sampler(both, 4);
         assert_eq!([(); 2].map(|()| both.sample(&values).unwrap()), [1, 2]);
         let refused = Sampler::new(&biased(&[(0, 101.0)]), 4).err();
+        let outside = Sampler::new(&biased(&[(4, 1.0)]), 4).err();
         assert!(matches!(refused, Some(Error::Option { option: "logit_bias", .. })));
+        assert!(matches!(outside, Some(Error::TokenOutOfVocabulary { id: 4, .. })));
     }
 
     #[test]
@@ -539,9 +544,8 @@ mod tests {
         let mut late = sampler(late, 4).with_stop(&stop);
         assert_eq!([(); 3].map(|()| late.sample(&values).unwrap()), [2, 2, 1]);
         // Where nothing else may come, it comes.
-        let all = StopTokens::from_iter(0..4);
-        let mut all = sampler(SamplingOptions { min_tokens: 2, ..greedy() }, 4).with_stop(&all);
-        assert_eq!(all.sample(&values).unwrap(), 1);
+        late = sampler(SamplingOptions { min_tokens: 2, ..greedy() }, 4).with_stop(&StopTokens::from_iter(0..4));
+        assert_eq!(late.sample(&values).unwrap(), 1);
     }
 
     #[test]
@@ -552,14 +556,12 @@ mod tests {
             let xtc = Some(Xtc { probability, threshold: 0.15 });
             histogram(SamplingOptions { xtc, ..drawing(1.0, 5) }, &values, 6000)
         };
-        // Two degrees of freedom less one: 10.8 is exceeded once in a thousand seeds, and this is one seed.
-        let always = xtc(1.0);
-        assert_eq!(always[..2], [0, 0]);
-        assert!(chi_square(&always[2..], &[2.0 / 3.0, 1.0 / 3.0]) < 10.8, "{always:?}");
-        let half = xtc(0.5);
+        // 10.8 and 16.3 are exceeded once in a thousand seeds, and this is one seed.
+        let (always, half) = (xtc(1.0), xtc(0.5));
+        assert!(always[..2] == [0, 0] && chi_square(&always[2..], &[2.0 / 3.0, 1.0 / 3.0]) < 10.8, "{always:?}");
         assert!(chi_square(&half, &[0.2, 0.15, 0.1 + 1.0 / 3.0, 0.05 + 1.0 / 6.0]) < 16.3, "{half:?}");
         assert_eq!(xtc(0.0), histogram(drawing(1.0, 5), &values, 6000));
-        // Fewer than two that are likely: nothing happens.
+        // Fewer than two: nothing happens.
         let alone = SamplingOptions { xtc: Some(Xtc { probability: 1.0, threshold: 0.35 }), ..drawing(1.0, 5) };
         assert!(histogram(alone, &values, 1000)[0] > 300);
     }

@@ -101,6 +101,7 @@ impl Speculator {
             }
             Speculation::Draft => {
                 let sampler = Sampler::new(sampling, tokenizer.vocab_len())?.without(tokenizer.unused_ids())?;
+                let sampler = sampler.with_dry(sampling, tokenizer);
                 Source::Draft(Box::new(Draft::new(sampler)))
             }
         };

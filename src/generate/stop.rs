@@ -108,8 +108,9 @@ impl StopStrings {
         None
     }
 
-    /// Appends what was held back: the text is over.
+    /// Appends what was held back: the text is over, and what follows is another one.
     pub(super) fn finish(&mut self, text: &mut String) {
+        self.matchers.iter_mut().for_each(|matcher| matcher.matched = 0);
         text.push_str(&std::mem::take(&mut self.held));
     }
 }

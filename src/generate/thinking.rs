@@ -59,7 +59,7 @@ pub(super) struct Told<'b> {
     /// Whether it is thought; a mark is, a closing one outside of a block is not.
     pub(super) thought: bool,
     /// Whether what came before it is thought.
-    before: bool,
+    pub(super) before: bool,
     /// Bytes at the end of `text` that lie behind a closing mark.
     behind: usize,
 }
@@ -178,7 +178,8 @@ impl Thinking {
                 }
                 if let Place::Header(name) = &mut self.place {
                     if token != message && name.len() <= HEADER_BYTES {
-                        name.extend_from_slice(bytes);
+                        // A special token, such as `<|constrain|>`, ends a word.
+                        name.extend_from_slice(if bytes.is_empty() { b" " } else { bytes });
                         return Told { text: b"", thought: false, before, behind };
                     }
                     let analysis = name.starts_with(b"analysis");
@@ -200,6 +201,11 @@ impl Thinking {
         let header = String::from_utf8_lossy(header);
         let to = header.split_once("to=").and_then(|(_, to)| to.split_whitespace().next());
         self.to = to.map(str::to_owned).or(self.to.take());
+    }
+
+    /// Whether what it says is messages in channels (gpt-oss).
+    pub(super) fn has_messages(&self) -> bool {
+        matches!(self.marks, Marks::Messages { .. })
     }
 
     /// Whether `token` frames messages (gpt-oss).
@@ -241,9 +247,14 @@ impl Thinking {
         self.text(behind, false);
     }
 
-    /// Takes `bytes` of text that were left over when the generation ended.
-    pub(super) fn rest(&mut self, bytes: usize) {
-        self.text(bytes, self.place == Place::Thought);
+    /// Takes `bytes` of text that were left over where it ended.
+    pub(super) fn rest(&mut self, bytes: usize, thought: bool) {
+        self.text(bytes, thought);
+    }
+
+    /// Whether what comes is thought.
+    pub(super) fn is_thinking(&self) -> bool {
+        self.place == Place::Thought
     }
 
     fn text(&mut self, bytes: usize, thought: bool) {

@@ -90,8 +90,8 @@ pub use isa::Isa;
 pub use routing::{exp_all, sigmoid, softmax};
 pub use transposed::multiply_transposed;
 pub use vector::{
-    Floats, add, add_floats, add_scaled, clamped_swiglu, divide_by_rms, gate_sigmoid, geglu, gelu_tanh, l2_norm,
-    layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, soft_cap, swiglu,
+    Floats, add, add_floats, add_scaled, clamped_swiglu, divide_by_rms, gate_sigmoid, geglu, gelu_erf, gelu_tanh,
+    l2_norm, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, soft_cap, swiglu,
 };
 
 use crate::memory;

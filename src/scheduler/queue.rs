@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::threads::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{PoisonError, TryLockError};
@@ -64,6 +65,8 @@ pub(crate) struct Queue<R> {
     line: Mutex<Line<R>>,
     /// The process whose threads wait.
     process: AtomicU32,
+    /// Of those that compute something else between steps.
+    others: Condvar,
 }
 
 #[derive(Debug)]
@@ -73,6 +76,9 @@ struct Line<R> {
     /// Those that their callers have not fetched.
     finished: Vec<Waiting<R>>,
     computing: bool,
+    /// How many wait to compute something else, and whether the next step comes before them.
+    others: usize,
+    step_is_next: bool,
     /// Threads that the next step waits for, and until when.
     returning: Vec<ThreadId>,
     until: Option<Instant>,
@@ -103,12 +109,14 @@ impl<R> Default for Queue<R> {
             waiting: VecDeque::new(),
             finished: Vec::new(),
             computing: false,
+            others: 0,
+            step_is_next: false,
             returning: Vec::new(),
             until: None,
             next: 0,
             look: None,
         };
-        Queue { line: Mutex::new(line), process: AtomicU32::new(process::id()) }
+        Queue { line: Mutex::new(line), process: AtomicU32::new(process::id()), others: Condvar::new() }
     }
 }
 
@@ -170,7 +178,10 @@ impl<R> Queue<R> {
             if called || !finished.is_empty() {
                 return finished;
             }
-            let may_compute = !line.computing && line.waiting.iter().any(is_own) && line.first::<S>().is_some();
+            let may_compute = !line.computing
+                && !line.is_for_others()
+                && line.waiting.iter().any(is_own)
+                && line.first::<S>().is_some();
             let wait = if may_compute { line.until_complete().min(LOOK) } else { LOOK };
             if wait.is_zero() {
                 line = self.step(line, steps, caller);
@@ -208,6 +219,7 @@ impl<R> Queue<R> {
         caller: &Arc<Caller>,
     ) -> MutexGuard<'a, Line<R>> {
         line.until = None;
+        line.step_is_next = false;
         line.returning.clear();
         let mut chosen = steps.choose(&mut line.waiting);
         let any_held = line.waiting.iter().any(|waiting| S::is_held(&waiting.request));
@@ -237,8 +249,40 @@ impl<R> Queue<R> {
             }
             line.finished.push(waiting);
         }
-        line.wake_first::<S>();
+        self.hand_on::<S>(&line);
         line
+    }
+
+    /// Runs `compute`, which is no step, while no step is computed. Steps and these take turns where both wait.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub(crate) fn between_steps<S: Steps<Request = R>, T>(&self, compute: impl FnOnce() -> T) -> Result<T> {
+        self.check_process()?;
+        let mut line = self.line();
+        line.others += 1;
+        let begun = Instant::now();
+        // A step that is next may come to nothing: its requests can wait for memory.
+        while line.computing || line.step_is_next && line.first::<S>().is_some() && begun.elapsed() < LOOK {
+            line = self.others.wait_timeout(line, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        line.others -= 1;
+        line.computing = true;
+        drop(line);
+        let computed = catch_unwind(AssertUnwindSafe(compute));
+        let mut line = self.line();
+        (line.computing, line.step_is_next) = (false, !line.waiting.is_empty());
+        self.hand_on::<S>(&line);
+        drop(line);
+        computed.map_or_else(|panic| resume_unwind(panic), Ok)
+    }
+
+    /// Lets whoever computes next look.
+    fn hand_on<S: Steps<Request = R>>(&self, line: &Line<R>) {
+        line.wake_first::<S>();
+        if line.others > 0 {
+            self.others.notify_one();
+        }
     }
 
     /// Takes the queue over in a process that was forked. Nobody computed meanwhile if nobody waited: then nothing is half
@@ -271,6 +315,11 @@ impl<R> Queue<R> {
 }
 
 impl<R> Line<R> {
+    /// Whether what is no step is computed next.
+    fn is_for_others(&self) -> bool {
+        self.others > 0 && !self.step_is_next
+    }
+
     /// How long the next step still waits for others.
     fn until_complete(&self) -> Duration {
         let until = self.until.filter(|_| !self.returning.is_empty());

@@ -6,10 +6,13 @@ use super::normalizer::{self, Normalizer};
 use super::pre_tokenizer::{PreTokenizer, Prepend};
 use super::sentencepiece::SentencePiece;
 use super::vocabulary::byte_token;
+use super::word_piece;
 use crate::error::{Error, Result};
 use model_diagnostics::header::config::{ConfigFiles, VocabularyFiles};
 use model_diagnostics::tokenizer::sentencepiece::{PieceKind, SentencePieceModel};
-use model_diagnostics::tokenizer::{MergesFile, TokenizerSpec, byte_level_added, legacy, pre, sentence_piece_added};
+use model_diagnostics::tokenizer::{
+    MergesFile, TokenizerSpec, byte_level_added, legacy, pre, sentence_piece_added, word_piece_added, word_piece_tokens,
+};
 use std::path::Path;
 use tokenizers::models::bpe::Vocab;
 
@@ -20,6 +23,7 @@ pub(super) fn build(files: &ConfigFiles, spec: &TokenizerSpec) -> Result<Option<
             byte_level(files, vocab, merges, spec).map(Some)
         }
         Some(VocabularyFiles::SentencePiece(path)) => sentence_piece(files, path, spec).map(Some),
+        Some(VocabularyFiles::WordPiece(path)) => word_piece(files, path, spec).map(Some),
         Some(VocabularyFiles::Merges { merges: None, .. } | VocabularyFiles::Tiktoken(_)) | None => Ok(None),
     }
 }
@@ -51,6 +55,16 @@ fn byte_level(files: &ConfigFiles, path: &Path, merges: &Path, spec: &TokenizerS
     let ignore_merges = pre.ignore_merges;
     let model = Bpe { ids, texts, merges: merged, ignore_merges, unknown: Unknown::default() };
     assemble(path, Box::new(model), parts, spec)
+}
+
+fn word_piece(files: &ConfigFiles, path: &Path, spec: &TokenizerSpec) -> Result<Built> {
+    let texts = word_piece_tokens(path)?;
+    let added = word_piece_added(files, &texts)?;
+    let damaged = || Error::Tokenizer { file: path.into(), reason: "its rules are not known".into() };
+    let rules = spec.word_piece.ok_or_else(damaged)?;
+    let (normalizer, pre_tokenizer) = (word_piece::normalizer(rules), PreTokenizer::bert());
+    let parts = Parts { added, normalizer, pre_tokenizer, rules: Rules::word_piece() };
+    assemble(path, Box::new(word_piece::of_lines(texts, rules)), parts, spec)
 }
 
 fn sentence_piece(files: &ConfigFiles, path: &Path, spec: &TokenizerSpec) -> Result<Built> {

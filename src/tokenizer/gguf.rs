@@ -8,6 +8,7 @@ use super::normalizer::{Normalizer, NormalizerStep};
 use super::pre_tokenizer::PreTokenizer;
 use super::sentencepiece::SentencePiece;
 use super::vocabulary::{Vocabulary, byte_level as to_bytes, byte_token};
+use super::word_piece;
 use crate::error::{Error, Result};
 use model_diagnostics::header::Fields;
 use model_diagnostics::header::gguf::{GgufMetadata, Strings};
@@ -100,6 +101,24 @@ pub(super) fn character_bpe(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Re
     let model = Bpe { ids, texts, merges, ignore_merges: false, unknown: Unknown { bytes, token, fused: true } };
     let normalizer = Normalizer::new(vec![spaces]);
     Ok((entries.encoder(added, normalizer, PreTokenizer::default(), Box::new(model))?, vocabulary))
+}
+
+/// `bert`: WordPiece.
+pub(super) fn word_piece(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
+    let mut entries = GgufTokens::read(metadata, spec)?;
+    let rules = spec.word_piece.ok_or_else(|| entries.damaged("its rules are not known".into()))?;
+    let mut vocabulary = Vocabulary::new(spec.tokens, true);
+    for (raw, kind) in entries.raw.iter().zip(&entries.types) {
+        match kind {
+            TokenType::Control => vocabulary.push(None),
+            TokenType::Unused => vocabulary.push_unused(),
+            _ => vocabulary.push(Some(&with_spaces(raw))),
+        }
+    }
+    entries.ids()?;
+    let added = entries.added()?;
+    let encoder = word_piece::of_gguf(entries.take_texts(), added, rules);
+    Ok((encoder.map_err(|reason| entries.damaged(reason))?, vocabulary))
 }
 
 /// The vocabulary as the file lists it.

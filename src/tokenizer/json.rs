@@ -7,6 +7,7 @@ use super::normalizer::{Normalizer, STEPS};
 use super::pre_tokenizer::PreTokenizer;
 use super::unigram;
 use super::vocabulary::{Vocabulary, byte_level, byte_token};
+use super::word_piece;
 use crate::error::{Error, Result};
 use model_diagnostics::tokenizer::{AddedToken, TokenizerSpec};
 use serde::Deserialize;
@@ -50,6 +51,9 @@ pub(super) fn build(path: &Path, spec: &TokenizerSpec) -> Result<Built> {
         return Err(damaged(format!("it has ids up to {last}, more than its {bytes} bytes can list")));
     }
     match spec.model.as_deref() {
+        Some("WordPiece") => {
+            read(path, &text, spec, |model: word_piece::WordPieceJson| Ok(Box::new(model.build(spec.tokens)?)))
+        }
         Some("Unigram") => read(path, &text, spec, |model: unigram::UnigramJson| Ok(Box::new(model.build()?))),
         _ => read(path, &text, spec, |model: bpe::BpeJson| Ok(Box::new(model.build(spec.tokens)?))),
     }
@@ -127,6 +131,8 @@ pub(super) struct Rules {
     byte_tokens: bool,
     replacements: Vec<(String, String)>,
     drops_leading_space: bool,
+    /// Whether a token begins a word unless it begins with `##`.
+    words: bool,
 }
 
 impl Rules {
@@ -138,7 +144,12 @@ impl Rules {
     /// `▁` for a space, byte tokens, and a space before the text where one was put there.
     pub(super) fn sentence_piece(drops_leading_space: bool) -> Rules {
         let replacements = vec![("▁".into(), " ".into())];
-        Rules { byte_level: false, byte_tokens: true, replacements, drops_leading_space }
+        Rules { byte_tokens: true, replacements, drops_leading_space, ..Rules::default() }
+    }
+
+    /// A space in front of words.
+    pub(super) fn word_piece() -> Rules {
+        Rules { words: true, drops_leading_space: true, ..Rules::default() }
     }
 
     fn from_decoder(decoder: &Value) -> Result<Rules, String> {
@@ -172,6 +183,9 @@ impl Rules {
                     }
                 }
             }
+            Some("WordPiece") if step.get("prefix").and_then(Value::as_str) == Some("##") => {
+                *self = Rules { replacements: std::mem::take(&mut self.replacements), ..Rules::word_piece() };
+            }
             Some("Strip") => {
                 let count = |key: &str| step.get(key).and_then(Value::as_u64);
                 match (step.get("content").and_then(Value::as_str), count("start"), count("stop")) {
@@ -188,7 +202,7 @@ impl Rules {
             }
             other => {
                 return Err(format!(
-                    "its decoder is {:?}, expected ByteLevel, Metaspace, or a Sequence of Replace, ByteFallback, Fuse and Strip",
+                    "its decoder is {:?}, expected ByteLevel, Metaspace, WordPiece of ##, or a Sequence of Replace, ByteFallback, Fuse and Strip",
                     other.unwrap_or("absent")
                 ));
             }
@@ -197,6 +211,12 @@ impl Rules {
     }
 
     fn bytes<'t>(&self, text: &'t str) -> Cow<'t, [u8]> {
+        if self.words {
+            return match text.strip_prefix("##") {
+                Some(rest) => Cow::Borrowed(rest.as_bytes()),
+                None => Cow::Owned(format!(" {text}").into_bytes()),
+            };
+        }
         if self.byte_tokens
             && let Some(byte) = byte_token(text.as_bytes())
         {
@@ -243,7 +263,7 @@ mod tests {
     fn refuses_a_decoder_it_cannot_follow() {
         for decoder in [
             json!(null),
-            json!({"type": "WordPiece", "prefix": "##"}),
+            json!({"type": "WordPiece", "prefix": "@@"}),
             json!({"type": "Replace", "pattern": {"Regex": "a+"}, "content": " "}),
             json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}),
             json!({"type": "Sequence", "decoders": vec![json!({"type": "Fuse"}); STEPS + 1]}),

@@ -17,6 +17,7 @@ mod text;
 mod trie;
 mod unigram;
 mod vocabulary;
+mod word_piece;
 
 use crate::error::{Error, Result};
 use crate::grammar::Grammars;
@@ -43,8 +44,8 @@ pub struct Tokenizer {
     add_bos: bool,
     add_eos: bool,
     template_thinks: bool,
-    /// Formats of tool calls by the names of the templates that tell them.
-    tool_calls: BTreeMap<String, ToolCallFormat>,
+    /// Formats of tool calls by the names of the templates, where they tell one.
+    tool_calls: BTreeMap<String, Option<ToolCallFormat>>,
     /// Made when an answer is first held to one.
     grammars: OnceLock<Result<Grammars>>,
 }
@@ -60,12 +61,14 @@ impl Tokenizer {
                 let path = files.tokenizer.as_deref().ok_or_else(|| none(header))?;
                 json::build(path, spec)?
             }
-            (Metadata::Config(files), TokenizerKind::SentencePiece | TokenizerKind::ByteLevelBpe) => {
-                folder::build(files, spec)?.ok_or_else(|| none(header))?
-            }
+            (
+                Metadata::Config(files),
+                TokenizerKind::SentencePiece | TokenizerKind::ByteLevelBpe | TokenizerKind::WordPiece,
+            ) => folder::build(files, spec)?.ok_or_else(|| none(header))?,
             (Metadata::Gguf(metadata), TokenizerKind::SentencePiece) => gguf::sentence_piece(metadata, spec)?,
             (Metadata::Gguf(metadata), TokenizerKind::ByteLevelBpe) => gguf::byte_level(metadata, spec)?,
             (Metadata::Gguf(metadata), TokenizerKind::CharacterBpe) => gguf::character_bpe(metadata, spec)?,
+            (Metadata::Gguf(metadata), TokenizerKind::WordPiece) => gguf::word_piece(metadata, spec)?,
             (Metadata::Gguf(_), TokenizerKind::Json)
             | (Metadata::Config(_), TokenizerKind::CharacterBpe)
             | (_, TokenizerKind::Missing) => return Err(none(header)),
@@ -88,7 +91,7 @@ impl Tokenizer {
             .values()
             .any(|template| template.text.contains("<think>") || template.text.contains("[THINK]"));
         let tool_calls = spec.chat_templates.iter();
-        let tool_calls = tool_calls.filter_map(|(name, of)| Some((name.clone(), ToolCallFormat::of(&of.text)?.0)));
+        let tool_calls = tool_calls.map(|(name, of)| (name.clone(), ToolCallFormat::of(&of.text).map(|known| known.0)));
         let (encoder, grammars, tool_calls) = (Arc::new(encoder), OnceLock::new(), tool_calls.collect());
         Tokenizer { encoder, vocabulary, bos, eos, add_bos, add_eos, template_thinks, tool_calls, grammars }
     }
@@ -116,6 +119,26 @@ impl Tokenizer {
     pub fn encode_ordinary(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         let ids = self.encoder.encode(text, &[]).map_err(Error::from)?;
         Ok(if add_special { self.between(ids) } else { ids })
+    }
+
+    /// The ids of `text` as [`encode`](Self::encode) gives them with special tokens, but at most `most` of them: those behind are
+    /// cut off, and EOS follows all the same where the tokenizer appends it. None where they are more and `cut` is false; how
+    /// many they are is then the error.
+    ///
+    /// # Errors
+    /// `Encode` when the text cannot be tokenized.
+    pub(crate) fn encode_within(&self, text: &str, most: usize, cut: bool) -> Result<Result<Vec<u32>, usize>> {
+        let mut ids = self.encode(text, true)?;
+        if ids.len() <= most {
+            return Ok(Ok(ids));
+        }
+        if !cut {
+            return Ok(Err(ids.len()));
+        }
+        let eos = self.eos.filter(|_| self.add_eos && most > 0);
+        ids.truncate(most - usize::from(eos.is_some()));
+        ids.extend(eos);
+        Ok(Ok(ids))
     }
 
     /// The ids of a text to be continued: as [`encode`](Self::encode) with special tokens, but never with EOS behind.
@@ -219,7 +242,7 @@ impl Tokenizer {
             Some(name) => formats.get(name),
             None => formats.get(TOOL_USE_TEMPLATE).or_else(|| formats.get(DEFAULT_TEMPLATE)),
         };
-        format.copied()
+        format.copied().flatten()
     }
 
     /// Ids below [`vocab_len`](Self::vocab_len) that only fill the vocabulary up (`[PAD32011]`, GGUF's type 5), in

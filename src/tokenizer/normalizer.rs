@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::ops::Range;
+use unicode_categories::UnicodeCategories;
 use unicode_normalization_alignments::UnicodeNormalization;
 use unicode_normalization_alignments::char::is_combining_mark;
 
@@ -31,6 +32,12 @@ pub(super) enum NormalizerStep {
     Nfkd,
     Lowercase,
     StripAccents,
+    /// Control characters are taken out, and white space becomes a space.
+    CleanText,
+    /// A space on both sides of Chinese characters.
+    ChineseChars,
+    /// Marks that take no room of their own are taken out, of a text in NFD.
+    StripMarks,
     ByteLevel,
     Prepend(String),
     Strip {
@@ -62,6 +69,7 @@ enum NormalizerJson {
     Prepend { prepend: String },
     Strip { strip_left: bool, strip_right: bool },
     Replace { pattern: PatternJson, content: String },
+    BertNormalizer { clean_text: bool, handle_chinese_chars: bool, strip_accents: Option<bool>, lowercase: bool },
 }
 
 /// The pattern of a step, as a file says it.
@@ -86,6 +94,18 @@ impl Normalizer {
     /// These steps.
     pub(super) fn new(steps: Vec<NormalizerStep>) -> Normalizer {
         Normalizer(steps)
+    }
+
+    /// The steps of BertNormalizer that are wanted.
+    pub(super) fn bert(clean_text: bool, chinese_chars: bool, strip_accents: bool, lowercase: bool) -> Normalizer {
+        let steps = [
+            (clean_text, NormalizerStep::CleanText),
+            (chinese_chars, NormalizerStep::ChineseChars),
+            (strip_accents, NormalizerStep::Nfd),
+            (strip_accents, NormalizerStep::StripMarks),
+            (lowercase, NormalizerStep::Lowercase),
+        ];
+        Normalizer(steps.into_iter().filter(|(wanted, _)| *wanted).map(|(_, step)| step).collect())
     }
 
     /// Reads the `normalizer` of a file.
@@ -197,6 +217,12 @@ fn add(json: NormalizerJson, steps: &mut Vec<NormalizerStep>) -> Result<(), Stri
         NormalizerJson::Sequence { normalizers } => {
             return normalizers.into_iter().try_for_each(|json| add(json, steps));
         }
+        NormalizerJson::BertNormalizer { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
+            // Where a file does not say it, accents are taken off where letters become small.
+            let strip_accents = strip_accents.unwrap_or(lowercase);
+            steps.extend(Normalizer::bert(clean_text, handle_chinese_chars, strip_accents, lowercase).0);
+            return Ok(());
+        }
         NormalizerJson::NFC => NormalizerStep::Nfc,
         NormalizerJson::NFD => NormalizerStep::Nfd,
         NormalizerJson::NFKC => NormalizerStep::Nfkc,
@@ -246,6 +272,9 @@ impl NormalizerStep {
             NormalizerStep::Nfkd => "the normalizer's NFKD",
             NormalizerStep::Lowercase => "the normalizer's Lowercase",
             NormalizerStep::StripAccents => "the normalizer's StripAccents",
+            NormalizerStep::CleanText | NormalizerStep::ChineseChars | NormalizerStep::StripMarks => {
+                "the normalizer's BertNormalizer"
+            }
             NormalizerStep::ByteLevel => "the normalizer's ByteLevel",
             NormalizerStep::Prepend(_) => "the normalizer's Prepend",
             NormalizerStep::Strip { .. } => "the normalizer's Strip",
@@ -264,6 +293,22 @@ impl NormalizerStep {
             NormalizerStep::StripAccents => {
                 out.extend(text.chars().filter(|character| !is_combining_mark(*character)))?
             }
+            NormalizerStep::CleanText => {
+                let kept = text.chars().filter(|character| !is_taken_out(*character));
+                out.extend(kept.map(|character| if is_space(character) { ' ' } else { character }))?;
+            }
+            NormalizerStep::ChineseChars => {
+                for character in text.chars() {
+                    if is_chinese(character) {
+                        [' ', character, ' '].into_iter().try_for_each(|character| out.push(character))?;
+                    } else {
+                        out.push(character)?;
+                    }
+                }
+            }
+            NormalizerStep::StripMarks => {
+                out.extend(text.chars().filter(|character| !character.is_mark_nonspacing()))?;
+            }
             NormalizerStep::ByteLevel => out.extend(text.bytes().map(byte_character))?,
             NormalizerStep::Prepend(prefix) => {
                 if !text.is_empty() {
@@ -279,6 +324,32 @@ impl NormalizerStep {
         }
         Ok(out.finish())
     }
+}
+
+/// White space as BertNormalizer has it.
+fn is_space(character: char) -> bool {
+    matches!(character, '\t' | '\n' | '\r') || character.is_whitespace()
+}
+
+/// What BertNormalizer takes out: control characters, and those that stand for what is none.
+fn is_taken_out(character: char) -> bool {
+    let control = character.is_other() && !matches!(character, '\t' | '\n' | '\r');
+    matches!(character, '\0' | char::REPLACEMENT_CHARACTER) || control
+}
+
+/// The blocks of BertNormalizer; the end of the fifth is the library's.
+fn is_chinese(character: char) -> bool {
+    matches!(
+        u32::from(character),
+        0x4e00..=0x9fff
+            | 0x3400..=0x4dbf
+            | 0x20000..=0x2a6df
+            | 0x2a700..=0x2b73f
+            | 0x2b740..=0x2b81f
+            | 0x2b920..=0x2ceaf
+            | 0xf900..=0xfaff
+            | 0x2f800..=0x2fa1f
+    )
 }
 
 fn replace(text: &str, pattern: &Pattern, content: &str, budget: &Budget, out: &mut Growing<'_>) -> Encoded<()> {
@@ -312,6 +383,12 @@ mod tests {
             json!({"type": "Lowercase"}),
             json!({"type": "StripAccents"}),
             json!({"type": "ByteLevel"}),
+            json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null,
+                "lowercase": true}),
+            json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": false, "strip_accents": true,
+                "lowercase": false}),
+            json!({"type": "BertNormalizer", "clean_text": false, "handle_chinese_chars": true, "strip_accents": false,
+                "lowercase": true}),
             json!({"type": "Prepend", "prepend": "▁"}),
             json!({"type": "Strip", "strip_left": true, "strip_right": false}),
             json!({"type": "Strip", "strip_left": false, "strip_right": true}),
@@ -370,7 +447,7 @@ mod tests {
     fn refuses_by_name_what_it_does_not_know() {
         for (value, says) in [
             (json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "Precompiled"),
-            (json!({"type": "BertNormalizer", "clean_text": true}), "BertNormalizer"),
+            (json!({"type": "BertNormalizer", "clean_text": true}), "handle_chinese_chars"),
             (json!({"type": "Sequence", "normalizers": [{"type": "Nmt"}]}), "Nmt"),
             (json!("NFC"), "normalizer"),
             (json!({"type": "Prepend", "prepend": ""}), "Prepend"),

@@ -98,6 +98,7 @@ enum PreTokenizerJson {
     },
     Whitespace,
     WhitespaceSplit,
+    BertPreTokenizer,
 }
 
 impl PreTokenizer {
@@ -115,6 +116,11 @@ impl PreTokenizer {
     /// Writes `▁` for a space, and in front as `prepend` says.
     pub(super) fn metaspace(prepend: Prepend) -> PreTokenizer {
         PreTokenizer(vec![PreTokenizerStep::Metaspace { replacement: '▁', prepend }])
+    }
+
+    /// Words and punctuation marks.
+    pub(super) fn bert() -> PreTokenizer {
+        PreTokenizer(PreTokenizerStep::bert().into())
     }
 
     /// Reads the `pre_tokenizer` of a file.
@@ -192,8 +198,7 @@ fn add(json: PreTokenizerJson, steps: &mut Vec<PreTokenizerStep>) -> Result<(), 
             steps.push(split(Delimiter::Class(char::is_numeric), behavior, false));
         }
         PreTokenizerJson::Punctuation { behavior } => {
-            let mark = |character: char| character.is_ascii_punctuation() || character.is_punctuation();
-            steps.push(split(Delimiter::Class(mark), behavior.unwrap_or(Behavior::Isolated), false));
+            steps.push(split(Delimiter::Class(is_mark), behavior.unwrap_or(Behavior::Isolated), false));
         }
         PreTokenizerJson::CharDelimiterSplit { delimiter } => {
             steps.push(split(Delimiter::This(delimiter), Behavior::Removed, false));
@@ -204,6 +209,7 @@ fn add(json: PreTokenizerJson, steps: &mut Vec<PreTokenizerStep>) -> Result<(), 
         PreTokenizerJson::WhitespaceSplit => {
             steps.push(split(Delimiter::Class(char::is_whitespace), Behavior::Removed, false))
         }
+        PreTokenizerJson::BertPreTokenizer => steps.extend(PreTokenizerStep::bert()),
     }
     if steps.len() > STEPS {
         return Err(format!("its pre_tokenizer has more than {STEPS} steps"));
@@ -211,7 +217,21 @@ fn add(json: PreTokenizerJson, steps: &mut Vec<PreTokenizerStep>) -> Result<(), 
     Ok(())
 }
 
+/// A punctuation mark, as the library has it.
+fn is_mark(character: char) -> bool {
+    character.is_ascii_punctuation() || character.is_punctuation()
+}
+
 impl PreTokenizerStep {
+    /// The two of BertPreTokenizer.
+    fn bert() -> [PreTokenizerStep; 2] {
+        let words = Delimiter::Class(char::is_whitespace);
+        [
+            PreTokenizerStep::Split { at: words, behavior: Behavior::Removed, invert: false },
+            PreTokenizerStep::isolate(Delimiter::Class(is_mark)),
+        ]
+    }
+
     fn isolate(at: Delimiter) -> PreTokenizerStep {
         PreTokenizerStep::Split { at, behavior: Behavior::Isolated, invert: false }
     }
@@ -338,6 +358,7 @@ mod tests {
             json!({"type": "Digits", "individual_digits": false}),
             json!({"type": "Whitespace"}),
             json!({"type": "WhitespaceSplit"}),
+            json!({"type": "BertPreTokenizer"}),
             json!({"type": "CharDelimiterSplit", "delimiter": "a"}),
             json!({"type": "Punctuation"}),
         ];

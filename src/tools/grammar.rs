@@ -1,5 +1,6 @@
 //! Tools and the format of calls -> the grammar of an answer that calls them.
 
+use super::literal::GEMMA_QUOTE;
 use super::reader::syntax;
 use super::{Tool, ToolChoice, read};
 use crate::error::{Error, ToolError};
@@ -7,6 +8,7 @@ use crate::grammar::{Grammar, closed};
 use crate::tokenizer::Tokenizer;
 use model_diagnostics::tokenizer::ToolCallFormat;
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 /// Schemas within each other.
@@ -33,7 +35,11 @@ pub(crate) fn grammar(
     }
     let schemas: Vec<(String, Value)> =
         tools.iter().map(|tool| (tool.name.clone(), closed(tool.parameters.clone()))).collect();
-    let mut lark = Lark { rules: String::new(), names: 0, format, tokenizer };
+    for (tool, schema) in &schemas {
+        check(tool, schema, format)?;
+    }
+    let mut lark =
+        Lark { rules: String::new(), names: 0, format, tokenizer, tool: "", root: &Value::Null, known: HashMap::new() };
     let calls: Result<Vec<String>, Error> = schemas.iter().map(|(name, schema)| lark.call(name, schema)).collect();
     let call = lark.rule(&calls?.join(" | "));
     let answer = lark.answer(&call, choice)?;
@@ -47,6 +53,38 @@ struct Lark<'a> {
     names: usize,
     format: ToolCallFormat,
     tokenizer: &'a Tokenizer,
+    /// The tool whose call is written, and the schema of its arguments.
+    tool: &'a str,
+    root: &'a Value,
+    /// Rules of what its schema refers to.
+    known: HashMap<String, String>,
+}
+
+/// Whether calls of `tool` with this schema can be written in `format`, and read.
+fn check(tool: &str, schema: &Value, format: ToolCallFormat) -> Result<(), ToolError> {
+    let found = schema.get("type").unwrap_or(schema);
+    if found != "object" {
+        return Err(ToolError::NotObject { tool: tool.into(), found: found.to_string() });
+    }
+    let (is_json, has_names) = match format {
+        ToolCallFormat::Hermes
+        | ToolCallFormat::Phi4MiniJson
+        | ToolCallFormat::Mistral
+        | ToolCallFormat::Llama3Json => (true, false),
+        ToolCallFormat::MistralArgs
+        | ToolCallFormat::DeepseekV3
+        | ToolCallFormat::DeepseekV31
+        | ToolCallFormat::Harmony => (false, false),
+        ToolCallFormat::Qwen3Xml | ToolCallFormat::Gemma4 | ToolCallFormat::Lfm2 | ToolCallFormat::Olmo3 => {
+            (false, true)
+        }
+    };
+    let parameters = properties(schema).into_iter().map(|(name, ..)| name).filter(|_| has_names);
+    let names = [tool].into_iter().filter(|_| !is_json).chain(parameters);
+    match names.into_iter().find(|name| !is_plain(name)) {
+        Some(name) => Err(ToolError::Name { tool: tool.into(), name: name.into(), format }),
+        None => Ok(()),
+    }
 }
 
 /// `text` as Lark writes it.
@@ -54,7 +92,7 @@ fn text(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-impl Lark<'_> {
+impl<'a> Lark<'a> {
     /// A rule of this expression; its name.
     fn rule(&mut self, expression: &str) -> String {
         self.names += 1;
@@ -64,10 +102,10 @@ impl Lark<'_> {
         name
     }
 
-    /// A terminal that ends with the first `suffix`.
+    /// A rule of a text that ends with the first `suffix`.
     fn until(&mut self, suffix: &str) -> String {
         self.names += 1;
-        let name = format!("T{}", self.names);
+        let name = format!("r{}", self.names);
         let _ = writeln!(self.rules, "{name}[suffix={}]: /(?s:.*)/", text(suffix));
         name
     }
@@ -78,7 +116,9 @@ impl Lark<'_> {
     }
 
     /// One call of the tool `name`, without what opens and closes it.
-    fn call(&mut self, name: &str, schema: &Value) -> Result<String, Error> {
+    fn call(&mut self, name: &'a str, schema: &'a Value) -> Result<String, Error> {
+        (self.tool, self.root) = (name, schema);
+        self.known.clear();
         let json = Grammar::embedded(schema);
         let object = |key: &str| format!("{} {json} \"}}\"", text(&format!("{{\"name\": {}, \"{key}\": ", text(name))));
         Ok(match self.format {
@@ -170,7 +210,9 @@ impl Lark<'_> {
         let analysis = format!("({channel} \"analysis\" {message} TEXT {end} {start} \"assistant\")*");
         match choice {
             ToolChoice::Strict => {
-                format!("{analysis} ({call} | {channel} (\"final\" | \"commentary\") {message} TEXT?)")
+                let before =
+                    format!("({channel} (\"analysis\" | \"commentary\") {message} TEXT {end} {start} \"assistant\")*");
+                format!("{before} ({call} | {channel} (\"final\" | \"commentary\") {message} TEXT?)")
             }
             _ => format!("{analysis} {call}"),
         }
@@ -182,17 +224,33 @@ impl Lark<'_> {
         for (name, property, required) in properties(schema) {
             let head = text(&format!("<parameter={name}>\n"));
             let value = match options(property) {
+                Some(options) if options.is_empty() => return Err(self.refused("a list of values is empty")),
                 Some(options) if options.iter().all(Value::is_string) => {
                     let options: Vec<String> = options.iter().filter_map(Value::as_str).map(text).collect();
                     format!("({}) \"\\n</parameter>\\n\"", options.join(" | "))
                 }
-                _ if read::wants_string(property) => self.until("\n</parameter>\n"),
-                _ => format!("{} \"\\n</parameter>\\n\"", Grammar::embedded(property)),
+                _ if read::takes(property, "string") => self.until("\n</parameter>\n"),
+                _ => format!("{} \"\\n</parameter>\\n\"", Grammar::embedded(&self.with_definitions(property))),
             };
             let parameter = self.rule(&format!("{head} {value}"));
             all.push(if required { parameter } else { format!("{parameter}?") });
         }
         Ok(all.join(" "))
+    }
+
+    /// A part of the schema, with what it may refer to.
+    fn with_definitions(&self, part: &Value) -> Value {
+        let mut part = part.clone();
+        for key in ["$defs", "definitions", "$schema"] {
+            if let (Some(part), Some(value)) = (part.as_object_mut(), self.root.get(key)) {
+                part.entry(key).or_insert_with(|| value.clone());
+            }
+        }
+        part
+    }
+
+    fn refused(&self, reason: &'static str) -> Error {
+        ToolError::Schema { tool: self.tool.into(), reason }.into()
     }
 
     /// The properties of an object with their values, in the order of the schema, a comma between each two.
@@ -213,6 +271,9 @@ impl Lark<'_> {
         // What comes behind properties of which one was written, or none.
         let (mut some, mut none) = (String::new(), String::new());
         for (name, property, required) in properties.into_iter().rev() {
+            if is_gemma && !is_plain(name) {
+                return Err(self.refused("a name has signs that are no letters"));
+            }
             let value = self.value(property, level + 1)?;
             let key =
                 if is_gemma || level == 0 { format!("{name}{between}") } else { format!("{}{between}", text(name)) };
@@ -236,6 +297,9 @@ impl Lark<'_> {
         if level > LEVELS {
             return Err(ToolError::TooDeep { limit: LEVELS }.into());
         }
+        if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+            return self.referred(reference, level);
+        }
         let is_gemma = self.format == ToolCallFormat::Gemma4;
         let (yes, no, nothing) = if is_gemma { ("true", "false", "null") } else { ("True", "False", "None") };
         if let Some(options) = options(schema) {
@@ -250,14 +314,22 @@ impl Lark<'_> {
                 })
                 .collect();
             return match options {
-                Some(options) => Ok(self.rule(&options.join(" | "))),
-                None => Ok(self.any()),
+                Some(options) if !options.is_empty() => Ok(self.rule(&options.join(" | "))),
+                _ => Err(self.refused("a list of values is empty, or has lists or objects in it")),
             };
         }
         if let Some(schemas) = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Value::as_array) {
             let values: Result<Vec<String>, Error> =
                 schemas.iter().map(|schema| self.value(schema, level + 1)).collect();
-            return Ok(self.rule(&values?.join(" | ")));
+            let values = values?;
+            return if values.is_empty() {
+                Err(self.refused("a list of schemas is empty"))
+            } else {
+                Ok(self.rule(&values.join(" | ")))
+            };
+        }
+        if schema.get("allOf").is_some() {
+            return Err(self.refused("allOf is not kept by calls that are no JSON"));
         }
         let types: Vec<&str> = match schema.get("type") {
             Some(Value::String(one)) => vec![one],
@@ -280,9 +352,17 @@ impl Lark<'_> {
                     format!("\"[\" ({item} ({} {item})*)? \"]\"", text(self.comma()))
                 }
                 "object" if schema.get("properties").is_some() => {
-                    format!("\"{{\" {} \"}}\"", self.pairs(schema, level)?)
+                    format!("\"{{\" {} \"}}\"", self.pairs(schema, level.max(1))?)
                 }
-                _ => self.any(),
+                "object" => {
+                    let of = schema.get("additionalProperties").filter(|of| of.is_object());
+                    let value = match of {
+                        Some(of) => self.value(of, level + 1)?,
+                        None => self.any(),
+                    };
+                    self.map(&value)
+                }
+                _ => return Err(self.refused("a type is not known")),
             });
         }
         Ok(self.rule(&values.join(" | ")))
@@ -318,22 +398,51 @@ impl Lark<'_> {
         }
     }
 
-    /// Any value: a string, a number, a word, or a list of them.
+    /// An object of any names, with these values.
+    fn map(&mut self, value: &str) -> String {
+        let (comma, key) = (text(self.comma()), self.string());
+        let between = if self.format == ToolCallFormat::Gemma4 { text(":") } else { text(": ") };
+        let pair = self.rule(&format!("{key} {between} {value}"));
+        self.rule(&format!("\"{{\" ({pair} ({comma} {pair})*)? \"}}\""))
+    }
+
+    /// A value of what the schema refers to; a rule of its own, so that it may refer to itself.
+    fn referred(&mut self, reference: &str, level: usize) -> Result<String, Error> {
+        if let Some(rule) = self.known.get(reference) {
+            return Ok(rule.clone());
+        }
+        let found = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+        let found = found.ok_or_else(|| self.refused("a reference leads nowhere"))?;
+        self.names += 1;
+        let name = format!("r{}", self.names);
+        self.known.insert(reference.into(), name.clone());
+        let value = self.value(found, level + 1)?;
+        // Writing to a string does not fail.
+        let _ = writeln!(self.rules, "{name}: {value}");
+        Ok(name)
+    }
+
+    /// Any value: a string, a number, a word, a list of them, or an object of them.
     fn any(&mut self) -> String {
         let is_gemma = self.format == ToolCallFormat::Gemma4;
         let words = if is_gemma { "\"true\" | \"false\" | \"null\"" } else { "\"True\" | \"False\" | \"None\"" };
         let string = self.string();
         let one = self.rule(&format!("{string} | {NUMBER} | {words}"));
         let comma = text(self.comma());
-        self.rule(&format!("{one} | \"[\" ({one} ({comma} {one})*)? \"]\""))
+        let map = self.map(&one);
+        self.rule(&format!("{one} | \"[\" ({one} ({comma} {one})*)? \"]\" | {map}"))
     }
 }
 
-const GEMMA_QUOTE: &str = "<|\"|>";
 const NUMBER: &str = r"/-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?/";
 
 fn or_nothing(expression: &str) -> &str {
     if expression.is_empty() { "\"\"" } else { expression }
+}
+
+/// Whether `name` has no sign by which a call is read.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|c: char| c.is_control() || c.is_whitespace() || "\"'()[]{}<>,:=".contains(c))
 }
 
 /// The properties of an object, each with whether it must be there.

@@ -5,8 +5,9 @@ use serde_json::{Map, Number, Value};
 /// Lists and maps within each other.
 const NESTED: usize = 64;
 
-/// Gemma 4 writes strings between two of these.
-const GEMMA_QUOTE: &str = "<|\"|>";
+/// Gemma 4 writes strings between two of these: the token, or its letters where the vocabulary has no such token.
+const GEMMA_TOKEN: &str = "\u{10ffff}<|\"|>";
+pub(super) const GEMMA_QUOTE: &str = "<|\"|>";
 
 /// A text that is read from its beginning. Every method that finds something else than it looks for returns `None`, and what is
 /// left then says nothing.
@@ -14,6 +15,8 @@ const GEMMA_QUOTE: &str = "<|\"|>";
 pub(super) struct Literals<'a> {
     rest: &'a str,
     nested: usize,
+    /// What Gemma 4's strings are between.
+    quote: &'static str,
 }
 
 /// The value that `text` is, blanks around it aside.
@@ -25,7 +28,8 @@ pub(super) fn value(text: &str) -> Option<Value> {
 
 impl<'a> Literals<'a> {
     pub(super) fn new(text: &'a str) -> Literals<'a> {
-        Literals { rest: text, nested: 0 }
+        let quote = if text.contains(GEMMA_TOKEN) { GEMMA_TOKEN } else { GEMMA_QUOTE };
+        Literals { rest: text, nested: 0, quote }
     }
 
     /// Whether only blanks are left.
@@ -40,20 +44,17 @@ impl<'a> Literals<'a> {
         rest.is_some()
     }
 
-    /// A name: letters, digits, `_`, `-` and `.`.
-    pub(super) fn name(&mut self) -> Option<&'a str> {
-        let rest = self.rest.trim_start();
-        let end = rest.find(|c: char| !(c.is_alphanumeric() || "_-.".contains(c))).unwrap_or(rest.len());
-        let (name, rest) = rest.split_at(end);
+    /// What is before `end`, which is taken too: a name, without quotes, brackets and commas.
+    pub(super) fn name(&mut self, end: &str) -> Option<&'a str> {
+        let (name, rest) = self.rest.split_once(end)?;
         self.rest = rest;
-        (!name.is_empty()).then_some(name)
+        let name = name.trim();
+        (!name.is_empty() && !name.contains(|c: char| c.is_control() || "\"'()[]{},".contains(c))).then_some(name)
     }
 
     /// `name(key=value, ..)` of Python.
     pub(super) fn call(&mut self) -> Option<(&'a str, Map<String, Value>)> {
-        let name = self.name()?;
-        self.take("(").then_some(())?;
-        Some((name, self.pairs("=", ")")?))
+        Some((self.name("(")?, self.pairs("=", ")")?))
     }
 
     /// Keys and values up to `close`, with `between` each two. A comma may be behind the last one.
@@ -61,10 +62,9 @@ impl<'a> Literals<'a> {
         let mut pairs = Map::new();
         while !self.take(close) {
             let key = match self.string() {
-                Some(key) => key,
-                None => self.name()?.to_owned(),
+                Some(key) => self.take(between).then_some(key)?,
+                None => self.name(between)?.to_owned(),
             };
-            self.take(between).then_some(())?;
             pairs.insert(key, self.value()?);
             if !self.take(",") {
                 return self.take(close).then_some(pairs);
@@ -119,8 +119,8 @@ impl<'a> Literals<'a> {
     /// A string in quotes; nothing is taken where there is none.
     fn string(&mut self) -> Option<String> {
         let rest = self.rest.trim_start();
-        if let Some(rest) = rest.strip_prefix(GEMMA_QUOTE) {
-            let (text, rest) = rest.split_once(GEMMA_QUOTE)?;
+        if let Some(rest) = rest.strip_prefix(self.quote) {
+            let (text, rest) = rest.split_once(self.quote)?;
             self.rest = rest;
             return Some(text.to_owned());
         }

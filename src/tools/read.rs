@@ -2,6 +2,7 @@
 
 use super::Tool;
 use super::literal::{self, Literals};
+use super::reader::SPECIAL;
 use serde_json::{Map, Value};
 
 /// A call as a model wrote it.
@@ -71,6 +72,7 @@ pub(super) fn llama(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
 
 /// Mistral: a list of objects; or the name, an id behind `[CALL_ID]`, and the arguments behind `[ARGS]`.
 pub(super) fn mistral(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
+    let text = &text.replace(SPECIAL, "");
     if text.trim_start().starts_with(['[', '{']) {
         return json(text, tools);
     }
@@ -82,10 +84,11 @@ pub(super) fn mistral(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
 
 /// DeepSeek: `function<｜tool▁sep｜>`, the name and the arguments as a block of JSON, or the name, `<｜tool▁sep｜>` and the arguments.
 pub(super) fn deepseek(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
+    let text = &text.replace(SPECIAL, "");
     let (first, rest) = text.split_once(DEEPSEEK_SEPARATOR)?;
     let (name, object) = match rest.split_once("```json") {
-        Some((name, block)) => (name, block.trim_end().strip_suffix("```")?),
-        None => (first, rest),
+        Some((name, block)) if first.trim() == "function" => (name, block.trim_end().strip_suffix("```")?),
+        _ => (first, rest),
     };
     let call = Written::new(name.trim(), serde_json::from_str(object).ok()?);
     (!call.name.is_empty()).then(|| vec![call])
@@ -129,23 +132,28 @@ pub(super) fn xml(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
 
 /// `text` as the value that its schema wants: a string, unless it wants none and this is another value.
 fn typed(text: &str, schema: Option<&Value>) -> Value {
-    if schema.is_none_or(wants_string) {
+    const SAYING: [&str; 7] = ["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"];
+    let Some(schema) = schema.filter(|schema| SAYING.iter().any(|key| schema.get(key).is_some())) else {
         return text.into();
+    };
+    match literal::value(text) {
+        Some(Value::Null) if takes(schema, "null") => Value::Null,
+        Some(value) if !takes(schema, "string") => value,
+        _ => text.into(),
     }
-    literal::value(text).unwrap_or_else(|| text.into())
 }
 
-/// Whether a schema takes strings, as far as its own keywords say.
-pub(super) fn wants_string(schema: &Value) -> bool {
-    let is_string = |name: &Value| name == "string";
+/// Whether a schema takes values of this type, `string` or `null`, as far as its own keywords say.
+pub(super) fn takes(schema: &Value, name: &str) -> bool {
+    let is = |value: &Value| if name == "null" { value.is_null() } else { value.is_string() };
     if let Some(types) = schema.get("type") {
-        return is_string(types) || types.as_array().is_some_and(|types| types.iter().any(is_string));
+        return types == name || types.as_array().is_some_and(|types| types.iter().any(|one| one == name));
     }
     let all = |key: &str| schema.get(key).and_then(Value::as_array);
     match (all("enum"), all("anyOf").or_else(|| all("oneOf"))) {
-        (Some(values), _) => values.iter().any(Value::is_string),
-        (None, Some(schemas)) => schemas.iter().any(wants_string),
-        _ => schema.get("const").is_some_and(Value::is_string),
+        (Some(values), _) => values.iter().any(is),
+        (None, Some(schemas)) => schemas.iter().any(|schema| takes(schema, name)),
+        _ => schema.get("const").is_some_and(is),
     }
 }
 
@@ -154,8 +162,7 @@ pub(super) fn gemma(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
     let (mut literals, mut calls) = (Literals::new(text), Vec::new());
     while !literals.is_done() {
         literals.take("call:").then_some(())?;
-        let name = literals.name()?;
-        literals.take("{").then_some(())?;
+        let name = literals.name("{")?;
         calls.push(Written::new(name, literals.pairs(":", "}")?));
         literals.take(",");
     }

@@ -45,6 +45,19 @@ pub(super) fn syntax(format: ToolCallFormat) -> Syntax {
     }
 }
 
+impl Syntax {
+    /// The calls that `body` is, or else what is behind the last opening mark in it, as one that broke may have another behind
+    /// it; and where they begin.
+    fn calls(&self, body: &str, tools: &[Tool], spelled: &[(&str, Mark)]) -> Option<(Vec<Written>, usize)> {
+        if let Some(calls) = (self.read)(body, tools) {
+            return Some((calls, 0));
+        }
+        let opens = spelled.iter().filter(|(_, mark)| *mark == Mark::Open);
+        let (at, len) = opens.filter_map(|(text, _)| Some((body.rfind(text)?, text.len()))).max()?;
+        Some(((self.read)(&body[at + len..], tools)?, at))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mark {
     Open,
@@ -55,18 +68,35 @@ enum Mark {
 #[derive(Debug, PartialEq)]
 enum Place {
     Text,
-    /// In a call: what opened it, as it is spelled, and what came since. `bare` has no mark.
-    Call {
-        open: String,
-        body: String,
-        bare: bool,
-    },
+    Call(Open),
     /// In a message to a tool (gpt-oss).
     Message {
         name: String,
         body: String,
     },
 }
+
+/// A call that has begun.
+#[derive(Debug, Default, PartialEq)]
+struct Open {
+    /// What opened it, as it is spelled; nothing where the answer itself may be the call.
+    mark: &'static str,
+    /// What came since.
+    body: String,
+    /// Before this no mark begins.
+    searched: usize,
+    /// How often it was read without success.
+    tries: usize,
+}
+
+/// Stands before the letters of a special token in the body of a call, so that other letters do not spell it.
+pub(super) const SPECIAL: char = '\u{10ffff}';
+
+/// Blanks that wait for what comes behind them, in bytes.
+const BLANKS: usize = 256;
+
+/// How often a call is read that a mark in its letters may end.
+const TRIES: usize = 64;
 
 /// Reads the calls of one answer.
 pub(crate) struct CallReader {
@@ -77,6 +107,8 @@ pub(crate) struct CallReader {
     /// Marks that are spelled.
     spelled: Vec<(&'static str, Mark)>,
     place: Place,
+    /// Marks that stand around calls, of which none has come yet.
+    frames: String,
     /// Text that may be the beginning of a mark, or blanks that may lie before one.
     held: String,
     /// Whether text was given out since the last call.
@@ -103,8 +135,8 @@ impl CallReader {
                 None => spelled.push((text, mark)),
             }
         }
-        let (place, held) = (Place::Text, String::new());
-        CallReader { syntax, tools, tokens, spelled, place, held, said: false, prompt_tokens, calls: 0 }
+        let (place, frames, held) = (Place::Text, String::new(), String::new());
+        CallReader { syntax, tools, tokens, spelled, place, frames, held, said: false, prompt_tokens, calls: 0 }
     }
 
     /// Whether `token` is a mark.
@@ -112,7 +144,7 @@ impl CallReader {
         self.tokens.iter().any(|(id, ..)| *id == token)
     }
 
-    /// Whether what comes is part of a call: special tokens in it are spelled.
+    /// Whether what comes is part of a call: its special tokens are too.
     pub(crate) fn is_calling(&self) -> bool {
         self.place != Place::Text
     }
@@ -124,9 +156,17 @@ impl CallReader {
         }
     }
 
+    /// Takes a special token, spelled so, as part of a call.
+    pub(crate) fn special(&mut self, text: &str) {
+        if let Place::Call(Open { body, .. }) | Place::Message { body, .. } = &mut self.place {
+            body.push(SPECIAL);
+            body.push_str(text);
+        }
+    }
+
     /// A message to `recipient` begins (gpt-oss), or one to the user.
     pub(crate) fn message_to(&mut self, recipient: Option<&str>, parts: &mut Vec<Part>) {
-        self.close(parts);
+        self.close("", parts);
         if let Some(recipient) = recipient {
             let name = recipient.strip_prefix("functions.").unwrap_or(recipient).to_owned();
             self.place = Place::Message { name, body: String::new() };
@@ -135,51 +175,71 @@ impl CallReader {
 
     /// Takes text.
     pub(crate) fn text(&mut self, text: &str, parts: &mut Vec<Part>) {
+        let mut rest = text.to_owned();
+        // What lies behind a mark is text anew.
+        while !rest.is_empty() {
+            rest = self.text_to_mark(&rest, parts);
+        }
+    }
+
+    /// Takes text up to the first mark in it; what lies behind that.
+    fn text_to_mark(&mut self, text: &str, parts: &mut Vec<Part>) -> String {
         match &mut self.place {
             Place::Message { body, .. } => body.push_str(text),
-            Place::Call { body, bare: true, .. } => {
+            Place::Call(Open { mark: "", body, .. }) => {
                 body.push_str(text);
                 if !may_be_call(body) {
-                    self.close(parts);
+                    self.close("", parts);
                 }
             }
-            Place::Call { body, .. } => {
-                let from = body.len();
-                body.push_str(text);
-                self.search(from, parts);
+            Place::Call(Open { body, .. }) => {
+                body.push_str(&text.replace(SPECIAL, "\u{fffd}"));
+                return self.search_call(parts);
             }
             Place::Text => {
                 self.held.push_str(text);
                 let bare = self.syntax.bare && !self.said && self.calls == 0;
                 if bare && self.held.trim_start().starts_with('{') {
-                    let body = std::mem::take(&mut self.held);
-                    self.place = Place::Call { open: String::new(), body: String::new(), bare };
-                    return self.text(&body, parts);
+                    self.place = Place::Call(Open::default());
+                    return std::mem::take(&mut self.held);
                 }
-                self.search_text(parts);
+                return self.search_text(parts);
             }
         }
+        String::new()
     }
 
     /// Gives out what nothing can follow.
     pub(crate) fn finish(&mut self, parts: &mut Vec<Part>) {
-        self.close(parts);
-        let held = std::mem::take(&mut self.held);
+        self.close("", parts);
         // Blanks behind a call are the format's.
-        if self.said || self.calls == 0 || !held.trim().is_empty() {
-            self.say(held, parts);
+        if self.said || self.calls == 0 || !self.held.trim().is_empty() {
+            self.say(self.held.len(), parts);
         }
+        self.held.clear();
+        self.frames.clear();
     }
 
-    fn say(&mut self, text: String, parts: &mut Vec<Part>) {
+    /// Gives out `to` bytes of what is held, and the marks before it.
+    fn say(&mut self, to: usize, parts: &mut Vec<Part>) {
+        let rest = self.held.split_off(to);
+        let text = std::mem::take(&mut self.frames) + &std::mem::replace(&mut self.held, rest);
         if !text.is_empty() {
             self.said = true;
             parts.push(Part::Text(text));
         }
     }
 
-    /// Gives out what of the held text can be no mark, and takes the marks in it.
-    fn search_text(&mut self, parts: &mut Vec<Part>) {
+    /// Gives out what is held before `end`, but for the blanks at the end of that.
+    fn say_to_blanks(&mut self, end: usize, parts: &mut Vec<Part>) {
+        let blank = self.held[..end].trim_end().len();
+        if blank > 0 || end > BLANKS {
+            self.say(if end - blank > BLANKS { end } else { blank }, parts);
+        }
+    }
+
+    /// Gives out what of the held text can be no mark, and takes the first mark in it; what lies behind that.
+    fn search_text(&mut self, parts: &mut Vec<Part>) -> String {
         let held = &self.held;
         let marks = || self.spelled.iter().filter(|(_, mark)| *mark != Mark::Close);
         let found = marks().filter_map(|(text, mark)| Some((held.find(text)?, *text, *mark)));
@@ -188,90 +248,100 @@ impl CallReader {
             self.held.truncate(at);
             self.say_to_blanks(at, parts);
             self.marked(text, mark, parts);
-            return self.text(&behind, parts);
+            return behind;
         }
         let begins = |from: &usize| marks().any(|(text, _)| text.starts_with(&held[*from..]));
         let partial = held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(held.len());
         self.say_to_blanks(partial, parts);
+        String::new()
     }
 
-    /// Gives out what is held before `end`, but for the blanks at the end of that.
-    fn say_to_blanks(&mut self, end: usize, parts: &mut Vec<Part>) {
-        let blank = self.held[..end].trim_end().len();
-        let rest = self.held.split_off(blank);
-        let text = std::mem::replace(&mut self.held, rest);
-        self.say(text, parts);
-    }
-
-    /// Looks for a spelled mark in the body of a call, of which what is behind `from` is new.
-    fn search(&mut self, from: usize, parts: &mut Vec<Part>) {
-        let Place::Call { body, .. } = &mut self.place else { return };
-        let found = self.spelled.iter().filter_map(|(text, mark)| {
-            let mut from = from.saturating_sub(text.len());
-            while !body.is_char_boundary(from) {
-                from -= 1;
-            }
-            Some((from + body.get(from..)?.find(text)?, *text, *mark))
-        });
-        if let Some((at, text, mark)) = found.min_by_key(|(at, ..)| *at) {
-            let behind = body.split_off(at + text.len());
-            // A value may spell the mark: the call then goes on.
-            if mark != Mark::Close || (self.syntax.read)(&body[..at], &self.tools).is_some() {
+    /// Takes the first spelled mark that ends the call; what lies behind it. A value may spell marks: one ends the call where
+    /// what is before it is a call.
+    fn search_call(&mut self, parts: &mut Vec<Part>) -> String {
+        let Place::Call(Open { body, searched, tries, .. }) = &mut self.place else { return String::new() };
+        loop {
+            let found = self
+                .spelled
+                .iter()
+                .filter_map(|(text, mark)| Some((*searched + body.get(*searched..)?.find(text)?, *text, *mark)));
+            let Some((at, text, mark)) = found.min_by_key(|(at, ..)| *at) else { break };
+            let may_end = body[..at].trim_end().ends_with(['}', ']', ')', '>', '`']) && *tries < TRIES;
+            if may_end && self.syntax.calls(&body[..at], &self.tools, &self.spelled).is_some() {
+                let behind = body.split_off(at + text.len());
                 body.truncate(at);
                 self.marked(text, mark, parts);
-                return self.text(&behind, parts);
+                return behind;
             }
-            let from = body.len();
-            body.push_str(&behind);
-            self.search(from + text.len(), parts);
+            *tries += usize::from(may_end);
+            *searched = at + text.len();
         }
+        // The end may be the beginning of a mark.
+        let longest = self.spelled.iter().map(|(text, _)| text.len()).max().unwrap_or(0);
+        *searched = (*searched).max(body.floor_char_boundary(body.len().saturating_sub(longest)));
+        String::new()
     }
 
     fn marked(&mut self, text: &'static str, mark: Mark, parts: &mut Vec<Part>) {
         match (mark, &mut self.place) {
             (Mark::Open, _) => {
-                self.close(parts);
-                self.place = Place::Call { open: text.into(), body: String::new(), bare: false };
+                self.close("", parts);
+                self.place = Place::Call(Open { mark: text, ..Open::default() });
             }
-            (Mark::Close, Place::Call { .. }) => self.close_by(text, parts),
+            (Mark::Close, Place::Call(_)) => self.close(text, parts),
+            (Mark::Frame, Place::Call(_)) => {
+                self.close("", parts);
+                self.marked(text, mark, parts);
+            }
+            (Mark::Frame, _) if self.calls > 0 && !self.said && self.held.trim().is_empty() => {}
+            (Mark::Frame, _) => {
+                self.say_to_blanks(self.held.len(), parts);
+                self.frames.push_str(&std::mem::take(&mut self.held));
+                self.frames.push_str(text);
+            }
             (Mark::Close, _) => self.held.push_str(text),
-            (Mark::Frame, Place::Call { .. }) => self.close(parts),
-            (Mark::Frame, _) => {}
         }
     }
 
-    fn close(&mut self, parts: &mut Vec<Part>) {
-        self.close_by("", parts);
-    }
-
-    /// Ends a call: it is read, or given out as it is spelled, `mark` behind it.
-    fn close_by(&mut self, mark: &str, parts: &mut Vec<Part>) {
-        let place = std::mem::replace(&mut self.place, Place::Text);
-        let (read, text) = match place {
+    /// Ends a call by `mark`: it is read, or given out as it is spelled.
+    fn close(&mut self, mark: &str, parts: &mut Vec<Part>) {
+        let (read, text) = match std::mem::replace(&mut self.place, Place::Text) {
             Place::Text => return,
-            Place::Call { open, body, .. } => {
-                ((self.syntax.read)(&body, &self.tools), [open.as_str(), &body, mark].concat())
-            }
+            Place::Call(open) => self.read(open, mark),
             Place::Message { name, body } => {
                 let arguments =
                     if body.trim().is_empty() { Some(Default::default()) } else { serde_json::from_str(&body).ok() };
-                (arguments.map(|arguments| vec![Written { id: None, name, arguments }]), body)
+                match arguments {
+                    Some(arguments) => (Some(vec![Written { id: None, name, arguments }]), String::new()),
+                    None => (None, body),
+                }
             }
         };
         let Some(calls) = read else {
-            let before = std::mem::take(&mut self.held);
-            return self.say(before + &text, parts);
+            self.held.push_str(&text.replace(SPECIAL, ""));
+            return self.say(self.held.len(), parts);
         };
+        self.held.push_str(&text);
         if !self.held.trim().is_empty() {
-            let before = std::mem::take(&mut self.held);
-            self.say(before, parts);
+            self.say(self.held.len(), parts);
         }
         self.held.clear();
+        self.frames.clear();
         self.said = false;
         for Written { id, name, arguments } in calls {
-            let id = id.unwrap_or_else(|| format!("{:06}{:03}", self.prompt_tokens % 1_000_000, self.calls % 1000));
+            let own = || format!("{:06}{:03}", self.prompt_tokens % 1_000_000, self.calls % 1000);
+            let id = id.filter(|id| !id.is_empty()).unwrap_or_else(own);
             self.calls += 1;
             parts.push(Part::Call(ToolCall { id, name, arguments }));
+        }
+    }
+
+    /// The calls of `open`, which ends by `mark`, and the text that is none of them: all of it where there are none.
+    fn read(&self, Open { mark: open, body, .. }: Open, mark: &str) -> (Option<Vec<Written>>, String) {
+        match self.syntax.calls(&body, &self.tools, &self.spelled) {
+            Some((calls, 0)) => (Some(calls), String::new()),
+            Some((calls, at)) => (Some(calls), [open, &body[..at]].concat()),
+            None => (None, [open, &body, mark].concat()),
         }
     }
 }
@@ -281,8 +351,10 @@ fn may_be_call(text: &str) -> bool {
     const BEGINNINGS: [&str; 6] =
         ["{\"name\":", "{\"type\":\"function\"", "{\"function\":", "{\"parameters\":", "{\"arguments\":", "{\"id\":"];
     let longest = BEGINNINGS.iter().map(|text| text.len()).max().unwrap_or_default();
-    let begun: String = text.chars().filter(|c| !c.is_whitespace()).take(longest).collect();
-    BEGINNINGS.iter().any(|known| known.starts_with(&begun) || begun.starts_with(known))
+    let head = &text[..text.floor_char_boundary(BLANKS)];
+    let begun: String = head.chars().filter(|c| !c.is_whitespace()).take(longest).collect();
+    let whole = |known: &&str| begun.starts_with(*known);
+    BEGINNINGS.iter().any(|known| whole(known) || (known.starts_with(&begun) && head.len() == text.len()))
 }
 
 impl std::fmt::Debug for CallReader {

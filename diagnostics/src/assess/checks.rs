@@ -195,7 +195,7 @@ fn either(names: &[&str]) -> Option<String> {
 }
 
 pub(super) fn rope(spec: &ModelSpec) -> Check {
-    let rope = spec.rope();
+    let Some(rope) = spec.rope() else { return Check::pass("rope", "none: positions are rows of a matrix") };
     let layout = match rope.layout {
         RopeLayout::HalfSplit => "half-split",
         RopeLayout::Interleaved => "interleaved",
@@ -225,6 +225,9 @@ pub(super) fn tokenizer(spec: &ModelSpec, policy: &Policy) -> Check {
         let (tokens, rows) = (tokenizer.tokens, spec.vocab);
         let summary = format!("the tokenizer has {tokens} ids, the embedding has rows for {rows} of them");
         return Check::warn("tokenizer", summary);
+    }
+    if spec.weights.head.is_none() {
+        return Check::pass("tokenizer", format!("{} tokens", tokenizer.tokens));
     }
     if tokenizer.stop_ids.is_empty() {
         let summary = "no file names a token that ends a text, so generation ends at its limit";

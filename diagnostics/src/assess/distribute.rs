@@ -10,7 +10,7 @@ use crate::header::TensorInfo;
 use crate::plan::{self, KvDtype, PREFILL_CHUNK};
 use crate::policy::Policy;
 use crate::report::{Distribution, InputSummary, ServingEngine, Share};
-use crate::spec::ModelSpec;
+use crate::spec::{ModelSpec, NormWeights};
 
 /// Devices at most; a larger plan is a cluster's, not a person's.
 const MOST: usize = 64;
@@ -68,7 +68,8 @@ impl Loads {
         let layers = spec.weights.layers.iter();
         let layers = layers.map(|layer| layer.tensors().map(held).fold(kv, u64::saturating_add));
         let weights = &spec.weights;
-        let head = weights.final_norm.tensors().map(held).sum::<u64>() + held(&weights.head.weight);
+        let norm = weights.final_norm.iter().flat_map(NormWeights::tensors).map(held).sum::<u64>();
+        let head = norm + weights.head.as_ref().map_or(0, |head| held(&head.weight));
         let buffers = plan::CpuBuffers::new(spec).bytes(PREFILL_CHUNK.min(spec.context_trained));
         Loads { layers: layers.collect(), head, buffers }
     }

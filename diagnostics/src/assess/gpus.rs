@@ -89,7 +89,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     let other_gate = |layer: &LayerWeights| match &layer.feed_forward.layer {
         FeedForwardLayer::Dense(dense) => match dense.activation {
             Activation::SwiGlu { .. } | Activation::GeluTanh => false,
-            Activation::GeGlu { .. } | Activation::ClampedSwiGlu { .. } => true,
+            Activation::GeGlu { .. } | Activation::ClampedSwiGlu { .. } | Activation::Gelu => true,
         },
         FeedForwardLayer::Experts(_) => false,
     };
@@ -97,6 +97,8 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("layers with a state", layers().any(|layer| layer.mixer.layer.attention().is_none())),
         ("gated attention", attentions().any(|of| of.gated)),
         ("norms behind its sub-layers", layers().any(LayerWeights::norms_outputs)),
+        ("attention to later positions", attentions().any(|of| !of.causal)),
+        ("norms of the residual stream", layers().any(LayerWeights::norms_sums)),
         ("layers without a norm in front", layers().any(|layer| layer.mixer.norm.is_none())),
         ("norms over all heads together", attentions().any(|of| whole(of.q_norm.as_ref()) || whole(of.k_norm()))),
         ("heads of other sizes in some layers", sizes.any(|of| Some(of) != first)),
@@ -104,11 +106,14 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("values that are keys, or normed", !attentions().all(plain_values)),
         ("embeddings of layers", spec.weights.layer_embedding.is_some()),
         ("a factor behind each layer", layers().any(|layer| layer.scale.is_some())),
-        ("norms stored as offsets from one", norms.any(from_one) || from_one(&spec.weights.final_norm)),
+        (
+            "norms stored as offsets from one",
+            norms.any(from_one) || spec.weights.final_norm.as_ref().is_some_and(from_one),
+        ),
         ("sinks of attention", attentions().any(|of| of.sinks.is_some())),
         ("a cap on scores", attentions().any(|of| of.score_cap.is_some())),
         ("layers that rotate unlike others", attentions().any(|of| of.rope != Some(0))),
-        ("queries that grow with their position", spec.rope().query_scale.is_some()),
+        ("queries that grow with their position", spec.rope().is_some_and(|rope| rope.query_scale.is_some())),
         ("factors of activations", [embedding, residual, logits].iter().any(|factor| *factor != 1.0)),
         ("a cap on logits", logit_cap.is_some()),
         ("gated gelu or clamped gates", layers().any(other_gate)),

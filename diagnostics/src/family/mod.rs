@@ -1,5 +1,6 @@
 //! The registry of families, one line each, and the shape of a family's table. Tables hold data only.
 
+mod bert;
 mod experts;
 mod gemma2;
 mod gemma3;
@@ -63,6 +64,7 @@ pub const REGISTRY: &[&Family] = &[
     &lfm2::FAMILY,
     &lfm2_moe::FAMILY,
     &gptoss::FAMILY,
+    &bert::FAMILY,
 ];
 
 /// One family of models: how its files name things, and the options of its block.
@@ -90,6 +92,8 @@ pub struct Family {
     pub tensors: &'static [&'static [TensorName]],
     /// Tensors that hold several roles as consecutive rows, where a file has them instead.
     pub fused: &'static [FusedName],
+    /// What the names of tensors begin with that nothing here needs, and that need no warning.
+    pub unneeded: &'static [&'static str],
     /// Which linear layers have a bias.
     pub biases: &'static [(&'static [Role], Bias)],
     /// The norms. Which of them a block has is said by the names of their tensors.
@@ -106,6 +110,10 @@ pub struct Family {
     pub layer_embedding: Option<LayerEmbedding>,
     /// Whether attention and feed-forward layer read the same normed input, and both are added to it.
     pub parallel: bool,
+    /// Whether it is an encoder: tokens attend to later ones too, and there is no output head.
+    pub encoder: bool,
+    /// The key of how many kinds of tokens it tells apart, and what its absence in `config.json` means, with its source.
+    pub token_types: Option<(Key, usize, &'static str)>,
     /// Whether queries of attention bring a gate of its output: of every head its query, then its gate.
     pub gated_attention: bool,
     /// Layers that keep a state in place of keys and values, where it has some.
@@ -361,6 +369,7 @@ pub const LLAMA_LIKE: Family = Family {
     adjusted_width: None,
     tensors: &[LLAMA_LIKE_TENSORS],
     fused: &[],
+    unneeded: &[],
     biases: &[],
     norm: NormKind::Rms,
     whole_head_norms: false,
@@ -369,6 +378,8 @@ pub const LLAMA_LIKE: Family = Family {
     shared_layers: None,
     layer_embedding: None,
     parallel: false,
+    encoder: false,
+    token_types: None,
     gated_attention: false,
     states: None,
     predictors: None,

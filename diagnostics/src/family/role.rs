@@ -5,6 +5,12 @@
 pub enum Role {
     /// `[vocab, hidden]`.
     Embedding,
+    /// `[context, hidden]`, added to the embedding's rows.
+    Positions,
+    /// `[token_types, hidden]`, of which the first row is added to them.
+    TokenTypes,
+    /// `[hidden]`, of that sum.
+    EmbeddingNorm,
     /// `[hidden]`.
     FinalNorm,
     /// `[vocab, hidden]`.
@@ -27,10 +33,14 @@ pub enum Role {
     Sinks,
     /// `[hidden]`, of what attention adds to the residual stream.
     AttentionOutputNorm,
+    /// `[hidden]`, of the residual stream behind attention.
+    AttentionSumNorm,
     /// `[hidden]`.
     MlpNorm,
     /// `[hidden]`, of what the feed-forward layer adds to the residual stream.
     MlpOutputNorm,
+    /// `[hidden]`, of the residual stream behind the feed-forward layer.
+    MlpSumNorm,
     /// `[feed_forward, hidden]`.
     Gate,
     /// `[feed_forward, hidden]`.

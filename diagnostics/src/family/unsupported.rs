@@ -52,7 +52,7 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
         "hyena", "stripedhyena", "olmohybrid", "bailinghybrid",
     ]),
     (ENCODER, &[
-        "bert", "roberta", "xlmroberta", "xlmrobertaxl", "distilbert", "albert", "deberta", "debertav2", "electra", "camembert",
+        "roberta", "xlmroberta", "xlmrobertaxl", "distilbert", "albert", "deberta", "debertav2", "electra", "camembert",
         "mpnet", "modernbert", "nomicbert", "neobert", "jinabert", "jinabertv2", "jinabertv3", "eurobert", "bigbird", "ernie",
         "esm", "roformer", "xlnet", "funnel", "longformer", "squeezebert", "mobilebert", "gte", "new", "t5encoder",
         "gemmaembedding", "llamaembed", "rembert", "layoutlm", "layoutlmv3",

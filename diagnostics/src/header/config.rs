@@ -1,9 +1,12 @@
 //! `config.json` and its companions, as transformers 4 and 5 write them.
 
+pub mod sentence_transformers;
+
 use super::Fields;
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::source::content;
 use crate::{json, limits};
+use sentence_transformers::SentenceFiles;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -45,6 +48,8 @@ pub struct ConfigFiles {
     pub chat_template_json: Option<PathBuf>,
     /// The first file beside `config.json` that says how the weights are quantised.
     pub quantization: Option<JsonFile>,
+    /// Those of sentence-transformers.
+    pub sentence_transformers: Option<SentenceFiles>,
 }
 
 /// The files of a vocabulary without a `tokenizer.json`; their content is large and read on demand. Complete.
@@ -59,6 +64,8 @@ pub enum VocabularyFiles {
     },
     /// `tokenizer.model`.
     SentencePiece(PathBuf),
+    /// `vocab.txt`: a token a line.
+    WordPiece(PathBuf),
     /// `qwen.tiktoken`.
     Tiktoken(PathBuf),
 }
@@ -95,6 +102,7 @@ impl ConfigFiles {
             additional_chat_templates: BTreeMap::new(),
             chat_template_json: None,
             quantization: None,
+            sentence_transformers: None,
         }
     }
 
@@ -105,11 +113,14 @@ impl ConfigFiles {
         let json = [&mut self.config].into_iter().chain(json).map(|file| &mut file.path);
         let vocabulary = self.vocabulary.iter_mut().flat_map(|files| match files {
             VocabularyFiles::Merges { vocab, merges } => [Some(vocab), merges.as_mut()],
-            VocabularyFiles::SentencePiece(file) | VocabularyFiles::Tiktoken(file) => [Some(file), None],
+            VocabularyFiles::SentencePiece(file)
+            | VocabularyFiles::WordPiece(file)
+            | VocabularyFiles::Tiktoken(file) => [Some(file), None],
         });
         let templates = [&mut self.chat_template, &mut self.chat_template_json].into_iter().flatten();
         let templates = templates.chain(self.additional_chat_templates.values_mut());
-        json.chain(vocabulary.flatten()).chain(templates).chain(&mut self.tokenizer)
+        let sentences = self.sentence_transformers.iter_mut().flat_map(SentenceFiles::paths);
+        json.chain(vocabulary.flatten()).chain(templates).chain(&mut self.tokenizer).chain(sentences)
     }
 
     /// Reads `config.json` and those of its companions that lie in `folder`.
@@ -136,6 +147,7 @@ impl ConfigFiles {
             chat_template: present(folder, "chat_template.jinja")?,
             additional_chat_templates: additional_chat_templates(&folder.join("additional_chat_templates"))?,
             chat_template_json: present(folder, "chat_template.json")?,
+            sentence_transformers: SentenceFiles::read(folder)?,
             quantization: QUANTIZATION_FILES
                 .iter()
                 .find_map(|(name, ..)| JsonFile::optional(folder, name).transpose())
@@ -153,7 +165,8 @@ impl ConfigFiles {
             &self.added_tokens,
             &self.quantization,
         ];
-        self.config.bytes + companions.into_iter().flatten().map(|file| file.bytes).sum::<u64>()
+        let sentences = self.sentence_transformers.as_ref().map_or(0, SentenceFiles::bytes);
+        self.config.bytes + companions.into_iter().flatten().map(|file| file.bytes).sum::<u64>() + sentences
     }
 }
 
@@ -164,6 +177,9 @@ impl VocabularyFiles {
         }
         if let Some(path) = present(folder, "tokenizer.model")? {
             return Ok(Some(VocabularyFiles::SentencePiece(path)));
+        }
+        if let Some(path) = present(folder, "vocab.txt")? {
+            return Ok(Some(VocabularyFiles::WordPiece(path)));
         }
         Ok(present(folder, "qwen.tiktoken")?.map(VocabularyFiles::Tiktoken))
     }
@@ -232,6 +248,16 @@ impl JsonFile {
     /// The raw object.
     pub fn object(&self) -> &Map<String, Value> {
         &self.object
+    }
+
+    /// Bytes of the file.
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Where it is, as errors name it.
+    fn path(&mut self) -> &mut PathBuf {
+        &mut self.path
     }
 
     /// The nested object under `key`; `None` when absent or `null`.

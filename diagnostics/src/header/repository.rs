@@ -1,6 +1,7 @@
 //! The names in a repository of models -> what each file is to a model, before any of them is read.
 
 use super::config::QUANTIZATION_FILES;
+use super::config::sentence_transformers::{CONFIG, MODULES, TRANSFORMER, is_module_config};
 use crate::error::Result;
 use crate::limits;
 use crate::source::index::ShardIndex;
@@ -20,7 +21,7 @@ pub fn companion(name: &str) -> Option<u64> {
     match name {
         "chat_template.jinja" => Some(limits::CHAT_TEMPLATE_BYTES),
         "tokenizer.json" => Some(limits::TOKENIZER_JSON_BYTES),
-        "vocab.json" | "merges.txt" => Some(limits::VOCABULARY_BYTES),
+        "vocab.json" | "merges.txt" | "vocab.txt" => Some(limits::VOCABULARY_BYTES),
         "tokenizer.model" | "qwen.tiktoken" => Some(limits::SENTENCE_PIECE_BYTES),
         "config.json"
         | "generation_config.json"
@@ -28,7 +29,11 @@ pub fn companion(name: &str) -> Option<u64> {
         | "special_tokens_map.json"
         | "added_tokens.json"
         | "chat_template.json"
-        | "adapter_config.json" => Some(limits::JSON_BYTES),
+        | "adapter_config.json"
+        | MODULES
+        | CONFIG
+        | TRANSFORMER => Some(limits::JSON_BYTES),
+        name if is_module_config(name) => Some(limits::JSON_BYTES),
         name if name.ends_with(".safetensors.index.json") && !name.contains('/') => Some(limits::INDEX_BYTES),
         _ if side_file => Some(limits::JSON_BYTES),
         _ => None,
@@ -37,7 +42,10 @@ pub fn companion(name: &str) -> Option<u64> {
 
 /// Whether `name` is read only where there is no `tokenizer.json`.
 pub fn is_other_vocabulary(name: &str) -> bool {
-    matches!(name, "vocab.json" | "merges.txt" | "tokenizer.model" | "qwen.tiktoken" | "added_tokens.json")
+    matches!(
+        name,
+        "vocab.json" | "merges.txt" | "tokenizer.model" | "vocab.txt" | "qwen.tiktoken" | "added_tokens.json"
+    )
 }
 
 /// Whether `name` is weights in safetensors that a folder's model can be made of.
@@ -83,6 +91,8 @@ mod tests {
     fn a_companion_is_bounded_and_anything_else_is_none() {
         assert_eq!(companion("config.json"), Some(limits::JSON_BYTES));
         assert_eq!(companion("quantize_config.json"), Some(limits::JSON_BYTES));
+        assert_eq!(companion("modules.json"), Some(limits::JSON_BYTES));
+        assert_eq!(companion("1_Pooling/config.json"), Some(limits::JSON_BYTES));
         assert_eq!(companion("additional_chat_templates/rag.jinja"), Some(limits::CHAT_TEMPLATE_BYTES));
         assert_eq!(companion("model.safetensors.index.json"), Some(limits::INDEX_BYTES));
         for name in ["README.md", "pytorch_model.bin", "a/config.json", "additional_chat_templates/a/b.jinja", "x.json"]

@@ -198,7 +198,7 @@ impl GpuBuffers {
         let widest = widest_operand(spec);
         let bytes = |factors: &[usize]| aligned(product(factors));
         let floats = |factors: &[usize]| aligned(product(factors).saturating_mul(size_of::<f32>() as u64));
-        let angles = product(&[rows, spec.rope().dimensions, size_of::<f32>()]);
+        let angles = product(&[rows, spec.rope().map_or(0, |rope| rope.dimensions), size_of::<f32>()]);
         let pages = sum(&[context.div_ceil(KV_PAGE) as u64, rows as u64]).saturating_mul(8);
         GpuBuffers {
             rows,

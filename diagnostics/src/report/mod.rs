@@ -18,7 +18,8 @@ pub use devices::{DeviceList, DeviceTiers};
 pub use distribution::{Distribution, ServingEngine, Share};
 pub use hub::HubModel;
 pub use model::{
-    DtypeSummary, ExpertSummary, LayerBytes, MixerSummary, ModelSummary, RopeSummary, TokenizerSummary, WindowSummary,
+    DtypeSummary, EmbedsSummary, ExpertSummary, LayerBytes, MixerSummary, ModelSummary, RopeSummary, TokenizerSummary,
+    WindowSummary,
 };
 pub use page::{Bytes, Presentation, Tone, shortened};
 pub use remedy::{NextStep, Remedy};

@@ -3,7 +3,9 @@
 use crate::capability::{self, DeviceEngine, TensorKind, Tier};
 use crate::dtype::DType;
 use crate::header::TensorInfo;
-use crate::spec::{LayerWeights, Mixer, ModelSpec, Rope, RopeLayout, RopeScaling, Sampling};
+use crate::spec::{
+    Embeds, LayerWeights, Mixer, ModelSpec, NormWeights, Pooling, Rope, RopeLayout, RopeScaling, Sampling,
+};
 use crate::tokenizer::{TokenizerKind, TokenizerSpec, ToolCallFormat};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -45,8 +47,8 @@ pub struct ModelSummary {
     pub context_trained: usize,
     /// Whether the output head is the embedding.
     pub tied_embeddings: bool,
-    /// Rotary position embedding.
-    pub rope: RopeSummary,
+    /// Rotary position embedding; none where positions are rows of a matrix.
+    pub rope: Option<RopeSummary>,
     /// Positions that a token attends to, its own included, where the model limits them.
     pub sliding_window: Option<usize>,
     /// The windows of layers that have one, the shortest first.
@@ -65,6 +67,8 @@ pub struct ModelSummary {
     pub tool_calls: Option<ToolCallSummary>,
     /// How the model's makers choose tokens.
     pub sampling: Sampling,
+    /// How its makers make a vector of a text.
+    pub embeds: EmbedsSummary,
     /// Of the model, then of the tokenizer.
     pub assumptions: Vec<String>,
     /// Tensors that are stored and not needed.
@@ -81,6 +85,58 @@ pub struct LayerBytes {
     pub name: String,
     /// Bytes of each stored dtype.
     pub bytes: BTreeMap<DType, u64>,
+}
+
+/// How texts become vectors, in the words of the report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct EmbedsSummary {
+    /// Whether that is all the model does: it has no output head.
+    pub only: bool,
+    /// Elements of a vector.
+    pub dimensions: usize,
+    /// Which of the tokens' vectors make that of the text: `last`, `mean` or `cls`; none where nothing says it.
+    pub pooling: Option<Pooling>,
+    /// Whether vectors are brought to length one.
+    pub normalize: bool,
+    /// Names of texts that are put in front.
+    pub prompts: Vec<String>,
+    /// The one that is, unless told otherwise.
+    pub default_prompt: Option<String>,
+    /// Tokens of a text at most.
+    pub max_length: Option<usize>,
+    /// Where the pooling is said, or why that is not known.
+    pub source: Option<String>,
+}
+
+impl EmbedsSummary {
+    fn new(spec: &ModelSpec) -> EmbedsSummary {
+        let none = EmbedsSummary {
+            only: spec.weights.head.is_none(),
+            dimensions: spec.hidden,
+            pooling: None,
+            normalize: false,
+            prompts: Vec::new(),
+            default_prompt: None,
+            max_length: None,
+            source: None,
+        };
+        match &spec.embeds {
+            Embeds::NotSaid => none,
+            Embeds::Unsupported { what, source } => {
+                EmbedsSummary { source: Some(format!("{source}: {what}, which is not supported")), ..none }
+            }
+            Embeds::By(by) => EmbedsSummary {
+                pooling: Some(by.pooling),
+                normalize: by.normalize,
+                prompts: by.prompts.keys().cloned().collect(),
+                default_prompt: by.default_prompt.clone(),
+                max_length: by.max_length,
+                source: Some(by.source.clone()),
+                ..none
+            },
+        }
+    }
 }
 
 /// The layers of one kind.
@@ -219,7 +275,8 @@ impl ModelSummary {
             vocab: spec.vocab,
             context_trained: spec.context_trained,
             tied_embeddings: spec.tied_embeddings,
-            rope: RopeSummary::new(spec.rope()),
+            rope: spec.rope().map(RopeSummary::new),
+            embeds: EmbedsSummary::new(spec),
             sliding_window: spec.sliding_window(),
             windows: windows(spec),
             dtypes: dtypes(spec, engine),
@@ -275,14 +332,18 @@ fn layer_bytes(spec: &ModelSpec) -> Vec<LayerBytes> {
         }
         LayerBytes { name, bytes }
     };
-    let embedding = part("embedding".into(), &mut std::iter::once(&weights.embedding).chain(spec.rope_tensors()));
+    let input = weights.input.iter().flat_map(|input| input.tensors());
+    let embedding = std::iter::once(&weights.embedding).chain(input);
+    let embedding = part("embedding".into(), &mut embedding.chain(spec.rope_tensors()));
     let layers = weights.layers.iter().enumerate();
     let layers = layers.map(|(index, layer)| part(format!("layer {index}"), &mut layer.tensors()));
-    let matrix = (!spec.tied_embeddings).then_some(&weights.head.weight);
-    let head = matrix.into_iter().chain(&weights.head.bias).chain(weights.head.scales());
-    let name = if spec.tied_embeddings { "final norm" } else { "head" };
-    let head = part(name.into(), &mut weights.final_norm.tensors().chain(head));
-    std::iter::once(embedding).chain(layers).chain([head]).collect()
+    let matrix = spec.own_head().map(|head| &head.weight);
+    let of_head = weights.head.iter().flat_map(|head| head.bias.iter().chain(head.scales()));
+    let name = if matrix.is_none() { "final norm" } else { "head" };
+    let norm = weights.final_norm.iter().flat_map(NormWeights::tensors);
+    let head = part(name.into(), &mut norm.chain(matrix).chain(of_head));
+    let head = Some(head).filter(|head| !head.bytes.is_empty());
+    std::iter::once(embedding).chain(layers).chain(head).collect()
 }
 
 /// What every tensor of a resolved model is used for: vectors have one dimension, everything else is a matrix. Scales
@@ -374,6 +435,7 @@ impl TokenizerSummary {
             kind: match tokenizer.kind {
                 TokenizerKind::Json => "tokenizer_json",
                 TokenizerKind::SentencePiece => "sentence_piece",
+                TokenizerKind::WordPiece => "word_piece",
                 TokenizerKind::ByteLevelBpe => "byte_level_bpe",
                 TokenizerKind::CharacterBpe => "character_bpe",
                 TokenizerKind::Missing => "missing",

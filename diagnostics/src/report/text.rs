@@ -2,8 +2,8 @@
 
 use super::page::{Bytes, Page, Plain, Presentation};
 use super::{
-    Check, ExpertSummary, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, WindowSummary, candidate, device,
-    memory, some_of,
+    Check, EmbedsSummary, ExpertSummary, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, WindowSummary,
+    candidate, device, memory, some_of,
 };
 use crate::hardware::Hardware;
 use crate::tokenizer::DEFAULT_TEMPLATE;
@@ -192,9 +192,11 @@ fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
 }
 
 fn talk_lines(model: &ModelSummary, page: &mut Page<'_>) {
-    let (rope, tokenizer) = (&model.rope, &model.tokenizer);
-    let scaling = rope.scaling.replace('_', " ");
-    page.row("rope", format_args!("{}, theta {}, {scaling} ({})", rope.layout, rope.theta, rope.source));
+    let tokenizer = &model.tokenizer;
+    if let Some(rope) = &model.rope {
+        let scaling = rope.scaling.replace('_', " ");
+        page.row("rope", format_args!("{}, theta {}, {scaling} ({})", rope.layout, rope.theta, rope.source));
+    }
     let pre = tokenizer.pre.as_ref().map(|pre| format!(" {pre}")).unwrap_or_default();
     let bos = tokenizer.bos.filter(|_| tokenizer.add_bos).map_or_else(|| "none".into(), |bos| bos.to_string());
     let stops = match tokenizer.stop_ids.as_slice() {
@@ -206,7 +208,30 @@ fn talk_lines(model: &ModelSummary, page: &mut Page<'_>) {
     let calls = model.tool_calls.map(|calls| format!(", tool calls {}", calls.format)).unwrap_or_default();
     let templates = templates(&model.chat_templates) + &calls;
     page.row("tokenizer", format_args!("{kind}{pre}, {tokens} tokens, BOS {bos}, {stops}, {templates}"));
-    page.row("sampling", format_args!("{}", model.sampling))
+    if !model.embeds.only {
+        page.row("sampling", format_args!("{}", model.sampling));
+    }
+    embeds_line(&model.embeds, page);
+}
+
+/// How texts become vectors, of models that say so or do nothing else.
+fn embeds_line(embeds: &EmbedsSummary, page: &mut Page<'_>) {
+    let dimensions = embeds.dimensions;
+    let Some(pooling) = embeds.pooling else {
+        if embeds.only || embeds.source.is_some() {
+            let why = embeds.source.as_deref().unwrap_or("no file says which pooling");
+            page.row("embeds", format_args!("vectors of {dimensions}, pooling not known: {why}"));
+        }
+        return;
+    };
+    let length = if embeds.normalize { "of length one" } else { "as they come" };
+    let most = embeds.max_length.map(|tokens| format!(", texts of up to {tokens} tokens")).unwrap_or_default();
+    let prompts = match embeds.prompts.as_slice() {
+        [] => String::new(),
+        names => format!(", prompts {}", some_of(names, 8)),
+    };
+    let source = embeds.source.as_deref().unwrap_or_default();
+    page.row("embeds", format_args!("vectors of {dimensions} {length}, pooling {pooling} ({source}){most}{prompts}"));
 }
 
 /// The chat templates of these names.

@@ -3,8 +3,8 @@
 use super::factors::Factors;
 use super::reader::Reader;
 use super::rope;
-use super::tensors::{Options, Tensors};
-use super::{LayerWeights, LinearWeights, ModelSpec, ModelWeights, Rope, Sampling};
+use super::tensors::{Options, Tensors, names};
+use super::{Embeds, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Rope, Sampling};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::family::{Evidence, Family, Role};
@@ -35,13 +35,18 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     reader.check_activation(family, &mut assumptions)?;
     let layers = reader.layers(family, header, &sizes, &mut assumptions)?;
     let (whole, window_head_dim) = (layers.kinds().described(&sizes), layers.kinds().window_head_dim());
-    let mut ropes = rope::resolve(&reader, family, header, &whole, window_head_dim, &mut assumptions)?;
+    let mut ropes = match names(family, Role::Positions) {
+        true => Vec::new(),
+        false => rope::resolve(&reader, family, header, &whole, window_head_dim, &mut assumptions)?,
+    };
     if !layers.rotates_windows() {
         ropes.truncate(1);
     }
     let Factors { multipliers, score_scale, score_cap, activation, experts: scale } =
         reader.factors(family, &whole, &mut assumptions)?;
-    let tied = reader.tied(family, header, &mut assumptions)?;
+    // What `AutoModel` of transformers saves has no head.
+    let has_head = !family.encoder && !reader.is_base_model();
+    let tied = has_head && reader.tied(family, header, &mut assumptions)?;
 
     let routing = match (&family.experts, &sizes.experts) {
         (Some(table), Some(experts)) => Some(reader.routing(table, experts, sizes.hidden, scale, &mut assumptions)?),
@@ -64,11 +69,14 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     }
     let tied_embeddings = tied && !stored_head;
     let head = if tied_embeddings {
-        LinearWeights { bias: tensors.bias(Role::Head, None)?, ..embedding.clone() }
+        Some(LinearWeights { bias: tensors.bias(Role::Head, None)?, ..embedding.clone() })
+    } else if has_head {
+        Some(tensors.matrix(Role::Head, None)?)
     } else {
-        tensors.matrix(Role::Head, None)?
+        None
     };
-    let final_norm = tensors.norm(Role::FinalNorm, None)?;
+    let final_norm = tensors.norm_if_named(Role::FinalNorm, None)?;
+    let input = tensors.input()?;
     let layer_embedding = tensors.layer_embedding()?;
     ropes.iter().flat_map(Rope::tensors).for_each(|tensor| tensors.mark_used(&tensor.name));
     let unused_tensors = tensors.unused()?;
@@ -78,6 +86,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
 
     let tokenizer = TokenizerSpec::from_header(header)?;
     let sampling = Sampling::read(header, &mut assumptions)?;
+    let embeds = Embeds::read(header, &reader.architecture, &mut assumptions)?;
     let mut spec = ModelSpec {
         family: family.id,
         variant: String::new(),
@@ -93,9 +102,10 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         ropes,
         multipliers,
         tied_embeddings,
-        weights: ModelWeights { embedding: embedding.weight, layer_embedding, layers, final_norm, head },
+        weights: ModelWeights { embedding: embedding.weight, input, layer_embedding, layers, final_norm, head },
         tokenizer,
         sampling,
+        embeds,
         quantization: quantization::in_words(header)?,
         assumptions,
         unused_tensors,
@@ -152,21 +162,21 @@ fn variant(spec: &ModelSpec, family: &Family, header: &Header, model_type: Optio
         Evidence::KvHeads(kv_heads) => spec.kv_heads == kv_heads,
         Evidence::Context(context) => spec.context_trained == context,
         Evidence::GroupedQueries => spec.kv_heads < spec.heads,
-        Evidence::Theta(theta) => spec.rope().theta == theta,
+        Evidence::Theta(theta) => spec.rope().is_some_and(|rope| rope.theta == theta),
         Evidence::BosText(text) => tokenizer.bos_text.as_deref() == Some(text),
         Evidence::EosText(text) => tokenizer.eos_text.as_deref() == Some(text),
         Evidence::Template(part) => template.contains(part),
         Evidence::Pre(pre) => tokenizer.pre.as_deref() == Some(pre),
-        Evidence::RopeFactor(factor) => spec.rope().factor() == Some(factor),
-        Evidence::LongFactor(first) => match &spec.rope().scaling {
-            super::RopeScaling::LongRope { long: super::FrequencyFactors::Values(long), .. } => {
+        Evidence::RopeFactor(factor) => spec.rope().is_some_and(|rope| rope.factor() == Some(factor)),
+        Evidence::LongFactor(first) => match spec.rope().map(|rope| &rope.scaling) {
+            Some(super::RopeScaling::LongRope { long: super::FrequencyFactors::Values(long), .. }) => {
                 long.first().is_some_and(|factor| (factor - first).abs() < 1e-6)
             }
             _ => false,
         },
         Evidence::Windowed => spec.attentions().any(|attention| attention.window.is_some()),
         Evidence::ModelType(kind) => model_type == Some(kind),
-        Evidence::RopeScaled => spec.rope().scaling != super::RopeScaling::Default,
+        Evidence::RopeScaled => spec.rope().is_some_and(|rope| rope.scaling != super::RopeScaling::Default),
         Evidence::Tied => spec.tied_embeddings,
         Evidence::Name(part) => name.contains(part),
     };

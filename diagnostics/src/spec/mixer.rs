@@ -13,6 +13,8 @@ pub struct MixerWeights {
     pub layer: Mixer,
     /// Of its output, `[hidden]`, before it is added.
     pub output_norm: Option<NormWeights>,
+    /// Of the residual stream, `[hidden]`, when it is added.
+    pub sum_norm: Option<NormWeights>,
 }
 
 /// What mixes the positions of a sequence. Complete.
@@ -44,6 +46,9 @@ pub struct AttentionWeights {
     pub kv: KeysValues,
     /// Of the queries before their rotation: of every head `[head_dim]`, or of all of them together `[heads * head_dim]`.
     pub q_norm: Option<NormWeights>,
+    /// Whether a token attends to itself and earlier positions alone. Where not, a whole text is one pass, and nothing of it
+    /// is cached.
+    pub causal: bool,
     /// Which of [`ModelSpec::ropes`](super::ModelSpec::ropes) rotates queries and keys; `None` where they are not rotated.
     pub rope: Option<usize>,
     /// What products of queries and keys are multiplied by: `1 / sqrt(head_dim)` but for models that say otherwise.
@@ -169,13 +174,13 @@ impl StateSizes {
 impl MixerWeights {
     /// All its norms.
     pub(super) fn norms(&self) -> impl Iterator<Item = &NormWeights> {
-        let MixerWeights { norm, layer, output_norm } = self;
+        let MixerWeights { norm, layer, output_norm, sum_norm } = self;
         let of_heads = match layer {
             Mixer::Attention(attention) => [attention.q_norm.as_ref(), attention.k_norm()],
             Mixer::DeltaNet(net) => [Some(&net.norm), None],
             Mixer::ShortConv(_) => [None, None],
         };
-        norm.iter().chain(of_heads.into_iter().flatten()).chain(output_norm)
+        norm.iter().chain(of_heads.into_iter().flatten()).chain(output_norm).chain(sum_norm)
     }
 }
 

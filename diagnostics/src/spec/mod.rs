@@ -1,5 +1,6 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
+mod embedding;
 mod experts;
 mod factors;
 mod inspect;
@@ -19,6 +20,7 @@ mod tensors;
 mod unsupported;
 
 pub use crate::block::{Activation, KeySharing, RopeLayout, RouterScore};
+pub use embedding::{EmbeddingSpec, Embeds, InputWeights, Pooling};
 pub use inspect::inspect;
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
@@ -59,7 +61,7 @@ pub struct ModelSpec {
     pub vocab: usize,
     /// Longest context the model was trained or extended for, in tokens.
     pub context_trained: usize,
-    /// Rotary position embeddings, at least one: the first is that of layers without a window.
+    /// Rotary position embeddings: the first is that of layers without a window. None where positions are rows of a matrix.
     pub ropes: Vec<Rope>,
     /// Factors and caps outside of the layers.
     pub multipliers: Multipliers,
@@ -71,6 +73,8 @@ pub struct ModelSpec {
     pub tokenizer: TokenizerSpec,
     /// How the model's makers choose the next token.
     pub sampling: Sampling,
+    /// How its makers make a vector of a text.
+    pub embeds: Embeds,
     /// The quantization in words: `none`, `GGUF Q4_K_M`.
     pub quantization: String,
     /// Defaults and derivations that were taken, each with its reason.
@@ -102,14 +106,16 @@ impl Multipliers {
 pub struct ModelWeights {
     /// `[vocab, hidden]`.
     pub embedding: TensorInfo,
+    /// What is added to its rows where positions are not rotated.
+    pub input: Option<Box<InputWeights>>,
     /// Where layers have embeddings of their own.
     pub layer_embedding: Option<Box<LayerEmbeddingWeights>>,
     /// The decoder blocks in order.
     pub layers: Vec<LayerWeights>,
-    /// `[hidden]`.
-    pub final_norm: NormWeights,
-    /// `[vocab, hidden]`; the embedding itself when tied.
-    pub head: LinearWeights,
+    /// `[hidden]`; none where the last layer norms the residual stream.
+    pub final_norm: Option<NormWeights>,
+    /// `[vocab, hidden]`; the embedding itself when tied. None of a model that makes vectors of texts, and no text.
+    pub head: Option<LinearWeights>,
 }
 
 /// The weights and options of one decoder block. Layers of a model may differ.
@@ -138,6 +144,8 @@ pub struct FeedForwardWeights {
     pub beside: Option<Box<BesideWeights>>,
     /// Of its output, `[hidden]`, before it is added.
     pub output_norm: Option<NormWeights>,
+    /// Of the residual stream, `[hidden]`, when it is added.
+    pub sum_norm: Option<NormWeights>,
 }
 
 /// A dense layer beside experts, whose outputs are added, and the norms that make them alike.
@@ -267,6 +275,8 @@ struct Sizes {
     states: Option<mixer::StateSizes>,
     /// Elements of a token's embedding for a layer; 0 without.
     layer_embedding: usize,
+    /// Kinds of tokens that have a row of their own; 0 without.
+    token_types: usize,
     experts: Option<routed::ExpertSizes>,
 }
 
@@ -276,9 +286,19 @@ fn elements(tensor: &TensorInfo) -> u64 {
 }
 
 impl ModelSpec {
-    /// The rotary position embedding of layers without a window.
-    pub fn rope(&self) -> &Rope {
-        &self.ropes[0]
+    /// The rotary position embedding of layers without a window; none where positions are rows of a matrix.
+    pub fn rope(&self) -> Option<&Rope> {
+        self.ropes.first()
+    }
+
+    /// Whether tokens attend to later ones too: a text is one pass, and nothing is cached.
+    pub fn is_encoder(&self) -> bool {
+        self.attentions().any(|attention| !attention.causal)
+    }
+
+    /// The output head, unless it is the embedding.
+    pub(crate) fn own_head(&self) -> Option<&LinearWeights> {
+        self.weights.head.as_ref().filter(|_| !self.tied_embeddings)
     }
 
     /// The number of decoder blocks.
@@ -300,13 +320,13 @@ impl ModelSpec {
     /// Every needed tensor once: a tied head is not listed again.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         let weights = &self.weights;
-        let head = (!self.tied_embeddings).then_some(&weights.head.weight);
+        let head = weights.head.iter().flat_map(|head| head.bias.iter().chain(head.scales()));
         std::iter::once(&weights.embedding)
-            .chain(weights.final_norm.tensors())
+            .chain(weights.input.iter().flat_map(|input| input.tensors()))
+            .chain(weights.final_norm.iter().flat_map(NormWeights::tensors))
             .chain(weights.layer_embedding.iter().flat_map(|embedding| embedding.tensors()))
+            .chain(self.own_head().map(|head| &head.weight))
             .chain(head)
-            .chain(weights.head.bias.as_ref())
-            .chain(weights.head.scales())
             .chain(self.rope_tensors())
             .chain(weights.layers.iter().flat_map(LayerWeights::tensors))
     }
@@ -321,13 +341,15 @@ impl ModelSpec {
         let weights = &self.weights;
         let of_layers = weights.layer_embedding.iter().flat_map(|embedding| embedding.matrices());
         let layers = weights.layers.iter().flat_map(LayerWeights::linears).map(|linear| &linear.weight);
-        std::iter::once(&weights.embedding).chain(of_layers).chain(layers).chain([&weights.head.weight])
+        let input = weights.input.iter().flat_map(|input| input.matrices());
+        let head = weights.head.iter().map(|head| &head.weight);
+        std::iter::once(&weights.embedding).chain(input).chain(of_layers).chain(layers).chain(head)
     }
 
     /// The tensors that say how products are scaled; they are among [`tensors`](Self::tensors), and no weights.
     pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
         let linears = self.weights.layers.iter().flat_map(LayerWeights::linears);
-        linears.chain([&self.weights.head]).flat_map(LinearWeights::scales)
+        linears.chain(&self.weights.head).flat_map(LinearWeights::scales)
     }
 
     /// Elements of the weights that one token is multiplied with, or reads a row of: all but those of the experts that it is
@@ -375,11 +397,12 @@ impl LayerWeights {
     /// Every tensor of the block once.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = self;
-        let FeedForwardWeights { norm, layer: _, beside, output_norm } = feed_forward;
+        let FeedForwardWeights { norm, layer: _, beside, output_norm, sum_norm } = feed_forward;
         let norm = if *parallel { &None } else { norm };
         let of_experts = self.experts().and_then(|experts| experts.router_norm.as_ref());
         let beside = beside.iter().flat_map(|beside| [&beside.norm, &beside.output_norm, &beside.experts_norm]);
-        let norms = mixer.norms().chain([norm, output_norm].into_iter().flatten()).chain(of_experts).chain(beside);
+        let norms =
+            mixer.norms().chain([norm, output_norm, sum_norm].into_iter().flatten()).chain(of_experts).chain(beside);
         norms
             .chain(layer_embedding.iter().map(|embedding| &embedding.output_norm))
             .flat_map(NormWeights::tensors)
@@ -421,6 +444,11 @@ impl LayerWeights {
             FeedForwardLayer::Dense(_) => None,
             FeedForwardLayer::Experts(experts) => Some(experts),
         }
+    }
+
+    /// Whether the residual stream is normed behind a sub-layer.
+    pub fn norms_sums(&self) -> bool {
+        self.mixer.sum_norm.is_some() || self.feed_forward.sum_norm.is_some()
     }
 
     /// Whether all rows of a step share a scale of int8 activations: a row has other bits then than alone.

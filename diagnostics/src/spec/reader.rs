@@ -246,6 +246,7 @@ impl<'a> Reader<'a> {
             whole_head_norms: family.whole_head_norms,
             gated_attention: family.gated_attention,
             layer_embedding: self.layer_embedding_width(family, layers, assumptions)?,
+            token_types: self.token_types(family, assumptions)?,
         })
     }
 
@@ -380,8 +381,40 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Kinds of tokens that have a row of their own; 0 where the family has none.
+    fn token_types(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<usize> {
+        let Some((key, default, why)) = family.token_types else { return Ok(0) };
+        match self.size(key)? {
+            Some(types) => Ok(types),
+            None if self.is_gguf() => {
+                Err(missing(self.fields(), key.gguf, "a size is never guessed from tensor shapes"))
+            }
+            None => {
+                assumptions.push(format!("{} {default}: it is absent ({why})", key.config));
+                Ok(default)
+            }
+        }
+    }
+
+    /// Whether `config.json` names a class without an output head: `Qwen3Model`.
+    pub(super) fn is_base_model(&self) -> bool {
+        !self.is_gguf() && self.architecture.ends_with("Model")
+    }
+
     /// Flags that would change the block.
     pub(super) fn refuse_flags(&self, family: &Family) -> Result<()> {
+        let causal = self.key(Key { gguf: ".attention.causal", config: "is_causal" });
+        match (self.fields().boolean(&causal)?, family.encoder) {
+            // llama.cpp takes an encoder of GGUF for a decoder unless this says otherwise.
+            (None, true) if self.is_gguf() => {
+                return Err(missing(self.fields(), &causal, "whether tokens attend to later ones is not known"));
+            }
+            (Some(true), true) => return Err(self.feature("attention to earlier positions alone", &causal, "false")),
+            (Some(false), false) if !self.is_gguf() => {
+                return Err(self.feature("attention to later positions", &causal, "true"));
+            }
+            _ => {}
+        }
         if self.is_gguf() {
             for (flag, feature) in family.gguf_needed_flags {
                 let key = self.key(Key { gguf: flag, config: "" });

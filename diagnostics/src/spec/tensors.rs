@@ -51,17 +51,22 @@ enum Place {
     Before,
     /// Behind `model.language_model.`, but for the head: transformers 5.
     Behind,
+    /// Without this part in front, which names the model within one with a head: `AutoModel` of transformers.
+    Bare(&'static str),
 }
 
 impl Place {
-    fn of(header: &Header) -> Place {
+    fn of(header: &Header, family: &'static Family) -> Place {
         let any = |prefix: &str| header.tensors.keys().any(|name| name.starts_with(prefix));
+        let embedding = family.tensors.iter().copied().flatten().find(|names| names.role == Role::Embedding);
+        let bare = embedding.and_then(|names| names.config.split_once('.'));
         if any("language_model.model.") {
             Place::Before
         } else if any("model.language_model.") {
             Place::Behind
         } else {
-            Place::Whole
+            let is_bare = |(prefix, bare): &(&str, &str)| !any(&format!("{prefix}.")) && any(&format!("{bare}."));
+            bare.filter(is_bare).map_or(Place::Whole, |(prefix, _)| Place::Bare(prefix))
         }
     }
 }
@@ -87,7 +92,7 @@ impl<'a> Tensors<'a> {
         options: Options,
         recognised: &'a Recognised,
     ) -> Self {
-        let place = Place::of(header);
+        let place = Place::of(header, family);
         Tensors {
             reader,
             family,
@@ -116,8 +121,12 @@ impl<'a> Tensors<'a> {
             Some(table) => self.state_mixer(table.mixer, at)?,
             None => Mixer::Attention(Box::new(self.attention(layer)?)),
         };
-        let mixer =
-            MixerWeights { norm, layer: mixer, output_norm: self.norm_if_named(Role::AttentionOutputNorm, at)? };
+        let mixer = MixerWeights {
+            norm,
+            layer: mixer,
+            output_norm: self.norm_if_named(Role::AttentionOutputNorm, at)?,
+            sum_norm: self.norm_if_named(Role::AttentionSumNorm, at)?,
+        };
         let beside = experts.is_some() && self.names(Role::ExpertsOutputNorm);
         let (mlp_norm, beside) = match beside {
             true => (Some(self.norm(Role::ExpertsNorm, at)?), Some(Box::new(self.beside(at)?))),
@@ -128,7 +137,8 @@ impl<'a> Tensors<'a> {
             None => FeedForwardLayer::Dense(Box::new(self.dense([Role::Gate, Role::Up, Role::Down], at)?)),
         };
         let output_norm = self.norm_if_named(Role::MlpOutputNorm, at)?;
-        let feed_forward = FeedForwardWeights { norm: mlp_norm, layer: network, beside, output_norm };
+        let sum_norm = self.norm_if_named(Role::MlpSumNorm, at)?;
+        let feed_forward = FeedForwardWeights { norm: mlp_norm, layer: network, beside, output_norm, sum_norm };
         let layer_embedding = self.layer_embedding_use(layer)?;
         Ok(LayerWeights { mixer, feed_forward, layer_embedding, scale: self.scale(layer)?, parallel })
     }
@@ -176,9 +186,10 @@ impl<'a> Tensors<'a> {
             head_dim,
             q: self.matrix(Role::Q, at)?,
             gated,
+            causal: !self.family.encoder,
             kv: self.keys_values(layer)?,
             q_norm: self.norm_if_named(Role::QNorm, at)?,
-            rope: self.options.layers.rope(layer),
+            rope: self.options.layers.rope(layer).filter(|_| !self.names(Role::Positions)),
             score_scale: self.options.score_scale,
             score_cap: self.options.score_cap,
             sinks: if self.names(Role::Sinks) { Some(self.sinks(layer)?) } else { None },
@@ -257,7 +268,7 @@ impl<'a> Tensors<'a> {
 
     /// Whether the family's tables name a tensor of `role`.
     pub(super) fn names(&self, role: Role) -> bool {
-        self.family.tensors.iter().copied().flatten().any(|names| names.role == role)
+        names(self.family, role)
     }
 
     fn vector(&mut self, role: Role, layer: Option<usize>, suffix: &str) -> Result<TensorInfo> {
@@ -271,10 +282,20 @@ impl<'a> Tensors<'a> {
         self.used.insert(name.to_owned());
     }
 
+    /// Whether the family is known to store it for what is not computed here.
+    fn is_known(&self, name: &str) -> bool {
+        self.family.unneeded.iter().any(|known| name.starts_with(&self.pattern(known, known)))
+    }
+
     /// The stored tensors no role asked for. One that belongs to a layer past the last is a contradiction.
     pub(super) fn unused(&self) -> Result<Vec<String>> {
-        let unused: Vec<String> =
-            self.header.tensors.keys().filter(|name| !self.used.contains(*name)).cloned().collect();
+        let unused: Vec<String> = self
+            .header
+            .tensors
+            .keys()
+            .filter(|name| !self.used.contains(*name) && !self.is_known(name))
+            .cloned()
+            .collect();
         let layers = self.sizes.blocks;
         for name in &unused {
             let layer = self.family.tensors.iter().copied().flatten().find_map(|names| {
@@ -302,6 +323,10 @@ impl<'a> Tensors<'a> {
         }
         match self.place {
             Place::Whole => config.to_owned(),
+            Place::Bare(prefix) => {
+                let bare = config.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.'));
+                bare.unwrap_or(config).to_owned()
+            }
             Place::Before => format!("language_model.{config}"),
             Place::Behind => {
                 config.strip_prefix("model.").map_or(config.to_owned(), |rest| format!("model.language_model.{rest}"))
@@ -417,6 +442,7 @@ impl Sizes {
     /// Rows, columns and, in words, why.
     pub(super) fn of(&self, role: Role) -> (u64, u64, String) {
         let &Sizes { hidden, feed_forward, heads, kv_heads, head_dim, vocab, layers, layer_embedding, .. } = self;
+        let &Sizes { context, token_types, .. } = self;
         let size = |outputs: usize, inputs: usize, because: String| (outputs as u64, inputs as u64, because);
         let sizes = self.experts;
         let (experts, expert, shared) =
@@ -425,6 +451,8 @@ impl Sizes {
         let StateSizes { key_heads, value_heads, key_dim, value_dim, channels, kernel } = states;
         match role {
             Role::Embedding | Role::Head => size(vocab, hidden, format!("vocabulary {vocab}, width {hidden}")),
+            Role::Positions => size(context, hidden, format!("{context} positions, width {hidden}")),
+            Role::TokenTypes => size(token_types, hidden, format!("{token_types} kinds of tokens, width {hidden}")),
             Role::Q if self.gated_attention => {
                 let because =
                     format!("{heads} heads of {head_dim} elements and as many of their gates, width {hidden}");
@@ -467,6 +495,9 @@ impl Sizes {
             Role::QNorm | Role::KNorm => size(head_dim, 1, format!("{head_dim} elements a head")),
             Role::Sinks => size(heads, 1, format!("{heads} heads")),
             Role::FinalNorm
+            | Role::EmbeddingNorm
+            | Role::AttentionSumNorm
+            | Role::MlpSumNorm
             | Role::RouterNorm
             | Role::ExpertsNorm
             | Role::ExpertsOutputNorm
@@ -512,6 +543,11 @@ pub(super) fn rows_of(whole: TensorInfo, before: u64, total: u64, shape: Vec<u64
     let row_bytes = whole.bytes / total;
     let bytes = shape.first().copied().unwrap_or(1) * row_bytes;
     TensorInfo { shape, offset: whole.offset + before * row_bytes, bytes, ..whole }
+}
+
+/// Whether the tables of `family` name a tensor of `role`.
+pub(super) fn names(family: &Family, role: Role) -> bool {
+    family.tensors.iter().copied().flatten().any(|names| names.role == role)
 }
 
 pub(super) fn fill(pattern: &str, layer: Option<usize>) -> String {

@@ -1,6 +1,6 @@
 //! The tokens that the JSON files of a folder add to a vocabulary, where no `tokenizer.json` lists them.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
 use serde_json::{Map, Value};
@@ -157,4 +157,14 @@ fn from_map(file: &JsonFile, named: &BTreeSet<String>) -> Result<Vec<AddedToken>
 fn wrong(file: &JsonFile, key: &str, found: &Value) -> Error {
     let expected = "an id and a token: its text, or an object with its content and flags";
     wrong_type(file.file(), key, found, expected)
+}
+
+/// A token given as its text or as an object that holds it under `content`.
+pub(super) fn token_text(file: &JsonFile, key: &str) -> Result<Option<String>> {
+    let Some(value) = file.object().get(key).filter(|value| !value.is_null()) else { return Ok(None) };
+    let text = text(value).ok_or_else(|| {
+        let (found, expected) = (value.to_string(), "a token text or an object with its content");
+        Error::format(file.file(), FormatErrorKind::KeyType { key: key.into(), found, expected })
+    })?;
+    Ok((!text.is_empty()).then(|| text.to_owned()))
 }

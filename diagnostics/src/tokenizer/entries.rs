@@ -49,11 +49,11 @@ impl Content {
             .and_then(|()| json.end())
             .map_err(|error| no_json(path, bytes, &error))?;
         match found.model.as_deref() {
-            Some("BPE" | "Unigram") if found.ids_end() == 0 => {
+            Some("BPE" | "Unigram" | "WordPiece") if found.ids_end() == 0 => {
                 Err(Error::key_value(path, "model.vocab", "empty", "at least one token"))
             }
-            Some("BPE" | "Unigram") => Ok(found),
-            Some(other) => Err(Error::key_value(path, "model.type", format!("{other:?}"), "BPE or Unigram")),
+            Some("BPE" | "Unigram" | "WordPiece") => Ok(found),
+            Some(other) => Err(Error::key_value(path, "model.type", format!("{other:?}"), "BPE, Unigram or WordPiece")),
             None => Err(Error::key_missing(path, "model.type", "text cannot become ids")),
         }
     }

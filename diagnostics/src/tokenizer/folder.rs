@@ -1,5 +1,7 @@
 //! Folders without a `tokenizer.json`: `vocab.json` and `merges.txt`, or `tokenizer.model`.
 
+pub(super) mod word_piece;
+
 use super::TokenizerKind;
 use super::added::{AddedToken, added_tokens, named};
 use super::entries::{self, Content};
@@ -45,6 +47,7 @@ pub(super) fn read<'f>(files: &'f ConfigFiles, vocabulary: &'f VocabularyFiles) 
             byte_level(files, vocab, merges)
         }
         VocabularyFiles::SentencePiece(path) => sentence_piece(files, path),
+        VocabularyFiles::WordPiece(path) => word_piece::read(files, path),
         VocabularyFiles::Tiktoken(path) => Err(tiktoken(path)),
     }
 }

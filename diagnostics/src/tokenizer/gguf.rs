@@ -1,6 +1,6 @@
 //! The `tokenizer.*` keys of a GGUF file.
 
-use super::{TokenizerKind, TokenizerSpec, pre, templates};
+use super::{TokenizerKind, TokenizerSpec, WordPieceRules, pre, templates};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::header::Fields;
 use crate::header::gguf::{GgufMetadata, Strings};
@@ -41,6 +41,9 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     if metadata.array_len(TYPES).is_none() {
         spec.assume(format!("{TYPES} is absent: tokens are ordinary, but for those that begin or end a text"));
     }
+    if kind == TokenizerKind::WordPiece {
+        return word_piece(metadata, spec, tokens);
+    }
     let sentence_piece = kind == TokenizerKind::SentencePiece;
     let add_bos_default = match kind {
         TokenizerKind::ByteLevelBpe => pre_tokenizer(metadata, &mut spec)?.add_bos,
@@ -72,6 +75,32 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     Ok(spec)
 }
 
+/// `bert`: a text stands between the tokens of a class and of a separation. Where no key names them they have the ids that
+/// llama.cpp gives them, those of Google's vocabularies.
+fn word_piece(metadata: &GgufMetadata, mut spec: TokenizerSpec, tokens: &Strings) -> Result<TokenizerSpec> {
+    let cls = if metadata.has(BOS) { BOS } else { "tokenizer.ggml.cls_token_id" };
+    spec.bos = special_id(metadata, &mut spec, cls, Some(101))?;
+    spec.eos = special_id(metadata, &mut spec, "tokenizer.ggml.seperator_token_id", Some(102))?;
+    let unknown = special_id(metadata, &mut spec, "tokenizer.ggml.unknown_token_id", Some(100))?;
+    let needed = |key: &str| Error::key_missing(metadata.file(), key, "a text is put between special tokens");
+    let unknown = unknown.ok_or_else(|| needed("tokenizer.ggml.unknown_token_id"))?;
+    spec.bos.ok_or_else(|| needed(cls))?;
+    spec.eos.ok_or_else(|| needed("tokenizer.ggml.seperator_token_id"))?;
+    (spec.bos_text, spec.eos_text) =
+        (spec.bos.and_then(|id| text_of(tokens, id)), spec.eos.and_then(|id| text_of(tokens, id)));
+    (spec.add_bos, spec.add_eos) = (true, true);
+    let (lower, strip) = ("tokenizer.ggml.normalizer.lowercase", "tokenizer.ggml.normalizer.strip_accents");
+    let lowercase = metadata.boolean(lower)?;
+    if lowercase.is_none() {
+        spec.assume(format!("{lower} is absent: letters become small ones, as in llama.cpp"));
+    }
+    let lowercase = lowercase.unwrap_or(true);
+    let strip_accents = metadata.boolean(strip)?.unwrap_or(lowercase);
+    spec.word_piece = Some(WordPieceRules { lowercase, strip_accents, chinese_chars: true, unknown });
+    spec.settle();
+    Ok(spec)
+}
+
 /// What is added to a text, and which ids end one.
 fn added_and_stops(metadata: &GgufMetadata, spec: &mut TokenizerSpec, add_bos: bool) -> Result<()> {
     spec.add_bos = metadata.boolean(ADD_BOS)?.unwrap_or(add_bos);
@@ -93,6 +122,7 @@ fn kind(metadata: &GgufMetadata) -> Result<TokenizerKind> {
         Some("gpt2") if metadata.text(PRE)? == Some(CHARACTERS) => Ok(TokenizerKind::CharacterBpe),
         Some("gpt2") => Ok(TokenizerKind::ByteLevelBpe),
         Some(CHARACTERS) => Ok(TokenizerKind::CharacterBpe),
+        Some("bert") => Ok(TokenizerKind::WordPiece),
         Some("none" | "no_vocab") => Ok(TokenizerKind::Missing),
         None if !metadata.has(TOKENS) => Ok(TokenizerKind::Missing),
         None => Err(Error::key_missing(metadata.file(), MODEL, "the kind of the vocabulary is unknown")),
@@ -100,7 +130,7 @@ fn kind(metadata: &GgufMetadata) -> Result<TokenizerKind> {
             metadata.file(),
             MODEL,
             format!("{other:?}"),
-            "llama (SentencePiece), gpt2 (byte-level BPE) or gemma4 (BPE of characters)",
+            "llama (SentencePiece), gpt2 (byte-level BPE), gemma4 (BPE of characters) or bert (WordPiece)",
         )),
     }
 }
@@ -127,7 +157,7 @@ fn special_id(
     let Some(id) = metadata.unsigned(key)? else {
         let default = default.filter(|id| (*id as usize) < spec.tokens);
         match default {
-            Some(id) => spec.assume(format!("{key} is absent: {id}, as in every llama vocabulary")),
+            Some(id) => spec.assume(format!("{key} is absent: {id}, as in llama.cpp")),
             None => spec.assume(format!("{key} is absent: none is used")),
         }
         return Ok(default);
@@ -172,7 +202,8 @@ fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) ->
     if let Some((id, value)) = types.iter().enumerate().find(|(_, value)| !(0..=6).contains(*value)) {
         return Err(Error::key_value(metadata.file(), TYPES, format!("{value} for token {id}"), "0 to 6"));
     }
-    if kind != TokenizerKind::SentencePiece && metadata.strings(MERGES)?.is_none() {
+    let merges = matches!(kind, TokenizerKind::ByteLevelBpe | TokenizerKind::CharacterBpe);
+    if merges && metadata.strings(MERGES)?.is_none() {
         return Err(Error::key_missing(metadata.file(), MERGES, "bytes cannot be merged into tokens"));
     }
     Ok(())

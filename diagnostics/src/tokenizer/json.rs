@@ -2,6 +2,7 @@
 
 use super::added;
 use super::entries::Content;
+use super::folder::word_piece;
 use super::folder::{self, Found};
 use super::{TokenizerKind, TokenizerSpec, templates};
 use crate::error::{Error, FormatErrorKind, Result};
@@ -36,6 +37,9 @@ pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
     spec.tokens = content.ids_end();
     spec.add_space_prefix = space_prefix;
     spec.assumptions.extend(assumption.map(Into::into));
+    if kind == TokenizerKind::WordPiece {
+        return word_piece::finish(spec, files, path, content);
+    }
     special_tokens(&mut spec, files, path, &content, &roles)?;
     stop_on_config_ids(&mut spec, files)?;
     if let Some((text, source)) = &roles.eos {
@@ -207,7 +211,7 @@ impl Roles {
                 (&files.tokenizer_config, "tokenizer_config.json"),
                 (&files.special_tokens_map, "special_tokens_map.json"),
             ] {
-                if let Some(text) = file.as_ref().map(|file| token_text(file, key)).transpose()?.flatten() {
+                if let Some(text) = file.as_ref().map(|file| added::token_text(file, key)).transpose()?.flatten() {
                     return Ok(Some((text, format!("{name} {key}"))));
                 }
             }
@@ -215,16 +219,6 @@ impl Roles {
         };
         Ok(Roles { bos: role("bos_token")?, eos: role("eos_token")? })
     }
-}
-
-/// A token given as its text or as an object that holds it under `content`.
-fn token_text(file: &JsonFile, key: &str) -> Result<Option<String>> {
-    let Some(value) = file.object().get(key).filter(|value| !value.is_null()) else { return Ok(None) };
-    let text = added::text(value).ok_or_else(|| {
-        let (found, expected) = (value.to_string(), "a token text or an object with its content");
-        Error::format(file.file(), FormatErrorKind::KeyType { key: key.into(), found, expected })
-    })?;
-    Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
 /// What the post-processor adds before and after a text; `None` when it is no template and adds nothing.
@@ -247,11 +241,21 @@ fn added_by_post_processor(path: &Path, processor: &Value) -> Result<Added> {
             Ok(found)
         }
         Some("TemplateProcessing") => template_processing(path, object).map(Some),
+        Some("BertProcessing") => {
+            let id = |key: &str| object.get(key).and_then(|token| token.get(1)).and_then(Value::as_u64);
+            let id = |key: &str| {
+                let found = || object.get(key).map_or("absent".into(), Value::to_string);
+                let id = id(key).and_then(|id| u32::try_from(id).ok());
+                let key = format!("post_processor.{key}");
+                id.ok_or_else(|| Error::key_value(path, &key, found(), "a token and its id"))
+            };
+            Ok(Some((Some(id("cls")?), Some(id("sep")?))))
+        }
         other => Err(Error::key_value(
             path,
             "post_processor.type",
             format!("{:?}", other.unwrap_or_default()),
-            "ByteLevel, TemplateProcessing or a Sequence of them",
+            "ByteLevel, TemplateProcessing, BertProcessing or a Sequence of them",
         )),
     }
 }

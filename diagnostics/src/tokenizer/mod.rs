@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use added::AddedToken;
+pub use folder::word_piece::{added as word_piece_added, tokens as word_piece_tokens};
 pub use folder::{MergesFile, byte_level_added, legacy, sentence_piece_added};
 pub use templates::{ChatTemplateSource, DEFAULT as DEFAULT_TEMPLATE, TOOL_USE as TOOL_USE_TEMPLATE, TemplatePlace};
 pub use tool_calls::ToolCallFormat;
@@ -48,12 +49,27 @@ pub struct TokenizerSpec {
     pub add_eos: bool,
     /// Whether a SentencePiece-like tokenizer puts a space in front of a text.
     pub add_space_prefix: bool,
+    /// How a WordPiece vocabulary without a `tokenizer.json` takes texts.
+    pub word_piece: Option<WordPieceRules>,
     /// Ids that end a generation, each with the sources that name it.
     pub stop_ids: BTreeMap<u32, Vec<String>>,
     /// The model's Jinja chat templates by name; the only one of most models is [`DEFAULT_TEMPLATE`].
     pub chat_templates: BTreeMap<String, ChatTemplateSource>,
     /// Defaults that were taken and statements that were ignored, each with its reason.
     pub assumptions: Vec<String>,
+}
+
+/// What a WordPiece tokenizer does to a text before it splits words (transformers `BertTokenizer`). Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WordPieceRules {
+    /// Letters become small ones.
+    pub lowercase: bool,
+    /// Accents are taken off.
+    pub strip_accents: bool,
+    /// Chinese characters are words.
+    pub chinese_chars: bool,
+    /// The id of what is no word.
+    pub unknown: u32,
 }
 
 /// How text becomes ids. Complete.
@@ -67,6 +83,8 @@ pub enum TokenizerKind {
     ByteLevelBpe,
     /// GGUF keys of model `gemma4`: BPE by merges of characters, with a token for each byte of those that are none.
     CharacterBpe,
+    /// GGUF keys of model `bert`, or a `vocab.txt`: the longest pieces of words.
+    WordPiece,
     /// None found.
     #[default]
     Missing,

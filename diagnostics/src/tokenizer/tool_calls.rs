@@ -34,35 +34,40 @@ pub enum ToolCallFormat {
     Olmo3,
 }
 
-/// What tells a format: all of these texts are in the template. The first row that holds counts; a mark that others share comes
-/// behind theirs.
-const EVIDENCE: [(&[&str], ToolCallFormat); 18] = [
-    (&["<|channel|>", "functions."], ToolCallFormat::Harmony),
-    (&["<|tool_call>"], ToolCallFormat::Gemma4),
-    (&["<｜tool▁call▁begin｜>", "```json"], ToolCallFormat::DeepseekV3),
-    (&["<｜tool▁call▁begin｜>"], ToolCallFormat::DeepseekV31),
-    (&["[TOOL_CALLS]", "[ARGS]"], ToolCallFormat::MistralArgs),
-    (&["[TOOL_CALLS]"], ToolCallFormat::Mistral),
-    (&["<function=", "<parameter="], ToolCallFormat::Qwen3Xml),
-    (&["<|tool_call_start|>"], ToolCallFormat::Lfm2),
-    (&["<|tool_list_start|>"], ToolCallFormat::Lfm2),
-    (&["<|tool_response_start|>"], ToolCallFormat::Lfm2),
-    (&["List of tools: ["], ToolCallFormat::Lfm2),
-    (&["<function_calls>"], ToolCallFormat::Olmo3),
-    (&["<|tool_call|>"], ToolCallFormat::Phi4MiniJson),
+/// What tells a format: all of these texts are in the template. The first row that holds counts; marks that others share come
+/// behind theirs, and those of formats that are not known first.
+const MARKS: [(&[&str], Option<ToolCallFormat>); 23] = [
+    (&["<|channel|>", "functions."], Some(ToolCallFormat::Harmony)),
+    (&["<|tool_call>"], Some(ToolCallFormat::Gemma4)),
+    (&["<｜tool▁call▁begin｜>", "```json"], Some(ToolCallFormat::DeepseekV3)),
+    (&["<｜tool▁call▁begin｜>"], Some(ToolCallFormat::DeepseekV31)),
+    (&["[TOOL_CALLS]", "[ARGS]"], Some(ToolCallFormat::MistralArgs)),
+    (&["[TOOL_CALLS]"], Some(ToolCallFormat::Mistral)),
+    (&["<seed:tool_call>"], None),
+    (&["<arg_key>"], None),
+    (&["<invoke name="], None),
+    (&["<tool_calls>"], None),
+    (&["<function=", "<parameter="], Some(ToolCallFormat::Qwen3Xml)),
+    (&["<function="], None),
+    (&["<|tool_call_start|>"], Some(ToolCallFormat::Lfm2)),
+    (&["<|tool_list_start|>"], Some(ToolCallFormat::Lfm2)),
+    (&["<|tool_response_start|>"], Some(ToolCallFormat::Lfm2)),
+    (&["List of tools: ["], Some(ToolCallFormat::Lfm2)),
+    (&["<function_calls>"], Some(ToolCallFormat::Olmo3)),
+    (&["<|tool_call|>"], Some(ToolCallFormat::Phi4MiniJson)),
     // Phi-4-mini's template has the tools alone, within these.
-    (&["<|tool|>", "<|/tool|>"], ToolCallFormat::Phi4MiniJson),
-    (&["<tool_call>"], ToolCallFormat::Hermes),
-    (&["<|python_tag|>"], ToolCallFormat::Llama3Json),
-    (&["ipython", "{\"name\": \"", "\"parameters\": "], ToolCallFormat::Llama3Json),
-    (&["ipython", "{\\\"name\\\": \\\"", "\\\"parameters\\\": "], ToolCallFormat::Llama3Json),
+    (&["<|tool|>", "<|/tool|>"], Some(ToolCallFormat::Phi4MiniJson)),
+    (&["<tool_call>", "arguments"], Some(ToolCallFormat::Hermes)),
+    (&["<|python_tag|>"], Some(ToolCallFormat::Llama3Json)),
+    (&["ipython", "{\"name\": \"", "\"parameters\": "], Some(ToolCallFormat::Llama3Json)),
+    (&["ipython", "{\\\"name\\\": \\\"", "\\\"parameters\\\": "], Some(ToolCallFormat::Llama3Json)),
 ];
 
 impl ToolCallFormat {
     /// The format that the marks in a template tell, and these marks; `None` where it has none.
     pub fn of(template: &str) -> Option<(ToolCallFormat, &'static [&'static str])> {
-        let row = EVIDENCE.iter().find(|(marks, _)| marks.iter().all(|mark| template.contains(mark)))?;
-        Some((row.1, row.0))
+        let (marks, format) = MARKS.iter().find(|(marks, _)| marks.iter().all(|mark| template.contains(mark)))?;
+        format.map(|format| (format, *marks))
     }
 }
 

@@ -5,9 +5,9 @@ use model_diagnostics::DType;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::report::{FileStatus, InputFile, InputSummary};
 use model_diagnostics::spec::{
-    Activation, AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueWeights, KeysValues,
-    LayerWeights, LinearWeights, Mixer, MixerWeights, ModelSpec, ModelWeights, Multipliers, Norm, NormWeights, Rope,
-    RopeLayout, RopeScaling, Sampling,
+    Activation, AttentionWeights, DenseWeights, Embeds, FeedForwardLayer, FeedForwardWeights, KeyValueWeights,
+    KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, ModelSpec, ModelWeights, Multipliers, Norm,
+    NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
 };
 use model_diagnostics::tokenizer::{ChatTemplateSource, DEFAULT_TEMPLATE, TemplatePlace, TokenizerKind, TokenizerSpec};
 
@@ -135,6 +135,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             head_dim: head_dim as usize,
             q: matrix("self_attn.q_proj", query, hidden),
             gated: false,
+            causal: true,
             kv: KeysValues::Own(Box::new(KeyValueWeights {
                 k: matrix("self_attn.k_proj", kv, hidden),
                 v: Some(linear(name("self_attn.v_proj"), dtypes.values, kv, hidden)),
@@ -153,6 +154,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             norm: Some(norm(name("input_layernorm"))),
             layer: Mixer::Attention(Box::new(attention)),
             output_norm: None,
+            sum_norm: None,
         };
         let dense = DenseWeights {
             up: matrix("mlp.up_proj", feed_forward, hidden),
@@ -165,15 +167,17 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             layer: FeedForwardLayer::Dense(Box::new(dense)),
             beside: None,
             output_norm: None,
+            sum_norm: None,
         };
         LayerWeights { mixer, feed_forward, layer_embedding: None, scale: None, parallel: false }
     });
     let weights = ModelWeights {
         embedding: tensor("model.embed_tokens.weight".into(), dtypes.matrix, &[vocab, hidden]),
+        input: None,
         layer_embedding: None,
         layers: layers.collect(),
-        final_norm: norm("model.norm.weight".into()),
-        head: linear("lm_head.weight".into(), dtypes.head, vocab, hidden),
+        final_norm: Some(norm("model.norm.weight".into())),
+        head: Some(linear("lm_head.weight".into(), dtypes.head, vocab, hidden)),
     };
     let place = TemplatePlace { file: "chat_template.jinja".into(), key: None };
     let template = ChatTemplateSource { text: "{{ messages }}".into(), place };
@@ -214,11 +218,13 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             eos: Some(2),
             add_eos: false,
             add_space_prefix: false,
+            word_piece: None,
             assumptions: Vec::new(),
             stop_ids: [(2, vec!["config.json".into(), "generation_config.json".into()])].into(),
             chat_templates: [(DEFAULT_TEMPLATE.into(), template)].into(),
         },
         sampling: Sampling::default(),
+        embeds: Embeds::NotSaid,
         quantization: "none".into(),
         assumptions: Vec::new(),
         unused_tensors: Vec::new(),

@@ -271,7 +271,7 @@ fn values(table: &mut Table, llama: &Files) {
         case("hidden_act", json!(act), 11, "hidden_act");
     }
     for (kind, says) in
-        [("dbrx", "mixture of experts"), ("mamba", "state-space"), ("bert", "encoder"), ("gpt9", "gpt9")]
+        [("dbrx", "mixture of experts"), ("mamba", "state-space"), ("roberta", "encoder"), ("gpt9", "gpt9")]
     {
         case("model_type", json!(kind), 11, says);
     }
@@ -487,7 +487,7 @@ fn tokenizer(table: &mut Table, llama: &Files) {
         table.refuses(case, &llama.json(TOKENIZER, change).tree(), "", code, &[TOKENIZER, says]);
     };
     edit("a tokenizer without a model", 10, "model.type", &|root| drop(root.remove("model")));
-    edit("an unknown kind of tokenizer", 10, "WordPiece", &|root| root["model"]["type"] = json!("WordPiece"));
+    edit("an unknown kind of tokenizer", 10, "WordLevel", &|root| root["model"]["type"] = json!("WordLevel"));
     edit("a kind of tokenizer that is a number", 10, "unexpected JSON", &|root| root["model"]["type"] = json!(1));
     edit("a vocabulary that is a number", 10, "unexpected JSON", &|root| root["model"]["vocab"] = json!(1));
     edit("a vocabulary of texts", 10, "unexpected JSON", &|root| root["model"]["vocab"]["!"] = json!("0"));

@@ -26,6 +26,9 @@ fn tools() -> Vec<Value> {
             &["size", "deep"],
         ),
         tool("stop_all", json!({}), &[]),
+        json!({"type": "function", "function": {"name": "tree", "description": "A tool", "parameters": {
+            "properties": {"node": {"$ref": "#/$defs/Node"}, "sizes": {"type": "object", "additionalProperties": {"type": "integer"}, "maxProperties": 2}},
+            "required": ["node"], "$defs": {"Node": {"type": "object", "properties": {"leaf": {"type": "boolean"}, "next": {"$ref": "#/$defs/Node"}}, "required": ["leaf"]}}}}}),
     ]
 }
 
@@ -47,7 +50,7 @@ fn formats() -> Vec<Format> {
     vec![
         Format {
             format: ToolCallFormat::Hermes,
-            evidence: "<tool_call>",
+            evidence: "<tool_call>arguments",
             marks: &["<tool_call>", "</tool_call>"],
             answers: vec![
                 ("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 2}}\n</tool_call>".into(), "", weather.clone()),
@@ -239,6 +242,41 @@ fn calls_are_read_in_every_format_whether_marks_are_tokens_or_letters() {
     assert!(read > 100, "{read}");
 }
 
+/// What a review found: marks beside stop strings, marks that values spell, runs of blanks.
+#[test]
+fn marks_beside_stop_strings_and_in_values() {
+    let marks = [("<tool_call>", false), ("</tool_call>", false)];
+    let tokens = tokenizer_with(&[TOKENS.as_slice(), &marks].concat(), "<tool_call>arguments");
+    let letters = tokenizer_with(&TOKENS, "<tool_call>arguments");
+    let call = "<tool_call>\n{\"name\": \"a\"}\n</tool_call>";
+    let answer = format!("I look.\n{call}\n{call} Obs");
+    let run = |tokenizer: &Arc<Tokenizer>, answer: &str, stop: &[&str]| {
+        let options = stop.iter().fold(with_tools(), |options, stop| options.stop(*stop));
+        let ids = tokenizer.encode(answer, false).unwrap();
+        let found = said(tokenizer, &ids, &options).0;
+        (found.text, found.tool_calls.len())
+    };
+    for tokenizer in [&tokens, &letters] {
+        for stop in ["\n\n", "Observation:", "\n\n\n", "II"] {
+            assert_eq!(run(tokenizer, &answer, &[stop]), ("I look. Obs".into(), 2), "{stop:?}");
+        }
+        assert_eq!(run(tokenizer, &answer, &["</tool_call>"]), ("I look.".into(), 1));
+        assert_eq!(run(tokenizer, &answer, &["\n<tool_call>"]), ("I look.".into(), 0));
+    }
+    for (answer, expected) in [
+        ("<tool_call>{bad</tool_call><tool_call>{\"name\": \"a\"}</tool_call>", ("<tool_call>{bad</tool_call>", 1)),
+        ("<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": \"} </tool_call> <tool_call>\"}}</tool_call>.", (".", 1)),
+        ("a <tool_call> b", ("a <tool_call> b", 0)),
+    ] {
+        assert_eq!(run(&letters, answer, &[]), (expected.0.into(), expected.1), "{answer}");
+    }
+    let blanks = format!("a{}b", "\n \t".repeat(400));
+    assert_eq!(run(&tokens, &blanks, &[]), (blanks.clone(), 0));
+    // Beyond 64 marks in letters none ends a call; what is there is text.
+    let many = format!("<tool_call>{{\"name\": \"a\", \"arguments\": {{\"a\": \"{}", "}</tool_call>".repeat(500));
+    assert_eq!(run(&letters, &many, &[]), (many.clone(), 0));
+}
+
 #[test]
 fn ids_of_calls_are_the_models_or_tell_them_apart() {
     let tokenizer = tokenizer_with(&TOKENS, "[TOOL_CALLS]");
@@ -265,7 +303,7 @@ fn thought_is_apart_from_calls() {
         ("<tool_call>", false),
         ("</tool_call>", false),
     ];
-    let tokenizer = tokenizer_with(&added, "<think><tool_call>");
+    let tokenizer = tokenizer_with(&added, "<think><tool_call>arguments");
     let said_text = "<think>\nA <tool_call>{}</tool_call>?\n</think>\n\nYes. <tool_call>{\"name\": \"a\"}</tool_call>";
     let (answer, _) = said(&tokenizer, &tokenizer.encode(said_text, false).unwrap(), &with_tools());
     assert_eq!((answer.thinking.as_str(), answer.text.as_str()), ("A <tool_call>{}</tool_call>?", "\n\nYes."));
@@ -307,7 +345,12 @@ fn calls_that_are_required_are_valid_whatever_the_model_says() {
             let added: Vec<(&str, bool)> =
                 TOKENS.into_iter().chain(marks.iter().filter(|_| marked).map(|mark| (*mark, true))).collect();
             let tokenizer = tokenizer_with(&added, evidence);
-            let choices = [ToolChoice::Required, ToolChoice::Named("paint".into()), ToolChoice::Strict];
+            let choices = [
+                ToolChoice::Required,
+                ToolChoice::Named("paint".into()),
+                ToolChoice::Named("tree".into()),
+                ToolChoice::Strict,
+            ];
             for (choice, seed) in choices.iter().flat_map(|choice| (0..6).map(move |seed| (choice, seed))) {
                 let context = format!("{format}, marks are tokens: {marked}, {choice:?}, seed {seed}");
                 let options = with_tools().tool_choice(choice.clone()).temperature(1.0).seed(seed).max_tokens(2000);
@@ -362,17 +405,34 @@ fn what_cannot_be_called_is_refused() {
     };
     let required = || with_tools().tool_choice(ToolChoice::Required);
     let none = GenerateOptions::default().tool_choice(ToolChoice::Required);
-    assert_eq!(tool(start("<tool_call>", &none)), ToolError::NoTools);
+    assert_eq!(tool(start("<tool_call>arguments", &none)), ToolError::NoTools);
     assert_eq!(tool(start("no marks", &required())), ToolError::NoFormat);
     assert!(start("no marks", &with_tools()).is_none());
-    assert_eq!(tool(start("<tool_call>", &required().regex("a"))), ToolError::WithGrammar);
-    let known = vec!["weather".to_owned(), "paint".to_owned(), "stop_all".to_owned()];
+    assert_eq!(tool(start("<tool_call>arguments", &required().regex("a"))), ToolError::WithGrammar);
+    let strange = |format: &str, parameters: Value, name: &str| {
+        let mut options = required();
+        options.chat.tools = Some(vec![json!({"name": name, "parameters": parameters})]);
+        start(format, &options)
+    };
+    let with = |property: Value| json!({"type": "object", "properties": {"a": property}});
+    assert!(matches!(
+        tool(strange("<tool_call>arguments", json!({"type": "string"}), "f")),
+        ToolError::NotObject { .. }
+    ));
+    assert!(strange("<tool_call>arguments", json!({}), "a b\"").is_none(), "JSON writes any name");
+    for format in ["<|tool_call>", "<function_calls>", "<tool_call><function=f><parameter=x>"] {
+        assert!(matches!(tool(strange(format, json!({}), "a b")), ToolError::Name { .. }), "{format}");
+        let parameters = json!({"properties": {"$x=": {"type": "string"}}});
+        assert!(matches!(tool(strange(format, parameters, "f")), ToolError::Name { .. }), "{format}");
+        assert!(matches!(tool(strange(format, with(json!({"enum": []})), "f")), ToolError::Schema { .. }), "{format}");
+    }
+    let known = vec!["weather".to_owned(), "paint".to_owned(), "stop_all".to_owned(), "tree".to_owned()];
     let named = with_tools().tool_choice(ToolChoice::Named("sing".into()));
-    assert_eq!(tool(start("<tool_call>", &named)), ToolError::Unknown { name: "sing".into(), known });
+    assert_eq!(tool(start("<tool_call>arguments", &named)), ToolError::Unknown { name: "sing".into(), known });
     let mut bad = required();
     bad.chat.tools =
         Some(vec![json!({"name": "f", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}})]);
-    let Some(Error::Grammar(error)) = start("<tool_call>", &bad) else { panic!() };
+    let Some(Error::Grammar(error)) = start("<tool_call>arguments", &bad) else { panic!() };
     assert!(
         matches!(*error, crate::error::GrammarError::Schema { ref place, .. } if place == "f/properties/a/not"),
         "{error}"

@@ -141,7 +141,7 @@ fn refuses_known_keys_of_a_wrong_type_or_value() {
         ("template is a number", "tokenizer_config.json", json!({"chat_template": 2})),
         ("unnamed template", "tokenizer_config.json", json!({"chat_template": [{"template": "x"}]})),
         ("add_bos_token is a text", "tokenizer_config.json", json!({"add_bos_token": "yes"})),
-        ("unknown model", "tokenizer.json", with("model", json!({"type": "WordPiece", "vocab": {"a": 0}}))),
+        ("unknown model", "tokenizer.json", with("model", json!({"type": "WordLevel", "vocab": {"a": 0}}))),
         ("no model", "tokenizer.json", json!({"version": "1.0"})),
         ("unknown post-processor", "tokenizer.json", with("post_processor", json!({"type": "RobertaProcessing"}))),
         ("a template's id past the vocabulary", "tokenizer.json", with("post_processor", template("<s>", 5))),

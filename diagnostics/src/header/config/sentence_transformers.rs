@@ -1,0 +1,144 @@
+//! The files of sentence-transformers beside `config.json`: which modules follow the model, and what they say.
+
+use super::{JsonFile, present, wrong_type};
+use crate::error::{Error, Result};
+use crate::source::content;
+use crate::{json, limits};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The file that lists the modules.
+pub(crate) const MODULES: &str = "modules.json";
+
+/// The file that names prompts.
+pub(crate) const CONFIG: &str = "config_sentence_transformers.json";
+
+/// The file that says how long texts may be.
+pub(crate) const TRANSFORMER: &str = "sentence_bert_config.json";
+
+/// Modules of a model. Published ones have up to four.
+const MOST_MODULES: usize = 16;
+
+/// What a folder of sentence-transformers has beside `config.json`.
+#[derive(Debug)]
+pub struct SentenceFiles {
+    /// The modules, in order.
+    pub modules: Vec<Module>,
+    /// The `config.json` of the module of pooling, by its name within the folder.
+    pub pooling: Option<(String, JsonFile)>,
+    /// `config_sentence_transformers.json`.
+    pub config: Option<JsonFile>,
+    /// `sentence_bert_config.json`.
+    pub transformer: Option<JsonFile>,
+    bytes: u64,
+}
+
+/// One entry of `modules.json`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    class: String,
+    folder: String,
+}
+
+impl Module {
+    /// The class without the modules of Python that it lies in: `Pooling`.
+    pub fn kind(&self) -> &str {
+        self.class.rsplit('.').next().unwrap_or_default()
+    }
+}
+
+/// Whether `name` is the `config.json` of a module: `1_Pooling/config.json`.
+pub(crate) fn is_module_config(name: &str) -> bool {
+    name.strip_suffix("/config.json").is_some_and(|folder| is_folder(folder) && folder.ends_with("_Pooling"))
+}
+
+/// Whether `name` is that of one folder, and leads nowhere else.
+fn is_folder(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', ':'])
+}
+
+impl SentenceFiles {
+    /// Those in `folder`; none without a `modules.json`.
+    ///
+    /// # Errors
+    /// `Format` when one is malformed, `Io` when one cannot be read.
+    pub(super) fn read(folder: &Path) -> Result<Option<SentenceFiles>> {
+        let Some(path) = present(folder, MODULES)? else { return Ok(None) };
+        let bytes = content::read(&path, limits::JSON_BYTES)?;
+        let modules = modules(&path, &bytes)?;
+        let pooling = match modules.iter().find(|module| module.kind() == "Pooling") {
+            None => None,
+            Some(Module { folder: name, .. }) => {
+                JsonFile::optional(&folder.join(name), "config.json")?.map(|file| (format!("{name}/config.json"), file))
+            }
+        };
+        let config = JsonFile::optional(folder, CONFIG)?;
+        let transformer = JsonFile::optional(folder, TRANSFORMER)?;
+        let files = pooling.iter().map(|(_, file)| file).chain(&config).chain(&transformer);
+        let bytes = bytes.len() as u64 + files.map(JsonFile::bytes).sum::<u64>();
+        Ok(Some(SentenceFiles { modules, pooling, config, transformer, bytes }))
+    }
+
+    /// The paths of all files that errors name.
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let pooling = self.pooling.iter_mut().map(|(_, file)| file);
+        pooling.chain(&mut self.config).chain(&mut self.transformer).map(JsonFile::path)
+    }
+
+    /// Bytes read from all of them.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+fn modules(path: &Path, bytes: &[u8]) -> Result<Vec<Module>> {
+    let value = json::value(path, bytes).map_err(|error| content::unsupported(path, bytes).unwrap_or(error))?;
+    let wrong = |key: &str, found: &Value, expected| wrong_type(path, key, found, expected);
+    let list = value.as_array().ok_or_else(|| wrong("(the whole file)", &value, "a list of modules"))?;
+    if list.len() > MOST_MODULES {
+        let expected = format!("at most {MOST_MODULES}");
+        return Err(Error::key_value(path, "(the whole file)", format!("{} modules", list.len()), expected));
+    }
+    let module = |entry: &Value| {
+        let text = |key| entry.get(key).and_then(Value::as_str);
+        let Some((class, folder)) = text("type").zip(text("path")) else {
+            return Err(wrong("(an entry)", entry, "an object with type and path"));
+        };
+        // The model itself lies in the folder.
+        if !folder.is_empty() && !is_folder(folder) {
+            return Err(Error::key_value(path, "path", format!("{folder:?}"), "the name of a folder beside this file"));
+        }
+        Ok(Module { class: class.into(), folder: folder.into() })
+    };
+    list.iter().map(module).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_named_by_their_class_and_lie_in_the_folder() {
+        let read = |text: &str| modules(Path::new(MODULES), text.as_bytes());
+        let found = read(
+            r#"[{"idx": 0, "type": "sentence_transformers.models.Transformer", "path": ""},
+            {"type": "sentence_transformers.sentence_transformer.modules.pooling.Pooling", "path": "1_Pooling"}]"#,
+        );
+        let found = found.unwrap();
+        assert_eq!(found.iter().map(Module::kind).collect::<Vec<_>>(), ["Transformer", "Pooling"]);
+        for damaged in [
+            "{}",
+            "[1]",
+            r#"[{"type": "Pooling"}]"#,
+            r#"[{"type": "Pooling", "path": "../1_Pooling"}]"#,
+            r#"[{"type": "Pooling", "path": "/tmp"}]"#,
+            r#"[{"type": "Pooling", "path": ".."}]"#,
+        ] {
+            assert!(matches!(read(damaged), Err(Error::Format { .. })), "{damaged}");
+        }
+        assert!(is_module_config("1_Pooling/config.json"));
+        for name in ["config.json", "a/1_Pooling/config.json", "../config.json", "onnx/config.json"] {
+            assert!(!is_module_config(name), "{name}");
+        }
+    }
+}

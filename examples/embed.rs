@@ -1,0 +1,102 @@
+//! The vectors of texts, for search, clusters and labels.
+
+mod common;
+
+use clap::{ArgGroup, Parser};
+use model_factory::candle_core::safetensors;
+use model_factory::{EmbedOptions, Error, Model, Pooling};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Write the vectors of texts, or print how alike they are.
+#[derive(Parser)]
+#[command(group(ArgGroup::new("input").required(true).args(["text", "file"])))]
+struct Arguments {
+    /// A model file or folder, or with the feature hub org/name[:quantization]; a tiny encoder of random weights when absent.
+    path: Option<PathBuf>,
+    /// A text; may be given several times.
+    #[arg(long)]
+    text: Vec<String>,
+    /// A file, of which each line is a text.
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// A safetensors file to write `embeddings` F32 [texts, dim] to.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// last, mean or cls, in place of what the model's files say.
+    #[arg(long, value_parser = pooling)]
+    pooling: Option<Pooling>,
+    /// The name of one of the model's prompts, such as query.
+    #[arg(long)]
+    prompt_name: Option<String>,
+    /// Keep the first so many elements.
+    #[arg(long)]
+    dimensions: Option<usize>,
+    /// Cut texts that are too long.
+    #[arg(long)]
+    truncate: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => common::fail(&error),
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let texts = match &arguments.file {
+        Some(file) => {
+            let failed = |source| Error::Io { path: file.clone(), source: Arc::new(source) };
+            std::fs::read_to_string(file).map_err(failed)?.lines().map(str::to_owned).collect()
+        }
+        None => arguments.text.clone(),
+    };
+    let path = arguments.path.clone().unwrap_or_else(bundled);
+    let model = Model::builder().on_progress(common::show).load(path)?;
+    common::tell(model.report().first_line());
+
+    let mut options = EmbedOptions::default().truncate(arguments.truncate);
+    if let Some(pooling) = arguments.pooling {
+        options = options.pooling(pooling);
+    }
+    if let Some(name) = &arguments.prompt_name {
+        options = options.prompt_name(name);
+    }
+    if let Some(dimensions) = arguments.dimensions {
+        options = options.dimensions(dimensions);
+    }
+    let embeddings = model.embed_with(&texts, &options)?;
+    match &arguments.out {
+        Some(out) => {
+            safetensors::save(&HashMap::from([("embeddings", embeddings.clone())]), out)?;
+            common::tell(format_args!("wrote {:?} embeddings to {}", embeddings.dims(), out.display()));
+            Ok(())
+        }
+        None => print_alike(&texts, &embeddings.to_vec2()?),
+    }
+}
+
+/// The encoder in this repository: the demo model makes no vectors.
+fn bundled() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/embeddings/bert")
+}
+
+/// Each text with the cosine of its angle to the first.
+fn print_alike(texts: &[String], vectors: &[Vec<f32>]) -> Result<(), Error> {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+    let cosine = |a: &[f32], b: &[f32]| dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
+    let lines = texts.iter().zip(vectors).map(|(text, vector)| format!("{:.4}  {text}\n", cosine(&vectors[0], vector)));
+    common::print(&lines.collect::<String>())
+}
+
+fn pooling(text: &str) -> Result<Pooling, &'static str> {
+    match text {
+        "last" => Ok(Pooling::Last),
+        "mean" => Ok(Pooling::Mean),
+        "cls" => Ok(Pooling::Cls),
+        _ => Err("expected last, mean or cls"),
+    }
+}

@@ -1,0 +1,59 @@
+//! Attention of every row over all rows of its sequence: keys and values are those of the pass, and nothing is cached.
+
+use super::super::operand;
+use super::{AttentionPass, Heads, QUERIES};
+use crate::kernels::{KvTile, Query, TILE, attend};
+use crate::memory::{self, Refusals};
+use std::ops::Range;
+
+impl AttentionPass<'_> {
+    /// Fills `out` `[rows, queries * head_dim]`. A task is a sequence and a head of keys and values.
+    pub(in super::super) fn fill_whole(&self, out: &mut [f32]) -> memory::Result<()> {
+        let Heads { queries, kv, dim, .. } = self.heads;
+        let (width, group) = (queries * dim, queries / kv);
+        let mut bands = memory::reserved(self.sequences.len() + 1, QUERIES)?;
+        bands.push(0);
+        bands.extend(self.sequences.iter().map(|sequence| sequence.rows.end));
+        let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
+        let refusals = Refusals::default();
+        self.pool.run_bands(out, width, &bands, &columns, &|_, part, out| {
+            let (rows, head) = (&part.rows, part.columns.start / (group * dim));
+            refusals.note(operand::with_scratch(2 * rows.len().next_multiple_of(TILE) * dim, |scratch| {
+                let tiles = self.tiles_of(head, rows, scratch);
+                let mut queries: Vec<Query<'_>> = memory::reserved(rows.len() * group, QUERIES)?;
+                for (row, out) in rows.clone().zip(out.rows()) {
+                    let of_row = &self.qkv[row * self.width + head * group * dim..][..group * dim];
+                    let heads = of_row.chunks_exact(dim).zip(out.chunks_exact_mut(dim));
+                    queries.extend(heads.map(|(q, out)| Query::new(q, out)));
+                }
+                for (index, tile) in tiles.enumerate() {
+                    let seen = 0..(rows.len() - index * TILE).min(TILE);
+                    attend(self.isa, &mut queries, tile, seen, None, self.options.scoring);
+                }
+                queries.into_iter().for_each(Query::finish);
+                Ok(())
+            }));
+        });
+        refusals.into_result()
+    }
+
+    /// Keys and values of `rows` of a head in tiles, which `scratch` holds.
+    fn tiles_of<'t>(
+        &self,
+        head: usize,
+        rows: &Range<usize>,
+        scratch: &'t mut [f32],
+    ) -> impl Iterator<Item = KvTile<'t, f32>> + use<'t> {
+        let Heads { kv, dim, .. } = self.heads;
+        let (keys, values) = scratch.split_at_mut(scratch.len() / 2);
+        let first = self.heads.keys() + head * dim;
+        for (index, row) in rows.clone().enumerate() {
+            let row = &self.qkv[row * self.width + first..];
+            let tile = &mut keys[index / TILE * TILE * dim..][..TILE * dim];
+            tile.iter_mut().skip(index % TILE).step_by(TILE).zip(&row[..dim]).for_each(|(to, key)| *to = *key);
+            values[index * dim..][..dim].copy_from_slice(&row[kv * dim..][..dim]);
+        }
+        let (keys, values): (&'t [f32], &'t [f32]) = (keys, values);
+        keys.chunks_exact(TILE * dim).zip(values.chunks_exact(TILE * dim)).map(|(keys, values)| KvTile { keys, values })
+    }
+}

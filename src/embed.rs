@@ -1,0 +1,142 @@
+//! Texts -> vectors: many texts in one pass over the weights, and one vector of the hidden states of each.
+
+mod options;
+mod pass;
+
+use crate::error::{EmbedError, Error, Result};
+use crate::memory;
+use crate::model::Model;
+use candle_core::Tensor;
+use model_diagnostics::spec::{EmbeddingSpec, Embeds, Pooling};
+pub use options::EmbedOptions;
+use pass::{Text, Wanted};
+
+impl Model {
+    /// The vectors of `texts`, F32 `[texts, dimensions]`, as the model's makers make them: the pooling, the length and the
+    /// prompt that its files say. A text has the bits that it has alone, whatever the others are.
+    ///
+    /// ```no_run
+    /// use model_factory::Model;
+    ///
+    /// let model = Model::load("models/all-MiniLM-L6-v2")?;
+    /// let vectors = model.embed(&["A cat sits on the mat.", "Two dogs run."])?;
+    /// assert_eq!(vectors.dims(), [2, 384]);
+    /// # Ok::<(), model_factory::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`embed_with`](Self::embed_with).
+    pub fn embed(&self, texts: &[impl AsRef<str>]) -> Result<Tensor> {
+        self.embed_with(texts, &EmbedOptions::default())
+    }
+
+    /// As [`embed`](Self::embed), with options.
+    ///
+    /// # Errors
+    /// `Embed` where nothing says the pooling, a text is too long, or there is no such prompt; `Option` for dimensions that
+    /// are none; `EmptyPrompt` for a text without a token; `Encode`; `CacheBudget` and `OutOfMemory`; `Cancelled`.
+    pub fn embed_with(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Tensor> {
+        let hidden = self.spec().hidden;
+        let said = self.spec().embeds.by();
+        let pooling = self.pooling(options)?;
+        let dimensions = options.dimensions.unwrap_or(hidden);
+        if !(1..=hidden).contains(&dimensions) {
+            let (value, expected) = (dimensions as f64, "between 1 and the width of the model");
+            return Err(Error::Option { option: "dimensions", value, expected });
+        }
+        let prompt = prompt(said, options)?;
+        let limit = self.text_limit();
+        let mut encoded = memory::reserved(texts.len(), "the texts")?;
+        for (index, text) in texts.iter().enumerate() {
+            encoded.push(Text::new(self.text_ids(index, prompt, text.as_ref(), limit, options.truncate)?));
+        }
+        let normalize = options.normalize.unwrap_or(said.is_some_and(|said| said.normalize));
+        let mut vectors = memory::zeros(texts.len() * dimensions, "vectors of texts")?;
+        let wanted = match pooling {
+            Pooling::Last => Wanted::Last,
+            Pooling::Mean => Wanted::Mean,
+            Pooling::Cls => Wanted::First,
+        };
+        self.compute_texts(encoded, wanted, &options.cancel, |index, pooled| {
+            let vector = &mut vectors[index * dimensions..][..dimensions];
+            let pooled = &pooled[..dimensions];
+            let length = pooled.iter().map(|x| x * x).sum::<f64>().sqrt();
+            if !length.is_finite() {
+                return Err(EmbedError::NotFinite { index }.into());
+            }
+            let factor = if normalize { 1.0 / length.max(1e-12) } else { 1.0 };
+            vector.iter_mut().zip(pooled).for_each(|(to, x)| *to = (x * factor) as f32);
+            Ok(())
+        })?;
+        Ok(Tensor::from_vec(vectors, (texts.len(), dimensions), self.device())?)
+    }
+
+    /// Which of the tokens' vectors make that of the text.
+    fn pooling(&self, options: &EmbedOptions) -> Result<Pooling> {
+        match (options.pooling, &self.spec().embeds) {
+            (Some(given), _) => Ok(given),
+            (None, Embeds::By(said)) => Ok(said.pooling),
+            (None, Embeds::Unsupported { what, source }) => {
+                Err(EmbedError::Unsupported { file: source.clone(), what: what.clone() }.into())
+            }
+            (None, Embeds::NotSaid) => {
+                let wanted = if self.spec().quantization.starts_with("GGUF") {
+                    "a GGUF file has a key pooling_type for it"
+                } else {
+                    "modules.json and 1_Pooling/config.json of its repository do"
+                };
+                Err(EmbedError::NoPooling { wanted }.into())
+            }
+        }
+    }
+
+    /// Tokens of a text at most, and why.
+    fn text_limit(&self) -> (usize, &'static str) {
+        let said = self.spec().embeds.by().and_then(|said| said.max_length);
+        match said.filter(|said| *said < self.context_length()) {
+            Some(said) => (said, " (max_seq_length)"),
+            None => (self.context_length(), ""),
+        }
+    }
+
+    /// The ids of text `index` with `prompt` in front.
+    fn text_ids(
+        &self,
+        index: usize,
+        prompt: &str,
+        text: &str,
+        (limit, why): (usize, &'static str),
+        cut: bool,
+    ) -> Result<Vec<u32>> {
+        let joined;
+        let text = if prompt.is_empty() {
+            text
+        } else {
+            joined = [prompt, text].concat();
+            &joined
+        };
+        let ids = self.tokenizer().encode_within(text, limit, cut)?;
+        let ids = ids.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
+        if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(ids) }
+    }
+}
+
+/// What is put in front of texts.
+fn prompt<'p>(said: Option<&'p EmbeddingSpec>, options: &'p EmbedOptions) -> Result<&'p str> {
+    let named = |name: &String| {
+        let prompts = said.map(|said| &said.prompts);
+        let known = || prompts.into_iter().flat_map(|prompts| prompts.keys().cloned()).collect();
+        let prompt = prompts.and_then(|prompts| prompts.get(name)).map(String::as_str);
+        prompt.ok_or_else(|| EmbedError::Prompt { name: name.clone(), known: known() })
+    };
+    let default = said.and_then(|said| said.default_prompt.as_ref());
+    let prompt = match (&options.prompt, &options.prompt_name, default) {
+        (Some(prompt), ..) => prompt,
+        (None, Some(name), _) | (None, None, Some(name)) => named(name)?,
+        (None, None, None) => "",
+    };
+    if !prompt.is_empty() && said.is_some_and(|said| !said.include_prompt) {
+        return Err(EmbedError::PromptLeftOut.into());
+    }
+    Ok(prompt)
+}

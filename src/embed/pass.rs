@@ -1,0 +1,189 @@
+//! Ids of texts -> a vector of the hidden states of each: steps of as many rows as the plan counts, the longest texts first.
+
+use crate::cancel::CancellationToken;
+use crate::decoder::{Batching, Cache, Logits, Segment};
+use crate::error::{EmbedError, Error, Result};
+use crate::model::Model;
+use model_diagnostics::plan::step_rows;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+/// Which hidden states of a text make its vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    First,
+    Last,
+    /// The mean of all.
+    Mean,
+}
+
+/// A text on its way.
+pub(super) struct Text {
+    ids: Vec<u32>,
+    /// Of a text of which a part is computed.
+    cache: Option<Box<dyn Cache>>,
+    /// Tokens that are computed.
+    done: usize,
+    /// The sum of the wanted hidden states so far; empty before the first.
+    sum: Vec<f64>,
+}
+
+impl Text {
+    pub(super) fn new(ids: Vec<u32>) -> Text {
+        Text { ids, cache: None, done: 0, sum: Vec::new() }
+    }
+
+    fn left(&self) -> usize {
+        self.ids.len() - self.done
+    }
+
+    /// Which hidden states of its next `tokens` are wanted.
+    fn logits(&self, wanted: Wanted, tokens: usize) -> Logits {
+        match wanted {
+            Wanted::Mean => Logits::All,
+            Wanted::First if self.done == 0 => Logits::First,
+            Wanted::Last if tokens == self.left() => Logits::Last,
+            Wanted::First | Wanted::Last => Logits::None,
+        }
+    }
+
+    /// Adds `rows` of hidden states `[rows, width]`, in their order.
+    fn add(&mut self, rows: &[f32], width: usize) {
+        self.sum.resize(width, 0.0);
+        for row in rows.chunks_exact(width) {
+            self.sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+        }
+    }
+}
+
+impl Model {
+    /// Calls `take` with the index of each of `texts` and what is wanted of it, in F64.
+    ///
+    /// # Errors
+    /// Those of the steps and of `take`.
+    pub(super) fn compute_texts(
+        &self,
+        mut texts: Vec<Text>,
+        wanted: Wanted,
+        cancel: &CancellationToken,
+        mut take: impl FnMut(usize, &[f64]) -> Result<()>,
+    ) -> Result<()> {
+        if !self.compute().gives_hidden_states() {
+            return Err(EmbedError::Device.into());
+        }
+        let spec = self.spec();
+        let most = step_rows(spec);
+        let alone = self.compute().batching() != Batching::Any;
+        let mut waiting: Vec<usize> = (0..texts.len()).collect();
+        waiting.sort_by_key(|index| Reverse(texts[*index].ids.len()));
+        let mut waiting = VecDeque::from(waiting);
+        while !waiting.is_empty() {
+            let step = choose(&mut waiting, &texts, most, alone, spec.is_encoder());
+            self.step(&mut texts, &step, wanted, cancel)?;
+            for (index, _) in step.into_iter().rev() {
+                let text = &mut texts[index];
+                if text.left() > 0 {
+                    waiting.push_front(index);
+                    continue;
+                }
+                if wanted == Wanted::Mean {
+                    let tokens = text.ids.len() as f64;
+                    text.sum.iter_mut().for_each(|sum| *sum /= tokens);
+                }
+                take(index, &std::mem::take(&mut text.sum))?;
+                text.cache = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes a step: of each text its next tokens.
+    fn step(
+        &self,
+        texts: &mut [Text],
+        step: &[(usize, usize)],
+        wanted: Wanted,
+        cancel: &CancellationToken,
+    ) -> Result<()> {
+        let (compute, width) = (self.compute(), self.spec().hidden);
+        let mut parts: Vec<Option<Box<dyn Cache>>> = Vec::new();
+        for (index, tokens) in step {
+            let text = &mut texts[*index];
+            let mut cache = text.cache.take().unwrap_or_else(|| compute.cache());
+            // What others share was rotated for their length.
+            cache.reserve(text.done + tokens)?;
+            parts.push(Some(cache));
+        }
+        let segments = step.iter().zip(parts.iter_mut().flatten()).map(|((index, tokens), cache)| {
+            let text = &texts[*index];
+            let logits = text.logits(wanted, *tokens);
+            Segment { tokens: &text.ids[text.done..][..*tokens], cache: &mut **cache, reach: text.ids.len(), logits }
+        });
+        let mut segments: Vec<Segment<'_>> = segments.collect();
+        let rows: Vec<usize> = segments.iter().map(Segment::wanted_rows).collect();
+        let states = self.scheduler().between_steps(|| compute.hidden_states(&mut segments, cancel))??;
+        drop(segments);
+        let mut start = 0;
+        for (((index, tokens), cache), rows) in step.iter().zip(parts).zip(rows) {
+            let text = &mut texts[*index];
+            let end = start + rows * width;
+            let states = states.get(start..end).ok_or_else(|| Error::Internal("hidden states are missing".into()))?;
+            (text.cache, text.done, start) = (cache, text.done + tokens, end);
+            text.add(states, width);
+        }
+        Ok(())
+    }
+}
+
+/// Takes the texts of the next step out of `waiting`, the longest first, each with the tokens that it has of it: `most` in all.
+/// The rest behind long ones is filled with short ones.
+fn choose(waiting: &mut VecDeque<usize>, texts: &[Text], most: usize, alone: bool, whole: bool) -> Vec<(usize, usize)> {
+    let (mut step, mut left, mut from_behind) = (Vec::new(), most, false);
+    while left > 0 {
+        let next = if from_behind { waiting.back() } else { waiting.front() };
+        let Some(&index) = next else { break };
+        let tokens = texts[index].left();
+        if whole && tokens > left && !step.is_empty() {
+            if from_behind {
+                break;
+            }
+            from_behind = true;
+            continue;
+        }
+        let tokens = if whole { tokens } else { tokens.min(left) };
+        if from_behind {
+            waiting.pop_back()
+        } else {
+            waiting.pop_front()
+        };
+        step.push((index, tokens));
+        left = left.saturating_sub(tokens);
+        if alone {
+            break;
+        }
+    }
+    step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(lengths: &[usize]) -> (Vec<Text>, VecDeque<usize>) {
+        (lengths.iter().map(|length| Text::new(vec![0; *length])).collect(), (0..lengths.len()).collect())
+    }
+
+    #[test]
+    fn a_step_is_filled_and_no_text_is_cut_that_must_be_whole() {
+        let (long, mut waiting) = texts(&[400, 200, 150, 100, 12, 10]);
+        assert_eq!(choose(&mut waiting, &long, 512, false, true), [(0, 400), (5, 10), (4, 12)]);
+        assert_eq!(choose(&mut waiting, &long, 512, false, true), [(1, 200), (2, 150), (3, 100)]);
+        assert!(waiting.is_empty());
+        let (long, mut waiting) = texts(&[400, 200, 10]);
+        assert_eq!(choose(&mut waiting, &long, 512, false, false), [(0, 400), (1, 112)]);
+        let (long, mut waiting) = texts(&[700, 20]);
+        assert_eq!(choose(&mut waiting, &long, 512, false, true), [(0, 700)], "the plan counts the longest");
+        let (long, mut waiting) = texts(&[30, 20]);
+        assert_eq!(choose(&mut waiting, &long, 512, true, false), [(0, 30)]);
+    }
+}

@@ -1,0 +1,97 @@
+//! What stands against vectors of texts.
+
+use super::ErrorKind;
+
+/// Why a model made no vectors of texts, or nothing but these.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmbedError {
+    /// The model has no output head (exit code 10).
+    #[error("the model has no output head, so it generates no text: it makes vectors of texts, by `Model::embed`")]
+    NoHead,
+    /// Nothing says which of the tokens' vectors make that of the text (exit code 2).
+    #[error(
+        "no file of the model says which of the tokens' vectors make that of a text: {wanted}; name it by `EmbedOptions::pooling` if the model's makers say it elsewhere"
+    )]
+    NoPooling {
+        /// What would say it.
+        wanted: &'static str,
+    },
+    /// The files ask for what is not computed (exit code 10).
+    #[error(
+        "{file} asks for {what}, which is not computed; name another by `EmbedOptions::pooling` if it is known to fit"
+    )]
+    Unsupported {
+        /// The file, or the key.
+        file: String,
+        /// What it asks for.
+        what: String,
+    },
+    /// A text has more tokens than the model takes (exit code 2).
+    #[error(
+        "text {index} has {tokens} tokens, the model takes {limit}{why}; shorten it, or cut all that are too long by `EmbedOptions::truncate`"
+    )]
+    TooLong {
+        /// Which text, from 0.
+        index: usize,
+        /// Its tokens, special ones included.
+        tokens: usize,
+        /// Tokens that it may have.
+        limit: usize,
+        /// Where the limit comes from.
+        why: &'static str,
+    },
+    /// The model has no prompt of this name (exit code 2).
+    #[error("the model has no prompt named {name:?}, it has {known:?}")]
+    Prompt {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// The model leaves prompts out of the vector, which is not computed (exit code 2).
+    #[error(
+        "the model's vectors leave the tokens of a prompt out (include_prompt false), which is not computed; give none"
+    )]
+    PromptLeftOut,
+    /// The vocabulary has no such token (exit code 2).
+    #[error("the vocabulary has no token {text:?}; spell it as the vocabulary's file does")]
+    Token {
+        /// The text.
+        text: String,
+    },
+    /// A vector has elements that are no numbers (exit code 1).
+    #[error("the vector of text {index} is not finite: the weights or the file are damaged")]
+    NotFinite {
+        /// Which text, from 0.
+        index: usize,
+    },
+    /// The device gives no hidden states (exit code 13).
+    #[error("GPUs give no vectors of texts yet; load the model on the processor")]
+    Device,
+}
+
+impl EmbedError {
+    /// The exit code of the contract.
+    pub(super) fn code(&self) -> u8 {
+        match self {
+            EmbedError::NotFinite { .. } => 1,
+            EmbedError::NoHead | EmbedError::Unsupported { .. } => 10,
+            EmbedError::Device => 13,
+            _ => 2,
+        }
+    }
+
+    /// What a caller can do about it.
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            EmbedError::TooLong { .. } => ErrorKind::TooLong,
+            EmbedError::NoPooling { .. }
+            | EmbedError::Prompt { .. }
+            | EmbedError::PromptLeftOut
+            | EmbedError::Token { .. } => ErrorKind::InvalidRequest,
+            EmbedError::NotFinite { .. } => ErrorKind::Internal,
+            EmbedError::NoHead | EmbedError::Unsupported { .. } | EmbedError::Device => ErrorKind::Unsupported,
+        }
+    }
+}

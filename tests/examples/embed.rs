@@ -1,0 +1,32 @@
+//! What `embed` writes.
+
+use super::{example, model, text};
+
+#[test]
+fn embed_writes_a_vector_for_each_line_and_says_what_no_file_does() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (lines, out) = (folder.path().join("lines.txt"), folder.path().join("vectors.safetensors"));
+    std::fs::write(&lines, "The cat sat.\n日本\nThe cat sat.\n").expect("a file");
+    let [lines, out] = [&lines, &out].map(|path| path.display().to_string());
+    let output = example("embed", &["--file", &lines, "--out", &out]);
+    assert!(output.status.success() && output.stdout.is_empty(), "{}", text(&output.stderr));
+    let bytes = std::fs::read(&out).expect("it was written");
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("valid safetensors");
+    let vectors = tensors.tensor("embeddings").expect("the name of the contract");
+    assert_eq!((vectors.dtype(), vectors.shape()), (safetensors::Dtype::F32, [3, 16].as_slice()));
+    assert_eq!(vectors.data()[..64], vectors.data()[128..], "a text has one vector");
+
+    let printed = text(&example("embed", &["--text", "the cat", "--text", "the mat"]).stdout);
+    assert!(printed.starts_with("1.0000  the cat\n") && printed.ends_with("  the mat\n"), "{printed}");
+
+    let decoder = model("qwen3/f32");
+    let unsaid = example("embed", &[&decoder, "--text", "x"]);
+    assert!(unsaid.status.code() == Some(2) && text(&unsaid.stderr).contains("1_Pooling/config.json"));
+    assert!(example("embed", &[&decoder, "--text", "x", "--pooling", "last"]).status.success());
+    let generated = example("generate", &[&common_bert(), "--prompt", "x"]);
+    assert!(generated.status.code() == Some(10) && text(&generated.stderr).contains("Model::embed"));
+}
+
+fn common_bert() -> String {
+    super::common::fixtures().join("embeddings/bert").display().to_string()
+}
