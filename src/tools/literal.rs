@@ -5,6 +5,9 @@ use serde_json::{Map, Number, Value};
 /// Lists and maps within each other.
 const NESTED: usize = 64;
 
+/// Stands before the letters of a special token in the body of a call, so that other letters do not spell it.
+pub(super) const SPECIAL: char = '\u{10ffff}';
+
 /// Gemma 4 writes strings between two of these: the token, or its letters where the vocabulary has no such token.
 const GEMMA_TOKEN: &str = "\u{10ffff}<|\"|>";
 pub(super) const GEMMA_QUOTE: &str = "<|\"|>";

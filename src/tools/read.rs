@@ -1,8 +1,7 @@
 //! The text of a call, in each format -> its name and arguments. `None` is no call: the text is one of the answer then.
 
 use super::Tool;
-use super::literal::{self, Literals};
-use super::reader::SPECIAL;
+use super::literal::{self, Literals, SPECIAL};
 use serde_json::{Map, Value};
 
 /// A call as a model wrote it.

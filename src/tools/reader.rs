@@ -1,5 +1,6 @@
 //! Text and special tokens of an answer, as they come -> calls, and the text beside them. What breaks the format is text.
 
+use super::literal::SPECIAL;
 use super::read::{self, Read, Written};
 use super::{Tool, ToolCall};
 use crate::tokenizer::Tokenizer;
@@ -88,9 +89,6 @@ struct Open {
     /// How often it was read without success.
     tries: usize,
 }
-
-/// Stands before the letters of a special token in the body of a call, so that other letters do not spell it.
-pub(super) const SPECIAL: char = '\u{10ffff}';
 
 /// Blanks that wait for what comes behind them, in bytes.
 const BLANKS: usize = 256;
