@@ -54,7 +54,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         }
         None => arguments.text.clone(),
     };
-    let path = arguments.path.clone().unwrap_or_else(bundled);
+    let path = arguments.path.clone().unwrap_or_else(common::encoder);
     let model = Model::builder().on_progress(common::show).load(path)?;
     common::tell(model.report().first_line());
 
@@ -77,11 +77,6 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         }
         None => print_alike(&texts, &embeddings.to_vec2()?),
     }
-}
-
-/// The encoder in this repository: the demo model makes no vectors.
-fn bundled() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/embeddings/bert")
 }
 
 /// Each text with the cosine of its angle to the first.

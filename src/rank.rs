@@ -3,6 +3,7 @@
 use crate::error::{EmbedError, Result};
 use crate::model::Model;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// How a model that was trained to say yes or no is asked about a document. No file says it: a model's makers do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,22 +32,32 @@ impl Reranker {
         Reranker::new(prompt, "yes", "no")
     }
 
-    /// The prompt about `document`. What stands in a query or a document is never taken for a place of the prompt.
-    fn ask(&self, query: &str, document: &str) -> String {
+    /// The prompt about `document`, and where it is the prompt's own: special tokens are there alone. What stands in a query or a
+    /// document is never taken for a place of the prompt.
+    fn ask(&self, query: &str, document: &str) -> (String, Vec<Range<usize>>) {
         let texts = HashMap::from([("{query}", query), ("{document}", document)]);
-        let (mut asked, mut rest) = (String::new(), self.prompt.as_str());
-        while let Some((at, place)) = texts.keys().filter_map(|place| Some((rest.find(place)?, place))).min() {
-            asked.push_str(&rest[..at]);
+        let (mut asked, mut own, mut rest) = (String::new(), Vec::new(), self.prompt.as_str());
+        loop {
+            let next = texts.keys().filter_map(|place| Some((rest.find(place)?, place))).min();
+            let end = next.map_or(rest.len(), |(at, _)| at);
+            // Spans do not touch: nothing lies between two where a text is empty.
+            match own.last_mut() {
+                Some(Range { end: last, .. }) if *last == asked.len() => *last += end,
+                _ if end > 0 => own.push(asked.len()..asked.len() + end),
+                _ => {}
+            }
+            asked.push_str(&rest[..end]);
+            let Some((at, place)) = next else { return (asked, own) };
             asked.push_str(texts[place]);
             rest = &rest[at + place.len()..];
         }
-        asked + rest
     }
 }
 
 impl Model {
     /// How likely the model says yes rather than no to each of `documents`, between 0 and 1: the softmax of the two tokens'
-    /// logits, in the order of the documents. What the prompts have in common is computed once.
+    /// logits, in the order of the documents. What the prompts have in common is computed once. A query or a document that
+    /// spells a special token has letters there.
     ///
     /// ```
     /// use model_factory::{Model, Reranker};
@@ -66,7 +77,8 @@ impl Model {
             |text: &String| self.tokenizer().token_id(text).ok_or_else(|| EmbedError::Token { text: text.clone() });
         let answers = [id(&reranker.yes)?, id(&reranker.no)?];
         let score = |document: &str| {
-            let ids = self.tokenizer().encode_prompt(&reranker.ask(query, document))?;
+            let (prompt, own) = reranker.ask(query, document);
+            let ids = self.tokenizer().encode_prompt_within(&prompt, &own)?;
             let logits = self.session().forward(&ids)?;
             let [yes, no] = answers.map(|id| logits.get(id as usize).and_then(|logit| logit.to_scalar::<f32>()));
             Ok((1.0 / (1.0 + (f64::from(no?) - f64::from(yes?)).exp())) as f32)
@@ -82,7 +94,11 @@ mod tests {
     #[test]
     fn a_document_is_no_prompt() {
         let reranker = Reranker::new("Q {query} D {document} {query}.", "yes", "no");
-        assert_eq!(reranker.ask("{document}", "a {query} b"), "Q {document} D a {query} b {document}.");
-        assert!(Reranker::qwen3("I").ask("Q", "D").contains("<Instruct>: I\n<Query>: Q\n<Document>: D<|im_end|>\n"));
+        let (asked, own) = reranker.ask("{document}", "a {query} b");
+        assert_eq!(asked, "Q {document} D a {query} b {document}.");
+        assert_eq!(own.iter().map(|span| &asked[span.clone()]).collect::<Vec<_>>(), ["Q ", " D ", " ", "."]);
+        assert_eq!(reranker.ask("", ""), ("Q  D  .".into(), vec![0..7]));
+        let asked = Reranker::qwen3("I").ask("Q", "D").0;
+        assert!(asked.contains("<Instruct>: I\n<Query>: Q\n<Document>: D<|im_end|>\n"));
     }
 }

@@ -44,7 +44,8 @@ fn model(path: &str) -> String {
 
 #[test]
 fn every_example_explains_itself_and_refuses_unknown_options() {
-    for name in ["diagnose", "generate", "extract", "tools", "embed", "tokenize", "logits", "bench", "compare"] {
+    let all = "diagnose generate extract tools embed search classify batch tokenize logits bench compare";
+    for name in all.split(' ') {
         let help = example(name, &["--help"]);
         assert!(help.status.success() && text(&help.stdout).contains("Usage"), "{name} --help");
         assert_eq!(example(name, &["--no-such-option"]).status.code(), Some(2), "{name}");

@@ -18,6 +18,12 @@ pub(crate) fn bundled() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo")
 }
 
+/// The encoder in this repository: the demo model makes no vectors.
+#[allow(dead_code)] // of examples that embed
+pub(crate) fn encoder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/embeddings/bert")
+}
+
 /// The instruction sets of this name, for an option.
 pub(crate) fn isa(name: &str) -> Result<Isa, String> {
     Isa::named(name).ok_or_else(|| {

@@ -30,3 +30,15 @@ fn embed_writes_a_vector_for_each_line_and_says_what_no_file_does() {
 fn common_bert() -> String {
     super::common::fixtures().join("embeddings/bert").display().to_string()
 }
+
+#[test]
+fn search_prints_the_nearest_lines_first() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "the cat\n\nthe mat\nthe cat sat\n").expect("it is written");
+    let path = file.path().to_str().expect("UTF-8");
+    let output = example("search", &["--file", path, "--ask", "the mat", "--top", "2"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let found = text(&output.stdout);
+    assert!(found.starts_with("1.0000  the mat\n") && found.lines().count() == 2, "{found}");
+    assert_eq!(example("search", &["--file", "no such file", "--ask", "x"]).status.code(), Some(1));
+}

@@ -246,3 +246,27 @@ fn tools_are_called_as_asked() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("calculate("), "the call is told: {}", text(&output.stderr));
 }
+
+#[test]
+fn classify_gives_the_likeliest_label_first() {
+    let output = example("classify", &["--text", "Once upon a", "--labels", "window,time", "--question", ""]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let labels: Vec<String> = text(&output.stdout).lines().map(|line| line[7..].to_owned()).collect();
+    assert_eq!(labels, ["time", "window"]);
+}
+
+#[test]
+fn batch_answers_in_the_order_of_the_file_whatever_is_done_first() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "Once upon a time\n\nThe captain\nA fox\n").expect("it is written");
+    let path = file.path().to_str().expect("UTF-8");
+    let run = |at_once: &str| example("batch", &["--file", path, "--max-tokens", "12", "--at-once", at_once]);
+    let (together, alone) = (run("3"), run("1"));
+    assert!(together.status.success(), "{}", text(&together.stderr));
+    assert_eq!(together.stdout, alone.stdout);
+    let prompts: Vec<serde_json::Value> =
+        text(&together.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let prompts: Vec<&str> = prompts.iter().map(|line| line["prompt"].as_str().expect("a text")).collect();
+    assert_eq!(prompts, ["Once upon a time", "The captain", "A fox"]);
+    assert!(text(&together.stderr).contains("3 of 3"));
+}

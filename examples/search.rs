@@ -1,0 +1,54 @@
+//! Finds the lines of a file that are nearest in meaning to a question.
+
+mod common;
+
+use clap::Parser;
+use model_factory::{EmbedOptions, Error, Model};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Search a file by meaning: each line has a vector, and the nearest to the question's come first.
+#[derive(Parser)]
+struct Arguments {
+    /// A model that embeds, a file or folder; a tiny encoder of random weights when absent, which finds nothing of sense.
+    path: Option<PathBuf>,
+    /// A file, of which each line is a text.
+    #[arg(long)]
+    file: PathBuf,
+    /// What is looked for.
+    #[arg(long)]
+    ask: String,
+    /// Lines to print.
+    #[arg(long, default_value_t = 5)]
+    top: usize,
+    /// The name of the model's prompt for questions, such as query; texts have none.
+    #[arg(long)]
+    prompt_name: Option<String>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => common::fail(&error),
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let failed = |source| Error::Io { path: arguments.file.clone(), source: Arc::new(source) };
+    let file = std::fs::read_to_string(&arguments.file).map_err(failed)?;
+    let lines: Vec<&str> = file.lines().filter(|line| !line.trim().is_empty()).collect();
+    let model = Model::load(arguments.path.clone().unwrap_or_else(common::encoder))?;
+
+    let options = EmbedOptions::default().truncate(true);
+    let texts = model.embed_with(&lines, &options)?.to_vec2::<f32>()?;
+    let question = arguments.prompt_name.iter().fold(options, |options, name| options.prompt_name(name));
+    let question = model.embed_with(&[&arguments.ask], &question)?.to_vec2::<f32>()?.remove(0);
+
+    // Vectors have length one, so that the product is the cosine.
+    let likeness = |text: &Vec<f32>| text.iter().zip(&question).map(|(a, b)| a * b).sum::<f32>();
+    let mut found: Vec<(f32, &str)> = texts.iter().map(likeness).zip(lines).collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let lines = found.iter().take(arguments.top).map(|(likeness, line)| format!("{likeness:.4}  {line}\n"));
+    common::print(&lines.collect::<String>())
+}
