@@ -22,7 +22,7 @@ struct Arguments {
     file: PathBuf,
     /// Answers that are generated together.
     #[arg(long, default_value_t = 8)]
-    at_once: usize,
+    concurrency: usize,
     /// Tokens of an answer at most.
     #[arg(long, default_value_t = 128)]
     max_tokens: usize,
@@ -51,7 +51,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     // Threads on one model share its passes over the weights.
     let (next, (done, answers)) = (AtomicUsize::new(0), mpsc::channel());
     thread::scope(|scope| {
-        for _ in 0..arguments.at_once.clamp(1, lines.len().max(1)) {
+        for _ in 0..arguments.concurrency.clamp(1, lines.len().max(1)) {
             let (next, lines, answer, done) = (&next, &lines, &answer, done.clone());
             scope.spawn(move || {
                 while let Some((index, line)) =

@@ -260,7 +260,8 @@ fn batch_answers_in_the_order_of_the_file_whatever_is_done_first() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "Once upon a time\n\nThe captain\nA fox\n").expect("it is written");
     let path = file.path().to_str().expect("UTF-8");
-    let run = |at_once: &str| example("batch", &["--file", path, "--max-tokens", "12", "--at-once", at_once]);
+    let run =
+        |concurrency: &str| example("batch", &["--file", path, "--max-tokens", "12", "--concurrency", concurrency]);
     let (together, alone) = (run("3"), run("1"));
     assert!(together.status.success(), "{}", text(&together.stderr));
     assert_eq!(together.stdout, alone.stdout);
