@@ -1,6 +1,6 @@
 //! A query and documents -> how well each answers it, by a model that says yes or no.
 
-use crate::error::{EmbedError, Result};
+use crate::error::{EmbedError, Error, Result};
 use crate::model::Model;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -81,7 +81,13 @@ impl Model {
             let ids = self.tokenizer().encode_prompt_within(&prompt, &own)?;
             let logits = self.session().forward(&ids)?;
             let [yes, no] = answers.map(|id| logits.get(id as usize).and_then(|logit| logit.to_scalar::<f32>()));
-            Ok((1.0 / (1.0 + (f64::from(no?) - f64::from(yes?)).exp())) as f32)
+            let (yes, no) = (yes?, no?);
+            if let Some((id, value)) =
+                [(answers[0], yes), (answers[1], no)].into_iter().find(|(_, value)| !value.is_finite())
+            {
+                return Err(Error::NonFiniteLogits { id: id as usize, value });
+            }
+            Ok((1.0 / (1.0 + (f64::from(no) - f64::from(yes)).exp())) as f32)
         };
         documents.iter().map(|document| score(document.as_ref())).collect()
     }

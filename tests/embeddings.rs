@@ -284,3 +284,70 @@ fn an_encoder_refuses_to_generate_and_texts_that_are_too_long() {
     assert!(matches!(refusal(error), EmbedError::TooLong { index: 1, tokens: 92, limit: 68, .. }));
     assert_eq!(model.embed(&[""; 0]).expect("no vectors").dims(), [0, 16]);
 }
+
+/// `file` with `qwen3.pooling_type`, and a text that keeps the tensors at their alignment.
+fn with_pooling_type(file: &Path, pooling: u32) -> Vec<u8> {
+    let mut bytes = std::fs::read(file).expect("a file");
+    let keys = u64::from_le_bytes(bytes[16..24].try_into().expect("8 bytes"));
+    bytes[16..24].copy_from_slice(&(keys + 2).to_le_bytes());
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    let (number, string) = (4_u32.to_le_bytes(), 8_u32.to_le_bytes());
+    let pooling = [text("qwen3.pooling_type"), number.to_vec(), pooling.to_le_bytes().to_vec()].concat();
+    let more = [pooling, text("x"), string.to_vec(), text("alignment")].concat();
+    assert_eq!(more.len() % 32, 0);
+    bytes.splice(24..24, more);
+    bytes
+}
+
+/// llama.cpp's converter leaves the head of a reranker out: nothing tells such a file from one whose head is its embedding.
+#[test]
+fn a_gguf_file_for_vectors_without_a_head_generates_nothing() {
+    let temporary = tempfile::tempdir().expect("a folder");
+    let (file, source) = (temporary.path().join("a.gguf"), common::named("qwen3").folder.join("q8_0.gguf"));
+    std::fs::write(&file, with_pooling_type(&source, 4)).expect("a file");
+    let model = load(&file);
+    let generated = model.generate("Once", &GenerateOptions::default()).and_then(|mut generation| generation.text());
+    assert!(matches!(refusal(generated.expect_err("no head")), EmbedError::NoHead));
+    let reranker = Reranker::new("{query}{document}", "a", "b");
+    assert!(matches!(refusal(model.rank("a", &["b"], &reranker).expect_err("no head")), EmbedError::NoHead));
+    assert!(matches!(refusal(model.embed(&["a"]).expect_err("scores")), EmbedError::Unsupported { .. }));
+    std::fs::write(&file, with_pooling_type(&source, 3)).expect("a file");
+    let named = EmbedOptions::default().pooling(Pooling::Last).normalize(true);
+    assert_eq!(vectors(&load(&file), &["Once"], &EmbedOptions::default()), vectors(&load(source), &["Once"], &named));
+}
+
+/// More texts than the caches have pages for: the rest comes in the next step.
+#[test]
+fn many_short_texts_take_no_more_pages_than_there_are() {
+    let temporary = tempfile::tempdir().expect("a folder");
+    let folder = temporary.path().join("qwen3-embedding");
+    write_qwen3_embedding(&folder);
+    let small = common::builder().context_length(256).sessions(2).load(&folder).expect("it fits");
+    let texts: Vec<String> = (0..40).map(|n| format!("text {n}")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let mut sessions: Vec<_> = texts.iter().map(|_| small.session()).collect();
+    let held = sessions.iter_mut().filter_map(|session| session.forward(&[5]).ok()).count();
+    assert!(held < texts.len(), "{held} sessions have a page");
+    drop(sessions);
+    let whole = vectors(&load(&folder), &texts, &EmbedOptions::default());
+    assert_eq!(vectors(&small, &texts, &EmbedOptions::default()), whole);
+}
+
+/// As the files of BGE say it, whose tokenizer does that itself.
+#[test]
+fn small_letters_before_an_uncased_tokenizer_change_nothing() {
+    let temporary = tempfile::tempdir().expect("a folder");
+    let folder = temporary.path().join("bert");
+    copy_folder(&fixtures().join("embeddings/bert"), &folder);
+    let file = folder.join("sentence_bert_config.json");
+    std::fs::write(&file, r#"{"max_seq_length": 68, "do_lower_case": true}"#).expect("a file");
+    let plain = load(fixtures().join("embeddings/bert"));
+    let found = vectors(&load(&folder), &["The CAT sat."], &EmbedOptions::default());
+    assert_eq!(found, vectors(&plain, &["the cat sat."], &EmbedOptions::default()));
+    let config = folder.join("tokenizer_config.json");
+    let cased = std::fs::read_to_string(&config)
+        .expect("a file")
+        .replace("\"do_lower_case\": true", "\"do_lower_case\": false");
+    std::fs::write(&config, cased).expect("a file");
+    assert!(matches!(refusal(load(&folder).embed(&["a"]).expect_err("cased")), EmbedError::Unsupported { .. }));
+}

@@ -78,7 +78,10 @@ impl Model {
         waiting.sort_by_key(|index| Reverse(texts[*index].ids.len()));
         let mut waiting = VecDeque::from(waiting);
         while !waiting.is_empty() {
-            let step = choose(&mut waiting, &texts, most, alone, spec.is_encoder());
+            let mut step = choose(&mut waiting, &texts, most, alone, spec.is_encoder());
+            // What has no room in the caches now comes later.
+            let begun = self.reserve(&mut texts, &step)?;
+            step.drain(begun..).rev().for_each(|(index, _)| waiting.push_front(index));
             self.step(&mut texts, &step, wanted, cancel)?;
             for (index, _) in step.into_iter().rev() {
                 let text = &mut texts[index];
@@ -93,8 +96,25 @@ impl Model {
                 take(index, &std::mem::take(&mut text.sum))?;
                 text.cache = None;
             }
+            self.scheduler().freed();
         }
         Ok(())
+    }
+
+    /// Takes pages for the next tokens of each text of `step`; how many texts have theirs, the first at least.
+    fn reserve(&self, texts: &mut [Text], step: &[(usize, usize)]) -> Result<usize> {
+        for (place, (index, tokens)) in step.iter().enumerate() {
+            let text = &mut texts[*index];
+            let mut cache = text.cache.take().unwrap_or_else(|| self.compute().cache());
+            // What others share was rotated for their length.
+            let reserved = cache.reserve(text.done + tokens);
+            text.cache = Some(cache).filter(|_| reserved.is_ok() || text.done > 0);
+            match reserved {
+                Err(Error::CacheBudget { .. }) if place > 0 => return Ok(place),
+                reserved => reserved?,
+            }
+        }
+        Ok(step.len())
     }
 
     /// Computes a step: of each text its next tokens.
@@ -107,12 +127,8 @@ impl Model {
     ) -> Result<()> {
         let (compute, width) = (self.compute(), self.spec().hidden);
         let mut parts: Vec<Option<Box<dyn Cache>>> = Vec::new();
-        for (index, tokens) in step {
-            let text = &mut texts[*index];
-            let mut cache = text.cache.take().unwrap_or_else(|| compute.cache());
-            // What others share was rotated for their length.
-            cache.reserve(text.done + tokens)?;
-            parts.push(Some(cache));
+        for (index, _) in step {
+            parts.push(texts[*index].cache.take());
         }
         let segments = step.iter().zip(parts.iter_mut().flatten()).map(|((index, tokens), cache)| {
             let text = &texts[*index];

@@ -7,7 +7,9 @@ use super::ErrorKind;
 #[non_exhaustive]
 pub enum EmbedError {
     /// The model has no output head (exit code 10).
-    #[error("the model has no output head, so it generates no text: it makes vectors of texts, by `Model::embed`")]
+    #[error(
+        "the model's files have no output head, so it generates and scores no text: models of this kind make vectors of texts, by `Model::embed`"
+    )]
     NoHead,
     /// Nothing says which of the tokens' vectors make that of the text (exit code 2).
     #[error(

@@ -8,6 +8,7 @@ use model_diagnostics::tokenizer::AddedToken;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use unicode_normalization_alignments::char::is_combining_mark;
 
 /// Bytes that the texts of all added tokens may have together, those that a normalizer changes in both forms. A byte takes
 /// 35 to 60 in the automaton that finds them, and a microsecond to build it; published vocabularies have up to 6,500 added
@@ -51,7 +52,9 @@ fn is_mark(token: &AddedToken) -> bool {
 }
 
 fn has_signs(text: &str) -> bool {
-    let sign = |character: char| !character.is_alphanumeric() && !character.is_whitespace() && character != '▁';
+    // Combining marks, joiners, apostrophes and hyphens are parts of words.
+    let in_word = |character: char| is_combining_mark(character) || "▁\u{200c}\u{200d}'’-".contains(character);
+    let sign = |character: char| !character.is_alphanumeric() && !character.is_whitespace() && !in_word(character);
     text.chars().nth(1).is_some() && text.chars().any(sign)
 }
 

@@ -184,6 +184,9 @@ impl Model for Bpe {
                     Some((_, waiting)) if self.unknown.fused => *waiting += bytes,
                     _ => waiting.replace((id, bytes)).map_or(Ok(()), |(unknown, bytes)| add(unknown, bytes))?,
                 }
+            } else if self.ids.contains_key(character) {
+                // Its token is a special one, and there is none for the letter.
+                return Err(EncodeError::NoToken { text: character.into(), unknown: "unk_token".into() }.into());
             }
         }
         waiting.map_or(Ok(()), |(unknown, bytes)| add(unknown, bytes))?;

@@ -187,7 +187,9 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
         }
     }
     if let Some(transformer) = transformer {
-        if transformer.boolean("do_lower_case")? == Some(true) {
+        // Before a tokenizer that does so itself, as that of BERT's uncased models, it changes nothing.
+        let lowers = files.tokenizer_config.as_ref().map(|config| config.boolean("do_lower_case")).transpose()?;
+        if transformer.boolean("do_lower_case")? == Some(true) && lowers.flatten() != Some(true) {
             return unsupported("texts in small letters before they are tokenized".into(), "sentence_bert_config.json");
         }
         if let Some(tokens) = transformer.unsigned("max_seq_length")? {

@@ -45,7 +45,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let Factors { multipliers, score_scale, score_cap, activation, experts: scale } =
         reader.factors(family, &whole, &mut assumptions)?;
     // What `AutoModel` of transformers saves has no head.
-    let has_head = !family.encoder && !reader.is_base_model();
+    let has_head = !family.encoder && !reader.is_base_model(header)?;
     let tied = has_head && reader.tied(family, header, &mut assumptions)?;
 
     let routing = match (&family.experts, &sizes.experts) {

@@ -396,9 +396,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether `config.json` names a class without an output head: `Qwen3Model`.
-    pub(super) fn is_base_model(&self) -> bool {
-        !self.is_gguf() && self.architecture.ends_with("Model")
+    /// Whether `config.json` names a class without an output head (`Qwen3Model`), or a GGUF file says how vectors of texts are
+    /// pooled and has no head: llama.cpp's converter leaves that of a reranker out, and nothing tells such a file from one
+    /// whose head is its embedding.
+    pub(super) fn is_base_model(&self, header: &Header) -> Result<bool> {
+        if !self.is_gguf() {
+            return Ok(self.architecture.ends_with("Model"));
+        }
+        let key = format!("{}.pooling_type", self.architecture);
+        let pools = self.fields().unsigned(&key)?.is_some_and(|pooling| pooling > 0);
+        Ok(pools && !header.tensors.contains_key("output.weight"))
     }
 
     /// Flags that would change the block.
