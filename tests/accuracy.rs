@@ -202,16 +202,26 @@ fn largest_error(model: &Model, fixture: &Fixture, file: &FileExpectation) -> f6
     computed.iter().zip(&truth).map(|(a, t)| f64::from((a - t).abs())).fold(0.0, f64::max)
 }
 
+/// Families that continue texts. The vectors of encoders are compared in `embeddings.rs`.
+const DECODERS: usize = {
+    let (mut family, mut decoders) = (0, 0);
+    while family < REGISTRY.len() {
+        decoders += !REGISTRY[family].encoder as usize;
+        family += 1;
+    }
+    decoders
+};
+
 /// The formats of the comparisons, and how many families have a file in each at least: all, but for folders in shards, which
 /// are read by what no family changes.
 const FORMATS: [(&str, usize); 7] = [
-    ("F32", REGISTRY.len()),
-    ("F16", REGISTRY.len()),
-    ("BF16", REGISTRY.len()),
+    ("F32", DECODERS),
+    ("F16", DECODERS),
+    ("BF16", DECODERS),
     ("sharded", 3),
-    ("GGUF F16", REGISTRY.len()),
-    ("Q8_0", REGISTRY.len()),
-    ("Q4_K_M", REGISTRY.len()),
+    ("GGUF F16", DECODERS),
+    ("Q8_0", DECODERS),
+    ("Q4_K_M", DECODERS),
 ];
 
 /// The format of a file by what it holds, not by what it is called alone; `None` for one that is not on the list.
