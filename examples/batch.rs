@@ -7,7 +7,6 @@ use model_factory::{Error, GenerateOptions, Message, Model};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -36,9 +35,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let failed = |source| Error::Io { path: arguments.file.clone(), source: Arc::new(source) };
-    let file = std::fs::read_to_string(&arguments.file).map_err(failed)?;
-    let lines: Vec<&str> = file.lines().filter(|line| !line.trim().is_empty()).collect();
+    let lines = common::lines(&arguments.file)?;
     let model = Model::load(arguments.path.clone().unwrap_or_else(common::bundled))?;
     let options = GenerateOptions::default().max_tokens(arguments.max_tokens).seed(0);
     let chats = !model.spec().tokenizer.chat_templates.is_empty();

@@ -6,7 +6,6 @@ use clap::Parser;
 use model_factory::{EmbedOptions, Error, Model};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 /// Search a file by meaning: each line has a vector, and the nearest to the question's come first.
 #[derive(Parser)]
@@ -35,9 +34,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let failed = |source| Error::Io { path: arguments.file.clone(), source: Arc::new(source) };
-    let file = std::fs::read_to_string(&arguments.file).map_err(failed)?;
-    let lines: Vec<&str> = file.lines().filter(|line| !line.trim().is_empty()).collect();
+    let lines = common::lines(&arguments.file)?;
     let model = Model::load(arguments.path.clone().unwrap_or_else(common::encoder))?;
 
     let options = EmbedOptions::default().truncate(true);
@@ -47,7 +44,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 
     // Vectors have length one, so that the product is the cosine.
     let likeness = |text: &Vec<f32>| text.iter().zip(&question).map(|(a, b)| a * b).sum::<f32>();
-    let mut found: Vec<(f32, &str)> = texts.iter().map(likeness).zip(lines).collect();
+    let mut found: Vec<(f32, &String)> = texts.iter().map(likeness).zip(&lines).collect();
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     let lines = found.iter().take(arguments.top).map(|(likeness, line)| format!("{likeness:.4}  {line}\n"));
     common::print(&lines.collect::<String>())

@@ -9,7 +9,7 @@ use model_factory::{ChatError, DeviceChoice, Error, Message, Progress, Stage, Ve
 use shell::Shell;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -22,6 +22,14 @@ pub(crate) fn bundled() -> PathBuf {
 #[allow(dead_code)] // of examples that embed
 pub(crate) fn encoder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/embeddings/bert")
+}
+
+/// The lines of the file at `path` that are not blank.
+#[allow(dead_code)] // of examples that read texts
+pub(crate) fn lines(path: &Path) -> Result<Vec<String>, Error> {
+    let failed = |source| Error::Io { path: path.to_owned(), source: Arc::new(source) };
+    let file = std::fs::read_to_string(path).map_err(failed)?;
+    Ok(file.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect())
 }
 
 /// The instruction sets of this name, for an option.
