@@ -56,6 +56,9 @@ impl WordPieceJson {
         let mut texts = vec![String::new(); tokens];
         for (text, id) in self.vocab {
             let slot = texts.get_mut(id as usize).ok_or_else(|| format!("token {text:?} has id {id} of {tokens}"))?;
+            if !slot.is_empty() {
+                return Err(format!("tokens {:?} and {:?} have the id {id}", (&*slot).min(&text), (&*slot).max(&text)));
+            }
             *slot = text;
         }
         let unknown = texts.iter().position(|text| *text == self.unk_token).map(|id| id as u32);
@@ -171,6 +174,14 @@ mod tests {
 
     const VOCABULARY: [&str; 14] =
         ["[UNK]", "a", "b", "ab", "abc", "##a", "##b", "##bc", "##c", "é", "##é", "日", "##日本", "##"];
+
+    #[test]
+    fn two_tokens_of_one_id_are_refused_by_both_names() {
+        let json = json!({"type": "WordPiece", "vocab": {"b": 0, "a": 0}, "unk_token": "a",
+            "continuing_subword_prefix": "##", "max_input_chars_per_word": 100});
+        let refused = serde_json::from_value::<WordPieceJson>(json).unwrap().build(1).err();
+        assert_eq!(refused.as_deref(), Some("tokens \"a\" and \"b\" have the id 0"));
+    }
 
     proptest! {
         #[test]
