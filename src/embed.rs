@@ -9,7 +9,7 @@ use crate::model::Model;
 use candle_core::Tensor;
 use model_diagnostics::spec::{EmbeddingSpec, Embeds, Pooling};
 pub use options::EmbedOptions;
-use pass::{Text, Wanted};
+pub(crate) use pass::Text;
 
 impl Model {
     /// The vectors of `texts`, F32 `[texts, dimensions]`, as the model's makers make them: the pooling, the length and the
@@ -48,16 +48,11 @@ impl Model {
         let limit = self.text_limit();
         let mut encoded = memory::reserved(texts.len(), "the texts")?;
         for (index, text) in texts.iter().enumerate() {
-            encoded.push(Text::new(self.text_ids(index, prompt, text.as_ref(), limit, options.truncate)?));
+            encoded.push(Text::new(self.text_ids(index, prompt, text.as_ref(), limit, options)?, None));
         }
         let normalize = options.normalize.unwrap_or(said.is_some_and(|said| said.normalize));
         let mut vectors = memory::zeros(texts.len() * dimensions, "vectors of texts")?;
-        let wanted = match pooling {
-            Pooling::Last => Wanted::Last,
-            Pooling::Mean => Wanted::Mean,
-            Pooling::Cls => Wanted::First,
-        };
-        self.compute_texts(encoded, wanted, &options.cancel, |index, pooled| {
+        self.compute_texts(encoded, pooling, &options.cancel, |index, pooled| {
             let vector = &mut vectors[index * dimensions..][..dimensions];
             let pooled = &pooled[..dimensions];
             let length = pooled.iter().map(|x| x * x).sum::<f64>().sqrt();
@@ -91,11 +86,10 @@ impl Model {
     }
 
     /// Tokens of a text at most, and why.
-    fn text_limit(&self) -> (usize, &'static str) {
-        let said = self.spec().embeds.by().and_then(|said| said.max_length);
-        match said.filter(|said| *said < self.context_length()) {
-            Some(said) => (said, " (max_seq_length)"),
-            None => (self.context_length(), ""),
+    pub(crate) fn text_limit(&self) -> (usize, &'static str) {
+        match self.spec().text_limit.filter(|limit| limit.tokens < self.context_length()) {
+            Some(limit) => (limit.tokens, limit.key),
+            None => (self.context_length(), "the context"),
         }
     }
 
@@ -106,7 +100,7 @@ impl Model {
         prompt: &str,
         text: &str,
         (limit, why): (usize, &'static str),
-        cut: bool,
+        options: &EmbedOptions,
     ) -> Result<Vec<u32>> {
         let joined;
         let text = if prompt.is_empty() {
@@ -115,7 +109,9 @@ impl Model {
             joined = [prompt, text].concat();
             &joined
         };
-        let ids = self.tokenizer().encode_within(text, limit, cut)?;
+        let trusted = 0..if options.trust_special_tokens { text.len() } else { prompt.len() };
+        let spans = if trusted.is_empty() { &[] } else { std::slice::from_ref(&trusted) };
+        let ids = self.tokenizer().encode_text(text, spans, limit, options.truncate)?;
         let ids = ids.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
         if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(ids) }
     }

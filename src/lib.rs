@@ -31,6 +31,7 @@ mod answers;
 pub mod cache_budget;
 mod cancel;
 pub mod chat;
+mod classify;
 #[doc(hidden)]
 pub mod cpu;
 #[cfg(feature = "cuda")]

@@ -1,23 +1,36 @@
-//! A query and documents -> how well each answers it, by a model that says yes or no.
+//! A query and documents -> how well each answers it, by a model that says yes or no or has a classification head.
 
+use crate::embed::Text;
 use crate::error::{EmbedError, Error, Result};
 use crate::model::Model;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// How a model that was trained to say yes or no is asked about a document. No file says it: a model's makers do.
+/// How a model is asked how well a document answers a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reranker {
-    prompt: String,
-    yes: String,
-    no: String,
+    /// What is asked; the pair of both texts without.
+    prompt: Option<String>,
+    answer: Answer,
+    truncate: bool,
+}
+
+/// What is read as the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Answer {
+    /// The next token: one of these.
+    Tokens { yes: String, no: String },
+    /// The scores of the classification head.
+    Labels,
 }
 
 impl Reranker {
     /// Asks by `prompt`, in which `{query}` and `{document}` stand for these, whether the next token is `yes` or `no`: entries of
-    /// the vocabulary as its file spells them.
+    /// the vocabulary as its file spells them. No file says these: a model's makers do. In a model that has labels of these
+    /// names in place of an output head, as llama.cpp's converter makes it, these are read.
     pub fn new(prompt: impl Into<String>, yes: impl Into<String>, no: impl Into<String>) -> Reranker {
-        Reranker { prompt: prompt.into(), yes: yes.into(), no: no.into() }
+        let answer = Answer::Tokens { yes: yes.into(), no: no.into() };
+        Reranker { prompt: Some(prompt.into()), answer, truncate: false }
     }
 
     /// As Qwen3-Reranker is asked (its model card), whether a document meets a query by `instruction`: its own is
@@ -32,11 +45,31 @@ impl Reranker {
         Reranker::new(prompt, "yes", "no")
     }
 
-    /// The prompt about `document`, and where it is the prompt's own: special tokens are there alone. What stands in a query or a
+    /// Reads the score of the model's classification head (`...ForSequenceClassification`), of the query and the document as its
+    /// tokenizer joins two texts: cross-encoders, such as `bge-reranker` and `ms-marco-MiniLM`.
+    pub fn classifier() -> Reranker {
+        Reranker { prompt: None, answer: Answer::Labels, truncate: false }
+    }
+
+    /// Asks by `prompt`, in which `{query}` and `{document}` stand for these: for classification heads of decoders, whose
+    /// tokenizers join no texts.
+    pub fn prompt(mut self, prompt: impl Into<String>) -> Reranker {
+        self.prompt = Some(prompt.into());
+        self
+    }
+
+    /// Cuts pairs that are too long, in place of an error: the end of the longer text, then that of both, as sentence-transformers
+    /// does. What is asked by a prompt is never cut.
+    pub fn truncate(mut self, truncate: bool) -> Reranker {
+        self.truncate = truncate;
+        self
+    }
+
+    /// `prompt` about `document`, and where it is the prompt's own: special tokens are there alone. What stands in a query or a
     /// document is never taken for a place of the prompt.
-    fn ask(&self, query: &str, document: &str) -> (String, Vec<Range<usize>>) {
+    fn ask(prompt: &str, query: &str, document: &str) -> (String, Vec<Range<usize>>) {
         let texts = HashMap::from([("{query}", query), ("{document}", document)]);
-        let (mut asked, mut own, mut rest) = (String::new(), Vec::new(), self.prompt.as_str());
+        let (mut asked, mut own, mut rest) = (String::new(), Vec::new(), prompt);
         loop {
             let next = texts.keys().filter_map(|place| Some((rest.find(place)?, place))).min();
             let end = next.map_or(rest.len(), |(at, _)| at);
@@ -55,9 +88,10 @@ impl Reranker {
 }
 
 impl Model {
-    /// How likely the model says yes rather than no to each of `documents`, between 0 and 1: the softmax of the two tokens'
-    /// logits, in the order of the documents. What the prompts have in common is computed once. A query or a document that
-    /// spells a special token has letters there.
+    /// How well each of `documents` answers `query`, in their order. Where the model says yes or no this is how likely it says
+    /// yes, between 0 and 1: the softmax of the two. By one label of a classification head it is its score, between 0 and 1 by a
+    /// sigmoid unless `config.json` names `Identity`. What prompts have in common is computed once. A query or a document
+    /// that spells a special token has letters there.
     ///
     /// ```
     /// use model_factory::{Model, Reranker};
@@ -71,13 +105,31 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// `Embed` for a token that the vocabulary does not have; those of tokenizing and of [`Session::forward`](crate::Session::forward).
+    /// `Embed` for a token that the vocabulary does not have, without a classification head where one is read, for labels that rank
+    /// nothing, and for what is too long; those of tokenizing and of [`Session::forward`](crate::Session::forward).
     pub fn rank(&self, query: &str, documents: &[impl AsRef<str>], reranker: &Reranker) -> Result<Vec<f32>> {
+        match &reranker.answer {
+            Answer::Tokens { yes, no } if self.spec().weights.head.is_some() || self.labels().is_empty() => {
+                let prompt = reranker.prompt.as_deref().unwrap_or_default();
+                self.rank_by_tokens(query, documents, prompt, [yes, no])
+            }
+            Answer::Tokens { yes, no } => self.rank_by_labels(query, documents, reranker, [yes, no]),
+            Answer::Labels => self.rank_by_labels(query, documents, reranker, ["yes", "no"]),
+        }
+    }
+
+    fn rank_by_tokens(
+        &self,
+        query: &str,
+        documents: &[impl AsRef<str>],
+        prompt: &str,
+        answers: [&String; 2],
+    ) -> Result<Vec<f32>> {
         let id =
             |text: &String| self.tokenizer().token_id(text).ok_or_else(|| EmbedError::Token { text: text.clone() });
-        let answers = [id(&reranker.yes)?, id(&reranker.no)?];
+        let answers = [id(answers[0])?, id(answers[1])?];
         let score = |document: &str| {
-            let (prompt, own) = reranker.ask(query, document);
+            let (prompt, own) = Reranker::ask(prompt, query, document);
             let ids = self.tokenizer().encode_prompt_within(&prompt, &own)?;
             let logits = self.session().forward(&ids)?;
             let [yes, no] = answers.map(|id| logits.get(id as usize).and_then(|logit| logit.to_scalar::<f32>()));
@@ -87,10 +139,48 @@ impl Model {
             {
                 return Err(Error::NonFiniteLogits { id: id as usize, value });
             }
-            Ok((1.0 / (1.0 + (f64::from(no) - f64::from(yes)).exp())) as f32)
+            Ok(share(yes, no))
         };
         documents.iter().map(|document| score(document.as_ref())).collect()
     }
+
+    fn rank_by_labels(
+        &self,
+        query: &str,
+        documents: &[impl AsRef<str>],
+        reranker: &Reranker,
+        answers: [&str; 2],
+    ) -> Result<Vec<f32>> {
+        let head = self.classifier()?;
+        let place = |answer: &str| head.labels.iter().position(|label| label == answer);
+        let read: Box<dyn Fn(&[f32]) -> f32> = match (head.labels.len(), place(answers[0]), place(answers[1])) {
+            (1, ..) if head.sigmoid => Box::new(|scores| share(scores[0], 0.0)),
+            (1, ..) => Box::new(|scores| scores[0]),
+            (_, Some(yes), Some(no)) => Box::new(move |scores| share(scores[yes], scores[no])),
+            _ => return Err(EmbedError::Labels { labels: head.labels.iter().take(8).cloned().collect() }.into()),
+        };
+        let (limit, why) = self.text_limit();
+        let text = |(index, document): (usize, &str)| match &reranker.prompt {
+            None => self.pair([query, document], index, limit, why, reranker.truncate),
+            Some(prompt) => {
+                let (prompt, own) = Reranker::ask(prompt, query, document);
+                let ids = self.tokenizer().encode_prompt_within(&prompt, &own)?;
+                let tokens = ids.len();
+                match tokens {
+                    0 => Err(Error::EmptyPrompt),
+                    _ if tokens > limit => Err(EmbedError::TooLong { index, tokens, limit, why }.into()),
+                    _ => Ok(Text::new(ids, None)),
+                }
+            }
+        };
+        let texts = documents.iter().map(AsRef::as_ref).enumerate().map(text).collect::<Result<Vec<_>>>()?;
+        Ok(self.label_scores(texts)?.iter().map(|scores| read(scores)).collect())
+    }
+}
+
+/// The softmax of two scores: that of the first.
+fn share(yes: f32, no: f32) -> f32 {
+    (1.0 / (1.0 + (f64::from(no) - f64::from(yes)).exp())) as f32
 }
 
 #[cfg(test)]
@@ -99,13 +189,14 @@ mod tests {
 
     #[test]
     fn a_document_is_no_prompt() {
-        let reranker = Reranker::new("Q {query} D {document} {query}.", "yes", "no");
-        let (asked, own) = reranker.ask("{document}", "a {query} b");
+        let ask = |query, document| Reranker::ask("Q {query} D {document} {query}.", query, document);
+        let (asked, own) = ask("{document}", "a {query} b");
         assert_eq!(asked, "Q {document} D a {query} b {document}.");
         assert_eq!(own.iter().map(|span| &asked[span.clone()]).collect::<Vec<_>>(), ["Q ", " D ", " ", "."]);
-        let (asked, own) = reranker.ask("", "");
+        let (asked, own) = ask("", "");
         assert_eq!((asked.as_str(), own.as_slice()), ("Q  D  .", std::slice::from_ref(&(0..7))));
-        let asked = Reranker::qwen3("I").ask("Q", "D").0;
+        let prompt = Reranker::qwen3("I").prompt.unwrap();
+        let asked = Reranker::ask(&prompt, "Q", "D").0;
         assert!(asked.contains("<Instruct>: I\n<Query>: Q\n<Document>: D<|im_end|>\n"));
     }
 }

@@ -179,7 +179,7 @@ impl Run {
             None if end == reach => Logits::Last,
             _ => Logits::None,
         };
-        Segment { tokens: &self.ids[start..end], cache: &mut *self.cache, reach, logits }
+        Segment { tokens: &self.ids[start..end], cache: &mut *self.cache, reach, second_text: None, logits }
     }
 
     /// Takes rows `rows` of what a step computed.

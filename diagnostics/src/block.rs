@@ -1,5 +1,8 @@
 //! The options of a block that tables of families and specs of models share.
 
+use serde::Serialize;
+use std::fmt;
+
 /// The activation of a feed-forward layer, with its gate where it has one. Complete.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation<Gate = ()> {
@@ -10,6 +13,11 @@ pub enum Activation<Gate = ()> {
     },
     /// `gelu(gate) * up`, by gelu's tanh formula.
     GeGlu {
+        /// The gate projection.
+        gate: Gate,
+    },
+    /// `gelu(gate) * up`, by the error function.
+    GeGluErf {
         /// The gate projection.
         gate: Gate,
     },
@@ -32,9 +40,10 @@ impl<Gate> Activation<Gate> {
     /// The gate projection.
     pub fn gate(&self) -> Option<&Gate> {
         match self {
-            Activation::SwiGlu { gate } | Activation::GeGlu { gate } | Activation::ClampedSwiGlu { gate, .. } => {
-                Some(gate)
-            }
+            Activation::SwiGlu { gate }
+            | Activation::GeGlu { gate }
+            | Activation::GeGluErf { gate }
+            | Activation::ClampedSwiGlu { gate, .. } => Some(gate),
             Activation::GeluTanh | Activation::Gelu => None,
         }
     }
@@ -44,6 +53,7 @@ impl<Gate> Activation<Gate> {
         match self {
             Activation::SwiGlu { gate } => Activation::SwiGlu { gate },
             Activation::GeGlu { gate } => Activation::GeGlu { gate },
+            Activation::GeGluErf { gate } => Activation::GeGluErf { gate },
             &Activation::ClampedSwiGlu { ref gate, limit, alpha } => Activation::ClampedSwiGlu { gate, limit, alpha },
             Activation::GeluTanh => Activation::GeluTanh,
             Activation::Gelu => Activation::Gelu,
@@ -58,11 +68,43 @@ impl<Gate> Activation<Gate> {
         Ok(match self {
             Activation::SwiGlu { gate } => Activation::SwiGlu { gate: make(gate)? },
             Activation::GeGlu { gate } => Activation::GeGlu { gate: make(gate)? },
+            Activation::GeGluErf { gate } => Activation::GeGluErf { gate: make(gate)? },
             Activation::ClampedSwiGlu { gate, limit, alpha } => {
                 Activation::ClampedSwiGlu { gate: make(gate)?, limit, alpha }
             }
             Activation::GeluTanh => Activation::GeluTanh,
             Activation::Gelu => Activation::Gelu,
+        })
+    }
+}
+
+/// The activation of a layer without a gate, outside of the blocks. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DenseActivation {
+    /// `tanh(x)`.
+    Tanh,
+    /// `gelu(x)` by the error function.
+    Gelu,
+}
+
+/// Which of the tokens' vectors make that of the text. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// That of the last token.
+    Last,
+    /// Their mean.
+    Mean,
+    /// That of the first token.
+    Cls,
+}
+
+impl fmt::Display for Pooling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Pooling::Last => "last",
+            Pooling::Mean => "mean",
+            Pooling::Cls => "cls",
         })
     }
 }

@@ -1,31 +1,34 @@
 //! What is added to a token's embedding; and embeddings of layers: what each block reads of them, and its gate.
 
-use super::{CpuDevice, KvPage, Matrix, TASK_ROWS, operand};
-use crate::decoder::{LayerEmbedding, Sequence};
+use super::{CpuDevice, KvPage, Matrix, NormVectors, TASK_ROWS, operand};
+use crate::decoder::{EmbeddingInput, LayerEmbedding, Sequence};
 use crate::kernels;
 use crate::memory::{self, Refusals};
 
-/// `hidden` += the rows of `positions` that the rows of `sequences` are, and the first of `token_types`.
-pub(super) fn add_positions(
+/// `hidden` += the rows of `input` that the positions of `sequences` and their kinds of tokens are.
+pub(super) fn add_input(
     device: &CpuDevice,
     sequences: &[Sequence<'_, KvPage>],
-    positions: &Matrix,
-    token_types: Option<&Matrix>,
+    input: &EmbeddingInput<Matrix, NormVectors>,
     hidden: &mut [f32],
 ) -> memory::Result<()> {
-    let (width, isa) = (positions.inputs(), device.isa);
-    operand::with_scratch(2 * width, |scratch| {
-        let (stored, of_type) = scratch.split_at_mut(width);
-        if let Some(types) = token_types {
-            types.dequantize_row(0, of_type);
-        }
-        let of_rows = sequences.iter().flat_map(|sequence| (sequence.start..).take(sequence.rows.len()));
-        for (position, hidden) in of_rows.zip(hidden.chunks_exact_mut(width)) {
-            if token_types.is_some() {
-                kernels::add(isa, hidden, of_type);
+    let (width, isa) = (device.buffers.hidden, device.isa);
+    operand::with_scratch(width, |stored| {
+        let positions = sequences.iter().flat_map(|sequence| {
+            let second = sequence.second_text.unwrap_or(usize::MAX);
+            (sequence.start..)
+                .take(sequence.rows.len())
+                .map(move |position| (position, usize::from(position >= second)))
+        });
+        for ((position, kind), hidden) in positions.zip(hidden.chunks_exact_mut(width)) {
+            if let Some(types) = &input.token_types {
+                types.dequantize_row(kind, stored);
+                kernels::add(isa, hidden, stored);
             }
-            positions.dequantize_row(position, stored);
-            kernels::add(isa, hidden, stored);
+            if let Some((rows, first)) = &input.positions {
+                rows.dequantize_row(first + position, stored);
+                kernels::add(isa, hidden, stored);
+            }
         }
         Ok(())
     })

@@ -167,3 +167,15 @@ impl Int8Scales {
         }
     }
 }
+
+/// The matrix and its rows that output columns `columns` are.
+pub(super) fn locate<'a>(matrices: &[&'a Matrix], columns: &Range<usize>) -> (&'a Matrix, Range<usize>) {
+    let mut start = 0;
+    for matrix in matrices {
+        if columns.end <= start + matrix.outputs() {
+            return (matrix, columns.start - start..columns.end - start);
+        }
+        start += matrix.outputs();
+    }
+    unreachable!("the bounds come from the same matrices")
+}

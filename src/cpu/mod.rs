@@ -4,6 +4,7 @@
 //! over memory of its own: the norm in front, the sum with the residual or the gated activation behind.
 
 mod attention;
+mod classifier;
 mod embedding;
 mod experts;
 mod heads;
@@ -22,8 +23,8 @@ pub use page::KvPage;
 use page::PageLayout;
 
 use crate::decoder::{
-    self, AllocatePage, AttentionOptions, Batch, Conv, CopyPage, DeltaNet, Device, Experts, HeadOptions,
-    LayerEmbedding, Operand, Output, Pass, Stored,
+    self, AllocatePage, AttentionOptions, Batch, Classifier, Conv, CopyPage, DeltaNet, Device, EmbeddingInput, Experts,
+    HeadOptions, LayerEmbedding, Operand, Output, Pass, Stored,
 };
 use crate::error::{Error, Result};
 use crate::kernels::{self, Isa};
@@ -92,7 +93,7 @@ impl CpuDevice {
         let bounds = self.column_bounds(tokens, matrices)?;
         let refusals = Refusals::default();
         self.pool.run_grid(y, *bounds.last().unwrap_or(&0), tokens, &bounds, &|tile, out| {
-            let (matrix, rows) = locate(matrices, &tile.columns);
+            let (matrix, rows) = matrix::locate(matrices, &tile.columns);
             if tokens == 1 {
                 return refusals.note(matrix.rows(self.isa, rows, operands, out.row(0)));
             }
@@ -225,6 +226,11 @@ fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f32], up: &[f
     match activation {
         Activation::SwiGlu { .. } => kernels::swiglu(isa, gate, up, out),
         Activation::GeGlu { .. } => kernels::geglu(isa, gate, up, out),
+        Activation::GeGluErf { .. } => {
+            out.copy_from_slice(gate);
+            kernels::gelu_erf(isa, out);
+            out.iter_mut().zip(up).for_each(|(out, up)| *out *= up);
+        }
         &Activation::ClampedSwiGlu { limit, alpha, .. } => kernels::clamped_swiglu(isa, [gate, up], limit, alpha, out),
         Activation::GeluTanh => {
             out.copy_from_slice(up);
@@ -235,18 +241,6 @@ fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f32], up: &[f
             kernels::gelu_erf(isa, out);
         }
     }
-}
-
-/// The matrix and its rows that output columns `columns` are.
-fn locate<'a>(matrices: &[&'a Matrix], columns: &Range<usize>) -> (&'a Matrix, Range<usize>) {
-    let mut start = 0;
-    for matrix in matrices {
-        if columns.end <= start + matrix.outputs() {
-            return (matrix, columns.start - start..columns.end - start);
-        }
-        start += matrix.outputs();
-    }
-    unreachable!("the bounds come from the same matrices")
 }
 
 impl decoder::sealed::Sealed for CpuDevice {}
@@ -313,14 +307,17 @@ impl Device for CpuDevice {
         Ok(())
     }
 
-    fn add_positions(
+    fn add_input(
         &self,
         batch: &Batch<'_, KvPage>,
-        positions: &Matrix,
-        token_types: Option<&Matrix>,
+        input: &EmbeddingInput<Matrix, NormVectors>,
         hidden: &mut Vec<f32>,
     ) -> Result<()> {
-        Ok(embedding::add_positions(self, &batch.sequences, positions, token_types, hidden)?)
+        Ok(embedding::add_input(self, &batch.sequences, input, hidden)?)
+    }
+
+    fn classify(&self, classifier: &Classifier<Matrix, NormVectors>, rows: Vec<f32>) -> Result<Vec<f32>> {
+        Ok(self.label_scores(classifier, rows)?)
     }
 
     fn norm(&self, _: &Batch<'_, KvPage>, norm: &NormVectors, hidden: &mut Vec<f32>) -> Result<()> {

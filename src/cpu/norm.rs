@@ -19,7 +19,7 @@ pub struct NormVectors {
 #[derive(Debug)]
 enum Formula {
     Rms { eps: f32, offset: bool },
-    Layer { eps: f32, bias: WeightView },
+    Layer { eps: f32, bias: Option<WeightView> },
 }
 
 impl NormVectors {
@@ -29,7 +29,9 @@ impl NormVectors {
             weight: weights.view(&norm.weight),
             kind: match &norm.kind {
                 Norm::Rms { eps, offset } => Formula::Rms { eps: *eps as f32, offset: *offset },
-                Norm::Layer { eps, bias } => Formula::Layer { eps: *eps as f32, bias: weights.view(bias) },
+                Norm::Layer { eps, bias } => {
+                    Formula::Layer { eps: *eps as f32, bias: bias.as_ref().map(|bias| weights.view(bias)) }
+                }
             },
             width: norm.weight.shape[0] as usize,
         }
@@ -60,7 +62,10 @@ impl NormVectors {
         let weight = floats(&self.weight, 0..self.width);
         match &self.kind {
             Formula::Rms { eps, offset } => kernels::rms_norm(isa, x, weight, *offset, *eps, out),
-            Formula::Layer { eps, bias } => kernels::layer_norm(isa, x, weight, floats(bias, 0..self.width), *eps, out),
+            Formula::Layer { eps, bias } => {
+                let bias = bias.as_ref().map(|bias| floats(bias, 0..self.width));
+                kernels::layer_norm(isa, x, weight, bias, *eps, out);
+            }
         }
     }
 }

@@ -490,7 +490,10 @@ impl Device for CudaDevice {
         match activation {
             Activation::SwiGlu { gate } => self.multiplier.multiply(rows, &[up, gate], target(width(2)))?,
             Activation::GeluTanh => self.multiplier.multiply(rows, &[up], target(width(1)))?,
-            Activation::GeGlu { .. } | Activation::ClampedSwiGlu { .. } | Activation::Gelu => return Err(no_kernel()),
+            Activation::GeGlu { .. }
+            | Activation::GeGluErf { .. }
+            | Activation::ClampedSwiGlu { .. }
+            | Activation::Gelu => return Err(no_kernel()),
         }
         activated.gated = activation.gate().is_some();
         Ok(())

@@ -238,7 +238,7 @@ impl DeviceNorm {
     pub(super) fn new(device: &DeviceWeights, norm: &NormWeights) -> Result<DeviceNorm, Error> {
         let (eps, bias) = match &norm.kind {
             Norm::Rms { eps, .. } => (eps, None),
-            Norm::Layer { eps, bias } => (eps, Some(bias)),
+            Norm::Layer { eps, bias } => (eps, bias.as_ref()),
         };
         Ok(DeviceNorm {
             weight: Vector::new(device, &norm.weight)?,

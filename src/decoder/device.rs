@@ -1,7 +1,7 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
 use super::page::{AllocatePage, CopyPage, Page};
-use super::{Angles, Checkpoint, Conv, DeltaNet, Experts, State};
+use super::{Angles, Checkpoint, Classifier, Conv, DeltaNet, EmbeddingInput, Experts, State};
 use crate::error::{Error, Result};
 use crate::kernels::Scoring;
 use crate::memory;
@@ -86,15 +86,14 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         hidden: &mut Self::Buffer,
     ) -> Result<()>;
 
-    /// `hidden` += the rows of `positions` that the batch's positions are, and the first of `token_types`.
+    /// `hidden` += the rows of `input` that the batch's positions and kinds of tokens are.
     ///
     /// # Errors
     /// `Internal` by default, on a device without kernels for it: the diagnosis rules it out.
-    fn add_positions(
+    fn add_input(
         &self,
         _: &Self::Batch<'_>,
-        _: &Self::Matrix,
-        _: Option<&Self::Matrix>,
+        _: &EmbeddingInput<Self::Matrix, Self::Norm>,
         _: &mut Self::Buffer,
     ) -> Result<()> {
         Err(no_kernel())
@@ -103,8 +102,16 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// `hidden` = its norm.
     ///
     /// # Errors
-    /// As [`add_positions`](Self::add_positions).
+    /// As [`add_input`](Self::add_input).
     fn norm(&self, _: &Self::Batch<'_>, _: &Self::Norm, _: &mut Self::Buffer) -> Result<()> {
+        Err(no_kernel())
+    }
+
+    /// The scores of the labels of each of `rows` `[rows, hidden]`: pooled hidden states, on the host.
+    ///
+    /// # Errors
+    /// As [`add_input`](Self::add_input).
+    fn classify(&self, _: &Classifier<Self::Matrix, Self::Norm>, _: Vec<f32>) -> Result<Vec<f32>> {
         Err(no_kernel())
     }
 
@@ -430,6 +437,8 @@ pub struct Sequence<'b, P> {
     pub(crate) start: usize,
     /// The pages of its cache, with room for its rows.
     pub(crate) pages: &'b mut [Arc<Page<P>>],
+    /// The position from which on tokens are of the second kind.
+    pub(crate) second_text: Option<usize>,
     /// What its layers that are no attention carry on.
     pub(crate) state: Option<&'b mut State>,
     /// What is to be kept of that at some positions within its rows.

@@ -2,6 +2,7 @@
 //! it knows no family and no format.
 
 mod device;
+mod encoder;
 mod feed_forward;
 mod kv_cache;
 mod mixer;
@@ -20,6 +21,7 @@ pub(crate) use device::sealed;
 pub use device::{
     AttentionOptions, Batch, Device, HeadOptions, LayerEmbedding, Operand, Output, Pass, Sequence, Stored,
 };
+pub use encoder::{Classifier, EmbeddingInput};
 pub use feed_forward::{Dense, Experts, SharedExpert};
 pub use kv_cache::{Cache, KvCache, Parts};
 pub(crate) use page::is_shared;
@@ -41,7 +43,6 @@ use crate::weights::Weights;
 use candle_core::{CpuStorage, Storage, Tensor};
 use feed_forward::FeedForwardMatrices;
 use mixer::Mixer;
-use model_diagnostics::header::TensorInfo;
 use model_diagnostics::plan::{CpuBuffers, Plan, StateSize, StepRoom, kv_page_bytes, step_rows};
 use model_diagnostics::spec::{LayerWeights, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use std::any::Any;
@@ -84,6 +85,12 @@ pub(crate) trait Compute: Any + Send + Sync {
     /// Those of [`Decoder::hidden_states`].
     fn hidden_states(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Vec<f32>>;
 
+    /// As [`Decoder::classify`].
+    ///
+    /// # Errors
+    /// Those of [`Decoder::classify`].
+    fn classify(&self, pooled: Vec<f32>) -> Result<Option<Vec<f32>>>;
+
     /// Whether it has hidden states to give.
     fn gives_hidden_states(&self) -> bool;
 }
@@ -99,25 +106,19 @@ enum Outputs {
 pub struct Decoder<D: Device> {
     device: D,
     embedding: D::Matrix,
-    input: Option<Input<D>>,
+    input: Option<EmbeddingInput<D::Matrix, D::Norm>>,
     layer_embedding: Option<LayerEmbedding<D>>,
     layers: Vec<Layer<D>>,
     /// The last layer that stores what later positions need, if none behind it mixes rows; else the last of all.
     last_storing: usize,
     final_norm: Option<D::Norm>,
     head: Option<D::Matrix>,
+    classifier: Option<Classifier<D::Matrix, D::Norm>>,
     ropes: Vec<RopeFrequencies>,
     multipliers: Multipliers,
     vocab: usize,
     pages: Arc<PagePool<D::Page>>,
     room: StepRoom,
-}
-
-/// What is added to the embedding's rows, and the norm of the sum.
-struct Input<D: Device> {
-    positions: D::Matrix,
-    token_types: Option<D::Matrix>,
-    norm: D::Norm,
 }
 
 /// The weights and options of one block. A pass calls [`Mixer::store`] and then [`Layer::forward`]; between them the last
@@ -177,14 +178,10 @@ impl<D: Device> Decoder<D> {
         let device = device()?;
         let stored = &spec.weights;
         let embedding = LinearWeights::of(stored.embedding.clone());
-        let input = stored.input.as_ref().map(|input| {
-            let rows = |tensor: &TensorInfo| device.matrix(weights, &LinearWeights::of(tensor.clone()));
-            Ok::<_, Error>(Input {
-                positions: rows(&input.positions)?,
-                token_types: input.token_types.as_ref().map(rows).transpose()?,
-                norm: device.load_norm(weights, &input.norm)?,
-            })
-        });
+        let matrix = |linear: &LinearWeights| device.matrix(weights, linear);
+        let norm = |norm: &NormWeights| device.load_norm(weights, norm);
+        let input = stored.input.as_ref().map(|input| EmbeddingInput::new(input, matrix, norm));
+        let classifier = stored.classifier.as_ref().map(|head| Classifier::new(head, matrix, norm));
         let layers = stored.layers.iter().map(|layer| Layer::new(&device, weights, layer, &spec.multipliers));
         let layers: Vec<Layer<D>> = layers.collect::<Result<_>>()?;
         let layer_embedding = stored.layer_embedding.as_ref().map(|of_layers| {
@@ -213,6 +210,7 @@ impl<D: Device> Decoder<D> {
         Ok(Decoder {
             embedding: device.matrix(weights, &embedding)?,
             input: input.transpose()?,
+            classifier: classifier.transpose()?,
             layer_embedding: layer_embedding.transpose()?,
             last_storing: storing.unwrap_or(last),
             layers,
@@ -283,6 +281,14 @@ impl<D: Device> Decoder<D> {
         self.outputs(segments, Outputs::HiddenStates, cancel)
     }
 
+    /// The scores of the labels of each of `pooled` `[rows, hidden]`; none without a classification head.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn classify(&self, pooled: Vec<f32>) -> Result<Option<Vec<f32>>> {
+        self.classifier.as_ref().map(|classifier| self.device.classify(classifier, pooled)).transpose()
+    }
+
     fn outputs(&self, segments: &mut [Segment<'_>], outputs: Outputs, cancel: &CancellationToken) -> Result<Vec<f32>> {
         let mut ids = segments.iter().flat_map(|segment| segment.tokens);
         if let Some(id) = ids.find(|id| **id as usize >= self.vocab) {
@@ -319,7 +325,7 @@ impl<D: Device> Decoder<D> {
             }
         }
         let mut end = 0;
-        for Segment { tokens, cache, logits, .. } in segments {
+        for Segment { tokens, cache, logits, second_text, .. } in segments {
             let (start, rows) = (cache.len(), end..end + tokens.len());
             end = rows.end;
             cache.begin(tokens.len());
@@ -328,7 +334,8 @@ impl<D: Device> Decoder<D> {
             let cache = cache.ok_or_else(|| Error::Internal("a cache of another device".into()))?;
             let Parts { pages, state, checkpoints } = cache.parts();
             let wanted = logits.wanted(&rows);
-            sequences.push(Sequence { tokens, wanted, rows, start, pages, state, checkpoints });
+            let second_text = *second_text;
+            sequences.push(Sequence { tokens, wanted, rows, start, pages, second_text, state, checkpoints });
         }
         Ok(Batch { sequences, rows: end, angles })
     }
@@ -338,9 +345,9 @@ impl<D: Device> Decoder<D> {
         let (device, never) = (&self.device, CancellationToken::new());
         let cancel = if pass.recorded { &never } else { cancel };
         device.embed(&pass.batch, &self.embedding, self.multipliers.embedding, &mut pass.hidden)?;
-        if let Some(Input { positions, token_types, norm }) = &self.input {
-            device.add_positions(&pass.batch, positions, token_types.as_ref(), &mut pass.hidden)?;
-            device.norm(&pass.batch, norm, &mut pass.hidden)?;
+        if let Some(input) = &self.input {
+            device.add_input(&pass.batch, input, &mut pass.hidden)?;
+            device.norm(&pass.batch, &input.norm, &mut pass.hidden)?;
         }
         if let Some(embedding) = &self.layer_embedding {
             device.layer_inputs(&pass.batch, &pass.hidden, embedding, &mut pass.layer_inputs)?;
@@ -386,12 +393,12 @@ impl<D: Device> Decoder<D> {
     /// Every weight matrix, for inspection, in the order of [`ModelSpec::matrices`].
     pub fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
         let of_layers = self.layer_embedding.iter().flat_map(|of_layers| [&of_layers.embedding, &of_layers.projection]);
-        let input = self.input.iter().flat_map(|input| std::iter::once(&input.positions).chain(&input.token_types));
         std::iter::once(&self.embedding)
-            .chain(input)
+            .chain(self.input.iter().flat_map(EmbeddingInput::matrices))
             .chain(of_layers)
             .chain(self.layers.iter().flat_map(Layer::matrices))
             .chain(&self.head)
+            .chain(self.classifier.iter().flat_map(Classifier::matrices))
     }
 }
 
@@ -430,6 +437,10 @@ impl<D: Device> Compute for Decoder<D> {
 
     fn hidden_states(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Vec<f32>> {
         Decoder::hidden_states(self, segments, cancel)
+    }
+
+    fn classify(&self, pooled: Vec<f32>) -> Result<Option<Vec<f32>>> {
+        Decoder::classify(self, pooled)
     }
 
     fn gives_hidden_states(&self) -> bool {

@@ -24,6 +24,8 @@ pub struct Segment<'a> {
     /// follow. It decides on the rotation, where a model has two, and what is cached must have been computed with the
     /// same: see [`Decoder::rotation`](super::Decoder::rotation).
     pub reach: usize,
+    /// The position from which on tokens are of the second kind, in models that tell kinds apart: the second text of a pair.
+    pub second_text: Option<usize>,
     /// Which positions' logits, or hidden states, are wanted.
     pub logits: Logits,
 }

@@ -12,6 +12,7 @@ pub struct EmbedOptions {
     pub(super) prompt: Option<String>,
     pub(super) prompt_name: Option<String>,
     pub(super) truncate: bool,
+    pub(super) trust_special_tokens: bool,
     pub(super) cancel: CancellationToken,
 }
 
@@ -51,6 +52,13 @@ impl EmbedOptions {
     /// fits is dropped, and the special token at the end stays.
     pub fn truncate(mut self, truncate: bool) -> Self {
         self.truncate = truncate;
+        self
+    }
+
+    /// Lets special tokens that a text spells become these tokens, as sentence-transformers does. Without it they are letters,
+    /// and those of a prompt alone are special.
+    pub fn trust_special_tokens(mut self, trust: bool) -> Self {
+        self.trust_special_tokens = trust;
         self
     }
 

@@ -5,21 +5,15 @@ use crate::decoder::{Batching, Cache, Logits, Segment};
 use crate::error::{EmbedError, Error, Result};
 use crate::model::Model;
 use model_diagnostics::plan::step_rows;
+use model_diagnostics::spec::Pooling;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-/// Which hidden states of a text make its vector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    First,
-    Last,
-    /// The mean of all.
-    Mean,
-}
-
 /// A text on its way.
-pub(super) struct Text {
+pub(crate) struct Text {
     ids: Vec<u32>,
+    /// The place from which ids are of the second kind.
+    second_text: Option<usize>,
     /// Of a text of which a part is computed.
     cache: Option<Box<dyn Cache>>,
     /// Tokens that are computed.
@@ -29,8 +23,8 @@ pub(super) struct Text {
 }
 
 impl Text {
-    pub(super) fn new(ids: Vec<u32>) -> Text {
-        Text { ids, cache: None, done: 0, sum: Vec::new() }
+    pub(crate) fn new(ids: Vec<u32>, second_text: Option<usize>) -> Text {
+        Text { ids, second_text, cache: None, done: 0, sum: Vec::new() }
     }
 
     fn left(&self) -> usize {
@@ -38,12 +32,12 @@ impl Text {
     }
 
     /// Which hidden states of its next `tokens` are wanted.
-    fn logits(&self, wanted: Wanted, tokens: usize) -> Logits {
+    fn logits(&self, wanted: Pooling, tokens: usize) -> Logits {
         match wanted {
-            Wanted::Mean => Logits::All,
-            Wanted::First if self.done == 0 => Logits::First,
-            Wanted::Last if tokens == self.left() => Logits::Last,
-            Wanted::First | Wanted::Last => Logits::None,
+            Pooling::Mean => Logits::All,
+            Pooling::Cls if self.done == 0 => Logits::First,
+            Pooling::Last if tokens == self.left() => Logits::Last,
+            Pooling::Cls | Pooling::Last => Logits::None,
         }
     }
 
@@ -57,14 +51,14 @@ impl Text {
 }
 
 impl Model {
-    /// Calls `take` with the index of each of `texts` and what is wanted of it, in F64.
+    /// Calls `take` with the index of each of `texts` and the hidden states of it that are `wanted`, in F64: one, or their mean.
     ///
     /// # Errors
     /// Those of the steps and of `take`.
-    pub(super) fn compute_texts(
+    pub(crate) fn compute_texts(
         &self,
         mut texts: Vec<Text>,
-        wanted: Wanted,
+        wanted: Pooling,
         cancel: &CancellationToken,
         mut take: impl FnMut(usize, &[f64]) -> Result<()>,
     ) -> Result<()> {
@@ -89,7 +83,7 @@ impl Model {
                     waiting.push_front(index);
                     continue;
                 }
-                if wanted == Wanted::Mean {
+                if wanted == Pooling::Mean {
                     let tokens = text.ids.len() as f64;
                     text.sum.iter_mut().for_each(|sum| *sum /= tokens);
                 }
@@ -122,7 +116,7 @@ impl Model {
         &self,
         texts: &mut [Text],
         step: &[(usize, usize)],
-        wanted: Wanted,
+        wanted: Pooling,
         cancel: &CancellationToken,
     ) -> Result<()> {
         let (compute, width) = (self.compute(), self.spec().hidden);
@@ -133,7 +127,8 @@ impl Model {
         let segments = step.iter().zip(parts.iter_mut().flatten()).map(|((index, tokens), cache)| {
             let text = &texts[*index];
             let logits = text.logits(wanted, *tokens);
-            Segment { tokens: &text.ids[text.done..][..*tokens], cache: &mut **cache, reach: text.ids.len(), logits }
+            let (tokens, reach, second_text) = (&text.ids[text.done..][..*tokens], text.ids.len(), text.second_text);
+            Segment { tokens, cache: &mut **cache, reach, second_text, logits }
         });
         let mut segments: Vec<Segment<'_>> = segments.collect();
         let rows: Vec<usize> = segments.iter().map(Segment::wanted_rows).collect();
@@ -186,7 +181,7 @@ mod tests {
     use super::*;
 
     fn texts(lengths: &[usize]) -> (Vec<Text>, VecDeque<usize>) {
-        (lengths.iter().map(|length| Text::new(vec![0; *length])).collect(), (0..lengths.len()).collect())
+        (lengths.iter().map(|length| Text::new(vec![0; *length], None)).collect(), (0..lengths.len()).collect())
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub enum EmbedError {
     },
     /// A text has more tokens than the model takes (exit code 2).
     #[error(
-        "text {index} has {tokens} tokens, the model takes {limit}{why}; shorten it, or cut all that are too long by `EmbedOptions::truncate`"
+        "text {index} has {tokens} tokens, the model takes {limit} ({why}); shorten it, or cut all that are too long by the option `truncate`"
     )]
     TooLong {
         /// Which text, from 0.
@@ -62,6 +62,24 @@ pub enum EmbedError {
         /// The text.
         text: String,
     },
+    /// The model has no classification head (exit code 10).
+    #[error(
+        "the model's files have no classification head, so it scores no labels: models whose class ends in ForSequenceClassification do"
+    )]
+    NoClassifier,
+    /// The tokenizer does not say how two texts become one sequence (exit code 10).
+    #[error(
+        "the tokenizer's files do not say how a pair of texts becomes one sequence; give a prompt with {{query}} and {{document}} to `Reranker::classifier`"
+    )]
+    NoPairs,
+    /// Several labels, none of which says how well a document answers a query (exit code 2).
+    #[error(
+        "the model scores the labels {labels:?}, and documents are ranked by one label, or by yes and no; `Model::classify_pairs` gives the scores of all"
+    )]
+    Labels {
+        /// The labels, the first of them where they are many.
+        labels: Vec<String>,
+    },
     /// A vector has elements that are no numbers (exit code 1).
     #[error("the vector of text {index} is not finite: the weights or the file are damaged")]
     NotFinite {
@@ -78,7 +96,7 @@ impl EmbedError {
     pub(super) fn code(&self) -> u8 {
         match self {
             EmbedError::NotFinite { .. } => 1,
-            EmbedError::NoHead | EmbedError::Unsupported { .. } => 10,
+            EmbedError::NoHead | EmbedError::Unsupported { .. } | EmbedError::NoClassifier | EmbedError::NoPairs => 10,
             EmbedError::Device => 13,
             _ => 2,
         }
@@ -91,9 +109,14 @@ impl EmbedError {
             EmbedError::NoPooling { .. }
             | EmbedError::Prompt { .. }
             | EmbedError::PromptLeftOut
+            | EmbedError::Labels { .. }
             | EmbedError::Token { .. } => ErrorKind::InvalidRequest,
             EmbedError::NotFinite { .. } => ErrorKind::Internal,
-            EmbedError::NoHead | EmbedError::Unsupported { .. } | EmbedError::Device => ErrorKind::Unsupported,
+            EmbedError::NoHead
+            | EmbedError::Unsupported { .. }
+            | EmbedError::NoClassifier
+            | EmbedError::NoPairs
+            | EmbedError::Device => ErrorKind::Unsupported,
         }
     }
 }

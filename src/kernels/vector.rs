@@ -110,22 +110,24 @@ fn divide_by_rms_body(x: &mut [f32], eps: f32) {
     x.iter_mut().for_each(|x| *x *= factor);
 }
 
-/// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`; mean and variance in f64. Panics unless all have one
+/// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias` where there is one; mean and variance in f64. Panics unless all have one
 /// length, at least 1.
-pub fn layer_norm(isa: Isa, x: &[f32], weight: Floats<'_>, bias: Floats<'_>, eps: f32, out: &mut [f32]) {
-    let lengths = [weight.len(), bias.len(), out.len()];
+pub fn layer_norm(isa: Isa, x: &[f32], weight: Floats<'_>, bias: Option<Floats<'_>>, eps: f32, out: &mut [f32]) {
+    let lengths = [weight.len(), bias.map_or(x.len(), |bias| bias.len()), out.len()];
     assert!(!x.is_empty() && lengths.iter().all(|len| *len == x.len()), "lengths of a norm");
-    compiled_for!(isa, layer_norm_body, (x: &[f32], weight: Floats<'_>, bias: Floats<'_>, eps: f32, out: &mut [f32]));
+    compiled_for!(isa, layer_norm_body, (x: &[f32], weight: Floats<'_>, bias: Option<Floats<'_>>, eps: f32, out: &mut [f32]));
 }
 
 #[inline(always)]
-fn layer_norm_body(x: &[f32], weight: Floats<'_>, bias: Floats<'_>, eps: f32, out: &mut [f32]) {
+fn layer_norm_body(x: &[f32], weight: Floats<'_>, bias: Option<Floats<'_>>, eps: f32, out: &mut [f32]) {
     let n = x.len() as f64;
     let mean = sum_in_lanes(x, f64::from) / n;
     let variance = sum_in_lanes(x, |x| (f64::from(x) - mean) * (f64::from(x) - mean)) / n;
     let (mean, factor) = (mean as f32, (1.0 / (variance + f64::from(eps)).sqrt()) as f32);
     for_each_float(weight, |i, weight| out[i] = (x[i] - mean) * factor * weight);
-    for_each_float(bias, |i, bias| out[i] += bias);
+    if let Some(bias) = bias {
+        for_each_float(bias, |i, bias| out[i] += bias);
+    }
 }
 
 /// The sum of `term(x)` in sixteen lanes.
@@ -460,7 +462,7 @@ mod tests {
                 let variance = x.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / len as f64;
                 for isa in each_isa() {
                     let mut out = vec![f32::NAN; len];
-                    layer_norm(isa, &x, weight, bias, 1e-5, &mut out);
+                    layer_norm(isa, &x, weight, Some(bias), 1e-5, &mut out);
                     for i in 0..len {
                         let factor = 1.0 / (variance + f64::from(1e-5f32)).sqrt();
                         let scaled = (f64::from(x[i]) - mean) * factor * f64::from(widened[0][i]);

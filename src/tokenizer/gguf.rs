@@ -2,17 +2,20 @@
 
 use super::added::AddedTokens;
 use super::bpe::{Bpe, Unknown, merge_map};
+use super::charsmap::Charsmap;
 use super::encoder::{Encoder, Model};
 use super::json::Built;
 use super::normalizer::{Normalizer, NormalizerStep};
 use super::pre_tokenizer::PreTokenizer;
 use super::sentencepiece::SentencePiece;
+use super::unigram::UnigramJson;
 use super::vocabulary::{Vocabulary, byte_level as to_bytes, byte_token};
 use super::word_piece;
 use crate::error::{Error, Result};
 use model_diagnostics::header::Fields;
 use model_diagnostics::header::gguf::{GgufMetadata, Strings};
 use model_diagnostics::tokenizer::{AddedToken, TokenizerSpec, pre};
+use serde_json::json;
 use std::borrow::Cow;
 use tokenizers::models::bpe::Vocab;
 
@@ -101,6 +104,44 @@ pub(super) fn character_bpe(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Re
     let model = Bpe { ids, texts, merges, ignore_merges: false, unknown: Unknown { bytes, token, fused: true } };
     let normalizer = Normalizer::new(vec![spaces]);
     Ok((entries.encoder(added, normalizer, PreTokenizer::default(), Box::new(model))?, vocabulary))
+}
+
+/// `t5`: Unigram, normalized and split as transformers' XLMRobertaTokenizer does it.
+pub(super) fn unigram(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
+    let mut entries = GgufTokens::read(metadata, spec)?;
+    let scores = metadata.floats("tokenizer.ggml.scores")?.unwrap_or_default();
+    let (unknown, extra) = ("tokenizer.ggml.unknown_token_id", "tokenizer.ggml.remove_extra_whitespaces");
+    let unknown = metadata.unsigned(unknown)?.and_then(|id| u32::try_from(id).ok());
+    let unknown = unknown.filter(|id| (*id as usize) < spec.tokens);
+    let (vocabulary, bytes) = entries.with_byte_tokens(spec);
+    let normalizer = match metadata.integers("tokenizer.ggml.precompiled_charsmap")? {
+        None => Normalizer::default(),
+        Some(table) => {
+            let table: Vec<u8> = table.into_iter().map(|byte| byte as u8).collect();
+            let table = Charsmap::read(&table).map_err(|reason| entries.damaged(reason))?;
+            Normalizer::new(vec![NormalizerStep::Charsmap(table)])
+        }
+    };
+    let prefix = if spec.add_space_prefix { "always" } else { "never" };
+    let metaspace = json!({"type": "Metaspace", "replacement": SPACE, "prepend_scheme": prefix});
+    let split = metadata.boolean(extra)?.unwrap_or(true).then(|| json!({"type": "WhitespaceSplit"}));
+    let steps: Vec<_> = split.into_iter().chain([metaspace]).collect();
+    let pre_tokenizer = PreTokenizer::read(&json!({"type": "Sequence", "pretokenizers": steps}));
+    let pre_tokenizer = pre_tokenizer.map_err(|reason| entries.damaged(reason))?;
+    entries.ids()?;
+    let added = entries.added()?;
+    // What fills the vocabulary up must match no text, and count for nothing.
+    let used = || entries.types.iter().zip(&scores).filter(|(kind, _)| **kind != TokenType::Unused);
+    let least = used().map(|(_, score)| *score).fold(0.0, f32::min);
+    let types = std::mem::take(&mut entries.types);
+    let pieces = entries.take_texts().into_iter().zip(&types).zip(scores).enumerate();
+    let pieces = pieces.map(|(id, ((text, kind), score))| match kind {
+        TokenType::Unused => (format!("\u{ffff}unused {id}"), f64::from(least)),
+        _ => (text, f64::from(score)),
+    });
+    let model = UnigramJson::new(pieces.collect(), unknown, bytes.iter().any(Option::is_some)).build();
+    let model = model.map_err(|reason| entries.damaged(reason))?;
+    Ok((entries.encoder(added, normalizer, pre_tokenizer, Box::new(model))?, vocabulary))
 }
 
 /// `bert`: WordPiece.

@@ -2,6 +2,7 @@
 
 mod added;
 mod bpe;
+mod charsmap;
 mod encoder;
 mod error;
 mod folder;
@@ -24,7 +25,9 @@ use crate::grammar::Grammars;
 use encoder::Encoder;
 use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::{Header, Metadata};
-use model_diagnostics::tokenizer::{DEFAULT_TEMPLATE, TOOL_USE_TEMPLATE, TokenizerKind, TokenizerSpec, ToolCallFormat};
+use model_diagnostics::tokenizer::{
+    DEFAULT_TEMPLATE, PairPart, PairTemplate, PairText, TOOL_USE_TEMPLATE, TokenizerKind, TokenizerSpec, ToolCallFormat,
+};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -35,6 +38,9 @@ pub use crate::error::EncodeError;
 pub use stream::PieceDecoder;
 use vocabulary::Vocabulary;
 
+/// The ids of a pair of texts, and the place from which they are of the second kind.
+pub(crate) type Pair = (Vec<u32>, Option<usize>);
+
 /// The tokenizer of one model. The tokenizer is the one owner of BOS: nothing else puts it in front of a prompt.
 pub struct Tokenizer {
     encoder: Arc<Encoder>,
@@ -43,6 +49,8 @@ pub struct Tokenizer {
     eos: Option<u32>,
     add_bos: bool,
     add_eos: bool,
+    /// How two texts become one sequence.
+    pair: Option<PairTemplate>,
     template_thinks: bool,
     /// Formats of tool calls by the names of the templates, where they tell one.
     tool_calls: BTreeMap<String, Option<ToolCallFormat>>,
@@ -69,8 +77,9 @@ impl Tokenizer {
             (Metadata::Gguf(metadata), TokenizerKind::ByteLevelBpe) => gguf::byte_level(metadata, spec)?,
             (Metadata::Gguf(metadata), TokenizerKind::CharacterBpe) => gguf::character_bpe(metadata, spec)?,
             (Metadata::Gguf(metadata), TokenizerKind::WordPiece) => gguf::word_piece(metadata, spec)?,
+            (Metadata::Gguf(metadata), TokenizerKind::Unigram) => gguf::unigram(metadata, spec)?,
             (Metadata::Gguf(_), TokenizerKind::Json)
-            | (Metadata::Config(_), TokenizerKind::CharacterBpe)
+            | (Metadata::Config(_), TokenizerKind::CharacterBpe | TokenizerKind::Unigram)
             | (_, TokenizerKind::Missing) => return Err(none(header)),
         };
         Ok(Tokenizer::new(built, spec))
@@ -93,7 +102,8 @@ impl Tokenizer {
         let tool_calls = spec.chat_templates.iter();
         let tool_calls = tool_calls.map(|(name, of)| (name.clone(), ToolCallFormat::of(&of.text).map(|known| known.0)));
         let (encoder, grammars, tool_calls) = (Arc::new(encoder), OnceLock::new(), tool_calls.collect());
-        Tokenizer { encoder, vocabulary, bos, eos, add_bos, add_eos, template_thinks, tool_calls, grammars }
+        let pair = spec.pair.clone();
+        Tokenizer { encoder, vocabulary, bos, eos, add_bos, add_eos, pair, template_thinks, tool_calls, grammars }
     }
 
     /// The ids of `text`.
@@ -121,14 +131,21 @@ impl Tokenizer {
         Ok(if add_special { self.between(ids) } else { ids })
     }
 
-    /// The ids of `text` as [`encode`](Self::encode) gives them with special tokens, but at most `most` of them: those behind are
-    /// cut off, and EOS follows all the same where the tokenizer appends it. None where they are more and `cut` is false; how
-    /// many they are is then the error.
+    /// The ids of `text` as [`encode`](Self::encode) gives them with special tokens, which are matched within `spans` alone as in
+    /// [`encode_prompt_within`](Self::encode_prompt_within), but at most `most` of them: those behind are cut off, and EOS
+    /// follows all the same where the tokenizer appends it. None where they are more and `cut` is false; how many they are is
+    /// then the error.
     ///
     /// # Errors
     /// `Encode` when the text cannot be tokenized.
-    pub(crate) fn encode_within(&self, text: &str, most: usize, cut: bool) -> Result<Result<Vec<u32>, usize>> {
-        let mut ids = self.encode(text, true)?;
+    pub(crate) fn encode_text(
+        &self,
+        text: &str,
+        spans: &[Range<usize>],
+        most: usize,
+        cut: bool,
+    ) -> Result<Result<Vec<u32>, usize>> {
+        let mut ids = self.between(self.encoder.encode(text, spans).map_err(Error::from)?);
         if ids.len() <= most {
             return Ok(Ok(ids));
         }
@@ -139,6 +156,40 @@ impl Tokenizer {
         ids.truncate(most - usize::from(eos.is_some()));
         ids.extend(eos);
         Ok(Ok(ids))
+    }
+
+    /// The ids of a pair of texts of strangers, at most `most` of them, and the place from which they are of the second kind. Where
+    /// they are more the end of the longer text is cut off, and then that of both (transformers' `longest_first`), or, where
+    /// `cut` is false, how many they are is the error. None where the tokenizer has no template for pairs.
+    ///
+    /// # Errors
+    /// As [`encode_ordinary`](Self::encode_ordinary).
+    pub(crate) fn encode_pair(&self, texts: [&str; 2], most: usize, cut: bool) -> Result<Option<Result<Pair, usize>>> {
+        let Some(template) = &self.pair else { return Ok(None) };
+        let [mut first, mut second] = [self.encode_ordinary(texts[0], false)?, self.encode_ordinary(texts[1], false)?];
+        let all = first.len() + second.len() + template.tokens();
+        if all > most {
+            if !cut {
+                return Ok(Some(Err(all)));
+            }
+            let room = most.saturating_sub(template.tokens());
+            let (shorter, longer) =
+                if first.len() > second.len() { (&mut second, &mut first) } else { (&mut first, &mut second) };
+            shorter.truncate(room / 2);
+            longer.truncate(room - shorter.len());
+        }
+        let (mut ids, mut second_kind) = (Vec::with_capacity(all.min(most)), None);
+        for PairPart { what, token_type } in template.parts() {
+            if *token_type > 0 {
+                second_kind.get_or_insert(ids.len());
+            }
+            match what {
+                PairText::Token(id) => ids.push(*id),
+                PairText::First => ids.append(&mut first),
+                PairText::Second => ids.append(&mut second),
+            }
+        }
+        Ok(Some(Ok((ids, second_kind))))
     }
 
     /// The ids of a text to be continued: as [`encode`](Self::encode) with special tokens, but never with EOS behind.

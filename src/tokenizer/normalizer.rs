@@ -2,10 +2,13 @@
 //!
 //! Each step writes what the step of that name in the tokenizers library writes, within the budget of the text.
 
+use super::charsmap::Charsmap;
 use super::error::Encoded;
 use super::pattern::Pattern;
 use super::text::{Budget, Growing, push};
 use super::vocabulary::byte_character;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -39,6 +42,8 @@ pub(super) enum NormalizerStep {
     /// Marks that take no room of their own are taken out, of a text in NFD.
     StripMarks,
     ByteLevel,
+    /// SentencePiece's table.
+    Charsmap(Charsmap),
     Prepend(String),
     Strip {
         left: bool,
@@ -66,6 +71,7 @@ enum NormalizerJson {
     Lowercase,
     StripAccents,
     ByteLevel,
+    Precompiled { precompiled_charsmap: String },
     Prepend { prepend: String },
     Strip { strip_left: bool, strip_right: bool },
     Replace { pattern: PatternJson, content: String },
@@ -230,6 +236,11 @@ fn add(json: NormalizerJson, steps: &mut Vec<NormalizerStep>) -> Result<(), Stri
         NormalizerJson::Lowercase => NormalizerStep::Lowercase,
         NormalizerJson::StripAccents => NormalizerStep::StripAccents,
         NormalizerJson::ByteLevel => NormalizerStep::ByteLevel,
+        NormalizerJson::Precompiled { precompiled_charsmap } => {
+            let table = BASE64.decode(&precompiled_charsmap);
+            let table = table.map_err(|error| format!("its precompiled_charsmap is no base64: {error}"))?;
+            NormalizerStep::Charsmap(Charsmap::read(&table)?)
+        }
         NormalizerJson::Prepend { prepend } if prepend.is_empty() => {
             return Err("its normalizer's Prepend is empty".into());
         }
@@ -276,6 +287,7 @@ impl NormalizerStep {
                 "the normalizer's BertNormalizer"
             }
             NormalizerStep::ByteLevel => "the normalizer's ByteLevel",
+            NormalizerStep::Charsmap(_) => "the normalizer's Precompiled",
             NormalizerStep::Prepend(_) => "the normalizer's Prepend",
             NormalizerStep::Strip { .. } => "the normalizer's Strip",
             NormalizerStep::Replace { .. } => "the normalizer's Replace",
@@ -310,6 +322,7 @@ impl NormalizerStep {
                 out.extend(text.chars().filter(|character| !character.is_mark_nonspacing()))?;
             }
             NormalizerStep::ByteLevel => out.extend(text.bytes().map(byte_character))?,
+            NormalizerStep::Charsmap(table) => table.apply(text, &mut out)?,
             NormalizerStep::Prepend(prefix) => {
                 if !text.is_empty() {
                     out.push_str(prefix)?;
@@ -446,7 +459,8 @@ mod tests {
     #[test]
     fn refuses_by_name_what_it_does_not_know() {
         for (value, says) in [
-            (json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "Precompiled"),
+            (json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "charsmap"),
+            (json!({"type": "Precompiled", "precompiled_charsmap": "="}), "base64"),
             (json!({"type": "BertNormalizer", "clean_text": true}), "handle_chinese_chars"),
             (json!({"type": "Sequence", "normalizers": [{"type": "Nmt"}]}), "Nmt"),
             (json!("NFC"), "normalizer"),

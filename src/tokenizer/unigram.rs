@@ -1,4 +1,4 @@
-//! Unigram: the model of a `tokenizer.json` made from a SentencePiece vocabulary without merges, by the tokenizers library.
+//! Unigram: the model of a SentencePiece vocabulary without merges, by the tokenizers library.
 
 use super::added::IdSet;
 use super::encoder::Model;
@@ -29,6 +29,11 @@ pub(super) struct Unigram {
 }
 
 impl UnigramJson {
+    /// The pieces and their scores, of a GGUF file.
+    pub(super) fn new(vocab: Vec<(String, f64)>, unknown: Option<u32>, bytes: bool) -> UnigramJson {
+        UnigramJson { vocab, unk_id: unknown.map(|id| id as usize), byte_fallback: Some(bytes) }
+    }
+
     /// Builds the model.
     ///
     /// # Errors

@@ -89,7 +89,10 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     let other_gate = |layer: &LayerWeights| match &layer.feed_forward.layer {
         FeedForwardLayer::Dense(dense) => match dense.activation {
             Activation::SwiGlu { .. } | Activation::GeluTanh => false,
-            Activation::GeGlu { .. } | Activation::ClampedSwiGlu { .. } | Activation::Gelu => true,
+            Activation::GeGlu { .. }
+            | Activation::GeGluErf { .. }
+            | Activation::ClampedSwiGlu { .. }
+            | Activation::Gelu => true,
         },
         FeedForwardLayer::Experts(_) => false,
     };

@@ -1,9 +1,10 @@
 //! BERT: all-MiniLM, BGE, E5 and the like, which embed texts. Positions are rows of a matrix, and norms stand behind the sums.
 
 use super::{
-    Bias, Evidence, Family, FusedName, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, NormKind, Role, TensorName, Variant,
+    Bias, ClassifierTable, Evidence, Family, FusedName, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, NormKind, Role,
+    TensorName, Variant,
 };
-use crate::block::Activation;
+use crate::block::{Activation, DenseActivation, Pooling};
 
 #[rustfmt::skip]
 const TENSORS: &[TensorName] = &[
@@ -18,6 +19,8 @@ const TENSORS: &[TensorName] = &[
     TensorName { role: Role::AttentionSumNorm, gguf: "blk.{}.attn_output_norm",   config: "bert.encoder.layer.{}.attention.output.LayerNorm" },
     TensorName { role: Role::Up,               gguf: "blk.{}.ffn_up",             config: "bert.encoder.layer.{}.intermediate.dense" },
     TensorName { role: Role::Down,             gguf: "blk.{}.ffn_down",           config: "bert.encoder.layer.{}.output.dense" },
+    TensorName { role: Role::ClassifierDense,  gguf: "cls",                       config: "bert.pooler.dense" },
+    TensorName { role: Role::Classifier,       gguf: "cls.output",                config: "classifier" },
     TensorName { role: Role::MlpSumNorm,       gguf: "blk.{}.layer_output_norm",  config: "bert.encoder.layer.{}.output.LayerNorm" },
 ];
 
@@ -25,15 +28,19 @@ const TENSORS: &[TensorName] = &[
 pub(super) const FAMILY: Family = Family {
     id: "bert",
     gguf_architectures: &["bert"],
-    model_types: &[("bert", &["BertModel", "BertForMaskedLM"])],
+    model_types: &[("bert", &["BertModel", "BertForMaskedLM", "BertForSequenceClassification"])],
     keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..LLAMA_LIKE_KEYS },
     config_defaults: &[("layer_norm_eps", 1e-12)],
     config_defaults_source: "the default of transformers' BertConfig",
     tensors: &[TENSORS],
     fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],
     // Positions as numbers, and what is behind the blocks for training.
-    unneeded: &["bert.embeddings.position_ids", "bert.pooler.", "cls."],
-    biases: &[(&[Role::Q, Role::K, Role::V, Role::O, Role::Up, Role::Down], Bias::Always)],
+    unneeded: &["bert.embeddings.position_ids", "bert.pooler.", "cls.predictions.", "cls.seq_relationship."],
+    biases: &[
+        (&[Role::Q, Role::K, Role::V, Role::O, Role::Up, Role::Down], Bias::Always),
+        (&[Role::ClassifierDense, Role::Classifier], Bias::Always),
+    ],
+    classifier: Some(ClassifierTable { pooling: Pooling::Cls, pooling_key: None, dense: Some(DenseActivation::Tanh) }),
     norm: NormKind::Layer,
     encoder: true,
     token_types: Some((

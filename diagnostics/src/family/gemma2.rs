@@ -57,6 +57,7 @@ pub(super) const FAMILY: Family = Family {
         source: "the default of transformers' Gemma2Config and of llama.cpp",
         model_types: &["gemma2"],
         last_is_full: false,
+        first_is_full: false,
     },
     refused_flags: &[("use_bidirectional_attention", "attention to later positions")],
     default_theta: Some((10_000.0, "the default of transformers' Gemma2Config and of llama.cpp")),

@@ -45,6 +45,7 @@ pub(super) const FAMILY: Family = Family {
         source: "the default of transformers' Gemma3TextConfig and of llama.cpp",
         model_types: &["gemma3_text"],
         last_is_full: false,
+        first_is_full: false,
     },
     window_rope: Some(WindowRope {
         key: Key { gguf: ".rope.freq_base_swa", config: "rope_local_base_freq" },

@@ -104,6 +104,7 @@ pub(super) const FAMILY: Family = Family {
         source: CONFIG,
         model_types: &["gemma4_text"],
         last_is_full: true,
+        first_is_full: false,
     },
     window_rope: Some(WindowRope {
         key: Key { gguf: ".rope.freq_base_swa", config: "" },

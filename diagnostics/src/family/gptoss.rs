@@ -52,6 +52,7 @@ pub(super) const FAMILY: Family = Family {
     window: Window::Pattern {
         full_every: 2,
         last_is_full: false,
+        first_is_full: false,
         config_key: "",
         config_default: 128,
         gguf_default: 128,

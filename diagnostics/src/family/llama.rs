@@ -1,6 +1,8 @@
 //! Llama: Meta Llama 2 to 3.3, Mistral, TinyLlama, SmolLM2, DeepSeek-R1-Distill-Llama.
 
-use super::{Bias, Evidence, Family, FusedName, LLAMA_LIKE, Role, Variant, Window};
+use super::{
+    Bias, Evidence, Family, FusedName, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, SCORE, SCORE_TENSORS, Variant, Window,
+};
 use crate::block::RopeLayout;
 
 /// The table.
@@ -8,6 +10,8 @@ pub(super) const FAMILY: Family = Family {
     id: "llama",
     gguf_architectures: &["llama"],
     model_types: &[("llama", &["LlamaForCausalLM", "LLaMAForCausalLM"]), ("mistral", &["MistralForCausalLM"])],
+    tensors: &[LLAMA_LIKE_TENSORS, SCORE_TENSORS],
+    classifier: Some(SCORE),
     wrappers: &[("Mistral3ForConditionalGeneration", "mistral3")],
     fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],
     // transformers `LlamaAttention` and `LlamaMLP`: one flag covers q, k, v and o, the other gate, up and down.

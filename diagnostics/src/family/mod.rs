@@ -13,6 +13,8 @@ mod lfm2_moe;
 mod llama;
 mod ministral3;
 mod mixtral;
+mod modern_bert;
+mod nomic_bert;
 mod olmo2;
 mod olmoe;
 mod phi2;
@@ -25,6 +27,7 @@ mod qwen35;
 mod qwen35_moe;
 mod qwen3_moe;
 mod qwen3_next;
+mod roberta;
 mod role;
 mod routed;
 mod smollm3;
@@ -36,7 +39,7 @@ pub use routed::{DenseLayers, ExpertTable, Normalized};
 pub use states::{AdjustedWidth, DeltaNetKeys, StateLayers, StateMixer, StateTable};
 pub use unsupported::UNSUPPORTED;
 
-use crate::block::{Activation, RopeLayout};
+use crate::block::{Activation, DenseActivation, Pooling, RopeLayout};
 
 /// Every family that is recognised, in the order it is tried.
 pub const REGISTRY: &[&Family] = &[
@@ -65,6 +68,9 @@ pub const REGISTRY: &[&Family] = &[
     &lfm2_moe::FAMILY,
     &gptoss::FAMILY,
     &bert::FAMILY,
+    &roberta::FAMILY,
+    &nomic_bert::FAMILY,
+    &modern_bert::FAMILY,
 ];
 
 /// One family of models: how its files name things, and the options of its block.
@@ -112,6 +118,15 @@ pub struct Family {
     pub parallel: bool,
     /// Whether it is an encoder: tokens attend to later ones too, and there is no output head.
     pub encoder: bool,
+    /// The head that scores labels, of models that classify texts or rank documents.
+    pub classifier: Option<ClassifierTable>,
+    /// Whether the first layer's attention reads the residual stream without a norm.
+    pub first_unnormed: bool,
+    /// Other names of keys in `config.json`, each behind the one that counts.
+    pub config_aliases: &'static [(&'static str, &'static str)],
+    /// The key of `config.json` of the token that fills texts up, with its default and the source of that: rows of positions begin
+    /// behind its number. In GGUF the rows before are left out.
+    pub padding: Option<(&'static str, usize, &'static str)>,
     /// The key of how many kinds of tokens it tells apart, and what its absence in `config.json` means, with its source.
     pub token_types: Option<(Key, usize, &'static str)>,
     /// Whether queries of attention bring a gate of its output: of every head its query, then its gate.
@@ -219,6 +234,8 @@ pub enum NormKind {
     RmsFromOne,
     /// Mean and variance, with a weight and a bias.
     Layer,
+    /// The same without a bias.
+    PlainLayer,
 }
 
 /// A number that a family's files may have, and what its absence means in each format; `None` where that changes nothing.
@@ -258,6 +275,26 @@ pub enum FactorOf {
     /// The weights of chosen experts are multiplied by it.
     Experts,
 }
+
+/// A classification head. Which layers and norms it has is said by the names of their tensors.
+#[derive(Clone, Copy, Debug)]
+pub struct ClassifierTable {
+    /// Which of the tokens' hidden states it reads.
+    pub pooling: Pooling,
+    /// The key of `config.json` that says so where models differ.
+    pub pooling_key: Option<&'static str>,
+    /// The activation of the layer before the last, where there is one.
+    pub dense: Option<DenseActivation>,
+}
+
+/// One matrix over the last token's hidden state, as transformers' decoders have it.
+pub(crate) const SCORE: ClassifierTable = ClassifierTable { pooling: Pooling::Last, pooling_key: None, dense: None };
+
+/// Its name.
+#[rustfmt::skip]
+pub(crate) const SCORE_TENSORS: &[TensorName] = &[
+    TensorName { role: Role::Classifier,    gguf: "cls.output",          config: "score" },
+];
 
 /// What the embedding's rows are multiplied by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -352,6 +389,8 @@ pub enum Window {
         model_types: &'static [&'static str],
         /// Whether the last layer has none, whatever `config.json` says.
         last_is_full: bool,
+        /// Whether it is the first of so many that has none, in place of the last.
+        first_is_full: bool,
     },
     /// Nothing in `config.json`, where its own flag is off; in GGUF one shorter than the context is refused.
     Unused,
@@ -379,6 +418,10 @@ pub const LLAMA_LIKE: Family = Family {
     layer_embedding: None,
     parallel: false,
     encoder: false,
+    classifier: None,
+    first_unnormed: false,
+    config_aliases: &[],
+    padding: None,
     token_types: None,
     gated_attention: false,
     states: None,

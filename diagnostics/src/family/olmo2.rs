@@ -37,6 +37,7 @@ pub(super) const FAMILY: Family = Family {
         source: "the default of transformers' Olmo3Config and of llama.cpp",
         model_types: &["olmo3"],
         last_is_full: false,
+        first_is_full: false,
     },
     window_rope: Some(WindowRope { key: Key { gguf: ".rope.freq_base_swa", config: "" }, default_theta: None }),
     // The defaults of transformers' Olmo2Config and Olmo3Config differ.

@@ -1,12 +1,14 @@
 //! Qwen2: Qwen2 and Qwen2.5, DeepSeek-R1-Distill-Qwen.
 
-use super::{Bias, Evidence, Family, LLAMA_LIKE, Role, Variant};
+use super::{Bias, Evidence, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, SCORE, SCORE_TENSORS, Variant};
 
 /// The table.
 pub(super) const FAMILY: Family = Family {
     id: "qwen2",
     gguf_architectures: &["qwen2"],
     model_types: &[("qwen2", &["Qwen2ForCausalLM"])],
+    tensors: &[LLAMA_LIKE_TENSORS, SCORE_TENSORS],
+    classifier: Some(SCORE),
     // transformers `Qwen2Attention`: no flag, always biased; the output projection never.
     biases: &[(&[Role::Q, Role::K, Role::V], Bias::Always)],
     refused_flags: &[("use_sliding_window", "a sliding window in some layers")],

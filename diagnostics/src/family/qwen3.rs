@@ -1,6 +1,6 @@
 //! Qwen3, dense: Qwen3 and DeepSeek-R1-0528-Qwen3.
 
-use super::{Bias, Evidence, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, TensorName, Variant};
+use super::{Bias, Evidence, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, SCORE, SCORE_TENSORS, TensorName, Variant};
 
 /// Norms of the query and key heads.
 pub(super) const HEAD_NORMS: &[TensorName] = &[
@@ -13,7 +13,8 @@ pub(super) const FAMILY: Family = Family {
     id: "qwen3",
     gguf_architectures: &["qwen3"],
     model_types: &[("qwen3", &["Qwen3ForCausalLM"])],
-    tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS],
+    tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS, SCORE_TENSORS],
+    classifier: Some(SCORE),
     // transformers `Qwen3Attention`: one flag covers q, k, v and o.
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
     refused_flags: &[("use_sliding_window", "a sliding window in some layers")],

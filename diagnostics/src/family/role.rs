@@ -15,6 +15,12 @@ pub enum Role {
     FinalNorm,
     /// `[vocab, hidden]`.
     Head,
+    /// `[hidden, hidden]`, of a classification head.
+    ClassifierDense,
+    /// `[hidden]`, of what that puts out.
+    ClassifierNorm,
+    /// `[labels, hidden]`.
+    Classifier,
     /// `[hidden]`.
     AttentionNorm,
     /// `[heads * head_dim, hidden]`, or twice as many rows where attention is gated.

@@ -52,8 +52,8 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
         "hyena", "stripedhyena", "olmohybrid", "bailinghybrid",
     ]),
     (ENCODER, &[
-        "roberta", "xlmroberta", "xlmrobertaxl", "distilbert", "albert", "deberta", "debertav2", "electra", "camembert",
-        "mpnet", "modernbert", "nomicbert", "neobert", "jinabert", "jinabertv2", "jinabertv3", "eurobert", "bigbird", "ernie",
+        "xlmrobertaxl", "distilbert", "albert", "deberta", "debertav2", "electra",
+        "mpnet", "neobert", "jinabert", "jinabertv2", "jinabertv3", "eurobert", "bigbird", "ernie",
         "esm", "roformer", "xlnet", "funnel", "longformer", "squeezebert", "mobilebert", "gte", "new", "t5encoder",
         "gemmaembedding", "llamaembed", "rembert", "layoutlm", "layoutlmv3",
     ]),

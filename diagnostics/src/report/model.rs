@@ -69,6 +69,8 @@ pub struct ModelSummary {
     pub sampling: Sampling,
     /// How its makers make a vector of a text.
     pub embeds: EmbedsSummary,
+    /// The labels that it scores, of a model that classifies texts or ranks documents.
+    pub labels: Vec<String>,
     /// Of the model, then of the tokenizer.
     pub assumptions: Vec<String>,
     /// Tensors that are stored and not needed.
@@ -118,7 +120,7 @@ impl EmbedsSummary {
             normalize: false,
             prompts: Vec::new(),
             default_prompt: None,
-            max_length: None,
+            max_length: spec.text_limit.map(|limit| limit.tokens),
             source: None,
         };
         match &spec.embeds {
@@ -131,7 +133,6 @@ impl EmbedsSummary {
                 normalize: by.normalize,
                 prompts: by.prompts.keys().cloned().collect(),
                 default_prompt: by.default_prompt.clone(),
-                max_length: by.max_length,
                 source: Some(by.source.clone()),
                 ..none
             },
@@ -277,6 +278,7 @@ impl ModelSummary {
             tied_embeddings: spec.tied_embeddings,
             rope: spec.rope().map(RopeSummary::new),
             embeds: EmbedsSummary::new(spec),
+            labels: spec.weights.classifier.as_ref().map(|classifier| classifier.labels.clone()).unwrap_or_default(),
             sliding_window: spec.sliding_window(),
             windows: windows(spec),
             dtypes: dtypes(spec, engine),
@@ -436,6 +438,7 @@ impl TokenizerSummary {
                 TokenizerKind::Json => "tokenizer_json",
                 TokenizerKind::SentencePiece => "sentence_piece",
                 TokenizerKind::WordPiece => "word_piece",
+                TokenizerKind::Unigram => "unigram",
                 TokenizerKind::ByteLevelBpe => "byte_level_bpe",
                 TokenizerKind::CharacterBpe => "character_bpe",
                 TokenizerKind::Missing => "missing",

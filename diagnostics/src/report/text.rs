@@ -212,6 +212,11 @@ fn talk_lines(model: &ModelSummary, page: &mut Page<'_>) {
         page.row("sampling", format_args!("{}", model.sampling));
     }
     embeds_line(&model.embeds, page);
+    match model.labels.as_slice() {
+        [] => {}
+        [one] => page.row("scores", format_args!("one label, {one}")),
+        labels => page.row("scores", format_args!("{} labels: {}", labels.len(), some_of(labels, 8))),
+    }
 }
 
 /// How texts become vectors, of models that say so or do nothing else.

@@ -1,39 +1,35 @@
 //! Header -> Embeds: how the files say that a text becomes a vector; and what is added to the rows of the embedding.
 
-use super::NormWeights;
+use super::reader::{Reader, missing};
 use super::tensors::Tensors;
+use super::{NormWeights, Pooling};
 use crate::error::{Error, Result};
-use crate::family::Role;
+use crate::family::{Family, Role};
 use crate::header::config::sentence_transformers::{Module, SentenceFiles};
 use crate::header::config::{ConfigFiles, JsonFile};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata, TensorInfo};
-use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// What is added to the rows of the embedding, and the norm of the sum.
 #[derive(Clone, Debug)]
 pub struct InputWeights {
-    /// A row for each position, `[context, hidden]`.
-    pub positions: TensorInfo,
-    /// A row for each kind of tokens, `[kinds, hidden]`; the first is that of all.
+    /// A row for each position.
+    pub positions: Option<PositionWeights>,
+    /// A row for each kind of tokens, `[kinds, hidden]`: the first, but for the second text of a pair.
     pub token_types: Option<TensorInfo>,
     /// `[hidden]`.
     pub norm: NormWeights,
 }
 
-/// Which of the tokens' vectors make that of the text. Complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pooling {
-    /// That of the last token.
-    Last,
-    /// Their mean.
-    Mean,
-    /// That of the first token.
-    Cls,
+/// Positions that are rows of a matrix.
+#[derive(Clone, Debug)]
+pub struct PositionWeights {
+    /// `[first + context, hidden]`.
+    pub rows: TensorInfo,
+    /// The row of a text's first token.
+    pub first: usize,
 }
 
 /// What the files say of vectors of texts. Complete.
@@ -52,6 +48,15 @@ pub enum Embeds {
     By(Box<EmbeddingSpec>),
 }
 
+/// How long a text may be that is embedded or classified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextLimit {
+    /// Tokens at most, special ones included.
+    pub tokens: usize,
+    /// The key that says so.
+    pub key: &'static str,
+}
+
 /// How a text becomes a vector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmbeddingSpec {
@@ -65,20 +70,8 @@ pub struct EmbeddingSpec {
     pub default_prompt: Option<String>,
     /// Whether the tokens of a prompt are pooled with those of the text.
     pub include_prompt: bool,
-    /// Tokens of a text at most, special ones included, where less than the context.
-    pub max_length: Option<usize>,
     /// Where the pooling is said: `1_Pooling/config.json`, `bert.pooling_type`.
     pub source: String,
-}
-
-impl fmt::Display for Pooling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Pooling::Last => "last",
-            Pooling::Mean => "mean",
-            Pooling::Cls => "cls",
-        })
-    }
 }
 
 impl InputWeights {
@@ -89,23 +82,63 @@ impl InputWeights {
 
     /// The matrices.
     pub(super) fn matrices(&self) -> impl Iterator<Item = &TensorInfo> {
-        std::iter::once(&self.positions).chain(&self.token_types)
+        self.positions.iter().map(|positions| &positions.rows).chain(&self.token_types)
     }
 }
 
 impl Tensors<'_> {
     /// What is added to the rows of the embedding, in families that name it. GGUF files may lack token types.
     pub(super) fn input(&mut self) -> Result<Option<Box<InputWeights>>> {
-        if !self.names(Role::Positions) {
+        if !self.names(Role::EmbeddingNorm) {
             return Ok(None);
         }
         let types = format!("{}.weight", self.stem(Role::TokenTypes, None));
         let has_types = !self.reader.is_gguf() || self.header.tensors.contains_key(&types);
+        let has_types = self.names(Role::TokenTypes) && has_types;
+        let positions = match self.names(Role::Positions) {
+            true => {
+                let (rows, first) = (self.matrix(Role::Positions, None)?.weight, self.sizes.first_position);
+                Some(PositionWeights { rows, first })
+            }
+            false => None,
+        };
         Ok(Some(Box::new(InputWeights {
-            positions: self.matrix(Role::Positions, None)?.weight,
-            token_types: if has_types { Some(self.matrix(Role::TokenTypes, None)?.weight) } else { None },
+            positions,
+            token_types: if has_types { Some(self.row_or_matrix(Role::TokenTypes, None)?.weight) } else { None },
             norm: self.norm(Role::EmbeddingNorm, None)?,
         })))
+    }
+}
+
+impl Reader<'_> {
+    /// The row of a text's first token, where positions are rows of a matrix (transformers'
+    /// `create_position_ids_from_input_ids`).
+    pub(super) fn first_position(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<usize> {
+        let Some((key, default, why)) = family.padding.filter(|_| !self.is_gguf()) else { return Ok(0) };
+        let padding = match self.fields().unsigned(key)? {
+            Some(id) => usize::try_from(id).ok().filter(|id| *id < i32::MAX as usize),
+            None => {
+                assumptions.push(format!("{key} {default}: it is absent ({why})"));
+                Some(default)
+            }
+        };
+        let wrong = || self.value(key, "a larger number", "the id of a token".into());
+        Ok(1 + padding.ok_or_else(wrong)?)
+    }
+
+    /// Kinds of tokens that have a row of their own; 0 where the family has none.
+    pub(super) fn token_types(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<usize> {
+        let Some((key, default, why)) = family.token_types else { return Ok(0) };
+        match self.size(key)? {
+            Some(types) => Ok(types),
+            None if self.is_gguf() => {
+                Err(missing(self.fields(), key.gguf, "a size is never guessed from tensor shapes"))
+            }
+            None => {
+                assumptions.push(format!("{} {default}: it is absent ({why})", key.config));
+                Ok(default)
+            }
+        }
     }
 }
 
@@ -130,6 +163,27 @@ impl Embeds {
     }
 }
 
+impl TextLimit {
+    /// What `header` says, of a model that embeds or, as `classifies` says, scores labels: sentence-transformers' key, or else the
+    /// tokenizer's.
+    pub(super) fn read(header: &Header, classifies: bool) -> Result<Option<TextLimit>> {
+        let Metadata::Config(files) = &header.metadata else { return Ok(None) };
+        let sentences = files.sentence_transformers.as_ref();
+        let of_model = sentences.and_then(|sentences| sentences.transformer.as_ref());
+        let of_tokenizer = files.tokenizer_config.as_ref().filter(|_| classifies || sentences.is_some());
+        for (file, key) in [(of_model, "max_seq_length"), (of_tokenizer, "model_max_length")] {
+            // Transformers writes 1e30 where there is none.
+            let Some(tokens) = file.map(|file| file.number(key)).transpose()?.flatten() else { continue };
+            if tokens < 1.0 {
+                let file = file.map(|file| file.file()).unwrap_or(header.source.path.as_path());
+                return Err(Error::key_value(file, key, tokens.to_string(), "a positive number"));
+            }
+            return Ok(Some(TextLimit { tokens: tokens as usize, key }));
+        }
+        Ok(None)
+    }
+}
+
 /// llama.cpp's `llama_pooling_type`.
 fn of_gguf(metadata: &GgufMetadata, architecture: &str, assumptions: &mut Vec<String>) -> Result<Embeds> {
     let source = format!("{architecture}.pooling_type");
@@ -148,7 +202,6 @@ fn of_gguf(metadata: &GgufMetadata, architecture: &str, assumptions: &mut Vec<St
         prompts: BTreeMap::new(),
         default_prompt: None,
         include_prompt: true,
-        max_length: None,
         source,
     })))
 }
@@ -173,7 +226,7 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
         ["cls"] => Pooling::Cls,
         modes => return unsupported(format!("the pooling {}", modes.join(" and ")), source),
     };
-    let (mut prompts, mut default_prompt, mut max_length) = (BTreeMap::new(), None, None);
+    let (mut prompts, mut default_prompt) = (BTreeMap::new(), None);
     if let Some(config) = config {
         if let Some(named) = config.section("prompts")? {
             for name in named.object().keys() {
@@ -192,11 +245,6 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
         if transformer.boolean("do_lower_case")? == Some(true) && lowers.flatten() != Some(true) {
             return unsupported("texts in small letters before they are tokenized".into(), "sentence_bert_config.json");
         }
-        if let Some(tokens) = transformer.unsigned("max_seq_length")? {
-            let tokens = usize::try_from(tokens).ok().filter(|tokens| *tokens > 0);
-            let wrong = || Error::key_value(transformer.file(), "max_seq_length", "0", "a positive number");
-            max_length = Some(tokens.ok_or_else(wrong)?);
-        }
     }
     Ok(Embeds::By(Box::new(EmbeddingSpec {
         pooling: mode,
@@ -204,7 +252,6 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
         prompts,
         default_prompt,
         include_prompt: pooling.boolean("include_prompt")?.unwrap_or(true),
-        max_length,
         source: source.clone(),
     })))
 }

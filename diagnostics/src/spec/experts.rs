@@ -353,17 +353,4 @@ impl Tensors<'_> {
         }
         Ok(None)
     }
-
-    /// A matrix of one row, which GGUF stores as a vector.
-    fn row_or_matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
-        let name = format!("{}.weight", self.stem(role, layer));
-        let (_, inputs, because) = self.sizes(layer).of(role);
-        let vector = self.header.tensors.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
-        if !vector {
-            return self.matrix(role, layer);
-        }
-        let row = self.checked(&name, &[inputs], &because)?;
-        self.check_matrix_dtype(&row)?;
-        Ok(LinearWeights::of(TensorInfo { shape: vec![1, inputs], ..row }))
-    }
 }

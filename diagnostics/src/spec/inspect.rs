@@ -4,7 +4,7 @@ use super::factors::Factors;
 use super::reader::Reader;
 use super::rope;
 use super::tensors::{Options, Tensors, names};
-use super::{Embeds, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Rope, Sampling};
+use super::{Embeds, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Rope, Sampling, Sizes, TextLimit};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::family::{Evidence, Family, Role};
@@ -28,7 +28,8 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         Metadata::Gguf(_) => Recognised::default(),
     };
     let scheme = recognised.scheme.as_ref();
-    let sizes = reader.sizes(family, header, &mut assumptions)?;
+    let labels = reader.labels(family, header, &mut assumptions)?;
+    let sizes = Sizes { labels: labels.len(), ..reader.sizes(family, header, &mut assumptions)? };
     reader.refuse_experts(family)?;
     reader.refuse_flags(family)?;
     reader.note_absent_flags(family, &mut assumptions)?;
@@ -76,6 +77,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         None
     };
     let final_norm = tensors.norm_if_named(Role::FinalNorm, None)?;
+    let classifier = tensors.classifier(labels, &mut assumptions)?.map(Box::new);
     let input = tensors.input()?;
     let layer_embedding = tensors.layer_embedding()?;
     ropes.iter().flat_map(Rope::tensors).for_each(|tensor| tensors.mark_used(&tensor.name));
@@ -87,6 +89,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let tokenizer = TokenizerSpec::from_header(header)?;
     let sampling = Sampling::read(header, &mut assumptions)?;
     let embeds = Embeds::read(header, &reader.architecture, &mut assumptions)?;
+    let text_limit = TextLimit::read(header, classifier.is_some())?.filter(|limit| limit.tokens < sizes.context);
     let mut spec = ModelSpec {
         family: family.id,
         variant: String::new(),
@@ -102,10 +105,19 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         ropes,
         multipliers,
         tied_embeddings,
-        weights: ModelWeights { embedding: embedding.weight, input, layer_embedding, layers, final_norm, head },
+        weights: ModelWeights {
+            embedding: embedding.weight,
+            input,
+            layer_embedding,
+            layers,
+            final_norm,
+            head,
+            classifier,
+        },
         tokenizer,
         sampling,
         embeds,
+        text_limit,
         quantization: quantization::in_words(header)?,
         assumptions,
         unused_tensors,

@@ -19,6 +19,8 @@ pub(super) enum Which {
     All,
     /// All but every so many, and but this one.
     AllBut(usize, Option<usize>),
+    /// All but the first of every so many.
+    AllButFirst(usize),
     /// All but these, in order.
     AllButThese(Vec<u64>),
     /// An entry for each.
@@ -31,6 +33,7 @@ impl Which {
             Which::None => false,
             Which::All => true,
             Which::AllBut(every, other) => !(layer + 1).is_multiple_of(*every) && Some(layer) != *other,
+            Which::AllButFirst(every) => !layer.is_multiple_of(*every),
             Which::AllButThese(others) => others.binary_search(&(layer as u64)).is_err(),
             Which::Listed(listed) => listed.get(layer).is_some_and(|has| *has),
         }

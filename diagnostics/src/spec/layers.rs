@@ -80,9 +80,12 @@ impl Reader<'_> {
         let window = self.sliding_window(family, assumptions)?;
         let with_window = match (family.window, window) {
             (_, None) => Which::None,
-            (Window::Pattern { full_every, config_key, source, last_is_full, .. }, Some(_)) => {
+            (Window::Pattern { full_every, config_key, source, last_is_full, first_is_full, .. }, Some(_)) => {
                 let last = (last_is_full && !self.is_gguf()).then(|| sizes.layers - 1);
-                self.pattern(header, sizes, (full_every, config_key, source), last, assumptions)?
+                match self.pattern(header, sizes, (full_every, config_key, source), last, assumptions)? {
+                    Which::AllBut(every, _) if first_is_full => Which::AllButFirst(every),
+                    with_window => with_window,
+                }
             }
             (_, Some(_)) => Which::All,
         };
@@ -91,6 +94,8 @@ impl Reader<'_> {
             None => Which::All,
         };
         let with_state = self.state_layers(family, header, sizes, assumptions)?;
+        // Of an encoder it is that of both sides together.
+        let window = window.map(|window| if family.encoder { window / 2 + 1 } else { window });
         // One that no sequence exceeds is none.
         let window = window.filter(|window| *window < sizes.context);
         let kinds = self.kinds(family, header, sizes, &with_window, assumptions)?;

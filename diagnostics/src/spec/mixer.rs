@@ -57,7 +57,8 @@ pub struct AttentionWeights {
     pub score_cap: Option<f32>,
     /// Scores of a position that each query head also attends to and whose value is zero, `[heads]`.
     pub sinks: Option<TensorInfo>,
-    /// Positions that a token attends to, its own included, where the layer limits them.
+    /// Positions that a token attends to, its own included, where the layer limits them; to either side where tokens attend to
+    /// later ones too.
     pub window: Option<usize>,
     /// The output projection, `[hidden, heads * head_dim]`.
     pub o: LinearWeights,

@@ -1,5 +1,6 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
+mod classifier;
 mod embedding;
 mod experts;
 mod factors;
@@ -19,8 +20,9 @@ mod states;
 mod tensors;
 mod unsupported;
 
-pub use crate::block::{Activation, KeySharing, RopeLayout, RouterScore};
-pub use embedding::{EmbeddingSpec, Embeds, InputWeights, Pooling};
+pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
+pub use classifier::{ClassifierDense, ClassifierWeights};
+pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLimit};
 pub use inspect::inspect;
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
@@ -75,6 +77,8 @@ pub struct ModelSpec {
     pub sampling: Sampling,
     /// How its makers make a vector of a text.
     pub embeds: Embeds,
+    /// How long a text may be that is embedded or classified, where less than the context.
+    pub text_limit: Option<TextLimit>,
     /// The quantization in words: `none`, `GGUF Q4_K_M`.
     pub quantization: String,
     /// Defaults and derivations that were taken, each with its reason.
@@ -106,7 +110,7 @@ impl Multipliers {
 pub struct ModelWeights {
     /// `[vocab, hidden]`.
     pub embedding: TensorInfo,
-    /// What is added to its rows where positions are not rotated.
+    /// What is added to its rows, and the norm of the sum, of encoders.
     pub input: Option<Box<InputWeights>>,
     /// Where layers have embeddings of their own.
     pub layer_embedding: Option<Box<LayerEmbeddingWeights>>,
@@ -116,6 +120,8 @@ pub struct ModelWeights {
     pub final_norm: Option<NormWeights>,
     /// `[vocab, hidden]`; the embedding itself when tied. None of a model that makes vectors of texts, and no text.
     pub head: Option<LinearWeights>,
+    /// Where the model scores labels of texts.
+    pub classifier: Option<Box<ClassifierWeights>>,
 }
 
 /// The weights and options of one decoder block. Layers of a model may differ.
@@ -248,12 +254,12 @@ pub enum Norm {
         /// Whether the weight is stored as its offset from one: `... * (1 + weight)`.
         offset: bool,
     },
-    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`.
+    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias` where there is one.
     Layer {
         /// Added to the variance.
         eps: f64,
         /// `[width]`.
-        bias: TensorInfo,
+        bias: Option<TensorInfo>,
     },
 }
 
@@ -277,6 +283,10 @@ struct Sizes {
     layer_embedding: usize,
     /// Kinds of tokens that have a row of their own; 0 without.
     token_types: usize,
+    /// The row of a text's first token, where positions are rows of a matrix.
+    first_position: usize,
+    /// Labels of a classification head; 0 without.
+    labels: usize,
     experts: Option<routed::ExpertSizes>,
 }
 
@@ -327,6 +337,7 @@ impl ModelSpec {
             .chain(weights.layer_embedding.iter().flat_map(|embedding| embedding.tensors()))
             .chain(self.own_head().map(|head| &head.weight))
             .chain(head)
+            .chain(weights.classifier.iter().flat_map(|classifier| classifier.tensors()))
             .chain(self.rope_tensors())
             .chain(weights.layers.iter().flat_map(LayerWeights::tensors))
     }
@@ -343,13 +354,16 @@ impl ModelSpec {
         let layers = weights.layers.iter().flat_map(LayerWeights::linears).map(|linear| &linear.weight);
         let input = weights.input.iter().flat_map(|input| input.matrices());
         let head = weights.head.iter().map(|head| &head.weight);
-        std::iter::once(&weights.embedding).chain(input).chain(of_layers).chain(layers).chain(head)
+        let classifier = weights.classifier.iter().flat_map(|classifier| classifier.linears());
+        let classifier = classifier.map(|linear| &linear.weight);
+        std::iter::once(&weights.embedding).chain(input).chain(of_layers).chain(layers).chain(head).chain(classifier)
     }
 
     /// The tensors that say how products are scaled; they are among [`tensors`](Self::tensors), and no weights.
     pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
         let linears = self.weights.layers.iter().flat_map(LayerWeights::linears);
-        linears.chain(&self.weights.head).flat_map(LinearWeights::scales)
+        let classifier = self.weights.classifier.iter().flat_map(|classifier| classifier.linears());
+        linears.chain(&self.weights.head).chain(classifier).flat_map(LinearWeights::scales)
     }
 
     /// Elements of the weights that one token is multiplied with, or reads a row of: all but those of the experts that it is
@@ -498,7 +512,7 @@ impl NormWeights {
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         let bias = match &self.kind {
             Norm::Rms { .. } => None,
-            Norm::Layer { bias, .. } => Some(bias),
+            Norm::Layer { bias, .. } => bias.as_ref(),
         };
         std::iter::once(&self.weight).chain(bias)
     }

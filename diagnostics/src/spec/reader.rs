@@ -13,6 +13,8 @@ pub(super) struct Reader<'a> {
     pub(super) architecture: String,
     model_type: Option<String>,
     metadata: Source<'a>,
+    /// Other names of keys in `config.json`.
+    aliases: &'static [(&'static str, &'static str)],
 }
 
 /// Where the keys are.
@@ -25,6 +27,9 @@ enum Source<'a> {
 /// What `config.json` of a model that also sees or hears says of its language model.
 const TEXT_CONFIG: &str = "text_config";
 
+/// What the class of a model with a classification head ends in.
+pub(super) const CLASSIFIES: &str = "ForSequenceClassification";
+
 impl<'a> Reader<'a> {
     pub(super) fn new(header: &'a Header) -> Result<Self> {
         match &header.metadata {
@@ -34,7 +39,7 @@ impl<'a> Reader<'a> {
                     missing(metadata, "general.architecture", "without it the kind of model is unknown")
                 })?;
                 let architecture = architecture.to_owned();
-                Ok(Reader { architecture, model_type: None, metadata: Source::Gguf(metadata) })
+                Ok(Reader { architecture, model_type: None, metadata: Source::Gguf(metadata), aliases: &[] })
             }
             Metadata::Config(files) => {
                 let config = &files.config;
@@ -46,7 +51,7 @@ impl<'a> Reader<'a> {
                         return Err(missing(config, "model_type", "without it the kind of model is unknown"));
                     }
                 };
-                Ok(Reader { architecture, model_type, metadata: Source::Config(config.whole()) })
+                Ok(Reader { architecture, model_type, metadata: Source::Config(config.whole()), aliases: &[] })
             }
         }
     }
@@ -82,14 +87,18 @@ impl<'a> Reader<'a> {
             if self.is_gguf() {
                 return family.gguf_architectures.contains(&architecture) && family.experts.is_some() == routed;
             }
-            family.model_types.iter().any(|(kind, classes)| match self.model_type() {
-                Some(model_type) => model_type == *kind && (architecture == *kind || classes.contains(&architecture)),
-                None => classes.contains(&architecture),
+            family.model_types.iter().any(|(kind, classes)| {
+                let known = || classes.iter().any(|class| is_class(architecture, class, family));
+                match self.model_type() {
+                    Some(model_type) => model_type == *kind && (architecture == *kind || known()),
+                    None => known(),
+                }
             })
         };
         let of_architecture =
             |family: &&&'static Family| self.is_gguf() && family.gguf_architectures.contains(&architecture);
         if let Some(family) = families.iter().find(named).or_else(|| families.iter().find(of_architecture)) {
+            self.aliases = family.config_aliases;
             return Ok(family);
         }
         if let Some((family, text)) = self.language_model(families)? {
@@ -100,7 +109,12 @@ impl<'a> Reader<'a> {
         let supported: Vec<&str> = if self.is_gguf() {
             families.iter().flat_map(|family| family.gguf_architectures).copied().collect()
         } else {
-            families.iter().flat_map(|family| family.model_types).flat_map(|(_, classes)| *classes).copied().collect()
+            families
+                .iter()
+                .flat_map(|family| family.model_types)
+                .filter_map(|(_, classes)| classes.first())
+                .copied()
+                .collect()
         };
         let found = match self.model_type() {
             Some(kind) if kind != self.architecture => format!("{} (model_type {kind})", self.architecture),
@@ -135,8 +149,18 @@ impl<'a> Reader<'a> {
         match (self.is_gguf(), key.gguf.strip_prefix('.')) {
             (true, Some(suffix)) => format!("{}.{suffix}", self.architecture),
             (true, None) => key.gguf.to_owned(),
-            (false, _) => key.config.to_owned(),
+            (false, _) => {
+                let other = |(known, other): &(&str, &str)| {
+                    *known == key.config && !self.fields().has(known) && self.fields().has(other)
+                };
+                self.aliases.iter().find(|alias| other(alias)).map_or(key.config, |alias| alias.1).to_owned()
+            }
         }
+    }
+
+    /// The key of `config.json`, under the name that it has there.
+    pub(super) fn config_key(&self, config: &'static str) -> String {
+        self.key(Key { gguf: "", config })
     }
 
     /// Whether `config.json` says that there is none.
@@ -150,6 +174,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn sizes(&self, family: &Family, header: &Header, assumptions: &mut Vec<String>) -> Result<Sizes> {
         let keys = &family.keys;
+        let first_position = self.first_position(family, assumptions)?;
         let mut stored = |key: Key, size: Option<usize>| match size {
             Some(size) => Ok(Some(size)),
             None => {
@@ -172,6 +197,10 @@ impl<'a> Reader<'a> {
         let heads = stored(keys.heads, self.size_a_layer(keys.heads, header, blocks)?)?;
         let heads = present(keys.heads, heads)?;
         let context = present(keys.context, stored(keys.context, self.size(keys.context)?)?)?;
+        let context = match context.checked_sub(first_position).filter(|context| *context > 0) {
+            Some(context) => context,
+            None => return Err(self.value(&self.key(keys.context), context, format!("more than {first_position}"))),
+        };
         let kv_heads = stored(keys.kv_heads, self.size_of_layers(keys.kv_heads, header, blocks, kv_kinds)?)?;
         let head_dim = stored(keys.head_dim, self.size(keys.head_dim)?)?;
         let vocab = stored(keys.vocab, self.size(keys.vocab)?)?;
@@ -247,6 +276,8 @@ impl<'a> Reader<'a> {
             gated_attention: family.gated_attention,
             layer_embedding: self.layer_embedding_width(family, layers, assumptions)?,
             token_types: self.token_types(family, assumptions)?,
+            first_position,
+            labels: 0,
         })
     }
 
@@ -346,7 +377,8 @@ impl<'a> Reader<'a> {
         let (_, names) = family.activation;
         if !self.is_gguf() {
             // Gemma's own key comes before the common one.
-            let key = if self.fields().has("hidden_activation") { "hidden_activation" } else { "hidden_act" };
+            let key = self.fields().has("hidden_activation").then_some("hidden_activation".to_owned());
+            let key = &key.unwrap_or_else(|| self.config_key("hidden_act"));
             match self.fields().text(key)? {
                 Some(name) if names.contains(&name) => {}
                 Some(name) => {
@@ -357,6 +389,11 @@ impl<'a> Reader<'a> {
                     names[0], self.architecture
                 )),
             }
+            return Ok(());
+        }
+        let key = self.key(Key { gguf: ".hidden_activation", config: "" });
+        if let Some(name) = self.fields().text(&key)?.filter(|name| !names.contains(name)) {
+            return Err(self.feature(&format!("activation {name}"), &key, names[0]));
         }
         Ok(())
     }
@@ -381,27 +418,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Kinds of tokens that have a row of their own; 0 where the family has none.
-    fn token_types(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<usize> {
-        let Some((key, default, why)) = family.token_types else { return Ok(0) };
-        match self.size(key)? {
-            Some(types) => Ok(types),
-            None if self.is_gguf() => {
-                Err(missing(self.fields(), key.gguf, "a size is never guessed from tensor shapes"))
-            }
-            None => {
-                assumptions.push(format!("{} {default}: it is absent ({why})", key.config));
-                Ok(default)
-            }
-        }
-    }
-
     /// Whether `config.json` names a class without an output head (`Qwen3Model`), or a GGUF file says how vectors of texts are
     /// pooled and has no head: llama.cpp's converter leaves that of a reranker out, and nothing tells such a file from one
     /// whose head is its embedding.
     pub(super) fn is_base_model(&self, header: &Header) -> Result<bool> {
         if !self.is_gguf() {
-            return Ok(self.architecture.ends_with("Model"));
+            return Ok(["Model", CLASSIFIES].iter().any(|end| self.architecture.ends_with(end)));
         }
         let key = format!("{}.pooling_type", self.architecture);
         let pools = self.fields().unsigned(&key)?.is_some_and(|pooling| pooling > 0);
@@ -513,6 +535,16 @@ impl<'a> Reader<'a> {
     pub(super) fn contradiction(&self, one: String, other: String) -> Error {
         Error::incomplete(self.fields().file(), IncompleteKind::Contradiction { one, other })
     }
+}
+
+/// Whether `found` is the class `known` of a family's table, or the same model without its head or with one for labels.
+fn is_class(found: &str, known: &str, family: &Family) -> bool {
+    let other = |stem| match found.strip_prefix(stem) {
+        Some("Model") => true,
+        Some(CLASSIFIES) => family.classifier.is_some(),
+        _ => false,
+    };
+    found == known || known.strip_suffix("ForCausalLM").is_some_and(other)
 }
 
 /// What becomes of numbers of layers that differ.

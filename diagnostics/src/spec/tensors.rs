@@ -115,7 +115,8 @@ impl<'a> Tensors<'a> {
     /// The block `layer`, with experts where it has a routing of these.
     pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
         let (at, parallel) = (Some(layer), self.family.parallel);
-        let norm = self.norm_if_named(Role::AttentionNorm, at)?;
+        let unnormed = self.family.first_unnormed && layer == 0;
+        let norm = if unnormed { None } else { self.norm_if_named(Role::AttentionNorm, at)? };
         let mlp_norm = if parallel { norm.clone() } else { self.norm_if_named(Role::MlpNorm, at)? };
         let mixer = match self.family.states.filter(|_| self.options.layers.has_state(layer)) {
             Some(table) => self.state_mixer(table.mixer, at)?,
@@ -223,6 +224,20 @@ impl<'a> Tensors<'a> {
         Ok(LinearWeights { bias: self.bias(role, layer)?, int8, ..LinearWeights::of(rows.tensor) })
     }
 
+    /// As [`matrix`](Self::matrix), of one row, which GGUF stores as a vector.
+    pub(super) fn row_or_matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
+        let name = format!("{}.weight", self.stem(role, layer));
+        let (outputs, inputs, because) = self.sizes(layer).of(role);
+        let vector = self.header.tensors.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
+        if !vector || outputs != 1 {
+            return self.matrix(role, layer);
+        }
+        let row = self.checked(&name, &[inputs], &because)?;
+        self.check_matrix_dtype(&row)?;
+        let bias = self.bias(role, layer)?;
+        Ok(LinearWeights { bias, ..LinearWeights::of(TensorInfo { shape: vec![1, inputs], ..row }) })
+    }
+
     /// The bias of a linear layer, where it has one.
     pub(super) fn bias(&mut self, role: Role, layer: Option<usize>) -> Result<Option<TensorInfo>> {
         let name = format!("{}.bias", self.stem(role, layer));
@@ -244,7 +259,8 @@ impl<'a> Tensors<'a> {
         let weight = self.vector(role, layer, "weight")?;
         let eps = self.options.norm_eps;
         let kind = match self.family.norm {
-            NormKind::Layer => Norm::Layer { eps, bias: self.vector(role, layer, "bias")? },
+            NormKind::Layer => Norm::Layer { eps, bias: Some(self.vector(role, layer, "bias")?) },
+            NormKind::PlainLayer => Norm::Layer { eps, bias: None },
             NormKind::Rms => Norm::Rms { eps, offset: false },
             NormKind::RmsFromOne => Norm::Rms { eps, offset: !self.reader.is_gguf() && role != Role::DeltaNorm },
         };
@@ -442,7 +458,7 @@ impl Sizes {
     /// Rows, columns and, in words, why.
     pub(super) fn of(&self, role: Role) -> (u64, u64, String) {
         let &Sizes { hidden, feed_forward, heads, kv_heads, head_dim, vocab, layers, layer_embedding, .. } = self;
-        let &Sizes { context, token_types, .. } = self;
+        let &Sizes { context, token_types, first_position, labels, .. } = self;
         let size = |outputs: usize, inputs: usize, because: String| (outputs as u64, inputs as u64, because);
         let sizes = self.experts;
         let (experts, expert, shared) =
@@ -451,8 +467,13 @@ impl Sizes {
         let StateSizes { key_heads, value_heads, key_dim, value_dim, channels, kernel } = states;
         match role {
             Role::Embedding | Role::Head => size(vocab, hidden, format!("vocabulary {vocab}, width {hidden}")),
-            Role::Positions => size(context, hidden, format!("{context} positions, width {hidden}")),
+            Role::Positions => {
+                let (rows, because) = (first_position + context, format!("{context} positions, width {hidden}"));
+                size(rows, hidden, if first_position > 0 { format!("{first_position} and {because}") } else { because })
+            }
             Role::TokenTypes => size(token_types, hidden, format!("{token_types} kinds of tokens, width {hidden}")),
+            Role::Classifier => size(labels, hidden, format!("{labels} labels, width {hidden}")),
+            Role::ClassifierDense => size(hidden, hidden, format!("width {hidden}")),
             Role::Q if self.gated_attention => {
                 let because =
                     format!("{heads} heads of {head_dim} elements and as many of their gates, width {hidden}");
@@ -496,6 +517,7 @@ impl Sizes {
             Role::Sinks => size(heads, 1, format!("{heads} heads")),
             Role::FinalNorm
             | Role::EmbeddingNorm
+            | Role::ClassifierNorm
             | Role::AttentionSumNorm
             | Role::MlpSumNorm
             | Role::RouterNorm

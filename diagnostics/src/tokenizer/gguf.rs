@@ -1,6 +1,6 @@
 //! The `tokenizer.*` keys of a GGUF file.
 
-use super::{TokenizerKind, TokenizerSpec, WordPieceRules, pre, templates};
+use super::{PairTemplate, TokenizerKind, TokenizerSpec, WordPieceRules, pre, templates};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::header::Fields;
 use crate::header::gguf::{GgufMetadata, Strings};
@@ -13,6 +13,8 @@ const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
+/// As its writers spell it.
+const SEP: &str = "tokenizer.ggml.seperator_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 
 /// The model, and as a pre-tokenizer of `gpt2` the same: merges of characters, and spaces written `▁`.
@@ -44,30 +46,32 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     if kind == TokenizerKind::WordPiece {
         return word_piece(metadata, spec, tokens);
     }
-    let sentence_piece = kind == TokenizerKind::SentencePiece;
+    let (sentence_piece, unigram) = (kind == TokenizerKind::SentencePiece, kind == TokenizerKind::Unigram);
     let add_bos_default = match kind {
         TokenizerKind::ByteLevelBpe => pre_tokenizer(metadata, &mut spec)?.add_bos,
         TokenizerKind::CharacterBpe => {
             spec.pre = Some(CHARACTERS.into());
             true
         }
-        _ => true,
+        _ => !unigram,
     };
 
-    // The llama vocabulary has `<s>` and `</s>` at 1 and 2; no other kind has ids that could be assumed.
+    // The llama vocabulary has `<s>` and `</s>` at 1 and 2, and that of T5 `</s>` at 1; no other kind has ids that could be
+    // assumed.
     spec.bos = special_id(metadata, &mut spec, BOS, sentence_piece.then_some(1))?;
-    spec.eos = special_id(metadata, &mut spec, EOS, sentence_piece.then_some(2))?;
+    spec.eos = special_id(metadata, &mut spec, EOS, if unigram { Some(1) } else { sentence_piece.then_some(2) })?;
     spec.bos_text = spec.bos.and_then(|id| text_of(tokens, id));
     spec.eos_text = spec.eos.and_then(|id| text_of(tokens, id));
     spec.named_tokens = templates::tokens_of_gguf(metadata, |id| text_of(tokens, id))?;
     let add_bos_default = add_bos_default && spec.bos.is_some();
     added_and_stops(metadata, &mut spec, add_bos_default)?;
+    spec.pair = pair(metadata, &spec)?;
     if kind == TokenizerKind::CharacterBpe && !spec.add_bos && spec.bos.is_some() {
         // The first files of Gemma 4 have it false, and the models fail without (llama.cpp pull request 21500).
         spec.add_bos = true;
         spec.assume(format!("{ADD_BOS} is false: BOS is put in front all the same, as Gemma 4 needs it"));
     }
-    spec.add_space_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(sentence_piece);
+    spec.add_space_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(sentence_piece || unigram);
     // Read by whoever builds the tokenizer.
     metadata.unsigned("tokenizer.ggml.unknown_token_id")?;
     spec.stop_on_known_texts((0..).zip(tokens.iter()));
@@ -80,12 +84,13 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
 fn word_piece(metadata: &GgufMetadata, mut spec: TokenizerSpec, tokens: &Strings) -> Result<TokenizerSpec> {
     let cls = if metadata.has(BOS) { BOS } else { "tokenizer.ggml.cls_token_id" };
     spec.bos = special_id(metadata, &mut spec, cls, Some(101))?;
-    spec.eos = special_id(metadata, &mut spec, "tokenizer.ggml.seperator_token_id", Some(102))?;
+    spec.eos = special_id(metadata, &mut spec, SEP, Some(102))?;
     let unknown = special_id(metadata, &mut spec, "tokenizer.ggml.unknown_token_id", Some(100))?;
     let needed = |key: &str| Error::key_missing(metadata.file(), key, "a text is put between special tokens");
     let unknown = unknown.ok_or_else(|| needed("tokenizer.ggml.unknown_token_id"))?;
-    spec.bos.ok_or_else(|| needed(cls))?;
-    spec.eos.ok_or_else(|| needed("tokenizer.ggml.seperator_token_id"))?;
+    let cls = spec.bos.ok_or_else(|| needed(cls))?;
+    let sep = spec.eos.ok_or_else(|| needed(SEP))?;
+    spec.pair = Some(PairTemplate::bert(cls, sep));
     (spec.bos_text, spec.eos_text) =
         (spec.bos.and_then(|id| text_of(tokens, id)), spec.eos.and_then(|id| text_of(tokens, id)));
     (spec.add_bos, spec.add_eos) = (true, true);
@@ -101,10 +106,23 @@ fn word_piece(metadata: &GgufMetadata, mut spec: TokenizerSpec, tokens: &Strings
     Ok(spec)
 }
 
+/// How two texts become one sequence, of an encoder: as XLM-RoBERTa and RoBERTa do it, or else as ModernBERT does, which tells
+/// no kinds of tokens apart.
+fn pair(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Option<PairTemplate>> {
+    let separates = metadata.unsigned(SEP)?.is_some();
+    let (Some(cls), Some(sep)) = (spec.bos.filter(|_| spec.add_bos), spec.eos.filter(|_| spec.add_eos && separates))
+    else {
+        return Ok(None);
+    };
+    let doubled = spec.kind == TokenizerKind::Unigram || spec.pre.as_deref() == Some("roberta-bpe");
+    Ok(Some(if doubled { PairTemplate::roberta(cls, sep) } else { PairTemplate::bert(cls, sep) }))
+}
+
 /// What is added to a text, and which ids end one.
 fn added_and_stops(metadata: &GgufMetadata, spec: &mut TokenizerSpec, add_bos: bool) -> Result<()> {
     spec.add_bos = metadata.boolean(ADD_BOS)?.unwrap_or(add_bos);
-    spec.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
+    let adds_eos = spec.kind == TokenizerKind::Unigram && spec.eos.is_some();
+    spec.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token")?.unwrap_or(adds_eos);
     if let Some(eos) = spec.eos {
         spec.stop(eos.into(), EOS);
     }
@@ -123,6 +141,7 @@ fn kind(metadata: &GgufMetadata) -> Result<TokenizerKind> {
         Some("gpt2") => Ok(TokenizerKind::ByteLevelBpe),
         Some(CHARACTERS) => Ok(TokenizerKind::CharacterBpe),
         Some("bert") => Ok(TokenizerKind::WordPiece),
+        Some("t5") => Ok(TokenizerKind::Unigram),
         Some("none" | "no_vocab") => Ok(TokenizerKind::Missing),
         None if !metadata.has(TOKENS) => Ok(TokenizerKind::Missing),
         None => Err(Error::key_missing(metadata.file(), MODEL, "the kind of the vocabulary is unknown")),
@@ -130,7 +149,7 @@ fn kind(metadata: &GgufMetadata) -> Result<TokenizerKind> {
             metadata.file(),
             MODEL,
             format!("{other:?}"),
-            "llama (SentencePiece), gpt2 (byte-level BPE), gemma4 (BPE of characters) or bert (WordPiece)",
+            "llama (SentencePiece), gpt2 (byte-level BPE), gemma4 (BPE of characters), t5 (Unigram) or bert (WordPiece)",
         )),
     }
 }
@@ -195,6 +214,9 @@ fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) ->
         }
         None if kind == TokenizerKind::SentencePiece => {
             return Err(Error::key_missing(metadata.file(), SCORES, "the order of merges is unknown"));
+        }
+        None if kind == TokenizerKind::Unigram => {
+            return Err(Error::key_missing(metadata.file(), SCORES, "which pieces are likely is unknown"));
         }
         None => {}
     }

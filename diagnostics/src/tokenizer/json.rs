@@ -4,7 +4,7 @@ use super::added;
 use super::entries::Content;
 use super::folder::word_piece;
 use super::folder::{self, Found};
-use super::{TokenizerKind, TokenizerSpec, templates};
+use super::{PairTemplate, TokenizerKind, TokenizerSpec, templates};
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile};
@@ -114,7 +114,11 @@ fn special_tokens(
 
 /// Lets the post-processor decide what is added, over the BOS and EOS that `spec` names; whether there is one.
 fn post_processed(spec: &mut TokenizerSpec, path: &Path, content: &Content) -> Result<bool> {
-    let Some((before, after)) = added_by_post_processor(path, &content.post_processor)? else { return Ok(false) };
+    let tokens = content.ids_end();
+    let Some(Added { before, after, pair }) = added_by_post_processor(path, &content.post_processor, tokens)? else {
+        return Ok(false);
+    };
+    spec.pair = pair;
     let known = |id: &u32| (*id as usize) < content.ids_end();
     if let Some(id) = [before, after].into_iter().flatten().find(|id| !known(id)) {
         let expected = format!("an id of the vocabulary, below {}", content.ids_end());
@@ -221,10 +225,15 @@ impl Roles {
     }
 }
 
-/// What the post-processor adds before and after a text; `None` when it is no template and adds nothing.
-type Added = Option<(Option<u32>, Option<u32>)>;
+/// What the post-processor adds.
+struct Added {
+    before: Option<u32>,
+    after: Option<u32>,
+    pair: Option<PairTemplate>,
+}
 
-fn added_by_post_processor(path: &Path, processor: &Value) -> Result<Added> {
+/// What the post-processor of a vocabulary of `tokens` adds to a text; `None` when it is no template and adds nothing.
+fn added_by_post_processor(path: &Path, processor: &Value, tokens: usize) -> Result<Option<Added>> {
     const KEY: &str = "post_processor";
     let Value::Object(object) = processor else { return Ok(None) };
     match object.get("type").and_then(Value::as_str) {
@@ -232,7 +241,7 @@ fn added_by_post_processor(path: &Path, processor: &Value) -> Result<Added> {
         Some("Sequence") => {
             let mut found = None;
             for part in object.get("processors").and_then(Value::as_array).into_iter().flatten() {
-                if let Some(added) = added_by_post_processor(path, part)?
+                if let Some(added) = added_by_post_processor(path, part, tokens)?
                     && found.replace(added).is_some()
                 {
                     return Err(Error::key_value(path, KEY, "two TemplateProcessing", "one"));
@@ -240,8 +249,11 @@ fn added_by_post_processor(path: &Path, processor: &Value) -> Result<Added> {
             }
             Ok(found)
         }
-        Some("TemplateProcessing") => template_processing(path, object).map(Some),
-        Some("BertProcessing") => {
+        Some("TemplateProcessing") => {
+            let (before, after) = template_processing(path, object)?;
+            Ok(Some(Added { before, after, pair: PairTemplate::read(path, object, tokens)? }))
+        }
+        Some(kind @ ("BertProcessing" | "RobertaProcessing")) => {
             let id = |key: &str| object.get(key).and_then(|token| token.get(1)).and_then(Value::as_u64);
             let id = |key: &str| {
                 let found = || object.get(key).map_or("absent".into(), Value::to_string);
@@ -249,13 +261,15 @@ fn added_by_post_processor(path: &Path, processor: &Value) -> Result<Added> {
                 let key = format!("post_processor.{key}");
                 id.ok_or_else(|| Error::key_value(path, &key, found(), "a token and its id"))
             };
-            Ok(Some((Some(id("cls")?), Some(id("sep")?))))
+            let (cls, sep) = (id("cls")?, id("sep")?);
+            let pair = if kind == "BertProcessing" { PairTemplate::bert } else { PairTemplate::roberta };
+            Ok(Some(Added { before: Some(cls), after: Some(sep), pair: Some(pair(cls, sep)) }))
         }
         other => Err(Error::key_value(
             path,
             "post_processor.type",
             format!("{:?}", other.unwrap_or_default()),
-            "ByteLevel, TemplateProcessing, BertProcessing or a Sequence of them",
+            "ByteLevel, TemplateProcessing, BertProcessing, RobertaProcessing or a Sequence of them",
         )),
     }
 }

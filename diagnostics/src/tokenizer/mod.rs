@@ -5,6 +5,7 @@ mod entries;
 mod folder;
 mod gguf;
 mod json;
+mod pair;
 pub mod pre;
 pub mod sentencepiece;
 mod templates;
@@ -19,6 +20,7 @@ use std::path::Path;
 pub use added::AddedToken;
 pub use folder::word_piece::{added as word_piece_added, tokens as word_piece_tokens};
 pub use folder::{MergesFile, byte_level_added, legacy, sentence_piece_added};
+pub use pair::{PairPart, PairTemplate, PairText};
 pub use templates::{ChatTemplateSource, DEFAULT as DEFAULT_TEMPLATE, TOOL_USE as TOOL_USE_TEMPLATE, TemplatePlace};
 pub use tool_calls::ToolCallFormat;
 
@@ -47,6 +49,8 @@ pub struct TokenizerSpec {
     pub named_tokens: BTreeMap<String, String>,
     /// Whether encoding a text appends `eos`.
     pub add_eos: bool,
+    /// How two texts become one sequence, where the files say so.
+    pub pair: Option<PairTemplate>,
     /// Whether a SentencePiece-like tokenizer puts a space in front of a text.
     pub add_space_prefix: bool,
     /// How a WordPiece vocabulary without a `tokenizer.json` takes texts.
@@ -83,6 +87,8 @@ pub enum TokenizerKind {
     ByteLevelBpe,
     /// GGUF keys of model `gemma4`: BPE by merges of characters, with a token for each byte of those that are none.
     CharacterBpe,
+    /// GGUF keys of model `t5`: the likeliest pieces of a SentencePiece vocabulary.
+    Unigram,
     /// GGUF keys of model `bert`, or a `vocab.txt`: the longest pieces of words.
     WordPiece,
     /// None found.

@@ -76,12 +76,23 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
         ..PLAIN
     },
     PreTokenizer {
-        names: &["gpt-2", "phi-2", "jais", "gigachat", "a.x-4.0", "mellum", "exaone4", "trillion", "granite-docling"],
+        names: &[
+            "gpt-2",
+            "phi-2",
+            "jais",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+            "exaone4",
+            "trillion",
+            "granite-docling",
+            "roberta-bpe",
+        ],
         patterns: &[GPT2],
         ..PLAIN
     },
-    // GPT-NeoX's tokenizer, which composes (transformers `tokenization_gpt_neox.py`); OLMo 1 and OLMoE have it too.
-    PreTokenizer { names: &["olmo", "mpt"], nfc: true, patterns: &[GPT2], ..PLAIN },
+    // GPT-NeoX's tokenizer, which composes (transformers `tokenization_gpt_neox.py`); OLMo 1, OLMoE and ModernBERT have it too.
+    PreTokenizer { names: &["olmo", "mpt", "modern-bert"], nfc: true, patterns: &[GPT2], ..PLAIN },
     // Granite 2 and 3 are `refact`.
     PreTokenizer {
         names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"],

@@ -178,6 +178,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         layers: layers.collect(),
         final_norm: Some(norm("model.norm.weight".into())),
         head: Some(linear("lm_head.weight".into(), dtypes.head, vocab, hidden)),
+        classifier: None,
     };
     let place = TemplatePlace { file: "chat_template.jinja".into(), key: None };
     let template = ChatTemplateSource { text: "{{ messages }}".into(), place };
@@ -218,6 +219,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             eos: Some(2),
             add_eos: false,
             add_space_prefix: false,
+            pair: None,
             word_piece: None,
             assumptions: Vec::new(),
             stop_ids: [(2, vec!["config.json".into(), "generation_config.json".into()])].into(),
@@ -225,6 +227,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         },
         sampling: Sampling::default(),
         embeds: Embeds::NotSaid,
+        text_limit: None,
         quantization: "none".into(),
         assumptions: Vec::new(),
         unused_tensors: Vec::new(),

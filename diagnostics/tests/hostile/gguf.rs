@@ -293,7 +293,7 @@ fn values(table: &mut Table, llama: &Gguf) {
     case("an architecture of 2 MiB", &llama.text(key, &"x".repeat(2 << 20)), 10, key);
     case("an architecture that clears the screen", &llama.text(key, "\x1b[2J\nfine"), 11, r"\u{1b}");
     case("a mixture of experts", &llama.u32("llama.expert_count", 8), 10, "llama.expert_used_count");
-    case("an encoder", &llama.text(key, "modern-bert"), 11, "encoder");
+    case("an encoder", &llama.text(key, "neo-bert"), 11, "encoder");
     case("a projector", &llama.text(key, "clip"), 11, "mmproj");
     for (kind, says) in [("mmproj", "mmproj"), ("adapter", "LoRA"), ("imatrix", "importance matrix")] {
         case(&format!("the type {kind} behind other keys"), &llama.text("general.type", kind), 11, says);
@@ -398,7 +398,7 @@ fn tokenizers(table: &mut Table, llama: &Gguf, tiny: &Gguf) {
     let mut case = |case: &str, file: &Gguf, code: u8, says: &[&str]| {
         table.refuses(case, &tree(file.build()), NAME, code, &[&[NAME], says].concat());
     };
-    case("an unknown vocabulary", &llama.text("tokenizer.ggml.model", "t5"), 10, &["tokenizer.ggml.model", "t5"]);
+    case("an unknown vocabulary", &llama.text("tokenizer.ggml.model", "rwkv"), 10, &["tokenizer.ggml.model", "rwkv"]);
     case("an unknown pre-tokenizer", &llama.text("tokenizer.ggml.pre", "gpt-7"), 10, &["tokenizer.ggml.pre", "gpt-7"]);
     let (tokens, scores, types) = ("tokenizer.ggml.tokens", "tokenizer.ggml.scores", "tokenizer.ggml.token_type");
     let floats = |count: usize, value: f32| array(F32_VALUE, count as u64, value.to_le_bytes().repeat(count));

@@ -271,11 +271,11 @@ fn values(table: &mut Table, llama: &Files) {
         case("hidden_act", json!(act), 11, "hidden_act");
     }
     for (kind, says) in
-        [("dbrx", "mixture of experts"), ("mamba", "state-space"), ("roberta", "encoder"), ("gpt9", "gpt9")]
+        [("dbrx", "mixture of experts"), ("mamba", "state-space"), ("electra", "encoder"), ("gpt9", "gpt9")]
     {
         case("model_type", json!(kind), 11, says);
     }
-    case("architectures", json!(["LlamaForSequenceClassification"]), 11, "LlamaForSequenceClassification");
+    case("architectures", json!(["LlamaForTokenClassification"]), 11, "LlamaForTokenClassification");
     case("architectures", json!(["MistralForCausalLM"]), 11, "MistralForCausalLM");
     case("num_local_experts", json!(8), 11, "num_local_experts");
     case("partial_rotary_factor", json!(0.5), 11, "partial_rotary_factor");

@@ -26,9 +26,19 @@ impl AttentionPass<'_> {
                     let heads = of_row.chunks_exact(dim).zip(out.chunks_exact_mut(dim));
                     queries.extend(heads.map(|(q, out)| Query::new(q, out)));
                 }
+                let local: Vec<usize> = memory::collected(0..rows.len(), QUERIES)?;
                 for (index, tile) in tiles.enumerate() {
-                    let seen = 0..(rows.len() - index * TILE).min(TILE);
-                    attend(self.isa, &mut queries, tile, seen, None, self.options.scoring);
+                    let seen = |row: &usize| {
+                        let window = self.options.window.unwrap_or(rows.len());
+                        let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
+                        slot((row + 1).saturating_sub(window))..slot((row + window).min(rows.len()))
+                    };
+                    let mut rest = &mut queries[..];
+                    for alike in local.chunk_by(|a, b| seen(a) == seen(b)) {
+                        let (queries, others) = rest.split_at_mut(alike.len() * group);
+                        rest = others;
+                        attend(self.isa, queries, tile, seen(&alike[0]), None, self.options.scoring);
+                    }
                 }
                 queries.into_iter().for_each(Query::finish);
                 Ok(())

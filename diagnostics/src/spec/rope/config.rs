@@ -155,16 +155,17 @@ impl Resolver<'_> {
     /// A number that may stand at the top level and in either section, with the first key that has it; all must agree.
     fn agreed(
         &self,
-        key: &str,
+        key: &'static str,
         legacy: Option<Section<'_>>,
         current: Option<Section<'_>>,
     ) -> Result<Option<(f64, String)>> {
         let nested = |section: Option<Section<'_>>| section.map_or(Ok(None), |section| section.number(key));
         // Of layers of one kind their own section counts, and the top level where it does not say.
         let of_layers = current.is_some_and(|section| section.path() != "rope_parameters" && section.has(key));
-        let top = if of_layers { None } else { self.reader.fields().number(key)? };
+        let named = self.reader.config_key(key);
+        let top = if of_layers { None } else { self.reader.fields().number(&named)? };
         let path = |section: Option<Section<'_>>| section.map_or(String::new(), |section| section.dotted(key));
-        let places = [(path(legacy), nested(legacy)?), (path(current), nested(current)?), (key.to_owned(), top)];
+        let places = [(path(legacy), nested(legacy)?), (path(current), nested(current)?), (named, top)];
         let mut found: Option<(f64, String)> = None;
         for (key, value) in places {
             let Some(value) = value else { continue };

@@ -2,7 +2,7 @@
 
 use super::super::added::{AddedToken, token_text};
 use super::super::entries::{self, Content};
-use super::super::{TokenizerKind, TokenizerSpec, WordPieceRules};
+use super::super::{PairTemplate, TokenizerKind, TokenizerSpec, WordPieceRules};
 use super::{Found, class, unknown_class};
 use crate::error::{Error, Result};
 use crate::header::Fields;
@@ -101,7 +101,8 @@ pub(crate) fn finish(
         chinese_chars: says("tokenize_chinese_chars")?.unwrap_or(true),
         unknown: id("unk_token", "[UNK]")?,
     };
-    (spec.bos, spec.eos) = (Some(id("cls_token", "[CLS]")?), Some(id("sep_token", "[SEP]")?));
+    let (cls, sep) = (id("cls_token", "[CLS]")?, id("sep_token", "[SEP]")?);
+    (spec.bos, spec.eos, spec.pair) = (Some(cls), Some(sep), Some(PairTemplate::bert(cls, sep)));
     (spec.bos_text, spec.eos_text) =
         (spec.bos.and_then(|id| content.text(id)), spec.eos.and_then(|id| content.text(id)));
     (spec.add_bos, spec.add_eos, spec.word_piece) = (true, true, Some(rules));

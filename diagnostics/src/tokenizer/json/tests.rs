@@ -143,7 +143,7 @@ fn refuses_known_keys_of_a_wrong_type_or_value() {
         ("add_bos_token is a text", "tokenizer_config.json", json!({"add_bos_token": "yes"})),
         ("unknown model", "tokenizer.json", with("model", json!({"type": "WordLevel", "vocab": {"a": 0}}))),
         ("no model", "tokenizer.json", json!({"version": "1.0"})),
-        ("unknown post-processor", "tokenizer.json", with("post_processor", json!({"type": "RobertaProcessing"}))),
+        ("unknown post-processor", "tokenizer.json", with("post_processor", json!({"type": "Post"}))),
         ("a template's id past the vocabulary", "tokenizer.json", with("post_processor", template("<s>", 5))),
         ("ids that are texts", "tokenizer.json", with("model", json!({"type": "BPE", "vocab": {"a": "0"}}))),
         ("no JSON", "tokenizer.json", json!("{\"model\":")),

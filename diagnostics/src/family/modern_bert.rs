@@ -1,0 +1,96 @@
+//! ModernBERT: gte-modernbert, modernbert-embed, and rerankers made of it. Norms in front, rotated queries and keys, windows in two
+//! of three layers, and no biases.
+
+use super::{
+    Bias, ClassifierTable, Family, FusedName, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, NormKind, Role, TensorName,
+    Window, WindowRope,
+};
+use crate::block::{Activation, DenseActivation, Pooling};
+
+#[rustfmt::skip]
+const TENSORS: &[TensorName] = &[
+    TensorName { role: Role::Embedding,       gguf: "token_embd",         config: "model.embeddings.tok_embeddings" },
+    TensorName { role: Role::EmbeddingNorm,   gguf: "token_embd_norm",    config: "model.embeddings.norm" },
+    TensorName { role: Role::AttentionNorm,   gguf: "blk.{}.attn_norm",   config: "model.layers.{}.attn_norm" },
+    TensorName { role: Role::Q,               gguf: "blk.{}.attn_q",      config: "model.layers.{}.attn.q" },
+    TensorName { role: Role::K,               gguf: "blk.{}.attn_k",      config: "model.layers.{}.attn.k" },
+    TensorName { role: Role::V,               gguf: "blk.{}.attn_v",      config: "model.layers.{}.attn.v" },
+    TensorName { role: Role::O,               gguf: "blk.{}.attn_output", config: "model.layers.{}.attn.Wo" },
+    TensorName { role: Role::MlpNorm,         gguf: "blk.{}.ffn_norm",    config: "model.layers.{}.mlp_norm" },
+    TensorName { role: Role::Gate,            gguf: "blk.{}.ffn_gate",    config: "model.layers.{}.mlp.gate" },
+    TensorName { role: Role::Up,              gguf: "blk.{}.ffn_up",      config: "model.layers.{}.mlp.up" },
+    TensorName { role: Role::Down,            gguf: "blk.{}.ffn_down",    config: "model.layers.{}.mlp.Wo" },
+    TensorName { role: Role::FinalNorm,       gguf: "output_norm",        config: "model.final_norm" },
+    TensorName { role: Role::ClassifierDense, gguf: "cls",                config: "head.dense" },
+    TensorName { role: Role::ClassifierNorm,  gguf: "cls.norm",           config: "head.norm" },
+    TensorName { role: Role::Classifier,      gguf: "cls.output",         config: "classifier" },
+];
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "modernbert",
+    gguf_architectures: &["modern-bert"],
+    model_types: &[(
+        "modernbert",
+        &["ModernBertModel", "ModernBertForMaskedLM", "ModernBertForSequenceClassification"],
+    )],
+    keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "norm_eps" }, ..LLAMA_LIKE_KEYS },
+    // The first files, before transformers 5.
+    config_aliases: &[("sliding_window", "local_attention"), ("rope_theta", "global_rope_theta")],
+    config_defaults: &[("norm_eps", 1e-5)],
+    config_defaults_source: "the default of transformers' ModernBertConfig",
+    tensors: &[TENSORS],
+    fused: &[
+        FusedName {
+            roles: &[Role::Q, Role::K, Role::V],
+            gguf: Some("blk.{}.attn_qkv"),
+            config: Some("model.layers.{}.attn.Wqkv"),
+        },
+        // What is activated comes first.
+        FusedName {
+            roles: &[Role::Gate, Role::Up],
+            gguf: Some("blk.{}.ffn_up"),
+            config: Some("model.layers.{}.mlp.Wi"),
+        },
+    ],
+    unneeded: &["decoder.", "head."],
+    biases: &[
+        (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias")),
+        (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias")),
+        (&[Role::ClassifierDense], Bias::Flag("classifier_bias")),
+        (&[Role::Classifier], Bias::Always),
+    ],
+    norm: NormKind::PlainLayer,
+    first_unnormed: true,
+    encoder: true,
+    classifier: Some(ClassifierTable {
+        pooling: Pooling::Cls,
+        pooling_key: Some("classifier_pooling"),
+        dense: Some(DenseActivation::Gelu),
+    }),
+    activation: (Activation::GeGluErf { gate: () }, &["gelu"]),
+    window: Window::Pattern {
+        full_every: 3,
+        config_key: "global_attn_every_n_layers",
+        config_default: 128,
+        gguf_default: 0,
+        source: "the default of transformers' ModernBertConfig and of llama.cpp",
+        model_types: &["modernbert"],
+        last_is_full: false,
+        first_is_full: true,
+    },
+    window_rope: Some(WindowRope {
+        key: Key { gguf: ".rope.freq_base_swa", config: "local_rope_theta" },
+        default_theta: Some((10_000.0, "the default of transformers' ModernBertConfig and of llama.cpp")),
+    }),
+    refused_flags: &[("norm_bias", "norms with a bias")],
+    refused_texts: &[
+        ("classifier_activation", "silu", "another activation of the head"),
+        ("classifier_activation", "relu", "another activation of the head"),
+    ],
+    gguf_needed_flags: &[],
+    default_theta: Some((160_000.0, "the default of transformers' ModernBertConfig")),
+    default_tied: (false, "an encoder has no output head"),
+    name: "ModernBERT",
+    ..LLAMA_LIKE
+};

@@ -1,0 +1,66 @@
+//! Nomic BERT: nomic-embed-text. BERT with rotated queries and keys, a gate, and no biases but those of its norms.
+
+use super::{Family, FusedName, Key, Keys, LLAMA_LIKE_KEYS, Role, TensorName, bert};
+use crate::block::Activation;
+
+#[rustfmt::skip]
+const TENSORS: &[TensorName] = &[
+    TensorName { role: Role::Embedding,        gguf: "token_embd",                config: "embeddings.word_embeddings" },
+    TensorName { role: Role::TokenTypes,       gguf: "token_types",               config: "embeddings.token_type_embeddings" },
+    TensorName { role: Role::EmbeddingNorm,    gguf: "token_embd_norm",           config: "emb_ln" },
+    TensorName { role: Role::Q,                gguf: "blk.{}.attn_q",             config: "encoder.layers.{}.attn.q" },
+    TensorName { role: Role::K,                gguf: "blk.{}.attn_k",             config: "encoder.layers.{}.attn.k" },
+    TensorName { role: Role::V,                gguf: "blk.{}.attn_v",             config: "encoder.layers.{}.attn.v" },
+    TensorName { role: Role::O,                gguf: "blk.{}.attn_output",        config: "encoder.layers.{}.attn.out_proj" },
+    TensorName { role: Role::AttentionSumNorm, gguf: "blk.{}.attn_output_norm",   config: "encoder.layers.{}.norm1" },
+    TensorName { role: Role::Up,               gguf: "blk.{}.ffn_up",             config: "encoder.layers.{}.mlp.fc11" },
+    TensorName { role: Role::Gate,             gguf: "blk.{}.ffn_gate",           config: "encoder.layers.{}.mlp.fc12" },
+    TensorName { role: Role::Down,             gguf: "blk.{}.ffn_down",           config: "encoder.layers.{}.mlp.fc2" },
+    TensorName { role: Role::MlpSumNorm,       gguf: "blk.{}.layer_output_norm",  config: "encoder.layers.{}.norm2" },
+];
+
+/// The table.
+pub(super) const FAMILY: Family = Family {
+    id: "nomic-bert",
+    gguf_architectures: &["nomic-bert"],
+    model_types: &[("nomic_bert", &["NomicBertModel", "NomicBertForMaskedLM"])],
+    keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..LLAMA_LIKE_KEYS },
+    // The model's own code, before transformers had it.
+    config_aliases: &[
+        ("hidden_size", "n_embd"),
+        ("num_hidden_layers", "n_layer"),
+        ("num_attention_heads", "n_head"),
+        ("intermediate_size", "n_inner"),
+        // It was trained for less than `n_positions`.
+        ("max_position_embeddings", "max_trained_positions"),
+        ("layer_norm_eps", "layer_norm_epsilon"),
+        ("hidden_act", "activation_function"),
+        ("rope_theta", "rotary_emb_base"),
+        ("partial_rotary_factor", "rotary_emb_fraction"),
+    ],
+    config_defaults_source: "the default of transformers' NomicBertConfig",
+    tensors: &[TENSORS],
+    fused: &[FusedName {
+        roles: &[Role::Q, Role::K, Role::V],
+        gguf: Some("blk.{}.attn_qkv"),
+        config: Some("encoder.layers.{}.attn.Wqkv"),
+    }],
+    unneeded: &["cls."],
+    biases: &[],
+    classifier: None,
+    activation: (Activation::SwiGlu { gate: () }, &["silu", "swiglu"]),
+    refused_flags: &[
+        ("prenorm", "norms in front of its sub-layers"),
+        ("use_rms_norm", "norms by the root mean square"),
+        ("causal", "attention to earlier positions alone"),
+        ("qkv_proj_bias", "biases of queries, keys and values"),
+        ("mlp_fc1_bias", "biases of the feed-forward layer"),
+        ("mlp_fc2_bias", "biases of the feed-forward layer"),
+        ("rotary_emb_interleaved", "interleaved rotation"),
+        ("moe_every_n_layers", "experts in some layers"),
+    ],
+    default_theta: Some((1000.0, "the default of transformers' NomicBertConfig")),
+    variants: &[],
+    name: "Nomic BERT",
+    ..bert::FAMILY
+};

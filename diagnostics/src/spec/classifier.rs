@@ -1,0 +1,202 @@
+//! Header -> what makes scores of a text's hidden states, in models that classify texts or rank documents.
+
+use super::reader::{CLASSIFIES, Reader};
+use super::tensors::Tensors;
+use super::{LinearWeights, NormWeights, Pooling};
+use crate::block::DenseActivation;
+use crate::error::{Error, Result};
+use crate::family::{Family, Key, Role};
+use crate::header::Fields;
+use crate::header::config::JsonObject;
+use crate::header::{Header, Metadata};
+use serde_json::Value;
+
+/// A classification head: the scores of a text's labels, from its hidden states.
+#[derive(Clone, Debug)]
+pub struct ClassifierWeights {
+    /// Which of the tokens' hidden states it reads.
+    pub pooling: Pooling,
+    /// A layer before the last.
+    pub dense: Option<ClassifierDense>,
+    /// The scores, `[labels, hidden]`.
+    pub output: LinearWeights,
+    /// The names of the labels, one for each score.
+    pub labels: Vec<String>,
+    /// Whether the makers bring scores of pairs of texts between 0 and 1 by a sigmoid: the default of sentence-transformers where
+    /// there is one label.
+    pub sigmoid: bool,
+}
+
+/// The layer before the last of a classification head.
+#[derive(Clone, Debug)]
+pub struct ClassifierDense {
+    /// `[hidden, hidden]`.
+    pub linear: LinearWeights,
+    /// Of its output.
+    pub activation: DenseActivation,
+    /// Of that, `[hidden]`.
+    pub norm: Option<NormWeights>,
+}
+
+impl ClassifierWeights {
+    /// The matrices, in the order of their products.
+    pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
+        self.dense.iter().map(|dense| &dense.linear).chain([&self.output])
+    }
+
+    /// Every tensor once.
+    pub(super) fn tensors(&self) -> impl Iterator<Item = &crate::header::TensorInfo> {
+        let norms = self.dense.iter().flat_map(|dense| &dense.norm).flat_map(NormWeights::tensors);
+        self.linears().flat_map(LinearWeights::tensors).chain(norms)
+    }
+}
+
+impl Reader<'_> {
+    /// Which hidden states a head reads, by its key in `config.json` or llama.cpp's.
+    fn classifier_pooling(
+        &self,
+        config: &'static str,
+        default: Pooling,
+        assumptions: &mut Vec<String>,
+    ) -> Result<Pooling> {
+        let key = self.key(Key { gguf: ".classifier.pooling_type", config });
+        let (default, source) = match self.is_gguf() {
+            true => match self.fields().unsigned(&key)? {
+                Some(1) => return Ok(Pooling::Mean),
+                Some(2) => return Ok(Pooling::Cls),
+                Some(other) => return Err(self.value(&key, other, "1 (mean) or 2 (cls)".into())),
+                None => (Pooling::Mean, "llama.cpp's default"),
+            },
+            false => match self.fields().text(&key)? {
+                Some("cls") => return Ok(Pooling::Cls),
+                Some("mean") => return Ok(Pooling::Mean),
+                Some(other) => return Err(self.value(&key, format!("{other:?}"), "cls or mean".into())),
+                None => (default, "transformers' default"),
+            },
+        };
+        assumptions.push(format!("scores of labels by pooling {default}: {key} is absent ({source})"));
+        Ok(default)
+    }
+
+    /// The labels that the model scores; none where it has no classification head.
+    pub(super) fn labels(
+        &self,
+        family: &Family,
+        header: &Header,
+        assumptions: &mut Vec<String>,
+    ) -> Result<Vec<String>> {
+        if family.classifier.is_none() {
+            return Ok(Vec::new());
+        }
+        match &header.metadata {
+            Metadata::Gguf(metadata) => {
+                if !header.tensors.contains_key("cls.output.weight") {
+                    return Ok(Vec::new());
+                }
+                let key = format!("{}.classifier.output_labels", self.architecture);
+                let stored = metadata.strings(&key)?;
+                let text = |label: &[u8]| String::from_utf8_lossy(label).into_owned();
+                Ok(match stored {
+                    Some(labels) if !labels.is_empty() => labels.iter().map(text).collect(),
+                    _ => {
+                        assumptions.push(format!("one label: {key} is absent (llama.cpp's default)"));
+                        vec!["LABEL_0".into()]
+                    }
+                })
+            }
+            Metadata::Config(_) if !self.architecture.ends_with(CLASSIFIES) => Ok(Vec::new()),
+            Metadata::Config(files) => {
+                const KEY: &str = "id2label";
+                let config = &files.config;
+                let numbered = |count: usize| (0..count).map(|id| format!("LABEL_{id}")).collect();
+                match config.object().get(KEY) {
+                    None | Some(Value::Null) => match config.unsigned("num_labels")? {
+                        Some(count) => Ok(numbered(self.bounded("num_labels", count)?.min(MOST_LABELS))),
+                        None => {
+                            assumptions.push(format!("2 labels: {KEY} is absent (transformers' default)"));
+                            Ok(numbered(2))
+                        }
+                    },
+                    Some(Value::Object(named)) if !named.is_empty() && named.len() <= MOST_LABELS => {
+                        let wrong = |found: String| self.value(KEY, found, "a text for each number from 0".into());
+                        let label = |id: usize| {
+                            let label = named.get(&id.to_string());
+                            label
+                                .and_then(Value::as_str)
+                                .map(str::to_owned)
+                                .ok_or_else(|| wrong(format!("none for {id}")))
+                        };
+                        (0..named.len()).map(label).collect()
+                    }
+                    Some(other) => {
+                        let found: String = other.to_string().chars().take(80).collect();
+                        Err(self.value(KEY, found, format!("1 to {MOST_LABELS} labels by their numbers")))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Labels at most; published classifiers have up to some thousands.
+const MOST_LABELS: usize = 1 << 20;
+
+impl Tensors<'_> {
+    /// The classification head that scores `labels`, where there are any.
+    pub(super) fn classifier(
+        &mut self,
+        labels: Vec<String>,
+        assumptions: &mut Vec<String>,
+    ) -> Result<Option<ClassifierWeights>> {
+        let Some(table) = self.family.classifier.filter(|_| !labels.is_empty()) else { return Ok(None) };
+        let dense = match table.dense {
+            None => None,
+            // llama.cpp's converter leaves BERT's pooler out, without which the scores are others.
+            Some(_) if self.reader.is_gguf() && !self.header.tensors.contains_key("cls.weight") => {
+                assumptions.push(
+                    "no scores of labels: the file has cls.output.weight without the layer before it, cls.weight"
+                        .into(),
+                );
+                self.mark_used("cls.output.weight");
+                self.mark_used("cls.output.bias");
+                return Ok(None);
+            }
+            Some(activation) => Some(ClassifierDense {
+                linear: self.matrix(Role::ClassifierDense, None)?,
+                activation,
+                norm: self.norm_if_named(Role::ClassifierNorm, None)?,
+            }),
+        };
+        let output = self.row_or_matrix(Role::Classifier, None)?;
+        let pooling = match table.pooling_key {
+            None => table.pooling,
+            Some(key) => self.reader.classifier_pooling(key, table.pooling, assumptions)?,
+        };
+        let sigmoid = sigmoid(self.header, labels.len())?;
+        Ok(Some(ClassifierWeights { pooling, dense, output, labels, sigmoid }))
+    }
+}
+
+/// What sentence-transformers' CrossEncoder does to scores: what its file or `config.json` names, or else a sigmoid where there is
+/// one label.
+fn sigmoid(header: &Header, labels: usize) -> Result<bool> {
+    let Metadata::Config(files) = &header.metadata else { return Ok(labels == 1) };
+    let config = files.config.whole();
+    let section = config.section("sentence_transformers")?;
+    let own = files.sentence_transformers.as_ref().and_then(|files| files.config.as_ref()).map(JsonObject::whole);
+    let places =
+        [(own, "activation_fn"), (section, "activation_fn"), (Some(config), "sbert_ce_default_activation_function")];
+    for (section, key) in places {
+        let Some(section) = section else { continue };
+        match section.text(key)?.map(|named| named.rsplit('.').next().unwrap_or_default()) {
+            None => {}
+            Some("Sigmoid") => return Ok(true),
+            Some("Identity") => return Ok(false),
+            Some(other) => {
+                let key = section.dotted(key);
+                return Err(Error::key_value(section.file(), &key, format!("{other:?}"), "Sigmoid or Identity"));
+            }
+        }
+    }
+    Ok(labels == 1)
+}

@@ -1,0 +1,114 @@
+//! Texts, or pairs of them -> scores of labels, by a model's classification head.
+
+use crate::cancel::CancellationToken;
+use crate::embed::Text;
+use crate::error::{EmbedError, Error, Result};
+use crate::model::Model;
+use candle_core::Tensor;
+use model_diagnostics::spec::ClassifierWeights;
+
+impl Model {
+    /// The names of the labels that the model scores; none without a classification head.
+    pub fn labels(&self) -> &[String] {
+        self.spec().weights.classifier.as_ref().map(|head| head.labels.as_slice()).unwrap_or_default()
+    }
+
+    /// The scores of the [`labels`](Self::labels) of each of `texts`, F32 `[texts, labels]`, as the head gives them (logits): a
+    /// softmax over them is the probability of each where one label holds, a sigmoid of each where several may. A text has the
+    /// bits that it has alone, and special tokens that it spells are letters.
+    ///
+    /// ```no_run
+    /// use model_factory::Model;
+    ///
+    /// let model = Model::load("models/distilled-sentiment")?;
+    /// let scores: Vec<Vec<f32>> = model.classify(&["I liked it.", "Not for me."])?.to_vec2()?;
+    /// for (label, score) in model.labels().iter().zip(&scores[0]) {
+    ///     println!("{label}: {score}");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Embed` without a head, or for a text that is too long; `Encode`; `CacheBudget` and `OutOfMemory`.
+    pub fn classify(&self, texts: &[impl AsRef<str>]) -> Result<Tensor> {
+        self.scores_of(texts.len(), |index, limit, why| {
+            self.plain_text(texts[index].as_ref(), index, limit, why, false)
+        })
+    }
+
+    /// As [`classify`](Self::classify), of pairs of texts, such as a premise and a hypothesis.
+    ///
+    /// # Errors
+    /// As [`classify`](Self::classify), and `Embed` where the tokenizer does not say how a pair becomes one sequence.
+    pub fn classify_pairs(&self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Result<Tensor> {
+        self.scores_of(pairs.len(), |index, limit, why| {
+            let (first, second) = &pairs[index];
+            self.pair([first.as_ref(), second.as_ref()], index, limit, why, false)
+        })
+    }
+
+    fn scores_of(&self, count: usize, text: impl Fn(usize, usize, &'static str) -> Result<Text>) -> Result<Tensor> {
+        let (limit, why) = self.text_limit();
+        let texts = (0..count).map(|index| text(index, limit, why)).collect::<Result<Vec<_>>>()?;
+        let scores = self.label_scores(texts)?.concat();
+        Ok(Tensor::from_vec(scores, (count, self.labels().len()), self.device())?)
+    }
+
+    /// The classification head.
+    ///
+    /// # Errors
+    /// `Embed` without one.
+    pub(crate) fn classifier(&self) -> Result<&ClassifierWeights> {
+        self.spec().weights.classifier.as_deref().ok_or_else(|| EmbedError::NoClassifier.into())
+    }
+
+    /// The text at `index`, a stranger's, with the tokens around it.
+    pub(crate) fn plain_text(
+        &self,
+        text: &str,
+        index: usize,
+        limit: usize,
+        why: &'static str,
+        cut: bool,
+    ) -> Result<Text> {
+        let ids = self.tokenizer().encode_text(text, &[], limit, cut)?;
+        let ids = ids.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
+        if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(Text::new(ids, None)) }
+    }
+
+    /// The pair at `index`, of strangers.
+    pub(crate) fn pair(
+        &self,
+        texts: [&str; 2],
+        index: usize,
+        limit: usize,
+        why: &'static str,
+        cut: bool,
+    ) -> Result<Text> {
+        let pair = self.tokenizer().encode_pair(texts, limit, cut)?.ok_or(EmbedError::NoPairs)?;
+        let (ids, second_text) = pair.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
+        let types = self.spec().weights.input.as_ref().and_then(|input| input.token_types.as_ref());
+        // A model that tells no kinds apart has one row for all.
+        let second_text = second_text.filter(|_| types.is_some_and(|types| types.shape[0] > 1));
+        Ok(Text::new(ids, second_text))
+    }
+
+    /// The scores of the labels of each of `texts`, in their order.
+    ///
+    /// # Errors
+    /// `Embed` without a head; those of the steps.
+    pub(crate) fn label_scores(&self, texts: Vec<Text>) -> Result<Vec<Vec<f32>>> {
+        let pooling = self.classifier()?.pooling;
+        let mut all = vec![Vec::new(); texts.len()];
+        self.compute_texts(texts, pooling, &CancellationToken::new(), |index, pooled| {
+            let pooled = pooled.iter().map(|x| *x as f32).collect();
+            let scores = self.compute().classify(pooled)?.ok_or(EmbedError::NoClassifier)?;
+            if scores.iter().any(|score| !score.is_finite()) {
+                return Err(EmbedError::NotFinite { index }.into());
+            }
+            all[index] = scores;
+            Ok(())
+        })?;
+        Ok(all)
+    }
+}

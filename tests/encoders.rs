@@ -1,0 +1,245 @@
+//! Encoders and classification heads against the float64 truth of transformers, in both formats.
+#![allow(clippy::expect_used)] // a test that cannot go on says why
+
+mod common;
+
+use common::{fixtures, load};
+use model_factory::{EmbedError, EmbedOptions, Error, Model, Pooling, Reranker};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+#[derive(Deserialize)]
+struct Truth {
+    texts: Vec<Text>,
+    pairs: Vec<Pair>,
+}
+
+#[derive(Deserialize)]
+struct Text {
+    text: String,
+    ids: Vec<u32>,
+    mean: Vec<f64>,
+    cls: Vec<f64>,
+    last: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+struct Pair {
+    first: String,
+    second: String,
+    ids: Vec<u32>,
+    scores: Vec<f64>,
+}
+
+fn truth() -> BTreeMap<String, Truth> {
+    let text = std::fs::read_to_string(fixtures().join("embeddings/encoders.json")).expect("encoders.json");
+    serde_json::from_str(&text).expect("the truth")
+}
+
+fn folder(name: &str) -> Model {
+    load(&fixtures().join("embeddings").join(name))
+}
+
+/// F32 arithmetic through two to four layers, by the length of the truth; the worst found was 4e-7.
+const TOLERANCE: f64 = 2e-6;
+
+fn distance(found: &[f32], truth: &[f64]) -> f64 {
+    let length = truth.iter().map(|x| x * x).sum::<f64>().sqrt();
+    found.iter().zip(truth).map(|(x, truth)| (f64::from(*x) - truth).abs()).fold(0.0, f64::max) / length.max(1.0)
+}
+
+/// Every folder and, where llama.cpp's converter makes one, its GGUF file.
+fn each(mut test: impl FnMut(&str, &Model, &Truth)) {
+    let truth = truth();
+    assert_eq!(truth.len(), 8);
+    let mut files = 0;
+    for (name, truth) in &truth {
+        test(name, &folder(name), truth);
+        let file = fixtures().join("embeddings").join(format!("{name}.gguf"));
+        if file.exists() {
+            files += 1;
+            test(&format!("{name}.gguf"), &load(&file), truth);
+        }
+    }
+    assert_eq!(files, 7, "GGUF files");
+}
+
+#[test]
+fn hidden_states_are_those_of_float64() {
+    each(|name, model, truth| {
+        for text in &truth.texts {
+            assert_eq!(model.tokenizer().encode(&text.text, true).expect("ids"), text.ids, "{name}: {:?}", text.text);
+            for (pooling, truth) in
+                [(Pooling::Mean, &text.mean), (Pooling::Cls, &text.cls), (Pooling::Last, &text.last)]
+            {
+                let options = EmbedOptions::default().pooling(pooling).normalize(false);
+                let found = model.embed_with(&[&text.text], &options).expect("a vector").to_vec2().expect("rows");
+                let distance = distance(&found[0], truth);
+                assert!(distance < TOLERANCE, "{name} {pooling}: {:?}: {distance:e}", text.text);
+            }
+        }
+    });
+}
+
+#[test]
+fn scores_of_pairs_are_those_of_float64() {
+    let mut compared = 0;
+    each(|name, model, truth| {
+        // llama.cpp's converter leaves BERT's pooler out, and what it makes of a RoBERTa tokenizer has no template for pairs.
+        if matches!(name, "cross-encoder.gguf" | "labels.gguf") {
+            assert!(model.labels().is_empty(), "{name}");
+            assert!(
+                model
+                    .report()
+                    .model
+                    .as_ref()
+                    .expect("a model")
+                    .assumptions
+                    .iter()
+                    .any(|said| said.contains("cls.weight"))
+            );
+            let error = model.rank("a", &["b"], &Reranker::classifier()).expect_err("no head");
+            assert!(matches!(&error, Error::Embed(of) if **of == EmbedError::NoClassifier), "{error}");
+            return;
+        }
+        if name == "qwen3-score" {
+            let error = model.rank("a", &["b"], &Reranker::classifier()).expect_err("no pairs");
+            assert!(matches!(&error, Error::Embed(of) if **of == EmbedError::NoPairs), "{error}");
+            let reranker = Reranker::classifier().prompt("{query}{document}");
+            for Pair { first, second, scores, .. } in &truth.pairs {
+                let found = model.rank(first, &[second], &reranker).expect("a score")[0];
+                let truth = 1.0 / (1.0 + (-scores[0]).exp());
+                assert!((f64::from(found) - truth).abs() < TOLERANCE, "{name}: {found} {truth}");
+            }
+            return;
+        }
+        for Pair { first, second, scores, .. } in &truth.pairs {
+            let found = model.classify_pairs(&[(first, second)]).expect("scores").to_vec2::<f32>().expect("rows");
+            let distance = distance(&found[0], scores);
+            assert!(distance < TOLERANCE, "{name}: {first:?} {second:?}: {distance:e}");
+            compared += 1;
+        }
+        if truth.pairs.is_empty() {
+            assert!(model.labels().is_empty(), "{name}");
+        }
+    });
+    assert_eq!(compared, 3 * 10);
+}
+
+#[test]
+fn documents_are_ranked_by_the_head_and_company_changes_no_bit() {
+    let truth = truth();
+    for name in ["cross-encoder", "xlm-roberta", "roberta", "modernbert", "modernbert-cls"] {
+        let (model, pairs) = (folder(name), &truth[name].pairs);
+        let query = &pairs[0].first;
+        let documents: Vec<&str> = pairs.iter().map(|pair| pair.second.as_str()).collect();
+        let reranker = Reranker::classifier().truncate(true);
+        let together = model.rank(query, &documents, &reranker).expect("scores");
+        let sigmoid = 1.0 / (1.0 + (-pairs[0].scores[0]).exp());
+        assert!((f64::from(together[0]) - sigmoid).abs() < TOLERANCE, "{name}: {} {sigmoid}", together[0]);
+        for (document, score) in documents.iter().zip(&together) {
+            let alone = model.rank(query, &[document], &reranker).expect("a score");
+            assert_eq!(alone[0].to_bits(), score.to_bits(), "{name}: {document:?}");
+        }
+    }
+}
+
+/// The rows of the output head that say yes and no as a classification head, as llama.cpp's converter makes it of a reranker.
+#[test]
+fn labels_named_yes_and_no_rank_as_the_tokens_do() {
+    let (source, copy) = (common::named("qwen3").folder.join("f32"), tempfile::tempdir().expect("a folder"));
+    let whole = load(&source);
+    let [yes, no] = ["a", "b"].map(|text| whole.tokenizer().token_id(text).expect("a token") as usize);
+    let bytes = std::fs::read(source.join("model.safetensors")).expect("weights");
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("valid weights");
+    let head =
+        tensors.tensor("lm_head.weight").or_else(|_| tensors.tensor("model.embed_tokens.weight")).expect("a head");
+    let width = head.shape()[1];
+    let rows = [no, yes].map(|id| &head.data()[4 * width * id..][..4 * width]).concat();
+    let score = safetensors::tensor::TensorView::new(head.dtype(), vec![2, width], &rows).expect("two rows");
+    let tensors = tensors.tensors().into_iter().filter(|(name, _)| name != "lm_head.weight");
+    let tensors = tensors.chain([("score.weight".to_owned(), score)]);
+    safetensors::serialize_to_file(tensors, None, &copy.path().join("model.safetensors")).expect("a file");
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(source.join(name), copy.path().join(name)).expect("a copy");
+    }
+    let config = std::fs::read_to_string(source.join("config.json")).expect("config.json");
+    let mut config: serde_json::Value = serde_json::from_str(&config).expect("JSON");
+    config["architectures"] = serde_json::json!(["Qwen3ForSequenceClassification"]);
+    config["id2label"] = serde_json::json!({"0": "b", "1": "a"});
+    std::fs::write(copy.path().join("config.json"), config.to_string()).expect("a file");
+    let (labels, reranker) = (load(copy.path()), Reranker::new("Is {document} in {query}?", "a", "b"));
+    let rank = |model: &Model| model.rank("the sea", &["a boat", "Tobin", ""], &reranker).expect("scores");
+    let (found, truth) = (rank(&labels), rank(&whole));
+    assert!(found.iter().zip(&truth).all(|(a, b)| a.to_bits() == b.to_bits()), "{found:?} {truth:?}");
+    assert!(truth[0] != truth[1], "{truth:?}");
+    let error = labels.generate("Once", &Default::default()).and_then(|mut generation| generation.text());
+    assert!(matches!(error, Err(Error::Embed(of)) if *of == EmbedError::NoHead));
+}
+
+#[test]
+fn what_ranks_nothing_is_refused_by_name() {
+    let model = folder("labels");
+    assert_eq!(model.labels(), ["contradiction", "entailment", "neutral"]);
+    let error = model.rank("a", &["b"], &Reranker::classifier()).expect_err("three labels");
+    assert!(error.to_string().contains("\"entailment\""), "{error}");
+    let scores = model.classify(&["The cat", "sat"]).expect("scores");
+    assert_eq!(scores.dims(), [2, 3]);
+    // Special tokens that a text spells are letters.
+    let text = "the [SEP] cat";
+    assert!(truth()["labels"].pairs.iter().all(|pair| pair.ids.contains(&3)));
+    let spelled = model.classify(&[text]).expect("scores").to_vec2::<f32>().expect("rows");
+    let pair = model.classify_pairs(&[("the", "cat")]).expect("scores").to_vec2::<f32>().expect("rows");
+    assert_ne!(spelled, pair);
+    let error = folder("nomic-bert").classify(&["a"]).expect_err("no head");
+    assert!(matches!(&error, Error::Embed(of) if **of == EmbedError::NoClassifier), "{error}");
+}
+
+#[test]
+fn pairs_that_are_too_long_are_refused_or_cut_at_both_ends() {
+    let model = folder("cross-encoder");
+    let long = "cat ".repeat(60);
+    let error = model.rank("the", &["cat", &long], &Reranker::classifier()).expect_err("64 tokens of 38");
+    assert!(
+        matches!(&error, Error::Embed(of) if matches!(**of, EmbedError::TooLong { index: 1, tokens: 64, limit: 38, .. })),
+        "{error}"
+    );
+    assert!(error.to_string().contains("model_max_length"), "{error}");
+    let cut = Reranker::classifier().truncate(true);
+    let score = |query: &str, document: &str| model.rank(query, &[document], &cut).expect("a score")[0];
+    // Of 35 tokens a short query keeps its own, and two long texts share them (transformers' `longest_first`).
+    assert_eq!(score("the", &long), score("the", &"cat ".repeat(34)));
+    assert_eq!(score(&long, &long), score(&"cat ".repeat(17), &"cat ".repeat(18)));
+    assert_ne!(score("the", &long), score("the", &"cat ".repeat(33)));
+}
+
+/// `config.json` as the model's own code has it, before transformers knew the family.
+#[test]
+fn nomic_bert_is_known_by_the_keys_of_its_own_code() {
+    let source = fixtures().join("embeddings/nomic-bert");
+    let copy = tempfile::tempdir().expect("a folder");
+    for name in ["model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(source.join(name), copy.path().join(name)).expect("a copy");
+    }
+    std::fs::copy(source.join("published.json"), copy.path().join("config.json")).expect("a copy");
+    let model = load(copy.path());
+    let options = EmbedOptions::default().pooling(Pooling::Mean);
+    let vectors = |model: &Model| model.embed_with(&["The cat sat"], &options).expect("a vector").to_vec2::<f32>();
+    assert_eq!(vectors(&model).expect("rows"), vectors(&folder("nomic-bert")).expect("rows"));
+    let config = std::fs::read_to_string(copy.path().join("config.json")).expect("config.json");
+    for (from, to, says) in [
+        ("\"prenorm\": false", "\"prenorm\": true", "prenorm"),
+        ("\"rotary_emb_fraction\": 1.0", "\"rotary_emb_fraction\": 0.5", "rotary_emb_fraction"),
+        ("\"activation_function\": \"swiglu\"", "\"activation_function\": \"gelu\"", "activation_function"),
+    ] {
+        assert!(config.contains(from), "{from}");
+        std::fs::write(copy.path().join("config.json"), config.replace(from, to)).expect("a file");
+        let error = refusal(copy.path());
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+fn refusal(path: &Path) -> String {
+    Model::load(path).expect_err("it is refused").to_string()
+}
