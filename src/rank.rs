@@ -153,11 +153,14 @@ impl Model {
     ) -> Result<Vec<f32>> {
         let head = self.classifier()?;
         let place = |answer: &str| head.labels.iter().position(|label| label == answer);
-        let read: Box<dyn Fn(&[f32]) -> f32> = match (head.labels.len(), place(answers[0]), place(answers[1])) {
-            (1, ..) if head.sigmoid => Box::new(|scores| share(scores[0], 0.0)),
-            (1, ..) => Box::new(|scores| scores[0]),
-            (_, Some(yes), Some(no)) => Box::new(move |scores| share(scores[yes], scores[no])),
-            _ => return Err(EmbedError::Labels { labels: head.labels.iter().take(8).cloned().collect() }.into()),
+        let answers = place(answers[0]).zip(place(answers[1]));
+        if head.labels.len() != 1 && answers.is_none() {
+            return Err(EmbedError::Labels { labels: head.labels.iter().take(8).cloned().collect() }.into());
+        }
+        let read = |scores: &Vec<f32>| match answers {
+            Some((yes, no)) => share(scores[yes], scores[no]),
+            None if head.sigmoid => share(scores[0], 0.0),
+            None => scores[0],
         };
         let (limit, why) = self.text_limit();
         let text = |(index, document): (usize, &str)| match &reranker.prompt {
@@ -174,7 +177,7 @@ impl Model {
             }
         };
         let texts = documents.iter().map(AsRef::as_ref).enumerate().map(text).collect::<Result<Vec<_>>>()?;
-        Ok(self.label_scores(texts)?.iter().map(|scores| read(scores)).collect())
+        Ok(self.label_scores(texts)?.iter().map(read).collect())
     }
 }
 

@@ -151,11 +151,12 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
 
     let cancel = CancellationToken::new();
     let (mut cache_a, mut cache_b) = (decoder.cache(), decoder.cache());
-    let prefix = Segment { tokens: &b[..260], cache: &mut cache_b, reach: b.len(), logits: Logits::None };
+    let prefix =
+        Segment { tokens: &b[..260], cache: &mut cache_b, reach: b.len(), second_text: None, logits: Logits::None };
     assert!(decoder.forward(&mut [prefix], &cancel).expect("the prefix computes").is_none());
     let mut batch = [
-        Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), logits: Logits::Last },
-        Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), logits: Logits::Last },
+        Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), second_text: None, logits: Logits::Last },
+        Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), second_text: None, logits: Logits::Last },
     ];
     let together = decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
     assert_eq!(expected, bits(&together));
@@ -197,7 +198,7 @@ fn what_is_wanted_changes_no_logits() {
             let mut expected = Vec::new();
             for (i, cache) in caches.iter_mut().enumerate() {
                 let logits = wanted[(i + turn) % wanted.len()];
-                batch.push(Segment { tokens: &all[i], cache, reach: all[i].len(), logits });
+                batch.push(Segment { tokens: &all[i], cache, reach: all[i].len(), second_text: None, logits });
                 let rows = match logits {
                     Logits::None => 0..0,
                     Logits::First => 0..vocab,

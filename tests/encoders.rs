@@ -38,7 +38,7 @@ fn truth() -> BTreeMap<String, Truth> {
 }
 
 fn folder(name: &str) -> Model {
-    load(&fixtures().join("embeddings").join(name))
+    load(fixtures().join("embeddings").join(name))
 }
 
 /// F32 arithmetic through two to four layers, by the length of the truth; the worst found was 4e-7.
