@@ -76,9 +76,9 @@ struct Line<R> {
     /// Those that their callers have not fetched.
     finished: Vec<Waiting<R>>,
     computing: bool,
-    /// How many wait to compute something else, and whether the next step comes before them.
+    /// How many wait to compute something else, and since when the next step comes before them.
     others: usize,
-    step_is_next: bool,
+    step_is_next: Option<Instant>,
     /// Threads that the next step waits for, and until when.
     returning: Vec<ThreadId>,
     until: Option<Instant>,
@@ -110,7 +110,7 @@ impl<R> Default for Queue<R> {
             finished: Vec::new(),
             computing: false,
             others: 0,
-            step_is_next: false,
+            step_is_next: None,
             returning: Vec::new(),
             until: None,
             next: 0,
@@ -219,7 +219,7 @@ impl<R> Queue<R> {
         caller: &Arc<Caller>,
     ) -> MutexGuard<'a, Line<R>> {
         line.until = None;
-        line.step_is_next = false;
+        line.step_is_next = None;
         line.returning.clear();
         let mut chosen = steps.choose(&mut line.waiting);
         let any_held = line.waiting.iter().any(|waiting| S::is_held(&waiting.request));
@@ -261,9 +261,7 @@ impl<R> Queue<R> {
         self.check_process()?;
         let mut line = self.line();
         line.others += 1;
-        let begun = Instant::now();
-        // A step that is next may come to nothing: its requests can wait for memory.
-        while line.computing || line.step_is_next && line.first::<S>().is_some() && begun.elapsed() < LOOK {
+        while line.computing || line.is_for_step() && line.first::<S>().is_some() {
             line = self.others.wait_timeout(line, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         line.others -= 1;
@@ -271,7 +269,7 @@ impl<R> Queue<R> {
         drop(line);
         let computed = catch_unwind(AssertUnwindSafe(compute));
         let mut line = self.line();
-        (line.computing, line.step_is_next) = (false, !line.waiting.is_empty());
+        (line.computing, line.step_is_next) = (false, (!line.waiting.is_empty()).then(Instant::now));
         self.hand_on::<S>(&line);
         drop(line);
         computed.map_or_else(|panic| resume_unwind(panic), Ok)
@@ -315,9 +313,15 @@ impl<R> Queue<R> {
 }
 
 impl<R> Line<R> {
+    /// Whether a step is computed next. It may come to nothing, as its requests can wait for memory: then it is waited for no
+    /// longer than this.
+    fn is_for_step(&self) -> bool {
+        self.step_is_next.is_some_and(|since| since.elapsed() < LOOK)
+    }
+
     /// Whether what is no step is computed next.
     fn is_for_others(&self) -> bool {
-        self.others > 0 && !self.step_is_next
+        self.others > 0 && !self.is_for_step()
     }
 
     /// How long the next step still waits for others.
@@ -352,5 +356,71 @@ impl<R> Line<R> {
         if let Some(first) = self.first::<S>().filter(|_| !self.computing) {
             first.caller.changed.notify_one();
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Mutex as Log;
+
+    /// Requests that are finished once they were in a step.
+    struct Noted<'l>(&'l Log<Vec<char>>);
+
+    impl Steps for Noted<'_> {
+        type Request = bool;
+
+        fn choose(&self, waiting: &mut VecDeque<Waiting<bool>>) -> Vec<Waiting<bool>> {
+            waiting.drain(..).collect()
+        }
+
+        fn compute(&self, chosen: &mut [Waiting<bool>]) {
+            self.0.lock().unwrap().push('s');
+            chosen.iter_mut().for_each(|waiting| waiting.request = true);
+        }
+
+        fn shares_steps(&self) -> bool {
+            false
+        }
+
+        fn is_finished(request: &bool) -> bool {
+            *request
+        }
+
+        fn is_held(_: &bool) -> bool {
+            false
+        }
+
+        fn cancelled(_: &mut bool) -> bool {
+            false
+        }
+    }
+
+    /// Each of the others takes longer than a step is waited for, so that one always waits while another computes.
+    #[test]
+    fn several_others_take_turns_with_steps() {
+        let (queue, log) = (Queue::<bool>::default(), Log::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while log.lock().unwrap().iter().filter(|entry| **entry == 's').count() < 5 {
+                        let compute = || {
+                            log.lock().unwrap().push('o');
+                            std::thread::sleep(LOOK * 2);
+                        };
+                        queue.between_steps::<Noted<'_>, ()>(compute).unwrap();
+                    }
+                });
+            }
+            while log.lock().unwrap().is_empty() {
+                std::thread::yield_now();
+            }
+            for _ in 0..5 {
+                assert!(queue.run(&Noted(&log), &Arc::default(), vec![false]).is_ok());
+            }
+        });
+        let log: String = log.into_inner().unwrap().into_iter().collect();
+        // A thread that was not there yet when one of the others ended lets two of them come first.
+        assert!(!log.trim_end_matches('o').contains("oooo"), "{log}");
     }
 }
