@@ -1,4 +1,5 @@
-//! Gives a text one of some labels: the one that the model finds most likely behind it.
+//! Gives a text one of some labels: the one that the model finds most likely behind it, or that its classification head scores
+//! highest.
 
 mod common;
 
@@ -15,8 +16,8 @@ struct Arguments {
     /// The text.
     #[arg(long)]
     text: String,
-    /// The labels, with commas between them.
-    #[arg(long, value_delimiter = ',', required = true)]
+    /// The labels, with commas between them; those of the model's classification head when absent.
+    #[arg(long, value_delimiter = ',')]
     labels: Vec<String>,
     /// What stands between the text and the label.
     #[arg(long, default_value = "\nThis is about")]
@@ -32,15 +33,26 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let model = Model::load(arguments.path.clone().unwrap_or_else(common::bundled))?;
-    let prompt = format!("{}{}", arguments.text, arguments.question);
-    let labels: Vec<String> = arguments.labels.iter().map(|label| format!(" {label}")).collect();
-    let scores = model.score_continuations(&prompt, &labels)?;
-
-    // The mean of a token, so that a long label is no worse for its length.
-    let means = scores.iter().map(|score| score.total() / score.logprobs.len() as f64);
-    let mut likely: Vec<(f64, &String)> = means.map(f64::exp).zip(&arguments.labels).collect();
+    let mut likely =
+        if arguments.labels.is_empty() { by_head(&model, arguments)? } else { by_text(&model, arguments)? };
     let total: f64 = likely.iter().map(|(likely, _)| likely).sum();
     likely.sort_by(|a, b| b.0.total_cmp(&a.0));
     let lines = likely.iter().map(|(likely, label)| format!("{:.3}  {label}\n", likely / total));
     common::print(&lines.collect::<String>())
+}
+
+/// The mean likelihood of a label's tokens behind the text, so that a long label is no worse for its length.
+fn by_text(model: &Model, arguments: &Arguments) -> Result<Vec<(f64, String)>, Error> {
+    let prompt = format!("{}{}", arguments.text, arguments.question);
+    let labels: Vec<String> = arguments.labels.iter().map(|label| format!(" {label}")).collect();
+    let scores = model.score_continuations(&prompt, &labels)?;
+    let means = scores.iter().map(|score| score.total() / score.logprobs.len() as f64);
+    Ok(means.map(f64::exp).zip(arguments.labels.iter().cloned()).collect())
+}
+
+/// Before they are divided by their sum, so that together it is a softmax.
+fn by_head(model: &Model, arguments: &Arguments) -> Result<Vec<(f64, String)>, Error> {
+    let scores = model.classify(&[&arguments.text])?.to_vec2::<f32>()?.remove(0);
+    let most = scores.iter().fold(f32::NEG_INFINITY, |most, score| most.max(*score));
+    Ok(scores.iter().map(|score| f64::from(score - most).exp()).zip(model.labels().iter().cloned()).collect())
 }

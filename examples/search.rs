@@ -1,13 +1,14 @@
-//! Finds the lines of a file that are nearest in meaning to a question.
+//! Finds the lines of a file that are nearest in meaning to a question, or that a reranker says answer it best.
 
 mod common;
 
 use clap::Parser;
-use model_factory::{EmbedOptions, Error, Model};
+use model_factory::{EmbedOptions, Error, Model, Reranker};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Search a file by meaning: each line has a vector, and the nearest to the question's come first.
+/// Search a file by meaning: each line has a vector, and the nearest to the question's come first. A model with a
+/// classification head scores each line with the question instead.
 #[derive(Parser)]
 struct Arguments {
     /// A model that embeds, a file or folder; a tiny encoder of random weights when absent, which finds nothing of sense.
@@ -37,15 +38,23 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let lines = common::lines(&arguments.file)?;
     let model = Model::load(arguments.path.clone().unwrap_or_else(common::encoder))?;
 
+    let scores = match model.labels() {
+        [] => by_vectors(&model, &lines, arguments)?,
+        _ => model.rank(&arguments.ask, &lines, &Reranker::classifier().truncate(true))?,
+    };
+    let mut found: Vec<(f32, &String)> = scores.into_iter().zip(&lines).collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let lines = found.iter().take(arguments.top).map(|(score, line)| format!("{score:.4}  {line}\n"));
+    common::print(&lines.collect::<String>())
+}
+
+/// The cosine of each line's vector and the question's.
+fn by_vectors(model: &Model, lines: &[String], arguments: &Arguments) -> Result<Vec<f32>, Error> {
     let options = EmbedOptions::default().truncate(true);
-    let texts = model.embed_with(&lines, &options)?.to_vec2::<f32>()?;
+    let texts = model.embed_with(lines, &options)?.to_vec2::<f32>()?;
     let question = arguments.prompt_name.iter().fold(options, |options, name| options.prompt_name(name));
     let question = model.embed_with(&[&arguments.ask], &question)?.to_vec2::<f32>()?.remove(0);
 
     // Vectors have length one, so that the product is the cosine.
-    let likeness = |text: &Vec<f32>| text.iter().zip(&question).map(|(a, b)| a * b).sum::<f32>();
-    let mut found: Vec<(f32, &String)> = texts.iter().map(likeness).zip(&lines).collect();
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let lines = found.iter().take(arguments.top).map(|(likeness, line)| format!("{likeness:.4}  {line}\n"));
-    common::print(&lines.collect::<String>())
+    Ok(texts.iter().map(|text| text.iter().zip(&question).map(|(a, b)| a * b).sum()).collect())
 }

@@ -121,6 +121,11 @@ fn command(step: &NextStep, report: &Report) -> String {
     let diagnose = |options: &str| format!("{} {path}{options}", example("diagnose", input, false));
     match step {
         NextStep::Run => {
+            // What has no output head makes vectors of texts, and may score labels.
+            if let Some(model) = report.model.as_ref().filter(|model| model.embeds.only) {
+                let name = if model.labels.is_empty() { "embed" } else { "classify" };
+                return format!("{} {path} --text 'Once upon a time'", example(name, input, false));
+            }
             let talks = report.model.as_ref().is_some_and(|model| model.chat_template);
             let talk = if talks { " --chat 'Hello'" } else { " --prompt 'Once upon a time'" };
             generate(&format!("{talk}{device}{asked}{kv}"))

@@ -32,6 +32,24 @@ fn common_bert() -> String {
 }
 
 #[test]
+fn a_classification_head_ranks_lines_and_labels_a_text() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("lines.txt");
+    std::fs::write(&file, "The cat sat on the mat.\nrunning\n").expect("a file");
+    let path = file.to_str().expect("UTF-8");
+    let (ranks, labels) = ("fixtures/embeddings/cross-encoder", "fixtures/embeddings/labels");
+    let printed = text(&example("search", &[ranks, "--file", path, "--ask", "the cat"]).stdout);
+    assert_eq!(printed.lines().count(), 2, "{printed}");
+    assert!(printed.contains("0.3417  The cat sat on the mat."), "the score of transformers: {printed}");
+    let printed = text(&example("classify", &[labels, "--text", "The cat sat on the mat."]).stdout);
+    assert!(printed.lines().count() == 3 && printed.contains("entailment"), "{printed}");
+    let printed = text(&example("diagnose", &[labels]).stdout);
+    assert!(printed.contains("--example classify -- fixtures/embeddings/labels --text"), "{printed}");
+    let printed = text(&example("diagnose", &["fixtures/embeddings/bert"]).stdout);
+    assert!(printed.contains("--example embed -- fixtures/embeddings/bert --text"), "{printed}");
+}
+
+#[test]
 fn search_prints_the_nearest_lines_first() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "the cat\n\nthe mat\nthe cat sat\n").expect("it is written");
