@@ -37,6 +37,9 @@ struct Arguments {
     /// Cut texts that are too long.
     #[arg(long)]
     truncate: bool,
+    /// Take special tokens that texts spell for these tokens, as sentence-transformers does.
+    #[arg(long)]
+    trust_special_tokens: bool,
 }
 
 fn main() -> ExitCode {
@@ -58,7 +61,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let model = Model::builder().on_progress(common::show).load(path)?;
     common::tell(model.report().first_line());
 
-    let mut options = EmbedOptions::default().truncate(arguments.truncate);
+    let mut options =
+        EmbedOptions::default().truncate(arguments.truncate).trust_special_tokens(arguments.trust_special_tokens);
     if let Some(pooling) = arguments.pooling {
         options = options.pooling(pooling);
     }

@@ -38,9 +38,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let lines = common::lines(&arguments.file)?;
     let model = Model::load(arguments.path.clone().unwrap_or_else(common::encoder))?;
 
-    let scores = match model.labels() {
-        [] => by_vectors(&model, &lines, arguments)?,
-        _ => model.rank(&arguments.ask, &lines, &Reranker::classifier().truncate(true))?,
+    let scores = if model.labels().is_empty() || arguments.prompt_name.is_some() {
+        by_vectors(&model, &lines, arguments)?
+    } else {
+        model.rank(&arguments.ask, &lines, &Reranker::classifier().truncate(true))?
     };
     let mut found: Vec<(f32, &String)> = scores.into_iter().zip(&lines).collect();
     found.sort_by(|a, b| b.0.total_cmp(&a.0));

@@ -6,6 +6,7 @@ use crate::error::{EmbedError, Error, Result};
 use crate::model::Model;
 use candle_core::Tensor;
 use model_diagnostics::spec::ClassifierWeights;
+use std::ops::Range;
 
 impl Model {
     /// The names of the labels that the model scores; none without a classification head.
@@ -31,9 +32,7 @@ impl Model {
     /// # Errors
     /// `Embed` without a head, or for a text that is too long; `Encode`; `CacheBudget` and `OutOfMemory`.
     pub fn classify(&self, texts: &[impl AsRef<str>]) -> Result<Tensor> {
-        self.scores_of(texts.len(), |index, limit, why| {
-            self.plain_text(texts[index].as_ref(), index, limit, why, false)
-        })
+        self.scores_of(texts.len(), |index, limit, why| self.text(texts[index].as_ref(), &[], index, limit, why))
     }
 
     /// As [`classify`](Self::classify), of pairs of texts, such as a premise and a hypothesis.
@@ -62,16 +61,19 @@ impl Model {
         self.spec().weights.classifier.as_deref().ok_or_else(|| EmbedError::NoClassifier.into())
     }
 
-    /// The text at `index`, a stranger's, with the tokens around it.
-    pub(crate) fn plain_text(
+    /// The text at `index` with the tokens around it; special tokens are in `own` alone.
+    ///
+    /// # Errors
+    /// `Embed` for one that is too long, `EmptyPrompt`, `Encode`.
+    pub(crate) fn text(
         &self,
         text: &str,
+        own: &[Range<usize>],
         index: usize,
         limit: usize,
         why: &'static str,
-        cut: bool,
     ) -> Result<Text> {
-        let ids = self.tokenizer().encode_text(text, &[], limit, cut)?;
+        let ids = self.tokenizer().encode_text(text, own, limit, false)?;
         let ids = ids.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
         if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(Text::new(ids, None)) }
     }
@@ -85,7 +87,7 @@ impl Model {
         why: &'static str,
         cut: bool,
     ) -> Result<Text> {
-        let pair = self.tokenizer().encode_pair(texts, limit, cut)?.ok_or(EmbedError::NoPairs)?;
+        let pair = self.tokenizer().encode_pair_within(texts, limit, cut)?.ok_or(EmbedError::NoPairs)?;
         let (ids, second_text) = pair.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
         let types = self.spec().weights.input.as_ref().and_then(|input| input.token_types.as_ref());
         // A model that tells no kinds apart has one row for all.

@@ -1,8 +1,8 @@
 //! A query and documents -> how well each answers it, by a model that says yes or no or has a classification head.
 
-use crate::embed::Text;
 use crate::error::{EmbedError, Error, Result};
 use crate::model::Model;
+use model_diagnostics::spec::ScoreActivation;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -90,7 +90,7 @@ impl Reranker {
 impl Model {
     /// How well each of `documents` answers `query`, in their order. Where the model says yes or no this is how likely it says
     /// yes, between 0 and 1: the softmax of the two. By one label of a classification head it is its score, between 0 and 1 by a
-    /// sigmoid unless `config.json` names `Identity`. What prompts have in common is computed once. A query or a document
+    /// sigmoid unless `config_sentence_transformers.json` or `config.json` names `Identity`, which no GGUF file can. What prompts have in common is computed once. A query or a document
     /// that spells a special token has letters there.
     ///
     /// ```
@@ -154,12 +154,16 @@ impl Model {
         let head = self.classifier()?;
         let place = |answer: &str| head.labels.iter().position(|label| label == answer);
         let answers = place(answers[0]).zip(place(answers[1]));
-        if head.labels.len() != 1 && answers.is_none() {
+        let asks_labels = reranker.answer == Answer::Labels && head.labels.len() == 1;
+        if !asks_labels && answers.is_none() {
             return Err(EmbedError::Labels { labels: head.labels.iter().take(8).cloned().collect() }.into());
+        }
+        if let (None, ScoreActivation::Unsupported { what, source }) = (answers, &head.scores) {
+            return Err(EmbedError::Unsupported { file: source.clone(), what: what.clone() }.into());
         }
         let read = |scores: &Vec<f32>| match answers {
             Some((yes, no)) => share(scores[yes], scores[no]),
-            None if head.sigmoid => share(scores[0], 0.0),
+            None if head.scores == ScoreActivation::Sigmoid => share(scores[0], 0.0),
             None => scores[0],
         };
         let (limit, why) = self.text_limit();
@@ -167,13 +171,7 @@ impl Model {
             None => self.pair([query, document], index, limit, why, reranker.truncate),
             Some(prompt) => {
                 let (prompt, own) = Reranker::ask(prompt, query, document);
-                let ids = self.tokenizer().encode_prompt_within(&prompt, &own)?;
-                let tokens = ids.len();
-                match tokens {
-                    0 => Err(Error::EmptyPrompt),
-                    _ if tokens > limit => Err(EmbedError::TooLong { index, tokens, limit, why }.into()),
-                    _ => Ok(Text::new(ids, None)),
-                }
+                self.text(&prompt, &own, index, limit, why)
             }
         };
         let texts = documents.iter().map(AsRef::as_ref).enumerate().map(text).collect::<Result<Vec<_>>>()?;

@@ -38,6 +38,10 @@ fn truth() -> BTreeMap<String, Truth> {
 }
 
 fn folder(name: &str) -> Model {
+    if name == "modernbert-cls" {
+        let pooling = ["mean", "cls"].map(|pooling| format!("\"classifier_pooling\": \"{pooling}\""));
+        return load(changed("modernbert", &[("config.json", &pooling[0], &pooling[1])]).path());
+    }
     load(fixtures().join("embeddings").join(name))
 }
 
@@ -62,7 +66,7 @@ fn each(mut test: impl FnMut(&str, &Model, &Truth)) {
             test(&format!("{name}.gguf"), &load(&file), truth);
         }
     }
-    assert_eq!(files, 7, "GGUF files");
+    assert_eq!(files, 6, "GGUF files");
 }
 
 #[test]
@@ -86,7 +90,7 @@ fn hidden_states_are_those_of_float64() {
 fn scores_of_pairs_are_those_of_float64() {
     let mut compared = 0;
     each(|name, model, truth| {
-        // llama.cpp's converter leaves BERT's pooler out, and what it makes of a RoBERTa tokenizer has no template for pairs.
+        // llama.cpp's converter leaves BERT's pooler out.
         if matches!(name, "cross-encoder.gguf" | "labels.gguf") {
             assert!(model.labels().is_empty(), "{name}");
             assert!(
@@ -114,7 +118,11 @@ fn scores_of_pairs_are_those_of_float64() {
             }
             return;
         }
-        for Pair { first, second, scores, .. } in &truth.pairs {
+        for Pair { first, second, ids, scores } in &truth.pairs {
+            let (found, types) = model.tokenizer().encode_pair(first, second).expect("ids").expect("a template");
+            assert_eq!(&found, ids, "{name}: {first:?} {second:?}");
+            let end = types.iter().position(|kind| *kind == 1);
+            assert!(end.is_none_or(|end| found[end - 1] == found[found.len() - 1]), "{name}: behind a separator");
             let found = model.classify_pairs(&[(first, second)]).expect("scores").to_vec2::<f32>().expect("rows");
             let distance = distance(&found[0], scores);
             assert!(distance < TOLERANCE, "{name}: {first:?} {second:?}: {distance:e}");
@@ -124,7 +132,7 @@ fn scores_of_pairs_are_those_of_float64() {
             assert!(model.labels().is_empty(), "{name}");
         }
     });
-    assert_eq!(compared, 3 * 10);
+    assert_eq!(compared, 3 * 9);
 }
 
 #[test]
@@ -186,12 +194,16 @@ fn what_ranks_nothing_is_refused_by_name() {
     assert!(error.to_string().contains("\"entailment\""), "{error}");
     let scores = model.classify(&["The cat", "sat"]).expect("scores");
     assert_eq!(scores.dims(), [2, 3]);
-    // Special tokens that a text spells are letters.
-    let text = "the [SEP] cat";
-    assert!(truth()["labels"].pairs.iter().all(|pair| pair.ids.contains(&3)));
+    // Special tokens that a text spells are letters. This model tells no kinds of tokens apart, and would take it for the pair.
+    let (model, text) = (folder("modernbert"), "the[SEP]cat");
+    let pair = model.tokenizer().encode_pair("the", "cat").expect("ids").expect("a template").0;
+    assert_eq!(model.tokenizer().encode(text, true).expect("ids"), pair);
     let spelled = model.classify(&[text]).expect("scores").to_vec2::<f32>().expect("rows");
     let pair = model.classify_pairs(&[("the", "cat")]).expect("scores").to_vec2::<f32>().expect("rows");
     assert_ne!(spelled, pair);
+    // A head of one label was not trained to say yes.
+    let error = model.rank("a", &["b"], &Reranker::new("{query}{document}", "yes", "no")).expect_err("no such labels");
+    assert!(error.to_string().contains("LABEL_0"), "{error}");
     let error = folder("nomic-bert").classify(&["a"]).expect_err("no head");
     assert!(matches!(&error, Error::Embed(of) if **of == EmbedError::NoClassifier), "{error}");
 }
@@ -212,6 +224,70 @@ fn pairs_that_are_too_long_are_refused_or_cut_at_both_ends() {
     assert_eq!(score("the", &long), score("the", &"cat ".repeat(34)));
     assert_eq!(score(&long, &long), score(&"cat ".repeat(17), &"cat ".repeat(18)));
     assert_ne!(score("the", &long), score("the", &"cat ".repeat(33)));
+}
+
+/// The folder `name` with other texts in its files.
+fn changed(name: &str, changes: &[(&str, &str, &str)]) -> tempfile::TempDir {
+    let (source, copy) = (fixtures().join("embeddings").join(name), tempfile::tempdir().expect("a folder"));
+    for entry in std::fs::read_dir(&source).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        std::fs::copy(&path, copy.path().join(path.file_name().expect("a name"))).expect("a copy");
+    }
+    for (file, from, to) in changes {
+        let text = std::fs::read_to_string(copy.path().join(file)).unwrap_or_else(|_| (*from).to_owned());
+        assert!(text.contains(from), "{file}: {from}");
+        std::fs::write(copy.path().join(file), text.replacen(from, to, 1)).expect("a file");
+    }
+    copy
+}
+
+#[test]
+fn scores_go_through_what_the_files_name() {
+    let score = |changes: &[(&str, &str, &str)]| {
+        let folder = changed("cross-encoder", changes);
+        load(folder.path()).rank("the cat", &["The cat sat on the mat."], &Reranker::classifier())
+    };
+    let sigmoid = score(&[]).expect("a score")[0];
+    let logit = truth()["cross-encoder"].pairs[0].scores[0];
+    let own = ("config_sentence_transformers.json", "", r#"{"activation_fn": "torch.nn.modules.linear.Identity"}"#);
+    let modules =
+        ("modules.json", "", r#"[{"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}]"#);
+    let section = r#"{"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"},"#;
+    let old = r#"{"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity","#;
+    for changes in [&[own, modules][..], &[("config.json", "{", section)], &[("config.json", "{", old)]] {
+        let found = score(changes).expect("a score")[0];
+        assert!((f64::from(found) - logit).abs() < TOLERANCE && found != sigmoid, "{found} {logit}");
+    }
+    let error = score(&[("config.json", "{", &old.replace("Identity", "Softmax"))]).expect_err("not computed");
+    assert!(error.to_string().contains("Softmax"), "{error}");
+}
+
+#[test]
+fn heads_and_windows_that_are_not_computed_are_said() {
+    let folder = changed(
+        "modernbert",
+        &[("config.json", "\"classifier_activation\": \"gelu\"", "\"classifier_activation\": \"silu\"")],
+    );
+    let model = load(folder.path());
+    assert!(model.labels().is_empty());
+    let said = &model.report().model.as_ref().expect("a model").assumptions;
+    assert!(said.iter().any(|said| said.contains("classifier_activation")), "{said:?}");
+    let folder = changed("modernbert", &[("config.json", "{", "{\"sliding_window\": 3,")]);
+    assert!(refusal(folder.path()).contains("sliding_window"));
+}
+
+/// What a template adds fits no context, or is more than any file needs.
+#[test]
+fn pairs_of_hostile_files_are_refused() {
+    let pair = r#""pair":["#;
+    let many = format!(r#"{pair}{}"#, r#"{"SpecialToken":{"id":"[CLS]","type_id":0}},"#.repeat(12));
+    let folder = changed("cross-encoder", &[("tokenizer.json", pair, &many)]);
+    assert!(refusal(folder.path()).contains("at most 16"));
+    let few = format!(r#"{pair}{}"#, r#"{"SpecialToken":{"id":"[CLS]","type_id":0}},"#.repeat(4));
+    let limit = ("tokenizer_config.json", "\"model_max_length\": 38", "\"model_max_length\": 4");
+    let folder = changed("cross-encoder", &[("tokenizer.json", pair, &few), limit]);
+    let error = load(folder.path()).rank("the", &["cat"], &Reranker::classifier().truncate(true)).expect_err("7 of 4");
+    assert!(error.to_string().contains("9 tokens"), "{error}");
 }
 
 /// `config.json` as the model's own code has it, before transformers knew the family.

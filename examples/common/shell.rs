@@ -123,8 +123,12 @@ fn command(step: &NextStep, report: &Report) -> String {
         NextStep::Run => {
             // What has no output head makes vectors of texts, and may score labels.
             if let Some(model) = report.model.as_ref().filter(|model| model.embeds.only) {
-                let name = if model.labels.is_empty() { "embed" } else { "classify" };
-                return format!("{} {path} --text 'Once upon a time'", example(name, input, false));
+                let (name, options) = match model.labels.len() {
+                    0 => ("embed", "--text 'Once upon a time'"),
+                    1 => ("search", "--file FILE --ask 'Once upon a time'"),
+                    _ => ("classify", "--text 'Once upon a time'"),
+                };
+                return format!("{} {path} {options}", example(name, input, false));
             }
             let talks = report.model.as_ref().is_some_and(|model| model.chat_template);
             let talk = if talks { " --chat 'Hello'" } else { " --prompt 'Once upon a time'" };

@@ -21,7 +21,7 @@ pub enum EmbedError {
     },
     /// The files ask for what is not computed (exit code 10).
     #[error(
-        "{file} asks for {what}, which is not computed; name another by `EmbedOptions::pooling` if it is known to fit"
+        "{file} asks for {what}, which is not computed; of vectors `EmbedOptions::pooling` names another pooling, if one is known to fit"
     )]
     Unsupported {
         /// The file, or the key.
@@ -31,7 +31,7 @@ pub enum EmbedError {
     },
     /// A text has more tokens than the model takes (exit code 2).
     #[error(
-        "text {index} has {tokens} tokens, the model takes {limit} ({why}); shorten it, or cut all that are too long by the option `truncate`"
+        "text {index} has {tokens} tokens, the model takes {limit} ({why}); shorten it, or cut it where the call has an option `truncate`"
     )]
     TooLong {
         /// Which text, from 0.

@@ -32,6 +32,9 @@ impl Charsmap {
             return Err(wrong(&format!("says that its trie has {size} bytes, of {} behind", rest.len())));
         };
         let texts = std::str::from_utf8(texts).map_err(|_| wrong("has texts that are no UTF-8"))?;
+        if !texts.is_empty() && !texts.ends_with('\0') {
+            return Err(wrong("has a text without an end"));
+        }
         let units = units.as_chunks().0.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
         Ok(Charsmap { units, texts: texts.to_owned() })
     }
@@ -42,7 +45,8 @@ impl Charsmap {
     /// Those of `out`.
     pub(super) fn apply(&self, text: &str, out: &mut Growing<'_>) -> Encoded<()> {
         for grapheme in text.graphemes(true) {
-            if let Some(made) = self.entry(grapheme).filter(|_| grapheme.len() <= GRAPHEME_BYTES) {
+            let whole = Some(grapheme).filter(|grapheme| grapheme.len() <= GRAPHEME_BYTES);
+            if let Some(made) = whole.and_then(|grapheme| self.entry(grapheme)) {
                 out.push_str(made)?;
                 continue;
             }
@@ -108,6 +112,7 @@ mod tests {
         assert!(Charsmap::read(b"abc").is_err());
         assert!(Charsmap::read(&[8, 0, 0, 0, 1, 2, 3, 4]).is_err());
         assert!(Charsmap::read(&[4, 0, 0, 0, 1, 2, 3, 4, 0xff]).is_err());
+        assert!(Charsmap::read(&[4, 0, 0, 0, 1, 2, 3, 4, b'a']).is_err());
         let table = table();
         for at in 4..table.len() {
             for bit in 0..8 {

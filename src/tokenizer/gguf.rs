@@ -110,21 +110,31 @@ pub(super) fn character_bpe(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Re
 pub(super) fn unigram(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
     let mut entries = GgufTokens::read(metadata, spec)?;
     let scores = metadata.floats("tokenizer.ggml.scores")?.unwrap_or_default();
-    let (unknown, extra) = ("tokenizer.ggml.unknown_token_id", "tokenizer.ggml.remove_extra_whitespaces");
-    let unknown = metadata.unsigned(unknown)?.and_then(|id| u32::try_from(id).ok());
-    let unknown = unknown.filter(|id| (*id as usize) < spec.tokens);
+    let unknown = match metadata.unsigned("tokenizer.ggml.unknown_token_id")? {
+        None => None,
+        Some(id) => match u32::try_from(id).ok().filter(|id| (*id as usize) < spec.tokens) {
+            None => return Err(entries.damaged(format!("its unknown token is {id}, of {} tokens", spec.tokens))),
+            known => known,
+        },
+    };
     let (vocabulary, bytes) = entries.with_byte_tokens(spec);
     let normalizer = match metadata.integers("tokenizer.ggml.precompiled_charsmap")? {
         None => Normalizer::default(),
         Some(table) => {
-            let table: Vec<u8> = table.into_iter().map(|byte| byte as u8).collect();
-            let table = Charsmap::read(&table).map_err(|reason| entries.damaged(reason))?;
+            // Of signed or unsigned bytes.
+            let byte = |byte: i64| u8::try_from(byte).ok().or_else(|| i8::try_from(byte).ok().map(|byte| byte as u8));
+            let table = table.into_iter().map(byte).collect::<Option<Vec<u8>>>();
+            let table = table.ok_or_else(|| "its precompiled_charsmap has entries that are no bytes".to_owned());
+            let table = table.and_then(|table| Charsmap::read(&table)).map_err(|reason| entries.damaged(reason))?;
             Normalizer::new(vec![NormalizerStep::Charsmap(table)])
         }
     };
     let prefix = if spec.add_space_prefix { "always" } else { "never" };
     let metaspace = json!({"type": "Metaspace", "replacement": SPACE, "prepend_scheme": prefix});
-    let split = metadata.boolean(extra)?.unwrap_or(true).then(|| json!({"type": "WhitespaceSplit"}));
+    let split = metadata
+        .boolean("tokenizer.ggml.remove_extra_whitespaces")?
+        .unwrap_or(true)
+        .then(|| json!({"type": "WhitespaceSplit"}));
     let steps: Vec<_> = split.into_iter().chain([metaspace]).collect();
     let pre_tokenizer = PreTokenizer::read(&json!({"type": "Sequence", "pretokenizers": steps}));
     let pre_tokenizer = pre_tokenizer.map_err(|reason| entries.damaged(reason))?;

@@ -158,21 +158,37 @@ impl Tokenizer {
         Ok(Ok(ids))
     }
 
+    /// The ids of a pair of texts of strangers, such as a query and a document, and the type of each (0 or 1); none where the
+    /// tokenizer's files do not say how two texts become one sequence.
+    ///
+    /// # Errors
+    /// As [`encode_ordinary`](Self::encode_ordinary).
+    pub fn encode_pair(&self, first: &str, second: &str) -> Result<Option<(Vec<u32>, Vec<u8>)>> {
+        let pair = self.encode_pair_within([first, second], usize::MAX, false)?.and_then(Result::ok);
+        Ok(pair.map(|(ids, second)| {
+            let types = (0..ids.len()).map(|place| second.is_some_and(|second| place >= second).into());
+            let types = types.collect();
+            (ids, types)
+        }))
+    }
+
     /// The ids of a pair of texts of strangers, at most `most` of them, and the place from which they are of the second kind. Where
     /// they are more the end of the longer text is cut off, and then that of both (transformers' `longest_first`), or, where
     /// `cut` is false, how many they are is the error. None where the tokenizer has no template for pairs.
     ///
     /// # Errors
     /// As [`encode_ordinary`](Self::encode_ordinary).
-    pub(crate) fn encode_pair(&self, texts: [&str; 2], most: usize, cut: bool) -> Result<Option<Result<Pair, usize>>> {
+    pub(crate) fn encode_pair_within(
+        &self,
+        texts: [&str; 2],
+        most: usize,
+        cut: bool,
+    ) -> Result<Option<Result<Pair, usize>>> {
         let Some(template) = &self.pair else { return Ok(None) };
         let [mut first, mut second] = [self.encode_ordinary(texts[0], false)?, self.encode_ordinary(texts[1], false)?];
         let all = first.len() + second.len() + template.tokens();
         if all > most {
-            if !cut {
-                return Ok(Some(Err(all)));
-            }
-            let room = most.saturating_sub(template.tokens());
+            let Some(room) = most.checked_sub(template.tokens()).filter(|_| cut) else { return Ok(Some(Err(all))) };
             let (shorter, longer) =
                 if first.len() > second.len() { (&mut second, &mut first) } else { (&mut first, &mut second) };
             shorter.truncate(room / 2);

@@ -45,6 +45,8 @@ fn a_classification_head_ranks_lines_and_labels_a_text() {
     assert!(printed.lines().count() == 3 && printed.contains("entailment"), "{printed}");
     let printed = text(&example("diagnose", &[labels]).stdout);
     assert!(printed.contains("--example classify -- fixtures/embeddings/labels --text"), "{printed}");
+    let printed = text(&example("diagnose", &[ranks]).stdout);
+    assert!(printed.contains("--example search -- fixtures/embeddings/cross-encoder --file FILE"), "{printed}");
     let printed = text(&example("diagnose", &["fixtures/embeddings/bert"]).stdout);
     assert!(printed.contains("--example embed -- fixtures/embeddings/bert --text"), "{printed}");
 }

@@ -40,7 +40,12 @@ pub(super) const FAMILY: Family = Family {
         (&[Role::Q, Role::K, Role::V, Role::O, Role::Up, Role::Down], Bias::Always),
         (&[Role::ClassifierDense, Role::Classifier], Bias::Always),
     ],
-    classifier: Some(ClassifierTable { pooling: Pooling::Cls, pooling_key: None, dense: Some(DenseActivation::Tanh) }),
+    classifier: Some(ClassifierTable {
+        pooling: Pooling::Cls,
+        pooling_key: None,
+        activation_key: None,
+        dense: Some(DenseActivation::Tanh),
+    }),
     norm: NormKind::Layer,
     encoder: true,
     token_types: Some((

@@ -283,12 +283,15 @@ pub struct ClassifierTable {
     pub pooling: Pooling,
     /// The key of `config.json` that says so where models differ.
     pub pooling_key: Option<&'static str>,
+    /// The key of `config.json` of the activation, where models may differ.
+    pub activation_key: Option<&'static str>,
     /// The activation of the layer before the last, where there is one.
     pub dense: Option<DenseActivation>,
 }
 
 /// One matrix over the last token's hidden state, as transformers' decoders have it.
-pub(crate) const SCORE: ClassifierTable = ClassifierTable { pooling: Pooling::Last, pooling_key: None, dense: None };
+pub(crate) const SCORE: ClassifierTable =
+    ClassifierTable { pooling: Pooling::Last, pooling_key: None, activation_key: None, dense: None };
 
 /// Its name.
 #[rustfmt::skip]

@@ -35,7 +35,7 @@ pub(super) const FAMILY: Family = Family {
         &["ModernBertModel", "ModernBertForMaskedLM", "ModernBertForSequenceClassification"],
     )],
     keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "norm_eps" }, ..LLAMA_LIKE_KEYS },
-    // The first files, before transformers 5.
+    // The base without the sections of transformers 5.
     config_aliases: &[("sliding_window", "local_attention"), ("rope_theta", "global_rope_theta")],
     config_defaults: &[("norm_eps", 1e-5)],
     config_defaults_source: "the default of transformers' ModernBertConfig",
@@ -66,6 +66,7 @@ pub(super) const FAMILY: Family = Family {
     classifier: Some(ClassifierTable {
         pooling: Pooling::Cls,
         pooling_key: Some("classifier_pooling"),
+        activation_key: Some("classifier_activation"),
         dense: Some(DenseActivation::Gelu),
     }),
     activation: (Activation::GeGluErf { gate: () }, &["gelu"]),
@@ -83,11 +84,7 @@ pub(super) const FAMILY: Family = Family {
         key: Key { gguf: ".rope.freq_base_swa", config: "local_rope_theta" },
         default_theta: Some((10_000.0, "the default of transformers' ModernBertConfig and of llama.cpp")),
     }),
-    refused_flags: &[("norm_bias", "norms with a bias")],
-    refused_texts: &[
-        ("classifier_activation", "silu", "another activation of the head"),
-        ("classifier_activation", "relu", "another activation of the head"),
-    ],
+    refused_flags: &[("norm_bias", "norms with a bias"), ("sliding_window", "a window beside local_attention")],
     gguf_needed_flags: &[],
     default_theta: Some((160_000.0, "the default of transformers' ModernBertConfig")),
     default_tied: (false, "an encoder has no output head"),

@@ -4,8 +4,8 @@ use super::reader::{CLASSIFIES, Reader};
 use super::tensors::Tensors;
 use super::{LinearWeights, NormWeights, Pooling};
 use crate::block::DenseActivation;
-use crate::error::{Error, Result};
-use crate::family::{Family, Key, Role};
+use crate::error::Result;
+use crate::family::{ClassifierTable, Family, Key, Role};
 use crate::header::Fields;
 use crate::header::config::JsonObject;
 use crate::header::{Header, Metadata};
@@ -22,9 +22,24 @@ pub struct ClassifierWeights {
     pub output: LinearWeights,
     /// The names of the labels, one for each score.
     pub labels: Vec<String>,
-    /// Whether the makers bring scores of pairs of texts between 0 and 1 by a sigmoid: the default of sentence-transformers where
-    /// there is one label.
-    pub sigmoid: bool,
+    /// What the makers do to the scores of pairs of texts.
+    pub scores: ScoreActivation,
+}
+
+/// What is done to the scores of pairs of texts (sentence-transformers' `activation_fn`). Complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScoreActivation {
+    /// They stay as the head gives them.
+    Identity,
+    /// They are brought between 0 and 1: the default where there is one label.
+    Sigmoid,
+    /// Something that is not computed.
+    Unsupported {
+        /// What.
+        what: String,
+        /// The file that says it.
+        source: String,
+    },
 }
 
 /// The layer before the last of a classification head.
@@ -76,6 +91,16 @@ impl Reader<'_> {
         };
         assumptions.push(format!("scores of labels by pooling {default}: {key} is absent ({source})"));
         Ok(default)
+    }
+
+    /// The key and name of a head's activation that is another than the table's.
+    fn head_activation(&self, table: &ClassifierTable) -> Result<Option<(&'static str, String)>> {
+        let Some(key) = table.activation_key.filter(|_| !self.is_gguf()) else { return Ok(None) };
+        let known = match table.dense {
+            Some(DenseActivation::Tanh) => "tanh",
+            Some(DenseActivation::Gelu) | None => "gelu",
+        };
+        Ok(self.fields().text(key)?.filter(|name| *name != known).map(|name| (key, name.to_owned())))
     }
 
     /// The labels that the model scores; none where it has no classification head.
@@ -142,6 +167,19 @@ impl Reader<'_> {
 const MOST_LABELS: usize = 1 << 20;
 
 impl Tensors<'_> {
+    /// Why the head of a model that has one is not computed.
+    fn without_scores(&self, table: &ClassifierTable) -> Result<Option<String>> {
+        if let Some((key, name)) = self.reader.head_activation(table)? {
+            return Ok(Some(format!("activation {name} ({key})")));
+        }
+        // llama.cpp's converter leaves BERT's pooler out, and left the norm of ModernBERT's head out: without these the scores
+        // are others.
+        let needed = [("cls.weight", true), ("cls.norm.weight", self.names(Role::ClassifierNorm))];
+        let missing = |(name, wanted): &(&str, bool)| *wanted && !self.header.tensors.contains_key(*name);
+        let missing = needed.into_iter().find(missing).filter(|_| self.reader.is_gguf());
+        Ok(missing.map(|(name, _)| format!("the file has cls.output.weight without the layer before it, {name}")))
+    }
+
     /// The classification head that scores `labels`, where there are any.
     pub(super) fn classifier(
         &mut self,
@@ -151,36 +189,35 @@ impl Tensors<'_> {
         let Some(table) = self.family.classifier.filter(|_| !labels.is_empty()) else { return Ok(None) };
         let dense = match table.dense {
             None => None,
-            // llama.cpp's converter leaves BERT's pooler out, without which the scores are others.
-            Some(_) if self.reader.is_gguf() && !self.header.tensors.contains_key("cls.weight") => {
-                assumptions.push(
-                    "no scores of labels: the file has cls.output.weight without the layer before it, cls.weight"
-                        .into(),
-                );
-                self.mark_used("cls.output.weight");
-                self.mark_used("cls.output.bias");
-                return Ok(None);
+            Some(activation) => {
+                if let Some(why) = self.without_scores(&table)? {
+                    assumptions.push(format!("no scores of labels: {why}"));
+                    self.mark_used("cls.output.weight");
+                    self.mark_used("cls.output.bias");
+                    return Ok(None);
+                }
+                Some(ClassifierDense {
+                    linear: self.matrix(Role::ClassifierDense, None)?,
+                    activation,
+                    norm: self.norm_if_named(Role::ClassifierNorm, None)?,
+                })
             }
-            Some(activation) => Some(ClassifierDense {
-                linear: self.matrix(Role::ClassifierDense, None)?,
-                activation,
-                norm: self.norm_if_named(Role::ClassifierNorm, None)?,
-            }),
         };
         let output = self.row_or_matrix(Role::Classifier, None)?;
         let pooling = match table.pooling_key {
             None => table.pooling,
             Some(key) => self.reader.classifier_pooling(key, table.pooling, assumptions)?,
         };
-        let sigmoid = sigmoid(self.header, labels.len())?;
-        Ok(Some(ClassifierWeights { pooling, dense, output, labels, sigmoid }))
+        let scores = score_activation(self.header, labels.len())?;
+        Ok(Some(ClassifierWeights { pooling, dense, output, labels, scores }))
     }
 }
 
 /// What sentence-transformers' CrossEncoder does to scores: what its file or `config.json` names, or else a sigmoid where there is
 /// one label.
-fn sigmoid(header: &Header, labels: usize) -> Result<bool> {
-    let Metadata::Config(files) = &header.metadata else { return Ok(labels == 1) };
+fn score_activation(header: &Header, labels: usize) -> Result<ScoreActivation> {
+    let default = if labels == 1 { ScoreActivation::Sigmoid } else { ScoreActivation::Identity };
+    let Metadata::Config(files) = &header.metadata else { return Ok(default) };
     let config = files.config.whole();
     let section = config.section("sentence_transformers")?;
     let own = files.sentence_transformers.as_ref().and_then(|files| files.config.as_ref()).map(JsonObject::whole);
@@ -188,15 +225,16 @@ fn sigmoid(header: &Header, labels: usize) -> Result<bool> {
         [(own, "activation_fn"), (section, "activation_fn"), (Some(config), "sbert_ce_default_activation_function")];
     for (section, key) in places {
         let Some(section) = section else { continue };
-        match section.text(key)?.map(|named| named.rsplit('.').next().unwrap_or_default()) {
-            None => {}
-            Some("Sigmoid") => return Ok(true),
-            Some("Identity") => return Ok(false),
+        let named = section.text(key)?;
+        return Ok(match named.map(|named| named.rsplit('.').next().unwrap_or_default()) {
+            None => continue,
+            Some("Sigmoid") => ScoreActivation::Sigmoid,
+            Some("Identity") => ScoreActivation::Identity,
             Some(other) => {
-                let key = section.dotted(key);
-                return Err(Error::key_value(section.file(), &key, format!("{other:?}"), "Sigmoid or Identity"));
+                let source = section.file().file_name().unwrap_or_default().to_string_lossy().into_owned();
+                ScoreActivation::Unsupported { what: format!("scores by {other}"), source }
             }
-        }
+        });
     }
-    Ok(labels == 1)
+    Ok(default)
 }

@@ -174,9 +174,13 @@ impl TextLimit {
         for (file, key) in [(of_model, "max_seq_length"), (of_tokenizer, "model_max_length")] {
             // Transformers writes 1e30 where there is none.
             let Some(tokens) = file.map(|file| file.number(key)).transpose()?.flatten() else { continue };
-            if tokens < 1.0 {
-                let file = file.map(|file| file.file()).unwrap_or(header.source.path.as_path());
-                return Err(Error::key_value(file, key, tokens.to_string(), "a positive number"));
+            match file {
+                _ if tokens >= 1.0 => {}
+                Some(file) if key == "max_seq_length" => {
+                    return Err(Error::key_value(file.file(), key, tokens.to_string(), "a positive number"));
+                }
+                // A tokenizer's 0 or -1 is none.
+                _ => continue,
             }
             return Ok(Some(TextLimit { tokens: tokens as usize, key }));
         }

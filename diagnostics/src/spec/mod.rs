@@ -21,7 +21,7 @@ mod tensors;
 mod unsupported;
 
 pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
-pub use classifier::{ClassifierDense, ClassifierWeights};
+pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
 pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLimit};
 pub use inspect::inspect;
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};

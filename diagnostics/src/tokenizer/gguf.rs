@@ -109,11 +109,9 @@ fn word_piece(metadata: &GgufMetadata, mut spec: TokenizerSpec, tokens: &Strings
 /// How two texts become one sequence, of an encoder: as XLM-RoBERTa and RoBERTa do it, or else as ModernBERT does, which tells
 /// no kinds of tokens apart.
 fn pair(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Option<PairTemplate>> {
-    let separates = metadata.unsigned(SEP)?.is_some();
-    let (Some(cls), Some(sep)) = (spec.bos.filter(|_| spec.add_bos), spec.eos.filter(|_| spec.add_eos && separates))
-    else {
-        return Ok(None);
-    };
+    let separator = metadata.unsigned(SEP)?;
+    let sep = spec.eos.filter(|eos| spec.add_eos && separator == Some(u64::from(*eos)));
+    let (Some(cls), Some(sep)) = (spec.bos.filter(|_| spec.add_bos), sep) else { return Ok(None) };
     let doubled = spec.kind == TokenizerKind::Unigram || spec.pre.as_deref() == Some("roberta-bpe");
     Ok(Some(if doubled { PairTemplate::roberta(cls, sep) } else { PairTemplate::bert(cls, sep) }))
 }

@@ -28,6 +28,9 @@ pub enum PairText {
     Second,
 }
 
+/// Parts of a pair. Published templates have up to six.
+const MOST_PARTS: usize = 16;
+
 impl PairTemplate {
     /// BERT's: `[CLS] first [SEP] second [SEP]`, the second text and its end of type 1.
     pub(super) fn bert(cls: u32, sep: u32) -> PairTemplate {
@@ -51,10 +54,18 @@ impl PairTemplate {
     /// `Format` for what is no part.
     pub(super) fn read(path: &Path, processing: &Map<String, Value>, tokens: usize) -> Result<Option<PairTemplate>> {
         let Some(listed) = processing.get("pair").and_then(Value::as_array) else { return Ok(None) };
+        if listed.len() > MOST_PARTS {
+            return Err(Error::key_value(
+                path,
+                "post_processor.pair",
+                format!("{} parts", listed.len()),
+                format!("at most {MOST_PARTS}"),
+            ));
+        }
         let mut parts = Vec::new();
         for item in listed {
             let wrong = || {
-                let expected = "a Sequence A or B, or a SpecialToken with ids of the vocabulary";
+                let expected = "a Sequence A or B, or a SpecialToken with one id of the vocabulary";
                 Error::key_value(path, "post_processor.pair", item.to_string(), expected)
             };
             let kind = |part: &Value| part.get("type_id").and_then(Value::as_u64).and_then(|id| u8::try_from(id).ok());
@@ -71,10 +82,12 @@ impl PairTemplate {
             let token = item.get("SpecialToken").ok_or_else(wrong)?;
             let (name, token_type) = (name(token).ok_or_else(wrong)?, kind(token).ok_or_else(wrong)?);
             let named = processing.get("special_tokens").and_then(|named| named.get(&name));
-            for id in named.and_then(|named| named.get("ids")).and_then(Value::as_array).ok_or_else(wrong)? {
-                let id = id.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|id| (*id as usize) < tokens);
-                parts.push(PairPart { what: PairText::Token(id.ok_or_else(wrong)?), token_type });
-            }
+            let Some([id]) = named.and_then(|named| named.get("ids")).and_then(Value::as_array).map(Vec::as_slice)
+            else {
+                return Err(wrong());
+            };
+            let id = id.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|id| (*id as usize) < tokens);
+            parts.push(PairPart { what: PairText::Token(id.ok_or_else(wrong)?), token_type });
         }
         let texts: Vec<PairText> =
             parts.iter().map(|part| part.what).filter(|what| !matches!(what, PairText::Token(_))).collect();
