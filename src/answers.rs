@@ -1,9 +1,10 @@
-//! A prompt -> several answers, computed together.
+//! A prompt -> several generations or answers, computed together.
 
 use crate::error::{Error, Result};
-use crate::generate::{Answer, GenerateOptions};
+use crate::generate::{Answer, GenerateOptions, Generation};
 use crate::model::Model;
 use crate::prompt::Prompt;
+use crate::session::Session;
 use std::thread;
 
 /// Answers of one prompt at most.
@@ -32,6 +33,30 @@ impl Model {
         n: usize,
         options: &GenerateOptions,
     ) -> Result<Vec<Answer>> {
+        let generations = self.generations(prompt, n, options)?;
+        thread::scope(|scope| {
+            let run = |mut generation: Generation<Session>| move || generation.answer();
+            let spawn = |generation| thread::Builder::new().spawn_scoped(scope, run(generation));
+            let threads: Vec<_> = generations.into_iter().map(spawn).collect();
+            let answer = |thread: std::io::Result<thread::ScopedJoinHandle<'_, Result<Answer>>>| {
+                let thread = thread.map_err(|error| Error::Internal(format!("no thread could be started: {error}")))?;
+                thread.join().unwrap_or_else(|_| Err(Error::Internal("the thread of an answer panicked".into())))
+            };
+            threads.into_iter().map(answer).collect()
+        })
+    }
+
+    /// The generations of [`answers`](Self::answers), for whoever takes their pieces as they come: computed together where they
+    /// are iterated on threads of their own, or are streams.
+    ///
+    /// # Errors
+    /// `Option` for another number; those of [`generate`](Self::generate).
+    pub fn generations<'p>(
+        &self,
+        prompt: impl Into<Prompt<'p>>,
+        n: usize,
+        options: &GenerateOptions,
+    ) -> Result<Vec<Generation<Session>>> {
         if !(1..=MOST).contains(&n) {
             return Err(Error::Option { option: "n", value: n as f64, expected: "a whole number from 1 to 128" });
         }
@@ -46,16 +71,7 @@ impl Model {
             seeded.sampling.seed = seeded.sampling.seed.map(|seed| seed.wrapping_add(1));
             generations.push(generation);
         }
-        thread::scope(|scope| {
-            let run = |mut generation: crate::Generation<_>| move || generation.answer();
-            let spawn = |generation| thread::Builder::new().spawn_scoped(scope, run(generation));
-            let threads: Vec<_> = generations.into_iter().map(spawn).collect();
-            let answer = |thread: std::io::Result<thread::ScopedJoinHandle<'_, Result<Answer>>>| {
-                let thread = thread.map_err(|error| Error::Internal(format!("no thread could be started: {error}")))?;
-                thread.join().unwrap_or_else(|_| Err(Error::Internal("the thread of an answer panicked".into())))
-            };
-            threads.into_iter().map(answer).collect()
-        })
+        Ok(generations)
     }
 
     /// The likeliest of `n` answers: whose tokens have the greatest mean logarithm of their probabilities. The options' `logprobs` are

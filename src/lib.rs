@@ -81,7 +81,10 @@ pub use error::{
 };
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
 pub use fingerprint::WeightsDigest;
-pub use generate::{Answer, FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions, Speculation};
+pub use generate::{
+    Answer, AnswerDelta, AnswerReader, FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions,
+    Speculation,
+};
 pub use grammar::Grammar;
 pub use kernels::Isa;
 pub use model::Model;

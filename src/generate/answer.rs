@@ -31,10 +31,110 @@ impl Answer {
             tokens => self.logprobs.iter().sum::<f64>() / tokens as f64,
         }
     }
+
+    /// Appends what a piece adds.
+    fn add(&mut self, delta: AnswerDelta) -> Result<()> {
+        memory::append(&mut self.thinking, &delta.thinking, "the text of a generation")?;
+        memory::append(&mut self.text, &delta.text, "the text of a generation")?;
+        self.tool_calls.extend(delta.tool_call);
+        Ok(())
+    }
 }
 
 /// Marks of a thought.
 const MARKS: [(&str, &str); 2] = [("<think>", "</think>"), ("[THINK]", "[/THINK]")];
+
+/// What a piece adds to an answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct AnswerDelta {
+    /// To what was thought; it comes before the text.
+    pub thinking: String,
+    /// To the answer.
+    pub text: String,
+    /// A tool that it calls.
+    pub tool_call: Option<ToolCall>,
+}
+
+/// Pieces -> an [`Answer`] as it comes: what was thought is without its marks and the blanks around it from the first delta on, so
+/// what may become a mark waits for the rest of it.
+///
+/// ```
+/// use model_factory::{AnswerReader, GenerateOptions, Model};
+///
+/// let model = Model::load("fixtures/demo")?;
+/// let (mut reader, mut text) = (AnswerReader::default(), String::new());
+/// for piece in model.generate("Once upon a time", &GenerateOptions::default().max_tokens(20))? {
+///     text += &reader.push(piece?).text;
+/// }
+/// assert!(!text.is_empty() && reader.finish().thinking.is_empty());
+/// # Ok::<(), model_factory::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct AnswerReader {
+    /// The end of the thought so far that may be blanks or a mark.
+    held: String,
+    /// Whether the thought has begun, so that what comes is no opening mark.
+    begun: bool,
+    /// Whether there was a thought before this one.
+    again: bool,
+}
+
+impl AnswerReader {
+    /// What `piece` adds.
+    pub fn push(&mut self, piece: Piece) -> AnswerDelta {
+        if piece.thinking {
+            self.held.push_str(&piece.text);
+            return AnswerDelta { thinking: self.take(false), ..AnswerDelta::default() };
+        }
+        let ends = !piece.text.is_empty() || piece.tool_call.is_some();
+        let thinking = if ends { self.end() } else { String::new() };
+        AnswerDelta { thinking, text: piece.text, tool_call: piece.tool_call }
+    }
+
+    /// What is left when there are no more pieces.
+    pub fn finish(&mut self) -> AnswerDelta {
+        AnswerDelta { thinking: self.end(), ..AnswerDelta::default() }
+    }
+
+    /// Ends a thought.
+    fn end(&mut self) -> String {
+        let rest = self.take(true);
+        self.held.clear();
+        self.again |= std::mem::take(&mut self.begun);
+        rest
+    }
+
+    /// Takes what of the thought is neither mark nor blanks around it; `ended` when no more of it comes.
+    fn take(&mut self, ended: bool) -> String {
+        let mut from = 0;
+        if !self.begun {
+            let opens = |text: &str| MARKS.iter().any(|(open, _)| text.len() < open.len() && open.starts_with(text));
+            let text = self.held.trim_start();
+            let behind = MARKS.iter().find_map(|(open, _)| text.strip_prefix(open)).unwrap_or(text).trim_start();
+            if behind.is_empty() || (!ended && opens(behind)) {
+                return String::new();
+            }
+            from = self.held.len() - behind.len();
+        }
+        let text = &self.held[from..];
+        let whole = text.trim_end();
+        let cut = MARKS.iter().find_map(|(_, close)| whole.strip_suffix(close)).unwrap_or_else(|| {
+            let begins = |close: &str| (1..close.len()).rev().find(|some| text.ends_with(&close[..*some]));
+            let waits = if ended { None } else { MARKS.iter().find_map(|(_, close)| begins(close)) };
+            &text[..text.len() - waits.unwrap_or(0)]
+        });
+        let given = cut.trim_end();
+        if given.is_empty() {
+            return String::new();
+        }
+        let between = if self.again && !self.begun { "\n\n" } else { "" };
+        let taken = [between, given].concat();
+        self.begun = true;
+        self.held.drain(..from + given.len());
+        taken
+    }
+}
 
 impl<S: Step> Generation<S> {
     /// Generates to the end and returns the answer, apart from what was thought.
@@ -43,19 +143,13 @@ impl<S: Step> Generation<S> {
     /// The first error of any step.
     pub fn answer(&mut self) -> Result<Answer> {
         let mut answer = Answer { either: self.state.thinking.has_messages(), ..Answer::default() };
+        let mut reader = AnswerReader::default();
         for piece in self {
-            let Piece { text, thinking, tool_call, logprobs, .. } = piece?;
-            answer.logprobs.extend(logprobs.map(|of| of.chosen));
-            let to = if thinking { &mut answer.thinking } else { &mut answer.text };
-            memory::append(to, &text, "the text of a generation")?;
-            answer.tool_calls.extend(tool_call);
+            let mut piece = piece?;
+            answer.logprobs.extend(piece.logprobs.take().map(|of| of.chosen));
+            answer.add(reader.push(piece))?;
         }
-        let mut thought = answer.thinking.trim();
-        for (open, close) in MARKS {
-            thought = thought.strip_prefix(open).unwrap_or(thought);
-            thought = thought.strip_suffix(close).unwrap_or(thought).trim();
-        }
-        answer.thinking = thought.to_owned();
+        answer.add(reader.finish())?;
         Ok(answer)
     }
 }
@@ -70,5 +164,46 @@ impl From<Answer> for Message {
         let mut message = if tool_calls.is_empty() { Message::assistant("") } else { Message::calls(&tool_calls) };
         message.content = Some(text);
         if thinking.is_empty() { message } else { message.field("reasoning_content", thinking) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::Part;
+
+    /// The deltas of pieces, put together: with every text given whole and a character at a time.
+    fn read(parts: &[(&str, bool)]) -> [(String, String); 2] {
+        let whole: Vec<(String, bool)> = parts.iter().map(|(text, thinking)| ((*text).into(), *thinking)).collect();
+        let letters = parts.iter().flat_map(|(text, thinking)| text.chars().map(|letter| (letter.into(), *thinking)));
+        [whole, letters.collect()].map(|pieces: Vec<(String, bool)>| {
+            let mut reader = AnswerReader::default();
+            let (mut thought, mut text) = (String::new(), String::new());
+            let pieces = pieces.into_iter().map(|(text, thinking)| Piece { thinking, ..Piece::of(Part::Text(text)) });
+            let mut deltas: Vec<AnswerDelta> = pieces.map(|piece| reader.push(piece)).collect();
+            deltas.push(reader.finish());
+            for delta in deltas {
+                thought += &delta.thinking;
+                text += &delta.text;
+            }
+            (thought, text)
+        })
+    }
+
+    #[test]
+    fn marks_of_a_thought_are_left_out_however_they_are_cut() {
+        for (parts, thought, text) in [
+            (&[("<think>\nso it is \n\n</think>\n", true), ("\n\nYes", false)][..], "so it is", "\n\nYes"),
+            (&[("[THINK]a < b</thin[/THINK]", true), ("Yes", false)], "a < b</thin", "Yes"),
+            (&[("opened by the prompt</think>", true), ("Yes", false)], "opened by the prompt", "Yes"),
+            (&[("<think>\n\n</think>\n\n", true), ("Yes", false)], "", "Yes"),
+            (&[("<think>it ends in </thi", true)], "it ends in </thi", ""),
+            (&[("<thi", true)], "<thi", ""),
+            (&[("in a channel  ", true), ("Yes", false)], "in a channel", "Yes"),
+            (&[("first", true), ("text", false), ("<think>second</think>", true)], "first\n\nsecond", "text"),
+            (&[("<think> is text here</think>", false)], "", "<think> is text here</think>"),
+        ] {
+            assert_eq!(read(parts), [(); 2].map(|()| (thought.to_owned(), text.to_owned())), "{parts:?}");
+        }
     }
 }

@@ -28,7 +28,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use answer::Answer;
+pub use answer::{Answer, AnswerDelta, AnswerReader};
 use calls::Calls;
 pub use constraint::Constraint;
 pub use logprobs::LogProbs;

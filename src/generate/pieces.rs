@@ -35,7 +35,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    fn of(part: Part) -> Piece {
+    pub(super) fn of(part: Part) -> Piece {
         let (text, tool_call) = match part {
             Part::Text(text) => (text, None),
             Part::Call(call) => (String::new(), Some(call)),

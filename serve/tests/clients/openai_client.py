@@ -1,0 +1,139 @@
+"""The `openai` package as a client: python openai_client.py CHAT_URL EMBED_URL KEY. Ends with an error where one answer is wrong."""
+
+import json
+import sys
+import time
+import urllib.request
+
+import openai
+from pydantic import BaseModel, Field
+
+chat_url, embed_url, key = sys.argv[1:]
+client = openai.OpenAI(base_url=f"{chat_url}/v1", api_key=key, max_retries=0)
+MESSAGES = [{"role": "user", "content": "Once upon a time"}]
+ASK = dict(model="demo", messages=MESSAGES, max_tokens=12)
+
+
+def refused(kind, param, ask, **more):
+    try:
+        ask(**more)
+    except kind as error:
+        assert error.param == param, (error.param, error)
+        return error
+    raise AssertionError(f"{more} is answered")
+
+
+def running():
+    request = urllib.request.Request(f"{chat_url}/metrics", headers={"authorization": f"Bearer {key}"})
+    text = urllib.request.urlopen(request).read().decode()
+    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("serve_running ")))
+
+
+def models():
+    assert [model.id for model in client.models.list()] == ["demo"]
+    assert client.models.retrieve("demo").id == "demo"
+    refused(openai.NotFoundError, "model", client.models.retrieve, model="other")
+
+
+def whole_and_streamed():
+    options = dict(ASK, seed=7, temperature=0.8, n=2, logprobs=True, top_logprobs=3)
+    whole = client.chat.completions.create(**options)
+    assert whole.usage.completion_tokens == 24 and whole.usage.prompt_tokens == 8
+    assert len(whole.choices[0].logprobs.content[0].top_logprobs) == 3
+    texts = ["", ""]
+    for chunk in client.chat.completions.create(**options, stream=True, stream_options={"include_usage": True}):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+    assert texts == [choice.message.content for choice in whole.choices], texts
+    assert chunk.usage.completion_tokens == 24 and not chunk.choices
+
+
+def helper_streams():
+    asked = dict(ASK, temperature=0, max_tokens=100, stop="was")  # an answer that is cut off is an exception of the helper
+    with client.chat.completions.stream(**asked) as stream:
+        events = [event.type for event in stream]
+        final = stream.get_final_completion()
+    assert "content.delta" in events, events
+    assert final.choices[0].message.content == client.chat.completions.create(**asked).choices[0].message.content
+
+
+def texts():
+    answer = client.completions.create(model="demo", prompt=["Once upon a time", "The fox"], max_tokens=5, logprobs=2)
+    assert len(answer.choices) == 2 and len(answer.choices[0].logprobs.tokens) == 5
+    parts = client.completions.create(model="demo", prompt=[1, 5, 9], max_tokens=5, stream=True)
+    assert "".join(part.choices[0].text for part in parts)
+
+
+def schemas():
+    class Fox(BaseModel):
+        age: int = Field(ge=0, le=9)
+
+    answer = client.chat.completions.parse(**dict(ASK, max_tokens=100), response_format=Fox)
+    assert 0 <= answer.choices[0].message.parsed.age <= 9
+    answer = client.chat.completions.create(**ASK, stop=["was"], temperature=0)
+    assert "was" not in answer.choices[0].message.content and answer.choices[0].finish_reason == "stop"
+
+
+def tools():
+    number = {"type": "integer", "minimum": 0, "maximum": 9}
+    parameters = {"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]}
+    tool = {"type": "function", "function": {"name": "add", "description": "Adds", "parameters": parameters}}
+    options = dict(model="demo", tools=[tool], tool_choice="required", max_tokens=300, seed=3)
+    messages = [{"role": "user", "content": "What is 1 + 2?"}]
+    answer = client.chat.completions.create(messages=messages, **options)
+    message = answer.choices[0].message
+    assert answer.choices[0].finish_reason == "tool_calls" and message.content is None
+    calls = {}
+    for chunk in client.chat.completions.create(messages=messages, **options, stream=True):
+        for call in chunk.choices[0].delta.tool_calls or []:
+            calls[call.index] = calls.get(call.index, "") + call.function.arguments
+    assert calls == {at: call.function.arguments for at, call in enumerate(message.tool_calls)}, calls
+    for call in message.tool_calls:
+        numbers = json.loads(call.function.arguments)
+        messages += [message, {"role": "tool", "tool_call_id": call.id, "content": str(numbers["a"] + numbers["b"])}]
+    answer = client.chat.completions.create(model="demo", messages=messages, tools=[tool], max_tokens=10)
+    assert answer.choices[0].message.content
+
+
+def embeddings():
+    embed = openai.OpenAI(base_url=f"{embed_url}/v1", api_key=key).embeddings.create
+    asked = dict(model="bert", input=["The cat sat on the mat.", "Cats run."])
+    as_bytes, as_numbers = embed(**asked), embed(**asked, encoding_format="float")  # the package asks for base64 by itself
+    assert [one.embedding for one in as_bytes.data] == [one.embedding for one in as_numbers.data]
+    assert len(embed(**dict(asked, dimensions=8)).data[1].embedding) == 8
+
+
+def errors():
+    create = client.chat.completions.create
+    for param, more in [
+        ("temperature", dict(temperature=-1)),
+        ("n", dict(n=1000)),
+        ("audio", dict(audio={"voice": "alloy", "format": "wav"})),
+        ("parallel_tool_calls", dict(parallel_tool_calls=False)),
+        ("service_tier", dict(service_tier="flex")),
+        ("response_format", dict(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"not": {}}}})),
+        ("messages", dict(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])),
+    ]:
+        refused(openai.BadRequestError, param, create, **dict(ASK, **more))
+    refused(openai.NotFoundError, "model", create, **dict(ASK, model="gpt-4o"))
+    long = [{"role": "user", "content": "word " * 2000}]
+    error = refused(openai.APIStatusError, "messages", create, **dict(ASK, messages=long))
+    assert error.status_code == 413 and error.code == "context_length_exceeded"
+    stranger = openai.OpenAI(base_url=f"{chat_url}/v1", api_key="wrong")
+    refused(openai.AuthenticationError, None, stranger.models.list)
+
+
+def disconnects():
+    stream = client.chat.completions.create(**dict(ASK, max_tokens=400), stream=True, extra_body={"ignore_eos": True})
+    next(iter(stream))
+    stream.close()
+    client.with_options(timeout=10).models.list()
+    begun = time.time()
+    while running():
+        assert time.time() - begun < 30, "it goes on"
+        time.sleep(0.05)
+
+
+for test in (models, whole_and_streamed, helper_streams, texts, schemas, tools, embeddings, errors, disconnects):
+    test()
+    print(f"python, openai {openai.__version__}: {test.__name__} ok")
