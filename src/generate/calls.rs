@@ -34,7 +34,8 @@ impl Calls {
             (Some(format), None) if *choice != ToolChoice::None => {
                 let grammar = grammar(choice, format, &tools, tokenizer)?;
                 let holds_thought = grammar.is_some() && format == ToolCallFormat::Harmony;
-                let reader = Some(CallReader::new(format, tools, tokenizer, prompt_tokens));
+                let reader = CallReader::new(format, tools, tokenizer, prompt_tokens);
+                let reader = Some(if *choice == ToolChoice::Strict { reader.strict() } else { reader });
                 return Ok(Calls { reader, grammar, holds_thought });
             }
             _ => return Ok(Calls { reader: None, grammar: None, holds_thought: false }),

@@ -1,4 +1,5 @@
 mod tools;
+mod transcripts;
 
 use super::*;
 use candle_core::Device;

@@ -47,12 +47,12 @@ impl<'a> Literals<'a> {
         rest.is_some()
     }
 
-    /// What is before `end`, which is taken too: a name, without quotes, brackets and commas.
+    /// What is before `end`, which is taken too: a name, without quotes, brackets, commas and marks.
     pub(super) fn name(&mut self, end: &str) -> Option<&'a str> {
         let (name, rest) = self.rest.split_once(end)?;
         self.rest = rest;
         let name = name.trim();
-        (!name.is_empty() && !name.contains(|c: char| c.is_control() || "\"'()[]{},".contains(c))).then_some(name)
+        (!name.is_empty() && !name.contains(|c: char| c.is_control() || "\"'()[]{}<>,".contains(c))).then_some(name)
     }
 
     /// `name(key=value, ..)` of Python.
@@ -82,7 +82,15 @@ impl<'a> Literals<'a> {
             return Some(Value::String(text));
         }
         if self.take("{") {
-            return self.within(|literals| literals.pairs(":", "}").map(Value::Object));
+            return self.within(|literals| {
+                let mut pairs = literals.clone();
+                if let Some(object) = pairs.pairs(":", "}") {
+                    *literals = pairs;
+                    return Some(Value::Object(object));
+                }
+                // A set of Python's.
+                literals.items("}").map(Value::Array)
+            });
         }
         for (open, close) in [("[", "]"), ("(", ")")] {
             if self.take(open) {
@@ -125,7 +133,7 @@ impl<'a> Literals<'a> {
         if let Some(rest) = rest.strip_prefix(self.quote) {
             let (text, rest) = rest.split_once(self.quote)?;
             self.rest = rest;
-            return Some(text.to_owned());
+            return Some(text.replace(SPECIAL, ""));
         }
         let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
         let mut text = String::new();

@@ -22,6 +22,7 @@ pub(super) type Read = fn(&str, &[Tool]) -> Option<Vec<Written>>;
 
 /// JSON objects with a name and arguments, alone, in lists, or with blanks, `;` or `,` between them.
 pub(super) fn json(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
+    let text = &text.replace(SPECIAL, "");
     let (mut rest, mut calls) = (text.trim(), Vec::new());
     while !rest.is_empty() {
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
@@ -61,6 +62,7 @@ fn arguments(given: Option<Value>) -> Option<Map<String, Value>> {
 /// Llama 3: as [`json`], or `name.call(key="value")`, of tools that there are: what says no more than that it is JSON may be
 /// an answer.
 pub(super) fn llama(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
+    let text = &text.replace(SPECIAL, "");
     let calls = json(text, tools).or_else(|| {
         let mut literals = Literals::new(text);
         let (name, arguments) = literals.call()?;
@@ -78,7 +80,8 @@ pub(super) fn mistral(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
     let (head, object) = text.split_once("[ARGS]").or_else(|| Some(text.split_at(text.find('{')?)))?;
     let (name, id) = head.split_once("[CALL_ID]").map_or((head, None), |(name, id)| (name, Some(id.trim().to_owned())));
     let call = Written::new(name.trim(), serde_json::from_str(object).ok()?);
-    (!call.name.is_empty()).then(|| vec![Written { id, ..call }])
+    let is_name = !call.name.is_empty() && !call.name.contains(|c: char| c.is_whitespace() || matches!(c, '[' | ']'));
+    is_name.then(|| vec![Written { id, ..call }])
 }
 
 /// DeepSeek: `function<｜tool▁sep｜>`, the name and the arguments as a block of JSON, or the name, `<｜tool▁sep｜>` and the arguments.
@@ -98,6 +101,8 @@ pub(super) const DEEPSEEK_SEPARATOR: &str = "<｜tool▁sep｜>";
 /// Qwen3-Coder: `<function=NAME>`, `<parameter=KEY>`, a line end, the value, a line end, `</parameter>`; or as [`json`].
 pub(super) fn xml(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
     const CLOSE: &str = "</parameter>";
+    const NEXT: &str = "\n<parameter=";
+    let text = &text.replace(SPECIAL, "");
     if text.trim_start().starts_with(['[', '{']) {
         return json(text, tools);
     }
@@ -106,6 +111,7 @@ pub(super) fn xml(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
         let (name, body) = rest.strip_prefix("<function=")?.split_once('>')?;
         let (name, mut body) = (name.trim(), body.trim_start());
         let tool = tools.iter().find(|tool| tool.name == name);
+        let property = |key: &str| tool.and_then(|tool| tool.parameters.pointer("/properties")?.get(key));
         let mut arguments = Map::new();
         while let Some(parameter) = body.strip_prefix("<parameter=") {
             let (key, value) = parameter.split_once('>')?;
@@ -115,13 +121,18 @@ pub(super) fn xml(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
                 behind.starts_with("<parameter=") || behind.starts_with("</function>")
             };
             let end = value.match_indices(CLOSE).map(|(at, _)| at).find(ends)?;
-            let inner = value[..end].strip_prefix('\n').unwrap_or(&value[..end]);
-            let inner = inner.strip_suffix('\n').unwrap_or(inner);
-            arguments.insert(
-                key.to_owned(),
-                typed(inner, tool.and_then(|tool| tool.parameters.pointer("/properties")?.get(key))),
-            );
-            body = value[end + CLOSE.len()..].trim_start();
+            // Where its mark is missing, another parameter of the tool begins.
+            let begins = |at: &usize| {
+                let other = value[at + NEXT.len()..].split_once('>').map(|(other, _)| other);
+                other.is_some_and(|other| other != key && !arguments.contains_key(other) && property(other).is_some())
+            };
+            let next = value[..end].match_indices(NEXT).map(|(at, _)| at).find(begins);
+            let (inner, rest) =
+                next.map_or_else(|| (&value[..end], &value[end + CLOSE.len()..]), |next| value.split_at(next));
+            let inner = inner.strip_prefix('\n').unwrap_or(inner);
+            let inner = if next.is_some() { inner } else { inner.strip_suffix('\n').unwrap_or(inner) };
+            arguments.insert(key.to_owned(), typed(inner, property(key)));
+            body = rest.trim_start();
         }
         calls.push(Written::new(name, arguments));
         rest = body.strip_prefix("</function>")?.trim_start();
@@ -156,11 +167,11 @@ pub(super) fn takes(schema: &Value, name: &str) -> bool {
     }
 }
 
-/// Gemma 4: `call:NAME{key:value}`.
+/// Gemma 4: `call:NAME{key:value}`; the model leaves `call` out at times.
 pub(super) fn gemma(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
     let (mut literals, mut calls) = (Literals::new(text), Vec::new());
     while !literals.is_done() {
-        literals.take("call:").then_some(())?;
+        (literals.take("call:") || literals.take(":")).then_some(())?;
         let name = literals.name("{")?;
         calls.push(Written::new(name, literals.pairs(":", "}")?));
         literals.take(",");
@@ -170,6 +181,7 @@ pub(super) fn gemma(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
 
 /// LFM2 and OLMo 3: calls as Python writes them, in a list or one behind the other.
 pub(super) fn python(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
+    let text = &text.replace(SPECIAL, "");
     let (mut literals, mut calls) = (Literals::new(text), Vec::new());
     let listed = literals.take("[");
     while !(literals.is_done() || listed && literals.take("]")) {

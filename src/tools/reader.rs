@@ -24,20 +24,25 @@ pub(super) struct Syntax {
     frames: &'static [&'static str],
     /// Whether an answer that begins with `{` may be a call without a mark.
     bare: bool,
+    /// Begins a call whose mark is missing, of a tool that there is.
+    unmarked: Option<&'static str>,
     read: Read,
 }
 
 pub(super) fn syntax(format: ToolCallFormat) -> Syntax {
-    let marked = |opens, closes, read| Syntax { opens, closes, frames: &[], bare: false, read };
+    let marked = |opens, closes, read| Syntax { opens, closes, frames: &[], bare: false, unmarked: None, read };
     match format {
         ToolCallFormat::Hermes => marked(&["<tool_call>"], &["</tool_call>"], read::json),
-        ToolCallFormat::Qwen3Xml => marked(&["<tool_call>"], &["</tool_call>"], read::xml),
+        ToolCallFormat::Qwen3Xml => {
+            Syntax { unmarked: Some("<function="), ..marked(&["<tool_call>"], &["</tool_call>"], read::xml) }
+        }
         ToolCallFormat::Llama3Json => Syntax { bare: true, ..marked(&["<|python_tag|>"], &[], read::llama) },
         ToolCallFormat::DeepseekV3 | ToolCallFormat::DeepseekV31 => Syntax {
             frames: &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"],
             ..marked(&["<｜tool▁call▁begin｜>"], &["<｜tool▁call▁end｜>"], read::deepseek)
         },
-        ToolCallFormat::Phi4MiniJson => marked(&["<|tool_call|>"], &["<|/tool_call|>"], read::json),
+        // Granite 3.1 spells another mark than its template has.
+        ToolCallFormat::Phi4MiniJson => marked(&["<|tool_call|>", "<tool_call>"], &["<|/tool_call|>"], read::json),
         ToolCallFormat::Mistral | ToolCallFormat::MistralArgs => marked(&["[TOOL_CALLS]"], &[], read::mistral),
         ToolCallFormat::Harmony => marked(&[], &[], |_, _| None),
         ToolCallFormat::Gemma4 => marked(&["<|tool_call>"], &["<tool_call|>"], read::gemma),
@@ -49,13 +54,21 @@ pub(super) fn syntax(format: ToolCallFormat) -> Syntax {
 impl Syntax {
     /// The calls that `body` is, or else what is behind the last opening mark in it, as one that broke may have another behind
     /// it; and where they begin.
-    fn calls(&self, body: &str, tools: &[Tool], spelled: &[(&str, Mark)]) -> Option<(Vec<Written>, usize)> {
+    fn calls(&self, body: &str, tools: &[Tool], opens: &[String]) -> Option<(Vec<Written>, usize)> {
         if let Some(calls) = (self.read)(body, tools) {
             return Some((calls, 0));
         }
-        let opens = spelled.iter().filter(|(_, mark)| *mark == Mark::Open);
-        let (at, len) = opens.filter_map(|(text, _)| Some((body.rfind(text)?, text.len()))).max()?;
+        let (at, len) = opens.iter().filter_map(|open| Some((body.rfind(open.as_str())?, open.len()))).max()?;
         Some(((self.read)(&body[at + len..], tools)?, at))
+    }
+
+    /// The same of a body that no mark closes, which may have text behind its calls, and where they end.
+    fn calls_and_text(&self, body: &str, tools: &[Tool], opens: &[String]) -> Option<(Vec<Written>, usize, usize)> {
+        let ends = body.rmatch_indices(ENDS).map(|(at, end)| at + end.len()).take(TRIES);
+        [body.len()].into_iter().chain(ends).find_map(|end| {
+            let (calls, at) = self.calls(&body[..end], tools, opens)?;
+            Some((calls, at, end))
+        })
     }
 }
 
@@ -64,6 +77,8 @@ enum Mark {
     Open,
     Close,
     Frame,
+    /// Is part of a call whose mark is missing.
+    Unmarked,
 }
 
 #[derive(Debug, PartialEq)]
@@ -93,6 +108,9 @@ struct Open {
 /// Blanks that wait for what comes behind them, in bytes.
 const BLANKS: usize = 256;
 
+/// What a call ends with.
+const ENDS: [char; 5] = ['}', ']', ')', '>', '`'];
+
 /// How often a call is read that a mark in its letters may end.
 const TRIES: usize = 64;
 
@@ -104,6 +122,8 @@ pub(crate) struct CallReader {
     tokens: Vec<(u32, &'static str, Mark)>,
     /// Marks that are spelled.
     spelled: Vec<(&'static str, Mark)>,
+    /// Marks that begin a call, as a body has them.
+    opens: Vec<String>,
     place: Place,
     /// Marks that stand around calls, of which none has come yet.
     frames: String,
@@ -133,8 +153,18 @@ impl CallReader {
                 None => spelled.push((text, mark)),
             }
         }
+        let open = |text: &str| tokenizer.added_token(text).map_or(text.into(), |_| format!("{SPECIAL}{text}"));
+        let opens = syntax.opens.iter().map(|text| open(text)).collect();
+        spelled.extend(syntax.unmarked.map(|text| (text, Mark::Unmarked)));
         let (place, frames, held) = (Place::Text, String::new(), String::new());
-        CallReader { syntax, tools, tokens, spelled, place, frames, held, said: false, prompt_tokens, calls: 0 }
+        CallReader { syntax, tools, tokens, spelled, opens, place, frames, held, said: false, prompt_tokens, calls: 0 }
+    }
+
+    /// Reads calls that tokens open and no others: those are held to schemas.
+    pub(crate) fn strict(mut self) -> CallReader {
+        self.spelled.retain(|(_, mark)| !matches!(mark, Mark::Open | Mark::Unmarked));
+        self.opens.retain(|open| open.starts_with(SPECIAL));
+        self
     }
 
     /// Whether `token` is a mark.
@@ -186,8 +216,17 @@ impl CallReader {
             Place::Message { body, .. } => body.push_str(text),
             Place::Call(Open { mark: "", body, .. }) => {
                 body.push_str(text);
-                if !may_be_call(body) {
-                    self.close("", parts);
+                match self.syntax.unmarked {
+                    None if may_be_call(body) => {}
+                    None => self.close("", parts),
+                    Some(begin) if calls_one_of(&self.tools, begin, body) => return self.search_call(parts),
+                    Some(begin) => {
+                        self.held.push_str(begin);
+                        let rest = body.split_off(begin.len());
+                        self.place = Place::Text;
+                        self.say(self.held.len(), parts);
+                        return rest;
+                    }
                 }
             }
             Place::Call(Open { body, .. }) => {
@@ -262,10 +301,11 @@ impl CallReader {
             let found = self
                 .spelled
                 .iter()
+                .filter(|(_, mark)| *mark != Mark::Unmarked)
                 .filter_map(|(text, mark)| Some((*searched + body.get(*searched..)?.find(text)?, *text, *mark)));
             let Some((at, text, mark)) = found.min_by_key(|(at, ..)| *at) else { break };
-            let may_end = body[..at].trim_end().ends_with(['}', ']', ')', '>', '`']) && *tries < TRIES;
-            if may_end && self.syntax.calls(&body[..at], &self.tools, &self.spelled).is_some() {
+            let may_end = body[..at].trim_end().ends_with(ENDS) && *tries < TRIES;
+            if may_end && self.syntax.calls(&body[..at], &self.tools, &self.opens).is_some() {
                 let behind = body.split_off(at + text.len());
                 body.truncate(at);
                 self.marked(text, mark, parts);
@@ -282,6 +322,17 @@ impl CallReader {
 
     fn marked(&mut self, text: &'static str, mark: Mark, parts: &mut Vec<Part>) {
         match (mark, &mut self.place) {
+            (Mark::Unmarked, _) => {
+                self.place = Place::Call(Open { body: text.to_owned(), ..Open::default() });
+            }
+            // A value may have a mark that begins a call, of which it is part.
+            (Mark::Open, Place::Call(Open { body, tries, .. }))
+                if *tries < TRIES && self.syntax.calls_and_text(body, &self.tools, &self.opens).is_none() =>
+            {
+                *tries += 1;
+                body.push(SPECIAL);
+                body.push_str(text);
+            }
             (Mark::Open, _) => {
                 self.close("", parts);
                 self.place = Place::Call(Open { mark: text, ..Open::default() });
@@ -303,15 +354,17 @@ impl CallReader {
 
     /// Ends a call by `mark`: it is read, or given out as it is spelled.
     fn close(&mut self, mark: &str, parts: &mut Vec<Part>) {
-        let (read, text) = match std::mem::replace(&mut self.place, Place::Text) {
+        let (read, text, behind) = match std::mem::replace(&mut self.place, Place::Text) {
             Place::Text => return,
             Place::Call(open) => self.read(open, mark),
             Place::Message { name, body } => {
                 let arguments =
                     if body.trim().is_empty() { Some(Default::default()) } else { serde_json::from_str(&body).ok() };
                 match arguments {
-                    Some(arguments) => (Some(vec![Written { id: None, name, arguments }]), String::new()),
-                    None => (None, body),
+                    Some(arguments) => {
+                        (Some(vec![Written { id: None, name, arguments }]), String::new(), String::new())
+                    }
+                    None => (None, body, String::new()),
                 }
             }
         };
@@ -319,7 +372,7 @@ impl CallReader {
             self.held.push_str(&text.replace(SPECIAL, ""));
             return self.say(self.held.len(), parts);
         };
-        self.held.push_str(&text);
+        self.held.push_str(&text.replace(SPECIAL, ""));
         if !self.held.trim().is_empty() {
             self.say(self.held.len(), parts);
         }
@@ -332,15 +385,34 @@ impl CallReader {
             self.calls += 1;
             parts.push(Part::Call(ToolCall { id, name, arguments }));
         }
+        if !behind.trim().is_empty() {
+            self.held = behind.replace(SPECIAL, "");
+            self.say(self.held.len(), parts);
+        }
     }
 
-    /// The calls of `open`, which ends by `mark`, and the text that is none of them: all of it where there are none.
-    fn read(&self, Open { mark: open, body, .. }: Open, mark: &str) -> (Option<Vec<Written>>, String) {
-        match self.syntax.calls(&body, &self.tools, &self.spelled) {
-            Some((calls, 0)) => (Some(calls), String::new()),
-            Some((calls, at)) => (Some(calls), [open, &body[..at]].concat()),
-            None => (None, [open, &body, mark].concat()),
+    /// The calls of `open`, which ends by `mark`, and the text before and behind them that is none of them: all of it is before
+    /// where there are none. What no mark ends may have text behind it.
+    fn read(&self, Open { mark: open, body, .. }: Open, mark: &str) -> (Option<Vec<Written>>, String, String) {
+        let (tools, opens) = (&self.tools, &self.opens);
+        let found = match mark {
+            "" => self.syntax.calls_and_text(&body, tools, opens),
+            _ => self.syntax.calls(&body, tools, opens).map(|(calls, at)| (calls, at, body.len())),
+        };
+        match found {
+            Some((calls, 0, end)) => (Some(calls), String::new(), body[end..].to_owned()),
+            Some((calls, at, end)) => (Some(calls), [open, &body[..at]].concat(), body[end..].to_owned()),
+            None => (None, [open, &body, mark].concat(), String::new()),
         }
+    }
+}
+
+/// Whether what begins with `begin` may name one of `tools` behind it.
+fn calls_one_of(tools: &[Tool], begin: &str, body: &str) -> bool {
+    let Some(rest) = body.strip_prefix(begin) else { return false };
+    match rest.split_once('>') {
+        Some((name, _)) => tools.iter().any(|tool| tool.name == name),
+        None => tools.iter().any(|tool| tool.name.starts_with(rest)),
     }
 }
 

@@ -32,18 +32,18 @@ fn tools() -> Vec<Value> {
     ]
 }
 
-struct Format {
-    format: ToolCallFormat,
+pub(super) struct Format {
+    pub(super) format: ToolCallFormat,
     /// What in a template tells it.
-    evidence: &'static str,
-    marks: &'static [&'static str],
+    pub(super) evidence: &'static str,
+    pub(super) marks: &'static [&'static str],
     /// An answer, the text of it, and its calls.
     answers: Vec<(String, &'static str, Value)>,
 }
 
 /// Answers of each format, written as its makers document it.
 #[allow(clippy::too_many_lines)] // a table
-fn formats() -> Vec<Format> {
+pub(super) fn formats() -> Vec<Format> {
     let weather = json!([["weather", {"city": "Oslo", "days": 2}]]);
     let both = json!([["weather", {"city": "Oslo"}], ["stop_all", {}]]);
     let paint = json!([["paint", {"size": {"wide": true, "tall": 3}, "tags": ["a", "b"], "deep": null}]]);
@@ -63,6 +63,8 @@ fn formats() -> Vec<Format> {
                 ("<tool_call>{\"name\": \"weather\", \"argu".into(), "<tool_call>{\"name\": \"weather\", \"argu", json!([])),
                 ("a < b <tool </tool_call> c  ".into(), "a < b <tool </tool_call> c  ", json!([])),
                 ("No call,\n just é text. ".into(), "No call,\n just é text. ", json!([])),
+                // Text behind a call that no mark closes.
+                ("<tool_call>{\"name\": \"stop_all\", \"arguments\": {}} Done.".into(), " Done.", json!([["stop_all", {}]])),
             ],
         },
         Format {
@@ -75,6 +77,11 @@ fn formats() -> Vec<Format> {
                 ("<tool_call>\n<function=paint>\n<parameter=size>\n{\"wide\": true, \"tall\": 3}\n</parameter>\n<parameter=tags>\n[\"a\", \"b\"]\n</parameter>\n<parameter=deep>\nNone\n</parameter>\n</function>\n</tool_call>".into(), "", paint.clone()),
                 // Lines, and a mark that is spelled, are a text's own.
                 ("<tool_call>\n<function=weather>\n<parameter=city>\n1\n\n</parameter>2\n</parameter>\n</function>\n</tool_call>".into(), "", json!([["weather", {"city": "1\n\n</parameter>2"}]])),
+                ("<tool_call>\n<function=weather>\n<parameter=city>\na <tool_call> b\n</parameter>\n</function>\n</tool_call>".into(), "", json!([["weather", {"city": "a <tool_call> b"}]])),
+                // The model leaves out the mark of its first call, or one behind a value.
+                ("I look.\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=stop_all>\n</function>\n</tool_call>".into(), "I look.", both.clone()),
+                ("<function=weather>\n<parameter=city>\nOslo\n<parameter=days>\n2\n</parameter>\n</function>\nDone.".into(), "\nDone.", weather.clone()),
+                ("<function=sing>\n</function> <function=w".into(), "<function=sing>\n</function> <function=w", json!([])),
                 ("<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</function>\n</tool_call>".into(), "<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</function>\n</tool_call>", json!([])),
             ],
         },
@@ -90,6 +97,7 @@ fn formats() -> Vec<Format> {
                 ("{\"city\": \"Oslo\"}".into(), "{\"city\": \"Oslo\"}", json!([])),
                 ("{\"name\": \"Ada\", \"parameters\": {}}".into(), "{\"name\": \"Ada\", \"parameters\": {}}", json!([])),
                 ("It is {\"name\": \"weather\", \"parameters\": {}}".into(), "It is {\"name\": \"weather\", \"parameters\": {}}", json!([])),
+                ("{\"name\": \"weather\", \"parameters\": {\"city\": \"Oslo\", \"days\": 2}}\n\nI look.".into(), "\n\nI look.", weather.clone()),
             ],
         },
         Format {
@@ -118,6 +126,8 @@ fn formats() -> Vec<Format> {
             answers: vec![
                 ("<|tool_call|>[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 2}}]<|/tool_call|>".into(), "", weather.clone()),
                 ("Now <|tool_call|>[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}, {\"name\": \"stop_all\"}]".into(), "Now", both.clone()),
+                // Granite 3.1's mark, and text behind the list, which no mark closes.
+                ("<tool_call> [{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 2}}]\nI look.".into(), "\nI look.", weather.clone()),
             ],
         },
         Format {
@@ -127,6 +137,7 @@ fn formats() -> Vec<Format> {
             answers: vec![
                 ("[TOOL_CALLS][{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 2}, \"id\": \"abcdef123\"}]".into(), "", weather.clone()),
                 ("[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}, {\"name\": \"stop_all\", \"arguments\": {}}]".into(), "", both.clone()),
+                ("[TOOL_CALLS] so [{\"name\": \"stop_all\"}]".into(), "[TOOL_CALLS] so [{\"name\": \"stop_all\"}]", json!([])),
             ],
         },
         Format {
@@ -137,6 +148,8 @@ fn formats() -> Vec<Format> {
                 ("[TOOL_CALLS]weather[ARGS]{\"city\": \"Oslo\", \"days\": 2}".into(), "", weather.clone()),
                 ("[TOOL_CALLS]weather[CALL_ID]abcdef123[ARGS]{\"city\": \"Oslo\"}[TOOL_CALLS]stop_all[CALL_ID]abcdef124[ARGS]{}".into(), "", both.clone()),
                 ("[TOOL_CALLS]weather[ARGS]Oslo".into(), "[TOOL_CALLS]weather[ARGS]Oslo", json!([])),
+                // The name before the mark: a call of nothing.
+                ("weather[TOOL_CALLS]{\"city\": \"Oslo\"}".into(), "weather[TOOL_CALLS]{\"city\": \"Oslo\"}", json!([])),
             ],
         },
         Format {
@@ -148,6 +161,8 @@ fn formats() -> Vec<Format> {
                 ("<|tool_call>call:weather{city:<|\"|>Oslo<|\"|>}<tool_call|><|tool_call>call:stop_all{}<tool_call|>".into(), "", both.clone()),
                 ("<|tool_call>call:paint{deep:null,size:{tall:3,wide:true},tags:[<|\"|>a<|\"|>,<|\"|>b<|\"|>]}<tool_call|>".into(), "", paint.clone()),
                 ("<|tool_call>call:weather{city:<|\"|>\"a\" {b:\n<|\"|>}<tool_call|>".into(), "", json!([["weather", {"city": "\"a\" {b:\n"}]])),
+                ("<|tool_call>:weather{city:<|\"|>Oslo<|\"|>,days:2}<tool_call|>".into(), "", weather.clone()),
+                ("<|tool_call>call:sing now<tool_call|><|tool_call>call:stop_all{}<tool_call|>".into(), "<|tool_call>call:sing now<tool_call|>", json!([["stop_all", {}]])),
             ],
         },
         Format {
@@ -159,6 +174,7 @@ fn formats() -> Vec<Format> {
                 ("<|tool_call_start|>[weather(city='Oslo'), stop_all()]<|tool_call_end|>On it.".into(), "On it.", json!([["weather", {"city": "Oslo"}], ["stop_all", {}]])),
                 ("<|tool_call_start|>[paint(size={\"wide\": True, 'tall': 3}, tags=[\"a\", \"b\"], deep=None)]<|tool_call_end|>".into(), "", paint.clone()),
                 ("<|tool_call_start|>[weather(city=\"\\u00e9\\n\\ud83d\\ude00 \\\"\\\\\")]<|tool_call_end|>".into(), "", json!([["weather", {"city": "é\n😀 \"\\"}]])),
+                ("<|tool_call_start|>[paint(tags={'a', 'b'}, size={})]<|tool_call_end|>".into(), "", json!([["paint", {"tags": ["a", "b"], "size": {}}]])),
                 ("<|tool_call_start|>[weather(\"Oslo\")]<|tool_call_end|>".into(), "<|tool_call_start|>[weather(\"Oslo\")]<|tool_call_end|>", json!([])),
             ],
         },
@@ -185,10 +201,10 @@ fn formats() -> Vec<Format> {
     ]
 }
 
-const TOKENS: [(&str, bool); 2] = [("<s>", true), ("</s>", true)];
+pub(super) const TOKENS: [(&str, bool); 2] = [("<s>", true), ("</s>", true)];
 
 /// A model that says `ids`, and then stops.
-fn said(tokenizer: &Arc<Tokenizer>, ids: &[u32], options: &GenerateOptions) -> (Answer, Vec<Piece>) {
+pub(super) fn said(tokenizer: &Arc<Tokenizer>, ids: &[u32], options: &GenerateOptions) -> (Answer, Vec<Piece>) {
     let script: Vec<u32> = ids.iter().copied().chain([257]).collect();
     let prompt = tokenizer.encode("Hi", true).unwrap();
     let (stop, options) = (StopTokens::from_iter([257]), options.clone().max_tokens(10_000));
@@ -203,7 +219,7 @@ fn with_tools() -> GenerateOptions {
     options
 }
 
-fn calls(answer: &Answer) -> Value {
+pub(super) fn calls(answer: &Answer) -> Value {
     answer.tool_calls.iter().map(|call| json!([call.name, call.arguments])).collect()
 }
 
@@ -275,6 +291,40 @@ fn marks_beside_stop_strings_and_in_values() {
     // Beyond 64 marks in letters none ends a call; what is there is text.
     let many = format!("<tool_call>{{\"name\": \"a\", \"arguments\": {{\"a\": \"{}", "}</tool_call>".repeat(500));
     assert_eq!(run(&letters, &many, &[]), (many.clone(), 0));
+}
+
+#[test]
+fn special_tokens_in_arguments_are_as_they_are_spelled() {
+    for (evidence, answer) in [
+        ("<tool_call>arguments", "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": \"<s>\"}}</tool_call>"),
+        ("<|tool_call>", "<|tool_call>call:a{x:<|\"|><s><|\"|>}<tool_call|>"),
+        ("<function_calls>", "<function_calls>a(x=\"<s>\")</function_calls>"),
+    ] {
+        let tokenizer = tokenizer_with(&TOKENS, evidence);
+        let (answer, _) = said(&tokenizer, &tokenizer.encode(answer, false).unwrap(), &with_tools());
+        assert_eq!(calls(&answer), json!([["a", {"x": "<s>"}]]), "{evidence}");
+    }
+}
+
+#[test]
+fn letters_open_no_call_that_is_held_to_schemas() {
+    let marks = [("<tool_call>", false), ("</tool_call>", false)];
+    let tokenizer = tokenizer_with(&[TOKENS.as_slice(), &marks].concat(), "");
+    let tools = crate::tools::tools(&tools());
+    for (format, answer) in [
+        (ToolCallFormat::Qwen3Xml, "<function=stop_all>\n</function>"),
+        (ToolCallFormat::Phi4MiniJson, "<|tool_call|>[{\"name\": \"stop_all\"}]"),
+    ] {
+        let read = |mut reader: CallReader| {
+            let mut parts = Vec::new();
+            reader.text(answer, &mut parts);
+            reader.finish(&mut parts);
+            parts
+        };
+        let reader = || CallReader::new(format, tools.clone(), &tokenizer, 0);
+        assert!(matches!(read(reader())[..], [Part::Call(_)]), "{format}");
+        assert_eq!(read(reader().strict()), [Part::Text(answer.into())], "{format}");
+    }
 }
 
 #[test]
