@@ -113,7 +113,7 @@ impl std::error::Error for Lacking {}
 enum Native {
     /// On every machine.
     Always,
-    /// Where all of these features are present; widened elsewhere.
+    /// Where one of these features is present; widened elsewhere.
     With(&'static [&'static str]),
     /// Nowhere: always widened.
     Never,
@@ -123,7 +123,7 @@ enum Native {
 const CPU_MATRICES: &[(DType, Native)] = &[
     (DType::F32, Native::Always),
     (DType::F16, Native::Never),
-    (DType::BF16, Native::With(&["avx512bf16"])),
+    (DType::BF16, Native::With(&["avx512bf16", "bf16"])),
     (DType::I8, Native::Always),
     (DType::Q8_0, Native::Always),
     (DType::Q4_0, Native::Always),
@@ -150,8 +150,9 @@ const CPU_MATRICES: &[(DType, Native)] = &[
     (DType::TQ2_0, Native::Always),
 ];
 
-/// Features that the least of the processor's vector kernels need; without all of them portable ones compute.
-pub const VECTOR_KERNELS: [&str; 3] = ["avx2", "fma", "f16c"];
+/// Features that the least of the processor's vector kernels need, on x86-64 and on aarch64; without all of either portable
+/// ones compute.
+pub const VECTOR_KERNELS: [&[&str]; 2] = [&["avx2", "fma", "f16c"], &["neon"]];
 
 /// Inputs of an I8 matrix at most: so many products of a weight, -128 to 127, and an activation less its zero point, -255
 /// to 255, have a sum in 32 bits whatever they are.
@@ -244,7 +245,7 @@ fn on_cpu(role: TensorKind, dtype: DType, features: &[&str]) -> Result<Tier, Lac
     let (_, native) = row.ok_or(Lacking::Kernel { dtype, role, engine: "CPU" })?;
     Ok(match native {
         Native::Always => Tier::Native,
-        Native::With(needed) if needed.iter().all(|feature| features.contains(feature)) => Tier::Native,
+        Native::With(needed) if needed.iter().any(|feature| features.contains(feature)) => Tier::Native,
         Native::With(_) | Native::Never => Tier::Widened,
     })
 }
@@ -324,7 +325,9 @@ mod tests {
     #[test]
     fn bf16_is_native_only_with_its_instruction_set() {
         assert_eq!(tier(DType::BF16, &PLAIN), Ok(Tier::Widened));
-        assert_eq!(tier(DType::BF16, &DeviceEngine::Cpu { features: &["avx512bf16"] }), Ok(Tier::Native));
+        for features in [&["avx512bf16"], &["bf16"]] {
+            assert_eq!(tier(DType::BF16, &DeviceEngine::Cpu { features }), Ok(Tier::Native));
+        }
     }
 
     #[test]

@@ -5,14 +5,16 @@
 
 #![allow(unsafe_code)]
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod ahead;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod floats;
-#[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod passes;
 mod q8_0;
 
@@ -136,12 +138,12 @@ pub trait KvElement: Copy + Sync + 'static {
     fn add(weights: &[f32; TILE], values: &[Self], seen: &Range<usize>, out: &mut [f32]);
 
     /// Steps of [`dots`](Self::dots) for one part, and of [`add_values`](Self::add_values).
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[doc(hidden)]
     fn steps<S: passes::Attend>(head_dim: usize) -> [usize; 2];
 
     /// The products of queries and the first `N` vectors of part `part` of the keys of a tile.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[doc(hidden)]
     fn dots<S: passes::Attend, const Q: usize, const N: usize>(
         simd: S,
@@ -153,7 +155,7 @@ pub trait KvElement: Copy + Sync + 'static {
 
     /// `out = rescale * out + sum over seen i of weights[i] * values[i]` for `Q` queries, in the order of the values. Weights
     /// that are not seen are 0. `WHOLE`: heads are whole vectors.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[doc(hidden)]
     fn add_values<S: passes::Attend, const WHOLE: bool, const Q: usize>(
         simd: S,
@@ -207,6 +209,11 @@ pub fn attend<E: KvElement>(
     if isa.has(super::isa::Sets::AVX2) {
         // SAFETY: as above.
         return unsafe { avx2::attend(queries, tile, seen, then, scoring) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    if isa.has(super::isa::Sets::NEON) {
+        // SAFETY: as above.
+        return unsafe { neon::attend(queries, tile, seen, then, scoring) };
     }
     let _ = (isa, then);
     for query in queries {

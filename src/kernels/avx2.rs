@@ -13,44 +13,13 @@
 #![allow(unsafe_code)]
 
 use super::blocks::Format;
+use super::prefetch::{NEAR, NEAR_4_BITS, prefetch_near, streams};
 use super::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
-use super::x86::{NEAR, NEAR_4_BITS, four_words, prefetch_near, streams};
+use super::wide::{Factors, scales_and_mins_of_halves};
 use super::{Input, Output};
-use bytemuck::Pod;
 use std::arch::x86_64::*;
 
-/// 32 bytes, at any alignment.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn load(bytes: &[u8; 32]) -> __m256i {
-    // SAFETY: the array is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-}
-
-/// 16 bytes, at any alignment.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn load_16(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: the array is 16 bytes; the load needs no alignment.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-}
-
-/// 8 floats.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn load_floats(floats: &[f32; 8]) -> __m256 {
-    // SAFETY: the array is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_ps(floats.as_ptr()) }
-}
-
-/// 32 bytes of numbers.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn load_numbers<T: Pod, const N: usize>(numbers: &[T; N]) -> __m256i {
-    const { assert!(size_of::<[T; N]>() == 32) };
-    // SAFETY: the array is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(numbers.as_ptr().cast()) }
-}
+pub(super) use super::wide::{load, load_16, load_floats, load_numbers, transpose};
 
 /// Stores 32 bytes.
 #[inline]
@@ -82,30 +51,6 @@ pub(super) fn sum_eight_lanes(eight: __m256) -> f32 {
     let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
     let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
-}
-
-/// Transposes 8 rows of 8 double words.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn transpose(rows: [__m256i; 8]) -> [__m256i; 8] {
-    let zero = _mm256_setzero_si256();
-    let (mut a, mut b, mut out) = ([zero; 8], [zero; 8], [zero; 8]);
-    for i in 0..4 {
-        a[2 * i] = _mm256_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
-        a[2 * i + 1] = _mm256_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
-    }
-    // b[4 * i + j]: columns j and j + 4 of rows 4 * i ..
-    for i in 0..2 {
-        b[4 * i] = _mm256_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
-        b[4 * i + 1] = _mm256_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
-        b[4 * i + 2] = _mm256_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
-        b[4 * i + 3] = _mm256_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
-    }
-    for j in 0..4 {
-        out[j] = _mm256_permute2x128_si256::<0x20>(b[j], b[4 + j]);
-        out[j + 4] = _mm256_permute2x128_si256::<0x31>(b[j], b[4 + j]);
-    }
-    out
 }
 
 /// The sum of the double words of each of 8 vectors.
@@ -149,61 +94,6 @@ fn add_halves(low: __m256i, high: __m256i) -> __m256i {
     _mm256_add_epi32(first, _mm256_permute2x128_si256::<0x31>(low, high))
 }
 
-/// What multiplies the sums of eight blocks.
-#[derive(Clone, Copy)]
-pub(super) struct Factors {
-    /// The scale of each block.
-    pub(super) scales: __m256,
-    /// The minimum of each block, where the dtype has them.
-    pub(super) mins: __m256,
-    /// The integer scale of each half block, where the dtype has them; a nibble, with the half's minimum in the high
-    /// one, where it has both.
-    pub(super) halves: __m128i,
-}
-
-impl Factors {
-    /// Scales alone.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub(super) fn scaled(scales: __m256) -> Factors {
-        Factors { scales, mins: _mm256_setzero_ps(), halves: _mm_setzero_si128() }
-    }
-}
-
-/// The factors of eight blocks that begin with their scale.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-pub(super) fn scales_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
-    Factors::scaled(halves_at(blocks, 0))
-}
-
-/// The F16 at byte `at` of each of eight blocks, widened.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-fn halves_at<const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -> __m256 {
-    let four = |first: usize| four_words(|b| [blocks[first + b][at], blocks[first + b][at + 1]]);
-    _mm256_cvtph_ps(_mm_set_epi64x(four(4), four(0)))
-}
-
-/// The factors of eight blocks that begin with their scale and the opposite of their minimum.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-pub(super) fn scales_and_bases_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
-    let mins = _mm256_xor_ps(halves_at(blocks, 2), _mm256_set1_ps(-0.0));
-    Factors { mins, ..scales_of(blocks) }
-}
-
-/// The scales and the minima of half blocks, where there are any.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn scales_and_mins_of_halves<F: Format>(halves: __m128i) -> [__m128i; 2] {
-    if !F::MINS {
-        return [halves, _mm_setzero_si128()];
-    }
-    let low = _mm_set1_epi8(15);
-    [_mm_and_si128(halves, low), _mm_and_si128(_mm_srli_epi16::<4>(halves), low)]
-}
-
 /// The product of a block dtype with one token; `elements` and `factors` have those of eight blocks,
 /// whose bytes are `EIGHT`; `factors` is told their row and which eight of it they are.
 #[inline]
@@ -228,7 +118,7 @@ pub(super) fn one_token<F: Format, const EIGHT: usize>(
         rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], of, i, sums| {
             for ((eight, row), sums) in eights.into_iter().zip(of).zip(sums) {
                 let factors = factors(eight, [row, i]);
-                let [halves, half_mins] = scales_and_mins_of_halves::<F>(factors.halves);
+                let [halves, half_mins] = scales_and_mins_of_halves(F::MINS, factors.halves);
                 let mut dots = dots::<F>(elements(eight), &x_bytes[i], halves);
                 // The products of what half blocks have and the sums of their activations; the ints are these sums with
                 // their sign turned.

@@ -2,8 +2,9 @@
 
 #![allow(unsafe_code)]
 
+use super::prefetch::{prefetch, prefetch_near, streams};
 use super::simd::mask_16;
-use super::x86::{AHEAD, AHEAD_IN_ONE, prefetch, prefetch_near, streams};
+use super::x86::{AHEAD, AHEAD_IN_ONE};
 use bytemuck::Pod;
 use std::arch::x86_64::*;
 

@@ -7,15 +7,15 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
 
-use super::avx2::{Factors, scales_and_mins_of_halves};
 use super::avx512::{load, load_floats, load_numbers, rows_times_token, sum_quarters_of_four, transpose};
 use super::blocks::Format;
 use super::order::BLOCK;
 use super::order::{GROUP, TOKENS_WITHOUT_PANELS};
 use super::panel::{self, Multiply};
+use super::prefetch::four_words;
 use super::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
 use super::simd::{Avx512, Simd};
-use super::x86::four_words;
+use super::wide::{Factors, scales_and_mins_of_halves};
 use super::{Input, Output};
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -185,7 +185,7 @@ fn unpack<F: Format, const EIGHT: usize>(
             let factors = factors(eight, [rows.first() + r, i]);
             floats[r] = _mm512_castps_si512(join_floats(factors.scales, factors.mins));
             if F::HALVES {
-                for (to, of_halves) in halves.iter_mut().zip(scales_and_mins_of_halves::<F>(factors.halves)) {
+                for (to, of_halves) in halves.iter_mut().zip(scales_and_mins_of_halves(F::MINS, factors.halves)) {
                     to[r] = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(of_halves)));
                 }
             }
@@ -229,8 +229,8 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
         rows_times_token!(weight, output.part(token, 0, rows), order, |sixteen: &[u8; SIXTEEN], [row, i], sums| {
             let [a, b] = sixteen.as_chunks::<EIGHT>().0 else { unreachable!("two times eight blocks") };
             let (of_a, of_b) = (factors(a, [row, 2 * i]), factors(b, [row, 2 * i + 1]));
-            let [halves_a, mins_a] = scales_and_mins_of_halves::<F>(of_a.halves);
-            let [halves_b, mins_b] = scales_and_mins_of_halves::<F>(of_b.halves);
+            let [halves_a, mins_a] = scales_and_mins_of_halves(F::MINS, of_a.halves);
+            let [halves_b, mins_b] = scales_and_mins_of_halves(F::MINS, of_b.halves);
             let ints = load_numbers(&x_ints[i]);
             let by_half =
                 |a: __m128i, b: __m128i| _mm512_madd_epi16(_mm512_cvtepi8_epi16(_mm256_set_m128i(b, a)), ints);

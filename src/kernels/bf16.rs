@@ -1,9 +1,12 @@
 //! BF16: by the processor's BF16 dot product where it has one, else widened by a shift.
 //!
-//! Lane `i` of 16 (by AVX2, of 8) adds up the products whose index is `i` modulo 16 (with the BF16 dot product: whose
+//! Lane `i` of 16 (by AVX2 and NEON, of 8) adds up the products whose index is `i` modulo 16 (with the BF16 dot product: whose
 //! index halved is `i` modulo 16), in order; the lanes are added by `sum_lanes`.
 
 #![allow(unsafe_code)]
+
+#[cfg(target_arch = "aarch64")]
+mod bfmmla;
 
 use super::isa::Sets;
 use super::{Form, Product, Registered, floats};
@@ -40,7 +43,23 @@ pub(super) const KERNELS: &[Registered] = &[
     Registered {
         name: "bf16/avx2",
         sets: Sets::AVX2,
-        matmul: Product::Rows(floats::avx2::widened::<half::bf16>),
+        matmul: Product::Rows(floats::wide::avx2::<half::bf16>),
+        ..PORTABLE
+    },
+    #[cfg(target_arch = "aarch64")]
+    Registered {
+        name: "bf16/neon-bf16",
+        tier: Tier::Native,
+        form: Form::Bf16,
+        sets: Sets::ARM_BF16,
+        matmul: Product::Rows(bfmmla::matmul),
+        ..PORTABLE
+    },
+    #[cfg(target_arch = "aarch64")]
+    Registered {
+        name: "bf16/neon",
+        sets: Sets::NEON,
+        matmul: Product::Rows(floats::wide::neon::<half::bf16>),
         ..PORTABLE
     },
     PORTABLE,

@@ -9,9 +9,10 @@ use super::{Input, LANES, Output, sum_lanes};
 use crate::memory;
 
 /// What a block dtype has, for code that is compiled for each.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // the portable product asks for some of it alone
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))] // the portable product asks for some of it alone
 pub(super) trait Format {
     /// Bits of an element in the vector versions: up to 6 unsigned, 8 signed.
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))] // NEON adds up in 32 bits
     const BITS: u32;
     /// What elements are above their value there; 0 or a power of 2.
     const OFFSET: i32 = 0;
@@ -123,8 +124,8 @@ pub(super) fn product<F: Format, const BYTES: usize>(
     }
 }
 
-/// The registry's entries of a block dtype. Beside it stand `BYTES` of a stored block, `unpack`, and for x86 the products
-/// `simd::avx2` and `simd::avx512_vnni`, or those that are named.
+/// The registry's entries of a block dtype. Beside it stand `BYTES` of a stored block, `unpack`, and `simd` with the products
+/// [`wide_products`]; for AVX2 and AVX-512 VNNI they are those that are named.
 macro_rules! block_kernels {
     ($dtype:ident, $name:literal, $format:ident) => {
         $crate::kernels::blocks::block_kernels!($dtype, $name, $format, simd::avx2, simd::avx512_vnni);
@@ -152,6 +153,27 @@ macro_rules! block_kernels {
                 matmul: $crate::kernels::Product::Rows($avx2),
                 ..PORTABLE
             },
+            #[cfg(target_arch = "aarch64")]
+            $crate::kernels::Registered {
+                name: concat!($name, "/i8mm"),
+                sets: $crate::kernels::isa::Sets::I8MM,
+                matmul: $crate::kernels::Product::Rows(simd::i8mm),
+                ..PORTABLE
+            },
+            #[cfg(target_arch = "aarch64")]
+            $crate::kernels::Registered {
+                name: concat!($name, "/dotprod"),
+                sets: $crate::kernels::isa::Sets::DOTPROD,
+                matmul: $crate::kernels::Product::Rows(simd::dotprod),
+                ..PORTABLE
+            },
+            #[cfg(target_arch = "aarch64")]
+            $crate::kernels::Registered {
+                name: concat!($name, "/neon"),
+                sets: $crate::kernels::isa::Sets::NEON,
+                matmul: $crate::kernels::Product::Rows(simd::neon),
+                ..PORTABLE
+            },
             PORTABLE,
         ];
     };
@@ -171,8 +193,8 @@ macro_rules! block_kernels {
 }
 pub(super) use block_kernels;
 
-/// As [`block_kernels`] for a dtype whose sums are too wide for the shared vector products: the portable one, compiled for
-/// each instruction set.
+/// As [`block_kernels`] for a dtype whose sums are too wide for the shared products of x86: the portable one, compiled for
+/// each instruction set. NEON adds up in 32 bits.
 macro_rules! compiled_block_kernels {
     ($dtype:ident, $name:literal, $format:ident) => {
         $crate::kernels::blocks::block_kernels!(@portable $dtype, $name, $format);
@@ -191,15 +213,42 @@ macro_rules! compiled_block_kernels {
         fn avx2(weight: &[u8], input: &$crate::kernels::Input, output: &mut $crate::kernels::Output<'_>) {
             $crate::kernels::blocks::product::<$format, BYTES>(weight, input, output, |block, b, _| unpack(block, b));
         }
+
+        #[cfg(target_arch = "aarch64")]
+        mod simd {
+            use super::{BYTES, $format, unpack};
+            use crate::kernels::wide::{Bytes, Factors, all, all_floats, for_vectors, load_16, load_numbers};
+
+            $crate::kernels::blocks::wide_products!($format, BYTES);
+
+            for_vectors! {
+                fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
+                    let mut elements = [all(0); 8];
+                    for (b, elements) in elements.iter_mut().enumerate() {
+                        *elements = load_numbers(&unpack(stored, b).quants);
+                    }
+                    elements
+                }
+
+                fn factors(stored: &[u8; BYTES]) -> Factors {
+                    let mut halves = [0; 16];
+                    for (b, halves) in halves.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                        *halves = unpack(stored, b).scales.map(|scale| scale as u8);
+                    }
+                    Factors { halves: load_16(&halves), ..Factors::scaled(all_floats(unpack(stored, 0).scale)) }
+                }
+            }
+        }
     };
 }
 pub(super) use compiled_block_kernels;
 
-/// The product `avx2` of a format of which eight blocks are `$eight` bytes. Beside it stand `elements` and `factors` of
-/// eight blocks.
-#[cfg(target_arch = "x86_64")]
-macro_rules! avx2_product {
+/// The products `avx2`, or `neon`, `dotprod` and `i8mm`, of a format of which eight blocks are `$eight` bytes. Beside it stand
+/// `elements` and `factors` of eight blocks.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! wide_products {
     ($format:ident, $eight:expr) => {
+        #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c")]
         pub(super) fn avx2(weight: &[u8], input: &$crate::kernels::Input, output: &mut $crate::kernels::Output<'_>) {
             // Closures of their own for one token and for panels: one that both call is not put there.
@@ -215,7 +264,7 @@ macro_rules! avx2_product {
                     );
                 }
             } else {
-                $crate::kernels::avx2_panel::matmul::<$format, { $eight }>(
+                $crate::kernels::wide_panel::matmul::<$format, { $eight }>(
                     weight,
                     input,
                     output,
@@ -224,17 +273,53 @@ macro_rules! avx2_product {
                 );
             }
         }
+
+        /// As `elements` and `factors` unpack them.
+        #[cfg(target_arch = "aarch64")]
+        struct Own;
+
+        #[cfg(target_arch = "aarch64")]
+        impl $crate::kernels::wide::Eights<{ $eight }> for Own {
+            #[inline(always)]
+            unsafe fn elements(&self, eight: &[u8; $eight]) -> [$crate::kernels::wide::Bytes; 8] {
+                elements(eight)
+            }
+
+            #[inline(always)]
+            unsafe fn factors(&self, eight: &[u8; $eight], _: [usize; 2]) -> $crate::kernels::wide::Factors {
+                factors(eight)
+            }
+        }
+
+        $crate::kernels::blocks::wide_products!(@neon neon, plain, "neon", $format, $eight);
+        $crate::kernels::blocks::wide_products!(@neon dotprod, dotprod, "neon,dotprod", $format, $eight);
+        $crate::kernels::blocks::wide_products!(@neon i8mm, i8mm, "neon,dotprod,i8mm", $format, $eight);
+    };
+    (@neon $name:ident, $level:ident, $features:literal, $format:ident, $eight:expr) => {
+        #[cfg(target_arch = "aarch64")]
+        #[target_feature(enable = $features)]
+        pub(super) fn $name(weight: &[u8], input: &$crate::kernels::Input, output: &mut $crate::kernels::Output<'_>) {
+            use $crate::kernels::neon::$level;
+            if input.tokens() <= $crate::kernels::order::TOKENS_WITHOUT_PANELS {
+                for token in 0..input.tokens() {
+                    $level::one_token::<$format, { $eight }>(weight, input, token, output, &Own);
+                }
+            } else {
+                $level::panels::<$format, { $eight }>(weight, input, output, &Own);
+            }
+        }
     };
 }
-#[cfg(target_arch = "x86_64")]
-pub(super) use avx2_product;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) use wide_products;
 
-/// The products by AVX2 and by AVX-512 VNNI of one format, as [`avx2_product`].
-#[cfg(target_arch = "x86_64")]
+/// The products [`wide_products`] and by AVX-512 VNNI of one format.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! simd_products {
     ($format:ident, $eight:expr) => {
-        $crate::kernels::blocks::avx2_product!($format, $eight);
+        $crate::kernels::blocks::wide_products!($format, $eight);
 
+        #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
         pub(super) fn avx512_vnni(
             weight: &[u8],
@@ -251,29 +336,27 @@ macro_rules! simd_products {
         }
     };
 }
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) use simd_products;
 
 /// `elements` and `factors` of eight blocks that lie apart, by `block_elements` of one and by `$factors_of` some.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! eight_blocks {
     ($factors_of:ident) => {
-        #[inline]
-        #[target_feature(enable = "avx2")]
-        fn elements(eight: &[u8; 8 * BYTES]) -> [__m256i; 8] {
-            let mut all = [_mm256_setzero_si256(); 8];
-            for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
-                *all = block_elements(block);
+        $crate::kernels::wide::for_vectors! {
+            fn elements(eight: &[u8; 8 * BYTES]) -> [$crate::kernels::wide::Bytes; 8] {
+                let mut all = [$crate::kernels::wide::all(0); 8];
+                for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
+                    *all = block_elements(block);
+                }
+                all
             }
-            all
-        }
 
-        #[inline]
-        #[target_feature(enable = "avx2,f16c")]
-        fn factors(eight: &[u8; 8 * BYTES]) -> $crate::kernels::avx2::Factors {
-            $factors_of(eight.as_chunks::<BYTES>().0)
+            fn factors(eight: &[u8; 8 * BYTES]) -> $crate::kernels::wide::Factors {
+                $factors_of(eight.as_chunks::<BYTES>().0)
+            }
         }
     };
 }
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) use eight_blocks;

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::simd::Simd;
 use half::{bf16, f16};
 
@@ -16,7 +16,7 @@ pub trait Element: Copy + Sync + 'static {
     ///
     /// # Safety
     /// As many as a vector has can be read if `WHOLE`, else `left` or as many, whichever is less. `at` needs no alignment.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[doc(hidden)]
     unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const Self, left: usize) -> S::Floats;
 }
@@ -28,7 +28,7 @@ macro_rules! element {
                 $wide(self)
             }
 
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             #[inline(always)]
             unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const $type, left: usize) -> S::Floats {
                 // SAFETY: the caller's.

@@ -1,6 +1,6 @@
 //! F16: widened in a register.
 //!
-//! Lane `i` of 16 (by AVX2, of 8) adds up the products whose index is `i` modulo 16, in order; the lanes are added by
+//! Lane `i` of 16 (by AVX2 and NEON, of 8) adds up the products whose index is `i` modulo 16, in order; the lanes are added by
 //! `sum_lanes`.
 
 use super::element::f16_to_f32;
@@ -30,7 +30,14 @@ pub(super) const KERNELS: &[Registered] = &[
     Registered {
         name: "f16/avx2",
         sets: Sets::AVX2,
-        matmul: Product::Rows(floats::avx2::widened::<half::f16>),
+        matmul: Product::Rows(floats::wide::avx2::<half::f16>),
+        ..PORTABLE
+    },
+    #[cfg(target_arch = "aarch64")]
+    Registered {
+        name: "f16/neon",
+        sets: Sets::NEON,
+        matmul: Product::Rows(floats::wide::neon::<half::f16>),
         ..PORTABLE
     },
     PORTABLE,

@@ -1,6 +1,6 @@
 //! F32: multiplied as stored.
 //!
-//! Lane `i` of 16 (by AVX2, of 8) adds up the products whose index is `i` modulo 16, in order; the lanes are added by
+//! Lane `i` of 16 (by AVX2 and NEON, of 8) adds up the products whose index is `i` modulo 16, in order; the lanes are added by
 //! `sum_lanes`.
 
 use super::isa::Sets;
@@ -26,7 +26,9 @@ pub(super) const KERNELS: &[Registered] = &[
         ..PORTABLE
     },
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "f32/avx2", sets: Sets::AVX2, matmul: Product::Rows(floats::avx2::widened::<f32>), ..PORTABLE },
+    Registered { name: "f32/avx2", sets: Sets::AVX2, matmul: Product::Rows(floats::wide::avx2::<f32>), ..PORTABLE },
+    #[cfg(target_arch = "aarch64")]
+    Registered { name: "f32/neon", sets: Sets::NEON, matmul: Product::Rows(floats::wide::neon::<f32>), ..PORTABLE },
     PORTABLE,
 ];
 

@@ -34,6 +34,12 @@ pub(super) const KERNELS: &[Registered] = &[
     },
     #[cfg(target_arch = "x86_64")]
     Registered { name: "f4/avx2", sets: Sets::AVX2, matmul: Product::Scaled(simd::avx2), ..PORTABLE },
+    #[cfg(target_arch = "aarch64")]
+    Registered { name: "f4/i8mm", sets: Sets::I8MM, matmul: Product::Scaled(simd::i8mm), ..PORTABLE },
+    #[cfg(target_arch = "aarch64")]
+    Registered { name: "f4/dotprod", sets: Sets::DOTPROD, matmul: Product::Scaled(simd::dotprod), ..PORTABLE },
+    #[cfg(target_arch = "aarch64")]
+    Registered { name: "f4/neon", sets: Sets::NEON, matmul: Product::Scaled(simd::neon), ..PORTABLE },
     PORTABLE,
 ];
 
@@ -51,22 +57,22 @@ fn portable(weight: &[u8], scales: &[u8], input: &Input, output: &mut Output<'_>
     });
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd {
-    use super::{BYTES, Mxfp4, VALUES};
-    use crate::kernels::avx2::{Factors, load_16};
+    use super::{BYTES, Mxfp4};
     use crate::kernels::order::{BLOCK, TOKENS_WITHOUT_PANELS};
-    use crate::kernels::{Input, Output, avx2, avx2_panel, avx512_blocks, mxfp4};
-    use std::arch::x86_64::*;
+    use crate::kernels::wide::{Bytes, Factors, all, for_vectors, load_16, look_up, nibbles_in_turns};
+    use crate::kernels::{Input, Output, mxfp4};
 
     const EIGHT: usize = 8 * BYTES;
 
+    #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn avx2(weight: &[u8], scales: &[u8], input: &Input, output: &mut Output<'_>) {
         let blocks = input.inputs() / BLOCK;
         if input.tokens() <= TOKENS_WITHOUT_PANELS {
             for token in 0..input.tokens() {
-                avx2::one_token::<Mxfp4, EIGHT>(
+                crate::kernels::avx2::one_token::<Mxfp4, EIGHT>(
                     weight,
                     input,
                     token,
@@ -76,7 +82,7 @@ mod simd {
                 );
             }
         } else {
-            avx2_panel::matmul::<Mxfp4, EIGHT>(
+            crate::kernels::wide_panel::matmul::<Mxfp4, EIGHT>(
                 weight,
                 input,
                 output,
@@ -86,10 +92,11 @@ mod simd {
         }
     }
 
+    #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     pub(super) fn avx512_vnni(weight: &[u8], scales: &[u8], input: &Input, output: &mut Output<'_>) {
         let blocks = input.inputs() / BLOCK;
-        avx512_blocks::matmul::<Mxfp4, EIGHT, { 2 * EIGHT }>(
+        crate::kernels::avx512_blocks::matmul::<Mxfp4, EIGHT, { 2 * EIGHT }>(
             weight,
             input,
             output,
@@ -98,33 +105,74 @@ mod simd {
         );
     }
 
-    /// The elements with their offset of 16: from 4 to 28.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn elements(eight: &[u8; EIGHT]) -> [__m256i; 8] {
-        let values = _mm256_broadcastsi128_si256(load_16(&VALUES.map(|value| (value + 16) as u8)));
-        let mut all = [_mm256_setzero_si256(); 8];
-        for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
-            let (low, bytes) = (_mm_set1_epi8(15), load_16(block));
-            let (even, odd) = (_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16::<4>(bytes), low));
-            let codes = _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
-            *all = _mm256_shuffle_epi8(values, codes);
-        }
-        all
+    /// The scales of rows of so many blocks.
+    #[cfg(target_arch = "aarch64")]
+    struct Own<'a> {
+        scales: &'a [u8],
+        blocks: usize,
     }
 
-    /// The scales of eight blocks of a row of `blocks`, zeros past its end and behind the last row.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn factors(scales: &[u8], blocks: usize, [row, eight]: [usize; 2]) -> Factors {
-        let row = scales.get(row * blocks..).unwrap_or_default();
-        let row = &row[..blocks.min(row.len())];
-        let rest = row.get(8 * eight..).unwrap_or_default();
-        mxfp4::simd::scales(rest.first_chunk().copied().unwrap_or_else(|| {
-            let mut exponents = [0; 8];
-            exponents.iter_mut().zip(rest).for_each(|(to, exponent)| *to = *exponent);
-            exponents
-        }))
+    #[cfg(target_arch = "aarch64")]
+    impl crate::kernels::wide::Eights<EIGHT> for Own<'_> {
+        #[inline(always)]
+        unsafe fn elements(&self, eight: &[u8; EIGHT]) -> [Bytes; 8] {
+            elements(eight)
+        }
+
+        #[inline(always)]
+        unsafe fn factors(&self, _: &[u8; EIGHT], place: [usize; 2]) -> Factors {
+            factors(self.scales, self.blocks, place)
+        }
+    }
+
+    /// Defines the product of a level.
+    #[cfg(target_arch = "aarch64")]
+    macro_rules! product {
+        ($name:ident, $level:ident, $features:literal) => {
+            #[cfg(target_arch = "aarch64")]
+            #[target_feature(enable = $features)]
+            pub(super) fn $name(weight: &[u8], scales: &[u8], input: &Input, output: &mut Output<'_>) {
+                use crate::kernels::neon::$level;
+                let own = Own { scales, blocks: input.inputs() / BLOCK };
+                if input.tokens() <= TOKENS_WITHOUT_PANELS {
+                    for token in 0..input.tokens() {
+                        $level::one_token::<Mxfp4, EIGHT>(weight, input, token, output, &own);
+                    }
+                } else {
+                    $level::panels::<Mxfp4, EIGHT>(weight, input, output, &own);
+                }
+            }
+        };
+    }
+    #[cfg(target_arch = "aarch64")]
+    product!(neon, plain, "neon");
+    #[cfg(target_arch = "aarch64")]
+    product!(dotprod, dotprod, "neon,dotprod");
+    #[cfg(target_arch = "aarch64")]
+    product!(i8mm, i8mm, "neon,dotprod,i8mm");
+
+    for_vectors! {
+        /// The elements with their offset of 16: from 4 to 28.
+        fn elements(eight: &[u8; EIGHT]) -> [Bytes; 8] {
+            let mut elements = [all(0); 8];
+            for (element, block) in elements.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
+                *element = look_up(&mxfp4::simd::RAISED, nibbles_in_turns(load_16(block)));
+            }
+            elements
+        }
+
+        /// The scales of eight blocks of a row of `blocks`, zeros past its end and behind the last row.
+        fn factors(scales: &[u8], blocks: usize, place: [usize; 2]) -> Factors {
+            let [row, eight] = place;
+            let row = scales.get(row * blocks..).unwrap_or_default();
+            let row = &row[..blocks.min(row.len())];
+            let rest = row.get(8 * eight..).unwrap_or_default();
+            mxfp4::simd::scales(rest.first_chunk().copied().unwrap_or_else(|| {
+                let mut exponents = [0; 8];
+                exponents.iter_mut().zip(rest).for_each(|(to, exponent)| *to = *exponent);
+                exponents
+            }))
+        }
     }
 }
 

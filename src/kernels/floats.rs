@@ -1,9 +1,9 @@
 //! What the float dtypes share: elements that are widened in a register, and the product in plain Rust.
 
 #[cfg(target_arch = "x86_64")]
-pub(super) mod avx2;
-#[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) mod wide;
 
 use super::{Input, LANES, Output, sum_lanes};
 use crate::memory;

@@ -106,30 +106,27 @@ macro_rules! grid_kernels {
             $crate::kernels::blocks::Unpacked::scaled(scale, $crate::kernels::grids::bytes(words))
         }
 
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         mod simd {
             use super::{BYTES, Whole, block};
-            use crate::kernels::avx2::{Factors, load_floats, load_numbers};
             use crate::kernels::blocks::simd_products;
-            use std::arch::x86_64::*;
+            use crate::kernels::wide::{Bytes, Factors, all, for_vectors, load_floats, load_numbers};
 
             simd_products!(Whole, BYTES);
 
-            #[inline]
-            #[target_feature(enable = "avx2")]
-            fn elements(stored: &[u8; BYTES]) -> [__m256i; 8] {
-                let mut all = [_mm256_setzero_si256(); 8];
-                for (b, all) in all.iter_mut().enumerate() {
-                    *all = load_numbers(&block(stored, b).1);
+            for_vectors! {
+                fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
+                    let mut elements = [all(0); 8];
+                    for (b, element) in elements.iter_mut().enumerate() {
+                        *element = load_numbers(&block(stored, b).1);
+                    }
+                    elements
                 }
-                all
-            }
 
-            #[inline]
-            #[target_feature(enable = "avx2")]
-            fn factors(stored: &[u8; BYTES]) -> Factors {
-                let scales: [f32; 8] = std::array::from_fn(|b| block(stored, b).0);
-                Factors::scaled(load_floats(&scales))
+                fn factors(stored: &[u8; BYTES]) -> Factors {
+                    let scales: [f32; 8] = std::array::from_fn(|b| block(stored, b).0);
+                    Factors::scaled(load_floats(&scales))
+                }
             }
         }
     };

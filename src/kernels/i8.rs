@@ -10,6 +10,8 @@
 mod avx512_vnni;
 #[cfg(target_arch = "x86_64")]
 mod narrow;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 use super::input::Int8Row;
 use super::int8::Int8Rule;
@@ -49,6 +51,10 @@ pub(super) const KERNELS: &[Registered] = &[
     },
     #[cfg(target_arch = "x86_64")]
     Registered { name: "i8/avx2", sets: Sets::AVX2, matmul: Product::Rows(narrow::avx2), ..PORTABLE },
+    #[cfg(target_arch = "aarch64")]
+    Registered { name: "i8/dotprod", sets: Sets::DOTPROD, matmul: Product::Rows(neon::dotprod), ..PORTABLE },
+    #[cfg(target_arch = "aarch64")]
+    Registered { name: "i8/neon", sets: Sets::NEON, matmul: Product::Rows(neon::neon), ..PORTABLE },
     PORTABLE,
 ];
 

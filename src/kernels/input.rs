@@ -83,9 +83,43 @@ pub struct Input {
     form: Form,
     tokens: usize,
     inputs: usize,
-    /// Whether blocks lie in groups, for panels, and not in rows, for a token at a time or portable code.
-    grouped: bool,
+    layout: Layout,
     buffers: Buffers,
+}
+
+/// How blocks of several tokens lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// In rows, for a token at a time or portable code.
+    Rows,
+    /// In groups, for panels.
+    Groups,
+    /// In groups of an even number of tokens, of which the last may be none: of each two tokens eight bytes in turns.
+    Pairs,
+}
+
+impl Layout {
+    fn of(isa: Isa, form: Form, tokens: usize) -> Layout {
+        match () {
+            _ if form != Form::Q8 || tokens <= TOKENS_WITHOUT_PANELS => Layout::Rows,
+            _ if isa.has(Sets::I8MM) => Layout::Pairs,
+            _ if isa.has(Sets::AVX2) || isa.has(Sets::NEON) => Layout::Groups,
+            _ => Layout::Rows,
+        }
+    }
+
+    /// Of a group of so many tokens, how many there is room for.
+    fn width(self, tokens: usize) -> usize {
+        if self == Layout::Pairs { tokens.next_multiple_of(2) } else { tokens }
+    }
+
+    /// Where eight bytes of the `blocks` of a group of `width` tokens are: the `i`-th eight of token `t` in the block at `place`.
+    fn eight(self, place: usize, width: usize, t: usize, i: usize) -> usize {
+        match self {
+            Layout::Pairs => (place * width + t / 2 * 2) * (BLOCK / 8) + 2 * i + t % 2,
+            _ => (place * width + t) * (BLOCK / 8) + i,
+        }
+    }
 }
 
 /// The memory of a form. It is kept for the next rows of that form.
@@ -98,13 +132,12 @@ enum Buffers {
 
 /// Bytes, and what belongs to them.
 struct Integers {
-    /// `[tokens, inputs]`; of groups `[blocks, tokens of the group, 32]`, one group behind the other.
+    /// `[tokens, inputs]`; of groups as [`Packed`] has them, one group behind the other.
     bytes: Lines<i8>,
-    /// The scale of each row; or of each block scales `[tokens, blocks]`, then sums likewise; of groups
-    /// `[blocks, 2, tokens of the group]`.
+    /// The scale of each row; or of each block scales `[tokens, blocks]`, then sums likewise; of groups as [`Packed`] has them.
     floats: Lines<f32>,
-    /// Zero point and sum of each row; or of each block offsets `[tokens, blocks]`, then those of halves likewise; of groups
-    /// `[blocks, 3, tokens of the group]`.
+    /// Zero point and sum of each row; or of each block offsets `[tokens, blocks]`, then those of halves likewise; of groups as
+    /// [`Packed`] has them.
     ints: Lines<i32>,
     /// `[tokens, inputs]` in f32, where a row cannot be quantized before all of it, or of all rows, is there.
     waiting: Lines<f32>,
@@ -157,7 +190,7 @@ pub(super) struct Int8Row<'a> {
     /// The integers.
     pub(super) bytes: &'a [i8],
     /// The same, up to a whole number of 64; what follows them is unspecified.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
     pub(super) padded: &'a [[i8; 64]],
     /// What an integer less the zero point stands for.
     pub(super) scale: f32,
@@ -170,15 +203,17 @@ pub(super) struct Int8Row<'a> {
 
 /// The tokens of one group in the order of panels, for kernels.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
 pub(super) struct Packed<'a> {
     /// How many they are.
     pub(super) tokens: usize,
-    /// `[blocks, tokens, 32]`
+    /// How many there is room for ([`Layout::width`]).
+    pub(super) width: usize,
+    /// `[blocks, width, 32]`, or by pairs `[blocks, width / 2, 4, 2, 8]`.
     pub(super) bytes: &'a [i8],
-    /// `[blocks, 2, tokens]`: scale and sum.
+    /// `[blocks, 2, width]`: scale and sum.
     pub(super) floats: &'a [f32],
-    /// `[blocks, 3, tokens]`: offset of the block and of its halves.
+    /// `[blocks, 3, width]`: offset of the block and of its halves.
     pub(super) ints: &'a [i32],
 }
 
@@ -202,7 +237,7 @@ impl Default for Input {
 impl Input {
     /// No tokens; room comes with the first use.
     pub const fn new() -> Input {
-        Input { form: Form::F32, tokens: 0, inputs: 0, grouped: false, buffers: Buffers::F32(Lines::new()) }
+        Input { form: Form::F32, tokens: 0, inputs: 0, layout: Layout::Rows, buffers: Buffers::F32(Lines::new()) }
     }
 
     /// Brings `x` `[tokens, inputs]` into `form`, for kernels that were selected for the same `isa`, which decides how
@@ -239,7 +274,7 @@ impl Input {
     fn reset(&mut self, isa: Isa, form: Form, tokens: usize, inputs: usize) -> memory::Result<()> {
         assert!(inputs > 0, "a row has at least one element");
         (self.form, self.tokens, self.inputs) = (form, 0, inputs);
-        self.grouped = form == Form::Q8 && tokens > TOKENS_WITHOUT_PANELS && isa.has(Sets::AVX2);
+        self.layout = Layout::of(isa, form, tokens);
         match (form, &mut self.buffers) {
             (Form::F32, Buffers::F32(floats)) => floats.grow(tokens * stride(inputs, 16))?,
             (Form::Bf16, Buffers::Bf16(halves)) => halves.grow(tokens * stride(inputs, 32))?,
@@ -255,9 +290,10 @@ impl Input {
                 assert!(inputs.is_multiple_of(BLOCK), "{inputs} inputs are no whole number of blocks of {BLOCK}");
                 let blocks = inputs / BLOCK;
                 let (row, half_row) = (stride(blocks, 16), stride(2 * blocks, 16));
-                let [bytes, floats, ints] = match self.grouped {
-                    true => [inputs, 2 * blocks, 3 * blocks],
-                    false => [stride(inputs, 64), 2 * row, row + half_row],
+                let tokens = self.layout.width(tokens);
+                let [bytes, floats, ints] = match self.layout {
+                    Layout::Rows => [stride(inputs, 64), 2 * row, row + half_row],
+                    _ => [inputs, 2 * blocks, 3 * blocks],
                 };
                 to.bytes.grow(tokens * bytes)?;
                 to.floats.grow(tokens * floats)?;
@@ -376,7 +412,7 @@ impl Input {
     ) -> memory::Result<()> {
         assert!(bounds.first() == Some(&0) && bounds.last() == Some(&inputs) && bounds.is_sorted());
         self.reset(isa, form, tokens, inputs)?;
-        let at_once = form == Form::F32 || form == Form::Bf16 || self.grouped;
+        let at_once = form == Form::F32 || form == Form::Bf16 || self.layout != Layout::Rows;
         if !at_once {
             let room = self.buffers.integers_mut().waiting.grow(tokens * stride(inputs, 16));
             room.inspect_err(|_| self.tokens = 0)?;
@@ -466,7 +502,7 @@ impl Input {
     /// The blocks of row `token`. Panics for another form, or if they lie in groups.
     #[inline]
     pub(super) fn q8(&self, token: usize) -> Q8<'_> {
-        assert!(self.form == Form::Q8 && !self.grouped && token < self.tokens);
+        assert!(self.form == Form::Q8 && self.layout == Layout::Rows && token < self.tokens);
         let blocks = self.inputs / BLOCK;
         let (row, half_row) = (stride(blocks, 16), stride(2 * blocks, 16));
         let Integers { bytes, floats, ints, .. } = self.buffers.integers();
@@ -484,29 +520,32 @@ impl Input {
     /// Whether blocks lie in groups.
     #[cfg(test)]
     pub(super) fn is_grouped(&self) -> bool {
-        self.grouped
+        self.layout != Layout::Rows
     }
 
     /// Bytes and scale of each block of `token`, wherever they lie. Panics for another form; what it gives does, past the
     /// last block.
     #[inline]
-    pub(super) fn blocks<'a>(&'a self, token: usize) -> impl Fn(usize) -> (&'a [i8; BLOCK], f32) {
+    pub(super) fn blocks(&self, token: usize) -> impl Fn(usize) -> ([i8; BLOCK], f32) {
         assert!(self.form == Form::Q8 && token < self.tokens);
         let order = Order::new(self.inputs / BLOCK);
-        let first = token / GROUP * GROUP;
-        let (bytes, scales) = match self.grouped {
-            true => (self.packed(token / GROUP).bytes, self.packed(token / GROUP).floats),
-            false => (self.q8(token).bytes, self.q8(token).scales),
+        let t = token % GROUP;
+        let (bytes, scales, width) = match self.layout {
+            Layout::Rows => (self.q8(token).bytes, self.q8(token).scales, 0),
+            _ => {
+                let group = self.packed(token / GROUP);
+                (group.bytes, group.floats, group.width)
+            }
         };
-        let (grouped, tokens) = (self.grouped, GROUP.min(self.tokens - first));
+        let (eights, _) = bytes.as_chunks::<8>();
         move |b| {
             assert!(b < order.blocks, "block {b} of {}", order.blocks);
             match order.place(b) {
-                Some(place) if grouped => {
-                    let t = token - first;
-                    (&bytes.as_chunks().0[place * tokens + t], scales[2 * place * tokens + t])
+                Some(place) if self.layout != Layout::Rows => {
+                    let eight = |i: usize| eights[self.layout.eight(place, width, t, i)];
+                    (bytemuck::cast([eight(0), eight(1), eight(2), eight(3)]), scales[2 * place * width + t])
                 }
-                _ => (&bytes.as_chunks().0[b], scales[b]),
+                _ => (bytes.as_chunks().0[b], scales[b]),
             }
         }
     }
@@ -514,13 +553,15 @@ impl Input {
     /// Group `group` of the tokens. Panics for another form, or if blocks lie in rows.
     #[inline]
     pub(super) fn packed(&self, group: usize) -> Packed<'_> {
-        assert!(self.grouped && group * GROUP < self.tokens);
+        assert!(self.layout != Layout::Rows && group * GROUP < self.tokens);
         let tokens = GROUP.min(self.tokens - group * GROUP);
+        let width = self.layout.width(tokens);
         let blocks = self.inputs / BLOCK;
-        let (first, each) = (group * GROUP * blocks, tokens * blocks);
+        let (first, each) = (group * GROUP * blocks, width * blocks);
         let Integers { bytes, floats, ints, .. } = self.buffers.integers();
         Packed {
             tokens,
+            width,
             bytes: &bytes.all()[first * BLOCK..][..each * BLOCK],
             floats: &floats.all()[first * 2..][..each * 2],
             ints: &ints.all()[first * 3..][..each * 3],

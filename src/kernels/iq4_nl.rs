@@ -23,21 +23,18 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 0), nibbles(&stored[2..]).map(|code| VALUES[usize::from(code)]))
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd {
     use super::{BYTES, Iq4Nl, VALUES};
-    use crate::kernels::avx2::{load_16, scales_of};
     use crate::kernels::blocks::{eight_blocks, simd_products};
-    use crate::kernels::q4_0::avx2::nibbles;
-    use std::arch::x86_64::*;
+    use crate::kernels::wide::{Bytes, for_vectors, look_up, nibbles, scales_of};
 
     simd_products!(Iq4Nl, 8 * BYTES);
     eight_blocks!(scales_of);
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn block_elements(block: &[u8; BYTES]) -> __m256i {
-        let values = _mm256_broadcastsi128_si256(load_16(&VALUES.map(|value| value as u8)));
-        _mm256_shuffle_epi8(values, nibbles(block))
+    for_vectors! {
+        fn block_elements(block: &[u8; BYTES]) -> Bytes {
+            look_up(&VALUES.map(|value| value as u8), nibbles(block))
+        }
     }
 }

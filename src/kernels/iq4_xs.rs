@@ -29,39 +29,34 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 0) * scale, codes.map(|code| VALUES[usize::from(code)]))
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd {
     use super::{BYTES, Iq4Xs, VALUES};
-    use crate::kernels::avx2::{Factors, load_16};
     use crate::kernels::blocks::simd_products;
-    use crate::kernels::element::f16_at;
-    use crate::kernels::q4_0::avx2::nibbles;
-    use std::arch::x86_64::*;
+    use crate::kernels::wide::{
+        Bytes, Factors, all, all_f16, floats_of_bytes, for_vectors, load_16, look_up, mul, nibbles,
+    };
 
     simd_products!(Iq4Xs, BYTES);
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn elements(block: &[u8; BYTES]) -> [__m256i; 8] {
-        let values = _mm256_broadcastsi128_si256(load_16(&VALUES.map(|value| value as u8)));
-        let mut all = [_mm256_setzero_si256(); 8];
-        for (all, codes) in all.iter_mut().zip(block[8..].as_chunks::<16>().0) {
-            *all = _mm256_shuffle_epi8(values, nibbles(codes));
+    for_vectors! {
+        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+            let mut elements = [all(0); 8];
+            for (element, codes) in elements.iter_mut().zip(block[8..].as_chunks::<16>().0) {
+                *element = look_up(&VALUES.map(|value| value as u8), nibbles(codes));
+            }
+            elements
         }
-        all
-    }
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn factors(block: &[u8; BYTES]) -> Factors {
-        let high = _mm256_set1_epi32(i32::from(u16::from_le_bytes([block[2], block[3]])));
-        let low = _mm256_set1_epi32(i32::from_le_bytes([block[4], block[5], block[6], block[7]]));
-        let high = _mm256_srlv_epi32(high, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
-        let low = _mm256_srlv_epi32(low, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
-        let high = _mm256_slli_epi32::<4>(_mm256_and_si256(high, _mm256_set1_epi32(3)));
-        let low = _mm256_and_si256(low, _mm256_set1_epi32(15));
-        let scales = _mm256_sub_epi32(_mm256_or_si256(low, high), _mm256_set1_epi32(32));
-        let d = _mm256_set1_ps(f16_at(block, 0));
-        Factors::scaled(_mm256_mul_ps(d, _mm256_cvtepi32_ps(scales)))
+        fn factors(block: &[u8; BYTES]) -> Factors {
+            let word = |at: usize| block[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            let (high, low) = (word(0) >> 16, word(4));
+            let mut bytes = [0; 16];
+            for (b, byte) in bytes.iter_mut().take(8).enumerate() {
+                *byte = ((low >> (4 * b) & 15 | (high >> (2 * b) & 3) << 4) as u8).wrapping_sub(32);
+            }
+            let [scales, _] = floats_of_bytes(load_16(&bytes));
+            Factors::scaled(mul(all_f16([block[0], block[1]]), scales))
+        }
     }
 }

@@ -23,6 +23,14 @@ impl Sets {
     pub(crate) const BF16: Sets = Sets(8);
     /// AVX-VNNI: the instructions of AVX-512 VNNI in vectors of 256 bits, for processors without AVX-512.
     pub(crate) const AVX_VNNI: Sets = Sets(16);
+    /// NEON, which every aarch64 has.
+    pub(crate) const NEON: Sets = Sets(32);
+    /// The dot product of bytes (ARMv8.2), and NEON.
+    pub(crate) const DOTPROD: Sets = Sets(64).and(Sets::NEON);
+    /// The product of matrices of bytes (ARMv8.6), and the dot product.
+    pub(crate) const I8MM: Sets = Sets(128).and(Sets::DOTPROD);
+    /// The products of BF16 (ARMv8.6), and NEON.
+    pub(crate) const ARM_BF16: Sets = Sets(256).and(Sets::NEON);
 
     /// Both.
     pub(crate) const fn and(self, other: Sets) -> Sets {
@@ -51,7 +59,30 @@ static LEVELS: &[Level] = &[
     Level { name: "avx512-vnni", sets: Sets::AVX512.and(Sets::VNNI), detected: detect_avx512_vnni },
     #[cfg(target_arch = "x86_64")]
     Level { name: "avx512-vnni-bf16", sets: Sets::AVX512.and(Sets::VNNI).and(Sets::BF16), detected: detect_avx512_vnni_bf16 },
+    #[cfg(target_arch = "aarch64")]
+    Level { name: "neon", sets: Sets::NEON, detected: || std::arch::is_aarch64_feature_detected!("neon") },
+    #[cfg(target_arch = "aarch64")]
+    Level { name: "dotprod", sets: Sets::DOTPROD, detected: detect_dotprod },
+    #[cfg(target_arch = "aarch64")]
+    Level { name: "i8mm", sets: Sets::I8MM, detected: detect_i8mm },
+    #[cfg(target_arch = "aarch64")]
+    Level { name: "i8mm-bf16", sets: Sets::I8MM.and(Sets::ARM_BF16), detected: detect_i8mm_bf16 },
 ];
+
+#[cfg(target_arch = "aarch64")]
+fn detect_dotprod() -> bool {
+    std::arch::is_aarch64_feature_detected!("dotprod")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn detect_i8mm() -> bool {
+    detect_dotprod() && std::arch::is_aarch64_feature_detected!("i8mm")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn detect_i8mm_bf16() -> bool {
+    detect_i8mm() && std::arch::is_aarch64_feature_detected!("bf16")
+}
 
 #[cfg(target_arch = "x86_64")]
 fn detect_avx2() -> bool {
@@ -119,12 +150,16 @@ impl Isa {
 
     /// The names of its sets as detection macros and reports spell them.
     pub fn features(self) -> Vec<&'static str> {
-        let named: [(Sets, &[&str]); 5] = [
+        let named: [(Sets, &[&str]); 9] = [
             (Sets::AVX2, &["avx2", "fma", "f16c"]),
             (Sets::AVX_VNNI, &["avxvnni"]),
             (Sets::AVX512, &["avx512f", "avx512bw", "avx512dq", "avx512vl"]),
             (Sets::VNNI, &["avx512vnni"]),
             (Sets::BF16, &["avx512bf16"]),
+            (Sets::NEON, &["neon"]),
+            (Sets::DOTPROD, &["dotprod"]),
+            (Sets::I8MM, &["i8mm"]),
+            (Sets::ARM_BF16, &["bf16"]),
         ];
         named.iter().filter(|(sets, _)| self.has(*sets)).flat_map(|(_, names)| names.iter().copied()).collect()
     }
@@ -158,7 +193,8 @@ impl fmt::Display for Isa {
 /// Runs a function body compiled for every machine, for AVX2 and for AVX-512, as the token allows.
 ///
 /// `compiled_for!(isa, body(x: &[f32], y: &mut [f32]))` calls `body(x, y)`, an `#[inline(always)]` safe function.
-/// Nothing but the compiler's vectorisation differs, so the results are the same bits.
+/// Nothing but the compiler's vectorisation differs, so the results are the same bits. What Rust compiles for every aarch64 has
+/// NEON.
 macro_rules! compiled_for {
     ($isa:expr, $body:path, ($($arg:ident: $ty:ty),* $(,)?)) => {{
         #[cfg(target_arch = "x86_64")]
@@ -180,6 +216,7 @@ macro_rules! compiled_for {
                 return unsafe { avx2($($arg),*) };
             }
         }
+        let _: $crate::kernels::isa::Isa = $isa;
         $body($($arg),*)
     }};
 }

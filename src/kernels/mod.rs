@@ -16,8 +16,6 @@ mod attention;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod avx2_panel;
-#[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_blocks;
@@ -46,10 +44,14 @@ mod iq4_nl;
 mod iq4_xs;
 pub mod isa;
 mod mxfp4;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod order;
 mod output;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod panel;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod prefetch;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -64,9 +66,9 @@ mod quantize;
 #[cfg(test)]
 mod references;
 mod routing;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod scratch;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -76,6 +78,10 @@ mod tq1_0;
 mod tq2_0;
 mod transposed;
 mod vector;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod wide;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod wide_panel;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

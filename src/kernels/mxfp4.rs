@@ -32,41 +32,39 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::scaled(scale(stored[0]), nibbles(&stored[1..]).map(|code| VALUES[usize::from(code)]))
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) mod simd {
     use super::{BYTES, Mxfp4, VALUES};
-    use crate::kernels::avx2::{Factors, load_16};
     use crate::kernels::blocks::{eight_blocks, simd_products};
-    use crate::kernels::q4_0::avx2::nibbles;
-    use std::arch::x86_64::*;
+    use crate::kernels::wide::{Bytes, Factors, for_vectors, halved_powers, look_up, nibbles};
 
     simd_products!(Mxfp4, 8 * BYTES);
     eight_blocks!(exponents_of);
 
-    /// The elements with their offset of 16: from 4 to 28.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn block_elements(block: &[u8; BYTES]) -> __m256i {
-        let values = _mm256_broadcastsi128_si256(load_16(&VALUES.map(|value| (value + 16) as u8)));
-        _mm256_shuffle_epi8(values, nibbles(block))
-    }
+    /// The elements of codes with their offset of 16: from 4 to 28.
+    pub(in crate::kernels) const RAISED: [u8; 16] = {
+        let (mut raised, mut i) = ([0; 16], 0);
+        while i < 16 {
+            raised[i] = (VALUES[i] + 16) as u8;
+            i += 1;
+        }
+        raised
+    };
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn exponents_of(blocks: &[[u8; BYTES]]) -> Factors {
-        let mut exponents = [0; 8];
-        exponents.iter_mut().zip(blocks).for_each(|(exponent, block)| *exponent = block[0]);
-        scales(exponents)
-    }
+    for_vectors! {
+        fn block_elements(block: &[u8; BYTES]) -> Bytes {
+            look_up(&RAISED, nibbles(block))
+        }
 
-    /// `scale` of eight exponents.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub(in crate::kernels) fn scales(exponents: [u8; 8]) -> Factors {
-        let exponents = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(exponents)));
-        let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)));
-        let least = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), exponents);
-        let is_least = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), exponents);
-        Factors::scaled(_mm256_castsi256_ps(_mm256_blendv_epi8(normal, least, is_least)))
+        /// `scale` of eight exponents.
+        pub(in crate::kernels) fn scales(exponents: [u8; 8]) -> Factors {
+            Factors::scaled(halved_powers(exponents))
+        }
+
+        fn exponents_of(blocks: &[[u8; BYTES]]) -> Factors {
+            let mut exponents = [0; 8];
+            exponents.iter_mut().zip(blocks).for_each(|(exponent, block)| *exponent = block[0]);
+            scales(exponents)
+        }
     }
 }

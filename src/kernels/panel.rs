@@ -11,9 +11,9 @@ use super::blocks::Format;
 use super::input::{Lines, Packed};
 use super::order::BLOCK;
 use super::order::{GROUP, Order};
+use super::prefetch::prefetch;
 use super::scratch::{Scratch, room};
 use super::simd::Simd;
-use super::x86::prefetch;
 use super::{Input, LANES, Output};
 use crate::memory;
 use std::mem::MaybeUninit;
@@ -25,6 +25,8 @@ pub(super) trait Multiply: Simd {
     const TOKENS: usize;
     /// Whether the next panel's rows are asked for ahead, and a few tokens are multiplied with one panel after the other.
     const ASKS: bool;
+    /// Whether two rows are multiplied with two tokens at once, [`Pairs`](super::input::Layout::Pairs) of them.
+    const PAIRS: bool = false;
 
     /// The sums of the products of some of a block's eight groups of four elements, without what offsets add to them.
     /// `offsets` are -128 times the sums of these activations.
@@ -39,6 +41,31 @@ pub(super) trait Multiply: Simd {
         groups: Range<usize>,
         offsets: &[i32; T],
     ) -> [Self::Floats; T];
+
+    /// What of a number of each row belongs to the lanes of vector `v` of [`products`](Self::products): the rows are the lanes
+    /// and vectors the tokens, unless products are of pairs.
+    #[inline(always)]
+    fn of_rows(self, rows: Self::Floats, _v: usize) -> Self::Floats {
+        rows
+    }
+
+    /// The same of a number of each token.
+    #[inline(always)]
+    fn of_tokens<const T: usize>(self, tokens: &[f32; T], v: usize) -> Self::Floats {
+        self.all(tokens[v])
+    }
+
+    /// The same of the sum of each token's activations, of which `offsets` has -128 times; with its sign turned.
+    #[inline(always)]
+    fn of_offsets<const T: usize>(self, offsets: &[i32; T], v: usize) -> Self::Floats {
+        self.all_int(offsets[v] >> 7)
+    }
+
+    /// For each token a vector of all rows.
+    #[inline(always)]
+    fn by_token<const T: usize>(self, sums: [Self::Floats; T]) -> [Self::Floats; T] {
+        sums
+    }
 }
 
 /// The stored bytes of a panel's `R` rows.
@@ -124,8 +151,10 @@ pub(super) struct Panel<'a, S> {
     simd: S,
     order: Order,
     /// Where the bytes of the next panel begin.
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))] // dtypes ask for them by AVX-512 alone
     next: *const u8,
     /// Whether half of the next panel's bytes are asked for while this one is multiplied.
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
     halved: bool,
     /// `[blocks, 8, rows, 4]`
     bytes: &'a mut [u8],
@@ -142,6 +171,7 @@ impl<S: Multiply> Panel<'_, S> {
     /// Asks for as much of the next panel's rows, in the time in which the `i`-th `len` bytes of this one are unpacked, or
     /// for half as much, of the first half.
     #[inline]
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
     pub(super) fn ask_ahead(&self, i: usize, len: usize) {
         if self.halved {
             prefetch(self.next.wrapping_add(i * (len / 2)), len / 2);
@@ -246,6 +276,8 @@ pub(super) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
                 let product = PanelProduct { simd, order, bytes, floats, x, next, ask: ask / LANES, row, first };
                 for token in (0..x.tokens).step_by(S::TOKENS) {
                     match x.tokens - token {
+                        1 if S::PAIRS => product.multiply::<F, 2>(token, output),
+                        3 if S::PAIRS => product.multiply::<F, 4>(token, output),
                         1 => product.multiply::<F, 1>(token, output),
                         2 => product.multiply::<F, 2>(token, output),
                         3 => product.multiply::<F, 3>(token, output),
@@ -283,7 +315,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
     /// The panel times `T` tokens of the group from `token` on.
     #[inline(always)]
     fn multiply<F: Format, const T: usize>(&self, token: usize, output: &mut Output<'_>) {
-        let (simd, blocks, tokens) = (self.simd, self.order.blocks, self.x.tokens);
+        let (simd, blocks, tokens) = (self.simd, self.order.blocks, self.x.width);
         assert!(self.bytes.len() >= blocks * BLOCK * S::LANES);
         assert!(self.floats.len() >= blocks * floats_a_block::<F>() * S::LANES);
         assert!(token + T <= tokens && (S::TOKENS < GROUP || token == 0 && T == tokens));
@@ -315,7 +347,8 @@ impl<S: Multiply> PanelProduct<'_, S> {
                 continue;
             }
             let rows = S::LANES.min(output.rows() - self.row);
-            for t in 0..T {
+            let sums = simd.by_token::<T>(sums);
+            for t in 0..if S::PAIRS { T.min(self.x.tokens - token) } else { T } {
                 let to = output.part(self.first + token + t, self.row, rows);
                 // SAFETY: so many floats are there.
                 unsafe { simd.store(to.as_mut_ptr(), to.len(), sums[t]) };
@@ -331,7 +364,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
     unsafe fn block<F: Format, const T: usize>(&self, place: usize, token: usize, sums: &mut [S::Floats; T]) {
         let simd = self.simd;
         // Known to the compiler where a group is multiplied at once.
-        let (tokens, token) = if S::TOKENS == GROUP { (T, 0) } else { (self.x.tokens, token) };
+        let (tokens, token) = if S::TOKENS == GROUP { (T, 0) } else { (self.x.width, token) };
         // SAFETY: the caller's: the bytes of a block, of all rows.
         let w = unsafe { self.bytes.as_ptr().add(place * BLOCK * S::LANES) };
         // SAFETY: the caller's, here and below.
@@ -354,14 +387,16 @@ impl<S: Multiply> PanelProduct<'_, S> {
             // SAFETY: as above.
             let factors = unsafe { self.factors::<F>(place) };
             for t in 0..T {
+                let factor = |i: usize| simd.of_rows(factors[i], t);
+                let scale = simd.of_tokens::<T>(scales, t);
                 // |sum| <= 16 * 32 * 127 < 2^16 and |scale| <= 2^7: both products and their sum are exact in f32.
-                let sum = simd.mul_add(second[t], factors[1], simd.mul(first[t], factors[0]));
-                sums[t] = simd.mul_add(sum, simd.mul(factors[2], simd.all(scales[t])), sums[t]);
+                let sum = simd.mul_add(second[t], factor(1), simd.mul(first[t], factor(0)));
+                sums[t] = simd.mul_add(sum, simd.mul(factor(2), scale), sums[t]);
                 if F::MINS {
-                    // The offsets are -128 times a sum; what follows is exact too.
-                    let less = simd.mul(simd.all_int(of_first[t] >> 7), factors[3]);
-                    let less = simd.mul_add(simd.all_int(of_second[t] >> 7), factors[4], less);
-                    sums[t] = simd.mul_add(less, simd.mul(factors[5], simd.all(scales[t])), sums[t]);
+                    // What follows is exact too.
+                    let less = simd.mul(simd.of_offsets::<T>(of_first, t), factor(3));
+                    let less = simd.mul_add(simd.of_offsets::<T>(of_second, t), factor(4), less);
+                    sums[t] = simd.mul_add(less, simd.mul(factor(5), scale), sums[t]);
                 }
             }
             return;
@@ -371,9 +406,11 @@ impl<S: Multiply> PanelProduct<'_, S> {
         // SAFETY: as above.
         let factors = unsafe { self.factors::<F>(place) };
         for t in 0..T {
-            sums[t] = simd.mul_add(dots[t], simd.mul(factors[0], simd.all(scales[t])), sums[t]);
+            let scale = simd.of_tokens::<T>(scales, t);
+            sums[t] = simd.mul_add(dots[t], simd.mul(simd.of_rows(factors[0], t), scale), sums[t]);
             if F::MINS {
-                sums[t] = simd.negated_mul_add(factors[1], simd.all(x_sums[t]), sums[t]);
+                let x_sum = simd.of_tokens::<T>(x_sums, t);
+                sums[t] = simd.negated_mul_add(simd.of_rows(factors[1], t), x_sum, sums[t]);
             }
         }
     }

@@ -39,44 +39,36 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) mod simd {
     use super::{BYTES, Q2K};
-    use crate::kernels::avx2::{Factors, load, load_16};
     use crate::kernels::blocks::simd_products;
-    use std::arch::x86_64::*;
+    use crate::kernels::wide::{Bytes, Factors, all, all_16, all_f16, and, for_vectors, load, load_16, right};
 
     simd_products!(Q2K, BYTES);
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn elements(block: &[u8; BYTES]) -> [__m256i; 8] {
-        block[16..].first_chunk().map_or([_mm256_setzero_si256(); 8], |bytes| two_bits(bytes))
-    }
-
-    /// The pairs of bits of eight blocks.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub(in crate::kernels) fn two_bits(bytes: &[u8; 64]) -> [__m256i; 8] {
-        let mut all = [_mm256_setzero_si256(); 8];
-        for (four, bytes) in all.as_chunks_mut::<4>().0.iter_mut().zip(bytes.as_chunks::<32>().0) {
-            let bytes = load(bytes);
-            let shifted =
-                [bytes, _mm256_srli_epi16::<2>(bytes), _mm256_srli_epi16::<4>(bytes), _mm256_srli_epi16::<6>(bytes)];
-            *four = shifted.map(|bits| _mm256_and_si256(bits, _mm256_set1_epi8(3)));
+    for_vectors! {
+        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+            block[16..].first_chunk().map_or([all(0); 8], |bytes| two_bits(bytes))
         }
-        all
-    }
 
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    fn factors(block: &[u8; BYTES]) -> Factors {
-        let both = i32::from_le_bytes([block[80], block[81], block[82], block[83]]);
-        let d = _mm_cvtph_ps(_mm_cvtsi32_si128(both));
-        Factors {
-            scales: _mm256_broadcastss_ps(d),
-            mins: _mm256_broadcastss_ps(_mm_movehdup_ps(d)),
-            halves: block.first_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes)),
+        /// The pairs of bits of eight blocks.
+        pub(in crate::kernels) fn two_bits(bytes: &[u8; 64]) -> [Bytes; 8] {
+            let mut elements = [all(0); 8];
+            for (four, bytes) in elements.as_chunks_mut::<4>().0.iter_mut().zip(bytes.as_chunks::<32>().0) {
+                let bytes = load(bytes);
+                let shifted = [bytes, right::<2>(bytes), right::<4>(bytes), right::<6>(bytes)];
+                *four = shifted.map(|bits| and(bits, all(3)));
+            }
+            elements
+        }
+
+        fn factors(block: &[u8; BYTES]) -> Factors {
+            Factors {
+                scales: all_f16([block[80], block[81]]),
+                mins: all_f16([block[82], block[83]]),
+                halves: block.first_chunk().map_or(all_16(0), |bytes| load_16(bytes)),
+            }
         }
     }
 }

@@ -38,51 +38,53 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::halves(f16_at(stored, 108), scales, std::array::from_fn(element))
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd {
     use super::{BYTES, Q3K};
-    use crate::kernels::avx2::{Factors, load};
     use crate::kernels::blocks::simd_products;
-    use crate::kernels::element::f16_at;
     use crate::kernels::q2_k::simd::two_bits;
-    use std::arch::x86_64::*;
+    use crate::kernels::wide::{Bytes, Factors, all, all_f16, and, for_vectors, left, load, load_16, or, right};
 
     simd_products!(Q3K, BYTES);
 
-    /// The elements with their offset of 4: from 0 to 7.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn elements(block: &[u8; BYTES]) -> [__m256i; 8] {
-        let zero = _mm256_setzero_si256();
-        let mut all = block[32..].first_chunk().map_or([zero; 8], |bytes| two_bits(bytes));
-        let bits = block.first_chunk().map_or(zero, |bytes| load(bytes));
-        // The bits of each block brought to bit 2.
-        let bits = [
-            _mm256_slli_epi16::<2>(bits),
-            _mm256_slli_epi16::<1>(bits),
-            bits,
-            _mm256_srli_epi16::<1>(bits),
-            _mm256_srli_epi16::<2>(bits),
-            _mm256_srli_epi16::<3>(bits),
-            _mm256_srli_epi16::<4>(bits),
-            _mm256_srli_epi16::<5>(bits),
-        ];
-        for (all, bits) in all.iter_mut().zip(bits) {
-            *all = _mm256_or_si256(*all, _mm256_and_si256(bits, _mm256_set1_epi8(4)));
+    for_vectors! {
+        /// The elements with their offset of 4: from 0 to 7.
+        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+            let mut elements = block[32..].first_chunk().map_or([all(0); 8], |bytes| two_bits(bytes));
+            let bits = block.first_chunk().map_or(all(0), |bytes| load(bytes));
+            // The bits of each block brought to bit 2.
+            let bits = [
+                left::<2>(bits),
+                left::<1>(bits),
+                bits,
+                right::<1>(bits),
+                right::<2>(bits),
+                right::<3>(bits),
+                right::<4>(bits),
+                right::<5>(bits),
+            ];
+            for (element, bits) in elements.iter_mut().zip(bits) {
+                *element = or(*element, and(bits, all(4)));
+            }
+            elements
         }
-        all
-    }
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn factors(block: &[u8; BYTES]) -> Factors {
-        let low = block[96..].first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
-        let high = block[104..].first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes));
-        let low = _mm_and_si128(_mm_set_epi64x(low >> 4, low), _mm_set1_epi8(15));
-        // Scales 4 * k .. have their high bits in double word k.
-        let high = _mm_and_si128(_mm_srlv_epi32(_mm_set1_epi32(high), _mm_setr_epi32(0, 2, 4, 6)), _mm_set1_epi8(3));
-        let scales = _mm_or_si128(low, _mm_slli_epi16::<4>(high));
-        let halves = _mm_sub_epi8(scales, _mm_set1_epi8(32));
-        Factors { halves, ..Factors::scaled(_mm256_set1_ps(f16_at(block, 108))) }
+        fn factors(block: &[u8; BYTES]) -> Factors {
+            /// Of each byte the low two bits.
+            const TWO: u64 = 0x0303_0303_0303_0303;
+            const LOW: u64 = 0x0f0f_0f0f_0f0f_0f0f;
+            let low = block[96..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            let high = block[104..].first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)));
+            // Scales 4 * k .. have their high bits in pair k of each byte.
+            let high = high | high << 30;
+            let scales = [low & LOW | (high & TWO) << 4, low >> 4 & LOW | (high >> 4 & TWO) << 4];
+            // 32 less, in 8 bits: with bit 5 turned, and the bits above it as bit 5 is then.
+            let halves = scales.map(|scales| {
+                let turned = scales ^ 0x2020_2020_2020_2020;
+                turned | (turned & 0x2020_2020_2020_2020) << 1 | (turned & 0x2020_2020_2020_2020) << 2
+            });
+            let halves = load_16(bytemuck::cast_ref(&halves));
+            Factors { halves, ..Factors::scaled(all_f16([block[108], block[109]])) }
+        }
     }
 }

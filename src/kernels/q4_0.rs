@@ -27,28 +27,22 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
     use super::{BYTES, Q40};
-    use crate::kernels::avx2::{load, load_16, load_floats, load_numbers, rows_times_token, scales_of, sum_four_words};
+    use crate::kernels::avx2::{load, load_16, load_floats, load_numbers, rows_times_token, sum_four_words};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
-    use crate::kernels::{Input, Output, avx2_panel};
+    use crate::kernels::wide::scales_of;
+    use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
     const EIGHT: usize = 8 * BYTES;
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= TOKENS_WITHOUT_PANELS {
-            for token in 0..input.tokens() {
-                one_token(weight, input, token, output);
-            }
-        } else {
-            avx2_panel::matmul::<Q40, EIGHT>(
-                weight,
-                input,
-                output,
-                |eight| elements(eight),
-                |eight, _| scales_of(eight.as_chunks::<BYTES>().0),
-            );
+        if input.tokens() > TOKENS_WITHOUT_PANELS {
+            return super::simd::avx2(weight, input, output);
+        }
+        for token in 0..input.tokens() {
+            one_token(weight, input, token, output);
         }
     }
 
@@ -97,25 +91,21 @@ pub(super) mod avx2 {
         }
         sum_four_words(sums)
     }
+}
 
-    /// The elements of eight blocks.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn elements(eight: &[u8; EIGHT]) -> [__m256i; 8] {
-        let mut all = [_mm256_setzero_si256(); 8];
-        for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
-            *all = nibbles(block);
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod simd {
+    use super::{BYTES, Q40};
+    use crate::kernels::blocks::{eight_blocks, wide_products};
+    use crate::kernels::wide::{Bytes, for_vectors, nibbles, scales_of};
+
+    wide_products!(Q40, 8 * BYTES);
+    eight_blocks!(scales_of);
+
+    for_vectors! {
+        fn block_elements(block: &[u8; BYTES]) -> Bytes {
+            nibbles(block)
         }
-        all
-    }
-
-    /// The nibbles of a block.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub(in crate::kernels) fn nibbles<const BYTES: usize>(block: &[u8; BYTES]) -> __m256i {
-        let bytes = block.last_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
-        let both = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
-        _mm256_and_si256(both, _mm256_set1_epi8(15))
     }
 }
 

@@ -22,20 +22,18 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::with_min(f16_at(stored, 0), -f16_at(stored, 2), nibbles(&stored[4..]).map(|q| q as i8))
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd {
     use super::{BYTES, Q41};
-    use crate::kernels::avx2::scales_and_bases_of;
     use crate::kernels::blocks::{eight_blocks, simd_products};
-    use crate::kernels::q4_0::avx2::nibbles;
-    use std::arch::x86_64::*;
+    use crate::kernels::wide::{Bytes, for_vectors, nibbles, scales_and_bases_of};
 
     simd_products!(Q41, 8 * BYTES);
     eight_blocks!(scales_and_bases_of);
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn block_elements(block: &[u8; BYTES]) -> __m256i {
-        nibbles(block)
+    for_vectors! {
+        fn block_elements(block: &[u8; BYTES]) -> Bytes {
+            nibbles(block)
+        }
     }
 }

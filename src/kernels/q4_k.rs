@@ -46,23 +46,21 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
-    use super::{BYTES, Q4K};
-    use crate::kernels::avx2::{
-        Factors, load, load_16, load_floats, rows_times_token, store, store_floats, sum_four_words,
-    };
+    use super::BYTES;
+    use super::simd::sixes;
+    use crate::kernels::avx2::{load, load_16, load_floats, rows_times_token, store, store_floats, sum_four_words};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
     use crate::kernels::scratch::{Scratch, arranged_bytes, with_scratch};
-    use crate::kernels::{Input, Output, avx2_panel};
+    use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-        if input.tokens() <= TOKENS_WITHOUT_PANELS {
-            for token in 0..input.tokens() {
-                one_token(weight, input, token, output);
-            }
-        } else {
-            avx2_panel::matmul::<Q4K, BYTES>(weight, input, output, |block| elements(block), |block, _| factors(block));
+        if input.tokens() > TOKENS_WITHOUT_PANELS {
+            return super::simd::avx2(weight, input, output);
+        }
+        for token in 0..input.tokens() {
+            one_token(weight, input, token, output);
         }
     }
 
@@ -135,30 +133,44 @@ pub(super) mod avx2 {
         }
         (factors, bytes)
     }
+}
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn elements(block: &[u8; BYTES]) -> [__m256i; 8] {
-        block.last_chunk().map_or([_mm256_setzero_si256(); 8], |bytes| nibbles(bytes))
-    }
+/// What Q4_K and Q5_K share.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) mod simd {
+    use super::{BYTES, Q4K};
+    use crate::kernels::blocks::wide_products;
+    #[cfg(target_arch = "x86_64")]
+    use crate::kernels::wide::load_16;
+    use crate::kernels::wide::{Bytes, Factors, all, and, for_vectors, load, right};
+    #[cfg(target_arch = "aarch64")]
+    use crate::kernels::wide::{all_16, all_f16, floats_of_eight, mul};
+    #[cfg(target_arch = "x86_64")]
+    use std::arch::x86_64::*;
 
-    /// The nibbles of eight blocks.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub(in crate::kernels) fn nibbles(bytes: &[u8; 128]) -> [__m256i; 8] {
-        let low = _mm256_set1_epi8(15);
-        let mut all = [_mm256_setzero_si256(); 8];
-        for (two, bytes) in all.as_chunks_mut::<2>().0.iter_mut().zip(bytes.as_chunks::<32>().0) {
-            let bytes = load(bytes);
-            *two = [_mm256_and_si256(bytes, low), _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), low)];
+    wide_products!(Q4K, BYTES);
+
+    for_vectors! {
+        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+            block.last_chunk().map_or([all(0); 8], |bytes| nibbles(bytes))
         }
-        all
+
+        /// The nibbles of eight blocks.
+        pub(in crate::kernels) fn nibbles(bytes: &[u8; 128]) -> [Bytes; 8] {
+            let mut elements = [all(0); 8];
+            for (two, bytes) in elements.as_chunks_mut::<2>().0.iter_mut().zip(bytes.as_chunks::<32>().0) {
+                let bytes = load(bytes);
+                *two = [and(bytes, all(15)), and(right::<4>(bytes), all(15))];
+            }
+            elements
+        }
     }
 
     /// The eight sc and the eight m of the heads of two super-blocks.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(super) fn sixes(heads: __m256i) -> __m256i {
+    pub(in crate::kernels) fn sixes(heads: __m256i) -> __m256i {
         // d and dmin, then the twelve bytes as three double words x, y, z. The low four sc are in x and the low four m
         // in y, by their low 6 bits; the high four have their low 4 bits in the low and high nibbles of z, and their
         // high 2 bits at the top of x and y.
@@ -170,6 +182,7 @@ pub(super) mod avx2 {
     }
 
     /// `d * sc` and `dmin * m` of the eight blocks of a super-block of Q4_K or Q5_K.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(in crate::kernels) fn factors<const BYTES: usize>(block: &[u8; BYTES]) -> Factors {
@@ -183,12 +196,32 @@ pub(super) mod avx2 {
             halves: _mm_setzero_si128(),
         }
     }
+
+    #[cfg(target_arch = "aarch64")]
+    for_vectors! {
+        /// `d * sc` and `dmin * m` of the eight blocks of a super-block of Q4_K or Q5_K.
+        pub(in crate::kernels) fn factors<const BYTES: usize>(block: &[u8; BYTES]) -> Factors {
+            let (sixes, fours, twos) = (0x3f3f_3f3f, 0x0f0f_0f0f, 0x3030_3030);
+            let word = |at: usize| block[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            // The low four sc and m by their low 6 bits; the high four have their high 2 bits above these, and their low 4
+            // bits in the low and high nibbles of `both`.
+            let (sc, m, both) = (word(4), word(8), word(12));
+            let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+            let scales = join(sc & sixes, both & fours | sc >> 2 & twos);
+            let mins = join(m & sixes, both >> 4 & fours | m >> 2 & twos);
+            Factors {
+                scales: mul(all_f16([block[0], block[1]]), floats_of_eight(scales)),
+                mins: mul(all_f16([block[2], block[3]]), floats_of_eight(mins)),
+                halves: all_16(0),
+            }
+        }
+    }
 }
 
 /// What Q4_K and Q5_K share: super-blocks of 256 that begin with 16 bytes of scales and minima.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512_vnni {
-    use super::avx2::sixes;
+    use super::simd::sixes;
     use super::{BYTES, Q4K};
     use crate::kernels::avx2::load_16;
     use crate::kernels::avx512::{columns_of_16, load, load_floats, rows_times_token};

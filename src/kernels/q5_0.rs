@@ -11,7 +11,7 @@ use super::element::f16_at;
 
 const BYTES: usize = 22;
 
-block_kernels!(Q5_0, "q5_0", Q50, avx2::avx2, avx512_vnni::matmul);
+block_kernels!(Q5_0, "q5_0", Q50, simd::avx2, avx512_vnni::matmul);
 
 struct Q50;
 
@@ -35,33 +35,19 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 0), quants.map(|q| q - 16))
 }
 
-#[cfg(target_arch = "x86_64")]
-pub(super) mod avx2 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod simd {
     use super::{BYTES, Q50, high_bits};
-    use crate::kernels::avx2::scales_of;
-    use crate::kernels::blocks::{avx2_product, eight_blocks};
-    use crate::kernels::q4_0::avx2::nibbles;
-    use std::arch::x86_64::*;
+    use crate::kernels::blocks::{eight_blocks, wide_products};
+    use crate::kernels::wide::{Bytes, five_bits, for_vectors, scales_of};
 
-    avx2_product!(Q50, 8 * BYTES);
+    wide_products!(Q50, 8 * BYTES);
     eight_blocks!(scales_of);
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn block_elements(block: &[u8; BYTES]) -> __m256i {
-        five_bits(block, high_bits(block))
-    }
-
-    /// The nibbles of a block, with `bits` above them.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub(in crate::kernels) fn five_bits<const BYTES: usize>(block: &[u8; BYTES], bits: u32) -> __m256i {
-        // Each bit's byte in its place, then the bit alone.
-        let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
-        let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
-        let bits = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), places);
-        let set = _mm256_cmpeq_epi8(_mm256_and_si256(bits, bit), bit);
-        _mm256_or_si256(nibbles(block), _mm256_and_si256(set, _mm256_set1_epi8(16)))
+    for_vectors! {
+        fn block_elements(block: &[u8; BYTES]) -> Bytes {
+            five_bits(block, high_bits(block))
+        }
     }
 }
 
@@ -71,8 +57,8 @@ mod avx512_vnni {
     use crate::kernels::avx512::load_numbers;
     use crate::kernels::avx512_blocks::{Panel, ROWS, Step, many_tokens, put as put_rows, unpack_blocks};
     use crate::kernels::order::TOKENS_WITHOUT_PANELS;
-    use crate::kernels::q4_0::avx2::nibbles as nibbles_of;
     use crate::kernels::q4_0::avx512_vnni::{nibbles, one_token, places};
+    use crate::kernels::wide::nibbles as nibbles_of;
     use crate::kernels::{Input, Output};
     use std::arch::x86_64::*;
 

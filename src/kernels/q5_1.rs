@@ -28,20 +28,18 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::with_min(f16_at(stored, 0), -f16_at(stored, 2), quants)
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd {
     use super::{BYTES, Q51, high_bits};
-    use crate::kernels::avx2::scales_and_bases_of;
     use crate::kernels::blocks::{eight_blocks, simd_products};
-    use crate::kernels::q5_0::avx2::five_bits;
-    use std::arch::x86_64::*;
+    use crate::kernels::wide::{Bytes, five_bits, for_vectors, scales_and_bases_of};
 
     simd_products!(Q51, 8 * BYTES);
     eight_blocks!(scales_and_bases_of);
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn block_elements(block: &[u8; BYTES]) -> __m256i {
-        five_bits(block, high_bits(block))
+    for_vectors! {
+        fn block_elements(block: &[u8; BYTES]) -> Bytes {
+            five_bits(block, high_bits(block))
+        }
     }
 }

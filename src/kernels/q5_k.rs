@@ -12,7 +12,7 @@ use super::q4_k::{nibble, scale_and_min};
 
 const BYTES: usize = 176;
 
-block_kernels!(Q5_K, "q5_k", Q5K, avx2::avx2, avx512_vnni::matmul);
+block_kernels!(Q5_K, "q5_k", Q5K, simd::avx2, avx512_vnni::matmul);
 
 struct Q5K;
 
@@ -27,37 +27,35 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::with_min(scale, min, std::array::from_fn(|i| element(i) as i8))
 }
 
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod simd {
     use super::{BYTES, Q5K};
-    use crate::kernels::avx2::load;
-    use crate::kernels::blocks::avx2_product;
-    use crate::kernels::q4_k::avx2::{factors, nibbles};
-    use std::arch::x86_64::*;
+    use crate::kernels::blocks::wide_products;
+    use crate::kernels::q4_k::simd::{factors, nibbles};
+    use crate::kernels::wide::{Bytes, all, and, for_vectors, left, load, or, right};
 
-    avx2_product!(Q5K, BYTES);
+    wide_products!(Q5K, BYTES);
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn elements(block: &[u8; BYTES]) -> [__m256i; 8] {
-        let zero = _mm256_setzero_si256();
-        let mut all = block.last_chunk().map_or([zero; 8], |bytes| nibbles(bytes));
-        let bits = block[16..].first_chunk().map_or(zero, |bytes| load(bytes));
-        // The bits of each block brought to bit 4.
-        let bits = [
-            _mm256_slli_epi16::<4>(bits),
-            _mm256_slli_epi16::<3>(bits),
-            _mm256_slli_epi16::<2>(bits),
-            _mm256_slli_epi16::<1>(bits),
-            bits,
-            _mm256_srli_epi16::<1>(bits),
-            _mm256_srli_epi16::<2>(bits),
-            _mm256_srli_epi16::<3>(bits),
-        ];
-        for (all, bits) in all.iter_mut().zip(bits) {
-            *all = _mm256_or_si256(*all, _mm256_and_si256(bits, _mm256_set1_epi8(16)));
+    for_vectors! {
+        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+            let mut elements = block.last_chunk().map_or([all(0); 8], |bytes| nibbles(bytes));
+            let bits = block[16..].first_chunk().map_or(all(0), |bytes| load(bytes));
+            // The bits of each block brought to bit 4.
+            let bits = [
+                left::<4>(bits),
+                left::<3>(bits),
+                left::<2>(bits),
+                left::<1>(bits),
+                bits,
+                right::<1>(bits),
+                right::<2>(bits),
+                right::<3>(bits),
+            ];
+            for (element, bits) in elements.iter_mut().zip(bits) {
+                *element = or(*element, and(bits, all(16)));
+            }
+            elements
         }
-        all
     }
 }
 

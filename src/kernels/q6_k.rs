@@ -15,7 +15,7 @@ use super::element::f16_at;
 
 const BYTES: usize = 210;
 
-block_kernels!(Q6_K, "q6_k", Q6K, avx2::avx2, avx512_vnni::matmul);
+block_kernels!(Q6_K, "q6_k", Q6K, simd::avx2, avx512_vnni::matmul);
 
 struct Q6K;
 
@@ -37,43 +37,39 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::halves(f16_at(stored, 208), scales, std::array::from_fn(element))
 }
 
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod simd {
     use super::{BYTES, Q6K};
-    use crate::kernels::avx2::{Factors, load, load_16};
-    use crate::kernels::blocks::avx2_product;
-    use std::arch::x86_64::*;
+    use crate::kernels::blocks::wide_products;
+    use crate::kernels::wide::{
+        Bytes, Factors, all, all_16, all_f16, and, for_vectors, left, load, load_16, or, right,
+    };
 
-    avx2_product!(Q6K, BYTES);
+    wide_products!(Q6K, BYTES);
 
-    /// The elements of a super-block with their offset of 32: from 0 to 63.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn elements(block: &[u8; BYTES]) -> [__m256i; 8] {
-        let zero = _mm256_setzero_si256();
-        let (nibble, pair) = (_mm256_set1_epi8(0x0f), _mm256_set1_epi8(0x30));
-        let mut all = [zero; 8];
-        for (half, all) in all.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let bytes = |at: usize| block[at..].first_chunk().map_or(zero, |bytes| load(bytes));
-            let (low, later) = (bytes(64 * half), bytes(64 * half + 32));
-            let high = bytes(128 + 32 * half);
-            let lows = [low, later, _mm256_srli_epi16::<4>(low), _mm256_srli_epi16::<4>(later)];
-            let highs =
-                [_mm256_slli_epi16::<4>(high), _mm256_slli_epi16::<2>(high), high, _mm256_srli_epi16::<2>(high)];
-            for ((all, low), high) in all.iter_mut().zip(lows).zip(highs) {
-                *all = _mm256_or_si256(_mm256_and_si256(low, nibble), _mm256_and_si256(high, pair));
+    for_vectors! {
+        /// The elements of a super-block with their offset of 32: from 0 to 63.
+        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+            let (nibble, pair) = (all(0x0f), all(0x30));
+            let mut elements = [all(0); 8];
+            for (half, four) in elements.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                let bytes = |at: usize| block[at..].first_chunk().map_or(all(0), |bytes| load(bytes));
+                let (low, later) = (bytes(64 * half), bytes(64 * half + 32));
+                let high = bytes(128 + 32 * half);
+                let lows = [low, later, right::<4>(low), right::<4>(later)];
+                let highs = [left::<4>(high), left::<2>(high), high, right::<2>(high)];
+                for ((element, low), high) in four.iter_mut().zip(lows).zip(highs) {
+                    *element = or(and(low, nibble), and(high, pair));
+                }
             }
+            elements
         }
-        all
-    }
 
-    /// d and the 16 scales.
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    fn factors(block: &[u8; BYTES]) -> Factors {
-        let d = _mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(u16::from_le_bytes([block[208], block[209]]))));
-        let halves = block[192..].first_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
-        Factors { halves, ..Factors::scaled(_mm256_broadcastss_ps(d)) }
+        /// d and the 16 scales.
+        fn factors(block: &[u8; BYTES]) -> Factors {
+            let halves = block[192..].first_chunk().map_or(all_16(0), |bytes| load_16(bytes));
+            Factors { halves, ..Factors::scaled(all_f16([block[208], block[209]])) }
+        }
     }
 }
 

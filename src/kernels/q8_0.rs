@@ -10,7 +10,7 @@ use super::element::f16_at;
 
 const BYTES: usize = 34;
 
-block_kernels!(Q8_0, "q8_0", Q80, avx2::avx2, avx512_vnni::matmul);
+block_kernels!(Q8_0, "q8_0", Q80, simd::avx2, avx512_vnni::matmul);
 
 struct Q80;
 
@@ -22,20 +22,19 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 0), std::array::from_fn(|i| stored[2 + i] as i8))
 }
 
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod simd {
     use super::{BYTES, Q80};
-    use crate::kernels::avx2::{load, scales_of};
-    use crate::kernels::blocks::{avx2_product, eight_blocks};
-    use std::arch::x86_64::*;
+    use crate::kernels::blocks::{eight_blocks, wide_products};
+    use crate::kernels::wide::{Bytes, all, for_vectors, load, scales_of};
 
-    avx2_product!(Q80, 8 * BYTES);
+    wide_products!(Q80, 8 * BYTES);
     eight_blocks!(scales_of);
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn block_elements(block: &[u8; BYTES]) -> __m256i {
-        block.last_chunk().map_or(_mm256_setzero_si256(), |bytes| load(bytes))
+    for_vectors! {
+        fn block_elements(block: &[u8; BYTES]) -> Bytes {
+            block.last_chunk().map_or(all(0), |bytes| load(bytes))
+        }
     }
 }
 

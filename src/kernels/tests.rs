@@ -236,14 +236,14 @@ impl Block {
         let (bytes, scale) = input.blocks(token)(b);
         let (sum, offset, half_offsets) = if input.is_grouped() {
             let (group, t) = (input.packed(token / GROUP), token % GROUP);
-            let at = Order::new(input.inputs() / 32).place(b).unwrap() * group.tokens;
+            let at = Order::new(input.inputs() / 32).place(b).unwrap() * group.width;
             let (floats, ints) = (&group.floats[2 * at..], &group.ints[3 * at..]);
-            (floats[group.tokens + t], ints[t], [ints[group.tokens + t], ints[2 * group.tokens + t]])
+            (floats[group.width + t], ints[t], [ints[group.width + t], ints[2 * group.width + t]])
         } else {
             let row = input.q8(token);
             (row.sums[b], row.offsets[b], row.half_offsets.as_chunks().0[b])
         };
-        Block { bytes: *bytes, scale, sum, offset, half_offsets }
+        Block { bytes, scale, sum, offset, half_offsets }
     }
 }
 

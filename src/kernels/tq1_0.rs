@@ -36,60 +36,43 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 52), std::array::from_fn(|i| element(stored, 32 * b + i)))
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd {
     use super::{BYTES, Tq10};
-    use crate::kernels::avx2::{Factors, load, load_16};
     use crate::kernels::blocks::simd_products;
-    use crate::kernels::element::f16_at;
-    use std::arch::x86_64::*;
+    use crate::kernels::wide::{
+        Bytes, Factors, all, all_16, all_f16, count_of_both, for_vectors, halves_of, load, load_16, pair, three_times,
+        words_in_turns,
+    };
 
     simd_products!(Tq10, BYTES);
 
-    /// The five digits of each byte, from 0 to 2.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn digits(mut rest: __m256i) -> [__m256i; 5] {
-        let mut digits = [_mm256_setzero_si256(); 5];
-        for digit in &mut digits {
-            // Three times the byte is 256 or more from 86 on, and 512 or more from 171 on.
-            let from = |least: u8| {
-                let least = _mm256_set1_epi8(least as i8);
-                _mm256_cmpeq_epi8(_mm256_max_epu8(rest, least), rest)
-            };
-            *digit = _mm256_sub_epi8(_mm256_setzero_si256(), _mm256_add_epi8(from(86), from(171)));
-            rest = _mm256_add_epi8(rest, _mm256_add_epi8(rest, rest));
+    for_vectors! {
+        /// The five digits of each byte, from 0 to 2.
+        fn digits(bytes: Bytes) -> [Bytes; 5] {
+            let mut rest = bytes;
+            let mut digits = [all(0); 5];
+            for digit in &mut digits {
+                // Three times the byte is 256 or more from 86 on, and 512 or more from 171 on.
+                *digit = count_of_both(rest, [86, 171]);
+                rest = three_times(rest);
+            }
+            digits
         }
-        digits
-    }
 
-    /// The elements with their offset of 1: from 0 to 2.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn elements(block: &[u8; BYTES]) -> [__m256i; 8] {
-        let [a, b, c, d, e] = digits(block.first_chunk().map_or(_mm256_setzero_si256(), |bytes| load(bytes)));
-        let sixteen = block[32..].first_chunk().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
-        let four = _mm_set1_epi32(i32::from_le_bytes([block[48], block[49], block[50], block[51]]));
-        let last = digits(_mm256_set_m128i(four, sixteen));
-        // Digit n of the last four bytes goes to double word n of the high half.
-        let of_four = _mm256_blend_epi32::<0b0010_0000>(last[0], last[1]);
-        let of_four = _mm256_blend_epi32::<0b0100_0000>(of_four, last[2]);
-        let of_four = _mm256_blend_epi32::<0b1000_0000>(of_four, last[3]);
-        [
-            a,
-            b,
-            c,
-            d,
-            e,
-            _mm256_permute2x128_si256::<0x20>(last[0], last[1]),
-            _mm256_permute2x128_si256::<0x20>(last[2], last[3]),
-            _mm256_permute2x128_si256::<0x30>(last[4], of_four),
-        ]
-    }
+        /// The elements with their offset of 1: from 0 to 2.
+        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+            let [a, b, c, d, e] = digits(block.first_chunk().map_or(all(0), |bytes| load(bytes)));
+            let sixteen = block[32..].first_chunk().map_or(all_16(0), |bytes| load_16(bytes));
+            let four = [block[48], block[49], block[50], block[51]];
+            let four = load_16(bytemuck::cast_ref(&[four; 4]));
+            // In the high half double word n of digit n is that of the last four bytes.
+            let [[v, v4], [w, w4], [x, x4], [y, y4], [z, _]] = digits(pair(sixteen, four)).map(|digit| halves_of(digit));
+            [a, b, c, d, e, pair(v, w), pair(x, y), pair(z, words_in_turns([v4, w4, x4, y4]))]
+        }
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn factors(block: &[u8; BYTES]) -> Factors {
-        Factors::scaled(_mm256_set1_ps(f16_at(block, 52)))
+        fn factors(block: &[u8; BYTES]) -> Factors {
+            Factors::scaled(all_f16([block[52], block[53]]))
+        }
     }
 }

@@ -24,27 +24,23 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 64), std::array::from_fn(|i| pair_of_bits(stored, b, i) as i8 - 1))
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd {
     use super::{BYTES, Tq20};
-    use crate::kernels::avx2::Factors;
     use crate::kernels::blocks::simd_products;
-    use crate::kernels::element::f16_at;
     use crate::kernels::q2_k::simd::two_bits;
-    use std::arch::x86_64::*;
+    use crate::kernels::wide::{Bytes, Factors, all, all_f16, for_vectors};
 
     simd_products!(Tq20, BYTES);
 
-    /// The elements with their offset of 1: from 0 to 3.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn elements(block: &[u8; BYTES]) -> [__m256i; 8] {
-        block.first_chunk().map_or([_mm256_setzero_si256(); 8], |bytes| two_bits(bytes))
-    }
+    for_vectors! {
+        /// The elements with their offset of 1: from 0 to 3.
+        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+            block.first_chunk().map_or([all(0); 8], |bytes| two_bits(bytes))
+        }
 
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn factors(block: &[u8; BYTES]) -> Factors {
-        Factors::scaled(_mm256_set1_ps(f16_at(block, 64)))
+        fn factors(block: &[u8; BYTES]) -> Factors {
+            Factors::scaled(all_f16([block[64], block[65]]))
+        }
     }
 }

@@ -63,9 +63,10 @@ fn processor(hardware: &Hardware, target: &Target<'_>) -> Check {
         let remedy = "build without target-cpu flags; kernels are chosen at run time";
         return Check::warn("hardware", summary).evidence(hardware.cpu.model.clone()).remedies([remedy]);
     }
-    if !capability::VECTOR_KERNELS.iter().all(|feature| hardware.cpu.features.contains(feature)) {
+    let has = |features: &&[&str]| features.iter().all(|feature| hardware.cpu.features.contains(feature));
+    if !capability::VECTOR_KERNELS.iter().any(has) {
         let summary = "portable kernels compute here: correct and slow";
-        return Check::warn("hardware", summary).evidence("vector kernels need AVX2, FMA and F16C");
+        return Check::warn("hardware", summary).evidence("vector kernels need AVX2, FMA and F16C, or NEON");
     }
     let check = Check::pass("hardware", format!("the processor, {} threads", hardware.cpu.threads));
     check.evidence(if hardware.gpus.is_empty() { &hardware.cpu.model } else { &target.why })

@@ -63,7 +63,8 @@ const HOST: u64 = 64 * GIB;
 /// Memory of a GPU is the total that nvidia-smi shows, with ECC where the GPU comes with it on: less than what is sold (a
 /// Tesla P40 of 24576 MiB has 22919 left). Memory of processors and Jetson modules is as sold. Bandwidth is the width of the memory bus times its data rate, as the makers' data sheets and product
 /// briefs give it (NVIDIA for GPUs and Jetson modules, AMD and Intel for processors: channels x data rate x 8 bytes), of
-/// the SXM form where there are several. It is not given where kernels do not reach it: aarch64 has portable ones alone.
+/// the SXM form where there are several. Of aarch64 it is given where
+/// the makers' data sheets do.
 /// Jetson modules end with the CUDA version of their last JetPack (4.6, 5.1 with NVIDIA's upgrade package).
 #[rustfmt::skip]
 pub const PROFILES: &[Profile] = &[

@@ -6,7 +6,7 @@
 //! late, so that the first asks for what is left of this tile.
 
 use super::KvTile;
-use crate::kernels::x86::prefetch;
+use crate::kernels::prefetch::prefetch;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;

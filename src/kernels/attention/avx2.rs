@@ -3,10 +3,9 @@
 #![allow(unsafe_code)]
 
 use super::ahead::Ahead;
-use super::passes::{self, Attend, COLUMNS, integers};
+use super::passes::{self, Attend, integers};
 use super::{KvElement, KvTile, Query, Scoring, TILE};
-use crate::kernels::avx2::store_floats;
-use crate::kernels::simd::{Avx2, Simd};
+use crate::kernels::simd::Avx2;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -53,28 +52,6 @@ impl Attend for Avx2 {
         ahead: Ahead,
         scoring: Scoring,
     ) -> ([[f32; TILE]; Q], [Option<f32>; Q]) {
-        let mut weights = [[0.0; TILE]; Q];
-        for part in 0..Self::PARTS {
-            let sums = E::dots::<Avx2, Q, COLUMNS>(
-                self,
-                queries,
-                keys,
-                part,
-                ahead.after(part * E::steps::<Avx2>(queries[0].q.len())[0]),
-            );
-            for (weights, sums) in weights.iter_mut().zip(sums) {
-                let weights = weights.as_chunks_mut().0[part * COLUMNS..].iter_mut();
-                for (weights, sums) in weights.zip(sums) {
-                    // SAFETY: the value is the proof.
-                    unsafe { store_floats(weights, self.mul(sums, self.all(scoring.scale))) };
-                }
-            }
-        }
-        let mut rescale = [None; Q];
-        for ((weights, query), rescale) in weights.iter_mut().zip(queries).zip(&mut rescale) {
-            scoring.cap::<true>(weights);
-            *rescale = super::weigh::<true>(weights, seen, query);
-        }
-        (weights, rescale)
+        passes::weigh_by_parts(self, queries, keys, seen, ahead, scoring)
     }
 }

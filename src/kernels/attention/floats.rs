@@ -3,9 +3,9 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::ahead::Ahead;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::passes::{Attend, COLUMNS};
 use super::{Element, KvElement, Query, TILE};
 use std::ops::Range;
@@ -40,7 +40,7 @@ impl<E: Element> KvElement for E {
         }
     }
 
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn steps<S: Attend>(head_dim: usize) -> [usize; 2] {
         let vectors = head_dim.div_ceil(S::LANES);
@@ -48,7 +48,7 @@ impl<E: Element> KvElement for E {
         [head_dim, (whole + vectors - whole * COLUMNS) * TILE]
     }
 
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn dots<S: Attend, const Q: usize, const N: usize>(
         simd: S,
@@ -81,7 +81,7 @@ impl<E: Element> KvElement for E {
         sums
     }
 
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn add_values<S: Attend, const WHOLE: bool, const Q: usize>(
         simd: S,
@@ -109,7 +109,7 @@ impl<E: Element> KvElement for E {
 }
 
 /// The `WIDE` vectors from element `at` on, of which `left` elements are there.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the loop needs them all
 fn add_columns<S: Attend, E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>(

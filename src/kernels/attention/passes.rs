@@ -68,6 +68,36 @@ macro_rules! integers {
 }
 pub(super) use integers;
 
+/// As [`Attend::weigh`], for vectors of which a part of the keys has several: scores go through memory.
+#[inline(always)]
+pub(super) fn weigh_by_parts<S: Attend, E: KvElement, const Q: usize>(
+    simd: S,
+    queries: &mut [Query<'_>],
+    keys: &[E],
+    seen: &Range<usize>,
+    ahead: Ahead,
+    scoring: Scoring,
+) -> ([[f32; TILE]; Q], [Option<f32>; Q]) {
+    let mut weights = [[0.0; TILE]; Q];
+    for part in 0..S::PARTS {
+        let steps = E::steps::<S>(queries[0].q.len())[0];
+        let sums = E::dots::<S, Q, COLUMNS>(simd, queries, keys, part, ahead.after(part * steps));
+        for (weights, sums) in weights.iter_mut().zip(sums) {
+            let weights = weights[part * COLUMNS * S::LANES..].chunks_exact_mut(S::LANES);
+            for (weights, sums) in weights.zip(sums) {
+                // SAFETY: the chunk has room for a vector.
+                unsafe { simd.store_all(weights.as_mut_ptr(), simd.mul(sums, simd.all(scoring.scale))) };
+            }
+        }
+    }
+    let mut rescale = [None; Q];
+    for ((weights, query), rescale) in weights.iter_mut().zip(queries).zip(&mut rescale) {
+        scoring.cap::<true>(weights);
+        *rescale = super::weigh::<true>(weights, seen, query);
+    }
+    (weights, rescale)
+}
+
 /// As [`super::attend`].
 #[inline(always)]
 pub(super) fn attend<S: Attend, E: KvElement>(

@@ -11,9 +11,9 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::ahead::Ahead;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::passes::{Attend, COLUMNS};
 use super::{KvElement, Query, TILE};
 use crate::kernels::element::f16_at;
@@ -85,7 +85,7 @@ fn weight_words(weights: &[f32; TILE], scales: &[f32; TILE], seen: &Range<usize>
 }
 
 /// Words `2 * i` and `2 * i + 1`.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 fn pair(words: &[i16], i: usize) -> i32 {
     i32::from(words[2 * i] as u16) | i32::from(words[2 * i + 1]) << 16
@@ -193,13 +193,13 @@ impl KvElement for u8 {
         }
     }
 
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn steps<S: Attend>(head_dim: usize) -> [usize; 2] {
         [head_dim.div_ceil(2), head_dim.div_ceil(BLOCK) * TILE / 2]
     }
 
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn dots<S: Attend, const Q: usize, const N: usize>(
         simd: S,
@@ -255,7 +255,7 @@ impl KvElement for u8 {
         sums
     }
 
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn add_values<S: Attend, const WHOLE: bool, const Q: usize>(
         simd: S,
@@ -294,7 +294,7 @@ impl KvElement for u8 {
 ///
 /// # Safety
 /// So many can be read.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 unsafe fn load_pairs<S: Attend, const N: usize>(simd: S, at: *const u8) -> [S::Bits; N] {
     let mut vectors = [simd.no_ints(); N];
@@ -306,7 +306,7 @@ unsafe fn load_pairs<S: Attend, const N: usize>(simd: S, at: *const u8) -> [S::B
 }
 
 /// Adds block `block` of the values, of `WIDE` vectors.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the loop needs them all
 fn add_block<S: Attend, const Q: usize, const WIDE: usize>(

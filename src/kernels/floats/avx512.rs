@@ -5,8 +5,9 @@
 
 use crate::kernels::avx512::sum_lanes_of_four;
 use crate::kernels::element::Element;
+use crate::kernels::prefetch::{prefetch, streams};
 use crate::kernels::simd::{Avx512, Simd};
-use crate::kernels::x86::{AHEAD, AHEAD_OF_SOME, prefetch, streams};
+use crate::kernels::x86::{AHEAD, AHEAD_OF_SOME};
 use crate::kernels::{Input, Output};
 use std::arch::x86_64::*;
 use std::marker::PhantomData;

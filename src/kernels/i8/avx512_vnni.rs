@@ -6,8 +6,9 @@ use super::without_zero;
 use crate::kernels::avx512::{load, load_numbers, store, store_ints, store_some, sum_ints_of_four, transpose};
 use crate::kernels::input::Int8Row;
 use crate::kernels::order::GROUP;
+use crate::kernels::prefetch::{prefetch, streams};
 use crate::kernels::scratch::{room, with_scratch};
-use crate::kernels::x86::{AHEAD, AHEAD_OF_SOME, prefetch, streams};
+use crate::kernels::x86::{AHEAD, AHEAD_OF_SOME};
 use crate::kernels::{Input, Output};
 use std::arch::x86_64::*;
 

@@ -4,7 +4,7 @@
 
 use super::{sum_of, without_zero};
 use crate::kernels::avx2::{load, load_numbers};
-use crate::kernels::x86::{NEAR, prefetch_near, streams};
+use crate::kernels::prefetch::{NEAR, prefetch_near, streams};
 use crate::kernels::{Input, Output};
 use std::arch::x86_64::*;
 

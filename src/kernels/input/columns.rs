@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::rows::{BuffersMut, RowsMut};
-use super::{BLOCK, stride};
+use super::{BLOCK, Layout, stride};
 use crate::kernels::isa::Isa;
 use crate::kernels::order::GROUP;
 use crate::kernels::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
@@ -27,7 +27,7 @@ impl ColumnsMut<'_> {
     /// Puts in all columns: `fill(token, columns, floats)` writes some of them, which are counted from the first on.
     pub fn put(&mut self, fill: impl Fn(usize, Range<usize>, &mut [f32])) {
         let floats = match &self.rows.buffers {
-            BuffersMut::Integers(_) if self.rows.grouped => return self.put_blocks(fill),
+            BuffersMut::Integers(_) if self.rows.layout != Layout::Rows => return self.put_blocks(fill),
             BuffersMut::Bf16(halves) => return self.put_halves(halves, fill),
             BuffersMut::F32(floats) => floats,
             BuffersMut::Integers(to) => &to.waiting,
@@ -89,8 +89,13 @@ mod tests {
             Form::F32 => floats(input.floats(token)),
             Form::Bf16 => input.halves(token).iter().map(|&x| x.into()).collect(),
             Form::Q8 if input.is_grouped() => {
-                let group = input.packed(token / GROUP);
-                [bytes(group.bytes), floats(group.floats), ints(group.ints)].concat()
+                let (group, block) = (input.packed(token / GROUP), input.blocks(token));
+                // Where there is room for a token and none, numbers are unspecified.
+                let own = |i: &usize| i % group.width == token % GROUP;
+                let own_floats = (0..group.floats.len()).filter(own).map(|i| group.floats[i]).collect::<Vec<_>>();
+                let own_ints = (0..group.ints.len()).filter(own).map(|i| group.ints[i]).collect::<Vec<_>>();
+                let blocks = (0..input.inputs() / 32).map(|b| bytes(&block(b).0)).collect::<Vec<_>>().concat();
+                [blocks, floats(&own_floats), ints(&own_ints)].concat()
             }
             Form::Q8 => {
                 let x = input.q8(token);

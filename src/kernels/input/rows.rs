@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{BLOCK, Buffers, Form, Input, stride};
+use super::{BLOCK, Buffers, Form, Input, Layout, stride};
 use crate::kernels::int8::{self, Extent, QuantParams};
 use crate::kernels::isa::Isa;
 use crate::kernels::order::{GROUP, Order};
@@ -14,7 +14,7 @@ pub(super) struct RowsMut<'a> {
     pub(super) form: Form,
     pub(super) tokens: usize,
     pub(super) inputs: usize,
-    pub(super) grouped: bool,
+    pub(super) layout: Layout,
     pub(super) buffers: BuffersMut<'a>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> RowsMut<'a> {
                 waiting: Split::new(of.waiting.all_mut()),
             }),
         };
-        RowsMut { form: input.form, tokens: input.tokens, inputs: input.inputs, grouped: input.grouped, buffers }
+        RowsMut { form: input.form, tokens: input.tokens, inputs: input.inputs, layout: input.layout, buffers }
     }
 
     fn integers(&self) -> &IntegersMut<'a> {
@@ -56,7 +56,7 @@ impl<'a> RowsMut<'a> {
     /// Calls `prepare` once for each row, in parallel; for the rows of a group on one thread.
     pub(super) fn each(&self, pool: &Pool, prepare: impl Fn(&Self, usize) + Sync) {
         // Neighbours in a group write the same cache lines.
-        let together = if self.grouped { GROUP } else { 1 };
+        let together = if self.layout == Layout::Rows { 1 } else { GROUP };
         pool.run(self.tokens.div_ceil(together), &|task| {
             let first = task * together;
             (first..self.tokens.min(first + together)).for_each(|token| prepare(self, token));
@@ -92,10 +92,9 @@ impl<'a> RowsMut<'a> {
                     quantize(isa, x, &mut blocks);
                     // SAFETY: the caller is alone at this row and group.
                     unsafe {
-                        if self.grouped {
-                            self.put_in_group(token, chunk, &blocks)
-                        } else {
-                            self.put_in_row(token, chunk, &blocks)
+                        match self.layout {
+                            Layout::Rows => self.put_in_row(token, chunk, &blocks),
+                            _ => self.put_in_group(token, chunk, &blocks),
                         }
                     }
                 }
@@ -134,20 +133,31 @@ impl<'a> RowsMut<'a> {
     unsafe fn put_in_group(&self, token: usize, chunk: usize, from: &Blocks) {
         let order = Order::new(self.inputs / BLOCK);
         let (first, t) = (token / GROUP * GROUP, token % GROUP);
-        let tokens = GROUP.min(self.tokens - first);
-        let (at, each) = (first * order.blocks, tokens * order.blocks);
+        let width = self.layout.width(GROUP.min(self.tokens - first));
+        let (at, each) = (first * order.blocks, width * order.blocks);
         let to = self.integers();
         // SAFETY: the caller is alone at this group.
         let (bytes, floats, ints) = unsafe {
             let bytes = to.bytes.part(at * BLOCK, each * BLOCK);
             (bytes, to.floats.part(at * 2, each * 2), to.ints.part(at * 3, each * 3))
         };
-        let bytes = bytes.as_chunks_mut::<BLOCK>().0;
         for b in 0..TOGETHER {
             let Some(place) = order.place(chunk * TOGETHER + b) else { break };
-            let place = place * tokens;
-            bytes[place + t] = from.bytes[b];
-            put_numbers(&mut floats[2 * place..][..2 * tokens], &mut ints[3 * place..][..3 * tokens], t, from, b);
+            self.put_bytes(&mut bytes[place * width * BLOCK..][..width * BLOCK], t, &from.bytes[b]);
+            let place = place * width;
+            put_numbers(&mut floats[2 * place..][..2 * width], &mut ints[3 * place..][..3 * width], t, from, b);
+        }
+    }
+
+    /// Puts the bytes of token `t` into a block of its group.
+    #[inline]
+    fn put_bytes(&self, block: &mut [i8], t: usize, from: &[i8; BLOCK]) {
+        if self.layout != Layout::Pairs {
+            block[t * BLOCK..][..BLOCK].copy_from_slice(from);
+            return;
+        }
+        for (i, eight) in from.as_chunks::<8>().0.iter().enumerate() {
+            block[8 * self.layout.eight(0, 0, t, i)..][..8].copy_from_slice(eight);
         }
     }
 
@@ -159,18 +169,19 @@ impl<'a> RowsMut<'a> {
     pub(super) unsafe fn put_blocks(&self, first: usize, block: usize, beside: usize, from: &Blocks) {
         let order = Order::new(self.inputs / BLOCK);
         let tokens = GROUP.min(self.tokens - first);
+        let width = self.layout.width(tokens);
         let to = self.integers();
         for b in 0..beside {
             let Some(place) = order.place(block + b) else { break };
-            let at = first * order.blocks + place * tokens;
+            let at = first * order.blocks + place * width;
             // SAFETY: blocks do not overlap, and the caller is alone at this one.
             let (bytes, floats, ints) = unsafe {
-                let bytes = to.bytes.part(at * BLOCK, tokens * BLOCK);
-                (bytes, to.floats.part(at * 2, tokens * 2), to.ints.part(at * 3, tokens * 3))
+                let bytes = to.bytes.part(at * BLOCK, width * BLOCK);
+                (bytes, to.floats.part(at * 2, width * 2), to.ints.part(at * 3, width * 3))
             };
-            for (t, bytes) in bytes.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+            for t in 0..tokens {
                 let i = t * beside + b;
-                *bytes = from.bytes[i];
+                self.put_bytes(bytes, t, &from.bytes[i]);
                 put_numbers(floats, ints, t, from, i);
             }
         }
@@ -194,11 +205,11 @@ impl<'a> RowsMut<'a> {
     }
 }
 
-/// Puts what block `i` of `from` has beside its bytes into a group's `[2, tokens]` and `[3, tokens]`, for its token `t`.
+/// Puts what block `i` of `from` has beside its bytes into a group's `[2, width]` and `[3, width]`, for its token `t`.
 #[inline(always)]
 fn put_numbers(floats: &mut [f32], ints: &mut [i32], t: usize, from: &Blocks, i: usize) {
-    let tokens = floats.len() / 2;
-    (floats[t], floats[tokens + t]) = (from.scales[i], from.sums[i]);
+    let width = floats.len() / 2;
+    (floats[t], floats[width + t]) = (from.scales[i], from.sums[i]);
     ints[t] = from.offsets[i];
-    (ints[tokens + t], ints[2 * tokens + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
+    (ints[width + t], ints[2 * width + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
 }

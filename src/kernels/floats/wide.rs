@@ -1,14 +1,12 @@
-//! Products of float dtypes by AVX2: for each output one vector of sums along the row, several rows and tokens at once.
+//! Products of float dtypes by AVX2 or NEON: for each output one vector of 8 sums along the row, several rows and tokens at once.
 
 #![allow(unsafe_code)]
 
-use crate::kernels::avx2::{load_floats, store_floats, sum_eight_lanes};
 use crate::kernels::element::Element;
+use crate::kernels::prefetch::{NEAR, prefetch_near, streams};
 use crate::kernels::scratch::{room, with_scratch};
-use crate::kernels::simd::{Avx2, Simd};
-use crate::kernels::x86::{NEAR, prefetch_near, streams};
+use crate::kernels::simd::Simd;
 use crate::kernels::{Input, Output};
-use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// Elements of rows that are multiplied in all rows before the next are, so that a tile's activations stay in the
@@ -18,25 +16,64 @@ const CHUNK: usize = 1024;
 /// Up to so many tokens rows are multiplied whole: most of the time is that of the memory, which serves them faster so.
 const WHOLE: usize = 16;
 
+/// Vectors of 8 floats.
+trait Eight: Simd {
+    /// The sum of the lanes, in pairs 4 apart, then 2, 1.
+    fn sum(self, v: Self::Floats) -> f32;
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Eight for crate::kernels::simd::Avx2 {
+    #[inline(always)]
+    fn sum(self, v: Self::Floats) -> f32 {
+        // SAFETY: the value is the proof.
+        unsafe { crate::kernels::avx2::sum_eight_lanes(v) }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+impl Eight for crate::kernels::simd::Neon {
+    #[inline(always)]
+    fn sum(self, v: Self::Floats) -> f32 {
+        // SAFETY: the value is the proof.
+        unsafe { crate::kernels::simd::sum_eight_lanes(v) }
+    }
+}
+
 /// The product of weights that are widened in a register.
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(in crate::kernels) fn widened<E: Element>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+pub(in crate::kernels) fn avx2<E: Element>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    // SAFETY: the function is compiled for the instruction sets.
+    widened::<_, E>(unsafe { crate::kernels::simd::Avx2::new() }, weight, input, output);
+}
+
+/// The product of weights that are widened in a register.
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+pub(in crate::kernels) fn neon<E: Element>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    // SAFETY: the function is compiled for the instruction sets.
+    widened::<_, E>(unsafe { crate::kernels::simd::Neon::new() }, weight, input, output);
+}
+
+#[inline(always)]
+fn widened<S: Eight, E: Element>(simd: S, weight: &[u8], input: &Input, output: &mut Output<'_>) {
     let tokens = input.tokens();
     let mut token = 0;
     while token < tokens {
         token += match tokens - token {
-            1 => rows::<4, 1, E>(weight, input, token, output),
-            2 => rows::<4, 2, E>(weight, input, token, output),
-            3 | 6 => rows::<3, 3, E>(weight, input, token, output),
-            _ => rows::<3, 4, E>(weight, input, token, output),
+            1 => rows::<S, 4, 1, E>(simd, weight, input, token, output),
+            2 => rows::<S, 4, 2, E>(simd, weight, input, token, output),
+            3 | 6 => rows::<S, 3, 3, E>(simd, weight, input, token, output),
+            _ => rows::<S, 3, 4, E>(simd, weight, input, token, output),
         };
     }
 }
 
 /// All rows times `T` tokens from `token` on; gives `T` back.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn rows<const R: usize, const T: usize, E: Element>(
+#[inline(always)]
+fn rows<S: Eight, const R: usize, const T: usize, E: Element>(
+    simd: S,
     weight: &[u8],
     input: &Input,
     token: usize,
@@ -58,7 +95,7 @@ fn rows<const R: usize, const T: usize, E: Element>(
             for (i, rows) in streams::<R>(rows).enumerate() {
                 let at = if chunk < inputs { i * R * T } else { 0 };
                 let kept = &mut kept[at..][..R * T];
-                tile::<R, T, E>(weight, row_bytes, &x, rows, token, part.clone(), kept, output);
+                tile::<S, R, T, E>(simd, weight, row_bytes, &x, rows, token, part.clone(), kept, output);
             }
         }
         Ok(())
@@ -68,11 +105,11 @@ fn rows<const R: usize, const T: usize, E: Element>(
 }
 
 /// Elements `part` of `R` rows times `T` tokens from `token` on; between the parts of rows `kept` has the sums.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 #[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 #[allow(clippy::too_many_arguments)] // what varies in the two loops around it
-fn tile<const R: usize, const T: usize, E: Element>(
+fn tile<S: Eight, const R: usize, const T: usize, E: Element>(
+    simd: S,
     weight: &[u8],
     row_bytes: usize,
     x: &[&[f32]; T],
@@ -84,19 +121,20 @@ fn tile<const R: usize, const T: usize, E: Element>(
 ) {
     let inputs = x[0].len();
     assert!(part.end <= inputs && x.iter().all(|x| x.len() == inputs) && row_bytes == inputs * size_of::<E>());
-    // SAFETY: the function is compiled for the instruction sets.
-    let simd = unsafe { Avx2::new() };
     // Written out, for a call of `map` is not put here.
     let mut w: [*const E; R] = [std::ptr::null(); R];
     for r in 0..R {
         w[r] = weight[rows[r] * row_bytes..][..row_bytes].as_ptr().cast();
     }
-    let mut sums = [[_mm256_setzero_ps(); T]; R];
+    let mut sums = [[simd.all(0.0); T]; R];
     if part.start > 0 {
-        sums.as_flattened_mut().iter_mut().zip(&*kept).for_each(|(sum, kept)| *sum = load_floats(kept));
+        for (sum, kept) in sums.as_flattened_mut().iter_mut().zip(&*kept) {
+            // SAFETY: the array has 8 floats.
+            *sum = unsafe { simd.load::<true>(kept.as_ptr(), 8) };
+        }
     }
     for step in part.start / 8..part.end / 8 {
-        let mut w_eight = [_mm256_setzero_ps(); R];
+        let mut w_eight = [simd.all(0.0); R];
         for r in 0..R {
             // SAFETY: every row has `inputs / 8` steps of weight.
             let at = unsafe { w[r].add(step * 8) };
@@ -109,14 +147,17 @@ fn tile<const R: usize, const T: usize, E: Element>(
         // Rows are held and tokens come one by one: twelve sums and three rows leave a register for one.
         for t in 0..T {
             // SAFETY: every row has `inputs / 8` steps of activations.
-            let x = unsafe { _mm256_loadu_ps(x[t].as_ptr().add(step * 8)) };
+            let x = unsafe { simd.load::<true>(x[t].as_ptr().add(step * 8), 8) };
             for r in 0..R {
-                sums[r][t] = _mm256_fmadd_ps(w_eight[r], x, sums[r][t]);
+                sums[r][t] = simd.mul_add(w_eight[r], x, sums[r][t]);
             }
         }
     }
     if part.end < inputs {
-        sums.as_flattened().iter().zip(kept).for_each(|(sum, kept)| store_floats(kept, *sum));
+        for (sum, kept) in sums.as_flattened().iter().zip(kept) {
+            // SAFETY: the array has room for 8 floats.
+            unsafe { simd.store_all(kept.as_mut_ptr(), *sum) };
+        }
         return;
     }
     let (steps, rest) = (inputs / 8, inputs % 8);
@@ -127,13 +168,13 @@ fn tile<const R: usize, const T: usize, E: Element>(
             for t in 0..T {
                 // SAFETY: `rest` elements of the row are left.
                 let x = unsafe { simd.load::<false>(x[t].as_ptr().add(steps * 8), rest) };
-                sums[r][t] = _mm256_fmadd_ps(w, x, sums[r][t]);
+                sums[r][t] = simd.mul_add(w, x, sums[r][t]);
             }
         }
     }
     for t in 0..T {
         for r in 0..R {
-            output.part(token + t, rows[r], 1)[0] = sum_eight_lanes(sums[r][t]);
+            output.part(token + t, rows[r], 1)[0] = simd.sum(sums[r][t]);
         }
     }
 }

@@ -1,0 +1,225 @@
+//! Vectors of 256 bits in two registers of NEON.
+
+#![allow(unsafe_code)]
+
+use super::{Simd, operations};
+use half::{bf16, f16};
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+/// What a processor multiplies bytes by: nothing but NEON, or the instructions of a level, which include those before it.
+const PLAIN: u8 = 0;
+pub(in crate::kernels) const DOTPROD: u8 = 1;
+pub(in crate::kernels) const I8MM: u8 = 2;
+
+/// 256 bits in two registers.
+#[derive(Clone, Copy)]
+pub(in crate::kernels) struct Neon<const LEVEL: u8 = PLAIN>(());
+
+impl<const LEVEL: u8> Neon<LEVEL> {
+    /// # Safety
+    /// The processor has the instructions of the level.
+    pub(in crate::kernels) unsafe fn new() -> Neon<LEVEL> {
+        Neon(())
+    }
+
+    /// Adds to each lane the products of its four bytes.
+    #[inline(always)]
+    pub(in crate::kernels) fn dot(self, sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+        // SAFETY: the value is the proof.
+        unsafe { if LEVEL >= DOTPROD { sdot(sums, a, b) } else { plain_dot(sums, a, b) } }
+    }
+
+    /// As [`dot`](Self::dot) with the four bytes of lane `LANE` of `b` in all lanes.
+    #[inline(always)]
+    pub(in crate::kernels) fn dot_lane<const LANE: i32>(
+        self,
+        sums: int32x4_t,
+        a: uint8x16_t,
+        b: uint8x16_t,
+    ) -> int32x4_t {
+        // SAFETY: the value is the proof.
+        unsafe {
+            if LEVEL >= DOTPROD {
+                return sdot_lane::<LANE>(sums, a, b);
+            }
+            plain_dot(sums, a, vreinterpretq_u8_u32(vdupq_laneq_u32::<LANE>(vreinterpretq_u32_u8(b))))
+        }
+    }
+}
+
+/// `sdot`, which the standard library does not have on stable Rust.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn sdot(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+    // SAFETY: the instruction reads and writes these registers alone.
+    unsafe {
+        asm!(
+            "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
+            sums = inout(vreg) sums, a = in(vreg) a, b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sums
+}
+
+/// `sdot` with a lane of `b`.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn sdot_lane<const LANE: i32>(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+    // SAFETY: the instruction reads and writes these registers alone.
+    unsafe {
+        asm!(
+            "sdot {sums:v}.4s, {a:v}.16b, {b:v}.4b[{lane}]",
+            sums = inout(vreg) sums, a = in(vreg) a, b = in(vreg) b, lane = const LANE,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sums
+}
+
+/// As `sdot`. A product fits 16 bits; two of -128 by -128 do not.
+#[inline]
+#[target_feature(enable = "neon")]
+fn plain_dot(sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+    let (a, b) = (vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b));
+    let (low, high) = (vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b));
+    vaddq_s32(sums, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))
+}
+
+/// `smmla`: adds the products of two rows of eight bytes and two columns of eight, of which each is 8 bytes of a register.
+#[inline]
+#[target_feature(enable = "neon,i8mm")]
+pub(in crate::kernels) fn smmla(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+    // SAFETY: the instruction reads and writes these registers alone.
+    unsafe {
+        asm!(
+            "smmla {sums:v}.4s, {a:v}.16b, {b:v}.16b",
+            sums = inout(vreg) sums, a = in(vreg) a, b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sums
+}
+
+/// 8 elements, or those before the end with zeros after them.
+///
+/// # Safety
+/// So many can be read.
+#[inline(always)]
+unsafe fn some<T: Copy + Default>(at: *const T, left: usize) -> [T; 8] {
+    let mut all = [T::default(); 8];
+    // SAFETY: the caller's: so many can be read, and they are no part of a local array.
+    unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), all.as_mut_ptr().cast(), size_of::<T>() * left.min(8)) };
+    all
+}
+
+/// The sum of 8 lanes, in pairs 4 apart, then 2, 1.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(in crate::kernels) fn sum_eight_lanes(eight: float32x4x2_t) -> f32 {
+    let four = vaddq_f32(eight.0, eight.1);
+    let two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+    vget_lane_f32::<0>(two) + vget_lane_f32::<1>(two)
+}
+
+/// An operation on both registers.
+macro_rules! both {
+    ($operation:ident($($arg:expr),*)) => {
+        float32x4x2_t($operation($($arg.0),*), $operation($($arg.1),*))
+    };
+}
+
+impl<const LEVEL: u8> Simd for Neon<LEVEL> {
+    type Floats = float32x4x2_t;
+    type Bits = uint8x16x2_t;
+    const LANES: usize = 8;
+
+    operations! {
+        all(x: f32) => float32x4x2_t(vdupq_n_f32(x), vdupq_n_f32(x));
+        all_int(x: i32) => float32x4x2_t(vdupq_n_f32(x as f32), vdupq_n_f32(x as f32));
+        add(a: float32x4x2_t, b: float32x4x2_t) => both!(vaddq_f32(a, b));
+        mul(a: float32x4x2_t, b: float32x4x2_t) => both!(vmulq_f32(a, b));
+        mul_add(a: float32x4x2_t, b: float32x4x2_t, c: float32x4x2_t) => both!(vfmaq_f32(c, a, b));
+        negated_mul_add(a: float32x4x2_t, b: float32x4x2_t, c: float32x4x2_t) => both!(vfmsq_f32(c, a, b));
+    }
+
+    #[inline(always)]
+    unsafe fn load<const WHOLE: bool>(self, at: *const f32, left: usize) -> float32x4x2_t {
+        if !WHOLE {
+            // SAFETY: the caller's.
+            let all = unsafe { some(at, left) };
+            // SAFETY: the array has 8.
+            return unsafe { self.load::<true>(all.as_ptr(), 8) };
+        }
+        // By bytes, for weights lie at any alignment.
+        // SAFETY: the caller's.
+        unsafe {
+            let (low, high) = (vld1q_u8(at.cast()), vld1q_u8(at.cast::<u8>().wrapping_add(16)));
+            float32x4x2_t(vreinterpretq_f32_u8(low), vreinterpretq_f32_u8(high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16<const WHOLE: bool>(self, at: *const f16, left: usize) -> float32x4x2_t {
+        if !WHOLE {
+            // SAFETY: the caller's.
+            let all = unsafe { some(at, left) };
+            // SAFETY: the array has 8.
+            return unsafe { self.load_f16::<true>(all.as_ptr(), 8) };
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            let halves = vreinterpretq_f16_u8(vld1q_u8(at.cast()));
+            float32x4x2_t(vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16<const WHOLE: bool>(self, at: *const bf16, left: usize) -> float32x4x2_t {
+        if !WHOLE {
+            // SAFETY: the caller's.
+            let all = unsafe { some(at, left) };
+            // SAFETY: the array has 8.
+            return unsafe { self.load_bf16::<true>(all.as_ptr(), 8) };
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            let halves = vreinterpretq_u16_u8(vld1q_u8(at.cast()));
+            let (low, high) = (vshll_n_u16::<16>(vget_low_u16(halves)), vshll_high_n_u16::<16>(halves));
+            float32x4x2_t(vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, at: *mut f32, left: usize, v: float32x4x2_t) {
+        if left >= 8 {
+            // SAFETY: the caller's.
+            return unsafe { self.store_all(at, v) };
+        }
+        let mut all = [0.0; 8];
+        // SAFETY: the array has 8, of which `left` can be written.
+        unsafe {
+            self.store_all(all.as_mut_ptr(), v);
+            std::ptr::copy_nonoverlapping(all.as_ptr(), at, left);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_all(self, at: *mut f32, v: float32x4x2_t) {
+        // SAFETY: the caller's.
+        unsafe {
+            vst1q_f32(at, v.0);
+            vst1q_f32(at.add(4), v.1);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bits(self, at: *mut u8, v: uint8x16x2_t) {
+        // SAFETY: the caller's.
+        unsafe {
+            vst1q_u8(at, v.0);
+            vst1q_u8(at.add(16), v.1);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! By NEON: by `sdot` or what stands for it, which adds four products in a lane, a row each; or by `smmla`, which multiplies
+//! two rows with two tokens.
+
+#![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
+
+use super::{Columns, ROWS};
+use crate::kernels::blocks::Format;
+use crate::kernels::panel::Multiply;
+use crate::kernels::simd::{I8MM, Neon, Simd, smmla};
+use crate::kernels::wide::transpose;
+use std::arch::aarch64::*;
+use std::ops::Range;
+
+const _: () = assert!(ROWS == <Neon>::LANES);
+
+impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
+    const TOKENS: usize = 4;
+    const ASKS: bool = false;
+    const PAIRS: bool = LEVEL >= I8MM;
+
+    #[inline(always)]
+    unsafe fn products<F: Format, const T: usize>(
+        self,
+        w: *const u8,
+        x: &[[[i8; 4]; 8]; T],
+        groups: Range<usize>,
+        offsets: &[i32; T],
+    ) -> [float32x4x2_t; T] {
+        // SAFETY: the caller's; the value is the proof.
+        unsafe {
+            if Self::PAIRS {
+                self.products_of_pairs::<F, T>(w, x.as_ptr().cast(), groups, offsets)
+            } else {
+                self.products_of_rows::<F, T>(w, x, groups, offsets)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn of_rows(self, rows: float32x4x2_t, v: usize) -> float32x4x2_t {
+        if !Self::PAIRS {
+            return rows;
+        }
+        let four = if v.is_multiple_of(2) { rows.0 } else { rows.1 };
+        // SAFETY: the value is the proof.
+        unsafe { float32x4x2_t(vzip1q_f32(four, four), vzip2q_f32(four, four)) }
+    }
+
+    #[inline(always)]
+    fn of_tokens<const T: usize>(self, tokens: &[f32; T], v: usize) -> float32x4x2_t {
+        if !Self::PAIRS {
+            return self.all(tokens[v]);
+        }
+        let two = &tokens[v / 2 * 2..][..2];
+        // SAFETY: two floats are there; the value is the proof.
+        unsafe {
+            let both = vld1_f32(two.as_ptr());
+            let both = vcombine_f32(both, both);
+            float32x4x2_t(both, both)
+        }
+    }
+
+    #[inline(always)]
+    fn of_offsets<const T: usize>(self, offsets: &[i32; T], v: usize) -> float32x4x2_t {
+        if !Self::PAIRS {
+            return self.all_int(offsets[v] >> 7);
+        }
+        // SAFETY: the value is the proof.
+        unsafe {
+            let both = vcvtq_f32_s32(vshrq_n_s32::<7>(two_in_turns::<T>(offsets, v / 2)));
+            float32x4x2_t(both, both)
+        }
+    }
+
+    #[inline(always)]
+    fn by_token<const T: usize>(self, sums: [float32x4x2_t; T]) -> [float32x4x2_t; T] {
+        if !Self::PAIRS {
+            return sums;
+        }
+        let mut tokens = sums;
+        for t in 0..T / 2 {
+            let (low, high) = (sums[2 * t], sums[2 * t + 1]);
+            // SAFETY: the value is the proof.
+            unsafe {
+                tokens[2 * t] = float32x4x2_t(vuzp1q_f32(low.0, low.1), vuzp1q_f32(high.0, high.1));
+                tokens[2 * t + 1] = float32x4x2_t(vuzp2q_f32(low.0, low.1), vuzp2q_f32(high.0, high.1));
+            }
+        }
+        tokens
+    }
+}
+
+/// Numbers of the tokens `2 * pair` and the next, twice.
+///
+/// # Safety
+/// The processor has NEON.
+#[inline(always)]
+unsafe fn two_in_turns<const T: usize>(numbers: &[i32; T], pair: usize) -> int32x4_t {
+    let two = &numbers[2 * pair..][..2];
+    // SAFETY: two numbers are there; the caller's.
+    unsafe {
+        let two = vld1_s32(two.as_ptr());
+        vcombine_s32(two, two)
+    }
+}
+
+impl<const LEVEL: u8> Neon<LEVEL> {
+    /// A lane is a row, a vector a token.
+    ///
+    /// # Safety
+    /// As [`Multiply::products`].
+    #[inline(always)]
+    unsafe fn products_of_rows<F: Format, const T: usize>(
+        self,
+        w: *const u8,
+        x: &[[[i8; 4]; 8]; T],
+        groups: Range<usize>,
+        offsets: &[i32; T],
+    ) -> [float32x4x2_t; T] {
+        // SAFETY: the caller's.
+        unsafe {
+            let mut dots = [[vdupq_n_s32(0); 2]; T];
+            if F::OFFSET > 0 {
+                for t in 0..T {
+                    dots[t] = [vdupq_n_s32(offsets[t] >> F::SHIFT); 2];
+                }
+            }
+            for four in groups.start / 4..groups.end / 4 {
+                let mut fours = [vdupq_n_u8(0); T];
+                for t in 0..T {
+                    fours[t] = vld1q_u8(x[t][4 * four..][..4].as_ptr().cast());
+                }
+                self.group::<0, T>(w.add(128 * four), &fours, &mut dots);
+                self.group::<1, T>(w.add(128 * four), &fours, &mut dots);
+                self.group::<2, T>(w.add(128 * four), &fours, &mut dots);
+                self.group::<3, T>(w.add(128 * four), &fours, &mut dots);
+            }
+            let mut sums = [self.all(0.0); T];
+            for t in 0..T {
+                sums[t] = float32x4x2_t(vcvtq_f32_s32(dots[t][0]), vcvtq_f32_s32(dots[t][1]));
+            }
+            sums
+        }
+    }
+
+    /// Adds the products of group `GROUP` of four.
+    ///
+    /// # Safety
+    /// `w` has four groups of a block, and the processor the level's instructions.
+    #[inline(always)]
+    unsafe fn group<const GROUP: i32, const T: usize>(
+        self,
+        w: *const u8,
+        x: &[uint8x16_t; T],
+        dots: &mut [[int32x4_t; 2]; T],
+    ) {
+        // SAFETY: the caller's.
+        let w = unsafe { [vld1q_u8(w.add(32 * GROUP as usize)), vld1q_u8(w.add(32 * GROUP as usize + 16))] };
+        for t in 0..T {
+            for half in 0..2 {
+                dots[t][half] = self.dot_lane::<GROUP>(dots[t][half], w[half], x[t]);
+            }
+        }
+    }
+
+    /// A lane is a row of two and a token of two; vectors `2 * t` and `2 * t + 1` have tokens `2 * t` and the next of the first
+    /// and of the second four rows.
+    ///
+    /// # Safety
+    /// As [`Multiply::products`], with `i8mm`; `x` has `T` tokens of a block in pairs.
+    #[inline(always)]
+    unsafe fn products_of_pairs<F: Format, const T: usize>(
+        self,
+        w: *const u8,
+        x: *const u8,
+        groups: Range<usize>,
+        offsets: &[i32; T],
+    ) -> [float32x4x2_t; T] {
+        // SAFETY: the caller's.
+        unsafe {
+            let mut dots = [[vdupq_n_s32(0); 2]; T];
+            if F::OFFSET > 0 {
+                for v in 0..T {
+                    let offset = vshlq_s32(two_in_turns::<T>(offsets, v / 2), vdupq_n_s32(-F::SHIFT));
+                    dots[v] = [offset; 2];
+                }
+            }
+            for eight in groups.start / 2..groups.end / 2 {
+                let mut rows = [vdupq_n_u8(0); 4];
+                for r in 0..4 {
+                    rows[r] = vld1q_u8(w.add(64 * eight + 16 * r));
+                }
+                for t in 0..T / 2 {
+                    let x = vld1q_u8(x.add(64 * t + 16 * eight));
+                    for r in 0..4 {
+                        let to = &mut dots[2 * t + r / 2][r % 2];
+                        *to = smmla(*to, rows[r], x);
+                    }
+                }
+            }
+            let mut sums = [self.all(0.0); T];
+            for v in 0..T {
+                sums[v] = float32x4x2_t(vcvtq_f32_s32(dots[v][0]), vcvtq_f32_s32(dots[v][1]));
+            }
+            sums
+        }
+    }
+}
+
+impl<const LEVEL: u8> Columns for Neon<LEVEL> {
+    #[inline(always)]
+    fn columns(self, rows: [uint8x16x2_t; ROWS]) -> [uint8x16x2_t; 8] {
+        if !Self::PAIRS {
+            // SAFETY: the value is the proof.
+            return unsafe { transpose(rows) };
+        }
+        // Eight elements of each row, two rows a register.
+        let mut columns = rows;
+        for r in 0..4 {
+            let (a, b) = (rows[2 * r], rows[2 * r + 1]);
+            // SAFETY: the value is the proof.
+            let eights = unsafe {
+                let of = |v: uint8x16_t| vreinterpretq_u64_u8(v);
+                [
+                    vzip1q_u64(of(a.0), of(b.0)),
+                    vzip2q_u64(of(a.0), of(b.0)),
+                    vzip1q_u64(of(a.1), of(b.1)),
+                    vzip2q_u64(of(a.1), of(b.1)),
+                ]
+                .map(|eight| vreinterpretq_u8_u64(eight))
+            };
+            for (i, eight) in eights.into_iter().enumerate() {
+                let to = &mut columns[2 * i + r / 2];
+                if r % 2 == 0 { to.0 = eight } else { to.1 = eight }
+            }
+        }
+        columns
+    }
+}
