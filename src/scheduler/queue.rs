@@ -359,7 +359,7 @@ impl<R> Line<R> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Mutex as Log;
