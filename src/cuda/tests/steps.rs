@@ -54,7 +54,9 @@ fn norms_and_activations_are_the_processors() {
                 let [weight, bias] = [&weight, &bias].map(|bytes| Floats::new(DType::F32, bytes).unwrap());
                 match source {
                     RowSource::Plain => {}
-                    RowSource::Normed(norm) if norm.layer => layer_norm(isa, own, weight, Some(bias), 1e-5, &mut expected),
+                    RowSource::Normed(norm) if norm.layer => {
+                        layer_norm(isa, own, weight, Some(bias), 1e-5, &mut expected)
+                    }
                     RowSource::Normed(_) => rms_norm(isa, own, weight, false, 1e-5, &mut expected),
                     RowSource::SwiGlu { .. } => swiglu(isa, gate, own, &mut expected),
                     RowSource::Gelu => gelu_tanh(isa, &mut expected),
