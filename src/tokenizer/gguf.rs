@@ -133,7 +133,7 @@ pub(super) fn unigram(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<B
     let metaspace = json!({"type": "Metaspace", "replacement": SPACE, "prepend_scheme": prefix});
     let split = metadata
         .boolean("tokenizer.ggml.remove_extra_whitespaces")?
-        .unwrap_or(true)
+        .unwrap_or(false)
         .then(|| json!({"type": "WhitespaceSplit"}));
     let steps: Vec<_> = split.into_iter().chain([metaspace]).collect();
     let pre_tokenizer = PreTokenizer::read(&json!({"type": "Sequence", "pretokenizers": steps}));

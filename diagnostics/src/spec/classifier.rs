@@ -136,13 +136,14 @@ impl Reader<'_> {
                 let numbered = |count: usize| (0..count).map(|id| format!("LABEL_{id}")).collect();
                 match config.object().get(KEY) {
                     None | Some(Value::Null) => match config.unsigned("num_labels")? {
-                        Some(count) => Ok(numbered(self.bounded("num_labels", count)?.min(MOST_LABELS))),
+                        Some(count @ 1..=MOST_LABELS) => Ok(numbered(count as usize)),
+                        Some(count) => Err(self.value("num_labels", count, format!("1 to {MOST_LABELS}"))),
                         None => {
                             assumptions.push(format!("2 labels: {KEY} is absent (transformers' default)"));
                             Ok(numbered(2))
                         }
                     },
-                    Some(Value::Object(named)) if !named.is_empty() && named.len() <= MOST_LABELS => {
+                    Some(Value::Object(named)) if !named.is_empty() && named.len() as u64 <= MOST_LABELS => {
                         let wrong = |found: String| self.value(KEY, found, "a text for each number from 0".into());
                         let label = |id: usize| {
                             let label = named.get(&id.to_string());
@@ -164,7 +165,7 @@ impl Reader<'_> {
 }
 
 /// Labels at most; published classifiers have up to some thousands.
-const MOST_LABELS: usize = 1 << 20;
+const MOST_LABELS: u64 = 1 << 20;
 
 impl Tensors<'_> {
     /// Why the head of a model that has one is not computed.

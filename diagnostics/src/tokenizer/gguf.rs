@@ -13,6 +13,7 @@ const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
+const EXTRA_SPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
 /// As its writers spell it.
 const SEP: &str = "tokenizer.ggml.seperator_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
@@ -66,6 +67,9 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     let add_bos_default = add_bos_default && spec.bos.is_some();
     added_and_stops(metadata, &mut spec, add_bos_default)?;
     spec.pair = pair(metadata, &spec)?;
+    if unigram && metadata.boolean(EXTRA_SPACES)?.is_none() {
+        spec.assume(format!("{EXTRA_SPACES} is absent: spaces stay as they are (llama.cpp's default)"));
+    }
     if kind == TokenizerKind::CharacterBpe && !spec.add_bos && spec.bos.is_some() {
         // The first files of Gemma 4 have it false, and the models fail without (llama.cpp pull request 21500).
         spec.add_bos = true;
