@@ -1,7 +1,8 @@
 //! A session -> a file, and a file -> a session that goes on with the same bits.
 //!
 //! The file: eight bytes that name the format, its version and the length of the header, u32 each; the header, which is
-//! JSON; the ids, u32 each; the pages of the cache as they lie in memory, of the last one its used positions; the state of
+//! JSON; the ids, u32 each; the pages of the cache as they lie in memory, of the last one its used positions, each followed by
+//! that of layers with a window where the next position sees one; the state of
 //! layers that are no attention. Header with what is before it, ids, each page and the state end with the CRC-32 of all of
 //! those so far. What is no text is little-endian, but
 //! for ids and pages, which are the machine's, whose architecture the header names.
@@ -10,7 +11,7 @@ mod file;
 mod header;
 
 use crate::cpu::{CpuDevice, KvPage};
-use crate::decoder::{Cache, Decoder, KvCache, Parts, is_shared};
+use crate::decoder::{Cache, Decoder, KvCache, PageKind, Parts};
 use crate::error::{Error, Result, SessionFileProblem};
 use crate::fingerprint::{Fingerprint, WeightsDigest};
 use crate::memory;
@@ -18,20 +19,19 @@ use crate::model::Model;
 use crate::session::Session;
 use file::{CHECKSUM, Reader, Writer, problem};
 use header::{Header, Identity, shown};
-use model_diagnostics::plan::{self, KV_PAGE};
+use model_diagnostics::plan::{self, KV_PAGE, KvSize};
 use model_diagnostics::spec::ModelSpec;
 use std::any::Any;
 use std::env::consts::{ARCH, OS};
 use std::fmt::{self, Write as _};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 use tracing::{Span, field, info_span};
 
 /// What a file begins with: no text, and no format that is known elsewhere.
 const MAGIC: [u8; 8] = *b"\x8cMFSESS\n";
 /// The version of the format that is written, and the only one that is read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes before the header.
 const PREAMBLE: usize = 16;
 /// Longest header: that of a model in a thousand files takes a quarter.
@@ -82,19 +82,17 @@ impl Session {
             }
             None => (0, (&[][..], None)),
         };
+        let kv = KvSize::of_cpu(model.spec(), decoder.device().kv_dtype());
         let identity = identity(model, decoder.device(), fingerprint, digest);
         let header = Header { identity, rotation, ids: self.len() as u64, cached: cached as u64 };
         file::replace(path, |out| {
             let io = |error| Error::io(path, error);
             write_header(out, &header).map_err(io)?;
             out.write(bytemuck::cast_slice(self.ids())).and_then(|()| out.end()).map_err(io)?;
-            for (page, slots) in pages.iter().zip(slots(cached)) {
-                let page = page.bytes();
-                decoder
-                    .device()
-                    .each_used(slots, |used| out.write(&page[used]))
-                    .and_then(|()| out.end())
-                    .map_err(io)?;
+            for Used { index, kind, slots } in used(kv, cached) {
+                let page = pages[index].of(kind).ok_or_else(|| Error::Internal("a page is not there".into()))?.bytes();
+                let device = decoder.device();
+                device.each_used(kind, slots, |used| out.write(&page[used])).and_then(|()| out.end()).map_err(io)?;
             }
             if let Some(state) = state.filter(|_| cached > 0) {
                 state.bytes().try_for_each(|bytes| out.write(bytes)).and_then(|()| out.end()).map_err(io)?;
@@ -127,7 +125,8 @@ impl Model {
             return Err(file.problem(difference));
         }
         let (ids, cached) = self.counts(&header, &file)?;
-        let bytes = file.position + body_bytes(decoder.device(), ids, cached) + state_bytes(self.spec(), cached);
+        let kv = KvSize::of_cpu(self.spec(), decoder.device().kv_dtype());
+        let bytes = file.position + body_bytes(decoder.device(), kv, ids, cached) + state_bytes(self.spec(), cached);
         if file.bytes != bytes {
             return Err(file.length(bytes));
         }
@@ -135,10 +134,10 @@ impl Model {
         let ids = self.read_ids(&mut file, ids)?;
         let mut cache = decoder.cache();
         cache.reserve(cached)?;
-        let Parts { pages, state, .. } = cache.parts();
-        for (page, slots) in pages.iter_mut().zip(slots(cached)) {
-            let page = Arc::get_mut(page).ok_or_else(is_shared)?.bytes_mut();
-            decoder.device().each_used(slots, |used| file.read(&mut page[used]))?;
+        let Parts { pages, state, .. } = cache.restoring(cached)?;
+        for Used { index, kind, slots } in used(kv, cached) {
+            let page = pages[index].of_mut(kind)?.bytes_mut();
+            decoder.device().each_used(kind, slots, |used| file.read(&mut page[used]))?;
             file.end("page of the KV cache")?;
         }
         if let Some(state) = state.filter(|_| cached > 0) {
@@ -227,9 +226,21 @@ fn described(value: &dyn fmt::Debug) -> u32 {
     sum.0.finalize()
 }
 
-/// The positions that are used of each page.
-fn slots(cached: usize) -> impl Iterator<Item = usize> {
-    (0..cached).step_by(KV_PAGE).map(move |start| (cached - start).min(KV_PAGE))
+/// A page that the file holds, and how many of its positions.
+struct Used {
+    index: usize,
+    kind: PageKind,
+    slots: usize,
+}
+
+/// The pages of `cached` positions, in their order.
+fn used(kv: KvSize, cached: usize) -> impl Iterator<Item = Used> {
+    let seen = kv.first_seen(cached) / KV_PAGE;
+    (0..cached.div_ceil(KV_PAGE)).flat_map(move |index| {
+        let windowed = (kv.window_page > 0 && index >= seen).then_some(PageKind::Window);
+        let slots = (cached - index * KV_PAGE).min(KV_PAGE);
+        [Some(PageKind::Full), windowed].into_iter().flatten().map(move |kind| Used { index, kind, slots })
+    })
 }
 
 /// Bytes of the state, which stands behind the pages of a model that has states.
@@ -241,20 +252,16 @@ fn state_bytes(spec: &ModelSpec, cached: usize) -> u64 {
 }
 
 /// Bytes behind the header up to the last page.
-fn body_bytes(device: &CpuDevice, ids: usize, cached: usize) -> u64 {
-    let page = |slots| {
+fn body_bytes(device: &CpuDevice, kv: KvSize, ids: usize, cached: usize) -> u64 {
+    let page = |Used { kind, slots, .. }| {
         let mut bytes = CHECKSUM;
-        let _ = device.each_used(slots, |used: Range<usize>| {
+        let _ = device.each_used(kind, slots, |used: Range<usize>| {
             bytes += used.len() as u64;
             Ok::<(), std::convert::Infallible>(())
         });
         bytes
     };
-    let last = match cached % KV_PAGE {
-        0 => 0,
-        slots => page(slots),
-    };
-    4 * ids as u64 + CHECKSUM + (cached / KV_PAGE) as u64 * page(KV_PAGE) + last
+    4 * ids as u64 + CHECKSUM + used(kv, cached).map(page).sum::<u64>()
 }
 
 fn write_header(out: &mut Writer, header: &Header) -> std::io::Result<()> {

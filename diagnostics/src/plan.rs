@@ -1,20 +1,20 @@
 //! ModelSpec + memory -> Plan: every allocation that loading and running make, by the functions that make them.
 
 mod buffers;
+mod kv;
 mod state;
 
 pub use buffers::{
     CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, StepRoom,
     gpu_tensor_bytes, gpu_weight_bytes,
 };
+pub use kv::{KvDtype, KvSize, UnknownKvDtype, kv_bytes, kv_bytes_per_token, kv_bytes_read, windowed_layers};
 pub use state::{STATE_CHUNK, StateSize, state_bytes};
 
 use crate::hardware::{Gpu, Hardware, Memory};
 use crate::spec::ModelSpec;
 use crate::tokenizer::TokenizerKind;
-use serde::{Serialize, Serializer};
-use std::fmt;
-use std::str::FromStr;
+use serde::Serialize;
 
 /// Positions in a page of the KV cache; pages are allocated as the context fills.
 pub const KV_PAGE: usize = 256;
@@ -38,77 +38,6 @@ const PROCESS_BYTES: u64 = 24 << 20;
 /// Bytes of a GPU that its driver takes for a process and its kernels. Measured with ggml's build of llama.cpp (its pull
 /// request 23604): 107 MiB on an RTX 4060 Ti, 555 MiB on an RTX PRO 6000, as it grows with the number of processors.
 const DEVICE_CONTEXT_BYTES: u64 = 576 << 20;
-
-/// The element type of the KV cache. Complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KvDtype {
-    /// As computed.
-    #[default]
-    F32,
-    /// Rounded to the nearest F16, ties to even: half the memory, and half of what a token reads of it. A key or value
-    /// beyond 65504 is an error.
-    F16,
-    /// Blocks of 32 elements of a head, or what is left of it, as in GGUF's Q8_0: signed bytes with one F16 scale, the
-    /// largest magnitude / 127. 34 bytes for 32 elements, 0.27 of F32. A key or value beyond 127 * 65504, or that is NaN, is
-    /// an error. On the processor only.
-    Q8_0,
-}
-
-/// Elements of a head that have a scale together in [`KvDtype::Q8_0`].
-const KV_BLOCK: usize = 32;
-
-impl KvDtype {
-    /// Bytes of a key or a value of `head_dim` elements.
-    pub fn head_bytes(self, head_dim: usize) -> usize {
-        match self {
-            KvDtype::F32 => head_dim.saturating_mul(4),
-            KvDtype::F16 => head_dim.saturating_mul(2),
-            KvDtype::Q8_0 => head_dim.saturating_add(2 * head_dim.div_ceil(KV_BLOCK)),
-        }
-    }
-}
-
-impl fmt::Display for KvDtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            KvDtype::F32 => "F32",
-            KvDtype::F16 => "F16",
-            KvDtype::Q8_0 => "Q8_0",
-        })
-    }
-}
-
-impl Serialize for KvDtype {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// What is no [`KvDtype`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownKvDtype;
-
-impl fmt::Display for UnknownKvDtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected f32, f16 or q8_0")
-    }
-}
-
-impl std::error::Error for UnknownKvDtype {}
-
-impl FromStr for KvDtype {
-    type Err = UnknownKvDtype;
-
-    /// `f32`, `f16` or `q8_0`, in any case of letters.
-    fn from_str(text: &str) -> Result<KvDtype, UnknownKvDtype> {
-        match text.to_ascii_lowercase().as_str() {
-            "f32" => Ok(KvDtype::F32),
-            "f16" => Ok(KvDtype::F16),
-            "q8_0" => Ok(KvDtype::Q8_0),
-            _ => Err(UnknownKvDtype),
-        }
-    }
-}
 
 /// Where the bytes of weights lie for the processor. Complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,8 +75,8 @@ pub struct DraftSize {
     pub weights_file: u64,
     /// Buffers of its forward pass.
     pub activations: u64,
-    /// A page of its KV cache: [`KV_PAGE`] positions of one session.
-    pub kv_page: u64,
+    /// The KV cache of a session.
+    pub kv: KvSize,
     /// Tokens that it was trained for: it guesses no further.
     pub context: usize,
 }
@@ -157,12 +86,12 @@ impl DraftSize {
     pub fn new(spec: &ModelSpec, weights_file: u64, kv_dtype: KvDtype) -> DraftSize {
         let context = spec.context_trained;
         let activations = CpuBuffers::new(spec).bytes(PREFILL_CHUNK.min(context));
-        DraftSize { weights_file, activations, kv_page: kv_page_bytes(spec, kv_dtype), context }
+        DraftSize { weights_file, activations, kv: KvSize::of_cpu(spec, kv_dtype), context }
     }
 
-    /// The pages of a session of a model whose context has `pages`.
-    fn pages(&self, pages: u64) -> u64 {
-        pages.min(self.context.div_ceil(KV_PAGE) as u64)
+    /// Bytes of the KV cache of a session of `positions`.
+    fn kv_bytes(&self, positions: usize) -> u64 {
+        self.kv.bytes(positions.min(self.context))
     }
 }
 
@@ -191,6 +120,10 @@ pub struct Plan {
     pub cache_budget: u64,
     /// What a token adds to the cache of its session.
     pub kv_per_token: u64,
+    /// Of that what layers with a window keep of the last [`kv_window`](Self::kv_window) tokens alone.
+    pub kv_per_token_windowed: u64,
+    /// Tokens that layers with a window keep at most: 0 where there is none, or where they keep all.
+    pub kv_window: usize,
     /// Buffers of the forward pass.
     pub activations: u64,
     /// The files of a draft model, mapped or read into memory as those of the model; 0 without one.
@@ -256,33 +189,6 @@ impl Budget {
     }
 }
 
-/// Bytes of the KV cache that holds `context` tokens: a page of keys and values a layer for every [`KV_PAGE`] positions
-/// begun.
-pub fn kv_bytes(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
-    kv_page_bytes(spec, dtype).saturating_mul(context.div_ceil(KV_PAGE) as u64)
-}
-
-/// Bytes of a page of the KV cache: [`KV_PAGE`] positions of all layers.
-pub fn kv_page_bytes(spec: &ModelSpec, dtype: KvDtype) -> u64 {
-    kv_bytes_per_token(spec, dtype).saturating_mul(KV_PAGE as u64)
-}
-
-/// Bytes that one token adds to the KV cache.
-pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
-    let own = spec.attentions().filter(|attention| attention.causal && attention.kv.own().is_some());
-    let layers = own.map(|attention| product(&[2, attention.kv_heads, dtype.head_bytes(attention.head_dim)]));
-    layers.fold(0, u64::saturating_add)
-}
-
-/// Bytes of the KV cache that a token at the end of `context` reads: in layers with a window what lies within it.
-pub fn kv_bytes_read(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
-    let layers = spec.attentions().map(|attention| {
-        let seen = attention.window.map_or(context, |window| window.min(context));
-        product(&[2, attention.kv_heads, dtype.head_bytes(attention.head_dim), seen])
-    });
-    layers.fold(0, u64::saturating_add)
-}
-
 /// Bytes of the built tokenizer, about.
 pub fn tokenizer_bytes(spec: &ModelSpec) -> u64 {
     let each = match spec.tokenizer.kind {
@@ -303,6 +209,10 @@ impl Plan {
         let Request { context: requested, kv_dtype, .. } = *request;
         let sessions = request.sessions.unwrap_or(1).max(1);
         let draft = request.draft.filter(|_| budget.place == PlanMemory::Main);
+        let kv = match budget.place {
+            PlanMemory::Main => KvSize::of_cpu(spec, kv_dtype),
+            PlanMemory::Gpu | PlanMemory::Shared => KvSize::of_gpu(spec, kv_dtype),
+        };
         let (weights_resident, activations, device_context) = match budget.place {
             PlanMemory::Main => {
                 let copies = if request.weights == WeightStorage::Resident { weights_file } else { 0 };
@@ -324,6 +234,8 @@ impl Plan {
             states: state_bytes(spec).saturating_mul(sessions as u64),
             cache_budget: 0,
             kv_per_token: kv_bytes_per_token(spec, kv_dtype),
+            kv_per_token_windowed: kv.window_page / KV_PAGE as u64,
+            kv_window: kv.window_pages(usize::MAX) * KV_PAGE,
             activations,
             draft_weights: draft.map_or(0, |draft| draft.weights_file),
             draft_memory: draft.map_or(0, |draft| draft.activations),
@@ -337,19 +249,22 @@ impl Plan {
             max_context: 0,
         };
         let left = plan.left(budget);
-        let page = kv_page_bytes(spec, kv_dtype).max(1).saturating_mul(sessions as u64);
-        // Of a draft model, up to the pages that it has at most.
-        let draft_page = draft.map_or(0, |draft| draft.kv_page).saturating_mul(sessions as u64);
-        let draft_bytes = |pages| draft.map_or(0, |draft| draft_page.saturating_mul(draft.pages(pages)));
-        let room = left.unwrap_or(0).saturating_sub(plan.states);
-        let pages = (room / page.saturating_add(draft_page)).max(room.saturating_sub(draft_bytes(u64::MAX)) / page);
-        let pages = usize::try_from(pages).unwrap_or(usize::MAX);
-        plan.max_context = pages.saturating_mul(KV_PAGE).min(spec.context_trained);
+        let caches = |positions, of_one: &dyn Fn(usize) -> u64| of_one(positions).saturating_mul(sessions as u64);
+        let own_caches = |positions| caches(positions, &|positions| kv.bytes(positions));
+        let draft_caches =
+            |positions| draft.map_or(0, |draft| caches(positions, &|positions| draft.kv_bytes(positions)));
+        plan.max_context = left.map_or(0, |left| {
+            let caches = |pages: usize| {
+                let positions = pages.saturating_mul(KV_PAGE);
+                sum(&[plan.states, own_caches(positions), draft_caches(positions)])
+            };
+            most(spec.context_trained.div_ceil(KV_PAGE), |pages| caches(pages) <= left).saturating_mul(KV_PAGE)
+        });
+        plan.max_context = plan.max_context.min(spec.context_trained);
         let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
         plan.context = requested.unwrap_or(plan.max_context.max(smallest)).min(spec.context_trained);
-        let pages = kv_bytes(spec, plan.context, kv_dtype).saturating_mul(sessions as u64);
-        plan.kv_cache = pages.saturating_add(plan.states);
-        let draft_cache = draft_bytes(plan.context.div_ceil(KV_PAGE) as u64);
+        plan.kv_cache = own_caches(plan.context).saturating_add(plan.states);
+        let draft_cache = draft_caches(plan.context);
         plan.draft_memory = plan.draft_memory.saturating_add(draft_cache);
         plan.cache_budget = match request.sessions {
             Some(_) => plan.kv_cache,
@@ -421,6 +336,16 @@ impl Plan {
             None => Some(left),
         }
     }
+}
+
+/// The largest number up to `limit` that `fits`, as all below it do; 0 where none does.
+fn most(limit: usize, fits: impl Fn(usize) -> bool) -> usize {
+    let (mut fitting, mut beyond) = (0, limit.saturating_add(1));
+    while beyond - fitting > 1 {
+        let middle = fitting + (beyond - fitting) / 2;
+        if fits(middle) { fitting = middle } else { beyond = middle }
+    }
+    fitting
 }
 
 fn product(factors: &[usize]) -> u64 {

@@ -232,7 +232,7 @@ fn the_plan_counts_a_draft_model() {
     let two = plan(Policy { context, sessions: Some(2), draft: Some(draft), ..Policy::default() });
     assert_eq!(two.draft_memory, both.draft_memory + cache);
     // The largest context leaves less than a page of both; beyond what the draft was trained for it takes no more.
-    for (trained, page) in [(draft.context, 0), (1 << 20, draft.kv_page)] {
+    for (trained, page) in [(draft.context, 0), (1 << 20, draft.kv.page)] {
         let draft = plan::DraftSize { context: trained, weights_file: 1 << 20, ..draft };
         let largest = plan(Policy { draft: Some(draft), ..Policy::default() });
         assert!(largest.fits() && largest.context == largest.max_context && largest.context > 2048);

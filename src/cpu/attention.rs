@@ -39,7 +39,12 @@ impl AttentionPass<'_> {
         let (width, group) = (queries * dim, queries / kv);
         let mut pages: Vec<Vec<&[E]>> = memory::reserved(self.sequences.len(), PAGES)?;
         for sequence in self.sequences {
-            let of_sequence = sequence.pages.iter().map(|page| page.layer::<E>(self.layout, self.layer));
+            // What no row sees may be gone.
+            let kind = self.layout.kind(self.layer);
+            let of_sequence = sequence.pages.iter().map(|pair| match pair.of(kind) {
+                Some(page) => page.layer::<E>(self.layout, self.layer),
+                None => &[],
+            });
             pages.push(memory::collected(of_sequence, PAGES)?);
         }
         let (alone, together): (Vec<usize>, Vec<usize>) = (0..self.sequences.len()).partition(|&i| self.is_divided(i));

@@ -24,7 +24,7 @@ use page::PageLayout;
 
 use crate::decoder::{
     self, AllocatePage, AttentionOptions, Batch, Classifier, Conv, CopyPage, DeltaNet, Device, EmbeddingInput, Experts,
-    HeadOptions, LayerEmbedding, Operand, Output, Pass, Stored,
+    HeadOptions, LayerEmbedding, Operand, Output, PageKind, Pass, Stored,
 };
 use crate::error::{Error, Result};
 use crate::kernels::{self, Isa};
@@ -33,7 +33,7 @@ use crate::threads::Pool;
 use crate::weights::{WeightView, Weights};
 use heads::Heads;
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::plan::{CpuBuffers, KV_PAGE, KvDtype};
+use model_diagnostics::plan::{CpuBuffers, KV_PAGE, KvDtype, KvSize, windowed_layers};
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use operand::Spare;
 use std::ops::Range;
@@ -58,15 +58,15 @@ pub struct CpuDevice {
 impl CpuDevice {
     /// Computes `spec` with the instruction sets of `isa` on the threads of `pool`.
     pub fn new(spec: &ModelSpec, isa: Isa, pool: Arc<Pool>, kv_dtype: KvDtype) -> CpuDevice {
+        let layers = spec.weights.layers.iter().map(|layer| Heads::placed(&layer.mixer.layer));
+        let kinds =
+            windowed_layers(spec).into_iter().map(|has_own| if has_own { PageKind::Window } else { PageKind::Full });
         CpuDevice {
             isa,
             pool,
             spare: Spare::default(),
             buffers: CpuBuffers::new(spec),
-            layout: PageLayout::new(
-                kv_dtype,
-                spec.weights.layers.iter().map(|layer| Heads::placed(&layer.mixer.layer)),
-            ),
+            layout: PageLayout::new(kv_dtype, layers.zip(kinds)),
         }
     }
 
@@ -80,12 +80,18 @@ impl CpuDevice {
         self.layout.dtype()
     }
 
-    /// Calls `take` with the ranges of a page's bytes that hold its first `slots` positions, in order; a full page is one.
+    /// Calls `take` with the ranges of the bytes of a page of a kind that hold its first `slots` positions, in order; a full page
+    /// is one.
     ///
     /// # Errors
     /// Those of `take`.
-    pub fn each_used<E>(&self, slots: usize, mut take: impl FnMut(Range<usize>) -> Result<(), E>) -> Result<(), E> {
-        page::each_used(&self.layout, slots, &mut take)
+    pub fn each_used<E>(
+        &self,
+        kind: PageKind,
+        slots: usize,
+        mut take: impl FnMut(Range<usize>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        page::each_used(&self.layout, kind, slots, &mut take)
     }
 
     /// The products of `operands` with `matrices`, side by side: `y` `[tokens, sum of the outputs]`.
@@ -271,9 +277,13 @@ impl Device for CpuDevice {
         Ok(weights.view(vector))
     }
 
+    fn kv_size(spec: &ModelSpec, dtype: KvDtype) -> KvSize {
+        KvSize::of_cpu(spec, dtype)
+    }
+
     fn pages(&self) -> AllocatePage<KvPage> {
         let layout = self.layout.clone();
-        Arc::new(move || Ok(KvPage::new(&layout)?))
+        Arc::new(move |kind| Ok(KvPage::new(&layout, kind)?))
     }
 
     fn run<'b>(
@@ -364,7 +374,7 @@ impl Device for CpuDevice {
                 let position = sequence.start + row - sequence.rows.start;
                 let slot = position % KV_PAGE;
                 let count = (KV_PAGE - slot).min(sequence.rows.end - row);
-                let page = Arc::get_mut(&mut sequence.pages[position / KV_PAGE]).ok_or_else(decoder::is_shared)?;
+                let page = sequence.pages[position / KV_PAGE].of_mut(self.layout.kind(layer))?;
                 if let Err((index, value)) = page.store(&self.layout, layer, slot, qkv, row..row + count) {
                     let position = position + index - row;
                     return Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype() });

@@ -1,6 +1,7 @@
-//! Keys and values of `KV_PAGE` positions, all layers.
+//! Keys and values of `KV_PAGE` positions, of all layers of a kind.
 
 use super::Heads;
+use crate::decoder::PageKind;
 use crate::kernels::{Element, KvElement, TILE, put_key, put_value};
 use crate::memory;
 use half::f16;
@@ -59,31 +60,35 @@ pub(super) struct PageLayout {
 #[derive(Clone, Debug)]
 struct LayerPlace {
     heads: Heads,
+    kind: PageKind,
     elements: Range<usize>,
     /// Whether it is another layer that stores them.
     borrowed: bool,
 }
 
 impl PageLayout {
-    /// One layer behind the other, of heads as `layers` has them; a layer beside the number of an earlier one has its place, and
-    /// one that caches nothing has none.
-    pub(super) fn new(dtype: KvDtype, layers: impl Iterator<Item = (Heads, Option<usize>)>) -> PageLayout {
+    /// One layer behind the other in the pages of its kind, of heads as `layers` has them; a layer beside the number of an earlier
+    /// one has its place, and one that caches nothing has none.
+    pub(super) fn new(dtype: KvDtype, layers: impl Iterator<Item = ((Heads, Option<usize>), PageKind)>) -> PageLayout {
         let tile_len = match dtype {
             KvDtype::F32 => f32::tile_len,
             KvDtype::F16 => f16::tile_len,
             KvDtype::Q8_0 => u8::tile_len,
         };
-        let mut end = 0;
+        let mut ends = [0; 2];
         let mut places: Vec<LayerPlace> = Vec::new();
-        for (heads, source) in layers {
-            let start = end;
+        for ((heads, source), kind) in layers {
             let place = match source.and_then(|source| places.get(source)) {
-                Some(source) => LayerPlace { heads, elements: source.elements.clone(), borrowed: true },
+                Some(LayerPlace { kind, elements, .. }) => {
+                    LayerPlace { heads, kind: *kind, elements: elements.clone(), borrowed: true }
+                }
                 None => {
+                    let end = &mut ends[kind as usize];
+                    let start = *end;
                     if heads.cached {
-                        end += 2 * heads.kv * TILES * tile_len(heads.dim);
+                        *end += 2 * heads.kv * TILES * tile_len(heads.dim);
                     }
-                    LayerPlace { heads, elements: start..end, borrowed: false }
+                    LayerPlace { heads, kind, elements: start..*end, borrowed: false }
                 }
             };
             places.push(place);
@@ -101,9 +106,19 @@ impl PageLayout {
         self.layers[layer].heads
     }
 
+    /// In which pages the keys and values of a layer are.
+    pub(super) fn kind(&self, layer: usize) -> PageKind {
+        self.layers[layer].kind
+    }
+
+    /// The layers with pages of a kind.
+    fn of(&self, kind: PageKind) -> impl Iterator<Item = &LayerPlace> {
+        self.layers.iter().filter(move |place| place.kind == kind)
+    }
+
     /// Elements of a page.
-    fn elements(&self) -> usize {
-        self.layers.iter().map(|place| place.elements.end).max().unwrap_or(0)
+    fn elements(&self, kind: PageKind) -> usize {
+        self.of(kind).map(|place| place.elements.end).max().unwrap_or(0)
     }
 }
 
@@ -119,8 +134,8 @@ impl KvPage {
     ///
     /// # Errors
     /// When memory runs out.
-    pub(super) fn new(layout: &PageLayout) -> memory::Result<KvPage> {
-        let (elements, what) = (layout.elements(), "a page of the KV cache");
+    pub(super) fn new(layout: &PageLayout, kind: PageKind) -> memory::Result<KvPage> {
+        let (elements, what) = (layout.elements(kind), "a page of the KV cache");
         Ok(match layout.dtype {
             KvDtype::F32 => KvPage::F32(memory::zeros(elements, what)?),
             KvDtype::F16 => KvPage::F16(memory::zeros(elements, what)?),
@@ -194,25 +209,27 @@ impl KvPage {
     }
 }
 
-/// Calls `take` with the bytes of a page that hold its first `slots` positions, in order: all at once where that is every
+/// Calls `take` with the bytes of a page of a kind that hold its first `slots` positions, in order: all at once where that is every
 /// one of them.
 ///
 /// # Errors
 /// Those of `take`.
 pub(super) fn each_used<E>(
     layout: &PageLayout,
+    kind: PageKind,
     slots: usize,
     take: &mut dyn FnMut(Range<usize>) -> Result<(), E>,
 ) -> Result<(), E> {
     match layout.dtype {
-        KvDtype::F32 => used::<f32, E>(layout, slots, take),
-        KvDtype::F16 => used::<f16, E>(layout, slots, take),
-        KvDtype::Q8_0 => used::<u8, E>(layout, slots, take),
+        KvDtype::F32 => used::<f32, E>(layout, kind, slots, take),
+        KvDtype::F16 => used::<f16, E>(layout, kind, slots, take),
+        KvDtype::Q8_0 => used::<u8, E>(layout, kind, slots, take),
     }
 }
 
 fn used<K: KvElement, E>(
     layout: &PageLayout,
+    kind: PageKind,
     slots: usize,
     take: &mut dyn FnMut(Range<usize>) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -220,11 +237,10 @@ fn used<K: KvElement, E>(
         take((start + elements.start) * size_of::<K>()..(start + elements.end) * size_of::<K>())
     };
     if slots == KV_PAGE {
-        return take(0, 0..layout.elements());
+        return take(0, 0..layout.elements(kind));
     }
     let (whole, rest) = (slots / TILE, slots % TILE);
-    for LayerPlace { heads, elements: Range { start, .. }, .. } in layout.layers.iter().filter(|place| !place.borrowed)
-    {
+    for LayerPlace { heads, elements: Range { start, .. }, .. } in layout.of(kind).filter(|place| !place.borrowed) {
         let len = K::tile_len(heads.dim);
         for head in 0..2 * heads.kv {
             let tiles = start + head * TILES * len;
@@ -297,8 +313,8 @@ mod tests {
     const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3, gated: false, cached: true };
 
     fn stored(dtype: KvDtype, at: usize, value: f32) -> Result<(), (usize, f32)> {
-        let layout = PageLayout::new(dtype, [(HEADS, None); 2].into_iter());
-        let mut page = KvPage::new(&layout).unwrap();
+        let layout = PageLayout::new(dtype, [((HEADS, None), PageKind::Full); 2].into_iter());
+        let mut page = KvPage::new(&layout, PageKind::Full).unwrap();
         let mut qkv = vec![1f32; 4 * HEADS.qkv_width()];
         qkv[at] = value;
         page.store(&layout, 1, 7, &qkv, 0..4)
@@ -316,8 +332,11 @@ mod tests {
                 let heads = heads.map(|(queries, kv, dim)| Heads { queries, kv, dim, gated: kv == 1, cached: true });
                 // The last reads what the first stores.
                 let last = (heads[0], Some(0));
-                let layout = PageLayout::new(dtype, heads.map(|heads| (heads, None)).into_iter().chain([last]));
-                let mut page = KvPage::new(&layout).unwrap();
+                let layout = PageLayout::new(
+                    dtype,
+                    heads.map(|heads| (heads, None)).into_iter().chain([last]).map(|layer| (layer, PageKind::Full)),
+                );
+                let mut page = KvPage::new(&layout, PageKind::Full).unwrap();
                 // No byte of 2.5 is 255, as a float or in a block.
                 page.bytes_mut().fill(255);
                 for (layer, heads) in heads.iter().enumerate().filter(|(_, heads)| heads.kv > 0) {
@@ -330,7 +349,7 @@ mod tests {
                     used[range].fill(true);
                     Ok::<_, ()>(())
                 };
-                each_used(&layout, slots, take).unwrap();
+                each_used(&layout, PageKind::Full, slots, take).unwrap();
                 let written: Vec<bool> = page.bytes().iter().map(|byte| *byte != 255).collect();
                 assert_eq!(used, written, "{dtype}, {dim}: {slots}");
                 let bytes: usize = heads.iter().map(|heads| 2 * heads.kv * slots * dtype.head_bytes(heads.dim)).sum();
@@ -366,8 +385,8 @@ mod tests {
         for dim in [3, 32, 64, 80] {
             let heads = Heads { dim, ..HEADS };
             for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
-                let layout = PageLayout::new(dtype, [(heads, None); 5].into_iter());
-                let bytes = match KvPage::new(&layout).unwrap() {
+                let layout = PageLayout::new(dtype, [((heads, None), PageKind::Full); 5].into_iter());
+                let bytes = match KvPage::new(&layout, PageKind::Full).unwrap() {
                     KvPage::F32(page) => size_of_val(&page[..]),
                     KvPage::F16(page) => size_of_val(&page[..]),
                     KvPage::Q8_0(page) => page.len(),

@@ -71,7 +71,7 @@ impl BatchTable {
         let mut longest = 0;
         for Sequence { tokens, rows, start, pages: held, wanted: of_sequence, .. } in &batch.sequences {
             let first_page = pages.len();
-            pages.extend(held.iter().map(|page| page.address()));
+            pages.extend(held.iter().map(|pair| pair.full.address()));
             ids.extend(tokens.iter().map(|id| *id as usize));
             places.extend((0..tokens.len()).flat_map(|token| [start + token, first_page]));
             for first in (0..tokens.len()).step_by(tile.rows) {

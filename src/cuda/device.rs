@@ -19,9 +19,7 @@ use model_diagnostics::DType;
 use model_diagnostics::capability::GPU_MOST_HEAD_DIM;
 use model_diagnostics::hardware::Gpu as Described;
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::plan::{
-    GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, PREFILL_CHUNK, Plan, kv_page_bytes,
-};
+use model_diagnostics::plan::{GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan};
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -180,7 +178,7 @@ impl CudaDevice {
             },
             tile: QueryTile::new(spec.heads / spec.kv_heads, spec.head_dim, gpu.capability()),
             kv_dtype,
-            page_bytes: kv_page_bytes(spec, kv_dtype) as usize,
+            page_bytes: KvSize::of_gpu(spec, kv_dtype).page as usize,
             kernels,
             buffers,
             multiplier: Multiplier { gpu: Arc::clone(&gpu), prepare, prepared, steps, extents },
@@ -318,9 +316,13 @@ impl Device for CudaDevice {
         Err(no_kernel())
     }
 
+    fn kv_size(spec: &ModelSpec, dtype: KvDtype) -> KvSize {
+        KvSize::of_gpu(spec, dtype)
+    }
+
     fn pages(&self) -> AllocatePage<Buffer> {
         let (gpu, bytes) = (Arc::clone(&self.gpu), self.page_bytes);
-        Arc::new(move || Ok(Buffer::new(&gpu, "a page of the KV cache", bytes)?))
+        Arc::new(move |_| Ok(Buffer::new(&gpu, "a page of the KV cache", bytes)?))
     }
 
     fn run<'b>(

@@ -1,15 +1,15 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
-use super::page::{AllocatePage, CopyPage, Page};
+use super::page::{AllocatePage, CopyPage, PagePair};
 use super::{Angles, Checkpoint, Classifier, Conv, DeltaNet, EmbeddingInput, Experts, State};
 use crate::error::{Error, Result};
 use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::spec::{Activation, LinearWeights, Multipliers, NormWeights};
+use model_diagnostics::plan::{KvDtype, KvSize};
+use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Devices are this crate's own: their operations trust the batches and buffers that a decoder hands them.
 pub(crate) mod sealed {
@@ -62,6 +62,9 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// # Errors
     /// As [`load_norm`](Self::load_norm).
     fn vector(&self, weights: &Weights, vector: &TensorInfo) -> Result<Self::Vector>;
+
+    /// What the caches of `spec` take.
+    fn kv_size(spec: &ModelSpec, dtype: KvDtype) -> KvSize;
 
     /// What allocates pages.
     fn pages(&self) -> AllocatePage<Self::Page>;
@@ -436,7 +439,7 @@ pub struct Sequence<'b, P> {
     /// The position of its first row.
     pub(crate) start: usize,
     /// The pages of its cache, with room for its rows.
-    pub(crate) pages: &'b mut [Arc<Page<P>>],
+    pub(crate) pages: &'b mut [PagePair<P>],
     /// The position from which on tokens are of the second kind.
     pub(crate) second_text: Option<usize>,
     /// What its layers that are no attention carry on.

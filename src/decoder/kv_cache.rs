@@ -1,13 +1,16 @@
 //! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
 
-use super::page::Page;
-use super::page_pool::{CacheSizes, PagePool};
-use super::prefixes::{LEAST_COPIED, Place};
+mod windows;
+
+use super::page::{Page, PageKind, PagePair};
+use super::page_pool::PagePool;
+use super::prefixes::{LEAST_COPIED, Place, Prefixes};
 use super::rope::Rotation;
 use super::state::{Checkpoint, State};
 use crate::cache_budget::Reservation;
 use crate::error::Result;
-use model_diagnostics::plan::{KV_PAGE, STATE_CHUNK};
+use crate::memory;
+use model_diagnostics::plan::{KV_PAGE, KvSize, STATE_CHUNK};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -42,11 +45,15 @@ pub trait Cache: Any + Send + fmt::Debug {
     fn undoable(&self, len: usize) -> usize;
 
     /// Forgets the positions from `len` on and frees the pages behind them. Where layers have states that are not known for
-    /// that length, it forgets those behind the last state that is kept too.
+    /// that length, it forgets those behind the last state that is kept too; where layers with a window have forgotten what is
+    /// seen from there, all.
     fn truncate(&mut self, len: usize);
 
-    /// A step begins that stores `tokens` positions.
-    fn begin(&mut self, tokens: usize);
+    /// A step begins that stores `tokens` positions, for which there is room.
+    ///
+    /// # Errors
+    /// `Internal` where there is none: a defect of this crate.
+    fn begin(&mut self, tokens: usize) -> Result<()>;
 
     /// It has ended: every layer has stored them.
     fn advance(&mut self, tokens: usize);
@@ -80,7 +87,9 @@ pub trait Cache: Any + Send + fmt::Debug {
 /// The pages of one sequence, each of [`KV_PAGE`] positions.
 pub struct KvCache<P> {
     pool: Arc<PagePool<P>>,
-    pages: Vec<Arc<Page<P>>>,
+    pages: Vec<PagePair<P>>,
+    /// Pages for layers with a window, for positions to come.
+    spare: Vec<Arc<Page<P>>>,
     /// Where the first pages stand among those that are offered.
     places: Vec<Place>,
     len: usize,
@@ -98,7 +107,7 @@ pub struct KvCache<P> {
 /// What a step writes of a cache.
 pub struct Parts<'c, P> {
     /// The pages.
-    pub pages: &'c mut [Arc<Page<P>>],
+    pub pages: &'c mut [PagePair<P>],
     /// The state, where the model has one.
     pub state: Option<&'c mut State>,
     /// What it keeps of that.
@@ -111,6 +120,7 @@ impl<P> KvCache<P> {
         KvCache {
             pool,
             pages: Vec::new(),
+            spare: Vec::new(),
             places: Vec::new(),
             len: 0,
             state: None,
@@ -118,6 +128,15 @@ impl<P> KvCache<P> {
             from_file: false,
             reservation: Weak::new(),
         }
+    }
+
+    /// Where the first `len` positions are to be read from a file, for which there is room.
+    ///
+    /// # Errors
+    /// `Internal` where there is none: a defect of this crate.
+    pub fn restoring(&mut self, len: usize) -> Result<Parts<'_, P>> {
+        self.give_windows(self.first_seen(len), len)?;
+        Ok(self.parts())
     }
 
     /// Counts `tokens` positions that were read from a file.
@@ -131,7 +150,7 @@ impl<P> KvCache<P> {
     }
 
     /// The same, to read.
-    pub fn held(&self) -> (&[Arc<Page<P>>], Option<&State>) {
+    pub fn held(&self) -> (&[PagePair<P>], Option<&State>) {
         (&self.pages, self.state.as_ref())
     }
 
@@ -152,13 +171,18 @@ impl<P> KvCache<P> {
         if let Some(state) = &mut self.state {
             state.reset();
         }
+        let windows = self.pages.iter_mut().filter_map(|pair| pair.window.take());
+        self.spare.extend(windows.filter(|window| Arc::strong_count(window) == 1));
         // Others may read them.
-        self.pages.retain_mut(|page| Arc::get_mut(page).is_some());
+        self.pages.retain_mut(|pair| Arc::get_mut(&mut pair.full).is_some());
     }
 
-    /// Goes back to `len` positions, where the state is known for them; else to those of the last state that is kept, or to
-    /// none.
+    /// Goes back to `len` positions, where the state is known for them and windows are there; else to those of the last state
+    /// that is kept, or to none.
     fn go_back(&mut self, len: usize) {
+        if !self.sees_back_from(len) {
+            return self.forget_all();
+        }
         let is_known = |state: &State| state.reaches_back_to(len);
         let Some(state) = self.state.as_mut().filter(|state| !is_known(state)) else {
             self.len = self.len.min(len);
@@ -187,11 +211,18 @@ impl<P> KvCache<P> {
     /// more.
     fn shares_last(&mut self) -> bool {
         let (index, slot) = (self.len / KV_PAGE, self.len % KV_PAGE);
-        if slot == 0 || Arc::get_mut(&mut self.pages[index]).is_some() {
+        if slot == 0 {
             return false;
         }
-        self.pool.prefixes().forget(&self.pages[index]);
-        Arc::get_mut(&mut self.pages[index]).is_none()
+        let PagePair { full, window } = &mut self.pages[index];
+        if let Some(window) = window.as_ref().filter(|window| Arc::strong_count(window) > 1) {
+            self.pool.prefixes().forget_window(window);
+        }
+        if Arc::get_mut(full).is_some() {
+            return false;
+        }
+        self.pool.prefixes().forget(full);
+        Arc::get_mut(full).is_none()
     }
 
     /// Makes the page that is written next this sequence's alone.
@@ -200,15 +231,59 @@ impl<P> KvCache<P> {
             return Ok(());
         }
         let (index, mut own) = (self.len / KV_PAGE, Vec::new());
-        self.pool.allocate(1, &mut own, self.reservation.upgrade().as_deref())?;
+        self.allocate(PageKind::Full, 1, &mut own)?;
         for mut page in own {
             match (self.pool.copy(), Arc::get_mut(&mut page)) {
-                (Some(copy), Some(to)) => copy(&self.pages[index], to),
+                (Some(copy), Some(to)) => copy(&self.pages[index].full, to),
                 _ => self.len = index * KV_PAGE,
             }
-            self.pages[index] = page;
+            self.pages[index].full = page;
         }
         Ok(())
+    }
+
+    /// Makes `count` pages of layers with a window spare, or allocates none.
+    fn spare_windows(&mut self, count: usize) -> Result<()> {
+        let mut spare = std::mem::take(&mut self.spare);
+        let allocated = self.allocate(PageKind::Window, count.saturating_sub(spare.len()), &mut spare);
+        self.spare = spare;
+        allocated
+    }
+
+    /// Appends `count` pages to `pages`, or none: first of what is reserved.
+    fn allocate(&self, kind: PageKind, count: usize, pages: &mut Vec<Arc<Page<P>>>) -> Result<()> {
+        match count {
+            0 => Ok(()),
+            _ => self.pool.allocate(kind, count, pages, self.reservation.upgrade().as_deref()),
+        }
+    }
+
+    /// How many of `found` pages, which would follow those it has, leave it with all that the next position sees, and the state
+    /// behind them: the most.
+    fn adoptable(&self, found: &[u64], prefixes: &Prefixes<P>) -> usize {
+        let (whole, has_states) = (self.len / KV_PAGE, !self.pool.sizes().states.is_empty());
+        let has_window = |index: usize| match index.checked_sub(whole) {
+            Some(index) => prefixes.pages(found[index]).is_some_and(|(_, window)| window.is_some()),
+            None => self.pages[index].window.is_some(),
+        };
+        let is_known = |count: usize| {
+            let end = whole + count;
+            let mut seen = self.first_seen(end * KV_PAGE) / KV_PAGE..end;
+            (!self.has_windows() || seen.all(has_window)) && (!has_states || prefixes.has_state(found[count - 1]))
+        };
+        (1..=found.len()).rev().find(|count| is_known(*count)).unwrap_or(0)
+    }
+
+    /// The pages that hold what `ids` go on with, in their order.
+    fn find(&self, ids: &[u32], rotation: Rotation, prefixes: &mut Prefixes<P>) -> Vec<u64> {
+        let mut place = self.place(rotation);
+        let next = ids.get(self.len..).unwrap_or_default().chunks_exact(KV_PAGE);
+        let find = |ids| {
+            let number = prefixes.find(place, ids)?;
+            place = Place::Behind(number);
+            Some(number)
+        };
+        next.map_while(find).collect()
     }
 }
 
@@ -219,7 +294,8 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
 
     fn bytes(&self) -> u64 {
         let state = self.state.as_ref().map_or(0, |_| self.pool.sizes().state_bytes());
-        self.pool.sizes().page_bytes * self.pages.len() as u64 + state
+        let KvSize { page, window_page, .. } = self.pool.sizes().kv;
+        page * self.pages.len() as u64 + window_page * self.windows() as u64 + state
     }
 
     fn reserve(&mut self, len: usize) -> Result<()> {
@@ -230,18 +306,21 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         if len > self.len {
             self.own_last()?;
         }
-        match missing {
-            0 => Ok(()),
-            _ => self.pool.allocate(missing, &mut self.pages, self.reservation.upgrade().as_deref()),
-        }
+        let mut pages = Vec::new();
+        self.allocate(PageKind::Full, missing, &mut pages)?;
+        memory::grow(&mut self.pages, missing, "the list of a KV cache's pages")?;
+        self.spare_windows(self.spare.len() + self.missing_windows(len))?;
+        self.pages.extend(pages.into_iter().map(|full| PagePair { full, window: None }));
+        Ok(())
     }
 
     fn admit(&mut self, reservation: &Arc<Reservation>) -> Result<()> {
         let missing = reservation.positions.div_ceil(KV_PAGE).saturating_sub(self.pages.len());
         let copied = usize::from(self.shares_last());
-        let CacheSizes { page_bytes, .. } = self.pool.sizes();
+        let KvSize { page, window_page, .. } = self.pool.sizes().kv;
         let state = if self.state.is_none() { self.pool.sizes().state_bytes() } else { 0 };
-        let bytes = page_bytes.saturating_mul((missing + copied) as u64).saturating_add(state);
+        let windows = window_page.saturating_mul(self.missing_windows(reservation.positions) as u64);
+        let bytes = page.saturating_mul((missing + copied) as u64).saturating_add(windows).saturating_add(state);
         reservation.hold(self.pool.share(bytes, None)?);
         self.reservation = Arc::downgrade(reservation);
         Ok(())
@@ -262,19 +341,23 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         self.from_file &= self.len > 0;
         self.places.truncate(self.len / KV_PAGE);
         self.pages.truncate(len.div_ceil(KV_PAGE));
+        let kept = self.pool.sizes().kv.window_pages(len);
+        self.spare.truncate((kept + self.spare.len()).saturating_sub(self.windows()));
         if self.len == 0 {
             self.state = None; // what is empty takes nothing
         }
     }
 
-    fn begin(&mut self, tokens: usize) {
-        let Some(state) = &mut self.state else { return };
+    fn begin(&mut self, tokens: usize) -> Result<()> {
         let end = self.len + tokens;
+        self.turn_windows(self.len, end)?;
+        let Some(state) = &mut self.state else { return Ok(()) };
         state.begin(end);
         if self.pool.shares() && !self.from_file {
             let ends = (self.len / KV_PAGE + 1..=end / KV_PAGE).map(|page| page * KV_PAGE);
             self.checkpoints = ends.filter_map(|end| self.pool.checkpoint(end)).collect();
         }
+        Ok(())
     }
 
     fn advance(&mut self, tokens: usize) {
@@ -297,42 +380,51 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         if !self.may_adopt() {
             return;
         }
-        let (mut found, mut state) = (Vec::new(), None);
-        let (mut place, mut prefixes) = (self.place(rotation), self.pool.prefixes());
-        for next in ids.get(self.len..).unwrap_or_default().chunks_exact(KV_PAGE) {
-            let Some((number, page)) = prefixes.find(place, next) else { break };
-            place = Place::Behind(number);
-            found.push((place, page));
-            state = prefixes.state(number).map(|state| (found.len(), state)).or(state);
-        }
+        let pool = Arc::clone(&self.pool);
+        let mut prefixes = pool.prefixes();
+        let mut found = self.find(ids, rotation, &mut prefixes);
+        found.truncate(self.adoptable(&found, &prefixes));
+        let Some(last) = found.last() else { return };
+        let checkpoint = prefixes.state(*last);
+        let pages: Vec<_> = found.iter().filter_map(|number| prefixes.page(*number)).collect();
         drop(prefixes);
-        if !self.pool.sizes().states.is_empty() {
-            // No page is of use without the state behind it.
-            found.truncate(state.as_ref().map_or(0, |(pages, _)| *pages));
-            let Some((_, checkpoint)) = state else { return };
+        if let Some(checkpoint) = checkpoint {
             if self.state.is_none() {
-                self.state = self.pool.state(self.reservation.upgrade().as_deref()).ok().flatten();
+                self.state = pool.state(self.reservation.upgrade().as_deref()).ok().flatten();
             }
             let Some(state) = &mut self.state else { return };
             state.restore(&checkpoint);
         }
-        for (place, page) in found {
+        let Some(windows) = self.adopted_windows(&found) else { return self.go_back(self.len) };
+        for ((number, full), window) in found.into_iter().zip(pages).zip(windows) {
             match self.pages.get_mut(self.len / KV_PAGE) {
-                Some(own) => *own = page,
-                None => self.pages.push(page),
+                Some(own) => {
+                    own.full = full;
+                    self.spare.extend(std::mem::replace(&mut own.window, window));
+                }
+                None => self.pages.push(PagePair { full, window }),
             }
-            self.places.push(place);
+            self.places.push(Place::Behind(number));
             self.len += KV_PAGE;
         }
     }
 
     fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) {
-        let may = self.state.is_none() && self.may_adopt();
+        let may = self.state.is_none() && self.may_adopt() && self.sees_back_from(self.len);
         let Some(copy) = self.pool.copy().filter(|_| may) else { return };
         let next = &ids[self.len.min(ids.len())..];
-        let Some((page, count)) = self.pool.prefixes().closest(self.place(rotation), next) else { return };
-        let Some(own) = self.pages.get_mut(self.len / KV_PAGE).and_then(Arc::get_mut) else { return };
-        copy(&page, own);
+        let (index, pool) = (self.len / KV_PAGE, Arc::clone(&self.pool));
+        let mut prefixes = pool.prefixes();
+        let Some((number, count)) = prefixes.closest(self.place(rotation), next) else { return };
+        let Some((full, window)) = prefixes.pages(number) else { return };
+        if self.has_windows() {
+            let Some(pair) = self.pages.get_mut(index) else { return };
+            self.spare.extend(pair.window.take());
+            let Some(own) = window.and_then(|window| self.copied(window)) else { return };
+            self.pages[index].window = Some(own);
+        }
+        let Some(own) = self.pages.get_mut(index).and_then(|pair| Arc::get_mut(&mut pair.full)) else { return };
+        copy(full, own);
         self.len += count;
     }
 
@@ -346,12 +438,16 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
             let mut prefixes = self.pool.prefixes();
             let number = match prefixes.find(place, ids) {
                 // Computed twice, held once.
-                Some((number, page)) => {
-                    self.pages[index] = page;
+                Some(number) => {
+                    self.pages[index].full =
+                        prefixes.page(number).unwrap_or_else(|| Arc::clone(&self.pages[index].full));
                     number
                 }
-                None => prefixes.insert(place, ids, Arc::clone(&self.pages[index])),
+                None => prefixes.insert(place, ids, Arc::clone(&self.pages[index].full)),
             };
+            if let Some(window) = &self.pages[index].window {
+                prefixes.keep_window(number, window);
+            }
             let end = (index + 1) * KV_PAGE;
             if let Some(at) = self.checkpoints.iter().position(|checkpoint| checkpoint.position() == end) {
                 prefixes.keep_state(number, self.checkpoints.swap_remove(at));
@@ -371,11 +467,12 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
             let place = self.place(rotation);
             let is_new = prefixes.closest(place, rest).is_none_or(|(_, common)| common < rest.len());
             // One that is offered already stays what it is.
-            if let Some(page) = self.pages.get_mut(self.places.len())
+            if let Some(PagePair { full, window }) = self.pages.get_mut(self.places.len())
                 && is_new
-                && Arc::get_mut(page).is_some()
+                && Arc::get_mut(full).is_some()
             {
-                prefixes.insert(place, rest, Arc::clone(page));
+                let number = prefixes.insert(place, rest, Arc::clone(full));
+                window.iter().for_each(|window| prefixes.keep_window(number, window));
             }
         }
         let pool = Arc::clone(&self.pool);
@@ -386,14 +483,19 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
     fn fork(&self) -> Result<Box<dyn Cache>> {
         let whole = self.len / KV_PAGE;
         let mut fork = KvCache::new(Arc::clone(&self.pool));
-        fork.pages = self.pages[..whole].to_vec();
+        let shared = self.pages[..whole].iter().map(|pair| PagePair { full: Arc::clone(&pair.full), window: None });
+        fork.pages = shared.collect();
         (fork.places, fork.len, fork.from_file) = (self.places.clone(), whole * KV_PAGE, self.from_file);
-        if let Some(copy) = self.pool.copy().filter(|_| self.len > fork.len || self.state.is_some()) {
+        let is_copied = self.len > fork.len || self.state.is_some() || self.has_windows();
+        if let Some(copy) = self.pool.copy().filter(|_| is_copied) {
             fork.reserve(self.len)?;
+            for (index, PagePair { window, .. }) in self.pages.iter().take(fork.pages.len()).enumerate() {
+                fork.pages[index].window = window.as_ref().and_then(|window| fork.copied(window));
+            }
             if self.len > fork.len
-                && let Some(own) = fork.pages.last_mut().and_then(Arc::get_mut)
+                && let Some(own) = fork.pages.last_mut().and_then(|pair| Arc::get_mut(&mut pair.full))
             {
-                copy(&self.pages[whole], own);
+                copy(&self.pages[whole].full, own);
                 fork.len = self.len;
             }
         }

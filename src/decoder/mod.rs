@@ -24,8 +24,7 @@ pub use device::{
 pub use encoder::{Classifier, EmbeddingInput};
 pub use feed_forward::{Dense, Experts, SharedExpert};
 pub use kv_cache::{Cache, KvCache, Parts};
-pub(crate) use page::is_shared;
-pub use page::{AllocatePage, CopyPage, Page};
+pub use page::{AllocatePage, CopyPage, PageKind, PagePair};
 pub use page_pool::{CacheSizes, PagePool};
 pub use recurrent::{Conv, DeltaNet};
 pub(crate) use rope::RopeFrequencies;
@@ -43,7 +42,7 @@ use crate::weights::Weights;
 use candle_core::{CpuStorage, Storage, Tensor};
 use feed_forward::FeedForwardMatrices;
 use mixer::Mixer;
-use model_diagnostics::plan::{CpuBuffers, Plan, StateSize, StepRoom, kv_page_bytes, step_rows};
+use model_diagnostics::plan::{CpuBuffers, Plan, StateSize, StepRoom, step_rows};
 use model_diagnostics::spec::{LayerWeights, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -201,7 +200,7 @@ impl<D: Device> Decoder<D> {
         let states: Arc<[StateSize]> = stored.layers.iter().map(|layer| StateSize::new(&layer.mixer.layer)).collect();
         let has_states = states.iter().any(|size| size.elements() > 0);
         let sizes = CacheSizes {
-            page_bytes: kv_page_bytes(spec, plan.kv_dtype),
+            kv: D::kv_size(spec, plan.kv_dtype),
             states: if has_states { states } else { Arc::default() },
             budget: plan.cache_budget,
             keep: plan.kv_cache,
@@ -328,7 +327,7 @@ impl<D: Device> Decoder<D> {
         for Segment { tokens, cache, logits, second_text, .. } in segments {
             let (start, rows) = (cache.len(), end..end + tokens.len());
             end = rows.end;
-            cache.begin(tokens.len());
+            cache.begin(tokens.len())?;
             let cache: &mut dyn Any = *cache;
             let cache = cache.downcast_mut::<KvCache<D::Page>>();
             let cache = cache.ok_or_else(|| Error::Internal("a cache of another device".into()))?;

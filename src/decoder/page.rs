@@ -5,8 +5,17 @@ use crate::error::{Error, Result};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// What makes the pages of a KV cache: each holds the keys and values of all layers for `KV_PAGE` positions.
-pub type AllocatePage<P> = Arc<dyn Fn() -> Result<P> + Send + Sync>;
+/// Which layers' keys and values a page holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageKind {
+    /// Those of layers that keep all positions.
+    Full,
+    /// Those of layers that keep the positions of their window.
+    Window,
+}
+
+/// What makes the pages of a KV cache: each holds the keys and values of its layers for `KV_PAGE` positions.
+pub type AllocatePage<P> = Arc<dyn Fn(PageKind) -> Result<P> + Send + Sync>;
 
 /// Makes the second page equal the first.
 pub type CopyPage<P> = fn(&P, &mut P);
@@ -39,7 +48,37 @@ impl<P> DerefMut for Page<P> {
     }
 }
 
-/// A page that sequences share and one of them writes is a defect of this crate.
-pub(crate) fn is_shared() -> Error {
-    Error::Internal("a page of the KV cache that others read is written".into())
+/// What a sequence holds of `KV_PAGE` positions.
+#[derive(Debug)]
+pub struct PagePair<P> {
+    /// Of layers that keep all positions. Sequences that begin alike hold the same one.
+    pub full: Arc<Page<P>>,
+    /// Of layers with a window, where those have pages of their own and a later position may see it. Each sequence has its own.
+    pub window: Option<Arc<Page<P>>>,
+}
+
+impl<P> PagePair<P> {
+    /// The page of a kind.
+    pub fn of(&self, kind: PageKind) -> Option<&P> {
+        match kind {
+            PageKind::Full => Some(&self.full),
+            PageKind::Window => self.window.as_deref().map(Deref::deref),
+        }
+    }
+
+    /// The page of a kind, to be written.
+    ///
+    /// # Errors
+    /// `Internal` where it is not there, or is another's too: a defect of this crate.
+    pub fn of_mut(&mut self, kind: PageKind) -> Result<&mut P> {
+        let page = match kind {
+            PageKind::Full => Some(&mut self.full),
+            PageKind::Window => self.window.as_mut(),
+        };
+        page.and_then(Arc::get_mut).map(DerefMut::deref_mut).ok_or_else(is_shared)
+    }
+}
+
+fn is_shared() -> Error {
+    Error::Internal("a page of the KV cache that is not there, or that others read, is written".into())
 }

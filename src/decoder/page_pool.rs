@@ -1,13 +1,13 @@
 //! The pages of all sequences of a model: allocated within its budget, shared by those that begin alike, and kept for the
 //! next one as long as there is room.
 
-use super::page::{AllocatePage, CopyPage, Page};
-use super::prefixes::Prefixes;
+use super::page::{AllocatePage, CopyPage, Page, PageKind};
+use super::prefixes::{Prefixes, Unused};
 use super::state::{Checkpoint, State};
 use crate::cache_budget::{CacheBudget, CacheShare, Reservation};
 use crate::error::{Error, Result};
 use crate::memory;
-use model_diagnostics::plan::StateSize;
+use model_diagnostics::plan::{KvSize, StateSize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What all caches of a model take their pages from.
@@ -25,8 +25,8 @@ pub struct PagePool<P> {
 /// The sizes of a model's caches.
 #[derive(Clone, Debug)]
 pub struct CacheSizes {
-    /// Bytes of a page.
-    pub page_bytes: u64,
+    /// Those of a sequence's pages.
+    pub kv: KvSize,
     /// What a sequence has beside its pages, of each layer; nothing where no layer has a state.
     pub states: Arc<[StateSize]>,
     /// Bytes that all sequences may take together.
@@ -39,6 +39,14 @@ impl CacheSizes {
     /// Bytes of a sequence's state.
     pub fn state_bytes(&self) -> u64 {
         self.states.iter().map(|size| (size.elements() * size_of::<f32>()) as u64).sum()
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self, kind: PageKind) -> u64 {
+        match kind {
+            PageKind::Full => self.kv.page,
+            PageKind::Window => self.kv.window_page,
+        }
     }
 
     /// Bytes of a state that is kept of a prefix.
@@ -78,10 +86,21 @@ impl<P> PagePool<P> {
         Ok(Some(State::new(&self.sizes.states, share)?))
     }
 
-    /// Where a state behind `position` can be kept: within what is kept when nobody holds it, in place of what was not used
-    /// for longer. What cannot be had costs nobody a page.
+    /// Where a state behind `position` can be kept, within [`what is kept`](Self::kept).
     pub fn checkpoint(&self, position: usize) -> Option<Checkpoint> {
-        let (bytes, mut share) = (self.sizes.checkpoint_bytes(), self.budget.share());
+        Checkpoint::new(&self.sizes.states, position, self.kept(self.sizes.checkpoint_bytes())?).ok()
+    }
+
+    /// A page of layers with a window in place of one that is left to others, within [`what is kept`](Self::kept).
+    pub fn window_page(&self) -> Option<Arc<Page<P>>> {
+        let share = self.kept(self.sizes.kv.window_page)?;
+        Some(Arc::new(Page::new((self.allocate)(PageKind::Window).ok()?, share)))
+    }
+
+    /// A share of `bytes` within what is kept when nobody holds it, in place of what was not used for longer. What cannot be
+    /// had costs nobody a page.
+    fn kept(&self, bytes: u64) -> Option<CacheShare> {
+        let mut share = self.budget.share();
         let held = self.taken().saturating_sub(self.bytes().1);
         if held.saturating_add(bytes) > self.sizes.keep {
             return None;
@@ -91,7 +110,7 @@ impl<P> PagePool<P> {
                 return None;
             }
         }
-        Checkpoint::new(&self.sizes.states, position, share).ok()
+        Some(share)
     }
 
     /// A share of `bytes`, of which `share` has some. Pages that no sequence holds make room.
@@ -111,24 +130,25 @@ impl<P> PagePool<P> {
         Ok(share)
     }
 
-    /// Appends `count` pages to `pages`, or none: first of what is reserved.
+    /// Appends `count` pages of a kind to `pages`, or none: first of what is reserved.
     ///
     /// # Errors
     /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`, or the GPU's error.
     pub fn allocate(
         &self,
+        kind: PageKind,
         count: usize,
         pages: &mut Vec<Arc<Page<P>>>,
         reservation: Option<&Reservation>,
     ) -> Result<()> {
         memory::grow(pages, count, "the list of a KV cache's pages")?;
-        let CacheSizes { page_bytes, .. } = self.sizes;
+        let page_bytes = self.sizes.page_bytes(kind);
         let bytes = page_bytes.saturating_mul(count as u64);
         let mut share = self.share(bytes, reservation.and_then(|reservation| reservation.take(bytes)))?;
         self.trim();
         let held = pages.len();
         while pages.len() < held + count {
-            match (self.allocate)() {
+            match (self.allocate)(kind) {
                 Ok(page) => pages.push(Arc::new(Page::new(page, share.split(page_bytes)))),
                 Err(Error::OutOfMemory { .. }) if self.prefixes().evict() => {}
                 Err(error) => {
@@ -163,9 +183,10 @@ impl<P> PagePool<P> {
 
     /// Bytes that all pages and states take, each once, and those of them that no sequence holds.
     pub fn bytes(&self) -> (u64, u64) {
-        let (pages, states) = self.prefixes().unused();
-        let CacheSizes { page_bytes, .. } = self.sizes;
-        (self.taken(), page_bytes * pages as u64 + self.sizes.checkpoint_bytes() * states as u64)
+        let Unused { pages, windows, states } = self.prefixes().unused();
+        let KvSize { page, window_page, .. } = self.sizes.kv;
+        let of = |bytes: u64, count: usize| bytes * count as u64;
+        (self.taken(), of(page, pages) + of(window_page, windows) + of(self.sizes.checkpoint_bytes(), states))
     }
 
     /// Bytes that are taken and not only reserved.

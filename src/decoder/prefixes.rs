@@ -34,9 +34,21 @@ struct Node<P> {
     /// As many as the page holds; fewer than it could in the last page of a sequence.
     ids: Box<[u32]>,
     page: Arc<Page<P>>,
+    /// Of the layers with a window, where that is kept.
+    window: Option<Arc<Page<P>>>,
     /// What layers with a state had behind it, where that is kept.
     state: Option<Arc<Checkpoint>>,
     used: u64,
+}
+
+/// What no sequence holds.
+pub struct Unused {
+    /// Pages of layers that keep all positions.
+    pub pages: usize,
+    /// Pages of layers with a window.
+    pub windows: usize,
+    /// States.
+    pub states: usize,
 }
 
 impl<P> Default for Prefixes<P> {
@@ -46,18 +58,35 @@ impl<P> Default for Prefixes<P> {
 }
 
 impl<P> Prefixes<P> {
-    /// The page at `place` that holds exactly `ids`, and its number.
-    pub fn find(&mut self, place: Place, ids: &[u32]) -> Option<(u64, Arc<Page<P>>)> {
+    /// The number of the page at `place` that holds exactly `ids`.
+    pub fn find(&mut self, place: Place, ids: &[u32]) -> Option<u64> {
         let found = self.at(place).find(|(_, node)| *node.ids == *ids).map(|(number, _)| number)?;
-        Some((found, self.touch(found)?))
+        self.touch(found).map(|_| found)
     }
 
-    /// The page at `place` that has most of `ids` in common, and how many that are, where copying it is worth it.
-    pub fn closest(&mut self, place: Place, ids: &[u32]) -> Option<(Arc<Page<P>>, usize)> {
+    /// Page `number` of layers that keep all positions, to be shared.
+    pub fn page(&self, number: u64) -> Option<Arc<Page<P>>> {
+        Some(Arc::clone(&self.nodes.get(&number)?.page))
+    }
+
+    /// Whether a state is kept behind page `number`.
+    pub fn has_state(&self, number: u64) -> bool {
+        self.nodes.get(&number).is_some_and(|node| node.state.is_some())
+    }
+
+    /// The number of the page at `place` that has most of `ids` in common, and how many that are, where copying it is worth it.
+    pub fn closest(&mut self, place: Place, ids: &[u32]) -> Option<(u64, usize)> {
         let common = |node: &Node<P>| node.ids.iter().zip(ids).take_while(|(held, asked)| held == asked).count();
         let best = self.at(place).map(|(number, node)| (common(node), number)).max()?;
         let (count, number) = Some(best).filter(|(count, _)| *count >= LEAST_COPIED)?;
-        Some((self.touch(number)?, count))
+        self.touch(number)?;
+        Some((number, count))
+    }
+
+    /// Page `number`, and that of the layers with a window. It is read while this is borrowed, so that nobody else holds it then.
+    pub fn pages(&self, number: u64) -> Option<(&P, Option<&P>)> {
+        let node = self.nodes.get(&number)?;
+        Some((&node.page, node.window.as_deref().map(|page| &**page)))
     }
 
     /// Adds a page with `ids` at `place`, and returns its number.
@@ -65,15 +94,31 @@ impl<P> Prefixes<P> {
         let number = self.next;
         self.next += 1;
         self.clock += 1;
-        self.nodes.insert(number, Node { place, ids: ids.into(), page, state: None, used: self.clock });
+        let node = Node { place, ids: ids.into(), page, window: None, state: None, used: self.clock };
+        self.nodes.insert(number, node);
         self.behind.entry(place).or_default().push(number);
         number
     }
 
+    /// Keeps the page of the layers with a window, unless one is kept already.
+    pub fn keep_window(&mut self, number: u64, window: &Arc<Page<P>>) {
+        if let Some(node) = self.nodes.get_mut(&number) {
+            node.window.get_or_insert_with(|| Arc::clone(window));
+        }
+    }
+
+    /// Forgets `window`, if it is here: who holds it is alone with it.
+    pub fn forget_window(&mut self, window: &Arc<Page<P>>) {
+        let is_held = |held: &Arc<Page<P>>| Arc::ptr_eq(held, window);
+        let found = self.nodes.values_mut().find(|node| node.window.as_ref().is_some_and(is_held));
+        if let Some(node) = found {
+            node.window = None;
+        }
+    }
+
     /// What layers with a state had behind page `number`.
     pub fn state(&mut self, number: u64) -> Option<Arc<Checkpoint>> {
-        self.touch(number)?;
-        self.nodes.get(&number)?.state.clone()
+        self.touch(number)?.state.clone()
     }
 
     /// Keeps that, unless it is kept already.
@@ -100,22 +145,34 @@ impl<P> Prefixes<P> {
         }
     }
 
-    /// Forgets the page that was not used for the longest time, of those that no sequence holds and none stands behind.
-    /// Whether there was one. States, which can be computed again, go before pages.
+    /// Forgets what was not used for the longest time, of what no sequence holds: states first, which can be computed again; then
+    /// pages behind which none stands, and those of layers with a window. Whether there was any.
     pub fn evict(&mut self) -> bool {
         if self.evict_state() {
             return true;
         }
         let is_last = |number: &u64| self.behind.get(&Place::Behind(*number)).is_none_or(Vec::is_empty);
-        let unused = self.nodes.iter().filter(|(number, node)| Arc::strong_count(&node.page) == 1 && is_last(number));
-        let oldest = unused.min_by_key(|(_, node)| node.used).map(|(number, _)| *number);
-        oldest.is_some_and(|number| self.remove(number))
+        let pages = self.nodes.iter().filter(|(number, node)| Arc::strong_count(&node.page) == 1 && is_last(number));
+        let page = pages.map(|(number, node)| (node.used, *number)).min();
+        let windows = self.nodes.iter().filter(|(_, node)| is_unused(node.window.as_ref()));
+        let window = windows.map(|(number, node)| (node.used, *number)).min();
+        match (page, window) {
+            (Some((used, number)), window) if window.is_none_or(|(of_window, _)| used <= of_window) => {
+                self.remove(number)
+            }
+            (_, Some((_, number))) => self.nodes.get_mut(&number).and_then(|node| node.window.take()).is_some(),
+            (_, None) => false,
+        }
     }
 
-    /// Pages that no sequence holds, and states.
-    pub fn unused(&self) -> (usize, usize) {
-        let pages = self.nodes.values().filter(|node| Arc::strong_count(&node.page) == 1);
-        (pages.count(), self.nodes.values().filter(|node| node.state.is_some()).count())
+    /// How much there is that no sequence holds.
+    pub fn unused(&self) -> Unused {
+        let count = |of: fn(&Node<P>) -> bool| self.nodes.values().filter(|node| of(node)).count();
+        Unused {
+            pages: count(|node| Arc::strong_count(&node.page) == 1),
+            windows: count(|node| is_unused(node.window.as_ref())),
+            states: count(|node| node.state.is_some()),
+        }
     }
 
     fn at(&self, place: Place) -> impl Iterator<Item = (u64, &Node<P>)> {
@@ -123,11 +180,11 @@ impl<P> Prefixes<P> {
         numbers.iter().filter_map(|number| Some((*number, self.nodes.get(number)?)))
     }
 
-    fn touch(&mut self, number: u64) -> Option<Arc<Page<P>>> {
+    fn touch(&mut self, number: u64) -> Option<&Node<P>> {
         self.clock += 1;
         let node = self.nodes.get_mut(&number)?;
         node.used = self.clock;
-        Some(Arc::clone(&node.page))
+        Some(node)
     }
 
     fn remove(&mut self, number: u64) -> bool {
@@ -140,4 +197,8 @@ impl<P> Prefixes<P> {
         }
         true
     }
+}
+
+fn is_unused<P>(window: Option<&Arc<Page<P>>>) -> bool {
+    window.is_some_and(|window| Arc::strong_count(window) == 1)
 }

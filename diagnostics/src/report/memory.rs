@@ -51,7 +51,12 @@ pub(super) fn lines(plan: &Plan, casts: u64, how: &str, page: &mut Page<'_>) {
 }
 
 fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
-    let kv = format!("{} tokens in {}, {} each", plan.context, plan.kv_dtype, Bytes(plan.kv_per_token));
+    let each = Bytes(plan.kv_per_token.saturating_sub(plan.kv_per_token_windowed));
+    let kv = format!("{} tokens in {}, {each} each", plan.context, plan.kv_dtype);
+    let kv = match plan.kv_window {
+        0 => kv,
+        window => format!("{kv}, the last {window} {} more", Bytes(plan.kv_per_token_windowed)),
+    };
     let kv = if plan.states > 0 { format!("{kv}, and states of {}", Bytes(plan.states)) } else { kv };
     let kv = if plan.sessions > 1 { format!("{} sessions of {kv}", plan.sessions) } else { kv };
     let more = plan.max_context > plan.context && plan.fits();
@@ -132,6 +137,8 @@ mod tests {
             kv_cache,
             cache_budget: kv_cache,
             kv_per_token: 1,
+            kv_per_token_windowed: 0,
+            kv_window: 0,
             states: 0,
             activations: 0,
             draft_weights: 0,

@@ -1,0 +1,176 @@
+//! What the KV cache of a sequence takes.
+
+use super::{KV_PAGE, PREFILL_CHUNK, product};
+use crate::spec::{AttentionWeights, KeysValues, ModelSpec};
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// The element type of the KV cache. Complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvDtype {
+    /// As computed.
+    #[default]
+    F32,
+    /// Rounded to the nearest F16, ties to even: half the memory, and half of what a token reads of it. A key or value
+    /// beyond 65504 is an error.
+    F16,
+    /// Blocks of 32 elements of a head, or what is left of it, as in GGUF's Q8_0: signed bytes with one F16 scale, the
+    /// largest magnitude / 127. 34 bytes for 32 elements, 0.27 of F32. A key or value beyond 127 * 65504, or that is NaN, is
+    /// an error. On the processor only.
+    Q8_0,
+}
+
+/// Elements of a head that have a scale together in [`KvDtype::Q8_0`].
+const KV_BLOCK: usize = 32;
+
+impl KvDtype {
+    /// Bytes of a key or a value of `head_dim` elements.
+    pub fn head_bytes(self, head_dim: usize) -> usize {
+        match self {
+            KvDtype::F32 => head_dim.saturating_mul(4),
+            KvDtype::F16 => head_dim.saturating_mul(2),
+            KvDtype::Q8_0 => head_dim.saturating_add(2 * head_dim.div_ceil(KV_BLOCK)),
+        }
+    }
+}
+
+impl fmt::Display for KvDtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KvDtype::F32 => "F32",
+            KvDtype::F16 => "F16",
+            KvDtype::Q8_0 => "Q8_0",
+        })
+    }
+}
+
+impl Serialize for KvDtype {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What is no [`KvDtype`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownKvDtype;
+
+impl fmt::Display for UnknownKvDtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected f32, f16 or q8_0")
+    }
+}
+
+impl std::error::Error for UnknownKvDtype {}
+
+impl FromStr for KvDtype {
+    type Err = UnknownKvDtype;
+
+    /// `f32`, `f16` or `q8_0`, in any case of letters.
+    fn from_str(text: &str) -> Result<KvDtype, UnknownKvDtype> {
+        match text.to_ascii_lowercase().as_str() {
+            "f32" => Ok(KvDtype::F32),
+            "f16" => Ok(KvDtype::F16),
+            "q8_0" => Ok(KvDtype::Q8_0),
+            _ => Err(UnknownKvDtype),
+        }
+    }
+}
+
+/// Bytes of the KV cache of one sequence. Layers with a window forget what no later token sees; where others keep all
+/// positions, the two kinds have pages of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvSize {
+    /// [`KV_PAGE`] positions of the layers that keep all.
+    pub page: u64,
+    /// The same of the layers that keep those of a window; 0 where there are none.
+    pub window_page: u64,
+    /// The longest of the windows, in positions.
+    pub window: usize,
+}
+
+impl KvSize {
+    /// On the processor.
+    pub fn of_cpu(spec: &ModelSpec, dtype: KvDtype) -> KvSize {
+        let windowed = windowed_layers(spec);
+        let mut size = KvSize { page: 0, window_page: 0, window: 0 };
+        for (layer, windowed) in spec.weights.layers.iter().zip(windowed) {
+            let Some(attention) = layer.mixer.layer.attention() else { continue };
+            let page = stored_bytes(attention, dtype).saturating_mul(KV_PAGE as u64);
+            let of_kind = if windowed { &mut size.window_page } else { &mut size.page };
+            *of_kind = of_kind.saturating_add(page);
+            size.window = size.window.max(attention.window.filter(|_| windowed).unwrap_or(0));
+        }
+        size
+    }
+
+    /// On a GPU: all layers keep all positions.
+    pub fn of_gpu(spec: &ModelSpec, dtype: KvDtype) -> KvSize {
+        let page = kv_bytes_per_token(spec, dtype).saturating_mul(KV_PAGE as u64);
+        KvSize { page, window_page: 0, window: 0 }
+    }
+
+    /// Pages of layers with a window that a sequence of `positions` has at most: those of the window, of a chunk of a prompt
+    /// behind it, and of [`KV_PAGE`] positions before it, by which a sequence can be cut back and go on.
+    pub fn window_pages(&self, positions: usize) -> usize {
+        let kept = self.window.saturating_add(PREFILL_CHUNK + KV_PAGE - 1);
+        let most = if self.window_page == 0 { 0 } else { (kept - 1).div_ceil(KV_PAGE).saturating_add(1) };
+        positions.div_ceil(KV_PAGE).min(most)
+    }
+
+    /// The first position that the one at `position` sees in layers with a window.
+    pub fn first_seen(&self, position: usize) -> usize {
+        (position + 1).saturating_sub(self.window)
+    }
+
+    /// Those of a sequence of `positions`.
+    pub fn bytes(&self, positions: usize) -> u64 {
+        let of = |bytes: u64, pages: usize| bytes.saturating_mul(pages as u64);
+        of(self.page, positions.div_ceil(KV_PAGE)).saturating_add(of(self.window_page, self.window_pages(positions)))
+    }
+}
+
+/// Which layers keep the positions of their window alone: those with a window that leaves much of the context out, whose keys
+/// and values no other layer reads.
+pub fn windowed_layers(spec: &ModelSpec) -> Vec<bool> {
+    let attentions = || spec.weights.layers.iter().map(|layer| layer.mixer.layer.attention());
+    let forgets = |attention: &AttentionWeights| {
+        let kept = attention.window.map_or(usize::MAX, |window| window.saturating_add(PREFILL_CHUNK + KV_PAGE));
+        attention.causal && kept < spec.context_trained
+    };
+    let mut windowed: Vec<bool> = attentions().map(|attention| attention.is_some_and(forgets)).collect();
+    for attention in attentions().flatten().filter(|attention| !forgets(attention)) {
+        if let KeysValues::OfLayer(source) = attention.kv {
+            windowed[source] = false;
+        }
+    }
+    windowed
+}
+
+/// Bytes of the KV cache of `context` tokens where all layers keep all of them, as on a GPU: a page of keys and values a layer
+/// for every [`KV_PAGE`] positions begun.
+pub fn kv_bytes(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
+    KvSize::of_gpu(spec, dtype).bytes(context)
+}
+
+/// Bytes that one token adds to the KV cache.
+pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
+    spec.attentions().map(|attention| stored_bytes(attention, dtype)).fold(0, u64::saturating_add)
+}
+
+/// Bytes that a layer stores of one token.
+fn stored_bytes(attention: &AttentionWeights, dtype: KvDtype) -> u64 {
+    match attention.causal && attention.kv.own().is_some() {
+        true => product(&[2, attention.kv_heads, dtype.head_bytes(attention.head_dim)]),
+        false => 0,
+    }
+}
+
+/// Bytes of the KV cache that a token at the end of `context` reads: in layers with a window what lies within it.
+pub fn kv_bytes_read(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
+    let layers = spec.attentions().map(|attention| {
+        let seen = attention.window.map_or(context, |window| window.min(context));
+        product(&[2, attention.kv_heads, dtype.head_bytes(attention.head_dim), seen])
+    });
+    layers.fold(0, u64::saturating_add)
+}
