@@ -92,7 +92,7 @@ impl Session {
             for Used { index, kind, slots } in used(kv, cached) {
                 let page = pages[index].of(kind).ok_or_else(|| Error::Internal("a page is not there".into()))?.bytes();
                 let device = decoder.device();
-                device.each_used(kind, slots, |used| out.write(&page[used])).and_then(|()| out.end()).map_err(io)?;
+                device.each_used((kind, slots), |used| out.write(&page[used])).and_then(|()| out.end()).map_err(io)?;
             }
             if let Some(state) = state.filter(|_| cached > 0) {
                 state.bytes().try_for_each(|bytes| out.write(bytes)).and_then(|()| out.end()).map_err(io)?;
@@ -137,7 +137,7 @@ impl Model {
         let Parts { pages, state, .. } = cache.restoring(cached)?;
         for Used { index, kind, slots } in used(kv, cached) {
             let page = pages[index].of_mut(kind)?.bytes_mut();
-            decoder.device().each_used(kind, slots, |used| file.read(&mut page[used]))?;
+            decoder.device().each_used((kind, slots), |used| file.read(&mut page[used]))?;
             file.end("page of the KV cache")?;
         }
         if let Some(state) = state.filter(|_| cached > 0) {
@@ -255,7 +255,7 @@ fn state_bytes(spec: &ModelSpec, cached: usize) -> u64 {
 fn body_bytes(device: &CpuDevice, kv: KvSize, ids: usize, cached: usize) -> u64 {
     let page = |Used { kind, slots, .. }| {
         let mut bytes = CHECKSUM;
-        let _ = device.each_used(kind, slots, |used: Range<usize>| {
+        let _ = device.each_used((kind, slots), |used: Range<usize>| {
             bytes += used.len() as u64;
             Ok::<(), std::convert::Infallible>(())
         });

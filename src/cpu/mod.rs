@@ -33,7 +33,7 @@ use crate::threads::Pool;
 use crate::weights::{WeightView, Weights};
 use heads::Heads;
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::plan::{CpuBuffers, KV_PAGE, KvDtype, KvSize, windowed_layers};
+use model_diagnostics::plan::{CpuBuffers, KV_PAGE, KvDtype, KvSize};
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use operand::Spare;
 use std::ops::Range;
@@ -58,15 +58,12 @@ pub struct CpuDevice {
 impl CpuDevice {
     /// Computes `spec` with the instruction sets of `isa` on the threads of `pool`.
     pub fn new(spec: &ModelSpec, isa: Isa, pool: Arc<Pool>, kv_dtype: KvDtype) -> CpuDevice {
-        let layers = spec.weights.layers.iter().map(|layer| Heads::placed(&layer.mixer.layer));
-        let kinds =
-            windowed_layers(spec).into_iter().map(|has_own| if has_own { PageKind::Window } else { PageKind::Full });
         CpuDevice {
             isa,
             pool,
             spare: Spare::default(),
             buffers: CpuBuffers::new(spec),
-            layout: PageLayout::new(kv_dtype, layers.zip(kinds)),
+            layout: PageLayout::new(spec, kv_dtype),
         }
     }
 
@@ -87,8 +84,7 @@ impl CpuDevice {
     /// Those of `take`.
     pub fn each_used<E>(
         &self,
-        kind: PageKind,
-        slots: usize,
+        (kind, slots): (PageKind, usize),
         mut take: impl FnMut(Range<usize>) -> Result<(), E>,
     ) -> Result<(), E> {
         page::each_used(&self.layout, kind, slots, &mut take)

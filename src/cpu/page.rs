@@ -6,7 +6,8 @@ use crate::kernels::{Element, KvElement, TILE, put_key, put_value};
 use crate::memory;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use model_diagnostics::plan::{KV_PAGE, KvDtype};
+use model_diagnostics::plan::{KV_PAGE, KvDtype, windowed_layers};
+use model_diagnostics::spec::ModelSpec;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -67,9 +68,16 @@ struct LayerPlace {
 }
 
 impl PageLayout {
+    /// That of `spec`.
+    pub(super) fn new(spec: &ModelSpec, dtype: KvDtype) -> PageLayout {
+        let layers = spec.weights.layers.iter().map(|layer| Heads::placed(&layer.mixer.layer));
+        let kind = |windowed| if windowed { PageKind::Window } else { PageKind::Full };
+        PageLayout::of_layers(dtype, layers.zip(windowed_layers(spec).into_iter().map(kind)))
+    }
+
     /// One layer behind the other in the pages of its kind, of heads as `layers` has them; a layer beside the number of an earlier
     /// one has its place, and one that caches nothing has none.
-    pub(super) fn new(dtype: KvDtype, layers: impl Iterator<Item = ((Heads, Option<usize>), PageKind)>) -> PageLayout {
+    fn of_layers(dtype: KvDtype, layers: impl Iterator<Item = ((Heads, Option<usize>), PageKind)>) -> PageLayout {
         let tile_len = match dtype {
             KvDtype::F32 => f32::tile_len,
             KvDtype::F16 => f16::tile_len,
@@ -313,7 +321,7 @@ mod tests {
     const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3, gated: false, cached: true };
 
     fn stored(dtype: KvDtype, at: usize, value: f32) -> Result<(), (usize, f32)> {
-        let layout = PageLayout::new(dtype, [((HEADS, None), PageKind::Full); 2].into_iter());
+        let layout = PageLayout::of_layers(dtype, [((HEADS, None), PageKind::Full); 2].into_iter());
         let mut page = KvPage::new(&layout, PageKind::Full).unwrap();
         let mut qkv = vec![1f32; 4 * HEADS.qkv_width()];
         qkv[at] = value;
@@ -332,7 +340,7 @@ mod tests {
                 let heads = heads.map(|(queries, kv, dim)| Heads { queries, kv, dim, gated: kv == 1, cached: true });
                 // The last reads what the first stores.
                 let last = (heads[0], Some(0));
-                let layout = PageLayout::new(
+                let layout = PageLayout::of_layers(
                     dtype,
                     heads.map(|heads| (heads, None)).into_iter().chain([last]).map(|layer| (layer, PageKind::Full)),
                 );
@@ -385,7 +393,7 @@ mod tests {
         for dim in [3, 32, 64, 80] {
             let heads = Heads { dim, ..HEADS };
             for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
-                let layout = PageLayout::new(dtype, [((heads, None), PageKind::Full); 5].into_iter());
+                let layout = PageLayout::of_layers(dtype, [((heads, None), PageKind::Full); 5].into_iter());
                 let bytes = match KvPage::new(&layout, PageKind::Full).unwrap() {
                     KvPage::F32(page) => size_of_val(&page[..]),
                     KvPage::F16(page) => size_of_val(&page[..]),
