@@ -8,7 +8,7 @@ use crate::session::Session;
 use std::thread;
 
 /// Answers of one prompt at most.
-const MOST: usize = 128;
+pub(crate) const MOST: usize = 128;
 
 impl Model {
     /// `n` answers to `prompt`, from 1 to 128, of which the prompt is computed once and the tokens together. The seeds are those of the

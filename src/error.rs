@@ -11,6 +11,7 @@ mod encode;
 mod grammar;
 #[cfg(feature = "hub")]
 mod hub;
+mod request;
 mod session_file;
 mod tool;
 
@@ -30,6 +31,7 @@ pub use encode::EncodeError;
 pub use grammar::GrammarError;
 #[cfg(feature = "hub")]
 pub use hub::HubError;
+pub use request::RequestError;
 pub use session_file::{SessionFileError, SessionFileProblem};
 pub use tool::ToolError;
 
@@ -105,6 +107,9 @@ pub enum Error {
     /// The answer cannot call tools as asked (exit code 2).
     #[error(transparent)]
     Tool(Box<ToolError>),
+    /// The JSON of a request cannot be read, or asks for what is not done (exit code 2).
+    #[error(transparent)]
+    Request(Box<RequestError>),
     /// The model makes no vectors of texts, or nothing but these (the error's own exit code).
     #[error(transparent)]
     Embed(Box<EmbedError>),
@@ -269,6 +274,7 @@ impl Error {
             | Error::EmptyStopString { .. }
             | Error::Grammar(_)
             | Error::Tool(_)
+            | Error::Request(_)
             | Error::OtherModel
             | Error::Draft(_) => ErrorKind::InvalidRequest,
             Error::OutOfMemory { .. } | Error::CacheBudget { .. } => ErrorKind::OutOfMemory,
@@ -355,6 +361,12 @@ impl From<DraftError> for Error {
 impl From<ToolError> for Error {
     fn from(error: ToolError) -> Self {
         Error::Tool(Box::new(error))
+    }
+}
+
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Self {
+        Error::Request(Box::new(error))
     }
 }
 

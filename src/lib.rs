@@ -54,6 +54,7 @@ pub mod hub;
 pub mod kernels;
 mod memory;
 mod model;
+pub mod openai;
 mod progress;
 mod prompt;
 mod rank;
@@ -77,7 +78,8 @@ pub use candle_core;
 pub use chat::{ChatOptions, LocalTime, Message, RenderedChat};
 pub use embed::EmbedOptions;
 pub use error::{
-    ChatError, DraftError, EmbedError, EncodeError, Error, ErrorKind, GrammarError, Result, SessionFileError, ToolError,
+    ChatError, DraftError, EmbedError, EncodeError, Error, ErrorKind, GrammarError, RequestError, Result,
+    SessionFileError, ToolError,
 };
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
 pub use fingerprint::WeightsDigest;

@@ -1,26 +1,31 @@
 //! Paths -> answers: who may ask, how many may wait, and what each path does.
 
-use crate::error::{self, Refusal};
 use crate::metrics::Metrics;
-use crate::reply::{Form, Head, Reply};
-use crate::request::{self, Asked, Fields};
+use async_stream::stream;
 use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::extract::{MatchedPath, Path, Request, State};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, FromRequest, MatchedPath, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
+use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-use model_factory::{CancellationToken, EmbedOptions, Error, Model};
+use futures_util::stream::{StreamExt, TryStreamExt, select_all};
+use model_factory::openai::{ApiError, ChunkBuilder, CompletionRequest, EmbeddingRequest, append};
+use model_factory::{CancellationToken, Error, Generation, GenerationStream, Model};
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use subtle::ConstantTimeEq;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 /// How long the body of a request may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// Between two signs of life of a stream that has nothing to say.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Nothing is loaded from elsewhere, and the page is shown in no other.
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
@@ -32,14 +37,10 @@ pub(crate) struct Server {
     /// The model's name for clients.
     pub(crate) name: String,
     pub(crate) key: Option<String>,
-    /// The origin whose pages may ask; `*` is any.
-    pub(crate) origin: Option<HeaderValue>,
     /// Whether only this machine can ask.
     pub(crate) is_local: bool,
-    /// Bytes of a request.
-    pub(crate) body_limit: usize,
     pub(crate) queue: Queue,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Metrics,
     /// Ends all that is generated.
     pub(crate) cancel: CancellationToken,
 }
@@ -54,7 +55,7 @@ pub(crate) struct Queue {
 }
 
 /// Places of a request; free when dropped.
-pub(crate) type Places = [OwnedSemaphorePermit; 2];
+type Places = [OwnedSemaphorePermit; 2];
 
 impl Queue {
     pub(crate) fn new(sessions: usize, length: usize) -> Queue {
@@ -63,40 +64,35 @@ impl Queue {
     }
 
     /// Waits for `places` to be computed on.
-    async fn enter(&self, places: usize) -> Result<Places, Refusal> {
-        let places = u32::try_from(places).ok().filter(|places| (1..=self.sessions).contains(&(*places as usize)));
-        let expected = || format!("a request may have 1 to {} answers", self.sessions);
-        let places = places.ok_or_else(|| Refusal::field("n", expected()))?;
-        let full = |_| {
-            let message = format!("{} requests wait already; try again later", self.length);
-            Refusal::new(StatusCode::TOO_MANY_REQUESTS, message).code("queue_full")
-        };
+    async fn enter(&self, places: usize) -> Result<Places, ApiError> {
+        let few = u32::try_from(places).ok().filter(|_| places <= self.sessions);
+        let many = || ApiError::new(400, format!("n: expected {} answers at most", self.sessions), Some("n"), None);
+        let places = few.ok_or_else(many)?;
+        let full = format!("{} requests wait already; try again later", self.length);
+        let full = |_| ApiError::new(429, full, None, Some("queue_full"));
         let all = Arc::clone(&self.all).try_acquire_many_owned(places).map_err(full)?;
-        let closed = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down");
+        let closed = |_| ApiError::of(&Error::Cancelled, "");
         Ok([Arc::clone(&self.running).acquire_many_owned(places).await.map_err(closed)?, all])
     }
 
     /// How many run, and how many wait.
-    fn lengths(&self) -> [usize; 2] {
+    pub(crate) fn lengths(&self) -> [usize; 2] {
         let running = self.sessions - self.running.available_permits();
         [running, (self.sessions + self.length - self.all.available_permits()).saturating_sub(running)]
     }
 }
 
-pub(crate) fn router(server: Arc<Server>) -> Router {
-    let not_found = |request: Request| async move {
-        Refusal::new(StatusCode::NOT_FOUND, format_args!("there is nothing at {}", request.uri().path()))
-    };
+/// The paths. Pages of `origin` may ask (`*` is any), for no more than `body_limit` bytes.
+pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>, body_limit: usize) -> Router {
+    let not_found =
+        |request: Request| async move { refuse(404, format!("there is nothing at {}", request.uri().path())) };
     let not_allowed = |request: Request| async move {
-        let message = format!("{} is no method of {}", request.method(), request.uri().path());
-        Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message)
+        refuse(405, format!("{} is no method of {}", request.method(), request.uri().path()))
     };
-    Router::new()
-        .route(
-            "/",
-            get(|| async { ([(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(include_str!("page.html"))) }),
-        )
-        .route("/health", get(|| async { error::json(StatusCode::OK, &json!({ "status": "ok" })) }))
+    let page = ([(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(include_str!("page.html")));
+    let router = Router::new()
+        .route("/", get(|| async { page }))
+        .route("/health", get(|| async { json_body(&json!({ "status": "ok" })) }))
         .route("/metrics", get(metrics))
         .route("/v1/models", get(models))
         .route("/v1/models/{id}", get(one_model))
@@ -105,30 +101,25 @@ pub(crate) fn router(server: Arc<Server>) -> Router {
         .route("/v1/embeddings", post(embeddings))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
+        .layer(DefaultBodyLimit::max(body_limit))
         .layer(middleware::from_fn_with_state(Arc::clone(&server), guard))
-        .with_state(server)
+        .with_state(server);
+    let Some(origin) = origin else { return router };
+    let cors = CorsLayer::new().allow_origin(AllowOrigin::exact(origin.clone()));
+    router.layer(cors.allow_methods([Method::GET, Method::POST]).allow_headers(AllowHeaders::mirror_request()))
 }
 
 /// Lets in who may ask, and counts what is answered.
 async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
-    let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let is_open = matches!(path.as_deref(), Some("/" | "/health")) || request.method() == Method::OPTIONS;
+    let path = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
+    let is_open = matches!(&*path, "/" | "/health");
     let mut response = match server.may_ask(request.headers(), is_open) {
         Err(refusal) => refusal.into_response(),
-        Ok(()) if request.method() == Method::OPTIONS && server.origin.is_some() => {
-            let allowed = [
-                (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
-                (header::ACCESS_CONTROL_ALLOW_HEADERS, "*, authorization"),
-            ];
-            (StatusCode::NO_CONTENT, allowed).into_response()
-        }
         Ok(()) => next.run(request).await,
     };
-    if let Some(origin) = &server.origin {
-        response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-    }
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    server.metrics.responded(path.as_deref().unwrap_or("other"), response.status().as_u16());
+    let labels = [("path", path), ("status", response.status().as_str().to_owned())];
+    server.metrics.requests.get_or_create(&labels).inc();
     response
 }
 
@@ -137,66 +128,111 @@ impl Server {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         // A page of elsewhere whose name was made to mean this machine asks by that name.
         if self.is_local && !is_loopback(text(header::HOST)) {
-            let message = "this server answers by localhost and loopback addresses alone; --host opens it";
-            return Err(Refusal::new(StatusCode::FORBIDDEN, message));
+            return Err(refuse(403, "this server answers by localhost and loopback addresses alone; --host opens it"));
         }
-        let given = text(header::AUTHORIZATION).strip_prefix("Bearer ").unwrap_or_default();
-        match &self.key {
-            Some(key) if !is_open && !same(key.as_bytes(), given.as_bytes()) => {
-                let message = "the API key is missing or wrong: Authorization: Bearer KEY";
-                Err(Refusal::new(StatusCode::UNAUTHORIZED, message).code("invalid_api_key"))
-            }
-            _ => Ok(()),
+        let given = text(header::AUTHORIZATION).strip_prefix("Bearer ").unwrap_or_default().as_bytes();
+        if is_open || self.key.as_ref().is_none_or(|key| key.as_bytes().ct_eq(given).into()) {
+            return Ok(());
         }
+        let message = "the API key is missing or wrong: Authorization: Bearer KEY";
+        Err(ApiError::new(401, message, None, Some("invalid_api_key")).into())
     }
 
-    /// The fields of a request for this model.
-    async fn fields(&self, request: Request) -> Result<Fields, Refusal> {
+    /// The body of a request.
+    async fn body(&self, request: Request) -> Result<Bytes, Refusal> {
         let of_json = |value: &HeaderValue| value.as_bytes().starts_with(b"application/json");
         // A page of elsewhere may not send this type unless CORS lets it.
         if !request.headers().get(header::CONTENT_TYPE).is_some_and(of_json) {
-            let message = "expected the content type application/json";
-            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+            return Err(refuse(415, "expected the content type application/json"));
         }
-        let body = tokio::time::timeout(BODY_TIME, to_bytes(request.into_body(), self.body_limit)).await;
-        let body = body.map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive"))?;
-        let too_large = format!("the body could not be read, or has more than {} bytes", self.body_limit);
-        let body = body.map_err(|_| Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, too_large))?;
-        let mut fields = Fields::parse(&body)?;
-        match fields.take::<String>("model")? {
-            Some(model) if model != self.name => Err(self.no_model(&model)),
-            _ => Ok(fields),
-        }
+        let body = tokio::time::timeout(BODY_TIME, Bytes::from_request(request, &())).await;
+        let body = body.map_err(|_| refuse(408, "the body took too long to arrive"))?;
+        body.map_err(|rejection| refuse(rejection.status().as_u16(), rejection.body_text()))
     }
 
-    fn no_model(&self, asked: &str) -> Refusal {
+    /// Refuses a model of another name.
+    fn is_meant(&self, asked: Option<&str>) -> Result<(), Refusal> {
+        let Some(asked) = asked.filter(|asked| *asked != self.name) else { return Ok(()) };
         let message = format!("there is no model {asked:?}, there is {:?}", self.name);
-        Refusal::new(StatusCode::NOT_FOUND, message).param("model").code("model_not_found")
+        Err(ApiError::new(404, message, Some("model"), Some("model_not_found")).into())
     }
 
     fn model(&self) -> Value {
-        json!({
-            "id": self.name,
-            "object": "model",
-            "created": 0,
-            "owned_by": "model-factory",
-            "context_length": self.model.context_length(),
-        })
+        let (id, context) = (&self.name, self.model.context_length());
+        json!({ "id": id, "object": "model", "created": 0, "owned_by": "model-factory", "context_length": context })
     }
 
-    async fn generate(self: Arc<Self>, form: Form, asked: Asked, arrived: Instant) -> Result<Response, Refusal> {
-        let places = self.queue.enter(asked.answers()).await?;
-        let input = asked.input.field();
-        let head =
-            Head { form, input, model: self.name.clone(), arrived, n: asked.n, include_usage: asked.include_usage };
-        let (server, stream) = (Arc::clone(&self), asked.stream);
-        let begin = move || {
-            let generations = asked.generations(&server.model, &server.cancel)?;
-            let streams = generations.into_iter().map(|generation| generation.into_stream()).collect();
-            Ok(Reply::new(head, streams, &server.model, Arc::clone(&server.metrics), places))
+    /// Answers what `read` makes of a body.
+    async fn complete(
+        self: Arc<Self>,
+        body: Request,
+        read: fn(&[u8]) -> Result<CompletionRequest, Error>,
+        input: &'static str,
+    ) -> Answer {
+        let arrived = Instant::now();
+        let mut request = read(&self.body(body).await?).map_err(|error| ApiError::of(&error, input))?;
+        self.is_meant(request.model.as_deref())?;
+        let places = self.queue.enter(request.answers()).await?;
+        request.options.cancel = Some(self.cancel.clone());
+        let mut builder = ChunkBuilder::new(&request, &self.model, &self.name);
+        let (is_stream, with_usage) = (request.stream, request.include_usage || !request.stream);
+        let model = self.model.clone();
+        let begin = move || Ok(request.generations(&model)?.into_iter().map(Generation::into_stream).collect());
+        let streams: Vec<GenerationStream> = blocking(begin, input).await?;
+        let whole = builder.whole();
+        let mut arrived = Some(arrived);
+        // The chunks as they come, and `None` behind the last; dropping them cancels what is generated.
+        let chunks = stream! {
+            let steps = |(index, mut stream): (usize, GenerationStream)| {
+                let steps = stream! {
+                    while let Some(piece) = stream.next().await {
+                        yield (index, Ok(piece));
+                    }
+                    yield (index, Err(stream.finish()));
+                };
+                steps.boxed()
+            };
+            let mut steps = select_all(streams.into_iter().enumerate().map(steps));
+            while let Some((index, step)) = steps.next().await {
+                let chunk = match step {
+                    Ok(piece) => piece.map(|piece| builder.push(index, piece)),
+                    Err(finish) => {
+                        self.metrics.ended(&finish.1);
+                        builder.finish(index, finish).map(Some)
+                    }
+                };
+                match chunk {
+                    Ok(None) => {}
+                    Ok(chunk) => {
+                        if let Some(arrived) = arrived.take() {
+                            self.metrics.first_token.observe(arrived.elapsed().as_secs_f64());
+                        }
+                        yield Ok(chunk);
+                    }
+                    Err(error) => {
+                        yield Err(ApiError::of(&error, input));
+                        return;
+                    }
+                }
+            }
+            drop(places);
+            if with_usage {
+                yield Ok(Some(builder.usage()));
+            }
+            yield Ok(None);
         };
-        let reply = blocking(begin, input).await?;
-        if stream { Ok(reply.events()) } else { reply.whole().await }
+        if !is_stream {
+            let append = |mut whole, chunk: Option<Value>| async {
+                chunk.into_iter().for_each(|chunk| append(&mut whole, chunk));
+                Ok(whole)
+            };
+            return Ok(json_body(&chunks.try_fold(whole, append).await?).into_response());
+        }
+        let events = chunks.map(|chunk| {
+            let text = chunk.unwrap_or_else(|error| Some(error.json())).map(|json| json.to_string());
+            Ok::<_, Infallible>(Event::default().data(text.as_deref().unwrap_or("[DONE]")))
+        });
+        Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
     }
 }
 
@@ -204,15 +240,9 @@ impl Server {
 async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> Result<T, Error> + Send + 'static,
     input: &'static str,
-) -> Result<T, Refusal> {
+) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(Error::Internal(error.to_string())));
-    done.map_err(|error| Refusal::of(&error, input))
-}
-
-/// Whether two keys are equal, in a time that does not tell where they differ.
-fn same(key: &[u8], given: &[u8]) -> bool {
-    let differ = |(a, b): (&u8, &u8)| std::hint::black_box(a ^ b);
-    key.len() == given.len() && key.iter().zip(given).map(differ).fold(0, |all, bits| all | bits) == 0
+    done.map_err(|error| ApiError::of(&error, input))
 }
 
 /// Whether the name in a `Host` header is this machine's own.
@@ -222,54 +252,54 @@ fn is_loopback(host: &str) -> bool {
     name == "localhost" || name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
+fn json_body(value: &Value) -> impl IntoResponse + use<> {
+    ([(header::CONTENT_TYPE, "application/json")], value.to_string())
+}
+
+/// Why a request is not answered.
+struct Refusal(ApiError);
+
+fn refuse(status: u16, message: impl Into<String>) -> Refusal {
+    Refusal(ApiError::new(status, message, None, None))
+}
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Refusal {
+        Refusal(error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, json_body(&self.0.json())).into_response();
+        if matches!(self.0.status, 429 | 503) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
 type Answer = Result<Response, Refusal>;
 
 async fn chat(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    let arrived = Instant::now();
-    let asked = Asked::chat(server.fields(request).await?)?;
-    server.generate(Form::Chat, asked, arrived).await
+    server.complete(request, CompletionRequest::chat, "messages").await
 }
 
 async fn completion(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    let arrived = Instant::now();
-    let asked = Asked::completion(server.fields(request).await?)?;
-    server.generate(Form::Text, asked, arrived).await
+    server.complete(request, CompletionRequest::text, "prompt").await
 }
 
 async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    let mut fields = server.fields(request).await?;
-    let missing = || Refusal::field("input", "input is missing");
-    let texts = request::texts(&mut fields, "input")?.filter(|texts| !texts.is_empty()).ok_or_else(missing)?;
-    let dimensions: Option<usize> = fields.take("dimensions")?;
-    let options = dimensions.into_iter().fold(EmbedOptions::default(), EmbedOptions::dimensions);
-    let is_base64 = match fields.take::<String>("encoding_format")?.as_deref() {
-        None | Some("float") => false,
-        Some("base64") => true,
-        Some(_) => return Err(Refusal::field("encoding_format", "expected float or base64")),
-    };
-    fields.end()?;
+    let body = server.body(request).await?;
+    let mut request = EmbeddingRequest::parse(&body).map_err(|error| ApiError::of(&error, "input"))?;
+    server.is_meant(request.model.as_deref())?;
     let _places = server.queue.enter(1).await?;
-    let cancel = server.cancel.child();
-    let _guard = CancelOnDrop(cancel.clone());
-    let model = server.model.clone();
-    let embed = move || {
-        let vectors = model.embed_with(&texts, &options.cancel(&cancel))?.to_vec2::<f32>()?;
-        let count = |text: &String| Ok(model.tokenizer().encode(text, true)?.len());
-        Ok((vectors, texts.iter().map(count).sum::<Result<usize, Error>>()?))
-    };
-    let (vectors, tokens) = blocking(embed, "input").await?;
-    let data = vectors.into_iter().enumerate().map(|(index, vector)| {
-        let embedding = if is_base64 {
-            let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-            BASE64_STANDARD.encode(bytes).into()
-        } else {
-            Value::from(vector)
-        };
-        json!({ "object": "embedding", "index": index, "embedding": embedding })
-    });
-    let usage = json!({ "prompt_tokens": tokens, "total_tokens": tokens });
-    let data: Vec<Value> = data.collect();
-    Ok(error::json(StatusCode::OK, &json!({ "object": "list", "model": server.name, "data": data, "usage": usage })))
+    let cancel = CancelOnDrop(server.cancel.child());
+    request.options = request.options.cancel(&cancel.0);
+    let (model, name) = (server.model.clone(), server.name.clone());
+    let vectors = blocking(move || request.embed(&model, &name), "input").await?;
+    Ok(json_body(&vectors).into_response())
 }
 
 /// Cancels what nobody waits for any more.
@@ -281,25 +311,15 @@ impl Drop for CancelOnDrop {
     }
 }
 
-async fn models(State(server): State<Arc<Server>>) -> Response {
-    error::json(StatusCode::OK, &json!({ "object": "list", "data": [server.model()] }))
+async fn models(State(server): State<Arc<Server>>) -> impl IntoResponse {
+    json_body(&json!({ "object": "list", "data": [server.model()] }))
 }
 
 async fn one_model(State(server): State<Arc<Server>>, Path(id): Path<String>) -> Answer {
-    if id == server.name { Ok(error::json(StatusCode::OK, &server.model())) } else { Err(server.no_model(&id)) }
+    server.is_meant(Some(&id)).map(|()| json_body(&server.model()).into_response())
 }
 
-async fn metrics(State(server): State<Arc<Server>>) -> Response {
-    let cache = server.model.cache_usage();
-    let [running, waiting] = server.queue.lengths().map(|length| length as u64);
-    let resident = crate::common::process_bytes("VmRSS").unwrap_or_default();
-    let gauges = [
-        ("running", running),
-        ("waiting", waiting),
-        ("kv_cache_bytes", cache.bytes),
-        ("kv_cache_unused_bytes", cache.unused),
-        ("resident_bytes", resident),
-    ];
-    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (kind, Body::from(server.metrics.text(&gauges))).into_response()
+async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], server.metrics.text(&server))
 }

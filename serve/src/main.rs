@@ -3,27 +3,28 @@
 mod api;
 #[path = "../../examples/common/mod.rs"]
 mod common;
-mod error;
 mod metrics;
-mod reply;
-mod request;
 
 use api::{Queue, Server};
 use axum::http::HeaderValue;
+use axum::serve::Listener;
 use clap::Parser;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use model_factory::{Admission, CancellationToken, DeviceChoice, Error, KvDtype, Model, UnifiedModelFactory};
+use metrics::Metrics;
+use model_factory::{
+    Admission, CancellationToken, DeviceChoice, Error, KvDtype, Model, ModelBuilder, UnifiedModelFactory,
+};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
 /// Serve a model file or folder to clients of the OpenAI API, with a page to chat with it.
@@ -79,11 +80,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => common::fail(&error),
-    }
+    run(&Arguments::parse()).map_or_else(|error| common::fail(&error), |()| ExitCode::SUCCESS)
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
@@ -101,11 +98,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         name: arguments.name.clone().or_else(of_path).unwrap_or_else(|| "model".into()),
         model,
         key,
-        origin: arguments.cors.clone(),
         is_local,
-        body_limit: arguments.body_limit,
         queue: Queue::new(arguments.sessions, arguments.queue),
-        metrics: Arc::default(),
+        metrics: Metrics::new(),
         cancel: CancellationToken::new(),
     });
     // One thread for all clients: what computes has threads of its own.
@@ -123,33 +118,30 @@ fn key(path: &Path) -> Result<String, Error> {
 }
 
 fn load(arguments: &Arguments, path: &Path) -> Result<Model, Error> {
-    let mut builder = UnifiedModelFactory::builder()
+    let builder = UnifiedModelFactory::builder()
         .device(arguments.device)
         .kv_cache(arguments.kv_cache)
         .admission(Admission::Wait)
         .on_progress(common::show);
-    if let Some(context) = arguments.context {
-        builder = builder.context_length(context);
-    }
-    if let Some(threads) = arguments.threads {
-        builder = builder.threads(threads);
-    }
+    let builder = arguments.context.into_iter().fold(builder, ModelBuilder::context_length);
+    let builder = arguments.threads.into_iter().fold(builder, ModelBuilder::threads);
     builder.load(path)
 }
 
 /// Answers clients until the process is told to stop.
 async fn listen(server: Arc<Server>, address: SocketAddr, arguments: &Arguments) -> io::Result<()> {
-    let listener = TcpListener::bind(address).await?;
+    let mut listener = TcpListener::bind(address).await?;
     common::tell(format_args!("{} at http://{}", server.name, listener.local_addr()?));
-    let router = api::router(Arc::clone(&server));
+    let router = api::router(Arc::clone(&server), arguments.cors.as_ref(), arguments.body_limit);
     let client_timeout = Duration::from_secs(arguments.client_timeout);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(client_timeout);
     let (connections, running) = (Arc::new(Semaphore::new(arguments.connections)), GracefulShutdown::new());
     let mut stop = std::pin::pin!(told_to_stop());
     loop {
-        let (place, client) = tokio::select! {
-            accepted = accept(&listener, &connections) => accepted,
+        let accept = async { (Arc::clone(&connections).acquire_owned().await, Listener::accept(&mut listener).await) };
+        let (place, (client, _)) = tokio::select! {
+            accepted = accept => accepted,
             () = &mut stop => break,
         };
         let _ = client.set_nodelay(true);
@@ -173,18 +165,6 @@ async fn listen(server: Arc<Server>, address: SocketAddr, arguments: &Arguments)
     server.cancel.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(1), done).await; // for clients to be told
     Ok(())
-}
-
-/// The next client, and its place among the connections.
-async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (Option<OwnedSemaphorePermit>, TcpStream) {
-    loop {
-        let place = Arc::clone(places).acquire_owned().await.ok(); // nobody closes it
-        match listener.accept().await {
-            Ok((client, _)) => return (place, client),
-            // There are no more files, or so: some are closed in a moment.
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
 }
 
 /// Ends with the first signal to stop.

@@ -163,7 +163,7 @@ fn what_is_wrong_is_named() {
     let long = "word ".repeat(600);
     for (status, param, fields) in [
         (400, "messages", json!({ "messages": null })),
-        (400, "messages", json!({ "messages": [{ "content": "no role" }] })),
+        (400, "messages[0]", json!({ "messages": [{ "content": "no role" }] })),
         (400, "messages", json!({ "messages": [{ "role": "user", "content": [{ "type": "image_url" }] }] })),
         (413, "messages", json!({ "messages": [{ "role": "user", "content": long }] })),
         (400, "temperature", json!({ "temperature": -1 })),
@@ -172,10 +172,10 @@ fn what_is_wrong_is_named() {
         (400, "stop", json!({ "stop": [""] })),
         (400, "top_logprobs", json!({ "logprobs": true, "top_logprobs": 21 })),
         (400, "top_logprobs", json!({ "top_logprobs": 2 })),
-        (400, "tools", json!({ "tools": [{ "type": "web_search" }] })),
+        (400, "tools[0]", json!({ "tools": [{ "type": "web_search" }] })),
         (400, "tools", json!({ "tool_choice": "required" })),
         (400, "tool_choice", json!({ "tool_choice": "sometimes" })),
-        (400, "response_format", json!({ "response_format": { "type": "xml" } })),
+        (400, "response_format.type", json!({ "response_format": { "type": "xml" } })),
         (
             400,
             "response_format",
@@ -230,7 +230,9 @@ fn only_who_may_ask_is_let_in() {
     let host = &server.address;
     let ask = |head: &str| rest(&mut server.connect(format!("{head}\r\nconnection: close\r\n\r\n").as_bytes()));
     let preflight = ask(&format!("OPTIONS {CHAT} HTTP/1.1\r\nhost: {host}"));
-    assert!(preflight.contains("204") && preflight.contains("access-control-allow-origin: https://example.com"));
+    assert!(
+        preflight.starts_with("HTTP/1.1 200") && preflight.contains("access-control-allow-origin: https://example.com")
+    );
 
     // A name that somebody made to mean this machine, and a form of somebody's page.
     let (server, key) = (demo(&[]), "authorization: Bearer secret");

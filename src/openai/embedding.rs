@@ -1,0 +1,68 @@
+//! The JSON of a request of `embeddings` -> vectors, and their JSON.
+
+use super::fields::Fields;
+use crate::embed::EmbedOptions;
+use crate::error::Result;
+use crate::model::Model;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+
+/// What `embeddings` is asked for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EmbeddingRequest {
+    /// The model's name, where one is given; whether there is such a model is the server's to say.
+    pub model: Option<String>,
+    /// The texts, at least one.
+    pub input: Vec<String>,
+    /// Whether vectors are given as bytes of their F32, little-endian, in base64.
+    pub base64: bool,
+    /// How they are made.
+    pub options: EmbedOptions,
+}
+
+impl EmbeddingRequest {
+    /// Reads the body of a request.
+    ///
+    /// # Errors
+    /// `Request` for what is no such body, with the field.
+    pub fn parse(body: &[u8]) -> Result<EmbeddingRequest> {
+        let mut fields = Fields::parse(body)?;
+        let input = fields.texts("input")?.filter(|texts| !texts.is_empty());
+        let input = input.ok_or_else(|| fields.wrong("input", "expected a text or a list of texts"))?;
+        let options = fields.take("dimensions")?.into_iter().fold(EmbedOptions::default(), EmbedOptions::dimensions);
+        let base64 = match fields.take::<String>("encoding_format")?.as_deref() {
+            None | Some("float") => false,
+            Some("base64") => true,
+            Some(_) => return Err(fields.wrong("encoding_format", "expected float or base64").into()),
+        };
+        let model = fields.take("model")?;
+        fields.end()?;
+        Ok(EmbeddingRequest { model, input, base64, options })
+    }
+
+    /// The answer of the model of this name: `{"object": "list", "model": "..", "data": [{"object": "embedding", "index": 0,
+    /// "embedding": [..]}, ..], "usage": {"prompt_tokens": .., "total_tokens": ..}}`. Takes as long as computing the vectors.
+    ///
+    /// # Errors
+    /// As [`Model::embed_with`].
+    pub fn embed(&self, model: &Model, name: &str) -> Result<Value> {
+        let vectors = model.embed_with(&self.input, &self.options)?.to_vec2::<f32>()?;
+        let mut tokens = 0;
+        for text in &self.input {
+            tokens += model.tokenizer().encode(text, true)?.len();
+        }
+        let data = vectors.into_iter().enumerate().map(|(index, vector)| {
+            let embedding = if self.base64 {
+                let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+                Value::from(BASE64_STANDARD.encode(bytes))
+            } else {
+                Value::from(vector)
+            };
+            json!({ "object": "embedding", "index": index, "embedding": embedding })
+        });
+        let usage = json!({ "prompt_tokens": tokens, "total_tokens": tokens });
+        Ok(json!({ "object": "list", "model": name, "data": data.collect::<Vec<_>>(), "usage": usage }))
+    }
+}
