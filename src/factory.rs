@@ -292,7 +292,7 @@ impl ModelBuilder {
         self.cancel.check()?;
         Span::current().record("variant", field::display(&spec.variant));
         let context_length = plan.context;
-        let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.threads.min(MAX_THREADS))));
+        let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.fast_threads().min(MAX_THREADS))));
         let threads = pool.threads();
         let building = info_span!("tokenizer", tokens = field::Empty);
         let build = || building.in_scope(|| self.build_tokenizer(header, spec));

@@ -137,7 +137,7 @@ fn fixtures_on_every_gpu() {
 #[test]
 fn a_model_of_eight_billion_parameters_on_every_profile() {
     let models = [safetensors(&LLAMA_31_8B, DType::BF16), gguf(&LLAMA_31_8B, "Q8_0"), gguf(&LLAMA_31_8B, "Q4_K_M")];
-    let mut text = format!("{:<18}{:<27}{:<27}{}\n", "", "BF16", "Q8_0", "Q4_K_M");
+    let mut text = format!("{:<24}{:<27}{:<27}{}\n", "", "BF16", "Q8_0", "Q4_K_M");
     for profile in PROFILES {
         let cell = |(spec, input): &(ModelSpec, InputSummary)| {
             let report = assess(spec, input, &profile.hardware(), &Policy::default());
@@ -148,7 +148,7 @@ fn a_model_of_eight_billion_parameters_on_every_profile() {
             }
         };
         let cells: Vec<_> = models.iter().map(cell).collect();
-        let line = format!("{:<18}{:<27}{:<27}{}", profile.name, cells[0], cells[1], cells[2]);
+        let line = format!("{:<24}{:<27}{:<27}{}", profile.name, cells[0], cells[1], cells[2]);
         let _ = writeln!(text, "{}", line.trim_end());
     }
     insta::assert_snapshot!("eight_billion", text);

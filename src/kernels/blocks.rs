@@ -345,9 +345,11 @@ macro_rules! eight_blocks {
     ($factors_of:ident) => {
         $crate::kernels::wide::for_vectors! {
             fn elements(eight: &[u8; 8 * BYTES]) -> [$crate::kernels::wide::Bytes; 8] {
+                let blocks = eight.as_chunks::<BYTES>().0;
                 let mut all = [$crate::kernels::wide::all(0); 8];
-                for (all, block) in all.iter_mut().zip(eight.as_chunks::<BYTES>().0) {
-                    *all = block_elements(block);
+                // By index: what is zipped with chunks may remain a loop through memory.
+                for b in 0..8 {
+                    all[b] = block_elements(&blocks[b]);
                 }
                 all
             }

@@ -52,6 +52,8 @@ pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
     Registered { name: "i8/avx2", sets: Sets::AVX2, matmul: Product::Rows(narrow::avx2), ..PORTABLE },
     #[cfg(target_arch = "aarch64")]
+    Registered { name: "i8/i8mm", sets: Sets::I8MM, matmul: Product::Rows(neon::i8mm), ..PORTABLE },
+    #[cfg(target_arch = "aarch64")]
     Registered { name: "i8/dotprod", sets: Sets::DOTPROD, matmul: Product::Rows(neon::dotprod), ..PORTABLE },
     #[cfg(target_arch = "aarch64")]
     Registered { name: "i8/neon", sets: Sets::NEON, matmul: Product::Rows(neon::neon), ..PORTABLE },

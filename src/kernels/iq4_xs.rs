@@ -42,8 +42,9 @@ mod simd {
     for_vectors! {
         fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
             let mut elements = [all(0); 8];
-            for (element, codes) in elements.iter_mut().zip(block[8..].as_chunks::<16>().0) {
-                *element = look_up(&VALUES.map(|value| value as u8), nibbles(codes));
+            let codes = block[8..].as_chunks::<16>().0;
+            for b in 0..8 {
+                elements[b] = look_up(&VALUES.map(|value| value as u8), nibbles(&codes[b]));
             }
             elements
         }

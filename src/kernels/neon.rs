@@ -90,11 +90,15 @@ unsafe fn rows_times_token<const LEVEL: u8, F: Format, const EIGHT: usize>(
     let (steps, rest) = (row_bytes / EIGHT, row_bytes % EIGHT);
     let near = if EIGHT > 160 { NEAR } else { NEAR_4_BITS };
     let mut padded = [0; EIGHT];
+    let all = steps + usize::from(rest > 0);
+    assert!(x_bytes.len() >= all && x_scales.len() >= all && x_sums.len() >= all && x_ints.len() >= all);
     for (r, (y, row)) in y.iter_mut().zip(weight.chunks_exact(row_bytes)).enumerate() {
-        padded[..rest].copy_from_slice(&row[row_bytes - rest..]);
+        if rest > 0 {
+            padded[..rest].copy_from_slice(&row[row_bytes - rest..]);
+        }
         // Those to be added to, and the others: eights go to them in turns.
         let (mut sums, mut others) = (simd.all(0.0), simd.all(0.0));
-        for i in 0..steps + usize::from(rest > 0) {
+        for i in 0..all {
             // SAFETY: the row has `steps` steps.
             let eight = if i < steps { unsafe { &*row.as_ptr().add(i * EIGHT).cast() } } else { &padded };
             prefetch_near(eight.as_ptr().wrapping_add(near), EIGHT);

@@ -14,6 +14,7 @@ pub(super) fn streams<const N: usize>(rows: usize) -> impl Iterator<Item = [usiz
 }
 
 /// Words 0 to 3 side by side. Put together so, and not stored one by one, they need not wait to be loaded together.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) fn four_words(word: impl Fn(usize) -> [u8; 2]) -> i64 {
     let word = |i: usize| i64::from(u16::from_le_bytes(word(i)));
@@ -48,19 +49,32 @@ pub(super) fn prefetch(bytes: *const u8, len: usize) {
 }
 
 /// Asks for `len` bytes to be brought into the first-level cache.
+#[cfg(target_arch = "x86_64")]
 #[inline]
 pub(super) fn prefetch_near(bytes: *const u8, len: usize) {
     for line in 0..len.div_ceil(64) {
-        let at = bytes.wrapping_add(64 * line);
         // SAFETY: every x86-64 processor has the instruction, and it accepts any address.
-        #[cfg(target_arch = "x86_64")]
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(at.cast())
-        };
-        // SAFETY: every aarch64 processor has the instruction, and it accepts any address.
-        #[cfg(target_arch = "aarch64")]
-        unsafe {
-            std::arch::asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(readonly, nostack, preserves_flags))
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.wrapping_add(64 * line).cast()) };
+    }
+}
+
+/// Asks for `len` bytes, at most 512, to be brought into the first-level cache.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub(super) fn prefetch_near(bytes: *const u8, len: usize) {
+    // The instruction adds a number that it holds itself: one address serves all lines.
+    macro_rules! lines {
+        ($($at:literal)*) => {
+            $(if len > $at {
+                // SAFETY: every aarch64 processor has the instruction, and it accepts any address.
+                unsafe {
+                    std::arch::asm!(
+                        concat!("prfm pldl1keep, [{at}, #", $at, "]"),
+                        at = in(reg) bytes, options(readonly, nostack, preserves_flags)
+                    )
+                };
+            })*
         };
     }
+    lines!(0 64 128 192 256 320 384 448);
 }

@@ -158,9 +158,10 @@ pub(super) mod simd {
         /// The nibbles of eight blocks.
         pub(in crate::kernels) fn nibbles(bytes: &[u8; 128]) -> [Bytes; 8] {
             let mut elements = [all(0); 8];
-            for (two, bytes) in elements.as_chunks_mut::<2>().0.iter_mut().zip(bytes.as_chunks::<32>().0) {
-                let bytes = load(bytes);
-                *two = [and(bytes, all(15)), and(right::<4>(bytes), all(15))];
+            let pairs = bytes.as_chunks::<32>().0;
+            for i in 0..4 {
+                let bytes = load(&pairs[i]);
+                (elements[2 * i], elements[2 * i + 1]) = (and(bytes, all(15)), and(right::<4>(bytes), all(15)));
             }
             elements
         }

@@ -76,6 +76,51 @@ fn agrees_with_the_oracle() {
     println!("largest error relative to the sum of magnitudes: {worst:.2e}");
 }
 
+/// What every processor computes of integer forms, recorded on x86.
+#[test]
+fn integer_forms_have_the_recorded_bits() {
+    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| matches!(kernel.form, Form::Q8 | Form::Int8(_))) {
+        let (mut random, inputs) = (Random::new(8), 768);
+        let (weight, x) = (random.stored(kernel.dtype, 19 * inputs), random.floats(11 * inputs));
+        let of = |x: &[f32]| product(&kernel, isa, &weight, x, inputs);
+        // FNV-1a.
+        let hash = [of(&x[..inputs]), of(&x)]
+            .iter()
+            .flatten()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, y| (hash ^ u64::from(y.to_bits())).wrapping_mul(0x0100_0000_01b3));
+        let recorded = RECORDED.iter().find(|(dtype, _)| *dtype == kernel.dtype).map(|recorded| recorded.1);
+        assert_eq!(Some(hash), recorded, "{}: {hash:#x}", kernel.name);
+    }
+}
+
+#[rustfmt::skip]
+const RECORDED: &[(DType, u64)] = &[
+    (DType::I8, 0xc3bb89936dd0cae0),
+    (DType::Q8_0, 0x99cf08299e974399),
+    (DType::Q4_0, 0xef8eb09f0befec1c),
+    (DType::Q5_0, 0x06f1ce9bf8fd47c2),
+    (DType::Q4_K, 0xc820ed3fde11cec3),
+    (DType::Q5_K, 0xe1f34e5e67b3a658),
+    (DType::Q6_K, 0xe783fe19772082c5),
+    (DType::Q4_1, 0x327d833fd3ca9f05),
+    (DType::Q5_1, 0x0e9053b72cc4f3cf),
+    (DType::Q2_K, 0xd5c7efbdabfafa97),
+    (DType::Q3_K, 0x12c14c28b5caee82),
+    (DType::IQ4_NL, 0x9cc85a1310ce695c),
+    (DType::IQ4_XS, 0x2ef42a8461952407),
+    (DType::IQ3_S, 0xfe411fbbdf7d4ba9),
+    (DType::IQ3_XXS, 0x58d1c35b276cb5da),
+    (DType::IQ2_S, 0x8ce8d683679e5f2b),
+    (DType::IQ2_XS, 0x26d533364f5dc825),
+    (DType::IQ2_XXS, 0x5081ce66ae7ee289),
+    (DType::IQ1_S, 0x6b0fe22162d4650b),
+    (DType::IQ1_M, 0xf5824387efaffdbe),
+    (DType::MXFP4, 0x5ff94104f9be6942),
+    (DType::F4, 0xb196e43ff8e4ea21),
+    (DType::TQ1_0, 0x96a9523e71dc8212),
+    (DType::TQ2_0, 0xed6a196a2f4a2661),
+];
+
 #[test]
 fn computes_an_output_alike_in_every_shape() {
     let mut random = Random::new(2);

@@ -68,7 +68,7 @@ fn processor(hardware: &Hardware, target: &Target<'_>) -> Check {
         let summary = "portable kernels compute here: correct and slow";
         return Check::warn("hardware", summary).evidence("vector kernels need AVX2, FMA and F16C, or NEON");
     }
-    let check = Check::pass("hardware", format!("the processor, {} threads", hardware.cpu.threads));
+    let check = Check::pass("hardware", format!("the processor, {} threads", hardware.cpu.fast_threads()));
     check.evidence(if hardware.gpus.is_empty() { &hardware.cpu.model } else { &target.why })
 }
 

@@ -23,10 +23,12 @@ pub(super) fn detect() -> Cpu {
     let flags: Option<Vec<&str>> = ["flags", "Features"].iter().find_map(|key| field(&text, key)).map(words);
     let (features, missing) = features(flags.as_deref());
     let name = ["model name", "Model", "Hardware"].iter().find_map(|key| field(&text, key));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     Cpu {
         model: name.map_or_else(|| format!("unnamed {} processor", std::env::consts::ARCH), str::to_owned),
         features,
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        threads,
+        slow_threads: threads - super::cores::fast(threads),
         missing,
     }
 }

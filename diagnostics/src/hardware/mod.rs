@@ -1,5 +1,6 @@
 //! The machine, detected or described: what `assess` judges against.
 
+mod cores;
 mod cpu;
 mod cuda;
 mod memory;
@@ -37,6 +38,9 @@ pub struct Cpu {
     pub features: Vec<&'static str>,
     /// Threads this process may use.
     pub threads: usize,
+    /// How many of them run on cores of less than half the speed of the fastest, where the system tells; 0 where all are alike.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub slow_threads: usize,
     /// Instruction sets that this build was compiled to take for granted and that the processor does not report.
     pub missing: Vec<&'static str>,
 }
@@ -89,6 +93,13 @@ pub struct Gpu {
 
 /// The variables by which candle's quantised layers are told to dequantise (candle-core 0.11 `quantized/mod.rs`).
 const CASTING_VARIABLES: [&str; 2] = ["CANDLE_DEQUANTIZE_ALL", "CANDLE_DEQUANTIZE_ALL_F16"];
+
+impl Cpu {
+    /// The threads to compute with: those of the fast cores. A slow one would be waited for at the end of every product.
+    pub fn fast_threads(&self) -> usize {
+        self.threads - self.slow_threads
+    }
+}
 
 impl Gpu {
     /// A GPU with this name, compute capability and memory, all of it free; other fields can be set.
@@ -170,6 +181,11 @@ impl Hardware {
 /// candle takes a variable for set when it is neither empty nor `0`.
 fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 fn dotted<S: Serializer>(version: &(u32, u32), serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,5 +1,7 @@
 //! Machines described as data, so that a model can be judged for a machine that is not there.
 
+mod arm;
+
 use super::{Cpu, Gpu, Hardware};
 
 /// A machine by name.
@@ -14,6 +16,8 @@ pub struct Profile {
     pub features: &'static [&'static str],
     /// Threads.
     pub threads: usize,
+    /// How many of them run on cores of less than half the speed of others.
+    pub slow_threads: usize,
     /// Bytes of main memory.
     pub memory: u64,
     /// Bytes a second of main memory, by the data sheet; `None` of a kind of machine.
@@ -63,11 +67,12 @@ const HOST: u64 = 64 * GIB;
 /// Memory of a GPU is the total that nvidia-smi shows, with ECC where the GPU comes with it on: less than what is sold (a
 /// Tesla P40 of 24576 MiB has 22919 left). Memory of processors and Jetson modules is as sold. Bandwidth is the width of the memory bus times its data rate, as the makers' data sheets and product
 /// briefs give it (NVIDIA for GPUs and Jetson modules, AMD and Intel for processors: channels x data rate x 8 bytes), of
-/// the SXM form where there are several. Of aarch64 it is given where
-/// the makers' data sheets do.
+/// the SXM form where there are several. Arm machines have a table of their own, `profiles/arm.rs`.
 /// Jetson modules end with the CUDA version of their last JetPack (4.6, 5.1 with NVIDIA's upgrade package).
+pub const PROFILES: &[Profile] = &joined::<{ MACHINES.len() + arm::MACHINES.len() }>(MACHINES, arm::MACHINES);
+
 #[rustfmt::skip]
-pub const PROFILES: &[Profile] = &[
+const MACHINES: &[Profile] = &[
     cpu("cpu-2gb",          "any CPU, 2 GiB",                                 &[],               2,    2, None),
     cpu("cpu-4gb",          "any CPU, 4 GiB",                                 &[],               4,    4, None),
     cpu("cpu-8gb",          "any CPU, 8 GiB",                                 &[],               4,    8, None),
@@ -83,7 +88,7 @@ pub const PROFILES: &[Profile] = &[
     cpu("core-i7-12700",    "Intel Core i7-12700, DDR5-4800",                 AVX_VNNI,         20,   32, Some(76.8)),
     cpu("cpu-neon-8gb",     "small ARM machine, 8 GiB",                       NEON,              4,    8, None),
     cpu("cpu-neon-16gb",    "ARM laptop, 16 GiB",                             NEON,              8,   16, None),
-    cpu("raspberry-pi-5",   "Raspberry Pi 5, 8 GiB",                          NEON,              4,    8, None),
+    cpu("raspberry-pi-5",   "Raspberry Pi 5, 8 GiB",                          NEON,              4,    8, Some(17.1)),
     cpu("graviton3-64gb",   "AWS Graviton 3",                                 NEON_BF16,        32,   64, None),
 
     //    name                product                              capability    MiB   GB/s
@@ -141,6 +146,15 @@ pub const PROFILES: &[Profile] = &[
     jetson("gb10",           "NVIDIA GB10",                           12, 1,  128,  273.0, (13, 0), NEON_BF16, 20),
 ];
 
+const fn joined<const N: usize>(first: &[Profile], second: &[Profile]) -> [Profile; N] {
+    let (mut all, mut i) = ([first[0]; N], 0);
+    while i < N {
+        all[i] = if i < first.len() { first[i] } else { second[i - first.len()] };
+        i += 1;
+    }
+    all
+}
+
 const fn cpu(
     name: &'static str,
     title: &'static str,
@@ -153,7 +167,7 @@ const fn cpu(
         Some(gb_s) => Some(bytes_a_second(gb_s)),
         None => None,
     };
-    Profile { name, title, features, threads, memory: memory_gib * GIB, bandwidth, gpu: None }
+    Profile { name, title, features, threads, slow_threads: 0, memory: memory_gib * GIB, bandwidth, gpu: None }
 }
 
 /// A GPU in a machine that can feed it.
@@ -161,7 +175,7 @@ const fn gpu(name: &'static str, title: &'static str, major: u32, minor: u32, mi
     let (compute_capability, bandwidth) = ((major, minor), bytes_a_second(gb_s));
     let gpu =
         GpuProfile { name: title, compute_capability, memory: mib * MIB, bandwidth, shared_memory: false, cuda: None };
-    Profile { name, title, features: AVX2, threads: 8, memory: HOST, bandwidth: None, gpu: Some(gpu) }
+    Profile { name, title, features: AVX2, threads: 8, slow_threads: 0, memory: HOST, bandwidth: None, gpu: Some(gpu) }
 }
 
 /// A machine whose processor and GPU share one memory.
@@ -179,7 +193,7 @@ const fn jetson(
 ) -> Profile {
     let (compute_capability, bandwidth, memory) = ((major, minor), bytes_a_second(gb_s), gib * GIB);
     let gpu = GpuProfile { name: title, compute_capability, memory, bandwidth, shared_memory: true, cuda: Some(cuda) };
-    Profile { name, title, features, threads, memory, bandwidth: None, gpu: Some(gpu) }
+    Profile { name, title, features, threads, slow_threads: 0, memory, bandwidth: None, gpu: Some(gpu) }
 }
 
 const fn bytes_a_second(gb_s: f64) -> u64 {
@@ -199,6 +213,7 @@ impl Profile {
             model: self.title.into(),
             features: self.features.to_vec(),
             threads: self.threads,
+            slow_threads: self.slow_threads,
             missing: Vec::new(),
         };
         let gpus = self.gpu.iter().map(|gpu| Gpu {

@@ -126,7 +126,7 @@ impl Display for DeviceTiers {
         let memory = self.memory.map_or_else(|| "shared".into(), |bytes| Bytes(bytes).to_string());
         let bandwidth = self.bandwidth.map_or_else(String::new, |bytes| format!("{} GB/s", bytes as f64 / 1e9));
         let capability = self.compute_capability.map_or_else(String::new, |(major, minor)| format!("{major}.{minor}"));
-        write!(f, "{:<18}{memory:>10} {bandwidth:>12} {capability:>5}  {}", self.name, self.title)
+        write!(f, "{:<24}{memory:>10} {bandwidth:>12} {capability:>5}  {}", self.name, self.title)
     }
 }
 

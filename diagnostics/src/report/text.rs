@@ -121,7 +121,11 @@ impl Hardware {
         let Hardware { cpu, gpus, gpu_note, .. } = self;
         let profile = self.profile.map(|name| format!("{name}: ")).unwrap_or_default();
         let features = if cpu.features.is_empty() { "no vector instructions".into() } else { cpu.features.join(" ") };
-        page.row("hardware", format_args!("{profile}{}, {} threads, {features}", cpu.model, cpu.threads));
+        let slow = match cpu.slow_threads {
+            0 => String::new(),
+            slow => format!(" ({slow} on slow cores, not computed with unless asked for)"),
+        };
+        page.row("hardware", format_args!("{profile}{}, {} threads{slow}, {features}", cpu.model, cpu.threads));
         match gpu_note {
             _ if gpus.is_empty() && self.profile.is_some() => {}
             note if gpus.is_empty() => {

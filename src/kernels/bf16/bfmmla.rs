@@ -67,6 +67,18 @@ unsafe fn sixteen(row: &[u8], i: usize) -> &[[u8; 16]; 2] {
     unsafe { &*row.as_ptr().add(4 * EIGHT * i).cast() }
 }
 
+/// Adds sixteen products of each row.
+#[inline]
+#[target_feature(enable = "neon,bf16")]
+fn add(w: [&[[u8; 16]; 2]; ROWS], x: &[[u8; 16]; 2], sums: &mut [[float32x4_t; 2]; ROWS]) {
+    let x = [eight(&x[0]), eight(&x[1])];
+    for r in 0..ROWS {
+        for parity in 0..2 {
+            sums[r][parity] = bfmmla(sums[r][parity], eight(&w[r][parity]), x[parity]);
+        }
+    }
+}
+
 /// The elements behind the last sixteen of a row, with zeros behind them.
 fn rest(row: &[u8]) -> [[u8; 16]; 2] {
     let mut padded = [[0; 16]; 2];
@@ -100,20 +112,23 @@ impl Tile<'_> {
         let x: &[u8] = bytemuck::cast_slice(&self.input.halves(self.token)[..inputs]);
         let mut sums = [[vdupq_n_f32(0.0); 2]; ROWS];
         // Both of the even and of the odd eights.
-        let (steps, x_rest) = (inputs / (2 * EIGHT), rest(x));
-        let w_rest = w.map(rest);
-        for i in 0..inputs.div_ceil(2 * EIGHT) {
-            // SAFETY: so many steps are there, here and below.
-            let x = if i < steps { unsafe { sixteen(x, i) } } else { &x_rest };
-            let x = [eight(&x[0]), eight(&x[1])];
-            for r in 0..ROWS {
-                // SAFETY: as above.
-                let w = if i < steps { unsafe { sixteen(w[r], i) } } else { &w_rest[r] };
-                prefetch_near(w.as_ptr().cast::<u8>().wrapping_add(NEAR), 32);
-                for parity in 0..2 {
-                    sums[r][parity] = bfmmla(sums[r][parity], eight(&w[parity]), x[parity]);
-                }
+        let steps = inputs / (2 * EIGHT);
+        // A cache line of each row, then what is left.
+        for line in 0..steps / 2 {
+            for w in w {
+                prefetch_near(w.as_ptr().wrapping_add(64 * line + NEAR), 64);
             }
+            for i in 2 * line..2 * line + 2 {
+                // SAFETY: so many steps are there.
+                unsafe { add(w.map(|w| sixteen(w, i)), sixteen(x, i), &mut sums) };
+            }
+        }
+        if steps % 2 == 1 {
+            // SAFETY: as above.
+            unsafe { add(w.map(|w| sixteen(w, steps - 1)), sixteen(x, steps - 1), &mut sums) };
+        }
+        if inputs > 2 * EIGHT * steps {
+            add(w.map(rest).each_ref(), &rest(x), &mut sums);
         }
         for r in 0..ROWS {
             let [even, odd] = sums[r].map(|sums| vgetq_lane_f32::<0>(sums) + vgetq_lane_f32::<3>(sums));

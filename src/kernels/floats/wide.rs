@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::kernels::element::Element;
+use crate::kernels::input::Lines;
 use crate::kernels::prefetch::{NEAR, prefetch_near, streams};
 use crate::kernels::scratch::{room, with_scratch};
 use crate::kernels::simd::Simd;
@@ -87,20 +88,31 @@ fn rows<S: Eight, const R: usize, const T: usize, E: Element>(
     for (t, x) in x.iter_mut().enumerate() {
         *x = input.floats(token + t);
     }
-    let done = with_scratch(|scratch| {
-        let kept = if chunk < inputs { rows.div_ceil(R) * R * T * 8 } else { R * T * 8 };
-        let kept = room(&mut scratch.floats, kept)?.as_chunks_mut::<8>().0;
-        for from in (0..inputs).step_by(chunk) {
-            let part = from..inputs.min(from + chunk);
-            for (i, rows) in streams::<R>(rows).enumerate() {
-                let at = if chunk < inputs { i * R * T } else { 0 };
-                let kept = &mut kept[at..][..R * T];
-                tile::<S, R, T, E>(simd, weight, row_bytes, &x, rows, token, part.clone(), kept, output);
-            }
-        }
+    let len = if chunk < inputs { rows.div_ceil(R) * R * T * 8 } else { R * T * 8 };
+    // Taken out of the thread's memory and put back: a closure that computed there would be compiled without the instruction sets.
+    let mut lines = Lines::new();
+    let taken = with_scratch(|scratch| {
+        std::mem::swap(&mut lines, &mut scratch.floats);
         Ok(())
     });
-    output.note(done);
+    match room(&mut lines, len) {
+        Ok(kept) => {
+            let kept = kept.as_chunks_mut::<8>().0;
+            for from in (0..inputs).step_by(chunk) {
+                let part = from..inputs.min(from + chunk);
+                for (i, rows) in streams::<R>(rows).enumerate() {
+                    let at = if chunk < inputs { i * R * T } else { 0 };
+                    let kept = &mut kept[at..][..R * T];
+                    tile::<S, R, T, E>(simd, weight, row_bytes, &x, rows, token, part.clone(), kept, output);
+                }
+            }
+        }
+        Err(refused) => output.note(Err(refused)),
+    }
+    output.note(taken.and(with_scratch(|scratch| {
+        scratch.floats = lines;
+        Ok(())
+    })));
     T
 }
 
@@ -133,25 +145,25 @@ fn tile<S: Eight, const R: usize, const T: usize, E: Element>(
             *sum = unsafe { simd.load::<true>(kept.as_ptr(), 8) };
         }
     }
-    for step in part.start / 8..part.end / 8 {
-        let mut w_eight = [simd.all(0.0); R];
-        for r in 0..R {
-            // SAFETY: every row has `inputs / 8` steps of weight.
-            let at = unsafe { w[r].add(step * 8) };
-            if T == 1 && (step * 8 * size_of::<E>()).is_multiple_of(64) {
-                prefetch_near(at.cast::<u8>().wrapping_add(NEAR), 64);
-            }
-            // SAFETY: as above.
-            w_eight[r] = unsafe { E::load::<_, true>(simd, at, 8) };
-        }
-        // Rows are held and tokens come one by one: twelve sums and three rows leave a register for one.
-        for t in 0..T {
-            // SAFETY: every row has `inputs / 8` steps of activations.
-            let x = unsafe { simd.load::<true>(x[t].as_ptr().add(step * 8), 8) };
+    let mut step = part.start / 8;
+    if cfg!(target_arch = "aarch64") && T == 1 {
+        // A cache line at once: between a branch and the next the compiler does not widen both halves of a register.
+        let steps = const { 8 / size_of::<E>() };
+        while step + steps <= part.end / 8 {
             for r in 0..R {
-                sums[r][t] = simd.mul_add(w_eight[r], x, sums[r][t]);
+                prefetch_near(w[r].cast::<u8>().wrapping_add(step * 8 * size_of::<E>() + NEAR), 64);
             }
+            for step in step..step + steps {
+                // SAFETY: every row and token has `inputs / 8` steps.
+                unsafe { add(simd, &w, x, step, false, &mut sums) };
+            }
+            step += steps;
         }
+    }
+    for step in step..part.end / 8 {
+        let asks = T == 1 && (step * 8 * size_of::<E>()).is_multiple_of(64);
+        // SAFETY: every row and token has `inputs / 8` steps.
+        unsafe { add(simd, &w, x, step, asks, &mut sums) };
     }
     if part.end < inputs {
         for (sum, kept) in sums.as_flattened().iter().zip(kept) {
@@ -175,6 +187,40 @@ fn tile<S: Eight, const R: usize, const T: usize, E: Element>(
     for t in 0..T {
         for r in 0..R {
             output.part(token + t, rows[r], 1)[0] = simd.sum(sums[r][t]);
+        }
+    }
+}
+
+/// Adds the products of step `step`, and asks for what comes later where `asks` says so.
+///
+/// # Safety
+/// Every row and token has that step.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
+unsafe fn add<S: Eight, const R: usize, const T: usize, E: Element>(
+    simd: S,
+    w: &[*const E; R],
+    x: &[&[f32]; T],
+    step: usize,
+    asks: bool,
+    sums: &mut [[S::Floats; T]; R],
+) {
+    let mut w_eight = [simd.all(0.0); R];
+    for r in 0..R {
+        // SAFETY: the caller's.
+        let at = unsafe { w[r].add(step * 8) };
+        if asks {
+            prefetch_near(at.cast::<u8>().wrapping_add(NEAR), 64);
+        }
+        // SAFETY: the caller's.
+        w_eight[r] = unsafe { E::load::<_, true>(simd, at, 8) };
+    }
+    // Rows are held and tokens come one by one: twelve sums and three rows leave a register for one.
+    for t in 0..T {
+        // SAFETY: the caller's.
+        let x = unsafe { simd.load::<true>(x[t].as_ptr().add(step * 8), 8) };
+        for r in 0..R {
+            sums[r][t] = simd.mul_add(w_eight[r], x, sums[r][t]);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Two registers of NEON.
 
-use crate::kernels::prefetch::four_words;
 use bytemuck::Pod;
 use std::arch::aarch64::*;
 
@@ -178,12 +177,25 @@ pub(in crate::kernels) fn left<const BITS: i32>(bytes: Bytes) -> Bytes {
 }
 
 /// The F16 at byte `at` of each of eight blocks, widened.
-#[inline]
-#[target_feature(enable = "neon")]
+#[inline(always)]
 pub(in crate::kernels) fn halves_at<const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -> Floats {
-    let four = |first: usize| {
-        let words = four_words(|b| [blocks[first + b][at], blocks[first + b][at + 1]]);
-        vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(words as u64)))
-    };
-    float32x4x2_t(four(0), four(4))
+    float32x4x2_t(four_halves_at::<0, BYTES>(blocks, at), four_halves_at::<4, BYTES>(blocks, at))
+}
+
+/// Those of four blocks. No closure: one that is used twice becomes a function that is called.
+#[inline(always)]
+fn four_halves_at<const FIRST: usize, const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -> float32x4_t {
+    // SAFETY: every aarch64 has NEON.
+    unsafe {
+        let halves = vset_lane_u16::<0>(half_at(&blocks[FIRST], at), vdup_n_u16(0));
+        let halves = vset_lane_u16::<1>(half_at(&blocks[FIRST + 1], at), halves);
+        let halves = vset_lane_u16::<2>(half_at(&blocks[FIRST + 2], at), halves);
+        let halves = vset_lane_u16::<3>(half_at(&blocks[FIRST + 3], at), halves);
+        vcvt_f32_f16(vreinterpret_f16_u16(halves))
+    }
+}
+
+#[inline(always)]
+fn half_at<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> u16 {
+    u16::from_le_bytes([block[at], block[at + 1]])
 }
