@@ -6,7 +6,7 @@ mod state;
 
 pub use buffers::{
     CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, StepRoom,
-    gpu_tensor_bytes, gpu_weight_bytes,
+    gpu_recording_bytes, gpu_tensor_bytes, gpu_weight_bytes,
 };
 pub use kv::{KvDtype, KvSize, UnknownKvDtype, kv_bytes, kv_bytes_per_token, kv_bytes_read, windowed_layers};
 pub use state::{STATE_CHUNK, StateSize, state_bytes};

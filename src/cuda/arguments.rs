@@ -99,6 +99,7 @@ pub(super) struct Rotate {
     pub(super) k_bias: u64,
     pub(super) places: u64,
     pub(super) pages: u64,
+    pub(super) overflow: u64,
     pub(super) heads: i32,
     pub(super) kv_heads: i32,
     pub(super) dim: i32,

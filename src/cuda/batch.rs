@@ -1,6 +1,6 @@
 //! What a forward pass says of its rows: ids, positions, pages, angles, in one copy to the GPU.
 
-use super::gpu::{Buffer, Launcher, QueryTile};
+use super::gpu::{Buffer, Launcher, QueryTile, Recording};
 use crate::decoder::{Batch, Sequence};
 use crate::error::Result;
 use std::sync::Arc;
@@ -25,10 +25,36 @@ pub struct BatchTable {
     pub(super) cos: u64,
     /// `[rows, pairs]`.
     pub(super) sin: u64,
+    /// What of the rows the cache could not hold: 8 bytes, read by [`overflow`].
+    pub(super) overflow: u64,
     /// Parts that the positions are attended to in.
     pub(super) parts: usize,
-    /// Whether launches are recorded, to be started later.
-    pub(super) recorded: bool,
+}
+
+/// What belongs to the batch that is computed.
+#[derive(Debug)]
+pub(super) struct BatchState {
+    pub(super) table: Buffer,
+    /// The launches of batches that were seen twice, the oldest first.
+    pub(super) recordings: Vec<(BatchTable, Recording)>,
+    /// The last batch that was computed without a recording. By then all kernels in it are loaded.
+    pub(super) last: Option<BatchTable>,
+    /// A batch whose launches could not be recorded, or not be started so. It is tried again after another one.
+    pub(super) unrecordable: Option<BatchTable>,
+}
+
+impl BatchState {
+    pub(super) fn new(table: Buffer) -> BatchState {
+        BatchState { table, recordings: Vec::new(), last: None, unrecordable: None }
+    }
+
+    /// Keeps a recording, and frees the oldest until all take at most `bytes`: none where this one alone takes more.
+    pub(super) fn keep(&mut self, table: BatchTable, recording: Recording, bytes: u64) {
+        self.recordings.push((table, recording));
+        while self.recordings.iter().map(|(_, recording)| recording.bytes()).sum::<u64>() > bytes {
+            self.recordings.remove(0);
+        }
+    }
 }
 
 /// A table in the making, and where each part of it begins.
@@ -81,6 +107,8 @@ impl BatchTable {
             longest = longest.max(start + tokens.len());
         }
         let mut table = Bytes::default();
+        // At the start of the buffer.
+        let overflow = table.part([[0xff; 8]].into_iter());
         let [of_ids, of_places, of_queries, of_wanted] =
             [&ids, &places, &queries, &wanted].map(|part| table.part(ints(part)));
         let [cos, sin] = [batch.angles[0].cos(), batch.angles[0].sin()].map(|part| table.part(floats(part)));
@@ -103,8 +131,15 @@ impl BatchTable {
             pages: at(page_table),
             cos: at(cos),
             sin: at(sin),
+            overflow: at(overflow),
             parts: parts(batch.rows, tiles, longest),
-            recorded: false,
         })
     }
+}
+
+/// The layer, the row and the value that `overflow_of` of `steps.cu` put into the word; `None` where the cache holds all.
+pub(super) fn overflow(word: [u8; 8]) -> Option<(usize, usize, f32)> {
+    let word = u64::from_le_bytes(word);
+    let value = f32::from_bits((!(word as u32)).rotate_right(1));
+    (word != u64::MAX).then_some(((word >> 48) as usize, (word >> 32 & 0xffff) as usize, value))
 }

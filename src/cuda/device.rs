@@ -1,7 +1,7 @@
 //! An NVIDIA GPU: the decoder's operations as launches of kernels.
 
 use super::arguments::{Attend, Embed, Rotate};
-use super::batch::BatchTable;
+use super::batch::{BatchState, BatchTable, overflow};
 use super::driver::DriverGpu;
 use super::gpu::{Buffer, Function, LaunchShape, Launcher, QueryTile, Recording};
 use super::modules::Module;
@@ -27,9 +27,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Positions below which attention is not divided further.
 const PART_POSITIONS: usize = 128;
 
-/// Batches whose launches are kept: one sequence at each number of parts, and some batches.
-const MOST_RECORDINGS: usize = 16;
-
 /// A GPU as one model uses it.
 #[derive(Debug)]
 pub struct CudaDevice {
@@ -42,6 +39,8 @@ pub struct CudaDevice {
     kernels: Kernels,
     buffers: PassBuffers,
     multiplier: Multiplier,
+    /// Bytes that recordings may take together.
+    recordings_bytes: u64,
     /// One forward pass, or measurement, works at a time: [`alone`](Self::alone).
     scratch: Mutex<BatchState>,
 }
@@ -81,16 +80,6 @@ struct PassBuffers {
     logits: Buffer,
     /// What the multiplier works in: prepared rows, their steps, their extents.
     prepared: [Buffer; 3],
-}
-
-/// What belongs to the batch that is computed.
-#[derive(Debug)]
-struct BatchState {
-    table: Buffer,
-    /// The launches of batches that were seen twice, the oldest first.
-    recordings: Vec<(BatchTable, Recording)>,
-    /// The last batch whose launches were not recorded. By then all kernels in it are loaded.
-    last: Option<BatchTable>,
 }
 
 /// The address of F32 `[rows, width]` on the GPU.
@@ -182,14 +171,16 @@ impl CudaDevice {
             kernels,
             buffers,
             multiplier: Multiplier { gpu: Arc::clone(&gpu), prepare, prepared, steps, extents },
-            scratch: Mutex::new(BatchState { table, recordings: Vec::new(), last: None }),
+            recordings_bytes: sizes.recordings,
+            scratch: Mutex::new(BatchState::new(table)),
             gpu,
         })
     }
 
-    /// Bytes on the GPU that belong to the model: its weights, and what forward passes work in. Caches come on top.
+    /// Bytes on the GPU that belong to the model: its weights, what forward passes work in, and what recordings of them take
+    /// at most. Caches come on top.
     pub fn bytes(&self) -> usize {
-        self.weights.bytes() + self.buffers.bytes() + self.alone().table.bytes()
+        self.weights.bytes() + self.buffers.bytes() + self.alone().table.bytes() + self.recordings_bytes as usize
     }
 
     /// Reads the weights back and names the first whose bytes are not those of the file. For checks.
@@ -244,7 +235,7 @@ impl CudaDevice {
     }
 
     /// A pass over the rows of `table`.
-    fn pass<'b>(&self, table: BatchTable) -> Pass<'b, CudaDevice> {
+    fn pass<'b>(&self, table: BatchTable, recorded: bool) -> Pass<'b, CudaDevice> {
         let at = |buffer: &Buffer| DeviceFloats(buffer.address());
         let PassBuffers { hidden, qkv, attended, up_gate, .. } = &self.buffers;
         let [hidden, projected, mixed, activated] = [hidden, qkv, attended, up_gate].map(at);
@@ -258,8 +249,54 @@ impl CudaDevice {
             product: DeviceFloats(0), // no kernel norms what a sub-layer puts out
             routed: (),
             logits: Vec::new(),
-            recorded: table.recorded,
+            recorded,
         }
+    }
+
+    /// Computes by the launches that were recorded for such a batch, or records them now; whether it could.
+    fn recorded<'b>(
+        &self,
+        state: &mut BatchState,
+        table: BatchTable,
+        compute: &mut dyn FnMut(&mut Pass<'b, CudaDevice>) -> Result<()>,
+    ) -> bool {
+        let recording = match state.recordings.iter().position(|(other, _)| *other == table) {
+            Some(index) => Ok(state.recordings.remove(index).1),
+            None => Recording::new(&self.gpu, &mut || compute(&mut self.pass(table, true))),
+        };
+        // SAFETY: the launches work in the weights and the buffers of this device, and in the table of the batch, whose
+        // addresses are compared; the addresses of pages are in the table.
+        let started = recording.and_then(|recording| Ok(unsafe { recording.replay() }.map(|()| recording)?));
+        match started {
+            Ok(recording) => state.keep(table, recording, self.recordings_bytes),
+            Err(error) => {
+                // What was recorded may be what there is no memory for. An error that lasts is the next launch's too.
+                tracing::debug!(%error, "a step is computed without a recording");
+                state.recordings.clear();
+                state.unrecordable = Some(table);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Appends what is left of the wanted logits, and looks at what the cache could not hold: one wait for both.
+    fn finish(
+        &self,
+        state: &BatchState,
+        batch: &Batch<'_, Buffer>,
+        table: BatchTable,
+        logits: &mut Vec<f32>,
+    ) -> Result<()> {
+        let left = table.wanted_rows * self.sizes.vocab - logits.len();
+        memory::grow(logits, left, "logits")?;
+        let mut word = [0; 8];
+        self.buffers.logits.append_floats(left, logits, &state.table, &mut word)?;
+        let Some((layer, row, value)) = overflow(word) else { return Ok(()) };
+        let of_row = batch.sequences.iter().find(|sequence| sequence.rows.contains(&row));
+        let of_row = of_row.ok_or_else(|| Error::Internal(format!("the GPU names row {row} of {}", batch.rows)))?;
+        let position = of_row.start + row - of_row.rows.start;
+        Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype })
     }
 
     /// All rows of a batch.
@@ -341,33 +378,18 @@ impl Device for CudaDevice {
         let table = BatchTable::upload(&batch, self.tile, parts, &self.gpu, &mut scratch.table)?;
         // Steps of generation follow each other by the thousand, with the same launches but for the table.
         let again = table.rows == batch.sequences.len() && table.wanted_rows == table.rows && table.rows <= FEW_TOKENS;
-        let known = scratch.recordings.iter().position(|(other, _)| *other == table);
-        let index = match known {
-            Some(index) => index,
-            None if !again || scratch.last != Some(table) => {
-                if again {
-                    scratch.last = Some(table);
-                }
-                let mut pass = self.pass(table);
-                compute(&mut pass)?;
-                return Ok(pass.logits);
+        let known = scratch.last == Some(table) || scratch.recordings.iter().any(|(other, _)| *other == table);
+        let seen = again && known && scratch.unrecordable != Some(table);
+        let mut pass = self.pass(table, false);
+        if !(seen && self.recorded(&mut scratch, table, compute)) {
+            compute(&mut pass)?;
+            if again {
+                scratch.last = Some(table);
             }
-            None => {
-                let mut pass = self.pass(BatchTable { recorded: true, ..table });
-                let made = Recording::new(&self.gpu, &mut || compute(&mut pass))?;
-                if scratch.recordings.len() == MOST_RECORDINGS {
-                    scratch.recordings.remove(0);
-                }
-                scratch.recordings.push((table, made));
-                scratch.recordings.len() - 1
-            }
-        };
-        // SAFETY: the launches work in the weights and the buffers of this device, and in the table of the batch, whose
-        // addresses are compared; the addresses of pages are in the table.
-        unsafe { scratch.recordings[index].1.replay()? };
-        let mut logits = memory::reserved(table.wanted_rows * self.sizes.vocab, "logits")?;
-        self.buffers.logits.append_floats(table.wanted_rows * self.sizes.vocab, &mut logits)?;
-        Ok(logits)
+            scratch.unrecordable.take_if(|other| *other != table);
+        }
+        self.finish(&scratch, &batch, table, &mut pass.logits)?;
+        Ok(pass.logits)
     }
 
     fn embed(&self, table: &BatchTable, embedding: &DeviceMatrix, _: f32, hidden: &mut DeviceFloats) -> Result<()> {
@@ -416,6 +438,7 @@ impl Device for CudaDevice {
             k_bias: bias(k).0,
             places: table.places,
             pages: table.pages,
+            overflow: table.overflow,
             heads: queries as i32,
             kv_heads: kv_heads as i32,
             dim: head_dim as i32,
@@ -544,16 +567,18 @@ impl Device for CudaDevice {
             count: table.wanted_rows,
         };
         let target = ProductTarget { address: self.buffers.logits.address(), width: vocab, add: false };
-        memory::grow(logits, if table.recorded { 0 } else { table.wanted_rows * vocab }, "logits")?;
-        let slice = GPU_LOGIT_ROWS.min(self.buffers.rows);
-        Ok(self.multiplier.multiply_slices(rows, head, slice, target, |rows| {
-            // What is recorded is read when it was replayed.
-            if !table.recorded {
-                self.buffers.logits.append_floats(rows * vocab, logits)?;
+        // `run` reads the last slice, which is the only one of what is recorded.
+        let mut left = table.wanted_rows;
+        self.multiplier.multiply_slices(rows, head, GPU_LOGIT_ROWS, target, |rows| {
+            left -= rows;
+            if left > 0 {
+                memory::grow(logits, rows * vocab, "logits")?;
+                self.buffers.logits.append_floats(rows * vocab, logits, &self.buffers.logits, &mut [])?;
             }
             Ok(())
-        })?)
+        })
     }
 }
 
 const _: () = assert!(GPU_ATTENTION_PARTS <= PREFILL_CHUNK, "parts are for few rows");
+const _: () = assert!(FEW_TOKENS <= GPU_LOGIT_ROWS, "what is recorded has one slice of logits");

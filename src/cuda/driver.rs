@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 /// GPUs of a process are users: the driver allows no waiting for a stream that is being recorded.
 static RECORDING: RwLock<()> = RwLock::new(());
 
-/// Bytes that are read from the GPU at a time: the logits of a token are about as many.
-const STAGED: usize = 1 << 20;
+/// Bytes that are read from the GPU at a time: the logits of a token are about as many, and a few bytes come with them.
+const STAGED: usize = (1 << 20) + 4096;
 
 /// A GPU with its primary context and a stream of its own.
 #[derive(Debug)]
@@ -97,6 +97,11 @@ impl DriverGpu {
         step("entering the GPU's context", unsafe { result::ctx::set_current(self.context) })
     }
 
+    /// The same where something is given back, which is tried at any rate: as a rule the context is the thread's already.
+    fn bind_to_free(&self) {
+        let _ = self.bind();
+    }
+
     /// The GPU, with kernels chosen as for one of `capability` where that is less than its own.
     #[cfg(test)]
     pub(super) fn acting_as(mut self, capability: (u32, u32)) -> DriverGpu {
@@ -151,12 +156,11 @@ impl Launcher for DriverGpu {
     }
 
     unsafe fn free(&self, address: u64, _: usize) {
-        if self.bind().is_ok() {
-            let _apart = apart();
-            // SAFETY: the caller's. Freeing waits for what runs; an error then is one of a kernel before, which the next
-            // call that can fail tells.
-            let _ = unsafe { result::free_sync(address) };
-        }
+        self.bind_to_free();
+        let _apart = apart();
+        // SAFETY: the caller's. Freeing waits for what runs; an error then is one of a kernel before, which the next
+        // call that can fail tells.
+        let _ = unsafe { result::free_sync(address) };
     }
 
     unsafe fn upload(&self, from: &[u8], to: u64) -> Result<(), CudaError> {
@@ -168,18 +172,29 @@ impl Launcher for DriverGpu {
         step("copying to the GPU", copied)
     }
 
-    unsafe fn download(&self, from: u64, to: &mut [u8]) -> Result<(), CudaError> {
+    unsafe fn download(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<(), CudaError> {
         self.bind()?;
         let staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
-        for (index, part) in to.chunks_mut(STAGED).enumerate() {
-            // SAFETY: `STAGED` bytes were allocated, which the lock leaves to this call.
-            let staged = unsafe { std::slice::from_raw_parts_mut(*staging, part.len()) };
-            let at = from + (index * STAGED) as u64;
-            // SAFETY: the caller's; what was staged is not read before the stream has been waited for.
-            let copied = unsafe { result::memcpy_dtoh_async(staged, at, self.stream) };
+        let chunks = pieces.iter_mut().flat_map(|(from, to)| {
+            let starts = (*from..).step_by(STAGED);
+            starts.zip(to.chunks_mut(STAGED))
+        });
+        let mut chunks = chunks.peekable();
+        while chunks.peek().is_some() {
+            let (mut room, mut copied, mut staged) = (STAGED, Ok(()), Vec::new());
+            while let Some((from, to)) = chunks.next_if(|(_, to)| to.len() <= room) {
+                // SAFETY: `STAGED` bytes were allocated, of which `room` are left; the lock leaves them to this call.
+                let part = unsafe { std::slice::from_raw_parts_mut(staging.add(STAGED - room), to.len()) };
+                room -= to.len();
+                if copied.is_ok() {
+                    // SAFETY: the caller's; what was staged is not read before the stream has been waited for.
+                    copied = unsafe { result::memcpy_dtoh_async(part, from, self.stream) };
+                }
+                staged.push((part, to));
+            }
             self.wait()?;
             step("copying from the GPU", copied)?;
-            part.copy_from_slice(staged);
+            staged.into_iter().for_each(|(part, to)| to.copy_from_slice(part));
         }
         Ok(())
     }
@@ -199,7 +214,7 @@ impl Launcher for DriverGpu {
         step("asking for the free memory", result::mem_get_info())
     }
 
-    fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<usize, Error> {
+    fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<(usize, usize), Error> {
         self.bind()?;
         let _alone = RECORDING.write().unwrap_or_else(PoisonError::into_inner);
         // Other threads may copy meanwhile, on streams of their own.
@@ -210,12 +225,16 @@ impl Launcher for DriverGpu {
         // SAFETY: it was begun above.
         let graph = step("ending a graph", unsafe { result::stream::end_capture(self.stream) });
         // A launch that failed says more than the end of a recording that it broke.
-        let ready = match (launched, graph) {
+        match (launched, graph) {
             (Ok(()), Ok(graph)) => {
-                // SAFETY: the graph was ended above.
-                let made = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+                let mut nodes = 0;
+                // SAFETY: the graph was ended above; without an array the number alone is written.
+                let counted = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut nodes) }.result();
+                // SAFETY: as above.
+                let made = counted
+                    .and_then(|()| unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) });
                 destroy(graph);
-                step("making a graph ready", made).map_err(Error::from)
+                step("making a graph ready", made).map(|made| (made as usize, nodes)).map_err(Error::from)
             }
             (Err(error), Ok(graph)) => {
                 destroy(graph);
@@ -223,8 +242,7 @@ impl Launcher for DriverGpu {
             }
             (Err(error), Err(_)) => Err(error),
             (Ok(()), Err(error)) => Err(error.into()),
-        };
-        Ok(ready? as usize)
+        }
     }
 
     unsafe fn replay(&self, recording: usize) -> Result<(), CudaError> {
@@ -234,10 +252,9 @@ impl Launcher for DriverGpu {
     }
 
     unsafe fn forget(&self, recording: usize) {
-        if self.bind().is_ok() {
-            // SAFETY: the caller's. There is nobody to tell of an error.
-            let _ = unsafe { result::graph::exec_destroy(recording as sys::CUgraphExec) };
-        }
+        self.bind_to_free();
+        // SAFETY: the caller's. There is nobody to tell of an error.
+        let _ = unsafe { result::graph::exec_destroy(recording as sys::CUgraphExec) };
     }
 
     unsafe fn launch(
@@ -274,9 +291,7 @@ impl Launcher for DriverGpu {
 
 impl Drop for DriverGpu {
     fn drop(&mut self) {
-        if self.bind().is_err() {
-            return;
-        }
+        self.bind_to_free();
         let _apart = apart();
         let modules = self.modules.get_mut().unwrap_or_else(PoisonError::into_inner);
         for module in modules.values() {
@@ -327,9 +342,11 @@ fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice, CudaError> {
         if ordinal.unsigned_abs() as usize == index {
             by_index = Some(device);
         }
-        let own = result::device::get_uuid(device).ok().map(|own| spelled(own.bytes.map(|byte| byte as u8)));
-        if uuid.is_some() && own.as_deref() == uuid {
-            return Ok(device);
+        if let Some(uuid) = uuid {
+            let own = step("asking for a GPU's UUID", result::device::get_uuid(device))?;
+            if spelled(own.bytes.map(|byte| byte as u8)) == uuid {
+                return Ok(device);
+            }
         }
     }
     let asked = uuid.map_or_else(|| format!("number {index}"), str::to_owned);

@@ -2,6 +2,7 @@
 
 use super::modules::Module;
 use crate::error::{CudaError, Error};
+use model_diagnostics::plan::gpu_recording_bytes;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
@@ -82,11 +83,12 @@ pub(super) trait Launcher: Send + Sync + fmt::Debug {
     /// `from.len()` bytes at `to` are allocated.
     unsafe fn upload(&self, from: &[u8], to: u64) -> Result<(), CudaError>;
 
-    /// Copies from the GPU, when all before is done.
+    /// Copies from the GPU, when all before is done: to each slice the bytes at its address. What is a mebibyte together is
+    /// waited for once.
     ///
     /// # Safety
-    /// `to.len()` bytes at `from` are allocated.
-    unsafe fn download(&self, from: u64, to: &mut [u8]) -> Result<(), CudaError>;
+    /// Each address has as many bytes allocated as its slice.
+    unsafe fn download(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<(), CudaError>;
 
     /// A kernel by its name; compiles and loads its module first where that was not done before.
     fn function(&self, module: Module, name: &str) -> Result<Function, CudaError>;
@@ -94,8 +96,9 @@ pub(super) trait Launcher: Send + Sync + fmt::Debug {
     /// Bytes free and in all.
     fn memory(&self) -> Result<(usize, usize), CudaError>;
 
-    /// Keeps the launches that `launches` makes instead of starting them. `launches` does nothing else with the GPU.
-    fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<usize, Error>;
+    /// Keeps the launches that `launches` makes instead of starting them, and says how many. `launches` does nothing else
+    /// with the GPU.
+    fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<(usize, usize), Error>;
 
     /// Starts recorded launches in their order.
     ///
@@ -158,21 +161,30 @@ impl Buffer {
     pub(super) fn download(&self, at: usize, to: &mut [u8]) -> Result<(), CudaError> {
         assert!(at + to.len() <= self.bytes, "{} bytes at {at} of {}", to.len(), self.bytes);
         // SAFETY: they are within this buffer (line above).
-        unsafe { self.gpu.download(self.address + at as u64, to) }
+        unsafe { self.gpu.download(&mut [(self.address + at as u64, to)]) }
     }
 
-    /// Appends the first `len` floats to `to`, which has room for them.
-    pub(super) fn append_floats(&self, len: usize, to: &mut Vec<f32>) -> Result<(), CudaError> {
-        let start = to.len();
+    /// Appends the first `len` floats to `to`, which has room for them, and copies the start of `other` to `word`.
+    pub(super) fn append_floats(
+        &self,
+        len: usize,
+        to: &mut Vec<f32>,
+        other: &Buffer,
+        word: &mut [u8],
+    ) -> Result<(), CudaError> {
+        let (start, bytes) = (to.len(), len * size_of::<f32>());
+        assert!(bytes <= self.bytes && word.len() <= other.bytes, "{bytes} bytes of {}", self.bytes);
         to.resize(start + len, 0.0);
-        self.download(0, bytemuck::cast_slice_mut(&mut to[start..])) // GPUs are in machines of their order of bytes
+        let floats = bytemuck::cast_slice_mut(&mut to[start..]); // GPUs are in machines of their order of bytes
+        // SAFETY: both are within their buffers (lines above).
+        unsafe { self.gpu.download(&mut [(self.address, floats), (other.address, word)]) }
     }
 
     /// The first `len` floats.
     #[cfg(test)]
     pub(super) fn floats(&self, len: usize) -> Result<Vec<f32>, CudaError> {
-        let mut floats = Vec::new();
-        self.append_floats(len, &mut floats)?;
+        let mut floats = vec![0.0; len];
+        self.download(0, bytemuck::cast_slice_mut(&mut floats))?;
         Ok(floats)
     }
 }
@@ -182,6 +194,7 @@ impl Buffer {
 pub(super) struct Recording {
     gpu: Arc<dyn Launcher>,
     handle: usize,
+    launches: usize,
 }
 
 impl Recording {
@@ -190,7 +203,13 @@ impl Recording {
         gpu: &Arc<dyn Launcher>,
         launches: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Recording, Error> {
-        Ok(Recording { handle: gpu.record(launches)?, gpu: Arc::clone(gpu) })
+        let (handle, launches) = gpu.record(launches)?;
+        Ok(Recording { gpu: Arc::clone(gpu), handle, launches })
+    }
+
+    /// Bytes that the driver keeps for it at most.
+    pub(super) fn bytes(&self) -> u64 {
+        gpu_recording_bytes(self.launches)
     }
 
     /// Starts them.

@@ -318,8 +318,8 @@ impl Multiplier {
         matrix: &DeviceMatrix,
         slice: usize,
         target: ProductTarget,
-        mut take: impl FnMut(usize) -> Result<(), CudaError>,
-    ) -> Result<(), CudaError> {
+        mut take: impl FnMut(usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         // The form is that of a slice: the last may have fewer rows, and is then computed as the others are.
         let tokens = rows.count.min(slice);
         let form = matrix.form(tokens);

@@ -141,7 +141,7 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// of the batch's sequences, as `heads` says.
     ///
     /// # Errors
-    /// `CacheOverflow` on the processor when a key or value is infinite, or becomes so in the cache's dtype.
+    /// `CacheOverflow` when a key or value is infinite, or becomes so in the cache's dtype; on GPUs that of [`run`](Self::run).
     fn rotate_and_store(
         &self,
         batch: &mut Self::Batch<'_>,

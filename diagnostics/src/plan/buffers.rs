@@ -16,6 +16,25 @@ pub const GPU_ATTENTION_PARTS: usize = 64;
 /// Rows of logits that a GPU computes at a time.
 pub const GPU_LOGIT_ROWS: usize = 32;
 
+/// Bytes of a recorded launch on a GPU. Drivers take about 10 KB (CUDA 12) to 68 KB (driver 470) for a kernel of a graph, as
+/// others have measured: this is more than either.
+const GPU_LAUNCH_BYTES: u64 = 72 << 10;
+
+/// Steps of generation whose launches a GPU keeps: of one sequence, and of batches, at this length and the last.
+const GPU_RECORDINGS: usize = 4;
+
+/// Launches of a layer: four products, what prepares each, rotation, attention, and putting its parts together. Where more are
+/// recorded, fewer recordings are kept.
+const GPU_LAYER_LAUNCHES: usize = 11;
+
+/// Launches beside those of layers: the embedding, and the head's product and preparation.
+const GPU_OTHER_LAUNCHES: usize = 3;
+
+/// Bytes that a recording of `launches` takes on a GPU at most.
+pub fn gpu_recording_bytes(launches: usize) -> u64 {
+    GPU_LAUNCH_BYTES.saturating_mul(launches as u64)
+}
+
 /// Bytes that a tensor of `bytes` takes on a GPU.
 pub fn gpu_tensor_bytes(bytes: u64) -> u64 {
     aligned(bytes.saturating_add(GPU_OVERREAD))
@@ -167,7 +186,7 @@ fn expert_elements(layer: &LayerWeights) -> usize {
 pub struct GpuBuffers {
     /// Rows that a forward pass takes at a time.
     pub rows: usize,
-    /// What is said of the rows: rotation angles, and 32 bytes of indices each; the addresses of pages.
+    /// What is said of the rows: rotation angles, and 32 bytes of indices each; the addresses of pages; a word on overflow.
     pub batch: u64,
     /// The residual stream.
     pub hidden: u64,
@@ -187,12 +206,15 @@ pub struct GpuBuffers {
     pub partial: u64,
     /// Some rows of logits.
     pub logits: u64,
+    /// What the driver keeps of recorded steps: recordings that would take more are freed.
+    pub recordings: u64,
 }
 
 impl GpuBuffers {
     /// For sequences of up to `context` tokens.
     pub fn new(spec: &ModelSpec, context: usize) -> GpuBuffers {
-        let rows = PREFILL_CHUNK.min(context).max(1);
+        // However short the sequences are, a batch has as many.
+        let rows = PREFILL_CHUNK;
         let queries = spec.heads.saturating_mul(spec.head_dim);
         let keys = spec.kv_heads.saturating_mul(spec.head_dim);
         let widest = widest_operand(spec);
@@ -202,7 +224,7 @@ impl GpuBuffers {
         let pages = sum(&[context.div_ceil(KV_PAGE) as u64, rows as u64]).saturating_mul(8);
         GpuBuffers {
             rows,
-            batch: aligned(sum(&[angles, product(&[rows, 32]), pages])),
+            batch: aligned(sum(&[angles, product(&[rows, 32]), pages, GPU_ALIGNMENT])),
             hidden: floats(&[rows, spec.hidden]),
             prepared: floats(&[rows, widest]),
             steps: bytes(&[rows, widest.div_ceil(32).max(1), 8]),
@@ -211,15 +233,20 @@ impl GpuBuffers {
             attended: floats(&[rows, queries]),
             up_gate: floats(&[rows, 2, spec.feed_forward]),
             partial: floats(&[GPU_ATTENTION_PARTS, spec.heads, spec.head_dim.saturating_add(2)]),
-            logits: floats(&[GPU_LOGIT_ROWS.min(rows), spec.vocab]),
+            logits: floats(&[GPU_LOGIT_ROWS, spec.vocab]),
+            recordings: gpu_recording_bytes(product(&[
+                GPU_RECORDINGS,
+                spec.weights.layers.len().saturating_mul(GPU_LAYER_LAUNCHES).saturating_add(GPU_OTHER_LAUNCHES),
+            ]) as usize),
         }
     }
 
     /// Bytes of all of them.
     pub fn bytes(&self) -> u64 {
-        let GpuBuffers { rows: _, batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, logits } =
+        let GpuBuffers { rows: _, batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, .. } =
             *self;
-        sum(&[batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, logits])
+        let GpuBuffers { logits, recordings, .. } = *self;
+        sum(&[batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, logits, recordings])
     }
 }
 

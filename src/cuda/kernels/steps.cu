@@ -294,6 +294,8 @@ struct Rotate {
     u64 k_bias;
     u64 places;
     u64 pages;
+    // The least `overflow_of` of what the cache cannot hold, or all ones.
+    u64 overflow;
     int heads;
     int kv_heads;
     int dim;
@@ -313,6 +315,12 @@ struct Rotate {
 
 #define MOST_DIM 256
 #define ROTATE_WARPS 4
+
+// What `batch.rs` reads back: the first layer comes first, in it the first row, of that the largest magnitude.
+__device__ __forceinline__ u64 overflow_of(int layer, int row, float value) {
+    u32 bits = __float_as_uint(value);
+    return (u64)layer << 48 | (u64)row << 32 | (u32)~(bits << 1 | bits >> 31);
+}
 
 KERNEL_OF(32 * ROTATE_WARPS, rotate, Rotate) {
     __shared__ float all[ROTATE_WARPS][MOST_DIM];
@@ -371,10 +379,17 @@ KERNEL_OF(32 * ROTATE_WARPS, rotate, Rotate) {
     u64 page = ((const u64*)a.pages)[place.pages + place.position / PAGE];
     u64 at = (((u64)a.layer * 2 * a.kv_heads + head - a.heads) * PAGE + place.position % PAGE) * a.dim;
     for (int i = lane; i < a.dim; i += 32) {
+        bool infinite;
         if (a.halves) {
-            ((u16*)page)[at + i] = float_to_half(own[i]);
+            u16 half = float_to_half(own[i]);
+            ((u16*)page)[at + i] = half;
+            infinite = (half & 0x7fff) == 0x7c00;
         } else {
             ((float*)page)[at + i] = own[i];
+            infinite = (__float_as_uint(own[i]) & 0x7fffffffu) == 0x7f800000u;
+        }
+        if (infinite) {
+            atomicMin((u64*)a.overflow, overflow_of(a.layer, row, own[i]));
         }
     }
 }

@@ -291,6 +291,12 @@ static inline int dot4(u32 a, u32 b, int c) {
     return c;
 }
 
+static inline u64 atomicMin(u64* at, u64 value) {
+    u64 before = *at;
+    *at = value < before ? value : before;
+    return before;
+}
+
 // --- tensor cores ---
 
 // Lays a lane's operands out for all lanes to read.

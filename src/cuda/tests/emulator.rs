@@ -111,9 +111,11 @@ impl Launcher for Emulator {
         Ok(())
     }
 
-    unsafe fn download(&self, from: u64, to: &mut [u8]) -> Result<(), CudaError> {
-        // SAFETY: the caller's.
-        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to.as_mut_ptr(), to.len()) };
+    unsafe fn download(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<(), CudaError> {
+        for (from, to) in pieces {
+            // SAFETY: the caller's.
+            unsafe { std::ptr::copy_nonoverlapping(*from as *const u8, to.as_mut_ptr(), to.len()) };
+        }
         Ok(())
     }
 
@@ -130,14 +132,15 @@ impl Launcher for Emulator {
         Ok((1 << 30, 1 << 30))
     }
 
-    fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<usize, Error> {
+    fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<(usize, usize), Error> {
         *self.open.lock().unwrap() = Some(Vec::new());
         let launched = launches();
         let recorded = self.open.lock().unwrap().take();
         launched?;
         let mut kept = self.kept.lock().unwrap();
+        let count = recorded.as_ref().map_or(0, Vec::len);
         kept.push(recorded);
-        Ok(kept.len() - 1)
+        Ok((kept.len() - 1, count))
     }
 
     unsafe fn replay(&self, recording: usize) -> Result<(), CudaError> {

@@ -9,9 +9,11 @@ use std::sync::Arc;
 mod compile;
 mod emulator;
 mod models;
+mod overflow;
 mod peak;
 mod plan;
 mod products;
+mod recordings;
 mod steps;
 mod upload;
 

@@ -1,8 +1,10 @@
 //! Whole models in the emulator, or on a GPU: every family and every dtype that has kernels, within the bounds that hold for the
 //! processor.
 
+use super::super::gpu::Launcher;
 use super::super::{CudaDevice, dtypes};
 use super::gpu;
+use crate::DeviceChoice;
 use crate::decoder::Decoder;
 use crate::factory::UnifiedModelFactory;
 use crate::model::Model;
@@ -16,6 +18,7 @@ use safetensors::SafeTensors;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A capability with tensor cores for every dtype, and one with none.
 const NEW: (u32, u32) = (9, 0);
@@ -26,7 +29,7 @@ const CONTEXT: usize = 512;
 /// The longest case that is emulated.
 const LONGEST: usize = 304;
 
-fn fixtures() -> PathBuf {
+pub(super) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
@@ -42,22 +45,34 @@ fn on_processor(path: &Path) -> Model {
 }
 
 fn with_cache(path: &Path, kv: KvDtype) -> Model {
-    UnifiedModelFactory::builder().threads(1).context_length(CONTEXT).kv_cache(kv).load(path).unwrap()
+    with_context(path, kv, CONTEXT)
+}
+
+pub(super) fn with_context(path: &Path, kv: KvDtype, context: usize) -> Model {
+    // Where there is a GPU, it would be the first choice.
+    let builder = UnifiedModelFactory::builder().device(DeviceChoice::Cpu).threads(1);
+    builder.context_length(context).kv_cache(kv).load(path).unwrap()
 }
 
 /// The model on an emulated GPU; `None` where nothing can be emulated. What the GPU holds is compared with the file.
 fn on_gpu(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> Option<Model> {
     let gpu = gpu(capability)?;
+    Some(on(gpu, model, path, kv))
+}
+
+/// The same on this GPU, for the context that the model was loaded with.
+pub(super) fn on(gpu: Arc<dyn Launcher>, model: &Model, path: &Path, kv: KvDtype) -> Model {
     let diagnosis = diagnose_with(REGISTRY, path, &Hardware::detect(), &Policy::default());
     let Ready { header, spec, mut plan, .. } = diagnosis.ready.unwrap();
     (plan.kv_dtype, plan.cache_budget) = (kv, u64::MAX);
     let weights = Weights::map(&header.source).unwrap();
-    let device = || CudaDevice::new(gpu, &spec, &weights, kv, CONTEXT, &|_, _| Ok(()));
+    let context = model.context_length();
+    let device = || CudaDevice::new(gpu, &spec, &weights, kv, context, &|_, _| Ok(()));
     let decoder = Decoder::new(&spec, &weights, &plan, true, device).unwrap();
     assert_eq!(decoder.device().first_difference(&spec, &weights).unwrap(), None);
-    let planned = gpu_weight_bytes(&spec, u64::MAX) + GpuBuffers::new(&spec, CONTEXT).bytes();
+    let planned = gpu_weight_bytes(&spec, u64::MAX) + GpuBuffers::new(&spec, context).bytes();
     assert_eq!(decoder.device().bytes() as u64, planned);
-    Some(model.with_compute(Box::new(decoder)))
+    model.with_compute(Box::new(decoder))
 }
 
 /// Whether there are kernels for the dtypes of the model and, by what a diagnosis says, for its block.

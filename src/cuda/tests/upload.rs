@@ -1,7 +1,7 @@
 //! What is told of an upload, and that ending it leaves nothing on the GPU.
 
 use super::super::CudaDevice;
-use super::emulator;
+use super::gpu;
 use crate::error::Error;
 use crate::weights::Weights;
 use model_diagnostics::family::REGISTRY;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 #[test]
 fn an_upload_is_told_from_no_byte_to_the_last_and_ends_where_it_is_cancelled() {
-    let Some(gpu) = emulator::gpu((8, 0)) else { return };
+    let Some(gpu) = gpu((8, 0)) else { return };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo-q4_k_m.gguf");
     let diagnosis = diagnose_with(REGISTRY, &path, &Hardware::detect(), &Policy::default());
     let Ready { header, spec, .. } = diagnosis.ready.unwrap();

@@ -1,0 +1,444 @@
+//! The functions of `libcuda` by their names: each checks what it is given and changes what there is.
+#![allow(clippy::missing_safety_doc, non_snake_case)] // the driver API's documentation has each function
+
+use super::code::Code;
+use super::driver;
+use super::failure::Failures;
+use super::settings::{NAME, Settings, UUID};
+use super::state::{Context, Driver};
+use super::stream::{CaptureMode, Stream, Work};
+use crate::ptx::{Kernel, Launch, Module, Schedule};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+type Handle = *mut c_void;
+
+/// Runs a call, unless it is to fail. One that gives something back does so even then: a driver answers such a call with an
+/// error that came before, too.
+fn call(name: &'static str, gives_back: bool, run: impl FnOnce(&mut Driver) -> Result<(), Code>) -> Code {
+    let mut driver = driver();
+    let failure = driver.failures.count(name);
+    let mut result = if failure.is_none() || gives_back { run(&mut driver) } else { Ok(()) };
+    if let Some(code) = failure {
+        result = Err(code);
+    }
+    if let Err(code) = result {
+        driver.keep(code);
+    }
+    result.err().unwrap_or(Code(0))
+}
+
+/// Writes an answer.
+///
+/// # Safety
+/// `to` is null or valid for writing.
+unsafe fn answer<T>(to: *mut T, value: T) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: the caller's.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// Gives something of the context back, also where the context is broken.
+fn give_back(driver: &mut Driver, give: impl FnOnce(&mut Context) -> Result<(), Code>) -> Result<(), Code> {
+    let given = give(driver.context()?);
+    driver.sound().and(given)
+}
+
+/// Declares the functions, whose bodies run under the lock.
+macro_rules! functions {
+    ($($name:ident($($argument:ident: $kind:ty),*) $(gives $back:ident)? |$driver:ident| $body:block)*) => {$(
+        #[doc = concat!("`", stringify!($name), "` of the driver API.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $kind),*) -> Code {
+            call(stringify!($name), functions!(@back $($back)?), |$driver| $body)
+        }
+    )*};
+    (@back back) => { true };
+    (@back) => { false };
+}
+
+functions! {
+    cuInit(flags: c_uint) |driver| {
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        if driver.settings.is_none() {
+            let read = Settings::of_environment().and_then(|settings| Ok((settings, Failures::of_environment()?)));
+            let (settings, failures) = read.map_err(|why| Code::INVALID_VALUE.because(why))?;
+            driver.settings = Some(settings);
+            driver.failures = failures;
+        }
+        Ok(())
+    }
+
+    cuDriverGetVersion(version: *mut c_int) |driver| {
+        let (major, minor) = driver.settings()?.cuda;
+        // SAFETY: the caller's.
+        unsafe { answer(version, (1000 * major + 10 * minor) as c_int) }
+    }
+
+    cuDeviceGetCount(count: *mut c_int) |driver| {
+        driver.settings()?;
+        // SAFETY: the caller's.
+        unsafe { answer(count, 1) }
+    }
+
+    cuDeviceGet(device: *mut c_int, ordinal: c_int) |driver| {
+        driver.settings()?;
+        check_device(ordinal)?;
+        // SAFETY: the caller's.
+        unsafe { answer(device, ordinal) }
+    }
+
+    cuDeviceGetUuid(uuid: *mut [u8; 16], device: c_int) |driver| {
+        driver.settings()?;
+        check_device(device)?;
+        // SAFETY: the caller's.
+        unsafe { answer(uuid, UUID) }
+    }
+
+    cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) |driver| {
+        driver.settings()?;
+        check_device(device)?;
+        // SAFETY: the caller's.
+        unsafe { answer(uuid, UUID) }
+    }
+
+    cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) |driver| {
+        driver.settings()?;
+        check_device(device)?;
+        // SAFETY: the caller's.
+        unsafe { spell(NAME, name, usize::try_from(bytes).unwrap_or(0)) }
+    }
+
+    cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device: c_int) |driver| {
+        check_device(device)?;
+        let settings = driver.settings()?;
+        let found = match attribute {
+            1 => 1024, // threads of a block
+            8 => 48 << 10, // shared memory of a block that does not ask for more
+            10 => 32, // lanes of a warp
+            16 => settings.processors,
+            75 => settings.capability.0,
+            76 => settings.capability.1,
+            97 => settings.most_shared(),
+            other => return Err(Code::NOT_SUPPORTED.because(format_args!("attribute {other} is not emulated"))),
+        };
+        // SAFETY: the caller's.
+        unsafe { answer(value, found as c_int) }
+    }
+
+    cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) |driver| {
+        check_device(device)?;
+        let handle = driver.retain()?;
+        // SAFETY: the caller's.
+        unsafe { answer(context, handle as Handle) }
+    }
+
+    cuDevicePrimaryCtxRelease_v2(device: c_int) gives back |driver| {
+        check_device(device)?;
+        driver.release()
+    }
+
+    cuCtxSetCurrent(context: Handle) |driver| {
+        driver.set_current(context as usize)
+    }
+
+    cuCtxSynchronize() |driver| {
+        let context = driver.sound()?;
+        context.forbidden_while_capturing("waiting for the context", true)?;
+        context.finish_all()
+    }
+
+    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |driver| {
+        driver.sound()?;
+        let (of_free, of_total) = driver.free_memory()?;
+        // SAFETY: the caller's.
+        unsafe { answer(free, of_free as usize)?; answer(total, of_total as usize) }
+    }
+
+    cuMemAlloc_v2(address: *mut u64, bytes: usize) |driver| {
+        let allocated = driver.allocate(bytes)?;
+        // SAFETY: the caller's.
+        unsafe { answer(address, allocated) }
+    }
+
+    cuMemFree_v2(address: u64) gives back |driver| {
+        give_back(driver, |context| {
+            context.forbidden_while_capturing("freeing memory, which waits for the context,", true)?;
+            let finished = context.finish_all();
+            context.memory.free(address).and(finished)
+        })
+    }
+
+    cuMemHostAlloc(host: *mut Handle, bytes: usize, flags: c_uint) |driver| {
+        let context = driver.sound()?;
+        context.forbidden_while_capturing("pinning memory", false)?;
+        if flags != 0 || bytes == 0 {
+            return Err(Code::INVALID_VALUE.because("no bytes, or flags, which are not emulated"));
+        }
+        let allocated = context.pinned.allocate(bytes).ok_or(Code::OUT_OF_MEMORY)?;
+        // SAFETY: the caller's.
+        unsafe { answer(host, allocated.cast()) }
+    }
+
+    cuMemFreeHost(host: Handle) gives back |driver| {
+        give_back(driver, |context| {
+            context.forbidden_while_capturing("freeing pinned memory, which waits for the context,", true)?;
+            let finished = context.finish_all();
+            context.pinned.free(host as usize).and(finished)
+        })
+    }
+
+    cuMemcpyHtoDAsync_v2(to: u64, from: *const u8, bytes: usize, stream: Handle) |driver| {
+        let context = driver.sound()?;
+        context.memory.host(to, bytes)?;
+        let start = from as usize;
+        let pinned = context.pinned.holds(start..start + bytes)?;
+        let on = context.streams.get_mut(&(stream as usize)).ok_or(Code::INVALID_HANDLE)?;
+        not_captured(on)?;
+        on.work.push_back(if pinned {
+            Work::Upload { from: start, to, bytes }
+        } else {
+            // Pageable memory is read before the call returns.
+            // SAFETY: the caller's.
+            Work::Write { to, bytes: unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec() }
+        });
+        Ok(())
+    }
+
+    cuMemcpyDtoHAsync_v2(to: *mut u8, from: u64, bytes: usize, stream: Handle) |driver| {
+        let context = driver.sound()?;
+        let host = context.memory.host(from, bytes)?;
+        let start = to as usize;
+        let pinned = context.pinned.holds(start..start + bytes)?;
+        let on = context.streams.get_mut(&(stream as usize)).ok_or(Code::INVALID_HANDLE)?;
+        not_captured(on)?;
+        if pinned {
+            on.work.push_back(Work::Download { from, to: start, bytes });
+            return Ok(());
+        }
+        // Into pageable memory the call returns when all is there.
+        context.finish(stream as usize)?;
+        // SAFETY: the caller's; as many bytes are allocated on the GPU.
+        unsafe { to.copy_from_nonoverlapping(host, bytes) };
+        Ok(())
+    }
+
+    cuStreamCreate(stream: *mut Handle, flags: c_uint) |driver| {
+        if flags != 1 {
+            return Err(Code::NOT_SUPPORTED.because("streams that wait for the default stream are not emulated"));
+        }
+        let (handle, context) = driver.making()?;
+        context.streams.insert(handle, Stream::default());
+        // SAFETY: the caller's.
+        unsafe { answer(stream, handle as Handle) }
+    }
+
+    cuStreamDestroy_v2(stream: Handle) gives back |driver| {
+        give_back(driver, |context| {
+            let mut stream = context.streams.remove(&(stream as usize)).ok_or(Code::INVALID_HANDLE)?;
+            stream.finish(&context.memory)
+        })
+    }
+
+    cuStreamSynchronize(stream: Handle) |driver| {
+        driver.sound()?.finish(stream as usize)
+    }
+
+    cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) |driver| {
+        let mode = CaptureMode::new(mode).ok_or(Code::INVALID_VALUE)?;
+        driver.sound()?.capture(stream as usize, mode)
+    }
+
+    cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize) |driver| {
+        if !nodes.is_null() {
+            return Err(Code::NOT_SUPPORTED.because("nodes have no handles"));
+        }
+        let found = driver.sound()?.graph_nodes(graph as usize)?;
+        // SAFETY: the caller's.
+        unsafe { answer(count, found) }
+    }
+
+    cuGraphInstantiateWithFlags(executable: *mut Handle, graph: Handle, flags: u64) |driver| {
+        if flags != 0 {
+            return Err(Code::NOT_SUPPORTED.because("flags of graphs are not emulated"));
+        }
+        let made = driver.instantiate(graph as usize)?;
+        // SAFETY: the caller's.
+        unsafe { answer(executable, made as Handle) }
+    }
+
+    cuGraphDestroy(graph: Handle) gives back |driver| {
+        give_back(driver, |context| context.destroy_graph(graph as usize))
+    }
+
+    cuGraphExecDestroy(executable: Handle) gives back |driver| {
+        give_back(driver, |context| context.destroy_executable(executable as usize))
+    }
+
+    cuGraphLaunch(executable: Handle, stream: Handle) |driver| {
+        driver.sound()?.start_graph(executable as usize, stream as usize)
+    }
+
+    cuModuleUnload(module: Handle) gives back |driver| {
+        give_back(driver, |context| {
+            context.forbidden_while_capturing("unloading a module, which waits for the context,", true)?;
+            let finished = context.finish_all();
+            context.unload(module as usize).and(finished)
+        })
+    }
+
+    cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char) |driver| {
+        let (handle, context) = driver.making()?;
+        // SAFETY: the caller's.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        let found = context.function(handle, module as usize, &name)?;
+        // SAFETY: the caller's.
+        unsafe { answer(function, found as Handle) }
+    }
+
+    cuFuncSetAttribute(function: Handle, attribute: c_uint, value: c_int) |driver| {
+        let most = driver.settings()?.most_shared();
+        let bytes = u32::try_from(value).map_err(|_| Code::INVALID_VALUE)?;
+        match attribute {
+            8 => driver.sound()?.allow_shared(function as usize, bytes, most),
+            other => Err(Code::NOT_SUPPORTED.because(format_args!("attribute {other} is not emulated"))),
+        }
+    }
+}
+
+/// `cuStreamEndCapture` of the driver API. A capture ends even where that fails, and then leaves no graph.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> Code {
+    let mut made = 0;
+    let code = call("cuStreamEndCapture", true, |driver| {
+        let handle = driver.handle();
+        give_back(driver, |context| {
+            made = context.end_capture(handle, stream as usize)?;
+            Ok(())
+        })
+    });
+    if code != Code(0) && made != 0 {
+        let _ = driver().context().and_then(|context| context.destroy_graph(made));
+        made = 0;
+    }
+    // SAFETY: the caller's.
+    unsafe { answer(graph, made as Handle) }.err().unwrap_or(code)
+}
+
+/// `cuModuleLoadData` of the driver API, for PTX alone. It is translated and compiled without the lock, as that takes seconds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_char) -> Code {
+    // SAFETY: the caller's: text that ends with a zero, or a header that is longer than this.
+    let is_text = !image.is_null() && unsafe { image.cast::<u8>().read() } != 0x7f;
+    // SAFETY: as above.
+    let text = is_text.then(|| unsafe { CStr::from_ptr(image) }.to_string_lossy());
+    let compiled = text.as_deref().map(Module::compile);
+    call("cuModuleLoadData", false, |driver| {
+        let capability = driver.settings()?.capability;
+        driver.sound()?.forbidden_while_capturing("loading a module, which may wait for the context,", true)?;
+        let compiled = compiled.ok_or_else(|| Code::INVALID_IMAGE.because("machine code is not emulated"))?;
+        let target = text.as_deref().and_then(target).unwrap_or(0);
+        if target > 10 * capability.0 + capability.1 {
+            let why = format_args!("PTX for {target} on a GPU of {capability:?}");
+            return Err(Code::NO_BINARY_FOR_GPU.because(why));
+        }
+        let compiled = compiled.map_err(|error| Code::INVALID_PTX.because(error))?;
+        let (handle, context) = driver.making()?;
+        context.add_module(handle, compiled);
+        // SAFETY: the caller's.
+        unsafe { answer(module, handle as Handle) }
+    })
+}
+
+/// `cuLaunchKernel` of the driver API.
+#[allow(clippy::too_many_arguments)] // the driver's own
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLaunchKernel(
+    function: Handle,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    dynamic_shared: c_uint,
+    stream: Handle,
+    parameters: *const *const u8,
+    extra: *mut Handle,
+) -> Code {
+    call("cuLaunchKernel", false, |driver| {
+        if !extra.is_null() {
+            return Err(Code::NOT_SUPPORTED.because("parameters in one piece are not emulated"));
+        }
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let launch = Launch { grid, block, dynamic_shared, schedule: Schedule::default() };
+        // SAFETY: the caller's: a pointer for each parameter that the kernel declares, to as many bytes.
+        driver.launch(function as usize, launch, stream as usize, |kernel| unsafe { copied(kernel, parameters) })
+    })
+}
+
+/// `cuGetErrorString` of the driver API. It never fails on demand.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorString(code: Code, text: *mut *const c_char) -> Code {
+    let Some(found) = code.text() else { return Code::INVALID_VALUE };
+    // SAFETY: the caller's.
+    unsafe { answer(text, found.as_ptr()) }.err().unwrap_or(Code(0))
+}
+
+/// The bytes of a launch's parameters as the kernel lays them out.
+///
+/// # Safety
+/// `parameters` has a pointer for each, to as many bytes.
+unsafe fn copied(kernel: &Kernel, parameters: *const *const u8) -> Result<Vec<u8>, Code> {
+    let mut bytes = Vec::new();
+    if parameters.is_null() && !kernel.parameters().is_empty() {
+        return Err(Code::INVALID_VALUE.because("parameters are missing"));
+    }
+    for (index, parameter) in kernel.parameters().iter().enumerate() {
+        bytes.resize(parameter.offset, 0);
+        // SAFETY: the caller's.
+        let given = unsafe { std::slice::from_raw_parts(*parameters.add(index), parameter.bytes) };
+        bytes.extend_from_slice(given);
+    }
+    Ok(bytes)
+}
+
+/// The capability that PTX is for, as `10 * major + minor`.
+fn target(ptx: &str) -> Option<u32> {
+    let line = ptx.lines().find_map(|line| line.trim_start().strip_prefix(".target"))?;
+    let number = line.trim_start().strip_prefix("sm_")?;
+    number[..number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len())].parse().ok()
+}
+
+fn check_device(device: c_int) -> Result<(), Code> {
+    if device == 0 { Ok(()) } else { Err(Code::INVALID_DEVICE) }
+}
+
+/// Copies of a capture are not emulated, and those from and to pageable memory no driver captures.
+fn not_captured(stream: &mut Stream) -> Result<(), Code> {
+    match &mut stream.capture {
+        Some(capture) => {
+            capture.invalid = true;
+            Err(Code::CAPTURE_UNSUPPORTED.because("a copy"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Writes a text and its zero into `bytes` bytes, as much as has room.
+///
+/// # Safety
+/// As many bytes can be written.
+pub(super) unsafe fn spell(text: &str, to: *mut c_char, bytes: usize) -> Result<(), Code> {
+    let Some(room) = bytes.checked_sub(1).filter(|_| !to.is_null()) else { return Err(Code::INVALID_VALUE) };
+    let len = text.len().min(room);
+    // SAFETY: the caller's.
+    unsafe { to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), len) };
+    // SAFETY: as above.
+    unsafe { to.add(len).write(0) };
+    Ok(())
+}

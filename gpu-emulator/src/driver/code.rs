@@ -1,0 +1,101 @@
+//! The codes that the driver's functions return, and their texts.
+
+use crate::ptx::{Cause, Fault, Space};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+/// `CUresult`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Code(pub u32);
+
+macro_rules! codes {
+    ($($name:ident = $code:literal, $kept:literal, $text:literal;)*) => {
+        impl Code {
+            $(
+                #[doc = concat!("`CUDA_ERROR_", stringify!($name), "`: ", $text, ".")]
+                pub const $name: Code = Code($code);
+            )*
+
+            fn known(self) -> Option<(bool, &'static CStr)> {
+                // Texts end with zeros, so that they are C's too.
+                match self.0 {
+                    0 => Some((false, c"no error")),
+                    $($code => {
+                        const TEXT: &CStr = match CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
+                            Ok(text) => text,
+                            Err(_) => c"",
+                        };
+                        Some(($kept, TEXT))
+                    })*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    INVALID_VALUE = 1, false, "invalid argument";
+    OUT_OF_MEMORY = 2, false, "out of memory";
+    NOT_INITIALIZED = 3, false, "initialization error";
+    NO_DEVICE = 100, false, "no CUDA-capable device is detected";
+    INVALID_DEVICE = 101, false, "invalid device ordinal";
+    INVALID_IMAGE = 200, false, "device kernel image is invalid";
+    INVALID_CONTEXT = 201, false, "invalid device context";
+    NO_BINARY_FOR_GPU = 209, false, "no kernel image is available for execution on the device";
+    INVALID_PTX = 218, false, "a PTX JIT compilation failed";
+    INVALID_HANDLE = 400, false, "invalid resource handle";
+    NOT_FOUND = 500, false, "named symbol not found";
+    ILLEGAL_ADDRESS = 700, true, "an illegal memory access was encountered";
+    OUT_OF_RESOURCES = 701, false, "too many resources requested for launch";
+    CONTEXT_IS_DESTROYED = 709, false, "context is destroyed";
+    MISALIGNED_ADDRESS = 716, true, "misaligned address";
+    LAUNCH_FAILED = 719, true, "unspecified launch failure";
+    NOT_SUPPORTED = 801, false, "operation not supported";
+    CAPTURE_UNSUPPORTED = 900, false, "operation not permitted when stream is capturing";
+    CAPTURE_INVALIDATED = 901, false, "operation failed due to a previous error during capture";
+    CAPTURE_UNMATCHED = 903, false, "the capture was not initiated in this stream";
+    CAPTURE_WRONG_THREAD = 908, false, "attempt to terminate a thread-local capture sequence from another thread";
+    UNKNOWN = 999, true, "unknown error";
+}
+
+/// What was last said beside the text of a code. Texts that were handed out stay for ever, as those of a driver do.
+static DETAILS: LazyLock<Mutex<HashMap<Code, &'static CStr>>> = LazyLock::new(Mutex::default);
+
+impl Code {
+    /// Whether every later call of the context returns it too.
+    pub fn stays(self) -> bool {
+        self.known().is_some_and(|(stays, _)| stays)
+    }
+
+    /// The text, with what was last explained. `None` for what is no code.
+    pub fn text(self) -> Option<&'static CStr> {
+        let (_, plain) = self.known()?;
+        let details = DETAILS.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(details.get(&self).copied().unwrap_or(plain))
+    }
+
+    /// The code, whose text says `detail` from now on.
+    pub(super) fn because(self, detail: impl std::fmt::Display) -> Code {
+        let plain = self.known().map_or("", |(_, text)| text.to_str().unwrap_or(""));
+        let text = CString::new(format!("{plain}: {detail}").replace('\0', " ")).unwrap_or_default();
+        let mut details = DETAILS.lock().unwrap_or_else(PoisonError::into_inner);
+        if details.get(&self).is_none_or(|known| *known != text.as_c_str()) {
+            details.insert(self, Box::leak(text.into_boxed_c_str()));
+        }
+        self
+    }
+}
+
+impl From<&Fault> for Code {
+    fn from(fault: &Fault) -> Code {
+        let code = match fault.cause {
+            Cause::OutOfBounds { space: Space::Global, .. } => Code::ILLEGAL_ADDRESS,
+            Cause::Misaligned { .. } => Code::MISALIGNED_ADDRESS,
+            _ => Code::LAUNCH_FAILED,
+        };
+        code.because(fault)
+    }
+}

@@ -1,0 +1,59 @@
+//! What a test asks of the driver beside its own functions.
+#![allow(clippy::missing_safety_doc)] // each says what its pointers are
+
+use super::calls::spell;
+use super::code::Code;
+use super::driver;
+use std::ffi::{CStr, c_char};
+
+/// After `calls` more calls of `function`, a name that ends with a zero or `*`, the next returns `code`, once; 0 plans nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpu_emulator_fail(function: *const c_char, calls: u64, code: Code) {
+    // SAFETY: the caller's.
+    let function = unsafe { CStr::from_ptr(function) }.to_string_lossy();
+    driver().failures.plan(&function, calls, code);
+}
+
+/// Whether what was planned is still to come.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpu_emulator_is_planned() -> bool {
+    driver().failures.is_planned()
+}
+
+/// Calls of `function`, a name that ends with a zero, or of all for `*`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpu_emulator_calls(function: *const c_char) -> u64 {
+    // SAFETY: the caller's.
+    let function = unsafe { CStr::from_ptr(function) }.to_string_lossy();
+    driver().failures.calls(&function)
+}
+
+/// What was left when contexts ended, and what there is in one that is alive, into `bytes` bytes at `to`; empty for nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpu_emulator_left(to: *mut c_char, bytes: usize) {
+    // SAFETY: the caller's.
+    let _ = unsafe { spell(&left(), to, bytes) };
+}
+
+fn left() -> String {
+    let driver = driver();
+    let ended = driver.leaks.iter().map(|leak| format!("a context ended with {leak}"));
+    ended.chain(driver.left()).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(target_os = "linux")]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = at_exit;
+
+#[cfg(target_os = "linux")]
+extern "C" fn at_exit() {
+    let asked = std::env::var_os("GPU_EMULATOR_REPORT").is_some_and(|value| !value.is_empty());
+    let left = if asked { left() } else { String::new() };
+    if !left.is_empty() {
+        #[allow(clippy::print_stderr)] // it was asked for, and nobody else can be told
+        {
+            eprintln!("gpu-emulator: {left}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Failures on demand: the n-th call of a function, or of any, returns a code.
+
+use super::code::Code;
+use std::collections::BTreeMap;
+
+/// Stands for every function.
+pub(super) const ANY: &str = "*";
+
+/// The calls of this process so far, and which of them fails.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    calls: BTreeMap<&'static str, u64>,
+    total: u64,
+    planned: Option<Planned>,
+}
+
+#[derive(Debug)]
+struct Planned {
+    function: String,
+    /// Calls before it.
+    left: u64,
+    code: Code,
+}
+
+impl Failures {
+    /// What `GPU_EMULATOR_FAIL` asks for: `FUNCTION:CALLS:CODE`, as [`plan`](Self::plan) has them.
+    ///
+    /// # Errors
+    /// A sentence that names the variable.
+    pub(super) fn of_environment() -> Result<Failures, String> {
+        const NAME: &str = "GPU_EMULATOR_FAIL";
+        let mut failures = Failures::default();
+        let Ok(value) = std::env::var(NAME) else { return Ok(failures) };
+        let parts: Vec<&str> = value.split(':').collect();
+        let wrong = || format!("{NAME} is {value:?}, expected FUNCTION:CALLS:CODE, like cuMemAlloc_v2:3:2");
+        let [function, calls, code] = parts[..] else { return Err(wrong()) };
+        let [calls, code] = [calls, code].map(|part| part.parse::<u64>());
+        let (Ok(calls), Ok(code)) = (calls, code) else { return Err(wrong()) };
+        failures.plan(function, calls, Code(u32::try_from(code).map_err(|_| wrong())?));
+        Ok(failures)
+    }
+
+    /// After `calls` more calls of `function`, or of all for [`ANY`], the next returns `code`, once. Takes the place of what was
+    /// planned before; the code 0 plans nothing.
+    pub(super) fn plan(&mut self, function: &str, calls: u64, code: Code) {
+        self.planned = (code.0 != 0).then(|| Planned { function: function.to_owned(), left: calls, code });
+    }
+
+    /// Whether what was planned is still to come.
+    pub(super) fn is_planned(&self) -> bool {
+        self.planned.is_some()
+    }
+
+    /// Calls of `function`, or of all for [`ANY`].
+    pub(super) fn calls(&self, function: &str) -> u64 {
+        if function == ANY { self.total } else { self.calls.get(function).copied().unwrap_or(0) }
+    }
+
+    /// Counts a call; the code that it returns where it fails.
+    pub(super) fn count(&mut self, function: &'static str) -> Option<Code> {
+        *self.calls.entry(function).or_default() += 1;
+        self.total += 1;
+        let planned = self.planned.as_mut().filter(|planned| [function, ANY].contains(&planned.function.as_str()))?;
+        match planned.left.checked_sub(1) {
+            Some(left) => {
+                planned.left = left;
+                None
+            }
+            None => self.planned.take().map(|planned| planned.code),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The GPU's memory, and main memory that it writes to.
+
+use super::code::Code;
+use crate::ptx::{Allocation, Memory};
+use std::alloc::{Layout, alloc, dealloc};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What addresses are multiples of, and how far apart allocations are at least.
+const APART: u64 = 512;
+
+/// Addresses of the GPU begin here, where a process has none: using one as a pointer ends it.
+const FIRST_ADDRESS: u64 = 0x10_0000_0000_0000;
+
+/// Bytes of the process, all ones at first: no number in any float dtype.
+#[derive(Debug)]
+struct Block {
+    host: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: the block owns its bytes.
+unsafe impl Send for Block {}
+
+impl Block {
+    fn new(bytes: usize) -> Option<Block> {
+        let layout = Layout::from_size_align(bytes.max(1), APART as usize).ok()?;
+        // SAFETY: the size is not zero.
+        let host = unsafe { alloc(layout) };
+        if host.is_null() {
+            return None;
+        }
+        // SAFETY: as many bytes were allocated.
+        unsafe { host.write_bytes(0xff, layout.size()) };
+        Some(Block { host, layout })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: `new` allocated it.
+        unsafe { dealloc(self.host, self.layout) };
+    }
+}
+
+/// Allocations by where they begin. No address is given twice.
+#[derive(Debug, Default)]
+pub(super) struct DeviceMemory {
+    blocks: BTreeMap<u64, (u64, Block)>,
+    next: u64,
+    taken: u64,
+}
+
+impl DeviceMemory {
+    /// Bytes that are allocated.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    pub(super) fn allocate(&mut self, bytes: usize) -> Option<u64> {
+        let block = Block::new(bytes)?;
+        let address = self.next.max(FIRST_ADDRESS);
+        self.next = (address + bytes as u64).next_multiple_of(APART) + APART;
+        self.taken += (bytes as u64).next_multiple_of(APART);
+        self.blocks.insert(address, (bytes as u64, block));
+        Some(address)
+    }
+
+    pub(super) fn free(&mut self, address: u64) -> Result<(), Code> {
+        let (bytes, _) = self.blocks.remove(&address).ok_or_else(|| {
+            Code::INVALID_VALUE.because(format_args!("{address:#x} is no allocation, or was freed before"))
+        })?;
+        self.taken -= bytes.next_multiple_of(APART);
+        Ok(())
+    }
+
+    /// Where `bytes` bytes at `address` are.
+    pub(super) fn host(&self, address: u64, bytes: usize) -> Result<*mut u8, Code> {
+        let whole = self.allocation(address).filter(|at| bytes as u64 <= at.bytes - (address - at.start));
+        let at = whole.ok_or_else(|| {
+            Code::INVALID_VALUE.because(format_args!("{bytes} bytes at {address:#x} are not all within an allocation"))
+        })?;
+        // SAFETY: the address is within the allocation.
+        Ok(unsafe { at.host.add((address - at.start) as usize) })
+    }
+
+    /// How much is still allocated, in so many pieces.
+    pub(super) fn left(&self) -> (u64, usize) {
+        (self.taken, self.blocks.len())
+    }
+}
+
+// SAFETY: allocations live in blocks that nothing else uses while the driver's lock is held, and kernels run under it.
+unsafe impl Memory for DeviceMemory {
+    fn allocation(&self, address: u64) -> Option<Allocation> {
+        let (start, (bytes, block)) = self.blocks.range(..=address).next_back()?;
+        (address - start < *bytes).then_some(Allocation { start: *start, bytes: *bytes, host: block.host })
+    }
+}
+
+/// Pinned main memory.
+#[derive(Debug, Default)]
+pub(super) struct HostMemory {
+    blocks: BTreeMap<usize, Block>,
+}
+
+impl HostMemory {
+    pub(super) fn allocate(&mut self, bytes: usize) -> Option<*mut u8> {
+        let block = Block::new(bytes)?;
+        let host = block.host;
+        self.blocks.insert(host as usize, block);
+        Some(host)
+    }
+
+    pub(super) fn free(&mut self, address: usize) -> Result<(), Code> {
+        let freed = self.blocks.remove(&address).map(drop);
+        freed.ok_or_else(|| Code::INVALID_VALUE.because("no pinned memory begins there"))
+    }
+
+    /// Whether all of `range` is pinned; `Err` where a part is.
+    pub(super) fn holds(&self, range: Range<usize>) -> Result<bool, Code> {
+        let before = self.blocks.range(..range.end.max(range.start + 1)).next_back();
+        let Some((start, block)) = before.filter(|(start, block)| **start + block.layout.size() > range.start) else {
+            return Ok(false);
+        };
+        if *start <= range.start && range.end <= start + block.layout.size() {
+            return Ok(true);
+        }
+        Err(Code::INVALID_VALUE.because("a copy goes over the end of pinned memory"))
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.blocks.len()
+    }
+}

@@ -1,0 +1,57 @@
+//! NVRTC's functions, passed on to the real library, but that machine code is PTX: what a program compiles for `sm_NN` comes
+//! back as the text that NVRTC made on the way there, which the emulated driver runs. The program keeps its own options.
+#![allow(unsafe_code)] // a C interface
+#![allow(clippy::missing_safety_doc)] // NVRTC's documentation has each function
+
+use libloading::Library;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+/// The variable that names the real NVRTC.
+pub const COMPILER_VARIABLE: &str = "GPU_EMULATOR_NVRTC";
+
+/// `NVRTC_ERROR_INTERNAL_ERROR`: there is no real library, or not this function in it.
+const FAILED: c_int = 11;
+
+static REAL: OnceLock<Option<Library>> = OnceLock::new();
+
+fn real() -> Option<&'static Library> {
+    // SAFETY: loading NVRTC runs nothing but its own initialisation.
+    REAL.get_or_init(|| unsafe { Library::new(std::env::var_os(COMPILER_VARIABLE)?) }.ok()).as_ref()
+}
+
+/// Functions that pass their arguments on to the real one of the name given.
+macro_rules! passed_on {
+    ($($name:ident = $real:literal ($($argument:ident: $kind:ty),*);)*) => {$(
+        #[doc = concat!("Passed on to `", $real, "`.")]
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case)] // NVRTC's names
+        pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
+            type Real = unsafe extern "C" fn($($kind),*) -> c_int;
+            // SAFETY: the signature is that of NVRTC's documentation.
+            let real = real().and_then(|library| unsafe { library.get::<Real>($real) }.ok());
+            // SAFETY: the caller's.
+            real.map_or(FAILED, |real| unsafe { real($($argument),*) })
+        }
+    )*};
+}
+
+passed_on! {
+    nvrtcVersion = "nvrtcVersion"(major: *mut c_int, minor: *mut c_int);
+    nvrtcGetNumSupportedArchs = "nvrtcGetNumSupportedArchs"(count: *mut c_int);
+    nvrtcGetSupportedArchs = "nvrtcGetSupportedArchs"(all: *mut c_int);
+    nvrtcCreateProgram = "nvrtcCreateProgram"(
+        program: *mut *mut c_void, source: *const c_char, name: *const c_char, count: c_int,
+        headers: *const *const c_char, names: *const *const c_char
+    );
+    nvrtcCompileProgram = "nvrtcCompileProgram"(
+        program: *mut c_void, count: c_int, options: *const *const c_char
+    );
+    nvrtcDestroyProgram = "nvrtcDestroyProgram"(program: *mut *mut c_void);
+    nvrtcGetProgramLogSize = "nvrtcGetProgramLogSize"(program: *mut c_void, bytes: *mut usize);
+    nvrtcGetProgramLog = "nvrtcGetProgramLog"(program: *mut c_void, log: *mut c_char);
+    nvrtcGetPTXSize = "nvrtcGetPTXSize"(program: *mut c_void, bytes: *mut usize);
+    nvrtcGetPTX = "nvrtcGetPTX"(program: *mut c_void, ptx: *mut c_char);
+    nvrtcGetCUBINSize = "nvrtcGetPTXSize"(program: *mut c_void, bytes: *mut usize);
+    nvrtcGetCUBIN = "nvrtcGetPTX"(program: *mut c_void, ptx: *mut c_char);
+}

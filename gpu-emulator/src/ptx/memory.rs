@@ -1,0 +1,223 @@
+//! Loads, stores and atomic operations (PTX ISA 9.7.9.8 `ld`, 9.7.9.11 `st`, 9.7.13.5 `atom`, 9.7.13.7 `red`), each access
+//! checked.
+#![allow(unsafe_code)] // the GPU's memory is given as addresses
+
+use super::fault::{Cause, Space};
+use super::program::{AccessKind, Op, Place, Reach, Trap};
+use super::registers::{Registers, Word, lanes};
+use super::shared::{Shared, User};
+use super::syntax::Width;
+use super::{Allocation, Memory};
+
+/// Where generic addresses of shared memory start; no allocation of a GPU is near.
+pub(super) const SHARED_WINDOW: u64 = 1 << 56;
+
+/// What a warp reaches.
+pub(super) struct Frame<'a> {
+    pub(super) registers: &'a mut Registers,
+    pub(super) shared: &'a mut Shared,
+    pub(super) memory: &'a dyn Memory,
+    pub(super) parameters: &'a [u8],
+    /// The allocation that each instruction used last.
+    pub(super) last: &'a mut [Allocation],
+    /// The first thread of the warp.
+    pub(super) first_thread: u32,
+    /// Barriers that the warp has passed.
+    pub(super) warp_epoch: u32,
+    /// The instruction's number.
+    pub(super) op: u32,
+}
+
+/// An element in memory, and the bits that a register has of it.
+trait Element: Copy {
+    const BYTES: usize;
+    fn read(bytes: &[u8]) -> u64;
+    fn write(bits: u64, bytes: &mut [u8]);
+}
+
+macro_rules! element {
+    ($($t:ty)*) => {$(
+        impl Element for $t {
+            const BYTES: usize = size_of::<$t>();
+
+            fn read(bytes: &[u8]) -> u64 {
+                let mut own = [0; size_of::<$t>()];
+                own.copy_from_slice(bytes);
+                // Signed ones are extended with their signs.
+                <$t>::from_le_bytes(own) as u64
+            }
+
+            fn write(bits: u64, bytes: &mut [u8]) {
+                bytes.copy_from_slice(&(bits as $t).to_le_bytes());
+            }
+        }
+    )*};
+}
+
+element!(u8 i8 u16 i16 u32 i32 u64);
+
+/// An instruction that loads or stores elements of a type from or to registers of a width. A register may be wider.
+pub(super) fn transfer(kind: &str, width: Width, write: bool) -> Option<(Reach, u32)> {
+    macro_rules! of {
+        ($t:ty: $($width:ident $word:ty),*) => {
+            match width {
+                $(Width::$width => Some((if write { store::<$t, $word> } else { load::<$t, $word> } as Reach, size_of::<$t>() as u32)),)*
+                _ => None,
+            }
+        };
+    }
+    match kind {
+        "u8" | "b8" => of!(u8: B16 u16, B32 u32, B64 u64),
+        "s8" => of!(i8: B16 u16, B32 u32, B64 u64),
+        "u16" | "b16" => of!(u16: B16 u16, B32 u32, B64 u64),
+        "s16" => of!(i16: B16 u16, B32 u32, B64 u64),
+        "u32" | "b32" | "f32" => of!(u32: B32 u32, B64 u64),
+        "s32" => of!(i32: B32 u32, B64 u64),
+        "u64" | "s64" | "b64" | "f64" => of!(u64: B64 u64),
+        _ => None,
+    }
+}
+
+/// Loads `rows` from consecutive elements at the address in `a`.
+fn load<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+    for lane in lanes(mask) {
+        let mut words = [W::default(); 4];
+        let bytes = frame.reach(op, lane)?;
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(T::BYTES)) {
+            *word = W::from_bits(T::read(bytes));
+        }
+        for (row, word) in op.rows.iter().zip(words) {
+            frame.registers.set_lane(*row, lane, word);
+        }
+    }
+    Ok(())
+}
+
+/// Stores `rows` as consecutive elements at the address in `a`.
+fn store<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+    for lane in lanes(mask) {
+        let mut words = [W::default(); 4];
+        for (row, word) in op.rows.iter().zip(&mut words) {
+            *word = W::rows(frame.registers)[*row as usize][lane];
+        }
+        let bytes = frame.reach_mut(op, lane)?;
+        for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(T::BYTES)) {
+            T::write(word.to_bits(), bytes);
+        }
+    }
+    Ok(())
+}
+
+/// An atomic operation by the rest of its name, with the width of its registers and the bytes in memory. Lanes take their turns,
+/// as all of a launch does.
+pub(super) fn atomic(name: &[&str]) -> Option<(Reach, Width, u32)> {
+    match name {
+        ["min", "u64"] => Some((|frame, op, mask| replace::<u64, u64>(frame, op, mask, u64::min), Width::B64, 8)),
+        _ => None,
+    }
+}
+
+/// Puts `f` of the element at the address in `a` and of `rows[0]` in its place; `d` is what it was.
+fn replace<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn(u64, u64) -> u64) -> Result<(), Trap> {
+    for lane in lanes(mask) {
+        let value = W::rows(frame.registers)[op.rows[0] as usize][lane].to_bits();
+        let bytes = frame.reach_mut(op, lane)?;
+        let before = T::read(bytes);
+        T::write(f(before, value), bytes);
+        frame.registers.set_lane(op.d, lane, W::from_bits(before));
+    }
+    Ok(())
+}
+
+impl Frame<'_> {
+    fn address(&self, op: &Op, lane: usize) -> u64 {
+        let AccessKind { wide, offset, .. } = op.access;
+        if wide {
+            self.registers.b64[op.a as usize][lane].wrapping_add_signed(offset)
+        } else {
+            // Addresses of 32 bits stay so.
+            u64::from(self.registers.b32[op.a as usize][lane].wrapping_add(offset as u32))
+        }
+    }
+
+    /// Which memory an address is in, and the address there.
+    fn place(op: &Op, address: u64) -> (Place, u64) {
+        match op.access.place {
+            Place::Generic if address >> 56 == SHARED_WINDOW >> 56 => (Place::Shared, address - SHARED_WINDOW),
+            Place::Generic => (Place::Global, address),
+            place => (place, address),
+        }
+    }
+
+    fn user(&self, lane: usize) -> User {
+        User { thread: self.first_thread + lane as u32, warp_epoch: self.warp_epoch, op: self.op }
+    }
+
+    /// The bytes that a lane reads.
+    fn reach(&mut self, op: &Op, lane: usize) -> Result<&[u8], Trap> {
+        let bytes = op.access.bytes;
+        match Self::place(op, self.address(op, lane)) {
+            (Place::Shared, address) => self.shared.read(address, bytes, self.user(lane)),
+            (Place::Parameters, address) => {
+                aligned(Space::Parameters, address, bytes, lane)?;
+                let all = usize::try_from(address).ok().and_then(|start| self.parameters.get(start..));
+                all.and_then(|rest| rest.get(..bytes as usize))
+                    .ok_or(Trap::Lane { lane, cause: Cause::OutOfBounds { space: Space::Parameters, address, bytes } })
+            }
+            (_, address) => {
+                let start = self.global(op, address, lane)?;
+                // SAFETY: `global` found as many bytes in one allocation, which `Memory` keeps readable.
+                Ok(unsafe { std::slice::from_raw_parts(start, bytes as usize) })
+            }
+        }
+    }
+
+    /// The bytes that a lane writes.
+    fn reach_mut(&mut self, op: &Op, lane: usize) -> Result<&mut [u8], Trap> {
+        let bytes = op.access.bytes;
+        match Self::place(op, self.address(op, lane)) {
+            (Place::Shared, address) => self.shared.write(address, bytes, self.user(lane)),
+            (Place::Parameters, address) => {
+                Err(Trap::Lane { lane, cause: Cause::OutOfBounds { space: Space::Parameters, address, bytes } })
+            }
+            (_, address) => {
+                let start = self.global(op, address, lane)?;
+                // SAFETY: `global` found as many bytes in one allocation, which `Memory` keeps writable, and no other
+                // slice of them lives.
+                Ok(unsafe { std::slice::from_raw_parts_mut(start, bytes as usize) })
+            }
+        }
+    }
+
+    /// Where this process has the bytes at an address of the GPU's memory.
+    fn global(&mut self, op: &Op, address: u64, lane: usize) -> Result<*mut u8, Trap> {
+        let bytes = op.access.bytes;
+        aligned(Space::Global, address, bytes, lane)?;
+        let last = &mut self.last[op.access.number];
+        let within = |allocation: &Allocation| {
+            let offset = address.checked_sub(allocation.start)?;
+            (offset.checked_add(bytes.into())? <= allocation.bytes).then_some(offset)
+        };
+        let offset = match within(last) {
+            Some(offset) => offset,
+            None => {
+                let cause = Cause::OutOfBounds { space: Space::Global, address, bytes };
+                let Some((allocation, offset)) =
+                    self.memory.allocation(address).and_then(|found| Some((found, within(&found)?)))
+                else {
+                    return Err(Trap::Lane { lane, cause });
+                };
+                *last = allocation;
+                offset
+            }
+        };
+        Ok(last.host.wrapping_add(offset as usize))
+    }
+}
+
+fn aligned(space: Space, address: u64, bytes: u32, lane: usize) -> Result<(), Trap> {
+    if address.is_multiple_of(bytes.into()) {
+        return Ok(());
+    }
+    Err(Trap::Lane { lane, cause: Cause::Misaligned { space, address, bytes } })
+}

@@ -1,0 +1,182 @@
+//! PTX text -> kernels that run on the processor.
+//!
+//! [`Module::compile`] parses a module and turns each instruction into a function that works on a register of a whole warp, 32
+//! lanes at once. [`Kernel::run`] runs a launch block by block, warps from barrier to barrier, and stops at the first
+//! [`Fault`].
+
+use program::Program;
+use run::Workspace;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+mod decode;
+mod error;
+mod fault;
+mod lex;
+mod memory;
+mod operations;
+mod order;
+mod parse;
+mod program;
+mod registers;
+mod run;
+mod shared;
+mod syntax;
+mod warp;
+
+pub use error::Error;
+pub use fault::{Access, Cause, Fault, Space};
+
+/// The modules of this process, by their texts.
+static MODULES: LazyLock<Mutex<HashMap<String, Module>>> = LazyLock::new(Mutex::default);
+
+/// A loaded module.
+#[derive(Clone, Debug)]
+pub struct Module {
+    kernels: Arc<[Arc<Loaded>]>,
+}
+
+/// A kernel of a loaded module, which it keeps loaded.
+#[derive(Clone)]
+pub struct Kernel {
+    loaded: Arc<Loaded>,
+}
+
+/// A kernel, and what its last launches leave to the next.
+struct Loaded {
+    program: Program,
+    workspaces: Mutex<Vec<Workspace>>,
+}
+
+/// Where a parameter stands among the bytes of all, which are those in the order of the declaration, each aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Bytes before it.
+    pub offset: usize,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+/// The order in which the warps of a block run between two barriers, the blocks of a grid one after the other, and the lanes
+/// of a warp that has diverged. A kernel without races computes the same with each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Schedule {
+    /// From the first to the last.
+    #[default]
+    Forward,
+    /// From the last to the first.
+    Reverse,
+    /// By numbers that this seed makes.
+    Random(u64),
+}
+
+/// How a kernel is started.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch {
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Bytes of shared memory beside what the kernel declares.
+    pub dynamic_shared: u32,
+    /// The order of what a GPU runs at once.
+    pub schedule: Schedule,
+}
+
+/// An allocation of the GPU's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocation {
+    /// Its address on the GPU.
+    pub start: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Where they are in this process.
+    pub host: *mut u8,
+}
+
+/// The GPU's memory.
+///
+/// # Safety
+/// `bytes` bytes at the `host` of an [`Allocation`] can be read and written while a kernel runs, and nothing else writes them.
+#[allow(unsafe_code)] // a promise of the implementation
+pub unsafe trait Memory {
+    /// The allocation that holds the byte at `address`.
+    fn allocation(&self, address: u64) -> Option<Allocation>;
+}
+
+impl Module {
+    /// Makes a module ready to run, or returns what this process has made of the same text before.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn compile(ptx: &str) -> Result<Module, Error> {
+        let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = modules.get(ptx) {
+            return Ok(module.clone());
+        }
+        let source = parse::parse(ptx)?;
+        let programs = source.kernels.iter().map(|kernel| decode::decode(kernel, source.target));
+        let loaded = programs.map(|program| Ok(Arc::new(Loaded { program: program?, workspaces: Mutex::default() })));
+        let module = Module { kernels: loaded.collect::<Result<_, Error>>()? };
+        modules.insert(ptx.to_owned(), module.clone());
+        Ok(module)
+    }
+
+    /// Its kernels, in the order of the text.
+    pub fn kernels(&self) -> impl Iterator<Item = Kernel> {
+        self.kernels.iter().map(|loaded| Kernel { loaded: Arc::clone(loaded) })
+    }
+
+    /// A kernel by its name.
+    pub fn kernel(&self, name: &str) -> Option<Kernel> {
+        let loaded = self.kernels.iter().find(|kernel| kernel.program.name == name)?;
+        Some(Kernel { loaded: Arc::clone(loaded) })
+    }
+}
+
+impl Kernel {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.loaded.program.name
+    }
+
+    /// Its parameters, in their order.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.loaded.program.parameters
+    }
+
+    /// Bytes of shared memory that it declares.
+    pub fn static_shared(&self) -> u32 {
+        self.loaded.program.shared.declared
+    }
+
+    /// Threads of a block at most, where it says so (`.maxntid`).
+    pub fn max_threads(&self) -> Option<[u32; 3]> {
+        self.loaded.program.max_threads
+    }
+
+    /// Runs a launch to its end. `parameters` are the bytes that [`parameters`](Self::parameters) lays out.
+    ///
+    /// # Errors
+    /// The first fault. What was written before it stays written.
+    pub fn run(&self, launch: &Launch, parameters: &[u8], memory: &dyn Memory) -> Result<(), Box<Fault>> {
+        let kept = || self.loaded.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut workspace = kept().pop().unwrap_or_default();
+        let ran = run::run(&self.loaded.program, launch, parameters, memory, &mut workspace);
+        kept().push(workspace);
+        ran
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.loaded.fmt(f)
+    }
+}
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").field("name", &self.program.name).finish_non_exhaustive()
+    }
+}

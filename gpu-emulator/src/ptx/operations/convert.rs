@@ -1,0 +1,118 @@
+//! Conversions (PTX ISA 9.7.9, `cvt`). Integers may come from registers that are wider than they are.
+
+use super::super::registers::{Value, Word};
+use super::super::syntax::Width;
+use super::{Operation, one, two};
+use half::{bf16, f16};
+
+/// `widths` are those of the destination and the source.
+pub(super) fn find(name: &[&str], widths: &[Option<Width>]) -> Option<Operation> {
+    match name {
+        ["cvt", modifiers @ .., to, from] => {
+            floats(modifiers, to, from).or_else(|| if modifiers.is_empty() { integers(to, from, widths) } else { None })
+        }
+        // Addresses in the GPU's memory are the same in its own space. Those of shared memory are mended by `decode`.
+        ["cvta", "to", "global", "u64"] | ["cvta", "global", "u64"] => Some(one!(u64 => u64, |a| a)),
+        ["cvta", "shared", "u64"] => Some(one!(u64 => u64, |a| a.wrapping_add(super::super::memory::SHARED_WINDOW))),
+        ["cvta", "to", "shared", "u64"] => {
+            Some(one!(u64 => u64, |a| a.wrapping_sub(super::super::memory::SHARED_WINDOW)))
+        }
+        _ => None,
+    }
+}
+
+fn floats(modifiers: &[&str], to: &str, from: &str) -> Option<Operation> {
+    Some(match (modifiers, to, from) {
+        ([], "f32", "f16") => one!(u16 => f32, |a| f16::from_bits(a).to_f32()),
+        (["rn"], "f16", "f32") => one!(f32 => u16, |a| f16::from_f32(a).to_bits()),
+        ([], "f32", "bf16") => one!(u16 => f32, |a| bf16::from_bits(a).to_f32()),
+        (["rn"], "bf16", "f32") => one!(f32 => u16, |a| bf16::from_f32(a).to_bits()),
+        // The first source is the upper half.
+        (["rn"], "f16x2", "f32") => {
+            two!(f32, f32 => u32, |a, b| halves(f16::from_f32(a).to_bits(), f16::from_f32(b).to_bits()))
+        }
+        (["rn"], "bf16x2", "f32") => {
+            two!(f32, f32 => u32, |a, b| halves(bf16::from_f32(a).to_bits(), bf16::from_f32(b).to_bits()))
+        }
+        ([], "f64", "f32") => one!(f32 => f64, f64::from),
+        (["rn"], "f32", "f64") => one!(f64 => f32, |a| a as f32),
+        // No number becomes 0.
+        (["sat"], "f32", "f32") => one!(f32 => f32, |a: f32| if a > 0.0 { a.min(1.0) } else { 0.0 }),
+        (["rni"], "f32", "f32") => one!(f32 => f32, f32::round_ties_even),
+        (["rzi"], "f32", "f32") => one!(f32 => f32, f32::trunc),
+        (["rmi"], "f32", "f32") => one!(f32 => f32, f32::floor),
+        (["rpi"], "f32", "f32") => one!(f32 => f32, f32::ceil),
+        // What is too large becomes the largest, and no number 0, as by `as`.
+        (["rni"], "s32", "f32") => one!(f32 => i32, |a: f32| a.round_ties_even() as i32),
+        (["rzi"], "s32", "f32") => one!(f32 => i32, |a| a as i32),
+        (["rmi"], "s32", "f32") => one!(f32 => i32, |a: f32| a.floor() as i32),
+        (["rpi"], "s32", "f32") => one!(f32 => i32, |a: f32| a.ceil() as i32),
+        (["rni"], "u32", "f32") => one!(f32 => u32, |a: f32| a.round_ties_even() as u32),
+        (["rzi"], "u32", "f32") => one!(f32 => u32, |a| a as u32),
+        (["rzi"], "s32", "f64") => one!(f64 => i32, |a| a as i32),
+        (["rn"], "f32", "s16") => one!(i16 => f32, f32::from),
+        (["rn"], "f32", "u16") => one!(u16 => f32, f32::from),
+        (["rn"], "f32", "s32") => one!(i32 => f32, |a| a as f32),
+        (["rn"], "f32", "u32") => one!(u32 => f32, |a| a as f32),
+        (["rn"], "f32", "s64") => one!(i64 => f32, |a| a as f32),
+        (["rn"], "f32", "u64") => one!(u64 => f32, |a| a as f32),
+        (["rn"], "f64", "s32") => one!(i32 => f64, f64::from),
+        (["rn"], "f64", "u32") => one!(u32 => f64, f64::from),
+        (["rn"], "f64", "s64") => one!(i64 => f64, |a| a as f64),
+        (["rn"], "f64", "u64") => one!(u64 => f64, |a| a as f64),
+        _ => return None,
+    })
+}
+
+fn halves(upper: u16, lower: u16) -> u32 {
+    u32::from(upper) << 16 | u32::from(lower)
+}
+
+/// To an integer as wide as its register, from the low bits of another.
+fn integers(to: &str, from: &str, widths: &[Option<Width>]) -> Option<Operation> {
+    let bits = |name: &str| Some((name.starts_with('s'), name.get(1..)?.parse::<u32>().ok()?));
+    let (_, to_bits) = bits(to).filter(|_| to.starts_with(['s', 'u']))?;
+    let from = bits(from).filter(|_| from.starts_with(['s', 'u']))?;
+    match to_bits {
+        16 => integers_to::<u16>(from, widths),
+        32 => integers_to::<u32>(from, widths),
+        64 => integers_to::<u64>(from, widths),
+        _ => None,
+    }
+    .filter(|operation| widths.first() == Some(&Some(operation.to)))
+}
+
+fn integers_to<D: Value<Word = D> + Word>(from: (bool, u32), widths: &[Option<Width>]) -> Option<Operation> {
+    match widths.get(1)? {
+        Some(Width::B16) => extended::<u16, D>(from),
+        // A constant is as wide as any.
+        Some(Width::B32) | None => extended::<u32, D>(from),
+        Some(Width::B64) => extended::<u64, D>(from),
+        Some(Width::Predicate) => None,
+    }
+}
+
+fn extended<S: Value<Word = S> + Word, D: Value<Word = D> + Word>(from: (bool, u32)) -> Option<Operation> {
+    macro_rules! of {
+        ($t:ty, $wide:ty) => {
+            one!(S => D, |a| D::from_bits(<$wide>::from(a.to_bits() as $t) as u64))
+        };
+    }
+    let operation = match from {
+        (false, 8) => of!(u8, u64),
+        (true, 8) => of!(i8, i64),
+        (false, 16) => of!(u16, u64),
+        (true, 16) => of!(i16, i64),
+        (false, 32) => of!(u32, u64),
+        (true, 32) => of!(i32, i64),
+        (false, 64) => of!(u64, u64),
+        (true, 64) => of!(i64, i64),
+        _ => return None,
+    };
+    let held = match S::WIDTH {
+        Width::B16 => 16,
+        Width::B32 => 32,
+        _ => 64,
+    };
+    (from.1 <= held).then_some(operation)
+}

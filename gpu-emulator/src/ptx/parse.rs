@@ -1,0 +1,322 @@
+//! PTX text -> [`Source`] (PTX ISA, chapters 4 and 5).
+
+use super::error::Error;
+use super::lex::tokens;
+use super::syntax::{Guard, Instruction, Item, KernelText, Operand, Source, Token, Variable, Width};
+use std::collections::HashMap;
+
+/// Parses a module.
+///
+/// # Errors
+/// `Syntax`, and `Unsupported` for directives that are not emulated.
+pub(super) fn parse(text: &str) -> Result<Source, Error> {
+    let mut parser = Parser { text, tokens: tokens(text), at: 0 };
+    let mut source = Source { target: 0, kernels: Vec::new() };
+    let mut dynamic_shared = Vec::new();
+    while let Some(word) = parser.next_if_any() {
+        match word {
+            ".version" | ".address_size" => parser.skip(1),
+            ".target" => source.target = parser.target()?,
+            ".visible" | ".extern" | ".weak" => {}
+            // Constants of the source that no instruction reads. One that does names what nothing declares.
+            ".global" => while parser.word()? != ";" {},
+            ".shared" => {
+                let variable = parser.variable()?;
+                parser.expect(";")?;
+                if variable.bytes > 0 {
+                    return Err(parser.unsupported());
+                }
+                dynamic_shared.push(variable.name);
+            }
+            ".entry" => {
+                let kernel = parser.kernel()?;
+                source.kernels.push(KernelText { dynamic_shared: dynamic_shared.clone(), ..kernel });
+            }
+            ".file" => parser.skip_line(),
+            _ => return Err(parser.unsupported()),
+        }
+    }
+    Ok(source)
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    tokens: Vec<Token>,
+    /// The next token.
+    at: usize,
+}
+
+/// The registers of a scope `{ }`: a name, or the start of numbered names, with the first register and how many.
+type Scope = HashMap<String, (usize, Option<usize>)>;
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Option<&'a str> {
+        Some(&self.text[self.tokens.get(self.at)?.bytes.clone()])
+    }
+
+    fn next_if_any(&mut self) -> Option<&'a str> {
+        let word = self.peek()?;
+        self.at += 1;
+        Some(word)
+    }
+
+    /// The line of the last token that was taken.
+    fn line(&self) -> usize {
+        self.tokens.get(self.at.saturating_sub(1)).or(self.tokens.last()).map_or(1, |token| token.line)
+    }
+
+    fn word(&mut self) -> Result<&'a str, Error> {
+        self.next_if_any().ok_or_else(|| Error::Syntax { line: self.line(), expected: "more", found: "the end".into() })
+    }
+
+    fn skip(&mut self, count: usize) {
+        self.at += count;
+    }
+
+    fn skip_line(&mut self) {
+        let line = self.line();
+        while self.tokens.get(self.at).is_some_and(|token| token.line == line) {
+            self.at += 1;
+        }
+    }
+
+    fn taken(&mut self, word: &str) -> bool {
+        let taken = self.peek() == Some(word);
+        self.at += usize::from(taken);
+        taken
+    }
+
+    fn expect(&mut self, word: &'static str) -> Result<(), Error> {
+        if self.word()? == word { Ok(()) } else { Err(self.wrong(word)) }
+    }
+
+    /// The last token is not what was expected.
+    fn wrong(&self, expected: &'static str) -> Error {
+        let found =
+            self.tokens.get(self.at.saturating_sub(1)).map_or("the end", |token| &self.text[token.bytes.clone()]);
+        Error::Syntax { line: self.line(), expected, found: found.into() }
+    }
+
+    fn unsupported(&self) -> Error {
+        let line = self.line();
+        let text = self.text.lines().nth(line - 1).unwrap_or_default().trim().into();
+        Error::Unsupported { line, text }
+    }
+
+    fn number(&mut self) -> Result<u64, Error> {
+        let word = self.word()?;
+        integer(word).ok_or_else(|| self.wrong("a number"))
+    }
+
+    /// The number of `sm_NN` and `sm_NNa`.
+    fn target(&mut self) -> Result<u32, Error> {
+        let digits = self.word()?.trim_start_matches("sm_").trim_end_matches(|sign: char| sign.is_ascii_alphabetic());
+        digits.parse().map_err(|_| self.wrong("sm_ and a number"))
+    }
+
+    /// `.align 8 .b8 name[200]`, behind the state space.
+    fn variable(&mut self) -> Result<Variable, Error> {
+        let align = if self.taken(".align") { Some(self.number()?) } else { None };
+        let kind = self.word()?.trim_start_matches('.');
+        let element = match kind {
+            "b8" | "u8" | "s8" => 1,
+            _ => match Width::of_type(kind) {
+                Some(Width::B16) => 2,
+                Some(Width::B32) => 4,
+                Some(Width::B64) => 8,
+                _ => return Err(self.wrong("a type")),
+            },
+        };
+        let name = self.word()?.to_owned();
+        let mut count = 1;
+        if self.taken("[") {
+            count = if self.peek() == Some("]") { 0 } else { self.number()? };
+            self.expect("]")?;
+        }
+        let bytes = count.checked_mul(element).filter(|bytes| *bytes <= 1 << 30).ok_or_else(|| self.unsupported())?;
+        Ok(Variable { name, align: align.unwrap_or(element), bytes })
+    }
+
+    /// Behind `.entry`.
+    fn kernel(&mut self) -> Result<KernelText, Error> {
+        let mut kernel = KernelText { name: self.word()?.to_owned(), ..KernelText::default() };
+        if self.taken("(") {
+            while !self.taken(")") {
+                self.taken(",");
+                self.expect(".param")?;
+                kernel.parameters.push(self.variable()?);
+            }
+        }
+        loop {
+            match self.word()? {
+                "{" => break,
+                ".maxntid" => {
+                    let mut threads = [1; 3];
+                    for place in &mut threads {
+                        *place = u32::try_from(self.number()?).map_err(|_| self.wrong("threads"))?;
+                        if !self.taken(",") {
+                            break;
+                        }
+                    }
+                    kernel.max_threads = Some(threads);
+                }
+                // How many registers and blocks a processor has room for changes no result.
+                ".minnctapersm" | ".maxnreg" => self.skip(1),
+                _ => return Err(self.unsupported()),
+            }
+        }
+        let mut scopes = vec![Scope::new()];
+        while !scopes.is_empty() {
+            self.statement(&mut kernel, &mut scopes)?;
+        }
+        Ok(kernel)
+    }
+
+    fn statement(&mut self, kernel: &mut KernelText, scopes: &mut Vec<Scope>) -> Result<(), Error> {
+        let first = self.at;
+        let word = self.word()?;
+        match word {
+            "{" => scopes.push(Scope::new()),
+            "}" => {
+                scopes.pop();
+            }
+            ".reg" => self.registers(kernel, scopes)?,
+            ".shared" => {
+                kernel.shared.push(self.variable()?);
+                self.expect(";")?;
+            }
+            ".pragma" => while self.word()? != ";" {},
+            ".loc" => self.skip_line(),
+            _ if word.starts_with('.') => return Err(self.unsupported()),
+            _ if self.taken(":") => kernel.body.push(Item::Label(word.to_owned())),
+            _ => {
+                let line = self.line();
+                let guard = if word == "@" { Some(self.guard(scopes)?) } else { None };
+                let name = if guard.is_some() { self.word()? } else { word };
+                let mut operands = Vec::new();
+                while !self.taken(";") {
+                    if !operands.is_empty() {
+                        self.expect(",")?;
+                    }
+                    operands.push(self.operand(scopes)?);
+                }
+                let text = &self.text[self.tokens[first].bytes.start..self.tokens[self.at - 1].bytes.start];
+                let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                kernel.body.push(Item::Instruction(Instruction { line, text, guard, name: name.to_owned(), operands }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Behind `.reg`.
+    fn registers(&mut self, kernel: &mut KernelText, scopes: &mut [Scope]) -> Result<(), Error> {
+        let kind = self.word()?;
+        let width = Width::of_type(kind.trim_start_matches('.')).ok_or_else(|| self.unsupported())?;
+        loop {
+            let name = self.word()?.to_owned();
+            let mut count = None;
+            if self.taken("<") {
+                count = Some(self.number()? as usize).filter(|count| *count < 1 << 20);
+                if count.is_none() {
+                    return Err(self.unsupported());
+                }
+                self.expect(">")?;
+            }
+            let start = kernel.registers.len();
+            kernel.registers.extend(std::iter::repeat_n(width, count.unwrap_or(1)));
+            if let Some(scope) = scopes.last_mut() {
+                scope.insert(name, (start, count));
+            }
+            if self.taken(";") {
+                return Ok(());
+            }
+            self.expect(",")?;
+        }
+    }
+
+    /// Behind `@`.
+    fn guard(&mut self, scopes: &[Scope]) -> Result<Guard, Error> {
+        let negated = self.taken("!");
+        let word = self.word()?;
+        let register = register(scopes, word).ok_or_else(|| self.wrong("a register"))?;
+        Ok(Guard { register, negated })
+    }
+
+    fn operand(&mut self, scopes: &[Scope]) -> Result<Operand, Error> {
+        let word = self.word()?;
+        let operand = match word {
+            "{" => {
+                let mut parts = vec![self.operand(scopes)?];
+                while self.taken(",") {
+                    parts.push(self.operand(scopes)?);
+                }
+                self.expect("}")?;
+                Operand::Vector(parts)
+            }
+            "[" => {
+                let base = self.operand(scopes)?;
+                let mut offset = 0;
+                if self.taken("+") {
+                    let negative = self.taken("-");
+                    offset = self.number()? as i64;
+                    offset = if negative { offset.wrapping_neg() } else { offset };
+                }
+                self.expect("]")?;
+                Operand::Address(Box::new(base), offset)
+            }
+            "-" => Operand::Integer((self.number()? as i64).wrapping_neg()),
+            "_" => Operand::Nothing,
+            _ if word.starts_with('%') => match register(scopes, word) {
+                Some(register) => Operand::Register(register),
+                None => Operand::Special(word.to_owned()),
+            },
+            _ if word.starts_with(|sign: char| sign.is_ascii_digit()) => {
+                let bits = |start: &str| u64::from_str_radix(word.get(start.len()..)?, 16).ok();
+                match word.get(..2) {
+                    Some("0f" | "0F") => bits("0f").and_then(|bits| u32::try_from(bits).ok()).map(Operand::Single),
+                    Some("0d" | "0D") => bits("0d").map(Operand::Double),
+                    _ => integer(word).map(|value| Operand::Integer(value as i64)),
+                }
+                .ok_or_else(|| self.wrong("a number"))?
+            }
+            _ if word.starts_with(|sign: char| sign.is_ascii_alphabetic() || sign == '_' || sign == '$') => {
+                match register(scopes, word) {
+                    Some(register) => Operand::Register(register),
+                    None => Operand::Symbol(word.to_owned()),
+                }
+            }
+            _ => return Err(self.wrong("an operand")),
+        };
+        if self.taken("|") {
+            let other = self.operand(scopes)?;
+            return Ok(Operand::Pair(Box::new(operand), Box::new(other)));
+        }
+        Ok(operand)
+    }
+}
+
+/// The register of this name in the innermost scope that has one.
+fn register(scopes: &[Scope], name: &str) -> Option<usize> {
+    let digits = name.len() - name.trim_end_matches(|sign: char| sign.is_ascii_digit()).len();
+    scopes.iter().rev().find_map(|scope| {
+        if let Some((start, None)) = scope.get(name) {
+            return Some(*start);
+        }
+        (1..=digits).find_map(|digits| {
+            let (start, number) = name.split_at(name.len() - digits);
+            let (first, count) = scope.get(start)?;
+            number.parse().ok().filter(|number: &usize| *number < count.unwrap_or(0)).map(|number| first + number)
+        })
+    })
+}
+
+/// Decimal, hexadecimal, octal or binary; unsigned ones end with `U`.
+fn integer(word: &str) -> Option<u64> {
+    let word = word.trim_end_matches('U');
+    match word.as_bytes() {
+        [b'0', b'x' | b'X', ..] => u64::from_str_radix(&word[2..], 16).ok(),
+        [b'0', b'b' | b'B', ..] => u64::from_str_radix(&word[2..], 2).ok(),
+        [b'0', _, ..] => u64::from_str_radix(&word[1..], 8).ok(),
+        _ => word.parse().ok(),
+    }
+}

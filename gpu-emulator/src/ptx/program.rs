@@ -1,0 +1,140 @@
+//! A kernel, ready to run: instructions as functions of a warp's registers.
+
+use super::Parameter;
+use super::fault::Cause;
+use super::memory::Frame;
+use super::registers::Registers;
+use std::ops::Range;
+
+/// A kernel, ready to run.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) name: String,
+    /// The architecture, `10 * major + minor`.
+    pub(super) target: u32,
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) parameter_bytes: usize,
+    pub(super) max_threads: Option<[u32; 3]>,
+    pub(super) shared: SharedLayout,
+    pub(super) ops: Vec<Op>,
+    /// Constants are set, in every row that is one.
+    pub(super) registers: Registers,
+    /// Rows of 32 bits that hold what a thread is.
+    pub(super) specials: Vec<(u32, Special)>,
+    /// Instructions that access memory, each with a number below this.
+    pub(super) accesses: usize,
+}
+
+/// Where a block's shared memory is. Between variables are gaps that no access may touch.
+#[derive(Debug, Default)]
+pub(super) struct SharedLayout {
+    /// Bytes that the kernel declares, as a compiler lays them out without gaps.
+    pub(super) declared: u32,
+    pub(super) gaps: Vec<Range<u32>>,
+    /// Where the memory starts that a launch adds.
+    pub(super) dynamic: u32,
+    /// The fewest bytes that an instruction accesses, a power of two.
+    pub(super) granule: u32,
+}
+
+/// What a thread is. The index is that of x, y and z.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Special {
+    Thread(usize),
+    Threads(usize),
+    Block(usize),
+    Blocks(usize),
+    Lane,
+}
+
+/// An instruction. What the rows mean is the step's own.
+#[derive(Debug)]
+pub(super) struct Op {
+    pub(super) step: Step,
+    /// The predicate under which it is run; row 0 is true.
+    pub(super) guard: u32,
+    pub(super) negated: bool,
+    /// Branches lead here.
+    pub(super) label: bool,
+    pub(super) d: u32,
+    pub(super) a: u32,
+    pub(super) b: u32,
+    pub(super) c: u32,
+    /// Rows of those that have more.
+    pub(super) rows: Box<[u32]>,
+    pub(super) access: AccessKind,
+    /// In the text of the module, from 1.
+    pub(super) line: usize,
+    pub(super) text: Box<str>,
+}
+
+/// An instruction's way to memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AccessKind {
+    pub(super) write: bool,
+    /// Among those that access memory.
+    pub(super) number: usize,
+    /// Added to the address.
+    pub(super) offset: i64,
+    /// The address is a 64-bit register.
+    pub(super) wide: bool,
+    /// Bytes of all elements.
+    pub(super) bytes: u32,
+    pub(super) place: Place,
+}
+
+/// Which memory an address is in. `Generic` ones say it themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Place {
+    #[default]
+    Generic,
+    Global,
+    Shared,
+    Parameters,
+}
+
+/// A defect of one lane, or a race of one with an earlier access.
+#[derive(Debug)]
+pub(super) enum Trap {
+    Lane { lane: usize, cause: Cause },
+    Race { lane: usize, address: u64, other: Earlier },
+}
+
+/// An earlier access to shared memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Earlier {
+    /// The instruction.
+    pub(super) op: u32,
+    /// The thread's number in the block.
+    pub(super) thread: u32,
+    pub(super) write: bool,
+}
+
+/// Sets registers of the lanes of a mask.
+pub(super) type Compute = fn(&mut Registers, &Op, u32);
+/// Reads or writes memory, in the lanes of a mask.
+pub(super) type Reach = fn(&mut Frame<'_>, &Op, u32) -> Result<(), Trap>;
+/// Exchanges between the lanes of a mask.
+pub(super) type Exchange = fn(&mut Registers, &Op, u32) -> Result<(), Trap>;
+
+/// What an instruction does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    Compute(Compute),
+    Reach(Reach),
+    Together(Exchange, Members),
+    /// The members wait for each other, and what they wrote is seen by all.
+    WarpBarrier(Members),
+    /// All threads of the block wait for each other.
+    Barrier,
+    Branch(usize),
+    Return,
+}
+
+/// The lanes that run an instruction together.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Members {
+    All,
+    /// Those that the bits of a 32-bit row name.
+    Named(u32),
+}

@@ -1,0 +1,159 @@
+//! A block's shared memory, with what each byte was last used for: races, reads of what was never written, and accesses
+//! between and behind the variables show.
+
+use super::fault::{Cause, Space};
+use super::program::{Earlier, SharedLayout, Trap};
+
+/// Shared memory. Accesses are noted by granules: as many bytes as the least access of the kernel has.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    bytes: Vec<u8>,
+    notes: Vec<Note>,
+    /// Bytes of a granule, as a power of two.
+    shift: u32,
+    /// Counts the barriers of all blocks; 0 is before the first.
+    epoch: u32,
+    /// The epoch in which the block began.
+    began: u32,
+}
+
+/// The uses of a granule that a later one may race with. Epochs of warps count the barriers of a warp within one epoch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Note {
+    /// Nothing may use it.
+    gap: bool,
+    written: Use,
+    /// The last warp that read it.
+    read: Use,
+    /// More threads of that warp read it since the warp's last barrier.
+    by_many: bool,
+    /// A reader of another warp.
+    read_elsewhere: Use,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    epoch: u32,
+    warp_epoch: u32,
+    thread: u32,
+    op: u32,
+}
+
+/// Who accesses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct User {
+    /// The thread's number in the block.
+    pub(super) thread: u32,
+    /// Barriers that its warp has passed.
+    pub(super) warp_epoch: u32,
+    /// The instruction's number.
+    pub(super) op: u32,
+}
+
+impl Use {
+    /// A barrier stands between this use and one by `user` in `epoch`, or it was the same thread.
+    fn ordered(&self, epoch: u32, user: User) -> bool {
+        self.epoch != epoch
+            || self.thread == user.thread
+            || self.thread / 32 == user.thread / 32 && self.warp_epoch < user.warp_epoch
+    }
+}
+
+impl Shared {
+    /// Memory of `bytes` bytes, laid out so.
+    pub(super) fn lay_out(&mut self, layout: &SharedLayout, bytes: u32) {
+        self.shift = layout.granule.trailing_zeros();
+        self.bytes.clear();
+        self.bytes.resize(bytes as usize, 0);
+        self.notes.clear();
+        self.notes.resize((bytes as usize).div_ceil(layout.granule as usize), Note::default());
+        for gap in &layout.gaps {
+            for byte in gap.clone().filter(|byte| *byte < bytes) {
+                self.notes[(byte >> self.shift) as usize].gap = true;
+            }
+        }
+        (self.epoch, self.began) = (1, 1);
+    }
+
+    /// A block begins: what another wrote is not there.
+    pub(super) fn begin(&mut self) {
+        self.barrier();
+        self.began = self.epoch;
+    }
+
+    /// All threads of the block have waited for each other.
+    pub(super) fn barrier(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// Notes a read and returns the bytes.
+    pub(super) fn read(&mut self, address: u64, bytes: u32, user: User) -> Result<&[u8], Trap> {
+        let (epoch, began, shift) = (self.epoch, self.began, self.shift);
+        for (index, note) in self.notes(address, bytes, user)?.iter_mut().enumerate() {
+            let at = address + ((index as u64) << shift);
+            if note.written.epoch < began {
+                return Err(trap(user, Cause::Uninitialised { address: at }));
+            }
+            if !note.written.ordered(epoch, user) {
+                return Err(race(user, at, note.written, true));
+            }
+            let now = Use { epoch, warp_epoch: user.warp_epoch, thread: user.thread, op: user.op };
+            if note.read.epoch != epoch {
+                (note.read, note.by_many) = (now, false);
+            } else if note.read.thread / 32 != user.thread / 32 {
+                note.read_elsewhere = now;
+            } else if note.read.warp_epoch != user.warp_epoch {
+                (note.read, note.by_many) = (now, false);
+            } else {
+                note.by_many |= note.read.thread != user.thread;
+            }
+        }
+        Ok(&self.bytes[address as usize..][..bytes as usize])
+    }
+
+    /// Notes a write and returns the bytes.
+    pub(super) fn write(&mut self, address: u64, bytes: u32, user: User) -> Result<&mut [u8], Trap> {
+        let (epoch, shift) = (self.epoch, self.shift);
+        for (index, note) in self.notes(address, bytes, user)?.iter_mut().enumerate() {
+            let at = address + ((index as u64) << shift);
+            if !note.written.ordered(epoch, user) {
+                return Err(race(user, at, note.written, true));
+            }
+            // Of several readers at least one is another thread.
+            let as_another = Use { thread: if note.by_many { user.thread ^ 1 } else { note.read.thread }, ..note.read };
+            let same_warp = note.read.thread / 32 == user.thread / 32;
+            if !(if same_warp { as_another } else { note.read }).ordered(epoch, user) {
+                return Err(race(user, at, note.read, false));
+            }
+            if note.read_elsewhere.thread / 32 != user.thread / 32 && !note.read_elsewhere.ordered(epoch, user) {
+                return Err(race(user, at, note.read_elsewhere, false));
+            }
+            note.written = Use { epoch, warp_epoch: user.warp_epoch, thread: user.thread, op: user.op };
+        }
+        Ok(&mut self.bytes[address as usize..][..bytes as usize])
+    }
+
+    /// The notes of these bytes, all of which are a variable's.
+    fn notes(&mut self, address: u64, bytes: u32, user: User) -> Result<&mut [Note], Trap> {
+        let outside = || trap(user, Cause::OutOfBounds { space: Space::Shared, address, bytes });
+        if !address.is_multiple_of(u64::from(bytes)) {
+            return Err(trap(user, Cause::Misaligned { space: Space::Shared, address, bytes }));
+        }
+        let end = address.checked_add(u64::from(bytes)).filter(|end| *end <= self.bytes.len() as u64);
+        let end = end.ok_or_else(outside)? as usize;
+        let notes = &mut self.notes[address as usize >> self.shift..end.div_ceil(1 << self.shift)];
+        if notes.iter().any(|note| note.gap) { Err(outside()) } else { Ok(notes) }
+    }
+}
+
+fn trap(user: User, cause: Cause) -> Trap {
+    Trap::Lane { lane: (user.thread % 32) as usize, cause }
+}
+
+fn race(user: User, address: u64, other: Use, write: bool) -> Trap {
+    Trap::Race {
+        lane: (user.thread % 32) as usize,
+        address,
+        other: Earlier { op: other.op, thread: other.thread, write },
+    }
+}
