@@ -7,7 +7,7 @@ use super::failure::Failures;
 use super::settings::{NAME, Settings, UUID};
 use super::state::{Context, Driver};
 use super::stream::{CaptureMode, Stream, Work};
-use crate::ptx::{Kernel, Launch, Module, Schedule};
+use crate::ptx::{Kernel, Launch, Module};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 type Handle = *mut c_void;
@@ -375,7 +375,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
             return Err(Code::NOT_SUPPORTED.because("parameters in one piece are not emulated"));
         }
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let launch = Launch { grid, block, dynamic_shared, schedule: Schedule::default() };
+        let launch = Launch { grid, block, dynamic_shared, schedule: driver.settings()?.schedule };
         // SAFETY: the caller's: a pointer for each parameter that the kernel declares, to as many bytes.
         driver.launch(function as usize, launch, stream as usize, |kernel| unsafe { copied(kernel, parameters) })
     })

@@ -1,5 +1,6 @@
 //! What GPU is emulated: read from the environment when the driver is started.
 
+use crate::ptx::Schedule;
 use std::str::FromStr;
 
 /// The GPU. There is one.
@@ -13,6 +14,8 @@ pub struct Settings {
     pub processors: u32,
     /// The CUDA version of the driver, of `GPU_EMULATOR_CUDA` (`13.0`).
     pub cuda: (u32, u32),
+    /// The order of what runs at once, of `GPU_EMULATOR_SCHEDULE` (`forward`).
+    pub schedule: Schedule,
 }
 
 /// Names of the GPU for all to see.
@@ -34,6 +37,7 @@ impl Settings {
             memory: number("GPU_EMULATOR_MEMORY", 8 << 30)?,
             processors: number("GPU_EMULATOR_PROCESSORS", 4)?,
             cuda: version("GPU_EMULATOR_CUDA", (13, 0))?,
+            schedule: schedule("GPU_EMULATOR_SCHEDULE")?,
         })
     }
 
@@ -59,6 +63,11 @@ fn given(name: &str) -> Option<String> {
 fn number<N: FromStr>(name: &str, usual: N) -> Result<N, String> {
     let Some(value) = given(name) else { return Ok(usual) };
     value.parse().map_err(|_| format!("{name} is {value:?}, expected a number"))
+}
+
+fn schedule(name: &str) -> Result<Schedule, String> {
+    let Some(value) = given(name) else { return Ok(Schedule::default()) };
+    value.parse().map_err(|()| format!("{name} is {value:?}, expected forward, reverse or random:SEED"))
 }
 
 fn version(name: &str, usual: (u32, u32)) -> Result<(u32, u32), String> {

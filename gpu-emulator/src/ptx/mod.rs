@@ -105,6 +105,19 @@ pub unsafe trait Memory {
     fn allocation(&self, address: u64) -> Option<Allocation>;
 }
 
+/// `forward`, `reverse`, or `random:` and a seed.
+impl std::str::FromStr for Schedule {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Schedule, ()> {
+        match text {
+            "forward" => Ok(Schedule::Forward),
+            "reverse" => Ok(Schedule::Reverse),
+            _ => text.strip_prefix("random:").and_then(|seed| seed.parse().ok()).map(Schedule::Random).ok_or(()),
+        }
+    }
+}
+
 impl Module {
     /// Makes a module ready to run, or returns what this process has made of the same text before.
     ///

@@ -60,10 +60,13 @@ impl Use {
 }
 
 impl Shared {
-    /// Memory of `bytes` bytes, laid out so.
+    /// Memory of `bytes` bytes, laid out so: always the same layout. What an earlier launch left is of an earlier epoch.
     pub(super) fn lay_out(&mut self, layout: &SharedLayout, bytes: u32) {
+        const LAST: u32 = 1 << 31;
+        if self.epoch != 0 && self.bytes.len() == bytes as usize && self.epoch < LAST {
+            return;
+        }
         self.shift = layout.granule.trailing_zeros();
-        self.bytes.clear();
         self.bytes.resize(bytes as usize, 0);
         self.notes.clear();
         self.notes.resize((bytes as usize).div_ceil(layout.granule as usize), Note::default());

@@ -62,11 +62,14 @@ pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, mut fra
             return if warp.live == 0 { Ok(Stop::Returned) } else { Err(stuck(warp, ops, frame.registers)) };
         }
         let mut at = warp.next[order.group(ready, &warp.next)];
-        // Those who wait there already are of the group.
-        let mut group = lanes(warp.live).filter(|lane| warp.next[*lane] == at).fold(0, |all, lane| all | 1 << lane);
-        warp.waiting &= !group;
+        let mut group = warp.at(ready, at);
         loop {
             let op = &ops[at];
+            if group != warp.live && matches!(op.step, Step::Together(..) | Step::WarpBarrier(_) | Step::Barrier) {
+                // Those who wait there already are of the group.
+                group |= warp.at(warp.waiting, at);
+                warp.waiting &= !group;
+            }
             let guard = frame.registers.predicates[op.guard as usize];
             let mask = group & if op.negated { !guard } else { guard };
             frame.op = at as u32;
@@ -106,6 +109,9 @@ pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, mut fra
                         if group != warp.live {
                             warp.waiting |= group;
                             break;
+                        }
+                        if group != warp.all {
+                            return Err(stuck(warp, ops, frame.registers));
                         }
                         warp.part(group, at + 1);
                         return Ok(Stop::Barrier(at));
@@ -147,6 +153,11 @@ pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, mut fra
 }
 
 impl Warp {
+    /// Those of `mask` whose next instruction is `at`.
+    fn at(&self, mask: u32, at: usize) -> u32 {
+        lanes(mask).filter(|lane| self.next[*lane] == at).fold(0, |all, lane| all | 1 << lane)
+    }
+
     /// Lanes go on at `at`.
     fn part(&mut self, mask: u32, at: usize) {
         lanes(mask).for_each(|lane| self.next[lane] = at);
@@ -183,7 +194,7 @@ impl Warp {
 fn stuck(warp: &Warp, ops: &[Op], registers: &Registers) -> Fatal {
     let lane = warp.live.trailing_zeros() as usize;
     let at = warp.next[lane];
-    let running = lanes(warp.live).filter(|lane| warp.next[*lane] == at).fold(0, |all, lane| all | 1 << lane);
+    let running = warp.at(warp.live, at);
     let needed = match ops[at].step {
         Step::Together(_, Members::Named(row)) | Step::WarpBarrier(Members::Named(row)) => registers.lane(row, lane),
         Step::Barrier => warp.all,
