@@ -95,6 +95,12 @@ const CASES: &[Case] = &[
             if at < 32 { all & !(1 << at) | (a >> bit & 1) << at } else { all }
         })
     }),
+    ("bfi.b64 D, A, B, C, 32", [64, 64, 64, 32], |a, b, c| {
+        (0..32).fold(b, |all, bit| {
+            let at = (c & 0xff) + bit;
+            if at < 64 { all & !(1 << at) | (a >> bit & 1) << at } else { all }
+        })
+    }),
     ("prmt.b32 D, A, B, C", [32; 4], |a, b, c| {
         (0..4).fold(0, |all, digit| {
             let choice = c >> (4 * digit) & 15;

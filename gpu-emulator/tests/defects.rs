@@ -228,7 +228,16 @@ fn what_is_unknown_is_refused_by_line() {
     ] {
         assert!(Module::compile(&kernel(wrong)).is_err(), "{wrong}");
     }
-    // No text makes it panic.
+    for wrong in [
+        ".shared .align 4294967296 .b8 x[4];".to_owned(),
+        ".shared .b8 x[1073741824];".repeat(4),
+        format!("mov.u32 %r1, {};", "{".repeat(100_000)),
+        format!("ld.global.u32 %r1, {};", "[".repeat(100_000)),
+        format!("mov.u32 %r1, {}%r1;", "%r1|".repeat(100_000)),
+    ] {
+        assert!(Module::compile(&kernel(&wrong)).is_err(), "{}", &wrong[..30]);
+    }
+    // No beginning of a text makes it panic.
     let whole = kernel(EXCHANGE);
     for end in 0..whole.len() {
         let _ = Module::compile(&whole[..end]);

@@ -177,8 +177,12 @@ impl Server {
         let mut builder = ChunkBuilder::new(&request, &self.model, &self.name);
         let (is_stream, with_usage) = (request.stream, request.include_usage || !request.stream);
         let model = self.model.clone();
-        let begin = move || Ok(request.generations(&model)?.into_iter().map(Generation::into_stream).collect());
-        let streams: Vec<GenerationStream> = blocking(begin, input).await?;
+        // Its places are taken as long as it is worked on, though nobody waits for it.
+        let begin = move || {
+            let generations = request.generations(&model)?.into_iter();
+            Ok((generations.map(Generation::into_stream).collect::<Vec<_>>(), places))
+        };
+        let (streams, places) = blocking(begin, input).await?;
         let whole = builder.whole();
         let mut arrived = Some(arrived);
         // The chunks as they come, and `None` behind the last; dropping them cancels what is generated.
@@ -294,11 +298,15 @@ async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answ
     let body = server.body(request).await?;
     let mut request = EmbeddingRequest::parse(&body).map_err(|error| ApiError::of(&error, "input"))?;
     server.is_meant(request.model.as_deref())?;
-    let _places = server.queue.enter(1).await?;
+    let places = server.queue.enter(1).await?;
     let cancel = CancelOnDrop(server.cancel.child());
     request.options = request.options.cancel(&cancel.0);
     let (model, name) = (server.model.clone(), server.name.clone());
-    let vectors = blocking(move || request.embed(&model, &name), "input").await?;
+    let embed = move || {
+        let _places = places;
+        request.embed(&model, &name)
+    };
+    let vectors = blocking(embed, "input").await?;
     Ok(json_body(&vectors).into_response())
 }
 

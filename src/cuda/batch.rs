@@ -51,6 +51,16 @@ impl BatchState {
     /// Keeps a recording, and frees the oldest until all take at most `bytes`: none where this one alone takes more.
     pub(super) fn keep(&mut self, table: BatchTable, recording: Recording, bytes: u64) {
         self.recordings.push((table, recording));
+        self.free_oldest(bytes);
+    }
+
+    /// Frees the oldest until there is room for one that takes as much as the largest, within `bytes`.
+    pub(super) fn make_room(&mut self, bytes: u64) {
+        let largest = self.recordings.iter().map(|(_, recording)| recording.bytes()).max().unwrap_or(0);
+        self.free_oldest(bytes.saturating_sub(largest));
+    }
+
+    fn free_oldest(&mut self, bytes: u64) {
         while self.recordings.iter().map(|(_, recording)| recording.bytes()).sum::<u64>() > bytes {
             self.recordings.remove(0);
         }

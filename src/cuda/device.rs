@@ -262,7 +262,10 @@ impl CudaDevice {
     ) -> bool {
         let recording = match state.recordings.iter().position(|(other, _)| *other == table) {
             Some(index) => Ok(state.recordings.remove(index).1),
-            None => Recording::new(&self.gpu, &mut || compute(&mut self.pass(table, true))),
+            None => {
+                state.make_room(self.recordings_bytes);
+                Recording::new(&self.gpu, &mut || compute(&mut self.pass(table, true)))
+            }
         };
         // SAFETY: the launches work in the weights and the buffers of this device, and in the table of the batch, whose
         // addresses are compared; the addresses of pages are in the table.

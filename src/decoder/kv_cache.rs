@@ -235,9 +235,11 @@ impl<P> KvCache<P> {
         for mut page in own {
             match (self.pool.copy(), Arc::get_mut(&mut page)) {
                 (Some(copy), Some(to)) => copy(&self.pages[index].full, to),
-                _ => self.len = index * KV_PAGE,
+                _ => self.go_back(index * KV_PAGE),
             }
-            self.pages[index].full = page;
+            if let Some(pair) = self.pages.get_mut(index) {
+                pair.full = page;
+            }
         }
         Ok(())
     }
@@ -299,13 +301,13 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
     }
 
     fn reserve(&mut self, len: usize) -> Result<()> {
-        let missing = len.div_ceil(KV_PAGE).saturating_sub(self.pages.len());
         if self.state.is_none() {
             self.state = self.pool.state(self.reservation.upgrade().as_deref())?;
         }
         if len > self.len {
             self.own_last()?;
         }
+        let missing = len.div_ceil(KV_PAGE).saturating_sub(self.pages.len());
         let mut pages = Vec::new();
         self.allocate(PageKind::Full, missing, &mut pages)?;
         memory::grow(&mut self.pages, missing, "the list of a KV cache's pages")?;
@@ -388,6 +390,7 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         let checkpoint = prefixes.state(*last);
         let pages: Vec<_> = found.iter().filter_map(|number| prefixes.page(*number)).collect();
         drop(prefixes);
+        let Some(windows) = self.adopted_windows(&found) else { return };
         if let Some(checkpoint) = checkpoint {
             if self.state.is_none() {
                 self.state = pool.state(self.reservation.upgrade().as_deref()).ok().flatten();
@@ -395,7 +398,6 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
             let Some(state) = &mut self.state else { return };
             state.restore(&checkpoint);
         }
-        let Some(windows) = self.adopted_windows(&found) else { return self.go_back(self.len) };
         for ((number, full), window) in found.into_iter().zip(pages).zip(windows) {
             match self.pages.get_mut(self.len / KV_PAGE) {
                 Some(own) => {
@@ -498,6 +500,9 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
                 copy(&self.pages[whole].full, own);
                 fork.len = self.len;
             }
+        }
+        if !fork.sees_back_from(fork.len) {
+            fork.forget_all();
         }
         match (&mut fork.state, &self.state) {
             (Some(state), Some(own)) if fork.len == self.len => state.copy_from(own),

@@ -102,7 +102,8 @@ impl<P> PagePool<P> {
     fn kept(&self, bytes: u64) -> Option<CacheShare> {
         let mut share = self.budget.share();
         let held = self.taken().saturating_sub(self.bytes().1);
-        if held.saturating_add(bytes) > self.sizes.keep {
+        let room = self.budget.bytes().saturating_sub(self.budget.reserved()).min(self.sizes.keep);
+        if held.saturating_add(bytes) > room {
             return None;
         }
         while self.taken().saturating_add(bytes) > self.sizes.keep || share.grow_to(bytes).is_err() {

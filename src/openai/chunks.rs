@@ -96,8 +96,8 @@ impl ChunkBuilder {
         let choice = &mut self.choices[index];
         let reason = match reason {
             None | Some(FinishReason::Cancelled) => return Err(Error::Cancelled),
-            _ if choice.calls > 0 => "tool_calls",
             Some(FinishReason::Length | FinishReason::Context) => "length",
+            _ if choice.calls > 0 => "tool_calls",
             Some(_) => "stop",
         };
         // Those of a prompt share it.

@@ -8,6 +8,9 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
+/// Texts of a request, as many as OpenAI takes.
+const MOST_TEXTS: usize = 2048;
+
 /// What `embeddings` is asked for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -29,8 +32,9 @@ impl EmbeddingRequest {
     /// `Request` for what is no such body, with the field.
     pub fn parse(body: &[u8]) -> Result<EmbeddingRequest> {
         let mut fields = Fields::parse(body)?;
-        let input = fields.texts("input")?.filter(|texts| !texts.is_empty());
-        let input = input.ok_or_else(|| fields.wrong("input", "expected a text or a list of texts"))?;
+        let input = fields.texts("input")?.filter(|texts| (1..=MOST_TEXTS).contains(&texts.len()));
+        let expected = || fields.wrong("input", format_args!("expected a text or a list of 1 to {MOST_TEXTS} texts"));
+        let input = input.ok_or_else(expected)?;
         let options = fields.take("dimensions")?.into_iter().fold(EmbedOptions::default(), EmbedOptions::dimensions);
         let base64 = match fields.take::<String>("encoding_format")?.as_deref() {
             None | Some("float") => false,

@@ -11,6 +11,9 @@ use crate::session::Session;
 use crate::tools::ToolChoice;
 use serde_json::{Value, json};
 
+/// Stop strings of a request: each is looked for in every piece.
+const MOST_STOPS: usize = 16;
+
 /// What `chat/completions` or `completions` is asked for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -72,6 +75,9 @@ impl CompletionRequest {
         options.chat.tools = fields.take("tools")?;
         options.tool_choice = tool_choice(&mut fields, options.chat.tools.as_deref().unwrap_or_default())?;
         options.chat.variables = fields.take("chat_template_kwargs")?.unwrap_or_default();
+        if let Some(name) = ["messages", "tools"].into_iter().find(|name| options.chat.variables.contains_key(*name)) {
+            return Err(fields.wrong("chat_template_kwargs", format_args!("{name} is a field of the request")).into());
+        }
         if let Some(effort) = fields.take::<String>("reasoning_effort")? {
             options.chat.variables.insert("reasoning_effort".into(), effort.into());
         }
@@ -108,6 +114,9 @@ impl CompletionRequest {
     fn read(fields: &mut Fields, input: CompletionInput) -> Result<CompletionRequest> {
         let mut options = GenerateOptions::default().max_tokens(fields.take("max_tokens")?.unwrap_or(usize::MAX));
         options.stop = fields.texts("stop")?.unwrap_or_default();
+        if options.stop.len() > MOST_STOPS {
+            return Err(fields.wrong("stop", format_args!("expected {MOST_STOPS} texts at most")).into());
+        }
         options.ignore_stop = fields.take("ignore_eos")?.unwrap_or(false);
         let sampling = &mut options.sampling;
         sampling.temperature = fields.take("temperature")?;

@@ -1,15 +1,15 @@
 //! Processors whose cores are not alike: how many threads run on the fast ones.
 //!
-//! Linux tells of each core its capacity, or else its highest frequency; macOS counts the cores of its highest level. Other
-//! systems say nothing that is used here, and x86 keeps all of its threads.
+//! Linux tells of each core its capacity, or else its highest frequency; macOS names its levels of cores. Other systems say nothing that is used here, and x86 keeps all of its threads.
 
 use std::fs;
 
-/// How many of `threads` run on cores of at least half the speed of the fastest; all where the system does not tell.
+/// How many of `threads` run on cores of at least half the speed of the fastest, or that macOS does not call efficiency cores; all
+/// where the system does not tell.
 pub(super) fn fast(threads: usize) -> usize {
     let known = match std::env::consts::OS {
         _ if !cfg!(target_arch = "aarch64") => None,
-        "macos" => of_the_highest_level(),
+        "macos" => of_other_levels(),
         _ => usable()
             .map(|cores| cores.into_iter().filter_map(speed).collect())
             .map(|speeds: Vec<_>| at_least_half(&speeds)),
@@ -18,10 +18,18 @@ pub(super) fn fast(threads: usize) -> usize {
 }
 
 /// By `sysctl`, which needs no unsafe code here.
-fn of_the_highest_level() -> Option<usize> {
-    let asked =
-        std::process::Command::new("/usr/sbin/sysctl").args(["-n", "hw.perflevel0.logicalcpu"]).output().ok()?;
-    String::from_utf8(asked.stdout).ok()?.trim().parse().ok()
+fn of_other_levels() -> Option<usize> {
+    let ask = |level: usize, what: &str| {
+        let name = format!("hw.perflevel{level}.{what}");
+        let asked = std::process::Command::new("/usr/sbin/sysctl").args(["-n", &name]).output().ok()?;
+        let text = String::from_utf8(asked.stdout).ok()?.trim().to_owned();
+        Some(text).filter(|text| asked.status.success() && !text.is_empty())
+    };
+    let levels = (0..).map_while(|level| Some((level, ask(level, "name")?)));
+    levels
+        .filter(|(_, name)| name != "Efficiency")
+        .map(|(level, _)| ask(level, "logicalcpu")?.parse::<usize>().ok())
+        .sum()
 }
 
 /// The cores that this process may run on.

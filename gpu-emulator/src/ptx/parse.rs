@@ -10,7 +10,7 @@ use std::collections::HashMap;
 /// # Errors
 /// `Syntax`, and `Unsupported` for directives that are not emulated.
 pub(super) fn parse(text: &str) -> Result<Source, Error> {
-    let mut parser = Parser { text, tokens: tokens(text), at: 0 };
+    let mut parser = Parser { text, tokens: tokens(text), at: 0, depth: 0 };
     let mut source = Source { target: 0, kernels: Vec::new() };
     let mut dynamic_shared = Vec::new();
     while let Some(word) = parser.next_if_any() {
@@ -44,7 +44,15 @@ struct Parser<'a> {
     tokens: Vec<Token>,
     /// The next token.
     at: usize,
+    /// Operands within which the next one stands.
+    depth: usize,
 }
+
+/// Bytes of a variable: more than a block or a launch has.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Operands within each other: of an address in a pair there are three.
+const MOST_DEPTH: usize = 8;
 
 /// The registers of a scope `{ }`: a name, or the start of numbered names, with the first register and how many.
 type Scope = HashMap<String, (usize, Option<usize>)>;
@@ -133,8 +141,13 @@ impl<'a> Parser<'a> {
             count = if self.peek() == Some("]") { 0 } else { self.number()? };
             self.expect("]")?;
         }
-        let bytes = count.checked_mul(element).filter(|bytes| *bytes <= 1 << 30).ok_or_else(|| self.unsupported())?;
-        Ok(Variable { name, align: align.unwrap_or(element), bytes })
+        let bytes =
+            count.checked_mul(element).filter(|bytes| *bytes <= MOST_BYTES).ok_or_else(|| self.unsupported())?;
+        let align = align.unwrap_or(element);
+        if !align.is_power_of_two() || align > MOST_BYTES {
+            return Err(self.wrong("a power of two"));
+        }
+        Ok(Variable { name, align, bytes })
     }
 
     /// Behind `.entry`.
@@ -243,6 +256,13 @@ impl<'a> Parser<'a> {
     }
 
     fn operand(&mut self, scopes: &[Scope]) -> Result<Operand, Error> {
+        self.depth += 1;
+        let operand = if self.depth > MOST_DEPTH { Err(self.wrong("an operand")) } else { self.operand_within(scopes) };
+        self.depth -= 1;
+        operand
+    }
+
+    fn operand_within(&mut self, scopes: &[Scope]) -> Result<Operand, Error> {
         let word = self.word()?;
         let operand = match word {
             "{" => {

@@ -93,6 +93,7 @@ pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, mut fra
                     }
                     Step::Return => {
                         warp.live &= !mask;
+                        warp.waiting = 0; // those who wait look again for whom
                         group &= !mask;
                         if group == 0 {
                             break;

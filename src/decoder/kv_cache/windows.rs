@@ -90,22 +90,30 @@ impl<P> KvCache<P> {
     }
 
     /// Copies of the pages that layers with a window have of those of these numbers, which are to follow the sequence's: of what
-    /// the next position sees then. `None` where there is no memory for them.
+    /// the next position sees then. `None` where there is no memory for them, and nothing has changed.
     pub(super) fn adopted_windows(&mut self, found: &[u64]) -> Option<Vec<Option<Arc<Page<P>>>>> {
         let mut windows: Vec<_> = found.iter().map(|_| None).collect();
-        if self.has_windows() {
-            let whole = self.len / KV_PAGE;
-            let first = self.first_seen((whole + found.len()) * KV_PAGE) / KV_PAGE;
-            let unseen = first.saturating_sub(whole);
-            self.leave_windows(first);
-            self.spare_windows(found.len() - unseen).ok()?;
-            let pool = Arc::clone(&self.pool);
-            let prefixes = pool.prefixes();
-            for (number, window) in found.iter().zip(&mut windows).skip(unseen) {
-                let (_, from) = prefixes.pages(*number)?;
-                *window = Some(self.copied(from?)?);
-            }
+        if !self.has_windows() {
+            return Some(windows);
         }
+        let whole = self.len / KV_PAGE;
+        let first = self.first_seen((whole + found.len()) * KV_PAGE) / KV_PAGE;
+        let unseen = first.saturating_sub(whole);
+        // Of a step that failed.
+        self.spare.extend(self.pages.iter_mut().skip(whole).filter_map(|pair| pair.window.take()));
+        self.spare_windows(found.len() - unseen).ok()?;
+        let pool = Arc::clone(&self.pool);
+        let prefixes = pool.prefixes();
+        for (index, number) in found.iter().enumerate().skip(unseen) {
+            let from = prefixes.pages(*number).and_then(|(_, window)| window);
+            let Some(own) = from.and_then(|from| self.copied(from)) else {
+                self.spare.extend(windows.into_iter().flatten());
+                return None;
+            };
+            windows[index] = Some(own);
+        }
+        drop(prefixes);
+        self.leave_windows(first);
         Some(windows)
     }
 }

@@ -139,7 +139,7 @@ fn of_32(name: &[&str], signed: bool) -> Option<Operation> {
             compute: |r, op, mask| {
                 let (a, b, at) = (r.row::<u32>(op.a), r.row::<u32>(op.b), r.row::<u32>(op.c));
                 let bits = r.row::<u32>(op.rows[0]);
-                r.set(op.d, mask, |lane| insert(a[lane], b[lane], at[lane], bits[lane]));
+                r.set(op.d, mask, |lane| insert(a[lane].into(), b[lane].into(), at[lane], bits[lane]) as u32);
             },
             to: Width::B32,
             from: vec![Width::B32; 4],
@@ -154,6 +154,15 @@ fn of_64(name: &[&str], signed: bool) -> Option<Operation> {
         (["mul", "hi"], true) => two!(i64, i64 => i64, |a, b| ((i128::from(a) * i128::from(b)) >> 64) as i64),
         (["popc"], _) => one!(u64 => u32, u64::count_ones),
         (["clz"], _) => one!(u64 => u32, u64::leading_zeros),
+        (["bfi"], _) => Operation {
+            compute: |r, op, mask| {
+                let (a, b, at) = (r.row::<u64>(op.a), r.row::<u64>(op.b), r.row::<u32>(op.c));
+                let bits = r.row::<u32>(op.rows[0]);
+                r.set(op.d, mask, |lane| insert(a[lane], b[lane], at[lane], bits[lane]));
+            },
+            to: Width::B64,
+            from: vec![Width::B64, Width::B64, Width::B32, Width::B32],
+        },
         _ => return of_width!(name, signed, u64, i64),
     })
 }
@@ -233,8 +242,8 @@ fn signed_field(a: i32, at: u32, bits: u32) -> i32 {
 }
 
 /// `b` with the low `bits` bits of `a` from `at` on.
-fn insert(a: u32, b: u32, at: u32, bits: u32) -> u32 {
+fn insert(a: u64, b: u64, at: u32, bits: u32) -> u64 {
     let (at, bits) = (at & 0xff, bits & 0xff);
-    let mask = 1u32.checked_shl(bits).map_or(!0, |bit| bit - 1).checked_shl(at).unwrap_or(0);
+    let mask = 1u64.checked_shl(bits).map_or(!0, |bit| bit - 1).checked_shl(at).unwrap_or(0);
     b & !mask | a.checked_shl(at).unwrap_or(0) & mask
 }
