@@ -120,7 +120,7 @@ fn what_cannot_be_meant_is_refused_by_its_name() {
         ("tool_choice", json!({ "tool_choice": { "type": "function" } })),
         ("chat_template_kwargs", json!({ "chat_template_kwargs": 1 })),
         ("chat_template_kwargs", json!({ "chat_template_kwargs": { "messages": [] } })),
-        ("stop", json!({ "stop": ["a"; 17] })),
+        ("stop", json!({ "stop": vec!["a"; 17] })),
         ("reasoning_effort", json!({ "reasoning_effort": 1 })),
         ("stream_options.include_usage", json!({ "stream_options": { "include_usage": "yes" } })),
         ("response_format.type", json!({ "response_format": {} })),
