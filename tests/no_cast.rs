@@ -63,10 +63,21 @@ fn capability_rows_and_kernels_agree_both_ways() {
         for dtype in &rows {
             let kernel = Kernel::select(*dtype, isa).expect("every dtype has a kernel on every instruction set");
             let features = isa.features();
-            let engine = model_factory::diagnostics::capability::DeviceEngine::Cpu { features: &features };
+            let engine = model_factory::diagnostics::capability::DeviceEngine::Cpu { features };
             let tier = model_factory::diagnostics::capability::tier(*dtype, &engine).expect("a row");
             assert_eq!(kernel.tier, tier, "{}", kernel.name);
         }
+    }
+}
+
+#[test]
+fn a_report_names_the_level_of_kernels_that_compute() {
+    use model_factory::diagnostics::capability::cpu_level;
+    for isa in Isa::available() {
+        let level = cpu_level(isa.features());
+        assert_eq!(level.as_ref().map_or("portable", |level| level.0), isa.name());
+        let lacked = level.map_or(vec![], |level| level.1);
+        assert!(lacked.iter().all(|lacked| Isa::names().any(|name| name == *lacked)), "{isa}: {lacked:?}");
     }
 }
 

@@ -4,6 +4,7 @@
 //! how its presence is detected. A new instruction set is a constant in `Sets`, a line here, and functions in the
 //! dtype files that gain from it.
 
+use model_diagnostics::capability::cpu_level_features;
 use std::fmt;
 
 /// Instruction sets that a kernel needs, as bits.
@@ -30,6 +31,7 @@ impl Sets {
     /// The product of matrices of bytes (ARMv8.6), and the dot product.
     pub(crate) const I8MM: Sets = Sets(128).and(Sets::DOTPROD);
     /// The products of BF16 (ARMv8.6), and NEON.
+    #[cfg(target_arch = "aarch64")]
     pub(crate) const ARM_BF16: Sets = Sets(256).and(Sets::NEON);
 
     /// Both.
@@ -149,19 +151,8 @@ impl Isa {
     }
 
     /// The names of its sets as detection macros and reports spell them.
-    pub fn features(self) -> Vec<&'static str> {
-        let named: [(Sets, &[&str]); 9] = [
-            (Sets::AVX2, &["avx2", "fma", "f16c"]),
-            (Sets::AVX_VNNI, &["avxvnni"]),
-            (Sets::AVX512, &["avx512f", "avx512bw", "avx512dq", "avx512vl"]),
-            (Sets::VNNI, &["avx512vnni"]),
-            (Sets::BF16, &["avx512bf16"]),
-            (Sets::NEON, &["neon"]),
-            (Sets::DOTPROD, &["dotprod"]),
-            (Sets::I8MM, &["i8mm"]),
-            (Sets::ARM_BF16, &["bf16"]),
-        ];
-        named.iter().filter(|(sets, _)| self.has(*sets)).flat_map(|(_, names)| names.iter().copied()).collect()
+    pub fn features(self) -> &'static [&'static str] {
+        cpu_level_features(self.name())
     }
 
     /// Whether all of `sets` may be used: the proof that calls into functions compiled for them are sound.

@@ -63,13 +63,14 @@ fn processor(hardware: &Hardware, target: &Target<'_>) -> Check {
         let remedy = "build without target-cpu flags; kernels are chosen at run time";
         return Check::warn("hardware", summary).evidence(hardware.cpu.model.clone()).remedies([remedy]);
     }
-    let has = |features: &&[&str]| features.iter().all(|feature| hardware.cpu.features.contains(feature));
-    if !capability::VECTOR_KERNELS.iter().any(has) {
+    let Some((level, lacked)) = capability::cpu_level(&hardware.cpu.features) else {
         let summary = "portable kernels compute here: correct and slow";
         return Check::warn("hardware", summary).evidence("vector kernels need AVX2, FMA and F16C, or NEON");
-    }
-    let check = Check::pass("hardware", format!("the processor, {} threads", hardware.cpu.fast_threads()));
-    check.evidence(if hardware.gpus.is_empty() { &hardware.cpu.model } else { &target.why })
+    };
+    let check =
+        Check::pass("hardware", format!("the processor, {} threads, {level} kernels", hardware.cpu.fast_threads()));
+    let what = if hardware.gpus.is_empty() { &hardware.cpu.model } else { &target.why };
+    check.evidence(if lacked.is_empty() { what.clone() } else { format!("{what}; lacks {}", lacked.join(", ")) })
 }
 
 pub(super) fn environment(hardware: &Hardware) -> Check {

@@ -5,6 +5,7 @@ use super::{
     Check, EmbedsSummary, ExpertSummary, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, WindowSummary,
     candidate, device, memory, some_of,
 };
+use crate::capability;
 use crate::hardware::Hardware;
 use crate::tokenizer::DEFAULT_TEMPLATE;
 use std::fmt::{self, Display, Formatter};
@@ -125,7 +126,13 @@ impl Hardware {
             0 => String::new(),
             slow => format!(" ({slow} on slow cores, not computed with unless asked for)"),
         };
-        page.row("hardware", format_args!("{profile}{}, {} threads{slow}, {features}", cpu.model, cpu.threads));
+        // Beside GPUs the processor rarely computes.
+        let level = match capability::cpu_level(&cpu.features).filter(|_| gpus.is_empty()) {
+            None => String::new(),
+            Some((level, lacked)) if lacked.is_empty() => format!("; {level} kernels"),
+            Some((level, lacked)) => format!("; {level} kernels, lacks {}", lacked.join(", ")),
+        };
+        page.row("hardware", format_args!("{profile}{}, {} threads{slow}, {features}{level}", cpu.model, cpu.threads));
         match gpu_note {
             _ if gpus.is_empty() && self.profile.is_some() => {}
             note if gpus.is_empty() => {
