@@ -24,12 +24,6 @@ pub(super) const FAMILY: Family = Family {
     factors: &[
         SCORE_SCALE,
         Factor {
-            of: FactorOf::ScoreCap,
-            key: Key { gguf: ".attn_logit_softcapping", config: "attn_logit_softcapping" },
-            gguf_default: None,
-            config_default: None,
-        },
-        Factor {
             of: FactorOf::LogitCap,
             key: Key { gguf: ".final_logit_softcapping", config: "final_logit_softcapping" },
             gguf_default: None,

@@ -61,6 +61,7 @@ pub(super) const FAMILY: Family = Family {
     },
     // No key of GGUF. llama.cpp rounds the ends, transformers does not, as every published config.json has it.
     gguf_yarn_truncate: false,
+    unsaid_scaling: Some("transformers' GptOssConfig has a YaRN of its own"),
     default_theta: Some((150_000.0, "the default of transformers' GptOssConfig")),
     default_tied: (false, "the default of transformers' GptOssConfig"),
     variants: &[

@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
     query_scale: Some(Key { gguf: ".attention.temperature_scale", config: "llama_4_scaling_beta" }),
     // As in Llama, the converter permutes the rows of q and k.
     gguf_rope: RopeLayout::Interleaved,
-    // Without rope_parameters transformers takes a YaRN of its own.
+    unsaid_scaling: Some("transformers' Ministral3Config has a YaRN of its own"),
     default_theta: None,
     default_tied: (false, "the default of transformers' Ministral3Config"),
     name: "Ministral 3",

@@ -179,6 +179,9 @@ pub struct Family {
     pub longrope_magnitudes: Option<[&'static str; 2]>,
     /// Whether the ends of YaRN's ramp are whole pairs in GGUF files, which have no key for it.
     pub gguf_yarn_truncate: bool,
+    /// What transformers scales a rotation by that `config.json` says nothing of, where that is not nothing. Such a file is
+    /// refused.
+    pub unsaid_scaling: Option<&'static str>,
     /// The context before rope scaling where no key gives it, with its source.
     pub default_original_context: Option<(u64, &'static str)>,
     /// The rotary base where `config.json` gives none, with its source; `None` where it has to. In GGUF it is llama.cpp's.
@@ -395,6 +398,18 @@ pub enum Window {
         /// Whether it is the first of so many that has none, in place of the last.
         first_is_full: bool,
     },
+    /// Layers have one where a flag of `config.json` is on; in GGUF one shorter than the context is refused.
+    Flagged {
+        /// The flag; off where it is absent.
+        flag: &'static str,
+        /// The key of the first layer with a window, where `layer_types` does not list them, and what it is where it is absent;
+        /// `None` where all layers have it.
+        from: Option<(&'static str, u64)>,
+        /// The window where the flag is on and no key says it.
+        config_default: u64,
+        /// Where that is known from.
+        source: &'static str,
+    },
     /// Nothing in `config.json`, where its own flag is off; in GGUF one shorter than the context is refused.
     Unused,
 }
@@ -450,6 +465,7 @@ pub const LLAMA_LIKE: Family = Family {
     rope_aliases: &[],
     longrope_magnitudes: None,
     gguf_yarn_truncate: true,
+    unsaid_scaling: None,
     default_original_context: None,
     default_theta: Some((10_000.0, "the default of transformers and of llama.cpp")),
     tied_keys: &["tie_word_embeddings"],

@@ -1,6 +1,6 @@
 //! Qwen2: Qwen2 and Qwen2.5, DeepSeek-R1-Distill-Qwen.
 
-use super::{Bias, Evidence, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, SCORE, SCORE_TENSORS, Variant};
+use super::{Bias, Evidence, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, SCORE, SCORE_TENSORS, Variant, Window};
 
 /// The table.
 pub(super) const FAMILY: Family = Family {
@@ -11,7 +11,12 @@ pub(super) const FAMILY: Family = Family {
     classifier: Some(SCORE),
     // transformers `Qwen2Attention`: no flag, always biased; the output projection never.
     biases: &[(&[Role::Q, Role::K, Role::V], Bias::Always)],
-    refused_flags: &[("use_sliding_window", "a sliding window in some layers")],
+    window: Window::Flagged {
+        flag: "use_sliding_window",
+        from: Some(("max_window_layers", 28)),
+        config_default: 4096,
+        source: "the default of transformers' Qwen2Config",
+    },
     default_tied: (false, "the default of transformers' Qwen2Config"),
     variants: &[
         Variant {

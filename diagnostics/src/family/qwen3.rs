@@ -1,6 +1,8 @@
 //! Qwen3, dense: Qwen3 and DeepSeek-R1-0528-Qwen3.
 
-use super::{Bias, Evidence, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, SCORE, SCORE_TENSORS, TensorName, Variant};
+use super::{
+    Bias, Evidence, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, SCORE, SCORE_TENSORS, TensorName, Variant, Window,
+};
 
 /// Norms of the query and key heads.
 pub(super) const HEAD_NORMS: &[TensorName] = &[
@@ -17,7 +19,12 @@ pub(super) const FAMILY: Family = Family {
     classifier: Some(SCORE),
     // transformers `Qwen3Attention`: one flag covers q, k, v and o.
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
-    refused_flags: &[("use_sliding_window", "a sliding window in some layers")],
+    window: Window::Flagged {
+        flag: "use_sliding_window",
+        from: Some(("max_window_layers", 28)),
+        config_default: 4096,
+        source: "the default of transformers' Qwen3Config",
+    },
     default_tied: (false, "the default of transformers' Qwen3Config"),
     variants: &[Variant {
         name: "DeepSeek-R1-0528-Qwen3",

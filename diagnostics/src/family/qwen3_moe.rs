@@ -2,7 +2,7 @@
 
 use super::experts::{EXPERT_WIDTH, FUSED_EXPERTS, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED};
 use super::qwen3::HEAD_NORMS;
-use super::{Bias, ExpertTable, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Normalized, Role};
+use super::{Bias, ExpertTable, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Normalized, Role, Window};
 
 /// The table.
 pub(super) const FAMILY: Family = Family {
@@ -13,7 +13,12 @@ pub(super) const FAMILY: Family = Family {
     fused: FUSED_EXPERTS,
     // transformers `Qwen3MoeAttention`: one flag covers q, k, v and o.
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
-    refused_flags: &[("use_sliding_window", "a sliding window in some layers")],
+    window: Window::Flagged {
+        flag: "use_sliding_window",
+        from: None,
+        config_default: 4096,
+        source: "the default of transformers' Qwen3MoeConfig",
+    },
     experts: Some(ExpertTable {
         count: QWEN_COUNT,
         feed_forward: Some(EXPERT_WIDTH),

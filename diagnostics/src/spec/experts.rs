@@ -71,6 +71,8 @@ impl Reader<'_> {
                 None => dense,
             },
             shared_feed_forward: match table.shared_feed_forward {
+                // 0 in `config.json` is none.
+                Some(key) if !self.is_gguf() && self.fields().unsigned(key.config)? == Some(0) => 0,
                 Some(key) => self.size_a_layer(key, header, layers)?.unwrap_or(0),
                 None => 0,
             },

@@ -21,6 +21,8 @@ pub(super) enum Which {
     AllBut(usize, Option<usize>),
     /// All but the first of every so many.
     AllButFirst(usize),
+    /// This one and those behind it.
+    From(usize),
     /// All but these, in order.
     AllButThese(Vec<u64>),
     /// An entry for each.
@@ -34,6 +36,7 @@ impl Which {
             Which::All => true,
             Which::AllBut(every, other) => !(layer + 1).is_multiple_of(*every) && Some(layer) != *other,
             Which::AllButFirst(every) => !layer.is_multiple_of(*every),
+            Which::From(first) => layer >= *first,
             Which::AllButThese(others) => others.binary_search(&(layer as u64)).is_err(),
             Which::Listed(listed) => listed.get(layer).is_some_and(|has| *has),
         }

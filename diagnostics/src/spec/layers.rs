@@ -87,6 +87,9 @@ impl Reader<'_> {
                     with_window => with_window,
                 }
             }
+            (Window::Flagged { from: Some(from), source, .. }, Some(_)) => {
+                self.from_layer(sizes, from, source, assumptions)?
+            }
             (_, Some(_)) => Which::All,
         };
         let rotated = match &family.unrotated {
@@ -113,6 +116,10 @@ impl Reader<'_> {
                 (of_type(model_types), (config_default, source))
             }
             Window::OfModelTypes(model_types, default) => (!self.is_gguf() && of_type(model_types), default),
+            Window::Flagged { flag, config_default, source, .. } => {
+                let is_on = !self.is_gguf() && self.fields().boolean(flag)? == Some(true);
+                (is_on, (config_default, source))
+            }
             Window::Unused => (false, (0, "")),
         };
         if !honoured && !self.is_gguf() {
@@ -147,13 +154,7 @@ impl Reader<'_> {
         let listed = match &header.metadata {
             Metadata::Gguf(metadata) if metadata.array_len(&key).is_some() => metadata.booleans(&key)?,
             Metadata::Gguf(_) => None,
-            Metadata::Config(_) => {
-                self.listed(LAYER_TYPES, &format!("{WITH_WINDOW} or {WITHOUT}"), |kind| match kind.as_str()? {
-                    WITH_WINDOW => Some(true),
-                    WITHOUT => Some(false),
-                    _ => None,
-                })?
-            }
+            Metadata::Config(_) => self.listed_windows()?,
         };
         if let Some(mut listed) = listed {
             if let Some(full) = full.and_then(|full| listed.get_mut(full)) {
@@ -172,6 +173,33 @@ impl Reader<'_> {
             }
         };
         Ok(Which::AllBut(every, full))
+    }
+
+    /// The layers that `layer_types` of `config.json` gives a window.
+    fn listed_windows(&self) -> Result<Option<Vec<bool>>> {
+        self.listed(LAYER_TYPES, &format!("{WITH_WINDOW} or {WITHOUT}"), |kind| match kind.as_str()? {
+            WITH_WINDOW => Some(true),
+            WITHOUT => Some(false),
+            _ => None,
+        })
+    }
+
+    /// Which layers have the window where those do from a first one on.
+    fn from_layer(
+        &self,
+        sizes: &Sizes,
+        (key, default): (&str, u64),
+        source: &str,
+        assumptions: &mut Vec<String>,
+    ) -> Result<Which> {
+        if let Some(listed) = self.listed_windows()? {
+            return self.of_each_layer(LAYER_TYPES, listed, sizes.layers);
+        }
+        let first = self.fields().unsigned(key)?.unwrap_or_else(|| {
+            assumptions.push(format!("a window from layer {default} on: {key} is absent ({source})"));
+            default
+        });
+        Ok(Which::From(usize::try_from(first).unwrap_or(usize::MAX)))
     }
 
     /// Which layers rotate queries and keys.

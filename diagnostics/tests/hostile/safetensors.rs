@@ -295,7 +295,7 @@ fn values(table: &mut Table, llama: &Files) {
 }
 
 fn rope(table: &mut Table, llama: &Files, plain: &Files) {
-    for key in ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "rope_type"] {
+    for key in ["factor", "low_freq_factor", "high_freq_factor", "rope_type"] {
         let edited = llama.json(CONFIG, |config| drop(config["rope_scaling"].as_object_mut().unwrap().remove(key)));
         table.refuses(&format!("no rope_scaling.{key}"), &edited.tree(), "", 10, &[CONFIG, "rope_scaling", key]);
     }

@@ -91,7 +91,10 @@ impl Resolver<'_> {
         let (scaled, source) = match (old, new) {
             (Some(scaled), _) => (scaled, format!("{theta_source}, rope_scaling")),
             (None, Some(scaled)) => (scaled, format!("{theta_source}, rope_parameters")),
-            (None, None) => (Scaled::plain(RopeScaling::Default), theta_source),
+            (None, None) => match self.family.unsaid_scaling {
+                Some(why) => return Err(missing(self.reader.fields(), "rope_parameters", why)),
+                None => (Scaled::plain(RopeScaling::Default), theta_source),
+            },
         };
         let Scaled { scaling, magnitude } = scaled;
         let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(section))?;
@@ -101,7 +104,7 @@ impl Resolver<'_> {
     fn query_scale(&mut self, section: Section<'_>) -> Result<Option<QueryScale>> {
         let Some(key) = self.family.query_scale else { return Ok(None) };
         let name = section.path();
-        let Some(beta) = self.optional(&name, section, key.config)? else { return Ok(None) };
+        let Some(beta) = self.unless_zero(&name, section, key.config)? else { return Ok(None) };
         Ok(Some(QueryScale { beta, original_context: self.original_context(&name, section)? }))
     }
 
@@ -235,6 +238,11 @@ impl Resolver<'_> {
         section.number(key)?.map(|value| self.positive(&format!("{name}.{key}"), value)).transpose()
     }
 
+    /// The same where 0 says as much as an absent key.
+    fn unless_zero(&self, name: &str, section: Section<'_>, key: &str) -> Result<Option<f64>> {
+        if section.number(key)? == Some(0.0) { Ok(None) } else { self.optional(name, section, key) }
+    }
+
     fn llama3(&mut self, name: &str, section: Section<'_>) -> Result<Scaled> {
         let original_context = self.original_context(name, section)?;
         let low_freq_factor = self.require(name, section, "low_freq_factor")?;
@@ -251,7 +259,7 @@ impl Resolver<'_> {
     fn yarn(&mut self, name: &str, section: Section<'_>) -> Result<Scaled> {
         let factor = self.require(name, section, "factor")?;
         let original_context = self.original_context(name, section)?;
-        let weights = (self.optional(name, section, "mscale")?, self.optional(name, section, "mscale_all_dim")?);
+        let weights = (self.unless_zero(name, section, "mscale")?, self.unless_zero(name, section, "mscale_all_dim")?);
         let magnitude = match (self.optional(name, section, "attention_factor")?, weights) {
             (Some(factor), _) => factor,
             (None, (Some(mscale), Some(all))) => yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all),
@@ -266,7 +274,8 @@ impl Resolver<'_> {
             // 32 and 1: the YaRN paper and transformers.
             beta_fast: self.optional(name, section, "beta_fast")?.unwrap_or(32.0),
             beta_slow: self.optional(name, section, "beta_slow")?.unwrap_or(1.0),
-            truncate: section.boolean("truncate")?.unwrap_or(true),
+            // transformers takes null for false.
+            truncate: section.boolean("truncate")?.unwrap_or(section.object().get("truncate").is_none()),
         };
         Ok(Scaled { scaling, magnitude })
     }
@@ -348,7 +357,14 @@ impl Resolver<'_> {
                 self.assumptions.push(format!("original context {context}: {ORIGINAL_CONTEXT} is absent ({why})"));
                 Ok(context)
             }
-            (None, None) => Err(missing(self.reader.fields(), &dotted, "the scaling needs it")),
+            (None, None) => {
+                let context = self.sizes.context as u64;
+                self.assumptions.push(format!(
+                    "original context {context}: {dotted} is absent (transformers' standardize_rope_params takes \
+                     max_position_embeddings)"
+                ));
+                Ok(context)
+            }
         }
     }
 }

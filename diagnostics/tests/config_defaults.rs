@@ -1,0 +1,127 @@
+//! What a `config.json` means that leaves a key out, says null, or says 0, as transformers 5.23 reads it.
+#![allow(clippy::unwrap_used, unreachable_pub)] // a sample that cannot be written is a broken test
+
+#[path = "formats/build.rs"]
+#[allow(dead_code)] // this file uses its part
+mod build;
+#[path = "hostile/edit.rs"]
+#[allow(dead_code)] // this file uses its part
+mod edit;
+
+use edit::Files;
+use model_diagnostics::Error;
+use model_diagnostics::family::REGISTRY;
+use model_diagnostics::header::Header;
+use model_diagnostics::source::probe;
+use model_diagnostics::spec::{FeedForwardLayer, Mixer, ModelSpec, RopeScaling, inspect};
+use serde_json::{Map, Value, json};
+
+/// The spec of a fixture whose `config.json` is edited.
+fn edited(fixture: &str, edit: impl Fn(&mut Map<String, Value>)) -> Result<ModelSpec, Error> {
+    let tree = Files::fixture(&format!("{fixture}/bf16")).json("config.json", |config| edit(config)).tree();
+    Header::read(probe(&tree.path(""))?).and_then(|header| inspect(&header, REGISTRY))
+}
+
+fn windows(spec: &ModelSpec) -> Vec<Option<usize>> {
+    let window = |mixer: &Mixer| match mixer {
+        Mixer::Attention(attention) => attention.window,
+        _ => None,
+    };
+    spec.weights.layers.iter().map(|layer| window(&layer.mixer.layer)).collect()
+}
+
+#[test]
+fn a_scaling_without_its_original_context_takes_the_models() {
+    let yarn = |original: Value| {
+        edited("qwen3", |config| {
+            let original = original.clone();
+            config["rope_parameters"] = json!({"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0,
+                "original_max_position_embeddings": original});
+        })
+        .unwrap()
+    };
+    let (absent, said) = (yarn(Value::Null), yarn(json!(40960)));
+    assert_eq!(absent.rope().unwrap().scaling, said.rope().unwrap().scaling);
+    assert!(absent.assumptions.iter().any(|line| line.contains("original context 40960")), "{:?}", absent.assumptions);
+}
+
+#[test]
+fn a_family_with_a_scaling_of_its_own_is_refused_without_one() {
+    for fixture in ["gpt-oss", "ministral-3"] {
+        let plain = edited(fixture, |config| {
+            config.remove("rope_parameters");
+            config.remove("rope_scaling");
+            config.insert("rope_theta".into(), json!(150_000.0));
+        });
+        let said = plain.map(|spec| spec.family).unwrap_err().to_string();
+        assert!(said.contains("rope_parameters") && said.contains("YaRN"), "{said}");
+    }
+}
+
+#[test]
+fn zero_of_a_weight_of_yarn_is_as_good_as_none() {
+    let with = |value: Value| {
+        edited("ministral-3", |config| {
+            config["rope_parameters"]["mscale"] = value.clone();
+            config["rope_parameters"]["llama_4_scaling_beta"] = value.clone();
+        })
+        .unwrap()
+    };
+    let (zero, none) = (with(json!(0)), with(Value::Null));
+    let (zero, none) = (zero.rope().unwrap(), none.rope().unwrap());
+    assert_eq!((zero.magnitude, zero.query_scale.is_none()), (none.magnitude, true));
+    assert!(zero.magnitude > 1.0, "that of the factor alone");
+}
+
+#[test]
+fn null_rounds_the_ends_of_yarn_to_no_whole_pair() {
+    let truncates = |edit: fn(&mut Map<String, Value>)| {
+        let spec = edited("ministral-3", |config| edit(config["rope_parameters"].as_object_mut().unwrap())).unwrap();
+        let RopeScaling::Yarn { truncate, .. } = spec.rope().unwrap().scaling else { panic!("YaRN") };
+        truncate
+    };
+    assert!(truncates(|_| ()));
+    assert!(!truncates(|rope| drop(rope.insert("truncate".into(), Value::Null))));
+    assert!(!truncates(|rope| drop(rope.insert("truncate".into(), json!(false)))));
+}
+
+#[test]
+fn qwen_has_windows_where_its_flag_is_on() {
+    let with = |keys: &[(&str, Value)]| {
+        let spec = edited("qwen3", |config| {
+            config.remove("layer_types");
+            config.insert("use_sliding_window".into(), json!(true));
+            config.insert("sliding_window".into(), json!(16));
+            for (key, value) in keys {
+                config.insert((*key).into(), value.clone());
+            }
+        });
+        windows(&spec.unwrap())
+    };
+    assert_eq!(with(&[]), [None, None], "from layer 28 on");
+    assert_eq!(with(&[("max_window_layers", json!(1))]), [None, Some(16)]);
+    assert_eq!(with(&[("max_window_layers", json!(0))]), [Some(16); 2]);
+    assert_eq!(with(&[("max_window_layers", json!(0)), ("sliding_window", Value::Null)]), [None; 2]);
+    assert_eq!(with(&[("max_window_layers", json!(0)), ("use_sliding_window", json!(false))]), [None; 2]);
+    let listed = json!(["sliding_attention", "full_attention"]);
+    assert_eq!(with(&[("layer_types", listed)]), [Some(16), None]);
+    let experts = edited("qwen3-moe", |config| {
+        config.insert("use_sliding_window".into(), json!(true));
+        config.insert("sliding_window".into(), json!(16));
+    });
+    assert!(windows(&experts.unwrap()).iter().all(|window| *window == Some(16)), "of experts all have one");
+}
+
+#[test]
+fn a_shared_expert_of_no_width_is_none() {
+    let spec = edited("granite-moe", |config| {
+        config.insert("model_type".into(), json!("granitemoeshared"));
+        config.insert("architectures".into(), json!(["GraniteMoeSharedForCausalLM"]));
+        config.insert("shared_intermediate_size".into(), json!(0));
+    })
+    .unwrap();
+    for layer in &spec.weights.layers {
+        let FeedForwardLayer::Experts(experts) = &layer.feed_forward.layer else { panic!("experts") };
+        assert!(experts.shared.is_none());
+    }
+}
