@@ -107,7 +107,8 @@ fn judge(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &P
     );
     let mut report = conclude(input.clone(), hardware, policy, checks, success);
     let bandwidth = target.bandwidth.filter(|_| report.verdict.runs());
-    report.speed = bandwidth.and_then(|bandwidth| Speed::new(spec, &plan, &target.engine, bandwidth));
+    let product = target.gpu().map_or("", |gpu| &gpu.name);
+    report.speed = bandwidth.and_then(|bandwidth| Speed::new(spec, &plan, &target.engine, product, bandwidth));
     report.batching = batching(spec, target.device.choice()).filter(|_| report.verdict.runs());
     let chosen = target.device.chosen();
     let ready = chosen.clone().filter(|_| report.verdict.runs()).map(|device| (plan.clone(), device));

@@ -4,6 +4,7 @@ mod buffers;
 mod kv;
 mod state;
 
+pub(crate) use buffers::gpu_launches;
 pub use buffers::{
     CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, StepRoom,
     gpu_recording_bytes, gpu_tensor_bytes, gpu_weight_bytes,

@@ -1,9 +1,13 @@
 //! Plan x bandwidth -> tokens a second: a token of decoding reads every weight that it is multiplied with and the cache once,
-//! and hardly computes.
+//! and hardly computes. Of GPUs whose data sheet is at hand, instructions and launches count too.
+
+mod compiled;
+mod gpu;
 
 use crate::capability::DeviceEngine;
-use crate::plan::{Plan, kv_bytes_read};
+use crate::plan::{PREFILL_CHUNK, Plan, gpu_launches, kv_bytes_read};
 use crate::spec::ModelSpec;
+use gpu::{Assumed, Rates};
 use serde::Serialize;
 
 /// Shares of a GPU's data-sheet bandwidth. Copies reach about nine tenths of it, which nothing that reads memory exceeds;
@@ -35,11 +39,16 @@ pub struct Speed {
     pub empty: (f64, f64),
     /// Tokens a second on a full one.
     pub full: (f64, f64),
+    /// Launches of a token on a GPU, where they and the instructions of kernels are part of the estimate.
+    pub launches: Option<usize>,
+    /// Tokens a second of a prompt's first [`PREFILL_CHUNK`] tokens, of such a GPU.
+    pub prompt: Option<(f64, f64)>,
 }
 
 impl Speed {
-    /// Estimates; `None` where there is no bandwidth, and for models so small that it does not decide.
-    pub fn new(spec: &ModelSpec, plan: &Plan, engine: &DeviceEngine<'_>, bandwidth: u64) -> Option<Speed> {
+    /// Estimates for a device of this product name; `None` where there is no bandwidth, and for models so small that it does
+    /// not decide.
+    pub fn new(spec: &ModelSpec, plan: &Plan, engine: &DeviceEngine<'_>, name: &str, bandwidth: u64) -> Option<Speed> {
         let shares = match engine {
             DeviceEngine::Cpu { .. } => CPU_SHARES,
             DeviceEngine::Cuda { .. } => GPU_SHARES,
@@ -56,14 +65,35 @@ impl Speed {
             let all = bandwidth as f64 / bytes as f64;
             (round(shares.0 * all), round(shares.1 * all))
         };
-        Some(Speed {
+        let mut speed = Speed {
             bandwidth,
             shares,
             weight_bytes_per_token: weights,
             cache_bytes_per_token: cache,
             empty: range(weights),
             full: range(weights.saturating_add(cache)),
-        })
+            launches: None,
+            prompt: None,
+        };
+        if let Some(rates) = Rates::of(name) {
+            speed.count_instructions(spec, plan, rates);
+        }
+        Some(speed)
+    }
+
+    /// Puts the ranges of a GPU of these rates in place of those by bandwidth alone.
+    fn count_instructions(&mut self, spec: &ModelSpec, plan: &Plan, rates: &Rates) {
+        let (kv, bandwidth) = (plan.kv_dtype, self.bandwidth as f64);
+        let ends = gpu::assumed(self.shares);
+        let range = |tokens: usize, seconds: &dyn Fn(Assumed) -> Option<f64>| {
+            let [slow, fast] = ends.map(seconds);
+            Some((round(tokens as f64 / slow?), round(tokens as f64 / fast?)))
+        };
+        let token = |cache: u64| range(1, &|by| rates.token(spec, kv, cache, bandwidth, by));
+        if let (Some(empty), Some(full)) = (token(0), token(self.cache_bytes_per_token)) {
+            (self.empty, self.full, self.launches) = (empty, full, Some(gpu_launches(spec)));
+            self.prompt = range(PREFILL_CHUNK, &|by| rates.prompt(spec, kv, bandwidth, by));
+        }
     }
 }
 

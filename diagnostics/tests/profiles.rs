@@ -11,7 +11,7 @@ use model_diagnostics::hardware::profiles::{GpuProfile, PROFILES, Profile};
 use model_diagnostics::plan::{self, KvDtype, PlanMemory};
 use model_diagnostics::report::{InputSummary, NextStep, Remedy};
 use model_diagnostics::spec::{Mixer, ModelSpec};
-use model_diagnostics::{DType, DeviceChoice, Hardware, Policy, Ready, Report, Verdict, assess, diagnose_with};
+use model_diagnostics::{DType, DeviceChoice, Hardware, Policy, Ready, Report, Speed, Verdict, assess, diagnose_with};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -152,6 +152,46 @@ fn a_model_of_eight_billion_parameters_on_every_profile() {
         let _ = writeln!(text, "{}", line.trim_end());
     }
     insta::assert_snapshot!("eight_billion", text);
+}
+
+/// The table of docs/cuda.md: shares of what copies reach, nine tenths of the bandwidth, by one token; and of the rate of tensor
+/// cores by a prompt of 512.
+#[test]
+fn shares_of_memory_and_tensor_cores_on_gpus_whose_data_sheet_is_at_hand() {
+    let whole = |dtype| safetensors(&LLAMA_31_8B, dtype).0;
+    let named = |name| gguf(&LLAMA_31_8B, name).0;
+    let formats =
+        [("BF16", whole(DType::BF16)), ("Q8_0", named("Q8_0")), ("Q4_K_M", named("Q4_K_M")), ("I8", whole(DType::I8))];
+    let (spec, input) = gguf(&LLAMA_31_8B, "Q4_K_M");
+    let mut text = String::new();
+    // Multiplications with additions of halves and of bytes, 10^12 a second.
+    for (name, halves, bytes) in [
+        ("t4", 32.5, 65.0),
+        ("a10", 62.5, 125.0),
+        ("l4", 60.5, 121.0),
+        ("a100-80gb", 156.0, 312.0),
+        ("h100", 494.7, 989.5),
+        ("rtx-4090", 82.6, 330.3),
+    ] {
+        let gpu = Profile::find(name).and_then(|profile| profile.gpu).expect("a GPU");
+        let engine = DeviceEngine::Cuda { compute_capability: gpu.compute_capability, compiled: true };
+        let plan = assess(&spec, &input, &machine(name), &Policy::default()).plan.expect("a plan");
+        // A T4 has no BF16.
+        for (format, spec) in formats.iter().filter(|(format, _)| *format != "BF16" || gpu.compute_capability >= (8, 0))
+        {
+            let speed = Speed::new(spec, &plan, &engine, gpu.name, gpu.bandwidth).expect("a speed");
+            let copies = speed.weight_bytes_per_token as f64 / (0.9 * gpu.bandwidth as f64);
+            let (slow, fast) = speed.empty;
+            let _ =
+                write!(text, "{name:<10} {format:<7} {slow:>4} {fast:>4}  {:.2} {:.2}", slow * copies, fast * copies);
+            let (slow, fast) = speed.prompt.expect("tensor cores");
+            let products = spec.weights.layers.iter().flat_map(|layer| layer.linears());
+            let products: u64 = products.map(|linear| linear.weight.shape.iter().product::<u64>()).sum();
+            let peak = products as f64 / 1e12 / if *format == "BF16" { halves } else { bytes };
+            let _ = writeln!(text, "  {slow:>5} {fast:>5}  {:.3} {:.3}", slow * peak, fast * peak);
+        }
+    }
+    insta::assert_snapshot!("shares", text);
 }
 
 #[test]
@@ -359,16 +399,23 @@ fn the_cache_that_a_token_reads_is_summed_over_layers() {
 #[test]
 fn speed_is_bandwidth_over_the_bytes_of_a_token() {
     let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
-    let hardware = machine("l4");
-    let report = assess(&spec, &input, &hardware, &Policy { context: Some(4096), ..Policy::default() });
-    let speed = report.speed.expect("a speed");
+    let on = |name: &str| assess(&spec, &input, &machine(name), &Policy { context: Some(4096), ..Policy::default() });
+    let speed = on("l40s").speed.expect("a speed");
     let weights = spec.tensors().map(|tensor| tensor.bytes).sum::<u64>() - spec.weights.embedding.bytes;
     let cache = 4096 * 32 * 2 * 8 * 128 * 4;
     assert_eq!((speed.weight_bytes_per_token, speed.cache_bytes_per_token), (weights, cache));
     // Two digits are kept.
-    let near = |found: f64, share: f64, bytes: u64| (found / (share * 300e9 / bytes as f64) - 1.0).abs() < 0.05;
+    let near = |found: f64, share: f64, bytes: u64| (found / (share * 864e9 / bytes as f64) - 1.0).abs() < 0.05;
     assert!(near(speed.empty.0, 0.5, weights) && near(speed.empty.1, 0.9, weights), "{speed:?}");
     assert!(near(speed.full.0, 0.5, weights + cache) && near(speed.full.1, 0.9, weights + cache), "{speed:?}");
+    assert_eq!((speed.launches, speed.prompt), (None, None), "its data sheet is not at hand");
+    // Launches and instructions take time on top: on an L4 hardly, as its memory is slow beside its processors.
+    let (l4, h100) = (on("l4").speed.expect("a speed"), on("h100").speed.expect("a speed"));
+    assert_eq!(l4.launches, Some(32 * 11 + 3));
+    let of_bandwidth = |speed: &Speed| speed.empty.1 * weights as f64 / speed.bandwidth as f64;
+    assert!((0.84..0.9).contains(&of_bandwidth(&l4)) && of_bandwidth(&h100) < of_bandwidth(&l4), "{l4:?} {h100:?}");
+    let prompt = |speed: &Speed| speed.prompt.expect("tensor cores").1;
+    assert!(prompt(&h100) > 2.0 * prompt(&l4), "{l4:?} {h100:?}");
     // A model of a few hundred megabytes is not bound by the memory of an H200.
     let (small, input) = gguf(&TINY_LLAMA, "Q4_K_M");
     assert_eq!(assess(&small, &input, &machine("h200"), &Policy::default()).speed, None);

@@ -30,6 +30,11 @@ const GPU_LAYER_LAUNCHES: usize = 11;
 /// Launches beside those of layers: the embedding, and the head's product and preparation.
 const GPU_OTHER_LAUNCHES: usize = 3;
 
+/// Launches of a token on a GPU.
+pub(crate) fn gpu_launches(spec: &ModelSpec) -> usize {
+    spec.weights.layers.len().saturating_mul(GPU_LAYER_LAUNCHES).saturating_add(GPU_OTHER_LAUNCHES)
+}
+
 /// Bytes that a recording of `launches` takes on a GPU at most.
 pub fn gpu_recording_bytes(launches: usize) -> u64 {
     GPU_LAUNCH_BYTES.saturating_mul(launches as u64)
@@ -234,10 +239,7 @@ impl GpuBuffers {
             up_gate: floats(&[rows, 2, spec.feed_forward]),
             partial: floats(&[GPU_ATTENTION_PARTS, spec.heads, spec.head_dim.saturating_add(2)]),
             logits: floats(&[GPU_LOGIT_ROWS, spec.vocab]),
-            recordings: gpu_recording_bytes(product(&[
-                GPU_RECORDINGS,
-                spec.weights.layers.len().saturating_mul(GPU_LAYER_LAUNCHES).saturating_add(GPU_OTHER_LAUNCHES),
-            ]) as usize),
+            recordings: gpu_recording_bytes(product(&[GPU_RECORDINGS, gpu_launches(spec)]) as usize),
         }
     }
 

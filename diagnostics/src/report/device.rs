@@ -3,6 +3,7 @@
 use super::page::Page;
 use super::{Bytes, Report};
 use crate::hardware::Gpu;
+use crate::plan::PREFILL_CHUNK;
 use crate::speed::Speed;
 
 /// The device that was chosen and why, and its speed where a data sheet tells the bandwidth.
@@ -17,13 +18,17 @@ pub(super) fn lines(report: &Report, page: &mut Page<'_>) {
 }
 
 fn speed_lines(speed: &Speed, context: usize, page: &mut Page<'_>) {
-    let Speed { shares, empty, full, .. } = speed;
+    let Speed { shares, empty, full, launches, prompt, .. } = speed;
     let read = Bytes(speed.weight_bytes_per_token);
     page.row("speed", format_args!("{} to {} tokens/s at first: a token reads {read} of weights", empty.0, empty.1));
     let cache = Bytes(speed.cache_bytes_per_token);
     page.row("", format_args!("{} to {} with {context} tokens in the cache, {cache} more", full.0, full.1));
+    if let Some((slow, fast)) = prompt {
+        page.row("", format_args!("{slow} to {fast} of a prompt's first {PREFILL_CHUNK}"));
+    }
     let bandwidth = speed.bandwidth as f64 / 1e9;
-    page.row("", format_args!("estimated as {} to {} of {bandwidth} GB/s, the data sheet's", shares.0, shares.1));
+    let more = launches.map_or_else(String::new, |launches| format!(", and {launches} launches"));
+    page.row("", format_args!("estimated as {} to {} of {bandwidth} GB/s, the data sheet's{more}", shares.0, shares.1));
 }
 
 /// A GPU in one line.

@@ -1,0 +1,162 @@
+//! How long a GPU takes for a pass: bytes over bandwidth where that takes longest, else instructions over what it issues, and
+//! launches.
+
+use super::compiled::COMPILED;
+use crate::dtype::DType;
+use crate::header::TensorInfo;
+use crate::plan::{KvDtype, PREFILL_CHUNK, gpu_launches, kv_bytes_read};
+use crate::spec::ModelSpec;
+
+/// A GPU by its data sheet: multiprocessors, boost clock, and multiplications with additions a second of its tensor cores,
+/// without sparsity: of 16-bit floats added up in 32 bits, and of bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rates {
+    name: &'static str,
+    processors: f64,
+    megahertz: f64,
+    halves: f64,
+    bytes: f64,
+}
+
+/// By product name. NVIDIA's data sheets of the T4, A10, L4, A100 and H100 (SXM), and the whitepaper of the architecture of the
+/// RTX 4090: half of the operations that they count, as they count two a multiplication and addition.
+#[rustfmt::skip]
+const RATES: &[Rates] = &[
+    Rates { name: "Tesla T4",                processors:  40.0, megahertz: 1590.0, halves:  32.5e12, bytes:  65.0e12 },
+    Rates { name: "NVIDIA A10",              processors:  72.0, megahertz: 1695.0, halves:  62.5e12, bytes: 125.0e12 },
+    Rates { name: "NVIDIA L4",               processors:  58.0, megahertz: 2040.0, halves:  60.5e12, bytes: 121.0e12 },
+    Rates { name: "NVIDIA A100-SXM4-40GB",   processors: 108.0, megahertz: 1410.0, halves: 156.0e12, bytes: 312.0e12 },
+    Rates { name: "NVIDIA A100-SXM4-80GB",   processors: 108.0, megahertz: 1410.0, halves: 156.0e12, bytes: 312.0e12 },
+    Rates { name: "NVIDIA H100 80GB HBM3",   processors: 132.0, megahertz: 1830.0, halves: 494.7e12, bytes: 989.5e12 },
+    Rates { name: "NVIDIA GeForce RTX 4090", processors: 128.0, megahertz: 2520.0, halves:  82.6e12, bytes: 330.3e12 },
+];
+
+/// What an end of a range assumes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Assumed {
+    /// The share of the bandwidth.
+    pub(super) memory: f64,
+    /// The share of the issued instructions. Loops wait for what they load and for each other's results; the best that is
+    /// published of such loops is about eight tenths.
+    issue: f64,
+    /// The share of tensor-core rate and issued instructions in products with many tokens: every load is waited for at a
+    /// barrier here, and blocks that run beside each other hide a part of it.
+    many: f64,
+    /// Seconds from the end of a kernel's work to the full speed of the next one's. In a graph about 0.5 us pass between kernels
+    /// (NVIDIA, "Getting Started with CUDA Graphs", V100); the first loads of the next take as much and more.
+    launch: f64,
+}
+
+/// The slow end and the fast end. Shares of memory are those of GPUs in general; the others are assumptions, measured on none.
+pub(super) fn assumed((low, high): (f64, f64)) -> [Assumed; 2] {
+    [
+        Assumed { memory: low, issue: 0.4, many: 0.15, launch: 3e-6 },
+        Assumed { memory: high, issue: 0.8, many: 0.6, launch: 1e-6 },
+    ]
+}
+
+/// Instructions of a warp for each element of the cache and query of a key head's group of four or fewer, for one token; and
+/// for each position that a query of a prompt sees, by the elements of a head. `sass.py --loops` of `attend`, by hand: 5000 a
+/// warp, four warps, for 32 positions of 128 elements of keys and of values; 10400 a warp for 16 queries.
+const ATTEND_ONE: f64 = 4.0 * 5000.0 / (32.0 * 128.0 * 2.0);
+const ATTEND_MANY: f64 = 4.0 * 10400.0 / (16.0 * 32.0 * 128.0);
+
+/// Schedulers of a multiprocessor, each of which issues an instruction a clock, from 7.0 to 9.0 (CUDA C++ Programming Guide,
+/// "Compute Capabilities").
+const SCHEDULERS: f64 = 4.0;
+
+/// Rows of a warp in the kernels for one token (`ROWS` of `common.cuh`).
+const ROWS: f64 = 2.0;
+
+impl Rates {
+    pub(super) fn of(name: &str) -> Option<&'static Rates> {
+        RATES.iter().find(|rates| rates.name == name)
+    }
+
+    /// Instructions of warps a second.
+    fn issued(&self) -> f64 {
+        SCHEDULERS * self.processors * self.megahertz * 1e6
+    }
+
+    /// Seconds of a token that reads `cache` bytes of keys and values; `None` for a dtype without kernels.
+    pub(super) fn token(&self, spec: &ModelSpec, kv: KvDtype, cache: u64, bandwidth: f64, by: Assumed) -> Option<f64> {
+        let products = multiplied(spec).map(|matrix| {
+            let issued = elements(matrix) * instructions(matrix)?.0 / (by.issue * self.issued());
+            Some(issued.max(matrix.bytes as f64 / (by.memory * bandwidth)))
+        });
+        let products = products.sum::<Option<f64>>()?;
+        let cached = cache as f64 / kv_element(kv) * ATTEND_ONE / (by.issue * self.issued());
+        let attention = cached.max(cache as f64 / (by.memory * bandwidth));
+        Some(products + attention + by.launch * gpu_launches(spec) as f64)
+    }
+
+    /// Seconds of a prompt of [`PREFILL_CHUNK`] tokens into an empty cache; `None` where products have no tensor cores.
+    pub(super) fn prompt(&self, spec: &ModelSpec, kv: KvDtype, bandwidth: f64, by: Assumed) -> Option<f64> {
+        let tokens = PREFILL_CHUNK as f64;
+        let layers = spec.weights.layers.iter().flat_map(|layer| layer.linears()).map(|linear| &linear.weight);
+        let products = layers.map(|matrix| {
+            let macs = tokens * elements(matrix);
+            let peak = if matches!(matrix.dtype, DType::F16 | DType::BF16) { self.halves } else { self.bytes };
+            let issued = macs * instructions(matrix)?.1? / self.issued();
+            Some((issued.max(macs / peak) / by.many).max(matrix.bytes as f64 / (by.memory * bandwidth)))
+        });
+        let products = products.sum::<Option<f64>>()?;
+        // Every query sees the positions before it: keys and values of a token are as many bytes as a pair reads of both.
+        let seen =
+            kv_bytes_read(spec, 1, kv) as f64 / kv_element(kv) / 2.0 * (spec.heads / spec.kv_heads.max(1)) as f64;
+        let attention = seen * tokens * tokens / 2.0 * ATTEND_MANY / (by.issue * self.issued());
+        Some(products + attention + by.launch * gpu_launches(spec) as f64)
+    }
+}
+
+/// The matrices that a token is multiplied with.
+fn multiplied(spec: &ModelSpec) -> impl Iterator<Item = &TensorInfo> {
+    spec.matrices().skip(1) // the embedding, of which a row is read; a tied head is listed again
+}
+
+fn elements(matrix: &TensorInfo) -> f64 {
+    matrix.shape.iter().product::<u64>() as f64
+}
+
+fn kv_element(kv: KvDtype) -> f64 {
+    kv.head_bytes(256) as f64 / 256.0
+}
+
+/// Instructions of a warp for each weight: for one token, and for each token of many.
+fn instructions(matrix: &TensorInfo) -> Option<(f64, Option<f64>)> {
+    let (_, [issued, macs, around], many) = COMPILED.iter().find(|(dtype, ..)| *dtype == matrix.dtype)?;
+    let weights = ROWS * *matrix.shape.last()? as f64;
+    let turns = (weights / f64::from(*macs)).ceil();
+    let few = (turns * f64::from(*issued) + f64::from(*around)) / weights;
+    Some((few, many.map(|[issued, macs]| f64::from(issued) / f64::from(macs))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::profiles::PROFILES;
+
+    #[test]
+    fn counts_are_the_recorded_ones() {
+        let record = include_str!("../../../benches/cuda/sass.tsv");
+        let rows: Vec<Vec<&str>> = record.lines().map(|line| line.split('\t').collect()).collect();
+        let at = |column: &str| rows[1].iter().position(|name| *name == column).expect("a column");
+        let found = |module: &str, kernel: &str| {
+            let row = rows.iter().find(|row| row.len() > 2 && row[..3] == [module, "80", kernel])?;
+            Some(["issued", "macs", "around"].map(|column| row[at(column)].parse::<u32>().expect("a number")))
+        };
+        for (dtype, few, many) in COMPILED {
+            let module = dtype.name().to_lowercase();
+            assert_eq!(found(&module, "few_1"), Some(*few), "{dtype}");
+            assert_eq!(found(&module, "many").map(|[issued, macs, _]| [issued, macs]), *many, "{dtype}");
+        }
+        assert_eq!(COMPILED.len(), 14, "the dtypes with kernels");
+    }
+
+    #[test]
+    fn rates_are_those_of_profiles() {
+        let named =
+            |rates: &Rates| PROFILES.iter().any(|profile| profile.gpu.is_some_and(|gpu| gpu.name == rates.name));
+        assert!(RATES.iter().all(named));
+    }
+}
