@@ -45,6 +45,37 @@ fn a_scaling_without_its_original_context_takes_the_models() {
     assert!(absent.assumptions.iter().any(|line| line.contains("original context 40960")), "{:?}", absent.assumptions);
 }
 
+/// As the cards of Qwen2.5 and Qwen3 say to write it, with `max_position_embeddings` as it was.
+#[test]
+fn yarn_extends_the_context() {
+    let context = |factor: f64, original: u64| {
+        let spec = edited("qwen3", |config| {
+            config["rope_parameters"] = json!({"rope_type": "yarn", "rope_theta": 1e6, "factor": factor,
+                "original_max_position_embeddings": original});
+        })
+        .unwrap();
+        (spec.context_trained, spec.assumptions.iter().any(|line| line.starts_with("context ")))
+    };
+    assert_eq!(context(4.0, 32768), (131_072, true));
+    assert_eq!(context(1.5, 32768), (49152, true));
+    assert_eq!(context(1.25, 32768), (40960, false), "what max_position_embeddings says");
+    assert_eq!(context(1.0, 1024), (40960, false));
+    assert_eq!(context(1e15, 32768), (i32::MAX as usize, true));
+    // A window beyond max_position_embeddings is one all the same.
+    let spec = edited("qwen3", |config| {
+        config["rope_parameters"] = json!({"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0});
+        for (key, value) in [
+            ("use_sliding_window", json!(true)),
+            ("sliding_window", json!(50000)),
+            ("layer_types", Value::Null),
+            ("max_window_layers", json!(1)),
+        ] {
+            config.insert(key.into(), value);
+        }
+    });
+    assert_eq!(windows(&spec.unwrap()), [None, Some(50000)]);
+}
+
 #[test]
 fn a_family_with_a_scaling_of_its_own_is_refused_without_one() {
     for fixture in ["gpt-oss", "ministral-3"] {

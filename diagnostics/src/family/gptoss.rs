@@ -55,10 +55,11 @@ pub(super) const FAMILY: Family = Family {
         first_is_full: false,
         config_key: "",
         config_default: 128,
-        gguf_default: 128,
+        gguf_default: 0,
         source: "the default of transformers' GptOssConfig; every second in llama.cpp too",
         model_types: &["gpt_oss"],
     },
+    gguf_needed_keys: &[".attention.sliding_window"],
     // No key of GGUF. llama.cpp rounds the ends, transformers does not, as every published config.json has it.
     gguf_yarn_truncate: false,
     unsaid_scaling: Some("transformers' GptOssConfig has a YaRN of its own"),

@@ -31,6 +31,7 @@ pub(super) const FAMILY: Family = Family {
     ],
     factors: FACTORS,
     gguf_needed_flags: GGUF_FLAGS,
+    gguf_needed_keys: &[".logit_scale"],
     // As in Llama, the converter permutes the rows of q and k.
     gguf_rope: RopeLayout::Interleaved,
     default_theta: Some((10_000.0, "the default of transformers' GraniteConfig and of llama.cpp")),

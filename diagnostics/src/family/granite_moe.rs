@@ -37,6 +37,7 @@ pub(super) const FAMILY: Family = Family {
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
     factors: FACTORS,
     gguf_needed_flags: GGUF_FLAGS,
+    gguf_needed_keys: &[".logit_scale"],
     experts: Some(ExpertTable {
         shared_feed_forward: Some(Key {
             gguf: ".expert_shared_feed_forward_length",

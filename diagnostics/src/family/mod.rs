@@ -161,6 +161,9 @@ pub struct Family {
     pub refused_texts: &'static [(&'static str, &'static str, &'static str)],
     /// Flags of GGUF files that must not be false, and what they would ask for.
     pub gguf_needed_flags: &'static [(&'static str, &'static str)],
+    /// Keys that GGUF files must have beside those of sizes: what they say is not known without them, and llama.cpp refuses such a
+    /// file.
+    pub gguf_needed_keys: &'static [&'static str],
     /// Which elements of a head turn together in GGUF files.
     pub gguf_rope: RopeLayout,
     /// Which elements of a head turn together in safetensors files.
@@ -457,6 +460,7 @@ pub const LLAMA_LIKE: Family = Family {
     needed_flags: &[],
     refused_texts: &[],
     gguf_needed_flags: &[(".attention.causal", "attention to later positions")],
+    gguf_needed_keys: &[],
     gguf_rope: RopeLayout::HalfSplit,
     config_rope: RopeLayout::HalfSplit,
     gguf_rope_freqs_expected: None,

@@ -34,7 +34,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     reader.refuse_flags(family)?;
     reader.note_absent_flags(family, &mut assumptions)?;
     reader.check_activation(family, &mut assumptions)?;
-    let layers = reader.layers(family, header, &sizes, &mut assumptions)?;
+    let mut layers = reader.layers(family, header, &sizes, &mut assumptions)?;
     let (whole, window_head_dim) = (layers.kinds().described(&sizes), layers.kinds().window_head_dim());
     let mut ropes = match names(family, Role::Positions) {
         true => Vec::new(),
@@ -43,6 +43,16 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     if !layers.rotates_windows() {
         ropes.truncate(1);
     }
+    let scaled = ropes.iter().filter_map(Rope::scaled_context).max();
+    let context = match scaled.filter(|scaled| *scaled > sizes.context) {
+        None => sizes.context,
+        Some(scaled) => {
+            let key = reader.key(family.keys.context);
+            assumptions.push(format!("context {scaled}: YaRN goes beyond the {} of {key} (as in vLLM)", sizes.context));
+            scaled
+        }
+    };
+    layers.bound_window(context);
     let Factors { multipliers, score_scale, score_cap, activation, experts: scale } =
         reader.factors(family, &whole, &mut assumptions)?;
     // What `AutoModel` of transformers saves has no head.
@@ -89,7 +99,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let tokenizer = TokenizerSpec::from_header(header)?;
     let sampling = Sampling::read(header, &mut assumptions)?;
     let embeds = Embeds::read(header, &reader.architecture, &mut assumptions)?;
-    let text_limit = TextLimit::read(header, classifier.is_some())?.filter(|limit| limit.tokens < sizes.context);
+    let text_limit = TextLimit::read(header, classifier.is_some())?.filter(|limit| limit.tokens < context);
     let mut spec = ModelSpec {
         family: family.id,
         variant: String::new(),
@@ -101,7 +111,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         kv_heads: whole.kv_heads,
         head_dim: whole.head_dim,
         vocab: sizes.vocab,
-        context_trained: sizes.context,
+        context_trained: context,
         ropes,
         multipliers,
         tied_embeddings,

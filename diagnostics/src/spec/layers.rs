@@ -26,6 +26,11 @@ impl Layers {
         self.window.filter(|_| self.with_window.has(layer))
     }
 
+    /// Takes a window that no sequence of `context` positions exceeds for none.
+    pub(super) fn bound_window(&mut self, context: usize) {
+        self.window = self.window.filter(|window| *window < context);
+    }
+
     /// Which rotary embedding `layer` has.
     pub(super) fn rope(&self, layer: usize) -> Option<usize> {
         self.rotated.has(layer).then_some(if self.with_window.has(layer) { self.window_rope } else { 0 })
@@ -99,8 +104,6 @@ impl Reader<'_> {
         let with_state = self.state_layers(family, header, sizes, assumptions)?;
         // Of an encoder it is that of both sides together.
         let window = window.map(|window| if family.encoder { window / 2 + 1 } else { window });
-        // One that no sequence exceeds is none.
-        let window = window.filter(|window| *window < sizes.context);
         let kinds = self.kinds(family, header, sizes, &with_window, assumptions)?;
         let window_rope = usize::from(family.window_rope.is_some());
         Ok(Layers { window, with_window, rotated, window_rope, with_state, kinds })

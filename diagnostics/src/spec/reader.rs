@@ -451,6 +451,12 @@ impl<'a> Reader<'a> {
                     return Err(self.feature(feature, &key, "true"));
                 }
             }
+            for key in family.gguf_needed_keys {
+                let key = self.key(Key { gguf: key, config: "" });
+                if !self.fields().has(&key) {
+                    return Err(missing(self.fields(), &key, "models of this family differ in it"));
+                }
+            }
             return Ok(());
         }
         for (flag, feature) in family.needed_flags {

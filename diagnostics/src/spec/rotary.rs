@@ -134,6 +134,12 @@ impl FrequencyFactors {
 }
 
 impl Rope {
+    /// The positions that YaRN stretches the original context to.
+    pub(super) fn scaled_context(&self) -> Option<usize> {
+        let RopeScaling::Yarn { factor, original_context, .. } = self.scaling else { return None };
+        Some((original_context as f64 * factor).min(f64::from(i32::MAX)) as usize)
+    }
+
     /// The factor of the scaling, where the metadata gives one.
     pub fn factor(&self) -> Option<f64> {
         match self.scaling {

@@ -314,6 +314,17 @@ impl<'a> Tensors<'a> {
             .collect();
         let layers = self.sizes.blocks;
         for name in &unused {
+            // transformers ignores such a tensor, llama.cpp refuses the file.
+            if self.reader.is_gguf()
+                && let Some(stem) = name.strip_suffix(".bias")
+                && self.used.contains(&format!("{stem}.weight"))
+            {
+                let family = self.family.name;
+                return Err(self.reader.contradiction(
+                    format!("tensor {name} is stored"),
+                    format!("{stem}.weight has no bias in {family}"),
+                ));
+            }
             let layer = self.family.tensors.iter().copied().flatten().find_map(|names| {
                 let pattern = self.pattern(names.gguf, names.config);
                 let (prefix, _) = pattern.split_once("{}")?;

@@ -1,7 +1,7 @@
 //! Options of blocks other than Llama's: windows in a pattern, caps, factors, layers that do not rotate, a language model within
 //! a model that sees.
 
-use crate::build::{ARRAY, BOOL, Tree, U8, array};
+use crate::build::{ARRAY, BOOL, F32, Tree, U8, array};
 use crate::edit::{Files, Gguf};
 use crate::table::Table;
 use serde_json::{Value, json};
@@ -101,6 +101,14 @@ fn gguf(table: &mut Table) {
         case(&format!("a cap of {value}"), &gemma2.f32(cap, value), 10, cap);
     }
     let granite = Gguf::fixture("granite/f16.gguf");
+    for (name, file, key) in [
+        ("granite", &granite, "granite.logit_scale"),
+        ("gpt-oss", &Gguf::fixture("gpt-oss/mxfp4.gguf"), "gpt-oss.attention.sliding_window"),
+    ] {
+        case(&format!("{name} without {key}"), &file.without(key), 10, key);
+    }
+    let biased = gemma2.with_tensor("blk.0.attn_q.bias", &[1], F32);
+    case("a bias that nothing adds", &biased, 15, "blk.0.attn_q.bias");
     let finetuned = "granite.rope.scaling.finetuned";
     case("a switch of the rotation", &granite.set(finetuned, BOOL, vec![0]), 11, finetuned);
     let causal = "granite.attention.causal";
