@@ -117,7 +117,7 @@ pub(super) struct Rotate {
 }
 
 /// Attention.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Attend {
     pub(super) qkv: u64,
@@ -127,8 +127,6 @@ pub(super) struct Attend {
     pub(super) partial: u64,
     pub(super) heads: i32,
     pub(super) kv_heads: i32,
-    pub(super) dim: i32,
-    pub(super) halves: i32,
     pub(super) layer: i32,
     pub(super) window: i32,
     pub(super) parts: i32,
@@ -163,9 +161,9 @@ unsafe impl Arguments for Embed {}
 unsafe impl Arguments for Prepare {}
 // SAFETY: as above.
 unsafe impl Arguments for Rotate {}
-// SAFETY: as above.
+// SAFETY: as above, in `attention.cu`.
 unsafe impl Arguments for Attend {}
-// SAFETY: as above.
+// SAFETY: as above, in `steps.cu`.
 unsafe impl Arguments for Copy16 {}
 // SAFETY: as above, in `tile.cuh`.
 unsafe impl Arguments for Rate {}

@@ -1,6 +1,7 @@
 //! What a forward pass says of its rows: ids, positions, pages, angles, in one copy to the GPU.
 
-use super::gpu::{Buffer, Launcher, QueryTile, Recording};
+use super::attention::QueryTile;
+use super::gpu::{Buffer, Launcher, Recording};
 use crate::decoder::{Batch, Sequence};
 use crate::error::Result;
 use std::sync::Arc;

@@ -1,9 +1,10 @@
 //! An NVIDIA GPU: the decoder's operations as launches of kernels.
 
 use super::arguments::{Attend, Embed, Rotate};
+use super::attention::Attention;
 use super::batch::{BatchState, BatchTable, overflow};
 use super::driver::DriverGpu;
-use super::gpu::{Buffer, Function, LaunchShape, Launcher, QueryTile, Recording};
+use super::gpu::{Buffer, Function, LaunchShape, Launcher, Recording};
 use super::modules::Module;
 use super::peak::ProductSeconds;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
@@ -33,7 +34,6 @@ pub struct CudaDevice {
     gpu: Arc<dyn Launcher>,
     weights: DeviceWeights,
     sizes: LaunchSizes,
-    tile: QueryTile,
     kv_dtype: KvDtype,
     page_bytes: usize,
     kernels: Kernels,
@@ -64,8 +64,7 @@ struct LaunchSizes {
 #[derive(Debug)]
 struct Kernels {
     rotate: Function,
-    attend: Function,
-    combine: Function,
+    attention: Attention,
 }
 
 /// What forward passes work in.
@@ -143,8 +142,7 @@ impl CudaDevice {
         }
         let kernels = Kernels {
             rotate: gpu.function(Module::Steps, "rotate")?,
-            attend: gpu.function(Module::Steps, "attend")?,
-            combine: gpu.function(Module::Steps, "combine")?,
+            attention: Attention::load(&*gpu, spec.heads / spec.kv_heads, spec.head_dim, kv_dtype == KvDtype::F16)?,
         };
         // All that may be refused comes before the weights are copied.
         let sizes = GpuBuffers::new(spec, context);
@@ -165,7 +163,6 @@ impl CudaDevice {
                 pairs: spec.rope().map_or(0, |rope| rope.dimensions / 2),
                 interleaved: spec.rope().is_some_and(|rope| rope.layout == RopeLayout::Interleaved),
             },
-            tile: QueryTile::new(spec.heads / spec.kv_heads, spec.head_dim, gpu.capability()),
             kv_dtype,
             page_bytes: KvSize::of_gpu(spec, kv_dtype).page as usize,
             kernels,
@@ -378,7 +375,7 @@ impl Device for CudaDevice {
             )));
         }
         let parts = |rows, tiles, longest| self.parts(rows, tiles, longest);
-        let table = BatchTable::upload(&batch, self.tile, parts, &self.gpu, &mut scratch.table)?;
+        let table = BatchTable::upload(&batch, self.kernels.attention.tile(), parts, &self.gpu, &mut scratch.table)?;
         // Steps of generation follow each other by the thousand, with the same launches but for the table.
         let again = table.rows == batch.sequences.len() && table.wanted_rows == table.rows && table.rows <= FEW_TOKENS;
         let known = scratch.last == Some(table) || scratch.recordings.iter().any(|(other, _)| *other == table);
@@ -470,36 +467,21 @@ impl Device for CudaDevice {
         qkv: &DeviceFloats,
         attended: &mut DeviceFloats,
     ) -> Result<()> {
-        let LaunchSizes { queries, kv_heads, head_dim, .. } = self.sizes;
-        let blocks = kv_heads * (queries / kv_heads).div_ceil(self.tile.heads);
         let given = Attend {
             qkv: qkv.0,
             out: attended.0,
             queries: table.queries,
             pages: table.pages,
             partial: self.buffers.partial.address(),
-            heads: queries as i32,
-            kv_heads: kv_heads as i32,
-            dim: head_dim as i32,
-            halves: i32::from(self.kv_dtype == KvDtype::F16),
+            heads: self.sizes.queries as i32,
+            kv_heads: self.sizes.kv_heads as i32,
             layer: layer as i32,
             window: options.window.unwrap_or(0) as i32,
             parts: table.parts as i32,
-            heads_a_block: self.tile.heads as i32,
             scale: options.scoring.scale,
-            unused: 0,
+            ..Attend::default()
         };
-        const WARPS: usize = 4; // `ATTEND_WARPS` of `steps.cu`
-        let shape = LaunchShape {
-            shared: self.tile.shared,
-            ..LaunchShape::new([table.tiles, blocks, table.parts], 32 * WARPS)
-        };
-        self.multiplier.launch(self.kernels.attend, shape, &given)?;
-        if table.parts > 1 {
-            let shape = LaunchShape::new([table.rows, queries, 1], 128);
-            self.multiplier.launch(self.kernels.combine, shape, &given)?;
-        }
-        Ok(())
+        Ok(self.kernels.attention.launch(&self.multiplier, table.rows, table.tiles, given)?)
     }
 
     fn norm_up_activate(

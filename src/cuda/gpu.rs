@@ -29,27 +29,6 @@ impl LaunchShape {
 /// Shared memory of a block that every GPU has; from compute capability 7.0 on there is more for those who ask.
 pub(super) const PLAIN_SHARED: u32 = 48 << 10;
 
-/// The queries that a block of attention takes: heads that share keys, of rows that follow each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct QueryTile {
-    pub(super) heads: usize,
-    pub(super) rows: usize,
-    /// Bytes of shared memory for them, and for 32 keys or values beside them.
-    pub(super) shared: u32,
-}
-
-impl QueryTile {
-    /// For heads of `dim` elements, `group` of which share keys: as many as a block takes, or as its shared memory holds.
-    pub(super) fn new(group: usize, dim: usize, capability: (u32, u32)) -> QueryTile {
-        const MOST: usize = 16; // `MOST_QUERIES` of `steps.cu`
-        let keys = 32 * (dim + 1);
-        let held = if capability < (7, 0) { (PLAIN_SHARED as usize / 4 - keys) / dim } else { MOST };
-        let most = held.min(MOST);
-        let (heads, rows) = (group.min(most), (most / group).max(1));
-        QueryTile { heads, rows, shared: 4 * (keys + heads * rows * dim) as u32 }
-    }
-}
-
 /// A kernel of a loaded module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function(pub(super) usize);
@@ -239,27 +218,5 @@ impl Drop for Buffer {
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Buffer({} bytes)", self.bytes)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{PLAIN_SHARED, QueryTile};
-
-    #[test]
-    fn queries_fit_the_shared_memory_of_every_gpu() {
-        for dim in [64, 80, 96, 128, 256] {
-            for group in [1, 3, 4, 7, 8, 12, 16, 32, 71] {
-                for capability in [(5, 0), (6, 1), (7, 0), (9, 0)] {
-                    let QueryTile { heads, rows, shared } = QueryTile::new(group, dim, capability);
-                    assert!(heads > 0 && rows > 0 && heads * rows <= 16, "{group} heads of {dim}: {heads} by {rows}");
-                    // The least that any GPU of 7.0 or later gives a block that asks.
-                    let limit = if capability < (7, 0) { PLAIN_SHARED } else { 64 << 10 };
-                    assert!(shared <= limit, "{group} heads of {dim} on {capability:?}: {shared} bytes");
-                }
-            }
-        }
-        assert_eq!(QueryTile::new(4, 128, (6, 1)), QueryTile::new(4, 128, (9, 0)));
-        assert_eq!(QueryTile::new(16, 256, (6, 1)).heads, 15);
     }
 }

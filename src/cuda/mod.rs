@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod arguments;
+mod attention;
 mod batch;
 mod device;
 mod driver;

@@ -1,12 +1,15 @@
-//! The kernels' sources, and how they are put together: one module a dtype, and one for what is not a matrix product.
+//! The kernels' sources, and how they are put together: one module a dtype, one for attention with
+//! heads of one size, and one for the rest.
 
 use model_diagnostics::DType;
 
 /// Kernels that are compiled together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Module {
-    /// Norms, activations, rotation, attention.
+    /// Norms, activations, rotation.
     Steps,
+    /// Attention with heads of `dim` elements over a cache in F16 if `halves`, else in F32.
+    Attention { dim: usize, halves: bool },
     /// The products with matrices of a dtype.
     Matrix(DType),
 }
@@ -49,7 +52,11 @@ const FLOATS: &str = include_str!("kernels/floats.cuh");
 const HALVES: &str = include_str!("kernels/halves.cuh");
 const FACTORS: &str = include_str!("kernels/factors.cuh");
 const BLOCKS: &str = include_str!("kernels/blocks.cuh");
+const STAGED: &str = include_str!("kernels/staged.cuh");
+const PAIRS: &str = include_str!("kernels/pairs.cuh");
+const MATRIX: &str = include_str!("kernels/matrix.cuh");
 const STEPS: &str = include_str!("kernels/steps.cu");
+const ATTENTION: &str = include_str!("kernels/attention.cu");
 
 /// What stands between the kernels and the GPU's instructions.
 pub(super) const DEVICE: &str = include_str!("kernels/device.cuh");
@@ -65,32 +72,42 @@ pub(super) fn kind(dtype: DType) -> Option<Kind> {
 }
 
 impl Module {
-    /// Every module.
+    /// Every module; of those for attention some sizes, with quads that reach over the end of a row among them.
     #[cfg(test)]
     pub(super) fn all() -> impl Iterator<Item = Module> {
-        std::iter::once(Module::Steps).chain(dtypes().map(Module::Matrix))
+        let attention = [(18, true), (80, true), (128, true), (256, false)];
+        std::iter::once(Module::Steps)
+            .chain(attention.map(|(dim, halves)| Module::Attention { dim, halves }))
+            .chain(dtypes().map(Module::Matrix))
     }
 
     /// The name for messages.
     pub(super) fn name(self) -> String {
         match self {
             Module::Steps => "steps.cu".into(),
+            Module::Attention { .. } => "attention.cu".into(),
             Module::Matrix(dtype) => format!("{}.cu", dtype.name().to_lowercase()),
         }
     }
 
     /// The whole text, with `device` for the instructions. Empty for a dtype without kernels.
     pub(super) fn source(self, device: &str) -> String {
+        let mut sizes = String::new();
         let parts: Vec<&str> = match self {
             Module::Steps => vec![STEPS],
+            Module::Attention { dim, halves } => {
+                sizes = format!("#define DIM {dim}\n#define HALVES {}", u8::from(halves));
+                vec![ATTENTION]
+            }
             Module::Matrix(dtype) => match MATRICES.iter().find(|row| row.0 == dtype) {
                 Some((_, Kind::F32, own)) => vec![own, FLOATS],
                 Some((_, Kind::Halves, own)) => vec![TILE, own, FLOATS, HALVES],
                 Some((_, Kind::Int8, own)) => vec![TILE, own],
-                Some((_, Kind::Blocks, own)) => vec![TILE, FACTORS, own, BLOCKS],
+                Some((DType::Q4_K | DType::Q5_K, _, own)) => vec![TILE, FACTORS, own, BLOCKS, PAIRS, MATRIX],
+                Some((_, Kind::Blocks, own)) => vec![TILE, FACTORS, own, BLOCKS, STAGED, MATRIX],
                 None => return String::new(),
             },
         };
-        [TYPES, device, COMMON].into_iter().chain(parts).collect::<Vec<_>>().join("\n")
+        [TYPES, device, COMMON, &sizes].into_iter().chain(parts).collect::<Vec<_>>().join("\n")
     }
 }

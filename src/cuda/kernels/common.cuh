@@ -8,6 +8,9 @@
 #define CODE_F16 1
 #define CODE_BF16 2
 
+// Positions of a page of the cache, [layers, 2, kv_heads, PAGE, dim]: keys first, then values.
+#define PAGE 256
+
 __device__ __forceinline__ float bf16_to_float(u16 bits) {
     return __uint_as_float((u32)bits << 16);
 }
@@ -125,7 +128,7 @@ __device__ __forceinline__ void put(const Product& a, const Part& part, int toke
 // `N` words from an even address, or, if `aligned`, from one of whole words. Otherwise reads up to a word beyond them.
 template <int N>
 __device__ __forceinline__ void words(const u8* from, bool aligned, u32 (&to)[N]) {
-    const u32* at = (const u32*)((u64)from & ~(u64)3);
+    const u32* at = (const u32*)(from - ((u64)from & 3));
     if (aligned) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
@@ -141,6 +144,11 @@ __device__ __forceinline__ void words(const u8* from, bool aligned, u32 (&to)[N]
         to[i] = __funnelshift_r(low, high, shift);
         low = high;
     }
+}
+
+// Word `i` of a line.
+__device__ __forceinline__ u32 word(const uint4& line, int i) {
+    return i == 0 ? line.x : i == 1 ? line.y : i == 2 ? line.z : line.w;
 }
 
 __device__ __forceinline__ u16 half_word(const u8* from) {

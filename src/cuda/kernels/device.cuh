@@ -5,6 +5,12 @@
 #define KERNEL_OF(threads, name, Arguments) extern "C" __global__ void __launch_bounds__(threads) name(const Arguments a)
 #define SHARED_BYTES(name) extern __shared__ __align__(16) u8 name[]
 
+// What lies in the GPU's memory, and which no thread of the launch writes.
+template <class N>
+__device__ __forceinline__ N load(const N* from) {
+    return __ldg(from);
+}
+
 __device__ __forceinline__ float half_to_float(u16 bits) {
     float wide;
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(bits));

@@ -17,20 +17,30 @@ __device__ __forceinline__ u32 fifth_bits(u32 four) {
     return ((four & 15) * 0x00204081u & 0x01010101u) << 4;
 }
 
-// d * scale and -(dmin * minimum) of block `b` of the eight in a stored block that begins with d and dmin in f16 and 12 bytes of
-// 6-bit scales and minima (Q4_K, Q5_K).
-__device__ __forceinline__ void small_scales(const u8* block, int b, float& d, float& m) {
-    u32 head[1];
-    words(block, true, head);
-    const u8* s = block + 4;
-    u32 scale, minimum;
-    if (b < 4) {
-        scale = s[b] & 63;
-        minimum = s[b + 4] & 63;
-    } else {
-        scale = (s[b + 4] & 15) | (u32)(s[b - 4] >> 6) << 4;
-        minimum = (s[b + 4] >> 4) | (u32)(s[b] >> 6) << 4;
+// One block of a pair.
+template <class Format>
+__device__ __forceinline__ void read_one(const u8* block, int pair, int which, u32 (&q)[8], Factors& factors) {
+    u32 both[2][8];
+    Factors of_both[2];
+    Format::read_pair(block, pair, both, of_both);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        q[i] = which ? both[1][i] : both[0][i];
     }
-    d = half_to_float((u16)head[0]) * (float)(int)scale;
-    m = -(half_to_float((u16)(head[0] >> 16)) * (float)(int)minimum);
+    factors = which ? of_both[1] : of_both[0];
+}
+
+// The factors of blocks `2 * pair` and the next of the eight, from the first line of a stored block that begins with d and dmin in
+// f16 and 12 bytes of 6-bit scales and minima (Q4_K, Q5_K): `d` times the scale, and `dmin` times the minimum to be taken away.
+__device__ __forceinline__ void small_scales(const uint4& head, int pair, Factors (&factors)[2]) {
+    int shift = 16 * (pair % 2);
+    u32 first = head.y >> shift, second = head.z >> shift, third = head.w >> shift;
+    u32 scales = first & 0x3f3f, minima = second & 0x3f3f;
+    if (pair >= 2) {
+        scales = (third & 0x0f0f) | (first >> 2 & 0x3030);
+        minima = (third >> 4 & 0x0f0f) | (second >> 2 & 0x3030);
+    }
+    float d = half_to_float((u16)head.x), m = -half_to_float((u16)(head.x >> 16));
+    factors[0] = {d * (float)(int)(scales & 0xff), m * (float)(int)(minima & 0xff), 0};
+    factors[1] = {d * (float)(int)(scales >> 8 & 0xff), m * (float)(int)(minima >> 8 & 0xff), 0};
 }

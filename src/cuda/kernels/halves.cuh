@@ -7,11 +7,17 @@ KERNEL_OF(TILE_THREADS, many, Product) {
     int first, token0;
     const Part& part = part_of(a, TILE, TILE, first, token0);
     float sums[2][4][4] = {};
+    Lines lines_of_x(a.x, a.row_bytes, token0, a.tokens), lines_of_w(part.weight, a.row_bytes, first, part.rows);
+    lines_of_x.fetch(0);
+    lines_of_w.fetch(0);
     for (int start = 0; start < a.row_bytes; start += 4 * STAGED) {
         __syncthreads();
-        stage_rows(x, a.x, a.row_bytes, token0, a.tokens, start);
-        stage_rows(w, part.weight, a.row_bytes, first, part.rows, start);
+        lines_of_x.put_down(x);
+        lines_of_w.put_down(w);
         __syncthreads();
+        // What comes next is on its way while this is multiplied; behind the end there are zeros.
+        lines_of_x.fetch(start + 4 * STAGED);
+        lines_of_w.fetch(start + 4 * STAGED);
         for (int step = 0; step < 4; ++step) {
             u32 of_x[2][4], of_w[4][2];
             fragments(x, w, step, of_x, of_w);

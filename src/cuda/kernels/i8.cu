@@ -111,11 +111,17 @@ KERNEL_OF(TILE_THREADS, many, Product) {
     for (int row = threadIdx.x; row < TILE; row += TILE_THREADS) {
         sums_of_w[row] = 0;
     }
+    Lines lines_of_x(a.x, a.inputs, token0, a.tokens), lines_of_w(part.weight, a.inputs, first, part.rows);
+    lines_of_x.fetch(0);
+    lines_of_w.fetch(0);
     for (int start = 0; start < a.inputs; start += 4 * STAGED) {
         __syncthreads();
-        stage_rows(x, a.x, a.inputs, token0, a.tokens, start);
-        stage_rows(w, part.weight, a.inputs, first, part.rows, start);
+        lines_of_x.put_down(x);
+        lines_of_w.put_down(w);
         __syncthreads();
+        // What comes next is on its way while this is multiplied; behind the end there are zeros.
+        lines_of_x.fetch(start + 4 * STAGED);
+        lines_of_w.fetch(start + 4 * STAGED);
         if (a.zeros) {
             for (int row = threadIdx.x; row < TILE; row += TILE_THREADS) {
                 int sum = 0;

@@ -3,24 +3,32 @@
 // high two in byte `8 + s % 4` at bit `2 * (s / 4)`; d in f16.
 
 struct Format {
-    static const int BYTES = 110, BLOCKS = 8, OFFSET = 4, KIND = HALVES;
+    static const int BYTES = 110, BLOCKS = 8, OFFSET = 4, KIND = HALVES, TOGETHER = 2;
 
-    static __device__ __forceinline__ u32 scale(const u8* scales, int s) {
-        u32 low = scales[s % 8] >> (4 * (s / 8)) & 15;
-        u32 high = scales[8 + s % 4] >> (2 * (s / 4)) & 3;
-        return ((low | high << 4) - 32) & 0xff;
+    static __device__ __forceinline__ int block_of(int pair, int which) { return 2 * pair + which; }
+
+    static __device__ __forceinline__ void read_pair(const u8* block, int pair, u32 (&q)[2][8], Factors (&factors)[2]) {
+        u32 high[8], low[8];
+        words(block, false, high);
+        words(block + 32 + pair / 2 * 32, false, low);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            u32 pairs = low[i] >> (4 * (pair % 2)), bits = high[i] >> (2 * pair);
+            q[0][i] = (pairs & 0x03030303u) | (bits << 2 & 0x04040404u);
+            q[1][i] = (pairs >> 2 & 0x03030303u) | (bits << 1 & 0x04040404u);
+        }
+        // Scales `4 * pair` to `4 * pair + 3`, a byte each; no byte borrows from the next.
+        u32 four[1], two[1];
+        words(block + 96 + 4 * (pair % 2), false, four);
+        words(block + 104, false, two);
+        u32 scales = (four[0] >> (4 * (pair / 2)) & 0x0f0f0f0fu) | (two[0] >> (2 * pair) & 0x03030303u) << 4;
+        scales = ((scales | 0x80808080u) - 0x20202020u) ^ 0x80808080u;
+        float d = half_to_float(half_word(block + 108));
+        factors[0] = {d, 0.0f, scales & 0xffffu};
+        factors[1] = {d, 0.0f, scales >> 16};
     }
 
     static __device__ __forceinline__ void read(const u8* block, int b, u32 (&q)[8], Factors& factors) {
-        u32 high[8];
-        words(block, false, high);
-        words(block + 32 + b / 4 * 32, false, q);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            q[i] = (q[i] >> (2 * (b % 4)) & 0x03030303u) | (high[i] >> b & 0x01010101u) << 2;
-        }
-        factors.d = half_to_float(half_word(block + 108));
-        factors.m = 0.0f;
-        factors.small = scale(block + 96, 2 * b) | scale(block + 96, 2 * b + 1) << 8;
+        read_one<Format>(block, b / 2, b % 2, q, factors);
     }
 };

@@ -1,7 +1,7 @@
 // Q5_0: d in f16, a double word with the high bit of element `i` as bit `i`, then 16 bytes of nibbles as in Q4_0.
 
 struct Format {
-    static const int BYTES = 22, BLOCKS = 1, OFFSET = 16, KIND = SIMPLE;
+    static const int BYTES = 22, BLOCKS = 1, OFFSET = 16, KIND = SIMPLE, TOGETHER = 1;
 
     static __device__ __forceinline__ void read(const u8* block, int, u32 (&q)[8], Factors& factors) {
         u32 all[5];

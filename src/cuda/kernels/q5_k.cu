@@ -4,15 +4,20 @@
 struct Format {
     static const int BYTES = 176, BLOCKS = 8, OFFSET = 0, KIND = BASED;
 
-    static __device__ __forceinline__ void read(const u8* block, int b, u32 (&q)[8], Factors& factors) {
-        u32 high[8];
-        words(block + 16, true, high);
-        words(block + 48 + b / 2 * 32, true, q);
+    static __device__ __forceinline__ void read_pair(const u8* stored, int pair, u32 (&q)[2][8], Factors (&factors)[2]) {
+        const uint4* block = (const uint4*)stored;
+        uint4 fifth[2] = {load(block + 1), load(block + 2)};
+        uint4 lines[2] = {load(block + 3 + 2 * pair), load(block + 4 + 2 * pair)};
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-            q[i] = (q[i] >> (4 * (b % 2)) & 0x0f0f0f0fu) | (high[i] >> b & 0x01010101u) << 4;
+            u32 both = word(lines[i / 4], i % 4), bits = word(fifth[i / 4], i % 4) >> (2 * pair);
+            q[0][i] = (both & 0x0f0f0f0fu) | (bits << 4 & 0x10101010u);
+            q[1][i] = (both >> 4 & 0x0f0f0f0fu) | (bits << 3 & 0x10101010u);
         }
-        small_scales(block, b, factors.d, factors.m);
-        factors.small = 0;
+        small_scales(load(block), pair, factors);
+    }
+
+    static __device__ __forceinline__ void read(const u8* block, int b, u32 (&q)[8], Factors& factors) {
+        read_one<Format>(block, b / 2, b % 2, q, factors);
     }
 };

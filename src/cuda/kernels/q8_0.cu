@@ -1,7 +1,7 @@
 // Q8_0: d in f16, then 32 signed bytes.
 
 struct Format {
-    static const int BYTES = 34, BLOCKS = 1, OFFSET = 0, KIND = SIMPLE;
+    static const int BYTES = 34, BLOCKS = 1, OFFSET = 0, KIND = SIMPLE, TOGETHER = 1;
 
     static __device__ __forceinline__ void read(const u8* block, int, u32 (&q)[8], Factors& factors) {
         words(block + 2, false, q);

@@ -1,4 +1,4 @@
-// What is not a product with weights: preparing activations, rotating, caching, attention.
+// What is neither a product with weights nor attention: preparing activations, rotating, caching.
 
 #define SOURCE_PLAIN 0
 #define SOURCE_RMS 1
@@ -57,7 +57,7 @@ struct Extent {
     float unused;
 };
 
-// The sum over all threads of the block, in every thread. `shared` has 32 elements.
+// The sum over all threads of the block, in the threads of its first warp. `shared` has 32 elements.
 __device__ __forceinline__ double block_sum(double value, double* shared) {
     value = warp_sum(value);
     __syncthreads();
@@ -65,11 +65,7 @@ __device__ __forceinline__ double block_sum(double value, double* shared) {
         shared[threadIdx.x / 32] = value;
     }
     __syncthreads();
-    value = 0;
-    for (int warp = 0; warp < (int)blockDim.x / 32; ++warp) {
-        value += shared[warp];
-    }
-    return value;
+    return threadIdx.x < 32 ? warp_sum(threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : 0.0) : 0.0;
 }
 
 __device__ __forceinline__ void widen_extent(Extent& e, float value) {
@@ -141,20 +137,34 @@ KERNEL(prepare, Prepare) {
     const float* x = (const float*)a.x + (u64)from * a.stride;
     Source source = {a, x, (const float*)a.gate + (u64)from * a.stride, 0.0f, 0.0f};
     if (a.source == SOURCE_RMS || a.source == SOURCE_LAYER) {
-        double mean = 0;
-        if (a.source == SOURCE_LAYER) {
-            for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
-                mean += x[i];
-            }
-            mean = block_sum(mean, sums) / a.width;
+        // Of divisions and roots in double precision, most GPUs compute few at a time: one thread does.
+        __shared__ double mean;
+        __shared__ float factor;
+        if (threadIdx.x == 0) {
+            mean = 0;
         }
+        if (a.source == SOURCE_LAYER) {
+            double sum = 0;
+            for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
+                sum += x[i];
+            }
+            sum = block_sum(sum, sums);
+            if (threadIdx.x == 0) {
+                mean = sum / a.width;
+            }
+        }
+        __syncthreads();
         double squares = 0;
         for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
             squares += (x[i] - mean) * (x[i] - mean);
         }
-        squares = block_sum(squares, sums) / a.width;
+        squares = block_sum(squares, sums);
+        if (threadIdx.x == 0) {
+            factor = (float)(1.0 / sqrt(squares / a.width + (double)a.eps));
+        }
+        __syncthreads();
         source.mean = (float)mean;
-        source.factor = (float)(1.0 / sqrt(squares + (double)a.eps));
+        source.factor = factor;
     }
     Extent extent = {0.0f, 0.0f, 0.0f, 0.0f};
     if (a.together && a.form == FORM_INT8) {
@@ -280,9 +290,6 @@ struct Place {
     int pages;
 };
 
-// Positions of a page [layers, 2, kv_heads, PAGE, dim]: keys first, then values.
-#define PAGE 256
-
 // Norms and rotates the heads of q in place and those of k on their way to the cache, where v goes as it is.
 struct Rotate {
     u64 qkv;
@@ -391,193 +398,6 @@ KERNEL_OF(32 * ROTATE_WARPS, rotate, Rotate) {
         if (infinite) {
             atomicMin((u64*)a.overflow, overflow_of(a.layer, row, own[i]));
         }
-    }
-}
-
-// Consecutive rows of one sequence, whose queries read keys and values together.
-struct Queries {
-    int first;
-    int rows;
-    int position;
-    int pages;
-};
-
-struct Attend {
-    u64 qkv;
-    u64 out;
-    u64 queries;
-    u64 pages;
-    // Where parts of the positions leave maximum, sum and weighted values, [rows, heads, parts, dim + 2].
-    u64 partial;
-    int heads;
-    int kv_heads;
-    int dim;
-    int halves;
-    int layer;
-    // Positions a row attends to, its own included, or 0 for all.
-    int window;
-    int parts;
-    // Query heads of one key head that a block takes at a time.
-    int heads_a_block;
-    float scale;
-    int unused;
-};
-
-#define ATTEND_WARPS 4
-#define QUERIES_A_WARP 4
-#define MOST_QUERIES (ATTEND_WARPS * QUERIES_A_WARP)
-#define DIMS_A_LANE (MOST_DIM / 32)
-
-// 32 positions of keys or values of one head, as floats, `dim + 1` apart; zeros outside of `begin..end`.
-__device__ __forceinline__ void load_tile(const Attend& a, const u64* pages, int which, int head, int tile, int begin, int end, float* to) {
-    for (int item = threadIdx.x; item < 32 * a.dim; item += 32 * ATTEND_WARPS) {
-        int slot = item / a.dim, i = item % a.dim, position = tile + slot;
-        float value = 0.0f;
-        if (position >= begin && position < end) {
-            u64 page = pages[position / PAGE];
-            u64 at = ((((u64)a.layer * 2 + which) * a.kv_heads + head) * PAGE + position % PAGE) * a.dim + i;
-            value = a.halves ? half_to_float(((const u16*)page)[at]) : ((const float*)page)[at];
-        }
-        to[slot * (a.dim + 1) + i] = value;
-    }
-}
-
-// A running softmax over tiles of 32 positions: a lane a position for the scores, a lane a few elements for the values.
-KERNEL_OF(32 * ATTEND_WARPS, attend, Attend) {
-    SHARED_BYTES(shared);
-    float* tile = (float*)shared;
-    float* q = tile + 32 * (a.dim + 1);
-    Queries queries = ((const Queries*)a.queries)[blockIdx.x];
-    int group = a.heads / a.kv_heads;
-    int groups = (group + a.heads_a_block - 1) / a.heads_a_block;
-    int kv_head = blockIdx.y / groups;
-    int first_head = blockIdx.y % groups * a.heads_a_block;
-    int heads = group - first_head < a.heads_a_block ? group - first_head : a.heads_a_block;
-    first_head += kv_head * group;
-    int count = heads * queries.rows;
-    int total = a.heads + 2 * a.kv_heads;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const u64* pages = (const u64*)a.pages + queries.pages;
-    // Query `n` is head `n % heads` of row `n / heads`.
-    for (int item = threadIdx.x; item < count * a.dim; item += 32 * ATTEND_WARPS) {
-        int n = item / a.dim, i = item % a.dim;
-        u64 row = queries.first + n / heads;
-        q[item] = ((const float*)a.qkv)[(row * total + first_head + n % heads) * a.dim + i];
-    }
-    int end = queries.position + queries.rows;
-    int begin = a.window && queries.position + 1 > a.window ? queries.position + 1 - a.window : 0;
-    // This block's part of the positions: whole tiles.
-    int tiles = (end + 31) / 32 - begin / 32;
-    int each = (tiles + a.parts - 1) / a.parts;
-    int first_tile = begin / 32 + (int)blockIdx.z * each;
-    int last_tile = first_tile + each < (end + 31) / 32 ? first_tile + each : (end + 31) / 32;
-
-    float most[QUERIES_A_WARP], sum[QUERIES_A_WARP], out[QUERIES_A_WARP][DIMS_A_LANE];
-#pragma unroll
-    for (int n = 0; n < QUERIES_A_WARP; ++n) {
-        most[n] = -INFINITE;
-        sum[n] = 0.0f;
-#pragma unroll
-        for (int i = 0; i < DIMS_A_LANE; ++i) {
-            out[n][i] = 0.0f;
-        }
-    }
-    for (int t = first_tile; t < last_tile; ++t) {
-        __syncthreads();
-        load_tile(a, pages, 0, kv_head, 32 * t, begin, end, tile);
-        __syncthreads();
-        int position = 32 * t + lane;
-        float weight[QUERIES_A_WARP];
-#pragma unroll
-        for (int n = 0; n < QUERIES_A_WARP; ++n) {
-            weight[n] = 0.0f;
-            int query = warp + ATTEND_WARPS * n;
-            if (query < count) {
-                float score = 0.0f;
-                for (int i = 0; i < a.dim; ++i) {
-                    score = fmaf(q[query * a.dim + i], tile[lane * (a.dim + 1) + i], score);
-                }
-                int own = queries.position + query / heads;
-                bool seen = position <= own && (!a.window || position + a.window > own);
-                score = seen ? score * a.scale : -INFINITE;
-                float highest = score;
-                for (int step = 16; step > 0; step /= 2) {
-                    highest = fmaxf(highest, __shfl_xor_sync(FULL, highest, step));
-                }
-                highest = fmaxf(highest, most[n]);
-                // A tile may hold no position that this query sees.
-                float factor = highest == -INFINITE ? 1.0f : expf(most[n] - highest);
-                weight[n] = seen ? expf(score - highest) : 0.0f;
-                sum[n] = sum[n] * factor + warp_sum(weight[n]);
-                most[n] = highest;
-#pragma unroll
-                for (int i = 0; i < DIMS_A_LANE; ++i) {
-                    out[n][i] *= factor;
-                }
-            }
-        }
-        __syncthreads();
-        load_tile(a, pages, 1, kv_head, 32 * t, begin, end, tile);
-        __syncthreads();
-#pragma unroll
-        for (int n = 0; n < QUERIES_A_WARP; ++n) {
-            if (warp + ATTEND_WARPS * n < count) {
-                for (int slot = 0; slot < 32; ++slot) {
-                    float of_slot = __shfl_sync(FULL, weight[n], slot);
-#pragma unroll
-                    for (int i = 0; i < DIMS_A_LANE; ++i) {
-                        if (32 * i + lane < a.dim) {
-                            out[n][i] = fmaf(of_slot, tile[slot * (a.dim + 1) + 32 * i + lane], out[n][i]);
-                        }
-                    }
-                }
-            }
-        }
-    }
-#pragma unroll
-    for (int n = 0; n < QUERIES_A_WARP; ++n) {
-        int query = warp + ATTEND_WARPS * n;
-        if (query < count) {
-            u64 row = queries.first + query / heads;
-            u64 head = row * a.heads + first_head + query % heads;
-            float* to = (float*)a.out + head * a.dim;
-            float factor = sum[n] == 0.0f ? 0.0f : 1.0f / sum[n];
-            if (a.parts > 1) {
-                float* partial = (float*)a.partial + (head * a.parts + blockIdx.z) * (a.dim + 2);
-                if (lane == 0) {
-                    partial[0] = most[n];
-                    partial[1] = sum[n];
-                }
-                to = partial + 2;
-                factor = 1.0f;
-            }
-#pragma unroll
-            for (int i = 0; i < DIMS_A_LANE; ++i) {
-                if (32 * i + lane < a.dim) {
-                    to[32 * i + lane] = out[n][i] * factor;
-                }
-            }
-        }
-    }
-}
-
-// Puts the parts of every head together: a block a head of a row.
-KERNEL_OF(256, combine, Attend) {
-    u64 head = (u64)blockIdx.x * a.heads + blockIdx.y;
-    const float* partial = (const float*)a.partial + head * a.parts * (a.dim + 2);
-    float most = -INFINITE, sum = 0.0f;
-    for (int part = 0; part < a.parts; ++part) {
-        most = fmaxf(most, partial[part * (a.dim + 2)]);
-    }
-    for (int part = 0; part < a.parts; ++part) {
-        sum += expf(partial[part * (a.dim + 2)] - most) * partial[part * (a.dim + 2) + 1];
-    }
-    for (int i = threadIdx.x; i < a.dim; i += blockDim.x) {
-        float value = 0.0f;
-        for (int part = 0; part < a.parts; ++part) {
-            value += expf(partial[part * (a.dim + 2)] - most) * partial[part * (a.dim + 2) + 2 + i];
-        }
-        ((float*)a.out)[head * a.dim + i] = value / sum;
     }
 }
 

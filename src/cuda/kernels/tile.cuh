@@ -9,23 +9,38 @@
 #define STAGED 32
 #define STRIDE 36
 
-// Row `row` of a tile <- line `line` (16 bytes) of it, or zeros.
-__device__ __forceinline__ void stage(u32* tile, int row, int line, bool inside, const u8* from) {
-    uint4 value = make_uint4(0, 0, 0, 0);
-    if (inside) {
-        value = *(const uint4*)from;
-    }
-    *(uint4*)(tile + row * STRIDE + 4 * line) = value;
-}
+// What a thread brings of rows `first..` of a matrix: one line of 16 bytes of each 16th row, zeros beyond the last.
+struct Lines {
+    const u8* from;
+    u64 apart;
+    int rows;
+    // Bytes of a row from this thread's line on.
+    int left;
+    uint4 held[TILE / 16];
 
-// Rows `first..` of a matrix, from byte `start` of each.
-__device__ __forceinline__ void stage_rows(u32* tile, u64 matrix, u64 row_bytes, int first, int rows, int start) {
-    for (int item = threadIdx.x; item < TILE * 8; item += TILE_THREADS) {
-        int row = item / 8, line = item % 8;
-        bool inside = first + row < rows && start + 16 * line < (int)row_bytes;
-        stage(tile, row, line, inside, (const u8*)matrix + (u64)(first + row) * row_bytes + start + 16 * line);
+    __device__ __forceinline__ Lines(u64 matrix, int row_bytes, int first, int count) {
+        int row = threadIdx.x / 8, line = threadIdx.x % 8;
+        from = (const u8*)matrix + (u64)(first + row) * row_bytes + 16 * line;
+        apart = (u64)16 * row_bytes;
+        rows = (count - first - row + 15) / 16;
+        left = row_bytes - 16 * line;
     }
-}
+
+    // Asks for those of the bytes from `start` on.
+    __device__ __forceinline__ void fetch(int start) {
+#pragma unroll
+        for (int i = 0; i < TILE / 16; ++i) {
+            held[i] = i < rows && start < left ? load((const uint4*)(from + i * apart + start)) : make_uint4(0, 0, 0, 0);
+        }
+    }
+
+    __device__ __forceinline__ void put_down(u32* tile) const {
+#pragma unroll
+        for (int i = 0; i < TILE / 16; ++i) {
+            *(uint4*)(tile + (threadIdx.x / 8 + 16 * i) * STRIDE + threadIdx.x % 8 * 4) = held[i];
+        }
+    }
+};
 
 // The fragments of step `step` of 4: of both groups of 16 tokens, and of the four groups of 8 rows.
 __device__ __forceinline__ void fragments(const u32* x, const u32* w, int step, u32 (&a)[2][4], u32 (&b)[4][2]) {

@@ -18,6 +18,10 @@ struct uint4 {
     u32 x, y, z, w;
 } __attribute__((aligned(16)));
 
+struct uint2 {
+    u32 x, y;
+} __attribute__((aligned(8)));
+
 struct float4 {
     float x, y, z, w;
 } __attribute__((aligned(16)));
@@ -235,6 +239,11 @@ static N __shfl_xor_sync(u32, N value, int other) {
 template <class N>
 static N __shfl_sync(u32, N value, int lane) {
     return exchange(value, lane);
+}
+
+template <class N>
+static inline N load(const N* from) {
+    return *from;
 }
 
 // --- arithmetic ---

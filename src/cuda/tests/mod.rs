@@ -6,6 +6,7 @@ use super::driver::DriverGpu;
 use super::gpu::Launcher;
 use std::sync::Arc;
 
+mod attention;
 mod compile;
 mod emulator;
 mod models;

@@ -1,0 +1,304 @@
+// Attention over the pages of the cache. Two definitions stand before it: `DIM`, the elements of a head, and `HALVES`, 1 where
+// keys and values are F16 and 0 where they are F32.
+
+// Consecutive rows of one sequence, whose queries read keys and values together.
+struct Queries {
+    int first;
+    int rows;
+    int position;
+    int pages;
+};
+
+struct Attend {
+    u64 qkv;
+    u64 out;
+    u64 queries;
+    u64 pages;
+    // Where parts of the positions leave maximum, sum and weighted values, [rows, heads, parts, DIM + 2].
+    u64 partial;
+    int heads;
+    int kv_heads;
+    int layer;
+    // Positions a row attends to, its own included, or 0 for all.
+    int window;
+    int parts;
+    // Query heads of one key head that a block takes at a time.
+    int heads_a_block;
+    float scale;
+    int unused;
+};
+
+#define ATTEND_WARPS 4
+#define ATTEND_THREADS (32 * ATTEND_WARPS)
+#define MOST_QUERIES (4 * ATTEND_WARPS)
+// Most parts of the positions of a row.
+#define MOST_PARTS 64
+
+// Quads of elements of a row in shared memory, the last filled up with zeros, and from one row to the next. That is odd, so
+// that the same quad of eight rows is in eight different groups of banks.
+#define QUADS ((DIM + 3) / 4)
+#define ROW_STRIDE (QUADS | 1)
+// Quads of a row that a lane adds up.
+#define QUADS_A_LANE ((QUADS + 31) / 32)
+
+// 32 positions of keys or values of one head lie behind each other in one page: whole lines of 16 bytes. Where quads lie within
+// a row, each thread takes some lines.
+#define QUADS_A_LINE (HALVES ? 2 : 1)
+#define TILE_LINES (32 * DIM / (4 * QUADS_A_LINE))
+#define LINES_A_THREAD ((TILE_LINES + ATTEND_THREADS - 1) / ATTEND_THREADS)
+#define WHOLE_QUADS (DIM % 4 == 0)
+
+// Where the tile of keys (0) or values (1) of a head lies.
+__device__ __forceinline__ u64 tile_address(const Attend& a, const u64* pages, int which, int head, int tile) {
+    u64 row = (((u64)a.layer * 2 + which) * a.kv_heads + head) * PAGE + 32 * tile % PAGE;
+    return load(pages + 32 * tile / PAGE) + row * ((HALVES ? 2 : 4) * DIM);
+}
+
+// Asks for this thread's lines of a tile.
+__device__ __forceinline__ void fetch_tile(u64 from, uint4 (&held)[LINES_A_THREAD]) {
+#pragma unroll
+    for (int i = 0; i < LINES_A_THREAD; ++i) {
+        int line = ATTEND_THREADS * i + threadIdx.x;
+        if (WHOLE_QUADS && line < TILE_LINES) {
+            held[i] = load((const uint4*)from + line);
+        }
+    }
+}
+
+__device__ __forceinline__ float4 widened(u32 low, u32 high) {
+    return {half_to_float((u16)low), half_to_float((u16)(low >> 16)), half_to_float((u16)high), half_to_float((u16)(high >> 16))};
+}
+
+// Puts a tile into shared memory, as floats: what was asked for, or, where quads reach over the end of a row, each element.
+__device__ __forceinline__ void put_tile(float4* rows, u64 from, const uint4 (&held)[LINES_A_THREAD]) {
+    if (!WHOLE_QUADS) {
+        for (int row = threadIdx.x / 32; row < 32; row += ATTEND_WARPS) {
+            for (int i = threadIdx.x % 32; i < 4 * QUADS; i += 32) {
+                float value = 0.0f;
+                if (i < DIM) {
+                    int at = row * DIM + i;
+                    value = HALVES ? half_to_float(load((const u16*)from + at)) : load((const float*)from + at);
+                }
+                ((float*)rows)[4 * row * ROW_STRIDE + i] = value;
+            }
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < LINES_A_THREAD; ++i) {
+        int line = ATTEND_THREADS * i + threadIdx.x;
+        if (line < TILE_LINES) {
+            u32 words[4] = {held[i].x, held[i].y, held[i].z, held[i].w};
+            if (HALVES) {
+#pragma unroll
+                for (int j = 0; j < 2; ++j) {
+                    int quad = 2 * line + j;
+                    rows[quad / QUADS * ROW_STRIDE + quad % QUADS] = widened(words[2 * j], words[2 * j + 1]);
+                }
+            } else {
+                rows[line / QUADS * ROW_STRIDE + line % QUADS] = {
+                    __uint_as_float(words[0]), __uint_as_float(words[1]), __uint_as_float(words[2]), __uint_as_float(words[3])};
+            }
+        }
+    }
+}
+
+__device__ __forceinline__ void multiply_add(float4& sum, const float4& a, const float4& b) {
+    sum.x = fmaf(a.x, b.x, sum.x);
+    sum.y = fmaf(a.y, b.y, sum.y);
+    sum.z = fmaf(a.z, b.z, sum.z);
+    sum.w = fmaf(a.w, b.w, sum.w);
+}
+
+// A running softmax over tiles of 32 positions: a lane a position for the scores, a lane some quads for the values. A warp takes
+// `N` queries; beyond the last of the block it computes that one once more and leaves it out.
+template <int N>
+__device__ __forceinline__ void attend_to(const Attend& a, const Queries& queries, int kv_head, int first_head, int heads, u8* shared) {
+    float4* tile = (float4*)shared;
+    float4* q = tile + 32 * ROW_STRIDE;
+    uint4 held[LINES_A_THREAD];
+    int count = heads * queries.rows;
+    int total = a.heads + 2 * a.kv_heads;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const u64* pages = (const u64*)a.pages + queries.pages;
+    // Query `n` is head `n % heads` of row `n / heads`.
+    for (int n = warp; n < count; n += ATTEND_WARPS) {
+        const float* from = (const float*)a.qkv + ((u64)(queries.first + n / heads) * total + first_head + n % heads) * DIM;
+        for (int i = lane; i < 4 * QUADS; i += 32) {
+            ((float*)q)[4 * n * QUADS + i] = i < DIM ? from[i] : 0.0f;
+        }
+    }
+    int end = queries.position + queries.rows;
+    int begin = a.window && queries.position + 1 > a.window ? queries.position + 1 - a.window : 0;
+    // This block's part of the positions: whole tiles.
+    int tiles = (end + 31) / 32 - begin / 32;
+    int each = (tiles + a.parts - 1) / a.parts;
+    int first_tile = begin / 32 + (int)blockIdx.z * each;
+    int last_tile = first_tile + each < (end + 31) / 32 ? first_tile + each : (end + 31) / 32;
+
+    const float4* own_q[N];
+    int own[N];
+    float most[N], sum[N];
+    float4 out[N][QUADS_A_LANE];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        int query = warp + ATTEND_WARPS * n < count ? warp + ATTEND_WARPS * n : count - 1;
+        own_q[n] = q + query * QUADS;
+        own[n] = queries.position + query / heads;
+        most[n] = -INFINITE;
+        sum[n] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < QUADS_A_LANE; ++i) {
+            out[n][i] = {0.0f, 0.0f, 0.0f, 0.0f};
+        }
+    }
+    u64 keys = 0;
+    if (first_tile < last_tile) {
+        keys = tile_address(a, pages, 0, kv_head, first_tile);
+        fetch_tile(keys, held);
+    }
+    for (int t = first_tile; t < last_tile; ++t) {
+        __syncthreads();
+        put_tile(tile, keys, held);
+        // What comes next is on its way while this is computed.
+        u64 values = tile_address(a, pages, 1, kv_head, t);
+        fetch_tile(values, held);
+        __syncthreads();
+        int position = 32 * t + lane;
+        float weight[N];
+        float4 products[N] = {};
+        const float4* key = tile + lane * ROW_STRIDE;
+#pragma unroll 8
+        for (int i = 0; i < QUADS; ++i) {
+            float4 of_key = key[i];
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                multiply_add(products[n], own_q[n][i], of_key);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            float score = (products[n].x + products[n].y) + (products[n].z + products[n].w);
+            bool seen = position <= own[n] && (!a.window || position + a.window > own[n]);
+            score = seen ? score * a.scale : -INFINITE;
+            float highest = score;
+            for (int step = 16; step > 0; step /= 2) {
+                highest = fmaxf(highest, __shfl_xor_sync(FULL, highest, step));
+            }
+            highest = fmaxf(highest, most[n]);
+            // A tile may hold no position that this query sees.
+            float factor = highest == -INFINITE ? 1.0f : expf(most[n] - highest);
+            weight[n] = seen ? expf(score - highest) : 0.0f;
+            sum[n] = sum[n] * factor + warp_sum(weight[n]);
+            most[n] = highest;
+#pragma unroll
+            for (int i = 0; i < QUADS_A_LANE; ++i) {
+                out[n][i] = {out[n][i].x * factor, out[n][i].y * factor, out[n][i].z * factor, out[n][i].w * factor};
+            }
+        }
+        __syncthreads();
+        put_tile(tile, values, held);
+        if (t + 1 < last_tile) {
+            keys = tile_address(a, pages, 0, kv_head, t + 1);
+            fetch_tile(keys, held);
+        }
+        __syncthreads();
+        // Behind the last position is what nothing wrote, and may be no number.
+        int last = end - 32 * t < 32 ? end - 32 * t : 32;
+#pragma unroll 8
+        for (int slot = 0; slot < last; ++slot) {
+            float4 value[QUADS_A_LANE];
+#pragma unroll
+            for (int i = 0; i < QUADS_A_LANE; ++i) {
+                value[i] = tile[slot * ROW_STRIDE + (lane + 32 * i < QUADS ? lane + 32 * i : QUADS - 1)];
+            }
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                float of_slot = __shfl_sync(FULL, weight[n], slot);
+#pragma unroll
+                for (int i = 0; i < QUADS_A_LANE; ++i) {
+                    multiply_add(out[n][i], {of_slot, of_slot, of_slot, of_slot}, value[i]);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        int query = warp + ATTEND_WARPS * n;
+        if (query < count) {
+            u64 row = queries.first + query / heads;
+            u64 head = row * a.heads + first_head + query % heads;
+            float* to = (float*)a.out + head * DIM;
+            float factor = sum[n] == 0.0f ? 0.0f : 1.0f / sum[n];
+            if (a.parts > 1) {
+                float* partial = (float*)a.partial + (head * a.parts + blockIdx.z) * (DIM + 2);
+                if (lane == 0) {
+                    partial[0] = most[n];
+                    partial[1] = sum[n];
+                }
+                to = partial + 2;
+                factor = 1.0f;
+            }
+#pragma unroll
+            for (int i = 0; i < QUADS_A_LANE; ++i) {
+                float of_quad[4] = {out[n][i].x, out[n][i].y, out[n][i].z, out[n][i].w};
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    if (128 * i + 4 * lane + j < DIM) {
+                        to[128 * i + 4 * lane + j] = of_quad[j] * factor;
+                    }
+                }
+            }
+        }
+    }
+}
+
+KERNEL_OF(ATTEND_THREADS, attend, Attend) {
+    SHARED_BYTES(shared);
+    Queries queries = ((const Queries*)a.queries)[blockIdx.x];
+    int group = a.heads / a.kv_heads;
+    int groups = (group + a.heads_a_block - 1) / a.heads_a_block;
+    int kv_head = blockIdx.y / groups;
+    int first_head = blockIdx.y % groups * a.heads_a_block;
+    int heads = group - first_head < a.heads_a_block ? group - first_head : a.heads_a_block;
+    first_head += kv_head * group;
+    if (heads * queries.rows <= ATTEND_WARPS) {
+        attend_to<1>(a, queries, kv_head, first_head, heads, shared);
+    } else if (heads * queries.rows <= 2 * ATTEND_WARPS) {
+        attend_to<2>(a, queries, kv_head, first_head, heads, shared);
+    } else {
+        attend_to<4>(a, queries, kv_head, first_head, heads, shared);
+    }
+}
+
+// Puts the parts of every head together: a block a head of a row.
+KERNEL_OF(256, combine, Attend) {
+    __shared__ float factors[MOST_PARTS];
+    u64 head = (u64)blockIdx.x * a.heads + blockIdx.y;
+    const float* partial = (const float*)a.partial + head * a.parts * (DIM + 2);
+    if (threadIdx.x < 32) {
+        float most = -INFINITE, sum = 0.0f;
+        for (int part = threadIdx.x; part < a.parts; part += 32) {
+            most = fmaxf(most, partial[part * (DIM + 2)]);
+        }
+        for (int step = 16; step > 0; step /= 2) {
+            most = fmaxf(most, __shfl_xor_sync(FULL, most, step));
+        }
+        for (int part = threadIdx.x; part < a.parts; part += 32) {
+            factors[part] = expf(partial[part * (DIM + 2)] - most);
+            sum += factors[part] * partial[part * (DIM + 2) + 1];
+        }
+        sum = warp_sum(sum);
+        for (int part = threadIdx.x; part < a.parts; part += 32) {
+            factors[part] /= sum;
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < DIM; i += blockDim.x) {
+        float value = 0.0f;
+        for (int part = 0; part < a.parts; ++part) {
+            value = fmaf(factors[part], partial[part * (DIM + 2) + 2 + i], value);
+        }
+        ((float*)a.out)[head * DIM + i] = value;
+    }
+}

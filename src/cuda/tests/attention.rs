@@ -1,0 +1,145 @@
+//! Attention in the emulator beside double precision: sizes of heads, both dtypes of the cache, windows, parts, pages.
+
+use super::super::arguments::Attend;
+use super::super::attention::Attention;
+use super::super::gpu::Buffer;
+use super::products::{Bench, buffer, bytes_of};
+use crate::kernels::testing::Random;
+
+/// `PAGE` of `common.cuh`.
+const PAGE: usize = 256;
+const LAYERS: usize = 2;
+const KV_HEADS: usize = 2;
+
+/// Rows of one sequence, from `position` on, whose query heads share keys in groups of `group`.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    dim: usize,
+    halves: bool,
+    group: usize,
+    rows: usize,
+    position: usize,
+    window: usize,
+    parts: usize,
+}
+
+fn halved(x: f32) -> f32 {
+    half::f16::from_f32(x).to_f32()
+}
+
+/// Compares the last layer's attention; `false` where nothing can be emulated.
+fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
+    let Case { dim, halves, group, rows, position, window, parts } = case;
+    let Some(bench) = Bench::new(capability, 256) else { return false };
+    let (heads, len) = (group * KV_HEADS, position + rows);
+    let attention = Attention::load(&*bench.gpu, group, dim, halves).unwrap();
+    let total = (heads + 2 * KV_HEADS) * dim;
+    let qkv: Vec<f32> = random.floats(rows * total).iter().map(|x| x * 2.0).collect();
+    // [keys or values, kv head, position, dim]; behind the last position is what is no number.
+    let cached: Vec<f32> = random.floats(2 * KV_HEADS * len * dim);
+    let cached: Vec<f32> = cached.into_iter().map(|x| if halves { halved(x) } else { x }).collect();
+    let pages: Vec<Buffer> = (0..len.div_ceil(PAGE))
+        .map(|page| {
+            let mut all = vec![f32::NAN; LAYERS * 2 * KV_HEADS * PAGE * dim];
+            for (head, of_head) in cached.chunks_exact(len * dim).enumerate() {
+                let own = &of_head[page * PAGE * dim..len.min((page + 1) * PAGE) * dim];
+                let at = ((LAYERS - 1) * 2 * KV_HEADS + head) * PAGE * dim;
+                all[at..at + own.len()].copy_from_slice(own);
+            }
+            let bytes = if halves {
+                all.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect()
+            } else {
+                bytes_of(&all)
+            };
+            buffer(&bench.gpu, &bytes)
+        })
+        .collect();
+    // The table of pages begins with another sequence's.
+    let table: Vec<u8> = [0].into_iter().chain(pages.iter().map(Buffer::address)).flat_map(u64::to_le_bytes).collect();
+    let step = attention.tile().rows;
+    let tiles: Vec<u8> = (0..rows)
+        .step_by(step)
+        .flat_map(|first| [first, step.min(rows - first), position + first, 1])
+        .flat_map(|value| (value as i32).to_le_bytes())
+        .collect();
+    let [of_qkv, of_tiles, of_pages] = [&bytes_of(&qkv), &tiles, &table].map(|bytes| buffer(&bench.gpu, bytes));
+    let room = |floats: usize| Buffer::new(&bench.gpu, "a test", 4 * floats).unwrap();
+    let (out, partial) = (room(rows * heads * dim), room(rows * heads * parts * (dim + 2)));
+    let scale = 1.0 / (dim as f32).sqrt();
+    let given = Attend {
+        qkv: of_qkv.address(),
+        out: out.address(),
+        queries: of_tiles.address(),
+        pages: of_pages.address(),
+        partial: partial.address(),
+        heads: heads as i32,
+        kv_heads: KV_HEADS as i32,
+        layer: LAYERS as i32 - 1,
+        window: window as i32,
+        parts: parts as i32,
+        scale,
+        ..Attend::default()
+    };
+    attention.launch(&bench.multiplier, rows, tiles.len() / 16, given).unwrap();
+    let found = out.floats(rows * heads * dim).unwrap();
+
+    let (keys, values) = cached.split_at(KV_HEADS * len * dim);
+    for (index, found) in found.chunks_exact(dim).enumerate() {
+        let (row, head) = (index / heads, index % heads);
+        let own = position + row;
+        let first = if window == 0 { 0 } else { (own + 1).saturating_sub(window) };
+        let query = &qkv[row * total + head * dim..][..dim];
+        let at = |of: usize| (head / group * len + of) * dim;
+        let score = |of: usize| -> f64 {
+            let products = query.iter().zip(&keys[at(of)..][..dim]).map(|(q, k)| f64::from(*q) * f64::from(*k));
+            products.sum::<f64>() * f64::from(scale)
+        };
+        let weights: Vec<f64> = (first..=own).map(|of| score(of).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        for (i, found) in found.iter().enumerate() {
+            let weighted = weights.iter().zip(first..).map(|(weight, of)| weight * f64::from(values[at(of) + i]));
+            let expected = weighted.sum::<f64>() / sum;
+            // Values are below 1. Scores below 32 in F32 are off by 2e-6, and the weights by as large a part of them.
+            let error = (f64::from(*found) - expected).abs();
+            assert!(error <= 4e-6, "{case:?} row {row} head {head} element {i}: {found} for {expected}");
+        }
+    }
+    true
+}
+
+#[test]
+fn attention_beside_double_precision() {
+    let mut random = Random::new(91);
+    // Group, rows, position, window, parts: one to four queries a warp, a last tile of each number of queries; sequences that
+    // end within, at and behind the end of a page; parts without positions.
+    let cases = [
+        (1, 1, 0, 0, 1),
+        (4, 1, 255, 0, 4),
+        (7, 1, 300, 100, 2),
+        (8, 1, 517, 0, 16),
+        (20, 1, 33, 20, 2),
+        (2, 13, 250, 0, 1),
+        (3, 6, 40, 16, 1),
+    ];
+    let mut compared = 0;
+    for dim in [18, 64, 80, 100, 128, 256] {
+        for halves in [true, false] {
+            for (group, rows, position, window, parts) in cases {
+                let case = Case { dim, halves, group, rows, position, window, parts };
+                if !compare(case, (9, 0), &mut random) {
+                    return;
+                }
+                compared += 1;
+            }
+        }
+    }
+    // A long context in the most parts, and a GPU with less shared memory.
+    for parts in [1, 64] {
+        let case = Case { dim: 64, halves: true, group: 4, rows: 1, position: 2999, window: 0, parts };
+        compare(case, (9, 0), &mut random);
+        compared += 1;
+    }
+    let case = Case { dim: 256, halves: false, group: 16, rows: 2, position: 70, window: 0, parts: 1 };
+    compare(case, (6, 1), &mut random);
+    assert_eq!(compared, 6 * 2 * 7 + 2);
+}
