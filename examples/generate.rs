@@ -84,8 +84,8 @@ struct Arguments {
     #[arg(long, value_name = "TEXT", value_delimiter = ',', conflicts_with = "json_schema")]
     choice: Vec<String>,
     /// ngram guesses the next tokens by what followed the last ones before, and computes them together: the same text, sooner
-    /// where it repeats itself or its prompt.
-    #[arg(long, value_name = "ngram|off", default_value = "off", value_parser = speculation)]
+    /// where it repeats itself or its prompt. mtp guesses by the model's own multi-token prediction head, where its files bring one.
+    #[arg(long, value_name = "ngram|mtp|off", default_value = "off", value_parser = speculation)]
     speculate: Speculation,
     /// A small model of the same vocabulary guesses the next tokens, a file or folder: the same text, sooner.
     #[arg(long, value_name = "PATH", conflicts_with = "speculate")]
@@ -271,8 +271,9 @@ fn seed(text: &str) -> Result<u64, String> {
 fn speculation(text: &str) -> Result<Speculation, String> {
     match text {
         "ngram" => Ok(Speculation::Ngram),
+        "mtp" => Ok(Speculation::Mtp),
         "off" => Ok(Speculation::Off),
-        _ => Err("expected ngram or off".into()),
+        _ => Err("expected ngram, mtp or off".into()),
     }
 }
 
@@ -321,6 +322,7 @@ fn load(arguments: &Arguments) -> Result<Model, Error> {
     if let Some(isa) = arguments.isa {
         builder = builder.isa(isa);
     }
+    builder = builder.mtp(arguments.speculate == Speculation::Mtp);
     if let Some(draft) = &arguments.draft {
         builder = builder.draft(draft);
     }

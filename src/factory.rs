@@ -6,11 +6,12 @@ mod remote;
 use crate::cancel::CancellationToken;
 use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder};
-use crate::error::{Error, Result};
+use crate::error::{DraftError, Error, Result};
 use crate::fingerprint::Fingerprint;
 use crate::hub;
 use crate::kernels::Isa;
 use crate::model::{Inner, Model};
+use crate::predictor::Predictor;
 use crate::progress::{OnProgress, Progress, Stage};
 use crate::scheduler::Scheduler;
 use crate::scheduler::admission::Admission;
@@ -76,6 +77,13 @@ impl Model {
     pub fn builder() -> ModelBuilder {
         ModelBuilder::default()
     }
+}
+
+/// What was attached to a device.
+struct Computed {
+    compute: Box<dyn Compute>,
+    fingerprint: Option<Fingerprint>,
+    predictor: Option<Predictor>,
 }
 
 /// More threads than any machine has that one model is shared by. Starting tens of thousands aborts a process.
@@ -178,6 +186,14 @@ impl ModelBuilder {
     /// memory plan. On the processor only.
     pub fn draft(mut self, path: impl Into<PathBuf>) -> Self {
         self.draft = Some(path.into());
+        self
+    }
+
+    /// Whether the model's own multi-token prediction head is loaded, for [`Speculation::Mtp`](crate::Speculation::Mtp): some
+    /// models bring one, and the report says so. It is not by default, and its weights are not read then. Its cache and
+    /// buffers are in the memory plan. A model without one is refused.
+    pub fn mtp(mut self, on: bool) -> Self {
+        self.policy.predictor = on;
         self
     }
 
@@ -292,6 +308,9 @@ impl ModelBuilder {
         self.cancel.check()?;
         Span::current().record("variant", field::display(&spec.variant));
         let context_length = plan.context;
+        if let (Some(_), Some(reason)) = (&spec.predictor, report.batching) {
+            return Err(DraftError::Predictor { model: header.source.path.clone(), reason }.into());
+        }
         let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.fast_threads().min(MAX_THREADS))));
         let threads = pool.threads();
         let building = info_span!("tokenizer", tokens = field::Empty);
@@ -313,7 +332,7 @@ impl ModelBuilder {
                 (Ok(tokenizer), self.compute(&ready, Arc::clone(&pool)))
             }
         };
-        let (tokenizer, (compute, fingerprint)) = (Arc::new(tokenizer?), compute?);
+        let (tokenizer, Computed { compute, fingerprint, predictor }) = (Arc::new(tokenizer?), compute?);
         let draft = draft.map(|draft| self.load_draft(draft, plan, Arc::clone(&tokenizer), pool)).transpose()?;
         self.cancel.check()?;
         let (scheduler, load_time) = (Arc::new(Scheduler::new(self.admission)), start.elapsed());
@@ -331,6 +350,7 @@ impl ModelBuilder {
             threads,
             load_time,
             draft,
+            predictor,
         }))
     }
 
@@ -339,6 +359,7 @@ impl ModelBuilder {
         let wrong = |option, value: usize, expected| Err(Error::Option { option, value: value as f64, expected });
         match (self.policy.context, self.threads) {
             (Some(0), _) => wrong("context_length", 0, "at least 1"),
+            _ if self.policy.predictor && self.draft.is_some() => Err(DraftError::Both.into()),
             _ if self.policy.sessions == Some(0) => wrong("sessions", 0, "at least 1"),
             (_, Some(threads)) if !(1..=MAX_THREADS).contains(&threads) => wrong("threads", threads, "1 to 1024"),
             _ => Ok(()),
@@ -374,7 +395,7 @@ impl ModelBuilder {
     }
 
     /// Attaches the weights to the device that the diagnosis chose. Those that lie in main memory have a fingerprint.
-    fn compute(&self, ready: &Ready, pool: Arc<Pool>) -> Result<(Box<dyn Compute>, Option<Fingerprint>)> {
+    fn compute(&self, ready: &Ready, pool: Arc<Pool>) -> Result<Computed> {
         let Ready { header, spec, plan, device, .. } = ready;
         let bytes = header.source.files.iter().map(|file| file.bytes).sum();
         let _span = info_span!("weights", bytes).entered();
@@ -395,7 +416,8 @@ impl ModelBuilder {
                     self.cancel.check()
                 };
                 let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, Some(gpu), *index, &uploaded);
-                return Ok((Box::new(Decoder::new(spec, &weights, plan, self.prefix_caching, device)?), None));
+                let compute = Box::new(Decoder::new(spec, &weights, plan, self.prefix_caching, device)?);
+                return Ok(Computed { compute, fingerprint: None, predictor: None });
             }
             #[cfg(not(feature = "cuda"))]
             ChosenDevice::Gpu { gpu, .. } => {
@@ -413,9 +435,17 @@ impl ModelBuilder {
             })?,
         };
         let isa = self.isa.unwrap_or_else(Isa::detect);
-        let device = || Ok(CpuDevice::new(spec, isa, pool, plan.kv_dtype));
-        let decoder = Decoder::new(spec, &weights, plan, self.prefix_caching, device)?;
-        Ok((Box::new(decoder), Some(Fingerprint::new(weights))))
+        let device = |spec| CpuDevice::new(spec, isa, Arc::clone(&pool), plan.kv_dtype);
+        let decoder = Decoder::new(spec, &weights, plan, self.prefix_caching, || Ok(device(spec)))?;
+        let predictor = spec.predictor.as_deref().map(|head| {
+            let mut of_head = plan.clone();
+            of_head.kv_cache = plan.predictor_cache(head);
+            of_head.cache_budget = of_head.kv_cache;
+            let decoder = Decoder::new(head, &weights, &of_head, false, || Ok(device(head)))?;
+            Ok::<_, Error>(Predictor::new(Box::new(decoder), head.hidden))
+        });
+        let (predictor, fingerprint) = (predictor.transpose()?, Some(Fingerprint::new(weights)));
+        Ok(Computed { compute: Box::new(decoder), fingerprint, predictor })
     }
 
     /// The diagnosis of the files at `path`, which may be those of a model on the Hub.

@@ -55,6 +55,7 @@ pub mod kernels;
 mod memory;
 mod model;
 pub mod openai;
+mod predictor;
 mod progress;
 mod prompt;
 mod rank;

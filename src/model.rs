@@ -5,6 +5,7 @@ use crate::decoder::{Compute, Decoder};
 use crate::error::Result;
 use crate::fingerprint::Fingerprint;
 use crate::grammar::Grammar;
+use crate::predictor::Predictor;
 use crate::scheduler::Scheduler;
 use crate::tokenizer::Tokenizer;
 use candle_core::Device;
@@ -49,6 +50,7 @@ pub(crate) struct Inner {
     pub(crate) threads: usize,
     pub(crate) load_time: Duration,
     pub(crate) draft: Option<Model>,
+    pub(crate) predictor: Option<Predictor>,
 }
 
 impl Model {
@@ -83,6 +85,11 @@ impl Model {
     /// The draft model beside it ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).
     pub fn draft(&self) -> Option<&Model> {
         self.0.draft.as_ref()
+    }
+
+    /// Its prediction head, where it was loaded ([`ModelBuilder::mtp`](crate::ModelBuilder::mtp)).
+    pub(crate) fn predictor(&self) -> Option<&Predictor> {
+        self.0.predictor.as_ref()
     }
 
     /// Whether both are the same loaded model.
@@ -150,6 +157,7 @@ impl Model {
             threads: *threads,
             load_time: *load_time,
             draft: None,
+            predictor: None,
             scheduler: Arc::default(),
             #[cfg(feature = "async")]
             streams: crate::scheduler::streams::Streams::default(),

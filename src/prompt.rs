@@ -138,7 +138,7 @@ impl Session {
     ///
     /// # Errors
     /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit, `TokenOutOfVocabulary`, `Encode`,
-    /// `Chat` for messages of which the model's template makes no prompt, `Draft` for guesses by a draft model that is not there,
+    /// `Chat` for messages of which the model's template makes no prompt, `Draft` for guesses by a draft model or a prediction head that is not there,
     /// and `Option` or `EmptyStopString` for options out of range; nothing is forgotten then.
     pub fn generate<'p>(
         &mut self,
@@ -194,8 +194,10 @@ impl Session {
             return Err(Error::ContextOverflow { limit, asked: prompt.len() });
         }
         self.check_ids(&prompt)?;
-        if options.speculate == Speculation::Draft && model.draft().is_none() {
-            return Err(DraftError::Missing.into());
+        match options.speculate {
+            Speculation::Draft if model.draft().is_none() => return Err(DraftError::Missing.into()),
+            Speculation::Mtp if model.predictor().is_none() => return Err(DraftError::NoPredictor.into()),
+            _ => {}
         }
         let common = self.ids().iter().zip(&*prompt).take_while(|(held, asked)| held == asked).count().min(last);
         let (before, rest) = prompt.split_at(common);
@@ -208,6 +210,7 @@ impl Session {
         self.reserve_by(admitted.as_ref().and_then(Admitted::reservation));
         state.hold(admitted);
         self.truncate(common);
+        self.follow(options.speculate == Speculation::Mtp);
         Ok(state)
     }
 }

@@ -5,18 +5,20 @@
 
 pub(crate) mod admission;
 pub(crate) mod costs;
+pub(crate) mod hidden;
 pub(crate) mod queue;
 #[cfg(feature = "async")]
 pub(crate) mod streams;
 
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
-use crate::decoder::{Batching, Cache, Compute, Logits, Rotation, Segment, with_floats};
+use crate::decoder::{Batching, Cache, Compute, Hidden, Logits, Rotation, Segment, Taken, with_floats};
 use crate::error::{Error, Result};
 use crate::memory;
 use admission::{Admission, admit};
 use candle_core::Tensor;
 use costs::StepCosts;
+use hidden::HiddenRows;
 use model_diagnostics::plan::{KV_PAGE, PREFILL_CHUNK, StepRoom};
 use queue::{Caller, Queue, Steps, Waiting};
 use std::any::Any;
@@ -25,7 +27,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-use tracing::{Span, debug, debug_span};
+use tracing::{Span, debug, debug_span, warn};
 
 /// Rows of a step in which some sequence generates: it waits for the rows of prompts beside it.
 const SHARED_STEP: usize = PREFILL_CHUNK / 4;
@@ -49,6 +51,8 @@ pub(crate) struct Run {
     pub(crate) logits: Option<Tensor>,
     /// The logits of the tokens from `before` on, `[tokens, vocab]`, with room for them.
     pub(crate) rows: Option<Vec<f32>>,
+    /// The hidden states of the last tokens, where a prediction head reads them.
+    pub(crate) hidden: Option<HiddenRows>,
     /// How many of these are there. A cache that forgot them is filled again without.
     taken: usize,
     /// How many of the last tokens are guessed.
@@ -98,6 +102,7 @@ impl Run {
             reused: 0,
             logits: None,
             rows: None,
+            hidden: None,
             taken: 0,
             guesses: 0,
             cancel: cancel.clone(),
@@ -169,6 +174,11 @@ impl Run {
     /// up to the next one without.
     fn wants_all(&self) -> bool {
         self.rows.is_some() && self.cache.len() >= self.before + self.taken
+    }
+
+    /// Whether the step computes positions whose hidden states are wanted: of a long prompt those of the last ones.
+    fn wants_hidden(&self) -> bool {
+        self.hidden.is_some() && self.cache.len() + self.tokens + PREFILL_CHUNK > self.ids.len()
     }
 
     fn segment(&mut self) -> Segment<'_> {
@@ -353,9 +363,13 @@ impl Pass<'_> {
         // One that is cancelled ends a step of its own at once, and one with others behind it.
         let cancel = if let [one] = &*chosen { one.request.cancel.clone() } else { CancellationToken::new() };
         let begun = Instant::now();
+        let mut states = Vec::new();
+        let wants_hidden = chosen.iter().any(|waiting| waiting.request.wants_hidden());
         let mut segments: Vec<Segment<'_>> = chosen.iter_mut().map(|waiting| waiting.request.segment()).collect();
         let wanted: Vec<usize> = segments.iter().map(Segment::wanted_rows).collect();
-        let computed = catch_unwind(AssertUnwindSafe(|| self.compute.forward(&mut segments, &cancel)));
+        let taken = if wants_hidden { Taken::All(&mut states) } else { Taken::Nothing };
+        let hidden = Hidden { given: &[], taken };
+        let computed = catch_unwind(AssertUnwindSafe(|| self.compute.forward(&mut segments, hidden, &cancel)));
         drop(segments);
         let logits = match (computed.unwrap_or_else(|panic| Err(panicked(&*panic))), &mut *chosen) {
             (Ok(logits), _) => logits,
@@ -364,10 +378,17 @@ impl Pass<'_> {
             (Err(_), several) => return several.iter_mut().for_each(|waiting| waiting.request.alone = true),
         };
         let (mut end, in_company) = (0, chosen.len() > 1);
+        let tokens: usize = chosen.iter().map(|waiting| waiting.request.tokens).sum();
+        let mut states = states.chunks_exact((states.len() / tokens.max(1)).max(1));
         for (Waiting { request, .. }, wanted) in chosen.iter_mut().zip(wanted) {
             let rows = end..end + wanted;
             end = rows.end;
             request.in_company |= in_company;
+            let states = states.by_ref().take(request.tokens);
+            if let Some(Err(error)) = request.hidden.as_mut().map(|hidden| hidden.put(request.cache.len(), states)) {
+                warn!(%error, "nothing is guessed by the prediction head");
+                request.hidden = None;
+            }
             request.alone = false;
             let taken = request.take(logits.as_ref(), rows);
             // A guess may turn out wrong, and its page must be this sequence's alone then.

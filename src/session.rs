@@ -2,6 +2,7 @@
 
 mod draft;
 mod guesses;
+mod predict;
 
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
@@ -15,6 +16,7 @@ use crate::scheduler::queue::Caller;
 use candle_core::Tensor;
 pub(crate) use guesses::Begun;
 use guesses::Guesses;
+use predict::Predicted;
 use std::sync::{Arc, Weak};
 use tracing::field::Empty;
 use tracing::{Span, debug_span, info_span};
@@ -53,6 +55,8 @@ pub struct Session {
     guesses: Guesses,
     /// The session of the draft model, where it has guessed.
     draft: Option<Box<Session>>,
+    /// What the prediction head holds of it, where one guesses.
+    predicted: Option<Box<Predicted>>,
     caller: Arc<Caller>,
     /// Tokens of the last run that were found in pages of other sequences.
     reused: usize,
@@ -90,6 +94,7 @@ impl Session {
             ids,
             guesses: Guesses::default(),
             draft: None,
+            predicted: None,
             caller: Arc::default(),
             reused: 0,
             reservation: Weak::new(),
@@ -105,6 +110,9 @@ impl Session {
     pub fn truncate(&mut self, len: usize) {
         self.forget_guesses();
         self.ids.truncate(len);
+        if let Some(predicted) = &mut self.predicted {
+            predicted.truncate(len);
+        }
         if let Some(cache) = &mut self.cache {
             cache.truncate(len);
             self.model.scheduler().freed();
@@ -265,6 +273,7 @@ impl Session {
         let cache = self.cache.take().unwrap_or_else(|| compute.cache());
         let mut run = Run::new(ids, before, cache, rotation, cancel, span);
         (run.rows, run.reservation) = (rows, reservation);
+        run.hidden = self.predicted.as_mut().and_then(|predicted| predicted.rows.take());
         Ok(run)
     }
 
@@ -274,8 +283,12 @@ impl Session {
     /// # Errors
     /// Why it was not computed.
     pub(crate) fn end(&mut self, run: Run) -> Result<Output> {
-        let (cached, Run { ids, cache, before, reused, guesses, logits, rows, in_company, outcome, .. }) =
+        let (cached, Run { ids, cache, before, reused, guesses, logits, rows, hidden, in_company, outcome, .. }) =
             (run.cache.len(), run);
+        match (&mut self.predicted, hidden) {
+            (Some(predicted), Some(hidden)) => predicted.rows = Some(hidden),
+            (predicted, _) => *predicted = None,
+        }
         let known = ids.len() - guesses;
         (self.ids, self.cache, self.reused, self.guesses.in_company) = (ids, Some(cache), reused, in_company);
         let outcome = outcome.unwrap_or_else(|| Err(Error::Internal("a sequence was not computed".into())));
@@ -334,6 +347,7 @@ impl Session {
             ids: memory::copied(&self.ids, "the ids of a session")?,
             guesses: Guesses::default(),
             draft: None,
+            predicted: None,
             caller: Arc::default(),
             reused: 0,
             reservation: Weak::new(),
@@ -375,6 +389,7 @@ impl Model {
             ids: Vec::new(),
             guesses: Guesses::default(),
             draft: None,
+            predicted: None,
             caller: Arc::default(),
             reused: 0,
             reservation: Weak::new(),
@@ -416,6 +431,9 @@ impl Step for Session {
     }
 
     fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
-        self.draft_behind(sequence, cancel)
+        match self.model.predictor() {
+            Some(_) => self.predict_behind(sequence, cancel),
+            None => self.draft_behind(sequence, cancel),
+        }
     }
 }

@@ -315,6 +315,12 @@ pub enum ArchitectureErrorKind {
         /// What would run.
         expected: String,
     },
+    /// The head that predicts further tokens was asked for, and the model has none.
+    #[error("there is no multi-token prediction head: {missing}; load the model without it")]
+    NoPredictor {
+        /// What there would be.
+        missing: String,
+    },
     /// Not a language model at all: an adapter, a projector, a vocabulary.
     #[error("this is {what}, not a language model; {remedy}")]
     NotAModel {

@@ -56,7 +56,7 @@ use assess::Assessment;
 use family::Family;
 use header::Header;
 use report::{Candidate, HubModel, InputSummary};
-use spec::ModelSpec;
+use spec::{ModelSpec, Wanted};
 use std::path::Path;
 use tokenizer::TokenizerSpec;
 
@@ -150,7 +150,7 @@ fn diagnose_one(
             TokenizerSpec::give(&mut header, given)?;
         }
         input = called(InputSummary::from(&header));
-        let mut spec = spec::inspect(&header, registry)?;
+        let mut spec = spec::inspect_as(&header, registry, Wanted { predictor: policy.predictor })?;
         if let Some(given) = &policy.tokenizer {
             spec.tokenizer = spec.tokenizer.with_given(&header, given)?;
         }

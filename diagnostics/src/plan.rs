@@ -65,7 +65,7 @@ pub struct Request {
     pub kv_dtype: KvDtype,
     /// Where weights lie; on a GPU they are its own.
     pub weights: WeightStorage,
-    /// A draft model beside it on the processor; a plan for a GPU has none.
+    /// A draft model beside it on the processor; a plan for a GPU has none. Of a model with a prediction head that is it.
     pub draft: Option<DraftSize>,
 }
 
@@ -78,6 +78,8 @@ pub struct DraftSize {
     pub activations: u64,
     /// The KV cache of a session.
     pub kv: KvSize,
+    /// What a session has beside that: hidden states that a prediction head did not read yet.
+    pub session: u64,
     /// Tokens that it was trained for: it guesses no further.
     pub context: usize,
 }
@@ -87,7 +89,14 @@ impl DraftSize {
     pub fn new(spec: &ModelSpec, weights_file: u64, kv_dtype: KvDtype) -> DraftSize {
         let context = spec.context_trained;
         let activations = CpuBuffers::new(spec).bytes(PREFILL_CHUNK.min(context));
-        DraftSize { weights_file, activations, kv: KvSize::of_cpu(spec, kv_dtype), context }
+        DraftSize { weights_file, activations, kv: KvSize::of_cpu(spec, kv_dtype), session: 0, context }
+    }
+
+    /// That of the prediction head `spec`, which lies in the files of its model; hidden states are in its steps, and in sessions.
+    fn of_predictor(spec: &ModelSpec, kv_dtype: KvDtype) -> DraftSize {
+        let rows = product(&[PREFILL_CHUNK, spec.hidden, size_of::<f32>()]);
+        let size = DraftSize::new(spec, 0, kv_dtype);
+        DraftSize { activations: size.activations.saturating_add(rows), session: rows, ..size }
     }
 
     /// Bytes of the KV cache of a session of `positions`.
@@ -129,7 +138,8 @@ pub struct Plan {
     pub activations: u64,
     /// The files of a draft model, mapped or read into memory as those of the model; 0 without one.
     pub draft_weights: u64,
-    /// The KV caches of a draft model, one a session, when `context` tokens are in each, and the buffers of its forward pass.
+    /// The KV caches of a draft model or a prediction head, one a session, when `context` tokens are in each, and the buffers of its
+    /// forward pass.
     pub draft_memory: u64,
     /// The built tokenizer.
     pub tokenizer: u64,
@@ -209,7 +219,8 @@ impl Plan {
     pub fn new(spec: &ModelSpec, weights_file: u64, budget: &Budget, request: &Request) -> Plan {
         let Request { context: requested, kv_dtype, .. } = *request;
         let sessions = request.sessions.unwrap_or(1).max(1);
-        let draft = request.draft.filter(|_| budget.place == PlanMemory::Main);
+        let predictor = spec.predictor.as_ref().map(|head| DraftSize::of_predictor(head, kv_dtype));
+        let draft = request.draft.or(predictor).filter(|_| budget.place == PlanMemory::Main);
         let kv = match budget.place {
             PlanMemory::Main => KvSize::of_cpu(spec, kv_dtype),
             PlanMemory::Gpu | PlanMemory::Shared => KvSize::of_gpu(spec, kv_dtype),
@@ -239,7 +250,8 @@ impl Plan {
             kv_window: kv.window_pages(usize::MAX) * KV_PAGE,
             activations,
             draft_weights: draft.map_or(0, |draft| draft.weights_file),
-            draft_memory: draft.map_or(0, |draft| draft.activations),
+            draft_memory: draft
+                .map_or(0, |draft| draft.activations.saturating_add(draft.session.saturating_mul(sessions as u64))),
             tokenizer: tokenizer_bytes(spec),
             process: PROCESS_BYTES,
             device_context,
@@ -313,7 +325,17 @@ impl Plan {
         if self.weights_resident == 0 { self.weights().saturating_add(self.draft_weights) } else { 0 }
     }
 
-    /// The bytes that a draft model takes.
+    /// The KV caches of `predictor`, the prediction head, in all sessions.
+    pub fn predictor_cache(&self, predictor: &ModelSpec) -> u64 {
+        KvSize::of_cpu(predictor, self.kv_dtype).bytes(self.context).saturating_mul(self.sessions as u64)
+    }
+
+    /// What guesses for the model, where something does: a prediction head lies in the model's own files.
+    pub(crate) fn draft_name(&self) -> &'static str {
+        if self.draft_weights > 0 { "draft model" } else { "prediction head" }
+    }
+
+    /// The bytes that a draft model or a prediction head takes.
     pub fn draft(&self) -> u64 {
         self.draft_weights.saturating_add(self.draft_memory)
     }

@@ -26,6 +26,8 @@ pub struct Policy {
     pub tokenizer: Option<PathBuf>,
     /// What a draft model beside it takes, which was judged before.
     pub draft: Option<DraftSize>,
+    /// Whether the head that predicts further tokens is wanted, which some models bring.
+    pub predictor: bool,
 }
 
 impl Policy {

@@ -1,7 +1,7 @@
 //! What is added to a token's embedding; and embeddings of layers: what each block reads of them, and its gate.
 
 use super::{CpuDevice, KvPage, Matrix, NormVectors, TASK_ROWS, operand};
-use crate::decoder::{EmbeddingInput, LayerEmbedding, Sequence};
+use crate::decoder::{EmbeddingInput, JoinedInput, LayerEmbedding, Sequence};
 use crate::kernels;
 use crate::memory::{self, Refusals};
 
@@ -32,6 +32,27 @@ pub(super) fn add_input(
         }
         Ok(())
     })
+}
+
+/// `hidden` = the projection of its norm and, behind it, the norm of `given`.
+pub(super) fn join(
+    device: &CpuDevice,
+    rows: usize,
+    joined: &JoinedInput<Matrix, NormVectors>,
+    given: &[f32],
+    hidden: &mut [f32],
+) -> memory::Result<()> {
+    let JoinedInput { embedding_norm, hidden_norm, projection } = joined;
+    let width = device.buffers.hidden;
+    let mut pairs = memory::zeros(rows * 2 * width, "what a prediction head reads")?;
+    let inputs = hidden.chunks_exact(width).zip(given.chunks_exact(width));
+    for ((embedding, state), pair) in inputs.zip(pairs.chunks_exact_mut(2 * width)) {
+        let (first, second) = pair.split_at_mut(width);
+        embedding_norm.apply(device.isa, embedding, first);
+        hidden_norm.apply(device.isa, state, second);
+    }
+    let operands = device.converted(&pairs, &[projection])?;
+    device.multiply(&[projection], &operands, rows, hidden)
 }
 
 /// Fills `inputs` `[rows, layers * width]`, of tokens `ids` with the residual stream `hidden`.

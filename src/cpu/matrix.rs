@@ -1,6 +1,6 @@
 //! A stored weight matrix with its kernel, scales and bias.
 
-use super::Operands;
+use super::{CpuDevice, Operands};
 use crate::decoder::{check_all, floats, int8_rule, shape};
 use crate::error::{Error, Result};
 use crate::kernels::{self, Floats, Form, Isa, Kernel};
@@ -165,6 +165,26 @@ impl Int8Scales {
             0 => floats(&self.view, 0..1),
             each => floats(&self.view, rows.start * each..rows.end * each),
         }
+    }
+}
+
+impl CpuDevice {
+    /// The columns that tasks compute, over matrices whose outputs stand side by side: each is divided on its own.
+    pub(super) fn column_bounds(&self, tokens: usize, matrices: &[&Matrix]) -> memory::Result<Vec<usize>> {
+        let mut left: usize = matrices.iter().map(|matrix| matrix.bytes()).sum();
+        let (mut bounds, mut start) = (vec![0], 0);
+        for matrix in matrices {
+            let mut row = 0;
+            while row < matrix.outputs() {
+                let rows = matrix.rows_per_task(left, tokens, self.pool.threads()).min(matrix.outputs() - row);
+                row += rows;
+                left -= rows * matrix.row_bytes();
+                memory::grow(&mut bounds, 1, "the tasks of a product")?;
+                bounds.push(start + row);
+            }
+            start += matrix.outputs();
+        }
+        Ok(bounds)
     }
 }
 

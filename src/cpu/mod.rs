@@ -3,6 +3,7 @@
 //! Each operation is one or two parallel regions over the rows of its weights and fuses what would otherwise be a pass
 //! over memory of its own: the norm in front, the sum with the residual or the gated activation behind.
 
+mod activation;
 mod attention;
 mod classifier;
 mod embedding;
@@ -15,6 +16,7 @@ mod page;
 mod routing;
 mod states;
 
+use activation::activate;
 pub use experts::Routed;
 pub use matrix::Matrix;
 pub use norm::NormVectors;
@@ -24,7 +26,7 @@ use page::PageLayout;
 
 use crate::decoder::{
     self, AllocatePage, AttentionOptions, Batch, Classifier, Conv, CopyPage, DeltaNet, Device, EmbeddingInput, Experts,
-    HeadOptions, LayerEmbedding, Operand, Output, PageKind, Pass, Stored,
+    HeadOptions, JoinedInput, LayerEmbedding, Operand, Output, PageKind, Pass, Stored,
 };
 use crate::error::{Error, Result};
 use crate::kernels::{self, Isa};
@@ -154,24 +156,6 @@ impl CpuDevice {
         refusals.into_result()
     }
 
-    /// The columns that tasks compute, over matrices whose outputs stand side by side: each is divided on its own.
-    fn column_bounds(&self, tokens: usize, matrices: &[&Matrix]) -> memory::Result<Vec<usize>> {
-        let mut left: usize = matrices.iter().map(|matrix| matrix.bytes()).sum();
-        let (mut bounds, mut start) = (vec![0], 0);
-        for matrix in matrices {
-            let mut row = 0;
-            while row < matrix.outputs() {
-                let rows = matrix.rows_per_task(left, tokens, self.pool.threads()).min(matrix.outputs() - row);
-                row += rows;
-                left -= rows * matrix.row_bytes();
-                memory::grow(&mut bounds, 1, "the tasks of a product")?;
-                bounds.push(start + row);
-            }
-            start += matrix.outputs();
-        }
-        Ok(bounds)
-    }
-
     /// Every row of `x`, normed where there is a norm, in every form that `matrices` read.
     fn normed(&self, norm: Option<&NormVectors>, x: &[f32], matrices: &[&Matrix]) -> memory::Result<Operands> {
         let width = self.buffers.hidden;
@@ -220,28 +204,6 @@ impl CpuDevice {
                 })
             })
         })
-    }
-}
-
-/// `out` = the activation of a row's products.
-fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    match activation {
-        Activation::SwiGlu { .. } => kernels::swiglu(isa, gate, up, out),
-        Activation::GeGlu { .. } => kernels::geglu(isa, gate, up, out),
-        Activation::GeGluErf { .. } => {
-            out.copy_from_slice(gate);
-            kernels::gelu_erf(isa, out);
-            out.iter_mut().zip(up).for_each(|(out, up)| *out *= up);
-        }
-        &Activation::ClampedSwiGlu { limit, alpha, .. } => kernels::clamped_swiglu(isa, [gate, up], limit, alpha, out),
-        Activation::GeluTanh => {
-            out.copy_from_slice(up);
-            kernels::gelu_tanh(isa, out);
-        }
-        Activation::Gelu => {
-            out.copy_from_slice(up);
-            kernels::gelu_erf(isa, out);
-        }
     }
 }
 
@@ -320,6 +282,30 @@ impl Device for CpuDevice {
         hidden: &mut Vec<f32>,
     ) -> Result<()> {
         Ok(embedding::add_input(self, &batch.sequences, input, hidden)?)
+    }
+
+    fn join(
+        &self,
+        batch: &Batch<'_, KvPage>,
+        joined: &JoinedInput<Matrix, NormVectors>,
+        given: &[f32],
+        hidden: &mut Vec<f32>,
+    ) -> Result<()> {
+        if given.len() != batch.rows * self.buffers.hidden {
+            return Err(Error::Internal("a prediction head without a hidden state of each row".into()));
+        }
+        Ok(embedding::join(self, batch.rows, joined, given, hidden)?)
+    }
+
+    fn give_normed(
+        &self,
+        _: &Batch<'_, KvPage>,
+        norm: &NormVectors,
+        hidden: &Vec<f32>,
+        taken: &mut Vec<f32>,
+    ) -> Result<()> {
+        *taken = memory::copied(hidden, "hidden states")?;
+        Ok(norm.apply_to_rows(&self.pool, self.isa, taken)?)
     }
 
     fn classify(&self, classifier: &Classifier<Matrix, NormVectors>, rows: Vec<f32>) -> Result<Vec<f32>> {

@@ -1,7 +1,7 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
 use super::page::{AllocatePage, CopyPage, PagePair};
-use super::{Angles, Checkpoint, Classifier, Conv, DeltaNet, EmbeddingInput, Experts, State};
+use super::{Angles, Checkpoint, Classifier, Conv, DeltaNet, EmbeddingInput, Experts, JoinedInput, State};
 use crate::error::{Error, Result};
 use crate::kernels::Scoring;
 use crate::memory;
@@ -107,6 +107,28 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
     /// # Errors
     /// As [`add_input`](Self::add_input).
     fn norm(&self, _: &Self::Batch<'_>, _: &Self::Norm, _: &mut Self::Buffer) -> Result<()> {
+        Err(no_kernel())
+    }
+
+    /// `hidden`, embeddings, = what a prediction head makes of them and of the hidden states `given` `[rows, hidden]`.
+    ///
+    /// # Errors
+    /// As [`add_input`](Self::add_input).
+    fn join(
+        &self,
+        _: &Self::Batch<'_>,
+        _: &JoinedInput<Self::Matrix, Self::Norm>,
+        _: &[f32],
+        _: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(no_kernel())
+    }
+
+    /// Puts the norm of every row of `hidden` into `taken`, on the host.
+    ///
+    /// # Errors
+    /// As [`add_input`](Self::add_input).
+    fn give_normed(&self, _: &Self::Batch<'_>, _: &Self::Norm, _: &Self::Buffer, _: &mut Vec<f32>) -> Result<()> {
         Err(no_kernel())
     }
 

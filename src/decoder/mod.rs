@@ -1,9 +1,11 @@
 //! ModelSpec + Weights + a device -> Decoder: ids and caches in, logits out. The one place that knows the order of a block;
 //! it knows no family and no format.
 
+mod compute;
 mod device;
 mod encoder;
 mod feed_forward;
+mod joined;
 mod kv_cache;
 mod mixer;
 mod page;
@@ -15,6 +17,7 @@ mod segment;
 mod state;
 mod stored;
 
+pub(crate) use compute::Compute;
 #[cfg(feature = "cuda")]
 pub(crate) use device::no_kernel;
 pub(crate) use device::sealed;
@@ -23,6 +26,7 @@ pub use device::{
 };
 pub use encoder::{Classifier, EmbeddingInput};
 pub use feed_forward::{Dense, Experts, SharedExpert};
+pub use joined::{Hidden, JoinedInput, Taken};
 pub use kv_cache::{Cache, KvCache, Parts};
 pub use page::{AllocatePage, CopyPage, PageKind, PagePair};
 pub use page_pool::{CacheSizes, PagePool};
@@ -34,7 +38,6 @@ pub(crate) use state::border;
 pub use state::{Checkpoint, State};
 pub(crate) use stored::{check_all, floats, int8_rule, shape};
 
-use crate::cache_budget::CacheBudget;
 use crate::cancel::CancellationToken;
 use crate::error::{EmbedError, Error, Result};
 use crate::memory;
@@ -49,51 +52,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use tracing::trace_span;
 
-/// What computes a loaded model, whatever its device.
-pub(crate) trait Compute: Any + Send + Sync {
-    /// An empty cache for one sequence.
-    fn cache(&self) -> Box<dyn Cache>;
-
-    /// Ids an embedding row exists for.
-    fn vocab(&self) -> usize;
-
-    /// How a sequence of `length` tokens is rotated. Keys that were cached with one rotation are useless with another.
-    fn rotation(&self, length: usize) -> Rotation;
-
-    /// Which sequences it may compute together.
-    fn batching(&self) -> Batching;
-
-    /// Bytes that the pages of all sequences take, each once, and those of them that no sequence holds.
-    fn cache_bytes(&self) -> (u64, u64);
-
-    /// What a step of several sequences may take, so that it stays within the plan.
-    fn step_room(&self) -> StepRoom;
-
-    /// What the pages of all sequences are counted in.
-    fn cache_budget(&self) -> &CacheBudget;
-
-    /// As [`Decoder::forward`].
-    ///
-    /// # Errors
-    /// Those of [`Decoder::forward`].
-    fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>>;
-
-    /// As [`Decoder::hidden_states`].
-    ///
-    /// # Errors
-    /// Those of [`Decoder::hidden_states`].
-    fn hidden_states(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Vec<f32>>;
-
-    /// As [`Decoder::classify`].
-    ///
-    /// # Errors
-    /// Those of [`Decoder::classify`].
-    fn classify(&self, pooled: Vec<f32>) -> Result<Option<Vec<f32>>>;
-
-    /// Whether it has hidden states to give.
-    fn gives_hidden_states(&self) -> bool;
-}
-
 /// What a pass gives of the wanted rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outputs {
@@ -106,6 +64,7 @@ pub struct Decoder<D: Device> {
     device: D,
     embedding: D::Matrix,
     input: Option<EmbeddingInput<D::Matrix, D::Norm>>,
+    joined: Option<JoinedInput<D::Matrix, D::Norm>>,
     layer_embedding: Option<LayerEmbedding<D>>,
     layers: Vec<Layer<D>>,
     /// The last layer that stores what later positions need, if none behind it mixes rows; else the last of all.
@@ -180,6 +139,7 @@ impl<D: Device> Decoder<D> {
         let matrix = |linear: &LinearWeights| device.matrix(weights, linear);
         let norm = |norm: &NormWeights| device.load_norm(weights, norm);
         let input = stored.input.as_ref().map(|input| EmbeddingInput::new(input, matrix, norm));
+        let joined = stored.joined.as_ref().map(|joined| JoinedInput::new(joined, matrix, norm));
         let classifier = stored.classifier.as_ref().map(|head| Classifier::new(head, matrix, norm));
         let layers = stored.layers.iter().map(|layer| Layer::new(&device, weights, layer, &spec.multipliers));
         let layers: Vec<Layer<D>> = layers.collect::<Result<_>>()?;
@@ -209,6 +169,7 @@ impl<D: Device> Decoder<D> {
         Ok(Decoder {
             embedding: device.matrix(weights, &embedding)?,
             input: input.transpose()?,
+            joined: joined.transpose()?,
             classifier: classifier.transpose()?,
             layer_embedding: layer_embedding.transpose()?,
             last_storing: storing.unwrap_or(last),
@@ -260,11 +221,24 @@ impl<D: Device> Decoder<D> {
     /// `cancel` is; `OutOfMemory`; `Internal` for a cache of another device. After an error the caches hold what they held
     /// before, or less where layers have states that a part of the step has changed.
     pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        self.forward_with(segments, Hidden::default(), cancel)
+    }
+
+    /// As [`forward`](Self::forward), with `hidden` states beside the ids and the logits.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_with(
+        &self,
+        segments: &mut [Segment<'_>],
+        hidden: Hidden<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Option<Tensor>> {
         if self.head.is_none() {
             return Err(EmbedError::NoHead.into());
         }
         let wanted: usize = segments.iter().map(Segment::wanted_rows).sum();
-        let logits = self.outputs(segments, Outputs::Logits, cancel)?;
+        let logits = self.outputs(segments, Outputs::Logits, hidden, cancel)?;
         if wanted == 0 {
             return Ok(None);
         }
@@ -277,7 +251,7 @@ impl<D: Device> Decoder<D> {
     /// # Errors
     /// As [`forward`](Self::forward), but that no head is needed.
     pub fn hidden_states(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Vec<f32>> {
-        self.outputs(segments, Outputs::HiddenStates, cancel)
+        self.outputs(segments, Outputs::HiddenStates, Hidden::default(), cancel)
     }
 
     /// The scores of the labels of each of `pooled` `[rows, hidden]`; none without a classification head.
@@ -288,7 +262,13 @@ impl<D: Device> Decoder<D> {
         self.classifier.as_ref().map(|classifier| self.device.classify(classifier, pooled)).transpose()
     }
 
-    fn outputs(&self, segments: &mut [Segment<'_>], outputs: Outputs, cancel: &CancellationToken) -> Result<Vec<f32>> {
+    fn outputs(
+        &self,
+        segments: &mut [Segment<'_>],
+        outputs: Outputs,
+        hidden: Hidden<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Vec<f32>> {
         let mut ids = segments.iter().flat_map(|segment| segment.tokens);
         if let Some(id) = ids.find(|id| **id as usize >= self.vocab) {
             return Err(Error::TokenOutOfVocabulary { id: *id, vocab: self.vocab });
@@ -297,7 +277,7 @@ impl<D: Device> Decoder<D> {
             segment.cache.reserve(segment.cache.len() + segment.tokens.len())?;
         }
         // Where it panics, some layers' states have gone on too.
-        let computed = catch_unwind(AssertUnwindSafe(|| self.step(segments, outputs, cancel)));
+        let computed = catch_unwind(AssertUnwindSafe(|| self.step(segments, outputs, hidden, cancel)));
         let is_done = matches!(computed, Ok(Ok(_)));
         for Segment { cache, tokens, .. } in segments.iter_mut() {
             if is_done { cache.advance(tokens.len()) } else { cache.abandon() }
@@ -306,11 +286,17 @@ impl<D: Device> Decoder<D> {
     }
 
     /// The outputs of a step whose positions have room in the caches.
-    fn step(&self, segments: &mut [Segment<'_>], outputs: Outputs, cancel: &CancellationToken) -> Result<Vec<f32>> {
+    fn step(
+        &self,
+        segments: &mut [Segment<'_>],
+        outputs: Outputs,
+        mut hidden: Hidden<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Vec<f32>> {
         cancel.check()?;
         let batch = self.batch(segments)?;
         let outputs = (batch.wanted_rows() > 0).then_some(outputs);
-        self.device.run(batch, &mut |pass| self.compute(pass, outputs, cancel))
+        self.device.run(batch, &mut |pass| self.compute(pass, outputs, &mut hidden, cancel))
     }
 
     /// The rows of `segments`, one behind the other.
@@ -340,10 +326,19 @@ impl<D: Device> Decoder<D> {
     }
 
     /// Embedding, blocks, head.
-    fn compute(&self, pass: &mut Pass<'_, D>, outputs: Option<Outputs>, cancel: &CancellationToken) -> Result<()> {
+    fn compute(
+        &self,
+        pass: &mut Pass<'_, D>,
+        outputs: Option<Outputs>,
+        states: &mut Hidden<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<()> {
         let (device, never) = (&self.device, CancellationToken::new());
         let cancel = if pass.recorded { &never } else { cancel };
         device.embed(&pass.batch, &self.embedding, self.multipliers.embedding, &mut pass.hidden)?;
+        if let Some(joined) = &self.joined {
+            device.join(&pass.batch, joined, states.given, &mut pass.hidden)?;
+        }
         if let Some(input) = &self.input {
             device.add_input(&pass.batch, input, &mut pass.hidden)?;
             device.norm(&pass.batch, &input.norm, &mut pass.hidden)?;
@@ -356,7 +351,7 @@ impl<D: Device> Decoder<D> {
             let _span = (!pass.recorded).then(|| trace_span!("layer", layer = index).entered());
             layer.mixer.store(device, index, pass)?;
             // Behind what later positions need only what is wanted is computed.
-            let is_last = index == self.last_storing;
+            let is_last = index == self.last_storing && !states.taken.is_all();
             if is_last && outputs.is_none() {
                 return cancel.check();
             }
@@ -372,7 +367,13 @@ impl<D: Device> Decoder<D> {
             layer.forward(device, index, pass, cancel)?;
         }
         cancel.check()?;
+        if let (Taken::All(taken), Some(norm)) = (&mut states.taken, &self.final_norm) {
+            device.give_normed(&pass.batch, norm, &pass.hidden, taken)?;
+        }
         device.keep_wanted(pass)?;
+        if let (Taken::Wanted(taken), Some(norm)) = (&mut states.taken, &self.final_norm) {
+            device.give_normed(&pass.batch, norm, &pass.hidden, taken)?;
+        }
         match (outputs, &self.final_norm, &self.head) {
             (Some(Outputs::Logits), Some(norm), Some(head)) => {
                 let Pass { batch, hidden, logits, .. } = pass;
@@ -394,56 +395,11 @@ impl<D: Device> Decoder<D> {
         let of_layers = self.layer_embedding.iter().flat_map(|of_layers| [&of_layers.embedding, &of_layers.projection]);
         std::iter::once(&self.embedding)
             .chain(self.input.iter().flat_map(EmbeddingInput::matrices))
+            .chain(self.joined.iter().map(|joined| &joined.projection))
             .chain(of_layers)
             .chain(self.layers.iter().flat_map(Layer::matrices))
             .chain(&self.head)
             .chain(self.classifier.iter().flat_map(Classifier::matrices))
-    }
-}
-
-impl<D: Device> Compute for Decoder<D> {
-    fn cache(&self) -> Box<dyn Cache> {
-        Box::new(Decoder::cache(self))
-    }
-
-    fn vocab(&self) -> usize {
-        self.vocab
-    }
-
-    fn rotation(&self, length: usize) -> Rotation {
-        Decoder::rotation(self, length)
-    }
-
-    fn batching(&self) -> Batching {
-        Decoder::batching(self)
-    }
-
-    fn cache_bytes(&self) -> (u64, u64) {
-        self.pages.bytes()
-    }
-
-    fn step_room(&self) -> StepRoom {
-        self.room
-    }
-
-    fn cache_budget(&self) -> &CacheBudget {
-        self.pages.budget()
-    }
-
-    fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {
-        Decoder::forward(self, segments, cancel)
-    }
-
-    fn hidden_states(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Vec<f32>> {
-        Decoder::hidden_states(self, segments, cancel)
-    }
-
-    fn classify(&self, pooled: Vec<f32>) -> Result<Option<Vec<f32>>> {
-        Decoder::classify(self, pooled)
-    }
-
-    fn gives_hidden_states(&self) -> bool {
-        D::HIDDEN_STATES
     }
 }
 

@@ -9,6 +9,22 @@ pub enum DraftError {
     /// Guesses by a draft model were asked for, and the model was loaded without one (exit code 2).
     #[error("the model was loaded without a draft model; name one by ModelBuilder::draft, or guess by n-grams")]
     Missing,
+    /// Guesses by the model's prediction head were asked for, and it was loaded without that (exit code 2).
+    #[error(
+        "the model was loaded without its multi-token prediction head; ask for it by ModelBuilder::mtp, where the files bring one, or guess by n-grams"
+    )]
+    NoPredictor,
+    /// A draft model and the prediction head were asked for (exit code 2).
+    #[error("a draft model and the model's own prediction head were asked for; load the model with one of them")]
+    Both,
+    /// Sequences of the model are computed in steps of their own, without guesses (exit code 2).
+    #[error("the prediction head of {} would guess nothing: {reason}; load the model without it", model.display())]
+    Predictor {
+        /// The model's path.
+        model: PathBuf,
+        /// What stands against guesses.
+        reason: &'static str,
+    },
     /// An id is one token for the model and another for the draft model (exit code 2).
     #[error(
         "{} cannot guess for {}: token {id} is {in_draft} there and {in_model} here; take a draft model of the same vocabulary",

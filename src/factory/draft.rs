@@ -1,6 +1,6 @@
 //! The draft model of a model: judged before it, so that the plan has room for both, and loaded behind it.
 
-use super::ModelBuilder;
+use super::{Computed, ModelBuilder};
 use crate::error::{DraftError, Result};
 use crate::model::{Inner, Model};
 use crate::scheduler::Scheduler;
@@ -32,7 +32,7 @@ impl ModelBuilder {
     ) -> Result<(Cow<'_, ModelBuilder>, Option<Draft>), Box<Report>> {
         let Some(path) = &self.draft else { return Ok((Cow::Borrowed(self), None)) };
         let begun = Instant::now();
-        let policy = Policy { device: DeviceChoice::Cpu, tokenizer: None, ..self.policy.clone() };
+        let policy = Policy { device: DeviceChoice::Cpu, tokenizer: None, predictor: false, ..self.policy.clone() };
         let alone = ModelBuilder { policy, ..self.clone() };
         let Diagnosis { report, ready, .. } = alone.diagnosis(path, None, hardware);
         let Some(ready) = ready else { return Err(Box::new(report)) };
@@ -95,7 +95,7 @@ impl ModelBuilder {
         ready.plan = Plan::new(&ready.spec, ready.plan.weights_file, &budget, &request);
         report.plan = Some(ready.plan.clone());
         let (context_length, threads) = (ready.plan.context, pool.threads());
-        let (compute, fingerprint) = self.compute(&ready, pool)?;
+        let Computed { compute, fingerprint, .. } = self.compute(&ready, pool)?;
         Ok(Model::new(Inner {
             spec: ready.spec,
             report,
@@ -109,6 +109,7 @@ impl ModelBuilder {
             threads,
             load_time: begun.elapsed(),
             draft: None,
+            predictor: None,
         }))
     }
 }

@@ -74,6 +74,9 @@ pub enum Speculation {
     /// By the draft model that was loaded beside the model ([`ModelBuilder::draft`](crate::ModelBuilder::draft)), with the
     /// sampling options and the seed of the generation. How many depends on its own time too.
     Draft,
+    /// By the multi-token prediction head that the model brings and was loaded with ([`ModelBuilder::mtp`](crate::ModelBuilder::mtp)),
+    /// as by a draft model.
+    Mtp,
 }
 
 /// Do-not-repeat-yourself, as in llama.cpp: where the last `n` tokens occurred before, the token that followed them there loses

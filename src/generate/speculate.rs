@@ -99,7 +99,8 @@ impl Speculator {
                 let texts = options.speculate_from.iter().map(|text| tokenizer.encode(text, false));
                 Source::Ngrams(Ngrams { texts: texts.collect::<Result<_>>()? })
             }
-            Speculation::Draft => {
+            // What computes it is the step's.
+            Speculation::Draft | Speculation::Mtp => {
                 let sampler = Sampler::new(sampling, tokenizer.vocab_len())?.without(tokenizer.unused_ids())?;
                 let sampler = sampler.with_dry(sampling, tokenizer);
                 Source::Draft(Box::new(Draft::new(sampler)))
@@ -146,7 +147,7 @@ impl Speculator {
                 Ok(()) => 0,
                 Err(Error::Cancelled) => return 0,
                 Err(error) => {
-                    warn!(%error, "the draft model failed; the generation goes on without its guesses");
+                    warn!(%error, "what guesses failed; the generation goes on without its guesses");
                     guesses.clear();
                     self.source = None;
                     return 0;

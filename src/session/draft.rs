@@ -9,15 +9,19 @@ use model_diagnostics::plan::PREFILL_CHUNK;
 use tracing::debug_span;
 
 impl Session {
-    /// How many tokens the draft model should guess behind the next step, of `most`: those that pay, its own time counted, if
+    /// How many tokens the draft model, or the prediction head, should guess behind the next step, of `most`: those that pay, its own time counted, if
     /// each is right with the probability `likely`, or all that can be.
     pub(super) fn paying_drafts(&self, most: usize, likely: Option<f64>) -> usize {
-        let Some(draft) = self.model.draft() else { return 0 };
+        let (context, each) = match (self.model.predictor(), self.model.draft()) {
+            (Some(predictor), _) => (self.model.context_length(), predictor.seconds()),
+            (None, Some(draft)) => (draft.context_length(), draft.scheduler().costs().single()),
+            (None, None) => return 0,
+        };
         // The last guess is not computed on.
-        let most = most.min(self.most_guesses()).min(draft.context_length().saturating_sub(self.len()));
+        let most = most.min(self.most_guesses()).min(context.saturating_sub(self.len()));
         let Some(likely) = likely else { return most };
         // The second one is the first that takes a step of one token, by which that is measured.
-        let Some(each) = draft.scheduler().costs().single() else { return most.min(2) };
+        let Some(each) = each else { return most.min(2) };
         self.model.scheduler().costs().paying_guesses(likely, most, each)
     }
 

@@ -123,6 +123,9 @@ impl Session {
             && let Some(cache) = &mut self.cache
         {
             cache.truncate(self.ids.len());
+            if let Some(predicted) = &mut self.predicted {
+                predicted.forget_states(self.ids.len());
+            }
         }
     }
 

@@ -136,6 +136,8 @@ fn generate_guesses_tokens_and_says_the_same() {
         off["timings"]["guessed"] == 0 && ngram["timings"]["guessed"].is_u64() && ngram["timings"]["accepted"].is_u64()
     );
     assert_eq!(example("generate", &["--speculate", "draft"]).status.code(), Some(2));
+    // The bundled model has no prediction head.
+    assert_eq!(example("generate", &["--speculate", "mtp"]).status.code(), Some(11));
     let draft = ["--json", "--prompt", &prompt, "--max-tokens", "60", "--draft"];
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/demo");
     let draft = json(&example("generate", &[&draft[..], &[demo]].concat()));

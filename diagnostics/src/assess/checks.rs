@@ -100,7 +100,7 @@ pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, 
     let engine = &target.engine;
     let mut tiers: BTreeMap<DType, Tier> = BTreeMap::new();
     let mut refused: BTreeMap<(DType, bool), Refused<'_>> = BTreeMap::new();
-    for (role, tensor) in roles(spec) {
+    for (role, tensor) in roles(spec).chain(spec.predictor.iter().flat_map(|head| roles(head))) {
         let why = match capability::tier_for(role, tensor.dtype, engine) {
             Err(lacking) => Why::Lacking(lacking),
             // Vectors are no arithmetic of the model's size: the policy is about matrices.
@@ -305,7 +305,8 @@ pub(super) fn memory(
     let how = if anonymous.is_some() { "RLIMIT_DATA (ulimit -d) leaves that beside mapped files" } else { how };
     let weights = plan.weights();
     let named = [weights, plan.kv_cache, plan.draft()].into_iter().fold(0, u64::saturating_add);
-    let draft = if plan.draft() > 0 { format!("draft model {}, ", Bytes(plan.draft())) } else { String::new() };
+    let draft =
+        if plan.draft() > 0 { format!("{} {}, ", plan.draft_name(), Bytes(plan.draft())) } else { String::new() };
     let evidence = format!(
         "weights {}, KV cache {}, {draft}everything else {}; {how}",
         Bytes(weights),

@@ -133,7 +133,8 @@ pub struct Family {
     pub gated_attention: bool,
     /// Layers that keep a state in place of keys and values, where it has some.
     pub states: Option<StateTable>,
-    /// The key of how many layers predict further tokens. They are not used; in GGUF they are the last blocks.
+    /// The key of how many layers predict further tokens: a head that is loaded where that is asked for. In GGUF they are the last
+    /// blocks.
     pub predictors: Option<Key>,
     /// The activation and its name in `config.json`.
     pub activation: (Activation, &'static [&'static str]),

@@ -22,6 +22,17 @@ pub(super) const DELTA_NET: &[TensorName] = &[
     TensorName { role: Role::DeltaOut,   gguf: "blk.{}.ssm_out",             config: "model.layers.{}.linear_attn.out_proj" },
 ];
 
+/// Of the head that predicts a further token, beside a block of its own.
+#[rustfmt::skip]
+pub(super) const PREDICTOR: &[TensorName] = &[
+    TensorName { role: Role::NextProjection,    gguf: "blk.{}.nextn.eh_proj",          config: "mtp.fc" },
+    TensorName { role: Role::NextEmbeddingNorm, gguf: "blk.{}.nextn.enorm",            config: "mtp.pre_fc_norm_embedding" },
+    TensorName { role: Role::NextHiddenNorm,    gguf: "blk.{}.nextn.hnorm",            config: "mtp.pre_fc_norm_hidden" },
+    TensorName { role: Role::NextNorm,          gguf: "blk.{}.nextn.shared_head_norm", config: "mtp.norm" },
+    TensorName { role: Role::NextEmbedding,     gguf: "blk.{}.nextn.embed_tokens",     config: "" },
+    TensorName { role: Role::NextHead,          gguf: "blk.{}.nextn.shared_head_head", config: "" },
+];
+
 const DELTA_NET_KEYS: DeltaNetKeys = DeltaNetKeys {
     key_heads: Key { gguf: ".ssm.group_count", config: "linear_num_key_heads" },
     value_heads: Key { gguf: ".ssm.time_step_rank", config: "linear_num_value_heads" },
@@ -67,7 +78,7 @@ pub(super) const FAMILY: Family = Family {
         ("rms_norm_eps", 1e-6),
     ],
     config_defaults_source: "the default of transformers' Qwen3_5TextConfig",
-    tensors: &[DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS],
+    tensors: &[DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, PREDICTOR],
     // transformers `Qwen3_5Attention`: one flag covers q, k, v and o.
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
     norm: NormKind::RmsFromOne,

@@ -3,7 +3,7 @@
 use super::experts::{EXPERT_WIDTH, FUSED_EXPERTS, QWEN_COUNT, QWEN_EXPERTS, ROUTED};
 use super::qwen2_moe::{SHARED_EXPERT, SHARED_WIDTH};
 use super::qwen3::HEAD_NORMS;
-use super::qwen35::{self, DELTA_NET};
+use super::qwen35::{self, DELTA_NET, PREDICTOR};
 use super::{ExpertTable, Family, LLAMA_LIKE_TENSORS, Normalized};
 
 /// The table.
@@ -24,7 +24,7 @@ pub(super) const FAMILY: Family = Family {
         ("rms_norm_eps", 1e-6),
     ],
     config_defaults_source: "the default of transformers' Qwen3_5MoeTextConfig",
-    tensors: &[DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS, SHARED_EXPERT],
+    tensors: &[DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS, SHARED_EXPERT, PREDICTOR],
     fused: FUSED_EXPERTS,
     keys: super::Keys { feed_forward: EXPERT_WIDTH, ..super::LLAMA_LIKE_KEYS },
     experts: Some(ExpertTable {

@@ -3,7 +3,7 @@
 use super::experts::{EXPERT_WIDTH, FUSED_EXPERTS, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED};
 use super::qwen2_moe::{SHARED_EXPERT, SHARED_WIDTH};
 use super::qwen3::HEAD_NORMS;
-use super::qwen35::{self, DELTA_NET};
+use super::qwen35::{self, DELTA_NET, PREDICTOR};
 use super::{ExpertTable, Family, LLAMA_LIKE_KEYS, LLAMA_LIKE_TENSORS, Normalized, Role, TensorName, qwen35_moe};
 
 /// Before Qwen3.5's names. Safetensors files have no other; GGUF files have the first where an early converter wrote them.
@@ -25,7 +25,7 @@ pub(super) const FAMILY: Family = Family {
     wrappers: &[],
     config_defaults: qwen35_moe::FAMILY.config_defaults,
     config_defaults_source: "the default of transformers' Qwen3NextConfig",
-    tensors: &[BY_KEY_HEAD, DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS, SHARED_EXPERT],
+    tensors: &[BY_KEY_HEAD, DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS, SHARED_EXPERT, PREDICTOR],
     fused: FUSED_EXPERTS,
     keys: LLAMA_LIKE_KEYS,
     states: Some(qwen35::UNMOVED_STATES),

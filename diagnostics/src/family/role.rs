@@ -15,6 +15,18 @@ pub enum Role {
     FinalNorm,
     /// `[vocab, hidden]`.
     Head,
+    /// `[hidden, 2 * hidden]`, of a prediction head: what it makes of the next token's embedding and a hidden state.
+    NextProjection,
+    /// `[hidden]`, of that embedding.
+    NextEmbeddingNorm,
+    /// `[hidden]`, of that hidden state.
+    NextHiddenNorm,
+    /// `[hidden]`, of what a prediction head puts out.
+    NextNorm,
+    /// `[vocab, hidden]`, where a prediction head has an embedding of its own.
+    NextEmbedding,
+    /// `[vocab, hidden]`, where a prediction head has an output head of its own.
+    NextHead,
     /// `[hidden, hidden]`, of a classification head.
     ClassifierDense,
     /// `[hidden]`, of what that puts out.

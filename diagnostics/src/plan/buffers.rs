@@ -78,6 +78,8 @@ pub struct CpuBuffers {
     pub experts: usize,
     /// The inputs of all layers where these have embeddings.
     pub layer_inputs: usize,
+    /// Of a prediction head: the hidden state that it is given, what its projection reads, and the hidden state that it gives.
+    pub joined: usize,
     /// The logits of the last row.
     pub logits: usize,
 }
@@ -100,6 +102,7 @@ impl CpuBuffers {
             up_gate: wide.saturating_mul(2),
             experts: spec.weights.layers.iter().map(expert_elements).max().unwrap_or(0),
             layer_inputs: input.saturating_mul(spec.layers()),
+            joined: if spec.weights.joined.is_some() { spec.hidden.saturating_mul(4) } else { 0 },
             logits: spec.vocab,
         }
     }
@@ -129,9 +132,10 @@ impl CpuBuffers {
             up_gate,
             experts,
             layer_inputs,
+            joined,
             logits: _,
         } = *self;
-        let all = [hidden, projected, mixed, activated, output, operand, up_gate, experts, layer_inputs];
+        let all = [hidden, projected, mixed, activated, output, operand, up_gate, experts, layer_inputs, joined];
         sum(&all.map(|elements| elements as u64))
     }
 }
@@ -149,7 +153,8 @@ pub struct StepRoom {
 /// Elements of the longest row that a product reads: that of the blocks' products, of down or of o.
 fn widest_operand(spec: &ModelSpec) -> usize {
     let mixed = spec.weights.layers.iter().map(|layer| layer.mixer.layer.mixed());
-    mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec)]).max().unwrap_or(0)
+    let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
+    mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
 }
 
 /// Elements of a row of a layer's input where layers have embeddings.

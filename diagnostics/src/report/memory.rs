@@ -73,7 +73,7 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
     let weights = format!("{note}; {casts} casts");
     let named = plan.weights().saturating_add(plan.kv_cache).saturating_add(plan.activations);
     let rest = [
-        ("draft model", plan.draft(), plan.place),
+        (plan.draft_name(), plan.draft(), plan.place),
         ("tokenizer", plan.tokenizer, plan.place),
         ("process", plan.process, plan.place),
         ("driver", plan.device_context, plan.place),

@@ -19,6 +19,21 @@ use crate::tokenizer::TokenizerSpec;
 /// are missing or of the wrong type, `Quantization` for schemes that would need a cast, `Incomplete` for tensors that
 /// are missing or contradict the sizes.
 pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpec> {
+    inspect_as(header, families, Wanted::default())
+}
+
+/// What of a model is wanted beside the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The head that predicts a further token.
+    pub predictor: bool,
+}
+
+/// As [`inspect`], with what is `wanted` beside the model.
+///
+/// # Errors
+/// As [`inspect`]; `Architecture` for what is wanted of a model that does not bring it.
+pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted) -> Result<ModelSpec> {
     let mut reader = Reader::new(header)?;
     let family = reader.family(families)?;
     let mut assumptions = Vec::new();
@@ -90,6 +105,11 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     let classifier = tensors.classifier(labels, &mut assumptions)?.map(Box::new);
     let input = tensors.input()?;
     let layer_embedding = tensors.layer_embedding()?;
+    let predictor = match wanted.predictor {
+        true => Some(tensors.predictor((&embedding, head.as_ref(), final_norm.as_ref()), routing)?),
+        false => None,
+    };
+    tensors.note_predictor(predictor.is_some(), &mut assumptions)?;
     ropes.iter().flat_map(Rope::tensors).for_each(|tensor| tensors.mark_used(&tensor.name));
     let unused_tensors = tensors.unused()?;
     if let Some(scheme) = scheme {
@@ -118,12 +138,14 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         weights: ModelWeights {
             embedding: embedding.weight,
             input,
+            joined: None,
             layer_embedding,
             layers,
             final_norm,
             head,
             classifier,
         },
+        predictor: None,
         tokenizer,
         sampling,
         embeds,
@@ -144,6 +166,7 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
         spec.quantization = scheme.in_words();
     }
     spec.variant = variant(&spec, family, header, reader.model_type())?.to_owned();
+    spec.predictor = predictor.map(|weights| Box::new(ModelSpec { weights, ..spec.clone() }));
     Ok(spec)
 }
 

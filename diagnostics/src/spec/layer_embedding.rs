@@ -76,6 +76,19 @@ impl Reader<'_> {
 }
 
 impl Tensors<'_> {
+    /// What the residual stream is multiplied by behind `layer`. GGUF files may lack it, as in llama.cpp.
+    pub(super) fn scale(&mut self, layer: usize) -> Result<Option<TensorInfo>> {
+        let (role, at) = (Role::LayerScale, Some(layer));
+        let name = self.stem(role, at);
+        if !self.names(role) || self.reader.is_gguf() && !self.header.tensors.contains_key(&name) {
+            return Ok(None);
+        }
+        let (width, _, because) = self.sizes.of(role);
+        let scale = self.checked(&name, &[width], &because)?;
+        self.check_vector_dtype(&scale)?;
+        Ok(Some(scale))
+    }
+
     /// The embeddings of layers, where the model has them.
     pub(super) fn layer_embedding(&mut self) -> Result<Option<Box<LayerEmbeddingWeights>>> {
         let width = self.sizes.layer_embedding;

@@ -11,6 +11,7 @@ mod kinds;
 mod layer_embedding;
 mod layers;
 mod mixer;
+mod predictor;
 mod reader;
 mod rope;
 mod rotary;
@@ -23,12 +24,13 @@ mod unsupported;
 pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
 pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
 pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLimit};
-pub use inspect::inspect;
+pub use inspect::{Wanted, inspect, inspect_as};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
     AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, KeysValues, Mixer, MixerWeights,
     ShortConvWeights,
 };
+pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
 pub use routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 pub use sampling::{GREEDY_BELOW, Sampling};
@@ -71,6 +73,9 @@ pub struct ModelSpec {
     pub tied_embeddings: bool,
     /// The weights by role.
     pub weights: ModelWeights,
+    /// The head that predicts a further token, where it was asked for: a model of one block, whose embedding and output head are this
+    /// one's unless it has its own.
+    pub predictor: Option<Box<ModelSpec>>,
     /// What the files say of the tokenizer, BOS and stop tokens.
     pub tokenizer: TokenizerSpec,
     /// How the model's makers choose the next token.
@@ -112,6 +117,8 @@ pub struct ModelWeights {
     pub embedding: TensorInfo,
     /// What is added to its rows, and the norm of the sum, of encoders.
     pub input: Option<Box<InputWeights>>,
+    /// What a prediction head makes its input of.
+    pub joined: Option<Box<JoinedInput>>,
     /// Where layers have embeddings of their own.
     pub layer_embedding: Option<Box<LayerEmbeddingWeights>>,
     /// The decoder blocks in order.
@@ -333,6 +340,7 @@ impl ModelSpec {
         let head = weights.head.iter().flat_map(|head| head.bias.iter().chain(head.scales()));
         std::iter::once(&weights.embedding)
             .chain(weights.input.iter().flat_map(|input| input.tensors()))
+            .chain(weights.joined.iter().flat_map(|joined| joined.tensors()))
             .chain(weights.final_norm.iter().flat_map(NormWeights::tensors))
             .chain(weights.layer_embedding.iter().flat_map(|embedding| embedding.tensors()))
             .chain(self.own_head().map(|head| &head.weight))
@@ -353,6 +361,7 @@ impl ModelSpec {
         let of_layers = weights.layer_embedding.iter().flat_map(|embedding| embedding.matrices());
         let layers = weights.layers.iter().flat_map(LayerWeights::linears).map(|linear| &linear.weight);
         let input = weights.input.iter().flat_map(|input| input.matrices());
+        let input = input.chain(weights.joined.iter().map(|joined| &joined.projection.weight));
         let head = weights.head.iter().map(|head| &head.weight);
         let classifier = weights.classifier.iter().flat_map(|classifier| classifier.linears());
         let classifier = classifier.map(|linear| &linear.weight);

@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
             None => feed_forward,
         };
         let feed_forward = present(keys.feed_forward, feed_forward)?;
-        let layers = self.without_predictors(family, blocks, assumptions)?;
+        let layers = self.without_predictors(family, blocks)?;
         let kv_heads = match kv_heads {
             Some(kv_heads) => kv_heads,
             None => {

@@ -174,20 +174,11 @@ impl Reader<'_> {
         self.bounded(rule.width, width.next_multiple_of(multiple) as u64).map(Some)
     }
 
-    /// Layers that predict further tokens, and of all blocks how many are the decoder's.
-    pub(super) fn without_predictors(
-        &self,
-        family: &Family,
-        blocks: usize,
-        assumptions: &mut Vec<String>,
-    ) -> Result<usize> {
+    /// How many of all blocks are the decoder's, and do not predict further tokens.
+    pub(super) fn without_predictors(&self, family: &Family, blocks: usize) -> Result<usize> {
         let Some(key) = family.predictors.map(|key| self.key(key)) else { return Ok(blocks) };
         let predictors = self.fields().unsigned(&key)?.unwrap_or(0);
-        if predictors == 0 {
-            return Ok(blocks);
-        }
-        assumptions.push(format!("multi-token prediction layers are not used: {key} is {predictors}"));
-        if !self.is_gguf() {
+        if predictors == 0 || !self.is_gguf() {
             return Ok(blocks);
         }
         match usize::try_from(predictors).ok().and_then(|predictors| blocks.checked_sub(predictors)) {

@@ -23,6 +23,8 @@ pub(super) struct Tensors<'a> {
     pub(super) sizes: &'a Sizes,
     pub(super) options: Options,
     place: Place,
+    /// Whether it looks for the tensors of the prediction head.
+    pub(super) predicts: bool,
     used: HashSet<String>,
     /// What quantised the weights, where something did.
     pub(super) scheme: Option<&'a Scheme>,
@@ -100,6 +102,7 @@ impl<'a> Tensors<'a> {
             sizes,
             options,
             place,
+            predicts: false,
             used: HashSet::new(),
             scheme: recognised.scheme.as_ref(),
             mxfp4: recognised.mxfp4,
@@ -118,7 +121,8 @@ impl<'a> Tensors<'a> {
         let unnormed = self.family.first_unnormed && layer == 0;
         let norm = if unnormed { None } else { self.norm_if_named(Role::AttentionNorm, at)? };
         let mlp_norm = if parallel { norm.clone() } else { self.norm_if_named(Role::MlpNorm, at)? };
-        let mixer = match self.family.states.filter(|_| self.options.layers.has_state(layer)) {
+        let has_state = !self.predicts && self.options.layers.has_state(layer);
+        let mixer = match self.family.states.filter(|_| has_state) {
             Some(table) => self.state_mixer(table.mixer, at)?,
             None => Mixer::Attention(Box::new(self.attention(layer)?)),
         };
@@ -163,19 +167,6 @@ impl<'a> Tensors<'a> {
             k_norm: self.norm_if_named(Role::KNorm, at)?,
             v_norm_eps: self.family.value_norm.then_some(self.options.norm_eps),
         })))
-    }
-
-    /// What the residual stream is multiplied by behind `layer`. GGUF files may lack it, as in llama.cpp.
-    fn scale(&mut self, layer: usize) -> Result<Option<TensorInfo>> {
-        let (role, at) = (Role::LayerScale, Some(layer));
-        let name = self.stem(role, at);
-        if !self.names(role) || self.reader.is_gguf() && !self.header.tensors.contains_key(&name) {
-            return Ok(None);
-        }
-        let (width, _, because) = self.sizes.of(role);
-        let scale = self.checked(&name, &[width], &because)?;
-        self.check_vector_dtype(&scale)?;
-        Ok(Some(scale))
     }
 
     fn attention(&mut self, layer: usize) -> Result<AttentionWeights> {
@@ -319,11 +310,8 @@ impl<'a> Tensors<'a> {
                 && let Some(stem) = name.strip_suffix(".bias")
                 && self.used.contains(&format!("{stem}.weight"))
             {
-                let family = self.family.name;
-                return Err(self.reader.contradiction(
-                    format!("tensor {name} is stored"),
-                    format!("{stem}.weight has no bias in {family}"),
-                ));
+                let found = format!("{stem}.weight has no bias in {}", self.family.name);
+                return Err(self.reader.contradiction(format!("tensor {name} is stored"), found));
             }
             let layer = self.family.tensors.iter().copied().flatten().find_map(|names| {
                 let pattern = self.pattern(names.gguf, names.config);
@@ -349,6 +337,7 @@ impl<'a> Tensors<'a> {
             return gguf.to_owned();
         }
         match self.place {
+            _ if self.predicts => config.strip_prefix("model.").map_or(config.into(), |rest| format!("mtp.{rest}")),
             Place::Whole => config.to_owned(),
             Place::Bare(prefix) => {
                 let bare = config.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.'));
@@ -477,7 +466,9 @@ impl Sizes {
         let states = self.states.unwrap_or_default();
         let StateSizes { key_heads, value_heads, key_dim, value_dim, channels, kernel } = states;
         match role {
-            Role::Embedding | Role::Head => size(vocab, hidden, format!("vocabulary {vocab}, width {hidden}")),
+            Role::Embedding | Role::Head | Role::NextEmbedding | Role::NextHead => {
+                size(vocab, hidden, format!("vocabulary {vocab}, width {hidden}"))
+            }
             Role::Positions => {
                 let (rows, because) = (first_position + context, format!("{context} positions, width {hidden}"));
                 size(rows, hidden, if first_position > 0 { format!("{first_position} and {because}") } else { because })
@@ -527,6 +518,9 @@ impl Sizes {
             Role::QNorm | Role::KNorm => size(head_dim, 1, format!("{head_dim} elements a head")),
             Role::Sinks => size(heads, 1, format!("{heads} heads")),
             Role::FinalNorm
+            | Role::NextEmbeddingNorm
+            | Role::NextHiddenNorm
+            | Role::NextNorm
             | Role::EmbeddingNorm
             | Role::ClassifierNorm
             | Role::AttentionSumNorm
@@ -565,6 +559,7 @@ impl Sizes {
             Role::DeltaNorm => size(value_dim, 1, format!("{value_dim} elements a head of values")),
             Role::Conv => size(channels, kernel, format!("{channels} channels, {kernel} positions")),
             Role::ConvIn => size(3 * hidden, hidden, format!("three times the width {hidden}, width {hidden}")),
+            Role::NextProjection => size(hidden, 2 * hidden, format!("width {hidden}, twice that")),
             Role::ConvOut => size(hidden, hidden, format!("width {hidden}")),
         }
     }

@@ -172,6 +172,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         LayerWeights { mixer, feed_forward, layer_embedding: None, scale: None, parallel: false }
     });
     let weights = ModelWeights {
+        joined: None,
         embedding: tensor("model.embed_tokens.weight".into(), dtypes.matrix, &[vocab, hidden]),
         input: None,
         layer_embedding: None,
@@ -183,6 +184,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
     let place = TemplatePlace { file: "chat_template.jinja".into(), key: None };
     let template = ChatTemplateSource { text: "{{ messages }}".into(), place };
     let mut spec = ModelSpec {
+        predictor: None,
         family: "llama",
         variant: geometry.variant.into(),
         architecture: String::new(),

@@ -1,0 +1,135 @@
+//! The head that predicts a further token: one more block, with the tensors that join what it reads.
+
+use super::tensors::Tensors;
+use super::{LinearWeights, ModelWeights, NormWeights, Routing};
+use crate::error::{ArchitectureErrorKind, Error, Result};
+use crate::family::{Key, Role};
+use crate::header::TensorInfo;
+
+/// The input of a prediction head: the projection of the normed embedding of a token and, behind it, the normed hidden state
+/// of the position before, as the output head of the model reads it.
+#[derive(Clone, Debug)]
+pub struct JoinedInput {
+    /// `[hidden]`, of the embedding.
+    pub embedding_norm: NormWeights,
+    /// `[hidden]`, of the hidden state.
+    pub hidden_norm: NormWeights,
+    /// `[hidden, 2 * hidden]`.
+    pub projection: LinearWeights,
+}
+
+impl JoinedInput {
+    /// Every tensor once.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        let norms = self.embedding_norm.tensors().chain(self.hidden_norm.tensors());
+        norms.chain(self.projection.tensors())
+    }
+}
+
+/// The embedding, the output head and the norm in front of it, which a prediction head shares with its model.
+type Shared<'a> = (&'a LinearWeights, Option<&'a LinearWeights>, Option<&'a NormWeights>);
+
+impl Tensors<'_> {
+    /// The prediction head as a model of one block.
+    ///
+    /// # Errors
+    /// `Architecture` where there is none, or one that differs; `Incomplete` where a tensor of it is missing.
+    pub(super) fn predictor(
+        &mut self,
+        (embedding, head, final_norm): Shared<'_>,
+        routing: Option<Routing>,
+    ) -> Result<ModelWeights> {
+        let missing = match (self.predictor_name(), head) {
+            (None, _) => format!("models of the family {} have none", self.family.id),
+            (Some(name), _) if !self.header.tensors.contains_key(&name) => format!("tensor {name} is not stored"),
+            (Some(_), None) => "it guesses by the output head of its model, which has none".into(),
+            (Some(_), Some(head)) => {
+                self.refuse_predictors()?;
+                self.predicts = true;
+                let weights = self.predictor_weights((embedding, head, final_norm), routing);
+                self.predicts = false;
+                return weights;
+            }
+        };
+        let kind = ArchitectureErrorKind::NoPredictor { missing };
+        Err(Error::Architecture { file: self.reader.fields().file().into(), kind })
+    }
+
+    /// Notes a prediction head that is stored and was not asked for.
+    pub(super) fn note_predictor(&self, is_used: bool, assumptions: &mut Vec<String>) -> Result<()> {
+        let Some(key) = self.family.predictors.map(|key| self.reader.key(key)) else { return Ok(()) };
+        let said = self.reader.fields().unsigned(&key)?.filter(|predictors| *predictors > 0);
+        let name = self.predictor_name().filter(|name| self.header.tensors.contains_key(name));
+        let because = match (said, &name) {
+            _ if is_used => return Ok(()),
+            (Some(predictors), _) => format!("{key} is {predictors}"),
+            (None, Some(name)) => format!("{name} is stored"),
+            (None, None) => return Ok(()),
+        };
+        let how =
+            if name.is_some() { "; a load that asks for them guesses tokens by them (ModelBuilder::mtp)" } else { "" };
+        assumptions.push(format!("multi-token prediction layers are not used: {because}{how}"));
+        Ok(())
+    }
+
+    /// The number in the names of its block.
+    fn predictor_layer(&self) -> usize {
+        if self.reader.is_gguf() { self.sizes.layers } else { 0 }
+    }
+
+    /// The tensor by which it is known.
+    fn predictor_name(&self) -> Option<String> {
+        self.family.predictors?;
+        Some(format!("{}.weight", self.stem(Role::NextProjection, Some(self.predictor_layer()))))
+    }
+
+    /// Refuses heads of several blocks, and in safetensors one with an embedding of its own.
+    fn refuse_predictors(&self) -> Result<()> {
+        const OWN_EMBEDDING: &str = "mtp_use_dedicated_embeddings";
+        let fields = self.reader.fields();
+        let key = self.reader.key(self.family.predictors.unwrap_or(Key { gguf: "", config: "" }));
+        if let Some(count @ 2..) = fields.unsigned(&key)? {
+            return Err(self.reader.feature(&format!("a prediction head of {count} blocks"), &key, "1"));
+        }
+        if !self.reader.is_gguf() && fields.boolean(OWN_EMBEDDING)? == Some(true) {
+            let feature = "a prediction head with an embedding of its own";
+            return Err(self.reader.feature(feature, OWN_EMBEDDING, "false"));
+        }
+        Ok(())
+    }
+
+    fn predictor_weights(
+        &mut self,
+        (embedding, head, final_norm): (&LinearWeights, &LinearWeights, Option<&NormWeights>),
+        routing: Option<Routing>,
+    ) -> Result<ModelWeights> {
+        let layer = self.predictor_layer();
+        let at = Some(layer);
+        let stored = |tensors: &Self, role| {
+            let name = format!("{}.weight", tensors.stem(role, at));
+            tensors.header.tensors.contains_key(&name)
+        };
+        let routing = routing.filter(|_| stored(self, Role::Router));
+        // GGUF files may have these of their own, as in llama.cpp.
+        let own = |tensors: &mut Self, role| stored(tensors, role).then(|| tensors.matrix(role, at)).transpose();
+        let (own_embedding, own_head) = (own(self, Role::NextEmbedding)?, own(self, Role::NextHead)?);
+        let norm = match final_norm.filter(|_| self.reader.is_gguf() && !stored(self, Role::NextNorm)) {
+            Some(norm) => norm.clone(),
+            None => self.norm(Role::NextNorm, at)?,
+        };
+        Ok(ModelWeights {
+            embedding: own_embedding.map_or_else(|| embedding.weight.clone(), |own| own.weight),
+            input: None,
+            joined: Some(Box::new(JoinedInput {
+                embedding_norm: self.norm(Role::NextEmbeddingNorm, at)?,
+                hidden_norm: self.norm(Role::NextHiddenNorm, at)?,
+                projection: self.matrix(Role::NextProjection, at)?,
+            })),
+            layer_embedding: None,
+            layers: vec![self.layer(layer, routing)?],
+            final_norm: Some(norm),
+            head: Some(own_head.unwrap_or_else(|| head.clone())),
+            classifier: None,
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! A prediction head beside a session: it reads the hidden states that the model's steps leave, and runs ahead of them.
+
+use super::Session;
+use crate::cancel::CancellationToken;
+use crate::decoder::Cache;
+use crate::error::Result;
+use crate::memory;
+use crate::model::Model;
+use crate::predictor::Predictor;
+use crate::scheduler::hidden::HiddenRows;
+use candle_core::Tensor;
+use tracing::debug_span;
+
+/// What the prediction head holds of a sequence.
+#[derive(Debug)]
+pub(super) struct Predicted {
+    /// Hidden states that it did not read yet; a run has them while it is computed.
+    pub(super) rows: Option<HiddenRows>,
+    /// Its keys and values: a position for each of `read`, then for each guess.
+    cache: Box<dyn Cache>,
+    /// The positions of the sequence whose hidden states it has read, each with the token behind it. Some may be missing: what
+    /// was not computed by this session, or long before it guessed. Only distances count in its rotation, so these are as if the
+    /// sequence were shorter.
+    read: Vec<usize>,
+    /// Its own hidden state behind the last guess.
+    state: Vec<f32>,
+}
+
+impl Predicted {
+    fn new(predictor: &Predictor) -> Predicted {
+        let rows = Some(HiddenRows::new(predictor.width()));
+        Predicted { rows, cache: predictor.cache(), read: Vec::new(), state: Vec::new() }
+    }
+
+    /// Forgets what the positions from `len` on told it, their tokens included.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.forget_states(len);
+        self.read.truncate(self.read.partition_point(|position| position + 1 < len));
+        self.cache.truncate(self.read.len());
+    }
+
+    /// Forgets the hidden states of the positions from `len` on.
+    pub(super) fn forget_states(&mut self, len: usize) {
+        if let Some(rows) = &mut self.rows {
+            rows.truncate(len);
+        }
+    }
+
+    /// Reads the hidden states of the positions up to `last` with the tokens behind them, and returns the logits behind the last
+    /// of these; `None` where that one's is not known.
+    fn read(&mut self, predictor: &Predictor, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        self.cache.truncate(self.read.len());
+        let Some(rows) = &mut self.rows else { return Ok(None) };
+        let first = self.read.last().map_or(0, |last| last + 1).max(rows.range().start);
+        let end = sequence.len() - 1;
+        if rows.range().end < end || first >= end {
+            return Ok(None);
+        }
+        let _span = debug_span!("predict", position = first, tokens = end - first).entered();
+        memory::grow(&mut self.read, end - first, "the positions that a prediction head has read")?;
+        let (logits, state) =
+            predictor.forward(&sequence[first + 1..], rows.of(first..end), &mut *self.cache, cancel)?;
+        self.read.extend(first..end);
+        rows.clear();
+        self.state = state;
+        Ok(logits)
+    }
+
+    /// Reads its own hidden state with the last guess.
+    fn go_on(&mut self, predictor: &Predictor, guess: u32, cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        let _span = debug_span!("predict", position = self.cache.len(), tokens = 1).entered();
+        let (logits, state) = predictor.forward(&[guess], &self.state, &mut *self.cache, cancel)?;
+        self.state = state;
+        Ok(logits)
+    }
+}
+
+impl Session {
+    /// Keeps the hidden states of what is computed from now on for the prediction head, or does so no more.
+    pub(crate) fn follow(&mut self, on: bool) {
+        match self.model.predictor().filter(|_| on) {
+            None => self.predicted = None,
+            Some(predictor) => {
+                self.predicted.get_or_insert_with(|| Box::new(Predicted::new(predictor)));
+            }
+        }
+    }
+
+    /// The logits of the prediction head behind `sequence`: that of the session, the token behind it, and guesses. `None` where
+    /// there is no head, or where it did not see what leads there.
+    ///
+    /// # Errors
+    /// Those of the head, which has forgotten all then.
+    pub(super) fn predict_behind(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+        let model: Model = self.model.clone();
+        let Some(predictor) = model.predictor() else { return Ok(None) };
+        self.follow(true);
+        let (held, Some(predicted)) = (self.ids.len(), &mut self.predicted) else { return Ok(None) };
+        let guesses = match (sequence.len().checked_sub(held + 1), sequence.split_last()) {
+            (Some(guesses), Some((last, _))) if sequence.len() <= model.context_length() => Some((guesses, *last)),
+            _ => None,
+        };
+        let logits = match guesses {
+            None => Ok(None),
+            Some((0, _)) => predicted.read(predictor, sequence, cancel),
+            Some((guesses, last)) if predicted.cache.len() + 1 == predicted.read.len() + guesses => {
+                predicted.go_on(predictor, last, cancel)
+            }
+            Some(_) => Ok(None),
+        };
+        if logits.is_err() {
+            self.predicted = None;
+        }
+        logits
+    }
+}
