@@ -56,10 +56,10 @@ pub(super) fn assumed((low, high): (f64, f64)) -> [Assumed; 2] {
 }
 
 /// Instructions of a warp for each element of the cache and query of a key head's group of four or fewer, for one token; and
-/// for each position that a query of a prompt sees, by the elements of a head. `sass.py --loops` of `attend`, by hand: 5000 a
-/// warp, four warps, for 32 positions of 128 elements of keys and of values; 10400 a warp for 16 queries.
-const ATTEND_ONE: f64 = 4.0 * 5000.0 / (32.0 * 128.0 * 2.0);
-const ATTEND_MANY: f64 = 4.0 * 10400.0 / (16.0 * 32.0 * 128.0);
+/// for each position that a query of a prompt sees, by the elements of a head. `sass.py --loops attention`, by hand, for a block
+/// of four warps and 32 positions of 128 elements of keys and of values: 730 a warp of one query each, 1700 of four.
+const ATTEND_ONE: f64 = 4.0 * 730.0 / (32.0 * 128.0 * 2.0);
+const ATTEND_MANY: f64 = 4.0 * 1700.0 / (16.0 * 32.0 * 128.0);
 
 /// Schedulers of a multiprocessor, each of which issues an instruction a clock, from 7.0 to 9.0 (CUDA C++ Programming Guide,
 /// "Compute Capabilities").
