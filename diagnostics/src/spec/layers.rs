@@ -93,7 +93,7 @@ impl Reader<'_> {
                 }
             }
             (Window::Flagged { from: Some(from), source, .. }, Some(_)) => {
-                self.from_layer(sizes, from, source, assumptions)?
+                self.windows_from(sizes, from, source, assumptions)?
             }
             (_, Some(_)) => Which::All,
         };
@@ -188,7 +188,7 @@ impl Reader<'_> {
     }
 
     /// Which layers have the window where those do from a first one on.
-    fn from_layer(
+    fn windows_from(
         &self,
         sizes: &Sizes,
         (key, default): (&str, u64),
