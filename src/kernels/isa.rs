@@ -11,6 +11,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sets(u32);
 
+#[allow(dead_code)] // an architecture has no use for the sets of another
 impl Sets {
     /// What Rust compiles for without being asked.
     pub(crate) const PORTABLE: Sets = Sets(0);
@@ -31,7 +32,6 @@ impl Sets {
     /// The product of matrices of bytes (ARMv8.6), and the dot product.
     pub(crate) const I8MM: Sets = Sets(128).and(Sets::DOTPROD);
     /// The products of BF16 (ARMv8.6), and NEON.
-    #[cfg(target_arch = "aarch64")]
     pub(crate) const ARM_BF16: Sets = Sets(256).and(Sets::NEON);
 
     /// Both.
