@@ -379,12 +379,13 @@ impl Pass<'_> {
         };
         let (mut end, in_company) = (0, chosen.len() > 1);
         let tokens: usize = chosen.iter().map(|waiting| waiting.request.tokens).sum();
-        let mut states = states.chunks_exact((states.len() / tokens.max(1)).max(1));
+        let (mut first, width) = (0, states.len() / tokens.max(1));
         for (Waiting { request, .. }, wanted) in chosen.iter_mut().zip(wanted) {
             let rows = end..end + wanted;
             end = rows.end;
             request.in_company |= in_company;
-            let states = states.by_ref().take(request.tokens);
+            let states = &states[first..first + request.tokens * width];
+            first += states.len();
             if let Some(Err(error)) = request.hidden.as_mut().map(|hidden| hidden.put(request.cache.len(), states)) {
                 warn!(%error, "nothing is guessed by the prediction head");
                 request.hidden = None;

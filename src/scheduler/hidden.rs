@@ -30,22 +30,28 @@ impl HiddenRows {
         &self.states[(positions.start - first) * self.width..(positions.end - first) * self.width]
     }
 
-    /// Puts those of the positions before `end` behind the ones that are there, where these reach up to them, else in their place.
-    /// `rows` may have none: then nothing is known of them.
+    /// Puts `rows`, those of the positions before `end`, behind the ones that are there, where these reach up to them, else in their
+    /// place. There may be none: then nothing is known of these positions.
     ///
     /// # Errors
     /// When memory runs out.
-    pub(crate) fn put<'r>(&mut self, end: usize, rows: impl ExactSizeIterator<Item = &'r [f32]>) -> memory::Result<()> {
-        let start = end - rows.len();
-        if rows.len() == 0 || start != self.end {
+    pub(crate) fn put(&mut self, end: usize, rows: &[f32]) -> memory::Result<()> {
+        let most = PREFILL_CHUNK * self.width;
+        if rows.is_empty() || end - rows.len() / self.width != self.end {
             self.states.clear();
         }
-        let kept = PREFILL_CHUNK.saturating_sub(rows.len()) * self.width;
-        let excess = self.states.len().saturating_sub(kept);
-        self.states.drain(..excess);
-        let skipped = rows.len().saturating_sub(PREFILL_CHUNK);
-        memory::grow(&mut self.states, (rows.len() - skipped) * self.width, "hidden states")?;
-        rows.skip(skipped).for_each(|row| self.states.extend_from_slice(row));
+        // As much as the plan counts, and no more.
+        if self.states.capacity() < most {
+            let held = self.states.len();
+            memory::grow(&mut self.states, most - held, "hidden states")?;
+        }
+        let rows = &rows[rows.len().saturating_sub(most)..];
+        // Half of them at least, as every token of a sequence in company would move the rest.
+        if self.states.len() + rows.len() > most {
+            let excess = (self.states.len() + rows.len() - most).max(PREFILL_CHUNK / 2 * self.width);
+            self.states.drain(..excess.min(self.states.len()));
+        }
+        self.states.extend_from_slice(rows);
         self.end = end;
         Ok(())
     }

@@ -319,7 +319,7 @@ fn company_and_shared_prefixes_change_nothing() {
     assert_eq!(rows[0].iter().map(|x| x.to_bits()).collect::<Vec<_>>(), bits(&mut plain, 5));
 }
 
-/// A cancelled prompt leaves what was complete, and a later generation guesses.
+/// After a generation that was cancelled before its first token, the next one guesses.
 #[test]
 fn a_cancel_leaves_a_session_that_goes_on() {
     let model = load(counting(Reads::Embedding).path());

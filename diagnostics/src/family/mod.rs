@@ -402,7 +402,7 @@ pub enum Window {
         /// Whether it is the first of so many that has none, in place of the last.
         first_is_full: bool,
     },
-    /// Layers have one where a flag of `config.json` is on; in GGUF one shorter than the context is refused.
+    /// Layers have one where a flag of `config.json` is on; in GGUF one is refused.
     Flagged {
         /// The flag; off where it is absent.
         flag: &'static str,
@@ -414,7 +414,7 @@ pub enum Window {
         /// Where that is known from.
         source: &'static str,
     },
-    /// Nothing in `config.json`, where its own flag is off; in GGUF one shorter than the context is refused.
+    /// Nothing in `config.json`, where its own flag is off; in GGUF one is refused.
     Unused,
 }
 

@@ -59,7 +59,8 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         ropes.truncate(1);
     }
     let scaled = ropes.iter().filter_map(Rope::scaled_context).max();
-    let context = match scaled.filter(|scaled| *scaled > sizes.context) {
+    // A step of an encoder takes as many rows as its context has.
+    let context = match scaled.filter(|scaled| *scaled > sizes.context && !family.encoder) {
         None => sizes.context,
         Some(scaled) => {
             let key = reader.key(family.keys.context);

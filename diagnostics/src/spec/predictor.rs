@@ -91,6 +91,10 @@ impl Tensors<'_> {
         if let Some(count @ 2..) = fields.unsigned(&key)? {
             return Err(self.reader.feature(&format!("a prediction head of {count} blocks"), &key, "1"));
         }
+        let second = |name: &&String| !self.reader.is_gguf() && name.starts_with("mtp.layers.1.");
+        if let Some(name) = self.header.tensors.keys().find(second) {
+            return Err(self.reader.feature("a prediction head of several blocks", name, "no such tensor"));
+        }
         if !self.reader.is_gguf() && fields.boolean(OWN_EMBEDDING)? == Some(true) {
             let feature = "a prediction head with an embedding of its own";
             return Err(self.reader.feature(feature, OWN_EMBEDDING, "false"));

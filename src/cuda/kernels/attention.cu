@@ -179,7 +179,7 @@ __device__ __forceinline__ void attend_to(const Attend& a, const Queries& querie
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             float score = (products[n].x + products[n].y) + (products[n].z + products[n].w);
-            bool seen = position <= own[n] && (!a.window || position + a.window > own[n]);
+            bool seen = position <= own[n] && (!a.window || own[n] - position < a.window);
             score = seen ? score * a.scale : -INFINITE;
             float highest = score;
             for (int step = 16; step > 0; step /= 2) {
