@@ -64,7 +64,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         None => sizes.context,
         Some(scaled) => {
             let key = reader.key(family.keys.context);
-            assumptions.push(format!("context {scaled}: YaRN goes beyond the {} of {key} (as in vLLM)", sizes.context));
+            assumptions.push(format!("context {scaled}: YaRN stretches beyond the {} of {key}", sizes.context));
             scaled
         }
     };

@@ -3,7 +3,7 @@
 use super::tensors::Tensors;
 use super::{LinearWeights, ModelWeights, NormWeights, Routing};
 use crate::error::{ArchitectureErrorKind, Error, Result};
-use crate::family::{Key, Role};
+use crate::family::Role;
 use crate::header::TensorInfo;
 
 /// The input of a prediction head: the projection of the normed embedding of a token and, behind it, the normed hidden state
@@ -87,8 +87,9 @@ impl Tensors<'_> {
     fn refuse_predictors(&self) -> Result<()> {
         const OWN_EMBEDDING: &str = "mtp_use_dedicated_embeddings";
         let fields = self.reader.fields();
-        let key = self.reader.key(self.family.predictors.unwrap_or(Key { gguf: "", config: "" }));
-        if let Some(count @ 2..) = fields.unsigned(&key)? {
+        if let Some(key) = self.family.predictors.map(|key| self.reader.key(key))
+            && let Some(count @ 2..) = fields.unsigned(&key)?
+        {
             return Err(self.reader.feature(&format!("a prediction head of {count} blocks"), &key, "1"));
         }
         let second = |name: &&String| !self.reader.is_gguf() && name.starts_with("mtp.layers.1.");
