@@ -156,3 +156,25 @@ fn a_shared_expert_of_no_width_is_none() {
         assert!(experts.shared.is_none());
     }
 }
+
+/// The first files of Qwen2-VL and Qwen2.5-VL have no `text_config`.
+#[test]
+fn the_text_of_qwen2_vl_may_have_its_keys_at_the_top() {
+    for (class, kind) in
+        [("Qwen2VLForConditionalGeneration", "qwen2_vl"), ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl")]
+    {
+        let spec = edited("qwen2.5", |config| {
+            config.insert("architectures".into(), json!([class]));
+            config.insert("model_type".into(), json!(kind));
+            config.remove("rope_parameters");
+            config.insert("rope_scaling".into(), json!({"type": "mrope", "mrope_section": [2, 3, 3]}));
+            config.insert("rope_theta".into(), json!(1e6));
+        });
+        let spec = spec.unwrap();
+        assert_eq!((spec.family, &spec.rope().unwrap().scaling), ("qwen2vl", &RopeScaling::Default));
+    }
+    let other = edited("qwen2.5", |config| {
+        config.insert("rope_parameters".into(), json!({"rope_type": "mrope", "rope_theta": 1e6}));
+    });
+    assert!(other.map(|spec| spec.family).unwrap_err().to_string().contains("mrope"), "of Qwen2 it is not known");
+}

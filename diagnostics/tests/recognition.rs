@@ -198,7 +198,7 @@ fn other_architectures_are_named_with_their_kind() {
         ("deepseek_v3", "DeepseekV3ForCausalLM", "mixture of experts"),
         ("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", "mixture of experts"),
         ("mllama", "MllamaForConditionalGeneration", "sees or hears"),
-        ("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "sees or hears"),
+        ("qwen2_5_omni", "Qwen2_5OmniForConditionalGeneration", "sees or hears"),
         ("llava", "LlavaForConditionalGeneration", "sees or hears"),
         ("phi3_v", "Phi3VForCausalLM", "sees or hears"),
         ("phi-msft", "PhiForCausalLM", "first upload of Phi"),
@@ -225,7 +225,7 @@ fn other_architectures_are_named_with_their_kind() {
         ("neo-bert", "an encoder:"),
         ("jina-bert-v2", "an encoder:"),
         ("t5", "encoder-decoder"),
-        ("qwen2vl", "sees or hears"),
+        ("cogvlm", "sees or hears"),
         ("falcon", "block is built otherwise"),
     ];
     let mut table = Table::default();

@@ -1,6 +1,7 @@
 //! The registry of families, one line each, and the shape of a family's table. Tables hold data only.
 
 mod bert;
+mod evidence;
 mod experts;
 mod gemma2;
 mod gemma3;
@@ -22,11 +23,14 @@ mod phi3;
 mod phi_moe;
 mod qwen2;
 mod qwen2_moe;
+mod qwen2_vl;
 mod qwen3;
 mod qwen35;
 mod qwen35_moe;
 mod qwen3_moe;
 mod qwen3_next;
+mod qwen3_vl;
+mod qwen3_vl_moe;
 mod roberta;
 mod role;
 mod routed;
@@ -34,6 +38,7 @@ mod smollm3;
 mod states;
 pub(crate) mod unsupported;
 
+pub use evidence::{Evidence, Variant};
 pub use role::Role;
 pub use routed::{DenseLayers, ExpertTable, Normalized};
 pub use states::{AdjustedWidth, DeltaNetKeys, StateLayers, StateMixer, StateTable};
@@ -47,6 +52,9 @@ pub const REGISTRY: &[&Family] = &[
     &qwen2::FAMILY,
     &qwen3::FAMILY,
     &qwen3_moe::FAMILY,
+    &qwen2_vl::FAMILY,
+    &qwen3_vl::FAMILY,
+    &qwen3_vl_moe::FAMILY,
     &phi3::FAMILY,
     &phi2::FAMILY,
     &gemma2::FAMILY,
@@ -541,55 +549,4 @@ pub enum Bias {
     Flag(&'static str),
     /// The same, and absent is true.
     UnlessFlag(&'static str),
-}
-
-/// A variant and the evidence that tells it: any of the lists, all of a list.
-#[derive(Clone, Copy, Debug)]
-pub struct Variant {
-    /// The name people use.
-    pub name: &'static str,
-    /// Alternatives, each a list of facts that must all hold.
-    pub any: &'static [&'static [Evidence]],
-}
-
-/// One fact about a model.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Evidence {
-    /// Rows of the embedding.
-    Vocab(usize),
-    /// Width of the residual stream.
-    Hidden(usize),
-    /// Decoder blocks.
-    Layers(usize),
-    /// Key and value heads.
-    KvHeads(usize),
-    /// The trained context, in tokens.
-    Context(usize),
-    /// Fewer key and value heads than query heads.
-    GroupedQueries,
-    /// The rotary base.
-    Theta(f64),
-    /// The text of the beginning-of-sequence token.
-    BosText(&'static str),
-    /// The text of the end-of-sequence token.
-    EosText(&'static str),
-    /// A part of the chat template.
-    Template(&'static str),
-    /// The GGUF pre-tokenizer.
-    Pre(&'static str),
-    /// The factor of the rope scaling in `config.json`.
-    RopeFactor(f64),
-    /// The first of longrope's long factors in `config.json`.
-    LongFactor(f64),
-    /// Some layers have a sliding window.
-    Windowed,
-    /// The `model_type` of `config.json`.
-    ModelType(&'static str),
-    /// Any rope scaling, a stored tensor of frequency factors included.
-    RopeScaled,
-    /// The output head is the embedding.
-    Tied,
-    /// A part of the model's own name (GGUF `general.name` or `general.basename`), lower case. Neither the file name nor
-    /// the folder that `config.json` was saved from is evidence.
-    Name(&'static str),
 }

@@ -37,7 +37,7 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     ]),
     (VISION, &[
         "mllama", "llama4", "llama4text", "llava", "llavanext", "llavanextvideo", "llavaonevision", "llavallama", "llavamistral",
-        "llavaqwen", "llavaqwen2", "vipllava", "videollava", "qwen2vl", "qwen25vl", "qwen3vl", "qwen3vlmoe", "qwen25omni",
+        "llavaqwen", "llavaqwen2", "vipllava", "videollava", "qwen25omni",
         "qwen3omnimoe", "qwen2audio", "phi3v", "phi4mm", "phi4multimodal", "paligemma",
         "idefics", "idefics2", "idefics3", "smolvlm", "internvl", "internvlchat", "minicpmv", "minicpmo",
         "pixtral", "chameleon", "cogvlm", "fuyu", "blip2", "instructblip", "kosmos2", "aria", "ayavision", "glm4v", "glm4vmoe",

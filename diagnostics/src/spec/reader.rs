@@ -97,13 +97,13 @@ impl<'a> Reader<'a> {
         };
         let of_architecture =
             |family: &&&'static Family| self.is_gguf() && family.gguf_architectures.contains(&architecture);
-        if let Some(family) = families.iter().find(named).or_else(|| families.iter().find(of_architecture)) {
-            self.aliases = family.config_aliases;
-            return Ok(family);
-        }
         if let Some((family, text)) = self.language_model(families)? {
             self.model_type = text.text("model_type")?.map(str::to_owned);
             self.metadata = Source::Config(text);
+            return Ok(family);
+        }
+        if let Some(family) = families.iter().find(named).or_else(|| families.iter().find(of_architecture)) {
+            self.aliases = family.config_aliases;
             return Ok(family);
         }
         let supported: Vec<&str> = if self.is_gguf() {

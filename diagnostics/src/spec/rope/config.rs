@@ -184,16 +184,21 @@ impl Resolver<'_> {
         Ok(found)
     }
 
+    /// The kind of a scaling by the name that it has in every family.
+    fn known_kind<'k>(&self, kind: Option<&'k str>) -> Option<&'k str> {
+        let of = |kind| self.family.rope_aliases.iter().find(|(alias, _)| *alias == kind);
+        kind.map(|kind| of(kind).map_or(kind, |(_, known)| known))
+    }
+
     fn scaling(&mut self, name: &str, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
-        let kind = match (section.text("rope_type")?, section.text("type")?) {
+        let kind = match (self.known_kind(section.text("rope_type")?), self.known_kind(section.text("type")?)) {
             (Some(new), Some(old)) if new != old => {
                 let (one, other) = (format!("{name}.rope_type is {new}"), format!("{name}.type is {old}"));
                 return Err(self.reader.contradiction(one, other));
             }
             (new, old) => new.or(old),
         };
-        let alias = |kind: &str| self.family.rope_aliases.iter().find(|alias| alias.0 == kind).map(|alias| alias.1);
-        match kind.map(|kind| alias(kind).unwrap_or(kind)) {
+        match kind {
             None if section.has("factor") => {
                 let key = format!("{name}.rope_type");
                 Err(missing(self.reader.fields(), &key, "the kind of scaling is never guessed"))
