@@ -4,11 +4,14 @@
 #![allow(clippy::missing_safety_doc)] // NVRTC's documentation has each function
 
 use libloading::Library;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 /// The variable that names the real NVRTC.
 pub const COMPILER_VARIABLE: &str = "GPU_EMULATOR_NVRTC";
+
+/// The variable of a defect to plant: `TEXT=>OTHER` puts the other in place of the text in every source that has it.
+pub const PLANT_VARIABLE: &str = "GPU_EMULATOR_PLANT";
 
 /// `NVRTC_ERROR_INTERNAL_ERROR`: there is no real library, or not this function in it.
 const FAILED: c_int = 11;
@@ -40,10 +43,6 @@ passed_on! {
     nvrtcVersion = "nvrtcVersion"(major: *mut c_int, minor: *mut c_int);
     nvrtcGetNumSupportedArchs = "nvrtcGetNumSupportedArchs"(count: *mut c_int);
     nvrtcGetSupportedArchs = "nvrtcGetSupportedArchs"(all: *mut c_int);
-    nvrtcCreateProgram = "nvrtcCreateProgram"(
-        program: *mut *mut c_void, source: *const c_char, name: *const c_char, count: c_int,
-        headers: *const *const c_char, names: *const *const c_char
-    );
     nvrtcCompileProgram = "nvrtcCompileProgram"(
         program: *mut c_void, count: c_int, options: *const *const c_char
     );
@@ -54,4 +53,41 @@ passed_on! {
     nvrtcGetPTX = "nvrtcGetPTX"(program: *mut c_void, ptx: *mut c_char);
     nvrtcGetCUBINSize = "nvrtcGetPTXSize"(program: *mut c_void, bytes: *mut usize);
     nvrtcGetCUBIN = "nvrtcGetPTX"(program: *mut c_void, ptx: *mut c_char);
+}
+
+type Create = unsafe extern "C" fn(
+    *mut *mut c_void,
+    *const c_char,
+    *const c_char,
+    c_int,
+    *const *const c_char,
+    *const *const c_char,
+) -> c_int;
+
+/// Passed on to `nvrtcCreateProgram`, with the defect that [`PLANT_VARIABLE`] asks for.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)] // NVRTC's name
+pub unsafe extern "C" fn nvrtcCreateProgram(
+    program: *mut *mut c_void,
+    source: *const c_char,
+    name: *const c_char,
+    count: c_int,
+    headers: *const *const c_char,
+    names: *const *const c_char,
+) -> c_int {
+    // SAFETY: a text that ends in a zero, by NVRTC's documentation.
+    let planted =
+        std::env::var(PLANT_VARIABLE).ok().and_then(|plant| planted(unsafe { CStr::from_ptr(source) }, &plant));
+    let source = planted.as_deref().map_or(source, CStr::as_ptr);
+    // SAFETY: the signature is that of NVRTC's documentation.
+    let real = real().and_then(|library| unsafe { library.get::<Create>("nvrtcCreateProgram") }.ok());
+    // SAFETY: the caller's; NVRTC copies the source.
+    real.map_or(FAILED, |real| unsafe { real(program, source, name, count, headers, names) })
+}
+
+/// The source with the defect; `None` where it has not the text.
+fn planted(source: &CStr, plant: &str) -> Option<CString> {
+    let (from, to) = plant.split_once("=>")?;
+    let source = source.to_str().ok().filter(|source| source.contains(from))?;
+    CString::new(source.replace(from, to)).ok()
 }

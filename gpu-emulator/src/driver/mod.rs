@@ -10,6 +10,7 @@
 //! | `GPU_EMULATOR_PROCESSORS` | multiprocessors (4) |
 //! | `GPU_EMULATOR_CUDA` | the CUDA version of the driver (`13.0`) |
 //! | `GPU_EMULATOR_SCHEDULE` | `forward`, `reverse` or `random:SEED`: the order of blocks, warps and lanes that run at once (`forward`) |
+//! | `GPU_EMULATOR_PLANT` | `TEXT=>OTHER`: a defect, planted into the sources of kernels that have the text |
 //! | `GPU_EMULATOR_FAIL` | `FUNCTION:CALLS:CODE`: after so many calls of the function, or of any for `*`, the next returns the code |
 //! | `GPU_EMULATOR_REPORT` | not empty: what was left is printed at the end of the process |
 

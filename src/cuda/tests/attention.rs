@@ -51,7 +51,10 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
             } else {
                 bytes_of(&all)
             };
-            buffer(&bench.gpu, &bytes)
+            // As long as the engine's: nothing may be read behind it.
+            let page = Buffer::new(&bench.gpu, "a page", bytes.len()).unwrap();
+            page.upload(0, &bytes).unwrap();
+            page
         })
         .collect();
     // The table of pages begins with another sequence's.

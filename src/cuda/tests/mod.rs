@@ -13,6 +13,7 @@ mod models;
 mod overflow;
 mod peak;
 mod plan;
+mod planted;
 mod products;
 mod recordings;
 mod steps;

@@ -1,0 +1,127 @@
+//! Defects planted into the engine's kernels, each of which the tests find. The stand-in for the driver plants them, into what a
+//! process of its own compiles.
+
+use std::process::Command;
+
+/// What is planted: in place of the text, the other; which test runs; and what of its output tells how it was found.
+struct Defect {
+    what: &'static str,
+    text: &'static str,
+    other: &'static str,
+    test: &'static str,
+    found: Found,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Found {
+    Race,
+    OutOfBounds,
+    Uninitialised,
+    Divergence,
+    WrongNumbers,
+}
+
+impl Found {
+    /// Of the emulator's faults, or of a test that compares.
+    fn in_output(output: &str) -> Option<Found> {
+        [
+            ("a race for shared byte", Found::Race),
+            ("are not all within", Found::OutOfBounds),
+            ("was never written", Found::Uninitialised),
+            ("have to run together", Found::Divergence),
+            ("ended without this barrier", Found::Divergence),
+            (" for ", Found::WrongNumbers),
+        ]
+        .into_iter()
+        .find_map(|(words, found)| output.contains(words).then_some(found))
+    }
+}
+
+const ATTENTION: &str = "attention::attention_beside_double_precision";
+const PRODUCTS: &str = "products::products_of_every_dtype_beside_double_precision";
+const STEPS: &str = "steps::norms_and_activations_are_the_processors";
+
+const DEFECTS: &[Defect] = &[
+    Defect {
+        what: "attention: no barrier before values replace keys",
+        text: "__syncthreads();\n        put_tile(tile, values, held);",
+        other: "put_tile(tile, values, held);",
+        test: ATTENTION,
+        found: Found::Race,
+    },
+    Defect {
+        what: "attention: no barrier behind a tile",
+        text: "fetch_tile(values, held);\n        __syncthreads();",
+        other: "fetch_tile(values, held);",
+        test: ATTENTION,
+        found: Found::Race,
+    },
+    Defect {
+        what: "attention: a line too many of a tile",
+        text: "line < TILE_LINES) {\n            held",
+        other: "line <= TILE_LINES) {\n            held",
+        test: ATTENTION,
+        found: Found::OutOfBounds,
+    },
+    Defect {
+        what: "attention: positions behind a query's own",
+        text: "position <= own[n] &&",
+        other: "position <= own[n] + 1 &&",
+        test: ATTENTION,
+        found: Found::WrongNumbers,
+    },
+    Defect {
+        what: "attention: a window one position longer",
+        text: "own[n] - position < a.window",
+        other: "own[n] - position <= a.window",
+        test: ATTENTION,
+        found: Found::WrongNumbers,
+    },
+    Defect {
+        what: "products: no barrier between two tiles",
+        text: "__syncwarp();\n#pragma unroll\n                for (int r = 0; r < ROWS; ++r) {\n#pragma unroll\n                    for (int i = 0; i < LINES_A_LANE",
+        other: "#pragma unroll\n                for (int r = 0; r < ROWS; ++r) {\n#pragma unroll\n                    for (int i = 0; i < LINES_A_LANE",
+        test: PRODUCTS,
+        found: Found::Race,
+    },
+    Defect {
+        what: "products for few tokens: no check of the last row",
+        text: "token < a.tokens && row < share.part.rows) {\n                put",
+        other: "token < a.tokens) {\n                put",
+        test: PRODUCTS,
+        found: Found::WrongNumbers,
+    },
+    Defect {
+        what: "products: fragments of F16 swapped",
+        text: "\"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));",
+        other: "\"r\"(a[0]), \"r\"(a[2]), \"r\"(a[1]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));",
+        test: PRODUCTS,
+        found: Found::WrongNumbers,
+    },
+    Defect {
+        what: "norms: no barrier before the factor is read",
+        text: "(double)a.eps));\n        }\n        __syncthreads();",
+        other: "(double)a.eps));\n        }",
+        test: STEPS,
+        found: Found::Uninitialised,
+    },
+];
+
+#[test]
+fn planted_defects_are_found() {
+    if std::env::var_os("GPU_EMULATOR_NVRTC").is_none() {
+        println!("skipped: only the stand-in for the driver plants defects");
+        return;
+    }
+    for Defect { what, text, other, test, found } in DEFECTS {
+        let run = Command::new(std::env::current_exe().unwrap())
+            .args([&format!("cuda::tests::{test}"), "--exact", "--nocapture"])
+            .env("GPU_EMULATOR_PLANT", format!("{text}=>{other}"))
+            .output()
+            .unwrap();
+        let output = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success(), "{what}: nothing was found");
+        println!("{what}: {found:?}");
+        assert_eq!(Found::in_output(&output), Some(*found), "{what}: {output}");
+    }
+}
