@@ -1,51 +1,15 @@
 //! What a step of many sequences takes is what the plan counts, however many logits are wanted at once.
-#![allow(unsafe_code)] // a global allocator
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
 mod common;
+#[path = "common/counting.rs"]
+mod counting;
 
 use model_factory::{GenerateOptions, Model};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::Barrier;
 use std::thread;
-
-/// Counts the bytes that are allocated, and the most that were.
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-/// Held by the test that counts.
-static ALONE: Mutex<()> = Mutex::new(());
-
-// SAFETY: it hands out the system's memory.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(live, Ordering::Relaxed);
-        // SAFETY: the caller's layout.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's pointer, which came from there.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// The most bytes that `run` had allocated beside what was there before.
-fn peak(run: impl FnOnce()) -> usize {
-    let before = LIVE.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
-    run();
-    PEAK.load(Ordering::Relaxed) - before
-}
 
 /// Entries of the vocabulary: the logits of a token take as much as the buffers of 79 rows.
 const VOCAB: usize = 16384;
@@ -90,14 +54,14 @@ fn generate(model: &Model, prompt: &[u32]) -> Vec<u32> {
 /// A prompt whose tokens are all given to a few experts has its rows once for each of these.
 #[test]
 fn a_prompt_of_experts_takes_what_was_planned() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = counting::alone();
     for file in ["qwen2-moe/bf16", "olmoe/q8_0.gguf", "granite-moe/f32"] {
         let path = common::fixtures().join("models").join(file);
         let model = common::builder().context_length(1024).threads(2).load(path).unwrap();
         let plan = model.report().plan.clone().unwrap();
         let prompt: Vec<u32> = (0..512).map(|i| i * 97 % 256).collect();
         let mut session = model.session();
-        let taken = peak(|| drop(session.forward(&prompt).unwrap()));
+        let (_, taken) = counting::peak(|| drop(session.forward(&prompt).unwrap()));
         let pages = plan.kv_per_token as usize * 512;
         // Bounds of tasks, visits and the like, which do not grow with the widths.
         let most = plan.activations as usize + pages + (64 << 10);
@@ -108,7 +72,7 @@ fn a_prompt_of_experts_takes_what_was_planned() {
 #[test]
 fn a_step_of_many_sequences_takes_what_was_planned() {
     const MANY: usize = 100;
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = counting::alone();
     let folder = tempfile::tempdir().unwrap();
     write(folder.path());
     let model = common::builder().context_length(1024).threads(2).load(folder.path()).unwrap();
@@ -120,7 +84,7 @@ fn a_step_of_many_sequences_takes_what_was_planned() {
         (0..MANY as u32).map(|seed| (0..3).map(|i| (seed * 7 + i * 97) % 320).collect()).collect();
     let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| generate(&model, prompt)).collect();
     let line = Barrier::new(MANY);
-    let together = peak(|| {
+    let (_, together) = counting::peak(|| {
         thread::scope(|scope| {
             for (prompt, expected) in prompts.iter().zip(&alone) {
                 let (model, line) = (&model, &line);
@@ -139,7 +103,7 @@ fn a_step_of_many_sequences_takes_what_was_planned() {
 
     // Of every token the logits, which are what was asked for, and a step beside them.
     let prompt: Vec<u32> = (0..512).map(|i| i * 97 % 320).collect();
-    let all = peak(|| drop(model.logits(&prompt).unwrap()));
+    let (_, all) = counting::peak(|| drop(model.logits(&prompt).unwrap()));
     let most = prompt.len() * row + activations + 2 * page + (64 << 10);
     assert!(all <= most, "{all} of {most}");
 }

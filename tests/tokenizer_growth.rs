@@ -1,7 +1,10 @@
 //! What a tokenizer makes of a text is bounded: every step of a `tokenizer.json` that can make a text longer, alone and in
 //! pairs, as often as a file may repeat it. Prints the most memory and time that any took.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, unsafe_code, reason = "helpers of tests; an allocator")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
+
+#[path = "common/counting.rs"]
+mod counting;
 
 use model_diagnostics::header::Header;
 use model_diagnostics::source::probe;
@@ -9,39 +12,8 @@ use model_diagnostics::tokenizer::TokenizerSpec;
 use model_factory::Error;
 use model_factory::tokenizer::{EncodeError, Tokenizer};
 use serde_json::{Value, json};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-/// The system's allocator, which notes how many bytes live and how many ever did.
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-/// Memory is counted for one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-// SAFETY: all is the system's allocator's, whose contract this is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(live, Ordering::Relaxed);
-        // SAFETY: the caller's layout.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's memory, from `alloc`.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Bytes of memory that encoding takes at most, for each byte of the budget (8 a byte of the text and 65536): the text in
 /// two steps, and 128 for the symbols and pairs of BPE.
@@ -112,10 +84,9 @@ impl Found {
         for text in texts() {
             self.cases += 1;
             let case = || format!("{name}, a text of {} bytes", text.len());
-            PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
-            let (before, begun) = (LIVE.load(Ordering::Relaxed), Instant::now());
-            let result = tokenizer.encode(&text, false);
-            let (memory, time) = (PEAK.load(Ordering::Relaxed) - before, begun.elapsed());
+            let begun = Instant::now();
+            let (result, memory) = counting::peak(|| tokenizer.encode(&text, false));
+            let time = begun.elapsed();
             match &result {
                 Ok(ids) if ids.len() <= text.len() * 8 + 65536 => {}
                 Err(Error::Encode(EncodeError::TooLong { .. })) => self.refused += 1,
@@ -136,7 +107,7 @@ impl Found {
 
 #[test]
 fn no_step_makes_a_text_grow_without_bound() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = counting::alone();
     let folder = tempfile::tempdir().unwrap();
     let mut found = Found::default();
     let pairs = |steps: &[Value]| -> Vec<(String, Vec<Value>)> {
@@ -178,7 +149,7 @@ fn no_step_makes_a_text_grow_without_bound() {
 
 #[test]
 fn many_added_tokens_are_built_in_the_time_of_their_bytes() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = counting::alone();
     let folder = tempfile::tempdir().unwrap();
     let mut root: Value = serde_json::from_slice(&std::fs::read(fixture().join("tokenizer.json")).unwrap()).unwrap();
     let first = root["model"]["vocab"].as_object().unwrap().len();
@@ -195,10 +166,9 @@ fn many_added_tokens_are_built_in_the_time_of_their_bytes() {
         let bytes = std::fs::metadata(&path).unwrap().len() as usize;
         let mut spec = spec();
         spec.tokens = first + added.len() + count;
-        PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
-        let (before, begun) = (LIVE.load(Ordering::Relaxed), Instant::now());
-        let built = Tokenizer::from_json(&path, &spec);
-        let (memory, time) = (PEAK.load(Ordering::Relaxed) - before, begun.elapsed());
+        let begun = Instant::now();
+        let (built, memory) = counting::peak(|| Tokenizer::from_json(&path, &spec));
+        let time = begun.elapsed();
         println!("{count} added tokens of {len} characters: {time:.2?}, {:.1} MB", memory as f64 / 1e6);
         assert!(memory < 100 * bytes, "{count} of {len}: {memory} bytes for a file of {bytes}");
         built
