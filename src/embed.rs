@@ -36,6 +36,11 @@ impl Model {
     /// `Embed` where nothing says the pooling, a text is too long, or there is no such prompt; `Option` for dimensions that
     /// are none; `EmptyPrompt` for a text without a token; `Encode`; `CacheBudget` and `OutOfMemory`; `Cancelled`.
     pub fn embed_with(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Tensor> {
+        Ok(self.embed_counted(texts, options)?.0)
+    }
+
+    /// The vectors, and how many tokens were computed.
+    pub(crate) fn embed_counted(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<(Tensor, usize)> {
         let hidden = self.spec().hidden;
         let said = self.spec().embeds.by();
         let pooling = self.pooling(options)?;
@@ -46,9 +51,12 @@ impl Model {
         }
         let prompt = prompt(said, options)?;
         let limit = self.text_limit();
-        let mut encoded = memory::reserved(texts.len(), "the texts")?;
+        let (mut encoded, mut tokens) = (memory::reserved(texts.len(), "the texts")?, 0);
         for (index, text) in texts.iter().enumerate() {
-            encoded.push(Text::new(self.text_ids(index, prompt, text.as_ref(), limit, options)?, None));
+            options.cancel.check()?;
+            let ids = self.text_ids(index, prompt, text.as_ref(), limit, options)?;
+            tokens += ids.len();
+            encoded.push(Text::new(ids, None));
         }
         let normalize = options.normalize.unwrap_or(said.is_some_and(|said| said.normalize));
         let mut vectors = memory::zeros(texts.len() * dimensions, "vectors of texts")?;
@@ -63,7 +71,7 @@ impl Model {
             vector.iter_mut().zip(pooled).for_each(|(to, x)| *to = (x * factor) as f32);
             Ok(())
         })?;
-        Ok(Tensor::from_vec(vectors, (texts.len(), dimensions), self.device())?)
+        Ok((Tensor::from_vec(vectors, (texts.len(), dimensions), self.device())?, tokens))
     }
 
     /// Which of the tokens' vectors make that of the text.

@@ -311,3 +311,15 @@ fn calls_are_texts_of_json_and_a_cancelled_answer_is_an_error() {
     }
     assert_eq!(kept, whole);
 }
+
+#[test]
+fn embeddings_count_the_tokens_that_are_computed() {
+    let model = Model::load("fixtures/embeddings/bert").unwrap();
+    let mut request = embedding(json!({ "input": ["a cat", "two dogs"] })).unwrap();
+    let used =
+        |request: &EmbeddingRequest| request.embed(&model, "m").unwrap()["usage"]["prompt_tokens"].as_u64().unwrap();
+    let of = |text: &str| model.tokenizer().encode(text, true).unwrap().len() as u64;
+    assert_eq!(used(&request), of("a cat") + of("two dogs"));
+    request.options = request.options.prompt("query: ");
+    assert_eq!(used(&request), of("query: a cat") + of("query: two dogs"));
+}

@@ -52,12 +52,8 @@ impl EmbeddingRequest {
     /// # Errors
     /// As [`Model::embed_with`].
     pub fn embed(&self, model: &Model, name: &str) -> Result<Value> {
-        let vectors = model.embed_with(&self.input, &self.options)?.to_vec2::<f32>()?;
-        let mut tokens = 0;
-        for text in &self.input {
-            tokens += model.tokenizer().encode(text, true)?.len();
-        }
-        let data = vectors.into_iter().enumerate().map(|(index, vector)| {
+        let (vectors, tokens) = model.embed_counted(&self.input, &self.options)?;
+        let data = vectors.to_vec2::<f32>()?.into_iter().enumerate().map(|(index, vector)| {
             let embedding = if self.base64 {
                 let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
                 Value::from(BASE64_STANDARD.encode(bytes))
