@@ -6,7 +6,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, Parser};
 use model_factory::kernels::Isa;
 use model_factory::{
-    DeviceChoice, Error, GenerateOptions, Grammar, KvDtype, Message, Model, Speculation, ToolChoice,
+    CancellationToken, DeviceChoice, Error, GenerateOptions, Grammar, KvDtype, Message, Model, Speculation, ToolChoice,
     UnifiedModelFactory,
 };
 use serde_json::Value;
@@ -105,8 +105,8 @@ struct Arguments {
     /// Instruction sets to use at most (avx2, portable), for a machine that misbehaves; all when absent.
     #[arg(long, value_parser = common::isa)]
     isa: Option<Isa>,
-    /// Goes on from the session that is saved in this file, if it exists, and saves it there at the end: what the prompt has in
-    /// common with it is not computed again.
+    /// Reads the session that is saved in this file, if it exists, and saves it there at the end. The prompt is the whole text all the
+    /// same: what it has in common with the session is not computed again.
     #[arg(long, value_name = "FILE")]
     session: Option<PathBuf>,
     /// With --json: the log-probability of each token, and of the N likeliest at its place.
@@ -117,9 +117,20 @@ struct Arguments {
     json: bool,
 }
 
+/// What a shell reports of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match run(&arguments) {
+    let cancel = CancellationToken::new();
+    let first = cancel.clone();
+    // The first Ctrl-C ends the generation, whose text and session are kept; the second the program.
+    let handler = move || if first.is_cancelled() { std::process::exit(INTERRUPTED.into()) } else { first.cancel() };
+    if let Err(error) = ctrlc::set_handler(handler) {
+        common::tell(format_args!("Ctrl-C will end the program at once: {error}"));
+    }
+    match run(&arguments, &cancel) {
+        Ok(()) if cancel.is_cancelled() => ExitCode::from(INTERRUPTED),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if let (true, Error::Refused(report)) = (arguments.json, &error) {
@@ -130,11 +141,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<(), Error> {
-    let options = options(arguments);
+fn run(arguments: &Arguments, cancel: &CancellationToken) -> Result<(), Error> {
+    let options = options(arguments).cancel(cancel);
     // A wrong option is told before a model is loaded.
     options.check()?;
-    let model = load(arguments)?;
+    let model = load(arguments, cancel)?;
     common::tell(model.report().first_line());
     let session = match &arguments.session {
         Some(file) if file.exists() => model.restore(file)?,
@@ -215,9 +226,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         } else {
             String::new()
         };
-        let guesses = match timings.guessed {
-            0 => String::new(),
-            guessed => format!("{} of {guessed} guesses accepted, ", timings.accepted),
+        let guesses = match options.speculate {
+            Speculation::Off => String::new(),
+            _ => format!("{} of {} guesses accepted, ", timings.accepted, timings.guessed),
         };
         common::tell(format_args!(
             "{} prompt tokens at {prefill:.0} tokens/s, {} generated at {decode:.0} tokens/s, ended by {finish}, \
@@ -310,9 +321,12 @@ fn schema(path: &str) -> Result<Grammar, String> {
     Ok(Grammar::json_schema(schema))
 }
 
-fn load(arguments: &Arguments) -> Result<Model, Error> {
-    let mut builder =
-        UnifiedModelFactory::builder().device(arguments.device).kv_cache(arguments.kv_cache).on_progress(common::show);
+fn load(arguments: &Arguments, cancel: &CancellationToken) -> Result<Model, Error> {
+    let mut builder = UnifiedModelFactory::builder()
+        .device(arguments.device)
+        .kv_cache(arguments.kv_cache)
+        .on_progress(common::show)
+        .cancel(cancel);
     if let Some(context) = arguments.context {
         builder = builder.context_length(context);
     }

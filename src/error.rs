@@ -79,7 +79,7 @@ pub enum Error {
     EmptyPrompt,
     /// The text is longer than the context (exit code 2).
     #[error(
-        "{asked} tokens do not fit in the {limit} that are left of the context; shorten the prompt, or load with a larger context if the model was trained for one"
+        "{asked} tokens are more than the {limit} that the context has room for; shorten the prompt, or load with a larger context if the model was trained for one"
     )]
     ContextOverflow {
         /// Positions that were free.

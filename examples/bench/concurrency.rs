@@ -170,7 +170,14 @@ impl Concurrent {
             ),
             format!("throughput       {:>8.1} tokens/s, prompts included", median(&self.throughput)),
             format!("by hand          {:>8.1} tokens/s, as one batch", median(&self.by_hand)),
-            format!("while all run    {together:>8.1} tokens/s, {:.2} times one alone ({one:.1})", together / one),
+            match together {
+                // The first had ended before the last began.
+                0.0 => "while all run           -".into(),
+                _ => format!(
+                    "while all run    {together:>8.1} tokens/s, {:.2} times one alone ({one:.1})",
+                    together / one
+                ),
+            },
             format!("first token      {}  ms, median, p95, p99", ms(&self.first)),
             format!("between tokens   {}  ms", ms(&self.gaps)),
             format!("same ids as alone: {}\n", self.same_ids),

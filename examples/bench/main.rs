@@ -15,6 +15,9 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// The share of the memory's read speed from which caches must hold the weights.
+const CACHED: f64 = 1.5;
+
 /// Measure prompt processing into an empty cache, and generation.
 #[derive(Parser)]
 struct Arguments {
@@ -164,12 +167,12 @@ fn compare(arguments: &Arguments, axis: Axis) -> Result<(), Error> {
     let mut rows: Vec<Value> = Vec::new();
     for (name, measured) in &all {
         let figures = measured.figures();
-        let share = figures.arithmetic_share.map_or("-".into(), |share| format!("{:.0} %", share * 100.0));
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let share = figures.arithmetic_share.map_or("-".into(), percent);
+        let read = if figures.bandwidth_share > CACHED { "-".into() } else { percent(figures.bandwidth_share) };
         lines.push(format!(
-            "{name:<24} {:>8.1} {share:>8} {:>8.1} {:>6.0} %",
-            figures.prefill.median,
-            figures.decode.median,
-            figures.bandwidth_share * 100.0
+            "{name:<24} {:>8.1} {share:>8} {:>8.1} {read:>8}",
+            figures.prefill.median, figures.decode.median
         ));
         rows.push(measured.json(&arguments.path(), matches!(axis, Axis::Isa).then_some(name)));
     }
@@ -219,7 +222,7 @@ fn measure(arguments: &Arguments) -> Result<(), Error> {
         ),
         match figures.bandwidth_share {
             // Memory that changes its speed between the two measurements explains less.
-            share if share > 1.5 => "bandwidth        no bound: the caches hold the weights".into(),
+            share if share > CACHED => "bandwidth        no bound: the caches hold the weights".into(),
             share => {
                 let bandwidth = figures.bandwidth / 1e9;
                 format!("bandwidth        {bandwidth:.1} GB/s read, of which decode uses {:.0} %", share * 100.0)

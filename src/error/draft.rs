@@ -27,8 +27,8 @@ pub enum DraftError {
     },
     /// An id is one token for the model and another for the draft model (exit code 2).
     #[error(
-        "{} cannot guess for {}: token {id} is {in_draft} there and {in_model} here; take a draft model of the same vocabulary",
-        draft.display(), model.display()
+        "{draft} cannot guess for {model}: token {id} is {in_draft} in {draft} and {in_model} in {model}; take a draft model of the same vocabulary",
+        draft = draft.display(), model = model.display()
     )]
     Vocabulary {
         /// The model's path.

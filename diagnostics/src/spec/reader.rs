@@ -100,6 +100,7 @@ impl<'a> Reader<'a> {
         if let Some((family, text)) = self.language_model(families)? {
             self.model_type = text.text("model_type")?.map(str::to_owned);
             self.metadata = Source::Config(text);
+            self.aliases = family.config_aliases;
             return Ok(family);
         }
         if let Some(family) = families.iter().find(named).or_else(|| families.iter().find(of_architecture)) {
