@@ -47,6 +47,11 @@ GEOMETRIES = {
     # ibm-granite/granite-3.3-2b-instruct
     "granite-2b": dict(fixture="granite/q8_0", hidden=2048, layers=40, heads=32, kv=8, head=64, ff=8192, vocab=49159,
                        context=131072),
+    # ibm-granite/granite-4.0-h-micro and granite-4.0-h-tiny: attention in every tenth layer from the sixth on
+    "granite-4-h-micro": dict(fixture="granite-4-h-dense/f16", hidden=2048, layers=40, heads=32, kv=8, head=64, ff=8192,
+                              vocab=100352, mamba_heads=64, state=128, context=131072),
+    "granite-4-h-tiny": dict(fixture="granite-4-h/q8_0", hidden=1536, layers=40, heads=12, kv=4, head=128, ff=512, shared=1024,
+                             vocab=100352, experts=64, used=6, mamba_heads=48, state=128, context=131072),
     # TinyLlama/TinyLlama-1.1B-Chat-v1.0, meta-llama/Llama-3.2-3B and Llama-3.1-8B
     "tinyllama-1.1b": dict(fixture="tinyllama/q8_0", hidden=2048, layers=22, heads=32, kv=4, head=64, ff=5632,
                            vocab=32000, context=2048),
@@ -66,6 +71,9 @@ def shape(name: str, size: dict) -> tuple[int, ...]:
     q, kv, head = size["heads"] * size["head"], size["kv"] * size["head"], size["head"]
     state, value_heads = size.get("state", 0), size.get("value_heads", 0)
     inner, mixed = value_heads * state, (2 * size.get("key_heads", 0) + value_heads) * state
+    if "mamba_heads" in size:  # heads of 64 elements, one group
+        inner, value_heads = size["mamba_heads"] * 64, size["mamba_heads"]
+        mixed = inner + 2 * state
     asked = q * (2 if size.get("gated") else 1)
     wide = size.get("wide_norms", False)
     shapes = {
@@ -84,6 +92,11 @@ def shape(name: str, size: dict) -> tuple[int, ...]:
         "ssm_conv1d.weight": (mixed, 4), "ssm_dt.bias": (value_heads,), "ssm_norm.weight": (state,),
         "ssm_out.weight": (hidden, inner),
     }
+    if "mamba_heads" in size:
+        shared = size.get("shared", 0)
+        shapes |= {"ssm_in.weight": (inner + mixed + value_heads, hidden), "ssm_conv1d.bias": (mixed,), "ssm_norm.weight": (1, inner),
+                   "ssm_a": (value_heads, 1), "ssm_d": (value_heads, 1), "ffn_gate_shexp.weight": (shared, hidden),
+                   "ffn_up_shexp.weight": (shared, hidden), "ffn_down_shexp.weight": (hidden, shared)}
     return shapes.get(name, (hidden,))
 
 
@@ -102,7 +115,16 @@ def keys(size: dict) -> dict[str, object]:
                   "ssm.time_step_rank": size["value_heads"], "ssm.inner_size": size["value_heads"] * size["state"],
                   "attention.recurrent_layers": [(layer + 1) % 4 != 0 for layer in range(size["layers"])],
                   "rope.dimension_sections": [11, 11, 10, 0]}
+    if "mamba_heads" in size:
+        found |= {"ssm.state_size": size["state"], "ssm.group_count": 1, "ssm.time_step_rank": size["mamba_heads"],
+                  "ssm.inner_size": size["mamba_heads"] * 64, "expert_shared_feed_forward_length": size.get("shared"),
+                  "attention.head_count_kv": [size["kv"] if attends(layer) else 0 for layer in range(size["layers"])]}
     return {key: value for key, value in found.items() if value is not None}
+
+
+def attends(layer: int) -> bool:
+    """Whether a layer of Granite 4's hybrids is attention."""
+    return layer % 10 == 5
 
 
 class Blocks:
@@ -174,7 +196,10 @@ def main() -> None:
 
     plan = [(name, name, small_type, 0) for name, small_type in top.items()]
     for layer in range(size["layers"]):
-        of = by_layer[layer % size["period"] if "period" in size else 0]
+        if "mamba_heads" in size:
+            of = next(parts for parts in by_layer.values() if ("attn_q.weight" in parts) == attends(layer))
+        else:
+            of = by_layer[layer % size["period"] if "period" in size else 0]
         plan += [(f"blk.{layer}.{part}", part, small_type, layer) for part, small_type in of.items()]
     blocks, found = Blocks(), []
     for name, part, small_type, layer in plan:

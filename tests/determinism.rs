@@ -21,6 +21,9 @@ const FILES: &[&str] = &[
     "qwen3-next/q4_k_m.gguf",
     "lfm2-moe/bf16",
     "lfm2-moe/q4_k_m.gguf",
+    "granite-4-h/bf16",
+    "granite-4-h/q4_k_m.gguf",
+    "granite-4-h-dense/f16",
     "gemma-4-26b-a4b/bf16",
     "gemma-4-26b-a4b/q4_k_m.gguf",
     "gemma-4-e2b/bf16",
@@ -90,7 +93,7 @@ fn whole_chunked_and_single_token_prompts_give_the_same_bits() {
 /// Attention cuts a context into parts of 1024 positions, which are tasks of their own for one token.
 #[test]
 fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
-    for file in ["llama-3.2/bf16", "phi-3-window/bf16", "qwen3.5/q8_0.gguf", "gpt-oss/mxfp4.gguf"] {
+    for file in ["llama-3.2/bf16", "phi-3-window/bf16", "qwen3.5/q8_0.gguf", "granite-4-h/bf16", "gpt-oss/mxfp4.gguf"] {
         // No further than a model of 2048 positions goes.
         let length = if file.starts_with("gpt-oss") { 2040 } else { 2600 };
         let tokens = tokens(length);

@@ -137,7 +137,7 @@ fn unread(name: &str, arguments: &[&str]) -> Option<i32> {
 
 #[test]
 fn a_reader_that_has_seen_enough_changes_no_verdict() {
-    let path = model("llama-3/f32");
+    let path = model("llama-3.2/f32");
     let cases: [(&str, &[&str], i32); 11] = [
         ("bench", &["-p", "4", "-n", "1", "-r", "1"], 0),
         ("bench", &["-p", "4", "-n", "1", "-r", "1", "--json"], 0),
@@ -189,12 +189,12 @@ fn diagnose_speaks_by_exit_code() {
         std::fs::copy(shard.join(file), lonely.join(file)).expect("a copy");
     }
     let cases = [
-        (0, vec![model("llama-3.1/f32")]),
+        (0, vec![model("llama-3.1/f32-sharded")]),
         (0, vec![model("llama-256/q4_k_m.gguf")]),
         (1, vec!["/no/such/path".into()]),
         (2, vec!["--device".into(), "abacus".into()]),
         (10, vec![write("page.gguf", b"<!doctype html><html>please log in</html>")]),
-        (13, vec!["--device".into(), "cuda".into(), model("llama-3/f32")]),
+        (13, vec!["--device".into(), "cuda".into(), model("llama-3.2/f32")]),
         (14, vec!["--device".into(), "cpu-2gb".into(), large_checkpoint(folder.path())]),
         (15, vec![lonely.display().to_string()]),
         (16, vec![model("llama-256")]),
@@ -305,7 +305,7 @@ fn diagnose_names_the_variant_of_every_fixture() {
 fn logits_are_written_raw() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("logits.safetensors");
-    let path = model("llama-3/f32");
+    let path = model("llama-3.2/f32");
     let output = example("logits", &[&path, "--tokens", "1,2,3", "--out", &out.display().to_string()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let bytes = std::fs::read(&out).expect("the file");

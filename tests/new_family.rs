@@ -32,7 +32,7 @@ static HERON: Family = Family {
 
 /// The Llama 3 fixture under the names of the new family.
 fn write_heron(folder: &Path) {
-    let llama = common::named("llama-3").folder.join("f32");
+    let llama = common::named("llama-3").folder.join("bf16");
     for file in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
         std::fs::copy(llama.join(file), folder.join(file)).expect("a copy");
     }
@@ -78,7 +78,7 @@ fn a_family_of_the_same_block_is_one_table_and_one_line() {
     let heron = common::builder().families(&families).load(folder.path()).expect("a heron loads");
     assert_eq!((heron.spec().family, heron.spec().variant.as_str()), ("heron", "Grey Heron"));
 
-    let llama = common::load(common::named("llama-3").folder.join("f32"));
+    let llama = common::load(common::named("llama-3").folder.join("bf16"));
     let logits = |model: &model_factory::Model| -> Vec<Vec<f32>> {
         model.logits(&[5, 6, 7, 8]).expect("logits").to_vec2().expect("F32")
     };

@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Models, and how many schedules of each; every one has up to 16 generations. One has layers with a state.
-const SCHEDULES: [(&str, u64); 2] = [("demo-q4_k_m.gguf", 1000), ("models/qwen3.5/q8_0.gguf", 200)];
+/// Models, and how many schedules of each; every one has up to 16 generations. All but the first have layers with a state.
+const SCHEDULES: [(&str, u64); 3] =
+    [("demo-q4_k_m.gguf", 1000), ("models/qwen3.5/q8_0.gguf", 200), ("models/granite-4-h/q8_0.gguf", 100)];
 
 /// Tokens that each generates at most.
 const GENERATED: usize = 10;

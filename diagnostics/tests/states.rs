@@ -1,4 +1,4 @@
-//! Layers with a state: what the specs of Qwen3.5 and LFM2 say in each format, and of models made from their files.
+//! Layers with a state: what the specs of Qwen3.5, LFM2 and Granite 4 say in each format, and of models made from their files.
 #![allow(clippy::unwrap_used, unreachable_pub)] // a sample that cannot be written is a broken test
 
 #[path = "formats/build.rs"]
@@ -28,11 +28,12 @@ fn spec(path: &Path) -> ModelSpec {
     spec.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A letter for each layer: a delta net, a short convolution, attention, gated attention.
+/// A letter for each layer: a delta net, a short convolution, Mamba-2, attention, gated attention.
 fn kinds(spec: &ModelSpec) -> String {
     let kind = |mixer: &Mixer| match mixer {
         Mixer::DeltaNet(_) => 'd',
         Mixer::ShortConv(_) => 'c',
+        Mixer::Mamba2(_) => 'm',
         Mixer::Attention(attention) => {
             if attention.gated {
                 'g'
@@ -100,6 +101,68 @@ fn lfm2_has_short_convolutions_in_every_format() {
     }
 }
 
+#[test]
+fn granite_4_has_mamba_2_with_experts_or_without() {
+    for (format, gguf) in [("f32", false), ("bf16", false), ("q8_0.gguf", true), ("q4_k_m.gguf", true)] {
+        let spec = spec(&fixture("granite-4-h").join(format));
+        assert_eq!((spec.family, spec.variant.as_str(), kinds(&spec).as_str()), ("granitehybrid", "Granite 4", "ma"));
+        assert_eq!(spec.unused_tensors, Vec::<String>::new(), "{format}");
+        let layers = &spec.weights.layers;
+        let Mixer::Mamba2(mamba) = &layers[0].mixer.layer else { panic!("{format}") };
+        assert_eq!((mamba.heads, mamba.groups, mamba.head_dim, mamba.state_dim), (4, 1, 16, 16));
+        assert_eq!((mamba.decay_is_log, mamba.step_limit), (!gguf, [0.0, f64::INFINITY]));
+        // Rows of one stored matrix: gates, values, keys and queries, steps.
+        let rows = [&mamba.gate, &mamba.input, &mamba.step].map(|linear| linear.weight.shape[0]);
+        assert_eq!(rows, [64, 64 + 2 * 16, 4]);
+        assert_eq!(mamba.input.weight.offset, mamba.gate.weight.offset + mamba.gate.weight.bytes);
+        assert_eq!(mamba.step.weight.offset, mamba.input.weight.offset + mamba.input.weight.bytes);
+        assert_eq!((mamba.conv.channels(), mamba.conv.kernel(), mamba.conv.bias.is_some()), (96, 4, true));
+        for (vector, length) in [(&mamba.step_bias, 4), (&mamba.decay, 4), (&mamba.skip, 4), (&mamba.norm.weight, 64)] {
+            assert_eq!(vector.shape, [length], "{format}: {}", vector.name);
+        }
+        assert_eq!((layers[0].mixer.layer.projected(), layers[0].mixer.layer.mixed()), (96 + 64 + 4, 64));
+        assert!(spec.ropes.is_empty() && layers[1].mixer.layer.attention().unwrap().rope.is_none(), "{format}");
+        let experts = layers[0].experts().unwrap();
+        assert_eq!((experts.routing.experts, experts.routing.chosen), (3, 2));
+        let shared = experts.shared.as_ref().unwrap();
+        assert_eq!(shared.dense.up.weight.shape[0], if format.starts_with("q4") { 256 } else { 32 });
+        assert!(shared.router.is_none());
+    }
+    for format in ["f16", "f16.gguf"] {
+        let spec = spec(&fixture("granite-4-h-dense").join(format));
+        assert_eq!((spec.variant.as_str(), kinds(&spec).as_str()), ("Granite 4", "am"));
+        assert!(spec.unused_tensors.is_empty() && spec.weights.layers.iter().all(|layer| layer.experts().is_none()));
+        let Mixer::Mamba2(mamba) = &spec.weights.layers[1].mixer.layer else { panic!("{format}") };
+        assert_eq!((mamba.groups, mamba.state_dim, &*mamba.norm.weight.shape), (2, 8, &[64][..]));
+    }
+}
+
+/// The ones with attention alone: llama.cpp's converter calls them `granite`, with the keys of Mamba-2 all the same.
+#[test]
+fn granite_4_with_attention_alone_rotates() {
+    let alone = spec(&fixture("granite-4/bf16"));
+    assert_eq!((alone.family, kinds(&alone).as_str()), ("granitehybrid", "a"));
+    assert_eq!(
+        (alone.rope().unwrap().theta, alone.weights.layers[0].mixer.layer.attention().unwrap().rope),
+        (1e4, Some(0))
+    );
+    let sound = spec(&fixture("granite/q8_0.gguf"));
+    let file = Gguf::fixture("granite/q8_0.gguf");
+    let heads = array(build::I32, 2, [2i32, 2].into_iter().flat_map(i32::to_le_bytes).collect::<Vec<_>>());
+    let converted = file
+        .set("granite.attention.head_count_kv", ARRAY, heads)
+        .set("granite.rope.scaling.finetuned", BOOL, [1])
+        .u32("granite.expert_count", 0)
+        .u32("granite.expert_used_count", 0)
+        .u32("granite.expert_shared_feed_forward_length", 96)
+        .u32("granite.ssm.conv_kernel", 4)
+        .u32("granite.ssm.inner_size", 64)
+        .u32("granite.ssm.time_step_rank", 3);
+    let tree = Tree::new().with("m.gguf", converted.build());
+    let found = spec(&tree.path("m.gguf"));
+    assert_eq!((found.family, found.parameters, found.kv_heads), ("granite", sound.parameters, 2));
+}
+
 /// What the diagnosis says on a described processor.
 fn report(path: &Path) -> Report {
     diagnose(path, &Profile::find("cpu-8gb").unwrap().hardware(), &Policy::default())
@@ -111,6 +174,8 @@ fn a_report_counts_layers_by_kind() {
     assert!(text.contains("3 layers of gated delta net, 1 of attention"), "{text}");
     let text = report(&fixture("lfm2/bf16")).to_string();
     assert!(text.contains("3 layers of short convolution, 1 of attention"), "{text}");
+    let text = report(&fixture("granite-4-h/q8_0.gguf")).to_string();
+    assert!(text.contains("1 layer of Mamba-2, 1 of attention"), "{text}");
     let text = report(&fixture("llama-3.1/bf16")).to_string();
     assert!(!text.contains("of attention"), "{text}");
 }
@@ -119,7 +184,7 @@ fn a_report_counts_layers_by_kind() {
 fn a_gpu_refuses_layers_with_a_state_by_name() {
     let gpu = Profile::find("h100").unwrap().hardware();
     let policy = Policy { device: model_diagnostics::DeviceChoice::Cuda(0), ..Policy::default() };
-    for model in ["qwen3.5/bf16", "lfm2/q8_0.gguf"] {
+    for model in ["qwen3.5/bf16", "lfm2/q8_0.gguf", "granite-4-h/bf16"] {
         let report = diagnose(&fixture(model), &gpu, &policy);
         assert!(!report.verdict.runs() && report.to_string().contains("layers with a state"), "{report}");
     }

@@ -9,6 +9,7 @@ mod classifier;
 mod embedding;
 mod experts;
 mod heads;
+mod mamba;
 mod matrix;
 mod norm;
 mod operand;
@@ -26,7 +27,7 @@ use page::PageLayout;
 
 use crate::decoder::{
     self, AllocatePage, AttentionOptions, Batch, Classifier, Conv, CopyPage, DeltaNet, Device, EmbeddingInput, Experts,
-    HeadOptions, JoinedInput, LayerEmbedding, Operand, Output, PageKind, Pass, Stored,
+    HeadOptions, JoinedInput, LayerEmbedding, Mamba2, Operand, Output, PageKind, Pass, Stored,
 };
 use crate::error::{Error, Result};
 use crate::kernels::{self, Isa};
@@ -422,6 +423,17 @@ impl Device for CpuDevice {
         mixed: &mut Vec<f32>,
     ) -> Result<()> {
         self.advance_short_conv(&mut batch.sequences, layer, conv, projected, mixed)
+    }
+
+    fn mamba2(
+        &self,
+        batch: &mut Batch<'_, KvPage>,
+        layer: usize,
+        mamba: &Mamba2<WeightView, NormVectors>,
+        projected: &mut Vec<f32>,
+        mixed: &mut Vec<f32>,
+    ) -> Result<()> {
+        self.advance_mamba2(&mut batch.sequences, layer, mamba, projected, mixed)
     }
 
     fn norm_up_activate(

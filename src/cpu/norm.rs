@@ -59,11 +59,17 @@ impl NormVectors {
 
     /// `out` = the norm of the row `x`.
     pub(super) fn apply(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
-        let weight = floats(&self.weight, 0..self.width);
+        self.apply_part(isa, 0, x, out);
+    }
+
+    /// `out` = the norm of `x`, which is normed by itself by the weights from element `first` on.
+    pub(super) fn apply_part(&self, isa: Isa, first: usize, x: &[f32], out: &mut [f32]) {
+        let part = first..first + x.len();
+        let weight = floats(&self.weight, part.clone());
         match &self.kind {
             Formula::Rms { eps, offset } => kernels::rms_norm(isa, x, weight, *offset, *eps, out),
             Formula::Layer { eps, bias } => {
-                let bias = bias.as_ref().map(|bias| floats(bias, 0..self.width));
+                let bias = bias.as_ref().map(|bias| floats(bias, part));
                 kernels::layer_norm(isa, x, weight, bias, *eps, out);
             }
         }

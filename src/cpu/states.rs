@@ -10,6 +10,7 @@ use crate::memory::{self, Refusals};
 use crate::threads::TileMut;
 use crate::weights::WeightView;
 use model_diagnostics::plan::{KV_PAGE, STATE_CHUNK};
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 const _: () = assert!(STATE_CHUNK == kernels::CHUNK && KV_PAGE.is_multiple_of(STATE_CHUNK));
@@ -47,42 +48,57 @@ impl CpuDevice {
             refusals.into_result()?;
         }
         self.convolve_rows(sequences, layer, &net.conv, true, projected, width)?;
-        let values = net.value_heads * net.value_dim;
-        mixed.resize(rows * values, 0.0);
-        let decays = decays(net)?;
+        let decays = decays(net.value_heads, &net.decay, net.decay_is_log, &net.dt_bias)?;
         let projected = &*projected;
-        let mut heads: Vec<Mutex<&mut [f32]>> = memory::reserved(sequences.len() * net.value_heads, "heads of states")?;
+        let sizes = StateHeads { heads: net.value_heads, key_dim: net.key_dim, value_dim: net.value_dim };
+        self.advance_heads(sequences, layer, sizes, mixed, &|index, state, first, rows, out| {
+            let head = Head { device: self, net, index, decays: &decays };
+            head.advance(state, first, &projected[rows.start * width..rows.end * width], out, rows.start)
+        })
+    }
+
+    /// Brings every head of the sequences' states on by their rows, chunk by chunk of positions: `advance(head, state, first, rows,
+    /// mixed)`, where the rows stand at position `first` of their chunk and behind, gives the head's columns of `mixed`.
+    pub(super) fn advance_heads(
+        &self,
+        sequences: &mut [Sequence<'_, KvPage>],
+        layer: usize,
+        StateHeads { heads, key_dim, value_dim }: StateHeads,
+        mixed: &mut Vec<f32>,
+        advance: &Advance<'_>,
+    ) -> Result<()> {
+        let rows = sequences.last().map_or(0, |sequence| sequence.rows.end);
+        mixed.resize(rows * heads * value_dim, 0.0);
+        let mut states: Vec<Mutex<&mut [f32]>> = memory::reserved(sequences.len() * heads, "heads of states")?;
         let mut spans = memory::reserved(sequences.len(), "rows of sequences")?;
         let mut kept: Vec<Kept<'_>> = Vec::new();
         for (index, Sequence { rows, start, state, checkpoints, .. }) in sequences.iter_mut().enumerate() {
             spans.push((rows.clone(), *start));
             for checkpoint in checkpoints.iter_mut() {
                 let (position, (_, matrices)) = (checkpoint.position(), checkpoint.layer(layer));
-                let matrices = matrices.chunks_exact_mut(net.key_dim * net.value_dim).map(Mutex::new);
+                let matrices = matrices.chunks_exact_mut(key_dim * value_dim).map(Mutex::new);
                 let matrices = memory::collected(matrices, "states of prefixes")?;
                 kept.push(Kept { sequence: index, position, matrices });
             }
             let (_, of_layer) = state.as_mut().ok_or_else(no_state)?.layer(layer);
-            heads.extend(of_layer.chunks_exact_mut(of_layer.len() / net.value_heads).map(Mutex::new));
+            states.extend(of_layer.chunks_exact_mut(of_layer.len() / heads).map(Mutex::new));
         }
-        let columns: Vec<usize> = (0..=net.value_heads).map(|head| head * net.value_dim).collect();
+        let columns: Vec<usize> = (0..=heads).map(|head| head * value_dim).collect();
         let refusals = Refusals::default();
-        self.pool.run_grid(mixed, values, rows, &columns, &|tile, out| {
-            let head = Head { device: self, net, index: tile.columns.start / net.value_dim, decays: &decays };
+        self.pool.run_grid(mixed, heads * value_dim, rows, &columns, &|tile, out| {
+            let head = tile.columns.start / value_dim;
             for (sequence, (rows, start)) in spans.iter().enumerate() {
-                let state = &heads[sequence * net.value_heads + head.index];
-                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = states[sequence * heads + head].lock().unwrap_or_else(PoisonError::into_inner);
                 let mut row = rows.start;
                 while row < rows.end {
                     let first = (start + row - rows.start) % STATE_CHUNK;
                     let count = (STATE_CHUNK - first).min(rows.end - row);
-                    let projected = &projected[row * width..(row + count) * width];
-                    refusals.note(head.advance(&mut state, first, projected, out, row));
+                    refusals.note(advance(head, &mut state, first, row..row + count, out));
                     row += count;
                     let position = start + row - rows.start;
                     if let Some(kept) = kept.iter().find(|kept| (kept.sequence, kept.position) == (sequence, position))
                     {
-                        let mut matrix = kept.matrices[head.index].lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut matrix = kept.matrices[head].lock().unwrap_or_else(PoisonError::into_inner);
                         let len = matrix.len();
                         matrix.copy_from_slice(&state[..len]);
                     }
@@ -119,7 +135,7 @@ impl CpuDevice {
 
     /// Convolves the first columns of `projected` `[rows, width]` in place, behind the rows that the states have, and keeps in
     /// the states what later rows read.
-    fn convolve_rows(
+    pub(super) fn convolve_rows(
         &self,
         sequences: &mut [Sequence<'_, KvPage>],
         layer: usize,
@@ -190,7 +206,7 @@ impl CpuDevice {
     }
 
     /// `out` = some elements of a stored vector.
-    fn read(&self, vector: &WeightView, elements: std::ops::Range<usize>, out: &mut [f32]) {
+    fn read(&self, vector: &WeightView, elements: Range<usize>, out: &mut [f32]) {
         out.fill(0.0);
         add_floats(self.isa, out, floats(vector, elements));
     }
@@ -218,19 +234,38 @@ fn keep<'r>(
     }
 }
 
-/// What the softplus of each head is multiplied by.
-fn decays(net: &DeltaNet<WeightView, NormVectors>) -> memory::Result<Vec<[f64; 2]>> {
-    let mut decays = memory::zeros(2 * net.value_heads, "decays of heads")?;
-    let (decay, bias) = decays.split_at_mut(net.value_heads);
-    let isa = kernels::Isa::portable();
-    add_floats(isa, decay, floats(&net.decay, 0..net.value_heads));
-    add_floats(isa, bias, floats(&net.dt_bias, 0..net.value_heads));
-    let both = decay.iter().zip(bias).map(|(decay, bias): (&f32, &mut f32)| {
+/// What the softplus of each head is multiplied by, and what is added before it.
+pub(super) fn decays(
+    heads: usize,
+    stored: &WeightView,
+    is_log: bool,
+    bias: &WeightView,
+) -> memory::Result<Vec<[f64; 2]>> {
+    let (decay, bias) = (numbers(stored, heads)?, numbers(bias, heads)?);
+    let both = decay.iter().zip(&bias).map(|(decay, bias)| {
         let decay = f64::from(*decay);
-        [if net.decay_is_log { -decay.exp() } else { decay }, f64::from(*bias)]
+        [if is_log { -decay.exp() } else { decay }, f64::from(*bias)]
     });
     memory::collected(both, "decays of heads")
 }
+
+/// A stored vector with a number for each head.
+pub(super) fn numbers(stored: &WeightView, heads: usize) -> memory::Result<Vec<f32>> {
+    let mut numbers = memory::zeros(heads, "numbers of heads")?;
+    add_floats(kernels::Isa::portable(), &mut numbers, floats(stored, 0..heads));
+    Ok(numbers)
+}
+
+/// The heads of a layer whose state is matrices.
+pub(super) struct StateHeads {
+    pub(super) heads: usize,
+    pub(super) key_dim: usize,
+    pub(super) value_dim: usize,
+}
+
+/// What brings a head on: see [`CpuDevice::advance_heads`].
+pub(super) type Advance<'a> =
+    dyn Fn(usize, &mut [f32], usize, Range<usize>, &mut TileMut<'_>) -> memory::Result<()> + Sync + 'a;
 
 /// What is kept of the state that a sequence has behind a position: the matrices of the heads.
 struct Kept<'a> {
@@ -285,7 +320,7 @@ impl Head<'_> {
                 strengths[row] = (1.0 / (1.0 + (-f64::from(beta)).exp())) as f32;
                 decays[row] = (decay * softplus(f64::from(alpha) + bias)).exp() as f32;
             }
-            let rows = DeltaRows { keys_queries, values: own, decays, strengths };
+            let rows = DeltaRows { keys_queries, values: own, decays, strengths: Some(strengths) };
             DeltaState::new(state, key_dim, value_dim).advance(isa, first, rows, scratch, mixed);
             for (row, mixed) in mixed.chunks_exact(value_dim).enumerate() {
                 let z = &projected[row * width + 2 * keys + values + index * value_dim..][..value_dim];
@@ -299,7 +334,7 @@ impl Head<'_> {
 }
 
 /// `ln(1 + e^x)`.
-fn softplus(x: f64) -> f64 {
+pub(super) fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 

@@ -1,7 +1,7 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
 use super::page::{AllocatePage, CopyPage, PagePair};
-use super::{Angles, Checkpoint, Classifier, Conv, DeltaNet, EmbeddingInput, Experts, JoinedInput, State};
+use super::{Angles, Checkpoint, Classifier, Conv, DeltaNet, EmbeddingInput, Experts, JoinedInput, Mamba2, State};
 use crate::error::{Error, Result};
 use crate::kernels::Scoring;
 use crate::memory;
@@ -207,6 +207,21 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
         _: &mut Self::Batch<'_>,
         _: usize,
         _: &Conv<Self::Vector>,
+        _: &mut Self::Buffer,
+        _: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(no_kernel())
+    }
+
+    /// The same of Mamba-2, whose `projected` are the products with its `input`, `gate` and `step`.
+    ///
+    /// # Errors
+    /// As [`delta_net`](Self::delta_net).
+    fn mamba2(
+        &self,
+        _: &mut Self::Batch<'_>,
+        _: usize,
+        _: &Mamba2<Self::Vector, Self::Norm>,
         _: &mut Self::Buffer,
         _: &mut Self::Buffer,
     ) -> Result<()> {

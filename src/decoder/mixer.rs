@@ -1,12 +1,12 @@
 //! The first sub-layer of a block on a device: what mixes the positions of a sequence.
 
-use super::{AttentionOptions, Conv, DeltaNet, Device, HeadOptions, Pass, Stored};
+use super::{AttentionOptions, Conv, DeltaNet, Device, HeadOptions, Mamba2, Pass, Stored};
 use crate::error::{Error, Result};
 use crate::kernels::Scoring;
 use crate::weights::Weights;
 use model_diagnostics::spec::{
-    self, AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, LinearWeights, MixerWeights,
-    NormWeights, ShortConvWeights,
+    self, AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, LinearWeights, Mamba2Weights,
+    MixerWeights, NormWeights, ShortConvWeights,
 };
 
 /// A mixer with its norms. A pass calls [`Mixer::store`] for all rows and then [`Mixer::mix`] for those that are wanted.
@@ -21,6 +21,7 @@ enum Layer<D: Device> {
     Attention(Attention<D>),
     DeltaNet(Box<DeltaNetLayer<D>>),
     ShortConv(ShortConvLayer<D>),
+    Mamba2(Box<Mamba2Layer<D>>),
 }
 
 struct Attention<D: Device> {
@@ -46,6 +47,13 @@ struct ShortConvLayer<D: Device> {
     out: D::Matrix,
 }
 
+struct Mamba2Layer<D: Device> {
+    /// Whose products stand side by side.
+    inputs: Vec<D::Matrix>,
+    mamba: Mamba2<D::Vector, D::Norm>,
+    out: D::Matrix,
+}
+
 struct KeysValues<D: Device> {
     k: D::Matrix,
     /// `None` where the keys before their norm are the values.
@@ -64,6 +72,7 @@ impl<D: Device> Mixer<D> {
                 spec::Mixer::Attention(attention) => Layer::Attention(Attention::new(device, weights, attention)?),
                 spec::Mixer::DeltaNet(net) => Layer::DeltaNet(Box::new(DeltaNetLayer::new(device, weights, net)?)),
                 spec::Mixer::ShortConv(conv) => Layer::ShortConv(ShortConvLayer::new(device, weights, conv)?),
+                spec::Mixer::Mamba2(mamba) => Layer::Mamba2(Box::new(Mamba2Layer::new(device, weights, mamba)?)),
             },
             output_norm: of(output_norm)?,
             sum_norm: of(sum_norm)?,
@@ -86,6 +95,12 @@ impl<D: Device> Mixer<D> {
                 device.norm_project(batch, hidden, norm, &[bcx], projected)?;
                 device.short_conv(batch, index, conv, projected, mixed)
             }
+            Layer::Mamba2(layer) => {
+                let Mamba2Layer { inputs, mamba, .. } = &**layer;
+                let inputs: Vec<&D::Matrix> = inputs.iter().collect();
+                device.norm_project(batch, hidden, norm, &inputs, projected)?;
+                device.mamba2(batch, index, mamba, projected, mixed)
+            }
         }
     }
 
@@ -93,7 +108,7 @@ impl<D: Device> Mixer<D> {
     pub(super) fn stores(&self) -> bool {
         match &self.layer {
             Layer::Attention(attention) => attention.kv.is_some(),
-            Layer::DeltaNet(_) | Layer::ShortConv(_) => true,
+            Layer::DeltaNet(_) | Layer::ShortConv(_) | Layer::Mamba2(_) => true,
         }
     }
 
@@ -107,7 +122,7 @@ impl<D: Device> Mixer<D> {
         let Pass { batch, projected, mixed, .. } = pass;
         match &self.layer {
             Layer::Attention(attention) => device.attend(batch, index, &attention.options, projected, mixed),
-            Layer::DeltaNet(_) | Layer::ShortConv(_) => Ok(()),
+            Layer::DeltaNet(_) | Layer::ShortConv(_) | Layer::Mamba2(_) => Ok(()),
         }
     }
 
@@ -117,6 +132,7 @@ impl<D: Device> Mixer<D> {
             Layer::Attention(attention) => &attention.o,
             Layer::DeltaNet(net) => &net.out,
             Layer::ShortConv(conv) => &conv.out,
+            Layer::Mamba2(mamba) => &mamba.out,
         }
     }
 
@@ -129,6 +145,7 @@ impl<D: Device> Mixer<D> {
             }
             Layer::DeltaNet(net) => (&net.inputs, [Some(&net.out), None, None, None]),
             Layer::ShortConv(conv) => (&[], [Some(&conv.bcx), Some(&conv.out), None, None]),
+            Layer::Mamba2(mamba) => (&mamba.inputs, [Some(&mamba.out), None, None, None]),
         };
         inputs.iter().chain(others.into_iter().flatten())
     }
@@ -219,6 +236,30 @@ impl<D: Device> ShortConvLayer<D> {
             bcx: device.matrix(weights, &conv.bcx)?,
             conv: conv_of(device, weights, &conv.conv)?,
             out: device.matrix(weights, &conv.out)?,
+        })
+    }
+}
+
+impl<D: Device> Mamba2Layer<D> {
+    fn new(device: &D, weights: &Weights, mamba: &Mamba2Weights) -> Result<Mamba2Layer<D>> {
+        let matrix = |linear: &LinearWeights| device.matrix(weights, linear);
+        let &Mamba2Weights { heads, groups, head_dim, state_dim, step_limit, decay_is_log, .. } = mamba;
+        Ok(Mamba2Layer {
+            inputs: [&mamba.input, &mamba.gate, &mamba.step].into_iter().map(matrix).collect::<Result<_>>()?,
+            mamba: Mamba2 {
+                heads,
+                groups,
+                head_dim,
+                state_dim,
+                step_limit,
+                conv: conv_of(device, weights, &mamba.conv)?,
+                step_bias: device.vector(weights, &mamba.step_bias)?,
+                decay: device.vector(weights, &mamba.decay)?,
+                decay_is_log,
+                skip: device.vector(weights, &mamba.skip)?,
+                norm: device.load_norm(weights, &mamba.norm)?,
+            },
+            out: matrix(&mamba.out)?,
         })
     }
 }

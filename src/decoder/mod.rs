@@ -30,7 +30,7 @@ pub use joined::{Hidden, JoinedInput, Taken};
 pub use kv_cache::{Cache, KvCache, Parts};
 pub use page::{AllocatePage, CopyPage, PageKind, PagePair};
 pub use page_pool::{CacheSizes, PagePool};
-pub use recurrent::{Conv, DeltaNet};
+pub use recurrent::{Conv, DeltaNet, Mamba2};
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
 pub use segment::{Batching, Logits, Segment};

@@ -28,6 +28,32 @@ pub struct DeltaNet<Vector, Norm> {
     pub(crate) norm: Norm,
 }
 
+/// Mamba-2 but for its matrices: see [`Mamba2Weights`](model_diagnostics::spec::Mamba2Weights).
+pub struct Mamba2<Vector, Norm> {
+    /// Heads.
+    pub(crate) heads: usize,
+    /// Groups of them that share keys and queries, and are normed together.
+    pub(crate) groups: usize,
+    /// Elements of a value.
+    pub(crate) head_dim: usize,
+    /// Elements of a key or a query.
+    pub(crate) state_dim: usize,
+    /// The least and the longest step.
+    pub(crate) step_limit: [f64; 2],
+    /// Over values, keys and queries.
+    pub(crate) conv: Conv<Vector>,
+    /// Added before the softplus, `[heads]`.
+    pub(crate) step_bias: Vector,
+    /// What a step is multiplied by, `[heads]`.
+    pub(crate) decay: Vector,
+    /// Whether `decay` is the logarithm of its negative.
+    pub(crate) decay_is_log: bool,
+    /// What a value is multiplied by to be added to what is read, `[heads]`.
+    pub(crate) skip: Vector,
+    /// Of the output, group by group.
+    pub(crate) norm: Norm,
+}
+
 /// A causal convolution of every channel by itself.
 pub struct Conv<Vector> {
     /// `[channels, kernel]`, the current position last.

@@ -1,5 +1,5 @@
 //! The gated delta rule: a matrix `S` `[key_dim, value_dim]` a head, which every position decays, corrects and reads
-//! (arXiv 2412.06464).
+//! (arXiv 2412.06464), and Mamba-2's, which corrects nothing: `u = v` (arXiv 2405.21060).
 //!
 //! With the decay `a`, the key `k`, the value `v`, the strength `b` and the query `q` of position `t`:
 //!
@@ -59,8 +59,8 @@ pub struct DeltaRows<'a> {
     pub values: &'a [f32],
     /// Decays, from 0 to 1.
     pub decays: &'a [f32],
-    /// Strengths of the corrections.
-    pub strengths: &'a [f32],
+    /// Strengths of the corrections; `None` where values are added as they are.
+    pub strengths: Option<&'a [f32]>,
 }
 
 impl<'a> DeltaState<'a> {
@@ -77,7 +77,8 @@ impl<'a> DeltaState<'a> {
     pub fn advance(&mut self, isa: Isa, first: usize, rows: DeltaRows<'_>, scratch: &mut [f32], out: &mut [f32]) {
         let count = rows.decays.len();
         let (key_dim, value_dim) = (self.keys.len() / CHUNK, self.corrections.len() / CHUNK);
-        assert!(count > 0 && first + count <= CHUNK && rows.strengths.len() == count, "rows of a chunk");
+        assert!(count > 0 && first + count <= CHUNK, "rows of a chunk");
+        assert!(rows.strengths.is_none_or(|strengths| strengths.len() == count), "strengths");
         assert!(rows.keys_queries.len() == 2 * count * key_dim, "keys and queries");
         assert!(rows.values.len() == count * value_dim && out.len() == count * value_dim, "values");
         assert!(scratch.len() >= delta_scratch(key_dim, value_dim), "scratch");
@@ -125,14 +126,18 @@ fn advance_body<const FUSED: bool>(
     for (row, key) in rows.keys_queries.chunks_exact(key_dim).take(count).enumerate() {
         keys.chunks_exact_mut(CHUNK).zip(key).for_each(|(keys, key)| keys[first + row] = *key);
     }
+    // What is not corrected is not read by keys.
+    let by_keys = if rows.strengths.is_some() { count } else { 0 };
+    let readers = &rows.keys_queries[(count - by_keys) * key_dim..];
     let (wide, scores) = scratch.split_at_mut((2 * CHUNK * value_dim).max(key_dim * CHUNK));
-    let (read, scores) = (&mut wide[..2 * count * value_dim], &mut scores[..2 * count * CHUNK]);
+    let all = by_keys + count;
+    let (read, scores) = (&mut wide[..all * value_dim], &mut scores[..all * CHUNK]);
     read.fill(0.0);
     scores.fill(0.0);
-    multiply_add::<FUSED>(rows.keys_queries, key_dim, matrix, value_dim, read);
-    multiply_add::<FUSED>(rows.keys_queries, key_dim, keys, CHUNK, scores);
+    multiply_add::<FUSED>(readers, key_dim, matrix, value_dim, read);
+    multiply_add::<FUSED>(readers, key_dim, keys, CHUNK, scores);
     let ((of_key, of_query), (key_scores, query_scores)) =
-        (read.split_at_mut(count * value_dim), scores.split_at(count * CHUNK));
+        (read.split_at_mut(by_keys * value_dim), scores.split_at(by_keys * CHUNK));
     // What is left of each position of the chunk at the next one, and of what was before the chunk.
     let (mut left, mut before) = ([0f32; CHUNK], 1f32);
     for (position, decay) in decays[..first].iter().enumerate() {
@@ -143,16 +148,20 @@ fn advance_body<const FUSED: bool>(
         undergo(&mut left, &mut before, position, decays[position]);
         let (earlier, own) = corrections.split_at_mut(position * value_dim);
         let own = &mut own[..value_dim];
-        // D(-1, t) S' k, and what the chunk adds to it.
-        let predicted = &mut of_key[row * value_dim..][..value_dim];
-        predicted.iter_mut().for_each(|x| *x *= before);
-        for (s, earlier) in earlier.chunks_exact(value_dim).enumerate() {
-            axpy::<FUSED>(left[s] * key_scores[row * CHUNK + s], earlier, predicted);
-        }
-        let strength = rows.strengths[row];
         let value = &rows.values[row * value_dim..][..value_dim];
-        for ((own, value), predicted) in own.iter_mut().zip(value).zip(&*predicted) {
-            *own = strength * (value - predicted);
+        match rows.strengths {
+            Some(strengths) => {
+                // D(-1, t) S' k, and what the chunk adds to it.
+                let predicted = &mut of_key[row * value_dim..][..value_dim];
+                predicted.iter_mut().for_each(|x| *x *= before);
+                for (s, earlier) in earlier.chunks_exact(value_dim).enumerate() {
+                    axpy::<FUSED>(left[s] * key_scores[row * CHUNK + s], earlier, predicted);
+                }
+                for ((own, value), predicted) in own.iter_mut().zip(value).zip(&*predicted) {
+                    *own = strengths[row] * (value - predicted);
+                }
+            }
+            None => own.copy_from_slice(value),
         }
         let out = &mut out[row * value_dim..][..value_dim];
         for (out, read) in out.iter_mut().zip(&of_query[row * value_dim..]) {
@@ -205,8 +214,11 @@ fn multiply_add<const FUSED: bool>(x: &[f32], inputs: usize, matrix: &[f32], wid
         while at < width {
             at += match (x.len() / inputs, width - at) {
                 (ROWS, COLUMNS..) => tile::<FUSED, ROWS, COLUMNS>(x, inputs, matrix, width, at, out),
-                // One position's key and query: wider, so that as many sums are on their way.
+                // The rest of a whole chunk's queries.
+                (4, COLUMNS..) => tile::<FUSED, 4, COLUMNS>(x, inputs, matrix, width, at, out),
+                // One position's key and query, or query: wider, so that as many sums are on their way.
                 (2, WIDE..) => tile::<FUSED, 2, WIDE>(x, inputs, matrix, width, at, out),
+                (1, WIDE..) => tile::<FUSED, 1, WIDE>(x, inputs, matrix, width, at, out),
                 (_, COLUMNS..) => rows::<FUSED, COLUMNS>(x, inputs, matrix, width, at, out),
                 _ => rows::<FUSED, 1>(x, inputs, matrix, width, at, out),
             };
@@ -269,11 +281,12 @@ mod tests {
         queries: Vec<f32>,
         values: Vec<f32>,
         decays: Vec<f32>,
-        strengths: Vec<f32>,
+        /// `None` where values are added as they are.
+        strengths: Option<Vec<f32>>,
     }
 
     impl Sequence {
-        fn new(random: &mut Random, len: usize, key_dim: usize, value_dim: usize) -> Sequence {
+        fn new(random: &mut Random, len: usize, key_dim: usize, value_dim: usize, corrects: bool) -> Sequence {
             let share = |x: f32| 1.0 / (1.0 + (-2.0 * x).exp());
             let unit = |keys: Vec<f32>| -> Vec<f32> {
                 let of = |key: &[f32]| key.iter().map(|x| x * x).sum::<f32>().sqrt();
@@ -284,7 +297,7 @@ mod tests {
                 queries: unit(random.floats(len * key_dim)),
                 values: random.floats(len * value_dim),
                 decays: random.floats(len).into_iter().map(share).collect(),
-                strengths: random.floats(len).into_iter().map(share).collect(),
+                strengths: corrects.then(|| random.floats(len).into_iter().map(share).collect()),
             }
         }
 
@@ -296,9 +309,11 @@ mod tests {
                 let key: Vec<f64> = self.keys[t * key_dim..][..key_dim].iter().map(|x| f64::from(*x)).collect();
                 state.iter_mut().for_each(|x| *x *= f64::from(decay));
                 for column in 0..value_dim {
-                    let predicted: f64 = (0..key_dim).map(|row| state[row * value_dim + column] * key[row]).sum();
                     let value = f64::from(self.values[t * value_dim + column]);
-                    let correction = f64::from(self.strengths[t]) * (value - predicted);
+                    let correction = self.strengths.as_ref().map_or(value, |strengths| {
+                        let read = (0..key_dim).map(|row| state[row * value_dim + column] * key[row]);
+                        f64::from(strengths[t]) * (value - read.sum::<f64>())
+                    });
                     (0..key_dim).for_each(|row| state[row * value_dim + column] += key[row] * correction);
                 }
                 let query = &self.queries[t * key_dim..][..key_dim];
@@ -326,7 +341,7 @@ mod tests {
                         keys_queries: &keys_queries,
                         values: &self.values[start * value_dim..][..count * value_dim],
                         decays: &self.decays[start..start + count],
-                        strengths: &self.strengths[start..start + count],
+                        strengths: self.strengths.as_ref().map(|strengths| &strengths[start..start + count]),
                     };
                     let out = &mut out[start * value_dim..][..count * value_dim];
                     let mut state = DeltaState::new(&mut state, key_dim, value_dim);
@@ -341,8 +356,9 @@ mod tests {
     #[test]
     fn is_the_recurrence_and_the_same_bits_in_every_step() {
         let mut random = Random::new(7);
-        for (key_dim, value_dim) in [(16, 16), (128, 128), (5, 70), (64, 33), (1, 1)] {
-            let sequence = Sequence::new(&mut random, 75, key_dim, value_dim);
+        let sizes = [(16, 16), (128, 128), (128, 64), (5, 70), (64, 33), (1, 1)];
+        for ((key_dim, value_dim), corrects) in sizes.into_iter().flat_map(|size| [(size, true), (size, false)]) {
+            let sequence = Sequence::new(&mut random, 75, key_dim, value_dim, corrects);
             let truth = sequence.truth(key_dim, value_dim);
             for isa in Isa::available() {
                 let one_by_one = sequence.computed(isa, key_dim, value_dim, &[1]);
@@ -361,7 +377,7 @@ mod tests {
     #[test]
     fn is_the_same_bits_with_avx2_and_avx512() {
         let fused: Vec<Isa> = Isa::available().into_iter().filter(|isa| isa.has(Sets::AVX2)).collect();
-        let sequence = Sequence::new(&mut Random::new(8), 50, 128, 128);
+        let sequence = Sequence::new(&mut Random::new(8), 50, 128, 128, true);
         let of = |isa: &Isa| sequence.computed(*isa, 128, 128, &[50]);
         assert!(fused.windows(2).all(|pair| of(&pair[0]) == of(&pair[1])));
     }

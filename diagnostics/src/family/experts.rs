@@ -7,6 +7,7 @@ use crate::block::RouterScore;
 pub(super) const ROUTED: ExpertTable = ExpertTable {
     flag: None,
     count: LOCAL_COUNT,
+    optional: false,
     chosen: CHOSEN,
     feed_forward: None,
     shared_feed_forward: None,

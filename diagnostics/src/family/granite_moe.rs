@@ -6,7 +6,7 @@ use super::{Bias, ExpertTable, Family, FusedName, Key, LLAMA_LIKE, LLAMA_LIKE_TE
 use crate::block::{RopeLayout, RouterScore};
 
 #[rustfmt::skip]
-const EXPERTS: &[TensorName] = &[
+pub(super) const EXPERTS: &[TensorName] = &[
     TensorName { role: Role::Router,     gguf: "blk.{}.ffn_gate_inp",   config: "model.layers.{}.block_sparse_moe.router.layer" },
     TensorName { role: Role::ExpertGate, gguf: "blk.{}.ffn_gate_exps",  config: "model.layers.{}.block_sparse_moe.input_linear" },
     TensorName { role: Role::ExpertUp,   gguf: "blk.{}.ffn_up_exps",    config: "model.layers.{}.block_sparse_moe.input_linear" },
@@ -16,33 +16,34 @@ const EXPERTS: &[TensorName] = &[
     TensorName { role: Role::SharedDown, gguf: "blk.{}.ffn_down_shexp", config: "model.layers.{}.shared_mlp.output_linear" },
 ];
 
+pub(super) const GATE_UP_OF_EXPERTS: FusedName = FusedName {
+    roles: &[Role::ExpertGate, Role::ExpertUp],
+    gguf: None,
+    config: Some("model.layers.{}.block_sparse_moe.input_linear"),
+};
+
+pub(super) const GATE_UP_OF_SHARED: FusedName = FusedName {
+    roles: &[Role::SharedGate, Role::SharedUp],
+    gguf: None,
+    config: Some("model.layers.{}.shared_mlp.input_linear"),
+};
+
+pub(super) const SHARED_WIDTH: Key =
+    Key { gguf: ".expert_shared_feed_forward_length", config: "shared_intermediate_size" };
+
 /// The table.
 pub(super) const FAMILY: Family = Family {
     id: "granitemoe",
     gguf_architectures: &["granitemoe"],
     model_types: &[("granitemoe", &["GraniteMoeForCausalLM"]), ("granitemoeshared", &["GraniteMoeSharedForCausalLM"])],
     tensors: &[LLAMA_LIKE_TENSORS, EXPERTS],
-    fused: &[
-        FusedName {
-            roles: &[Role::ExpertGate, Role::ExpertUp],
-            gguf: None,
-            config: Some("model.layers.{}.block_sparse_moe.input_linear"),
-        },
-        FusedName {
-            roles: &[Role::SharedGate, Role::SharedUp],
-            gguf: None,
-            config: Some("model.layers.{}.shared_mlp.input_linear"),
-        },
-    ],
+    fused: &[GATE_UP_OF_EXPERTS, GATE_UP_OF_SHARED],
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
     factors: FACTORS,
     gguf_needed_flags: GGUF_FLAGS,
     gguf_needed_keys: &[".logit_scale"],
     experts: Some(ExpertTable {
-        shared_feed_forward: Some(Key {
-            gguf: ".expert_shared_feed_forward_length",
-            config: "shared_intermediate_size",
-        }),
+        shared_feed_forward: Some(SHARED_WIDTH),
         // llama.cpp divides the softmax over all by the sum of the chosen, which is the same.
         score: RouterScore::SoftmaxOfChosen,
         ..ROUTED

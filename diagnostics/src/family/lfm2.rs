@@ -39,7 +39,8 @@ pub(super) const FAMILY: Family = Family {
     biases: &[CONV_BIAS],
     states: Some(StateTable {
         mixer: StateMixer::ShortConv,
-        layer_type: "conv",
+        layer_types: &["conv"],
+        attention: &["full_attention"],
         layers: StateLayers::AllButListed("full_attn_idxs"),
         kernel: Key { gguf: ".shortconv.l_cache", config: "conv_L_cache" },
     }),

@@ -8,6 +8,7 @@ mod gemma3;
 mod gemma4;
 mod gptoss;
 mod granite;
+mod granite_hybrid;
 mod granite_moe;
 mod lfm2;
 mod lfm2_moe;
@@ -33,6 +34,7 @@ mod qwen3_vl;
 mod qwen3_vl_moe;
 mod roberta;
 mod role;
+mod rotation;
 mod routed;
 mod smollm3;
 mod states;
@@ -40,8 +42,9 @@ pub(crate) mod unsupported;
 
 pub use evidence::{Evidence, Variant};
 pub use role::Role;
+pub use rotation::{RotationSwitch, Unrotated, WindowRope};
 pub use routed::{DenseLayers, ExpertTable, Normalized};
-pub use states::{AdjustedWidth, DeltaNetKeys, StateLayers, StateMixer, StateTable};
+pub use states::{AdjustedWidth, DeltaNetKeys, Mamba2Keys, StateLayers, StateMixer, StateTable};
 pub use unsupported::UNSUPPORTED;
 
 use crate::block::{Activation, DenseActivation, Pooling, RopeLayout};
@@ -68,6 +71,7 @@ pub const REGISTRY: &[&Family] = &[
     &olmoe::FAMILY,
     &mixtral::FAMILY,
     &granite_moe::FAMILY,
+    &granite_hybrid::FAMILY,
     &phi_moe::FAMILY,
     &qwen35::FAMILY,
     &qwen35_moe::FAMILY,
@@ -160,6 +164,8 @@ pub struct Family {
     pub window_rope: Option<WindowRope>,
     /// Which layers do not rotate.
     pub unrotated: Option<Unrotated>,
+    /// What says whether any layer rotates, where models differ.
+    pub rotation: Option<RotationSwitch>,
     /// The key of a scale of queries that grows with their position, within the rope parameters of `config.json`.
     pub query_scale: Option<Key>,
     /// Flags of `config.json` that must not be set, and what they would ask for.
@@ -332,15 +338,6 @@ pub struct GgufScoreScale {
     pub source: &'static str,
 }
 
-/// How layers with a window rotate: without scaling.
-#[derive(Clone, Copy, Debug)]
-pub struct WindowRope {
-    /// Their rotary base.
-    pub key: Key,
-    /// The base where no key gives it, with its source; `None` for that of the other layers.
-    pub default_theta: Option<(f64, &'static str)>,
-}
-
 /// Layers without a window whose attention has other sizes than that of layers with one. In GGUF the plain keys are theirs,
 /// and those that end in `_swa` of layers with a window; in `config.json` the plain keys are of layers with a window.
 #[derive(Clone, Copy, Debug)]
@@ -370,17 +367,6 @@ pub struct LayerEmbedding {
     pub width: Key,
     /// What its absence in `config.json` means, with its source.
     pub default_width: (usize, &'static str),
-}
-
-/// Layers that do not rotate queries and keys.
-#[derive(Clone, Copy, Debug)]
-pub struct Unrotated {
-    /// The list in `config.json`: 1 for each layer that does, 0 for one that does not.
-    pub list: &'static str,
-    /// The key in `config.json` for every how many layers one does not, without the list.
-    pub interval: &'static str,
-    /// Every how many layers one does not where no key says it, and in GGUF, with its source.
-    pub default_interval: (usize, &'static str),
 }
 
 /// What a stored sliding window means.
@@ -464,6 +450,7 @@ pub const LLAMA_LIKE: Family = Family {
     window: Window::Unused,
     window_rope: None,
     unrotated: None,
+    rotation: None,
     query_scale: None,
     refused_flags: &[],
     needed_flags: &[],

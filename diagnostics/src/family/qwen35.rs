@@ -12,14 +12,14 @@ use crate::block::KeySharing;
 pub(super) const DELTA_NET: &[TensorName] = &[
     TensorName { role: Role::MlpNorm,    gguf: "blk.{}.post_attention_norm", config: "model.layers.{}.post_attention_layernorm" },
     TensorName { role: Role::DeltaQkv,   gguf: "blk.{}.attn_qkv",            config: "model.layers.{}.linear_attn.in_proj_qkv" },
-    TensorName { role: Role::DeltaGate,  gguf: "blk.{}.attn_gate",           config: "model.layers.{}.linear_attn.in_proj_z" },
+    TensorName { role: Role::StateGate,  gguf: "blk.{}.attn_gate",           config: "model.layers.{}.linear_attn.in_proj_z" },
     TensorName { role: Role::DeltaBeta,  gguf: "blk.{}.ssm_beta",            config: "model.layers.{}.linear_attn.in_proj_b" },
     TensorName { role: Role::DeltaAlpha, gguf: "blk.{}.ssm_alpha",           config: "model.layers.{}.linear_attn.in_proj_a" },
     TensorName { role: Role::Conv,       gguf: "blk.{}.ssm_conv1d",          config: "model.layers.{}.linear_attn.conv1d" },
-    TensorName { role: Role::DeltaBias,  gguf: "blk.{}.ssm_dt.bias",         config: "model.layers.{}.linear_attn.dt_bias" },
-    TensorName { role: Role::DeltaDecay, gguf: "blk.{}.ssm_a",               config: "model.layers.{}.linear_attn.A_log" },
-    TensorName { role: Role::DeltaNorm,  gguf: "blk.{}.ssm_norm",            config: "model.layers.{}.linear_attn.norm" },
-    TensorName { role: Role::DeltaOut,   gguf: "blk.{}.ssm_out",             config: "model.layers.{}.linear_attn.out_proj" },
+    TensorName { role: Role::StateStepBias,  gguf: "blk.{}.ssm_dt.bias",         config: "model.layers.{}.linear_attn.dt_bias" },
+    TensorName { role: Role::StateDecay, gguf: "blk.{}.ssm_a",               config: "model.layers.{}.linear_attn.A_log" },
+    TensorName { role: Role::StateNorm,  gguf: "blk.{}.ssm_norm",            config: "model.layers.{}.linear_attn.norm" },
+    TensorName { role: Role::StateOut,   gguf: "blk.{}.ssm_out",             config: "model.layers.{}.linear_attn.out_proj" },
 ];
 
 /// Of the head that predicts a further token, beside a block of its own.
@@ -45,7 +45,8 @@ const DELTA_NET_KEYS: DeltaNetKeys = DeltaNetKeys {
 
 const STATES: StateTable = StateTable {
     mixer: StateMixer::DeltaNet(DELTA_NET_KEYS),
-    layer_type: "linear_attention",
+    layer_types: &["linear_attention"],
+    attention: &["full_attention"],
     layers: StateLayers::AllButEvery {
         every: Key { gguf: ".full_attention_interval", config: "full_attention_interval" },
         list: ".attention.recurrent_layers",

@@ -12,7 +12,7 @@ const BY_KEY_HEAD: &[TensorName] = &[
     TensorName { role: Role::DeltaQkvz,      gguf: "blk.{}.ssm_in",    config: "model.layers.{}.linear_attn.in_proj_qkvz" },
     TensorName { role: Role::DeltaBetaAlpha, gguf: "blk.{}.ssm_ba",    config: "model.layers.{}.linear_attn.in_proj_ba" },
     TensorName { role: Role::DeltaQkv,       gguf: "blk.{}.attn_qkv",  config: "" },
-    TensorName { role: Role::DeltaGate,      gguf: "blk.{}.attn_gate", config: "" },
+    TensorName { role: Role::StateGate,      gguf: "blk.{}.attn_gate", config: "" },
     TensorName { role: Role::DeltaBeta,      gguf: "",                 config: "" },
     TensorName { role: Role::DeltaAlpha,     gguf: "",                 config: "" },
 ];

@@ -99,20 +99,27 @@ pub enum Role {
     DeltaQkvz,
     /// How much a position corrects and how much the state decays by heads of keys, `[2 * value_heads, hidden]`.
     DeltaBetaAlpha,
-    /// The gate of its output, `[value_heads * value_dim, hidden]`.
-    DeltaGate,
+    /// What a Mamba-2 layer convolves: values, keys and queries (`x`, `B` and `C`), `[channels, hidden]`.
+    MambaInput,
+    /// How long a position's step is, before its softplus, `[heads, hidden]`.
+    MambaStep,
+    /// What a value is multiplied by to be added to what is read, `[heads]`; its names are whole.
+    MambaSkip,
+    /// The gate of the output of a layer with a state, `[value_heads * value_dim, hidden]`.
+    StateGate,
     /// How much a position corrects, `[value_heads, hidden]`.
     DeltaBeta,
     /// How much the state decays, `[value_heads, hidden]`.
     DeltaAlpha,
-    /// What is added to that, `[value_heads]`; its names are whole.
-    DeltaBias,
+    /// What is added to that, or to a step, `[value_heads]`; its names are whole.
+    StateStepBias,
     /// What its softplus is multiplied by, `[value_heads]`; its names are whole.
-    DeltaDecay,
-    /// Of every head of a delta net's output, `[value_dim]`: its weight is stored as it is in every family.
-    DeltaNorm,
+    StateDecay,
+    /// Of what a layer with a state reads, `[value_dim]` of every head of a delta net, or all of it: its weight is stored as it is
+    /// in every family.
+    StateNorm,
     /// `[hidden, value_heads * value_dim]`.
-    DeltaOut,
+    StateOut,
     /// The convolution of a layer with a state: `[channels, kernel]`, in safetensors `[channels, 1, kernel]`.
     Conv,
     /// What a short convolution reads and is gated by, `[3 * hidden, hidden]`.

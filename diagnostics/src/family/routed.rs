@@ -10,6 +10,8 @@ pub struct ExpertTable {
     pub flag: Option<&'static str>,
     /// Experts of a layer; the first key that is there counts.
     pub count: &'static [Key],
+    /// Whether there are none where that is 0, or in GGUF absent.
+    pub optional: bool,
     /// Experts that a token is given to.
     pub chosen: Key,
     /// Width of an expert; the family's own feed-forward width where this is `None`.

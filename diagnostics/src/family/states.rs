@@ -8,8 +8,10 @@ use crate::block::KeySharing;
 pub struct StateTable {
     /// What they compute.
     pub mixer: StateMixer,
-    /// What they are called in the `layer_types` of `config.json`; all others are `full_attention`.
-    pub layer_type: &'static str,
+    /// What they are called in the `layer_types` of `config.json`.
+    pub layer_types: &'static [&'static str],
+    /// What all others are called there.
+    pub attention: &'static [&'static str],
     /// Which they are where that list is absent, and in GGUF.
     pub layers: StateLayers,
     /// Positions that their convolution depends on, its own included.
@@ -23,6 +25,25 @@ pub enum StateMixer {
     DeltaNet(DeltaNetKeys),
     /// A gated convolution of the last few positions.
     ShortConv,
+    /// Mamba-2.
+    Mamba2(Mamba2Keys),
+}
+
+/// The keys of Mamba-2's sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Mamba2Keys {
+    /// Heads.
+    pub heads: Key,
+    /// Groups of heads that share keys and queries.
+    pub groups: Key,
+    /// Elements of a key or a query.
+    pub state_dim: Key,
+    /// Elements of a value in `config.json`, where they are no text.
+    pub head_dim: &'static str,
+    /// Elements of all values together: in GGUF as they are, in `config.json` as a multiple of the width.
+    pub inner: Key,
+    /// The least and the longest step in `config.json`; absent or null, and in GGUF, no limits.
+    pub step_limit: &'static str,
 }
 
 /// The keys of a gated delta net's sizes.
@@ -56,6 +77,8 @@ pub enum StateLayers {
     },
     /// All but those that this list of `config.json` names; in GGUF those without heads of keys and values.
     AllButListed(&'static str),
+    /// All of them, with its source; in GGUF those without heads of keys and values.
+    All(&'static str),
 }
 
 /// A feed-forward width that `config.json` does not give as it is stored (transformers `modeling_lfm2.py`, `Lfm2MLP`).

@@ -47,8 +47,8 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     ]),
     (STATE, &[
         "mamba", "mamba2", "falconmamba", "falconh1", "jamba", "bamba", "zamba", "zamba2", "rwkv", "rwkv5", "rwkv6", "rwkv7",
-        "rwkv6qwen2", "arwkv7", "recurrentgemma", "griffin", "xlstm", "nemotronh", "nemotronhmoe", "granitehybrid",
-        "granitemoehybrid", "lfm3", "plamo2", "kimilinear", "minimax", "minimaxtext01", "retnet",
+        "rwkv6qwen2", "arwkv7", "recurrentgemma", "griffin", "xlstm", "nemotronh", "nemotronhmoe",
+        "lfm3", "plamo2", "kimilinear", "minimax", "minimaxtext01", "retnet",
         "hyena", "stripedhyena", "olmohybrid", "bailinghybrid",
     ]),
     (ENCODER, &[

@@ -2,7 +2,7 @@
 //! allocates, by the same functions.
 
 use super::sum;
-use crate::spec::{ConvWeights, DeltaNetWeights, Mixer, ModelSpec};
+use crate::spec::{ConvWeights, DeltaNetWeights, Mamba2Weights, Mixer, ModelSpec};
 
 /// Positions between two whole states: those since the last one are kept beside it, so that a sequence is cut back to each of
 /// them at once, and its bits depend on no step's length.
@@ -15,11 +15,11 @@ pub struct StateSize {
     pub channels: usize,
     /// Positions of it: those before the chunk that its first position reads, and those of the chunk.
     pub conv_rows: usize,
-    /// Heads of a delta net; 0 without one.
+    /// Heads with a matrix; 0 without.
     pub heads: usize,
     /// Elements of the matrix of each, `[key_dim, value_dim]`.
     pub matrix: usize,
-    /// Elements of each: its matrix, and of each position of the chunk its key, its correction `[value_dim]` and its decay.
+    /// Elements of each: its matrix, and of each position of the chunk its key, what it adds `[value_dim]` and its decay.
     pub head: usize,
 }
 
@@ -30,17 +30,24 @@ impl StateSize {
         match mixer {
             Mixer::Attention(_) => StateSize::default(),
             Mixer::DeltaNet(net) => {
-                let (channels, conv_rows) = conv(&net.conv);
                 let &DeltaNetWeights { value_heads: heads, key_dim, value_dim, .. } = &**net;
-                let matrix = key_dim.saturating_mul(value_dim);
-                let positions = STATE_CHUNK.saturating_mul(key_dim.saturating_add(value_dim).saturating_add(1));
-                StateSize { channels, conv_rows, heads, matrix, head: matrix.saturating_add(positions) }
+                StateSize::of_heads(conv(&net.conv), heads, key_dim, value_dim)
+            }
+            Mixer::Mamba2(mamba) => {
+                let &Mamba2Weights { heads, state_dim, head_dim, .. } = &**mamba;
+                StateSize::of_heads(conv(&mamba.conv), heads, state_dim, head_dim)
             }
             Mixer::ShortConv(net) => {
                 let (channels, conv_rows) = conv(&net.conv);
                 StateSize { channels, conv_rows, ..StateSize::default() }
             }
         }
+    }
+
+    fn of_heads(conv: (usize, usize), heads: usize, key_dim: usize, value_dim: usize) -> StateSize {
+        let matrix = key_dim.saturating_mul(value_dim);
+        let positions = STATE_CHUNK.saturating_mul(key_dim.saturating_add(value_dim).saturating_add(1));
+        StateSize { channels: conv.0, conv_rows: conv.1, heads, matrix, head: matrix.saturating_add(positions) }
     }
 
     /// Elements of what a border leaves: what later positions read of those before it.

@@ -144,7 +144,7 @@ impl EmbedsSummary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MixerSummary {
-    /// What mixes the positions of a sequence: `gated delta net`, `short convolution`, `attention`.
+    /// What mixes the positions of a sequence: `gated delta net`, `short convolution`, `Mamba-2`, `attention`.
     pub kind: &'static str,
     /// How many layers.
     pub layers: usize,
@@ -156,10 +156,11 @@ impl MixerSummary {
         let kind = |layer: &LayerWeights| match layer.mixer.layer {
             Mixer::DeltaNet(_) => "gated delta net",
             Mixer::ShortConv(_) => "short convolution",
+            Mixer::Mamba2(_) => "Mamba-2",
             Mixer::Attention(_) => "attention",
         };
         let count = |wanted| spec.weights.layers.iter().filter(|layer| kind(layer) == wanted).count();
-        let kinds = ["gated delta net", "short convolution", "attention"];
+        let kinds = ["gated delta net", "short convolution", "Mamba-2", "attention"];
         let mut mixers = kinds.map(|kind| MixerSummary { kind, layers: count(kind) }).to_vec();
         mixers.retain(|mixer| mixer.layers > 0);
         if mixers.iter().all(|mixer| mixer.kind == "attention") { Vec::new() } else { mixers }

@@ -1,8 +1,9 @@
 //! Routed feed-forward layers: their sizes by the family's keys, and each expert's rows in the stored tensors.
 
+use super::names::fill;
 use super::reader::{Reader, missing};
 use super::routed::{ExpertGates, ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
-use super::tensors::{Tensors, fill, rows_of};
+use super::tensors::{Tensors, rows_of};
 use super::{BesideWeights, LinearWeights, Norm, NormWeights};
 use crate::block::RouterScore;
 use crate::error::{Error, Result};
@@ -26,6 +27,11 @@ impl Reader<'_> {
     ) -> Result<Option<ExpertSizes>> {
         let Some(table) = &family.experts else { return Ok(None) };
         let said = match table.flag {
+            None if table.optional && self.is_gguf() => self.gguf_experts()? > 0,
+            None if table.optional => {
+                let counts = table.count.iter().map(|key| self.fields().unsigned(key.config));
+                counts.collect::<Result<Vec<_>>>()?.iter().all(|count| *count != Some(0))
+            }
             None => true,
             Some(_) if self.is_gguf() => self.gguf_experts()? > 0,
             Some(flag) => self.fields().boolean(flag)?.unwrap_or(false),

@@ -1,9 +1,10 @@
 //! Header -> ModelSpec: chooses the family, reads the sizes, resolves the tensors, names the variant.
 
 use super::factors::Factors;
+use super::names::names;
 use super::reader::Reader;
 use super::rope;
-use super::tensors::{Options, Tensors, names};
+use super::tensors::{Options, Tensors};
 use super::{Embeds, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Rope, Sampling, Sizes, TextLimit};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -50,8 +51,13 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     reader.note_absent_flags(family, &mut assumptions)?;
     reader.check_activation(family, &mut assumptions)?;
     let mut layers = reader.layers(family, header, &sizes, &mut assumptions)?;
+    let states = match layers.have_states(sizes.layers) {
+        true => reader.state_sizes(family, sizes.hidden, &mut assumptions)?,
+        false => None,
+    };
+    let sizes = Sizes { states, ..sizes };
     let (whole, window_head_dim) = (layers.kinds().described(&sizes), layers.kinds().window_head_dim());
-    let mut ropes = match names(family, Role::Positions) {
+    let mut ropes = match names(family, Role::Positions) || !layers.rotate() {
         true => Vec::new(),
         false => rope::resolve(&reader, family, header, &whole, window_head_dim, &mut assumptions)?,
     };

@@ -41,6 +41,17 @@ impl Which {
             Which::Listed(listed) => listed.get(layer).is_some_and(|has| *has),
         }
     }
+
+    /// Whether any of `layers` is among them.
+    pub(super) fn any(&self, layers: usize) -> bool {
+        match self {
+            Which::Listed(listed) => listed.contains(&true),
+            Which::AllButThese(others) => others.len() < layers,
+            Which::AllBut(1, _) => false,
+            Which::AllBut(..) | Which::AllButFirst(_) | Which::All | Which::From(_) => true,
+            Which::None => false,
+        }
+    }
 }
 
 /// What a table's keys say of kinds of layers.

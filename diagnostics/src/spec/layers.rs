@@ -4,7 +4,7 @@ use super::Sizes;
 use super::kinds::{Kinds, Which};
 use super::reader::Reader;
 use crate::error::Result;
-use crate::family::{Family, Key, Unrotated, Window};
+use crate::family::{Family, Key, RotationSwitch, Unrotated, Window};
 use crate::header::config::wrong_type;
 use crate::header::{Header, Metadata};
 use serde_json::Value;
@@ -39,6 +39,16 @@ impl Layers {
     /// Whether `layer` has a state in place of keys and values.
     pub(super) fn has_state(&self, layer: usize) -> bool {
         self.with_state.has(layer)
+    }
+
+    /// Whether any of `layers` has one.
+    pub(super) fn have_states(&self, layers: usize) -> bool {
+        self.with_state.any(layers)
+    }
+
+    /// Whether any layer rotates queries and keys.
+    pub(super) fn rotate(&self) -> bool {
+        !matches!(self.rotated, Which::None)
     }
 
     /// The sizes of `layer`, of a model that has `sizes`.
@@ -97,9 +107,10 @@ impl Reader<'_> {
             }
             (_, Some(_)) => Which::All,
         };
-        let rotated = match &family.unrotated {
-            Some(unrotated) => self.rotated(unrotated, sizes, assumptions)?,
-            None => Which::All,
+        let rotated = match (&family.unrotated, &family.rotation) {
+            (Some(unrotated), _) => self.rotated(unrotated, sizes, assumptions)?,
+            (None, Some(switch)) if !self.rotates(switch)? => Which::None,
+            (None, _) => Which::All,
         };
         let with_state = self.state_layers(family, header, sizes, assumptions)?;
         // Of an encoder it is that of both sides together.
@@ -232,6 +243,19 @@ impl Reader<'_> {
             }
         };
         Ok(Which::AllBut(every, None))
+    }
+
+    /// Whether queries and keys are rotated, as the files say.
+    fn rotates(&self, switch: &RotationSwitch) -> Result<bool> {
+        if self.is_gguf() {
+            let flag = self.key(Key { gguf: switch.gguf_flag, config: "" });
+            return Ok(self.fields().boolean(&flag)?.unwrap_or(true));
+        }
+        match self.fields().text(switch.text)? {
+            Some("rope") => Ok(true),
+            None | Some("nope") => Ok(false),
+            Some(other) => Err(self.value(switch.text, other, "rope, nope or null".into())),
+        }
     }
 
     /// A list of `config.json`, each entry as `read` understands it; `None` in GGUF, and where it is absent or null.

@@ -26,6 +26,8 @@ pub enum Mixer {
     DeltaNet(Box<DeltaNetWeights>),
     /// A gated convolution over the last few positions.
     ShortConv(Box<ShortConvWeights>),
+    /// Mamba-2: each head has a matrix that every position decays, adds to and reads.
+    Mamba2(Box<Mamba2Weights>),
 }
 
 /// The weights and options of an attention layer.
@@ -139,6 +141,41 @@ pub struct ShortConvWeights {
     pub out: LinearWeights,
 }
 
+/// The weights of a Mamba-2 layer (arXiv 2405.21060; transformers `modeling_bamba.py`).
+#[derive(Clone, Debug)]
+pub struct Mamba2Weights {
+    /// Heads, each with a state.
+    pub heads: usize,
+    /// Groups of neighbouring heads that share keys and queries; divides `heads`. The output is normed by group too.
+    pub groups: usize,
+    /// Elements of a value.
+    pub head_dim: usize,
+    /// Elements of a key or a query.
+    pub state_dim: usize,
+    /// The least and the longest step.
+    pub step_limit: [f64; 2],
+    /// Values, keys and queries (`x`, `B` and `C`), `[heads * head_dim + 2 * groups * state_dim, hidden]`.
+    pub input: LinearWeights,
+    /// The gate of the output, `[heads * head_dim, hidden]`.
+    pub gate: LinearWeights,
+    /// How long a position's step is, before its softplus, `[heads, hidden]`.
+    pub step: LinearWeights,
+    /// Over values, keys and queries, before their SiLU.
+    pub conv: ConvWeights,
+    /// Added to `step`'s product, `[heads]`.
+    pub step_bias: TensorInfo,
+    /// What a step is multiplied by, `[heads]`: the logarithm of the decay.
+    pub decay: TensorInfo,
+    /// Whether `decay` is stored as the logarithm of its negative (safetensors `A_log`).
+    pub decay_is_log: bool,
+    /// What a value is multiplied by to be added to what is read, `[heads]`.
+    pub skip: TensorInfo,
+    /// Of the gated output, `[heads * head_dim]`, group by group.
+    pub norm: NormWeights,
+    /// The output projection, `[hidden, heads * head_dim]`.
+    pub out: LinearWeights,
+}
+
 /// A causal convolution of every channel by itself.
 #[derive(Clone, Debug)]
 pub struct ConvWeights {
@@ -151,14 +188,16 @@ pub struct ConvWeights {
 /// The sizes of layers with a state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StateSizes {
-    /// Heads of queries and keys of a delta net.
+    /// Heads of queries and keys of a delta net, groups of Mamba-2.
     pub(super) key_heads: usize,
-    /// Heads of its values.
+    /// Heads of values.
     pub(super) value_heads: usize,
     /// Elements of a query or a key.
     pub(super) key_dim: usize,
     /// Elements of a value.
     pub(super) value_dim: usize,
+    /// Elements of the norm of what is read.
+    pub(super) normed: usize,
     /// Channels of the convolution.
     pub(super) channels: usize,
     /// Positions that it depends on.
@@ -166,7 +205,12 @@ pub(super) struct StateSizes {
 }
 
 impl StateSizes {
-    /// Elements of all values of a delta net together.
+    /// The same with the channels of a convolution over keys, queries and values.
+    pub(super) fn with_channels(self) -> StateSizes {
+        StateSizes { channels: 2 * self.key_heads * self.key_dim + self.values(), ..self }
+    }
+
+    /// Elements of all values together.
     pub(super) fn values(&self) -> usize {
         self.value_heads * self.value_dim
     }
@@ -179,6 +223,7 @@ impl MixerWeights {
         let of_heads = match layer {
             Mixer::Attention(attention) => [attention.q_norm.as_ref(), attention.k_norm()],
             Mixer::DeltaNet(net) => [Some(&net.norm), None],
+            Mixer::Mamba2(mamba) => [Some(&mamba.norm), None],
             Mixer::ShortConv(_) => [None, None],
         };
         norm.iter().chain(of_heads.into_iter().flatten()).chain(output_norm).chain(sum_norm)
@@ -190,16 +235,19 @@ impl Mixer {
     pub fn attention(&self) -> Option<&AttentionWeights> {
         match self {
             Mixer::Attention(attention) => Some(attention),
-            Mixer::DeltaNet(_) | Mixer::ShortConv(_) => None,
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::Mamba2(_) => None,
         }
     }
 
     /// The tensors that are neither matrices nor norms.
     pub fn vectors(&self) -> impl Iterator<Item = &TensorInfo> {
         let (conv, others) = match self {
-            Mixer::Attention(attention) => (None, [attention.sinks.as_ref(), None]),
-            Mixer::DeltaNet(net) => (Some(&net.conv), [Some(&net.dt_bias), Some(&net.decay)]),
-            Mixer::ShortConv(conv) => (Some(&conv.conv), [None, None]),
+            Mixer::Attention(attention) => (None, [attention.sinks.as_ref(), None, None]),
+            Mixer::DeltaNet(net) => (Some(&net.conv), [Some(&net.dt_bias), Some(&net.decay), None]),
+            Mixer::ShortConv(conv) => (Some(&conv.conv), [None, None, None]),
+            Mixer::Mamba2(mamba) => {
+                (Some(&mamba.conv), [Some(&mamba.step_bias), Some(&mamba.decay), Some(&mamba.skip)])
+            }
         };
         let conv = conv.into_iter().flat_map(|ConvWeights { weight, bias }| [weight].into_iter().chain(bias));
         conv.chain(others.into_iter().flatten())
@@ -218,6 +266,7 @@ impl Mixer {
                 [qkvz, z, ba, alpha, Some(&net.out)]
             }
             Mixer::ShortConv(conv) => [Some(&conv.bcx), Some(&conv.out), None, None, None],
+            Mixer::Mamba2(mamba) => [Some(&mamba.input), Some(&mamba.gate), Some(&mamba.step), Some(&mamba.out), None],
         };
         linears.into_iter().flatten()
     }
@@ -231,6 +280,7 @@ impl Mixer {
             }
             Mixer::DeltaNet(net) => net.channels().saturating_add(net.values()).saturating_add(2 * net.value_heads),
             Mixer::ShortConv(conv) => conv.channels().saturating_mul(3),
+            Mixer::Mamba2(mamba) => mamba.conv.channels().saturating_add(mamba.values()).saturating_add(mamba.heads),
         }
     }
 
@@ -240,6 +290,7 @@ impl Mixer {
             Mixer::Attention(attention) => attention.width(attention.heads),
             Mixer::DeltaNet(net) => net.values(),
             Mixer::ShortConv(conv) => conv.channels(),
+            Mixer::Mamba2(mamba) => mamba.values(),
         }
     }
 }
@@ -289,6 +340,13 @@ impl DeltaNetWeights {
     /// Elements a row of values.
     pub fn values(&self) -> usize {
         self.value_heads.saturating_mul(self.value_dim)
+    }
+}
+
+impl Mamba2Weights {
+    /// Elements a row of values.
+    pub fn values(&self) -> usize {
+        self.heads.saturating_mul(self.head_dim)
     }
 }
 

@@ -11,6 +11,7 @@ mod kinds;
 mod layer_embedding;
 mod layers;
 mod mixer;
+mod names;
 mod predictor;
 mod reader;
 mod rope;
@@ -27,8 +28,8 @@ pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLi
 pub use inspect::{Wanted, inspect, inspect_as};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
-    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, KeysValues, Mixer, MixerWeights,
-    ShortConvWeights,
+    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, KeysValues, Mamba2Weights, Mixer,
+    MixerWeights, ShortConvWeights,
 };
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};

@@ -191,7 +191,9 @@ impl<'a> Reader<'a> {
         let widths = if family.shared_layers.is_some() { Differing::Most } else { Differing::Refused };
         let kv_kinds = match (&family.full_attention, &family.states) {
             (Some(_), _) => Differing::Most,
-            (None, Some(StateTable { layers: StateLayers::AllButListed(_), .. })) => Differing::RefusedButZeros,
+            (None, Some(StateTable { layers: StateLayers::AllButListed(_) | StateLayers::All(_), .. })) => {
+                Differing::RefusedButZeros
+            }
             (None, _) => Differing::Refused,
         };
         let feed_forward = self.size_of_layers(keys.feed_forward, header, blocks, widths)?;
@@ -270,7 +272,7 @@ impl<'a> Reader<'a> {
             layers,
             blocks,
             feed_forward,
-            states: self.state_sizes(family, hidden, assumptions)?,
+            states: None,
             experts: self.expert_sizes(family, header, feed_forward, blocks)?,
             context,
             whole_head_norms: family.whole_head_norms,

@@ -1,14 +1,17 @@
 //! Layers with a state: which they are and their sizes by the family's keys, and their tensors.
 
 use super::kinds::Which;
-use super::layers::WITHOUT;
 use super::mixer::StateSizes;
 use super::reader::{Reader, missing};
 use super::tensors::Tensors;
-use super::{ConvWeights, DeltaInput, DeltaNetWeights, KeySharing, Mixer, ShortConvWeights, Sizes};
+use super::{
+    ConvWeights, DeltaInput, DeltaNetWeights, KeySharing, Mamba2Weights, Mixer, Norm, NormWeights, ShortConvWeights,
+    Sizes,
+};
 use crate::error::Result;
 use crate::family::{AdjustedWidth, DeltaNetKeys, Family, Key, Role, StateLayers, StateMixer, StateTable};
 use crate::header::{Header, Metadata, TensorInfo};
+use serde_json::Value;
 
 /// A convolution over one position has no state, and none is as long as this.
 const KERNELS: std::ops::RangeInclusive<usize> = 2..=1024;
@@ -28,38 +31,73 @@ impl Reader<'_> {
             let expected = format!("a number between {} and {}", KERNELS.start(), KERNELS.end());
             return Err(self.value(&self.key(key), kernel, expected));
         }
-        let StateMixer::DeltaNet(DeltaNetKeys { key_heads, value_heads, key_dim, value_dim, values, .. }) = mixer
-        else {
-            return Ok(Some(StateSizes { channels: hidden, kernel, ..StateSizes::default() }));
-        };
-        let mut sizes = StateSizes {
-            key_heads: require(key_heads)?,
-            value_heads: require(value_heads)?,
-            key_dim: require(key_dim)?,
-            kernel,
-            ..StateSizes::default()
-        };
-        let whole = Key { gguf: values, config: value_dim };
-        let (found, several) = (require(whole)?, sizes.value_heads);
-        sizes.value_dim = match self.is_gguf() {
-            false => found,
-            true if found.is_multiple_of(several) => found / several,
-            true => {
-                let (one, other) = (self.key(whole), self.key(value_heads));
-                return Err(
-                    self.contradiction(format!("{one} is {found}"), format!("{other} is {several}, no divisor of it"))
-                );
+        match mixer {
+            StateMixer::ShortConv => Ok(Some(StateSizes { channels: hidden, kernel, ..StateSizes::default() })),
+            StateMixer::DeltaNet(keys) => {
+                let (found, value_heads) = (require(keys.key_heads)?, require(keys.value_heads)?);
+                let sizes =
+                    StateSizes { key_heads: found, value_heads, key_dim: require(keys.key_dim)?, ..Default::default() };
+                let whole = Key { gguf: keys.values, config: keys.value_dim };
+                let found = require(whole)?;
+                let value_dim =
+                    if self.is_gguf() { self.part(keys.value_heads, value_heads, whole, found)? } else { found };
+                self.part(keys.key_heads, sizes.key_heads, keys.value_heads, value_heads)?;
+                Ok(Some(StateSizes { value_dim, normed: value_dim, kernel, ..sizes }.with_channels()))
             }
-        };
-        if !sizes.value_heads.is_multiple_of(sizes.key_heads) {
-            let (one, other) = (self.key(value_heads), self.key(key_heads));
-            return Err(self.contradiction(
-                format!("{one} is {several}"),
-                format!("{other} is {}, no divisor of it", sizes.key_heads),
-            ));
+            StateMixer::Mamba2(keys) => {
+                let (heads, groups) = (require(keys.heads)?, require(keys.groups)?);
+                let sizes = StateSizes { key_heads: groups, value_heads: heads, kernel, ..Default::default() };
+                let (key_dim, inner) = (require(keys.state_dim)?, require(keys.inner)?);
+                let inner = match self.is_gguf() {
+                    true => inner,
+                    false => self.bounded(keys.inner.config, (inner as u64).saturating_mul(hidden as u64))?,
+                };
+                let value_dim = self.part(keys.heads, heads, keys.inner, inner)?;
+                self.part(keys.groups, groups, keys.heads, heads)?;
+                self.check_head_dim(keys.head_dim, value_dim)?;
+                Ok(Some(StateSizes { key_dim, value_dim, normed: inner, ..sizes }.with_channels()))
+            }
         }
-        sizes.channels = 2 * sizes.key_heads * sizes.key_dim + sizes.values();
-        Ok(Some(sizes))
+    }
+
+    /// What is left of `found` for each of `several`, which divides it.
+    fn part(&self, several: Key, count: usize, whole: Key, found: usize) -> Result<usize> {
+        if found.is_multiple_of(count) {
+            return Ok(found / count);
+        }
+        let (one, other) = (self.key(whole), self.key(several));
+        Err(self.contradiction(format!("{one} is {found}"), format!("{other} is {count}, no divisor of it")))
+    }
+
+    /// Refuses another size of a head than follows from the others; a text is none.
+    fn check_head_dim(&self, key: &str, head_dim: usize) -> Result<()> {
+        let stored = self.config().and_then(|config| config.object().get(key));
+        if self.is_gguf() || stored.is_none_or(|stored| stored.is_null() || stored.as_str() == Some("auto")) {
+            return Ok(());
+        }
+        match self.fields().unsigned(key)? {
+            Some(found) if found != head_dim as u64 => {
+                Err(self.contradiction(format!("{key} is {found}"), format!("the other keys make it {head_dim}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The least and the longest step of Mamba-2, of which `config.json` alone says something.
+    fn step_limit(&self, key: &str) -> Result<[f64; 2]> {
+        const NONE: [f64; 2] = [0.0, f64::INFINITY];
+        let Some(stored) = self.config().and_then(|config| config.object().get(key)) else { return Ok(NONE) };
+        // transformers 5 writes `{"__float__": "Infinity"}`.
+        let number = |entry: &Value| match entry.get("__float__").and_then(Value::as_str) {
+            Some("Infinity") => Some(f64::INFINITY),
+            _ => entry.as_f64(),
+        };
+        let limit = stored.as_array().map(|list| list.iter().map(number).collect::<Vec<_>>());
+        match limit.as_deref() {
+            None if stored.is_null() => Ok(NONE),
+            Some([Some(least), Some(most)]) if *least >= 0.0 && least <= most => Ok([*least, *most]),
+            _ => Err(self.value(key, stored, "two numbers from 0 on, the lesser first".into())),
+        }
     }
 
     fn size_or_default(&self, family: &Family, key: Key, assumptions: &mut Vec<String>) -> Result<usize> {
@@ -79,14 +117,15 @@ impl Reader<'_> {
         assumptions: &mut Vec<String>,
     ) -> Result<Which> {
         const LAYER_TYPES: &str = "layer_types";
-        let Some(StateTable { layers, layer_type, .. }) = family.states else { return Ok(Which::None) };
-        let known = format!("{layer_type} or {WITHOUT}");
-        let listed = self.listed(LAYER_TYPES, &known, |kind| match kind.as_str()? {
-            WITHOUT => Some(false),
-            kind => (kind == layer_type).then_some(true),
+        let Some(StateTable { layers, layer_types, attention, .. }) = family.states else { return Ok(Which::None) };
+        let known = [layer_types, attention].concat().join(" or ");
+        let list = self.config_key(LAYER_TYPES);
+        let listed = self.listed(&list, &known, |kind| {
+            let kind = kind.as_str()?;
+            if attention.contains(&kind) { Some(false) } else { layer_types.contains(&kind).then_some(true) }
         })?;
         if let Some(listed) = listed {
-            return self.of_each_layer(LAYER_TYPES, listed, sizes.layers);
+            return self.of_each_layer(&list, listed, sizes.layers);
         }
         match (layers, &header.metadata) {
             (StateLayers::AllButEvery { every, list, default: (default, source) }, metadata) => {
@@ -109,7 +148,11 @@ impl Reader<'_> {
                 };
                 Ok(Which::AllBut(every, None))
             }
-            (StateLayers::AllButListed(_), Metadata::Gguf(metadata)) => {
+            (StateLayers::All(source), Metadata::Config(_)) => {
+                assumptions.push(format!("a state in every layer: {LAYER_TYPES} is absent ({source})"));
+                Ok(Which::All)
+            }
+            (StateLayers::AllButListed(_) | StateLayers::All(_), Metadata::Gguf(metadata)) => {
                 let key = self.key(family.keys.kv_heads);
                 // One number for all layers means that all have keys.
                 match metadata.array_len(&key) {
@@ -205,15 +248,36 @@ impl Tensors<'_> {
                     key_dim,
                     value_dim,
                     sharing: if gguf { gguf_sharing } else { KeySharing::Neighbours },
-                    qkvz: self.delta_input(Role::DeltaQkvz, [Role::DeltaQkv, Role::DeltaGate], layer)?,
+                    qkvz: self.delta_input(Role::DeltaQkvz, [Role::DeltaQkv, Role::StateGate], layer)?,
                     ba: self.delta_input(Role::DeltaBetaAlpha, [Role::DeltaBeta, Role::DeltaAlpha], layer)?,
                     conv: self.conv(layer)?,
-                    dt_bias: self.whole_name(Role::DeltaBias, layer)?,
-                    decay: self.whole_name(Role::DeltaDecay, layer)?,
+                    dt_bias: self.whole_name(Role::StateStepBias, layer)?,
+                    decay: self.whole_name(Role::StateDecay, layer)?,
                     // The converter stores -exp of it.
                     decay_is_log: !gguf,
-                    norm: self.norm(Role::DeltaNorm, layer)?,
-                    out: self.matrix(Role::DeltaOut, layer)?,
+                    norm: self.norm(Role::StateNorm, layer)?,
+                    out: self.matrix(Role::StateOut, layer)?,
+                })))
+            }
+            StateMixer::Mamba2(keys) => {
+                let StateSizes { key_heads: groups, value_heads: heads, key_dim, value_dim, .. } =
+                    self.sizes.states.unwrap_or_default();
+                Ok(Mixer::Mamba2(Box::new(Mamba2Weights {
+                    heads,
+                    groups,
+                    head_dim: value_dim,
+                    state_dim: key_dim,
+                    step_limit: self.reader.step_limit(keys.step_limit)?,
+                    input: self.matrix(Role::MambaInput, layer)?,
+                    gate: self.matrix(Role::StateGate, layer)?,
+                    step: self.matrix(Role::MambaStep, layer)?,
+                    conv: self.conv(layer)?,
+                    step_bias: self.whole_name(Role::StateStepBias, layer)?,
+                    decay: self.column(Role::StateDecay, layer)?,
+                    decay_is_log: !self.reader.is_gguf(),
+                    skip: self.column(Role::MambaSkip, layer)?,
+                    norm: self.grouped_norm(groups, layer)?,
+                    out: self.matrix(Role::StateOut, layer)?,
                 })))
             }
             StateMixer::ShortConv => Ok(Mixer::ShortConv(Box::new(ShortConvWeights {
@@ -245,6 +309,32 @@ impl Tensors<'_> {
         self.check_vector_dtype(&stored)?;
         let weight = TensorInfo { shape: vec![channels, kernel], ..stored };
         Ok(ConvWeights { weight, bias: self.bias(Role::Conv, layer)? })
+    }
+
+    /// As [`whole_name`](Self::whole_name), of one that GGUF stores as a matrix of one column.
+    fn column(&mut self, role: Role, layer: Option<usize>) -> Result<TensorInfo> {
+        let (width, _, because) = self.sizes.of(role);
+        let shape: &[u64] = if self.reader.is_gguf() { &[width, 1] } else { &[width] };
+        let stored = self.checked(&self.stem(role, layer), shape, &because)?;
+        self.check_vector_dtype(&stored)?;
+        Ok(TensorInfo { shape: vec![width], ..stored })
+    }
+
+    /// The norm of what Mamba-2 puts out, which GGUF stores with a row for each group.
+    fn grouped_norm(&mut self, groups: usize, layer: Option<usize>) -> Result<NormWeights> {
+        if !self.reader.is_gguf() {
+            return self.norm(Role::StateNorm, layer);
+        }
+        let (width, _, because) = self.sizes.of(Role::StateNorm);
+        let groups = groups as u64;
+        let name = format!("{}.weight", self.stem(Role::StateNorm, layer));
+        // llama.cpp's quantizer leaves the last dimension out where it is 1.
+        let vector = groups == 1 && self.header.tensors.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
+        let shape: &[u64] = if vector { &[width] } else { &[groups, width / groups] };
+        let stored = self.checked(&name, shape, &because)?;
+        self.check_vector_dtype(&stored)?;
+        let weight = TensorInfo { shape: vec![width], ..stored };
+        Ok(NormWeights { weight, kind: Norm::Rms { eps: self.options.norm_eps, offset: false } })
     }
 
     /// A vector whose stored name has no suffix, or one of its own.

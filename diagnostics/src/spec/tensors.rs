@@ -2,6 +2,7 @@
 
 use super::layers::Layers;
 use super::mixer::StateSizes;
+use super::names::{fill, names, nearest};
 use super::reader::Reader;
 use super::{
     Activation, AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueWeights, KeysValues,
@@ -253,7 +254,7 @@ impl<'a> Tensors<'a> {
             NormKind::Layer => Norm::Layer { eps, bias: Some(self.vector(role, layer, "bias")?) },
             NormKind::PlainLayer => Norm::Layer { eps, bias: None },
             NormKind::Rms => Norm::Rms { eps, offset: false },
-            NormKind::RmsFromOne => Norm::Rms { eps, offset: !self.reader.is_gguf() && role != Role::DeltaNorm },
+            NormKind::RmsFromOne => Norm::Rms { eps, offset: !self.reader.is_gguf() && role != Role::StateNorm },
         };
         Ok(NormWeights { weight, kind })
     }
@@ -464,7 +465,7 @@ impl Sizes {
         let (experts, expert, shared) =
             sizes.map_or((0, 0, 0), |sizes| (sizes.count, sizes.feed_forward, sizes.shared_feed_forward));
         let states = self.states.unwrap_or_default();
-        let StateSizes { key_heads, value_heads, key_dim, value_dim, channels, kernel } = states;
+        let StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels, kernel } = states;
         match role {
             Role::Embedding | Role::Head | Role::NextEmbedding | Role::NextHead => {
                 size(vocab, hidden, format!("vocabulary {vocab}, width {hidden}"))
@@ -547,16 +548,25 @@ impl Sizes {
                 size(channels + states.values(), hidden, because)
             }
             Role::DeltaBetaAlpha => size(2 * value_heads, hidden, format!("twice {value_heads} heads, width {hidden}")),
-            Role::DeltaGate | Role::DeltaOut => {
+            Role::MambaInput => {
+                let because = format!(
+                    "{value_heads} heads of values of {value_dim} elements, {key_heads} groups of keys and queries of {key_dim}, width \
+                     {hidden}"
+                );
+                size(channels, hidden, because)
+            }
+            Role::StateGate | Role::StateOut => {
                 let because = format!("{value_heads} heads of values of {value_dim} elements, width {hidden}");
                 let values = states.values();
-                if role == Role::DeltaOut { size(hidden, values, because) } else { size(values, hidden, because) }
+                if role == Role::StateOut { size(hidden, values, because) } else { size(values, hidden, because) }
             }
-            Role::DeltaBeta | Role::DeltaAlpha => {
+            Role::DeltaBeta | Role::DeltaAlpha | Role::MambaStep => {
                 size(value_heads, hidden, format!("{value_heads} heads of values, width {hidden}"))
             }
-            Role::DeltaBias | Role::DeltaDecay => size(value_heads, 1, format!("{value_heads} heads of values")),
-            Role::DeltaNorm => size(value_dim, 1, format!("{value_dim} elements a head of values")),
+            Role::StateStepBias | Role::StateDecay | Role::MambaSkip => {
+                size(value_heads, 1, format!("{value_heads} heads of values"))
+            }
+            Role::StateNorm => size(normed, 1, format!("{value_heads} heads of values of {value_dim} elements")),
             Role::Conv => size(channels, kernel, format!("{channels} channels, {kernel} positions")),
             Role::ConvIn => size(3 * hidden, hidden, format!("three times the width {hidden}, width {hidden}")),
             Role::NextProjection => size(hidden, 2 * hidden, format!("width {hidden}, twice that")),
@@ -571,28 +581,4 @@ pub(super) fn rows_of(whole: TensorInfo, before: u64, total: u64, shape: Vec<u64
     let row_bytes = whole.bytes / total;
     let bytes = shape.first().copied().unwrap_or(1) * row_bytes;
     TensorInfo { shape, offset: whole.offset + before * row_bytes, bytes, ..whole }
-}
-
-/// Whether the tables of `family` name a tensor of `role`.
-pub(super) fn names(family: &Family, role: Role) -> bool {
-    family.tensors.iter().copied().flatten().any(|names| names.role == role)
-}
-
-pub(super) fn fill(pattern: &str, layer: Option<usize>) -> String {
-    match layer {
-        Some(layer) => pattern.replace("{}", &layer.to_string()),
-        None => pattern.to_owned(),
-    }
-}
-
-/// The three names that share the most with `name`: the longest common prefix and suffix together.
-fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n String>) -> Vec<String> {
-    let common = |other: &str| {
-        let prefix = name.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
-        let suffix = name.bytes().rev().zip(other.bytes().rev()).take_while(|(a, b)| a == b).count();
-        prefix + suffix
-    };
-    let mut scored: Vec<(usize, &String)> = names.map(|other| (common(other), other)).collect();
-    scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
-    scored.into_iter().take(3).map(|(_, other)| other.clone()).collect()
 }

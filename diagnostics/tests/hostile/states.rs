@@ -15,6 +15,8 @@ pub fn cases(table: &mut Table) {
     convolutions_in_gguf(table);
     convolutions_in_folders(table);
     rows_by_heads_of_keys(table);
+    mamba_in_gguf(table);
+    mamba_in_folders(table);
 }
 
 fn flags(values: &[u8]) -> Vec<u8> {
@@ -273,5 +275,119 @@ fn rows_by_heads_of_keys(table: &mut Table) {
     ] {
         let set = folder.json(CONFIG, |config| drop(config.insert(key.into(), value.clone())));
         table.refuses(&format!("{key} of Qwen3-Next is {value}"), &set.tree(), "", 15, &[says]);
+    }
+}
+
+fn mamba_in_gguf(table: &mut Table) {
+    for name in ["granite-4-h/q8_0.gguf", "granite-4-h-dense/f16.gguf"] {
+        table.accepts(&format!("Mamba-2 in {name}"), &Tree::new().with(NAME, Gguf::fixture(name).build()), NAME);
+    }
+    let sound = Gguf::fixture("granite-4-h/q8_0.gguf");
+    let (groups, heads) = ("granitehybrid.ssm.group_count", "granitehybrid.ssm.time_step_rank");
+    let (dim, inner) = ("granitehybrid.ssm.state_size", "granitehybrid.ssm.inner_size");
+    let (kernel, kv) = ("granitehybrid.ssm.conv_kernel", "granitehybrid.attention.head_count_kv");
+    // A norm without a dimension of 1, as the quantizer writes it, and with.
+    let norm = "blk.0.ssm_norm.weight";
+    let rows = sound.tensor(norm, |info| info.shape = vec![64, 1]);
+    table.accepts("a norm of one group as a row", &Tree::new().with(NAME, rows.build()), NAME);
+    let mut case = |case: &str, file: &Gguf, code: u8, says: &str| {
+        let case = format!("Mamba-2 in GGUF: {case}");
+        table.refuses(&case, &Tree::new().with(NAME, file.build()), NAME, code, &[NAME, says]);
+    };
+    for key in [groups, heads, dim, inner, kernel] {
+        case(&format!("no {key}"), &sound.without(key), 10, key);
+        case(&format!("{key} is 0"), &sound.u32(key, 0), 10, key);
+        case(&format!("{key} is 2^32 - 1"), &sound.u32(key, u32::MAX), 10, key);
+        case(&format!("{key} is a text"), &sound.text(key, "4"), 10, key);
+    }
+    case("3 groups of 4 heads", &sound.u32(groups, 3), 15, groups);
+    case("heads that do not divide the values", &sound.u32(heads, 5), 15, heads);
+    case("8 heads", &sound.u32(heads, 8), 15, "ssm_in.weight");
+    case("2 groups", &sound.u32(groups, 2), 15, "ssm_in.weight");
+    case("2^31 - 1 elements a key", &sound.u32(dim, i32::MAX as u32), 15, "ssm_in.weight");
+    case("a kernel of 3 positions", &sound.u32(kernel, 3), 15, "ssm_conv1d.weight");
+    case("no layer of attention's heads", &sound.set(kv, ARRAY, integers(&[0, 0])), 10, kv);
+    case("attention where Mamba-2 is", &sound.set(kv, ARRAY, integers(&[2, 2])), 15, "blk.0.attn_q.weight");
+    case("Mamba-2 where attention is", &sound.set(kv, ARRAY, integers(&[2, 0])), 15, "blk.0.attn_q.weight");
+    case("a rotation in words", &sound.text("granitehybrid.rope.scaling.finetuned", "no"), 10, "finetuned");
+    case("no experts but their tensors", &sound.u32("granitehybrid.expert_count", 0), 15, "ffn_gate.weight");
+    for name in
+        ["ssm_in.weight", "ssm_conv1d.weight", "ssm_dt.bias", "ssm_a", "ssm_d", "ssm_norm.weight", "ssm_out.weight"]
+    {
+        let name = format!("blk.0.{name}");
+        case(&format!("no {name}"), &sound.without_tensor(&name), 15, &name);
+        let longer = sound.tensor(&name, |info| *info.shape.last_mut().unwrap() *= 2);
+        case(&format!("twice as many of {name}"), &longer, 15, &name);
+    }
+    for name in ["blk.0.ssm_a", "blk.0.ssm_d"] {
+        case(&format!("{name} as a vector"), &sound.tensor(name, |info| info.shape = vec![4]), 15, name);
+        case(&format!("{name} of integers"), &sound.tensor(name, |info| info.kind = 26), 15, name);
+    }
+    case("a norm of two groups", &sound.tensor(norm, |info| info.shape = vec![32, 2]), 15, norm);
+}
+
+fn mamba_in_folders(table: &mut Table) {
+    let sound = Files::fixture("granite-4-h/bf16");
+    let edit = |key: &str, value: &Value| {
+        sound.json(CONFIG, |config| drop(config.insert(key.to_owned(), value.clone()))).tree()
+    };
+    let without = |key: &str| sound.json(CONFIG, |config| drop(config.remove(key))).tree();
+    for key in
+        ["mamba_d_head", "mamba_expand", "mamba_n_groups", "mamba_d_conv", "position_embedding_type", "mamba_conv_bias"]
+    {
+        table.accepts(&format!("Mamba-2 without {key}"), &without(key), "");
+    }
+    for (key, value) in [
+        ("mamba_d_head", json!("auto")),
+        ("time_step_limit", json!(null)),
+        ("time_step_limit", json!([0.0, {"__float__": "Infinity"}])),
+        ("time_step_limit", json!([0.001, 0.1])),
+        ("layer_types", json!(["linear_attention", "full_attention"])),
+        ("position_embedding_type", json!(null)),
+        ("position_embedding_type", json!("rope")),
+    ] {
+        table.accepts(&format!("Mamba-2: {key} is {value}"), &edit(key, &value), "");
+    }
+    table.refuses(
+        "layers of Granite 4 that no key names",
+        &without("layer_types"),
+        "",
+        15,
+        &["layers.1.mamba.in_proj"],
+    );
+    let cases: &[(&str, Value, u8, &str)] = &[
+        ("layer_types", json!(["mamba2", "attention"]), 10, "layer_types[0]"),
+        ("layer_types", json!(["attention", "attention"]), 15, "layers.0.self_attn.q_proj.weight"),
+        ("layer_types", json!(["mamba", "mamba"]), 15, "layers.1.mamba.in_proj.weight"),
+        ("layer_types", json!(["mamba"]), 15, "layer_types"),
+        ("mamba_n_heads", json!(0), 10, "mamba_n_heads"),
+        ("mamba_n_heads", json!(5), 15, "mamba_n_heads"),
+        ("mamba_n_heads", json!(8), 15, "mamba_d_head"),
+        ("mamba_n_groups", json!(3), 15, "mamba_n_groups"),
+        ("mamba_n_groups", json!(2), 15, "in_proj.weight"),
+        ("mamba_d_state", json!(8), 15, "in_proj.weight"),
+        ("mamba_d_state", json!(i32::MAX), 15, "in_proj.weight"),
+        ("mamba_d_head", json!(8), 15, "mamba_d_head"),
+        ("mamba_d_head", json!("half"), 10, "mamba_d_head"),
+        ("mamba_d_head", json!(-16), 10, "mamba_d_head"),
+        ("mamba_expand", json!(i32::MAX), 10, "mamba_expand"),
+        ("mamba_expand", json!(1.5), 10, "mamba_expand"),
+        ("mamba_d_conv", json!(1), 10, "mamba_d_conv"),
+        ("mamba_d_conv", json!(5), 15, "conv1d.weight"),
+        ("mamba_proj_bias", json!(true), 15, "in_proj.bias"),
+        ("mamba_conv_bias", json!("yes"), 10, "mamba_conv_bias"),
+        ("time_step_limit", json!([0.0]), 10, "time_step_limit"),
+        ("time_step_limit", json!([0.1, 0.01]), 10, "time_step_limit"),
+        ("time_step_limit", json!([-1.0, 1.0]), 10, "time_step_limit"),
+        ("time_step_limit", json!([0.0, "Infinity"]), 10, "time_step_limit"),
+        ("time_step_limit", json!(0.1), 10, "time_step_limit"),
+        ("position_embedding_type", json!("alibi"), 10, "position_embedding_type"),
+        ("position_embedding_type", json!(1), 10, "position_embedding_type"),
+        ("num_local_experts", json!(4), 15, "block_sparse_moe"),
+        ("shared_intermediate_size", json!(0), 10, "shared_intermediate_size"),
+        ("hidden_act", json!("gelu"), 11, "hidden_act"),
+    ];
+    for (key, value, code, says) in cases {
+        table.refuses(&format!("Mamba-2: {key} is {value}"), &edit(key, value), "", *code, &[says]);
     }
 }

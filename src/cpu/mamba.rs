@@ -1,0 +1,104 @@
+//! Layers of Mamba-2, over the rows of each sequence in their order.
+
+use super::norm::NormVectors;
+use super::operand::with_scratch;
+use super::states::{StateHeads, decays, numbers, softplus};
+use super::{CpuDevice, KvPage};
+use crate::decoder::{Mamba2, Sequence};
+use crate::error::Result;
+use crate::kernels::{DeltaRows, DeltaState, delta_scratch, swiglu};
+use crate::memory::{self, Refusals};
+use crate::threads::TileMut;
+use crate::weights::WeightView;
+
+impl CpuDevice {
+    /// See [`Device::mamba2`](crate::decoder::Device::mamba2).
+    pub(super) fn advance_mamba2(
+        &self,
+        sequences: &mut [Sequence<'_, KvPage>],
+        layer: usize,
+        mamba: &Mamba2<WeightView, NormVectors>,
+        projected: &mut [f32],
+        mixed: &mut Vec<f32>,
+    ) -> Result<()> {
+        let &Mamba2 { heads, groups, head_dim, state_dim, .. } = mamba;
+        let values = heads * head_dim;
+        let width = mamba.conv.channels + values + heads;
+        self.convolve_rows(sequences, layer, &mamba.conv, true, projected, width)?;
+        let decays = decays(heads, &mamba.decay, mamba.decay_is_log, &mamba.step_bias)?;
+        let skips = numbers(&mamba.skip, heads)?;
+        let projected = &*projected;
+        let sizes = StateHeads { heads, key_dim: state_dim, value_dim: head_dim };
+        self.advance_heads(sequences, layer, sizes, mixed, &|index, state, first, rows, out| {
+            let head = Head { device: self, mamba, index, decay: decays[index], skip: skips[index] };
+            head.advance(state, first, &projected[rows.start * width..rows.end * width], out, rows.start)
+        })?;
+        let (of_group, refusals) = (values / groups, Refusals::default());
+        self.pool.chunks(mixed, values, |_, row| {
+            refusals.note(with_scratch(of_group, |gated| {
+                for (group, row) in row.chunks_exact_mut(of_group).enumerate() {
+                    gated.copy_from_slice(row);
+                    mamba.norm.apply_part(self.isa, group * of_group, gated, row);
+                }
+                Ok(())
+            }));
+        });
+        Ok(refusals.into_result()?)
+    }
+}
+
+/// A head of Mamba-2.
+struct Head<'a> {
+    device: &'a CpuDevice,
+    mamba: &'a Mamba2<WeightView, NormVectors>,
+    index: usize,
+    /// What its steps are multiplied by, and what is added before their softplus.
+    decay: [f64; 2],
+    skip: f32,
+}
+
+impl Head<'_> {
+    /// Brings `state` on by the rows of `projected`, of one chunk of positions from its position `first` on, into `out` from
+    /// row `at` on: what is read and the value itself, by the SiLU of the gate.
+    fn advance(
+        &self,
+        state: &mut [f32],
+        first: usize,
+        projected: &[f32],
+        out: &mut TileMut<'_>,
+        at: usize,
+    ) -> memory::Result<()> {
+        let &Head { device: &CpuDevice { isa, .. }, mamba, index, decay: [decay, bias], skip } = self;
+        let &Mamba2 { heads, groups, head_dim, state_dim, step_limit: [least, most], .. } = mamba;
+        let (values, keys) = (heads * head_dim, groups * state_dim);
+        let width = mamba.conv.channels + values + heads;
+        let count = projected.len() / width;
+        let lengths = [2 * count * state_dim, count * head_dim, count * head_dim, count];
+        let all: usize = lengths.iter().sum::<usize>() + delta_scratch(state_dim, head_dim);
+        with_scratch(all, |scratch| {
+            let (keys_queries, scratch) = scratch.split_at_mut(lengths[0]);
+            let (stepped, scratch) = scratch.split_at_mut(lengths[1]);
+            let (mixed, scratch) = scratch.split_at_mut(lengths[2]);
+            let (decays, scratch) = scratch.split_at_mut(lengths[3]);
+            let (key, value) = (values + index / (heads / groups) * state_dim, index * head_dim);
+            for (row, projected) in projected.chunks_exact(width).enumerate() {
+                keys_queries[row * state_dim..][..state_dim].copy_from_slice(&projected[key..][..state_dim]);
+                keys_queries[(count + row) * state_dim..][..state_dim]
+                    .copy_from_slice(&projected[key + keys..][..state_dim]);
+                let step = softplus(f64::from(projected[width - heads + index]) + bias).clamp(least, most);
+                decays[row] = (decay * step).exp() as f32;
+                let step = step as f32;
+                let stepped = &mut stepped[row * head_dim..][..head_dim];
+                stepped.iter_mut().zip(&projected[value..]).for_each(|(to, x)| *to = step * x);
+            }
+            let rows = DeltaRows { keys_queries, values: stepped, decays, strengths: None };
+            DeltaState::new(state, state_dim, head_dim).advance(isa, first, rows, scratch, mixed);
+            for ((row, mixed), projected) in mixed.chunks_exact_mut(head_dim).enumerate().zip(projected.chunks(width)) {
+                mixed.iter_mut().zip(&projected[value..]).for_each(|(y, x)| *y += skip * x);
+                let gate = &projected[mamba.conv.channels + value..][..head_dim];
+                swiglu(isa, gate, mixed, out.row(at + row));
+            }
+            Ok(())
+        })
+    }
+}
