@@ -80,7 +80,7 @@ def modules():
         return re.findall(pattern, text) or sys.exit(f"modules.rs: expected /{pattern}/: from there sass.py has a module's parts")
 
     paths = dict(found(r'const (\w+): &str =\s*include_str!\("([^"]+)"\)'))
-    parts = {name: (CUDA / path).read_text() for name, path in paths.items()} | {"device": (CUDA / paths["DEVICE"]).read_text()}
+    parts = {name: (CUDA / path).read_text() for name, path in paths.items()}
     always = found(r"\[([^\]]+)\]\s*\.into_iter\(\)\s*\.chain\(parts\)")[0]
 
     def source(own, names, sizes=""):
@@ -125,7 +125,11 @@ class Compiler:
             sys.exit(f"no nvdisasm: install nvidia-cuda-nvdisasm=={VERSION}")
 
     def cubin(self, name, source, given):
-        call = lambda name, *of: (getattr(self.nvrtc, name)(*of) == 0) or sys.exit(f"{name} failed: {self.log()}")
+        def call(function, *of):
+            # Not `sys.exit`, for which a pool of processes would wait for ever.
+            if getattr(self.nvrtc, function)(*of) != 0:
+                raise RuntimeError(f"{function} of {name}: {self.log()}")
+
         self.program = ctypes.c_void_p()
         call("nvrtcCreateProgram", ctypes.byref(self.program), source.encode(), name.encode(), 0, None, None)
         call("nvrtcCompileProgram", self.program, len(given), (ctypes.c_char_p * len(given))(*[o.encode() for o in given]))
@@ -217,7 +221,7 @@ def loops(code):
     return sorted(heads.items())
 
 
-def dropped(code, cold):
+def dropped(code, cold, leftovers):
     """Instructions that a branch skips and that the usual case does not run: `cold` tells by the opcodes between. What leads up
     to an unrolled loop, for what unrolling leaves over, is skipped too: three tests that leave for the same place."""
     out = set()
@@ -226,7 +230,7 @@ def dropped(code, cold):
             region = range(at + 1, one.target)
             leaves = sum(is_branch(code[i]) and bool(code[i].guard) and code[i].target == one.target for i in region)
             loop = any(is_branch(code[i]) and code[i].target <= i for i in region)
-            if (leaves >= 2 and not loop) or (cold and cold([code[i].opcode for i in region])):
+            if (leftovers and leaves >= 2 and not loop) or (cold and cold([code[i].opcode for i in region])):
                 out.update(region)
     return out
 
@@ -312,7 +316,8 @@ def count(kernel, table, cold):
     row["spills"] = sum(one.opcode.split(".")[0] in ("LDL", "STL") for one in code)
     best = (0, {at: 1 for at in range(len(code))}, 0)
     if table:
-        gone = dropped(code, cold)
+        # Of the products for many tokens a turn of the loop may end between its stages; nothing is left over.
+        gone = dropped(code, cold, table is not TENSOR_WORK)
         for first, last in all_loops:
             turns = times(code, all_loops, first, last, gone)
             work = sum(n * work_of(code[at], table) for at, n in turns.items())
@@ -351,11 +356,11 @@ def compiled(job):
 
 def work_for(kind, kernel):
     """The instructions that a kernel is there for, and what its loop does not run of what it holds."""
-    if kernel not in ("many", "few_1", "few_2", "few_4", "few_8"):
+    if kernel not in ("many_64", "many_128", "few_1", "few_2", "few_4", "few_8"):
         return None, None
     # One scale a row and no zero point, as w8a8 has it.
-    if kernel == "many":
-        return TENSOR_WORK, (lambda opcodes: any(opcode.startswith("IDP") for opcode in opcodes)) if kind == "Int8" else None
+    if kernel.startswith("many"):
+        return TENSOR_WORK, (lambda opcodes: "IDP" in (pipes := {opcode.split(".")[0] for opcode in opcodes}) and "IMMA" not in pipes) if kind == "Int8" else None
     if kind == "Int8":
         return BYTE_WORK, lambda opcodes: not any(re.match(r"LDG\S*\.128", opcode) for opcode in opcodes)
     return (BYTE_WORK if kind == "Blocks" else FLOAT_WORK), None
@@ -402,7 +407,7 @@ def show_table(found):
     """The table of docs/cuda.md: instructions of a lane for a weight and a token, with rows of 4096 inputs."""
     row_of = {(row["module"], row["sm"], row["kernel"]): row for row in found}
     for module, (kind, source) in modules().items():
-        few, many = row_of.get((module, "80", "few_1")), row_of.get((module, "80", "many"))
+        few, many = row_of.get((module, "80", "few_1")), row_of.get((module, "80", "many_128"))
         if few:
             block = re.search(r"BYTES = (\d+), BLOCKS = (\d+)", source)
             size = re.search(r"SIZE = (\d+)", source)
@@ -419,7 +424,7 @@ def write_compiled(found):
     numbers = lambda row, *columns: "[" + ", ".join(str(row[column]) for column in columns) + "]"
     lines = []
     for dtype in re.findall(r"\(DType::(\w+), Kind::", (CUDA / "modules.rs").read_text()):
-        few, many = found[dtype.lower(), "few_1"], found.get((dtype.lower(), "many"))
+        few, many = found[dtype.lower(), "few_1"], found.get((dtype.lower(), "many_128"))
         many = f"Some({numbers(many, 'issued', 'macs')})" if many else "None"
         lines.append(f"    (DType::{dtype + ',':6} {numbers(few, 'issued', 'macs', 'around')}, {many}),")
     COMPILED.write_text(

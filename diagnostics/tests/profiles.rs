@@ -415,7 +415,8 @@ fn speed_is_bandwidth_over_the_bytes_of_a_token() {
     let of_bandwidth = |speed: &Speed| speed.empty.1 * weights as f64 / speed.bandwidth as f64;
     assert!((0.84..0.9).contains(&of_bandwidth(&l4)) && of_bandwidth(&h100) < of_bandwidth(&l4), "{l4:?} {h100:?}");
     let prompt = |speed: &Speed| speed.prompt.expect("tensor cores").1;
-    assert!(prompt(&h100) > 2.0 * prompt(&l4), "{l4:?} {h100:?}");
+    // Instructions bind a prompt of blocks: 2.04 times as many a second.
+    assert!(prompt(&h100) > 1.9 * prompt(&l4), "{l4:?} {h100:?}");
     // A model of a few hundred megabytes is not bound by the memory of an H200.
     let (small, input) = gguf(&TINY_LLAMA, "Q4_K_M");
     assert_eq!(assess(&small, &input, &machine("h200"), &Policy::default()).speed, None);

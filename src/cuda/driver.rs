@@ -109,6 +109,13 @@ impl DriverGpu {
         self
     }
 
+    /// The GPU, with tiles chosen as for so many multiprocessors.
+    #[cfg(test)]
+    pub(super) fn with_processors(mut self, processors: usize) -> DriverGpu {
+        self.processors = processors;
+        self
+    }
+
     /// Waits for all that was started.
     fn wait(&self) -> Result<(), CudaError> {
         // SAFETY: the stream is the GPU's own.

@@ -39,7 +39,7 @@ pub(super) struct Function(pub(super) usize);
 /// The type is `repr(C)`, without padding, and laid out as the structure of the same name in the kernels' source.
 pub(super) unsafe trait Arguments: Copy {}
 
-/// What runs kernels: a GPU, and in tests an emulator. Everything happens in the order of the calls.
+/// What runs kernels: a GPU, and in tests one that fails on demand. Everything happens in the order of the calls.
 pub(super) trait Launcher: Send + Sync + fmt::Debug {
     /// Major and minor compute capability.
     fn capability(&self) -> (u32, u32);

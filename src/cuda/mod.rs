@@ -2,7 +2,7 @@
 //!
 //! The driver and NVRTC are loaded at run time: a build with this feature needs neither a GPU nor a toolkit, and starts
 //! without a driver. [`CudaDevice`] is the decoder's device: it launches a kernel or two for each operation. Kernels are started
-//! through a seam, so that tests run the same sources and the same launches in an emulator.
+//! through a seam, so that tests let any of them fail.
 
 #![allow(unsafe_code)]
 

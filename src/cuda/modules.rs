@@ -58,8 +58,7 @@ const MATRIX: &str = include_str!("kernels/matrix.cuh");
 const STEPS: &str = include_str!("kernels/steps.cu");
 const ATTENTION: &str = include_str!("kernels/attention.cu");
 
-/// What stands between the kernels and the GPU's instructions.
-pub(super) const DEVICE: &str = include_str!("kernels/device.cuh");
+const DEVICE: &str = include_str!("kernels/device.cuh");
 
 /// The matrix dtypes that have kernels.
 pub fn dtypes() -> impl Iterator<Item = DType> {
@@ -90,8 +89,8 @@ impl Module {
         }
     }
 
-    /// The whole text, with `device` for the instructions. Empty for a dtype without kernels.
-    pub(super) fn source(self, device: &str) -> String {
+    /// The whole text. Empty for a dtype without kernels.
+    pub(super) fn source(self) -> String {
         let mut sizes = String::new();
         let parts: Vec<&str> = match self {
             Module::Steps => vec![STEPS],
@@ -108,6 +107,6 @@ impl Module {
                 None => return String::new(),
             },
         };
-        [TYPES, device, COMMON, &sizes].into_iter().chain(parts).collect::<Vec<_>>().join("\n")
+        [TYPES, DEVICE, COMMON, &sizes].into_iter().chain(parts).collect::<Vec<_>>().join("\n")
     }
 }

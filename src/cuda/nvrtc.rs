@@ -1,7 +1,7 @@
 //! NVRTC, the compiler of kernels, loaded at run time: any version from 11.2 on, by the few functions that are used here.
 //! What it compiled once is kept for the process: several models share kernels.
 
-use super::modules::{DEVICE, Module};
+use super::modules::Module;
 use crate::error::{CudaError, NVRTC_VARIABLE};
 use libloading::{Library, Symbol};
 use std::collections::HashMap;
@@ -127,7 +127,7 @@ impl Nvrtc {
     pub(super) fn compile_for(&self, module: Module, architecture: &str) -> Result<Arc<Image>, CudaError> {
         // Sums and products are rounded as written: kernels ask for fused ones by name.
         let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "--fmad=false".into()];
-        let key: Compiled = (module.source(DEVICE), options);
+        let key: Compiled = (module.source(), options);
         let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(image) = images.get(&key) {
             return Ok(Arc::clone(image));

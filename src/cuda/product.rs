@@ -20,8 +20,8 @@ pub(super) const FEW_TOKENS: usize = 8;
 const FEW_ROWS: usize = 8;
 const FEW_THREADS: usize = 128;
 
-/// Rows and tokens that a block of the kernels for many computes, and threads of it: `tile.cuh`.
-const TILE: usize = 64;
+/// Rows and tokens that a block of each of the kernels for many computes, and threads of it: `tile.cuh`.
+const TILES: [usize; 2] = [64, 128];
 const TILE_THREADS: usize = 128;
 
 /// How products read activations: `FORM_*` of `steps.cu`.
@@ -66,8 +66,8 @@ pub(super) struct MatrixKernels {
     kind: Kind,
     /// For up to 1, 2, 4 and 8 tokens.
     few: [Function; 4],
-    /// For more, where the GPU has tensor cores for the dtype.
-    many: Option<Function>,
+    /// For more, where the GPU has tensor cores for the dtype: by [`TILES`], which all compute the same bits.
+    many: Option<[Function; 2]>,
     embed: Option<Function>,
 }
 
@@ -83,7 +83,7 @@ impl MatrixKernels {
         Ok(MatrixKernels {
             kind,
             few: [function("few_1")?, function("few_2")?, function("few_4")?, function("few_8")?],
-            many: tensor_cores(gpu, dtype).then(|| function("many")).transpose()?,
+            many: if tensor_cores(gpu, dtype) { Some([function("many_64")?, function("many_128")?]) } else { None },
             embed: (kind != Kind::Int8).then(|| function("embed")).transpose()?,
         })
     }
@@ -104,6 +104,12 @@ pub(super) fn tensor_cores(gpu: &dyn Launcher, dtype: DType) -> bool {
         DType::BF16 => gpu.capability() >= (8, 0),
         _ => gpu.capability() >= (7, 5),
     }
+}
+
+/// Which of [`TILES`]: the larger one, which reads less for each product, where there are more tokens than the smaller has, and as
+/// many tiles, `blocks`, as three quarters of the GPU's `processors`.
+fn tile(blocks: usize, tokens: usize, processors: usize) -> usize {
+    usize::from(tokens > TILES[0] && 4 * blocks >= 3 * processors)
 }
 
 /// A stored vector of floats.
@@ -481,8 +487,9 @@ impl Multiplier {
         };
         match first.kernels.many {
             Some(many) if first.by_tiles(tokens) => {
-                let shape = LaunchShape::new(blocks(TILE, TILE), TILE_THREADS);
-                self.launch(many, shape, &given)
+                let chosen = tile(blocks(TILES[1], TILES[1])[0], count, self.gpu.processors());
+                let shape = LaunchShape::new(blocks(TILES[chosen], TILES[chosen]), TILE_THREADS);
+                self.launch(many[chosen], shape, &given)
             }
             _ => {
                 let choice = count.min(FEW_TOKENS).next_power_of_two();

@@ -2,9 +2,9 @@
 
 use super::Parameter;
 use super::error::Error;
-use super::memory::{atomic, transfer};
+use super::memory::{atomic, commit_copies, load_matrices, start_copy, transfer, wait_for_all_copies, wait_for_copies};
 use super::operations::{self, Shuffle};
-use super::program::{AccessKind, Members, Op, Place, Program, SharedLayout, Special, Step};
+use super::program::{AccessKind, Members, Op, Place, Program, Reach, SharedLayout, Special, Step};
 use super::registers::{LANES, Registers};
 use super::syntax::{Instruction, Item, KernelText, Operand, Width};
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ const GAP: u32 = 64;
 /// # Errors
 /// `Unsupported` for an instruction that is not emulated, `Undeclared` for a name.
 pub(super) fn decode(kernel: &KernelText, target: u32) -> Result<Program, Error> {
-    let mut decoder = Decoder::new(kernel);
+    let mut decoder = Decoder::new(kernel, target);
     for item in &kernel.body {
         match item {
             Item::Label(name) => {
@@ -32,7 +32,7 @@ pub(super) fn decode(kernel: &KernelText, target: u32) -> Result<Program, Error>
         decoder.ops[at].step = Step::Branch(to);
         decoder.ops[to].label = true;
     }
-    let granule = decoder.ops.iter().filter(|op| matches!(op.step, Step::Reach(_)));
+    let granule = decoder.ops.iter().filter(|op| op.access.bytes > 0);
     let granule = granule.filter(|op| matches!(op.access.place, Place::Shared | Place::Generic));
     decoder.shared.granule = granule.map(|op| op.access.bytes).min().unwrap_or(16);
     Ok(Program {
@@ -51,6 +51,7 @@ pub(super) fn decode(kernel: &KernelText, target: u32) -> Result<Program, Error>
 
 struct Decoder<'a> {
     kernel: &'a KernelText,
+    target: u32,
     parameters: Vec<Parameter>,
     parameter_bytes: usize,
     shared: SharedLayout,
@@ -69,9 +70,10 @@ struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    fn new(kernel: &'a KernelText) -> Decoder<'a> {
+    fn new(kernel: &'a KernelText, target: u32) -> Decoder<'a> {
         let mut decoder = Decoder {
             kernel,
+            target,
             parameters: Vec::new(),
             parameter_bytes: 0,
             shared: SharedLayout::default(),
@@ -164,6 +166,7 @@ impl<'a> Decoder<'a> {
             c: 0,
             rows: Box::default(),
             access: AccessKind::default(),
+            from: AccessKind::default(),
             line: 0,
             text: Box::default(),
         }
@@ -272,6 +275,8 @@ impl<'a> Decoder<'a> {
                 op.step = Step::Together(exchange, Members::Named(self.source(of, members, Width::B32)?));
             }
             (["mma", ..], [d, a, b, c]) => self.product(of, &mut op, &name, [d, a, b, c])?,
+            (["ldmatrix", ..], [to, address]) if self.target >= 75 => self.matrices(of, &mut op, &name, to, address)?,
+            (["cp", "async", rest @ ..], operands) if self.target >= 80 => self.copy(of, &mut op, rest, operands)?,
             (["ld" | "st", modifiers @ .., kind], [first, second]) => {
                 let write = name[0] == "st";
                 let (values, address) = if write { (second, first) } else { (first, second) };
@@ -328,6 +333,69 @@ impl<'a> Decoder<'a> {
         op.rows = rows.into();
         op.step = Step::Together(exchange, Members::All);
         Ok(())
+    }
+
+    fn matrices(
+        &mut self,
+        of: &Instruction,
+        op: &mut Op,
+        name: &[&str],
+        to: &Operand,
+        address: &Operand,
+    ) -> Result<(), Error> {
+        let ["ldmatrix", "sync", "aligned", "m8n8", count, rest @ ..] = name else { return Err(unsupported(of)) };
+        let step: Reach = match rest {
+            ["shared" | "shared::cta", "b16"] => load_matrices::<false>,
+            ["trans", "shared" | "shared::cta", "b16"] => load_matrices::<true>,
+            _ => return Err(unsupported(of)),
+        };
+        let Operand::Vector(parts) = to else { return Err(unsupported(of)) };
+        if !matches!((*count, parts.len()), ("x1", 1) | ("x2", 2) | ("x4", 4)) {
+            return Err(unsupported(of));
+        }
+        let rows: Result<Vec<u32>, Error> = parts.iter().map(|part| self.destination(of, part, Width::B32)).collect();
+        op.rows = rows?.into();
+        op.step = Step::Together(step, Members::All);
+        self.access(of, op, address, Place::Shared, 16, false)
+    }
+
+    /// `cp.async`, without these words.
+    fn copy(&mut self, of: &Instruction, op: &mut Op, name: &[&str], operands: &[Operand]) -> Result<(), Error> {
+        match (name, operands) {
+            (["commit_group"], []) => op.step = Step::Reach(commit_copies),
+            (["wait_group"], [left @ Operand::Integer(_)]) => {
+                op.rows = Box::new([self.source(of, left, Width::B32)?]);
+                op.step = Step::Reach(wait_for_copies);
+                self.wait(op);
+            }
+            (["wait_all"], []) => {
+                op.rows = Box::new([self.constant(Width::B32, 0)]);
+                op.step = Step::Reach(wait_for_all_copies);
+                self.wait(op);
+            }
+            (
+                [cache, "shared" | "shared::cta", "global", rest @ ..],
+                [to, from, bytes @ Operand::Integer(count), read @ ..],
+            ) if rest.iter().all(|word| word.starts_with("L2::")) && read.len() <= 1 => {
+                if !matches!((*cache, *count), ("ca", 4 | 8 | 16) | ("cg", 16)) {
+                    return Err(unsupported(of));
+                }
+                // The source first: `access` puts what it finds into the place of the destination.
+                self.access(of, op, from, Place::Global, *count as u32, false)?;
+                (op.b, op.from) = (op.a, op.access);
+                op.rows = Box::new([self.source(of, read.first().unwrap_or(bytes), Width::B32)?]);
+                op.step = Step::Reach(start_copy);
+                self.access(of, op, to, Place::Shared, *count as u32, true)?;
+            }
+            _ => return Err(unsupported(of)),
+        }
+        Ok(())
+    }
+
+    /// The instruction looks at what was copied once more.
+    fn wait(&mut self, op: &mut Op) {
+        op.access = AccessKind { number: self.accesses, place: Place::Global, ..AccessKind::default() };
+        self.accesses += 1;
     }
 
     #[allow(clippy::too_many_arguments)] // an instruction's parts

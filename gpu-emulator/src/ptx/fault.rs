@@ -75,6 +75,18 @@ pub enum Cause {
         /// The first byte.
         address: u64,
     },
+    /// Bytes of shared memory are used while they are being copied there: the thread that began the copy has not waited for it.
+    InFlight {
+        /// The first byte.
+        address: u64,
+        /// The copy.
+        copy: Access,
+    },
+    /// What is copied to shared memory was not the same when the copy was waited for as when it began.
+    SourceChanged {
+        /// The first byte of the copy, in the GPU's memory.
+        address: u64,
+    },
     /// An instruction of a whole warp, or of the lanes that its mask names, which not all of them run: the others have ended
     /// or wait at another one.
     Divergent {
@@ -148,6 +160,8 @@ impl fmt::Display for Cause {
             }
             Cause::Race { address, other } => write!(f, "a race for shared byte {address:#x} with {other}"),
             Cause::Uninitialised { address } => write!(f, "shared byte {address:#x} was never written"),
+            Cause::InFlight { address, copy } => write!(f, "shared byte {address:#x} is still being copied by {copy}"),
+            Cause::SourceChanged { address } => write!(f, "{address:#x} changed while it was copied"),
             Cause::Divergent { running, needed } => {
                 write!(f, "lanes {running:#010x} run what lanes {needed:#010x} have to run together")
             }

@@ -1,10 +1,11 @@
-//! Loads, stores and atomic operations (PTX ISA 9.7.9.8 `ld`, 9.7.9.11 `st`, 9.7.13.5 `atom`, 9.7.13.7 `red`), each access
-//! checked.
+//! Loads, stores, atomic operations and copies to shared memory (PTX ISA 9.7.9.8 `ld`, 9.7.9.11 `st`, 9.7.13.5 `atom`, 9.7.13.7
+//! `red`, 9.7.9.25 `cp.async`, 9.7.14.5.15 `ldmatrix`), each access checked.
 #![allow(unsafe_code)] // the GPU's memory is given as addresses
 
+use super::copies::AsyncCopy;
 use super::fault::{Cause, Space};
 use super::program::{AccessKind, Op, Place, Reach, Trap};
-use super::registers::{Registers, Word, lanes};
+use super::registers::{LANES, Registers, Word, lanes};
 use super::shared::{Shared, User};
 use super::syntax::Width;
 use super::{Allocation, Memory};
@@ -129,20 +130,105 @@ fn replace<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn
     Ok(())
 }
 
+/// Begins to copy `rows[0]` bytes, and zeros behind them, from the address in `b` to that in `a`.
+pub(super) fn start_copy(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+    let bytes = op.access.bytes;
+    for lane in lanes(mask) {
+        let (to, from) = (frame.address_of(op.access, op.a, lane), frame.address_of(op.from, op.b, lane));
+        let (_, to) = Frame::place(op.access.place, to);
+        let read = frame.registers.b32[op.rows[0] as usize][lane];
+        if read > bytes {
+            // What lies behind the copy is not its source.
+            let cause = Cause::OutOfBounds { space: Space::Global, address: from, bytes: read };
+            return Err(Trap::Lane { lane, cause });
+        }
+        aligned(Space::Global, from, bytes, lane)?;
+        let mut all = vec![0; bytes as usize];
+        if read > 0 {
+            let start = frame.global(AccessKind { bytes: read, ..op.from }, from, lane)?;
+            // SAFETY: `global` found as many bytes in one allocation, which `Memory` keeps readable.
+            all[..read as usize].copy_from_slice(unsafe { std::slice::from_raw_parts(start, read as usize) });
+        }
+        let copy = AsyncCopy { to, from, read: read as usize, bytes: all };
+        frame.shared.start_copy(copy, frame.user(lane))?;
+    }
+    Ok(())
+}
+
+/// What was started since the last group becomes one.
+pub(super) fn commit_copies(frame: &mut Frame<'_>, _: &Op, mask: u32) -> Result<(), Trap> {
+    for lane in lanes(mask) {
+        frame.shared.copies_of(frame.user(lane)).commit();
+    }
+    Ok(())
+}
+
+/// Waits for all groups but the last ones, as many as `rows[0]`.
+pub(super) fn wait_for_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+    for lane in lanes(mask) {
+        let left = frame.registers.b32[op.rows[0] as usize][lane];
+        let user = frame.user(lane);
+        while let Some(copy) = frame.shared.copies_of(user).next_landed(left) {
+            frame.shared.end_copy(&copy, user)?;
+            if copy.read > 0 {
+                let from = AccessKind { bytes: copy.read as u32, ..op.access };
+                let start = frame.global(from, copy.from, lane)?;
+                // SAFETY: as above.
+                let now = unsafe { std::slice::from_raw_parts(start, copy.read) };
+                if now != &copy.bytes[..copy.read] {
+                    return Err(Trap::Lane { lane, cause: Cause::SourceChanged { address: copy.from } });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// As [`wait_for_copies`], for all, in groups or not.
+pub(super) fn wait_for_all_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+    commit_copies(frame, op, mask)?;
+    wait_for_copies(frame, op, mask)
+}
+
+/// `rows` = matrices of 8 by 8 halves, one a register: lane `8 * m + r` has the address of row `r` of matrix `m`. Lane `l` gets two
+/// elements from `2 * (l % 4)` on of row `l / 4`, or of that column.
+pub(super) fn load_matrices<const TRANSPOSED: bool>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Result<(), Trap> {
+    for (matrix, to) in op.rows.iter().enumerate() {
+        let mut elements = [[0u16; 8]; 8];
+        for (row, elements) in elements.iter_mut().enumerate() {
+            let bytes = frame.reach(op, 8 * matrix + row)?;
+            for (element, bytes) in elements.iter_mut().zip(bytes.chunks_exact(2)) {
+                *element = u16::read(bytes) as u16;
+            }
+        }
+        let at = |row: usize, column: usize| {
+            u32::from(if TRANSPOSED { elements[column][row] } else { elements[row][column] })
+        };
+        for lane in 0..LANES {
+            let (row, column) = (lane / 4, 2 * (lane % 4));
+            frame.registers.set_lane(*to, lane, at(row, column) | at(row, column + 1) << 16);
+        }
+    }
+    Ok(())
+}
+
 impl Frame<'_> {
     fn address(&self, op: &Op, lane: usize) -> u64 {
-        let AccessKind { wide, offset, .. } = op.access;
+        self.address_of(op.access, op.a, lane)
+    }
+
+    fn address_of(&self, AccessKind { wide, offset, .. }: AccessKind, row: u32, lane: usize) -> u64 {
         if wide {
-            self.registers.b64[op.a as usize][lane].wrapping_add_signed(offset)
+            self.registers.b64[row as usize][lane].wrapping_add_signed(offset)
         } else {
             // Addresses of 32 bits stay so.
-            u64::from(self.registers.b32[op.a as usize][lane].wrapping_add(offset as u32))
+            u64::from(self.registers.b32[row as usize][lane].wrapping_add(offset as u32))
         }
     }
 
     /// Which memory an address is in, and the address there.
-    fn place(op: &Op, address: u64) -> (Place, u64) {
-        match op.access.place {
+    fn place(place: Place, address: u64) -> (Place, u64) {
+        match place {
             Place::Generic if address >> 56 == SHARED_WINDOW >> 56 => (Place::Shared, address - SHARED_WINDOW),
             Place::Generic => (Place::Global, address),
             place => (place, address),
@@ -156,7 +242,7 @@ impl Frame<'_> {
     /// The bytes that a lane reads.
     fn reach(&mut self, op: &Op, lane: usize) -> Result<&[u8], Trap> {
         let bytes = op.access.bytes;
-        match Self::place(op, self.address(op, lane)) {
+        match Self::place(op.access.place, self.address(op, lane)) {
             (Place::Shared, address) => self.shared.read(address, bytes, self.user(lane)),
             (Place::Parameters, address) => {
                 aligned(Space::Parameters, address, bytes, lane)?;
@@ -165,7 +251,8 @@ impl Frame<'_> {
                     .ok_or(Trap::Lane { lane, cause: Cause::OutOfBounds { space: Space::Parameters, address, bytes } })
             }
             (_, address) => {
-                let start = self.global(op, address, lane)?;
+                aligned(Space::Global, address, bytes, lane)?;
+                let start = self.global(op.access, address, lane)?;
                 // SAFETY: `global` found as many bytes in one allocation, which `Memory` keeps readable.
                 Ok(unsafe { std::slice::from_raw_parts(start, bytes as usize) })
             }
@@ -175,13 +262,14 @@ impl Frame<'_> {
     /// The bytes that a lane writes.
     fn reach_mut(&mut self, op: &Op, lane: usize) -> Result<&mut [u8], Trap> {
         let bytes = op.access.bytes;
-        match Self::place(op, self.address(op, lane)) {
+        match Self::place(op.access.place, self.address(op, lane)) {
             (Place::Shared, address) => self.shared.write(address, bytes, self.user(lane)),
             (Place::Parameters, address) => {
                 Err(Trap::Lane { lane, cause: Cause::OutOfBounds { space: Space::Parameters, address, bytes } })
             }
             (_, address) => {
-                let start = self.global(op, address, lane)?;
+                aligned(Space::Global, address, bytes, lane)?;
+                let start = self.global(op.access, address, lane)?;
                 // SAFETY: `global` found as many bytes in one allocation, which `Memory` keeps writable, and no other
                 // slice of them lives.
                 Ok(unsafe { std::slice::from_raw_parts_mut(start, bytes as usize) })
@@ -190,10 +278,9 @@ impl Frame<'_> {
     }
 
     /// Where this process has the bytes at an address of the GPU's memory.
-    fn global(&mut self, op: &Op, address: u64, lane: usize) -> Result<*mut u8, Trap> {
-        let bytes = op.access.bytes;
-        aligned(Space::Global, address, bytes, lane)?;
-        let last = &mut self.last[op.access.number];
+    fn global(&mut self, access: AccessKind, address: u64, lane: usize) -> Result<*mut u8, Trap> {
+        let bytes = access.bytes;
+        let last = &mut self.last[access.number];
         let within = |allocation: &Allocation| {
             let offset = address.checked_sub(allocation.start)?;
             (offset.checked_add(bytes.into())? <= allocation.bytes).then_some(offset)

@@ -63,6 +63,8 @@ pub(super) struct Op {
     /// Rows of those that have more.
     pub(super) rows: Box<[u32]>,
     pub(super) access: AccessKind,
+    /// Where a copy comes from.
+    pub(super) from: AccessKind,
     /// In the text of the module, from 1.
     pub(super) line: usize,
     pub(super) text: Box<str>,
@@ -93,11 +95,12 @@ pub(super) enum Place {
     Parameters,
 }
 
-/// A defect of one lane, or a race of one with an earlier access.
+/// A defect of one lane, or a race of one with an earlier access or with a copy that was not waited for.
 #[derive(Debug)]
 pub(super) enum Trap {
     Lane { lane: usize, cause: Cause },
     Race { lane: usize, address: u64, other: Earlier },
+    InFlight { lane: usize, address: u64, other: Earlier },
 }
 
 /// An earlier access to shared memory.
@@ -112,17 +115,15 @@ pub(super) struct Earlier {
 
 /// Sets registers of the lanes of a mask.
 pub(super) type Compute = fn(&mut Registers, &Op, u32);
-/// Reads or writes memory, in the lanes of a mask.
+/// Reads or writes memory, or exchanges between lanes, in those of a mask.
 pub(super) type Reach = fn(&mut Frame<'_>, &Op, u32) -> Result<(), Trap>;
-/// Exchanges between the lanes of a mask.
-pub(super) type Exchange = fn(&mut Registers, &Op, u32) -> Result<(), Trap>;
 
 /// What an instruction does.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     Compute(Compute),
     Reach(Reach),
-    Together(Exchange, Members),
+    Together(Reach, Members),
     /// The members wait for each other, and what they wrote is seen by all.
     WarpBarrier(Members),
     /// All threads of the block wait for each other.

@@ -180,6 +180,10 @@ fn fault(program: &Program, launch: &Launch, block: [u32; 3], warp: usize, trap:
             let earlier = access(program, other.op as usize, thread(other.thread as usize));
             (lane, Cause::Race { address, other: Access { write: other.write, ..earlier } })
         }
+        Trap::InFlight { lane, address, other } => {
+            let copy = access(program, other.op as usize, thread(other.thread as usize));
+            (lane, Cause::InFlight { address, copy })
+        }
     };
     let cause = match cause {
         Cause::BarrierNotReached { thread: [number, ..] } => {

@@ -1,6 +1,7 @@
 //! A block's shared memory, with what each byte was last used for: races, reads of what was never written, and accesses
-//! between and behind the variables show.
+//! between and behind the variables show, and uses of what is still being copied there.
 
+use super::copies::{AsyncCopy, Copies};
 use super::fault::{Cause, Space};
 use super::program::{Earlier, SharedLayout, Trap};
 
@@ -15,6 +16,8 @@ pub(super) struct Shared {
     epoch: u32,
     /// The epoch in which the block began.
     began: u32,
+    /// Those of each thread.
+    copies: Vec<Copies>,
 }
 
 /// The uses of a granule that a later one may race with. Epochs of warps count the barriers of a warp within one epoch.
@@ -29,6 +32,8 @@ struct Note {
     by_many: bool,
     /// A reader of another warp.
     read_elsewhere: Use,
+    /// `written` is a copy that nobody has waited for.
+    awaited: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +64,18 @@ impl Use {
     }
 }
 
+impl Note {
+    /// Nothing is being copied there.
+    fn arrived(&self, user: User, address: u64) -> Result<(), Trap> {
+        let Use { op, thread, .. } = self.written;
+        if !self.awaited {
+            return Ok(());
+        }
+        let other = Earlier { op, thread, write: true };
+        Err(Trap::InFlight { lane: (user.thread % 32) as usize, address, other })
+    }
+}
+
 impl Shared {
     /// Memory of `bytes` bytes, laid out so: always the same layout. What an earlier launch left is of an earlier epoch.
     pub(super) fn lay_out(&mut self, layout: &SharedLayout, bytes: u32) {
@@ -82,6 +99,39 @@ impl Shared {
     pub(super) fn begin(&mut self) {
         self.barrier();
         self.began = self.epoch;
+        // Of copies that an earlier one did not wait for, nobody knows.
+        for copy in std::mem::take(&mut self.copies).into_iter().flat_map(Copies::into_iter) {
+            self.awaited(copy.to, copy.bytes.len(), false);
+        }
+    }
+
+    /// Begins a copy to the bytes at `to`, which no thread may use before it was waited for.
+    pub(super) fn start_copy(&mut self, copy: AsyncCopy, user: User) -> Result<(), Trap> {
+        self.write(copy.to, copy.bytes.len() as u32, user)?;
+        self.awaited(copy.to, copy.bytes.len(), true);
+        self.copies_of(user).start(copy);
+        Ok(())
+    }
+
+    /// Copies that were waited for have come to their ends.
+    pub(super) fn end_copy(&mut self, copy: &AsyncCopy, user: User) -> Result<(), Trap> {
+        self.awaited(copy.to, copy.bytes.len(), false);
+        self.write(copy.to, copy.bytes.len() as u32, user)?.copy_from_slice(&copy.bytes);
+        Ok(())
+    }
+
+    /// The copies of a thread.
+    pub(super) fn copies_of(&mut self, user: User) -> &mut Copies {
+        let thread = user.thread as usize;
+        if self.copies.len() <= thread {
+            self.copies.resize_with(thread + 1, Copies::default);
+        }
+        &mut self.copies[thread]
+    }
+
+    fn awaited(&mut self, address: u64, bytes: usize, awaited: bool) {
+        let notes = address as usize >> self.shift..(address as usize + bytes).div_ceil(1 << self.shift);
+        self.notes[notes].iter_mut().for_each(|note| note.awaited = awaited);
     }
 
     /// All threads of the block have waited for each other.
@@ -97,6 +147,7 @@ impl Shared {
             if note.written.epoch < began {
                 return Err(trap(user, Cause::Uninitialised { address: at }));
             }
+            note.arrived(user, at)?;
             if !note.written.ordered(epoch, user) {
                 return Err(race(user, at, note.written, true));
             }
@@ -119,6 +170,7 @@ impl Shared {
         let (epoch, shift) = (self.epoch, self.shift);
         for (index, note) in self.notes(address, bytes, user)?.iter_mut().enumerate() {
             let at = address + ((index as u64) << shift);
+            note.arrived(user, at)?;
             if !note.written.ordered(epoch, user) {
                 return Err(race(user, at, note.written, true));
             }

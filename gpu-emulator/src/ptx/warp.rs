@@ -120,7 +120,7 @@ pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, mut fra
                     Step::Together(exchange, members) => {
                         let together = warp.together(members, group, frame.registers).map_err(|trap| (trap, at))?;
                         if together != 0 {
-                            exchange(frame.registers, op, together).map_err(|trap| (trap, at))?;
+                            exchange(&mut frame, op, together).map_err(|trap| (trap, at))?;
                         }
                         if together != group {
                             warp.wait(group & !together, at);

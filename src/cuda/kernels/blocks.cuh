@@ -6,7 +6,8 @@
 //     SIMPLE            d * q
 //     BASED             d * q + m
 //     HALVES            d * scale of the half * q
-//     HALVES_LESS       d * scale of the half * q - m * minimum of the half
+//     HALVES_LESS       d * scale of the half * q - m * minimum of the half; scale * q is a signed byte
+//     HALVES_BYTES      as HALVES; -scale * q is a signed byte
 //   read(block, b, q, factors)   the elements of block `b` of 32, four a word in order, and their factors
 //
 // `few<T>` is that of `staged.cuh` or of `pairs.cuh`.

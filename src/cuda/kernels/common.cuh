@@ -213,3 +213,8 @@ __device__ __forceinline__ void put_sums(const Product& a, const Share<T>& share
     KERNEL_OF(32 * WARPS, few_2, Product) { few<2>(a); }    \
     KERNEL_OF(32 * WARPS, few_4, Product) { few<4>(a); }    \
     KERNEL_OF(32 * WARPS, few_8, Product) { few<8>(a); }
+
+// The kernels for many tokens, by the tokens and rows of a block, each `many<SIDE>` of the file that says so.
+#define KERNELS_FOR_MANY                                          \
+    KERNEL_OF(TILE_THREADS, many_64, Product) { many<64>(a); }    \
+    KERNEL_OF(TILE_THREADS, many_128, Product) { many<128>(a); }

@@ -1,5 +1,4 @@
-// What the compiler of the GPU gives: names, and the instructions that have no name in C++. The emulator of the tests
-// has its own text in place of this one.
+// What the compiler of the GPU gives: names, and the instructions that have no name in C++.
 
 #define KERNEL(name, Arguments) extern "C" __global__ void __launch_bounds__(1024) name(const Arguments a)
 #define KERNEL_OF(threads, name, Arguments) extern "C" __global__ void __launch_bounds__(threads) name(const Arguments a)
@@ -33,6 +32,79 @@ __device__ __forceinline__ int dot4(u32 a, u32 b, int c) {
         c += (int)(i8)(a >> i) * (int)(i8)(b >> i);
     }
     return c;
+#endif
+}
+
+// Where a byte of shared memory is, for the two instructions below.
+__device__ __forceinline__ u32 shared_address(const void* at) {
+    return (u32)__cvta_generic_to_shared(at);
+}
+
+// Four matrices of 8 rows of 16 bytes, of which lane `8 * i + r` gives the address of row `r` of matrix `i`: lane `l` gets of each the
+// word `l % 4` of row `l / 4`. From 7.5 on.
+__device__ __forceinline__ void load_matrices(u32 address, u32& a, u32& b, u32& c, u32& d) {
+#if __CUDA_ARCH__ >= 750
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "r"(address));
+#endif
+}
+
+// Tiles of a product that are used or on their way to shared memory at once.
+#if __CUDA_ARCH__ >= 800
+#define STAGES 3
+#else
+#define STAGES 2
+#endif
+
+// `N` lines of 16 bytes on their way to shared memory. From 8.0 on they pass no register, and are there after `wait_for_lines`;
+// below they are in registers until `end`.
+template <int N>
+struct LinesToShared {
+#if __CUDA_ARCH__ >= 800
+    // Zeros where `is` does not hold; `apart` bytes lie between two in shared memory.
+    __device__ __forceinline__ void begin(u32 to, int apart, const u8* const (&from)[N], int offset, bool is) {
+        int bytes = is ? 16 : 0;
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                         :: "r"(to + i * apart), "l"(from[i] + offset), "r"(bytes) : "memory");
+        }
+    }
+
+    __device__ __forceinline__ void end(u32, int) const {}
+#else
+    uint4 held[N];
+
+    __device__ __forceinline__ void begin(u32, int, const u8* const (&from)[N], int offset, bool is) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            held[i] = is ? load((const uint4*)(from[i] + offset)) : make_uint4(0, 0, 0, 0);
+        }
+    }
+
+    __device__ __forceinline__ void end(u32 to, int apart) const {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};"
+                         :: "r"(to + i * apart), "r"(held[i].x), "r"(held[i].y), "r"(held[i].z), "r"(held[i].w) : "memory");
+        }
+    }
+#endif
+};
+
+// What was begun since the last call belongs together.
+__device__ __forceinline__ void commit_lines() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits for all of this thread's lines but those of the last `LEFT` calls of `commit_lines`.
+template <int LEFT>
+__device__ __forceinline__ void wait_for_lines() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory");
 #endif
 }
 

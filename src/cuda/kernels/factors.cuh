@@ -4,6 +4,7 @@
 #define BASED 1
 #define HALVES 2
 #define HALVES_LESS 3
+#define HALVES_BYTES 4
 
 struct Factors {
     float d;

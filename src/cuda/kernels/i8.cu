@@ -1,11 +1,12 @@
 // I8 with scales: y = scale of x * scale of w * sum of (x - zero) * w, in exact integers up to the scales.
 
+#define ONES 0x01010101u
+
 // The integers of 16 bytes of weights and activations, less the zero point's part.
 __device__ __forceinline__ int dot16(const uint4& w, const uint4& x, int zero) {
     int sum = dot4(w.x, x.x, dot4(w.y, x.y, dot4(w.z, x.z, dot4(w.w, x.w, 0))));
     if (zero != 0) {
-        const u32 ones = 0x01010101u;
-        sum -= zero * dot4(w.x, ones, dot4(w.y, ones, dot4(w.z, ones, dot4(w.w, ones, 0))));
+        sum -= zero * dot4(w.x, ONES, dot4(w.y, ONES, dot4(w.z, ONES, dot4(w.w, ONES, 0))));
     }
     return sum;
 }
@@ -101,64 +102,44 @@ __device__ __forceinline__ void few(const Product& a) {
 KERNELS_FOR_FEW
 
 // Many tokens, by tensor cores, with one scale a row or for all.
-KERNEL_OF(TILE_THREADS, many, Product) {
-    __shared__ __align__(16) u32 x[TILE * STRIDE];
-    __shared__ __align__(16) u32 w[TILE * STRIDE];
-    __shared__ int sums_of_w[TILE];
+template <int SIDE>
+__device__ __forceinline__ void many(const Product& a) {
+    __shared__ __align__(128) u8 x[STAGES * TILE_BYTES(SIDE)];
+    __shared__ __align__(128) u8 w[STAGES * TILE_BYTES(SIDE)];
     int first, token0;
-    const Part& part = part_of(a, TILE, TILE, first, token0);
-    int sums[2][4][4] = {};
-    for (int row = threadIdx.x; row < TILE; row += TILE_THREADS) {
-        sums_of_w[row] = 0;
-    }
-    Lines lines_of_x(a.x, a.inputs, token0, a.tokens), lines_of_w(part.weight, a.inputs, first, part.rows);
-    lines_of_x.fetch(0);
-    lines_of_w.fetch(0);
-    for (int start = 0; start < a.inputs; start += 4 * STAGED) {
-        __syncthreads();
-        lines_of_x.put_down(x);
-        lines_of_w.put_down(w);
-        __syncthreads();
-        // What comes next is on its way while this is multiplied; behind the end there are zeros.
-        lines_of_x.fetch(start + 4 * STAGED);
-        lines_of_w.fetch(start + 4 * STAGED);
-        if (a.zeros) {
-            for (int row = threadIdx.x; row < TILE; row += TILE_THREADS) {
-                int sum = 0;
-                for (int i = 0; i < STAGED; ++i) {
-                    sum = dot4(w[row * STRIDE + i], 0x01010101u, sum);
-                }
-                sums_of_w[row] += sum;
+    const Part& part = part_of(a, SIDE, SIDE, first, token0);
+    int sums[SIDE / 32][SIDE / 16][4] = {};
+    int sum_of_w = 0;
+    multiply_tile<SIDE>(a, part, first, token0, x, w, sums, mma_i8_32, [&](const u8* tile) {
+        // A thread a row, whose lines it takes in the order in which they lie.
+        if (a.zeros && threadIdx.x < SIDE) {
+            const uint4* row = (const uint4*)(tile + threadIdx.x * STAGED);
+#pragma unroll
+            for (int i = 0; i < STAGED / 16; ++i) {
+                sum_of_w += dot16(row[i], make_uint4(ONES, ONES, ONES, ONES), 0);
             }
         }
-        for (int step = 0; step < 4; ++step) {
-            u32 of_x[2][4], of_w[4][2];
-            fragments(x, w, step, of_x, of_w);
-#pragma unroll
-            for (int m = 0; m < 2; ++m) {
-#pragma unroll
-                for (int n = 0; n < 4; ++n) {
-                    mma_i8_32(sums[m][n], of_x[m], of_w[n]);
-                }
-            }
-        }
+    });
+    // In place of the tiles, which are used no more.
+    int* sums_of_w = (int*)w;
+    if (threadIdx.x < SIDE) {
+        sums_of_w[threadIdx.x] = sum_of_w;
     }
     __syncthreads();
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                int token = token0 + token_of(m, i), row = first + row_of(n, i);
-                if (token < a.tokens && row < part.rows) {
-                    Row step = ((const Row*)a.steps)[token];
-                    int sum = sums[m][n][i] - step.zero * sums_of_w[row_of(n, i)];
-                    put(a, part, token, row, finish(part, row, (float)sum, step.scale));
-                }
-            }
-        }
-    }
+    struct OfRow {
+        float scale;
+        int sum;
+    };
+    auto of_row = [&](int row, int in_tile) {
+        return OfRow{stored_float(part.scales, part.scales_code, part.scales_a_row ? row : 0), sums_of_w[in_tile]};
+    };
+    put_tile<SIDE>(
+        a, part, first, token0, sums, [&](int token) { return ((const Row*)a.steps)[token]; }, of_row,
+        [](const Row& of_token, const OfRow& of_row, int sum) {
+            return (float)(sum - of_token.zero * of_row.sum) * of_token.scale * of_row.scale;
+        });
 }
+
+KERNELS_FOR_MANY
 
 KERNEL_OF(256, rate, Rate) { repeat<int>(a, mma_i8_32); }

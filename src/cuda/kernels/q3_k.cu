@@ -3,7 +3,7 @@
 // high two in byte `8 + s % 4` at bit `2 * (s / 4)`; d in f16.
 
 struct Format {
-    static const int BYTES = 110, BLOCKS = 8, OFFSET = 4, KIND = HALVES, TOGETHER = 2;
+    static const int BYTES = 110, BLOCKS = 8, OFFSET = 4, KIND = HALVES_BYTES, TOGETHER = 2;
 
     static __device__ __forceinline__ int block_of(int pair, int which) { return 2 * pair + which; }
 

@@ -4,6 +4,8 @@
 struct Format {
     static const int BYTES = 144, BLOCKS = 8, OFFSET = 0, KIND = BASED;
 
+    static __device__ __forceinline__ int block_of(int pair, int which) { return 2 * pair + which; }
+
     static __device__ __forceinline__ void read_pair(const u8* stored, int pair, u32 (&q)[2][8], Factors (&factors)[2]) {
         const uint4* block = (const uint4*)stored;
         uint4 lines[2] = {load(block + 1 + 2 * pair), load(block + 2 + 2 * pair)};

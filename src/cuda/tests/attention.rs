@@ -1,4 +1,4 @@
-//! Attention in the emulator beside double precision: sizes of heads, both dtypes of the cache, windows, parts, pages.
+//! Attention beside double precision: sizes of heads, both dtypes of the cache, windows, parts, pages.
 
 use super::super::arguments::Attend;
 use super::super::attention::Attention;

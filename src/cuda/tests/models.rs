@@ -1,4 +1,4 @@
-//! Whole models in the emulator, or on a GPU: every family and every dtype that has kernels, within the bounds that hold for the
+//! Whole models on a GPU: every family and every dtype that has kernels, within the bounds that hold for the
 //! processor.
 
 use super::super::gpu::Launcher;

@@ -1,10 +1,11 @@
-//! Products of every dtype in the emulator beside double precision, for shapes with odd tails.
+//! Products of every dtype beside double precision, for shapes with odd tails.
 
 use super::super::arguments::MatrixArguments;
+use super::super::driver::DriverGpu;
 use super::super::gpu::{Buffer, Launcher};
 use super::super::modules::{Module, dtypes};
 use super::super::product::{DeviceMatrix, MatrixKernels, Multiplier, OperandForm, ProductTarget, RowSource, Rows};
-use super::gpu;
+use super::driver;
 use crate::kernels::testing::{Random, oracle, widened};
 use crate::kernels::{Input, Int8Rule, Isa, Kernel};
 use model_diagnostics::DType;
@@ -29,7 +30,11 @@ pub(super) fn bytes_of(floats: &[f32]) -> Vec<u8> {
 
 impl Bench {
     pub(super) fn new(capability: (u32, u32), elements: usize) -> Option<Bench> {
-        let gpu = gpu(capability)?;
+        Bench::on(driver(capability)?, elements)
+    }
+
+    fn on(gpu: DriverGpu, elements: usize) -> Option<Bench> {
+        let gpu: Arc<dyn Launcher> = Arc::new(gpu);
         let prepare = gpu.function(Module::Steps, "prepare").unwrap();
         let room = |bytes| Buffer::new(&gpu, "a test", bytes).unwrap();
         let prepared = [room(4 * elements), room(8 * elements), room(16 * elements)];
@@ -89,17 +94,24 @@ fn rounded(form: OperandForm, x: &[f32], inputs: usize) -> (Vec<f64>, f64) {
 #[test]
 fn products_of_every_dtype_beside_double_precision() {
     let mut random = Random::new(71);
-    let Some(bench) = Bench::new((9, 0), 70 * 2080) else { return };
-    let Some(old) = Bench::new((6, 1), 70 * 2080) else { return };
+    // Tiles of 64 where there are many multiprocessors to keep busy, of 128 where there are few.
+    let Some(small) = driver((9, 0)).and_then(|gpu| Bench::on(gpu.with_processors(1000), 140 * 2080)) else { return };
+    let Some(large) = driver((9, 0)).and_then(|gpu| Bench::on(gpu.with_processors(1), 140 * 2080)) else { return };
+    let Some(old) = Bench::new((6, 1), 140 * 2080) else { return };
     let mut compared = 0;
     for dtype in dtypes().filter(|dtype| *dtype != DType::I8) {
         let kernel = Kernel::select(dtype, Isa::portable()).unwrap();
         for inputs in lengths(dtype) {
-            for (outputs, tokens) in [(1, 1), (9, 2), (5, 3), (17, 7), (8, 8), (70, 9), (130, 70)] {
+            for (outputs, tokens) in [(1, 1), (9, 2), (5, 3), (17, 7), (8, 8), (70, 9), (130, 70), (70, 140)] {
                 let stored = random.stored(dtype, outputs * inputs);
                 let x: Vec<f32> = random.floats(tokens * inputs).iter().map(|x| x * 3.0).collect();
                 let wide = widened(&kernel, &stored, inputs);
-                for (bench, capability) in [(&bench, (9, 0)), (&old, (6, 1))] {
+                let mut by_tiles = Vec::new();
+                for (bench, name) in [(&small, "small tiles"), (&large, "large tiles"), (&old, "no tensor cores")] {
+                    // One kernel for few tokens.
+                    if tokens <= 64 && name == "large tiles" {
+                        continue;
+                    }
                     let kernels = MatrixKernels::load(&*bench.gpu, dtype).unwrap();
                     let weight = buffer(&bench.gpu, &stored);
                     let part = MatrixArguments {
@@ -117,12 +129,19 @@ fn products_of_every_dtype_beside_double_precision() {
                         let size = size.max(1e-3 * inputs as f64);
                         assert!(
                             error <= bound * size,
-                            "{dtype} {capability:?} [{outputs}, {inputs}] {tokens} tokens, {i}: {} for {truth}",
+                            "{dtype}, {name} [{outputs}, {inputs}] {tokens} tokens, {i}: {} for {truth}",
                             found[i]
                         );
                     }
                     compared += 1;
+                    if name != "no tensor cores" {
+                        by_tiles.push(found);
+                    }
                 }
+                assert!(
+                    by_tiles.windows(2).all(|both| both[0] == both[1]),
+                    "{dtype} [{outputs}, {inputs}] {tokens} tokens"
+                );
             }
         }
     }
@@ -133,9 +152,10 @@ fn products_of_every_dtype_beside_double_precision() {
 #[test]
 fn int8_products_have_the_processors_bits() {
     let mut random = Random::new(72);
-    let Some(bench) = Bench::new((9, 0), 70 * 1200) else { return };
+    let benches = [1000, 1]
+        .map(|processors| driver((9, 0)).and_then(|gpu| Bench::on(gpu.with_processors(processors), 140 * 1200)));
+    let [Some(small), Some(large)] = benches else { return };
     let kernel = Kernel::select(DType::I8, Isa::portable()).unwrap();
-    let kernels = MatrixKernels::load(&*bench.gpu, DType::I8).unwrap();
     let half = Int8Rule::Static { scale_bits: 0.02f32.to_bits(), zero: -5 };
     let rules = [
         Int8Rule::Token { symmetric: true },
@@ -145,8 +165,11 @@ fn int8_products_have_the_processors_bits() {
         half,
     ];
     for inputs in [1, 15, 16, 48, 100, 128, 1168] {
-        for (outputs, tokens) in [(1, 1), (9, 3), (70, 9), (66, 70)] {
+        for (bench, outputs, tokens) in
+            [(&small, 1, 1), (&small, 9, 3), (&small, 70, 9), (&small, 66, 70), (&large, 66, 70), (&large, 140, 140)]
+        {
             for rule in rules {
+                let kernels = MatrixKernels::load(&*bench.gpu, DType::I8).unwrap();
                 let stored = random.stored(DType::I8, outputs * inputs);
                 let x: Vec<f32> = random.floats(tokens * inputs).iter().map(|x| x * 3.0 + 0.5).collect();
                 let scales = random.floats(outputs);

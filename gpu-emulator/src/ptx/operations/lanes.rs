@@ -1,7 +1,8 @@
 //! Values of other lanes (PTX ISA 9.7.9.6 `shfl.sync`, 9.7.13.10 `vote.sync`).
 
 use super::super::fault::Cause;
-use super::super::program::{Exchange, Op, Trap};
+use super::super::memory::Frame;
+use super::super::program::{Op, Reach, Trap};
 use super::super::registers::{LANES, Registers, Row, lanes};
 
 /// How a lane chooses another.
@@ -14,12 +15,12 @@ pub(in super::super) enum Shuffle {
 }
 
 /// `d|rows[0] = shfl a, b, c`
-pub(in super::super) fn shuffle(kind: Shuffle) -> Exchange {
+pub(in super::super) fn shuffle(kind: Shuffle) -> Reach {
     match kind {
-        Shuffle::Up => |registers, op, mask| exchange(registers, op, mask, Shuffle::Up),
-        Shuffle::Down => |registers, op, mask| exchange(registers, op, mask, Shuffle::Down),
-        Shuffle::Butterfly => |registers, op, mask| exchange(registers, op, mask, Shuffle::Butterfly),
-        Shuffle::Index => |registers, op, mask| exchange(registers, op, mask, Shuffle::Index),
+        Shuffle::Up => |frame, op, mask| exchange(frame.registers, op, mask, Shuffle::Up),
+        Shuffle::Down => |frame, op, mask| exchange(frame.registers, op, mask, Shuffle::Down),
+        Shuffle::Butterfly => |frame, op, mask| exchange(frame.registers, op, mask, Shuffle::Butterfly),
+        Shuffle::Index => |frame, op, mask| exchange(frame.registers, op, mask, Shuffle::Index),
     }
 }
 
@@ -51,21 +52,21 @@ fn exchange(registers: &mut Registers, op: &Op, mask: u32, kind: Shuffle) -> Res
 }
 
 /// `d = vote a`, where `a` is a predicate and `d` is one too, but for `ballot`.
-pub(in super::super) fn vote(kind: &str) -> Option<Exchange> {
-    fn of(registers: &Registers, op: &Op, mask: u32) -> u32 {
-        registers.predicates[op.a as usize] & mask
+pub(in super::super) fn vote(kind: &str) -> Option<Reach> {
+    fn of(frame: &Frame<'_>, op: &Op, mask: u32) -> u32 {
+        frame.registers.predicates[op.a as usize] & mask
     }
-    fn answer(registers: &mut Registers, op: &Op, mask: u32, answer: bool) -> Result<(), Trap> {
-        registers.set_predicate(op.d, mask, if answer { !0 } else { 0 });
+    fn answer(frame: &mut Frame<'_>, op: &Op, mask: u32, answer: bool) -> Result<(), Trap> {
+        frame.registers.set_predicate(op.d, mask, if answer { !0 } else { 0 });
         Ok(())
     }
     Some(match kind {
-        "all" => |r, op, mask| answer(r, op, mask, of(r, op, mask) == mask),
-        "any" => |r, op, mask| answer(r, op, mask, of(r, op, mask) != 0),
-        "uni" => |r, op, mask| answer(r, op, mask, matches!(of(r, op, mask), all if all == 0 || all == mask)),
-        "ballot" => |r, op, mask| {
-            let all: Row<u32> = [of(r, op, mask); LANES];
-            r.set::<u32>(op.d, mask, |lane| all[lane]);
+        "all" => |f, op, mask| answer(f, op, mask, of(f, op, mask) == mask),
+        "any" => |f, op, mask| answer(f, op, mask, of(f, op, mask) != 0),
+        "uni" => |f, op, mask| answer(f, op, mask, matches!(of(f, op, mask), all if all == 0 || all == mask)),
+        "ballot" => |f, op, mask| {
+            let all: Row<u32> = [of(f, op, mask); LANES];
+            f.registers.set::<u32>(op.d, mask, |lane| all[lane]);
             Ok(())
         },
         _ => return None,

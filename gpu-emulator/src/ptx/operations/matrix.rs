@@ -3,7 +3,8 @@
 //! Integer sums are exact modulo 2^32. Products of halves are exact, summed in double precision and rounded once, to nearest.
 //! A GPU's tensor cores align the summands and may cut off bits below single precision; how many, no document says.
 
-use super::super::program::{Exchange, Op};
+use super::super::memory::Frame;
+use super::super::program::{Op, Reach, Trap};
 use super::super::registers::{LANES, Registers, Row};
 use half::{bf16, f16};
 
@@ -16,7 +17,7 @@ pub(in super::super) struct Fragments {
 }
 
 /// `rows` are those of `d`, `a`, `b` and `c`, of which `c` has as many as `d`.
-pub(in super::super) fn multiply(name: &[&str]) -> Option<(Exchange, Fragments)> {
+pub(in super::super) fn multiply(name: &[&str]) -> Option<(Reach, Fragments)> {
     let fragments = |d, a, b| Fragments { d, a, b };
     let ["mma", "sync", "aligned", shape, "row", "col", types @ ..] = name else { return None };
     Some(match (*shape, types) {
@@ -31,24 +32,24 @@ pub(in super::super) fn multiply(name: &[&str]) -> Option<(Exchange, Fragments)>
     })
 }
 
-type Done = Result<(), super::super::program::Trap>;
+type Done = Result<(), Trap>;
 
-fn integers<const D: usize, const A: usize, const B: usize>(registers: &mut Registers, op: &Op, _: u32) -> Done {
+fn integers<const D: usize, const A: usize, const B: usize>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Done {
     let element = |word: u32, index: usize| i32::from((word >> (8 * index)) as i8);
     // Exact: a sum has at most 32 products below 2^14.
-    product::<i32, 4, D, A, B>(registers, op, element, |c, sum| c.wrapping_add(sum as u32));
+    product::<i32, 4, D, A, B>(frame.registers, op, element, |c, sum| c.wrapping_add(sum as u32));
     Ok(())
 }
 
-fn halves<const D: usize, const A: usize, const B: usize>(registers: &mut Registers, op: &Op, _: u32) -> Done {
+fn halves<const D: usize, const A: usize, const B: usize>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Done {
     let element = |word: u32, index: usize| f16::from_bits((word >> (16 * index)) as u16).to_f64();
-    product::<f64, 2, D, A, B>(registers, op, element, plus);
+    product::<f64, 2, D, A, B>(frame.registers, op, element, plus);
     Ok(())
 }
 
-fn brains<const D: usize, const A: usize, const B: usize>(registers: &mut Registers, op: &Op, _: u32) -> Done {
+fn brains<const D: usize, const A: usize, const B: usize>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Done {
     let element = |word: u32, index: usize| bf16::from_bits((word >> (16 * index)) as u16).to_f64();
-    product::<f64, 2, D, A, B>(registers, op, element, plus);
+    product::<f64, 2, D, A, B>(frame.registers, op, element, plus);
     Ok(())
 }
 
