@@ -14,7 +14,6 @@ pub(super) fn streams<const N: usize>(rows: usize) -> impl Iterator<Item = [usiz
 }
 
 /// Words 0 to 3 side by side. Put together so, and not stored one by one, they need not wait to be loaded together.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) fn four_words(word: impl Fn(usize) -> [u8; 2]) -> i64 {
     let word = |i: usize| i64::from(u16::from_le_bytes(word(i)));
@@ -24,10 +23,11 @@ pub(super) fn four_words(word: impl Fn(usize) -> [u8; 2]) -> i64 {
     words
 }
 
-/// How far ahead of the product with one token by AVX2 or NEON weights are asked for.
+/// How far ahead of the product with one token by AVX2, or of I8 and floats by NEON, weights are asked for.
 pub(super) const NEAR: usize = 512;
 
 /// The same for blocks of 4 bits: what is measured to be best grows as steps take fewer bytes.
+#[cfg(target_arch = "x86_64")]
 pub(super) const NEAR_4_BITS: usize = 1024;
 
 /// Asks for `len` bytes to be brought into the second-level cache.

@@ -144,7 +144,7 @@ pub(super) mod simd {
     use crate::kernels::wide::load_16;
     use crate::kernels::wide::{Bytes, Factors, all, and, for_vectors, load, right};
     #[cfg(target_arch = "aarch64")]
-    use crate::kernels::wide::{all_16, all_f16, floats_of_eight, mul};
+    use crate::kernels::wide::{all_16, bytes_by_f16s};
     #[cfg(target_arch = "x86_64")]
     use std::arch::x86_64::*;
 
@@ -210,11 +210,8 @@ pub(super) mod simd {
             let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
             let scales = join(sc & sixes, both & fours | sc >> 2 & twos);
             let mins = join(m & sixes, both >> 4 & fours | m >> 2 & twos);
-            Factors {
-                scales: mul(all_f16([block[0], block[1]]), floats_of_eight(scales)),
-                mins: mul(all_f16([block[2], block[3]]), floats_of_eight(mins)),
-                halves: all_16(0),
-            }
+            let [scales, mins] = bytes_by_f16s([scales, mins], word(0));
+            Factors { scales, mins, halves: all_16(0) }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Two registers of NEON.
 
+use crate::kernels::prefetch::four_words;
 use bytemuck::Pod;
 use std::arch::aarch64::*;
 
@@ -85,10 +86,16 @@ operations! {
             float32x4x2_t(vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), vcvtq_f32_s32(vmovl_high_s16(words)))
         })
     };
-    /// Eight unsigned bytes as floats, the least significant first.
-    floats_of_eight(bytes: u64) -> Floats = {
-        let words = vmovl_u8(vcreate_u8(bytes));
-        float32x4x2_t(vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), vcvtq_f32_u32(vmovl_high_u16(words)))
+    /// Two times eight unsigned bytes, the least significant first: the first eight by the low F16 of `two`, the others by the high.
+    bytes_by_f16s(bytes: [u64; 2], two: u32) -> [Floats; 2] = {
+        let both = vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(u64::from(two))));
+        let [a, b] = bytes.map(|bytes| {
+            let words = vmovl_u8(vcreate_u8(bytes));
+            [vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), vcvtq_f32_u32(vmovl_high_u16(words))]
+        });
+        let by_low = |floats: float32x4_t| vmulq_laneq_f32::<0>(floats, both);
+        let by_high = |floats: float32x4_t| vmulq_laneq_f32::<1>(floats, both);
+        [float32x4x2_t(by_low(a[0]), by_low(a[1])), float32x4x2_t(by_high(b[0]), by_high(b[1]))]
     };
     /// `a * b`.
     mul(a: Floats, b: Floats) -> Floats = float32x4x2_t(vmulq_f32(a.0, b.0), vmulq_f32(a.1, b.1));
@@ -182,20 +189,10 @@ pub(in crate::kernels) fn halves_at<const BYTES: usize>(blocks: &[[u8; BYTES]], 
     float32x4x2_t(four_halves_at::<0, BYTES>(blocks, at), four_halves_at::<4, BYTES>(blocks, at))
 }
 
-/// Those of four blocks. No closure: one that is used twice becomes a function that is called.
+/// Those of four blocks.
 #[inline(always)]
 fn four_halves_at<const FIRST: usize, const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -> float32x4_t {
+    let words = four_words(|i| blocks[FIRST + i][at..].first_chunk().copied().unwrap_or_default());
     // SAFETY: every aarch64 has NEON.
-    unsafe {
-        let halves = vset_lane_u16::<0>(half_at(&blocks[FIRST], at), vdup_n_u16(0));
-        let halves = vset_lane_u16::<1>(half_at(&blocks[FIRST + 1], at), halves);
-        let halves = vset_lane_u16::<2>(half_at(&blocks[FIRST + 2], at), halves);
-        let halves = vset_lane_u16::<3>(half_at(&blocks[FIRST + 3], at), halves);
-        vcvt_f32_f16(vreinterpret_f16_u16(halves))
-    }
-}
-
-#[inline(always)]
-fn half_at<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> u16 {
-    u16::from_le_bytes([block[at], block[at + 1]])
+    unsafe { vcvt_f32_f16(vreinterpret_f16_u16(vcreate_u16(words as u64))) }
 }

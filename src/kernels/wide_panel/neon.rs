@@ -7,7 +7,7 @@
 use super::{Columns, ROWS};
 use crate::kernels::blocks::Format;
 use crate::kernels::panel::Multiply;
-use crate::kernels::simd::{I8MM, Neon, Simd, smmla};
+use crate::kernels::simd::{FLOAT_BITS, I8MM, Neon, Simd, smmla, to_floats};
 use crate::kernels::wide::transpose;
 use std::arch::aarch64::*;
 use std::ops::Range;
@@ -120,10 +120,10 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     ) -> [float32x4x2_t; T] {
         // SAFETY: the caller's.
         unsafe {
-            let mut dots = [[vdupq_n_s32(0); 2]; T];
+            let mut dots = [[vdupq_n_s32(FLOAT_BITS); 2]; T];
             if F::OFFSET > 0 {
                 for t in 0..T {
-                    dots[t] = [vdupq_n_s32(offsets[t] >> F::SHIFT); 2];
+                    dots[t] = [vdupq_n_s32(FLOAT_BITS + (offsets[t] >> F::SHIFT)); 2];
                 }
             }
             for four in groups.start / 4..groups.end / 4 {
@@ -138,7 +138,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
             }
             let mut sums = [self.all(0.0); T];
             for t in 0..T {
-                sums[t] = float32x4x2_t(vcvtq_f32_s32(dots[t][0]), vcvtq_f32_s32(dots[t][1]));
+                sums[t] = float32x4x2_t(to_floats(dots[t][0]), to_floats(dots[t][1]));
             }
             sums
         }
@@ -179,11 +179,12 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     ) -> [float32x4x2_t; T] {
         // SAFETY: the caller's.
         unsafe {
-            let mut dots = [[vdupq_n_s32(0); 2]; T];
+            let bits = vdupq_n_s32(FLOAT_BITS);
+            let mut dots = [[bits; 2]; T];
             if F::OFFSET > 0 {
                 for v in 0..T {
                     let offset = vshlq_s32(two_in_turns::<T>(offsets, v / 2), vdupq_n_s32(-F::SHIFT));
-                    dots[v] = [offset; 2];
+                    dots[v] = [vaddq_s32(bits, offset); 2];
                 }
             }
             for eight in groups.start / 2..groups.end / 2 {
@@ -201,7 +202,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
             }
             let mut sums = [self.all(0.0); T];
             for v in 0..T {
-                sums[v] = float32x4x2_t(vcvtq_f32_s32(dots[v][0]), vcvtq_f32_s32(dots[v][1]));
+                sums[v] = float32x4x2_t(to_floats(dots[v][0]), to_floats(dots[v][1]));
             }
             sums
         }
