@@ -178,3 +178,16 @@ fn the_text_of_qwen2_vl_may_have_its_keys_at_the_top() {
     });
     assert!(other.map(|spec| spec.family).unwrap_err().to_string().contains("mrope"), "of Qwen2 it is not known");
 }
+
+#[test]
+fn a_layer_that_attends_may_be_listed_again_and_again() {
+    let with = |times: usize| {
+        let spec = edited("lfm2", |config| {
+            let once = config["full_attn_idxs"].as_array().unwrap().clone();
+            let listed: Vec<Value> = once.into_iter().flat_map(|layer| vec![layer; times]).collect();
+            config.insert("full_attn_idxs".into(), json!(listed));
+        });
+        format!("{:?}", spec.unwrap().weights)
+    };
+    assert!(with(1) == with(9));
+}

@@ -377,8 +377,10 @@ mod tests {
     #[test]
     fn is_the_same_bits_with_avx2_and_avx512() {
         let fused: Vec<Isa> = Isa::available().into_iter().filter(|isa| isa.has(Sets::AVX2)).collect();
-        let sequence = Sequence::new(&mut Random::new(8), 50, 128, 128, true);
-        let of = |isa: &Isa| sequence.computed(*isa, 128, 128, &[50]);
-        assert!(fused.windows(2).all(|pair| of(&pair[0]) == of(&pair[1])));
+        for (corrects, steps) in [(true, &[50][..]), (false, &[50]), (true, &[1]), (false, &[1])] {
+            let sequence = Sequence::new(&mut Random::new(8), 50, 128, 128, corrects);
+            let of = |isa: &Isa| sequence.computed(*isa, 128, 128, steps);
+            assert!(fused.windows(2).all(|pair| of(&pair[0]) == of(&pair[1])), "{corrects} {steps:?}");
+        }
     }
 }

@@ -16,7 +16,7 @@ pub(super) const DELTA_NET: &[TensorName] = &[
     TensorName { role: Role::DeltaBeta,  gguf: "blk.{}.ssm_beta",            config: "model.layers.{}.linear_attn.in_proj_b" },
     TensorName { role: Role::DeltaAlpha, gguf: "blk.{}.ssm_alpha",           config: "model.layers.{}.linear_attn.in_proj_a" },
     TensorName { role: Role::Conv,       gguf: "blk.{}.ssm_conv1d",          config: "model.layers.{}.linear_attn.conv1d" },
-    TensorName { role: Role::StateStepBias,  gguf: "blk.{}.ssm_dt.bias",         config: "model.layers.{}.linear_attn.dt_bias" },
+    TensorName { role: Role::StateStepBias, gguf: "blk.{}.ssm_dt.bias",     config: "model.layers.{}.linear_attn.dt_bias" },
     TensorName { role: Role::StateDecay, gguf: "blk.{}.ssm_a",               config: "model.layers.{}.linear_attn.A_log" },
     TensorName { role: Role::StateNorm,  gguf: "blk.{}.ssm_norm",            config: "model.layers.{}.linear_attn.norm" },
     TensorName { role: Role::StateOut,   gguf: "blk.{}.ssm_out",             config: "model.layers.{}.linear_attn.out_proj" },

@@ -44,13 +44,7 @@ impl Which {
 
     /// Whether any of `layers` is among them.
     pub(super) fn any(&self, layers: usize) -> bool {
-        match self {
-            Which::Listed(listed) => listed.contains(&true),
-            Which::AllButThese(others) => others.len() < layers,
-            Which::AllBut(1, _) => false,
-            Which::AllBut(..) | Which::AllButFirst(_) | Which::All | Which::From(_) => true,
-            Which::None => false,
-        }
+        (0..layers).any(|layer| self.has(layer))
     }
 }
 

@@ -109,7 +109,7 @@ impl Reader<'_> {
         };
         let rotated = match (&family.unrotated, &family.rotation) {
             (Some(unrotated), _) => self.rotated(unrotated, sizes, assumptions)?,
-            (None, Some(switch)) if !self.rotates(switch)? => Which::None,
+            (None, Some(switch)) if !self.rotates(switch, assumptions)? => Which::None,
             (None, _) => Which::All,
         };
         let with_state = self.state_layers(family, header, sizes, assumptions)?;
@@ -246,14 +246,22 @@ impl Reader<'_> {
     }
 
     /// Whether queries and keys are rotated, as the files say.
-    fn rotates(&self, switch: &RotationSwitch) -> Result<bool> {
+    fn rotates(&self, switch: &RotationSwitch, assumptions: &mut Vec<String>) -> Result<bool> {
         if self.is_gguf() {
             let flag = self.key(Key { gguf: switch.gguf_flag, config: "" });
-            return Ok(self.fields().boolean(&flag)?.unwrap_or(true));
+            return Ok(self.fields().boolean(&flag)?.unwrap_or_else(|| {
+                assumptions.push(format!("queries and keys are rotated: {flag} is absent (the default of llama.cpp)"));
+                true
+            }));
         }
         match self.fields().text(switch.text)? {
             Some("rope") => Ok(true),
-            None | Some("nope") => Ok(false),
+            Some("nope") => Ok(false),
+            None => {
+                let (key, class) = (switch.text, &self.architecture);
+                assumptions.push(format!("no rotation: {key} is absent (the default of transformers' {class})"));
+                Ok(false)
+            }
             Some(other) => Err(self.value(switch.text, other, "rope, nope or null".into())),
         }
     }

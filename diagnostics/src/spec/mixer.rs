@@ -141,7 +141,7 @@ pub struct ShortConvWeights {
     pub out: LinearWeights,
 }
 
-/// The weights of a Mamba-2 layer (arXiv 2405.21060; transformers `modeling_bamba.py`).
+/// The weights of a Mamba-2 layer (arXiv 2405.21060; transformers `modeling_granitemoehybrid.py`).
 #[derive(Clone, Debug)]
 pub struct Mamba2Weights {
     /// Heads, each with a state.

@@ -95,8 +95,10 @@ impl Reader<'_> {
         let limit = stored.as_array().map(|list| list.iter().map(number).collect::<Vec<_>>());
         match limit.as_deref() {
             None if stored.is_null() => Ok(NONE),
-            Some([Some(least), Some(most)]) if *least >= 0.0 && least <= most => Ok([*least, *most]),
-            _ => Err(self.value(key, stored, "two numbers from 0 on, the lesser first".into())),
+            Some([Some(least), Some(most)]) if *least >= 0.0 && least.is_finite() && least <= most => {
+                Ok([*least, *most])
+            }
+            _ => Err(self.value(key, stored, "two numbers from 0 on, the lesser first and finite".into())),
         }
     }
 
@@ -235,12 +237,17 @@ impl Reader<'_> {
 }
 
 impl Tensors<'_> {
+    /// The sizes of layers with a state, in a model that has some.
+    fn states(&self) -> Result<StateSizes> {
+        let key = self.family.states.map(|states| self.reader.key(states.kernel)).unwrap_or_default();
+        self.sizes.states.ok_or_else(|| missing(self.reader.fields(), &key, "a layer has a state"))
+    }
+
     /// The mixer of a layer with a state.
     pub(super) fn state_mixer(&mut self, mixer: StateMixer, layer: Option<usize>) -> Result<Mixer> {
         match mixer {
             StateMixer::DeltaNet(DeltaNetKeys { gguf_sharing, .. }) => {
-                let StateSizes { key_heads, value_heads, key_dim, value_dim, .. } =
-                    self.sizes.states.unwrap_or_default();
+                let StateSizes { key_heads, value_heads, key_dim, value_dim, .. } = self.states()?;
                 let gguf = self.reader.is_gguf();
                 Ok(Mixer::DeltaNet(Box::new(DeltaNetWeights {
                     key_heads,
@@ -260,8 +267,7 @@ impl Tensors<'_> {
                 })))
             }
             StateMixer::Mamba2(keys) => {
-                let StateSizes { key_heads: groups, value_heads: heads, key_dim, value_dim, .. } =
-                    self.sizes.states.unwrap_or_default();
+                let StateSizes { key_heads: groups, value_heads: heads, key_dim, value_dim, .. } = self.states()?;
                 Ok(Mixer::Mamba2(Box::new(Mamba2Weights {
                     heads,
                     groups,
