@@ -16,6 +16,7 @@ struct Defect {
 enum Found {
     Race,
     OutOfBounds,
+    InFlight,
     Uninitialised,
     Divergence,
     WrongNumbers,
@@ -28,10 +29,12 @@ impl Found {
             ("a race for shared byte", Found::Race),
             ("are not all within", Found::OutOfBounds),
             ("was never written", Found::Uninitialised),
+            ("is still being copied", Found::InFlight),
             ("have to run together", Found::Divergence),
             ("ended without this barrier", Found::Divergence),
             // Of the tests that compare.
             (" tokens, ", Found::WrongNumbers),
+            ("other columns", Found::WrongNumbers),
             (" element ", Found::WrongNumbers),
         ]
         .into_iter()
@@ -80,7 +83,7 @@ const DEFECTS: &[Defect] = &[
         found: Found::WrongNumbers,
     },
     Defect {
-        what: "products: no barrier between two tiles",
+        what: "products for few tokens: no barrier between two chunks",
         text: "__syncwarp();\n#pragma unroll\n                for (int r = 0; r < ROWS; ++r) {\n#pragma unroll\n                    for (int i = 0; i < LINES_A_LANE",
         other: "#pragma unroll\n                for (int r = 0; r < ROWS; ++r) {\n#pragma unroll\n                    for (int i = 0; i < LINES_A_LANE",
         test: PRODUCTS,
@@ -99,6 +102,55 @@ const DEFECTS: &[Defect] = &[
         other: "\"r\"(a[0]), \"r\"(a[2]), \"r\"(a[1]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));",
         test: PRODUCTS,
         found: Found::WrongNumbers,
+    },
+    Defect {
+        what: "products for many tokens: no wait for the copies of a stage",
+        text: "wait_for_lines<STAGES - 2>();",
+        other: "",
+        test: PRODUCTS,
+        found: Found::InFlight,
+    },
+    Defect {
+        what: "products for many tokens: a wait for one stage too few",
+        text: "wait_for_lines<STAGES - 2>();",
+        other: "wait_for_lines<STAGES - 1>();",
+        test: PRODUCTS,
+        found: Found::InFlight,
+    },
+    Defect {
+        what: "products for many tokens: no barrier between two stages",
+        text: "__syncthreads();\n            const int next",
+        other: "const int next",
+        test: PRODUCTS,
+        found: Found::Race,
+    },
+    Defect {
+        what: "products for many tokens: rows behind the last are copied",
+        text: "first + own + 32 * i < count ? first + own + 32 * i : count - 1",
+        other: "first + own + 32 * i",
+        test: PRODUCTS,
+        found: Found::OutOfBounds,
+    },
+    Defect {
+        what: "products for many tokens: rows behind the last are stored",
+        text: "if (row < part.rows) {",
+        other: "{",
+        test: PRODUCTS,
+        found: Found::OutOfBounds,
+    },
+    Defect {
+        what: "products for many tokens: lines lie elsewhere than they are read",
+        text: "(lane / 16 ^ swizzle)",
+        other: "(lane / 16)",
+        test: PRODUCTS,
+        found: Found::WrongNumbers,
+    },
+    Defect {
+        what: "products for many tokens: a stage is copied over the one that is read",
+        text: "(stage + STAGES - 1) % STAGES",
+        other: "stage",
+        test: PRODUCTS,
+        found: Found::InFlight,
     },
     Defect {
         what: "norms: no barrier before the factor is read",
