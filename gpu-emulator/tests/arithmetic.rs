@@ -57,6 +57,10 @@ const CASES: &[Case] = &[
     ("mul.hi.u32 D, A, B", [32, 32, 32, 0], |a, b, _| (a as u32 as u64 * (b as u32 as u64)) >> 32),
     ("mul.wide.s32 D, A, B", [64, 32, 32, 0], |a, b, _| (i64::from(a as i32) * i64::from(b as i32)) as u64),
     ("mul.wide.u32 D, A, B", [64, 32, 32, 0], |a, b, _| a as u32 as u64 * (b as u32 as u64)),
+    ("mul.hi.u16 D, A, B", [16, 16, 16, 0], |a, b, _| ((a & 0xffff) * (b & 0xffff)) >> 16),
+    ("mul.hi.s16 D, A, B", [16, 16, 16, 0], |a, b, _| {
+        ((i32::from(a as i16) * i32::from(b as i16)) >> 16) as u64 & 0xffff
+    }),
     ("mul.wide.u16 D, A, B", [32, 16, 16, 0], |a, b, _| (a & 0xffff) * (b & 0xffff)),
     ("mad.lo.s32 D, A, B, C", [32; 4], |a, b, c| (a as u32).wrapping_mul(b as u32).wrapping_add(c as u32).into()),
     ("mad.lo.s64 D, A, B, C", [64; 4], |a, b, c| a.wrapping_mul(b).wrapping_add(c)),

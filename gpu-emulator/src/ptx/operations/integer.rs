@@ -99,6 +99,8 @@ macro_rules! of_width {
 
 fn of_16(name: &[&str], signed: bool) -> Option<Operation> {
     match (name, signed) {
+        (["mul", "hi"], false) => Some(two!(u16, u16 => u16, |a, b| ((u32::from(a) * u32::from(b)) >> 16) as u16)),
+        (["mul", "hi"], true) => Some(two!(i16, i16 => i16, |a, b| ((i32::from(a) * i32::from(b)) >> 16) as i16)),
         (["mul", "wide"], false) => Some(two!(u16, u16 => u32, |a, b| u32::from(a) * u32::from(b))),
         (["mul", "wide"], true) => Some(two!(i16, i16 => i32, |a, b| i32::from(a) * i32::from(b))),
         _ => of_width!(name, signed, u16, i16),
