@@ -99,3 +99,42 @@ fn a_model_may_have_no_attention() {
     assert_eq!(bits(&mut fork, &tokens[100..]), whole);
     assert!(model.report().plan.as_ref().is_some_and(|plan| plan.states > 0));
 }
+
+/// A bias of the steps' rows is as good as `dt_bias`; one of the convolution that is zero is as good as none.
+#[test]
+fn biases_are_where_the_flags_say() {
+    const IN: &str = "model.layers.0.mamba.in_proj";
+    const STEPS: &str = "model.layers.0.mamba.dt_bias";
+    const CONV: &str = "model.layers.0.mamba.conv1d.bias";
+    let of = |folder: TempDir| logits(&common::load(folder.path()));
+    let plain = of(made(|_, _| ()));
+    let biased = of(made(|tensors, config| {
+        config.insert("mamba_proj_bias".into(), json!(true));
+        let rows = tensors[&format!("{IN}.weight")].0[0];
+        let hidden = tensors["model.layers.0.mamba.out_proj.weight"].0[0];
+        let steps = std::mem::replace(&mut tensors.get_mut(STEPS).unwrap().1, vec![0.0; HEADS]);
+        let mut bias = vec![0.0; rows];
+        bias[rows - HEADS..].copy_from_slice(&steps);
+        tensors.insert(format!("{IN}.bias"), (vec![rows], bias));
+        tensors.insert("model.layers.0.mamba.out_proj.bias".into(), (vec![hidden], vec![0.0; hidden]));
+    }));
+    // The bias is added in F32 here and in double there.
+    assert!(relative_l2(&biased, &plain) < 1e-5, "{}", relative_l2(&biased, &plain));
+    let zero = of(made(|tensors, _| tensors.get_mut(CONV).unwrap().1.fill(0.0)));
+    let without = of(made(|tensors, config| {
+        tensors.remove(CONV);
+        config.insert("mamba_conv_bias".into(), json!(false));
+    }));
+    assert_eq!(zero, without);
+    assert!(relative_l2(&zero, &plain) > 1e-2, "the fixture has a bias");
+}
+
+#[test]
+fn the_kinds_of_layers_have_two_names() {
+    let of = |folder: TempDir| logits(&common::load(folder.path()));
+    let renamed = of(made(|_, config| {
+        let kinds = config.remove("layer_types").unwrap();
+        config.insert("layers_block_type".into(), kinds);
+    }));
+    assert_eq!(renamed, of(made(|_, _| ())));
+}
