@@ -24,14 +24,16 @@ fn on_gpu(path: &Path) -> Option<Model> {
     }
 }
 
-/// Every fixture in dtypes that have kernels for GPUs.
+/// Every fixture whose dtypes and blocks have kernels for GPUs.
 fn fixtures() -> Vec<PathBuf> {
     let known: Vec<DType> = dtypes().collect();
     let all = common::all();
     let files = all.iter().flat_map(|fixture| fixture.expected.files.keys().map(|name| fixture.folder.join(name)));
     let runs = |path: &PathBuf| {
-        let report = UnifiedModelFactory::builder().device(DeviceChoice::Cpu).diagnose(path);
-        report.model.is_some_and(|model| model.dtypes.iter().all(|summary| known.contains(&summary.dtype)))
+        let on = |device| UnifiedModelFactory::builder().device(device).diagnose(path);
+        let dtypes = on(DeviceChoice::Cpu).model.expect("a model that the processor runs").dtypes;
+        dtypes.iter().all(|summary| known.contains(&summary.dtype))
+            && !on(DeviceChoice::Cuda(0)).reason.contains("kernels for GPUs do not compute")
     };
     let found: Vec<PathBuf> = files.filter(runs).collect();
     assert!(found.len() >= 60, "only {} fixtures", found.len());
