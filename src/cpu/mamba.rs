@@ -1,7 +1,7 @@
 //! Layers of Mamba-2, over the rows of each sequence in their order.
 
 use super::norm::NormVectors;
-use super::operand::with_scratch;
+use super::operand::{with_scratch, with_scratch_parts};
 use super::states::{StateHeads, decays, numbers, softplus};
 use super::{CpuDevice, KvPage};
 use crate::decoder::{Mamba2, Sequence};
@@ -74,12 +74,8 @@ impl Head<'_> {
         let width = mamba.conv.channels + values + heads;
         let count = projected.len() / width;
         let lengths = [2 * count * state_dim, count * head_dim, count * head_dim, count];
-        let all: usize = lengths.iter().sum::<usize>() + delta_scratch(state_dim, head_dim);
-        with_scratch(all, |scratch| {
-            let (keys_queries, scratch) = scratch.split_at_mut(lengths[0]);
-            let (stepped, scratch) = scratch.split_at_mut(lengths[1]);
-            let (mixed, scratch) = scratch.split_at_mut(lengths[2]);
-            let (decays, scratch) = scratch.split_at_mut(lengths[3]);
+        let rest = delta_scratch(state_dim, head_dim);
+        with_scratch_parts(lengths, rest, |[keys_queries, stepped, mixed, decays], scratch| {
             let (key, value) = (values + index / (heads / groups) * state_dim, index * head_dim);
             for (row, projected) in projected.chunks_exact(width).enumerate() {
                 keys_queries[row * state_dim..][..state_dim].copy_from_slice(&projected[key..][..state_dim]);

@@ -90,3 +90,19 @@ pub(super) fn with_scratch(len: usize, body: impl FnOnce(&mut [f32]) -> memory::
         body(&mut scratch[..len])
     })
 }
+
+/// As [`with_scratch`], in parts of these lengths and one of `rest` behind them.
+pub(super) fn with_scratch_parts<const N: usize>(
+    lengths: [usize; N],
+    rest: usize,
+    body: impl FnOnce([&mut [f32]; N], &mut [f32]) -> memory::Result<()>,
+) -> memory::Result<()> {
+    with_scratch(lengths.iter().sum::<usize>() + rest, |mut left| {
+        let parts = lengths.map(|length| {
+            let (part, behind) = std::mem::take(&mut left).split_at_mut(length);
+            left = behind;
+            part
+        });
+        body(parts, left)
+    })
+}

@@ -1,7 +1,7 @@
 //! Layers with a state: gated delta nets and short convolutions, over the rows of each sequence in their order.
 
 use super::norm::NormVectors;
-use super::operand::with_scratch;
+use super::operand::{with_scratch, with_scratch_parts};
 use super::{CpuDevice, KvPage};
 use crate::decoder::{Conv, DeltaNet, Sequence, border, floats};
 use crate::error::{Error, Result};
@@ -300,13 +300,8 @@ impl Head<'_> {
         let width = 2 * keys + 2 * values + 2 * net.value_heads;
         let count = projected.len() / width;
         let lengths = [2 * count * key_dim, count * value_dim, count * value_dim, count, count];
-        let all: usize = lengths.iter().sum::<usize>() + delta_scratch(key_dim, value_dim);
-        with_scratch(all, |scratch| {
-            let (keys_queries, scratch) = scratch.split_at_mut(lengths[0]);
-            let (own, scratch) = scratch.split_at_mut(lengths[1]);
-            let (mixed, scratch) = scratch.split_at_mut(lengths[2]);
-            let (decays, scratch) = scratch.split_at_mut(lengths[3]);
-            let (strengths, scratch) = scratch.split_at_mut(lengths[4]);
+        let rest = delta_scratch(key_dim, value_dim);
+        with_scratch_parts(lengths, rest, |[keys_queries, own, mixed, decays, strengths], scratch| {
             let [decay, bias] = self.decays[index];
             let head = net.key_head(index) * key_dim;
             for (row, projected) in projected.chunks_exact(width).enumerate() {
