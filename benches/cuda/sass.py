@@ -73,7 +73,7 @@ Kernel = collections.namedtuple("Kernel", "registers shared code")
 
 
 def modules():
-    """Name -> (kind, source), as `modules.rs` puts the text of a module together; of those with sizes the one of 128 and F16."""
+    """Name -> (kind, source), as `modules.rs` puts the text of a module together; attention for heads of 128 and a cache in F16, or F32."""
     text = (CUDA / "modules.rs").read_text()
 
     def found(pattern):
@@ -89,8 +89,9 @@ def modules():
 
     sources = {"steps": ("Steps", source("", found(r"Module::Steps => vec!\[([^\]]+)\]")[0]))}
     for name, sizes, names in re.findall(r'Module::(\w+) \{[^}]+\} => \{\s*sizes = format!\("([^"]+)".*\);\s*vec!\[([^\]]+)\]', text):
-        sizes = sizes.replace("\\n", "\n").replace("{dim}", "128").replace("{}", "1")
-        sources[name.lower()] = ("Steps", source("", names, sizes))
+        sizes = sizes.replace("\\n", "\n").replace("{dim}", "128")
+        sources[name.lower()] = ("Steps", source("", names, sizes.replace("{}", "1")))
+        sources[f"{name.lower()}_f32"] = ("Steps", source("", names, sizes.replace("{}", "0")))
     arms = found(r"Some\(\(([^,]+), ([^,]+), own\)\) => vec!\[([^\]]+)\]")
     for dtype, kind, path in found(r'\(DType::(\w+), Kind::(\w+), include_str!\("([^"]+)"\)\)'):
         fits = lambda pattern, value: pattern == "_" or value in pattern.replace("|", " ").split()

@@ -1,6 +1,6 @@
 //! What a forward pass says of its rows: ids, positions, pages, angles, in one copy to the GPU.
 
-use super::attention::QueryTile;
+use super::attention::{Attention, QueryTiles};
 use super::gpu::{Buffer, Launcher, Recording};
 use crate::decoder::{Batch, Sequence};
 use crate::error::Result;
@@ -14,9 +14,8 @@ pub struct BatchTable {
     pub(super) ids: u64,
     /// `Place` a row.
     pub(super) places: u64,
-    /// `Queries` a tile.
-    pub(super) queries: u64,
-    pub(super) tiles: usize,
+    /// Of sequences of few rows, and of those of many.
+    pub(super) queries: [QueryTiles; 2],
     /// The rows whose logits are wanted, `i32` each.
     pub(super) wanted: u64,
     pub(super) wanted_rows: usize,
@@ -28,8 +27,6 @@ pub struct BatchTable {
     pub(super) sin: u64,
     /// What of the rows the cache could not hold: 8 bytes, read by [`overflow`].
     pub(super) overflow: u64,
-    /// Parts that the positions are attended to in.
-    pub(super) parts: usize,
 }
 
 /// What belongs to the batch that is computed.
@@ -93,57 +90,61 @@ fn floats(values: &[f32]) -> impl Iterator<Item = [u8; 4]> {
 }
 
 impl BatchTable {
-    /// Copies the description of `batch` into `buffer`, which grows when it must, in tiles of `tile` for
-    /// attention. `parts(rows, tiles, longest)` says in how many parts positions up to `longest` are attended to.
+    /// Copies the description of `batch` into `buffer`, which grows when it must, in the tiles of `attention`.
+    /// `parts(rows, tiles, longest)` says in how many parts positions up to `longest` are attended to.
     ///
     /// Of as many rows of as many sequences, all lies at the same addresses again.
     pub(super) fn upload(
         batch: &Batch<'_, Buffer>,
-        tile: QueryTile,
+        attention: &Attention,
         parts: impl Fn(usize, usize, usize) -> usize,
         gpu: &Arc<dyn Launcher>,
         buffer: &mut Buffer,
     ) -> Result<BatchTable> {
-        let (mut ids, mut places, mut queries, mut wanted, mut pages) = (vec![], vec![], vec![], vec![], vec![]);
-        let mut longest = 0;
+        let (mut ids, mut places, mut wanted, mut pages) = (vec![], vec![], vec![], vec![]);
+        let (mut queries, mut longest) = ([vec![], vec![]], [0; 2]);
         for Sequence { tokens, rows, start, pages: held, wanted: of_sequence, .. } in &batch.sequences {
             let first_page = pages.len();
             pages.extend(held.iter().map(|pair| pair.full.address()));
             ids.extend(tokens.iter().map(|id| *id as usize));
             places.extend((0..tokens.len()).flat_map(|token| [start + token, first_page]));
+            let (many, tile) = attention.tile(tokens.len());
+            let many = usize::from(many);
             for first in (0..tokens.len()).step_by(tile.rows) {
-                queries.extend([rows.start + first, tile.rows.min(tokens.len() - first), start + first, first_page]);
+                let count = tile.rows.min(tokens.len() - first);
+                queries[many].extend([rows.start + first, count, start + first, first_page]);
             }
+            longest[many] = longest[many].max(start + tokens.len());
             wanted.extend(of_sequence.clone());
-            longest = longest.max(start + tokens.len());
         }
         let mut table = Bytes::default();
         // At the start of the buffer.
         let overflow = table.part([[0xff; 8]].into_iter());
-        let [of_ids, of_places, of_queries, of_wanted] =
-            [&ids, &places, &queries, &wanted].map(|part| table.part(ints(part)));
+        let [of_ids, of_places, of_few, of_many, of_wanted] =
+            [&ids, &places, &queries[0], &queries[1], &wanted].map(|part| table.part(ints(part)));
         let [cos, sin] = [batch.angles[0].cos(), batch.angles[0].sin()].map(|part| table.part(floats(part)));
         // The one part that grows comes last.
         let page_table = table.part(pages.iter().map(|page| page.to_le_bytes()));
-        let tiles = queries.len() / 4;
         if table.bytes.len() > buffer.bytes() {
             *buffer = Buffer::new(gpu, "the table of a batch", table.bytes.len())?;
         }
         buffer.upload(0, &table.bytes)?;
         let at = |offset| buffer.address() + offset;
+        let tiles = |index: usize, offset| {
+            let count = queries[index].len() / 4;
+            QueryTiles { address: at(offset), count, parts: parts(batch.rows, count, longest[index]) }
+        };
         Ok(BatchTable {
             rows: batch.rows,
             ids: at(of_ids),
             places: at(of_places),
-            queries: at(of_queries),
-            tiles,
+            queries: [tiles(0, of_few), tiles(1, of_many)],
             wanted: at(of_wanted),
             wanted_rows: wanted.len(),
             pages: at(page_table),
             cos: at(cos),
             sin: at(sin),
             overflow: at(overflow),
-            parts: parts(batch.rows, tiles, longest),
         })
     }
 }

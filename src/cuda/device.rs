@@ -312,7 +312,7 @@ impl CudaDevice {
     /// GPU.
     fn parts(&self, rows: usize, tiles: usize, longest: usize) -> usize {
         let seen = self.sizes.window.map_or(longest, |window| longest.min(window));
-        let wanted = (2 * self.gpu.processors()).div_ceil(self.sizes.kv_heads * tiles);
+        let wanted = (2 * self.gpu.processors()).div_ceil(self.sizes.kv_heads * tiles.max(1));
         let parts = wanted.min(seen.div_ceil(PART_POSITIONS)).min(GPU_ATTENTION_PARTS / rows.max(1)).max(1);
         1 << parts.ilog2()
     }
@@ -375,7 +375,7 @@ impl Device for CudaDevice {
             )));
         }
         let parts = |rows, tiles, longest| self.parts(rows, tiles, longest);
-        let table = BatchTable::upload(&batch, self.kernels.attention.tile(), parts, &self.gpu, &mut scratch.table)?;
+        let table = BatchTable::upload(&batch, &self.kernels.attention, parts, &self.gpu, &mut scratch.table)?;
         // Steps of generation follow each other by the thousand, with the same launches but for the table.
         let again = table.rows == batch.sequences.len() && table.wanted_rows == table.rows && table.rows <= FEW_TOKENS;
         let known = scratch.last == Some(table) || scratch.recordings.iter().any(|(other, _)| *other == table);
@@ -470,18 +470,16 @@ impl Device for CudaDevice {
         let given = Attend {
             qkv: qkv.0,
             out: attended.0,
-            queries: table.queries,
             pages: table.pages,
             partial: self.buffers.partial.address(),
             heads: self.sizes.queries as i32,
             kv_heads: self.sizes.kv_heads as i32,
             layer: layer as i32,
             window: options.window.unwrap_or(0) as i32,
-            parts: table.parts as i32,
             scale: options.scoring.scale,
             ..Attend::default()
         };
-        Ok(self.kernels.attention.launch(&self.multiplier, table.rows, table.tiles, given)?)
+        Ok(self.kernels.attention.launch(&self.multiplier, table.queries, given)?)
     }
 
     fn norm_up_activate(

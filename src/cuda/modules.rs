@@ -57,6 +57,7 @@ const PAIRS: &str = include_str!("kernels/pairs.cuh");
 const MATRIX: &str = include_str!("kernels/matrix.cuh");
 const STEPS: &str = include_str!("kernels/steps.cu");
 const ATTENTION: &str = include_str!("kernels/attention.cu");
+const ATTENTION_MANY: &str = include_str!("kernels/attention_many.cu");
 
 const DEVICE: &str = include_str!("kernels/device.cuh");
 
@@ -96,7 +97,7 @@ impl Module {
             Module::Steps => vec![STEPS],
             Module::Attention { dim, halves } => {
                 sizes = format!("#define DIM {dim}\n#define HALVES {}", u8::from(halves));
-                vec![ATTENTION]
+                vec![ATTENTION, ATTENTION_MANY]
             }
             Module::Matrix(dtype) => match MATRICES.iter().find(|row| row.0 == dtype) {
                 Some((_, Kind::F32, own)) => vec![own, FLOATS],

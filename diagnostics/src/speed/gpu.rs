@@ -58,12 +58,25 @@ pub(super) fn assumed((low, high): (f64, f64)) -> [Assumed; 2] {
     ]
 }
 
-/// Instructions of a warp for each element of the cache and query of a key head's group of four or fewer, for one token; and
-/// for each position that a query of a prompt sees, by the elements of a head. `sass.py --loops attention`, by hand, for a block
-/// of four warps and 32 positions of 128 elements of keys and of values: 730 a warp of one query each; of
-/// four queries 1508 in the loops, and about 200 are assumed for what is between them.
+/// Instructions of a warp for each element of the cache and query of a key head's group of four or fewer, for one token:
+/// `sass.py --loops attention`, by hand, 730 of a block of four warps with one query each, for 32 positions of 128 elements of keys
+/// and of values.
 const ATTEND_ONE: f64 = 4.0 * 730.0 / (32.0 * 128.0 * 2.0);
-const ATTEND_MANY: f64 = 4.0 * 1700.0 / (16.0 * 32.0 * 128.0);
+
+/// What a prompt's attention takes for each query, each position that it sees and each element of a head: instructions of a warp,
+/// and multiplications and additions of tensor cores. Of the loop of `attend_many` for heads of 128 elements in `sass.py --loops`,
+/// by hand, which takes 16 queries a warp; products are of two parts by one (F16), or by two without that of the lesser two (F32).
+fn attend_many(kv: KvDtype, head_dim: usize) -> (f64, f64) {
+    // As `Attention::load` chooses. The kernel for few rows takes 1508 in the loops for four queries a warp, and about 200 are
+    // assumed for what is between them.
+    if !head_dim.is_multiple_of(16) || head_dim > 128 {
+        return (1700.0 / (4.0 * 32.0 * 128.0), 0.0);
+    }
+    match kv {
+        KvDtype::F16 => (1122.0 / (16.0 * 64.0 * 128.0), 2.0 * 2.0),
+        KvDtype::F32 | KvDtype::Q8_0 => (1194.0 / (16.0 * 32.0 * 128.0), 2.0 * 3.0),
+    }
+}
 
 /// Schedulers of a multiprocessor, each of which issues an instruction a clock, from 7.0 to 9.0 (CUDA C++ Programming Guide,
 /// "Compute Capabilities").
@@ -109,7 +122,9 @@ impl Rates {
         // Every query sees the positions before it: keys and values of a token are as many bytes as a pair reads of both.
         let seen =
             kv_bytes_read(spec, 1, kv) as f64 / kv_element(kv) / 2.0 * (spec.heads / spec.kv_heads.max(1)) as f64;
-        let attention = seen * tokens * tokens / 2.0 * ATTEND_MANY / (by.issue * self.issued());
+        let (issued, macs) = attend_many(kv, spec.head_dim);
+        let each = (issued / self.issued()).max(macs / (self.halves * self.warps)) / by.many;
+        let attention = seen * tokens * tokens / 2.0 * each;
         Some(products + attention + by.launch * gpu_launches(spec) as f64)
     }
 }

@@ -31,6 +31,8 @@ struct Attend {
 #define ATTEND_WARPS 4
 #define ATTEND_THREADS (32 * ATTEND_WARPS)
 #define MOST_QUERIES (4 * ATTEND_WARPS)
+// Scores are kept times this, so that weights are powers of two.
+#define LOG2_E 1.44269504f
 // Most parts of the positions of a row.
 #define MOST_PARTS 64
 
@@ -48,10 +50,59 @@ struct Attend {
 #define LINES_A_THREAD ((TILE_LINES + ATTEND_THREADS - 1) / ATTEND_THREADS)
 #define WHOLE_QUADS (DIM % 4 == 0)
 
-// Where the tile of keys (0) or values (1) of a head lies.
-__device__ __forceinline__ u64 tile_address(const Attend& a, const u64* pages, int which, int head, int tile) {
-    u64 row = (((u64)a.layer * 2 + which) * a.kv_heads + head) * PAGE + 32 * tile % PAGE;
-    return load(pages + 32 * tile / PAGE) + row * ((HALVES ? 2 : 4) * DIM);
+// Where the keys (0) or values (1) of a head lie from a position on, to the end of its page.
+__device__ __forceinline__ u64 tile_address(const Attend& a, const u64* pages, int which, int head, int position) {
+    u64 row = (((u64)a.layer * 2 + which) * a.kv_heads + head) * PAGE + position % PAGE;
+    return load(pages + position / PAGE) + row * ((HALVES ? 2 : 4) * DIM);
+}
+
+// The query heads that a block takes, which share the keys of head `kv`.
+struct HeadsOfBlock {
+    int kv;
+    int first;
+    int count;
+};
+
+__device__ __forceinline__ HeadsOfBlock heads_of_block(const Attend& a) {
+    int group = a.heads / a.kv_heads;
+    int groups = (group + a.heads_a_block - 1) / a.heads_a_block;
+    int kv = blockIdx.y / groups, first = blockIdx.y % groups * a.heads_a_block;
+    return {kv, kv * group + first, group - first < a.heads_a_block ? group - first : a.heads_a_block};
+}
+
+// Tiles of positions, up to `last`.
+struct Range {
+    int first;
+    int last;
+};
+
+// The tiles of this block's part of the positions.
+__device__ __forceinline__ Range range_of_block(const Attend& a, const Queries& queries, int positions) {
+    int end = (queries.position + queries.rows + positions - 1) / positions;
+    int begin = a.window && queries.position + 1 > a.window ? (queries.position + 1 - a.window) / positions : 0;
+    int each = (end - begin + a.parts - 1) / a.parts;
+    int first = begin + (int)blockIdx.z * each;
+    return {first, first + each < end ? first + each : end};
+}
+
+// Where the weighted values of a head of a row go, and what they are multiplied by.
+struct Target {
+    float* out;
+    float factor;
+};
+
+// Of head `head` of all rows, whose scores are at most `most` and whose weights have this sum; where there are parts, these
+// are kept too, by the lane that `keeps`.
+__device__ __forceinline__ Target target_of(const Attend& a, u64 head, float most, float sum, bool keeps) {
+    if (a.parts == 1) {
+        return {(float*)a.out + head * DIM, sum == 0.0f ? 0.0f : 1.0f / sum};
+    }
+    float* partial = (float*)a.partial + (head * a.parts + blockIdx.z) * (DIM + 2);
+    if (keeps) {
+        partial[0] = most;
+        partial[1] = sum;
+    }
+    return {partial + 2, 1.0f};
 }
 
 // Asks for this thread's lines of a tile.
@@ -113,28 +164,23 @@ __device__ __forceinline__ void multiply_add(float4& sum, const float4& a, const
 // A running softmax over tiles of 32 positions: a lane a position for the scores, a lane some quads for the values. A warp takes
 // `N` queries; beyond the last of the block it computes that one once more and leaves it out.
 template <int N>
-__device__ __forceinline__ void attend_to(const Attend& a, const Queries& queries, int kv_head, int first_head, int heads, u8* shared) {
+__device__ __forceinline__ void attend_to(const Attend& a, const Queries& queries, const HeadsOfBlock& of_block, u8* shared) {
     float4* tile = (float4*)shared;
     float4* q = tile + 32 * ROW_STRIDE;
     uint4 held[LINES_A_THREAD];
-    int count = heads * queries.rows;
+    int heads = of_block.count, count = heads * queries.rows;
     int total = a.heads + 2 * a.kv_heads;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const u64* pages = (const u64*)a.pages + queries.pages;
     // Query `n` is head `n % heads` of row `n / heads`.
     for (int n = warp; n < count; n += ATTEND_WARPS) {
-        const float* from = (const float*)a.qkv + ((u64)(queries.first + n / heads) * total + first_head + n % heads) * DIM;
+        const float* from = (const float*)a.qkv + ((u64)(queries.first + n / heads) * total + of_block.first + n % heads) * DIM;
         for (int i = lane; i < 4 * QUADS; i += 32) {
             ((float*)q)[4 * n * QUADS + i] = i < DIM ? from[i] : 0.0f;
         }
     }
     int end = queries.position + queries.rows;
-    int begin = a.window && queries.position + 1 > a.window ? queries.position + 1 - a.window : 0;
-    // This block's part of the positions: whole tiles.
-    int tiles = (end + 31) / 32 - begin / 32;
-    int each = (tiles + a.parts - 1) / a.parts;
-    int first_tile = begin / 32 + (int)blockIdx.z * each;
-    int last_tile = first_tile + each < (end + 31) / 32 ? first_tile + each : (end + 31) / 32;
+    Range range = range_of_block(a, queries, 32);
 
     const float4* own_q[N];
     int own[N];
@@ -153,15 +199,15 @@ __device__ __forceinline__ void attend_to(const Attend& a, const Queries& querie
         }
     }
     u64 keys = 0;
-    if (first_tile < last_tile) {
-        keys = tile_address(a, pages, 0, kv_head, first_tile);
+    if (range.first < range.last) {
+        keys = tile_address(a, pages, 0, of_block.kv, 32 * range.first);
         fetch_tile(keys, held);
     }
-    for (int t = first_tile; t < last_tile; ++t) {
+    for (int t = range.first; t < range.last; ++t) {
         __syncthreads();
         put_tile(tile, keys, held);
         // What comes next is on its way while this is computed.
-        u64 values = tile_address(a, pages, 1, kv_head, t);
+        u64 values = tile_address(a, pages, 1, of_block.kv, 32 * t);
         fetch_tile(values, held);
         __syncthreads();
         int position = 32 * t + lane;
@@ -180,15 +226,15 @@ __device__ __forceinline__ void attend_to(const Attend& a, const Queries& querie
         for (int n = 0; n < N; ++n) {
             float score = (products[n].x + products[n].y) + (products[n].z + products[n].w);
             bool seen = position <= own[n] && (!a.window || own[n] - position < a.window);
-            score = seen ? score * a.scale : -INFINITE;
+            score = seen ? score * (a.scale * LOG2_E) : -INFINITE;
             float highest = score;
             for (int step = 16; step > 0; step /= 2) {
                 highest = fmaxf(highest, __shfl_xor_sync(FULL, highest, step));
             }
             highest = fmaxf(highest, most[n]);
             // A tile may hold no position that this query sees.
-            float factor = highest == -INFINITE ? 1.0f : expf(most[n] - highest);
-            weight[n] = seen ? expf(score - highest) : 0.0f;
+            float factor = highest == -INFINITE ? 1.0f : exp2_fast(most[n] - highest);
+            weight[n] = seen ? exp2_fast(score - highest) : 0.0f;
             sum[n] = sum[n] * factor + warp_sum(weight[n]);
             most[n] = highest;
 #pragma unroll
@@ -198,8 +244,8 @@ __device__ __forceinline__ void attend_to(const Attend& a, const Queries& querie
         }
         __syncthreads();
         put_tile(tile, values, held);
-        if (t + 1 < last_tile) {
-            keys = tile_address(a, pages, 0, kv_head, t + 1);
+        if (t + 1 < range.last) {
+            keys = tile_address(a, pages, 0, of_block.kv, 32 * (t + 1));
             fetch_tile(keys, held);
         }
         __syncthreads();
@@ -227,25 +273,14 @@ __device__ __forceinline__ void attend_to(const Attend& a, const Queries& querie
         int query = warp + ATTEND_WARPS * n;
         if (query < count) {
             u64 row = queries.first + query / heads;
-            u64 head = row * a.heads + first_head + query % heads;
-            float* to = (float*)a.out + head * DIM;
-            float factor = sum[n] == 0.0f ? 0.0f : 1.0f / sum[n];
-            if (a.parts > 1) {
-                float* partial = (float*)a.partial + (head * a.parts + blockIdx.z) * (DIM + 2);
-                if (lane == 0) {
-                    partial[0] = most[n];
-                    partial[1] = sum[n];
-                }
-                to = partial + 2;
-                factor = 1.0f;
-            }
+            Target to = target_of(a, row * a.heads + of_block.first + query % heads, most[n], sum[n], lane == 0);
 #pragma unroll
             for (int i = 0; i < QUADS_A_LANE; ++i) {
                 float of_quad[4] = {out[n][i].x, out[n][i].y, out[n][i].z, out[n][i].w};
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
                     if (128 * i + 4 * lane + j < DIM) {
-                        to[128 * i + 4 * lane + j] = of_quad[j] * factor;
+                        to.out[128 * i + 4 * lane + j] = of_quad[j] * to.factor;
                     }
                 }
             }
@@ -256,25 +291,25 @@ __device__ __forceinline__ void attend_to(const Attend& a, const Queries& querie
 KERNEL_OF(ATTEND_THREADS, attend, Attend) {
     SHARED_BYTES(shared);
     Queries queries = ((const Queries*)a.queries)[blockIdx.x];
-    int group = a.heads / a.kv_heads;
-    int groups = (group + a.heads_a_block - 1) / a.heads_a_block;
-    int kv_head = blockIdx.y / groups;
-    int first_head = blockIdx.y % groups * a.heads_a_block;
-    int heads = group - first_head < a.heads_a_block ? group - first_head : a.heads_a_block;
-    first_head += kv_head * group;
-    if (heads * queries.rows <= ATTEND_WARPS) {
-        attend_to<1>(a, queries, kv_head, first_head, heads, shared);
-    } else if (heads * queries.rows <= 2 * ATTEND_WARPS) {
-        attend_to<2>(a, queries, kv_head, first_head, heads, shared);
+    HeadsOfBlock heads = heads_of_block(a);
+    int count = heads.count * queries.rows;
+    if (count <= ATTEND_WARPS) {
+        attend_to<1>(a, queries, heads, shared);
+    } else if (count <= 2 * ATTEND_WARPS) {
+        attend_to<2>(a, queries, heads, shared);
     } else {
-        attend_to<4>(a, queries, kv_head, first_head, heads, shared);
+        attend_to<4>(a, queries, heads, shared);
     }
 }
 
-// Puts the parts of every head together: a block a head of a row.
+// Puts the parts of every head together: a block a head of a row, of those that some queries have.
 KERNEL_OF(256, combine, Attend) {
     __shared__ float factors[MOST_PARTS];
-    u64 head = (u64)blockIdx.x * a.heads + blockIdx.y;
+    Queries queries = ((const Queries*)a.queries)[blockIdx.x];
+    if ((int)blockIdx.z >= queries.rows) {
+        return;
+    }
+    u64 head = (u64)(queries.first + blockIdx.z) * a.heads + blockIdx.y;
     const float* partial = (const float*)a.partial + head * a.parts * (DIM + 2);
     if (threadIdx.x < 32) {
         float most = -INFINITE, sum = 0.0f;
@@ -285,7 +320,7 @@ KERNEL_OF(256, combine, Attend) {
             most = fmaxf(most, __shfl_xor_sync(FULL, most, step));
         }
         for (int part = threadIdx.x; part < a.parts; part += 32) {
-            factors[part] = expf(partial[part * (DIM + 2)] - most);
+            factors[part] = exp2_fast(partial[part * (DIM + 2)] - most);
             sum += factors[part] * partial[part * (DIM + 2) + 1];
         }
         sum = warp_sum(sum);

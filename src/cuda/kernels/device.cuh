@@ -23,6 +23,13 @@ __device__ __forceinline__ u16 float_to_half(float wide) {
     return bits;
 }
 
+// 2^x, by the unit that every `expf` uses: off by 2 units in the last place at most; below 2^-126 it is 0.
+__device__ __forceinline__ float exp2_fast(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+
 // c + the products of four signed bytes.
 __device__ __forceinline__ int dot4(u32 a, u32 b, int c) {
 #if __CUDA_ARCH__ >= 610
@@ -35,7 +42,7 @@ __device__ __forceinline__ int dot4(u32 a, u32 b, int c) {
 #endif
 }
 
-// Where a byte of shared memory is, for the two instructions below.
+// Where a byte of shared memory is, for the instructions below.
 __device__ __forceinline__ u32 shared_address(const void* at) {
     return (u32)__cvta_generic_to_shared(at);
 }
@@ -45,6 +52,15 @@ __device__ __forceinline__ u32 shared_address(const void* at) {
 __device__ __forceinline__ void load_matrices(u32 address, u32& a, u32& b, u32& c, u32& d) {
 #if __CUDA_ARCH__ >= 750
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "r"(address));
+#endif
+}
+
+// The same of transposed matrices: lane `l` gets of each, from the rows `2 * (l % 4)` and the next, the halves of column `l / 4`.
+__device__ __forceinline__ void load_transposed(u32 address, u32& a, u32& b, u32& c, u32& d) {
+#if __CUDA_ARCH__ >= 750
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
                  : "r"(address));
 #endif

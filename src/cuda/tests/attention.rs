@@ -1,7 +1,7 @@
 //! Attention beside double precision: sizes of heads, both dtypes of the cache, windows, parts, pages.
 
 use super::super::arguments::Attend;
-use super::super::attention::Attention;
+use super::super::attention::{Attention, QueryTiles};
 use super::super::gpu::Buffer;
 use super::products::{Bench, buffer, bytes_of};
 use crate::kernels::testing::Random;
@@ -21,6 +21,8 @@ struct Case {
     position: usize,
     window: usize,
     parts: usize,
+    /// Whether keys and values of neighbours are as far apart as 2^40.
+    far_apart: bool,
 }
 
 fn halved(x: f32) -> f32 {
@@ -29,14 +31,23 @@ fn halved(x: f32) -> f32 {
 
 /// Compares the last layer's attention; `false` where nothing can be emulated.
 fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
-    let Case { dim, halves, group, rows, position, window, parts } = case;
+    let Case { dim, halves, group, rows, position, window, parts, far_apart } = case;
     let Some(bench) = Bench::new(capability, 256) else { return false };
     let (heads, len) = (group * KV_HEADS, position + rows);
     let attention = Attention::load(&*bench.gpu, group, dim, halves).unwrap();
     let total = (heads + 2 * KV_HEADS) * dim;
     let qkv: Vec<f32> = random.floats(rows * total).iter().map(|x| x * 2.0).collect();
     // [keys or values, kv head, position, dim]; behind the last position is what is no number.
-    let cached: Vec<f32> = random.floats(2 * KV_HEADS * len * dim);
+    let mut cached: Vec<f32> = random.floats(2 * KV_HEADS * len * dim);
+    if far_apart {
+        let (keys, values) = cached.split_at_mut(KV_HEADS * len * dim);
+        // Keys below 1, so that scores stay below 32.
+        for (cached, highest) in [(keys, 0), (values, 20)] {
+            for (index, row) in cached.chunks_exact_mut(dim).enumerate() {
+                row.iter_mut().for_each(|x| *x *= 2f32.powi(highest - (index * 7 % 41) as i32));
+            }
+        }
+    }
     let cached: Vec<f32> = cached.into_iter().map(|x| if halves { halved(x) } else { x }).collect();
     let pages: Vec<Buffer> = (0..len.div_ceil(PAGE))
         .map(|page| {
@@ -59,10 +70,10 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
         .collect();
     // The table of pages begins with another sequence's.
     let table: Vec<u8> = [0].into_iter().chain(pages.iter().map(Buffer::address)).flat_map(u64::to_le_bytes).collect();
-    let step = attention.tile().rows;
+    let (many, tile) = attention.tile(rows);
     let tiles: Vec<u8> = (0..rows)
-        .step_by(step)
-        .flat_map(|first| [first, step.min(rows - first), position + first, 1])
+        .step_by(tile.rows)
+        .flat_map(|first| [first, tile.rows.min(rows - first), position + first, 1])
         .flat_map(|value| (value as i32).to_le_bytes())
         .collect();
     let [of_qkv, of_tiles, of_pages] = [&bytes_of(&qkv), &tiles, &table].map(|bytes| buffer(&bench.gpu, bytes));
@@ -72,21 +83,22 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
     let given = Attend {
         qkv: of_qkv.address(),
         out: out.address(),
-        queries: of_tiles.address(),
         pages: of_pages.address(),
         partial: partial.address(),
         heads: heads as i32,
         kv_heads: KV_HEADS as i32,
         layer: LAYERS as i32 - 1,
         window: window as i32,
-        parts: parts as i32,
         scale,
         ..Attend::default()
     };
-    attention.launch(&bench.multiplier, rows, tiles.len() / 16, given).unwrap();
+    let mut queries = [QueryTiles::default(); 2];
+    queries[usize::from(many)] = QueryTiles { address: of_tiles.address(), count: tiles.len() / 16, parts };
+    attention.launch(&bench.multiplier, queries, given).unwrap();
     let found = out.floats(rows * heads * dim).unwrap();
 
     let (keys, values) = cached.split_at(KV_HEADS * len * dim);
+    let largest = f64::from(values.iter().fold(0.0f32, |most, x| most.max(x.abs()))).max(1.0);
     for (index, found) in found.chunks_exact(dim).enumerate() {
         let (row, head) = (index / heads, index % heads);
         let own = position + row;
@@ -102,8 +114,9 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
         for (i, found) in found.iter().enumerate() {
             let weighted = weights.iter().zip(first..).map(|(weight, of)| weight * f64::from(values[at(of) + i]));
             let expected = weighted.sum::<f64>() / sum;
-            // Values are below 1. Scores below 32 in F32 are off by 2e-6, and the weights by as large a part of them.
-            let error = (f64::from(*found) - expected).abs();
+            // Scores below 32 in F32 are off by 2e-6, and the weights by as large a part of them. Values as sums of two halves
+            // are off by 2^-22 of the largest.
+            let error = (f64::from(*found) - expected).abs() / largest;
             assert!(error <= 4e-6, "{case:?} row {row} head {head} element {i}: {found} for {expected}");
         }
     }
@@ -114,21 +127,27 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
 fn attention_beside_double_precision() {
     let mut random = Random::new(91);
     // Group, rows, position, window, parts: one to four queries a warp, a last tile of each number of queries; sequences that
-    // end within, at and behind the end of a page; parts without positions.
+    // end within, at and behind the end of a page; parts without positions. Then more rows, in one tile of queries and several,
+    // of heads that fill no tile or more than one.
     let cases = [
         (1, 1, 0, 0, 1),
         (4, 1, 255, 0, 4),
         (7, 1, 300, 100, 2),
         (8, 1, 517, 0, 16),
         (20, 1, 33, 20, 2),
-        (2, 13, 250, 0, 1),
+        (2, 8, 250, 0, 1),
         (3, 6, 40, 16, 1),
+        (1, 70, 0, 0, 1),
+        (2, 13, 250, 0, 1),
+        (4, 40, 230, 0, 2),
+        (7, 20, 300, 33, 3),
+        (71, 9, 5, 0, 1),
     ];
     let mut compared = 0;
     for dim in [18, 64, 80, 100, 128, 256] {
         for halves in [true, false] {
             for (group, rows, position, window, parts) in cases {
-                let case = Case { dim, halves, group, rows, position, window, parts };
+                let case = Case { dim, halves, group, rows, position, window, parts, far_apart: false };
                 if !compare(case, (9, 0), &mut random) {
                     return;
                 }
@@ -136,13 +155,20 @@ fn attention_beside_double_precision() {
             }
         }
     }
-    // A long context in the most parts, and a GPU with less shared memory.
-    for parts in [1, 64] {
-        let case = Case { dim: 64, halves: true, group: 4, rows: 1, position: 2999, window: 0, parts };
+    let case = Case { dim: 64, halves: false, group: 4, rows: 20, position: 100, window: 0, parts: 1, far_apart: true };
+    for case in [
+        case,
+        Case { rows: 1, ..case },
+        // As much as attention is divided at most.
+        Case { halves: true, rows: 1, position: 2999, far_apart: false, ..case },
+        Case { halves: true, rows: 1, position: 2999, parts: 64, far_apart: false, ..case },
+    ] {
         compare(case, (9, 0), &mut random);
         compared += 1;
     }
-    let case = Case { dim: 256, halves: false, group: 16, rows: 2, position: 70, window: 0, parts: 1 };
+    // A GPU with less shared memory, without the kernel for many rows.
+    let case = Case { dim: 256, group: 16, rows: 2, position: 70, far_apart: false, ..case };
     compare(case, (6, 1), &mut random);
-    assert_eq!(compared, 6 * 2 * 7 + 2);
+    compare(Case { dim: 64, rows: 20, ..case }, (6, 1), &mut random);
+    assert_eq!(compared, 6 * 2 * cases.len() + 4);
 }
