@@ -1,6 +1,6 @@
 //! What is added to a token's embedding; and embeddings of layers: what each block reads of them, and its gate.
 
-use super::{CpuDevice, KvPage, Matrix, NormVectors, TASK_ROWS, operand};
+use super::{CpuDevice, KvPage, Matrix, NormVectors, TASK_ROWS, scratch};
 use crate::decoder::{EmbeddingInput, JoinedInput, LayerEmbedding, Sequence};
 use crate::kernels;
 use crate::memory::{self, Refusals};
@@ -13,7 +13,7 @@ pub(super) fn add_input(
     hidden: &mut [f32],
 ) -> memory::Result<()> {
     let (width, isa) = (device.buffers.hidden, device.isa);
-    operand::with_scratch(width, |stored| {
+    scratch::with_scratch(width, |stored| {
         let positions = sequences.iter().flat_map(|sequence| {
             let second = sequence.second_text.unwrap_or(usize::MAX);
             (sequence.start..)
@@ -73,7 +73,7 @@ pub(super) fn inputs(
     let refusals = Refusals::default();
     device.pool.run_grid(inputs, all, TASK_ROWS, &[0, all], &|tile, out| {
         for row in tile.rows.clone() {
-            refusals.note(operand::with_scratch(all + width, |scratch| {
+            refusals.note(scratch::with_scratch(all + width, |scratch| {
                 let (stored, plain) = scratch.split_at_mut(all);
                 embedding.dequantize_row(ids[row] as usize, stored);
                 for (input, stored) in out.row(row).chunks_exact_mut(*width).zip(stored.chunks_exact(*width)) {

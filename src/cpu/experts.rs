@@ -5,7 +5,7 @@
 //! of them in the second, where a task adds up what the experts give a row in the order of their indices.
 
 use super::routing::{Choice, choose};
-use super::{CpuDevice, Matrix, NormVectors, Operands, activate, operand};
+use super::{CpuDevice, Matrix, NormVectors, Operands, activate, scratch};
 use crate::decoder::{Dense, Experts, SharedExpert};
 use crate::kernels;
 use crate::memory::{self, Refusals, Result};
@@ -163,7 +163,7 @@ impl CpuDevice {
             let product = |(matrix, first): (&Matrix, usize), y: &mut [f32]| {
                 matrix.rows(self.isa, first + turns * columns.start..first + turns * columns.end, input, y)
             };
-            refusals.note(operand::with_scratch(2 * (count + 1) * columns.len(), |scratch| {
+            refusals.note(scratch::with_scratch(2 * (count + 1) * columns.len(), |scratch| {
                 if turns == 2 {
                     let (both, row) = scratch.split_at_mut(2 * count * columns.len());
                     product(up.of(expert), both)?;
@@ -252,7 +252,7 @@ impl CpuDevice {
         self.pool.run_grid(hidden, width, tokens, &bounds, &|tile, hidden| {
             let columns = tile.columns.clone();
             let len = columns.len();
-            refusals.note(operand::with_scratch((tokens + most) * len, |scratch| {
+            refusals.note(scratch::with_scratch((tokens + most) * len, |scratch| {
                 let (sums, products) = scratch.split_at_mut(tokens * len);
                 sums.fill(0.0);
                 for (visit, input) in visits.iter().zip(activated) {

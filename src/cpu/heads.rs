@@ -1,6 +1,6 @@
 //! The sizes of attention, and what becomes of queries, keys and values before they are stored.
 
-use super::{CpuDevice, TASK_ROWS, operand};
+use super::{CpuDevice, TASK_ROWS, scratch};
 use crate::decoder::{Angles, HeadOptions, Stored};
 use crate::kernels;
 use crate::memory::{self, Refusals};
@@ -91,7 +91,7 @@ impl CpuDevice {
                 for (norm, heads) in [(options.q_norm, &mut *q), (options.k_norm, &mut *k)] {
                     let Some(norm) = norm else { continue };
                     for heads in heads.chunks_exact_mut(norm.width()) {
-                        refusals.note(operand::with_scratch(norm.width(), |plain| {
+                        refusals.note(scratch::with_scratch(norm.width(), |plain| {
                             plain.copy_from_slice(heads);
                             norm.apply(self.isa, plain, heads);
                             Ok(())
@@ -122,7 +122,7 @@ pub(super) fn widen(x: &mut Vec<f32>, rows: usize, width: usize) {
 
 /// A query and a gate in turn -> all queries, then all gates.
 fn part_gates(row: &mut [f32], dim: usize) -> memory::Result<()> {
-    operand::with_scratch(row.len(), |pairs| {
+    scratch::with_scratch(row.len(), |pairs| {
         pairs.copy_from_slice(row);
         let (queries, gates) = row.split_at_mut(pairs.len() / 2);
         let heads = queries.chunks_exact_mut(dim).zip(gates.chunks_exact_mut(dim));

@@ -1,7 +1,7 @@
 //! Layers of Mamba-2, over the rows of each sequence in their order.
 
 use super::norm::NormVectors;
-use super::operand::{with_scratch, with_scratch_parts};
+use super::scratch::{with_scratch, with_scratch_parts};
 use super::states::{StateHeads, decays, numbers, softplus};
 use super::{CpuDevice, KvPage};
 use crate::decoder::{Mamba2, Sequence};

@@ -15,6 +15,7 @@ mod norm;
 mod operand;
 mod page;
 mod routing;
+mod scratch;
 mod states;
 
 use activation::activate;
@@ -39,6 +40,7 @@ use model_diagnostics::header::TensorInfo;
 use model_diagnostics::plan::{CpuBuffers, KV_PAGE, KvDtype, KvSize};
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use operand::Spare;
+use scratch::LeaderScratch;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -54,6 +56,7 @@ pub struct CpuDevice {
     isa: Isa,
     pool: Arc<Pool>,
     spare: Spare,
+    leaders: LeaderScratch,
     buffers: CpuBuffers,
     layout: PageLayout,
 }
@@ -65,6 +68,7 @@ impl CpuDevice {
             isa,
             pool,
             spare: Spare::default(),
+            leaders: LeaderScratch::default(),
             buffers: CpuBuffers::new(spec),
             layout: PageLayout::new(spec, kv_dtype),
         }
@@ -102,7 +106,7 @@ impl CpuDevice {
             if tokens == 1 {
                 return refusals.note(matrix.rows(self.isa, rows, operands, out.row(0)));
             }
-            refusals.note(operand::with_scratch(tokens * rows.len(), |scratch| {
+            refusals.note(scratch::with_scratch(tokens * rows.len(), |scratch| {
                 matrix.rows(self.isa, rows.clone(), operands, scratch)?;
                 for (token, y) in scratch.chunks_exact(rows.len()).enumerate() {
                     out.row(token).copy_from_slice(y);
@@ -126,7 +130,7 @@ impl CpuDevice {
         let refusals = Refusals::default();
         self.pool.run_grid(hidden, matrix.outputs(), tokens, &bounds, &|tile, hidden| {
             let rows = tile.columns.clone();
-            refusals.note(operand::with_scratch(tokens * rows.len(), |scratch| {
+            refusals.note(scratch::with_scratch(tokens * rows.len(), |scratch| {
                 matrix.rows(self.isa, rows.clone(), operands, scratch)?;
                 for (token, product) in scratch.chunks_exact(rows.len()).enumerate() {
                     self.add(hidden.row(token), product, scale);
@@ -147,7 +151,7 @@ impl CpuDevice {
         let (width, refusals) = (norm.width(), Refusals::default());
         self.pool.run_grid(hidden, width, TASK_ROWS, &[0, width], &|tile, hidden| {
             for row in tile.rows.clone() {
-                refusals.note(operand::with_scratch(width, |normed| {
+                refusals.note(scratch::with_scratch(width, |normed| {
                     norm.apply(self.isa, &product[row * width..][..width], normed);
                     self.add(hidden.row(row), normed, scale);
                     Ok(())
@@ -190,7 +194,7 @@ impl CpuDevice {
         let bounds = self.column_bounds(tokens, &[up])?;
         Operands::prepare(&self.spare, std::iter::once(down.form()), up.outputs(), |input, form| {
             input.fill_columns(&self.pool, self.isa, form, tokens, up.outputs(), &bounds, |rows, part| {
-                operand::with_scratch(products * tokens * rows.len(), |scratch| {
+                scratch::with_scratch(products * tokens * rows.len(), |scratch| {
                     let (up_rows, gate_rows) = scratch.split_at_mut(tokens * rows.len());
                     up.rows(self.isa, rows.clone(), inputs, up_rows)?;
                     if let Some(gate) = gate {
@@ -250,6 +254,7 @@ impl Device for CpuDevice {
         batch: Batch<'b, KvPage>,
         compute: &mut dyn FnMut(&mut Pass<'b, Self>) -> Result<()>,
     ) -> Result<Vec<f32>> {
+        let _scratch = self.leaders.lend();
         let rows = batch.rows;
         let mut pass = Pass {
             batch,

@@ -1,6 +1,6 @@
 //! A stored norm, applied to a row.
 
-use super::{TASK_ROWS, operand};
+use super::{TASK_ROWS, scratch};
 use crate::decoder::floats;
 use crate::kernels::{self, Isa};
 use crate::memory::{self, Refusals};
@@ -47,7 +47,7 @@ impl NormVectors {
         let (width, refusals) = (self.width, Refusals::default());
         pool.run_grid(x, width, TASK_ROWS, &[0, width], &|tile, x| {
             for row in tile.rows.clone() {
-                refusals.note(operand::with_scratch(width, |plain| {
+                refusals.note(scratch::with_scratch(width, |plain| {
                     plain.copy_from_slice(x.row(row));
                     self.apply(isa, plain, x.row(row));
                     Ok(())

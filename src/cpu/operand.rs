@@ -2,7 +2,6 @@
 
 use crate::kernels::{Form, Input, Isa};
 use crate::memory;
-use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Inputs of the last products, kept for their memory.
@@ -76,33 +75,4 @@ impl Drop for Operands {
             self.spare.lock().append(&mut self.forms);
         }
     }
-}
-
-thread_local! {
-    /// A task's outputs before they are placed: at most two tiles.
-    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Runs `body` on `len` floats of this thread's own, which hold unspecified numbers.
-pub(super) fn with_scratch(len: usize, body: impl FnOnce(&mut [f32]) -> memory::Result<()>) -> memory::Result<()> {
-    SCRATCH.with_borrow_mut(|scratch| {
-        memory::lengthen(scratch, len, 0.0, "a thread's outputs")?;
-        body(&mut scratch[..len])
-    })
-}
-
-/// As [`with_scratch`], in parts of these lengths and one of `rest` behind them.
-pub(super) fn with_scratch_parts<const N: usize>(
-    lengths: [usize; N],
-    rest: usize,
-    body: impl FnOnce([&mut [f32]; N], &mut [f32]) -> memory::Result<()>,
-) -> memory::Result<()> {
-    with_scratch(lengths.iter().sum::<usize>() + rest, |mut left| {
-        let parts = lengths.map(|length| {
-            let (part, behind) = std::mem::take(&mut left).split_at_mut(length);
-            left = behind;
-            part
-        });
-        body(parts, left)
-    })
 }

@@ -1,7 +1,7 @@
 //! Layers with a state: gated delta nets and short convolutions, over the rows of each sequence in their order.
 
 use super::norm::NormVectors;
-use super::operand::{with_scratch, with_scratch_parts};
+use super::scratch::{with_scratch, with_scratch_parts};
 use super::{CpuDevice, KvPage};
 use crate::decoder::{Conv, DeltaNet, Sequence, border, floats};
 use crate::error::{Error, Result};

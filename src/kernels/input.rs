@@ -54,6 +54,12 @@ unsafe impl bytemuck::Zeroable for Line {}
 // SAFETY: 64 bytes, aligned to 64: no padding, and all bits are valid.
 unsafe impl Pod for Line {}
 
+impl<T: Pod> Default for Lines<T> {
+    fn default() -> Lines<T> {
+        Lines::new()
+    }
+}
+
 impl<T: Pod> Lines<T> {
     const EACH: usize = 64 / size_of::<T>();
 
@@ -430,7 +436,7 @@ impl Input {
             self.quantize_together(pool, isa, rule);
             return Ok(());
         }
-        let waiting = std::mem::replace(&mut self.buffers.integers_mut().waiting, Lines::new());
+        let waiting = std::mem::take(&mut self.buffers.integers_mut().waiting);
         let row = |token: usize| &waiting.all()[token * stride(inputs, 16)..][..inputs];
         // SAFETY: the row exists, and `each` is alone at it and at its group.
         RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token)) });
@@ -441,7 +447,7 @@ impl Input {
     /// Brings the rows that wait into int8, by a rule that looks at all of them first.
     fn quantize_together(&mut self, pool: &Pool, isa: Isa, rule: Int8Rule) {
         let (tokens, inputs) = (self.tokens, self.inputs);
-        let waiting = std::mem::replace(&mut self.buffers.integers_mut().waiting, Lines::new());
+        let waiting = std::mem::take(&mut self.buffers.integers_mut().waiting);
         let x = |token: usize| &waiting.all()[token * stride(inputs, 16)..][..inputs];
         let extent = (0..tokens).fold(Extent::EMPTY, |extent, token| extent.and(Extent::of(isa, x(token))));
         let together = rule.params(extent);

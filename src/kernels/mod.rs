@@ -94,6 +94,7 @@ pub use input::{ColumnsMut, Form, Input};
 pub use int8::Int8Rule;
 pub use isa::Isa;
 pub use routing::{exp_all, sigmoid, softmax};
+pub use scratch::{Scratch, swap_scratch};
 pub use transposed::multiply_transposed;
 pub use vector::{
     Floats, add, add_floats, add_scaled, clamped_swiglu, divide_by_rms, gate_sigmoid, geglu, gelu_erf, gelu_tanh,

@@ -8,7 +8,8 @@ use bytemuck::Pod;
 use std::cell::RefCell;
 
 /// A thread's memory for unpacked panels and rearranged activations.
-pub(super) struct Scratch {
+#[derive(Default)]
+pub struct Scratch {
     pub(super) bytes: Lines<u8>,
     /// Stored rows of a panel that has less than others.
     pub(super) rows: Lines<u8>,
@@ -33,6 +34,11 @@ thread_local! {
 #[inline]
 pub(super) fn with_scratch(with: impl FnOnce(&mut Scratch) -> memory::Result<()>) -> memory::Result<()> {
     SCRATCH.with_borrow_mut(with)
+}
+
+/// This thread's scratch memory and `other` change places.
+pub fn swap_scratch(other: &mut Scratch) {
+    SCRATCH.with_borrow_mut(|own| std::mem::swap(own, other));
 }
 
 /// Room for `len` elements, whose values are unspecified.

@@ -43,3 +43,11 @@ pub(crate) fn peak<T>(run: impl FnOnce() -> T) -> (T, usize) {
     let made = run();
     (made, PEAK.load(Ordering::Relaxed) - before)
 }
+
+/// What `run` returns, and the bytes that it left allocated, what it returns included.
+#[allow(dead_code)] // not in every test
+pub(crate) fn kept<T>(run: impl FnOnce() -> T) -> (T, usize) {
+    let before = LIVE.load(Ordering::Relaxed);
+    let made = run();
+    (made, LIVE.load(Ordering::Relaxed) - before)
+}

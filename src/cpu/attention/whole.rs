@@ -1,6 +1,6 @@
 //! Attention of every row over all rows of its sequence: keys and values are those of the pass, and nothing is cached.
 
-use super::super::operand;
+use super::super::scratch;
 use super::{AttentionPass, Heads, QUERIES};
 use crate::kernels::{KvTile, Query, TILE, attend};
 use crate::memory::{self, Refusals};
@@ -18,7 +18,7 @@ impl AttentionPass<'_> {
         let refusals = Refusals::default();
         self.pool.run_bands(out, width, &bands, &columns, &|_, part, out| {
             let (rows, head) = (&part.rows, part.columns.start / (group * dim));
-            refusals.note(operand::with_scratch(2 * rows.len().next_multiple_of(TILE) * dim, |scratch| {
+            refusals.note(scratch::with_scratch(2 * rows.len().next_multiple_of(TILE) * dim, |scratch| {
                 let tiles = self.tiles_of(head, rows, scratch);
                 let mut queries: Vec<Query<'_>> = memory::reserved(rows.len() * group, QUERIES)?;
                 for (row, out) in rows.clone().zip(out.rows()) {
