@@ -411,7 +411,7 @@ fn speed_is_bandwidth_over_the_bytes_of_a_token() {
     assert_eq!((speed.launches, speed.prompt), (None, None), "its data sheet is not at hand");
     // Launches and instructions take time on top: on an L4 hardly, as its memory is slow beside its processors.
     let (l4, h100) = (on("l4").speed.expect("a speed"), on("h100").speed.expect("a speed"));
-    assert_eq!(l4.launches, Some(32 * 11 + 3));
+    assert_eq!(l4.launches, Some(32 * 10 + 3));
     let of_bandwidth = |speed: &Speed| speed.empty.1 * weights as f64 / speed.bandwidth as f64;
     assert!((0.84..0.9).contains(&of_bandwidth(&l4)) && of_bandwidth(&h100) < of_bandwidth(&l4), "{l4:?} {h100:?}");
     let prompt = |speed: &Speed| speed.prompt.expect("tensor cores").1;

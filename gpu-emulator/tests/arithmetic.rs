@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Buffers, SCHEDULES, launch};
+use common::{Buffers, SCHEDULES, kernel, launch, run};
 use cuda::ptx::Module;
 
 /// An instruction with `D`, `A`, `B`, `C` for its registers, their bits, and what it computes of the bits.
@@ -271,4 +271,17 @@ fn floats() {
     check(FLOATS, values, |bits, found, expected| {
         found == expected || no_number(bits, found) && no_number(bits, expected)
     });
+}
+
+/// Ten numbers in turn, from 0 on, whatever order the lanes come in; 32 leave the third.
+#[test]
+fn a_counter_starts_again_behind_its_last() {
+    let body = "mov.b32 %r2, 9; membar.gl; fence.acq_rel.gpu; atom.global.inc.u32 %r3, [%q1], %r2;\n\
+                mul.wide.u32 %q6, %r3, 4; add.s64 %q7, %q2, %q6; mov.b32 %r5, 999;\n\
+                atom.global.inc.u32 %r4, [%q7], %r5; ld.global.b32 %r6, [%q1]; st.global.b32 [%q2+124], %r6;";
+    for schedule in SCHEDULES {
+        let found = run(&kernel(body), &[0; 32], launch(1, 32, 0, schedule)).unwrap();
+        assert_eq!(found[..10], [4, 4, 3, 3, 3, 3, 3, 3, 3, 3], "{schedule:?}");
+        assert_eq!(found[31], 2, "{schedule:?}");
+    }
 }

@@ -125,6 +125,7 @@ pub(super) struct Attend {
     pub(super) queries: u64,
     pub(super) pages: u64,
     pub(super) partial: u64,
+    pub(super) arrived: u64,
     pub(super) heads: i32,
     pub(super) kv_heads: i32,
     pub(super) layer: i32,

@@ -20,7 +20,7 @@ impl QueryTile {
     }
 }
 
-/// Of the kernel for few rows and of `combine`: `ATTEND_THREADS` of `attention.cu`.
+/// `ATTEND_THREADS` of `attention.cu`.
 const THREADS: usize = 128;
 
 /// Queries of a block of the kernel for many rows: `MANY_QUERIES` of `attention_many.cu`.
@@ -51,7 +51,6 @@ pub(super) struct Attention {
     few: AttendKernel,
     /// By tensor cores, where the GPU has them and heads fill their fragments.
     many: Option<AttendKernel>,
-    combine: Function,
 }
 
 impl Attention {
@@ -68,7 +67,7 @@ impl Attention {
             let tile = QueryTile::new(group, MANY_QUERIES);
             Ok(AttendKernel { function: function("attend_many")?, tile, shared: 0 })
         });
-        Ok(Attention { few, many: many.transpose()?, combine: function("combine")? })
+        Ok(Attention { few, many: many.transpose()? })
     }
 
     /// Whether sequences of so many rows are computed by the kernel for many, and the queries that a block of theirs takes.
@@ -79,7 +78,7 @@ impl Attention {
         }
     }
 
-    /// Attends for the queries of `few` and of `many`, and puts the parts of the positions together.
+    /// Attends for the queries of `few` and of `many`.
     pub(super) fn launch(
         &self,
         multiplier: &Multiplier,
@@ -94,9 +93,6 @@ impl Attention {
             let blocks = kv_heads * (heads / kv_heads).div_ceil(tile.heads);
             let shape = LaunchShape { shared, ..LaunchShape::new([count, blocks, parts], THREADS) };
             multiplier.launch(function, shape, &given)?;
-            if parts > 1 {
-                multiplier.launch(self.combine, LaunchShape::new([count, heads, tile.rows], THREADS), &given)?;
-            }
         }
         Ok(())
     }
@@ -108,7 +104,8 @@ fn few_queries(group: usize, dim: usize, capability: (u32, u32)) -> (QueryTile, 
     const MOST: usize = 16; // `MOST_QUERIES` of `attention.cu`
     let quads = dim.div_ceil(4); // `QUADS` and `ROW_STRIDE` of `attention.cu`, in floats
     let (query, keys) = (4 * quads, 32 * 4 * (quads | 1));
-    let held = if capability < (7, 0) { (PLAIN_SHARED as usize / 4 - keys) / query } else { MOST };
+    // The kernel declares 4 bytes itself.
+    let held = if capability < (7, 0) { (PLAIN_SHARED as usize / 4 - 1 - keys) / query } else { MOST };
     let tile = QueryTile::new(group, held.min(MOST));
     (tile, 4 * (keys + tile.heads * tile.rows * query) as u32)
 }
@@ -126,7 +123,7 @@ mod tests {
                     let (QueryTile { heads, rows }, shared) = few_queries(group, dim, capability);
                     assert!(heads > 0 && rows > 0 && heads * rows <= 16, "{group} heads of {dim}: {heads} by {rows}");
                     // The least that any GPU of 7.0 or later gives a block that asks.
-                    let limit = if capability < (7, 0) { PLAIN_SHARED } else { 64 << 10 };
+                    let limit = if capability < (7, 0) { PLAIN_SHARED } else { 64 << 10 } - 4;
                     assert!(shared <= limit, "{group} heads of {dim} on {capability:?}: {shared} bytes");
                 }
             }

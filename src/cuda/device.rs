@@ -76,6 +76,7 @@ struct PassBuffers {
     attended: Buffer,
     up_gate: Buffer,
     partial: Buffer,
+    arrived: Buffer,
     logits: Buffer,
     /// What the multiplier works in: prepared rows, their steps, their extents.
     prepared: [Buffer; 3],
@@ -88,6 +89,8 @@ pub struct DeviceFloats(u64);
 impl PassBuffers {
     fn new(gpu: &Arc<dyn Launcher>, sizes: GpuBuffers) -> Result<PassBuffers, CudaError> {
         let buffer = |bytes: u64| Buffer::new(gpu, "the buffers of a forward pass", bytes as usize);
+        let arrived = buffer(sizes.arrived)?;
+        arrived.upload(0, &vec![0; sizes.arrived as usize])?;
         Ok(PassBuffers {
             rows: sizes.rows,
             hidden: buffer(sizes.hidden)?,
@@ -95,14 +98,15 @@ impl PassBuffers {
             attended: buffer(sizes.attended)?,
             up_gate: buffer(sizes.up_gate)?,
             partial: buffer(sizes.partial)?,
+            arrived,
             logits: buffer(sizes.logits)?,
             prepared: [buffer(sizes.prepared)?, buffer(sizes.steps)?, buffer(sizes.extents)?],
         })
     }
 
     fn bytes(&self) -> usize {
-        let PassBuffers { rows: _, hidden, qkv, attended, up_gate, partial, logits, prepared } = self;
-        [hidden, qkv, attended, up_gate, partial, logits].into_iter().chain(prepared).map(Buffer::bytes).sum()
+        let PassBuffers { rows: _, hidden, qkv, attended, up_gate, partial, arrived, logits, prepared } = self;
+        [hidden, qkv, attended, up_gate, partial, arrived, logits].into_iter().chain(prepared).map(Buffer::bytes).sum()
     }
 }
 
@@ -472,6 +476,7 @@ impl Device for CudaDevice {
             out: attended.0,
             pages: table.pages,
             partial: self.buffers.partial.address(),
+            arrived: self.buffers.arrived.address(),
             heads: self.sizes.queries as i32,
             kv_heads: self.sizes.kv_heads as i32,
             layer: layer as i32,

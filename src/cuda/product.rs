@@ -312,8 +312,8 @@ impl Multiplier {
         matrices: &[&DeviceMatrix],
         target: ProductTarget,
     ) -> Result<(), CudaError> {
-        self.each_form(rows, matrices, |this, form, columns| {
-            this.multiply_prepared(form, 0..rows.count, rows.count, columns, matrices, target)
+        self.each_form(rows, matrices, |this, x, form, columns| {
+            this.multiply_prepared((x, form), 0..rows.count, rows.count, columns, matrices, target)
         })
     }
 
@@ -329,24 +329,24 @@ impl Multiplier {
         // The form is that of a slice: the last may have fewer rows, and is then computed as the others are.
         let tokens = rows.count.min(slice);
         let form = matrix.form(tokens);
-        self.prepare(rows, form, matrix.inputs)?;
+        let x = self.prepare(rows, form, matrix.inputs)?;
         let mut start = 0;
         while start < rows.count {
             let end = rows.count.min(start + slice);
             let matrices = &[matrix];
-            self.multiply_prepared(form, start..end, tokens, &[0], matrices, target)?;
+            self.multiply_prepared((x, form), start..end, tokens, &[0], matrices, target)?;
             take(end - start)?;
             start = end;
         }
         Ok(())
     }
 
-    /// Prepares `rows` in every form that `matrices` read, and calls `then(form, columns)` for each: the matrices' columns.
+    /// Prepares `rows` in every form that `matrices` read, and calls `then(x, form, columns)` for each: the matrices' columns.
     fn each_form(
         &self,
         rows: Rows<'_>,
         matrices: &[&DeviceMatrix],
-        then: impl Fn(&Self, OperandForm, &[usize]) -> Result<(), CudaError>,
+        then: impl Fn(&Self, u64, OperandForm, &[usize]) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let columns: Vec<usize> = matrices
             .iter()
@@ -359,15 +359,22 @@ impl Multiplier {
         for matrix in matrices {
             let form = matrix.form(rows.count);
             if !done.contains(&form) {
-                self.prepare(rows, form, matrix.inputs)?;
-                then(self, form, &columns)?;
+                let x = self.prepare(rows, form, matrix.inputs)?;
+                then(self, x, form, &columns)?;
                 done.push(form);
             }
         }
         Ok(())
     }
 
-    pub(super) fn prepare(&self, rows: Rows<'_>, form: OperandForm, width: usize) -> Result<(), CudaError> {
+    /// Where rows of `width` elements lie in that form: where they are, or where they were prepared.
+    pub(super) fn prepare(&self, rows: Rows<'_>, form: OperandForm, width: usize) -> Result<u64, CudaError> {
+        if matches!((rows.source, form), (RowSource::Plain, OperandForm::F32))
+            && rows.stride == width
+            && rows.gather == 0
+        {
+            return Ok(rows.address);
+        }
         let mut given = Prepare {
             x: rows.address,
             gather: rows.gather,
@@ -415,13 +422,14 @@ impl Multiplier {
         if given.together > 0 {
             self.launch(self.prepare, shape, &Prepare { form: OperandForm::EXTENT, ..given })?;
         }
-        self.launch(self.prepare, shape, &given)
+        self.launch(self.prepare, shape, &given)?;
+        Ok(self.prepared)
     }
 
-    /// Multiplies the rows `rows` of what was prepared by those `matrices` that read `form`; `tokens` decides how.
+    /// Multiplies the rows `rows` of `x`, in its form, by those `matrices` that read it; `tokens` decides how.
     fn multiply_prepared(
         &self,
-        form: OperandForm,
+        (x, form): (u64, OperandForm),
         rows: std::ops::Range<usize>,
         tokens: usize,
         columns: &[usize],
@@ -438,7 +446,7 @@ impl Multiplier {
             left = later;
             let now: Vec<usize> = now;
             for some in now.chunks(MOST_MATRICES) {
-                self.launch_product(form, &rows, tokens, columns, matrices, some, target)?;
+                self.launch_product((x, form), &rows, tokens, columns, matrices, some, target)?;
             }
         }
         Ok(())
@@ -447,7 +455,7 @@ impl Multiplier {
     #[allow(clippy::too_many_arguments)] // one call of the above, which says what each is
     fn launch_product(
         &self,
-        form: OperandForm,
+        (x, form): (u64, OperandForm),
         rows: &std::ops::Range<usize>,
         tokens: usize,
         columns: &[usize],
@@ -467,7 +475,7 @@ impl Multiplier {
                 || matches!(rule, Int8Rule::Static { zero: 0, .. })
         };
         let given = Product {
-            x: self.prepared + (rows.start * row_bytes) as u64,
+            x: x + (rows.start * row_bytes) as u64,
             steps: if step_bytes == 0 { 0 } else { self.steps + (rows.start * step_bytes) as u64 },
             y: target.address,
             matrices: parts,

@@ -23,9 +23,9 @@ const GPU_LAUNCH_BYTES: u64 = 72 << 10;
 /// Steps of generation whose launches a GPU keeps: of one sequence, and of batches, at this length and the last.
 const GPU_RECORDINGS: usize = 4;
 
-/// Launches of a layer: four products, what prepares each, rotation, attention, and putting its parts together. Where more are
-/// recorded, fewer recordings are kept.
-const GPU_LAYER_LAUNCHES: usize = 11;
+/// Launches of a layer: four products, what prepares each, rotation and attention. Where more are recorded, fewer recordings are
+/// kept.
+const GPU_LAYER_LAUNCHES: usize = 10;
 
 /// Launches beside those of layers: the embedding, and the head's product and preparation.
 const GPU_OTHER_LAUNCHES: usize = 3;
@@ -214,6 +214,8 @@ pub struct GpuBuffers {
     pub up_gate: u64,
     /// Parts of the attention with their maxima and sums.
     pub partial: u64,
+    /// How many of them are there, of each head.
+    pub arrived: u64,
     /// Some rows of logits.
     pub logits: u64,
     /// What the driver keeps of recorded steps: recordings that would take more are freed.
@@ -243,6 +245,7 @@ impl GpuBuffers {
             attended: floats(&[rows, queries]),
             up_gate: floats(&[rows, 2, spec.feed_forward]),
             partial: floats(&[GPU_ATTENTION_PARTS, spec.heads, spec.head_dim.saturating_add(2)]),
+            arrived: bytes(&[GPU_ATTENTION_PARTS, spec.heads, size_of::<u32>()]),
             logits: floats(&[GPU_LOGIT_ROWS, spec.vocab]),
             recordings: gpu_recording_bytes(product(&[GPU_RECORDINGS, gpu_launches(spec)]) as usize),
         }
@@ -252,8 +255,8 @@ impl GpuBuffers {
     pub fn bytes(&self) -> u64 {
         let GpuBuffers { rows: _, batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, .. } =
             *self;
-        let GpuBuffers { logits, recordings, .. } = *self;
-        sum(&[batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, logits, recordings])
+        let GpuBuffers { arrived, logits, recordings, .. } = *self;
+        sum(&[batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, arrived, logits, recordings])
     }
 }
 

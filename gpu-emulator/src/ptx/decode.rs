@@ -246,6 +246,8 @@ impl<'a> Decoder<'a> {
             }
             (["ret"] | ["exit"], []) => op.step = Step::Return,
             (["bar", "sync"] | ["barrier", "sync", "aligned"], [Operand::Integer(0)]) => op.step = Step::Barrier,
+            // Blocks run one after the other, and what they write is there at once.
+            (["membar", "gl"] | ["fence", "sc" | "acq_rel", "gpu"], []) => return Ok(()),
             (["bar", "warp", "sync"], [members]) => {
                 op.step = Step::WarpBarrier(Members::Named(self.source(of, members, Width::B32)?));
             }

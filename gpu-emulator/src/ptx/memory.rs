@@ -113,9 +113,15 @@ fn store<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Resu
 /// as all of a launch does.
 pub(super) fn atomic(name: &[&str]) -> Option<(Reach, Width, u32)> {
     match name {
+        ["inc", "u32"] => Some((|frame, op, mask| replace::<u32, u32>(frame, op, mask, next), Width::B32, 4)),
         ["min", "u64"] => Some((|frame, op, mask| replace::<u64, u64>(frame, op, mask, u64::min), Width::B64, 8)),
         _ => None,
     }
+}
+
+/// Up to `most`, and then from 0 again.
+fn next(before: u64, most: u64) -> u64 {
+    if before >= most { 0 } else { before + 1 }
 }
 
 /// Puts `f` of the element at the address in `a` and of `rows[0]` in its place; `d` is what it was.

@@ -16,6 +16,8 @@ struct Attend {
     u64 pages;
     // Where parts of the positions leave maximum, sum and weighted values, [rows, heads, parts, DIM + 2].
     u64 partial;
+    // How many blocks have done so, of those that take the same queries: zeros, which the last one leaves again.
+    u64 arrived;
     int heads;
     int kv_heads;
     int layer;
@@ -161,6 +163,72 @@ __device__ __forceinline__ void multiply_add(float4& sum, const float4& a, const
     sum.w = fmaf(a.w, b.w, sum.w);
 }
 
+// Puts the parts of this block's queries together, if it is the last that has done one. Their order is fixed: whoever is the last,
+// the bits are the same. `last` is shared.
+__device__ __forceinline__ void put_parts_together(const Attend& a, const Queries& queries, const HeadsOfBlock& heads, int& last) {
+    if (a.parts == 1) {
+        return;
+    }
+    // What this block has written is there before it is counted.
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        u32* arrived = (u32*)a.arrived + blockIdx.x * gridDim.y + blockIdx.y;
+        last = atomicInc(arrived, a.parts - 1) == a.parts - 1;
+    }
+    __syncthreads();
+    if (!last) {
+        return;
+    }
+    __threadfence();
+    int lane = threadIdx.x % 32;
+    for (int n = threadIdx.x / 32; n < heads.count * queries.rows; n += ATTEND_WARPS) {
+        u64 head = (u64)(queries.first + n / heads.count) * a.heads + heads.first + n % heads.count;
+        // Other blocks' stores are in the second cache.
+        const float* partial = (const float*)a.partial + head * a.parts * (DIM + 2);
+        float factors[MOST_PARTS / 32], most = -INFINITE, sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < MOST_PARTS / 32; ++i) {
+            factors[i] = 32 * i + lane < a.parts ? __ldcg(partial + (32 * i + lane) * (DIM + 2)) : -INFINITE;
+            most = fmaxf(most, factors[i]);
+        }
+        for (int step = 16; step > 0; step /= 2) {
+            most = fmaxf(most, __shfl_xor_sync(FULL, most, step));
+        }
+#pragma unroll
+        for (int i = 0; i < MOST_PARTS / 32; ++i) {
+            if (32 * i + lane < a.parts) {
+                factors[i] = exp2_fast(factors[i] - most);
+                sum += factors[i] * __ldcg(partial + (32 * i + lane) * (DIM + 2) + 1);
+            }
+        }
+        sum = warp_sum(sum);
+#pragma unroll
+        for (int i = 0; i < MOST_PARTS / 32; ++i) {
+            factors[i] /= sum;
+        }
+        float values[(DIM + 31) / 32] = {};
+#pragma unroll
+        for (int i = 0; i < MOST_PARTS / 32; ++i) {
+            for (int part = 32 * i; part < 32 * i + 32 && part < a.parts; ++part) {
+                float factor = __shfl_sync(FULL, factors[i], part % 32);
+#pragma unroll
+                for (int j = 0; j < (DIM + 31) / 32; ++j) {
+                    if (32 * j + lane < DIM) {
+                        values[j] = fmaf(factor, __ldcg(partial + part * (DIM + 2) + 2 + 32 * j + lane), values[j]);
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < (DIM + 31) / 32; ++j) {
+            if (32 * j + lane < DIM) {
+                ((float*)a.out)[head * DIM + 32 * j + lane] = values[j];
+            }
+        }
+    }
+}
+
 // A running softmax over tiles of 32 positions: a lane a position for the scores, a lane some quads for the values. A warp takes
 // `N` queries; beyond the last of the block it computes that one once more and leaves it out.
 template <int N>
@@ -290,6 +358,7 @@ __device__ __forceinline__ void attend_to(const Attend& a, const Queries& querie
 
 KERNEL_OF(ATTEND_THREADS, attend, Attend) {
     SHARED_BYTES(shared);
+    __shared__ int last;
     Queries queries = ((const Queries*)a.queries)[blockIdx.x];
     HeadsOfBlock heads = heads_of_block(a);
     int count = heads.count * queries.rows;
@@ -300,40 +369,5 @@ KERNEL_OF(ATTEND_THREADS, attend, Attend) {
     } else {
         attend_to<4>(a, queries, heads, shared);
     }
-}
-
-// Puts the parts of every head together: a block a head of a row, of those that some queries have.
-KERNEL_OF(256, combine, Attend) {
-    __shared__ float factors[MOST_PARTS];
-    Queries queries = ((const Queries*)a.queries)[blockIdx.x];
-    if ((int)blockIdx.z >= queries.rows) {
-        return;
-    }
-    u64 head = (u64)(queries.first + blockIdx.z) * a.heads + blockIdx.y;
-    const float* partial = (const float*)a.partial + head * a.parts * (DIM + 2);
-    if (threadIdx.x < 32) {
-        float most = -INFINITE, sum = 0.0f;
-        for (int part = threadIdx.x; part < a.parts; part += 32) {
-            most = fmaxf(most, partial[part * (DIM + 2)]);
-        }
-        for (int step = 16; step > 0; step /= 2) {
-            most = fmaxf(most, __shfl_xor_sync(FULL, most, step));
-        }
-        for (int part = threadIdx.x; part < a.parts; part += 32) {
-            factors[part] = exp2_fast(partial[part * (DIM + 2)] - most);
-            sum += factors[part] * partial[part * (DIM + 2) + 1];
-        }
-        sum = warp_sum(sum);
-        for (int part = threadIdx.x; part < a.parts; part += 32) {
-            factors[part] /= sum;
-        }
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < DIM; i += blockDim.x) {
-        float value = 0.0f;
-        for (int part = 0; part < a.parts; ++part) {
-            value = fmaf(factors[part], partial[part * (DIM + 2) + 2 + i], value);
-        }
-        ((float*)a.out)[head * DIM + i] = value;
-    }
+    put_parts_together(a, queries, heads, last);
 }

@@ -131,6 +131,7 @@ __device__ __forceinline__ void multiply_parts(
 
 KERNEL_OF(ATTEND_THREADS, attend_many, Attend) {
     __shared__ __align__(128) u8 tiles[2 * PART_BYTES];
+    __shared__ int last;
 #if HALVES
     Tile keys(tiles), values(tiles + PART_BYTES);
     const int values_at = PART_BYTES;
@@ -287,6 +288,7 @@ KERNEL_OF(ATTEND_THREADS, attend_many, Attend) {
             }
         }
     }
+    put_parts_together(a, queries, own_heads, last);
 }
 
 #endif

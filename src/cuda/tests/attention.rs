@@ -79,12 +79,14 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
     let [of_qkv, of_tiles, of_pages] = [&bytes_of(&qkv), &tiles, &table].map(|bytes| buffer(&bench.gpu, bytes));
     let room = |floats: usize| Buffer::new(&bench.gpu, "a test", 4 * floats).unwrap();
     let (out, partial) = (room(rows * heads * dim), room(rows * heads * parts * (dim + 2)));
+    let arrived = buffer(&bench.gpu, &vec![0; 4 * rows * heads]);
     let scale = 1.0 / (dim as f32).sqrt();
     let given = Attend {
         qkv: of_qkv.address(),
         out: out.address(),
         pages: of_pages.address(),
         partial: partial.address(),
+        arrived: arrived.address(),
         heads: heads as i32,
         kv_heads: KV_HEADS as i32,
         layer: LAYERS as i32 - 1,
@@ -120,6 +122,11 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
             assert!(error <= 4e-6, "{case:?} row {row} head {head} element {i}: {found} for {expected}");
         }
     }
+    if parts > 1 {
+        // The next layer counts them from 0 again.
+        attention.launch(&bench.multiplier, queries, given).unwrap();
+        assert_eq!(out.floats(rows * heads * dim).unwrap(), found, "{case:?} element by element, again");
+    }
     true
 }
 
@@ -144,9 +151,13 @@ fn attention_beside_double_precision() {
         (71, 9, 5, 0, 1),
     ];
     let mut compared = 0;
-    for dim in [18, 64, 80, 100, 128, 256] {
+    for dim in [18_usize, 64, 80, 100, 128, 256] {
         for halves in [true, false] {
             for (group, rows, position, window, parts) in cases {
+                // The kernel for few rows computes many of heads that tensor cores do not take, in more tiles.
+                if rows > 13 && (!dim.is_multiple_of(16) || dim > 128) {
+                    continue;
+                }
                 let case = Case { dim, halves, group, rows, position, window, parts, far_apart: false };
                 if !compare(case, (9, 0), &mut random) {
                     return;
@@ -170,5 +181,5 @@ fn attention_beside_double_precision() {
     let case = Case { dim: 256, group: 16, rows: 2, position: 70, far_apart: false, ..case };
     compare(case, (6, 1), &mut random);
     compare(Case { dim: 64, rows: 20, ..case }, (6, 1), &mut random);
-    assert_eq!(compared, 6 * 2 * cases.len() + 4);
+    assert_eq!(compared, 6 * 2 * cases.len() - 3 * 2 * 3 + 4);
 }

@@ -5,6 +5,7 @@ use super::super::modules::{Module, dtypes};
 use super::super::peak::{copy_shape, product_seconds};
 use super::gpu;
 use super::products::buffer;
+use model_diagnostics::DType;
 
 #[test]
 fn the_copy_copies_all_lines_and_no_more() {
@@ -31,7 +32,9 @@ fn products_of_every_dtype_are_timed() {
     for dtype in dtypes() {
         for tokens in [1, 9] {
             let seconds = product_seconds(&gpu, dtype, [9, 256], tokens, 2000).unwrap();
-            assert!(seconds.product > 0.0 && seconds.prepare > 0.0, "{dtype}: {seconds:?}");
+            // Floats are read where they are, but by tensor cores.
+            let prepares = dtype != DType::F32 && (tokens > 1 || !matches!(dtype, DType::F16 | DType::BF16));
+            assert!(seconds.product > 0.0 && (seconds.prepare > 0.0) == prepares, "{dtype}: {seconds:?}");
         }
     }
 }

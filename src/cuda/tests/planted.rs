@@ -83,6 +83,13 @@ const DEFECTS: &[Defect] = &[
         found: Found::WrongNumbers,
     },
     Defect {
+        what: "attention: the first block puts the parts together",
+        text: "a.parts - 1) == a.parts - 1",
+        other: "a.parts - 1) == 0",
+        test: ATTENTION,
+        found: Found::WrongNumbers,
+    },
+    Defect {
         what: "attention of prompts: no wait for copies",
         text: "wait_for_lines<0>();\n        __syncthreads();\n    }\n};",
         other: "__syncthreads();\n    }\n};",
