@@ -100,7 +100,8 @@ pub(super) enum Layout {
     Rows,
     /// In groups, for panels.
     Groups,
-    /// In groups of an even number of tokens, of which the last may be none: of each two tokens eight bytes in turns.
+    /// In groups of an even number of tokens, of which the last may be none: of each two tokens eight bytes in turns, and floats
+    /// of both twice.
     Pairs,
 }
 
@@ -117,6 +118,16 @@ impl Layout {
     /// Of a group of so many tokens, how many there is room for.
     fn width(self, tokens: usize) -> usize {
         if self == Layout::Pairs { tokens.next_multiple_of(2) } else { tokens }
+    }
+
+    /// Floats of a token in a block of a group.
+    fn floats(self) -> usize {
+        if self == Layout::Pairs { 4 } else { 2 }
+    }
+
+    /// Where, among as many of each token of a group, the scales of a block or their sums are those of token `t`.
+    fn float(self, t: usize) -> usize {
+        if self == Layout::Pairs { t / 2 * 4 + t % 2 } else { t }
     }
 
     /// Where eight bytes of the `blocks` of a group of `width` tokens are: the `i`-th eight of token `t` in the block at `place`.
@@ -215,12 +226,24 @@ pub(super) struct Packed<'a> {
     pub(super) tokens: usize,
     /// How many there is room for ([`Layout::width`]).
     pub(super) width: usize,
+    layout: Layout,
     /// `[blocks, width, 32]`, or by pairs `[blocks, width / 2, 4, 2, 8]`.
     pub(super) bytes: &'a [i8],
-    /// `[blocks, 2, width]`: scale and sum.
+    /// `[blocks, 2, width]`: scale and sum; or by pairs `[blocks, 2, width / 2, 2, 2]`, those of two tokens twice.
     pub(super) floats: &'a [f32],
     /// `[blocks, 3, width]`: offset of the block and of its halves.
     pub(super) ints: &'a [i32],
+}
+
+impl Packed<'_> {
+    /// Scale and sum of the block at `place` of token `t` of the group.
+    #[inline]
+    pub(super) fn scale_and_sum(&self, place: usize, t: usize) -> [f32; 2] {
+        let each = self.layout.floats() / 2 * self.width;
+        let of_block = &self.floats[2 * place * each..][..2 * each];
+        let at = self.layout.float(t);
+        [of_block[at], of_block[each + at]]
+    }
 }
 
 /// Elements from one row to the next: an odd number of lines.
@@ -299,7 +322,7 @@ impl Input {
                 let tokens = self.layout.width(tokens);
                 let [bytes, floats, ints] = match self.layout {
                     Layout::Rows => [stride(inputs, 64), 2 * row, row + half_row],
-                    _ => [inputs, 2 * blocks, 3 * blocks],
+                    layout => [inputs, layout.floats() * blocks, 3 * blocks],
                 };
                 to.bytes.grow(tokens * bytes)?;
                 to.floats.grow(tokens * floats)?;
@@ -536,20 +559,18 @@ impl Input {
         assert!(self.form == Form::Q8 && token < self.tokens);
         let order = Order::new(self.inputs / BLOCK);
         let t = token % GROUP;
-        let (bytes, scales, width) = match self.layout {
-            Layout::Rows => (self.q8(token).bytes, self.q8(token).scales, 0),
-            _ => {
-                let group = self.packed(token / GROUP);
-                (group.bytes, group.floats, group.width)
-            }
+        let group = (self.layout != Layout::Rows).then(|| self.packed(token / GROUP));
+        let (bytes, scales) = match group {
+            Some(group) => (group.bytes, group.floats),
+            None => (self.q8(token).bytes, self.q8(token).scales),
         };
         let (eights, _) = bytes.as_chunks::<8>();
         move |b| {
             assert!(b < order.blocks, "block {b} of {}", order.blocks);
-            match order.place(b) {
-                Some(place) if self.layout != Layout::Rows => {
-                    let eight = |i: usize| eights[self.layout.eight(place, width, t, i)];
-                    (bytemuck::cast([eight(0), eight(1), eight(2), eight(3)]), scales[2 * place * width + t])
+            match (order.place(b), group) {
+                (Some(place), Some(group)) => {
+                    let eight = |i: usize| eights[self.layout.eight(place, group.width, t, i)];
+                    (bytemuck::cast([eight(0), eight(1), eight(2), eight(3)]), group.scale_and_sum(place, t)[0])
                 }
                 _ => (bytes.as_chunks().0[b], scales[b]),
             }
@@ -568,8 +589,9 @@ impl Input {
         Packed {
             tokens,
             width,
+            layout: self.layout,
             bytes: &bytes.all()[first * BLOCK..][..each * BLOCK],
-            floats: &floats.all()[first * 2..][..each * 2],
+            floats: &floats.all()[first * self.layout.floats()..][..each * self.layout.floats()],
             ints: &ints.all()[first * 3..][..each * 3],
         }
     }

@@ -80,6 +80,7 @@ macro_rules! each {
         })*
     };
 }
+pub(super) use each;
 
 /// The rows of `weight` times one token.
 ///

@@ -5,8 +5,8 @@ use super::LANES;
 /// Elements in a block of quantized activations.
 pub(super) const BLOCK: usize = 32;
 
-/// Tokens whose activations lie next to each other; the last group may have fewer.
-pub(super) const GROUP: usize = 8;
+/// Tokens whose activations lie next to each other, a whole number of tiles; the last group may have fewer.
+pub(super) const GROUP: usize = if cfg!(target_arch = "aarch64") { 12 } else { 8 };
 
 /// Up to so many tokens of block dtypes are multiplied one after the other: unpacking a panel would take longer.
 pub(super) const TOKENS_WITHOUT_PANELS: usize = 2;

@@ -42,17 +42,25 @@ pub(super) trait Multiply: Simd {
         offsets: &[i32; T],
     ) -> [Self::Floats; T];
 
-    /// What of a number of each row belongs to the lanes of vector `v` of [`products`](Self::products): the rows are the lanes
-    /// and vectors the tokens, unless products are of pairs.
+    /// How many vectors of a panel have a number of each row.
+    const OF_ROWS: usize = 1 + Self::PAIRS as usize;
+
+    /// What of a number of each row belongs to the lanes of vector `v` of [`products`](Self::products), for the first
+    /// [`OF_ROWS`](Self::OF_ROWS), which come in turns: the rows are the lanes and vectors the tokens, unless products are of
+    /// pairs.
     #[inline(always)]
     fn of_rows(self, rows: Self::Floats, _v: usize) -> Self::Floats {
         rows
     }
 
-    /// The same of a number of each token.
+    /// What of a number of each token, which `tokens` has as an [`Input`] lays it out, belongs to the lanes of vector `v`.
+    ///
+    /// # Safety
+    /// They are there.
     #[inline(always)]
-    fn of_tokens<const T: usize>(self, tokens: &[f32; T], v: usize) -> Self::Floats {
-        self.all(tokens[v])
+    unsafe fn of_tokens(self, tokens: *const f32, v: usize) -> Self::Floats {
+        // SAFETY: the caller's.
+        self.all(unsafe { *tokens.add(v) })
     }
 
     /// The same of the sum of each token's activations, of which `offsets` has -128 times; with its sign turned.
@@ -158,7 +166,7 @@ pub(super) struct Panel<'a, S> {
     halved: bool,
     /// `[blocks, 8, rows, 4]`
     bytes: &'a mut [u8],
-    /// `[blocks, floats a block, rows]`
+    /// `[blocks, floats a block, vectors of a number of each row, lanes]`
     floats: &'a mut [f32],
 }
 
@@ -219,19 +227,26 @@ impl<S: Multiply> Panel<'_, S> {
     #[inline(always)]
     pub(super) fn put_floats<const N: usize>(&mut self, b: usize, rows: [S::Floats; N]) {
         if let Some(place) = self.order.place(b) {
-            let floats = &mut self.floats[place * N * S::LANES..][..N * S::LANES];
-            for i in 0..N {
+            let vectors = N * S::OF_ROWS;
+            let floats = &mut self.floats[place * vectors * S::LANES..][..vectors * S::LANES];
+            for v in 0..vectors {
+                let of_rows = self.simd.of_rows(rows[v / S::OF_ROWS], v % S::OF_ROWS);
                 // SAFETY: so many vectors are there.
-                unsafe { self.simd.store(floats.as_mut_ptr().add(i * S::LANES), S::LANES, rows[i]) };
+                unsafe { self.simd.store(floats.as_mut_ptr().add(v * S::LANES), S::LANES, of_rows) };
             }
         }
     }
 }
 
-/// The floats that a format has for each block: a scale and a minimum; or the scales of both halves and their factor, then
-/// their minima and the factor of these. As far as there are any.
-const fn floats_a_block<F: Format>() -> usize {
+/// The numbers of each row that a format has for each block: a scale and a minimum; or the scales of both halves and their
+/// factor, then their minima and the factor of these. As far as there are any.
+const fn numbers_a_block<F: Format>() -> usize {
     (1 + F::MINS as usize) * (1 + 2 * F::HALVES as usize)
+}
+
+/// The floats that a panel has for each block.
+const fn floats_a_block<S: Multiply, F: Format>() -> usize {
+    numbers_a_block::<F>() * S::OF_ROWS * S::LANES
 }
 
 /// Multiplies rows with tokens; `unpack(rows, panel)` puts the steps of a panel in, of as many rows of stored bytes as it
@@ -255,8 +270,10 @@ pub(super) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
     // next one's bytes are asked for half in the one time, half in the other. With more, all panels are unpacked first, and
     // each group of tokens passes all of them.
     let few = S::ASKS && input.tokens() <= GROUP;
+    // What half blocks with minima have beside their products leaves no registers for more.
+    let tile = if S::PAIRS && F::HALVES && F::MINS { 4 } else { S::TOKENS };
     let panels = if few { 1 } else { output.rows().div_ceil(S::LANES) };
-    let (bytes_each, floats_each) = (order.blocks * BLOCK * S::LANES, order.blocks * floats_a_block::<F>() * S::LANES);
+    let (bytes_each, floats_each) = (order.blocks * BLOCK * S::LANES, order.blocks * floats_a_block::<S, F>());
     let bytes = room(&mut scratch.bytes, panels * bytes_each)?;
     let floats = room(&mut scratch.floats, panels * floats_each)?;
     for (i, part) in weight.chunks(panels * S::LANES * row_bytes).enumerate() {
@@ -274,10 +291,12 @@ pub(super) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
             {
                 let row = (i * panels + p) * S::LANES;
                 let product = PanelProduct { simd, order, bytes, floats, x, next, ask: ask / LANES, row, first };
-                for token in (0..x.tokens).step_by(S::TOKENS) {
+                for token in (0..x.tokens).step_by(tile) {
                     match x.tokens - token {
-                        1 if S::PAIRS => product.multiply::<F, 2>(token, output),
-                        3 if S::PAIRS => product.multiply::<F, 4>(token, output),
+                        1 | 2 if S::PAIRS => product.multiply::<F, 2>(token, output),
+                        3 | 4 if S::PAIRS => product.multiply::<F, 4>(token, output),
+                        _ if S::PAIRS && tile == 4 => product.multiply::<F, 4>(token, output),
+                        _ if S::PAIRS => product.multiply::<F, 6>(token, output),
                         1 => product.multiply::<F, 1>(token, output),
                         2 => product.multiply::<F, 2>(token, output),
                         3 => product.multiply::<F, 3>(token, output),
@@ -317,10 +336,10 @@ impl<S: Multiply> PanelProduct<'_, S> {
     fn multiply<F: Format, const T: usize>(&self, token: usize, output: &mut Output<'_>) {
         let (simd, blocks, tokens) = (self.simd, self.order.blocks, self.x.width);
         assert!(self.bytes.len() >= blocks * BLOCK * S::LANES);
-        assert!(self.floats.len() >= blocks * floats_a_block::<F>() * S::LANES);
+        assert!(self.floats.len() >= blocks * floats_a_block::<S, F>());
         assert!(token + T <= tokens && (S::TOKENS < GROUP || token == 0 && T == tokens));
         assert!(self.x.bytes.len() >= blocks * tokens * BLOCK);
-        assert!(self.x.floats.len() >= blocks * 2 * tokens && self.x.ints.len() >= blocks * 3 * tokens);
+        assert!(self.x.floats.len() >= blocks * 2 * tokens * S::OF_ROWS && self.x.ints.len() >= blocks * 3 * tokens);
         // The sums of 1, 2, 4 and 8 lanes that wait for those to be added to; nothing is read that was not put in.
         let mut waiting = [const { MaybeUninit::<[S::Floats; T]>::uninit() }; 4];
         let mut place = 0;
@@ -369,10 +388,11 @@ impl<S: Multiply> PanelProduct<'_, S> {
         let w = unsafe { self.bytes.as_ptr().add(place * BLOCK * S::LANES) };
         // SAFETY: the caller's, here and below.
         let x = unsafe { &*self.x.bytes.as_ptr().add((place * tokens + token) * BLOCK).cast::<[[[i8; 4]; 8]; T]>() };
+        let each = S::OF_ROWS;
         // SAFETY: as above.
-        let scales = unsafe { &*self.x.floats.as_ptr().add(2 * place * tokens + token).cast::<[f32; T]>() };
+        let scales = unsafe { self.x.floats.as_ptr().add(each * (2 * place * tokens + token)) };
         // SAFETY: as above.
-        let x_sums = unsafe { &*self.x.floats.as_ptr().add((2 * place + 1) * tokens + token).cast::<[f32; T]>() };
+        let x_sums = unsafe { self.x.floats.as_ptr().add(each * ((2 * place + 1) * tokens + token)) };
         // SAFETY: as above.
         let offsets = unsafe { &*self.x.ints.as_ptr().add(3 * place * tokens + token).cast::<[i32; T]>() };
         if F::HALVES {
@@ -387,8 +407,9 @@ impl<S: Multiply> PanelProduct<'_, S> {
             // SAFETY: as above.
             let factors = unsafe { self.factors::<F>(place) };
             for t in 0..T {
-                let factor = |i: usize| simd.of_rows(factors[i], t);
-                let scale = simd.of_tokens::<T>(scales, t);
+                let factor = |i: usize| factors[i][t % S::OF_ROWS];
+                // SAFETY: as above.
+                let scale = unsafe { simd.of_tokens(scales, t) };
                 // |sum| <= 16 * 32 * 127 < 2^16 and |scale| <= 2^7: both products and their sum are exact in f32.
                 let sum = simd.mul_add(second[t], factor(1), simd.mul(first[t], factor(0)));
                 sums[t] = simd.mul_add(sum, simd.mul(factor(2), scale), sums[t]);
@@ -406,26 +427,30 @@ impl<S: Multiply> PanelProduct<'_, S> {
         // SAFETY: as above.
         let factors = unsafe { self.factors::<F>(place) };
         for t in 0..T {
-            let scale = simd.of_tokens::<T>(scales, t);
-            sums[t] = simd.mul_add(dots[t], simd.mul(simd.of_rows(factors[0], t), scale), sums[t]);
+            // SAFETY: as above.
+            let scale = unsafe { simd.of_tokens(scales, t) };
+            sums[t] = simd.mul_add(dots[t], simd.mul(factors[0][t % S::OF_ROWS], scale), sums[t]);
             if F::MINS {
-                let x_sum = simd.of_tokens::<T>(x_sums, t);
-                sums[t] = simd.negated_mul_add(simd.of_rows(factors[1], t), x_sum, sums[t]);
+                // SAFETY: as above.
+                let x_sum = unsafe { simd.of_tokens(x_sums, t) };
+                sums[t] = simd.negated_mul_add(factors[1][t % S::OF_ROWS], x_sum, sums[t]);
             }
         }
     }
+
     /// The floats of the block at `place`.
     ///
     /// # Safety
     /// The panel has that block.
     #[inline(always)]
-    unsafe fn factors<F: Format>(&self, place: usize) -> [S::Floats; 6] {
-        let each = floats_a_block::<F>();
-        let mut factors = [self.simd.all(0.0); 6];
-        for i in 0..each {
+    unsafe fn factors<F: Format>(&self, place: usize) -> [[S::Floats; 2]; 6] {
+        let mut factors = [[self.simd.all(0.0); 2]; 6];
+        for v in 0..numbers_a_block::<F>() * S::OF_ROWS {
             // SAFETY: the caller's: the floats of a block, of all rows.
-            factors[i] =
-                unsafe { self.simd.load::<true>(self.floats.as_ptr().add((place * each + i) * S::LANES), S::LANES) };
+            factors[v / S::OF_ROWS][v % S::OF_ROWS] = unsafe {
+                let at = self.floats.as_ptr().add(place * floats_a_block::<S, F>() + v * S::LANES);
+                self.simd.load::<true>(at, S::LANES)
+            };
         }
         factors
     }

@@ -281,9 +281,9 @@ impl Block {
         let (bytes, scale) = input.blocks(token)(b);
         let (sum, offset, half_offsets) = if input.is_grouped() {
             let (group, t) = (input.packed(token / GROUP), token % GROUP);
-            let at = Order::new(input.inputs() / 32).place(b).unwrap() * group.width;
-            let (floats, ints) = (&group.floats[2 * at..], &group.ints[3 * at..]);
-            (floats[group.width + t], ints[t], [ints[group.width + t], ints[2 * group.width + t]])
+            let place = Order::new(input.inputs() / 32).place(b).unwrap();
+            let ints = &group.ints[3 * place * group.width..];
+            (group.scale_and_sum(place, t)[1], ints[t], [ints[group.width + t], ints[2 * group.width + t]])
         } else {
             let row = input.q8(token);
             (row.sums[b], row.offsets[b], row.half_offsets.as_chunks().0[b])

@@ -29,8 +29,9 @@ type Rows<'a> = panel::Rows<'a, ROWS>;
 
 /// What differs from processor to processor.
 pub(super) trait Columns: Multiply<Bits = Bytes, Floats = Floats> {
-    /// The elements of a block of 8 rows in the order in which they are multiplied.
-    fn columns(self, rows: [Bytes; ROWS]) -> [Bytes; 8];
+    /// The elements of a block of 8 rows in the order in which they are multiplied, and without their offset, where
+    /// [`products`](Multiply::products) do not take it off.
+    fn columns<F: Format>(self, rows: [Bytes; ROWS]) -> [Bytes; 8];
 }
 
 /// The matrix product.
@@ -99,7 +100,7 @@ unsafe fn unpack<S: Columns, F: Format, const EIGHT: usize>(
             }
         }
         for b in 0..8 {
-            panel.put_columns(8 * i + b, &simd.columns(quants[b]));
+            panel.put_columns(8 * i + b, &simd.columns::<F>(quants[b]));
             let mut of_halves = [[simd.all(0.0); 2]; 2];
             for h in 0..2 {
                 // SAFETY: the caller's.

@@ -92,7 +92,8 @@ mod tests {
                 let (group, block) = (input.packed(token / GROUP), input.blocks(token));
                 // Where there is room for a token and none, numbers are unspecified.
                 let own = |i: &usize| i % group.width == token % GROUP;
-                let own_floats = (0..group.floats.len()).filter(own).map(|i| group.floats[i]).collect::<Vec<_>>();
+                let own_floats = (0..input.inputs() / 32).map(|place| group.scale_and_sum(place, token % GROUP));
+                let own_floats = own_floats.collect::<Vec<_>>().concat();
                 let own_ints = (0..group.ints.len()).filter(own).map(|i| group.ints[i]).collect::<Vec<_>>();
                 let blocks = (0..input.inputs() / 32).map(|b| bytes(&block(b).0)).collect::<Vec<_>>().concat();
                 [blocks, floats(&own_floats), ints(&own_ints)].concat()

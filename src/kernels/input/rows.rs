@@ -139,13 +139,15 @@ impl<'a> RowsMut<'a> {
         // SAFETY: the caller is alone at this group.
         let (bytes, floats, ints) = unsafe {
             let bytes = to.bytes.part(at * BLOCK, each * BLOCK);
-            (bytes, to.floats.part(at * 2, each * 2), to.ints.part(at * 3, each * 3))
+            let of_each = self.layout.floats();
+            (bytes, to.floats.part(at * of_each, each * of_each), to.ints.part(at * 3, each * 3))
         };
         for b in 0..TOGETHER {
             let Some(place) = order.place(chunk * TOGETHER + b) else { break };
             self.put_bytes(&mut bytes[place * width * BLOCK..][..width * BLOCK], t, &from.bytes[b]);
-            let place = place * width;
-            put_numbers(&mut floats[2 * place..][..2 * width], &mut ints[3 * place..][..3 * width], t, from, b);
+            let of_block = |each: usize| place * width * each..(place + 1) * width * each;
+            let (floats, ints) = (&mut floats[of_block(self.layout.floats())], &mut ints[of_block(3)]);
+            self.put_numbers(floats, ints, t, from, b);
         }
     }
 
@@ -159,6 +161,18 @@ impl<'a> RowsMut<'a> {
         for (i, eight) in from.as_chunks::<8>().0.iter().enumerate() {
             block[8 * self.layout.eight(0, 0, t, i)..][..8].copy_from_slice(eight);
         }
+    }
+
+    /// Puts what block `i` of `from` has beside its bytes into the floats and the ints of a block of a group, for its token `t`.
+    #[inline(always)]
+    fn put_numbers(&self, floats: &mut [f32], ints: &mut [i32], t: usize, from: &Blocks, i: usize) {
+        let (width, each, at) = (ints.len() / 3, floats.len() / 2, self.layout.float(t));
+        (floats[at], floats[each + at]) = (from.scales[i], from.sums[i]);
+        if self.layout == Layout::Pairs {
+            (floats[at + 2], floats[each + at + 2]) = (from.scales[i], from.sums[i]);
+        }
+        ints[t] = from.offsets[i];
+        (ints[width + t], ints[2 * width + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
     }
 
     /// Copies `beside` blocks from `block` on, of each token of the group that begins with token `first`, to their places:
@@ -177,12 +191,13 @@ impl<'a> RowsMut<'a> {
             // SAFETY: blocks do not overlap, and the caller is alone at this one.
             let (bytes, floats, ints) = unsafe {
                 let bytes = to.bytes.part(at * BLOCK, width * BLOCK);
-                (bytes, to.floats.part(at * 2, width * 2), to.ints.part(at * 3, width * 3))
+                let of_each = self.layout.floats();
+                (bytes, to.floats.part(at * of_each, width * of_each), to.ints.part(at * 3, width * 3))
             };
             for t in 0..tokens {
                 let i = t * beside + b;
                 self.put_bytes(bytes, t, &from.bytes[i]);
-                put_numbers(floats, ints, t, from, i);
+                self.put_numbers(floats, ints, t, from, i);
             }
         }
     }
@@ -203,13 +218,4 @@ impl<'a> RowsMut<'a> {
         // SAFETY: as above.
         unsafe { to.ints.part(2 * token, 2) }.copy_from_slice(&[params.zero, sum]);
     }
-}
-
-/// Puts what block `i` of `from` has beside its bytes into a group's `[2, width]` and `[3, width]`, for its token `t`.
-#[inline(always)]
-fn put_numbers(floats: &mut [f32], ints: &mut [i32], t: usize, from: &Blocks, i: usize) {
-    let width = floats.len() / 2;
-    (floats[t], floats[width + t]) = (from.scales[i], from.sums[i]);
-    ints[t] = from.offsets[i];
-    (ints[width + t], ints[2 * width + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
 }

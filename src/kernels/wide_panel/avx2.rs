@@ -69,7 +69,7 @@ impl Multiply for Avx2 {
 
 impl Columns for Avx2 {
     #[inline(always)]
-    fn columns(self, rows: [__m256i; ROWS]) -> [__m256i; 8] {
+    fn columns<F: Format>(self, rows: [__m256i; ROWS]) -> [__m256i; 8] {
         // SAFETY: the value is the proof.
         unsafe { transpose(rows) }
     }

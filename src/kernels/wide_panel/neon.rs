@@ -6,8 +6,9 @@
 
 use super::{Columns, ROWS};
 use crate::kernels::blocks::Format;
+use crate::kernels::neon::each;
 use crate::kernels::panel::Multiply;
-use crate::kernels::simd::{FLOAT_BITS, I8MM, Neon, Simd, smmla, to_floats};
+use crate::kernels::simd::{FLOAT_BITS, I8MM, Neon, Simd, four_smmla, load_four, to_floats};
 use crate::kernels::wide::transpose;
 use std::arch::aarch64::*;
 use std::ops::Range;
@@ -15,7 +16,7 @@ use std::ops::Range;
 const _: () = assert!(ROWS == <Neon>::LANES);
 
 impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
-    const TOKENS: usize = 4;
+    const TOKENS: usize = if Self::PAIRS { 6 } else { 4 };
     const ASKS: bool = false;
     const PAIRS: bool = LEVEL >= I8MM;
 
@@ -30,7 +31,7 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
         // SAFETY: the caller's; the value is the proof.
         unsafe {
             if Self::PAIRS {
-                self.products_of_pairs::<F, T>(w, x.as_ptr().cast(), groups, offsets)
+                self.products_of_pairs::<T>(w, x.as_ptr().cast(), groups)
             } else {
                 self.products_of_rows::<F, T>(w, x, groups, offsets)
             }
@@ -42,21 +43,19 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
         if !Self::PAIRS {
             return rows;
         }
-        let four = if v.is_multiple_of(2) { rows.0 } else { rows.1 };
+        let four = if v == 0 { rows.0 } else { rows.1 };
         // SAFETY: the value is the proof.
         unsafe { float32x4x2_t(vzip1q_f32(four, four), vzip2q_f32(four, four)) }
     }
 
     #[inline(always)]
-    fn of_tokens<const T: usize>(self, tokens: &[f32; T], v: usize) -> float32x4x2_t {
-        if !Self::PAIRS {
-            return self.all(tokens[v]);
-        }
-        let two = &tokens[v / 2 * 2..][..2];
-        // SAFETY: two floats are there; the value is the proof.
+    unsafe fn of_tokens(self, tokens: *const f32, v: usize) -> float32x4x2_t {
+        // SAFETY: the caller's.
         unsafe {
-            let both = vld1_f32(two.as_ptr());
-            let both = vcombine_f32(both, both);
+            if !Self::PAIRS {
+                return self.all(*tokens.add(v));
+            }
+            let both = vld1q_f32(tokens.add(v / 2 * 4));
             float32x4x2_t(both, both)
         }
     }
@@ -170,48 +169,59 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     /// # Safety
     /// As [`Multiply::products`], with `i8mm`; `x` has `T` tokens of a block in pairs.
     #[inline(always)]
-    unsafe fn products_of_pairs<F: Format, const T: usize>(
+    unsafe fn products_of_pairs<const T: usize>(
         self,
         w: *const u8,
         x: *const u8,
         groups: Range<usize>,
-        offsets: &[i32; T],
     ) -> [float32x4x2_t; T] {
         // SAFETY: the caller's.
         unsafe {
-            let bits = vdupq_n_s32(FLOAT_BITS);
-            let mut dots = [[bits; 2]; T];
-            if F::OFFSET > 0 {
-                for v in 0..T {
-                    let offset = vshlq_s32(two_in_turns::<T>(offsets, v / 2), vdupq_n_s32(-F::SHIFT));
-                    dots[v] = [vaddq_s32(bits, offset); 2];
+            let from = const { &[FLOAT_BITS; 4] }.as_ptr();
+            let mut dots = [[vdupq_n_s32(0); 4]; 3];
+            each!(EIGHT in 0 1 2 3, {
+                if groups.contains(&(2 * EIGHT)) {
+                    let rows = load_four::<{ 64 * EIGHT }>(w);
+                    each!(PAIR in 0 1 2, {
+                        if PAIR < T / 2 && 2 * EIGHT == groups.start {
+                            four_smmla::<true, { 64 * PAIR + 16 * EIGHT }>(&mut dots[PAIR], from, &rows, x);
+                        } else if PAIR < T / 2 {
+                            four_smmla::<false, { 64 * PAIR + 16 * EIGHT }>(&mut dots[PAIR], from, &rows, x);
+                        }
+                    });
                 }
-            }
-            for eight in groups.start / 2..groups.end / 2 {
-                let mut rows = [vdupq_n_u8(0); 4];
-                for r in 0..4 {
-                    rows[r] = vld1q_u8(w.add(64 * eight + 16 * r));
-                }
-                for t in 0..T / 2 {
-                    let x = vld1q_u8(x.add(64 * t + 16 * eight));
-                    for r in 0..4 {
-                        let to = &mut dots[2 * t + r / 2][r % 2];
-                        *to = smmla(*to, rows[r], x);
-                    }
-                }
-            }
+            });
             let mut sums = [self.all(0.0); T];
             for v in 0..T {
-                sums[v] = float32x4x2_t(to_floats(dots[v][0]), to_floats(dots[v][1]));
+                let dots = &dots[v / 2][v % 2 * 2..];
+                sums[v] = float32x4x2_t(to_floats(dots[0]), to_floats(dots[1]));
             }
             sums
         }
     }
 }
 
+/// The first eight bytes of both, and the others.
+#[inline]
+#[target_feature(enable = "neon")]
+fn eights_in_turns(a: uint8x16_t, b: uint8x16_t) -> uint8x16x2_t {
+    let (a, b) = (vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b));
+    uint8x16x2_t(vreinterpretq_u8_u64(vzip1q_u64(a, b)), vreinterpretq_u8_u64(vzip2q_u64(a, b)))
+}
+
+impl<const LEVEL: u8> Neon<LEVEL> {
+    /// Elements as signed bytes.
+    #[inline(always)]
+    fn without_offset<F: Format>(self, bytes: uint8x16x2_t) -> uint8x16x2_t {
+        // SAFETY: the value is the proof.
+        let less = |bytes: uint8x16_t| unsafe { vsubq_u8(bytes, vdupq_n_u8(F::OFFSET as u8)) };
+        if F::OFFSET > 0 { uint8x16x2_t(less(bytes.0), less(bytes.1)) } else { bytes }
+    }
+}
+
 impl<const LEVEL: u8> Columns for Neon<LEVEL> {
     #[inline(always)]
-    fn columns(self, rows: [uint8x16x2_t; ROWS]) -> [uint8x16x2_t; 8] {
+    fn columns<F: Format>(self, rows: [uint8x16x2_t; ROWS]) -> [uint8x16x2_t; 8] {
         if !Self::PAIRS {
             // SAFETY: the value is the proof.
             return unsafe { transpose(rows) };
@@ -219,19 +229,10 @@ impl<const LEVEL: u8> Columns for Neon<LEVEL> {
         // Eight elements of each row, two rows a register.
         let mut columns = rows;
         for r in 0..4 {
-            let (a, b) = (rows[2 * r], rows[2 * r + 1]);
+            let (a, b) = (self.without_offset::<F>(rows[2 * r]), self.without_offset::<F>(rows[2 * r + 1]));
             // SAFETY: the value is the proof.
-            let eights = unsafe {
-                let of = |v: uint8x16_t| vreinterpretq_u64_u8(v);
-                [
-                    vzip1q_u64(of(a.0), of(b.0)),
-                    vzip2q_u64(of(a.0), of(b.0)),
-                    vzip1q_u64(of(a.1), of(b.1)),
-                    vzip2q_u64(of(a.1), of(b.1)),
-                ]
-                .map(|eight| vreinterpretq_u8_u64(eight))
-            };
-            for (i, eight) in eights.into_iter().enumerate() {
+            let [first, second] = unsafe { [eights_in_turns(a.0, b.0), eights_in_turns(a.1, b.1)] };
+            for (i, eight) in [first.0, first.1, second.0, second.1].into_iter().enumerate() {
                 let to = &mut columns[2 * i + r / 2];
                 if r % 2 == 0 { to.0 = eight } else { to.1 = eight }
             }
