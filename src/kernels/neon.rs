@@ -9,8 +9,8 @@ use super::blocks::Format;
 use super::input::{Lines, Q8};
 use super::prefetch::streams;
 use super::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, room, with_scratch};
-use super::simd::{DOTPROD, FLOAT_BITS, I8MM, Neon, Simd, sum_eight_lanes, to_floats};
-use super::wide::{Eights, Factors, Sixteen, all, load, scales_and_mins_of_halves};
+use super::simd::{DOTPROD, FLOAT_BITS, I8MM, Neon, Simd, load_about, sum_eight_lanes, to_floats};
+use super::wide::{Eights, Factors, Sixteen, all, scales_and_mins_of_halves};
 use super::wide_panel::matmul_by;
 use super::{Input, Output};
 use crate::memory;
@@ -99,7 +99,12 @@ unsafe fn rows_times_token<const LEVEL: u8, F: Format, const EIGHT: usize>(
     let blocks = x.scales.len().next_multiple_of(16);
     let x_bytes = arranged_bytes::<32>(bytes, x, blocks, |i| i)?;
     let x_scales = arranged::<f32, 8>(floats, x.scales, blocks, |b| b)?;
-    let x_sums = arranged::<f32, 8>(more_floats, x.sums, blocks, |b| b)?;
+    // With their sign turned: the compiler would turn that of the minima, for each block.
+    let x_sums = room(more_floats, blocks)?;
+    for (b, sum) in x_sums.iter_mut().enumerate() {
+        *sum = x.sums.get(b).map_or(-0.0, |sum| -sum);
+    }
+    let x_sums = x_sums.as_chunks::<8>().0;
     let x_ints =
         if F::HALVES { arranged_sums::<F, 8>(ints, x, blocks)?.as_flattened() } else { seeds::<F>(ints, x, blocks)? };
     let ints_of_eight = if F::HALVES { 8 } else { 32 };
@@ -125,10 +130,11 @@ unsafe fn rows_times_token<const LEVEL: u8, F: Format, const EIGHT: usize>(
                 // SAFETY: the caller's; rows, or their ends with zeros behind them, and activations have both eights.
                 unsafe {
                     let mut factors = [Factors::scaled(simd.all(0.0)); ROWS];
+                    let middle = x_bytes.as_ptr().add(i + 1).cast();
+                    let ints = x_ints.as_ptr().add(i * ints_of_eight);
                     each!(QUARTER in 0 1 2 3, {
                         let e = i + QUARTER / 2;
-                        let ints = x_ints.as_ptr().add(e * ints_of_eight);
-                        let x = (x_bytes.get_unchecked(e), x_scales.get_unchecked(e), x_sums.get_unchecked(e), ints);
+                        let x = (middle, x_scales.get_unchecked(e), x_sums.get_unchecked(e), ints);
                         let place = (&mut at, rows, e);
                         add_four::<QUARTER, LEVEL, F, EIGHT>(simd, &mut sums, &mut factors, place, x, eights);
                     });
@@ -157,8 +163,9 @@ fn seeds<'a, F: Format>(lines: &'a mut Lines<i32>, x: &Q8<'_>, blocks: usize) ->
     Ok(seeds)
 }
 
-/// Eight blocks of activations: bytes, scales, sums and what [`arranged_sums`] or [`seeds`] gives.
-type Eight<'a> = (&'a [[u8; 32]; 8], &'a [f32; 8], &'a [f32; 8], *const i32);
+/// Activations: the middle of the bytes of sixteen blocks, scales of eight, sums of eight with their sign turned, and what
+/// [`arranged_sums`] or [`seeds`] gives for the sixteen.
+type Activations<'a> = (*const u8, &'a [f32; 8], &'a [f32; 8], *const i32);
 
 /// Adds four blocks of the eights of rows that begin at `place.0` and are number `place.2` of rows `place.1`, the first four
 /// where `QUARTER` is even, to sums number `QUARTER`; behind the others the next eights begin.
@@ -171,14 +178,15 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: Format, const EIGHT
     sums: &mut [[float32x4_t; 4]; ROWS],
     factors: &mut [Factors; ROWS],
     (at, rows, i): (&mut [*const u8; ROWS], [usize; ROWS], usize),
-    (x, x_scales, x_sums, ints): Eight<'_>,
+    (x, x_scales, x_sums, ints): Activations<'_>,
     eights: &impl Eights<EIGHT>,
 ) {
     // SAFETY: the caller's.
     unsafe {
         let second = QUARTER % 2 == 1;
         let from = if second { 4 } else { 0 };
-        let zero = const { &[0; 4] }.as_ptr();
+        let sums_of_halves = ints.add(4 * QUARTER); // where half blocks have scales
+        let zero = const { &[[0; 4]] }.as_ptr();
         let (mut q, mut halves, mut half_mins) = ([[all(0); 8]; ROWS], [vdupq_n_s16(0); ROWS], [vdupq_n_s16(0); ROWS]);
         each!(R in 0 1, {
             at[R] = after(at[R], sums[R][(QUARTER + 3) % 4]);
@@ -196,23 +204,36 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: Format, const EIGHT
         let mut pairs = [[vdupq_n_s32(0); 2]; ROWS];
         each!(PAIR in 0 1, {
             let first = from + 2 * PAIR;
-            let x = [load(&x[first]), load(&x[first + 1])];
+            // Elements of 8 bits take more loads than others: as few instructions for them as there can be. Those of 5 bits leave no
+            // registers for what would be loaded early.
+            let x = if F::BITS == 8 || F::BITS == 5 {
+                let x = |number: usize| vld1q_u8(x.wrapping_add(128 * QUARTER + 16 * number).wrapping_sub(256));
+                [[x(4 * PAIR), x(4 * PAIR + 1)], [x(4 * PAIR + 2), x(4 * PAIR + 3)]]
+            } else {
+                [
+                    [load_about::<QUARTER, { 4 * PAIR }>(x), load_about::<QUARTER, { 4 * PAIR + 1 }>(x)],
+                    [load_about::<QUARTER, { 4 * PAIR + 2 }>(x), load_about::<QUARTER, { 4 * PAIR + 3 }>(x)],
+                ]
+            };
             each!(R in 0 1, {
                 let q = [q[R][first], q[R][first + 1]];
                 pairs[R][PAIR] = if F::HALVES {
-                    let a = vpaddq_s32(simd.dot_from(zero, q[0].0, x[0].0), simd.dot(vdupq_n_s32(0), q[0].1, x[0].1));
-                    let b = vpaddq_s32(simd.dot_from(zero, q[1].0, x[1].0), simd.dot(vdupq_n_s32(0), q[1].1, x[1].1));
+                    let zeros = vdupq_n_s32(0);
+                    let a = vpaddq_s32(simd.dot_from::<0, 0>(zero, q[0].0, x[0][0]), simd.dot(zeros, q[0].1, x[0][1]));
+                    let b = vpaddq_s32(simd.dot_from::<0, 0>(zero, q[1].0, x[1][0]), simd.dot(zeros, q[1].1, x[1][1]));
                     let scales = if PAIR == 0 { vmovl_s16(vget_low_s16(halves[R])) } else { vmovl_high_s16(halves[R]) };
                     vmulq_s32(vpaddq_s32(a, b), scales)
                 } else {
-                    let seeds = ints.add(4 * first);
-                    // Elements of 8 bits take more loads than others.
+                    let seeds = ints.cast();
                     let [a, b] = if F::BITS == 8 {
-                        [simd.dot(vdupq_n_s32(0), q[0].0, x[0].0), simd.dot(vdupq_n_s32(0), q[1].0, x[1].0)]
+                        [simd.dot(vdupq_n_s32(0), q[0].0, x[0][0]), simd.dot(vdupq_n_s32(0), q[1].0, x[1][0])]
                     } else {
-                        [simd.dot_from(seeds, q[0].0, x[0].0), simd.dot_from(seeds.add(4), q[1].0, x[1].0)]
+                        [
+                            simd.dot_from::<QUARTER, { 2 * PAIR }>(seeds, q[0].0, x[0][0]),
+                            simd.dot_from::<QUARTER, { 2 * PAIR + 1 }>(seeds, q[1].0, x[1][0]),
+                        ]
                     };
-                    let (a, b) = (simd.dot(a, q[0].1, x[0].1), simd.dot(b, q[1].1, x[1].1));
+                    let (a, b) = (simd.dot(a, q[0].1, x[0][1]), simd.dot(b, q[1].1, x[1][1]));
                     vpaddq_s32(a, b)
                 };
             });
@@ -221,7 +242,7 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: Format, const EIGHT
         each!(R in 0 1, {
             let mut dots = vpaddq_s32(pairs[R][0], pairs[R][1]);
             if F::HALVES && F::OFFSET > 0 {
-                let less = by_half(halves[R], vld1q_s32(ints.add(from)));
+                let less = by_half(halves[R], vld1q_s32(sums_of_halves));
                 dots = vaddq_s32(dots, vshlq_s32(less, vdupq_n_s32(7 - F::SHIFT)));
             }
             let dots = if F::HALVES || F::BITS == 8 { vcvtq_f32_s32(dots) } else { to_floats(dots) };
@@ -229,10 +250,10 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: Format, const EIGHT
             let (scales, mins) = if second { (scales.1, mins.1) } else { (scales.0, mins.0) };
             let mut sum = vfmaq_f32(sums[R][QUARTER], dots, vmulq_f32(scales, x_scales));
             if F::MINS && F::HALVES {
-                let less = by_half(half_mins[R], vld1q_s32(ints.add(from)));
+                let less = by_half(half_mins[R], vld1q_s32(sums_of_halves));
                 sum = vfmaq_f32(sum, vcvtq_f32_s32(less), vmulq_f32(mins, x_scales));
             } else if F::MINS {
-                sum = vfmsq_f32(sum, mins, vld1q_f32(x_sums[from..].as_ptr()));
+                sum = vfmaq_f32(sum, mins, vld1q_f32(x_sums[from..].as_ptr()));
             }
             sums[R][QUARTER] = sum;
             if second {

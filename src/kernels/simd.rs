@@ -11,7 +11,9 @@ mod neon;
 mod x86;
 
 #[cfg(target_arch = "aarch64")]
-pub(super) use neon::{DOTPROD, FLOAT_BITS, I8MM, Neon, four_smmla, load_four, smmla, sum_eight_lanes, to_floats};
+pub(super) use neon::{
+    DOTPROD, FLOAT_BITS, I8MM, Neon, four_smmla, load_about, load_four, smmla, sum_eight_lanes, to_floats,
+};
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{Avx2, Avx512, mask_16};
 

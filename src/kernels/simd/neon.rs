@@ -30,14 +30,25 @@ impl<const LEVEL: u8> Neon<LEVEL> {
         unsafe { if LEVEL >= DOTPROD { sdot(sums, a, b) } else { plain_dot(sums, a, b) } }
     }
 
-    /// As [`dot`](Self::dot) with sums that are loaded: an instruction less for the vector ports than zeros from nowhere.
+    /// As [`dot`](Self::dot) with sums that are loaded, number `4 * FOUR + SUMS` of them, at most 15: an instruction less for the
+    /// vector ports than zeros from nowhere.
     ///
     /// # Safety
-    /// Four numbers are there.
+    /// They are there.
     #[inline(always)]
-    pub(in crate::kernels) unsafe fn dot_from(self, sums: *const i32, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+    pub(in crate::kernels) unsafe fn dot_from<const FOUR: usize, const SUMS: usize>(
+        self,
+        sums: *const [i32; 4],
+        a: uint8x16_t,
+        b: uint8x16_t,
+    ) -> int32x4_t {
         // SAFETY: the caller's; the value is the proof.
-        unsafe { if LEVEL >= DOTPROD { sdot_from(sums, a, b) } else { plain_dot(vld1q_s32(sums), a, b) } }
+        unsafe {
+            if LEVEL >= DOTPROD {
+                return sdot_from::<FOUR, SUMS>(sums, a, b);
+            }
+            plain_dot(vld1q_s32(sums.add(4 * FOUR + SUMS).cast()), a, b)
+        }
     }
 
     /// As [`dot`](Self::dot) with the four bytes of lane `LANE` of `b` in all lanes.
@@ -76,20 +87,44 @@ fn sdot(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
 /// `sdot` that adds to what is loaded.
 ///
 /// # Safety
-/// Four numbers are there.
+/// Numbers `4 * FOUR + SUMS` are there.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-unsafe fn sdot_from(from: *const i32, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+unsafe fn sdot_from<const FOUR: usize, const SUMS: usize>(
+    from: *const [i32; 4],
+    a: uint8x16_t,
+    b: uint8x16_t,
+) -> int32x4_t {
     let sums;
     // SAFETY: the caller's.
     unsafe {
         asm!(
-            "ldr {sums:q}, [{from}]", "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
-            sums = out(vreg) sums, from = in(reg) from, a = in(vreg) a, b = in(vreg) b,
+            "ldur {sums:q}, [{from}, #{at}]", "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
+            sums = out(vreg) sums, from = in(reg) from, a = in(vreg) a, b = in(vreg) b, at = const 64 * FOUR + 16 * SUMS,
             options(pure, readonly, nostack, preserves_flags),
         );
     }
     sums
+}
+
+/// 16 bytes, number `8 * EIGHT + BYTES` of 32 of which the 17th are at `middle`, by the instruction for which Neoverse N1 takes one
+/// step.
+///
+/// # Safety
+/// They are there.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(in crate::kernels) unsafe fn load_about<const EIGHT: usize, const BYTES: usize>(middle: *const u8) -> uint8x16_t {
+    let bytes;
+    // SAFETY: the caller's.
+    unsafe {
+        asm!(
+            "ldur {bytes:q}, [{middle}, #{at}]",
+            bytes = out(vreg) bytes, middle = in(reg) middle, at = const 128 * EIGHT as i32 + 16 * BYTES as i32 - 256,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    bytes
 }
 
 /// `sdot` with a lane of `b`.
