@@ -26,9 +26,10 @@ INPUTS = 2048
 # Tiles of floats have three rows, panels eight.
 ROWS = {"BF16": (24, 48), "F16": (24, 48), "F32": (24, 48)}
 FEW_ROWS = (8, 16)
-# A prompt, and the two shorter ones from which it is known what a token costs and what all of them share.
+# A prompt, and the two shorter ones from which it is known what a token costs and what all of them share: whole tiles of 4 and of 6
+# tokens, and more of them than floats have in one pass over the rows.
 PROMPT = 512
-SHORT = (16, 32)
+SHORT = (24, 48)
 CPUS = ["neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1"]
 ATTRIBUTES = "+v8.6a,+fp16fml,+i8mm,+bf16,+rcpc-immo,+lse"
 # Ours -> llama.cpp's. It has no int8 with a scale a row: beside it stand its blocks of 8 bits.
@@ -122,9 +123,9 @@ def cycles(texts, cpu, triple):
     return int(re.search(r"Total Cycles:\s+(\d+)", out)[1])
 
 
-def measure(program, qemu, args, rows, tokens, cpus, triple="aarch64"):
+def measure(program, qemu, args, rows, tokens, inputs, cpus, triple="aarch64"):
     """Instructions, those of them in a library, and cycles, of what the second number of rows has more than the first."""
-    traces = [program.trace(qemu, *args, tokens, some, INPUTS) for some in rows]
+    traces = [program.trace(qemu, *args, tokens, some, inputs) for some in rows]
     # What both begin with is nothing that rows cost.
     same = next((i for i, (a, b) in enumerate(zip(*(pcs for pcs, _ in traces))) if a != b), 0)
     totals = []
@@ -136,14 +137,14 @@ def measure(program, qemu, args, rows, tokens, cpus, triple="aarch64"):
     return traces[0][1], [more - less for less, more in zip(*totals)]
 
 
-def per_weight(program, qemu, args, dtype, tokens, cpus, triple):
+def per_weight(program, qemu, args, dtype, tokens, inputs, cpus, triple):
     """The same for a weight and a token."""
     rows = ROWS.get(dtype, ROWS["F16"] if tokens == 1 else FEW_ROWS)
-    products = (rows[1] - rows[0]) * INPUTS
+    products = (rows[1] - rows[0]) * inputs
     if tokens == 1:
-        kind, found = measure(program, qemu, args, rows, 1, cpus, triple)
+        kind, found = measure(program, qemu, args, rows, 1, inputs, cpus, triple)
     else:
-        (kind, less), (_, more) = (measure(program, qemu, args, rows, some, cpus, triple) for some in SHORT)
+        (kind, less), (_, more) = (measure(program, qemu, args, rows, some, inputs, cpus, triple) for some in SHORT)
         each = [(b - a) / (SHORT[1] - SHORT[0]) for a, b in zip(less, more)]
         once = [a - SHORT[0] * token for a, token in zip(less, each)]
         found = [token + all_of_them / tokens for token, all_of_them in zip(each, once)]
@@ -157,7 +158,8 @@ def count(options):
     for tokens in map(int, options.tokens.split(",")):
         for dtype in options.dtypes.split(","):
             args = (DTYPES[dtype],) if options.llama else (dtype, options.level)
-            found = per_weight(program, options.emulator.split(), args, dtype, tokens, options.cpus.split(","), options.triple)
+            of = (dtype, tokens, options.inputs, options.cpus.split(","), options.triple)
+            found = per_weight(program, options.emulator.split(), args, *of)
             rows.append({"level": options.level, "tokens": tokens, "dtype": dtype, **found})
             print(rows[-1], flush=True)
             with open(options.out, "w") as out:
@@ -201,6 +203,7 @@ def main():
     one.add_argument("--llama", action="store_true", help="the binary is llama.c's")
     one.add_argument("--dtypes", default=",".join(DTYPES))
     one.add_argument("--tokens", default=f"1,{PROMPT}")
+    one.add_argument("--inputs", type=int, default=INPUTS)
     one.add_argument("--cpus", default=",".join(CPUS))
     one.add_argument("--emulator", default="qemu-aarch64 -cpu max,sve=off")
     one.add_argument("--triple", default="aarch64")
