@@ -4,8 +4,9 @@
 //! Two parallel regions read the weights of all experts together: tasks are parts of experts in the first, and columns of all
 //! of them in the second, where a task adds up what the experts give a row in the order of their indices.
 
+use super::activation::activate;
 use super::routing::{Choice, choose};
-use super::{CpuDevice, Matrix, NormVectors, Operands, activate, scratch};
+use super::{CpuDevice, Matrix, NormVectors, Operands, scratch};
 use crate::decoder::{Dense, Experts, SharedExpert};
 use crate::kernels;
 use crate::memory::{self, Refusals, Result};

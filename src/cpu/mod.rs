@@ -18,7 +18,6 @@ mod routing;
 mod scratch;
 mod states;
 
-use activation::activate;
 pub use experts::Routed;
 pub use matrix::Matrix;
 pub use norm::NormVectors;
@@ -177,37 +176,6 @@ impl CpuDevice {
         let width = matrices.first().map_or(1, |matrix| matrix.inputs());
         Operands::prepare(&self.spare, matrices.iter().map(|matrix| matrix.form()), width, |input, form| {
             input.convert(&self.pool, self.isa, form, x, width)
-        })
-    }
-
-    /// What `down` reads: the activation of the products of `inputs` with `up` and the gate.
-    fn up_activate(
-        &self,
-        inputs: &Operands,
-        tokens: usize,
-        up: &Matrix,
-        activation: &Activation<Matrix>,
-        down: &Matrix,
-    ) -> memory::Result<Operands> {
-        let gate = activation.gate();
-        let products = 1 + usize::from(gate.is_some());
-        let bounds = self.column_bounds(tokens, &[up])?;
-        Operands::prepare(&self.spare, std::iter::once(down.form()), up.outputs(), |input, form| {
-            input.fill_columns(&self.pool, self.isa, form, tokens, up.outputs(), &bounds, |rows, part| {
-                scratch::with_scratch(products * tokens * rows.len(), |scratch| {
-                    let (up_rows, gate_rows) = scratch.split_at_mut(tokens * rows.len());
-                    up.rows(self.isa, rows.clone(), inputs, up_rows)?;
-                    if let Some(gate) = gate {
-                        gate.rows(self.isa, rows.clone(), inputs, gate_rows)?;
-                    }
-                    part.put(|token, columns, out| {
-                        let at = token * rows.len() + columns.start..token * rows.len() + columns.end;
-                        let gate_rows = if gate.is_some() { &gate_rows[at.clone()] } else { &[] };
-                        activate(self.isa, activation, gate_rows, &up_rows[at], out);
-                    });
-                    Ok(())
-                })
-            })
         })
     }
 }
