@@ -28,6 +28,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Positions below which attention is not divided further.
 const PART_POSITIONS: usize = 128;
 
+/// Most parts of the positions of a row: `MOST_PARTS` of `attention.cu`.
+const MOST_PARTS: usize = 64;
+
 /// A GPU as one model uses it.
 #[derive(Debug)]
 pub struct CudaDevice {
@@ -317,7 +320,8 @@ impl CudaDevice {
     fn parts(&self, rows: usize, tiles: usize, longest: usize) -> usize {
         let seen = self.sizes.window.map_or(longest, |window| longest.min(window));
         let wanted = (2 * self.gpu.processors()).div_ceil(self.sizes.kv_heads * tiles.max(1));
-        let parts = wanted.min(seen.div_ceil(PART_POSITIONS)).min(GPU_ATTENTION_PARTS / rows.max(1)).max(1);
+        let most = MOST_PARTS.min(GPU_ATTENTION_PARTS / rows.max(1));
+        let parts = wanted.min(seen.div_ceil(PART_POSITIONS)).min(most).max(1);
         1 << parts.ilog2()
     }
 }

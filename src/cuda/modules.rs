@@ -75,7 +75,7 @@ impl Module {
     /// Every module; of those for attention some sizes, with quads that reach over the end of a row among them.
     #[cfg(test)]
     pub(super) fn all() -> impl Iterator<Item = Module> {
-        let attention = [(18, true), (80, true), (128, true), (256, false)];
+        let attention = [(18, true), (80, true), (128, true), (128, false), (256, false)];
         std::iter::once(Module::Steps)
             .chain(attention.map(|(dim, halves)| Module::Attention { dim, halves }))
             .chain(dtypes().map(Module::Matrix))

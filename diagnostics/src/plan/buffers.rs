@@ -11,7 +11,7 @@ pub const GPU_ALIGNMENT: u64 = 256;
 pub const GPU_OVERREAD: u64 = 16;
 
 /// Parts that attention on a GPU divides the positions of all rows into, each with a result of its own.
-pub const GPU_ATTENTION_PARTS: usize = 64;
+pub const GPU_ATTENTION_PARTS: usize = 256;
 
 /// Rows of logits that a GPU computes at a time.
 pub const GPU_LOGIT_ROWS: usize = 32;
@@ -214,7 +214,7 @@ pub struct GpuBuffers {
     pub up_gate: u64,
     /// Parts of the attention with their maxima and sums.
     pub partial: u64,
-    /// How many of them are there, of each head.
+    /// Counters of blocks that have left their part.
     pub arrived: u64,
     /// Some rows of logits.
     pub logits: u64,

@@ -42,8 +42,9 @@ pub(super) struct Assumed {
     /// The share of the issued instructions. Loops wait for what they load and for each other's results; the best that is
     /// published of such loops is about eight tenths.
     issue: f64,
-    /// The share of tensor-core rate and issued instructions in products with many tokens: tiles are fetched two stages before
-    /// they are used, with a barrier a stage; in blocks, weights are waited for, which another block beside hides.
+    /// The share of tensor-core rate and issued instructions in products with many tokens and in their attention: tiles are fetched
+    /// one or two stages before they are used, with a barrier a stage; in blocks, weights are waited for, which another block
+    /// beside hides.
     many: f64,
     /// Seconds from the end of a kernel's work to the full speed of the next one's. In a graph about 0.5 us pass between kernels
     /// (NVIDIA, "Getting Started with CUDA Graphs", V100); the first loads of the next take as much and more.
@@ -73,8 +74,8 @@ fn attend_many(kv: KvDtype, head_dim: usize) -> (f64, f64) {
         return (1700.0 / (4.0 * 32.0 * 128.0), 0.0);
     }
     match kv {
-        KvDtype::F16 => (1122.0 / (16.0 * 64.0 * 128.0), 2.0 * 2.0),
-        KvDtype::F32 | KvDtype::Q8_0 => (1194.0 / (16.0 * 32.0 * 128.0), 2.0 * 3.0),
+        KvDtype::F16 => (1154.0 / (16.0 * 64.0 * 128.0), 2.0 * 2.0),
+        KvDtype::F32 | KvDtype::Q8_0 => (1235.0 / (16.0 * 32.0 * 128.0), 2.0 * 3.0),
     }
 }
 

@@ -7,7 +7,7 @@
 
 #if __CUDA_ARCH__ >= 750 && DIM % 16 == 0 && DIM <= 128
 
-#define MANY_QUERIES 64
+#define MANY_QUERIES (16 * ATTEND_WARPS)
 // Positions of a tile, which lies within a page, and the halves that a stored element is the sum of.
 #define POSITIONS (HALVES ? 64 : 32)
 #define PARTS (HALVES ? 1 : 2)
@@ -16,11 +16,15 @@
 #define PART_BYTES (POSITIONS * ROW_BYTES)
 #define STEPS (DIM / 16)
 
-// The power of two by which numbers up to `largest` in magnitude are divided, so that they are below 4.
+// The power of two by which numbers up to `largest` in magnitude are divided, so that they are below 2^15: halves reach down to
+// 2^-24, and both of a number have 22 bits where it is not below 2^-28 of the largest.
 __device__ __forceinline__ float power_of(float largest) {
     u32 exponent = __float_as_uint(largest) >> 23;
-    return __uint_as_float((exponent < 1 ? 1 : exponent > 253 ? 253 : exponent) << 23);
+    return __uint_as_float((exponent < 15 ? 1 : exponent - 14) << 23);
 }
+
+// What weights, which are 1 at most, are multiplied by for the same reason; their sum has it too, so that it falls out.
+#define WEIGHT_POWER 32768.0f
 
 // 1 / power, exactly.
 __device__ __forceinline__ float inverse_of(float power) {
@@ -254,8 +258,8 @@ KERNEL_OF(ATTEND_THREADS, attend_many, Attend) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 float* two = scores[2 * step + i / 2] + 2 * (i % 2);
-                two[0] = exp2_fast(two[0] - base[i % 2]);
-                two[1] = exp2_fast(two[1] - base[i % 2]);
+                two[0] = exp2_fast(two[0] - base[i % 2]) * WEIGHT_POWER;
+                two[1] = exp2_fast(two[1] - base[i % 2]) * WEIGHT_POWER;
                 sum[i % 2] += two[0] + two[1];
                 split(two[0], two[1], high[i], low[i]);
             }

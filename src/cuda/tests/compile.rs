@@ -80,5 +80,5 @@ fn every_kernel_compiles_for_every_generation() {
         }
     }
     println!("NVRTC {:?}: {compiled} modules compiled; too old for it: {skipped:?}", nvrtc.version().unwrap());
-    assert!(compiled >= 6 * 19, "only {compiled} modules");
+    assert!(compiled >= 6 * 20, "only {compiled} modules");
 }

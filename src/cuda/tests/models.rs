@@ -231,7 +231,7 @@ fn sessions_go_on_as_on_the_processor() {
                 session.truncate(250);
                 let mut other = model.session();
                 other.forward(&prompt[..5]).unwrap();
-                let steps = &mut [(&mut session, &prompt[..3]), (&mut other, &prompt[9..10])];
+                let steps = &mut [(&mut session, &prompt[..20]), (&mut other, &prompt[9..10])];
                 all.extend(Session::batch(steps).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap());
                 all
             });

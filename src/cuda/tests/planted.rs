@@ -132,6 +132,20 @@ const DEFECTS: &[Defect] = &[
         found: Found::WrongNumbers,
     },
     Defect {
+        what: "attention of prompts: weights that are below what halves hold",
+        text: "#define WEIGHT_POWER 32768.0f",
+        other: "#define WEIGHT_POWER 1.0f",
+        test: ATTENTION,
+        found: Found::WrongNumbers,
+    },
+    Defect {
+        what: "attention of prompts: sums stay as they are where values grow",
+        text: "before * inverse_of(of_values)",
+        other: "1.0f",
+        test: ATTENTION,
+        found: Found::WrongNumbers,
+    },
+    Defect {
         what: "attention of prompts: a tile that is not all seen is taken for one",
         text: "start + POSITIONS <= queries.position + 1",
         other: "start + POSITIONS <= queries.position + 2",
