@@ -16,8 +16,8 @@
 #define PART_BYTES (POSITIONS * ROW_BYTES)
 #define STEPS (DIM / 16)
 
-// The power of two by which numbers up to `largest` in magnitude are divided, so that they are below 2^15: halves reach down to
-// 2^-24, and both of a number have 22 bits where it is not below 2^-28 of the largest.
+// The power of two by which numbers up to `largest` in magnitude are divided, so that they are below 2^15. The least half is
+// 2^-24: two halves have 22 bits of a number down to 2^-17 of the largest, and below that are off by 2^-39 of the largest at most.
 __device__ __forceinline__ float power_of(float largest) {
     u32 exponent = __float_as_uint(largest) >> 23;
     return __uint_as_float((exponent < 15 ? 1 : exponent - 14) << 23);
