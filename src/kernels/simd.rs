@@ -12,7 +12,8 @@ mod x86;
 
 #[cfg(target_arch = "aarch64")]
 pub(super) use neon::{
-    DOTPROD, FLOAT_BITS, I8MM, Neon, four_smmla, load_about, load_four, smmla, sum_eight_lanes, to_floats,
+    DOTPROD, FLOAT_BITS, I8MM, Neon, four_smmla, last_words_to_floats, load_about, load_four, smmla, sum_eight_lanes,
+    to_floats,
 };
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{Avx2, Avx512, mask_16};

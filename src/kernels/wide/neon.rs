@@ -1,6 +1,7 @@
 //! Two registers of NEON.
 
 use crate::kernels::prefetch::four_words;
+use crate::kernels::simd::last_words_to_floats;
 use bytemuck::Pod;
 use std::arch::aarch64::*;
 
@@ -91,7 +92,8 @@ operations! {
         let both = vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(u64::from(two))));
         let [a, b] = bytes.map(|bytes| {
             let words = vmovl_u8(vcreate_u8(bytes));
-            [vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), vcvtq_f32_u32(vmovl_high_u16(words))]
+            // By addition alone there would be no register for what is added: it would be loaded each time.
+            [vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), last_words_to_floats(words)]
         });
         let by_low = |floats: float32x4_t| vmulq_laneq_f32::<0>(floats, both);
         let by_high = |floats: float32x4_t| vmulq_laneq_f32::<1>(floats, both);
