@@ -39,6 +39,14 @@ impl<'a> Output<'a> {
         assert!(row <= self.rows && len <= self.rows - row);
         &mut self.y[token * self.rows + row..][..len]
     }
+
+    /// From the output of `row` for `token` on, to those of `len` rows for the last of so many tokens; and the number of rows, by
+    /// which tokens are apart. Panics when there are not so many.
+    #[inline]
+    pub(super) fn tile(&mut self, [token, tokens]: [usize; 2], [row, len]: [usize; 2]) -> (&mut [f32], usize) {
+        assert!(tokens > 0 && row <= self.rows && len <= self.rows - row);
+        (&mut self.y[token * self.rows + row..][..(tokens - 1) * self.rows + len], self.rows)
+    }
 }
 
 impl Kernel {

@@ -53,12 +53,13 @@ pub(super) trait Multiply: Simd {
         rows
     }
 
-    /// What of a number of each token, which `tokens` has as an [`Input`] lays it out, belongs to the lanes of vector `v`.
+    /// What of a number of each token, which `tokens` has as an [`Input`] lays it out, belongs to the lanes of vector `v`. If it is
+    /// `UNPAIRED`, as [`Simd::load_unpaired`] has it.
     ///
     /// # Safety
     /// They are there.
     #[inline(always)]
-    unsafe fn of_tokens(self, tokens: *const f32, v: usize) -> Self::Floats {
+    unsafe fn of_tokens<const UNPAIRED: bool>(self, tokens: *const f32, v: usize) -> Self::Floats {
         // SAFETY: the caller's.
         self.all(unsafe { *tokens.add(v) })
     }
@@ -164,10 +165,10 @@ pub(super) struct Panel<'a, S> {
     /// Whether half of the next panel's bytes are asked for while this one is multiplied.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
     halved: bool,
-    /// `[blocks, 8, rows, 4]`
+    /// Of each block elements `[8, rows, 4]`, then floats `[numbers of each row, vectors of one, lanes]`.
     bytes: &'a mut [u8],
-    /// `[blocks, floats a block, vectors of a number of each row, lanes]`
-    floats: &'a mut [f32],
+    /// The bytes of a block.
+    each: usize,
 }
 
 impl<S: Multiply> Panel<'_, S> {
@@ -198,7 +199,7 @@ impl<S: Multiply> Panel<'_, S> {
     #[inline(always)]
     pub(super) fn put_some_columns<const N: usize>(&mut self, b: usize, first: usize, columns: &[S::Bits; N]) {
         if let Some(place) = self.order.place(b) {
-            let bytes = &mut self.bytes[(place * BLOCK + 4 * first) * S::LANES..][..4 * N * S::LANES];
+            let bytes = &mut self.bytes[place * self.each..][4 * first * S::LANES..][..4 * N * S::LANES];
             for c in 0..N {
                 // SAFETY: so many vectors are there.
                 unsafe { self.simd.store_bits(bytes.as_mut_ptr().add(c * 4 * S::LANES), columns[c]) };
@@ -228,11 +229,11 @@ impl<S: Multiply> Panel<'_, S> {
     pub(super) fn put_floats<const N: usize>(&mut self, b: usize, rows: [S::Floats; N]) {
         if let Some(place) = self.order.place(b) {
             let vectors = N * S::OF_ROWS;
-            let floats = &mut self.floats[place * vectors * S::LANES..][..vectors * S::LANES];
+            let floats = &mut self.bytes[place * self.each..][BLOCK * S::LANES..][..4 * vectors * S::LANES];
             for v in 0..vectors {
                 let of_rows = self.simd.of_rows(rows[v / S::OF_ROWS], v % S::OF_ROWS);
                 // SAFETY: so many vectors are there.
-                unsafe { self.simd.store(floats.as_mut_ptr().add(v * S::LANES), S::LANES, of_rows) };
+                unsafe { self.simd.store_all(floats.as_mut_ptr().cast::<f32>().add(v * S::LANES), of_rows) };
             }
         }
     }
@@ -244,9 +245,14 @@ const fn numbers_a_block<F: Format>() -> usize {
     (1 + F::MINS as usize) * (1 + 2 * F::HALVES as usize)
 }
 
-/// The floats that a panel has for each block.
-const fn floats_a_block<S: Multiply, F: Format>() -> usize {
-    numbers_a_block::<F>() * S::OF_ROWS * S::LANES
+/// Whether half blocks have scales and minima: with those there are fewer registers than numbers.
+const fn is_crowded<F: Format>() -> bool {
+    F::HALVES && F::MINS
+}
+
+/// The bytes that a panel has for each block.
+const fn bytes_a_block<S: Multiply, F: Format>() -> usize {
+    (BLOCK + 4 * numbers_a_block::<F>() * S::OF_ROWS) * S::LANES
 }
 
 /// Multiplies rows with tokens; `unpack(rows, panel)` puts the steps of a panel in, of as many rows of stored bytes as it
@@ -270,27 +276,24 @@ pub(super) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
     // next one's bytes are asked for half in the one time, half in the other. With more, all panels are unpacked first, and
     // each group of tokens passes all of them.
     let few = S::ASKS && input.tokens() <= GROUP;
-    // What half blocks with minima have beside their products leaves no registers for more.
-    let tile = if S::PAIRS && F::HALVES && F::MINS { 4 } else { S::TOKENS };
+    let tile = if S::PAIRS && is_crowded::<F>() { 4 } else { S::TOKENS };
     let panels = if few { 1 } else { output.rows().div_ceil(S::LANES) };
-    let (bytes_each, floats_each) = (order.blocks * BLOCK * S::LANES, order.blocks * floats_a_block::<S, F>());
-    let bytes = room(&mut scratch.bytes, panels * bytes_each)?;
-    let floats = room(&mut scratch.floats, panels * floats_each)?;
+    let each = bytes_a_block::<S, F>();
+    let bytes = room(&mut scratch.bytes, panels * order.blocks * each)?;
     for (i, part) in weight.chunks(panels * S::LANES * row_bytes).enumerate() {
-        let places = bytes.chunks_exact_mut(bytes_each).zip(floats.chunks_exact_mut(floats_each));
-        for (p, (rows, (bytes, floats))) in part.chunks(S::LANES * row_bytes).zip(places).enumerate() {
+        let places = bytes.chunks_exact_mut(order.blocks * each);
+        for (p, (rows, bytes)) in part.chunks(S::LANES * row_bytes).zip(places).enumerate() {
             let next = rows.as_ptr_range().end;
             let rows = Rows::new((i * panels + p) * S::LANES, rows, row_bytes, &mut scratch.rows)?;
-            unpack(&rows, &mut Panel { simd, order, next, halved: few, bytes, floats });
+            unpack(&rows, &mut Panel { simd, order, next, halved: few, bytes, each });
         }
         let ask = if few { part.len() / 2 } else { 0 };
         let next = part.as_ptr_range().end.wrapping_add(ask);
         for first in (0..input.tokens()).step_by(GROUP) {
             let x = input.packed(first / GROUP);
-            for (p, (bytes, floats)) in bytes.chunks_exact(bytes_each).zip(floats.chunks_exact(floats_each)).enumerate()
-            {
+            for (p, bytes) in bytes.chunks_exact(order.blocks * each).enumerate() {
                 let row = (i * panels + p) * S::LANES;
-                let product = PanelProduct { simd, order, bytes, floats, x, next, ask: ask / LANES, row, first };
+                let product = PanelProduct { simd, order, bytes, x, next, ask: ask / LANES, row, first };
                 for token in (0..x.tokens).step_by(tile) {
                     match x.tokens - token {
                         1 | 2 if S::PAIRS => product.multiply::<F, 2>(token, output),
@@ -321,7 +324,6 @@ struct PanelProduct<'a, S> {
     simd: S,
     order: Order,
     bytes: &'a [u8],
-    floats: &'a [f32],
     x: Packed<'a>,
     /// With each lane `ask` bytes from here on are asked for.
     next: *const u8,
@@ -330,127 +332,197 @@ struct PanelProduct<'a, S> {
     first: usize,
 }
 
+/// Where a block lies.
+#[derive(Clone, Copy)]
+struct Place {
+    /// In the panel.
+    rows: *const u8,
+    /// Bytes, floats and integers of the tokens.
+    tokens: *const i8,
+    floats: *const f32,
+    ints: *const i32,
+}
+
 impl<S: Multiply> PanelProduct<'_, S> {
     /// The panel times `T` tokens of the group from `token` on.
     #[inline(always)]
     fn multiply<F: Format, const T: usize>(&self, token: usize, output: &mut Output<'_>) {
         let (simd, blocks, tokens) = (self.simd, self.order.blocks, self.x.width);
-        assert!(self.bytes.len() >= blocks * BLOCK * S::LANES);
-        assert!(self.floats.len() >= blocks * floats_a_block::<S, F>());
+        assert!(self.bytes.len() >= blocks * bytes_a_block::<S, F>());
         assert!(token + T <= tokens && (S::TOKENS < GROUP || token == 0 && T == tokens));
         assert!(self.x.bytes.len() >= blocks * tokens * BLOCK);
         assert!(self.x.floats.len() >= blocks * 2 * tokens * S::OF_ROWS && self.x.ints.len() >= blocks * 3 * tokens);
-        // The sums of 1, 2, 4 and 8 lanes that wait for those to be added to; nothing is read that was not put in.
-        let mut waiting = [const { MaybeUninit::<[S::Floats; T]>::uninit() }; 4];
-        let mut place = 0;
-        for i in 0..LANES {
+        let mut next = Place {
+            rows: self.bytes.as_ptr(),
+            tokens: self.x.bytes[token * BLOCK..].as_ptr(),
+            floats: self.x.floats[S::OF_ROWS * token..].as_ptr(),
+            ints: self.x.ints[token..].as_ptr(),
+        };
+        // Sums begin with a product, not with 0, where that saves an instruction. Such products are never below the least float, so
+        // that sums from 0 would never be -0; one that is becomes 0 at the end.
+        let begins = const { S::PAIRS && !F::MINS };
+        // Sums that wait for those of as many lanes, those of the most lanes first.
+        let mut waiting = [const { MaybeUninit::<[S::Floats; T]>::uninit() }; LANES.ilog2() as usize];
+        let mut top = waiting.as_mut_ptr();
+        let mut i = 0;
+        let mut sums = loop {
             if S::ASKS {
                 prefetch(self.next.wrapping_add(i * self.ask), self.ask);
             }
             let mut sums = [simd.all(0.0); T];
-            for _ in 0..self.order.count(i) {
+            let mut left = self.order.count(i);
+            if begins && left > 0 {
                 // SAFETY: the counts add up to `blocks`, and the lengths above are those of `blocks` blocks.
-                unsafe { self.block::<F, T>(place, token, &mut sums) };
-                place += 1;
+                next = unsafe { self.block::<F, T, true>(next, &mut sums) };
+                left -= 1;
             }
-            let ones = (i as u32).trailing_ones() as usize;
-            for waiting in &waiting[..ones] {
-                // SAFETY: the lane whose number has a 0 instead of this 1 and ones below was put there, and none since.
-                let waiting = unsafe { waiting.assume_init_ref() };
-                for t in 0..T {
-                    sums[t] = simd.add(waiting[t], sums[t]);
+            for _ in 0..left {
+                // SAFETY: as above.
+                next = unsafe { self.block::<F, T, false>(next, &mut sums) };
+            }
+            let mut bit = 1;
+            while i & bit != 0 {
+                bit <<= 1;
+                // SAFETY: for each 1 of a lane's number, sums of lanes before it wait.
+                unsafe {
+                    top = top.sub(1);
+                    for t in 0..T {
+                        sums[t] = simd.add(simd.load_unpaired(top.cast::<f32>().add(t * S::LANES)), sums[t]);
+                    }
                 }
             }
-            if let Some(waiting) = waiting.get_mut(ones) {
-                waiting.write(sums);
-                continue;
+            i += 1;
+            if i == LANES {
+                break sums;
             }
-            let rows = S::LANES.min(output.rows() - self.row);
-            let sums = simd.by_token::<T>(sums);
-            for t in 0..if S::PAIRS { T.min(self.x.tokens - token) } else { T } {
-                let to = output.part(self.first + token + t, self.row, rows);
-                // SAFETY: so many floats are there.
-                unsafe { simd.store(to.as_mut_ptr(), to.len(), sums[t]) };
+            // SAFETY: as many wait now as the next number has ones: at most four.
+            top = unsafe {
+                (*top).write(sums);
+                top.add(1)
+            };
+        };
+        if begins {
+            for t in 0..T {
+                sums[t] = simd.add(sums[t], simd.all(0.0));
+            }
+        }
+        let sums = simd.by_token::<T>(sums);
+        let (rows, tokens) = (S::LANES.min(output.rows() - self.row), T.min(self.x.tokens - token));
+        let (to, apart) = output.tile([self.first + token, tokens], [self.row, rows]);
+        let whole = rows == S::LANES && tokens == T;
+        for t in 0..T {
+            // SAFETY: it ends with so many floats of the last token.
+            unsafe {
+                if whole {
+                    simd.store_all(to.as_mut_ptr().add(t * apart), sums[t]);
+                } else if t < tokens {
+                    simd.store(to.as_mut_ptr().add(t * apart), rows, sums[t]);
+                }
             }
         }
     }
 
-    /// Adds the block at `place` of all rows to the sums of `T` tokens of the group from `token` on.
+    /// Adds the block `at` of all rows to the sums of `T` tokens of the group, or begins them with it if it is their `FIRST`. Where
+    /// the next one lies.
     ///
     /// # Safety
     /// The panel and `x` have that block, and `x` those tokens; all of them if so many are multiplied at once.
     #[inline(always)]
-    unsafe fn block<F: Format, const T: usize>(&self, place: usize, token: usize, sums: &mut [S::Floats; T]) {
+    unsafe fn block<F: Format, const T: usize, const FIRST: bool>(
+        &self,
+        at: Place,
+        sums: &mut [S::Floats; T],
+    ) -> Place {
         let simd = self.simd;
-        // Known to the compiler where a group is multiplied at once.
-        let (tokens, token) = if S::TOKENS == GROUP { (T, 0) } else { (self.x.width, token) };
-        // SAFETY: the caller's: the bytes of a block, of all rows.
-        let w = unsafe { self.bytes.as_ptr().add(place * BLOCK * S::LANES) };
-        // SAFETY: the caller's, here and below.
-        let x = unsafe { &*self.x.bytes.as_ptr().add((place * tokens + token) * BLOCK).cast::<[[[i8; 4]; 8]; T]>() };
         let each = S::OF_ROWS;
+        // Known to the compiler where a group is multiplied at once.
+        let tokens = if S::TOKENS == GROUP { T } else { self.x.width };
+        // What is unpaired is loaded in the order below; where registers are few, the compiler does better.
+        // SAFETY: the caller's, here and below.
+        let of_tokens = |tokens, t| unsafe {
+            if is_crowded::<F>() { simd.of_tokens::<false>(tokens, t) } else { simd.of_tokens::<true>(tokens, t) }
+        };
+        let w = at.rows;
         // SAFETY: as above.
-        let scales = unsafe { self.x.floats.as_ptr().add(each * (2 * place * tokens + token)) };
+        let x = unsafe { &*at.tokens.cast::<[[[i8; 4]; 8]; T]>() };
         // SAFETY: as above.
-        let x_sums = unsafe { self.x.floats.as_ptr().add(each * ((2 * place + 1) * tokens + token)) };
-        // SAFETY: as above.
-        let offsets = unsafe { &*self.x.ints.as_ptr().add(3 * place * tokens + token).cast::<[i32; T]>() };
-        if F::HALVES {
-            // SAFETY: as above.
-            let of_first = unsafe { &*self.x.ints.as_ptr().add((3 * place + 1) * tokens + token).cast::<[i32; T]>() };
-            // SAFETY: as above.
-            let of_second = unsafe { &*self.x.ints.as_ptr().add((3 * place + 2) * tokens + token).cast::<[i32; T]>() };
+        let offsets = |i: usize| unsafe { &*at.ints.add(i * tokens).cast::<[i32; T]>() };
+        let (offsets, of_first, of_second) = (offsets(0), offsets(1), offsets(2));
+        let dots = if F::HALVES {
             // SAFETY: `w` is a block, and the processor as `matmul` asks.
             let first = unsafe { simd.products::<F, T>(w, x, 0..4, of_first) };
             // SAFETY: as above.
-            let second = unsafe { simd.products::<F, T>(w, x, 4..8, of_second) };
+            let mut dots = unsafe { simd.products::<F, T>(w, x, 4..8, of_second) };
             // SAFETY: as above.
-            let factors = unsafe { self.factors::<F>(place) };
+            let [by_first, by_second] = unsafe { self.factors::<F, 2>(w, 0) };
             for t in 0..T {
-                let factor = |i: usize| factors[i][t % S::OF_ROWS];
-                // SAFETY: as above.
-                let scale = unsafe { simd.of_tokens(scales, t) };
                 // |sum| <= 16 * 32 * 127 < 2^16 and |scale| <= 2^7: both products and their sum are exact in f32.
-                let sum = simd.mul_add(second[t], factor(1), simd.mul(first[t], factor(0)));
-                sums[t] = simd.mul_add(sum, simd.mul(factor(2), scale), sums[t]);
-                if F::MINS {
-                    // What follows is exact too.
-                    let less = simd.mul(simd.of_offsets::<T>(of_first, t), factor(3));
-                    let less = simd.mul_add(simd.of_offsets::<T>(of_second, t), factor(4), less);
-                    sums[t] = simd.mul_add(less, simd.mul(factor(5), scale), sums[t]);
-                }
+                dots[t] = simd.mul_add(dots[t], by_second[t % each], simd.mul(first[t], by_first[t % each]));
             }
-            return;
-        }
-        // SAFETY: `w` is a block, and the processor as `matmul` asks.
-        let dots = unsafe { simd.products::<F, T>(w, x, 0..8, offsets) };
-        // SAFETY: as above.
-        let factors = unsafe { self.factors::<F>(place) };
-        for t in 0..T {
+            dots
+        } else {
             // SAFETY: as above.
-            let scale = unsafe { simd.of_tokens(scales, t) };
-            sums[t] = simd.mul_add(dots[t], simd.mul(factors[0][t % S::OF_ROWS], scale), sums[t]);
-            if F::MINS {
-                // SAFETY: as above.
-                let x_sum = unsafe { simd.of_tokens(x_sums, t) };
-                sums[t] = simd.negated_mul_add(factors[1][t % S::OF_ROWS], x_sum, sums[t]);
+            unsafe { simd.products::<F, T>(w, x, 0..8, offsets) }
+        };
+        // SAFETY: as above.
+        let [rows] = unsafe { self.factors::<F, 1>(w, 2 * F::HALVES as usize) };
+        let mut mins = [[simd.all(0.0); 2]; 3];
+        if is_crowded::<F>() {
+            // SAFETY: as above.
+            mins = unsafe { self.factors::<F, 3>(w, 3) };
+        }
+        let mut scale = simd.all(0.0);
+        for t in 0..T {
+            if t % each == 0 {
+                scale = of_tokens(at.floats, t);
             }
+            let by = simd.mul(rows[t % each], scale);
+            sums[t] = if FIRST { simd.mul(dots[t], by) } else { simd.mul_add(dots[t], by, sums[t]) };
+            if is_crowded::<F>() {
+                // What follows is exact too.
+                let less = simd.mul(simd.of_offsets::<T>(of_first, t), mins[0][t % each]);
+                let less = simd.mul_add(simd.of_offsets::<T>(of_second, t), mins[1][t % each], less);
+                sums[t] = simd.mul_add(less, simd.mul(mins[2][t % each], scale), sums[t]);
+            }
+        }
+        if F::MINS && !F::HALVES {
+            // SAFETY: as above.
+            let (x_sums, [rows]) = unsafe { (at.floats.add(each * tokens), self.factors::<F, 1>(w, 1)) };
+            let mut sum = simd.all(0.0);
+            for t in 0..T {
+                if t % each == 0 {
+                    sum = of_tokens(x_sums, t);
+                }
+                sums[t] = simd.negated_mul_add(rows[t % each], sum, sums[t]);
+            }
+        }
+        Place {
+            rows: w.wrapping_add(bytes_a_block::<S, F>()),
+            tokens: at.tokens.wrapping_add(tokens * BLOCK),
+            floats: at.floats.wrapping_add(2 * each * tokens),
+            ints: at.ints.wrapping_add(3 * tokens),
         }
     }
 
-    /// The floats of the block at `place`.
+    /// `N` numbers of each row, from the one called `first` on, of the block at `block` of a panel.
     ///
     /// # Safety
-    /// The panel has that block.
+    /// They are there.
     #[inline(always)]
-    unsafe fn factors<F: Format>(&self, place: usize) -> [[S::Floats; 2]; 6] {
-        let mut factors = [[self.simd.all(0.0); 2]; 6];
-        for v in 0..numbers_a_block::<F>() * S::OF_ROWS {
-            // SAFETY: the caller's: the floats of a block, of all rows.
-            factors[v / S::OF_ROWS][v % S::OF_ROWS] = unsafe {
-                let at = self.floats.as_ptr().add(place * floats_a_block::<S, F>() + v * S::LANES);
-                self.simd.load::<true>(at, S::LANES)
-            };
+    unsafe fn factors<F: Format, const N: usize>(&self, block: *const u8, first: usize) -> [[S::Floats; 2]; N] {
+        let mut factors = [[self.simd.all(0.0); 2]; N];
+        for n in 0..N {
+            for v in 0..S::OF_ROWS {
+                let at = block.wrapping_add((BLOCK + 4 * ((first + n) * S::OF_ROWS + v)) * S::LANES);
+                // SAFETY: the caller's.
+                factors[n][v] = unsafe {
+                    if is_crowded::<F>() {
+                        self.simd.load::<true>(at.cast(), S::LANES)
+                    } else {
+                        self.simd.load_unpaired(at.cast())
+                    }
+                };
+            }
         }
         factors
     }

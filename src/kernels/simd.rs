@@ -12,8 +12,8 @@ mod x86;
 
 #[cfg(target_arch = "aarch64")]
 pub(super) use neon::{
-    DOTPROD, FLOAT_BITS, I8MM, Neon, four_smmla, last_words_to_floats, load_about, load_four, smmla, sum_eight_lanes,
-    to_floats,
+    DOTPROD, FLOAT_BITS, I8MM, Neon, four_smmla, last_words_to_floats, load_about, load_four, load_unpaired, smmla,
+    sum_eight_lanes, to_floats,
 };
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{Avx2, Avx512, mask_16};
@@ -52,6 +52,16 @@ pub trait Simd: Copy {
     /// # Safety
     /// As many as a vector has can be read if `WHOLE`, else `left` or as many, whichever is less.
     unsafe fn load<const WHOLE: bool>(self, at: *const f32, left: usize) -> Self::Floats;
+
+    /// A vector, a register by each instruction.
+    ///
+    /// # Safety
+    /// It is there, aligned as its registers are.
+    #[inline(always)]
+    unsafe fn load_unpaired(self, at: *const f32) -> Self::Floats {
+        // SAFETY: the caller's.
+        unsafe { self.load::<true>(at, Self::LANES) }
+    }
 
     /// As [`Simd::load`], widened.
     ///

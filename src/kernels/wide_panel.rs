@@ -15,10 +15,11 @@ use super::blocks::Format;
 use super::panel::{self, Multiply};
 use super::scratch::Scratch;
 use super::wide::{
-    Bytes, Eights, Floats, all, as_bytes, as_floats, floats_of_bytes, scales_and_mins_of_halves, transpose,
+    Bytes, Eights, Factors, Floats, all, as_bytes, as_floats, floats_of_bytes, scales_and_mins_of_halves, transpose,
 };
 use super::{Input, Output};
 use crate::memory;
+use std::mem::MaybeUninit;
 
 /// Rows in a panel.
 const ROWS: usize = 8;
@@ -69,17 +70,20 @@ unsafe fn unpack<S: Columns, F: Format, const EIGHT: usize>(
     // SAFETY: the caller's.
     let zero = unsafe { all(0) };
     for i in panel.steps(8) {
-        let (mut quants, mut scales, mut mins) = ([[zero; ROWS]; 8], [zero; ROWS], [zero; ROWS]);
-        let (mut halves, mut half_mins) = ([[zero; ROWS]; 2], [[zero; ROWS]; 2]);
+        let mut unpacked = [const { MaybeUninit::<([Bytes; 8], Factors)>::uninit() }; ROWS];
         let mut padding = None;
         let step = rows.step(i, &mut padding);
         for r in 0..ROWS {
             let eight = step.row(r);
             // SAFETY: the caller's.
-            let (elements, factors) = unsafe { (eights.elements(eight), eights.factors(eight, [rows.first() + r, i])) };
-            for (quants, elements) in quants.iter_mut().zip(elements) {
-                quants[r] = elements;
-            }
+            unpacked[r].write(unsafe { (eights.elements(eight), eights.factors(eight, [rows.first() + r, i])) });
+        }
+        // SAFETY: all rows were put in.
+        let unpacked = unsafe { &*unpacked.as_ptr().cast::<[([Bytes; 8], Factors); ROWS]>() };
+        let (mut scales, mut mins) = ([zero; ROWS], [zero; ROWS]);
+        let (mut halves, mut half_mins) = ([[zero; ROWS]; 2], [[zero; ROWS]; 2]);
+        for r in 0..ROWS {
+            let factors = &unpacked[r].1;
             // SAFETY: the caller's.
             unsafe {
                 (scales[r], mins[r]) = (as_bytes(factors.scales), as_bytes(factors.mins));
@@ -95,12 +99,16 @@ unsafe fn unpack<S: Columns, F: Format, const EIGHT: usize>(
         // SAFETY: the caller's.
         unsafe {
             (scales, mins) = (transpose(scales), transpose(mins));
-            for halves in halves.iter_mut().chain(&mut half_mins) {
-                *halves = transpose(*halves);
+            for h in 0..if F::HALVES { 2 } else { 0 } {
+                (halves[h], half_mins[h]) = (transpose(halves[h]), transpose(half_mins[h]));
             }
         }
         for b in 0..8 {
-            panel.put_columns(8 * i + b, &simd.columns::<F>(quants[b]));
+            let mut quants = [zero; ROWS];
+            for r in 0..ROWS {
+                quants[r] = unpacked[r].0[b];
+            }
+            panel.put_columns(8 * i + b, &simd.columns::<F>(quants));
             let mut of_halves = [[simd.all(0.0); 2]; 2];
             for h in 0..2 {
                 // SAFETY: the caller's.

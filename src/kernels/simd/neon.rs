@@ -213,26 +213,26 @@ pub(in crate::kernels) unsafe fn four_smmla<const FIRST: bool, const OFFSET: usi
     }
 }
 
-/// The 64 bytes from `at + OFFSET` on, a register by each instruction: where the compiler loads two by one, Neoverse V2 takes three
-/// steps in place of two. It stays where it is, as [`four_smmla`].
+/// Four floats by an instruction of their own: with `ldp`, which the compiler does not make of what is volatile, Neoverse V2 takes
+/// three steps for two registers.
 ///
 /// # Safety
-/// They are there.
-#[inline]
-#[target_feature(enable = "neon")]
-pub(in crate::kernels) unsafe fn load_four<const OFFSET: usize>(at: *const u8) -> [uint8x16_t; 4] {
-    let (a, b, c, d);
+/// They are there, aligned to 16 bytes.
+#[inline(always)]
+pub(in crate::kernels) unsafe fn load_unpaired(at: *const f32) -> float32x4_t {
     // SAFETY: the caller's.
-    unsafe {
-        asm!(
-            "ldr {a:q}, [{at}, #{offset}]", "ldr {b:q}, [{at}, #{offset} + 16]",
-            "ldr {c:q}, [{at}, #{offset} + 32]", "ldr {d:q}, [{at}, #{offset} + 48]",
-            a = out(vreg) a, b = out(vreg) b, c = out(vreg) c, d = out(vreg) d,
-            at = in(reg) at, offset = const OFFSET,
-            options(readonly, nostack, preserves_flags),
-        );
-    }
-    [a, b, c, d]
+    unsafe { at.cast::<float32x4_t>().read_volatile() }
+}
+
+/// 64 bytes, as [`load_unpaired`]. They stay where they are, as [`four_smmla`].
+///
+/// # Safety
+/// They are there, aligned to 16 bytes.
+#[inline(always)]
+pub(in crate::kernels) unsafe fn load_four(at: *const u8) -> [uint8x16_t; 4] {
+    let at = at.cast::<uint8x16_t>();
+    // SAFETY: the caller's.
+    unsafe { [at.read_volatile(), at.add(1).read_volatile(), at.add(2).read_volatile(), at.add(3).read_volatile()] }
 }
 
 /// What, added to an integer below 2^22 and above -2^22, makes it the bits of the float that is 3 * 2^22 more: subtracting that takes
@@ -321,6 +321,17 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
             let (low, high) = (vld1q_u8(at.cast()), vld1q_u8(at.cast::<u8>().wrapping_add(16)));
             float32x4x2_t(vreinterpretq_f32_u8(low), vreinterpretq_f32_u8(high))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn load_unpaired(self, at: *const f32) -> float32x4x2_t {
+        if LEVEL < I8MM {
+            // Processors without `smmla` load pairs as fast, and the compiler may choose where.
+            // SAFETY: the caller's.
+            return unsafe { self.load::<true>(at, 8) };
+        }
+        // SAFETY: the caller's.
+        unsafe { float32x4x2_t(load_unpaired(at), load_unpaired(at.add(4))) }
     }
 
     #[inline(always)]

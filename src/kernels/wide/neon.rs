@@ -136,24 +136,21 @@ operations! {
     as_bytes(floats: Floats) -> Bytes = pair(vreinterpretq_u8_f32(floats.0), vreinterpretq_u8_f32(floats.1));
     /// Transposes 8 rows of 8 double words.
     transpose(rows: [Bytes; 8]) -> [Bytes; 8] = {
+        let [a, b, c, d, e, f, g, h] = rows;
+        let [low, high] = [transpose_four([a.0, b.0, c.0, d.0]), transpose_four([a.1, b.1, c.1, d.1])];
+        let [more_low, more_high] = [transpose_four([e.0, f.0, g.0, h.0]), transpose_four([e.1, f.1, g.1, h.1])];
         let mut out = [all(0); 8];
-        for (half, four) in rows.as_chunks::<4>().0.iter().enumerate() {
-            let [low, high] = [four.map(|row| row.0), four.map(|row| row.1)].map(|four| transpose_four(four));
-            let mut c = 0;
-            while c < 4 {
-                if half == 0 {
-                    (out[c].0, out[4 + c].0) = (low[c], high[c]);
-                } else {
-                    (out[c].1, out[4 + c].1) = (low[c], high[c]);
-                }
-                c += 1;
-            }
+        let mut i = 0;
+        while i < 4 {
+            (out[i], out[4 + i]) = (pair(low[i], more_low[i]), pair(high[i], more_high[i]));
+            i += 1;
         }
         out
     };
     /// Transposes 4 rows of 4 double words.
     transpose_four(rows: [Sixteen; 4]) -> [Sixteen; 4] = {
-        let [a, b, c, d] = rows.map(|row| vreinterpretq_u32_u8(row));
+        let [a, b] = [vreinterpretq_u32_u8(rows[0]), vreinterpretq_u32_u8(rows[1])];
+        let [c, d] = [vreinterpretq_u32_u8(rows[2]), vreinterpretq_u32_u8(rows[3])];
         let (ab, cd) = ([vtrn1q_u32(a, b), vtrn2q_u32(a, b)], [vtrn1q_u32(c, d), vtrn2q_u32(c, d)]);
         let first = |i: usize| vreinterpretq_u8_u64(vtrn1q_u64(vreinterpretq_u64_u32(ab[i]), vreinterpretq_u64_u32(cd[i])));
         let second = |i: usize| vreinterpretq_u8_u64(vtrn2q_u64(vreinterpretq_u64_u32(ab[i]), vreinterpretq_u64_u32(cd[i])));

@@ -8,7 +8,7 @@ use super::{Columns, ROWS};
 use crate::kernels::blocks::Format;
 use crate::kernels::neon::each;
 use crate::kernels::panel::Multiply;
-use crate::kernels::simd::{FLOAT_BITS, I8MM, Neon, Simd, four_smmla, load_four, to_floats};
+use crate::kernels::simd::{FLOAT_BITS, I8MM, Neon, Simd, four_smmla, load_four, load_unpaired, to_floats};
 use crate::kernels::wide::transpose;
 use std::arch::aarch64::*;
 use std::ops::Range;
@@ -49,13 +49,14 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
     }
 
     #[inline(always)]
-    unsafe fn of_tokens(self, tokens: *const f32, v: usize) -> float32x4x2_t {
+    unsafe fn of_tokens<const UNPAIRED: bool>(self, tokens: *const f32, v: usize) -> float32x4x2_t {
         // SAFETY: the caller's.
         unsafe {
             if !Self::PAIRS {
                 return self.all(*tokens.add(v));
             }
-            let both = vld1q_f32(tokens.add(v / 2 * 4));
+            let tokens = tokens.add(v / 2 * 4);
+            let both = if UNPAIRED { load_unpaired(tokens) } else { vld1q_f32(tokens) };
             float32x4x2_t(both, both)
         }
     }
@@ -181,7 +182,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
             let mut dots = [[vdupq_n_s32(0); 4]; 3];
             each!(EIGHT in 0 1 2 3, {
                 if groups.contains(&(2 * EIGHT)) {
-                    let rows = load_four::<{ 64 * EIGHT }>(w);
+                    let rows = load_four(w.add(64 * EIGHT));
                     each!(PAIR in 0 1 2, {
                         if PAIR < T / 2 && 2 * EIGHT == groups.start {
                             four_smmla::<true, { 64 * PAIR + 16 * EIGHT }>(&mut dots[PAIR], from, &rows, x);
