@@ -36,12 +36,11 @@ impl<'a> Output<'a> {
     /// The outputs of `len` rows from `row` on, for `token`. Panics when there are not so many.
     #[inline]
     pub(super) fn part(&mut self, token: usize, row: usize, len: usize) -> &mut [f32] {
-        assert!(row <= self.rows && len <= self.rows - row);
-        &mut self.y[token * self.rows + row..][..len]
+        self.tile([token, 1], [row, len]).0
     }
 
-    /// From the output of `row` for `token` on, to those of `len` rows for the last of so many tokens; and the number of rows, by
-    /// which tokens are apart. Panics when there are not so many.
+    /// The outputs from `row` of `token` to the last of `len` rows of the last of `tokens`, and how many lie from one token to the
+    /// next. Panics when there are not so many.
     #[inline]
     pub(super) fn tile(&mut self, [token, tokens]: [usize; 2], [row, len]: [usize; 2]) -> (&mut [f32], usize) {
         assert!(tokens > 0 && row <= self.rows && len <= self.rows - row);

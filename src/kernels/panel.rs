@@ -32,8 +32,8 @@ pub(super) trait Multiply: Simd {
     /// `offsets` are -128 times the sums of these activations.
     ///
     /// # Safety
-    /// `w` has the eight vectors of a block, and the processor what the implementation is compiled for, which may be more than
-    /// `Self` is the proof of: AVX-512 VNNI.
+    /// `w` has the eight vectors of a block, aligned to 16 bytes, and the processor what the implementation is compiled for, which
+    /// may be more than `Self` is the proof of: AVX-512 VNNI.
     unsafe fn products<F: Format, const T: usize>(
         self,
         w: *const u8,
@@ -54,12 +54,12 @@ pub(super) trait Multiply: Simd {
     }
 
     /// What of a number of each token, which `tokens` has as an [`Input`] lays it out, belongs to the lanes of vector `v`. If it is
-    /// `UNPAIRED`, as [`Simd::load_unpaired`] has it.
+    /// `unpaired`, it is loaded as [`Simd::load_unpaired`] does.
     ///
     /// # Safety
-    /// They are there.
+    /// They are there; those of pairs are aligned to 16 bytes.
     #[inline(always)]
-    unsafe fn of_tokens<const UNPAIRED: bool>(self, tokens: *const f32, v: usize) -> Self::Floats {
+    unsafe fn of_tokens(self, tokens: *const f32, v: usize, _unpaired: bool) -> Self::Floats {
         // SAFETY: the caller's.
         self.all(unsafe { *tokens.add(v) })
     }
@@ -245,7 +245,7 @@ const fn numbers_a_block<F: Format>() -> usize {
     (1 + F::MINS as usize) * (1 + 2 * F::HALVES as usize)
 }
 
-/// Whether half blocks have scales and minima: with those there are fewer registers than numbers.
+/// Whether half blocks have scales and minima, too many numbers for the registers.
 const fn is_crowded<F: Format>() -> bool {
     F::HALVES && F::MINS
 }
@@ -323,6 +323,7 @@ pub(super) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
 struct PanelProduct<'a, S> {
     simd: S,
     order: Order,
+    /// As in [`Panel`], aligned to 16 bytes: the beginning is a cache line's, and blocks are multiples of 32 bytes.
     bytes: &'a [u8],
     x: Packed<'a>,
     /// With each lane `ask` bytes from here on are asked for.
@@ -352,14 +353,14 @@ impl<S: Multiply> PanelProduct<'_, S> {
         assert!(token + T <= tokens && (S::TOKENS < GROUP || token == 0 && T == tokens));
         assert!(self.x.bytes.len() >= blocks * tokens * BLOCK);
         assert!(self.x.floats.len() >= blocks * 2 * tokens * S::OF_ROWS && self.x.ints.len() >= blocks * 3 * tokens);
-        let mut next = Place {
+        let mut place = Place {
             rows: self.bytes.as_ptr(),
             tokens: self.x.bytes[token * BLOCK..].as_ptr(),
             floats: self.x.floats[S::OF_ROWS * token..].as_ptr(),
             ints: self.x.ints[token..].as_ptr(),
         };
-        // Sums begin with a product, not with 0, where that saves an instruction. Such products are never below the least float, so
-        // that sums from 0 would never be -0; one that is becomes 0 at the end.
+        // Sums begin with a product, not with 0, where that saves an instruction. It is an integer times a float, so 0 or no smaller
+        // than the least subnormal: sums from 0 would never be -0. One that is -0 here becomes 0 at the end.
         let begins = const { S::PAIRS && !F::MINS };
         // Sums that wait for those of as many lanes, those of the most lanes first.
         let mut waiting = [const { MaybeUninit::<[S::Floats; T]>::uninit() }; LANES.ilog2() as usize];
@@ -373,17 +374,18 @@ impl<S: Multiply> PanelProduct<'_, S> {
             let mut left = self.order.count(i);
             if begins && left > 0 {
                 // SAFETY: the counts add up to `blocks`, and the lengths above are those of `blocks` blocks.
-                next = unsafe { self.block::<F, T, true>(next, &mut sums) };
+                place = unsafe { self.block::<F, T, true>(place, &mut sums) };
                 left -= 1;
             }
             for _ in 0..left {
                 // SAFETY: as above.
-                next = unsafe { self.block::<F, T, false>(next, &mut sums) };
+                place = unsafe { self.block::<F, T, false>(place, &mut sums) };
             }
             let mut bit = 1;
             while i & bit != 0 {
                 bit <<= 1;
-                // SAFETY: for each 1 of a lane's number, sums of lanes before it wait.
+                const { assert!(size_of::<S::Floats>() == 4 * S::LANES) };
+                // SAFETY: for each 1 of a lane's number, sums of lanes before it wait, each as many floats.
                 unsafe {
                     top = top.sub(1);
                     for t in 0..T {
@@ -397,7 +399,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
             }
             // SAFETY: as many wait now as the next number has ones: at most four.
             top = unsafe {
-                (*top).write(sums);
+                top.write(MaybeUninit::new(sums));
                 top.add(1)
             };
         };
@@ -411,7 +413,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
         let (to, apart) = output.tile([self.first + token, tokens], [self.row, rows]);
         let whole = rows == S::LANES && tokens == T;
         for t in 0..T {
-            // SAFETY: it ends with so many floats of the last token.
+            // SAFETY: it reaches to the last of `rows` floats of the last of `tokens`.
             unsafe {
                 if whole {
                     simd.store_all(to.as_mut_ptr().add(t * apart), sums[t]);
@@ -439,9 +441,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
         let tokens = if S::TOKENS == GROUP { T } else { self.x.width };
         // What is unpaired is loaded in the order below; where registers are few, the compiler does better.
         // SAFETY: the caller's, here and below.
-        let of_tokens = |tokens, t| unsafe {
-            if is_crowded::<F>() { simd.of_tokens::<false>(tokens, t) } else { simd.of_tokens::<true>(tokens, t) }
-        };
+        let of_tokens = |tokens, t| unsafe { simd.of_tokens(tokens, t, !is_crowded::<F>()) };
         let w = at.rows;
         // SAFETY: as above.
         let x = unsafe { &*at.tokens.cast::<[[[i8; 4]; 8]; T]>() };
@@ -507,7 +507,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
     /// `N` numbers of each row, from the one called `first` on, of the block at `block` of a panel.
     ///
     /// # Safety
-    /// They are there.
+    /// They are there, aligned to 16 bytes.
     #[inline(always)]
     unsafe fn factors<F: Format, const N: usize>(&self, block: *const u8, first: usize) -> [[S::Floats; 2]; N] {
         let mut factors = [[self.simd.all(0.0); 2]; N];

@@ -53,7 +53,7 @@ pub trait Simd: Copy {
     /// As many as a vector has can be read if `WHOLE`, else `left` or as many, whichever is less.
     unsafe fn load<const WHOLE: bool>(self, at: *const f32, left: usize) -> Self::Floats;
 
-    /// A vector, a register by each instruction.
+    /// A vector, a register by each instruction where that is faster.
     ///
     /// # Safety
     /// It is there, aligned as its registers are.

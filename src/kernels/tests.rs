@@ -169,6 +169,7 @@ fn integer_kernels_give_the_same_bits_on_every_instruction_set() {
                 let y = product(&kernel, isa, &weight, &x, inputs);
                 let expected = product(&portable, Isa::portable(), &weight, &x, inputs);
                 assert_eq!(bits(&y), bits(&expected), "{} {inputs}", kernel.name);
+                assert!(y.iter().all(|y| y.is_finite()));
             }
         }
     }

@@ -99,8 +99,10 @@ unsafe fn unpack<S: Columns, F: Format, const EIGHT: usize>(
         // SAFETY: the caller's.
         unsafe {
             (scales, mins) = (transpose(scales), transpose(mins));
-            for h in 0..if F::HALVES { 2 } else { 0 } {
-                (halves[h], half_mins[h]) = (transpose(halves[h]), transpose(half_mins[h]));
+            if F::HALVES {
+                for h in 0..2 {
+                    (halves[h], half_mins[h]) = (transpose(halves[h]), transpose(half_mins[h]));
+                }
             }
         }
         for b in 0..8 {

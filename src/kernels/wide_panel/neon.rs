@@ -49,14 +49,14 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
     }
 
     #[inline(always)]
-    unsafe fn of_tokens<const UNPAIRED: bool>(self, tokens: *const f32, v: usize) -> float32x4x2_t {
+    unsafe fn of_tokens(self, tokens: *const f32, v: usize, unpaired: bool) -> float32x4x2_t {
         // SAFETY: the caller's.
         unsafe {
             if !Self::PAIRS {
                 return self.all(*tokens.add(v));
             }
             let tokens = tokens.add(v / 2 * 4);
-            let both = if UNPAIRED { load_unpaired(tokens) } else { vld1q_f32(tokens) };
+            let both = if unpaired { load_unpaired(tokens) } else { vld1q_f32(tokens) };
             float32x4x2_t(both, both)
         }
     }
