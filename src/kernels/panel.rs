@@ -27,6 +27,8 @@ pub(super) trait Multiply: Simd {
     const ASKS: bool;
     /// Whether two rows are multiplied with two tokens at once, [`Pairs`](super::input::Layout::Pairs) of them.
     const PAIRS: bool = false;
+    /// Whether sums of blocks without minima begin with a product in place of 0.
+    const BEGINS: bool = false;
 
     /// The sums of the products of some of a block's eight groups of four elements, without what offsets add to them.
     /// `offsets` are -128 times the sums of these activations.
@@ -59,7 +61,7 @@ pub(super) trait Multiply: Simd {
     /// # Safety
     /// They are there; those of pairs are aligned to 16 bytes.
     #[inline(always)]
-    unsafe fn of_tokens(self, tokens: *const f32, v: usize, _unpaired: bool) -> Self::Floats {
+    unsafe fn of_tokens<const T: usize>(self, tokens: *const f32, v: usize, _unpaired: bool) -> Self::Floats {
         // SAFETY: the caller's.
         self.all(unsafe { *tokens.add(v) })
     }
@@ -359,9 +361,9 @@ impl<S: Multiply> PanelProduct<'_, S> {
             floats: self.x.floats[S::OF_ROWS * token..].as_ptr(),
             ints: self.x.ints[token..].as_ptr(),
         };
-        // Sums begin with a product, not with 0, where that saves an instruction. It is an integer times a float, so 0 or no smaller
-        // than the least subnormal: sums from 0 would never be -0. One that is -0 here becomes 0 at the end.
-        let begins = const { S::PAIRS && !F::MINS };
+        // A product is an integer times a float, so 0 or no smaller than the least subnormal: sums from 0 would never be -0. One that
+        // is -0 here becomes 0 at the end.
+        let begins = const { S::BEGINS && !F::MINS };
         // Sums that wait for those of as many lanes, those of the most lanes first.
         let mut waiting = [const { MaybeUninit::<[S::Floats; T]>::uninit() }; LANES.ilog2() as usize];
         let mut top = waiting.as_mut_ptr();
@@ -441,7 +443,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
         let tokens = if S::TOKENS == GROUP { T } else { self.x.width };
         // What is unpaired is loaded in the order below; where registers are few, the compiler does better.
         // SAFETY: the caller's, here and below.
-        let of_tokens = |tokens, t| unsafe { simd.of_tokens(tokens, t, !is_crowded::<F>()) };
+        let of_tokens = |tokens, t| unsafe { simd.of_tokens::<T>(tokens, t, !is_crowded::<F>()) };
         let w = at.rows;
         // SAFETY: as above.
         let x = unsafe { &*at.tokens.cast::<[[[i8; 4]; 8]; T]>() };

@@ -51,6 +51,18 @@ impl<const LEVEL: u8> Neon<LEVEL> {
         }
     }
 
+    /// As [`dot_lane`](Self::dot_lane) of the first lane, with sums that are loaded.
+    #[inline(always)]
+    pub(in crate::kernels) fn first_dot_lane(self, from: &[i32; 4], a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+        // SAFETY: the value is the proof.
+        unsafe {
+            if LEVEL >= DOTPROD {
+                return first_sdot_lane(from, a, b);
+            }
+            self.dot_lane::<0>(vld1q_s32(from.as_ptr()), a, b)
+        }
+    }
+
     /// As [`dot`](Self::dot) with the four bytes of lane `LANE` of `b` in all lanes.
     #[inline(always)]
     pub(in crate::kernels) fn dot_lane<const LANE: i32>(
@@ -137,6 +149,22 @@ fn sdot_lane<const LANE: i32>(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t)
             "sdot {sums:v}.4s, {a:v}.16b, {b:v}.4b[{lane}]",
             sums = inout(vreg) sums, a = in(vreg) a, b = in(vreg) b, lane = const LANE,
             options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sums
+}
+
+/// `sdot` with the first lane of `b`, that adds to what is loaded.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn first_sdot_lane(from: &[i32; 4], a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+    let sums;
+    // SAFETY: the numbers are there.
+    unsafe {
+        asm!(
+            "ldur {sums:q}, [{from}]", "sdot {sums:v}.4s, {a:v}.16b, {b:v}.4b[0]",
+            sums = out(vreg) sums, from = in(reg) from, a = in(vreg) a, b = in(vreg) b,
+            options(pure, readonly, nostack, preserves_flags),
         );
     }
     sums

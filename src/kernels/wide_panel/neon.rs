@@ -8,9 +8,10 @@ use super::{Columns, ROWS};
 use crate::kernels::blocks::Format;
 use crate::kernels::neon::each;
 use crate::kernels::panel::Multiply;
-use crate::kernels::simd::{FLOAT_BITS, I8MM, Neon, Simd, four_smmla, load_four, load_unpaired, to_floats};
+use crate::kernels::simd::{FLOAT_BITS, I8MM, Neon, Simd, four_smmla, load_about, load_four, load_unpaired, to_floats};
 use crate::kernels::wide::transpose;
 use std::arch::aarch64::*;
+use std::mem::transmute;
 use std::ops::Range;
 
 const _: () = assert!(ROWS == <Neon>::LANES);
@@ -19,6 +20,7 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
     const TOKENS: usize = if Self::PAIRS { 6 } else { 4 };
     const ASKS: bool = false;
     const PAIRS: bool = LEVEL >= I8MM;
+    const BEGINS: bool = true;
 
     #[inline(always)]
     unsafe fn products<F: Format, const T: usize>(
@@ -26,14 +28,14 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
         w: *const u8,
         x: &[[[i8; 4]; 8]; T],
         groups: Range<usize>,
-        offsets: &[i32; T],
+        _offsets: &[i32; T],
     ) -> [float32x4x2_t; T] {
         // SAFETY: the caller's; the value is the proof.
         unsafe {
             if Self::PAIRS {
                 self.products_of_pairs::<T>(w, x.as_ptr().cast(), groups)
             } else {
-                self.products_of_rows::<F, T>(w, x, groups, offsets)
+                self.products_of_rows::<T>(w, x.as_ptr().cast(), groups)
             }
         }
     }
@@ -49,11 +51,13 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
     }
 
     #[inline(always)]
-    unsafe fn of_tokens(self, tokens: *const f32, v: usize, unpaired: bool) -> float32x4x2_t {
+    unsafe fn of_tokens<const T: usize>(self, tokens: *const f32, v: usize, unpaired: bool) -> float32x4x2_t {
         // SAFETY: the caller's.
         unsafe {
             if !Self::PAIRS {
-                return self.all(*tokens.add(v));
+                // Those of four by one load: a product takes a lane as it is.
+                let four = || transmute::<uint8x16_t, [f32; 4]>(load_about::<2, 0>(tokens.cast()));
+                return self.all(if T == 4 { four()[v] } else { *tokens.add(v) });
             }
             let tokens = tokens.add(v / 2 * 4);
             let both = if unpaired { load_unpaired(tokens) } else { vld1q_f32(tokens) };
@@ -111,56 +115,44 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     /// # Safety
     /// As [`Multiply::products`].
     #[inline(always)]
-    unsafe fn products_of_rows<F: Format, const T: usize>(
+    unsafe fn products_of_rows<const T: usize>(
         self,
         w: *const u8,
-        x: &[[[i8; 4]; 8]; T],
+        x: *const u8,
         groups: Range<usize>,
-        offsets: &[i32; T],
     ) -> [float32x4x2_t; T] {
         // SAFETY: the caller's.
         unsafe {
-            let mut dots = [[vdupq_n_s32(FLOAT_BITS); 2]; T];
-            if F::OFFSET > 0 {
-                for t in 0..T {
-                    dots[t] = [vdupq_n_s32(FLOAT_BITS + (offsets[t] >> F::SHIFT)); 2];
+            let from = const { &[FLOAT_BITS; 4] };
+            let mut dots = [[vdupq_n_s32(0); 2]; T];
+            each!(FOUR in 0 1, {
+                if groups.contains(&(4 * FOUR)) {
+                    let mut fours = [vdupq_n_u8(0); T];
+                    each!(TOKEN in 0 1 2 3, {
+                        if TOKEN < T {
+                            fours[TOKEN] = load_about::<2, { 2 * TOKEN + FOUR }>(x);
+                        }
+                    });
+                    each!(LANE in 0 1 2 3, {
+                        let first = load_about::<{ 2 + FOUR }, { 2 * LANE }>(w);
+                        let w = [first, load_about::<{ 2 + FOUR }, { 2 * LANE + 1 }>(w)];
+                        for t in 0..T {
+                            for half in 0..2 {
+                                dots[t][half] = if LANE == 0 && 4 * FOUR == groups.start {
+                                    self.first_dot_lane(from, w[half], fours[t])
+                                } else {
+                                    self.dot_lane::<{ LANE as i32 }>(dots[t][half], w[half], fours[t])
+                                };
+                            }
+                        }
+                    });
                 }
-            }
-            for four in groups.start / 4..groups.end / 4 {
-                let mut fours = [vdupq_n_u8(0); T];
-                for t in 0..T {
-                    fours[t] = vld1q_u8(x[t][4 * four..][..4].as_ptr().cast());
-                }
-                self.group::<0, T>(w.add(128 * four), &fours, &mut dots);
-                self.group::<1, T>(w.add(128 * four), &fours, &mut dots);
-                self.group::<2, T>(w.add(128 * four), &fours, &mut dots);
-                self.group::<3, T>(w.add(128 * four), &fours, &mut dots);
-            }
+            });
             let mut sums = [self.all(0.0); T];
             for t in 0..T {
                 sums[t] = float32x4x2_t(to_floats(dots[t][0]), to_floats(dots[t][1]));
             }
             sums
-        }
-    }
-
-    /// Adds the products of group `GROUP` of four.
-    ///
-    /// # Safety
-    /// `w` has four groups of a block, and the processor the level's instructions.
-    #[inline(always)]
-    unsafe fn group<const GROUP: i32, const T: usize>(
-        self,
-        w: *const u8,
-        x: &[uint8x16_t; T],
-        dots: &mut [[int32x4_t; 2]; T],
-    ) {
-        // SAFETY: the caller's.
-        let w = unsafe { [vld1q_u8(w.add(32 * GROUP as usize)), vld1q_u8(w.add(32 * GROUP as usize + 16))] };
-        for t in 0..T {
-            for half in 0..2 {
-                dots[t][half] = self.dot_lane::<GROUP>(dots[t][half], w[half], x[t]);
-            }
         }
     }
 
@@ -225,7 +217,11 @@ impl<const LEVEL: u8> Columns for Neon<LEVEL> {
     fn columns<F: Format>(self, rows: [uint8x16x2_t; ROWS]) -> [uint8x16x2_t; 8] {
         if !Self::PAIRS {
             // SAFETY: the value is the proof.
-            return unsafe { transpose(rows) };
+            let mut columns = unsafe { transpose(rows) };
+            for four in &mut columns {
+                *four = self.without_offset::<F>(*four);
+            }
+            return columns;
         }
         // Eight elements of each row, two rows a register.
         let mut columns = rows;
