@@ -121,16 +121,18 @@ fn device(text: &str) -> Result<Device, String> {
 
 /// Described machines whose names are much like `text`, three at most.
 fn nearest(text: &str) -> Vec<&'static str> {
-    // The names have no maker, and hyphens for spaces.
-    let text = text.to_ascii_lowercase().replace([' ', '_'], "-").replace("nvidia-", "").replace("geforce-", "");
+    // The names have no maker; who asks for one may leave out its hyphens.
+    let text = text.to_ascii_lowercase().replace([' ', '_', '-'], "").replace("nvidia", "").replace("geforce", "");
     let likeness = |name: &str| {
+        let name = &name.replace('-', "");
         let within = (text.len() > 1 && name.contains(&text)) || text.contains(name);
         if within { 1.0 } else { strsim::normalized_damerau_levenshtein(&text, name) }
     };
     let mut names: Vec<(f64, &str)> = PROFILES.iter().map(|profile| (likeness(profile.name), profile.name)).collect();
-    names.retain(|(likeness, _)| *likeness > 0.6);
     names.sort_by(|a, b| b.0.total_cmp(&a.0));
-    names.into_iter().take(3).map(|(_, name)| name).collect()
+    // Where some are meant for certain, only these.
+    let least = if names.first().is_some_and(|(likeness, _)| *likeness == 1.0) { 1.0 } else { 0.6 };
+    names.into_iter().take_while(|(likeness, _)| *likeness >= least).take(3).map(|(_, name)| name).collect()
 }
 
 fn context(text: &str) -> Result<usize, String> {

@@ -12,7 +12,6 @@ use crate::memory;
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))] // the portable product asks for some of it alone
 pub(super) trait Format {
     /// Bits of an element in the vector versions: up to 6 unsigned, 8 signed.
-    #[cfg_attr(target_arch = "aarch64", allow(dead_code))] // NEON adds up in 32 bits
     const BITS: u32;
     /// What elements are above their value there; 0 or a power of 2.
     const OFFSET: i32 = 0;

@@ -27,11 +27,11 @@ pub(super) trait Multiply: Simd {
     const ASKS: bool;
     /// Whether two rows are multiplied with two tokens at once, [`Pairs`](super::input::Layout::Pairs) of them.
     const PAIRS: bool = false;
-    /// Whether sums of blocks without minima begin with a product in place of 0.
+    /// Whether sums of blocks without minima begin with a product in place of 0, where that saves an instruction.
     const BEGINS: bool = false;
 
     /// The sums of the products of some of a block's eight groups of four elements, without what offsets add to them.
-    /// `offsets` are -128 times the sums of these activations.
+    /// `offsets` are -128 times the sums of these activations, for panels that keep the offsets of elements.
     ///
     /// # Safety
     /// `w` has the eight vectors of a block, aligned to 16 bytes, and the processor what the implementation is compiled for, which
@@ -55,11 +55,11 @@ pub(super) trait Multiply: Simd {
         rows
     }
 
-    /// What of a number of each token, which `tokens` has as an [`Input`] lays it out, belongs to the lanes of vector `v`. If it is
-    /// `unpaired`, it is loaded as [`Simd::load_unpaired`] does.
+    /// What of a number of each of `T` tokens, which `tokens` has as an [`Input`] lays it out, belongs to the lanes of vector `v`. If
+    /// it is `unpaired`, it is loaded as [`Simd::load_unpaired`] does.
     ///
     /// # Safety
-    /// They are there; those of pairs are aligned to 16 bytes.
+    /// Those of `T` tokens are there, and `v` is less than `T`; those of pairs are aligned to 16 bytes.
     #[inline(always)]
     unsafe fn of_tokens<const T: usize>(self, tokens: *const f32, v: usize, _unpaired: bool) -> Self::Floats {
         // SAFETY: the caller's.
@@ -361,8 +361,8 @@ impl<S: Multiply> PanelProduct<'_, S> {
             floats: self.x.floats[S::OF_ROWS * token..].as_ptr(),
             ints: self.x.ints[token..].as_ptr(),
         };
-        // A product is an integer times a float, so 0 or no smaller than the least subnormal: sums from 0 would never be -0. One that
-        // is -0 here becomes 0 at the end.
+        // Beginning with a product changes no bit. It is an integer times a float, so 0 or no smaller than the least subnormal: sums
+        // from 0 would never be -0. One that is -0 here becomes 0 at the end.
         let begins = const { S::BEGINS && !F::MINS };
         // Sums that wait for those of as many lanes, those of the most lanes first.
         let mut waiting = [const { MaybeUninit::<[S::Floats; T]>::uninit() }; LANES.ilog2() as usize];

@@ -200,7 +200,7 @@ fn reads_weights_at_any_alignment() {
     for (kernel, isa) in kernels() {
         let inputs = 768;
         let weight = random.stored(kernel.dtype, 18 * inputs);
-        for tokens in [1, 3] {
+        for tokens in [1, 3, 4] {
             let x = random.floats(tokens * inputs);
             let y = product(&kernel, isa, &weight, &x, inputs);
             for offset in 1..4 {
@@ -225,13 +225,13 @@ fn survives_extreme_weights_and_activations() {
                 for block in weight.chunks_exact_mut(kernel.dtype.block_bytes()) {
                     set_scales(kernel.dtype, block, || half::f16::from_bits(scale));
                 }
-                let mut x = random.floats(3 * inputs);
+                let mut x = random.floats(4 * inputs);
                 x[..96].fill(0.0);
                 x[96..128].fill(1e-45);
                 x[128..160].fill(1e-38);
                 x[inputs..2 * inputs].fill(-1.0);
-                x[2 * inputs..].fill(1e25);
-                for tokens in [1, 3] {
+                x[2 * inputs..3 * inputs].fill(1e25);
+                for tokens in [1, 3, 4] {
                     let y = product(&kernel, isa, &weight, &x[..tokens * inputs], inputs);
                     let expected = product(&portable, Isa::portable(), &weight, &x[..tokens * inputs], inputs);
                     assert_eq!(bits(&y), bits(&expected), "{} fill {fill:x} scale {scale:x}", kernel.name);

@@ -13,6 +13,8 @@ fn an_unknown_machine_has_the_nearest_names_and_the_list() {
         ("a100", Some("a100-40gb, a100-80gb")),
         ("h100-sxm", Some("h100")),
         ("rasberry-pi-5", Some("raspberry-pi-5")),
+        ("pi5", Some("raspberry-pi-5")),
+        ("M1 Max", Some("apple-m1-max-32gb")),
         ("wombat", None),
         ("", None),
     ] {

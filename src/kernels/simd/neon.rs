@@ -51,13 +51,13 @@ impl<const LEVEL: u8> Neon<LEVEL> {
         }
     }
 
-    /// As [`dot_lane`](Self::dot_lane) of the first lane, with sums that are loaded.
+    /// As [`dot_lane`](Self::dot_lane) of the first lane, with sums that are loaded, as by [`dot_from`](Self::dot_from).
     #[inline(always)]
-    pub(in crate::kernels) fn first_dot_lane(self, from: &[i32; 4], a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+    pub(in crate::kernels) fn dot_lane_from(self, from: &[i32; 4], a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
         // SAFETY: the value is the proof.
         unsafe {
             if LEVEL >= DOTPROD {
-                return first_sdot_lane(from, a, b);
+                return sdot_lane_from(from, a, b);
             }
             self.dot_lane::<0>(vld1q_s32(from.as_ptr()), a, b)
         }
@@ -157,7 +157,7 @@ fn sdot_lane<const LANE: i32>(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t)
 /// `sdot` with the first lane of `b`, that adds to what is loaded.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn first_sdot_lane(from: &[i32; 4], a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+fn sdot_lane_from(from: &[i32; 4], a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
     let sums;
     // SAFETY: the numbers are there.
     unsafe {

@@ -55,9 +55,13 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
         // SAFETY: the caller's.
         unsafe {
             if !Self::PAIRS {
-                // Those of four by one load: a product takes a lane as it is.
-                let four = || transmute::<uint8x16_t, [f32; 4]>(load_about::<2, 0>(tokens.cast()));
-                return self.all(if T == 4 { four()[v] } else { *tokens.add(v) });
+                // One load for four tokens: a multiplication takes a lane of a register as it is.
+                let token = if T == 4 {
+                    transmute::<uint8x16_t, [f32; 4]>(load_about::<2, 0>(tokens.cast()))[v]
+                } else {
+                    *tokens.add(v)
+                };
+                return self.all(token);
             }
             let tokens = tokens.add(v / 2 * 4);
             let both = if unpaired { load_unpaired(tokens) } else { vld1q_f32(tokens) };
@@ -113,7 +117,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     /// A lane is a row, a vector a token.
     ///
     /// # Safety
-    /// As [`Multiply::products`].
+    /// As [`Multiply::products`]; `x` has `T` tokens, at most four, of a block.
     #[inline(always)]
     unsafe fn products_of_rows<const T: usize>(
         self,
@@ -121,7 +125,8 @@ impl<const LEVEL: u8> Neon<LEVEL> {
         x: *const u8,
         groups: Range<usize>,
     ) -> [float32x4x2_t; T] {
-        // SAFETY: the caller's.
+        const { assert!(Self::PAIRS || Self::TOKENS <= 4) };
+        // SAFETY: the caller's. What is loaded is counted from 256 bytes before: eight number 2 begins at the pointer.
         unsafe {
             let from = const { &[FLOAT_BITS; 4] };
             let mut dots = [[vdupq_n_s32(0); 2]; T];
@@ -134,12 +139,12 @@ impl<const LEVEL: u8> Neon<LEVEL> {
                         }
                     });
                     each!(LANE in 0 1 2 3, {
-                        let first = load_about::<{ 2 + FOUR }, { 2 * LANE }>(w);
-                        let w = [first, load_about::<{ 2 + FOUR }, { 2 * LANE + 1 }>(w)];
+                        let low = load_about::<{ 2 + FOUR }, { 2 * LANE }>(w);
+                        let w = [low, load_about::<{ 2 + FOUR }, { 2 * LANE + 1 }>(w)];
                         for t in 0..T {
                             for half in 0..2 {
                                 dots[t][half] = if LANE == 0 && 4 * FOUR == groups.start {
-                                    self.first_dot_lane(from, w[half], fours[t])
+                                    self.dot_lane_from(from, w[half], fours[t])
                                 } else {
                                     self.dot_lane::<{ LANE as i32 }>(dots[t][half], w[half], fours[t])
                                 };
@@ -214,19 +219,18 @@ impl<const LEVEL: u8> Neon<LEVEL> {
 
 impl<const LEVEL: u8> Columns for Neon<LEVEL> {
     #[inline(always)]
-    fn columns<F: Format>(self, rows: [uint8x16x2_t; ROWS]) -> [uint8x16x2_t; 8] {
+    fn columns<F: Format>(self, mut rows: [uint8x16x2_t; ROWS]) -> [uint8x16x2_t; 8] {
+        for row in &mut rows {
+            *row = self.without_offset::<F>(*row);
+        }
         if !Self::PAIRS {
             // SAFETY: the value is the proof.
-            let mut columns = unsafe { transpose(rows) };
-            for four in &mut columns {
-                *four = self.without_offset::<F>(*four);
-            }
-            return columns;
+            return unsafe { transpose(rows) };
         }
         // Eight elements of each row, two rows a register.
         let mut columns = rows;
         for r in 0..4 {
-            let (a, b) = (self.without_offset::<F>(rows[2 * r]), self.without_offset::<F>(rows[2 * r + 1]));
+            let (a, b) = (rows[2 * r], rows[2 * r + 1]);
             // SAFETY: the value is the proof.
             let [first, second] = unsafe { [eights_in_turns(a.0, b.0), eights_in_turns(a.1, b.1)] };
             for (i, eight) in [first.0, first.1, second.0, second.1].into_iter().enumerate() {
