@@ -120,7 +120,7 @@ unsafe fn sdot_from<const FOUR: usize, const SUMS: usize>(
 }
 
 /// 16 bytes, number `8 * EIGHT + BYTES` of 32 of which the 17th are at `middle`, by the instruction for which Neoverse N1 takes one
-/// step.
+/// micro-op.
 ///
 /// # Safety
 /// They are there.
@@ -242,7 +242,7 @@ pub(in crate::kernels) unsafe fn four_smmla<const FIRST: bool, const OFFSET: usi
 }
 
 /// Four floats by an instruction of their own: with `ldp`, which the compiler does not make of what is volatile, Neoverse V2 takes
-/// three steps for two registers.
+/// three micro-ops for two registers.
 ///
 /// # Safety
 /// They are there, aligned to 16 bytes.
@@ -275,7 +275,7 @@ pub(in crate::kernels) fn to_floats(bits: int32x4_t) -> float32x4_t {
 }
 
 /// The last four of eight words: a widening addition makes them the bits of floats below 0, from which they come off as in
-/// [`to_floats`]. V1 takes one step less than for a conversion.
+/// [`to_floats`]. V1 takes one micro-op less than for a conversion.
 #[inline]
 #[target_feature(enable = "neon")]
 pub(in crate::kernels) fn last_words_to_floats(words: uint16x8_t) -> float32x4_t {
