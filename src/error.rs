@@ -267,6 +267,7 @@ impl Error {
             Error::Chat(error) => error.kind(),
             Error::Embed(error) => error.kind(),
             Error::SessionFile(error) => error.kind(),
+            Error::Grammar(error) if matches!(**error, GrammarError::Memory { .. }) => ErrorKind::OutOfMemory,
             Error::EmptyPrompt
             | Error::TokenOutOfVocabulary { .. }
             | Error::Encode(_)

@@ -2,10 +2,11 @@
 //!
 //! The parser is llguidance's: an Earley parser over a lexer of lazily computed derivatives, and the trie of a vocabulary.
 
+mod breadth;
 mod compile;
 mod schema;
 
-pub(crate) use compile::Grammars;
+pub(crate) use compile::{ANSWER_BYTES, Grammars, bytes, grow};
 pub(crate) use schema::closed;
 
 use crate::error::{Error, GrammarError, Result};
@@ -25,6 +26,9 @@ const NESTED: usize = 128;
 
 /// Rules and terminals of a Lark grammar, counted by their colons: they are compiled one within the other.
 const DEFINITIONS: usize = 1000;
+
+/// Readings of an answer that the parser follows at once. Ten times as many are looked at for one token.
+const READINGS: usize = 10_000;
 
 /// Texts that may be chosen among, and their bytes together.
 const CHOICES: usize = 10_000;

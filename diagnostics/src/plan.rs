@@ -20,6 +20,9 @@ use serde::Serialize;
 /// Positions in a page of the KV cache; pages are allocated as the context fills.
 pub const KV_PAGE: usize = 256;
 
+/// Bytes that the tables of all grammars of a model may take: those that are kept, and those of answers that are held to one.
+pub const GRAMMAR_MEMORY: u64 = 256 << 20;
+
 /// Tokens that a prompt is computed in at a time.
 pub const PREFILL_CHUNK: usize = 512;
 
@@ -145,6 +148,8 @@ pub struct Plan {
     pub tokenizer: u64,
     /// The process itself: program, stacks, libraries, the parsed header.
     pub process: u64,
+    /// What answers that are held to grammars may take beyond [`total`](Self::total), while there are such answers.
+    pub grammars: u64,
     /// What the device's driver takes for itself; 0 on the CPU.
     pub device_context: u64,
     /// What of it lies in the memory that [`available`](Self::available) is of, at the full context.
@@ -254,6 +259,7 @@ impl Plan {
                 .map_or(0, |draft| draft.activations.saturating_add(draft.session.saturating_mul(sessions as u64))),
             tokenizer: tokenizer_bytes(spec),
             process: PROCESS_BYTES,
+            grammars: GRAMMAR_MEMORY,
             device_context,
             total: 0,
             load_peak: 0,

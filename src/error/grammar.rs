@@ -59,6 +59,16 @@ pub enum GrammarError {
         /// Which limit.
         reason: String,
     },
+    /// The answers that are held to grammars now leave too little of the memory that grammars may take.
+    #[error(
+        "the grammar takes {bytes} bytes, and those of other answers leave less of {limit}; try again when some have ended"
+    )]
+    Memory {
+        /// Bytes that this grammar takes.
+        bytes: u64,
+        /// Bytes that all grammars of a model may take.
+        limit: u64,
+    },
     /// A token was told that may not come next.
     #[error("token {token} may not come next by the grammar")]
     NotAllowed {

@@ -2,8 +2,10 @@
 
 use super::sampler::{Next, Sampler};
 use super::stop::StopTokens;
+use crate::cache_budget::CacheShare;
+use crate::cancel::CancellationToken;
 use crate::error::{Error, GrammarError, Result};
-use crate::grammar::Grammar;
+use crate::grammar::{ANSWER_BYTES, Grammar, bytes, grow};
 use crate::tokenizer::Tokenizer;
 use candle_core::Tensor;
 use llguidance::TokenParser;
@@ -12,6 +14,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+/// Bytes of an entry of the parser's table of readings.
+const ITEM_BYTES: u64 = 16;
 
 /// Bytes of the answer that an error shows.
 const SHOWN: usize = 60;
@@ -39,6 +44,10 @@ const SHOWN: usize = 60;
 /// ```
 pub struct Constraint {
     parser: TokenParser,
+    /// What the parser takes of the memory for grammars; none of a fork's, which is short-lived.
+    share: Option<CacheShare>,
+    /// Entries of the parser's table of readings so far.
+    items: u64,
     stop: StopTokens,
     /// Tokens that come next, whatever a model says: the canonical spelling of a text that has no alternative.
     forced: VecDeque<u32>,
@@ -54,8 +63,29 @@ impl Constraint {
     /// # Errors
     /// `Grammar`, with the place.
     pub fn new(tokenizer: &Tokenizer, grammar: &Grammar, stop: StopTokens) -> Result<Constraint> {
-        let parser = tokenizer.grammars()?.parser(grammar)?.begun();
-        Ok(Constraint { parser, stop, forced: VecDeque::new(), next: None, ended: false })
+        Constraint::begun(tokenizer, grammar, stop, &CancellationToken::new())
+    }
+
+    /// [`new`](Self::new), for somebody who may cancel it.
+    pub(super) fn begun(
+        tokenizer: &Tokenizer,
+        grammar: &Grammar,
+        stop: StopTokens,
+        cancel: &CancellationToken,
+    ) -> Result<Constraint> {
+        let (parser, share) = tokenizer.grammars()?.begun(grammar, cancel)?;
+        Ok(Constraint { parser, share: Some(share), items: 0, stop, forced: VecDeque::new(), next: None, ended: false })
+    }
+
+    /// Counts what the parser takes by now.
+    fn count(&mut self) -> Result<()> {
+        let Some(share) = &mut self.share else { return Ok(()) };
+        let bytes = bytes(&self.parser) + ITEM_BYTES * self.items;
+        if bytes > ANSWER_BYTES {
+            let reason = format!("its tables take {bytes} bytes, expected at most {ANSWER_BYTES}");
+            return Err(GrammarError::TooHard { text: self.text(), reason }.into());
+        }
+        grow(share, bytes)
     }
 
     /// Chooses the next token by `logits` `[vocab]`, F32, and takes it; `None` when the answer is complete and nothing follows,
@@ -100,7 +130,10 @@ impl Constraint {
             return Ok(());
         }
         let parser = &mut self.parser;
-        match guarded(|| parser.consume_token(token).and_then(|_| parser.check_stop()))? {
+        let before = parser.parser.stats().all_items;
+        let taken = guarded(|| parser.consume_token(token).and_then(|_| parser.check_stop()))?;
+        self.items += (parser.parser.stats().all_items - before) as u64;
+        match taken {
             Ok(ended) => {
                 self.ended = ended;
                 Ok(())
@@ -164,7 +197,9 @@ impl Constraint {
             return Ok(Next::One(*token));
         }
         let parser = &mut self.parser;
-        let mut mask = match guarded(|| parser.compute_mask())? {
+        let mask = guarded(|| parser.compute_mask())?;
+        self.count()?;
+        let mut mask = match mask {
             Ok(mask) => mask,
             Err(_) if self.parser.stop_reason() == StopReason::NoExtensionBias => {
                 self.parser.token_env.tok_trie().alloc_token_set()
@@ -193,9 +228,11 @@ impl Constraint {
 
     /// The same answer so far, to look ahead: what that takes is not taken of this one's limits.
     pub(super) fn fork(&self) -> Constraint {
-        let Constraint { parser, stop, forced, next, ended } = self;
+        let Constraint { parser, stop, forced, next, ended, .. } = self;
         Constraint {
             parser: parser.deep_clone(),
+            share: None,
+            items: 0,
             stop: stop.clone(),
             forced: forced.clone(),
             next: next.clone(),
@@ -203,10 +240,15 @@ impl Constraint {
         }
     }
 
+    /// The end of the answer so far.
+    fn text(&self) -> String {
+        let bytes = self.parser.final_bytes();
+        String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN)..]).into_owned()
+    }
+
     /// Why the parser goes on no more.
     fn failed(&self) -> Error {
-        let bytes = self.parser.final_bytes();
-        let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN)..]).into_owned();
+        let text = self.text();
         match self.parser.error_message() {
             Some(reason) => GrammarError::TooHard { text, reason }.into(),
             None => GrammarError::NoToken { text }.into(),

@@ -109,7 +109,8 @@ impl State {
         sampler = sampler.with_stop(&stop);
         let Calls { mut reader, grammar, holds_thought } = Calls::of(options, &tokenizer, sequence.len())?;
         let grammar = options.grammar.as_ref().or(grammar.as_ref());
-        let constraint = grammar.map(|grammar| Constraint::new(&tokenizer, grammar, stop.clone()));
+        let cancel = options.cancel.clone().unwrap_or_default();
+        let constraint = grammar.map(|grammar| Constraint::begun(&tokenizer, grammar, stop.clone(), &cancel));
         let constraint = constraint.transpose()?.map(Box::new);
         let thinking = Thinking::after(&tokenizer, &sequence);
         if let Some(reader) = &mut reader {
@@ -132,7 +133,7 @@ impl State {
             stop,
             stop_strings: StopStrings::new(&options.stop)?,
             max_tokens: options.max_tokens,
-            cancel: options.cancel.clone().unwrap_or_default(),
+            cancel,
             input: prompt,
             ids: Vec::new(),
             finish: (options.max_tokens == 0).then_some(FinishReason::Length),

@@ -1,25 +1,42 @@
 //! A grammar -> its parser, compiled once a vocabulary.
 
 use super::schema::parts;
-use super::{Grammar, Source};
+use super::{Grammar, READINGS, Source, breadth};
+use crate::cache_budget::{CacheBudget, CacheShare};
+use crate::cancel::CancellationToken;
 use crate::error::{Error, GrammarError, Result};
-use llguidance::api::{GrammarWithLexer, ParserLimits, StopReason, TopLevelGrammar};
+use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, StopReason, TopLevelGrammar};
+use llguidance::earley::lexerspec::LexerSpec;
+use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{JsonCompileOptions, ParserFactory, TokenParser};
+use model_diagnostics::plan::GRAMMAR_MEMORY;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread;
+use std::time::Duration;
 
-/// Compiled grammars that are kept for the next request.
+/// Compiled grammars that are kept for the next request, and their bytes together.
 const KEPT: usize = 32;
+const KEPT_BYTES: u64 = GRAMMAR_MEMORY / 4;
+
+/// Bytes of what one answer is held to.
+pub(crate) const ANSWER_BYTES: u64 = GRAMMAR_MEMORY / 2;
+
+/// Bytes that a step of the lexer leaves in its tables, beyond those that they count themselves.
+const STEP_BYTES: u64 = 16;
+
+/// How often a request looks whether it was cancelled while another's grammar is compiled.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Bytes of stack for a compilation, which recurs as deep as a grammar is nested.
 const STACK_BYTES: usize = 32 << 20;
 
-/// What may lie between the parts of a JSON value: a blank, or a line end with an indentation. Any amount would be a loop that
-/// a small model does not leave.
+/// What may lie between the parts of a JSON value: a blank, or a line end with an indentation. Any amount would be a
+/// loop that a small model does not leave.
 const BLANKS: &str = r" |\n( {0,24}|\t{0,8})";
 
 /// Parts of a schema that are compiled alone to find the one that is impossible.
@@ -30,12 +47,12 @@ const SEARCHED: usize = 64 << 10;
 
 /// What a compilation and a step may take. Times are llguidance's measurements.
 const LIMITS: ParserLimits = ParserLimits {
-    max_items_in_row: 2000,
+    max_items_in_row: READINGS,
     initial_lexer_fuel: 1_000_000, // 20 ms
     step_lexer_fuel: 200_000,      // 14 ms
-    step_max_items: 50_000,        // 3 ms
-    max_lexer_states: 50_000,      // up to 100 MB, a request's own
-    max_grammar_size: 500_000,
+    step_max_items: 10 * READINGS,
+    max_lexer_states: 50_000, // up to 100 MB, a request's own
+    max_grammar_size: 100_000,
     precompute_large_lexemes: true,
     verbose_errors: false,
 };
@@ -43,12 +60,28 @@ const LIMITS: ParserLimits = ParserLimits {
 /// What compiles grammars for one vocabulary, and those it compiled last.
 pub(crate) struct Grammars {
     factory: ParserFactory,
-    kept: Mutex<VecDeque<(Grammar, Parser)>>,
+    kept: Mutex<VecDeque<(Grammar, Arc<Compiled>)>>,
+    /// Held by whoever compiles: one grammar at a time, so that those of strangers leave processors to the others.
+    compiling: Mutex<()>,
+    /// What the grammars that are kept and the answers that are held to one share.
+    memory: Arc<CacheBudget>,
 }
 
-/// What was compiled of a grammar, at its beginning. Clones share it.
-#[derive(Clone)]
-pub(crate) struct Parser(Arc<Mutex<TokenParser>>);
+/// A grammar at its beginning.
+pub(crate) struct Compiled {
+    parser: Mutex<TokenParser>,
+    share: CacheShare,
+}
+
+/// Why a grammar is not compiled.
+enum Unfit {
+    /// Nothing matches it, or it is written wrongly.
+    Wrong(String),
+    /// It takes too much.
+    TooHard(String),
+    /// Nobody waits for it any more.
+    Cancelled,
+}
 
 impl Grammars {
     /// For a vocabulary with its trie.
@@ -60,91 +93,182 @@ impl Grammars {
         let slices = llguidance::earley::SlicedBiasComputer::json_slices();
         let mut factory = ParserFactory::new(vocabulary, can, &slices).map_err(|error| internal(&error))?;
         *factory.quiet().limits_mut() = LIMITS;
-        Ok(Grammars { factory, kept: Mutex::default() })
+        let memory = CacheBudget::new(GRAMMAR_MEMORY);
+        Ok(Grammars { factory, kept: Mutex::default(), compiling: Mutex::new(()), memory })
     }
 
-    /// The parser of `grammar`, which was compiled before or is now.
+    /// What holds an answer to `grammar`, and the bytes that it takes: a parser with a lexer of its own, so that what
+    /// others read before changes neither its steps nor their limits.
     ///
     /// # Errors
-    /// `Grammar`, with the place.
-    pub(crate) fn parser(&self, grammar: &Grammar) -> Result<Parser> {
-        if let Some(parser) = self.kept(grammar) {
-            return Ok(parser);
+    /// `Grammar`, with the place; `Cancelled`.
+    pub(crate) fn begun(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<(TokenParser, CacheShare)> {
+        let compiled = self.compiled(grammar, cancel)?;
+        let share = self.reserved(compiled.share.bytes())?;
+        let parser = compiled.parser.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
+        Ok((parser, share))
+    }
+
+    /// `grammar`, which was compiled before or is now.
+    ///
+    /// # Errors
+    /// `Grammar`, with the place; `Cancelled`.
+    pub(crate) fn compiled(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<Arc<Compiled>> {
+        if let Some(compiled) = self.kept(grammar) {
+            return Ok(compiled);
         }
         grammar.check()?;
-        let deep = thread::Builder::new().name("grammar".into()).stack_size(STACK_BYTES);
-        let compiled = thread::scope(|scope| {
-            let thread = deep.spawn_scoped(scope, || self.compiled(grammar)).map_err(|error| internal(&error))?;
-            thread.join().unwrap_or_else(|_| Err(internal(&"compiling a grammar panicked")))
-        });
-        let parser = compiled?;
-        if let Some(parser) = self.kept(grammar) {
-            return Ok(parser); // of a request that came with this one
+        let _turn = loop {
+            match self.compiling.try_lock() {
+                Ok(turn) => break turn,
+                Err(TryLockError::Poisoned(turn)) => break turn.into_inner(),
+                Err(TryLockError::WouldBlock) => thread::sleep(POLL_INTERVAL),
+            }
+            cancel.check()?;
+        };
+        if let Some(compiled) = self.kept(grammar) {
+            return Ok(compiled); // of a request that came with this one
         }
+        let deep = thread::Builder::new().name("grammar".into()).stack_size(STACK_BYTES);
+        let parser = thread::scope(|scope| {
+            let thread = deep.spawn_scoped(scope, || self.parser(grammar, cancel)).map_err(|error| internal(&error))?;
+            thread.join().unwrap_or_else(|_| Err(internal(&"compiling a grammar panicked")))
+        })?;
+        let share = self.reserved(bytes(&parser))?;
+        let compiled = Arc::new(Compiled { parser: Mutex::new(parser), share });
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back((grammar.clone(), parser.clone()));
-        if kept.len() > KEPT {
+        kept.push_back((grammar.clone(), Arc::clone(&compiled)));
+        while kept.len() > KEPT || kept.iter().map(|(_, compiled)| compiled.share.bytes()).sum::<u64>() > KEPT_BYTES {
             kept.pop_front();
         }
-        Ok(parser)
+        Ok(compiled)
     }
 
-    /// The parser of `grammar` where it is kept, which is used last now.
-    fn kept(&self, grammar: &Grammar) -> Option<Parser> {
+    /// `grammar` where it is kept, which is used last now.
+    fn kept(&self, grammar: &Grammar) -> Option<Arc<Compiled>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let index = kept.iter().position(|(known, _)| known == grammar)?;
-        let (known, parser) = kept.remove(index)?;
-        kept.push_back((known, parser.clone()));
-        Some(parser)
+        let (known, compiled) = kept.remove(index)?;
+        kept.push_back((known, Arc::clone(&compiled)));
+        Some(compiled)
     }
 
-    fn compiled(&self, grammar: &Grammar) -> Result<Parser> {
-        let malformed = |what, reason: String| GrammarError::Malformed { what, reason: shortened(&reason) }.into();
-        match &*grammar.0 {
-            Source::JsonSchema(schema) => self.schema(schema).map_err(|reason| {
-                let (place, reason) = self.impossible(schema, reason);
-                GrammarError::Schema { place, reason: shortened(&reason) }.into()
-            }),
-            Source::Regex(regex) => {
-                self.compile(GrammarWithLexer::from_regex(regex)).map_err(|why| malformed("regular expression", why))
+    /// A share of `bytes`, for which grammars that are kept make room.
+    fn reserved(&self, bytes: u64) -> Result<CacheShare> {
+        let mut share = self.memory.share();
+        while let Err(error) = grow(&mut share, bytes) {
+            if self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop_front().is_none() {
+                return Err(error);
             }
-            Source::Lark(lark) => {
-                self.compile(GrammarWithLexer::from_lark(lark.clone())).map_err(|why| malformed("Lark grammar", why))
-            }
-            Source::Calls { lark, .. } => self
-                .compile(GrammarWithLexer::from_lark(lark.clone()))
-                .map_err(|why| malformed("schemas of the tools", why)),
+        }
+        Ok(share)
+    }
+
+    fn parser(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<TokenParser> {
+        let (what, read) = match &*grammar.0 {
+            Source::JsonSchema(schema) => return self.of_schema(schema, cancel),
+            Source::Regex(regex) => ("regular expression", GrammarWithLexer::from_regex(regex)),
+            Source::Lark(lark) => ("Lark grammar", GrammarWithLexer::from_lark(lark.clone())),
+            Source::Calls { lark, .. } => ("schemas of the tools", GrammarWithLexer::from_lark(lark.clone())),
             Source::Choice(texts) => {
                 let texts: Vec<String> = texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
-                let lark = format!("start: TEXT\nTEXT: {}", texts.join(" | "));
-                self.compile(GrammarWithLexer::from_lark(lark)).map_err(|why| malformed("choice", why))
+                ("choice", GrammarWithLexer::from_lark(format!("start: TEXT\nTEXT: {}", texts.join(" | "))))
             }
-        }
+        };
+        let is_free = matches!(*grammar.0, Source::Lark(_));
+        self.compile(read, is_free, &mut 0, cancel).map_err(|unfit| match unfit {
+            Unfit::Cancelled => Error::Cancelled,
+            Unfit::Wrong(reason) | Unfit::TooHard(reason) => {
+                GrammarError::Malformed { what, reason: shortened(&reason) }.into()
+            }
+        })
     }
 
-    fn schema(&self, schema: &Value) -> Result<Parser, String> {
+    fn of_schema(&self, schema: &Value, cancel: &CancellationToken) -> Result<TokenParser> {
+        let mut steps = 0;
+        let (place, reason) = match self.schema(schema, &mut steps, cancel) {
+            Ok(parser) => return Ok(parser),
+            Err(Unfit::Cancelled) => return Err(Error::Cancelled),
+            Err(Unfit::TooHard(reason)) => (String::new(), reason),
+            Err(Unfit::Wrong(reason)) => self.impossible(schema, reason, steps, cancel),
+        };
+        Err(GrammarError::Schema { place, reason: shortened(&reason) }.into())
+    }
+
+    fn schema(&self, schema: &Value, steps: &mut u64, cancel: &CancellationToken) -> Result<TokenParser, Unfit> {
         if *schema == Value::Bool(false) {
-            return Err("no value keeps the schema false".into());
+            return Err(Unfit::Wrong("no value keeps the schema false".into()));
         }
-        self.compile(GrammarWithLexer::from_json_schema(with_blanks(schema)))
+        self.compile(GrammarWithLexer::from_json_schema(with_blanks(schema)), false, steps, cancel)
     }
 
-    fn compile(&self, grammar: GrammarWithLexer) -> Result<Parser, String> {
-        let mut parser = self.factory.create_parser(TopLevelGrammar::from_grammar(grammar)).map_err(|e| line(&e))?;
+    /// Compiles `grammar`, and adds the steps that the lexer takes for that to `steps`. One that `is_free` may
+    /// intersect any expressions; those of schemas were checked.
+    fn compile(
+        &self,
+        grammar: GrammarWithLexer,
+        is_free: bool,
+        steps: &mut u64,
+        cancel: &CancellationToken,
+    ) -> Result<TokenParser, Unfit> {
+        let wrong = |error: &dyn fmt::Display| Unfit::Wrong(line(error));
+        let goes_on = || cancel.check().map_err(|_| Unfit::Cancelled);
+        goes_on()?;
+        let read = GrammarInit::Serialized(TopLevelGrammar::from_grammar(grammar));
+        let vocabulary = self.factory.tok_env().clone();
+        let read = catch_unwind(AssertUnwindSafe(|| read.to_internal(Some(vocabulary), LIMITS)));
+        let (grammar, lexemes) = read.map_err(|error| wrong(&error))?;
+        if let Some(shown) = Some(lexemes.regex_builder.exprset()).filter(|_| is_free).and_then(breadth::too_broad) {
+            return Err(Unfit::TooHard(format!("it can be read in too many ways at once: {shown}")));
+        }
+        goes_on()?;
+        *steps +=
+            catch_unwind(AssertUnwindSafe(|| Ok(self.tried(lexemes.clone())))).map_err(|error| wrong(&error))??;
+        goes_on()?;
+        let built = self.factory.create_parser_from_init_default(GrammarInit::Internal(grammar, lexemes));
+        let mut parser = built.map_err(|error| wrong(&error))?;
         parser.start_without_prompt();
         // Whether there is a beginning.
         let mut tried = parser.deep_clone();
         match tried.compute_mask() {
             Err(_) if tried.stop_reason() == StopReason::NoExtensionBias && !tried.is_accepting() => {
-                Err("nothing matches it".into())
+                Err(Unfit::Wrong("nothing matches it".into()))
             }
-            Err(error) if tried.stop_reason() != StopReason::NoExtensionBias => Err(line(&error)),
-            _ => Ok(Parser(Arc::new(Mutex::new(parser)))),
+            Err(error) if tried.stop_reason() != StopReason::NoExtensionBias => Err(Unfit::TooHard(line(&error))),
+            _ => Ok(parser),
         }
     }
 
+    /// Takes the first steps of the lexer of `lexemes` within the limits; how many they were. llguidance takes these
+    /// steps too, without a limit, when it makes a parser.
+    fn tried(&self, mut lexemes: LexerSpec) -> Result<u64, Unfit> {
+        let steps = LIMITS.initial_lexer_fuel;
+        let hard = |error: &dyn fmt::Display| {
+            let advice = "take smaller numbers in multipleOf, or shorter patterns and repetitions";
+            Unfit::TooHard(format!("it takes more than {steps} steps to compile ({}); {advice}", line(error)))
+        };
+        lexemes.add_extra_lexemes(&self.factory.extra_lexemes());
+        let mut lexer = lexemes.to_regex_vec(&mut LIMITS.clone()).map_err(|error| hard(&error))?;
+        lexer.set_fuel(LIMITS.initial_lexer_fuel);
+        lexer.set_max_states(LIMITS.max_lexer_states);
+        let start = lexer.initial_state(&lexemes.all_lexemes());
+        for byte in 0..=u8::MAX {
+            lexer.transition(start, byte);
+            if let Some(error) = lexer.get_error() {
+                return Err(hard(&error));
+            }
+        }
+        Ok(lexer.total_fuel_spent())
+    }
+
     /// The innermost part of `schema` that is impossible alone, and why: `reason` for the whole.
-    fn impossible(&self, schema: &Value, reason: String) -> (String, String) {
+    fn impossible(
+        &self,
+        schema: &Value,
+        reason: String,
+        mut steps: u64,
+        cancel: &CancellationToken,
+    ) -> (String, String) {
         let definitions = ["$defs", "definitions", "$schema"];
         let (mut place, mut found, mut here, mut tries) = (String::new(), reason, schema, TRIED);
         if schema.to_string().len() > SEARCHED {
@@ -152,14 +276,21 @@ impl Grammars {
         }
         loop {
             let within = parts(here).find_map(|(step, part)| {
-                tries = tries.checked_sub(1)?;
+                tries = tries.checked_sub(1).filter(|_| steps < LIMITS.initial_lexer_fuel)?;
                 let mut alone = part.clone();
                 for key in definitions {
                     if let (Some(object), Some(value)) = (alone.as_object_mut(), schema.get(key)) {
                         object.entry(key).or_insert_with(|| value.clone());
                     }
                 }
-                self.schema(&alone).err().map(|reason| (step, part, reason))
+                match self.schema(&alone, &mut steps, cancel) {
+                    Err(Unfit::Wrong(reason)) => Some((step, part, reason)),
+                    Err(_) => {
+                        tries = 0;
+                        None
+                    }
+                    Ok(_) => None,
+                }
             });
             match within {
                 // What is forbidden on purpose is at fault where it is wanted.
@@ -181,16 +312,24 @@ pub(super) fn with_blanks(schema: &Value) -> Value {
     schema
 }
 
-impl Parser {
-    /// A parser at the beginning, with a lexer of its own: what others read before changes neither its steps nor their limits.
-    pub(crate) fn begun(&self) -> TokenParser {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).deep_clone()
-    }
+/// Bytes of the tables that `parser` has of its own.
+pub(crate) fn bytes(parser: &TokenParser) -> u64 {
+    let stats = parser.parser.lexer_stats();
+    stats.num_bytes as u64 + STEP_BYTES * stats.total_fuel_spent as u64
 }
 
-impl fmt::Debug for Parser {
+/// Lets `share` have `bytes`.
+///
+/// # Errors
+/// `Grammar` where all grammars together would take too much.
+pub(crate) fn grow(share: &mut CacheShare, bytes: u64) -> Result<()> {
+    let full = |_| GrammarError::Memory { bytes, limit: GRAMMAR_MEMORY }.into();
+    share.grow_to(bytes).map_err(full)
+}
+
+impl fmt::Debug for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Parser")
+        f.write_str("Compiled")
     }
 }
 
@@ -201,7 +340,7 @@ impl fmt::Debug for Grammars {
 }
 
 /// An error of llguidance and its causes, the panics that it caught without their stack.
-fn line(error: &impl fmt::Display) -> String {
+fn line(error: &(impl fmt::Display + ?Sized)) -> String {
     let text = format!("{error:#}");
     let text = text.split("\n<").next().unwrap_or_default();
     text.trim().to_owned()

@@ -1,11 +1,11 @@
 //! A JSON schema -> whether it can be kept, or the place in it that cannot.
 
-use super::GRAMMAR_BYTES;
+use super::{GRAMMAR_BYTES, READINGS as READINGS_AT_ONCE, REGEX_BYTES, breadth, within};
 use crate::error::GrammarError;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde_json::Value;
-use std::collections::HashMap;
+use serde_json::{Map, Number, Value};
+use std::collections::{HashMap, HashSet};
 
 /// Levels of a schema that may lie within each other.
 const LEVELS: usize = 64;
@@ -13,7 +13,34 @@ const LEVELS: usize = 64;
 /// Alternatives that the parts of an `allOf` may have together: each is taken with each.
 const ALTERNATIVES: usize = 4096;
 
-/// Keywords that change what a value is, and cannot be kept. `x-guidance` is llguidance's own, and would change its limits.
+/// Readings of an answer that the parser follows at once, as counted here; it has room for more.
+const READINGS: usize = READINGS_AT_ONCE * 9 / 10;
+
+/// Readings that a property which may be left out adds, and an alternative that is no object.
+const PROPERTY_READINGS: usize = 4;
+const VALUE_READINGS: usize = 2;
+
+/// Steps that the properties of all objects may take: as many for each as its object has properties, and where these
+/// are counted (`minProperties`, `maxProperties`) that many times as many.
+const PROPERTY_STEPS: usize = 4_000_000;
+
+/// Schemas that those which hold together may become, for each of their alternatives anew.
+const COPIES: usize = 200_000;
+
+/// The digits of a `multipleOf`, at most.
+const DIVISOR: f64 = 300_000_000.0;
+
+/// Bytes that the patterns of a schema may have together.
+const PATTERN_BYTES: usize = 256 << 10;
+
+/// Ways in which a text can be one of a `format` at once, at most.
+const FORMAT_WAYS: u64 = 4;
+
+/// Pairs of patterns of property names in a schema: each is compared with each of its object.
+const NAME_PAIRS: usize = 1000;
+
+/// Keywords that change what a value is, and cannot be kept. `x-guidance` is llguidance's own, and would change its
+/// limits.
 const UNSUPPORTED: [&str; 19] = [
     "$dynamicRef",
     "$recursiveRef",
@@ -84,8 +111,8 @@ fn find_joined(schema: &Value, joined: &mut Vec<String>) {
     }
 }
 
-/// Allows an object no other properties than its own, as serde ignores them, and a model that writes them may not come to an
-/// end. What is joined with others stays open.
+/// Allows an object no other properties than its own, as serde ignores them, and a model that writes them may not
+/// come to an end. What is joined with others stays open.
 fn close(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     let joins = JOINING.iter().any(|key| object.contains_key(*key));
@@ -103,7 +130,8 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// Gives integers of 32 and 64 bits the ends of their range, which schemars leaves out. Of 64 bits they are doubles within it.
+/// Gives integers of 32 and 64 bits the ends of their range, which schemars leaves out. Of 64 bits they are doubles
+/// within it.
 fn bound(schema: &mut Value) {
     match schema {
         Value::Array(values) => values.iter_mut().for_each(bound),
@@ -127,22 +155,42 @@ fn bound(schema: &mut Value) {
 pub(super) fn check(schema: &Value) -> Result<(), GrammarError> {
     let mut bytes = 0;
     measure(schema, 0, &mut bytes)?;
-    let mut walk = Walk { root: schema, known: HashMap::new(), open: Vec::new() };
-    walk.schema(schema, &mut String::new()).map(drop)
+    let mut walk = Walk {
+        root: schema,
+        known: HashMap::new(),
+        open: Vec::new(),
+        patterns: HashSet::new(),
+        pattern_bytes: 0,
+        name_pairs: 0,
+        property_steps: 0,
+        joined: 0,
+    };
+    let size = walk.schema(schema, &mut String::new())?;
+    if size.readings > READINGS {
+        return Err(too_large(
+            "alternatives and properties that may be left out, at one place",
+            size.readings,
+            READINGS,
+        ));
+    }
+    walk.intersections()
+}
+
+fn too_large(unit: &'static str, found: usize, limit: usize) -> GrammarError {
+    GrammarError::TooLarge { what: "JSON schema", unit, found, limit }
 }
 
 /// Adds the bytes that `value` has at least as JSON.
 fn measure(value: &Value, level: usize, bytes: &mut usize) -> Result<(), GrammarError> {
-    let too_large = |unit, found, limit| Err(GrammarError::TooLarge { what: "JSON schema", unit, found, limit });
     if level > LEVELS {
-        return too_large("levels", level, LEVELS);
+        return Err(too_large("levels", level, LEVELS));
     }
     *bytes += match value {
         Value::String(text) => text.len() + 2,
         _ => 2,
     };
     if *bytes > GRAMMAR_BYTES {
-        return too_large("bytes", *bytes, GRAMMAR_BYTES);
+        return Err(too_large("bytes", *bytes, GRAMMAR_BYTES));
     }
     match value {
         Value::Array(values) => values.iter().try_for_each(|value| measure(value, level + 1, bytes)),
@@ -154,7 +202,8 @@ fn measure(value: &Value, level: usize, bytes: &mut usize) -> Result<(), Grammar
     }
 }
 
-/// The schemas directly within `schema`, each with what its place adds to a JSON pointer, those of definitions left out.
+/// The schemas directly within `schema`, each with what its place adds to a JSON pointer, those of definitions left
+/// out.
 pub(super) fn parts(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
     let of = |key: &'static str| schema.get(key).map(|value| (key, value));
     let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
@@ -171,18 +220,41 @@ pub(super) fn parts(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
 /// A way through all schemas that a schema uses.
 struct Walk<'s> {
     root: &'s Value,
-    /// References that were followed, and how many alternatives there are.
-    known: HashMap<&'s str, usize>,
+    /// References that were followed, and the sizes of what they lead to.
+    known: HashMap<&'s str, Size>,
     /// Those that are being followed.
     open: Vec<&'s str>,
+    /// Patterns of strings and of names of properties, and formats as `None`.
+    patterns: HashSet<Option<&'s str>>,
+    pattern_bytes: usize,
+    name_pairs: usize,
+    property_steps: usize,
+    /// Schemas that hold together with another.
+    joined: usize,
+}
+
+/// How large a schema is for a parser.
+#[derive(Clone, Copy)]
+struct Size {
+    /// Schemas within it, and itself.
+    parts: usize,
+    /// Alternatives that any part of it has.
+    alternatives: usize,
+    /// Readings of a value that may be followed at once.
+    readings: usize,
+}
+
+impl Size {
+    /// That of a schema without others.
+    const ONE: Size = Size { parts: 1, alternatives: 1, readings: VALUE_READINGS };
 }
 
 impl<'s> Walk<'s> {
-    /// Checks `schema`, which lies at `place`; how many alternatives any part of it has.
-    fn schema(&mut self, schema: &'s Value, place: &mut String) -> Result<usize, GrammarError> {
+    /// Checks `schema`, which lies at `place`; how large it is.
+    fn schema(&mut self, schema: &'s Value, place: &mut String) -> Result<Size, GrammarError> {
         let wrong = |place: &str, reason: String| Err(GrammarError::Schema { place: place.into(), reason });
         let object = match schema {
-            Value::Bool(_) => return Ok(1),
+            Value::Bool(_) => return Ok(Size::ONE),
             Value::Object(object) => object,
             _ => return wrong(place, "expected an object or a boolean".into()),
         };
@@ -202,57 +274,168 @@ impl<'s> Walk<'s> {
         if let Some(key) = LISTS[..4].iter().find(|key| object.get(**key).is_some_and(|value| !value.is_array())) {
             return wrong(&format!("{place}/{key}"), "expected an array".into());
         }
-        // Each alternative of one member of an `allOf` is taken with each of the others; the parts of all else stay apart.
-        let (mut together, mut apart, mut choices) = (1_usize, 1, 0_usize);
+        if let Some(divisor) =
+            object.get("multipleOf").and_then(Value::as_number).filter(|divisor| !is_divisor(divisor))
+        {
+            let reason = format!(
+                "{divisor} is not supported, expected at most {DIVISOR} in units of its last of up to 8 decimals"
+            );
+            return wrong(&format!("{place}/multipleOf"), reason);
+        }
+        self.count(object)?;
+        // Each alternative of one member of an `allOf` is taken with each of the others; the parts of all else stay
+        // apart.
+        let listed = object.get("enum").and_then(Value::as_array).map_or(0, Vec::len);
+        let (mut together, mut factors, mut apart, mut choices) = (1_usize, 0, 1, listed);
+        let mut size = Size { readings: optional(object) * PROPERTY_READINGS + VALUE_READINGS, ..Size::ONE };
+        let mut side_by_side = 0_usize;
+        let mut join = |count: usize| {
+            together = together.saturating_mul(count);
+            factors += usize::from(count > 1);
+        };
         for (step, part) in parts(schema) {
             let len = place.len();
             place.push_str(&step);
-            let count = self.schema(part, place)?;
+            let Size { parts, alternatives, readings } = self.schema(part, place)?;
             place.truncate(len);
+            size.parts = size.parts.saturating_add(parts);
             if step.starts_with("/allOf/") {
-                together = together.saturating_mul(count);
+                join(alternatives);
+                side_by_side = side_by_side.saturating_add(readings);
             } else if step.starts_with("/anyOf/") || step.starts_with("/oneOf/") {
-                choices = choices.saturating_add(count);
+                choices = choices.saturating_add(alternatives);
+                side_by_side = side_by_side.saturating_add(readings);
             } else {
-                apart = apart.max(count);
+                apart = apart.max(alternatives);
+                size.readings = size.readings.max(readings.saturating_add(VALUE_READINGS));
             }
         }
         if let Some(reference) = object.get("$ref") {
             let at = format!("{place}/$ref");
             let Some(reference) = reference.as_str() else { return wrong(&at, "expected a string".into()) };
-            together = together.saturating_mul(self.follow(reference, &at)?);
+            let target = self.follow(reference, &at)?;
+            join(target.alternatives);
+            size.parts = size.parts.saturating_add(target.parts);
+            side_by_side = side_by_side.saturating_add(target.readings);
         }
-        let count = together.saturating_mul(choices.max(1)).saturating_mul(apart);
-        if count > ALTERNATIVES && (object.contains_key("allOf") || object.contains_key("$ref")) {
-            let unit = "alternatives of schemas that hold together";
-            return Err(GrammarError::TooLarge { what: "JSON schema", unit, found: count, limit: ALTERNATIVES });
+        join(choices.max(1));
+        size.alternatives = together.saturating_mul(apart);
+        size.readings = size.readings.max(side_by_side);
+        if factors > 1 {
+            let copies = size.alternatives.saturating_mul(size.parts);
+            if size.alternatives > ALTERNATIVES {
+                return Err(too_large("alternatives of schemas that hold together", size.alternatives, ALTERNATIVES));
+            } else if copies > COPIES {
+                return Err(too_large("schemas in the alternatives of those that hold together", copies, COPIES));
+            }
+            size.readings = size.readings.max(size.alternatives.saturating_mul(VALUE_READINGS));
         }
-        Ok(count)
+        Ok(size)
+    }
+
+    /// Counts what the patterns and properties of `object` take.
+    fn count(&mut self, object: &'s Map<String, Value>) -> Result<(), GrammarError> {
+        let names = object.get("patternProperties").and_then(Value::as_object);
+        let names = names.into_iter().flat_map(Map::keys).map(String::as_str);
+        let patterns: Vec<&str> = names.chain(object.get("pattern").and_then(Value::as_str)).collect();
+        let others = patterns.len().saturating_sub(1);
+        self.name_pairs += patterns.len() * others / 2;
+        let members = object.get("allOf").and_then(Value::as_array).map_or(0, Vec::len);
+        self.joined += others + members + usize::from(object.contains_key("$ref") && object.len() > 1);
+        if object.contains_key("format") {
+            self.patterns.insert(None);
+            self.joined += 1;
+        }
+        for pattern in patterns {
+            within("pattern of a JSON schema", pattern, REGEX_BYTES)?;
+            self.pattern_bytes += pattern.len();
+            self.patterns.insert(Some(pattern));
+        }
+        if self.pattern_bytes > PATTERN_BYTES {
+            return Err(too_large("bytes of patterns", self.pattern_bytes, PATTERN_BYTES));
+        } else if self.name_pairs > NAME_PAIRS {
+            return Err(too_large("pairs of patterns of the names of an object", self.name_pairs, NAME_PAIRS));
+        }
+        let is_counted = ["minProperties", "maxProperties"].iter().any(|key| object.contains_key(*key));
+        let properties = object.get("properties").and_then(Value::as_object).map_or(0, Map::len);
+        let each = if is_counted && optional(object) > 0 { properties.saturating_mul(properties) } else { properties };
+        self.property_steps = self.property_steps.saturating_add(properties.saturating_mul(each));
+        if self.property_steps > PROPERTY_STEPS {
+            return Err(too_large("steps for the properties of its objects", self.property_steps, PROPERTY_STEPS));
+        }
+        Ok(())
+    }
+
+    /// Whether the patterns that may hold together can be intersected: llguidance does so while it reads a schema,
+    /// before there is anything to measure.
+    fn intersections(&self) -> Result<(), GrammarError> {
+        if self.joined == 0 || self.patterns.len() < 2 {
+            return Ok(());
+        }
+        let product = |of: &mut dyn FnMut(&str) -> u64| {
+            let ways = self.patterns.iter().map(|pattern| pattern.map_or(FORMAT_WAYS, &mut *of));
+            let mut ways: Vec<u64> = ways.collect();
+            ways.sort_unstable_by(|a, b| b.cmp(a));
+            ways.iter().take(self.joined + 1).fold(1_u64, |product, ways| product.saturating_mul(*ways))
+        };
+        if product(&mut breadth::letters) <= breadth::PRODUCT {
+            return Ok(());
+        }
+        let mut left = breadth::DERIVATIVES;
+        let product = product(&mut |pattern| breadth::ways(pattern, &mut left));
+        if product > breadth::PRODUCT {
+            let unit = "ways in which the patterns that hold together can be read at once";
+            let [found, limit] = [product, breadth::PRODUCT].map(|ways| usize::try_from(ways).unwrap_or(usize::MAX));
+            return Err(too_large(unit, found, limit));
+        }
+        Ok(())
     }
 
     /// Checks what `reference`, which stands at `at`, leads to.
-    fn follow(&mut self, reference: &'s str, at: &str) -> Result<usize, GrammarError> {
+    fn follow(&mut self, reference: &'s str, at: &str) -> Result<Size, GrammarError> {
         let wrong = |reason: &str| GrammarError::Schema { place: at.into(), reason: reason.into() };
-        let path = reference.strip_prefix('#').filter(|path| path.is_empty() || path.starts_with('/'));
-        let path = path.filter(|path| !path.contains(['~', '%']));
-        let path = path.ok_or_else(|| wrong("expected a reference within the schema, such as #/$defs/name"))?;
-        if let Some(count) = self.known.get(reference) {
-            return Ok(*count);
+        if let Some(size) = self.known.get(reference) {
+            return Ok(*size);
         }
+        let path = path_within(reference)
+            .ok_or_else(|| wrong("expected a reference within the schema, such as #/$defs/name"))?;
         if self.open.contains(&reference) {
-            return Ok(1);
+            return Ok(Size::ONE);
         }
         if self.open.len() >= LEVELS {
             return Err(wrong("too many references lead on from each other, expected at most 64"));
         }
-        let target = self.root.pointer(path.trim_end_matches('/'));
-        let target = target.ok_or_else(|| wrong("it leads to nothing"))?;
+        let target = self.root.pointer(path).ok_or_else(|| wrong("it leads to nothing"))?;
         self.open.push(reference);
-        let count = self.schema(target, &mut path.trim_end_matches('/').to_owned())?;
+        let size = self.schema(target, &mut path.to_owned())?;
         self.open.pop();
-        self.known.insert(reference, count);
-        Ok(count)
+        self.known.insert(reference, size);
+        Ok(size)
     }
+}
+
+/// The JSON pointer that `reference` is, if it leads to a part of the same schema.
+fn path_within(reference: &str) -> Option<&str> {
+    let path = reference.strip_prefix('#').filter(|path| path.is_empty() || path.starts_with('/'))?;
+    (!path.contains(['~', '%'])).then(|| path.trim_end_matches('/'))
+}
+
+/// Whether remainders by `divisor` fit into the 32 bits that they are counted in, with one more digit.
+fn is_divisor(divisor: &Number) -> bool {
+    let text = divisor.to_string();
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let fraction = digits.split_once('.').map_or("", |(_, fraction)| fraction.trim_end_matches('0'));
+    let decimals = fraction.len() as i64 - exponent.parse::<i64>().unwrap_or(0);
+    let units = 10_f64.powi(i32::try_from(decimals.max(0)).unwrap_or(i32::MAX));
+    decimals <= 8 && divisor.as_f64().is_some_and(|divisor| divisor * units <= DIVISOR)
+}
+
+/// Properties of `object` that may be left out.
+fn optional(object: &Map<String, Value>) -> usize {
+    let required: HashSet<&str> =
+        object.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let names = object.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    names.filter(|name| !required.contains(name.as_str())).count()
 }
 
 /// Whether a schema with this `type` has values of `kind`.

@@ -2,7 +2,8 @@
 
 use crate::common::{self};
 use crate::qwen3;
-use model_factory::{Error, ErrorKind, GenerateOptions, Grammar, GrammarError, Model};
+use model_factory::generate::{Constraint, StopTokens};
+use model_factory::{CancellationToken, Error, ErrorKind, GenerateOptions, Grammar, GrammarError, Model};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -75,6 +76,12 @@ fn what_is_too_large_is_refused_before_it_is_compiled() {
         deep = json!({"items": deep});
     }
     let two = json!({"anyOf": [{"type": "object", "properties": {"a": true}}, {"type": "object", "required": ["b"]}]});
+    let properties = |count: usize| -> Value {
+        (0..count).map(|n| (format!("a{n}"), Value::Bool(true))).collect::<serde_json::Map<_, _>>().into()
+    };
+    let one_of = |n: usize, value: bool| json!({"type": "object", "properties": {format!("a{n}"): value}, "required": [format!("a{n}")]});
+    let ambiguous = |n: usize| json!({"type": "string", "pattern": format!("^(.{{{n}}}|b)*[a-z]")});
+    let names: serde_json::Map<String, Value> = (0..60).map(|n| (format!("^x{n}$"), Value::Bool(true))).collect();
     let nested = |open: &str, close: &str| format!("{}a{}", open.repeat(20_000), close.repeat(20_000));
     let long = "x".repeat(10 << 20);
     let grammars = [
@@ -82,6 +89,27 @@ fn what_is_too_large_is_refused_before_it_is_compiled() {
         Grammar::json_schema(json!({"enum": vec![Value::from(1); 2_000_000]})),
         Grammar::json_schema(deep),
         Grammar::json_schema(json!({"allOf": vec![two; 40]})),
+        // More readings of an answer at once than a parser follows.
+        Grammar::json_schema(json!({"anyOf": (0..3000).map(|n| one_of(n, true)).collect::<Vec<_>>()})),
+        Grammar::json_schema(
+            json!({"type": "array", "items": {"anyOf": (0..3000).map(|n| one_of(n, true)).collect::<Vec<_>>()}}),
+        ),
+        Grammar::json_schema(json!({"type": "object", "properties": properties(3000)})),
+        Grammar::json_schema(
+            json!({"anyOf": (0..100).map(|_| json!({"type": "object", "properties": properties(30)})).collect::<Vec<_>>()}),
+        ),
+        // Each property in the place of each other.
+        Grammar::json_schema(json!({"type": "object", "properties": properties(300), "minProperties": 1})),
+        Grammar::json_schema(
+            json!({"items": (0..9).map(|_| json!({"properties": properties(900)})).collect::<Vec<_>>()}),
+        ),
+        // Intersections of patterns that can be read in many ways.
+        Grammar::json_schema(json!({"allOf": (2..32).map(ambiguous).collect::<Vec<_>>()})),
+        Grammar::json_schema(json!({"allOf": [ambiguous(500), {"$ref": "#/$defs/a"}], "$defs": {"a": ambiguous(501)}})),
+        Grammar::json_schema(json!({"patternProperties": names, "type": "object"})),
+        Grammar::json_schema(
+            json!({"allOf": vec![json!({"anyOf": vec![json!({"properties": properties(90)}); 60]}); 2]}),
+        ),
         Grammar::regex(long.clone()),
         Grammar::regex(nested("(", ")")),
         Grammar::lark(format!("start: \"{long}\"")),
@@ -144,6 +172,8 @@ fn what_is_hard_ends_in_bounded_time_and_memory() {
     }
     dag.insert("d60".into(), json!({"type": "null"}));
     let itself = json!({"$ref": "#/$defs/a"});
+    let numbers: serde_json::Map<String, Value> =
+        (1..200).map(|n| (format!("n{n}"), json!({"type": "integer", "multipleOf": 100_003 + n}))).collect();
     let schemas = [
         json!({"$defs": dag, "$ref": "#/$defs/d0"}),
         json!({"$defs": {"a": {"allOf": [itself.clone(), itself.clone()]}}, "$ref": "#/$defs/a"}),
@@ -162,6 +192,10 @@ fn what_is_hard_ends_in_bounded_time_and_memory() {
         json!({"type": "integer", "minimum": i64::MIN, "maximum": i64::MAX}),
         json!({"type": "integer", "minimum": 1e30}),
         json!({"type": "integer", "multipleOf": 1_000_003, "minimum": 7}),
+        json!({"type": "integer", "multipleOf": 62_710_561}),
+        json!({"type": "integer", "multipleOf": 10_000_019}),
+        json!({"type": "integer", "allOf": [{"multipleOf": 997}, {"multipleOf": 1009}]}),
+        json!({"type": "object", "properties": numbers.clone(), "additionalProperties": false}),
         json!({"type": "string", "pattern": "^(a{1,1000}){1,1000}$"}),
         json!({"type": "string", "pattern": "^((a|b|ab)*c){3,9}(x+x+)+y$", "minLength": 500}),
         json!({"type": "string", "enum": (0..20_000).map(|n| format!("{:x}", n * 7919)).collect::<Vec<String>>()}),
@@ -208,4 +242,49 @@ fn what_is_hard_ends_in_bounded_time_and_memory() {
     if let Some(peak) = common::status("VmHWM") {
         assert!(peak < 1 << 30, "{peak} bytes");
     }
+}
+
+/// Answers that are held to a large grammar share the memory that grammars may take.
+#[test]
+fn answers_beyond_the_memory_for_grammars_are_refused_until_others_end() {
+    let model = common::load(common::fixtures().join("models/qwen3/q8_0.gguf"));
+    let one_of =
+        |n: usize| json!({"type": "object", "properties": {format!("a{n}"): true}, "required": [format!("a{n}")]});
+    let grammar = Grammar::json_schema(json!({"anyOf": (0..1500).map(one_of).collect::<Vec<_>>()}));
+    let begin = || Constraint::new(model.tokenizer(), &grammar, StopTokens::default());
+    let mut begun = Vec::new();
+    let refused = loop {
+        match begin() {
+            Ok(constraint) => begun.push(constraint),
+            Err(error) => break error,
+        }
+        assert!(begun.len() < 1000, "nothing is counted");
+    };
+    let Error::Grammar(error) = &refused else { panic!("{refused:?}") };
+    assert!(matches!(**error, GrammarError::Memory { .. }), "{error:?}");
+    assert_eq!((begun.len() > 2, refused.kind()), (true, ErrorKind::OutOfMemory));
+    begun.clear();
+    begin().unwrap();
+}
+
+/// Remainders are counted in 32 bits: what does not fit would allow other numbers.
+#[test]
+fn divisors_beyond_the_arithmetic_are_refused() {
+    let check = |divisor: &str| {
+        let schema: Value = serde_json::from_str(&format!(r#"{{"type": "number", "multipleOf": {divisor}}}"#)).unwrap();
+        Grammar::json_schema(schema).check().is_ok()
+    };
+    let taken = ["7", "0.07", "0.1", "1e-5", "0.25", "1000000", "300000000", "0.00000001", "1.10", "2e3"];
+    let refused = ["0.123456789", "1e-9", "300000001", "1000000007", "1e300", "1e-300", "4.294967296"];
+    assert_eq!(taken.iter().filter(|divisor| !check(divisor)).collect::<Vec<_>>(), Vec::<&&str>::new());
+    assert_eq!(refused.iter().filter(|divisor| check(divisor)).collect::<Vec<_>>(), Vec::<&&str>::new());
+}
+
+/// What nobody waits for is not compiled.
+#[test]
+fn a_cancelled_request_compiles_no_grammar() {
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let options = GenerateOptions::default().cancel(&cancel).grammar(&Grammar::regex("never seen before [0-9]{1,9}"));
+    assert!(matches!(qwen3().generate("A value: ", &options), Err(Error::Cancelled)));
 }

@@ -123,7 +123,10 @@ fn schemas_of_the_json_schema_test_suite() {
                     continue;
                 }
                 match model.compile(&Grammar::json_schema(schema.clone())) {
-                    Err(Error::Grammar(_)) => refused += 1,
+                    Err(Error::Grammar(error)) => {
+                        println!("refused: {error}");
+                        refused += 1;
+                    }
                     Err(error) => panic!("{error}: {schema}"),
                     Ok(()) => {
                         kept += 1;

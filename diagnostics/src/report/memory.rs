@@ -145,6 +145,7 @@ mod tests {
             draft_memory: 0,
             tokenizer: 0,
             process: 0,
+            grammars: 0,
             device_context: 0,
             total: weights + kv_cache,
             load_peak: weights,

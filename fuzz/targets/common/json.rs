@@ -18,7 +18,7 @@ pub fn mutate(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
 }
 
 /// A node on a random way down, near the root as likely as deep inside.
-fn random_node<'v>(mut node: &'v mut Value, random: &mut Random) -> &'v mut Value {
+pub fn random_node<'v>(mut node: &'v mut Value, random: &mut Random) -> &'v mut Value {
     loop {
         let children = match &*node {
             Value::Array(values) => values.len(),

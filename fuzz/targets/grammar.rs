@@ -1,0 +1,127 @@
+//! Bytes as a JSON schema, a regular expression or a Lark grammar: compiled, and some tokens drawn, within the time
+//! and the memory that grammars are allowed.
+#![no_main]
+
+mod common;
+#[path = "../../tests/common/counting.rs"]
+mod counting;
+
+use common::json::{mutate, random_node};
+use common::random::Random;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
+use model_factory::candle_core::{DType, Device, Tensor};
+use model_factory::generate::{Constraint, Sampler, SamplingOptions, StopTokens};
+use model_factory::{Error, Grammar, Model};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::LazyLock;
+
+/// Seconds of the processor, and bytes, that one grammar may take.
+const SECONDS: f64 = 2.0;
+const BYTES: usize = 256 << 20;
+
+const TOKENS: usize = 40;
+
+static MODEL: LazyLock<(Model, Tensor)> = LazyLock::new(|| {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/models/llama-3.1/q8_0.gguf");
+    let model = Model::builder().threads(1).context_length(64).memory_limit(256 << 20).load(path).unwrap();
+    let logits = Tensor::zeros(model.tokenizer().vocab_len(), DType::F32, &Device::Cpu).unwrap();
+    model.compile(&Grammar::choice(&["a"])).unwrap();
+    (model, logits)
+});
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return };
+    let text = |key| value.get(key).and_then(Value::as_str);
+    let grammar = match (text("regex"), text("lark")) {
+        (Some(regex), _) => Grammar::regex(regex),
+        (_, Some(lark)) => Grammar::lark(lark),
+        _ => Grammar::json_schema(value),
+    };
+    LazyLock::force(&MODEL);
+    let begun = processor_seconds();
+    let (drawn, peak) = counting::peak(|| draw(&grammar, bytes.len() as u64));
+    let seconds = processor_seconds() - begun;
+    assert!(peak <= BYTES, "{peak} bytes");
+    assert!(seconds <= SECONDS, "{seconds} s");
+    if let Err(error) = drawn {
+        assert!(matches!(error, Error::Grammar(_)), "{error:?}");
+        assert!(!error.to_string().is_empty());
+    }
+});
+
+/// Draws tokens from `grammar`, each as likely as the others.
+fn draw(grammar: &Grammar, seed: u64) -> Result<(), Error> {
+    let (model, logits) = &*MODEL;
+    let tokenizer = model.tokenizer();
+    let mut constraint = Constraint::new(tokenizer, grammar, StopTokens::from(&model.spec().tokenizer))?;
+    let mut options = SamplingOptions::default();
+    (options.temperature, options.seed) = (1.0, Some(seed));
+    let mut sampler = Sampler::new(&options, tokenizer.vocab_len())?;
+    for _ in 0..TOKENS {
+        if constraint.sample(&mut sampler, logits)?.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Seconds of the processor that the process took so far.
+fn processor_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok());
+    ticks.sum::<f64>() / 100.0
+}
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    let mut random = Random::new(seed);
+    let changed =
+        if random.yes() { with_keyword(&data[..size], &mut random) } else { mutate(&data[..size], &mut random) };
+    match changed.filter(|changed| changed.len() <= max_size && !random.once_in(8)) {
+        Some(changed) => {
+            data[..changed.len()].copy_from_slice(&changed);
+            changed.len()
+        }
+        None => fuzzer_mutate(data, size, max_size),
+    }
+});
+
+/// The schema in `bytes` with one more keyword somewhere.
+fn with_keyword(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
+    let mut root: Value = serde_json::from_slice(bytes).ok()?;
+    let part = random_node(&mut root, random).clone();
+    let count = *random.pick(&[1, 2, 3, 30, 300, 3000]);
+    let number = *random.pick(&[0, 1, 2, 7, 30, 255, 1009, 65_536, 1_000_003, 10_000_019, 300_000_001]);
+    let pattern = format!(
+        "{}{}{}",
+        random.pick(&["^", ""]),
+        random
+            .pick(&["(.{N}|b)*[a-z]", "[^x]{0,N}", "(a|ab)*c", "(\\\\w+\\\\s?){1,N}", "\\\\p{L}+-\\\\d{N}", ".*a.{N}"])
+            .replace('N', &number.to_string()),
+        random.pick(&["$", ""]),
+    );
+    let (key, value) = match random.below(14) {
+        0 => ("multipleOf", json!(number)),
+        1 => ("pattern", json!(pattern)),
+        2 => ("allOf", (0..count).map(|_| part.clone()).collect()),
+        3 => ("anyOf", (0..count).map(|n| json!({"type": "object", "properties": {format!("a{n}"): part}})).collect()),
+        4 => (
+            "properties",
+            (0..count).map(|n| (format!("a{n}"), part.clone())).collect::<serde_json::Map<_, _>>().into(),
+        ),
+        5 => ("patternProperties", json!({pattern: part})),
+        6 => ("additionalProperties", part),
+        7 => ("minLength", json!(number)),
+        8 => ("maxLength", json!(number)),
+        9 => ("minProperties", json!(number)),
+        10 => ("maxItems", json!(number)),
+        11 => ("format", json!(random.pick(&["email", "uri", "ipv6", "date-time"]))),
+        12 => ("$ref", json!("#")),
+        _ => ("enum", (0..count).map(|n| json!(format!("x{}", n * number))).collect()),
+    };
+    if let Value::Object(object) = random_node(&mut root, random) {
+        object.insert(key.into(), value);
+    }
+    serde_json::to_vec(&root).ok()
+}
