@@ -7,7 +7,7 @@ use memmap2::{Mmap, MmapMut, MmapOptions};
 use model_diagnostics::DType;
 use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::TensorInfo;
-use model_diagnostics::source::{ModelSource, SourceFile};
+use model_diagnostics::source::{self, ModelSource, SourceFile};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
@@ -41,8 +41,8 @@ impl Weights {
     /// Maps every file of `source`. Reads no byte of them.
     ///
     /// # Errors
-    /// `Io` when a file cannot be opened or mapped; `Files` when its length is no longer what the header's reader
-    /// saw.
+    /// `Io` when a file cannot be opened or mapped; `Files` when it is no regular file or not of the length any more that
+    /// the header's reader saw.
     pub fn map(source: &ModelSource) -> Result<Weights, Error> {
         Weights::each(source, |file| {
             let handle = open(file)?;
@@ -120,8 +120,7 @@ impl Weights {
 
 /// Opens a file that must be as long as it was when its header was read.
 fn open(file: &SourceFile) -> Result<File, Error> {
-    let handle = File::open(&file.path).map_err(|source| io(file, source))?;
-    let bytes = handle.metadata().map_err(|source| io(file, source))?.len();
+    let (handle, bytes) = source::open(&file.path).map_err(Error::of_file)?;
     if bytes == file.bytes {
         Ok(handle)
     } else {
@@ -194,6 +193,19 @@ mod tests {
         let (_folder, path, header) = copy();
         fs::remove_file(path).unwrap();
         assert_eq!(Weights::map(&header.source).unwrap_err().code(), 1);
+    }
+
+    /// A pipe that took a file's place since its header was read has no other end.
+    #[cfg(unix)]
+    #[test]
+    fn does_not_wait_for_a_pipe_in_the_place_of_a_file() {
+        let (_folder, path, header) = copy();
+        fs::remove_file(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let (done, result) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(Weights::map(&header.source).map(drop)));
+        let error = result.recv_timeout(std::time::Duration::from_secs(30)).expect("it hangs").unwrap_err();
+        assert!(matches!(&error, Error::Files(_)) && error.code() == 10, "{error}");
     }
 
     #[test]

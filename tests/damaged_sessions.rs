@@ -205,6 +205,12 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
     assert_eq!(refused(&model, folder.path()), (expected.into(), 10));
     #[cfg(unix)]
     assert_eq!(refused(&model, Path::new("/dev/zero")), (expected.into(), 10));
+    #[cfg(unix)]
+    {
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(refused(&model, &pipe), (expected.into(), 10));
+    }
     let missing = folder.path().join("missing");
     let error = model.restore(&missing).expect_err("there is none");
     assert!(matches!(&error, Error::Io { path, .. } if *path == missing) && error.code() == 1, "{error}");

@@ -2,6 +2,7 @@
 
 use super::client::Client;
 use super::digest::Digest;
+use super::own;
 use super::selection::Selection;
 use crate::error::HubError;
 use model_diagnostics::header::gguf::GgufFile;
@@ -82,7 +83,7 @@ impl Mirror {
     /// Whether the files in `folder` are those that were read here.
     pub(super) fn is_of(&self, folder: &Path) -> io::Result<bool> {
         let part = |folder: &Path, name: &str, range: &Range<u64>| {
-            let (mut file, mut bytes) = (File::open(folder.join(name))?, Vec::new());
+            let (mut file, mut bytes) = (own::file(&folder.join(name))?, Vec::new());
             file.seek(SeekFrom::Start(range.start))?;
             file.take(range.end - range.start).read_to_end(&mut bytes).map(|_| bytes)
         };
@@ -91,8 +92,12 @@ impl Mirror {
                 return Ok(false);
             }
         }
+        let whole = |folder: &Path, name: &str| {
+            let mut bytes = Vec::new();
+            own::file(&folder.join(name))?.read_to_end(&mut bytes).map(|_| bytes)
+        };
         for name in locked(&self.whole).keys() {
-            if fs::read(self.path.join(name))? != fs::read(folder.join(name))? {
+            if whole(&self.path, name)? != whole(folder, name)? {
                 return Ok(false);
             }
         }

@@ -39,6 +39,11 @@ pub(super) fn reference(path: &Path, bytes: u64) -> Result<Option<String>, HubEr
     Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
+/// Opens the file of a model at `path` to read it.
+pub(super) fn file(path: &Path) -> io::Result<File> {
+    open(path, waitless(File::options().read(true))).map(|(file, _)| file)
+}
+
 /// Opens the regular file at `path`.
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
     let file = options.open(path)?;

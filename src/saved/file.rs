@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result, SessionFileError, SessionFileProblem};
 use crc32fast::Hasher;
+use model_diagnostics::source;
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -57,12 +58,10 @@ pub(super) struct Reader<'p> {
 impl<'p> Reader<'p> {
     /// Opens a regular file; nothing else is waited for.
     pub(super) fn open(path: &'p Path) -> Result<Reader<'p>> {
-        let io = |error| Error::io(path, error);
-        if !fs::metadata(path).map_err(io)?.is_file() {
-            return Err(problem(path, SessionFileProblem::NotAFile));
-        }
-        let file = File::open(path).map_err(io)?;
-        let bytes = file.metadata().map_err(io)?.len();
+        let (file, bytes) = source::open(path).map_err(|error| match error {
+            model_diagnostics::Error::Format { .. } => problem(path, SessionFileProblem::NotAFile),
+            error => Error::of_file(error),
+        })?;
         Ok(Reader { path, file: BufReader::new(file), sum: Hasher::new(), bytes, position: 0, start: 0 })
     }
 

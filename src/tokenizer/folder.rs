@@ -13,6 +13,7 @@ use model_diagnostics::tokenizer::sentencepiece::{PieceKind, SentencePieceModel}
 use model_diagnostics::tokenizer::{
     MergesFile, TokenizerSpec, byte_level_added, legacy, pre, sentence_piece_added, word_piece_added, word_piece_tokens,
 };
+use model_diagnostics::{limits, source};
 use std::path::Path;
 use tokenizers::models::bpe::Vocab;
 
@@ -30,7 +31,7 @@ pub(super) fn build(files: &ConfigFiles, spec: &TokenizerSpec) -> Result<Option<
 
 fn byte_level(files: &ConfigFiles, path: &Path, merges: &Path, spec: &TokenizerSpec) -> Result<Built> {
     let damaged = |file: &Path, reason: String| Error::Tokenizer { file: file.into(), reason };
-    let text = std::fs::read(path).map_err(|error| model_diagnostics::Error::io(path, error))?;
+    let text = source::read(path, limits::VOCABULARY_BYTES)?;
     let ids: Vocab = serde_json::from_slice(&text).map_err(|error| damaged(path, error.to_string()))?;
     // A sound vocabulary has as many entries as ids; the spec has bounded the ids by the length of the file.
     let tokens = ids.values().map(|id| *id as usize + 1).max().unwrap_or(0);

@@ -10,6 +10,7 @@ use super::vocabulary::{Vocabulary, byte_level, byte_token};
 use super::word_piece;
 use crate::error::{Error, Result};
 use model_diagnostics::tokenizer::{AddedToken, TokenizerSpec};
+use model_diagnostics::{limits, source};
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -43,7 +44,7 @@ pub(super) struct Parts {
 }
 
 pub(super) fn build(path: &Path, spec: &TokenizerSpec) -> Result<Built> {
-    let text = std::fs::read(path).map_err(|error| model_diagnostics::Error::io(path, error))?;
+    let text = source::read(path, limits::TOKENIZER_JSON_BYTES)?;
     let damaged = |reason: String| Error::Tokenizer { file: path.into(), reason };
     // Every entry takes some bytes of the file: a larger id would only make us allocate.
     if spec.tokens > text.len() {

@@ -1,5 +1,6 @@
 //! A model folder of the Hugging Face cache: `models--org--name/{blobs, refs, snapshots/<revision>}`.
 
+use super::content;
 use crate::error::{Error, IncompleteKind, Result};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -44,8 +45,7 @@ pub(super) fn snapshot(path: &Path, folders: &[String], files: &[String]) -> Res
 
 /// The revision in a reference file; `None` when there is none that could be a folder's name.
 fn reference(path: &Path) -> Option<String> {
-    // Asked first: opening a pipe would wait for ever.
-    let file = Some(path).filter(|path| path.is_file()).and_then(|path| std::fs::File::open(path).ok())?;
+    let (file, _) = content::open(path).ok()?;
     let mut text = String::new();
     file.take(REFERENCE_BYTES).read_to_string(&mut text).ok()?;
     let revision = text.trim();

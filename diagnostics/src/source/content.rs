@@ -2,7 +2,7 @@
 
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::limits;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::path::Path;
 
@@ -129,22 +129,39 @@ fn beginning(bytes: &[u8]) -> String {
     }
 }
 
-/// Checks that `path` is a regular file, and gives its length. Never opens it: opening a pipe would wait for ever.
+/// Checks that `path` is a regular file, and gives its length, without opening it.
 pub(crate) fn regular_file(path: &Path) -> Result<u64> {
     let metadata =
         std::fs::metadata(path).map_err(|error| dead_link(path).unwrap_or_else(|| Error::io(path, error)))?;
+    length(path, &metadata)
+}
+
+fn length(path: &Path, metadata: &Metadata) -> Result<u64> {
     if metadata.is_file() { Ok(metadata.len()) } else { Err(Error::format(path, FormatErrorKind::NotAFile)) }
 }
 
-/// Opens the regular file `path`, and gives its length.
-pub(crate) fn open(path: &Path) -> Result<(File, u64)> {
-    let len = regular_file(path)?;
-    let file = File::open(path).map_err(|error| Error::io(path, error))?;
+/// Opens the regular file `path`, and gives its length. Nothing else is waited for, whatever is put in its place meanwhile.
+///
+/// # Errors
+/// `Io` when it cannot be opened, `Incomplete` for a link that leads nowhere, `Format` for a folder, a pipe or a device.
+pub fn open(path: &Path) -> Result<(File, u64)> {
+    // Asked of the path first: to open a device may act on it. Asked of the handle again: the path may lead elsewhere by now.
+    regular_file(path)?;
+    let mut options = File::options();
+    // Does not wait for the other end of a pipe; regular files are read as ever.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+    let file = options.read(true).open(path).map_err(|error| Error::io(path, error))?;
+    let metadata = file.metadata().map_err(|error| Error::io(path, error))?;
+    let len = length(path, &metadata)?;
     Ok((file, len))
 }
 
 /// All bytes of the regular file `path`, of which there may be `limit`.
-pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
+///
+/// # Errors
+/// Those of [`open`], and `Format` for a longer file.
+pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let (file, found) = open(path)?;
     if found > limit {
         let what = "the length of this file in bytes";
@@ -160,4 +177,46 @@ pub(crate) fn dead_link(path: &Path) -> Option<Error> {
     let target = std::fs::read_link(path).ok()?;
     let target = target.display().to_string();
     Some(Error::incomplete(path, IncompleteKind::BrokenLink { target }))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
+    /// A path that is a file at one moment and a pipe at the next, as where others write to the folder.
+    #[test]
+    fn nothing_is_waited_for_when_a_pipe_takes_the_place_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, file, pipe] = ["model", "file", "pipe"].map(|name| folder.path().join(name));
+        std::fs::write(&file, b"GGUF").unwrap();
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let swap = |from: &Path| {
+            let link = folder.path().join("link");
+            std::fs::hard_link(from, &link).and_then(|()| std::fs::rename(&link, &path)).unwrap();
+        };
+        swap(&file);
+        let (done, opened) = mpsc::channel();
+        let ended = Arc::new(AtomicBool::new(false));
+        let (asked, end) = (path.clone(), ended.clone());
+        std::thread::spawn(move || {
+            for _ in 0..20_000 {
+                let result = open(&asked);
+                let sound = matches!(result, Ok((_, 4)) | Err(Error::Format { kind: FormatErrorKind::NotAFile, .. }));
+                assert!(sound, "{result:?}");
+            }
+            end.store(true, Ordering::Relaxed);
+            done.send(()).unwrap();
+        });
+        for turn in 0..200_000 {
+            if ended.load(Ordering::Relaxed) {
+                break;
+            }
+            swap(if turn % 2 == 0 { &pipe } else { &file });
+        }
+        opened.recv_timeout(Duration::from_secs(30)).expect("it waits for the other end of the pipe");
+    }
 }

@@ -12,6 +12,8 @@ use content::Content;
 use folder::{Folder, Wanted};
 use std::path::{Path, PathBuf};
 
+pub use content::{open, read};
+
 /// A container format. Complete, as [`Metadata`](crate::header::Metadata) is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
