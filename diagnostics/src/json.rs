@@ -10,6 +10,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
 
+/// Bytes of a number that a message shows.
+const NUMBER: usize = 64;
+
 /// Parses `bytes` of `file` into a value whose objects have no key twice.
 pub(crate) fn value(file: &Path, bytes: &[u8]) -> Result<Value> {
     let seen = Seen::default();
@@ -21,7 +24,7 @@ pub(crate) fn value(file: &Path, bytes: &[u8]) -> Result<Value> {
             let offset = Some(offset(bytes, &error));
             Error::Format { file: file.into(), offset, kind: FormatErrorKind::DuplicateKey { key } }
         }
-        None => refuse(file, 0, bytes, &error),
+        None => refuse(file, 0, bytes, &error, seen.unread.take()),
     })
 }
 
@@ -32,17 +35,28 @@ pub(crate) fn nested<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value
 
 /// Parses `bytes`, which begin at byte `base` of `file`, into a type.
 pub(crate) fn typed<'a, T: Deserialize<'a>>(file: &Path, base: u64, bytes: &'a [u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| refuse(file, base, bytes, &error))
+    serde_json::from_slice(bytes).map_err(|error| refuse(file, base, bytes, &error, None))
 }
 
-fn refuse(file: &Path, base: u64, bytes: &[u8], error: &serde_json::Error) -> Error {
+/// The error of bytes that are no JSON, or of a number that is none here, in the value of `key` where that is known.
+fn refuse(file: &Path, base: u64, bytes: &[u8], error: &serde_json::Error, key: Option<String>) -> Error {
     let at = offset(bytes, error);
-    let kind = match not_a_number(bytes, at) {
-        Some(token) if error.is_syntax() => FormatErrorKind::NotANumber { token },
-        _ => {
+    let word = not_a_number(bytes, at).filter(|_| error.is_syntax());
+    let kind = match (key, word, too_large(bytes, at)) {
+        (Some(key), Some(token), _) => {
+            let expected = "a number or null: JSON has no such word".into();
+            FormatErrorKind::KeyValue { key, found: token.into(), expected }
+        }
+        (Some(key), _, Some(number)) => {
+            let expected = format!("a number from {:e} to {:e}", f64::MIN, f64::MAX);
+            FormatErrorKind::KeyValue { key, found: number.into(), expected }
+        }
+        (None, Some(token), _) => FormatErrorKind::NotANumber { token },
+        (key, ..) => {
             let text = error.to_string();
             let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
-            FormatErrorKind::Json { message: message.into() }
+            let place = key.map(|key| format!("in the value of {key}: ")).unwrap_or_default();
+            FormatErrorKind::Json { message: place + message }
         }
     };
     Error::Format { file: file.into(), offset: Some(base + at), kind }
@@ -63,6 +77,17 @@ fn not_a_number(bytes: &[u8], at: u64) -> Option<&'static str> {
     let at = usize::try_from(at).ok()?;
     let near = bytes.get(at.saturating_sub(1)..)?;
     ["-Infinity", "Infinity", "NaN"].into_iter().find(|token| (0..2).any(|skip| starts(near, skip, token)))
+}
+
+/// The number around byte `at`, if it is one beyond those of 64 bits; as much of it as a message shows.
+fn too_large(bytes: &[u8], at: u64) -> Option<&str> {
+    let at = usize::try_from(at).ok()?;
+    let of_number = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+    let before = bytes.get(..at)?.iter().rev().take_while(|byte| of_number(byte)).count();
+    let after = bytes[at..].iter().take_while(|byte| of_number(byte)).count();
+    let number = str::from_utf8(&bytes[at - before..at + after]).ok()?;
+    let shown = number.len().min(NUMBER);
+    number.parse::<f64>().is_ok_and(f64::is_infinite).then(|| &number[..shown])
 }
 
 fn starts(bytes: &[u8], skip: usize, token: &str) -> bool {
@@ -102,6 +127,8 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
 struct Seen {
     /// The dotted name of the first key that an object has twice.
     repeated: RefCell<Option<String>>,
+    /// The dotted name of the innermost key whose value could not be read.
+    unread: RefCell<Option<String>>,
     values: Cell<usize>,
 }
 
@@ -183,7 +210,9 @@ impl<'de> Visitor<'de> for Unique<'_> {
                 self.seen.repeated.replace(Some(name.dotted()));
                 return Err(A::Error::custom("a key appears twice"));
             }
-            let value = map.next_value_seed(Unique { name, seen: self.seen })?;
+            let value = map.next_value_seed(Unique { name, seen: self.seen }).inspect_err(|_| {
+                self.seen.unread.borrow_mut().get_or_insert_with(|| name.dotted());
+            })?;
             object.insert(key, value);
         }
         Ok(Value::Object(object))
