@@ -10,6 +10,7 @@ mod edit;
 
 use edit::Files;
 use model_diagnostics::Error;
+use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::family::REGISTRY;
 use model_diagnostics::header::Header;
 use model_diagnostics::source::probe;
@@ -190,4 +191,42 @@ fn a_layer_that_attends_may_be_listed_again_and_again() {
         format!("{:?}", spec.unwrap().weights)
     };
     assert!(with(1) == with(9));
+}
+
+/// The keys of sizes that a default stands in for: a shape that follows from one names it, and no other does.
+#[test]
+fn a_shape_that_follows_from_a_default_names_the_absent_key() {
+    let because_of = |fixture: &str, edit: &dyn Fn(&mut Map<String, Value>)| match edited(fixture, edit) {
+        Err(Error::Incomplete { kind: IncompleteKind::TensorShape { name, because, .. }, .. }) => (name, because),
+        other => panic!("{fixture}: {other:?}"),
+    };
+    for (fixture, absent, tensor, taken) in [
+        ("llama-3.1", "num_key_value_heads", "self_attn.k_proj", "num_attention_heads, 4"),
+        ("qwen3", "head_dim", "self_attn.q_proj", "hidden_size / num_attention_heads, 16"),
+        ("gemma-3", "num_attention_heads", "self_attn.q_proj", "8 ("),
+        ("gemma-3", "num_key_value_heads", "self_attn.k_proj", "4 ("),
+        ("gemma-3", "vocab_size", "embed_tokens", "262208 ("),
+        ("qwen3.5", "linear_key_head_dim", "linear_attn", "128 ("),
+        ("granite-4-h", "mamba_d_state", "mamba", "256 ("),
+    ] {
+        for value in [None, Some(Value::Null)] {
+            let edit = |config: &mut Map<String, Value>| {
+                drop(match value.clone() {
+                    None => config.remove(absent),
+                    Some(value) => config.insert(absent.into(), value),
+                })
+            };
+            let (name, because) = because_of(fixture, &edit);
+            assert!(name.contains(tensor), "{absent}: {name}");
+            assert!(because.contains(&format!("{absent} is absent and was taken as {taken}")), "{name}: {because}");
+        }
+    }
+    // The width of feed-forward layers has nothing to do with heads, and what is said is no default.
+    let (name, because) = because_of("llama-3.1", &|config| {
+        config.remove("head_dim");
+        config["intermediate_size"] = json!(96);
+    });
+    assert!(name.contains("mlp") && !because.contains("absent"), "{name}: {because}");
+    let (name, because) = because_of("qwen3", &|config| config["num_key_value_heads"] = json!(4));
+    assert!(name.contains("k_proj") && !because.contains("absent"), "{name}: {because}");
 }

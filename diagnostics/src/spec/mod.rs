@@ -1,6 +1,7 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
 mod classifier;
+mod defaults;
 mod embedding;
 mod experts;
 mod factors;

@@ -311,7 +311,8 @@ impl Tensors<'_> {
         let name = format!("{}.weight", self.stem(Role::Conv, layer));
         let (channels, kernel, because) = self.sizes.of(Role::Conv);
         let shape: &[u64] = if self.reader.is_gguf() { &[channels, kernel] } else { &[channels, 1, kernel] };
-        let stored = self.checked(&name, shape, &because)?;
+        let stored = self.checked(&name, shape, &because);
+        let stored = self.explained(stored, &[Role::Conv], layer)?;
         self.check_vector_dtype(&stored)?;
         let weight = TensorInfo { shape: vec![channels, kernel], ..stored };
         Ok(ConvWeights { weight, bias: self.bias(Role::Conv, layer)? })
@@ -321,7 +322,8 @@ impl Tensors<'_> {
     fn column(&mut self, role: Role, layer: Option<usize>) -> Result<TensorInfo> {
         let (width, _, because) = self.sizes.of(role);
         let shape: &[u64] = if self.reader.is_gguf() { &[width, 1] } else { &[width] };
-        let stored = self.checked(&self.stem(role, layer), shape, &because)?;
+        let stored = self.checked(&self.stem(role, layer), shape, &because);
+        let stored = self.explained(stored, &[role], layer)?;
         self.check_vector_dtype(&stored)?;
         Ok(TensorInfo { shape: vec![width], ..stored })
     }
@@ -337,7 +339,8 @@ impl Tensors<'_> {
         // llama.cpp's quantizer leaves the last dimension out where it is 1.
         let vector = groups == 1 && self.header.tensors.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
         let shape: &[u64] = if vector { &[width] } else { &[groups, width / groups] };
-        let stored = self.checked(&name, shape, &because)?;
+        let stored = self.checked(&name, shape, &because);
+        let stored = self.explained(stored, &[Role::StateNorm], layer)?;
         self.check_vector_dtype(&stored)?;
         let weight = TensorInfo { shape: vec![width], ..stored };
         Ok(NormWeights { weight, kind: Norm::Rms { eps: self.options.norm_eps, offset: false } })
@@ -346,7 +349,8 @@ impl Tensors<'_> {
     /// A vector whose stored name has no suffix, or one of its own.
     pub(super) fn whole_name(&mut self, role: Role, layer: Option<usize>) -> Result<TensorInfo> {
         let (width, _, because) = self.sizes.of(role);
-        let vector = self.checked(&self.stem(role, layer), &[width], &because)?;
+        let vector = self.checked(&self.stem(role, layer), &[width], &because);
+        let vector = self.explained(vector, &[role], layer)?;
         self.check_vector_dtype(&vector)?;
         Ok(vector)
     }

@@ -205,7 +205,8 @@ impl<'a> Tensors<'a> {
         let rows = match self.rows_of_fused(role, layer, "weight", Some(inputs))? {
             Some(rows) => rows,
             None => {
-                let tensor = self.checked(&name, &[outputs, inputs], &because)?;
+                let tensor = self.checked(&name, &[outputs, inputs], &because);
+                let tensor = self.explained(tensor, &[role], layer)?;
                 Rows { tensor, module: stem, before: 0, total: outputs }
             }
         };
@@ -240,7 +241,8 @@ impl<'a> Tensors<'a> {
             Some(bias) => bias.tensor,
             None => {
                 let (outputs, _, because) = self.sizes(layer).of(role);
-                self.checked(&name, &[outputs], &because)?
+                let bias = self.checked(&name, &[outputs], &because);
+                self.explained(bias, &[role], layer)?
             }
         };
         self.check_vector_dtype(&bias)?;
@@ -269,7 +271,8 @@ impl<'a> Tensors<'a> {
         let (heads, _, because) = self.sizes.of(Role::Sinks);
         let stem = self.stem(Role::Sinks, Some(layer));
         let name = if self.reader.is_gguf() { format!("{stem}.weight") } else { stem };
-        let sinks = self.checked(&name, &[heads], &because)?;
+        let sinks = self.checked(&name, &[heads], &because);
+        let sinks = self.explained(sinks, &[Role::Sinks], Some(layer))?;
         self.check_vector_dtype(&sinks)?;
         Ok(sinks)
     }
@@ -281,7 +284,8 @@ impl<'a> Tensors<'a> {
 
     fn vector(&mut self, role: Role, layer: Option<usize>, suffix: &str) -> Result<TensorInfo> {
         let (width, _, because) = self.sizes(layer).of(role);
-        let vector = self.checked(&format!("{}.{suffix}", self.stem(role, layer)), &[width], &because)?;
+        let vector = self.checked(&format!("{}.{suffix}", self.stem(role, layer)), &[width], &because);
+        let vector = self.explained(vector, &[role], layer)?;
         self.check_vector_dtype(&vector)?;
         Ok(vector)
     }
@@ -392,7 +396,8 @@ impl<'a> Tensors<'a> {
             let before: u64 = fused.roles.iter().take_while(|part| **part != role).map(|role| rows(*role)).sum();
             let because = format!("the rows of {:?} one after the other", fused.roles);
             let shape: Vec<u64> = std::iter::once(total).chain(inputs).collect();
-            let whole = self.checked(&name, &shape, &because)?;
+            let whole = self.checked(&name, &shape, &because);
+            let whole = self.explained(whole, fused.roles, layer)?;
             let shape = std::iter::once(rows(role)).chain(inputs).collect();
             return Ok(Some(Rows { tensor: rows_of(whole, before, total, shape), module, before, total }));
         }

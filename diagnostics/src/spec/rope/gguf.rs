@@ -237,6 +237,15 @@ impl Resolver<'_> {
         }
     }
 
+    /// Why there are factors for `dimensions` elements, and where that comes from.
+    fn rotated(&self, dimensions: usize) -> String {
+        let (because, key) = (format!("half of the {dimensions} rotated elements"), self.key(".rope.dimension_count"));
+        match self.fields().has(&key) {
+            true => because,
+            false => format!("{because}; {key} is absent and was taken as those of a head, {dimensions}"),
+        }
+    }
+
     fn check_factors(&self, tensor: &TensorInfo, dimensions: usize) -> Result<()> {
         let expected = vec![dimensions as u64 / 2];
         let kind = if tensor.dtype != DType::F32 {
@@ -246,7 +255,7 @@ impl Resolver<'_> {
                 name: tensor.name.clone(),
                 found: tensor.shape.clone(),
                 expected,
-                because: format!("half of the {dimensions} rotated elements"),
+                because: self.rotated(dimensions),
             }
         } else {
             return Ok(());
