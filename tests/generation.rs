@@ -3,8 +3,10 @@
 
 mod common;
 
-use model_factory::diagnostics::spec::Sampling;
+use model_factory::diagnostics::DType;
+use model_factory::diagnostics::spec::{RouterScore, Sampling};
 use model_factory::{Error, FinishReason, GenerateOptions, Model, UnifiedModelFactory};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -220,4 +222,66 @@ fn a_given_tokenizer_is_refused_as_the_own_one_would_be() {
             assert!(matches!(error, Error::Refused(_)) && error.code() == code, "{error}");
         }
     }
+}
+
+/// Numbers of one expert in the router of the last layer of experts, whose output is NaN or infinite then: the others would be
+/// chosen in its place, and the text would be another.
+#[test]
+fn a_router_that_is_not_finite_ends_like_logits_that_are_not() {
+    let (mut rules, mut gguf) = (BTreeSet::new(), 0);
+    for fixture in common::all() {
+        for name in ["bf16", "f32", "q8_0.gguf"].into_iter().filter(|name| fixture.expected.files.contains_key(*name)) {
+            let source = fixture.folder.join(name);
+            let model = common::load(&source);
+            let prompt = &fixture.expected.greedy.values().next().expect("a prompt").prompt;
+            let generate = |model: &Model| {
+                let options = GenerateOptions::default().max_tokens(2);
+                model.session().generate_ids(prompt, &options).and_then(|mut generation| generation.text())
+            };
+            let Some(experts) = model.spec().weights.layers.iter().rev().find_map(|layer| layer.experts()) else {
+                continue;
+            };
+            generate(&model).unwrap();
+            let router = &experts.router.weight;
+            let row = (router.bytes / router.shape[0]) as usize;
+            let numbers: [&[u8]; 2] = match router.dtype {
+                DType::F32 => [&[0, 0, 0xc0, 0x7f], &[0, 0, 0x80, 0x7f]],
+                DType::BF16 => [&[0xc0, 0x7f], &[0x80, 0x7f]],
+                dtype => panic!("a router of {dtype}"),
+            };
+            for number in numbers {
+                let folder = tempfile::tempdir().unwrap();
+                let (copy, weights) = copied(&source, folder.path());
+                let mut bytes = std::fs::read(&weights).unwrap();
+                // The second of the experts.
+                let at = router.offset as usize + row;
+                bytes[at..at + row].copy_from_slice(&number.repeat(row / number.len()));
+                std::fs::write(&weights, bytes).unwrap();
+                let result = generate(&common::load(&copy));
+                let told = matches!(result, Err(Error::NonFiniteLogits { .. }));
+                assert!(told, "{} {name}, {number:x?}: {result:?}", fixture.name());
+            }
+            gguf += usize::from(name.ends_with("gguf"));
+            rules.insert(match experts.routing.score {
+                RouterScore::Softmax => "softmax",
+                RouterScore::SoftmaxOfChosen => "softmax of the chosen",
+                RouterScore::Sigmoid => "sigmoid",
+                RouterScore::SparseMixer { .. } => "sparse mixer",
+            });
+        }
+    }
+    assert!(rules.len() == 4 && gguf >= 8, "{rules:?}, {gguf} of GGUF");
+}
+
+/// A copy in `folder` of the model at `path`, and the file of its weights.
+fn copied(path: &Path, folder: &Path) -> (PathBuf, PathBuf) {
+    if path.is_file() {
+        let copy = folder.join("model.gguf");
+        std::fs::copy(path, &copy).unwrap();
+        return (copy.clone(), copy);
+    }
+    for file in std::fs::read_dir(path).unwrap().map(Result::unwrap) {
+        std::fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+    }
+    (folder.into(), folder.join("model.safetensors"))
 }

@@ -14,8 +14,9 @@ pub(super) struct Choice {
 
 /// Fills `chosen`, the best expert first and of equal ones that of the lower index. `scores` are the router's outputs for all
 /// experts and hold unspecified numbers afterwards; `bias` is added to what they become where experts are chosen, and is empty
-/// for none. Experts whose scores are no numbers are chosen last.
+/// for none. Where a score is NaN or infinite all weights are NaN: so are the row's logits then, and nothing is chosen by them.
 pub(super) fn choose(isa: Isa, routing: &Routing, bias: &[f32], scores: &mut [f32], chosen: &mut [Choice]) {
+    let finite = scores.iter().fold(true, |finite, score| finite & score.is_finite());
     if routing.router_scale != 1.0 {
         scores.iter_mut().for_each(|score| *score *= routing.router_scale);
     }
@@ -44,6 +45,9 @@ pub(super) fn choose(isa: Isa, routing: &Routing, bias: &[f32], scores: &mut [f3
     }
     if routing.scale != 1.0 {
         chosen.iter_mut().for_each(|choice| choice.weight *= routing.scale);
+    }
+    if !finite {
+        chosen.iter_mut().for_each(|choice| choice.weight = f32::NAN);
     }
 }
 
@@ -156,6 +160,25 @@ mod tests {
         let scores = [2.0f32, 1.99, 1.5, -3.0];
         let first = 1.0 / (1.0 + (-0.01f64).exp());
         same(&chosen(RouterScore::SparseMixer { jitter: 0.01 }, false, &scores, 2), &[(0, first), (1, 1.0)]);
+    }
+
+    #[test]
+    fn one_score_that_is_not_finite_makes_all_weights_nan() {
+        let rules = [
+            RouterScore::Softmax,
+            RouterScore::Sigmoid,
+            RouterScore::SoftmaxOfChosen,
+            RouterScore::SparseMixer { jitter: 0.01 },
+        ];
+        for (score, normalized) in rules.into_iter().flat_map(|score| [(score, false), (score, true)]) {
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let found = chosen(score, normalized, &[0.5, 2.0, bad, 1.0], 2);
+                assert!(
+                    found.iter().all(|(expert, weight)| *expert < 4 && weight.is_nan()),
+                    "{score:?} {bad}: {found:?}"
+                );
+            }
+        }
     }
 
     #[test]
