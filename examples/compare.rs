@@ -5,8 +5,9 @@
 mod common;
 
 use clap::{ArgGroup, Parser};
+use model_factory::diagnostics::hardware::Memory;
 use model_factory::diagnostics::plan::{Plan, PlanMemory};
-use model_factory::diagnostics::report::Bytes;
+use model_factory::diagnostics::report::{Available, Bytes};
 use model_factory::diagnostics::source::probe;
 use model_factory::{DeviceChoice, Error, Model, ModelBuilder, UnifiedModelFactory, Verdict};
 use serde_json::{Value, json};
@@ -192,7 +193,11 @@ fn load_beside(builder: ModelBuilder, arguments: &Arguments, a: &Model, longest:
     let logits = 3 * (longest * a.spec().vocab * size_of::<f32>()) as u64;
     // The process is one, and in both plans.
     let held = [weights, beside, logits].iter().sum::<u64>().saturating_sub(of_b.process);
-    match load(&builder.memory_limit(before.saturating_sub(held)), path) {
+    let builder = match before {
+        Memory::UNKNOWN => builder,
+        before => builder.memory_limit(before.saturating_sub(held)),
+    };
+    match load(&builder, path) {
         Err(Error::Refused(report)) if report.verdict == Verdict::DoesNotFit => {
             let (held, weights, logits) = (Bytes(held), Bytes(weights), Bytes(logits));
             common::tell(format_args!(
@@ -345,6 +350,7 @@ impl Sums {
 
     fn table(&self, [a, b]: &[Side; 2], windows: usize, longest: usize) -> String {
         let gib = |bytes: u64| Bytes(bytes).to_string();
+        let available = |bytes: u64| Available(bytes).to_string();
         let perplexity = |side: &Side| side.perplexity.map_or_else(|| "-".into(), |value| format!("{value:.4}"));
         let plural = if windows == 1 { "" } else { "s" };
         let row = |name: &str, a: &str, b: &str| format!("{name:<12} {a:>24} {b:>24}\n");
@@ -362,7 +368,7 @@ impl Sums {
             row("stored as", &a.stored_as, &b.stored_as),
             row("files", &gib(a.bytes), &gib(b.bytes)),
             row("memory plan", &gib(a.planned), &gib(b.planned)),
-            row("of available", &gib(a.available), &gib(b.available)),
+            row("of available", &available(a.available), &available(b.available)),
             row("tokens/s", &format!("{:.1}", a.speed), &format!("{:.1}", b.speed)),
             row("perplexity", &perplexity(a), &perplexity(b)),
         ]
@@ -411,9 +417,10 @@ fn side(path: &Path, model: &Model, time: Duration, tokens: usize, text: &Text) 
 
 impl Side {
     fn json(&self) -> Value {
+        let available = (self.available != Memory::UNKNOWN).then_some(self.available);
         json!({
             "model": self.path, "stored_as": self.stored_as, "file_bytes": self.bytes, "planned_bytes": self.planned,
-            "available_bytes": self.available, "tok_s": self.speed, "perplexity": self.perplexity,
+            "available_bytes": available, "tok_s": self.speed, "perplexity": self.perplexity,
         })
     }
 }

@@ -12,7 +12,7 @@ pub use buffers::{
 pub use kv::{KvDtype, KvSize, UnknownKvDtype, kv_bytes, kv_bytes_per_token, kv_bytes_read, windowed_layers};
 pub use state::{STATE_CHUNK, StateSize, state_bytes};
 
-use crate::hardware::{Gpu, Hardware, Memory};
+use crate::hardware::{Gpu, Hardware, Memory, unless_unknown};
 use crate::spec::ModelSpec;
 use crate::tokenizer::TokenizerKind;
 use serde::Serialize;
@@ -156,7 +156,9 @@ pub struct Plan {
     pub total: u64,
     /// The most that loading takes, before the first token.
     pub load_peak: u64,
-    /// What the machine or the GPU, and the policy, leave for it.
+    /// What the machine or the GPU, and the policy, leave for it; [`Memory::UNKNOWN`] where nobody tells and nobody set a limit,
+    /// `null` in JSON.
+    #[serde(serialize_with = "unless_unknown")]
     pub available: u64,
     /// Which memory that is.
     pub place: PlanMemory,
@@ -287,6 +289,8 @@ impl Plan {
         plan.draft_memory = plan.draft_memory.saturating_add(draft_cache);
         plan.cache_budget = match request.sessions {
             Some(_) => plan.kv_cache,
+            // What is there for more is not known.
+            None if plan.available == Memory::UNKNOWN => plan.kv_cache,
             None => plan.kv_cache.max(left.unwrap_or(0).saturating_sub(draft_cache)),
         };
         plan.load_peak = plan.loaded();

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Geometry, LLAMA_31_8B, LLAMA_32_1B, PHI_3_MINI_128K, TINY_LLAMA, gguf, safetensors};
-use model_diagnostics::hardware::Gpu;
 use model_diagnostics::hardware::profiles::Profile;
+use model_diagnostics::hardware::{Gpu, Memory};
 use model_diagnostics::plan::{self, KvDtype, WeightStorage};
 use model_diagnostics::report::{InputSummary, NextStep, Remedy, Status};
 use model_diagnostics::spec::ModelSpec;
@@ -403,4 +403,35 @@ fn absurd_sizes_saturate() {
     let report = assess(&spec, &input, &machine("cpu-2gb"), &Policy::default());
     assert_eq!(report.verdict, Verdict::DoesNotFit);
     assert!(!report.to_string().is_empty() && !report.to_json().is_empty());
+}
+
+/// As on Linux without `/proc`: the verdict is a warning, and no amount is named.
+#[test]
+fn unknown_memory_is_a_warning_and_no_amount() {
+    let model = gguf(&TINY_LLAMA, "Q8_0");
+    let mut unknown = machine("cpu-bf16-512gb");
+    let memory = |bytes, hardware: &mut Hardware| (hardware.memory.total, hardware.memory.available) = (bytes, bytes);
+    memory(Memory::UNKNOWN, &mut unknown);
+    let report = assess(&model.0, &model.1, &unknown, &Policy::default());
+    assert_eq!(report.verdict, Verdict::CompatibleWithWarnings, "{}", report.first_line());
+    let check = report.checks.iter().find(|check| check.id == "memory").expect("a check");
+    assert!(check.status == Status::Warn && check.summary.contains("could not be checked"), "{}", check.summary);
+    let plan = report.plan.as_ref().expect("a plan");
+    assert_eq!((plan.context, plan.available), (model.0.context_trained, Memory::UNKNOWN));
+    assert_eq!(plan.cache_budget, plan.kv_cache, "what is there for more is not known");
+    let json: serde_json::Value = serde_json::from_str(&report.to_json()).expect("JSON");
+    for pointer in ["/plan/available", "/hardware/memory/available", "/hardware/memory/total"] {
+        assert_eq!(json.pointer(pointer), Some(&serde_json::Value::Null), "{pointer}");
+    }
+    let text = report.to_string();
+    assert!(text.contains("of an unknown amount") && !text.contains("GiB free"), "{text}");
+    // A limit of the user's is known, and counts.
+    let limited = |bytes| {
+        let policy = Policy { memory_limit: Some(bytes), ..Policy::default() };
+        assess(&model.0, &model.1, &unknown, &policy)
+    };
+    assert_eq!(limited(1 << 20).verdict, Verdict::DoesNotFit);
+    let enough = limited(64 << 30);
+    let check = enough.checks.iter().find(|check| check.id == "memory").expect("a check");
+    assert_eq!((check.status, enough.plan.expect("a plan").available), (Status::Pass, 64 << 30));
 }

@@ -1,6 +1,7 @@
 //! Report -> a picture of its memory: the plan as a bar, and the weights of every layer by dtype.
 
-use model_diagnostics::report::{Bytes, DtypeSummary, LayerBytes, ModelSummary, one_line, shortened};
+use model_diagnostics::hardware::Memory;
+use model_diagnostics::report::{Available, Bytes, DtypeSummary, LayerBytes, ModelSummary, one_line, shortened};
 use model_diagnostics::{DType, Plan, Report};
 use std::fmt::Write;
 
@@ -80,21 +81,24 @@ impl Picture {
     /// The plan as one bar, over what is available or, when that is less, over what is needed.
     fn plan(&mut self, plan: &Plan) {
         let named = plan.weights().saturating_add(plan.kv_cache).saturating_add(plan.activations);
+        let known = plan.available != Memory::UNKNOWN;
+        let free = if known { plan.available.saturating_sub(plan.total) } else { 0 };
         let mut entries: Vec<LegendEntry> = [
             ("c0", "weights", plan.weights()),
             ("c1", "KV cache", plan.kv_cache),
             ("c2", "activations", plan.activations),
             ("c3", "the rest", plan.total.saturating_sub(named)),
-            ("free", "free", plan.available.saturating_sub(plan.total)),
+            ("free", "free", free),
         ]
         .into_iter()
         .map(|(class, name, bytes)| LegendEntry { class: class.into(), name: name.into(), bytes })
         .collect();
         entries.retain(|entry| entry.bytes > 0);
-        let title = format!("Memory at context {}: {} of {}", plan.context, Bytes(plan.total), Bytes(plan.available));
+        let title =
+            format!("Memory at context {}: {} of {}", plan.context, Bytes(plan.total), Available(plan.available));
         self.text(MARGIN, "label", &title);
         self.y += 12;
-        let scale = plan.total.max(plan.available).max(1) as f64;
+        let scale = plan.total.saturating_add(free).max(1) as f64;
         let mut x = MARGIN as f64;
         for LegendEntry { class, name, bytes } in &entries {
             let width = *bytes as f64 / scale * INNER as f64;

@@ -4,7 +4,7 @@ use super::gpus;
 use super::target::{Target, TargetDevice};
 use crate::capability::{self, ComputeCapability, DeviceEngine, FileType, Lacking, TensorKind, Tier};
 use crate::dtype::DType;
-use crate::hardware::Hardware;
+use crate::hardware::{Hardware, Memory};
 use crate::header::TensorInfo;
 use crate::plan::{Budget, KvDtype, Plan, Request, SMALLEST_CONTEXT};
 use crate::policy::{DtypePolicy, Policy};
@@ -281,6 +281,14 @@ pub(super) fn memory(
         return Check::new("memory", Status::Skipped, "there is no GPU to plan for");
     }
     let how = &target.how;
+    if plan.fits() && plan.available == Memory::UNKNOWN {
+        let summary = format!(
+            "whether {} at context {} fit could not be checked: how much memory is available is unknown",
+            Bytes(plan.total),
+            plan.context
+        );
+        return Check::warn("memory", summary).evidence(how.clone());
+    }
     if plan.fits() {
         let summary = format!("{} of {} at context {}", Bytes(plan.total), Bytes(plan.available), plan.context);
         return Check::pass("memory", summary).evidence(how.clone());

@@ -5,7 +5,7 @@
 //! (pipeline parallel). Both keep keys and values in 16 bits, which is what is counted here.
 
 use crate::dtype::DType;
-use crate::hardware::Hardware;
+use crate::hardware::{Hardware, Memory};
 use crate::header::TensorInfo;
 use crate::plan::{self, KvDtype, PREFILL_CHUNK};
 use crate::policy::Policy;
@@ -39,7 +39,8 @@ pub(crate) fn distribute(
         (None, Some(gpu)) => gpu.name.clone(),
         (None, None) => "machines like this one".into(),
     };
-    let memory = gpu.map_or(Some(hardware.memory.available), |gpu| gpu.memory_total)?;
+    let memory = gpu.map_or(Some(hardware.memory.available), |gpu| gpu.memory_total);
+    let memory = memory.filter(|memory| *memory != Memory::UNKNOWN)?;
     match (input.kind?, gpu) {
         ("gguf", _) => by_layers(spec, context, device, memory),
         ("safetensors", Some(_)) => by_matrices(spec, context, device, memory / 100 * VLLM_PERCENT),

@@ -24,13 +24,23 @@ pub(super) fn detect() -> Memory {
 
 /// What the system says; no bound at all where it says nothing.
 fn system_memory() -> Bound {
+    let told = sysinfo::System::new().map_err(|error| error.to_string()).map(|mut system| {
+        system.refresh_memory();
+        (system.total_memory(), system.available_memory())
+    });
+    bound(told)
+}
+
+/// The bound by the bytes in all and the available ones that the system tells. A machine of no memory is one that tells nothing:
+/// Linux without `/proc`.
+fn bound(told: Result<(u64, u64), String>) -> Bound {
     let how = if cfg!(target_os = "linux") { "MemAvailable" } else { "the operating system" };
-    match sysinfo::System::new() {
-        Ok(mut system) => {
-            system.refresh_memory();
-            Bound { total: system.total_memory(), available: system.available_memory(), how: how.into() }
-        }
-        Err(error) => Bound { total: u64::MAX, available: u64::MAX, how: format!("unknown: {error}") },
+    let unknown =
+        |why: &str| Bound { total: Memory::UNKNOWN, available: Memory::UNKNOWN, how: format!("unknown: {why}") };
+    match told {
+        Ok((0, _)) => unknown("the system does not tell how much memory it has"),
+        Ok((total, available)) => Bound { total, available, how: how.into() },
+        Err(error) => unknown(&error),
     }
 }
 
@@ -42,7 +52,8 @@ fn tightest(base: Bound, cgroup: Vec<Bound>, limits: &Limits) -> Memory {
     });
     let all = [base].into_iter().chain(cgroup).chain(address_space);
     let anonymous = limits.data.map(|(limit, used)| limit.saturating_sub(used));
-    let start = Memory { total: u64::MAX, available: u64::MAX, anonymous, how: String::new(), bandwidth: None };
+    let start =
+        Memory { total: Memory::UNKNOWN, available: Memory::UNKNOWN, anonymous, how: String::new(), bandwidth: None };
     all.fold(start, |memory, bound| {
         let total = memory.total.min(bound.total);
         if bound.available < memory.available || memory.how.is_empty() {
@@ -213,6 +224,19 @@ mod tests {
         let memory = tightest(base, Vec::new(), &limits);
         assert_eq!((memory.total, memory.available, memory.anonymous), (8 << 30, 7 << 30, Some(0)));
         assert!(memory.how.contains("RLIMIT_AS"));
+    }
+
+    #[test]
+    fn what_the_system_does_not_tell_is_unknown_and_limits_still_count() {
+        let nothing = || tightest(bound(Ok((0, 0))), Vec::new(), &Limits::default());
+        assert_eq!((nothing().total, nothing().available), (Memory::UNKNOWN, Memory::UNKNOWN));
+        assert!(nothing().how.starts_with("unknown: "), "{}", nothing().how);
+        let limits = Limits { address_space: Some((8 << 30, 1 << 30)), data: None };
+        let memory = tightest(bound(Ok((0, 0))), Vec::new(), &limits);
+        assert_eq!((memory.total, memory.available), (8 << 30, 7 << 30));
+        assert!(memory.how.contains("RLIMIT_AS"));
+        let full = bound(Ok((8 << 30, 0)));
+        assert_eq!((full.total, full.available), (8 << 30, 0));
     }
 
     #[test]

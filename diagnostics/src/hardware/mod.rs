@@ -49,9 +49,11 @@ pub struct Cpu {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Memory {
-    /// Bytes in all, the tightest limit applied.
+    /// Bytes in all, the tightest limit applied; [`UNKNOWN`](Memory::UNKNOWN) where nobody tells, `null` in JSON.
+    #[serde(serialize_with = "unless_unknown")]
     pub total: u64,
-    /// Bytes free for use, reclaimable cache included.
+    /// Bytes free for use, reclaimable cache included; [`UNKNOWN`](Memory::UNKNOWN) where nobody tells, `null` in JSON.
+    #[serde(serialize_with = "unless_unknown")]
     pub available: u64,
     /// Bytes free for memory that is no mapped file, where a limit counts such memory alone (`RLIMIT_DATA`).
     pub anonymous: Option<u64>,
@@ -93,6 +95,11 @@ pub struct Gpu {
 
 /// The variables by which candle's quantised layers are told to dequantise (candle-core 0.11 `quantized/mod.rs`).
 const CASTING_VARIABLES: [&str; 2] = ["CANDLE_DEQUANTIZE_ALL", "CANDLE_DEQUANTIZE_ALL_F16"];
+
+impl Memory {
+    /// Stands for an amount that nobody tells.
+    pub const UNKNOWN: u64 = u64::MAX;
+}
 
 impl Cpu {
     /// The threads to compute with: those of the fast cores. A slow one would be waited for at the end of every product.
@@ -168,6 +175,7 @@ impl Hardware {
     /// Bytes that `gpu` has available, and where the figure comes from; `None` where nobody tells.
     pub fn gpu_memory(&self, gpu: &Gpu) -> Option<(u64, String)> {
         match (gpu.memory_free.or(gpu.memory_total), gpu.shared_memory) {
+            (_, true) if self.memory.available == Memory::UNKNOWN => None,
             (_, true) => Some((self.memory.available, format!("shared with the machine: {}", self.memory.how))),
             (Some(free), _) if self.describes_gpu() => {
                 Some((free, "described; a 32nd of it is left to the driver".into()))
@@ -186,6 +194,12 @@ fn is_set(name: &str) -> bool {
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form
 fn is_zero(count: &usize) -> bool {
     *count == 0
+}
+
+/// A number of bytes, or `null` for [`Memory::UNKNOWN`].
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form
+pub(crate) fn unless_unknown<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    if *bytes == Memory::UNKNOWN { serializer.serialize_none() } else { serializer.serialize_u64(*bytes) }
 }
 
 fn dotted<S: Serializer>(version: &(u32, u32), serializer: S) -> Result<S::Ok, S::Error> {

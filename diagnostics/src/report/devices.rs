@@ -1,7 +1,6 @@
 //! Hardware -> the list of devices a model can be judged for, with the tier of every dtype on each.
 
-use super::Bytes;
-use super::page::{Page, Plain};
+use super::page::{Available, Bytes, Page, Plain};
 use crate::capability::{self, DeviceEngine, Tier};
 use crate::dtype::DType;
 use crate::hardware::profiles::{GpuProfile, PROFILES, Profile};
@@ -107,7 +106,7 @@ impl Display for DeviceList {
         let mut page = Page::new(&Plain);
         self.hardware.lines(&mut page);
         let memory = &self.hardware.memory;
-        let (available, total) = (Bytes(memory.available), Bytes(memory.total));
+        let (available, total) = (Available(memory.available), Available(memory.total));
         page.row("", format_args!("memory: {available} of {total} available ({})", memory.how));
         page.line("");
         for (index, device) in self.devices.iter().enumerate() {

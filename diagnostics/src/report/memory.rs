@@ -2,7 +2,8 @@
 
 use super::Bytes;
 use super::one_line;
-use super::page::{Page, Tone, shortened};
+use super::page::{Available, Page, Tone, shortened};
+use crate::hardware::Memory;
 use crate::plan::{Plan, PlanMemory};
 
 /// Cells of the bar.
@@ -37,7 +38,7 @@ pub(super) fn lines(plan: &Plan, casts: u64, how: &str, page: &mut Page<'_>) {
             bar.push_str(&page.paint(slice.tone, slice.glyph.to_string().repeat(run.len())));
         }
     }
-    let share = format!("{} of {}", Bytes(plan.total), Bytes(plan.available));
+    let share = format!("{} of {}", Bytes(plan.total), Available(plan.available));
     page.painted_row(Tone::Label, "memory", &format!("{bar}  {share}"));
     for slice in slices.iter().filter(|slice| slice.bytes > 0) {
         let line =
@@ -97,6 +98,7 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
         PlanMemory::Shared => "shared by processor and GPU",
     };
     slices.push(match plan.available.checked_sub(plan.total) {
+        Some(_) if plan.available == Memory::UNKNOWN => slice("free", 0, '·', Tone::Faint, how.into()),
         Some(free) => slice("free", free, '·', Tone::Faint, how.into()),
         None => slice("missing", plan.total - plan.available, '|', Tone::Missing, how.into()),
     });
@@ -105,7 +107,8 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
 
 /// Which slice each cell of the bar shows: boundaries between slices are rounded to the nearest cell.
 fn cells(slices: &[Slice], plan: &Plan) -> Vec<usize> {
-    let scale = plan.total.max(plan.available).max(1);
+    let available = if plan.available == Memory::UNKNOWN { 0 } else { plan.available };
+    let scale = plan.total.max(available).max(1);
     let (mut places, mut sum) = (Vec::new(), 0u64);
     let last = slices.len() - 1;
     for (index, slice) in slices[..last].iter().enumerate() {
@@ -168,7 +171,8 @@ mod tests {
         assert_eq!(shown(&plan(30, 30, 30)), [30, 30, 0, 0, 0]);
         assert_eq!(shown(&plan(0, 0, 60)), [0, 0, 0, 0, 60]);
         assert_eq!(shown(&plan(0, 0, 0)), [0, 0, 0, 0, 60]);
-        assert_eq!(shown(&plan(1, 0, u64::MAX)), [0, 0, 0, 0, 60]);
+        assert_eq!(shown(&plan(1, 0, u64::MAX - 1)), [0, 0, 0, 0, 60]);
+        assert_eq!(shown(&plan(30, 30, Memory::UNKNOWN)), [30, 30, 0, 0, 0]);
         assert_eq!(shown(&plan(u64::MAX - 1, 1, 2))[0], 60);
     }
 }

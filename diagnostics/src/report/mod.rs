@@ -21,7 +21,7 @@ pub use model::{
     DtypeSummary, EmbedsSummary, ExpertSummary, LayerBytes, MixerSummary, ModelSummary, RopeSummary, TokenizerSummary,
     WindowSummary,
 };
-pub use page::{Bytes, Presentation, Tone, shortened};
+pub use page::{Available, Bytes, Presentation, Tone, shortened};
 pub use remedy::{NextStep, Remedy};
 pub use verdict::Verdict;
 

@@ -1,6 +1,7 @@
 //! What the report's text is made of: labels, folded lines, and the tones and words of the program that shows it.
 
 use super::{Remedy, Report, Status, Verdict, one_line};
+use crate::hardware::Memory;
 use std::fmt::{self, Display, Formatter, Write};
 
 /// Columns of the text; a longer line is folded at its spaces.
@@ -23,6 +24,19 @@ impl Display for Bytes {
             _ => format!("{:.2} GiB", bytes / 1073741824.0),
         };
         f.pad(&text)
+    }
+}
+
+/// What is available, as people read it: [`Bytes`], or that [nobody tells](Memory::UNKNOWN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Available(pub u64);
+
+impl Display for Available {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Memory::UNKNOWN => f.pad("an unknown amount"),
+            bytes => Bytes(bytes).fmt(f),
+        }
     }
 }
 
