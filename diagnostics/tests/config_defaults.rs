@@ -206,6 +206,7 @@ fn a_shape_that_follows_from_a_default_names_the_absent_key() {
         ("gemma-3", "num_attention_heads", "self_attn.q_proj", "8 ("),
         ("gemma-3", "num_key_value_heads", "self_attn.k_proj", "4 ("),
         ("gemma-3", "vocab_size", "embed_tokens", "262208 ("),
+        ("gemma-4-31b", "global_head_dim", "self_attn.q_proj", "512 ("),
         ("qwen3.5", "linear_key_head_dim", "linear_attn", "128 ("),
         ("granite-4-h", "mamba_d_state", "mamba", "256 ("),
     ] {

@@ -44,10 +44,17 @@ impl Tensors<'_> {
         };
         let Sizes { heads, kv_heads, head_dim, vocab, context, .. } = sizes;
         let width = format!("{} / {}", key(keys.hidden), key(keys.heads));
+        // Of a layer with heads of its own the model's keys say nothing.
+        let (of_model, headless) = (*self.sizes, Sizes { head_dim: 0, ..sizes });
+        let without_kv = if kv_heads == of_model.kv_heads { Sizes { kv_heads: 0, ..sizes } } else { sizes };
+        let without_dim = if head_dim == of_model.head_dim { headless } else { sizes };
+        let full = self.family.full_attention.as_ref().filter(|_| !self.reader.is_gguf()).map(|table| table.head_dim);
+        let full = full.filter(|(_, default, _)| head_dim == *default && head_dim != of_model.head_dim);
+        let full = full.map(|(name, default, source)| (name.to_owned(), format!("{default} ({source})"), headless));
         let named = [
             of_key(keys.heads, heads, "", Sizes { heads: 0, ..sizes }),
-            of_key(keys.kv_heads, kv_heads, &key(keys.heads), Sizes { kv_heads: 0, ..sizes }),
-            of_key(keys.head_dim, head_dim, &width, Sizes { head_dim: 0, ..sizes }),
+            of_key(keys.kv_heads, kv_heads, &key(keys.heads), without_kv),
+            of_key(keys.head_dim, head_dim, &width, without_dim),
             of_key(keys.vocab, vocab, "the entries of tokenizer.ggml.tokens", Sizes { vocab: 0, ..sizes }),
             of_key(keys.context, context, "", Sizes { context: 0, ..sizes }),
         ];
@@ -64,7 +71,7 @@ impl Tensors<'_> {
             (outputs, inputs)
         };
         let depends = |without: &Sizes| roles.iter().any(|role| shape(without, *role) != shape(&sizes, *role));
-        let defaulted = named.into_iter().chain(of_states);
+        let defaulted = named.into_iter().chain(full).chain(of_states);
         defaulted.filter(|(key, _, without)| !self.reader.fields().has(key) && depends(without)).collect()
     }
 }
