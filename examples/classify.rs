@@ -4,6 +4,7 @@
 mod common;
 
 use clap::Parser;
+use model_factory::diagnostics::report::escaped;
 use model_factory::{Error, Model};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,7 +38,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         if arguments.labels.is_empty() { by_head(&model, arguments)? } else { by_text(&model, arguments)? };
     let total: f64 = likely.iter().map(|(likely, _)| likely).sum();
     likely.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let lines = likely.iter().map(|(likely, label)| format!("{:.3}  {label}\n", likely / total));
+    let lines = likely.iter().map(|(likely, label)| format!("{:.3}  {}\n", likely / total, escaped(label)));
     common::print(&lines.collect::<String>())
 }
 

@@ -4,6 +4,7 @@ mod common;
 
 use clap::{ArgGroup, Parser};
 use model_factory::candle_core::safetensors;
+use model_factory::diagnostics::report::escaped;
 use model_factory::{EmbedOptions, Error, Model, Pooling};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -87,7 +88,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 fn print_alike(texts: &[String], vectors: &[Vec<f32>]) -> Result<(), Error> {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
     let cosine = |a: &[f32], b: &[f32]| dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
-    let lines = texts.iter().zip(vectors).map(|(text, vector)| format!("{:.4}  {text}\n", cosine(&vectors[0], vector)));
+    let line =
+        |(text, vector): (&String, &Vec<f32>)| format!("{:.4}  {}\n", cosine(&vectors[0], vector), escaped(text));
+    let lines = texts.iter().zip(vectors).map(line);
     common::print(&lines.collect::<String>())
 }
 

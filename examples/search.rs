@@ -3,6 +3,7 @@
 mod common;
 
 use clap::Parser;
+use model_factory::diagnostics::report::escaped;
 use model_factory::{EmbedOptions, Error, Model, Reranker};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,7 +46,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     };
     let mut found: Vec<(f32, &String)> = scores.into_iter().zip(&lines).collect();
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let lines = found.iter().take(arguments.top).map(|(score, line)| format!("{score:.4}  {line}\n"));
+    let lines = found.iter().take(arguments.top).map(|(score, line)| format!("{score:.4}  {}\n", escaped(line)));
     common::print(&lines.collect::<String>())
 }
 

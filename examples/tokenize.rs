@@ -5,6 +5,7 @@ mod common;
 
 use clap::Parser;
 use model_diagnostics::header::Header;
+use model_diagnostics::report::escaped;
 use model_diagnostics::source::probe;
 use model_diagnostics::tokenizer::TokenizerSpec;
 use model_factory::ChatOptions;
@@ -78,7 +79,7 @@ fn open(path: &std::path::Path) -> model_factory::Result<(Tokenizer, TokenizerSp
     let header = Header::read(probe(path)?)?;
     let spec = TokenizerSpec::from_header(&header)?;
     for assumption in &spec.assumptions {
-        common::tell(format_args!("assumed: {assumption}"));
+        common::tell(format_args!("assumed: {}", escaped(assumption)));
     }
     Ok((Tokenizer::from_header(&header, &spec)?, spec))
 }

@@ -4,6 +4,7 @@
 pub(crate) mod shell;
 
 use model_factory::diagnostics::hardware::profiles::Profile;
+use model_factory::diagnostics::report::escaped;
 use model_factory::kernels::Isa;
 use model_factory::{ChatError, DeviceChoice, Error, Message, Progress, Stage, Verdict};
 use shell::Shell;
@@ -79,9 +80,11 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     out.flush().map_err(io)
 }
 
-/// Writes `text` and an end of line to standard error. Where nobody reads it there is nobody to tell.
+/// Writes `text` and an end of line to standard error. Where nobody reads it there is nobody to tell. It may quote strings of a
+/// file, so a terminal only shows it.
 pub(crate) fn tell(text: impl Display) {
-    let _ = std::io::stderr().write_all(format!("{}\n", text.to_string().trim_end()).as_bytes());
+    let lines: Vec<String> = text.to_string().trim_end().lines().map(escaped).collect();
+    let _ = std::io::stderr().write_all(format!("{}\n", lines.join("\n")).as_bytes());
 }
 
 /// Shows how far a download, or an upload to a GPU, is on one line of a terminal; a log gets none.

@@ -51,6 +51,37 @@ fn a_classification_head_ranks_lines_and_labels_a_text() {
     assert!(printed.contains("--example embed -- fixtures/embeddings/bert --text"), "{printed}");
 }
 
+/// Labels and texts of a file may hold anything: a terminal only shows them, one line each.
+#[test]
+fn strings_of_files_are_printed_without_what_acts_on_a_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let labels = super::common::fixtures().join("embeddings/labels");
+    for file in std::fs::read_dir(labels).expect("a fixture").map(|file| file.expect("an entry")) {
+        std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("copied");
+    }
+    let config = folder.path().join("config.json");
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&config).expect("read")).expect("JSON");
+    for (index, name) in ["entail\u{1b}[2Jment", "neutral\n1.000  forged", "back\u{202e}wards"].iter().enumerate() {
+        json["id2label"][index.to_string()] = (*name).into();
+    }
+    json["label2id"] = serde_json::Value::Null;
+    std::fs::write(&config, json.to_string()).expect("written");
+    let path = folder.path().to_str().expect("UTF-8");
+    let output = example("classify", &[path, "--text", "The cat sat on the mat."]);
+    let printed = text(&output.stdout);
+    assert!(output.status.success() && printed.lines().count() == 3, "{printed:?} {}", text(&output.stderr));
+    for shown in ["entail\\u{1b}[2Jment", "neutral\\u{a}1.000  forged", "back\\u{202e}wards"] {
+        assert!(printed.contains(shown), "{printed:?}");
+    }
+    let file = folder.path().join("lines.txt");
+    std::fs::write(&file, "the cat\n\u{1b}[31mthe mat\n").expect("a file");
+    let file = file.to_str().expect("UTF-8");
+    for (name, arguments) in [("search", &["--file", file, "--ask", "the mat"][..]), ("embed", &["--file", file])] {
+        let printed = text(&example(name, arguments).stdout);
+        assert!(printed.contains("  \\u{1b}[31mthe mat\n") && printed.lines().count() == 2, "{name}: {printed:?}");
+    }
+}
+
 #[test]
 fn search_prints_the_nearest_lines_first() {
     let file = tempfile::NamedTempFile::new().expect("a file");
