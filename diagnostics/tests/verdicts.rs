@@ -6,7 +6,7 @@ use common::{Geometry, LLAMA_31_8B, LLAMA_32_1B, PHI_3_MINI_128K, TINY_LLAMA, gg
 use model_diagnostics::hardware::profiles::Profile;
 use model_diagnostics::hardware::{Gpu, Memory};
 use model_diagnostics::plan::{self, KvDtype, WeightStorage};
-use model_diagnostics::report::{InputSummary, NextStep, Remedy, Status};
+use model_diagnostics::report::{DeviceList, InputSummary, NextStep, Remedy, Status};
 use model_diagnostics::spec::ModelSpec;
 use model_diagnostics::tokenizer::TokenizerKind;
 use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Policy, Report, Verdict, assess};
@@ -425,6 +425,9 @@ fn unknown_memory_is_a_warning_and_no_amount() {
     }
     let text = report.to_string();
     assert!(text.contains("of an unknown amount") && !text.contains("GiB free"), "{text}");
+    unknown.profile = None;
+    let devices = DeviceList::new(&unknown);
+    assert!(devices.devices[0].memory.is_none() && !devices.to_string().contains("17179869184"), "{devices}");
     // A limit of the user's is known, and counts.
     let limited = |bytes| {
         let policy = Policy { memory_limit: Some(bytes), ..Policy::default() };

@@ -1,10 +1,10 @@
 //! Hardware -> the list of devices a model can be judged for, with the tier of every dtype on each.
 
-use super::page::{Available, Bytes, Page, Plain};
+use super::page::{Bytes, Page, Plain};
 use crate::capability::{self, DeviceEngine, Tier};
 use crate::dtype::DType;
 use crate::hardware::profiles::{GpuProfile, PROFILES, Profile};
-use crate::hardware::{Gpu, Hardware};
+use crate::hardware::{Gpu, Hardware, Memory};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -29,7 +29,7 @@ pub struct DeviceTiers {
     pub title: String,
     /// Whether it is described and not of this machine.
     pub described: bool,
-    /// Bytes of its memory; `None` where the driver does not tell.
+    /// Bytes of its memory; `None` where the driver or the system does not tell.
     pub memory: Option<u64>,
     /// Bytes a second by the data sheet; `None` where it is not known.
     pub bandwidth: Option<u64>,
@@ -90,7 +90,7 @@ fn cpu(name: &str, hardware: &Hardware) -> DeviceTiers {
         name: name.into(),
         title: hardware.cpu.model.clone(),
         described: hardware.profile.is_some(),
-        memory: Some(hardware.memory.total),
+        memory: Some(hardware.memory.total).filter(|total| *total != Memory::UNKNOWN),
         bandwidth: hardware.memory.bandwidth,
         compute_capability: None,
         tiers: tiers(&DeviceEngine::Cpu { features: &hardware.cpu.features }),
@@ -106,8 +106,13 @@ impl Display for DeviceList {
         let mut page = Page::new(&Plain);
         self.hardware.lines(&mut page);
         let memory = &self.hardware.memory;
-        let (available, total) = (Available(memory.available), Available(memory.total));
-        page.row("", format_args!("memory: {available} of {total} available ({})", memory.how));
+        match memory.total {
+            Memory::UNKNOWN => page.row("", format_args!("memory {}", memory.how)),
+            total => {
+                let (available, total) = (Bytes(memory.available), Bytes(total));
+                page.row("", format_args!("memory: {available} of {total} available ({})", memory.how));
+            }
+        }
         page.line("");
         for (index, device) in self.devices.iter().enumerate() {
             page.line(device);
@@ -122,7 +127,11 @@ impl Display for DeviceList {
 
 impl Display for DeviceTiers {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let memory = self.memory.map_or_else(|| "shared".into(), |bytes| Bytes(bytes).to_string());
+        let memory = match (self.memory, self.compute_capability) {
+            (Some(bytes), _) => Bytes(bytes).to_string(),
+            (None, Some(_)) => "shared".into(),
+            (None, None) => "unknown".into(),
+        };
         let bandwidth = self.bandwidth.map_or_else(String::new, |bytes| format!("{} GB/s", bytes as f64 / 1e9));
         let capability = self.compute_capability.map_or_else(String::new, |(major, minor)| format!("{major}.{minor}"));
         write!(f, "{:<24}{memory:>10} {bandwidth:>12} {capability:>5}  {}", self.name, self.title)
