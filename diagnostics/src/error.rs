@@ -46,6 +46,16 @@ pub enum Error {
         /// What running it would need.
         why: String,
     },
+    /// Tensors are stored that may change the result, and nothing here knows how (exit code 12).
+    #[error("{}: {}", file.display(), unknown(names, family))]
+    UnknownTensors {
+        /// The file of the first.
+        file: PathBuf,
+        /// The family whose tables do not know them.
+        family: &'static str,
+        /// All of their names.
+        names: Vec<String>,
+    },
     /// Parts are missing or contradict each other (exit code 15).
     #[error("{}: {kind}", file.display())]
     Incomplete {
@@ -481,6 +491,20 @@ fn percent(have: u64, need: u64) -> u64 {
 
 fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The first `shown` names, and how many more there are.
+pub(crate) fn some_of(names: &[String], shown: usize) -> String {
+    let first = names.iter().take(shown).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > shown { format!("{first} and {} more", names.len() - shown) } else { first }
+}
+
+fn unknown(names: &[String], family: &str) -> String {
+    let known = format!("known in models of the family {family}, and may change the result");
+    match names {
+        [name] => format!("the stored tensor {name} is not {known}"),
+        _ => format!("{} stored tensors are not {known}: {}", names.len(), some_of(names, 3)),
+    }
 }
 
 fn nearest_list(names: &[String]) -> String {

@@ -96,6 +96,12 @@ mod tests {
                 12,
                 "dtype",
             ),
+            (
+                Error::UnknownTensors { file: file.clone(), family: "llama", names: vec!["output.scale".into()] },
+                Verdict::UnsupportedDtype,
+                12,
+                "tensors",
+            ),
             (Error::incomplete(&file, part), Verdict::IncompleteOrCorrupt, 15, "integrity"),
             (Error::incomplete(&file, tensor), Verdict::IncompleteOrCorrupt, 15, "tensors"),
             (

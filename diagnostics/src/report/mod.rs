@@ -245,12 +245,6 @@ pub(crate) fn stored_as(model: &ModelSummary, input: &InputSummary) -> String {
     }
 }
 
-/// The first `shown` names, and how many more there are.
-pub(crate) fn some_of(names: &[String], shown: usize) -> String {
-    let first = names.iter().take(shown).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if names.len() > shown { format!("{first} and {} more", names.len() - shown) } else { first }
-}
-
 /// Characters of one line of the report; the longest of our own have a few hundred.
 const LINE: usize = 2000;
 

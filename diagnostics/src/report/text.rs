@@ -3,9 +3,10 @@
 use super::page::{Bytes, Page, Plain, Presentation};
 use super::{
     Check, EmbedsSummary, ExpertSummary, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, WindowSummary,
-    candidate, device, memory, some_of,
+    candidate, device, memory,
 };
 use crate::capability;
+use crate::error::some_of;
 use crate::hardware::Hardware;
 use crate::tokenizer::DEFAULT_TEMPLATE;
 use std::fmt::{self, Display, Formatter};

@@ -20,7 +20,7 @@ pub enum Verdict {
     UnsupportedFormat,
     /// Nothing here runs this architecture.
     UnsupportedArchitecture,
-    /// Running it would need a cast.
+    /// Running it would need a cast, or has tensors of which nothing here knows what they do.
     UnsupportedDtype,
     /// The machine or this build lacks what the model needs.
     HardwareInsufficient,
@@ -83,7 +83,7 @@ impl Error {
             Error::Io { .. } => Verdict::Unreadable,
             Error::Format { .. } => Verdict::UnsupportedFormat,
             Error::Architecture { .. } => Verdict::UnsupportedArchitecture,
-            Error::Quantization { .. } => Verdict::UnsupportedDtype,
+            Error::Quantization { .. } | Error::UnknownTensors { .. } => Verdict::UnsupportedDtype,
             Error::Incomplete { .. } => Verdict::IncompleteOrCorrupt,
             Error::Ambiguous { .. } => Verdict::AmbiguousInput,
         }
@@ -101,6 +101,7 @@ impl Error {
             Error::Format { .. } => "format",
             Error::Architecture { .. } => "architecture",
             Error::Quantization { .. } => "dtype",
+            Error::UnknownTensors { .. } => "tensors",
             Error::Incomplete { kind, .. } => match kind {
                 IncompleteKind::TensorMissing { .. }
                 | IncompleteKind::TensorShape { .. }
@@ -119,6 +120,10 @@ impl Error {
             Error::Architecture { .. } => return None,
             Error::Quantization { .. } => {
                 "use the original BF16 checkpoint, or a Q8_0 or Q4_K_M GGUF file of it".into()
+            }
+            Error::UnknownTensors { .. } => {
+                "use a file of the model without such tensors: its original checkpoint, or a GGUF file converted from that"
+                    .into()
             }
             Error::Incomplete { kind: IncompleteKind::FileMissing { name, .. }, .. } => {
                 format!("put {name} into the model's folder")

@@ -22,6 +22,7 @@ mod sampling;
 mod states;
 mod tensors;
 mod unsupported;
+mod unused;
 
 pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
 pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
@@ -90,7 +91,8 @@ pub struct ModelSpec {
     pub quantization: String,
     /// Defaults and derivations that were taken, each with its reason.
     pub assumptions: Vec<String>,
-    /// Tensors that are stored and not needed.
+    /// Tensors that are stored and left aside: of images, sound and other heads, buffers of old checkpoints, and what the keys leave
+    /// out.
     pub unused_tensors: Vec<String>,
 }
 

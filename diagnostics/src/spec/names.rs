@@ -15,6 +15,18 @@ pub(super) fn fill(pattern: &str, layer: Option<usize>) -> String {
     }
 }
 
+/// What `name` has behind `pattern`, in which `{}` and `{expert}` stand for numbers: nothing, or a part of its own.
+pub(super) fn behind<'n>(name: &'n str, pattern: &str) -> Option<&'n str> {
+    let mut rest = name;
+    for (index, part) in pattern.split(['{', '}']).enumerate() {
+        rest = match index % 2 {
+            0 => rest.strip_prefix(part)?,
+            _ => rest.trim_start_matches(|c: char| c.is_ascii_digit()),
+        };
+    }
+    (!pattern.is_empty() && (rest.is_empty() || rest.starts_with('.'))).then_some(rest)
+}
+
 /// The three names that share the most with `name`: the longest common prefix and suffix together.
 pub(super) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n String>) -> Vec<String> {
     let common = |other: &str| {
@@ -25,4 +37,27 @@ pub(super) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n String>) -
     let mut scored: Vec<(usize, &String)> = names.map(|other| (common(other), other)).collect();
     scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
     scored.into_iter().take(3).map(|(_, other)| other.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_behind_a_module_is_a_part_of_its_own() {
+        for (name, pattern, expected) in [
+            (
+                "model.layers.12.mlp.experts.3.up_proj.weight",
+                "model.layers.{}.mlp.experts.{expert}.up_proj",
+                Some(".weight"),
+            ),
+            ("blk.0.ffn_down_exps.scale", "blk.{}.ffn_down_exps", Some(".scale")),
+            ("blk.0.ffn_down_exps.scale", "blk.{}.ffn_down_exps.scale", Some("")),
+            ("blk.0.ffn_down_exps.scale", "blk.{}.ffn_down", None),
+            ("blk.0.attn_k.weight", "blk.{}.attn_q", None),
+            (".weight", "", None),
+        ] {
+            assert_eq!(behind(name, pattern), expected, "{name} by {pattern}");
+        }
+    }
 }

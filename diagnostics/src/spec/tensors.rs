@@ -13,7 +13,7 @@ use crate::error::{Error, IncompleteKind, Result};
 use crate::family::{Bias, Family, NormKind, Role};
 use crate::header::{Header, TensorInfo};
 use crate::quantization::{Recognised, Scheme};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Looks up the tensors of one model and remembers which were used.
@@ -26,7 +26,7 @@ pub(super) struct Tensors<'a> {
     place: Place,
     /// Whether it looks for the tensors of the prediction head.
     pub(super) predicts: bool,
-    used: HashSet<String>,
+    pub(super) used: BTreeSet<String>,
     /// What quantised the weights, where something did.
     pub(super) scheme: Option<&'a Scheme>,
     /// Whether the model says that weights are in blocks of MXFP4.
@@ -104,7 +104,7 @@ impl<'a> Tensors<'a> {
             options,
             place,
             predicts: false,
-            used: HashSet::new(),
+            used: BTreeSet::new(),
             scheme: recognised.scheme.as_ref(),
             mxfp4: recognised.mxfp4,
             plain_modules: Vec::new(),
@@ -292,48 +292,6 @@ impl<'a> Tensors<'a> {
 
     pub(super) fn mark_used(&mut self, name: &str) {
         self.used.insert(name.to_owned());
-    }
-
-    /// Whether the family is known to store it for what is not computed here.
-    fn is_known(&self, name: &str) -> bool {
-        self.family.unneeded.iter().any(|known| name.starts_with(&self.pattern(known, known)))
-    }
-
-    /// The stored tensors no role asked for. One that belongs to a layer past the last is a contradiction.
-    pub(super) fn unused(&self) -> Result<Vec<String>> {
-        let unused: Vec<String> = self
-            .header
-            .tensors
-            .keys()
-            .filter(|name| !self.used.contains(*name) && !self.is_known(name))
-            .cloned()
-            .collect();
-        let layers = self.sizes.blocks;
-        for name in &unused {
-            // transformers ignores such a tensor, llama.cpp refuses the file.
-            if self.reader.is_gguf()
-                && let Some(stem) = name.strip_suffix(".bias")
-                && self.used.contains(&format!("{stem}.weight"))
-            {
-                let found = format!("{stem}.weight has no bias in {}", self.family.name);
-                return Err(self.reader.contradiction(format!("tensor {name} is stored"), found));
-            }
-            let layer = self.family.tensors.iter().copied().flatten().find_map(|names| {
-                let pattern = self.pattern(names.gguf, names.config);
-                let (prefix, _) = pattern.split_once("{}")?;
-                name.strip_prefix(prefix)?.split('.').next()?.parse::<usize>().ok()
-            });
-            if let Some(layer) = layer
-                && layer >= layers
-            {
-                let key = self.reader.key(self.family.keys.layers);
-                return Err(self.reader.contradiction(
-                    format!("{key} is {layers}"),
-                    format!("tensor {name} belongs to layer {layer}, counted from 0"),
-                ));
-            }
-        }
-        Ok(unused)
     }
 
     /// The name in this format. A language model within another has `language_model` in front, or behind `model`.

@@ -92,7 +92,7 @@ fn folders(table: &mut Table) {
     let bias = "model.layers.0.self_attn.q_proj.bias";
     let unbiased = qwen2.header("model.safetensors", |header| {
         let Some(tensor) = header.remove(bias) else { panic!("a fixture with biases") };
-        header.insert("spare".into(), tensor);
+        header.insert("mtp.spare".into(), tensor);
     });
     table.accepts("biases of q, k and v", &qwen2.tree(), "");
     table.refuses("no bias of q", &unbiased.tree(), "", 15, &[bias]);

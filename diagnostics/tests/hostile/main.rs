@@ -17,6 +17,7 @@ mod options;
 mod safetensors;
 mod states;
 mod table;
+mod unknown;
 mod worst;
 
 use std::process::Command;
@@ -55,6 +56,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         experts::cases(&mut table);
         states::cases(&mut table);
         gemma4::cases(&mut table);
+        unknown::cases(&mut table);
         let count = table.finish();
         assert!(count >= LEAST, "only {count} inputs");
     });

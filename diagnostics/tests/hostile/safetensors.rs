@@ -450,7 +450,7 @@ fn tensors(table: &mut Table, llama: &Files) {
             let begin = header[Q]["data_offsets"][0].as_u64().unwrap();
             let (middle, end) = (begin + 4096, begin + 8192);
             header[Q] = json!({"dtype": dtype, "shape": [64, 64], "data_offsets": [begin, middle]});
-            header.insert("filler".into(), json!({"dtype": "U8", "shape": [4096], "data_offsets": [middle, end]}));
+            header.insert("mtp.filler".into(), json!({"dtype": "U8", "shape": [4096], "data_offsets": [middle, end]}));
         });
         table.refuses(&format!("a matrix of {dtype}"), &edited.tree(), "", 12, &[dtype]);
     }

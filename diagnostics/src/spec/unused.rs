@@ -1,0 +1,150 @@
+//! Stored tensors that no role asked for: what may be left aside, kind by kind with the reason. Every other one may change the
+//! result, and is refused by name.
+
+use super::names::behind;
+use super::tensors::Tensors;
+use crate::error::{Error, Result};
+use crate::family::{Bias, Role};
+use crate::header::TensorInfo;
+
+/// What the names of tensors begin with that a text alone is not computed with, in safetensors; `model.` may stand in front.
+const BESIDE_TEXT: &[&str] = &[
+    // Images and sound reach the language model as rows in place of embeddings: a text has none.
+    "vision_tower.",
+    "vision_model.",
+    "multi_modal_projector.",
+    "embed_vision.",
+    "visual.",
+    "audio_tower.",
+    "embed_audio.",
+    // Other heads read hidden states and change none: of further tokens, of labels, of values in reinforcement learning.
+    "mtp.",
+    "score.",
+    "v_head.",
+];
+
+/// The same in GGUF: images and sound by llama.cpp's names, which some writers put into the model's own file.
+const BESIDE_TEXT_GGUF: &[&str] = &["v.", "mm.", "a."];
+
+/// What the names of buffers end with that transformers and llama.cpp's converter make anew from the configuration. All are of
+/// checkpoints that earlier releases of transformers wrote.
+const BUFFERS: &[&str] = &[
+    // Rotations.
+    "rotary_emb.inv_freq",
+    "rotary_emb.cos_cached",
+    "rotary_emb.sin_cached",
+    // 0, 1, 2 and so on.
+    ".position_ids",
+    // What masked scores become.
+    ".attn.masked_bias",
+    ".attention.masked_bias",
+];
+
+/// The same of causal masks, which are `[1, 1, context, context]`.
+const MASKS: &[&str] = &[".attn.bias", ".attention.bias"];
+
+/// What a module that the keys leave out may have behind its name: a scale of another kind is unknown there too.
+const OF_MODULE: &[&str] = &["", ".weight", ".bias", ".weight_scale"];
+
+impl Tensors<'_> {
+    /// The stored tensors that no role asked for and that may be left aside.
+    ///
+    /// # Errors
+    /// `Incomplete` for one of a layer past the last, and in GGUF for a bias of a module that has none; `UnknownTensors` for all
+    /// others.
+    pub(super) fn unused(&self) -> Result<Vec<String>> {
+        let stored = self.header.tensors.values();
+        let unused: Vec<&TensorInfo> =
+            stored.filter(|tensor| !self.used.contains(&tensor.name) && !self.is_unneeded(&tensor.name)).collect();
+        for TensorInfo { name, .. } in &unused {
+            // transformers ignores such a tensor, llama.cpp refuses the file.
+            if self.reader.is_gguf()
+                && let Some(stem) = name.strip_suffix(".bias")
+                && self.used.contains(&format!("{stem}.weight"))
+            {
+                let found = format!("{stem}.weight has no bias in {}", self.family.name);
+                return Err(self.reader.contradiction(format!("tensor {name} is stored"), found));
+            }
+            let layers = self.sizes.blocks;
+            if let Some(layer) = self.layer_of(name)
+                && layer >= layers
+            {
+                let key = self.reader.key(self.family.keys.layers);
+                return Err(self.reader.contradiction(
+                    format!("{key} is {layers}"),
+                    format!("tensor {name} belongs to layer {layer}, counted from 0"),
+                ));
+            }
+        }
+        let (aside, unknown): (Vec<_>, Vec<_>) = unused.into_iter().partition(|tensor| self.is_aside(tensor));
+        let named = |tensors: Vec<&TensorInfo>| tensors.into_iter().map(|tensor| tensor.name.clone()).collect();
+        match unknown.first() {
+            None => Ok(named(aside)),
+            Some(first) => Err(Error::UnknownTensors {
+                file: self.file_of(first).into(),
+                family: self.family.id,
+                names: named(unknown),
+            }),
+        }
+    }
+
+    /// Whether the family is known to store it for what is not computed here.
+    fn is_unneeded(&self, name: &str) -> bool {
+        self.family.unneeded.iter().any(|known| name.starts_with(&self.pattern(known, known)))
+    }
+
+    /// Whether it may be left aside.
+    fn is_aside(&self, tensor: &TensorInfo) -> bool {
+        let name = tensor.name.as_str();
+        let begins = |fronts: &[&str], name: &str| fronts.iter().any(|front| name.starts_with(front));
+        let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+        if self.reader.is_gguf() {
+            // Blocks behind the decoder's predict further tokens.
+            let predicts = self.layer_of(name).is_some_and(|layer| layer >= self.sizes.layers);
+            return predicts || begins(BESIDE_TEXT_GGUF, name) || self.is_left_out(name);
+        }
+        let is_mask = matches!(*tensor.shape, [1, 1, rows, columns] if rows == columns) && ends(MASKS);
+        let within = name.strip_prefix("model.").unwrap_or(name);
+        begins(BESIDE_TEXT, within) || ends(BUFFERS) || is_mask || self.is_left_out(name)
+    }
+
+    /// Whether the tables name it and the file's keys leave it out: keys and values of layers that use those of others, experts,
+    /// heads, and biases that a flag denies. transformers leaves out the same. In GGUF, where llama.cpp refuses most of them, it
+    /// is keys and values, and a classification head of a model that makes vectors.
+    fn is_left_out(&self, name: &str) -> bool {
+        let borrows = || self.layer_of(name).is_some_and(|layer| self.options.layers.source(layer).is_some());
+        let counts = |role: &Role| match role {
+            _ if !self.reader.is_gguf() => true,
+            Role::K | Role::V | Role::KNorm => borrows(),
+            Role::Classifier | Role::ClassifierDense | Role::ClassifierNorm => true,
+            _ => false,
+        };
+        let denied = |role: &Role| {
+            let mut biases = self.family.biases.iter().filter(|(roles, _)| roles.contains(role));
+            name.ends_with(".bias") && biases.any(|(_, bias)| !matches!(bias, Bias::Always))
+        };
+        let is_used = |module: &str| {
+            let within = format!("{module}.");
+            let first = self.used.range(within.clone()..).next();
+            self.used.contains(module) || first.is_some_and(|used| used.starts_with(&within))
+        };
+        let tables = self.family.tensors.iter().copied().flatten();
+        let tables = tables.map(|names| (std::slice::from_ref(&names.role), names.gguf, names.config));
+        let fused = self.family.fused.iter();
+        let fused = fused.map(|fused| (fused.roles, fused.gguf.unwrap_or_default(), fused.config.unwrap_or_default()));
+        tables.chain(fused).filter(|(roles, ..)| roles.iter().all(counts)).any(|(roles, gguf, config)| {
+            let behind = behind(name, &self.pattern(gguf, config)).filter(|behind| OF_MODULE.contains(behind));
+            let module = behind.and_then(|behind| name.strip_suffix(behind));
+            module.is_some_and(|module| !is_used(module) || roles.iter().all(denied))
+        })
+    }
+
+    /// The number of the layer that it belongs to, by the tables.
+    fn layer_of(&self, name: &str) -> Option<usize> {
+        self.family.tensors.iter().copied().flatten().find_map(|names| {
+            let pattern = self.pattern(names.gguf, names.config);
+            let (prefix, _) = pattern.split_once("{}")?;
+            name.strip_prefix(prefix)?.split('.').next()?.parse::<usize>().ok()
+        })
+    }
+}
