@@ -147,6 +147,25 @@ fn no_step_makes_a_text_grow_without_bound() {
     assert!(found.refused > 100 && found.cases - found.refused > 100, "{} of {}", found.refused, found.cases);
 }
 
+/// Texts of added tokens that share much, little or nothing, and whether they are normalized.
+fn added_texts() -> Vec<(&'static str, bool, Vec<String>)> {
+    let many = |text: fn(u64) -> String| (0..200_000).map(text).collect();
+    let long = |len: usize| (0..20).map(|index| format!("<{}{index}>", "x".repeat(len))).collect::<Vec<_>>();
+    vec![
+        ("in brackets", true, (0..400_000).map(|index| format!("<{index:06}>")).collect()),
+        ("that end alike", false, many(|index| format!("{index}-the-end"))),
+        ("that begin alike", false, many(|index| format!("the-beginning-{index}"))),
+        ("without order", false, many(|index| format!("{:x}", (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))),
+        ("of one letter", false, (30..2_800).map(|len| "a".repeat(len)).collect()),
+        ("of 50,000 characters", true, long(50_000)),
+        ("of a million characters", false, long(1_000_000)[..1].to_vec()),
+        ("that count", false, many(|index| format!("x{index}"))),
+    ]
+}
+
+/// Where texts cost more than their bytes, one of these takes minutes.
+const LONGEST: Duration = Duration::from_secs(15);
+
 #[test]
 fn many_added_tokens_are_built_in_the_time_of_their_bytes() {
     let _alone = counting::alone();
@@ -155,29 +174,31 @@ fn many_added_tokens_are_built_in_the_time_of_their_bytes() {
     let first = root["model"]["vocab"].as_object().unwrap().len();
     let added = root["added_tokens"].as_array().unwrap().clone();
     let path = folder.path().join("tokenizer.json");
-    let content = |index: usize, len: usize| format!("<{}{index:06}>", "x".repeat(len - 6));
-    let mut build = |count: usize, len: usize| {
-        let more = (0..count).map(|index| {
-            json!({"id": first + added.len() + index, "content": content(index, len), "single_word": false,
-                "lstrip": false, "rstrip": false, "normalized": index % 2 == 0, "special": false})
+    let mut build = |name: &str, normalized: bool, texts: &[String]| {
+        let more = texts.iter().enumerate().map(|(index, text)| {
+            json!({"id": first + added.len() + index, "content": text, "single_word": false,
+                "lstrip": false, "rstrip": false, "normalized": normalized, "special": false})
         });
         root["added_tokens"] = added.iter().cloned().chain(more).collect();
         std::fs::write(&path, root.to_string()).unwrap();
         let bytes = std::fs::metadata(&path).unwrap().len() as usize;
         let mut spec = spec();
-        spec.tokens = first + added.len() + count;
+        spec.tokens = first + added.len() + texts.len();
         let begun = Instant::now();
         let (built, memory) = counting::peak(|| Tokenizer::from_json(&path, &spec));
         let time = begun.elapsed();
-        println!("{count} added tokens of {len} characters: {time:.2?}, {:.1} MB", memory as f64 / 1e6);
-        assert!(memory < 100 * bytes, "{count} of {len}: {memory} bytes for a file of {bytes}");
+        println!("{} added tokens {name}: {time:.2?}, {:.1} MB", texts.len(), memory as f64 / 1e6);
+        assert!(memory < 100 * bytes, "{name}: {memory} bytes for a file of {bytes}");
+        assert!(time < LONGEST, "{name}: {time:.2?}");
         built
     };
-    for (count, len) in [(50_000, 6), (100_000, 6), (200_000, 6), (400_000, 6), (1, 1_000_000), (20, 50_000)] {
-        let (last, tokenizer) = (count - 1, build(count, len).unwrap());
-        let text = content(last, len) + "a";
-        assert_eq!(tokenizer.encode(&text, false).unwrap()[0] as usize, first + added.len() + last);
+    for (name, normalized, texts) in added_texts() {
+        let last = texts.len() - 1;
+        let tokenizer = build(name, normalized, &texts).unwrap();
+        let text = texts[last].clone() + "a";
+        assert_eq!(tokenizer.encode(&text, false).unwrap()[0] as usize, first + added.len() + last, "{name}");
     }
-    let error = build(100, 60_000).unwrap_err();
+    let long: Vec<String> = (0..100).map(|index| format!("<{}{index}>", "x".repeat(60_000))).collect();
+    let error = build("beyond the limit", true, &long).unwrap_err();
     assert!(error.to_string().contains("added tokens"), "{error}");
 }

@@ -1,9 +1,9 @@
 //! Added tokens: found in a text as a whole, before the rest is normalized or behind that.
 
 use super::error::Encoded;
+use super::finder::Finder;
 use super::normalizer::Normalizer;
 use super::text::{Budget, push};
-use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
 use model_diagnostics::tokenizer::AddedToken;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -11,8 +11,7 @@ use std::ops::Range;
 use unicode_normalization_alignments::char::is_combining_mark;
 
 /// Bytes that the texts of all added tokens may have together, those that a normalizer changes in both forms. A byte takes
-/// 35 to 60 in the automaton that finds them, and a microsecond to build it; published vocabularies have up to 6,500 added
-/// tokens of 100 kB.
+/// up to 13 in the automaton that finds them; published vocabularies have up to 6,500 added tokens of 100 kB.
 const ADDED_BYTES: usize = 4 << 20;
 
 /// The added tokens of a vocabulary.
@@ -70,8 +69,8 @@ struct AddedMatchers {
 
 #[derive(Debug, Default)]
 struct AddedMatcher {
-    automaton: Option<AhoCorasick>,
-    /// Those of the patterns.
+    finder: Option<Finder>,
+    /// Those of its texts.
     tokens: Vec<Flags>,
 }
 
@@ -127,8 +126,8 @@ impl AddedTokens {
         }
         let found = plain.iter().chain(&normalized);
         added.longest = found.map(|(text, _): &(String, Flags)| text.len()).max().unwrap_or(0);
-        added.plain = AddedMatchers::new(plain)?;
-        added.normalized = AddedMatchers::new(normalized)?;
+        added.plain = AddedMatchers::new(plain);
+        added.normalized = AddedMatchers::new(normalized);
         Ok(added)
     }
 
@@ -165,7 +164,7 @@ impl AddedTokens {
 
     /// Whether marks are looked for in normalized texts.
     pub(super) fn has_normalized_marks(&self) -> bool {
-        self.normalized.marks.automaton.is_some()
+        self.normalized.marks.finder.is_some()
     }
 
     /// The tokens in `text` as it is, and what lies between them. Marks lie within one of the ranges `own`, which are in
@@ -207,14 +206,14 @@ impl Hits<'_> {
         if self.next.is_some_and(|hit| hit.start >= from) {
             return self.next;
         }
-        let automaton = self.matcher.automaton.as_ref()?;
+        let finder = self.matcher.finder.as_ref()?;
         while let Some(range) = self.ranges.first() {
             let start = range.start.max(from);
-            let hit = if start < range.end { automaton.find(Input::new(text).span(start..range.end)) } else { None };
-            if let Some(hit) = hit
-                && let Some(token) = self.matcher.tokens.get(hit.pattern().as_usize())
+            let hit = if start < range.end { finder.find(text.as_bytes(), start..range.end) } else { None };
+            if let Some((place, which)) = hit
+                && let Some(&token) = self.matcher.tokens.get(which)
             {
-                self.next = Some(Hit { start: hit.start(), end: hit.end(), token: *token });
+                self.next = Some(Hit { start: place.start, end: place.end, token });
                 return self.next;
             }
             self.ranges = &self.ranges[1..];
@@ -225,9 +224,9 @@ impl Hits<'_> {
 }
 
 impl AddedMatchers {
-    fn new(tokens: Vec<(String, Flags)>) -> Result<AddedMatchers, String> {
+    fn new(tokens: Vec<(String, Flags)>) -> AddedMatchers {
         let (marks, texts) = tokens.into_iter().partition(|(_, token)| token.mark);
-        Ok(AddedMatchers { marks: AddedMatcher::new(marks)?, texts: AddedMatcher::new(texts)? })
+        AddedMatchers { marks: AddedMatcher::new(marks), texts: AddedMatcher::new(texts) }
     }
 
     /// Leftmost first, and of these the longest; where that is no word of its own, none of what it covers.
@@ -273,15 +272,10 @@ fn first(one: Option<Hit>, other: Option<Hit>) -> Option<Hit> {
 }
 
 impl AddedMatcher {
-    fn new(tokens: Vec<(String, Flags)>) -> Result<AddedMatcher, String> {
+    fn new(tokens: Vec<(String, Flags)>) -> AddedMatcher {
         let (texts, tokens): (Vec<String>, Vec<Flags>) = tokens.into_iter().unzip();
-        if texts.is_empty() {
-            return Ok(AddedMatcher::default());
-        }
-        // The form that the crate takes for few patterns is built in the square of their length.
-        let kind = Some(AhoCorasickKind::ContiguousNFA);
-        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).kind(kind).build(&texts);
-        Ok(AddedMatcher { automaton: Some(automaton.map_err(|error| format!("its added tokens: {error}"))?), tokens })
+        let finder = (!texts.is_empty()).then(|| Finder::new(&texts));
+        AddedMatcher { finder, tokens }
     }
 }
 

@@ -5,6 +5,7 @@ mod bpe;
 mod charsmap;
 mod encoder;
 mod error;
+mod finder;
 mod folder;
 mod gguf;
 mod json;
