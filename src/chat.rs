@@ -28,6 +28,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use crate::error::ChatError;
+pub(crate) use message::media;
 pub use message::{ChatOptions, Message};
 pub use time::LocalTime;
 
@@ -131,8 +132,8 @@ impl<'a> ChatTemplate<'a> {
     /// what Python does not, and what `escape` has escaped is a text like any other.
     ///
     /// # Errors
-    /// `Chat`: `Template` for a template that is no Jinja or fails, `Refused` with what the template itself says of the
-    /// messages (`raise_exception`), `Limit` for one that takes too much time, memory or depth, `NotText` for messages with
+    /// `Chat`: `Template` for a template that is no Jinja or fails on any messages, `Messages` for one that fails on these alone,
+    /// `Refused` with what the template itself says of them (`raise_exception`), `Limit` for one that takes too much time, memory or depth, `NotText` for messages with
     /// images, sound or the like.
     pub fn render(&self, messages: &[Message], options: &ChatOptions, generation_prompt: bool) -> Result<String> {
         self.render_with_spans(messages, options, generation_prompt).map(|rendered| rendered.text)
@@ -154,7 +155,49 @@ impl<'a> ChatTemplate<'a> {
         if let Some(error) = messages.iter().enumerate().find_map(media) {
             return Err(error);
         }
-        let messages: Vec<Json> = messages.iter().map(|message| message.object().into()).collect();
+        let result = self.render_contents(messages, options, generation_prompt);
+        let Err(Error::Chat(ChatError::Template { line, reason, .. })) = &result else { return result };
+        let plain = ChatOptions { now: options.now, ..ChatOptions::default() };
+        match self.render_as(&[Message::user("Hi")], &plain, true, None) {
+            Ok(_) => Err(Error::Chat(ChatError::Messages { line: *line, reason: reason.clone() })),
+            Err(_) => result,
+        }
+    }
+
+    /// As [`render_with_spans`](Self::render_with_spans), with the content that the template takes for none in the model's turns
+    /// without a content. transformers leaves it out, and gave none before its version 5; some templates take one of these alone,
+    /// and some a text alone.
+    fn render_contents(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+        generation_prompt: bool,
+    ) -> Result<RenderedChat> {
+        let (none, empty) = (Json::Null, Json::from(""));
+        let contents = match messages.iter().any(Message::is_without_content) {
+            false => vec![None],
+            true if asks_for_none(self.source) => vec![Some(&none), None, Some(&empty)],
+            true => vec![None, Some(&none), Some(&empty)],
+        };
+        let mut failed = None;
+        for absent in contents {
+            match self.render_as(messages, options, generation_prompt, absent) {
+                Err(error @ Error::Chat(ChatError::Template { .. })) => failed = failed.or(Some(error)),
+                result => return result,
+            }
+        }
+        Err(failed.unwrap_or_else(|| self.failed("it was not rendered")))
+    }
+
+    /// The text with `absent` for the content of the model's turns that have none.
+    fn render_as(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+        generation_prompt: bool,
+        absent: Option<&Json>,
+    ) -> Result<RenderedChat> {
+        let messages: Vec<Json> = messages.iter().map(|message| message.object(absent).into()).collect();
         let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(marks::own(text))));
         let mut context: BTreeMap<&str, Value> = tokens.collect();
         for (name, text) in [("bos_token", self.bos), ("eos_token", self.eos)] {
@@ -274,6 +317,16 @@ fn give(value: &mut Json) {
         }
         Json::Null | Json::Bool(_) | Json::Number(_) => {}
     }
+}
+
+/// Whether a template asks if a content is none: `message['content'] is not none`, `content == none`.
+fn asks_for_none(source: &str) -> bool {
+    const TESTS: [&str; 4] = ["is none", "is not none", "== none", "!= none"];
+    let behind = source.match_indices("content").map(|(at, name)| &source[at + name.len()..]);
+    behind.into_iter().any(|rest| {
+        let rest = rest.trim_start_matches(|c: char| c.is_whitespace() || "'\"])".contains(c));
+        TESTS.iter().any(|test| rest.get(..test.len()).is_some_and(|start| start.eq_ignore_ascii_case(test)))
+    })
 }
 
 /// What a template says by `raise_exception`.

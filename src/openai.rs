@@ -46,14 +46,15 @@
 //!
 //! OpenAI's fields where something is done with them, `top_k`, `min_p`, `repetition_penalty`, `ignore_eos` and `chat_template_kwargs` by
 //! the names that vLLM and llama.cpp's server have for them, and nothing else: a field that is not known is
-//! [`RequestError::Unknown`](crate::RequestError), also inside of objects, but for what goes to the chat template as it is (messages,
-//! tools). `null` is as good as absent. `user`, `metadata`, `safety_identifier` and `prompt_cache_key` say nothing about the answer and are
+//! [`RequestError::Unknown`](crate::RequestError), also inside of objects and messages, but for what goes to the chat template as it is
+//! (tools). `null` is as good as absent. `user`, `metadata`, `safety_identifier` and `prompt_cache_key` say nothing about the answer and are
 //! taken. Where a request says nothing, the model's own options hold.
 
 mod chunks;
 mod embedding;
 mod error;
 mod fields;
+mod messages;
 mod request;
 
 pub use chunks::{ChunkBuilder, append};

@@ -102,12 +102,8 @@ fn what_cannot_be_meant_is_refused_by_its_name() {
     for (field, fields) in [
         ("messages", json!({ "messages": null })),
         ("messages", json!({ "messages": "Hi" })),
-        ("messages[0]", json!({ "messages": [{ "content": "no role" }] })),
-        ("messages[0]", json!({ "messages": [{ "role": "user", "content": 3 }] })),
-        (
-            "messages[0]",
-            json!({ "messages": [{ "role": "assistant", "tool_calls": [{ "function": { "arguments": "{" } }] }] }),
-        ),
+        ("messages[0].role", json!({ "messages": [{ "content": "no role" }] })),
+        ("messages[0].content", json!({ "messages": [{ "role": "user", "content": 3 }] })),
         ("n", json!({ "n": 0 })),
         ("n", json!({ "n": 129 })),
         ("max_completion_tokens", json!({ "max_completion_tokens": -1 })),

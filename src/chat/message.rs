@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 pub struct Message {
     /// Who speaks: `system`, `user`, `assistant`, `tool`, or another role that the template knows.
     pub role: String,
-    /// What is said; `None` for a turn that only calls tools.
+    /// What is said; `None` for a turn that only calls tools. A template that asks whether there is a content is told that there
+    /// is none; one that cannot do without is given an empty one.
     pub content: Option<String>,
     /// What else the template reads of a turn, such as `tool_calls` or `reasoning_content`. A `null` is as good as
     /// absent, as in transformers.
@@ -81,6 +82,14 @@ const MEDIA: &[&str] = &[
     "input_file",
 ];
 
+/// The kind of a part of a content, where it has something that is no text.
+pub(crate) fn media(part: &Value) -> Option<&'static str> {
+    let is = |kind: &str| {
+        part.get("type").and_then(Value::as_str) == Some(kind) || part.get(kind).is_some_and(|value| !value.is_null())
+    };
+    MEDIA.iter().copied().find(|kind| is(kind))
+}
+
 impl Message {
     /// What `role` says.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
@@ -108,11 +117,10 @@ impl Message {
         message.field("tool_calls", calls)
     }
 
-    /// The calls of tools that a model made, and an empty content, which many templates read without looking whether there
-    /// is one.
+    /// The calls of tools that a model made, and no content.
     pub fn calls(calls: &[ToolCall]) -> Message {
         // Maps with names for keys are always JSON.
-        Message::assistant("").field("tool_calls", serde_json::to_value(calls).unwrap_or_default())
+        Message::tool_calls(serde_json::to_value(calls).unwrap_or_default())
     }
 
     /// What the tool of `call` answered.
@@ -131,25 +139,28 @@ impl Message {
         self
     }
 
-    /// The kind of the first part of its content that is no text.
+    /// The kind of the first part of its content that is no text, or is not a text alone.
     pub(super) fn media(&self) -> Option<&'static str> {
-        let parts = self.fields.get(CONTENT)?.as_array()?;
-        let is = |part: &Value, kind: &str| match part.get("type") {
-            Some(found) => found.as_str() == Some(kind),
-            None => part.get(kind).is_some(),
-        };
-        parts.iter().find_map(|part| MEDIA.iter().copied().find(|kind| is(part, kind)))
+        self.fields.get(CONTENT)?.as_array()?.iter().find_map(media)
+    }
+
+    /// Whether it is the model's and has no content, as those that only call tools.
+    pub(super) fn is_without_content(&self) -> bool {
+        let is_models = matches!(&*self.role, "assistant" | "model");
+        is_models && self.content.is_none() && self.fields.get(CONTENT).is_none_or(Value::is_null)
     }
 
     /// The object that a template sees, by the rules of transformers (`apply_chat_template`): no field is null, and what
-    /// was thought goes by every name that templates know it by (`_alias_reasoning_fields`).
-    pub(super) fn object(&self) -> Map<String, Value> {
+    /// was thought goes by every name that templates know it by (`_alias_reasoning_fields`). Where the model's has no content,
+    /// it has `absent`.
+    pub(super) fn object(&self, absent: Option<&Value>) -> Map<String, Value> {
         let given = |name: &str| self.fields.get(name).filter(|value| !value.is_null());
         let thought = ["reasoning_content", "thinking", "reasoning"].into_iter().find_map(given);
         let mut object = Map::new();
         object.extend(thought.map(|thought| ("thinking".into(), thought.clone())));
         object.insert("role".into(), self.role.as_str().into());
-        object.extend(self.content.as_deref().map(|content| ("content".into(), content.into())));
+        object.extend(self.content.as_deref().map(|content| (CONTENT.into(), content.into())));
+        object.extend(absent.filter(|_| self.is_without_content()).map(|absent| (CONTENT.into(), absent.clone())));
         object.extend(self.fields.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())));
         object.extend(thought.map(|thought| ("reasoning_content".into(), thought.clone())));
         object

@@ -19,7 +19,19 @@ pub enum ChatError {
         /// The names there are.
         known: Vec<String>,
     },
-    /// The chat template is no Jinja, or fails on these messages (exit code 10).
+    /// The chat template cannot write these messages, and can write others (exit code 2).
+    #[error(
+        "the model's chat template cannot write these messages: {}{}; check the fields that they have",
+        escaped(.reason),
+        .line.map(|line| format!(", line {line} of the template")).unwrap_or_default()
+    )]
+    Messages {
+        /// The line of the template, from 1.
+        line: Option<usize>,
+        /// What the template engine says.
+        reason: String,
+    },
+    /// The chat template is no Jinja, or fails on any messages (exit code 10).
     #[error(
         "{}{}: the chat template cannot be rendered: {}; give the model a text to continue",
         escaped(&.place.to_string()),

@@ -162,7 +162,7 @@ impl From<Answer> for Message {
             false => (text, thinking),
         };
         let mut message = if tool_calls.is_empty() { Message::assistant("") } else { Message::calls(&tool_calls) };
-        message.content = Some(text);
+        message.content = Some(text).filter(|text| tool_calls.is_empty() || !text.is_empty());
         if thinking.is_empty() { message } else { message.field("reasoning_content", thinking) }
     }
 }

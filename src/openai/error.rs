@@ -1,6 +1,6 @@
 //! Errors -> OpenAI's object of an error and a status.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{ChatError, Error, ErrorKind};
 use serde_json::{Value, json};
 
 /// Why a request is not answered.
@@ -43,7 +43,18 @@ impl ApiError {
             Error::Tool(_) => Some("tools"),
             _ => Some(input),
         };
-        ApiError::new(status, error.to_string(), param.filter(|_| status < 500), code)
+        let message = match error {
+            // Where the template lies is the server's own.
+            Error::Chat(ChatError::Template { line, reason, .. }) => {
+                let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
+                format!("the model's chat template{line} cannot be rendered: {reason}")
+            }
+            Error::Chat(ChatError::Limit { what, limit, .. }) => {
+                format!("the model's chat template takes more than {limit} {what} for these messages")
+            }
+            error => error.to_string(),
+        };
+        ApiError::new(status, message, param.filter(|_| status < 500), code)
     }
 
     /// The body of an answer: `{"error": {"message": "..", "type": "invalid_request_error", "param": "temperature", "code": null}}`.

@@ -69,7 +69,7 @@ impl Fields {
         })?
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         [&self.prefix, name].concat()
     }
 }

@@ -1,9 +1,10 @@
 //! The JSON of a request of `chat/completions` or `completions` -> prompts and options.
 
 use super::fields::Fields;
+use super::messages::message;
 use crate::answers::MOST;
 use crate::chat::Message;
-use crate::error::{RequestError, Result};
+use crate::error::Result;
 use crate::generate::{GenerateOptions, Generation};
 use crate::model::Model;
 use crate::prompt::Prompt;
@@ -163,30 +164,6 @@ impl CompletionRequest {
         let of = |prompt| model.generations(prompt, self.n, &self.options);
         Ok(self.input.prompts().into_iter().map(of).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
-}
-
-/// A message as OpenAI's clients send it, for a template of transformers: arguments of calls are objects, not JSON in a text, and
-/// a list of texts is one text.
-fn message(fields: &Fields, index: usize, mut value: Value) -> Result<Message, RequestError> {
-    let field = format!("messages[{index}]");
-    if let Some(parts) = value.get("content").and_then(Value::as_array) {
-        let texts: Option<String> = parts.iter().map(|part| part.get("text")?.as_str()).collect();
-        if let Some(texts) = texts {
-            value["content"] = texts.into();
-        }
-    }
-    let calls = value.get_mut("tool_calls").and_then(Value::as_array_mut);
-    for arguments in calls.into_iter().flatten().filter_map(|call| call.pointer_mut("/function/arguments")) {
-        if let Some(text) = arguments.as_str() {
-            let object = serde_json::from_str(text);
-            *arguments = object.map_err(|error| fields.wrong(&field, format_args!("arguments of a call: {error}")))?;
-        }
-    }
-    // Many templates read the content of a turn that only calls.
-    if let Some(content) = value.get_mut("content").filter(|content| content.is_null()) {
-        *content = "".into();
-    }
-    serde_json::from_value(value).map_err(|error| fields.wrong(&field, error))
 }
 
 /// The schema of an answer, where it has one.
