@@ -4,9 +4,12 @@
 
 mod breadth;
 mod compile;
+mod numbers;
+mod rewrite;
 mod schema;
 
 pub(crate) use compile::{ANSWER_BYTES, Grammars, bytes, grow};
+pub(crate) use numbers::Numbers;
 pub(crate) use schema::closed;
 
 use crate::error::{Error, GrammarError, Result};
@@ -98,6 +101,15 @@ impl Grammar {
         format!("%json {}", compile::with_blanks(schema))
     }
 
+    /// Whether it has numbers of JSON, of any length.
+    pub(crate) fn has_json(&self) -> bool {
+        match &*self.0 {
+            Source::JsonSchema(_) => true,
+            Source::Calls { lark, .. } => lark.contains("%json"),
+            _ => false,
+        }
+    }
+
     /// Whether it may be large enough to be compiled, and a JSON schema has no keyword that is not supported. It is compiled
     /// when a generation begins ([`Model::compile`](crate::Model::compile) does so ahead).
     ///
@@ -105,7 +117,7 @@ impl Grammar {
     /// `Grammar`, with the place.
     pub fn check(&self) -> Result<()> {
         match &*self.0 {
-            Source::JsonSchema(schema) => schema::check(schema)?,
+            Source::JsonSchema(schema) => schema::check(schema).and_then(|()| rewrite::check(schema))?,
             Source::Regex(regex) => {
                 let what = "regular expression";
                 within(what, regex, REGEX_BYTES)?;
@@ -133,7 +145,7 @@ impl Grammar {
                     return Err(GrammarError::TooLarge { what, unit: "bytes", found, limit: GRAMMAR_BYTES }.into());
                 }
                 for (tool, schema) in schemas {
-                    schema::check(schema).map_err(|error| match error {
+                    schema::check(schema).and_then(|()| rewrite::check(schema)).map_err(|error| match error {
                         GrammarError::Schema { place, reason } => {
                             GrammarError::Schema { place: format!("{tool}{place}"), reason }
                         }

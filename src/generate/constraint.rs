@@ -5,7 +5,7 @@ use super::stop::StopTokens;
 use crate::cache_budget::CacheShare;
 use crate::cancel::CancellationToken;
 use crate::error::{Error, GrammarError, Result};
-use crate::grammar::{ANSWER_BYTES, Grammar, bytes, grow};
+use crate::grammar::{ANSWER_BYTES, Grammar, Numbers, bytes, grow};
 use crate::tokenizer::Tokenizer;
 use candle_core::Tensor;
 use llguidance::TokenParser;
@@ -55,6 +55,8 @@ pub struct Constraint {
     next: Option<Next>,
     /// Whether nothing follows.
     ended: bool,
+    /// Where a grammar has JSON: its numbers are those that can be read.
+    numbers: Option<Numbers>,
 }
 
 impl Constraint {
@@ -74,7 +76,8 @@ impl Constraint {
         cancel: &CancellationToken,
     ) -> Result<Constraint> {
         let (parser, share) = tokenizer.grammars()?.begun(grammar, cancel)?;
-        Ok(Constraint { parser, share: Some(share), items: 0, stop, forced: VecDeque::new(), next: None, ended: false })
+        let (share, numbers) = (Some(share), grammar.has_json().then(Numbers::default));
+        Ok(Constraint { parser, share, items: 0, stop, forced: VecDeque::new(), next: None, ended: false, numbers })
     }
 
     /// Counts what the parser takes by now.
@@ -129,12 +132,20 @@ impl Constraint {
             self.ended = true;
             return Ok(());
         }
+        let numbers = match self.numbers {
+            Some(numbers) => match self.read(numbers, token) {
+                None => return Err(GrammarError::NotAllowed { token }.into()),
+                numbers => numbers,
+            },
+            None => None,
+        };
         let parser = &mut self.parser;
         let before = parser.parser.stats().all_items;
         let taken = guarded(|| parser.consume_token(token).and_then(|_| parser.check_stop()))?;
         self.items += (parser.parser.stats().all_items - before) as u64;
         match taken {
             Ok(ended) => {
+                self.numbers = numbers;
                 self.ended = ended;
                 Ok(())
             }
@@ -166,6 +177,10 @@ impl Constraint {
         let vocab = self.parser.token_env.tok_trie().vocab_size();
         let not_ours = |token: &u32| self.stop.contains(*token) || *token as usize >= vocab;
         let ours = tokens.iter().position(not_ours).unwrap_or(tokens.len());
+        let ours = self.numbers.map_or(ours, |mut numbers| {
+            let read = |token: &u32| self.read(numbers, *token).map(|behind| numbers = behind);
+            tokens[..ours].iter().map_while(read).count()
+        });
         let parser = &mut self.parser;
         guarded(|| parser.validate_tokens_raw(&tokens[..ours])).ok().and_then(Result::ok).unwrap_or(0)
     }
@@ -206,6 +221,9 @@ impl Constraint {
             }
             Err(_) => return Err(self.failed()),
         };
+        if let Some(numbers) = self.numbers {
+            numbers.forbid(self.parser.token_env.tok_trie(), &mut mask);
+        }
         for token in self.stop.iter() {
             if (token as usize) < mask.len() {
                 mask.disallow_token(token);
@@ -228,7 +246,7 @@ impl Constraint {
 
     /// The same answer so far, to look ahead: what that takes is not taken of this one's limits.
     pub(super) fn fork(&self) -> Constraint {
-        let Constraint { parser, stop, forced, next, ended, .. } = self;
+        let Constraint { parser, stop, forced, next, ended, numbers, .. } = self;
         Constraint {
             parser: parser.deep_clone(),
             share: None,
@@ -237,6 +255,7 @@ impl Constraint {
             forced: forced.clone(),
             next: next.clone(),
             ended: *ended,
+            numbers: *numbers,
         }
     }
 
@@ -244,6 +263,12 @@ impl Constraint {
     fn text(&self) -> String {
         let bytes = self.parser.final_bytes();
         String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN)..]).into_owned()
+    }
+
+    /// Where a text of JSON is behind `token`; `None` where a number is too large.
+    fn read(&self, numbers: Numbers, token: u32) -> Option<Numbers> {
+        let trie = self.parser.token_env.tok_trie();
+        if token as usize >= trie.vocab_size() { Some(numbers) } else { numbers.behind(trie.token(token)) }
     }
 
     /// Why the parser goes on no more.

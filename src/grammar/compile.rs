@@ -307,6 +307,7 @@ impl Grammars {
 /// `schema`, whose values have a few blanks between their parts.
 pub(super) fn with_blanks(schema: &Value) -> Value {
     let mut schema = if schema.is_object() { schema.clone() } else { serde_json::json!({}) };
+    super::rewrite::rewrite(&mut schema);
     let options = JsonCompileOptions { whitespace_pattern: Some(BLANKS.into()), ..JsonCompileOptions::default() };
     options.apply_to(&mut schema);
     schema

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;
+mod kinds;
 mod made;
 mod same;
 mod schemas;

@@ -1,0 +1,289 @@
+//! A JSON schema -> one that llguidance keeps as the specification says.
+//!
+//! Patterns are ECMA 262's, times and dates RFC 3339's, and integers have all their digits.
+
+use crate::error::GrammarError;
+use regex_syntax::ast::{self, Ast, ClassPerl, ClassPerlKind, ClassSetItem, Span};
+use regex_syntax::hir::{Class, HirKind};
+use serde_json::{Map, Value};
+
+/// Keywords whose values are no schemas.
+const VALUES: [&str; 4] = ["const", "enum", "default", "examples"];
+
+/// Keywords that hold schemas by name.
+const MAPS: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
+
+/// Bounds of numbers, and whether they are lower ones.
+const BOUNDS: [(&str, bool); 4] =
+    [("minimum", true), ("exclusiveMinimum", true), ("maximum", false), ("exclusiveMaximum", false)];
+
+/// From here on integers are no longer told from their neighbours, and llguidance takes the largest of 64 bits.
+const LARGEST: f64 = 9.2e18;
+
+/// What `\s` is in ECMA 262, within brackets.
+const SPACE: &str = r"\t-\r\x20\u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}\u{feff}";
+
+/// A date of RFC 3339: the 29th of February in leap years alone.
+macro_rules! date {
+    () => {
+        concat!(
+            "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)",
+            "|02-(?:0[1-9]|1[0-9]|2[0-8]))",
+            "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
+        )
+    };
+}
+
+/// A time of RFC 3339, without leap seconds: these may be at the end of some days alone.
+macro_rules! time {
+    () => {
+        concat!(
+            r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?",
+            "(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+        )
+    };
+}
+
+/// Formats that llguidance has otherwise than RFC 3339, and their patterns.
+const FORMATS: [(&str, &str); 3] = [
+    ("date", concat!("^", date!(), "$")),
+    ("time", concat!("^", time!(), "$")),
+    ("date-time", concat!("^", date!(), "[tT]", time!(), "$")),
+];
+
+/// Refuses numbers of `const` and `enum` that no double holds: llguidance would take the nearest one.
+pub(super) fn check(schema: &Value) -> Result<(), GrammarError> {
+    check_at(schema, false, &mut String::new())
+}
+
+fn check_at(value: &Value, is_map: bool, place: &mut String) -> Result<(), GrammarError> {
+    let mut within = |step: &str, value: &Value, of_map: bool, given: bool| {
+        let len = place.len();
+        place.push('/');
+        place.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        match given {
+            true if inexact(value) => {
+                let reason = "an integer beyond 9007199254740992 is not kept exactly, expected one within".into();
+                return Err(GrammarError::Schema { place: place.clone(), reason });
+            }
+            true => {}
+            false => check_at(value, of_map, place)?,
+        }
+        place.truncate(len);
+        Ok(())
+    };
+    match value {
+        Value::Array(list) => {
+            list.iter().enumerate().try_for_each(|(index, value)| within(&index.to_string(), value, false, false))
+        }
+        Value::Object(object) => object.iter().try_for_each(|(key, value)| match &**key {
+            "const" | "enum" if !is_map => within(key, value, false, true),
+            key if VALUES.contains(&key) && !is_map => Ok(()),
+            key => within(key, value, !is_map && MAPS.contains(&key), false),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `value` has an integer that no double holds.
+fn inexact(value: &Value) -> bool {
+    match value {
+        Value::Array(list) => list.iter().any(inexact),
+        Value::Object(object) => object.values().any(inexact),
+        Value::Number(number) => integer(number).is_some_and(|integer| integer as f64 as i128 != integer),
+        _ => false,
+    }
+}
+
+fn integer(number: &serde_json::Number) -> Option<i128> {
+    number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
+}
+
+/// Writes `schema` so that llguidance keeps it as the specification says.
+pub(super) fn rewrite(schema: &mut Value) {
+    match schema {
+        Value::Array(list) => list.iter_mut().for_each(rewrite),
+        Value::Object(object) => {
+            keywords(object);
+            for (key, value) in object.iter_mut() {
+                match value {
+                    Value::Object(map) if MAPS.contains(&&**key) => map.values_mut().for_each(rewrite),
+                    value if !VALUES.contains(&&**key) => rewrite(value),
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Rewrites the keywords of a schema that are no schemas.
+fn keywords(schema: &mut Map<String, Value>) {
+    if let Some(Value::String(pattern)) = schema.get_mut("pattern") {
+        *pattern = ecma(pattern);
+    }
+    if let Some(Value::Object(map)) = schema.get_mut("patternProperties") {
+        let rewritten = std::mem::take(map).into_iter().map(|(pattern, value)| (ecma(&pattern), value));
+        map.extend(rewritten);
+    }
+    let format = schema.get("format").and_then(Value::as_str);
+    if let Some((_, pattern)) = FORMATS.into_iter().find(|(name, _)| Some(*name) == format) {
+        schema.remove("format");
+        match (schema.contains_key("pattern"), schema.get_mut("allOf")) {
+            (false, _) => drop(schema.insert("pattern".into(), pattern.into())),
+            (true, Some(Value::Array(all))) => all.push(serde_json::json!({ "pattern": pattern })),
+            (true, _) => drop(schema.insert("allOf".into(), serde_json::json!([{ "pattern": pattern }]))),
+        }
+    }
+    for (key, is_lower) in BOUNDS {
+        let Some(Value::Number(bound)) = schema.get_mut(key) else { continue };
+        let Some(exact) = integer(bound) else { continue };
+        let nearest = exact as f64;
+        let inward = match is_lower {
+            true if (nearest as i128) < exact => nearest.next_up(),
+            false if nearest as i128 > exact => nearest.next_down(),
+            _ => continue,
+        };
+        // Bounds are whole here, and smaller than those of 64 bits.
+        if inward.abs() < LARGEST {
+            *bound = (inward as i64).into();
+        }
+    }
+}
+
+/// `pattern`, whose classes are as ECMA 262 has them; itself where it is no regular expression.
+fn ecma(pattern: &str) -> String {
+    let spaced = edited(pattern, |class| match class {
+        Found::Perl(ClassPerl { kind: ClassPerlKind::Space, negated, .. }) => Some(perl(SPACE, *negated)),
+        _ => None,
+    });
+    edited(&spaced, |class| match class {
+        Found::Bracketed(text) if loses_quotes(text) => Some(format!(r"[{text}&&[^\x00]]")),
+        _ => None,
+    })
+}
+
+fn perl(class: &str, negated: bool) -> String {
+    format!("[{}{class}]", if negated { "^" } else { "" })
+}
+
+/// Whether a class has NUL and lacks the quotation mark or the backslash. Where one has all control characters, what quotes it in
+/// JSON (derivre) allows both of these signs with their escapes; without NUL it does not.
+fn loses_quotes(class: &str) -> bool {
+    let ascii = edited(class, |class| match class {
+        Found::Perl(ClassPerl { kind, negated, .. }) => Some(match kind {
+            ClassPerlKind::Digit => perl("0-9", *negated),
+            ClassPerlKind::Word => perl("0-9A-Za-z_", *negated),
+            ClassPerlKind::Space => perl(SPACE, *negated),
+        }),
+        Found::Bracketed(_) => None,
+    });
+    let Ok(hir) = regex_syntax::Parser::new().parse(&ascii) else { return false };
+    let HirKind::Class(Class::Unicode(class)) = hir.kind() else { return false };
+    let has = |sign: char| class.iter().any(|range| (range.start()..=range.end()).contains(&sign));
+    has('\0') && !(has('"') && has('\\'))
+}
+
+/// A class in a regular expression.
+enum Found<'a> {
+    Perl(&'a ClassPerl),
+    /// One in brackets that is in no other, as it is written.
+    Bracketed(&'a str),
+}
+
+/// `pattern` with what `edit` gives in place of its classes.
+fn edited(pattern: &str, edit: impl Fn(Found<'_>) -> Option<String>) -> String {
+    let Ok(parsed) = ast::parse::Parser::new().parse(pattern) else { return pattern.to_owned() };
+    // Visiting does not fail.
+    let edits = ast::visit(&parsed, Edits { pattern, edit, edits: Vec::new() }).unwrap_or_default();
+    let (mut text, mut from) = (String::with_capacity(pattern.len()), 0);
+    for (span, new) in edits {
+        text.push_str(&pattern[from..span.start.offset]);
+        text.push_str(&new);
+        from = span.end.offset;
+    }
+    text + &pattern[from..]
+}
+
+/// Collects what is written in place of classes, in their order.
+struct Edits<'a, F> {
+    pattern: &'a str,
+    edit: F,
+    edits: Vec<(Span, String)>,
+}
+
+impl<F: Fn(Found<'_>) -> Option<String>> Edits<'_, F> {
+    fn add(&mut self, span: Span, found: Found<'_>) {
+        self.edits.extend((self.edit)(found).map(|new| (span, new)));
+    }
+}
+
+impl<F: Fn(Found<'_>) -> Option<String>> ast::Visitor for Edits<'_, F> {
+    type Output = Vec<(Span, String)>;
+    type Err = ();
+
+    fn finish(self) -> Result<Self::Output, ()> {
+        Ok(self.edits)
+    }
+
+    fn visit_pre(&mut self, ast: &Ast) -> Result<(), ()> {
+        match ast {
+            Ast::ClassPerl(class) => self.add(class.span, Found::Perl(class)),
+            Ast::ClassBracketed(class) => {
+                let pattern = self.pattern;
+                self.add(class.span, Found::Bracketed(&pattern[class.span.start.offset..class.span.end.offset]));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn visit_class_set_item_pre(&mut self, item: &ClassSetItem) -> Result<(), ()> {
+        if let ClassSetItem::Perl(class) = item {
+            self.add(class.span, Found::Perl(class));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn classes_are_those_of_ecma_262() {
+        for (pattern, expected) in [
+            (r"^\d+\w?[^a]$", r"^\d+\w?[^a]$".to_owned()),
+            (r"^\s\S[a\s]$", format!("^[{SPACE}][^{SPACE}][a[{SPACE}]]$")),
+            ("^[^\"]*$", "^[[^\"]&&[^\\x00]]*$".to_owned()),
+            (r"^[\x00-\x1f]{2}$", r"^[[\x00-\x1f]&&[^\x00]]{2}$".to_owned()),
+            (r"[\W]|[\x01-\x1f]|.", r"[\W]|[\x01-\x1f]|.".to_owned()),
+            ("(", "(".to_owned()),
+        ] {
+            assert_eq!(ecma(pattern), expected, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn bounds_move_inwards_and_names_of_properties_stay() {
+        let beyond = 9_007_199_254_740_993_i64;
+        let mut schema = json!({
+            "minimum": beyond, "maximum": beyond + 2, "exclusiveMaximum": 5, "default": {"minimum": beyond},
+            "properties": {"pattern": {"format": "date", "pattern": "x"}, "const": {"pattern": r"\s"}},
+        });
+        rewrite(&mut schema);
+        assert_eq!((&schema["minimum"], &schema["maximum"]), (&json!(beyond + 1), &json!(beyond + 1)));
+        assert_eq!((&schema["exclusiveMaximum"], &schema["default"]["minimum"]), (&json!(5), &json!(beyond)));
+        assert_eq!(schema["properties"]["const"]["pattern"], json!(format!("[{SPACE}]")));
+        let both = &schema["properties"]["pattern"];
+        assert_eq!((&both["pattern"], &both["allOf"][0]["pattern"]), (&json!("x"), &json!(FORMATS[0].1)));
+        let given = json!({"properties": {"const": {"enum": [1, [beyond]]}}});
+        let place = |schema| match check(schema) {
+            Err(GrammarError::Schema { place, .. }) => place,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(place(&given), "/properties/const/enum");
+        assert!(check(&json!({"const": beyond - 1, "default": beyond, "maximum": beyond})).is_ok());
+    }
+}
