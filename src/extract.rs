@@ -4,6 +4,7 @@ use crate::error::{Error, GrammarError, Result};
 use crate::generate::{FinishReason, GenerateOptions};
 use crate::model::Model;
 use crate::prompt::Prompt;
+use crate::tools::ToolChoice;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
@@ -40,7 +41,8 @@ impl Model {
         self.extract_with(prompt, &GenerateOptions::default().max_tokens(MAX_TOKENS))
     }
 
-    /// As [`extract`](Self::extract), with these options; a grammar of theirs takes the place of the schema of `T`.
+    /// As [`extract`](Self::extract), with these options; a grammar of theirs takes the place of the schema of `T`. Tools are not
+    /// called: the template is given none.
     ///
     /// # Errors
     /// As [`extract`](Self::extract).
@@ -49,8 +51,14 @@ impl Model {
         prompt: impl Into<Prompt<'p>>,
         options: &GenerateOptions,
     ) -> Result<T> {
-        let own = options.grammar.is_none().then(|| options.clone().json::<T>());
-        let mut generation = self.generate(prompt, own.as_ref().unwrap_or(options))?;
+        let mut options = options.clone();
+        if options.grammar.is_none() {
+            options = options.json::<T>();
+        }
+        if matches!(options.tool_choice, ToolChoice::Auto | ToolChoice::Strict) {
+            options.tool_choice = ToolChoice::None;
+        }
+        let mut generation = self.generate(prompt, &options)?;
         let mut text = String::new();
         for piece in &mut generation {
             let piece = piece?;

@@ -101,6 +101,26 @@ impl Grammar {
         format!("%json {}", compile::with_blanks(schema))
     }
 
+    /// It in Lark, as a part of an expression; `None` for what has a syntax of its own or allows no value.
+    pub(crate) fn in_lark(&self) -> Option<String> {
+        match &*self.0 {
+            Source::JsonSchema(Value::Bool(false)) | Source::Regex(_) | Source::Lark(_) | Source::Calls { .. } => None,
+            Source::JsonSchema(schema) => Some(Grammar::embedded(schema)),
+            Source::Choice(texts) => {
+                let texts: Vec<String> = texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
+                Some(format!("({})", texts.join(" | ")))
+            }
+        }
+    }
+
+    /// Its JSON schema, where it is one.
+    pub(crate) fn schema(&self) -> Option<&Value> {
+        match &*self.0 {
+            Source::JsonSchema(schema) => Some(schema),
+            _ => None,
+        }
+    }
+
     /// Whether it has numbers of JSON, of any length.
     pub(crate) fn has_json(&self) -> bool {
         match &*self.0 {

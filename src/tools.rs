@@ -1,5 +1,6 @@
 //! What a model says -> its calls of tools, and the text beside them.
 
+mod arguments;
 mod grammar;
 mod literal;
 mod read;
@@ -14,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 /// A call of a tool, as a model made it. As JSON it is what chat templates and the OpenAI API take, with the arguments as an
 /// object: `{"id": "..", "type": "function", "function": {"name": "..", "arguments": {..}}}`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ToolCall {
     /// Tells it from the other calls of its conversation: nine digits, as Mistral's templates want them, or the model's
@@ -23,14 +24,39 @@ pub struct ToolCall {
     /// The tool. A model may name one that there is not.
     pub name: String,
     /// Arguments by name, in the order in which they came. Unless the generation holds calls to the schemas of the tools
-    /// ([`GenerateOptions::tool_choice`](crate::GenerateOptions::tool_choice)), they are what the model likes.
+    /// ([`GenerateOptions::tool_choice`](crate::GenerateOptions::tool_choice)), they are what the model likes. Numbers are those that
+    /// a [`Value`] has: of 64 bits.
     pub arguments: Map<String, Value>,
+    /// The arguments as the model wrote them, in JSON.
+    json: Option<String>,
 }
 
 impl ToolCall {
     /// A call that was made before, for a conversation that is told anew.
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: Map<String, Value>) -> ToolCall {
-        ToolCall { id: id.into(), name: name.into(), arguments }
+        ToolCall { id: id.into(), name: name.into(), arguments, json: None }
+    }
+
+    /// The arguments as an object of JSON, as the model wrote it: with every digit of its numbers. Where the format of calls is
+    /// no JSON, or [`arguments`](Self::arguments) were changed, it is as short as can be.
+    ///
+    /// ```
+    /// use model_factory::ToolCall;
+    ///
+    /// let call = ToolCall::new("1", "add", [("a".to_owned(), 1.into())].into_iter().collect());
+    /// assert_eq!(call.arguments_json(), r#"{"a":1}"#);
+    /// ```
+    pub fn arguments_json(&self) -> String {
+        let is_same =
+            |json: &&String| serde_json::from_str::<Map<String, Value>>(json).ok().as_ref() == Some(&self.arguments);
+        self.json.as_ref().filter(is_same).cloned().unwrap_or_else(|| Value::Object(self.arguments.clone()).to_string())
+    }
+}
+
+/// By what is called, however it was written.
+impl PartialEq for ToolCall {
+    fn eq(&self, other: &ToolCall) -> bool {
+        (&self.id, &self.name, &self.arguments) == (&other.id, &other.name, &other.arguments)
     }
 }
 

@@ -163,7 +163,7 @@ fn what_is_wrong_is_named() {
     let long = "word ".repeat(600);
     for (status, param, fields) in [
         (400, "messages", json!({ "messages": null })),
-        (400, "messages[0]", json!({ "messages": [{ "content": "no role" }] })),
+        (400, "messages[0].role", json!({ "messages": [{ "content": "no role" }] })),
         (400, "messages", json!({ "messages": [{ "role": "user", "content": [{ "type": "image_url" }] }] })),
         (413, "messages", json!({ "messages": [{ "role": "user", "content": long }] })),
         (400, "temperature", json!({ "temperature": -1 })),

@@ -57,7 +57,9 @@ fn differs(source: &str, expected: &Json, case: &Json) -> Option<String> {
         Err(Error::Chat(ChatError::Refused { message })) => case["error"].as_str() == Some(message),
         Err(_) => case["error"].is_null() && case.get("text").is_none(),
         // Without a content it fails there, and here the template is given another one: `tests/turns.rs`.
-    } || (case["error"].is_null() && case.get("text").is_none() && messages.iter().any(Message::is_without_content));
+    } || (case["error"].is_null()
+        && case.get("text").is_none()
+        && messages.iter().any(Message::is_without_content));
     (!same).then(|| format!("{case:#}\nfound {found:?}"))
 }
 

@@ -61,7 +61,16 @@ pub enum ToolError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A grammar of the answer leaves no room for calls.
-    #[error("the answer is held to a grammar, so it cannot be a tool call; take one of the two")]
+    /// A grammar of the answer leaves no room for calls: a regular expression, or one in Lark.
+    #[error(
+        "the answer is held to a grammar that calls of tools cannot stand beside; take a JSON schema or a choice, or \
+         ToolChoice::None"
+    )]
     WithGrammar,
+    /// An answer that is calls or a value of a grammar holds calls to their schemas, and these cannot be.
+    #[error("tools beside a grammar (response_format) are held to their schemas: {reason}; leave out one of the two")]
+    BesideGrammar {
+        /// Why they cannot be.
+        reason: String,
+    },
 }

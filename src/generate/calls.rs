@@ -1,7 +1,7 @@
 //! What is asked about tools -> what reads the calls of an answer, and what it is held to.
 
 use super::GenerateOptions;
-use crate::error::{Result, ToolError};
+use crate::error::{Error, Result, ToolError};
 use crate::grammar::Grammar;
 use crate::tokenizer::Tokenizer;
 use crate::tools::{CallReader, ToolChoice, grammar, tools};
@@ -23,26 +23,33 @@ impl Calls {
     /// # Errors
     /// `Tool`, `Grammar`.
     pub(super) fn of(options: &GenerateOptions, tokenizer: &Tokenizer, prompt_tokens: usize) -> Result<Calls> {
-        let GenerateOptions { tool_choice: choice, chat, .. } = options;
-        let wanted = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
+        let GenerateOptions { tool_choice: choice, chat, grammar: other, .. } = options;
+        let none = Calls { reader: None, grammar: None, holds_thought: false };
         let tools = tools(chat.tools.as_deref().unwrap_or_default());
-        let format = tokenizer.tool_calls(chat.template.as_deref());
-        let refused = match (format, &options.grammar) {
-            _ if tools.is_empty() => ToolError::NoTools,
-            (_, Some(_)) => ToolError::WithGrammar,
-            (None, _) => ToolError::NoFormat,
-            (Some(format), None) if *choice != ToolChoice::None => {
-                let grammar = grammar(choice, format, &tools, tokenizer)?;
-                let holds_thought = grammar.is_some() && format == ToolCallFormat::Harmony;
-                let reader = CallReader::new(format, tools, tokenizer, prompt_tokens);
-                let reader = Some(if *choice == ToolChoice::Strict { reader.strict() } else { reader });
-                return Ok(Calls { reader, grammar, holds_thought });
-            }
-            _ => return Ok(Calls { reader: None, grammar: None, holds_thought: false }),
+        let wanted = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
+        let format = match tokenizer.tool_calls(chat.template.as_deref()) {
+            _ if *choice == ToolChoice::None || (tools.is_empty() && !wanted) => return Ok(none),
+            _ if tools.is_empty() => return Err(ToolError::NoTools.into()),
+            None if *choice == ToolChoice::Auto => return Ok(none),
+            None => return Err(ToolError::NoFormat.into()),
+            Some(format) => format,
         };
-        if wanted || (*choice == ToolChoice::Strict && refused == ToolError::NoFormat) {
-            return Err(refused.into());
+        if other.as_ref().is_some_and(|other| other.in_lark().is_none()) {
+            return Err(ToolError::WithGrammar.into());
         }
-        Ok(Calls { reader: None, grammar: None, holds_thought: false })
+        let grammar = match grammar(choice, format, &tools, tokenizer, other.as_ref()) {
+            Err(Error::Tool(error)) if other.is_some() && !wanted => {
+                return Err(ToolError::BesideGrammar { reason: error.to_string() }.into());
+            }
+            grammar => grammar?,
+        };
+        let holds_thought = grammar.is_some() && format == ToolCallFormat::Harmony;
+        let mut reader = CallReader::new(format, tools, tokenizer, prompt_tokens);
+        if other.is_some() && !wanted {
+            reader = reader.alone();
+        } else if *choice == ToolChoice::Strict {
+            reader = reader.strict();
+        }
+        Ok(Calls { reader: Some(reader), grammar, holds_thought })
     }
 }

@@ -108,7 +108,8 @@ impl State {
         let stop = if options.ignore_stop { StopTokens::default() } else { stop };
         sampler = sampler.with_stop(&stop);
         let Calls { mut reader, grammar, holds_thought } = Calls::of(options, &tokenizer, sequence.len())?;
-        let grammar = options.grammar.as_ref().or(grammar.as_ref());
+        // Where calls are asked for, or may be, their grammar has what the answer is beside them.
+        let grammar = grammar.as_ref().or(options.grammar.as_ref());
         let cancel = options.cancel.clone().unwrap_or_default();
         let constraint = grammar.map(|grammar| Constraint::begun(&tokenizer, grammar, stop.clone(), &cancel));
         let constraint = constraint.transpose()?.map(Box::new);
@@ -118,7 +119,8 @@ impl State {
         }
         Ok(State {
             // The text of a constrained answer is what its grammar says, a blank in front of it included.
-            decoder: if constraint.is_some() && options.tool_choice != ToolChoice::Strict {
+            decoder: if constraint.is_some() && (options.tool_choice != ToolChoice::Strict || options.grammar.is_some())
+            {
                 PieceDecoder::whole()
             } else {
                 tokenizer.stream_after(&sequence)

@@ -174,7 +174,7 @@ impl ChunkBuilder {
             }
         }
         if let Some(call) = delta.tool_call {
-            let function = json!({ "name": call.name, "arguments": Value::Object(call.arguments).to_string() });
+            let function = json!({ "name": call.name, "arguments": call.arguments_json() });
             let mut json = json!({ "id": call.id, "type": "function", "function": function });
             if self.is_stream {
                 json["index"] = choice.calls.into();

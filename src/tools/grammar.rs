@@ -7,14 +7,15 @@ use crate::error::{Error, ToolError};
 use crate::grammar::{Grammar, closed};
 use crate::tokenizer::Tokenizer;
 use model_diagnostics::tokenizer::ToolCallFormat;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
 /// Schemas within each other.
 const LEVELS: usize = 32;
 
-/// The grammar that `choice` asks for; `None` where calls are as the model likes.
+/// The grammar that `choice` asks for; `None` where calls are as the model likes. Where calls are not asked for and there is
+/// `other`, an answer is that or calls.
 ///
 /// # Errors
 /// `Tool` for a tool that there is not, and where none can be held to its schema; `Grammar` for a schema that cannot be kept.
@@ -23,28 +24,42 @@ pub(crate) fn grammar(
     format: ToolCallFormat,
     tools: &[Tool],
     tokenizer: &Tokenizer,
+    other: Option<&Grammar>,
 ) -> Result<Option<Grammar>, Error> {
     let known = || tools.iter().map(|tool| tool.name.clone()).collect();
     let tools: Vec<&Tool> = match choice {
-        ToolChoice::Auto | ToolChoice::None => return Ok(None),
-        ToolChoice::Strict | ToolChoice::Required => tools.iter().collect(),
+        ToolChoice::None => return Ok(None),
+        ToolChoice::Auto if other.is_none() => return Ok(None),
+        ToolChoice::Auto | ToolChoice::Strict | ToolChoice::Required => tools.iter().collect(),
         ToolChoice::Named(name) => tools.iter().filter(|tool| tool.name == *name).collect(),
     };
     if let (true, ToolChoice::Named(name)) = (tools.is_empty(), choice) {
         return Err(ToolError::Unknown { name: name.clone(), known: known() }.into());
     }
-    let schemas: Vec<(String, Value)> =
+    let mut schemas: Vec<(String, Value)> =
         tools.iter().map(|tool| (tool.name.clone(), closed(tool.parameters.clone()))).collect();
     for (tool, schema) in &schemas {
         check(tool, schema, format)?;
     }
-    let mut lark =
-        Lark { rules: String::new(), names: 0, format, tokenizer, tool: "", root: &Value::Null, known: HashMap::new() };
+    let other = other.filter(|_| matches!(choice, ToolChoice::Auto | ToolChoice::Strict));
+    let other_text = other.map(|other| other.in_lark().ok_or(ToolError::WithGrammar)).transpose()?;
+    let mut lark = Lark {
+        rules: String::new(),
+        names: 0,
+        format,
+        tokenizer,
+        tool: "",
+        root: &Value::Null,
+        known: HashMap::new(),
+        is_json: other.is_some(),
+    };
     let calls: Result<Vec<String>, Error> = schemas.iter().map(|(name, schema)| lark.call(name, schema)).collect();
     let call = lark.rule(&calls?.join(" | "));
-    let answer = lark.answer(&call, choice)?;
+    let answer = lark.answer(&call, choice, other_text.as_deref())?;
     lark.rules.insert_str(0, &format!("start: {answer}\nTEXT: /(?s:.+)/\n"));
-    Ok(Some(Grammar::calls(lark.rules, schemas)))
+    let rules = lark.rules;
+    schemas.extend(other.and_then(Grammar::schema).map(|schema| (String::new(), schema.clone())));
+    Ok(Some(Grammar::calls(rules, schemas)))
 }
 
 /// A grammar in Lark that grows.
@@ -58,6 +73,21 @@ struct Lark<'a> {
     root: &'a Value,
     /// Rules of what its schema refers to.
     known: HashMap<String, String>,
+    /// Whether the answer may be other JSON than a call. A call without a mark is JSON as that is then, with the same blanks, so
+    /// that both may begin alike.
+    is_json: bool,
+}
+
+/// Whether a reference of `schema` leads elsewhere than into its definitions.
+fn refers_elsewhere(schema: &Value) -> bool {
+    let leads = |to: &str| !(to.starts_with("#/$defs/") || to.starts_with("#/definitions/"));
+    match schema {
+        Value::Array(list) => list.iter().any(refers_elsewhere),
+        Value::Object(object) => {
+            object.get("$ref").and_then(Value::as_str).is_some_and(leads) || object.values().any(refers_elsewhere)
+        }
+        _ => false,
+    }
 }
 
 /// Whether calls of `tool` with this schema can be written in `format`, and read.
@@ -128,6 +158,7 @@ impl<'a> Lark<'a> {
                 let head = text(&format!("{{\"name\": {}, \"arguments\": ", text(name)));
                 format!(r#"{head} {json} ", \"id\": \"" /[a-zA-Z0-9]{{9}}/ "\"}}""#)
             }
+            ToolCallFormat::Llama3Json if self.is_json => Grammar::embedded(&self.call_schema()?),
             ToolCallFormat::Llama3Json => object("parameters"),
             ToolCallFormat::MistralArgs => {
                 let id = self.tokenizer.added_token("[CALL_ID]");
@@ -159,8 +190,24 @@ impl<'a> Lark<'a> {
         })
     }
 
-    /// The answer that `choice` asks for, of this `call`.
-    fn answer(&mut self, call: &str, choice: &ToolChoice) -> Result<String, Error> {
+    /// The schema of a call, `{"name": .., "parameters": ..}`.
+    fn call_schema(&self) -> Result<Value, Error> {
+        let mut parameters = self.root.clone();
+        let mut schema = json!({ "type": "object", "required": ["name", "parameters"], "additionalProperties": false });
+        for key in ["$defs", "definitions", "$schema"] {
+            if let Some(value) = parameters.as_object_mut().and_then(|parameters| parameters.remove(key)) {
+                schema[key] = value;
+            }
+        }
+        if refers_elsewhere(self.root) {
+            return Err(self.refused("a reference leads elsewhere than into its definitions"));
+        }
+        schema["properties"] = json!({ "name": { "const": self.tool }, "parameters": parameters });
+        Ok(schema)
+    }
+
+    /// The answer that `choice` asks for, of this `call`, or the `other` one.
+    fn answer(&mut self, call: &str, choice: &ToolChoice, other: Option<&str>) -> Result<String, Error> {
         let format = self.format;
         let one = matches!(choice, ToolChoice::Named(_));
         let syntax = syntax(format);
@@ -185,8 +232,11 @@ impl<'a> Lark<'a> {
             ToolCallFormat::Lfm2 => format!("{open} \"[\" {} \"]\" {close}", many(call, "\", \"")),
             ToolCallFormat::Olmo3 => format!("{open} {} {close}", many(call, "\"\\n\"")),
             ToolCallFormat::Llama3Json => call.to_owned(),
-            ToolCallFormat::Harmony => return Ok(self.messages(call, choice)),
+            ToolCallFormat::Harmony => return Ok(self.messages(call, choice, other)),
         };
+        if let Some(other) = other {
+            return Ok(format!("{} | {}", self.rule(&calls), self.rule(other)));
+        }
         if *choice != ToolChoice::Strict {
             return Ok(calls);
         }
@@ -204,17 +254,18 @@ impl<'a> Lark<'a> {
     }
 
     /// gpt-oss: messages of analysis, then a call or, where `choice` leaves that open, the answer.
-    fn messages(&mut self, call: &str, choice: &ToolChoice) -> String {
+    fn messages(&mut self, call: &str, choice: &ToolChoice, other: Option<&str>) -> String {
         let [start, channel, message, end] =
             ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"].map(|mark| self.mark(mark));
         let analysis = format!("({channel} \"analysis\" {message} TEXT {end} {start} \"assistant\")*");
-        match choice {
-            ToolChoice::Strict => {
+        match (choice, other) {
+            (_, Some(other)) => format!("{analysis} ({call} | {channel} \"final\" {message} {other})"),
+            (ToolChoice::Strict, None) => {
                 let before =
                     format!("({channel} (\"analysis\" | \"commentary\") {message} TEXT {end} {start} \"assistant\")*");
                 format!("{before} ({call} | {channel} (\"final\" | \"commentary\") {message} TEXT?)")
             }
-            _ => format!("{analysis} {call}"),
+            (_, None) => format!("{analysis} {call}"),
         }
     }
 

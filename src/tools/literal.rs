@@ -1,5 +1,6 @@
 //! Text -> values as the formats of tool calls write them: JSON, Python's literals, and Gemma 4's.
 
+use super::arguments::Arguments;
 use serde_json::{Map, Number, Value};
 
 /// Lists and maps within each other.
@@ -56,24 +57,32 @@ impl<'a> Literals<'a> {
     }
 
     /// `name(key=value, ..)` of Python.
-    pub(super) fn call(&mut self) -> Option<(&'a str, Map<String, Value>)> {
-        Some((self.name("(")?, self.pairs("=", ")")?))
+    pub(super) fn call(&mut self) -> Option<(&'a str, Arguments)> {
+        Some((self.name("(")?, self.arguments("=", ")")?))
     }
 
-    /// Keys and values up to `close`, with `between` each two. A comma may be behind the last one.
-    pub(super) fn pairs(&mut self, between: &str, close: &str) -> Option<Map<String, Value>> {
-        let mut pairs = Map::new();
+    /// Arguments up to `close`, with `between` names and values. A comma may be behind the last one.
+    pub(super) fn arguments(&mut self, between: &str, close: &str) -> Option<Arguments> {
+        let mut arguments = Arguments::default();
+        self.pairs(between, close, &mut |key, value, text| arguments.insert(key, value, text))?;
+        Some(arguments)
+    }
+
+    /// Gives keys, values and the texts of these up to `close`, with `between` each two. A comma may be behind the last one.
+    fn pairs(&mut self, between: &str, close: &str, give: &mut dyn FnMut(String, Value, &str)) -> Option<()> {
         while !self.take(close) {
             let key = match self.string() {
                 Some(key) => self.take(between).then_some(key)?,
                 None => self.name(between)?.to_owned(),
             };
-            pairs.insert(key, self.value()?);
+            let from = self.rest;
+            let value = self.value()?;
+            give(key, value, &from[..from.len() - self.rest.len()]);
             if !self.take(",") {
-                return self.take(close).then_some(pairs);
+                return self.take(close).then_some(());
             }
         }
-        Some(pairs)
+        Some(())
     }
 
     /// The next value.
@@ -83,8 +92,8 @@ impl<'a> Literals<'a> {
         }
         if self.take("{") {
             return self.within(|literals| {
-                let mut pairs = literals.clone();
-                if let Some(object) = pairs.pairs(":", "}") {
+                let (mut pairs, mut object) = (literals.clone(), Map::new());
+                if pairs.pairs(":", "}", &mut |key, value, _| drop(object.insert(key, value))).is_some() {
                     *literals = pairs;
                     return Some(Value::Object(object));
                 }

@@ -1,19 +1,20 @@
 //! The text of a call, in each format -> its name and arguments. `None` is no call: the text is one of the answer then.
 
 use super::Tool;
+use super::arguments::{Arguments, first, items, members};
 use super::literal::{self, Literals, SPECIAL};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// A call as a model wrote it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Written {
     pub(super) id: Option<String>,
     pub(super) name: String,
-    pub(super) arguments: Map<String, Value>,
+    pub(super) arguments: Arguments,
 }
 
 impl Written {
-    fn new(name: &str, arguments: Map<String, Value>) -> Written {
+    fn new(name: &str, arguments: Arguments) -> Written {
         Written { id: None, name: name.to_owned(), arguments }
     }
 }
@@ -25,37 +26,37 @@ pub(super) fn json(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
     let text = &text.replace(SPECIAL, "");
     let (mut rest, mut calls) = (text.trim(), Vec::new());
     while !rest.is_empty() {
-        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
-        match values.next()?.ok()? {
-            Value::Array(list) => calls.extend(list.into_iter().map(object).collect::<Option<Vec<_>>>()?),
-            one => calls.push(object(one)?),
+        let (value, behind) = first(rest)?;
+        match value.starts_with('[') {
+            true => calls.extend(items(value)?.into_iter().map(object).collect::<Option<Vec<_>>>()?),
+            false => calls.push(object(value)?),
         }
-        rest =
-            rest.get(values.byte_offset()..)?.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ';' | ','));
+        rest = behind.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ';' | ','));
     }
     (!calls.is_empty()).then_some(calls)
 }
 
 /// `{"name": .., "arguments" or "parameters": .., "id": ..}`, or that within `function`.
-fn object(value: Value) -> Option<Written> {
-    let Value::Object(mut call) = value else { return None };
-    let id = call.remove("id").and_then(|id| id.as_str().map(str::to_owned));
-    if let Some(Value::Object(function)) = call.get_mut("function") {
-        call = std::mem::take(function);
+fn object(text: &str) -> Option<Written> {
+    let outer = members(text)?;
+    fn last<'t>(members: &[(String, &'t str)], name: &str) -> Option<&'t str> {
+        members.iter().rev().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
-    let name = call.get("name")?.as_str()?.to_owned();
-    let given = call.remove("arguments").or_else(|| call.remove("parameters"));
-    Some(Written { id, name, arguments: arguments(given)? })
+    let id = last(&outer, "id").and_then(|id| serde_json::from_str(id).ok());
+    let inner = last(&outer, "function").filter(|function| function.starts_with('{')).map(members);
+    let call = inner.unwrap_or(Some(outer))?;
+    let name = serde_json::from_str(last(&call, "name")?).ok()?;
+    let given = last(&call, "arguments").or_else(|| last(&call, "parameters"));
+    Some(Written { id, name, arguments: arguments(given.unwrap_or("null"))? })
 }
 
 /// An object, or the text of one; nothing is none.
-fn arguments(given: Option<Value>) -> Option<Map<String, Value>> {
-    match given {
-        None | Some(Value::Null) => Some(Map::new()),
-        Some(Value::Object(arguments)) => Some(arguments),
-        Some(Value::String(text)) if text.trim().is_empty() => Some(Map::new()),
-        Some(Value::String(text)) => serde_json::from_str(&text).ok(),
-        Some(_) => None,
+fn arguments(given: &str) -> Option<Arguments> {
+    let inner: Option<String> = given.starts_with('"').then(|| serde_json::from_str(given).ok()).flatten();
+    match inner.as_deref().unwrap_or(given).trim() {
+        "" => Some(Arguments::default()),
+        "null" if inner.is_none() => Some(Arguments::default()),
+        object => Arguments::json(object),
     }
 }
 
@@ -79,7 +80,7 @@ pub(super) fn mistral(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
     }
     let (head, object) = text.split_once("[ARGS]").or_else(|| Some(text.split_at(text.find('{')?)))?;
     let (name, id) = head.split_once("[CALL_ID]").map_or((head, None), |(name, id)| (name, Some(id.trim().to_owned())));
-    let call = Written::new(name.trim(), serde_json::from_str(object).ok()?);
+    let call = Written::new(name.trim(), Arguments::json(object)?);
     let is_name = !call.name.is_empty() && !call.name.contains(|c: char| c.is_whitespace() || matches!(c, '[' | ']'));
     is_name.then(|| vec![Written { id, ..call }])
 }
@@ -92,7 +93,7 @@ pub(super) fn deepseek(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
         Some((name, block)) if first.trim() == "function" => (name, block.trim_end().strip_suffix("```")?),
         _ => (first, rest),
     };
-    let call = Written::new(name.trim(), serde_json::from_str(object).ok()?);
+    let call = Written::new(name.trim(), Arguments::json(object)?);
     (!call.name.is_empty()).then(|| vec![call])
 }
 
@@ -112,7 +113,7 @@ pub(super) fn xml(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
         let (name, mut body) = (name.trim(), body.trim_start());
         let tool = tools.iter().find(|tool| tool.name == name);
         let property = |key: &str| tool.and_then(|tool| tool.parameters.pointer("/properties")?.get(key));
-        let mut arguments = Map::new();
+        let mut arguments = Arguments::default();
         while let Some(parameter) = body.strip_prefix("<parameter=") {
             let (key, value) = parameter.split_once('>')?;
             // A value may spell the mark; the one that ends it has another mark behind it.
@@ -124,14 +125,16 @@ pub(super) fn xml(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
             // Where its mark is missing, another parameter of the tool begins.
             let begins = |at: &usize| {
                 let other = value[at + NEXT.len()..].split_once('>').map(|(other, _)| other);
-                other.is_some_and(|other| other != key && !arguments.contains_key(other) && property(other).is_some())
+                other.is_some_and(|other| {
+                    other != key && !arguments.values.contains_key(other) && property(other).is_some()
+                })
             };
             let next = value[..end].match_indices(NEXT).map(|(at, _)| at).find(begins);
             let (inner, rest) =
                 next.map_or_else(|| (&value[..end], &value[end + CLOSE.len()..]), |next| value.split_at(next));
             let inner = inner.strip_prefix('\n').unwrap_or(inner);
             let inner = if next.is_some() { inner } else { inner.strip_suffix('\n').unwrap_or(inner) };
-            arguments.insert(key.to_owned(), typed(inner, property(key)));
+            arguments.insert(key.to_owned(), typed(inner, property(key)), inner);
             body = rest.trim_start();
         }
         calls.push(Written::new(name, arguments));
@@ -173,7 +176,7 @@ pub(super) fn gemma(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
     while !literals.is_done() {
         (literals.take("call:") || literals.take(":")).then_some(())?;
         let name = literals.name("{")?;
-        calls.push(Written::new(name, literals.pairs(":", "}")?));
+        calls.push(Written::new(name, literals.arguments(":", "}")?));
         literals.take(",");
     }
     (!calls.is_empty()).then_some(calls)

@@ -1,5 +1,6 @@
 //! Text and special tokens of an answer, as they come -> calls, and the text beside them. What breaks the format is text.
 
+use super::arguments::{Arguments, members};
 use super::literal::SPECIAL;
 use super::read::{self, Read, Written};
 use super::{Tool, ToolCall};
@@ -134,6 +135,8 @@ pub(crate) struct CallReader {
     /// What ids of calls begin with.
     prompt_tokens: usize,
     calls: usize,
+    /// Whether an answer is calls from its beginning on, or none.
+    alone: bool,
 }
 
 impl CallReader {
@@ -156,8 +159,16 @@ impl CallReader {
         let open = |text: &str| tokenizer.added_token(text).map_or(text.into(), |_| format!("{SPECIAL}{text}"));
         let opens = syntax.opens.iter().map(|text| open(text)).collect();
         spelled.extend(syntax.unmarked.map(|text| (text, Mark::Unmarked)));
-        let (place, frames, held) = (Place::Text, String::new(), String::new());
-        CallReader { syntax, tools, tokens, spelled, opens, place, frames, held, said: false, prompt_tokens, calls: 0 }
+        let (place, frames, held, said) = (Place::Text, String::new(), String::new(), false);
+        let (calls, alone) = (0, false);
+        CallReader { syntax, tools, tokens, spelled, opens, place, frames, held, said, prompt_tokens, calls, alone }
+    }
+
+    /// Reads an answer that is calls alone, or something else that may spell their marks.
+    pub(crate) fn alone(mut self) -> CallReader {
+        self.spelled.retain(|(_, mark)| *mark != Mark::Unmarked);
+        self.alone = true;
+        self
     }
 
     /// Reads calls that tokens open and no others: those are held to schemas.
@@ -235,6 +246,10 @@ impl CallReader {
             }
             Place::Text => {
                 self.held.push_str(text);
+                if self.alone && self.calls == 0 && !self.may_begin_calls() {
+                    self.spelled.clear();
+                    self.syntax.bare = false;
+                }
                 let bare = self.syntax.bare && !self.said && self.calls == 0;
                 if bare && self.held.trim_start().starts_with('{') {
                     self.place = Place::Call(Open::default());
@@ -244,6 +259,14 @@ impl CallReader {
             }
         }
         String::new()
+    }
+
+    /// Whether what came so far may be the beginning of an answer that is calls alone.
+    fn may_begin_calls(&self) -> bool {
+        let text = self.held.trim_start();
+        let is_marked = |(mark, _): &(&str, Mark)| mark.starts_with(text) || text.starts_with(mark);
+        !self.said
+            && (self.spelled.iter().any(is_marked) || (self.syntax.bare && (text.is_empty() || text.starts_with('{'))))
     }
 
     /// Gives out what nothing can follow.
@@ -359,7 +382,7 @@ impl CallReader {
             Place::Call(open) => self.read(open, mark),
             Place::Message { name, body } => {
                 let arguments =
-                    if body.trim().is_empty() { Some(Default::default()) } else { serde_json::from_str(&body).ok() };
+                    if body.trim().is_empty() { Some(Arguments::default()) } else { Arguments::json(&body) };
                 match arguments {
                     Some(arguments) => {
                         (Some(vec![Written { id: None, name, arguments }]), String::new(), String::new())
@@ -383,7 +406,8 @@ impl CallReader {
             let own = || format!("{:06}{:03}", self.prompt_tokens % 1_000_000, self.calls % 1000);
             let id = id.filter(|id| !id.is_empty()).unwrap_or_else(own);
             self.calls += 1;
-            parts.push(Part::Call(ToolCall { id, name, arguments }));
+            let json = Some(arguments.to_json());
+            parts.push(Part::Call(ToolCall { id, name, arguments: arguments.values, json }));
         }
         if !behind.trim().is_empty() {
             self.held = behind.replace(SPECIAL, "");
@@ -395,7 +419,10 @@ impl CallReader {
     /// where there are none. What no mark ends may have text behind it.
     fn read(&self, Open { mark: open, body, .. }: Open, mark: &str) -> (Option<Vec<Written>>, String, String) {
         let (tools, opens) = (&self.tools, &self.opens);
+        // An answer that is no call may have a name too.
+        let is_call = || members(body.trim()).is_some_and(|all| all.iter().any(|(name, _)| name == "parameters"));
         let found = match mark {
+            "" if self.alone && open.is_empty() && !is_call() => None,
             "" => self.syntax.calls_and_text(&body, tools, opens),
             _ => self.syntax.calls(&body, tools, opens).map(|(calls, at)| (calls, at, body.len())),
         };

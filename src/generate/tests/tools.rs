@@ -8,7 +8,7 @@ use model_diagnostics::tokenizer::ToolCallFormat;
 use serde_json::{Value, json};
 
 /// The schemas that the answers below call.
-fn tools() -> Vec<Value> {
+pub(super) fn tools() -> Vec<Value> {
     let tool = |name: &str, properties: Value, required: &[&str]| {
         let parameters = json!({"type": "object", "properties": properties, "required": required});
         json!({"type": "function", "function": {"name": name, "description": "A tool", "parameters": parameters}})
@@ -213,7 +213,7 @@ pub(super) fn said(tokenizer: &Arc<Tokenizer>, ids: &[u32], options: &GenerateOp
     (start().answer().unwrap(), start().map(Result::unwrap).collect())
 }
 
-fn with_tools() -> GenerateOptions {
+pub(super) fn with_tools() -> GenerateOptions {
     let mut options = GenerateOptions::default();
     options.chat.tools = Some(tools());
     options
@@ -339,7 +339,7 @@ fn ids_of_calls_are_the_models_or_tell_them_apart() {
     let call = json!({"id": "abcdef123", "type": "function", "function": {"name": "a", "arguments": {}}});
     assert_eq!(
         (&message["role"], &message["content"], &message["tool_calls"][0]),
-        (&"assistant".into(), &"".into(), &call)
+        (&"assistant".into(), &Value::Null, &call)
     );
 }
 
@@ -361,10 +361,10 @@ fn thought_is_apart_from_calls() {
 }
 
 /// Logits without a sense, and the same ones for the same seed.
-struct Noise {
-    state: u64,
-    rows: usize,
-    used: usize,
+pub(super) struct Noise {
+    pub(super) state: u64,
+    pub(super) rows: usize,
+    pub(super) used: usize,
 }
 
 impl Step for Noise {
@@ -438,7 +438,7 @@ fn calls_that_are_required_are_valid_whatever_the_model_says() {
 }
 
 /// Whether all of a schema is kept: formats that are no JSON keep types, properties and lists of values.
-fn holds_all(format: ToolCallFormat) -> bool {
+pub(super) fn holds_all(format: ToolCallFormat) -> bool {
     !matches!(format, ToolCallFormat::Gemma4 | ToolCallFormat::Lfm2 | ToolCallFormat::Olmo3)
 }
 

@@ -1,0 +1,102 @@
+//! Answers that are calls or something else, and the text of arguments.
+
+use super::tools::{Format, Noise, TOKENS, formats, holds_all, said, tools, with_tools};
+use super::*;
+use crate::tools::ToolChoice;
+use model_diagnostics::tokenizer::ToolCallFormat;
+use serde_json::{Value, json};
+
+/// Beside a schema an answer is calls, or a value of it, whether marks are tokens or letters.
+#[test]
+fn an_answer_beside_a_schema_is_calls_or_a_value() {
+    let schema = json!({
+        "type": "object", "properties": {"name": {"enum": ["weather", "<tool_call>", "[TOOL_CALLS]"]}, "on": {"type": "boolean"}},
+        "required": ["name"], "additionalProperties": false,
+    });
+    let tools = tools();
+    for Format { format, evidence, marks, .. } in formats() {
+        for marked in [true, false] {
+            if format == ToolCallFormat::Harmony && !marked {
+                continue;
+            }
+            let added: Vec<(&str, bool)> =
+                TOKENS.into_iter().chain(marks.iter().filter(|_| marked).map(|mark| (*mark, true))).collect();
+            let tokenizer = tokenizer_with(&added, evidence);
+            let (mut called, mut valued, mut cut) = (0, 0, 0);
+            for seed in 0..40 {
+                let choice = if seed % 2 == 0 { ToolChoice::Auto } else { ToolChoice::Strict };
+                let context = format!("{format}, marks are tokens: {marked}, seed {seed}");
+                let options = with_tools().tool_choice(choice).json_schema(schema.clone());
+                let options = options.temperature(1.0).seed(seed).max_tokens(2000);
+                let step = Noise { state: seed + 1, rows: tokenizer.vocab_len(), used: 0 };
+                let prompt = tokenizer.encode("<|start|>assistant", true).unwrap();
+                let stop = StopTokens::from_iter([257]);
+                let mut generation = Generation::new(step, Arc::clone(&tokenizer), &[], prompt, stop, &options)
+                    .unwrap_or_else(|error| panic!("{context}: {error}"));
+                let answer = generation.answer().unwrap_or_else(|error| panic!("{context}: {error}"));
+                if generation.finish().0 == Some(FinishReason::Length) {
+                    cut += 1;
+                } else if answer.tool_calls.is_empty() {
+                    valued += 1;
+                    let value: Value =
+                        serde_json::from_str(&answer.text).unwrap_or_else(|_| panic!("{context}: {answer:?}"));
+                    assert!(jsonschema::is_valid(&schema, &value), "{context}: {answer:?}");
+                } else {
+                    called += 1;
+                    assert!(answer.text.is_empty(), "{context}: {answer:?}");
+                    for call in &answer.tool_calls {
+                        let tool = tools.iter().find(|tool| tool["function"]["name"] == call.name.as_str()).unwrap();
+                        let valid = jsonschema::is_valid(&tool["function"]["parameters"], &json!(call.arguments));
+                        assert!(valid || !holds_all(format), "{context}: {call:?}");
+                    }
+                }
+            }
+            // Nearly every sign is as likely as any other; only letters that spell a mark are one of a few that may come.
+            assert!(called > 0 && valued > 0, "{format}, {marked}: {called} called, {valued} values, {cut} were cut");
+        }
+    }
+}
+
+/// Arguments are given on as they were written, in JSON.
+#[test]
+fn arguments_keep_the_text_of_their_numbers() {
+    let digits = "123456789012345678901234567890";
+    for (evidence, answer, expected) in [
+        (
+            "<tool_call>arguments",
+            format!("<tool_call>{{\"name\": \"f\", \"arguments\": {{\"a\": [{digits}, 1.50]}} }}</tool_call>"),
+            format!("{{\"a\": [{digits}, 1.50]}}"),
+        ),
+        (
+            "<tool_call>arguments",
+            format!("<tool_call>[{{\"arguments\": \"{{\\\"a\\\": {digits}}}\", \"name\": \"f\"}}]</tool_call>"),
+            format!("{{\"a\": {digits}}}"),
+        ),
+        (
+            "<tool_call>\n<function=f>\n<parameter=a>",
+            format!(
+                "<tool_call>\n<function=tree>\n<parameter=node>\n{digits}\n</parameter>\n<parameter=b>\n01\n</parameter>\n</function>\n</tool_call>"
+            ),
+            format!("{{\"node\":{digits},\"b\":\"01\"}}"),
+        ),
+        (
+            "<function_calls>",
+            format!("<function_calls>f(a={digits}, b=True)</function_calls>"),
+            format!("{{\"a\":{digits},\"b\":true}}"),
+        ),
+        (
+            "<|tool_call>",
+            format!("<|tool_call>call:f{{a:{digits},b:+5}}<tool_call|>"),
+            format!("{{\"a\":{digits},\"b\":5}}"),
+        ),
+    ] {
+        let tokenizer = tokenizer_with(&TOKENS, evidence);
+        let ids = tokenizer.encode(&answer, false).unwrap();
+        let (mut found, _) = said(&tokenizer, &ids, &with_tools());
+        assert_eq!(found.tool_calls.len(), 1, "{answer}");
+        assert_eq!(found.tool_calls[0].arguments_json(), expected, "{answer}");
+        // What was changed since is written anew.
+        found.tool_calls[0].arguments = [("a".to_owned(), json!(1))].into_iter().collect();
+        assert_eq!(found.tool_calls[0].arguments_json(), "{\"a\":1}");
+    }
+}
