@@ -1,7 +1,7 @@
 //! A text, ids or messages -> a generation on a session.
 
 use crate::chat::{ChatOptions, ChatTemplate, Message};
-use crate::error::{DraftError, Error, Result};
+use crate::error::{DraftError, EmbedError, Error, Result};
 use crate::generate::{GenerateOptions, Generation, Speculation, State, StopTokens};
 use crate::memory;
 use crate::model::Model;
@@ -187,6 +187,9 @@ impl Session {
     /// that does.
     fn prepare(&mut self, prompt: Prompt<'_>, options: &GenerateOptions) -> Result<State> {
         let model = self.model();
+        if model.spec().weights.head.is_none() {
+            return Err(EmbedError::NoHead.into());
+        }
         let prompt = model.ids_within(prompt, &options.template_options(), model.context_length())?;
         let Some(last) = prompt.len().checked_sub(1) else { return Err(Error::EmptyPrompt) };
         let limit = model.context_length();
@@ -209,6 +212,9 @@ impl Session {
         let admitted = model.scheduler().admitted(positions);
         self.reserve_by(admitted.as_ref().and_then(Admitted::reservation));
         state.hold(admitted);
+        if let Some(salt) = &options.cache_salt {
+            self.set_cache_salt(Some(salt));
+        }
         self.truncate(common);
         self.follow(options.speculate == Speculation::Mtp);
         Ok(state)

@@ -159,6 +159,7 @@ impl Run {
             && (cached > own || cached == own && is_behind)
             && cached < end
             && self.rotation == other.rotation
+            && self.cache.salt() == other.cache.salt()
             && end <= self.adoptable().min(other.ids.len())
             && self.ids[..end] == other.ids[..end]
     }

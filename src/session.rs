@@ -51,6 +51,8 @@ pub struct Session {
     cache: Option<Box<dyn Cache>>,
     /// How the cached keys are rotated.
     rotation: Rotation,
+    /// Whose pages it takes, and who takes its.
+    salt: Option<Arc<str>>,
     ids: Vec<u32>,
     guesses: Guesses,
     /// The session of the draft model, where it has guessed.
@@ -91,6 +93,7 @@ impl Session {
             model,
             cache: Some(cache),
             rotation,
+            salt: None,
             ids,
             guesses: Guesses::default(),
             draft: None,
@@ -117,6 +120,13 @@ impl Session {
             cache.truncate(len);
             self.model.scheduler().freed();
         }
+    }
+
+    /// Shares what it begins with from now on with sequences of this salt alone, to the token; with those that have none, by whole
+    /// pages of 256, where it is `None`. The same as [`GenerateOptions::cache_salt`](crate::GenerateOptions::cache_salt), for a
+    /// session that is stepped by hand. What it shared by another salt is computed anew by the next step.
+    pub fn set_cache_salt(&mut self, salt: Option<&str>) {
+        self.salt = salt.map(Arc::from);
     }
 
     /// Takes what it needs of `reservation`, as long as there is one: of a generation that begins.
@@ -241,8 +251,8 @@ impl Session {
     /// empty. With `rows` these take the logits after each of `tokens`.
     ///
     /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
-    /// transformers, a sequence that grows past that length, or is truncated below it, is computed anew. Its ids stay all the
-    /// while, so whatever ends that loses no token.
+    /// transformers, a sequence that grows past that length, or is truncated below it, is computed anew, and so is one that shared
+    /// by another salt. Its ids stay all the while, so whatever ends that loses no token.
     ///
     /// # Errors
     /// As [`Session::forward`]; the session is as it was.
@@ -257,9 +267,10 @@ impl Session {
         memory::grow(&mut self.ids, tokens.len(), "the ids of a session")?;
         let compute = self.model.compute();
         let cache = self.cache.get_or_insert_with(|| compute.cache());
-        let rotation = compute.rotation(reach);
+        let (rotation, held) = (compute.rotation(reach), cache.len());
         let reservation = self.reservation.upgrade();
-        if rotation != self.rotation {
+        cache.set_salt(self.salt.as_ref());
+        if rotation != self.rotation || cache.len() < held {
             cache.clear();
             self.rotation = rotation;
             // Others may hold pages that were its own: it begins as a new one, with nothing in its hands.
@@ -344,6 +355,7 @@ impl Session {
             model: self.model.clone(),
             cache,
             rotation: self.rotation,
+            salt: self.salt.clone(),
             ids: memory::copied(&self.ids, "the ids of a session")?,
             guesses: Guesses::default(),
             draft: None,
@@ -386,6 +398,7 @@ impl Model {
             model: self.clone(),
             cache: None,
             rotation: Rotation::Short,
+            salt: None,
             ids: Vec::new(),
             guesses: Guesses::default(),
             draft: None,

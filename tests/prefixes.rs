@@ -33,7 +33,13 @@ fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
 
 /// Ids, and the tokens of the prompt that were found and that were computed.
 fn generate(session: &mut Session, prompt: &[u32]) -> (Vec<u32>, usize, usize) {
+    generate_for(session, prompt, None)
+}
+
+/// As [`generate`], for whom `salt` names.
+fn generate_for(session: &mut Session, prompt: &[u32], salt: Option<&str>) -> (Vec<u32>, usize, usize) {
     let options = GenerateOptions::default().max_tokens(8).temperature(0.0).ignore_stop(true);
+    let options = salt.into_iter().fold(options, GenerateOptions::cache_salt);
     let mut generation = session.generate_ids(prompt, &options).unwrap();
     generation.text().unwrap();
     let timings = generation.finish().1;
@@ -84,6 +90,91 @@ fn twenty_sessions_with_one_system_prompt_compute_and_hold_it_once() {
     assert!(usage.bytes <= model.report().plan.as_ref().unwrap().kv_cache, "no more than the plan counts");
 }
 
+/// Computes `tokens` for whom one salt names.
+fn salted(model: &Model, tokens: &[u32]) {
+    let mut session = model.session();
+    session.set_cache_salt(Some("one"));
+    bits(&mut session, tokens);
+}
+
+/// 16 known tokens and a guess at the next one: told by what was found, a stranger's prompt was read in as many guesses as there are
+/// ids for each token.
+#[test]
+fn nothing_but_whole_pages_is_told_of_a_strangers_prompt() {
+    let (plain, model, secret) = (model(false), model(true), tokens(7, 2 * KV_PAGE + 100));
+    generate(&mut model.session(), &secret);
+    for known in [17, 40, KV_PAGE - 1, KV_PAGE, KV_PAGE + 16, 2 * KV_PAGE - 1, 2 * KV_PAGE + 60] {
+        let prompt = with(&secret[..known], 50, 30);
+        let (ids, found, computed) = generate(&mut model.session(), &prompt);
+        assert_eq!((found, computed), (known / KV_PAGE * KV_PAGE, known % KV_PAGE + 30), "{known}");
+        assert_eq!(ids, generate(&mut plain.session(), &prompt).0, "{known}");
+    }
+}
+
+#[test]
+fn prompts_of_two_salts_share_nothing() {
+    for fixture in ["llama-3", "phi-3-window", "qwen3.5"] {
+        let fixture = common::named(fixture).folder.join("bf16");
+        let load = |on| common::builder().context_length(1024).sessions(6).prefix_caching(on).load(&fixture).unwrap();
+        let (plain, model, prompt) = (load(false), load(true), small(tokens(7, KV_PAGE + 40)));
+        let expected = generate(&mut plain.session(), &prompt).0;
+        let ask = |salt| {
+            let (ids, found, _) = generate_for(&mut model.session(), &prompt, salt);
+            assert_eq!(ids, expected, "{}, {salt:?}", fixture.display());
+            found
+        };
+        assert_eq!([None, Some("one"), Some("")].map(ask), [0; 3], "{}", fixture.display());
+        // The states of layers that have one are known at the ends of pages alone.
+        let has_states = fixture.ends_with("qwen3.5/bf16");
+        let exact = if has_states { KV_PAGE } else { prompt.len() - 1 };
+        assert_eq!([Some("one"), Some(""), None].map(ask), [exact, exact, KV_PAGE], "{}", fixture.display());
+    }
+}
+
+/// Two prompts at once, of which one would otherwise wait for the other's pages.
+#[test]
+fn two_salts_at_once_compute_what_they_have_in_common_twice() {
+    let (plain, model, prompt) = (model(false), model(true), tokens(8, 2 * KV_PAGE + 40));
+    let (expected, line) = (generate(&mut plain.session(), &prompt).0, Barrier::new(4));
+    thread::scope(|scope| {
+        for salt in ["one", "two", "three", "four"] {
+            let (model, prompt, expected, line) = (&model, &prompt, &expected, &line);
+            scope.spawn(move || {
+                let mut session = model.session();
+                line.wait();
+                assert_eq!(generate_for(&mut session, prompt, Some(salt)), (expected.clone(), 0, prompt.len()));
+            });
+        }
+    });
+}
+
+/// What it shared by the first salt stays there: nothing of it is offered to the second one's.
+#[test]
+fn a_session_that_changes_its_salt_is_computed_anew() {
+    let (plain, prompt) = (model(false), tokens(9, KV_PAGE + 40));
+    let fixture = common::named("llama-3").folder.join("bf16");
+    let model = common::builder().context_length(1024).sessions(6).prefix_caching(true).load(fixture).unwrap();
+    let longer = with(&prompt, 10, KV_PAGE);
+    let expected = bits(&mut plain.session(), &longer);
+    let mut session = model.session();
+    for salt in [Some("one"), Some("two"), None] {
+        session.set_cache_salt(salt);
+        session.truncate(prompt.len());
+        let rest = &longer[session.len()..];
+        assert_eq!(bits(&mut session, rest), expected, "{salt:?}");
+        let fork = bits(&mut session.fork().unwrap(), &[1]);
+        assert_eq!(fork, bits(&mut plain.session(), &[&longer[..], &[1]].concat()), "{salt:?}");
+    }
+    drop(session);
+    let usage = model.cache_usage();
+    assert_eq!(usage.bytes, usage.unused, "nothing is held twice and never freed");
+    for salt in [Some("one"), Some("two"), None] {
+        let (_, found, _) = generate_for(&mut model.session(), &with(&longer, 11, 9), salt);
+        // A fork left its last part too, which is offered within a salt.
+        assert!((2 * KV_PAGE..=longer.len()).contains(&found), "{salt:?}: {found}");
+    }
+}
+
 #[test]
 fn what_is_found_has_the_bits_of_what_is_computed() {
     for (fixture, dtype) in [
@@ -103,11 +194,12 @@ fn what_is_found_has_the_bits_of_what_is_computed() {
             builder.load(fixture.folder.join("bf16")).unwrap()
         };
         let (plain, model, start) = (load(false), load(true), small(tokens(3, 700)));
-        bits(&mut model.session(), &start);
+        salted(&model, &start);
         // Whole pages, a part of one, from a part on, longer than what is there, the same once more, something else.
         for (shared, own) in [(512, 9), (300, 40), (690, 5), (700, 100), (700, 1), (20, 300), (0, 30)] {
             let prompt = small(with(&start[..shared], 4, own));
             let (mut found, mut computed) = (model.session(), plain.session());
+            found.set_cache_salt(Some("one"));
             assert_eq!(bits(&mut found, &prompt), bits(&mut computed, &prompt), "{dtype:?} {shared} {own}");
             for next in [1, 2] {
                 assert_eq!(bits(&mut found, &[next]), bits(&mut computed, &[next]), "{dtype:?} {shared} {own}");
@@ -197,13 +289,13 @@ fn what_nobody_holds_makes_room() {
     let model = common::builder().prefix_caching(true).context_length(4 * KV_PAGE).sessions(1).load(fixture).unwrap();
     let page = page_bytes(&model);
     // Three pages that stay, and one that was never complete.
-    drop(bits(&mut model.session(), &tokens(1, 3 * KV_PAGE + 100)));
+    salted(&model, &tokens(1, 3 * KV_PAGE + 100));
     assert_eq!((model.cache_usage().bytes, model.cache_usage().unused), (4 * page, 4 * page));
     let mut session = model.session();
     bits(&mut session, &tokens(2, KV_PAGE));
     let usage = model.cache_usage();
     assert_eq!((usage.bytes, usage.unused), (4 * page, 3 * page), "the last of the four was freed first");
-    let (_, found, _) = generate(&mut model.session(), &with(&tokens(1, 2 * KV_PAGE), 9, 1));
+    let (_, found, _) = generate_for(&mut model.session(), &with(&tokens(1, 2 * KV_PAGE), 9, 1), Some("one"));
     assert_eq!(found, 2 * KV_PAGE, "the first two are there, and the third made room");
     bits(&mut session, &tokens(3, 3 * KV_PAGE));
     assert_eq!(model.cache_usage().unused, 0, "all is held");
@@ -220,6 +312,7 @@ fn whatever_is_kept_can_be_freed() {
     let model = common::builder().prefix_caching(true).context_length(4 * KV_PAGE).sessions(1).load(fixture).unwrap();
     for (seed, len, back) in [(1, 512, 260), (2, 512, 400), (3, 700, 513), (4, 9, 9), (5, 300, 1)] {
         let mut session = model.session();
+        session.set_cache_salt(Some("one"));
         bits(&mut session, &tokens(seed, len));
         session.truncate(back);
         drop(session);
@@ -240,7 +333,8 @@ fn whatever_is_kept_can_be_freed() {
 fn a_model_may_do_without() {
     let model = model(false);
     let prompt = tokens(1, 600);
-    assert_eq!(generate(&mut model.session(), &prompt).1, 0);
-    assert_eq!(generate(&mut model.session(), &prompt).1, 0);
+    for salt in [None, None, Some("one"), Some("one")] {
+        assert_eq!(generate_for(&mut model.session(), &prompt, salt).1, 0);
+    }
     assert_eq!(model.cache_usage().bytes, 0);
 }

@@ -64,11 +64,19 @@ pub trait Cache: Any + Send + fmt::Debug {
     /// Whether other sequences take its pages, and it takes theirs.
     fn shares(&self) -> bool;
 
+    /// Shares with sequences of this salt alone from now on, and copies parts of their pages too; with those that have none,
+    /// whole pages, where it is `None`. Where it shared by another one it forgets all positions: their pages are that one's.
+    fn set_salt(&mut self, salt: Option<&Arc<str>>);
+
+    /// The salt of those that it shares with.
+    fn salt(&self) -> Option<&Arc<str>>;
+
     /// Takes the pages that hold what `ids` begin with, which are rotated so, from sequences that computed them; whole ones
     /// alone.
     fn adopt(&mut self, ids: &[u32], rotation: Rotation);
 
-    /// As [`adopt`](Self::adopt), a part of one page, which is copied.
+    /// As [`adopt`](Self::adopt), a part of one page, which is copied: of a sequence with the same salt. Without one nothing is,
+    /// as the time would tell a stranger's tokens one by one.
     fn adopt_part(&mut self, ids: &[u32], rotation: Rotation);
 
     /// Offers the pages that are complete, which hold what `ids` begin with, to others.
@@ -92,6 +100,8 @@ pub struct KvCache<P> {
     spare: Vec<Arc<Page<P>>>,
     /// Where the first pages stand among those that are offered.
     places: Vec<Place>,
+    /// Of those that it shares with.
+    salt: Option<Arc<str>>,
     len: usize,
     /// What layers that are no attention carry on, from the first [`reserve`](Cache::reserve) on.
     state: Option<State>,
@@ -122,6 +132,7 @@ impl<P> KvCache<P> {
             pages: Vec::new(),
             spare: Vec::new(),
             places: Vec::new(),
+            salt: None,
             len: 0,
             state: None,
             checkpoints: Vec::new(),
@@ -156,7 +167,7 @@ impl<P> KvCache<P> {
 
     /// Behind which page the next one stands that is not offered.
     fn place(&self, rotation: Rotation) -> Place {
-        self.places.last().copied().unwrap_or(Place::Start(rotation))
+        self.places.last().cloned().unwrap_or_else(|| Place::Start(rotation, self.salt.clone()))
     }
 
     /// Whether the next position begins a page, and all before it are offered.
@@ -192,7 +203,7 @@ impl<P> KvCache<P> {
         let kept = self.places[..self.places.len().min(len / KV_PAGE)].iter().enumerate().rev();
         let kept = kept.filter_map(|(index, place)| match place {
             Place::Behind(number) => Some((index + 1, prefixes.state(*number)?)),
-            Place::Start(_) => None,
+            Place::Start(..) => None,
         });
         let kept = { kept }.next();
         drop(prefixes);
@@ -281,7 +292,7 @@ impl<P> KvCache<P> {
         let mut place = self.place(rotation);
         let next = ids.get(self.len..).unwrap_or_default().chunks_exact(KV_PAGE);
         let find = |ids| {
-            let number = prefixes.find(place, ids)?;
+            let number = prefixes.find(&place, ids)?;
             place = Place::Behind(number);
             Some(number)
         };
@@ -378,6 +389,20 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         self.pool.shares() && !self.from_file
     }
 
+    fn set_salt(&mut self, salt: Option<&Arc<str>>) {
+        if self.salt.as_ref() == salt {
+            return;
+        }
+        if !self.places.is_empty() {
+            self.forget_all();
+        }
+        self.salt = salt.cloned();
+    }
+
+    fn salt(&self) -> Option<&Arc<str>> {
+        self.salt.as_ref()
+    }
+
     fn adopt(&mut self, ids: &[u32], rotation: Rotation) {
         if !self.may_adopt() {
             return;
@@ -412,12 +437,12 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
     }
 
     fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) {
-        let may = self.state.is_none() && self.may_adopt() && self.sees_back_from(self.len);
+        let may = self.salt.is_some() && self.state.is_none() && self.may_adopt() && self.sees_back_from(self.len);
         let Some(copy) = self.pool.copy().filter(|_| may) else { return };
         let next = &ids[self.len.min(ids.len())..];
         let (index, pool) = (self.len / KV_PAGE, Arc::clone(&self.pool));
         let mut prefixes = pool.prefixes();
-        let Some((number, count)) = prefixes.closest(self.place(rotation), next) else { return };
+        let Some((number, count)) = prefixes.closest(&self.place(rotation), next) else { return };
         let Some((full, window)) = prefixes.pages(number) else { return };
         if self.has_windows() {
             let Some(pair) = self.pages.get_mut(index) else { return };
@@ -438,7 +463,7 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
             let place = self.place(rotation);
             let ids = &ids[index * KV_PAGE..][..KV_PAGE];
             let mut prefixes = self.pool.prefixes();
-            let number = match prefixes.find(place, ids) {
+            let number = match prefixes.find(&place, ids) {
                 // Computed twice, held once.
                 Some(number) => {
                     self.pages[index].full =
@@ -467,7 +492,7 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
             let rest = &ids[self.places.len() * KV_PAGE..len];
             let mut prefixes = self.pool.prefixes();
             let place = self.place(rotation);
-            let is_new = prefixes.closest(place, rest).is_none_or(|(_, common)| common < rest.len());
+            let is_new = prefixes.closest(&place, rest).is_none_or(|(_, common)| common < rest.len());
             // One that is offered already stays what it is.
             if let Some(PagePair { full, window }) = self.pages.get_mut(self.places.len())
                 && is_new
@@ -488,6 +513,7 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         let shared = self.pages[..whole].iter().map(|pair| PagePair { full: Arc::clone(&pair.full), window: None });
         fork.pages = shared.collect();
         (fork.places, fork.len, fork.from_file) = (self.places.clone(), whole * KV_PAGE, self.from_file);
+        fork.salt = self.salt.clone();
         let is_copied = self.len > fork.len || self.state.is_some() || self.has_windows();
         if let Some(copy) = self.pool.copy().filter(|_| is_copied) {
             fork.reserve(self.len)?;
@@ -517,6 +543,7 @@ impl<P> KvCache<P> {
     /// Whether there is a last page that is not complete, may be offered, and holds enough for others to copy.
     fn may_publish_last(&self) -> bool {
         self.pool.shares()
+            && self.salt.is_some()
             && self.state.is_none()
             && !self.from_file
             && self.len / KV_PAGE == self.places.len()

@@ -10,10 +10,10 @@ use std::sync::Arc;
 pub(super) const LEAST_COPIED: usize = 16;
 
 /// A place in the tree: behind which pages a page stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// At the beginning of a sequence with keys that are rotated so.
-    Start(Rotation),
+    /// At the beginning of a sequence with keys that are rotated so, among those of a salt, or among those without one.
+    Start(Rotation, Option<Arc<str>>),
     /// Behind the page of this number.
     Behind(u64),
 }
@@ -59,7 +59,7 @@ impl<P> Default for Prefixes<P> {
 
 impl<P> Prefixes<P> {
     /// The number of the page at `place` that holds exactly `ids`.
-    pub fn find(&mut self, place: Place, ids: &[u32]) -> Option<u64> {
+    pub fn find(&mut self, place: &Place, ids: &[u32]) -> Option<u64> {
         let found = self.at(place).find(|(_, node)| *node.ids == *ids).map(|(number, _)| number)?;
         self.touch(found).map(|_| found)
     }
@@ -75,7 +75,7 @@ impl<P> Prefixes<P> {
     }
 
     /// The number of the page at `place` that has most of `ids` in common, and how many that are, where copying it is worth it.
-    pub fn closest(&mut self, place: Place, ids: &[u32]) -> Option<(u64, usize)> {
+    pub fn closest(&mut self, place: &Place, ids: &[u32]) -> Option<(u64, usize)> {
         let common = |node: &Node<P>| node.ids.iter().zip(ids).take_while(|(held, asked)| held == asked).count();
         let best = self.at(place).map(|(number, node)| (common(node), number)).max()?;
         let (count, number) = Some(best).filter(|(count, _)| *count >= LEAST_COPIED)?;
@@ -94,9 +94,9 @@ impl<P> Prefixes<P> {
         let number = self.next;
         self.next += 1;
         self.clock += 1;
+        self.behind.entry(place.clone()).or_default().push(number);
         let node = Node { place, ids: ids.into(), page, window: None, state: None, used: self.clock };
         self.nodes.insert(number, node);
-        self.behind.entry(place).or_default().push(number);
         number
     }
 
@@ -175,8 +175,8 @@ impl<P> Prefixes<P> {
         }
     }
 
-    fn at(&self, place: Place) -> impl Iterator<Item = (u64, &Node<P>)> {
-        let numbers = self.behind.get(&place).map_or(&[][..], Vec::as_slice);
+    fn at(&self, place: &Place) -> impl Iterator<Item = (u64, &Node<P>)> {
+        let numbers = self.behind.get(place).map_or(&[][..], Vec::as_slice);
         numbers.iter().filter_map(|number| Some((*number, self.nodes.get(number)?)))
     }
 

@@ -50,6 +50,10 @@ pub struct GenerateOptions {
     pub speculative_tokens: Option<usize>,
     /// What the chat template is given beside the messages.
     pub chat: ChatOptions,
+    /// For whom the prompt is computed. Prompts of one salt take from the cache what they begin with, to the token, and
+    /// nothing of any other prompt. Those without one take whole pages of 256 tokens of each other, so that no count and no time
+    /// tells more of what somebody else asked. `None` leaves a session the salt that it has, which a new one has not.
+    pub cache_salt: Option<String>,
     /// Ends the generation when it is cancelled, in the middle of the prompt too. No part of the JSON.
     #[serde(skip)]
     pub cancel: Option<CancellationToken>,
@@ -208,6 +212,7 @@ impl Default for GenerateOptions {
             speculate_from: Vec::new(),
             speculative_tokens: None,
             chat: ChatOptions::default(),
+            cache_salt: None,
             cancel: None,
         }
     }
@@ -325,6 +330,12 @@ impl GenerateOptions {
     /// With this for the chat template: tools, variables, and which template it is.
     pub fn chat(mut self, chat: ChatOptions) -> Self {
         self.chat = chat;
+        self
+    }
+
+    /// With a cache that is shared by prompts of this salt alone, such as the name of a user.
+    pub fn cache_salt(mut self, salt: impl Into<String>) -> Self {
+        self.cache_salt = Some(salt.into());
         self
     }
 
