@@ -237,7 +237,7 @@ pub enum ErrorKind {
     /// The request cannot be meant, and will fail again: an empty prompt, an option out of range, an id that is none. HTTP
     /// 400.
     InvalidRequest,
-    /// The prompt is longer than the context: a shorter one may succeed. HTTP 413.
+    /// The prompt is longer than the context, or a request too large: a shorter one may succeed. HTTP 413.
     TooLong,
     /// The caller's own cancellation token ended it. Nobody waits for an answer.
     Cancelled,
@@ -264,6 +264,7 @@ impl Error {
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.kind(),
             Error::ContextOverflow { .. } => ErrorKind::TooLong,
+            Error::Request(error) if matches!(**error, RequestError::TooManyValues { .. }) => ErrorKind::TooLong,
             Error::Chat(error) => error.kind(),
             Error::Embed(error) => error.kind(),
             Error::SessionFile(error) => error.kind(),

@@ -37,27 +37,32 @@
 //! print!("{}", events.concat()); // data: {"id":"chatcmpl-..","object":"chat.completion.chunk",..,"choices":[{"index":0,"delta":{..
 //! assert!(events.len() > 2);
 //!
-//! let wrong = answer(&model, br#"{"messages": [], "tempreature": 1}"#, drop).expect_err("there is no such field");
+//! let wrong = answer(&model, br#"{"messages": [{"role": "user", "content": "Hi"}], "tempreature": 1}"#, drop).expect_err("there is no such field");
 //! assert_eq!((wrong.status, wrong.param.as_deref()), (400, Some("tempreature")));
 //! # Ok::<(), model_factory::Error>(())
 //! ```
 //!
 //! # What is read
 //!
-//! OpenAI's fields where something is done with them, `top_k`, `min_p`, `repetition_penalty`, `ignore_eos` and `chat_template_kwargs` by
-//! the names that vLLM and llama.cpp's server have for them, and nothing else: a field that is not known is
+//! OpenAI's fields where something is done with them, `top_k`, `min_p`, `repetition_penalty`, `ignore_eos`, `cache_salt` and
+//! `chat_template_kwargs` by the names that vLLM and llama.cpp's server have for them, and nothing else: a field that is not known is
 //! [`RequestError::Unknown`](crate::RequestError), also inside of objects and messages, but for what goes to the chat template as it is
 //! (tools). `null` is as good as absent. `user`, `metadata`, `safety_identifier` and `prompt_cache_key` say nothing about the answer and are
 //! taken. Where a request says nothing, the model's own options hold.
+//!
+//! The values of a request take no more than 32 MiB, which [`Outline`] tells without reading them: many small values take a hundred times
+//! the bytes of their text. Whoever reads several requests at once bounds what they take together by it.
 
 mod chunks;
 mod embedding;
 mod error;
 mod fields;
 mod messages;
+mod outline;
 mod request;
 
 pub use chunks::{ChunkBuilder, append};
 pub use embedding::EmbeddingRequest;
 pub use error::ApiError;
+pub use outline::Outline;
 pub use request::{CompletionInput, CompletionRequest};

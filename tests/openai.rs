@@ -1,7 +1,9 @@
 //! The OpenAI API without HTTP: what is read, what is refused and by which name, and what is answered.
 #![allow(clippy::unwrap_used)] // a test that cannot go on may panic
 
-use model_factory::openai::{ApiError, ChunkBuilder, CompletionInput, CompletionRequest, EmbeddingRequest, append};
+use model_factory::openai::{
+    ApiError, ChunkBuilder, CompletionInput, CompletionRequest, EmbeddingRequest, Outline, append,
+};
 use model_factory::{CancellationToken, Error, GenerateOptions, Message, Model, RequestError, ToolChoice};
 use serde_json::{Value, json};
 
@@ -32,6 +34,7 @@ fn fields_become_options() {
         "frequency_penalty": -1, "repetition_penalty": 1.1, "logit_bias": { "7": -5 }, "ignore_eos": true, "logprobs": true,
         "top_logprobs": 2, "tools": [tool.clone()], "chat_template_kwargs": { "a": 1 }, "reasoning_effort": "low", "user": "u",
         "parallel_tool_calls": true, "store": false, "response_format": { "type": "text" }, "audio": null,
+        "cache_salt": "somebody",
     }))
     .unwrap();
     let head = (request.model.as_deref(), request.n, request.stream, request.include_usage, request.answers());
@@ -39,7 +42,8 @@ fn fields_become_options() {
     let mut expected =
         GenerateOptions::default().max_tokens(9).stop("x").temperature(0.5).top_p(0.9).top_k(5).min_p(0.1);
     expected = expected.presence_penalty(1.0).frequency_penalty(-1.0).repetition_penalty(1.1).logit_bias(7, -5.0);
-    expected = expected.seed(u64::MAX).ignore_stop(true).logprobs(2).tool_choice(ToolChoice::Strict);
+    expected =
+        expected.cache_salt("somebody").seed(u64::MAX).ignore_stop(true).logprobs(2).tool_choice(ToolChoice::Strict);
     expected.chat = expected.chat.tool(tool.clone()).variable("a", 1).variable("reasoning_effort", "low");
     assert_eq!(request.options, expected);
 
@@ -104,6 +108,10 @@ fn what_cannot_be_meant_is_refused_by_its_name() {
         ("messages", json!({ "messages": "Hi" })),
         ("messages[0].role", json!({ "messages": [{ "content": "no role" }] })),
         ("messages[0].content", json!({ "messages": [{ "role": "user", "content": 3 }] })),
+        ("messages", json!({ "messages": [] })),
+        ("cache_salt", json!({ "cache_salt": 3 })),
+        ("cache_salt", json!({ "cache_salt": "" })),
+        ("cache_salt", json!({ "cache_salt": "a".repeat(257) })),
         ("n", json!({ "n": 0 })),
         ("n", json!({ "n": 129 })),
         ("max_completion_tokens", json!({ "max_completion_tokens": -1 })),
@@ -165,6 +173,66 @@ fn what_cannot_be_meant_is_refused_by_its_name() {
         assert_eq!((ApiError::of(&error, "messages").status, ApiError::of(&error, "messages").param), (400, None));
     }
     assert!(found.is_empty(), "{found:#?}");
+}
+
+/// What a body takes is told before it is read.
+#[test]
+fn requests_are_known_by_their_outlines() {
+    let answers = |body: Value| Outline::of(body.to_string().as_bytes()).unwrap().answers;
+    for (expected, body) in [
+        (1, json!({ "messages": [{ "role": "user", "content": "n" }], "prompt": null })),
+        (5, json!({ "messages": [[1], [2]], "n": 5 })),
+        (1, json!({ "prompt": "a", "n": null })),
+        (1, json!({ "prompt": [1, 2, 3], "n": 0 })),
+        (6, json!({ "prompt": ["a", "b", "c"], "n": 2 })),
+        (4, json!({ "n": 2, "x": { "n": 9, "prompt": ["a"] }, "prompt": [[1, 2], [3]] })),
+        (1, json!({ "prompt": [], "n": -1 })),
+        (1, json!({ "input": ["a", "b"] })),
+        (usize::MAX, json!({ "prompt": ["a", "b"], "n": u64::MAX })),
+    ] {
+        assert_eq!(answers(body.clone()), expected, "{body}");
+    }
+    // What is sent to servers, as much as 2 MiB hold of it.
+    let many = |count: usize, value: Value| vec![value; count];
+    let turn = json!({ "role": "user", "content": "Tell me more, and shorter." });
+    let tool = json!({ "type": "function", "function": { "name": "f", "description": "It finds what is there.", "parameters": {
+        "type": "object", "properties": { "name": { "type": "string" }, "age": { "type": "integer" } }, "required": ["name"],
+    } } });
+    for (what, body) in [
+        ("turns", json!({ "messages": many(19_000, turn) })),
+        ("tools", json!({ "tools": many(5000, tool) })),
+        ("ids", json!({ "prompt": many(330_000, 12_345.into()) })),
+        ("texts", json!({ "input": many(2048, "word ".repeat(200).into()) })),
+    ] {
+        let body = body.to_string();
+        assert!((700 << 10..2 << 20).contains(&body.len()), "{what}: {}", body.len());
+        let outline = Outline::of(body.as_bytes());
+        assert!(outline.is_ok(), "{what}: {}", outline.unwrap_err());
+    }
+    // What only somebody sends who wants memory.
+    let dense = [json!({ "a": 1 }), json!([1]), json!({}), json!(1), json!("")];
+    for (value, count) in dense.into_iter().zip([200_000, 250_000, 250_000, 900_000, 650_000]) {
+        let values = Value::from(many(count, value.clone()));
+        for body in [
+            json!({ "messages": [{ "role": "user", "content": "Hi", "x": values }] }),
+            json!({ "messages": [{ "role": "user", "content": "Hi" }], "chat_template_kwargs": { "x": values } }),
+            json!({ "messages": [{ "role": "user", "content": "Hi" }], "tools": [{ "function": { "x": values } }] }),
+        ] {
+            let body = body.to_string();
+            assert!(body.len() < 2 << 20, "{value}");
+            for error in
+                [Outline::of(body.as_bytes()).unwrap_err(), CompletionRequest::chat(body.as_bytes()).unwrap_err()]
+            {
+                let is =
+                    matches!(&error, Error::Request(error) if matches!(**error, RequestError::TooManyValues { .. }));
+                assert!(is, "{value}: {error}");
+                let api = ApiError::of(&error, "messages");
+                assert_eq!((api.status, api.param, api.code), (413, None, None), "{value}");
+            }
+        }
+    }
+    let deep = [r#"{"messages": "#.to_owned(), "[".repeat(100_000)].concat();
+    assert!(Outline::of(deep.as_bytes()).is_err(), "nested deeper than anything is read");
 }
 
 #[test]

@@ -11,6 +11,12 @@ pub enum RequestError {
         /// What the parser says.
         reason: String,
     },
+    /// Its values, of which there are more than a client has reason to send, would take too much memory.
+    #[error("the values of the body would take more than {} MiB of memory: send fewer of them", limit >> 20)]
+    TooManyValues {
+        /// Bytes that they may take.
+        limit: usize,
+    },
     /// A field is missing, is of another type, or asks for what is not done.
     #[error("{field}: {reason}")]
     Wrong {
@@ -28,10 +34,10 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// The field at fault; `None` where the body is no object.
+    /// The field at fault; `None` where it is the body.
     pub fn field(&self) -> Option<&str> {
         match self {
-            RequestError::NotObject { .. } => None,
+            RequestError::NotObject { .. } | RequestError::TooManyValues { .. } => None,
             RequestError::Wrong { field, .. } | RequestError::Unknown { field } => Some(field),
         }
     }

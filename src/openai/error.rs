@@ -27,6 +27,7 @@ impl ApiError {
     pub fn of(error: &Error, input: &str) -> ApiError {
         let (status, code) = match error.kind() {
             ErrorKind::InvalidRequest => (400, None),
+            ErrorKind::TooLong if matches!(error, Error::Request(_)) => (413, None),
             ErrorKind::TooLong => (413, Some("context_length_exceeded")),
             ErrorKind::Unsupported => (501, None),
             // A client that went away is not told.

@@ -1,5 +1,6 @@
 //! A JSON object -> its fields, of which none may be left over.
 
+use super::outline::Outline;
 use crate::error::{RequestError, Result};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -17,6 +18,7 @@ const UNUSED: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cach
 
 impl Fields {
     pub(super) fn parse(body: &[u8]) -> Result<Fields> {
+        Outline::of(body)?;
         let object = serde_json::from_slice(body);
         let left = object.map_err(|error| RequestError::NotObject { reason: error.to_string() })?;
         Ok(Fields { left, prefix: String::new() })

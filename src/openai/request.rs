@@ -11,9 +11,13 @@ use crate::prompt::Prompt;
 use crate::session::Session;
 use crate::tools::ToolChoice;
 use serde_json::{Value, json};
+use std::ops::RangeInclusive;
 
 /// Stop strings of a request: each is looked for in every piece.
 const MOST_STOPS: usize = 16;
+
+/// Bytes of a `cache_salt`, which the cache keeps as long as what it was computed for.
+const SALT_BYTES: RangeInclusive<usize> = 1..=256;
 
 /// What `chat/completions` or `completions` is asked for.
 #[derive(Clone, Debug)]
@@ -63,6 +67,9 @@ impl CompletionRequest {
     pub fn chat(body: &[u8]) -> Result<CompletionRequest> {
         let mut fields = Fields::parse(body)?;
         let messages: Vec<Value> = fields.require("messages")?;
+        if messages.is_empty() {
+            return Err(fields.wrong("messages", "expected one message at least").into());
+        }
         let messages = messages.into_iter().enumerate().map(|(index, value)| message(&fields, index, value));
         let input = CompletionInput::Messages(messages.collect::<Result<_, _>>()?);
         let mut request = CompletionRequest::read(&mut fields, input)?;
@@ -119,6 +126,11 @@ impl CompletionRequest {
             return Err(fields.wrong("stop", format_args!("expected {MOST_STOPS} texts at most")).into());
         }
         options.ignore_stop = fields.take("ignore_eos")?.unwrap_or(false);
+        options.cache_salt = fields.take("cache_salt")?;
+        if options.cache_salt.as_ref().is_some_and(|salt| !SALT_BYTES.contains(&salt.len())) {
+            let [least, most] = [SALT_BYTES.start(), SALT_BYTES.end()];
+            return Err(fields.wrong("cache_salt", format_args!("expected a text of {least} to {most} bytes")).into());
+        }
         let sampling = &mut options.sampling;
         sampling.temperature = fields.take("temperature")?;
         sampling.top_p = fields.take("top_p")?;
