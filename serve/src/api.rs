@@ -1,31 +1,33 @@
 //! Paths -> answers: who may ask, how many may wait, and what each path does.
 
+use crate::access::Access;
+use crate::budget::{Budget, Share};
 use crate::metrics::Metrics;
 use async_stream::stream;
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequest, MatchedPath, Path, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::extract::{MatchedPath, Path, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{StreamExt, TryStreamExt, select_all};
 use model_factory::openai::{ApiError, ChunkBuilder, CompletionRequest, EmbeddingRequest, append};
-use model_factory::{CancellationToken, Error, Generation, GenerationStream, Model};
+use model_factory::{CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use subtle::ConstantTimeEq;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
-
-/// How long the body of a request may take to arrive.
-const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// Between two signs of life of a stream that has nothing to say.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// Bytes of what an error says, and of the field that it names: a request may hold more.
+const ERROR_BYTES: usize = 1000;
 
 /// Nothing is loaded from elsewhere, and the page is shown in no other.
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
@@ -36,10 +38,11 @@ pub(crate) struct Server {
     pub(crate) model: Model,
     /// The model's name for clients.
     pub(crate) name: String,
-    pub(crate) key: Option<String>,
-    /// Whether only this machine can ask.
-    pub(crate) is_local: bool,
+    pub(crate) access: Access,
+    /// Whether requests without a salt of their own share prefixes: they are of people who may know that of each other.
+    pub(crate) shares_prefixes: bool,
     pub(crate) queue: Queue,
+    pub(crate) budget: Budget,
     pub(crate) metrics: Metrics,
     /// Ends all that is generated.
     pub(crate) cancel: CancellationToken,
@@ -82,8 +85,8 @@ impl Queue {
     }
 }
 
-/// The paths. Pages of `origin` may ask (`*` is any), for no more than `body_limit` bytes.
-pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>, body_limit: usize) -> Router {
+/// The paths. Pages of `origin` may ask (`*` is any).
+pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Router {
     let not_found =
         |request: Request| async move { refuse(404, format!("there is nothing at {}", request.uri().path())) };
     let not_allowed = |request: Request| async move {
@@ -101,7 +104,6 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>, body_lim
         .route("/v1/embeddings", post(embeddings))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
-        .layer(DefaultBodyLimit::max(body_limit))
         .layer(middleware::from_fn_with_state(Arc::clone(&server), guard))
         .with_state(server);
     let Some(origin) = origin else { return router };
@@ -113,8 +115,8 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>, body_lim
 async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let is_open = matches!(&*path, "/" | "/health");
-    let mut response = match server.may_ask(request.headers(), is_open) {
-        Err(refusal) => refusal.into_response(),
+    let mut response = match server.access.check(request.headers(), is_open) {
+        Err(error) => Refusal(error).into_response(),
         Ok(()) => next.run(request).await,
     };
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -124,32 +126,6 @@ async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) 
 }
 
 impl Server {
-    fn may_ask(&self, headers: &HeaderMap, is_open: bool) -> Result<(), Refusal> {
-        let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        // A page of elsewhere whose name was made to mean this machine asks by that name.
-        if self.is_local && !is_loopback(text(header::HOST)) {
-            return Err(refuse(403, "this server answers by localhost and loopback addresses alone; --host opens it"));
-        }
-        let given = text(header::AUTHORIZATION).strip_prefix("Bearer ").unwrap_or_default().as_bytes();
-        if is_open || self.key.as_ref().is_none_or(|key| key.as_bytes().ct_eq(given).into()) {
-            return Ok(());
-        }
-        let message = "the API key is missing or wrong: Authorization: Bearer KEY";
-        Err(ApiError::new(401, message, None, Some("invalid_api_key")).into())
-    }
-
-    /// The body of a request.
-    async fn body(&self, request: Request) -> Result<Bytes, Refusal> {
-        let of_json = |value: &HeaderValue| value.as_bytes().starts_with(b"application/json");
-        // A page of elsewhere may not send this type unless CORS lets it.
-        if !request.headers().get(header::CONTENT_TYPE).is_some_and(of_json) {
-            return Err(refuse(415, "expected the content type application/json"));
-        }
-        let body = tokio::time::timeout(BODY_TIME, Bytes::from_request(request, &())).await;
-        let body = body.map_err(|_| refuse(408, "the body took too long to arrive"))?;
-        body.map_err(|rejection| refuse(rejection.status().as_u16(), rejection.body_text()))
-    }
-
     /// Refuses a model of another name.
     fn is_meant(&self, asked: Option<&str>) -> Result<(), Refusal> {
         let Some(asked) = asked.filter(|asked| *asked != self.name) else { return Ok(()) };
@@ -162,27 +138,51 @@ impl Server {
         json!({ "id": id, "object": "model", "created": 0, "owned_by": "model-factory", "context_length": context })
     }
 
+    /// The options of a request with the salt under which its prompt is kept: a caller's own, or one for this request alone where
+    /// those who ask may not learn of each other.
+    fn salted(&self, mut options: GenerateOptions) -> GenerateOptions {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        options.cache_salt = match options.cache_salt {
+            Some(salt) => Some(format!("caller {salt}")),
+            None if self.shares_prefixes => None,
+            None => Some(format!("request {}", COUNT.fetch_add(1, Ordering::Relaxed))),
+        };
+        options
+    }
+
     /// Answers what `read` makes of a body.
     async fn complete(
         self: Arc<Self>,
-        body: Request,
+        request: Request,
         read: fn(&[u8]) -> Result<CompletionRequest, Error>,
         input: &'static str,
     ) -> Answer {
         let arrived = Instant::now();
-        let mut request = read(&self.body(body).await?).map_err(|error| ApiError::of(&error, input))?;
-        self.is_meant(request.model.as_deref())?;
-        let places = self.queue.enter(request.answers()).await?;
-        request.options.cancel = Some(self.cancel.clone());
-        let mut builder = ChunkBuilder::new(&request, &self.model, &self.name);
-        let (is_stream, with_usage) = (request.stream, request.include_usage || !request.stream);
-        let model = self.model.clone();
-        // Its places are taken as long as it is worked on, though nobody waits for it.
+        let body = self.budget.body(request).await?;
+        let (body, outline) = self.budget.outline(body).await?;
+        let places = self.queue.enter(outline.answers).await?;
+        let room = self.budget.room(&outline).await?;
+        let server = Arc::clone(&self);
+        // All that is large stays on that thread. The places are taken as long as it is worked on, though nobody waits for it.
         let begin = move || {
-            let generations = request.generations(&model)?.into_iter();
-            Ok((generations.map(Generation::into_stream).collect::<Vec<_>>(), places))
+            let failed = |error: Error| ApiError::of(&error, input);
+            let mut request = read(&body.bytes).map_err(failed)?;
+            drop(body);
+            server.is_meant(request.model.as_deref())?;
+            if request.answers() > outline.answers {
+                return Err(failed(Error::Internal("a request of more answers than its outline".into())).into());
+            }
+            request.options = server.salted(request.options);
+            request.options.cancel = Some(server.cancel.clone());
+            let builder = ChunkBuilder::new(&request, &server.model, &server.name);
+            let generations = request.generations(&server.model).map_err(failed)?.into_iter();
+            let streams: Vec<GenerationStream> = generations.map(Generation::into_stream).collect();
+            // Each answer goes on with tools and grammar; nothing else of the request is left.
+            let is_kept = request.options.chat.tools.is_some() || request.options.grammar.is_some();
+            let held: (Places, Share) = (places, room.filter(|_| is_kept));
+            Ok((builder, streams, (request.stream, request.include_usage || !request.stream), held))
         };
-        let (streams, places) = blocking(begin, input).await?;
+        let (mut builder, streams, (is_stream, with_usage), held) = self.budget.read(outline, begin).await?;
         let whole = builder.whole();
         let mut arrived = Some(arrived);
         // The chunks as they come, and `None` behind the last; dropping them cancels what is generated.
@@ -219,7 +219,7 @@ impl Server {
                     }
                 }
             }
-            drop(places);
+            drop(held);
             if with_usage {
                 yield Ok(Some(builder.usage()));
             }
@@ -241,34 +241,38 @@ impl Server {
 }
 
 /// Runs what takes a while on a thread of its own.
-async fn blocking<T: Send + 'static>(
-    run: impl FnOnce() -> Result<T, Error> + Send + 'static,
-    input: &'static str,
-) -> Result<T, ApiError> {
-    let done = tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(Error::Internal(error.to_string())));
-    done.map_err(|error| ApiError::of(&error, input))
+pub(crate) async fn blocking<T: Send + 'static>(
+    run: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    done(tokio::task::spawn_blocking(run)).await
 }
 
-/// Whether the name in a `Host` header is this machine's own.
-fn is_loopback(host: &str) -> bool {
-    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
-    let name = name.map_or(host, |(name, _)| name).trim_matches(['[', ']']);
-    name == "localhost" || name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+/// What came of a task.
+pub(crate) async fn done<T>(task: JoinHandle<Result<T, Refusal>>) -> Result<T, Refusal> {
+    task.await.unwrap_or_else(|error| Err(ApiError::of(&Error::Internal(error.to_string()), "").into()))
 }
 
 fn json_body(value: &Value) -> impl IntoResponse + use<> {
-    ([(header::CONTENT_TYPE, "application/json")], value.to_string())
+    json_text(value.to_string())
+}
+
+fn json_text(text: String) -> impl IntoResponse + use<> {
+    ([(header::CONTENT_TYPE, "application/json")], text)
 }
 
 /// Why a request is not answered.
-struct Refusal(ApiError);
+#[derive(Debug)]
+pub(crate) struct Refusal(ApiError);
 
-fn refuse(status: u16, message: impl Into<String>) -> Refusal {
-    Refusal(ApiError::new(status, message, None, None))
+pub(crate) fn refuse(status: u16, message: impl Into<String>) -> Refusal {
+    ApiError::new(status, message, None, None).into()
 }
 
 impl From<ApiError> for Refusal {
-    fn from(error: ApiError) -> Refusal {
+    fn from(mut error: ApiError) -> Refusal {
+        for text in error.param.iter_mut().chain([&mut error.message]).filter(|text| text.len() > ERROR_BYTES) {
+            text.truncate(text.floor_char_boundary(ERROR_BYTES));
+        }
         Refusal(error)
     }
 }
@@ -295,19 +299,25 @@ async fn completion(State(server): State<Arc<Server>>, request: Request) -> Answ
 }
 
 async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    let body = server.body(request).await?;
-    let mut request = EmbeddingRequest::parse(&body).map_err(|error| ApiError::of(&error, "input"))?;
-    server.is_meant(request.model.as_deref())?;
+    let body = server.budget.body(request).await?;
+    let (body, outline) = server.budget.outline(body).await?;
     let places = server.queue.enter(1).await?;
+    let room = server.budget.room(&outline).await?;
+    let (server, failed) = (Arc::clone(&server), |error: Error| ApiError::of(&error, "input"));
+    let read = move || {
+        let _room = room;
+        Ok(EmbeddingRequest::parse(&body.bytes).map_err(failed)?)
+    };
+    let mut request = server.budget.read(outline, read).await?;
+    server.is_meant(request.model.as_deref())?;
     let cancel = CancelOnDrop(server.cancel.child());
     request.options = request.options.cancel(&cancel.0);
-    let (model, name) = (server.model.clone(), server.name.clone());
     let embed = move || {
         let _places = places;
-        request.embed(&model, &name)
+        Ok(request.embed(&server.model, &server.name).map_err(failed)?.to_string())
     };
-    let vectors = blocking(embed, "input").await?;
-    Ok(json_body(&vectors).into_response())
+    let vectors = blocking(embed).await?;
+    Ok(json_text(vectors).into_response())
 }
 
 /// Cancels what nobody waits for any more.

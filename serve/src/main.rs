@@ -1,13 +1,17 @@
 //! A server of one model: the OpenAI API, and a page to chat with it.
 
+mod access;
 mod api;
+mod budget;
 #[path = "../../examples/common/mod.rs"]
 mod common;
 mod metrics;
 
+use access::Access;
 use api::{Queue, Server};
 use axum::http::HeaderValue;
 use axum::serve::Listener;
+use budget::Budget;
 use clap::Parser;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -24,8 +28,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
+
+/// Bytes of the head of a request, and of what is read ahead of a connection.
+const HEAD_BYTES: usize = 64 << 10;
 
 /// Serve a model file or folder to clients of the OpenAI API, with a page to chat with it.
 #[derive(Parser)]
@@ -41,6 +49,10 @@ struct Arguments {
     /// A file with a key that requests must give; anybody may ask when absent.
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
+    /// Another name by which requests may call this server; may be repeated. Without a key no page of elsewhere gets at it by a name
+    /// that is not here.
+    #[arg(long, value_name = "NAME", value_parser = access::host)]
+    allowed_host: Vec<String>,
     /// Lets pages of this origin ask, its scheme, host and port; * lets all.
     #[arg(long, value_name = "ORIGIN")]
     cors: Option<HeaderValue>,
@@ -71,6 +83,15 @@ struct Arguments {
     /// Bytes of a request at most.
     #[arg(long, value_name = "BYTES", default_value_t = 2 << 20, value_parser = common::count)]
     body_limit: usize,
+    /// Bytes that all requests may take before they are computed: half of them as they come, half as they are read.
+    #[arg(long, value_name = "BYTES", default_value_t = 256 << 20, value_parser = common::count)]
+    request_memory: usize,
+    /// Computes the beginning of every prompt, though another one began alike.
+    #[arg(long)]
+    no_prefix_caching: bool,
+    /// Prompts share whole pages of what they begin with, whoever asks: as with a key, or on loopback alone.
+    #[arg(long, conflicts_with = "no_prefix_caching")]
+    share_prefixes: bool,
     /// Seconds that a client may take to send the head of a request or to read on.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     client_timeout: u64,
@@ -86,35 +107,37 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/demo");
     let path = arguments.path.clone().unwrap_or(bundled);
-    let key = arguments.api_key_file.as_deref().map(key).transpose()?;
+    let key = arguments.api_key_file.as_deref().map(access::key).transpose()?;
     let model = load(arguments, &path)?;
     common::tell(model.report().first_line());
     let is_local = arguments.host.is_loopback();
     if !is_local && key.is_none() {
         common::tell("warning: anybody who reaches this port may use the model (--api-key-file)");
     }
+    let address = SocketAddr::new(arguments.host, arguments.port);
+    let failed = |source| Error::Io { path: address.to_string().into(), source: Arc::new(source) };
+    // One thread for all clients, what computes has threads of its own; and one for what is large.
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let large = Builder::new_current_thread().max_blocking_threads(1).build().map_err(failed)?;
     let of_path = || Some(path.file_name()?.to_string_lossy().trim_end_matches(".gguf").to_owned());
     let server = Arc::new(Server {
         name: arguments.name.clone().or_else(of_path).unwrap_or_else(|| "model".into()),
         model,
-        key,
-        is_local,
+        shares_prefixes: arguments.share_prefixes || is_local || key.is_some(),
+        access: Access { key, is_local, hosts: arguments.allowed_host.clone() },
         queue: Queue::new(arguments.sessions, arguments.queue),
+        budget: Budget::new(arguments.body_limit, arguments.request_memory, large.handle().clone()),
         metrics: Metrics::new(),
         cancel: CancellationToken::new(),
     });
-    // One thread for all clients: what computes has threads of its own.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let address = SocketAddr::new(arguments.host, arguments.port);
-    let failed = |source| Error::Io { path: address.to_string().into(), source: Arc::new(source) };
-    runtime.map_err(failed)?.block_on(listen(server, address, arguments)).map_err(failed)
+    finish([runtime, large], listen(server, address, arguments)).map_err(failed)
 }
 
-fn key(path: &Path) -> Result<String, Error> {
-    let failed = |source| Error::Io { path: path.to_owned(), source: Arc::new(source) };
-    let key = std::fs::read_to_string(path).map_err(failed)?.trim().to_owned();
-    let empty = || failed(io::Error::other("expected a key, found an empty file"));
-    if key.is_empty() { Err(empty()) } else { Ok(key) }
+/// Runs `main` by the first of `runtimes` to its end, and waits for nothing that is left on threads of theirs: that ends with the process.
+fn finish<T>(runtimes: [Runtime; 2], main: impl Future<Output = T>) -> T {
+    let done = runtimes[0].block_on(main);
+    runtimes.into_iter().for_each(Runtime::shutdown_background);
+    done
 }
 
 fn load(arguments: &Arguments, path: &Path) -> Result<Model, Error> {
@@ -122,6 +145,7 @@ fn load(arguments: &Arguments, path: &Path) -> Result<Model, Error> {
         .device(arguments.device)
         .kv_cache(arguments.kv_cache)
         .admission(Admission::Wait)
+        .prefix_caching(!arguments.no_prefix_caching)
         .on_progress(common::show);
     let builder = arguments.context.into_iter().fold(builder, ModelBuilder::context_length);
     let builder = arguments.threads.into_iter().fold(builder, ModelBuilder::threads);
@@ -132,10 +156,10 @@ fn load(arguments: &Arguments, path: &Path) -> Result<Model, Error> {
 async fn listen(server: Arc<Server>, address: SocketAddr, arguments: &Arguments) -> io::Result<()> {
     let mut listener = TcpListener::bind(address).await?;
     common::tell(format_args!("{} at http://{}", server.name, listener.local_addr()?));
-    let router = api::router(Arc::clone(&server), arguments.cors.as_ref(), arguments.body_limit);
+    let router = api::router(Arc::clone(&server), arguments.cors.as_ref());
     let client_timeout = Duration::from_secs(arguments.client_timeout);
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(client_timeout);
+    http.timer(TokioTimer::new()).header_read_timeout(client_timeout).max_buf_size(HEAD_BYTES);
     let (connections, running) = (Arc::new(Semaphore::new(arguments.connections)), GracefulShutdown::new());
     let mut stop = std::pin::pin!(told_to_stop());
     loop {
@@ -178,4 +202,20 @@ async fn told_to_stop() {
         return;
     }
     let _ = tokio::signal::ctrl_c().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn what_is_left_behind_on_a_thread_is_not_waited_for() {
+        let runtimes = [(); 2].map(|()| Builder::new_current_thread().enable_all().build().expect("a runtime"));
+        let (begun, left) = (Instant::now(), Duration::from_secs(600));
+        let sleep = move || std::thread::sleep(left);
+        drop(runtimes[1].handle().spawn_blocking(sleep));
+        finish(runtimes, async move { drop(tokio::task::spawn_blocking(sleep)) });
+        assert!(begun.elapsed() < left / 10);
+    }
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{demo, fixture, read, rest, serve};
+use common::{Server, demo, fixture, read, rest, serve};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -154,6 +154,8 @@ fn vectors_are_the_same_as_numbers_and_as_bytes() {
     assert_eq!(one["data"][0]["embedding"].as_array().map(Vec::len), Some(8));
     let (status, refused) = server.post(TEXT, &json!({ "prompt": "Hi" }));
     assert_eq!((status, &refused["error"]["type"]), (501, &json!("server_error")), "an encoder says nothing");
+    let (status, refused) = server.post(TEXT, &json!({ "prompt": "Hi", "stream": true }));
+    assert_eq!((status, &refused["error"]["type"]), (501, &json!("server_error")), "nor does it begin to");
     assert_eq!(server.post("/v1/embeddings", &json!({ "input": [1, 2] })).0, 400);
 }
 
@@ -164,6 +166,7 @@ fn what_is_wrong_is_named() {
     for (status, param, fields) in [
         (400, "messages", json!({ "messages": null })),
         (400, "messages[0].role", json!({ "messages": [{ "content": "no role" }] })),
+        (400, "messages", json!({ "messages": [] })),
         (400, "messages", json!({ "messages": [{ "role": "user", "content": [{ "type": "image_url" }] }] })),
         (413, "messages", json!({ "messages": [{ "role": "user", "content": long }] })),
         (400, "temperature", json!({ "temperature": -1 })),
@@ -238,10 +241,45 @@ fn only_who_may_ask_is_let_in() {
     let (server, key) = (demo(&[]), "authorization: Bearer secret");
     let ask = |head: &str| rest(&mut server.connect(format!("{head}\r\nconnection: close\r\n\r\n").as_bytes()));
     assert!(ask("GET / HTTP/1.1\r\nhost: example.com:80").starts_with("HTTP/1.1 403"));
-    assert!(ask(&format!("GET / HTTP/1.1\r\nhost: localhost:80\r\n{key}")).starts_with("HTTP/1.1 200"));
-    let form = format!("POST {CHAT} HTTP/1.1\r\nhost: [::1]\r\ncontent-type: text/plain\r\ncontent-length: 0");
-    assert!(ask(&form).starts_with("HTTP/1.1 415"));
+    for host in ["localhost:80", "LOCALHOST", "[::1]:80"] {
+        assert!(ask(&format!("GET / HTTP/1.1\r\nhost: {host}\r\n{key}")).starts_with("HTTP/1.1 200"), "{host}");
+    }
+    let form =
+        |kind| format!("POST {CHAT} HTTP/1.1\r\nhost: [::1]\r\ncontent-type: {kind}\r\ncontent-length: 2\r\n\r\n{{}}");
+    for (kind, status) in [
+        ("text/plain", 415),
+        ("application/jsonp", 415),
+        ("application/json", 400),
+        ("Application/JSON", 400),
+        ("application/json; charset=utf-8", 400),
+    ] {
+        let found = ask_whole(&server, &form(kind));
+        assert!(found.starts_with(&format!("HTTP/1.1 {status}")), "{kind}: {found}");
+    }
     assert!(!ask("GET /health HTTP/1.1\r\nhost: localhost").contains("access-control"));
+}
+
+/// What comes for a whole request, in a connection that ends behind it.
+fn ask_whole(server: &Server, request: &str) -> String {
+    rest(&mut server.connect(request.replacen("host:", "connection: close\r\nhost:", 1).as_bytes()))
+}
+
+/// Where neither a key nor the address keeps pages of elsewhere out, names do.
+#[test]
+fn an_open_server_answers_to_its_addresses_and_its_names() {
+    let names = ["--host", "0.0.0.0", "--allowed-host", "model.example.com", "--allowed-host", "Other.Example.com"];
+    let server = demo(&names);
+    for (host, status) in [
+        ("evil.example.com", 403),
+        ("127.0.0.1:80", 200),
+        ("192.168.0.7", 200),
+        ("localhost", 200),
+        ("Model.example.com:80", 200),
+        ("other.example.com", 200),
+    ] {
+        let found = ask_whole(&server, &format!("GET /v1/models HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+        assert!(found.starts_with(&format!("HTTP/1.1 {status}")), "{host}: {found}");
+    }
 }
 
 /// A story that goes on until somebody ends it.
@@ -309,18 +347,42 @@ fn answers_end_before_the_server_does() {
     assert!(text.contains("shutting down") && !text.contains("[DONE]"), "{text}");
     assert!(server.process.wait().expect("it ends").success());
     let _ = client.flush();
+
+    // A grammar that is compiled meanwhile, or refused: nobody waits for its thread.
+    let mut server = demo(&["--shutdown-timeout", "1"]);
+    let schema =
+        json!({ "type": "json_schema", "json_schema": { "schema": { "type": "integer", "multipleOf": 62_710_561 } } });
+    let client = server.begin(CHAT, &with(chat(4), json!({ "response_format": schema })));
+    std::thread::sleep(Duration::from_secs(1));
+    server.stop();
+    let begun = Instant::now();
+    assert!(server.process.wait().expect("it ends").success());
+    assert!(begun.elapsed() < Duration::from_secs(10), "a second for the answer, and one for clients to be told");
+    drop(client);
 }
 
 #[test]
 fn wrong_options_end_it() {
-    let run = |arguments: &[&str]| {
+    let output = |arguments: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_serve"));
-        command.args(arguments).output().expect("it runs").status.code()
+        command.args(arguments).output().expect("it runs")
     };
+    let run = |arguments: &[&str]| output(arguments).status.code();
+    let said = |arguments: &[&str]| String::from_utf8_lossy(&output(arguments).stderr).into_owned();
     assert_eq!(run(&["--help"]), Some(0));
     assert_eq!(run(&["--no-such-option"]), Some(2));
     assert_eq!(run(&["no-such-model"]), Some(1));
     assert_eq!(run(&["--api-key-file", "no-such-file"]), Some(1));
+    assert_eq!(run(&["--allowed-host", "http://example.com"]), Some(2));
+    // Keys that no request could give.
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_str().expect("UTF-8");
+    for key in ["", " \n", "one\ntwo", "a\tb", "k\u{1}", "clé", "\u{feff}key", "key\u{7f}"] {
+        std::fs::write(path, key).expect("it is written");
+        assert_eq!(run(&["no-such-model", "--api-key-file", path]), Some(1), "{key:?}");
+        let text = said(&["no-such-model", "--api-key-file", path]);
+        assert!(text.contains(path), "{key:?} is refused by its file: {text}");
+    }
     let server = demo(&[]);
     let (_, port) = server.address.rsplit_once(':').expect("a port");
     assert_eq!(run(&["--port", port]), Some(1), "the port is taken");

@@ -27,9 +27,12 @@ pub(crate) fn demo(options: &[&str]) -> Server {
 
 /// A server of the model at `path`, on a free port.
 pub(crate) fn serve(path: &Path, options: &[&str]) -> Server {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_serve"));
-    let mut process =
-        command.arg(path).args(["--port", "0"]).args(options).stderr(Stdio::piped()).spawn().expect("it starts");
+    start(Command::new(env!("CARGO_BIN_EXE_serve")).arg(path).args(["--port", "0"]).args(options))
+}
+
+/// The server that `command` starts.
+pub(crate) fn start(command: &mut Command) -> Server {
+    let mut process = command.stderr(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(process.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);
     let address = lines.find_map(|line| Some(line.split_once(" at http://")?.1.to_owned())).expect("it listens");
     std::thread::spawn(move || lines.count());

@@ -1,0 +1,162 @@
+//! The bodies of requests, and what is read of them: within a budget of bytes, and off the thread of all clients.
+
+use crate::access::is_json;
+use crate::api::{Refusal, blocking, done, refuse};
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, header};
+use futures_util::stream::StreamExt;
+use model_factory::openai::{ApiError, Outline};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How long the body of a request may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// Bytes of a body up to which it is not counted and waits for no turn: connections are bounded by themselves, and who asks for
+/// little does not wait for those who ask for much.
+const SMALL_BODY: usize = 64 << 10;
+
+/// Bytes of what is read of a request, likewise: those that are computed at once are bounded by themselves.
+const SMALL_REQUEST: usize = 1 << 20;
+
+/// Large bodies that are looked at at once.
+const TURNS: usize = 2;
+
+/// How many times what its values take a request takes while it is read.
+const READING: usize = 2;
+
+/// What is counted.
+const UNIT: usize = 1 << 10;
+
+/// What requests may take together.
+pub(crate) struct Budget {
+    /// Bytes of a body at most.
+    body_limit: usize,
+    /// Of bodies, in units.
+    bodies: Arc<Semaphore>,
+    /// Of what is read of them, in units, and how many there are.
+    values: Arc<Semaphore>,
+    all_values: usize,
+    turns: Arc<Semaphore>,
+    /// Has one thread, on which large requests are read one after the other: the system's allocator keeps what a thread has freed, and
+    /// gives it to the next one of that thread.
+    large: Handle,
+}
+
+/// A share of a budget; free when dropped.
+pub(crate) type Share = Option<OwnedSemaphorePermit>;
+
+/// The body of a request.
+pub(crate) struct Body {
+    pub(crate) bytes: Vec<u8>,
+    share: Share,
+}
+
+impl Budget {
+    /// For bodies of `body_limit` bytes at most, and `bytes` of all requests: half of them for bodies, half for what is read of
+    /// them. Large ones are read by `large`, which has one thread for that.
+    pub(crate) fn new(body_limit: usize, bytes: usize, large: Handle) -> Budget {
+        let units = (bytes / UNIT / 2).min(Semaphore::MAX_PERMITS).min(u32::MAX as usize);
+        let [bodies, values] = [(); 2].map(|()| Arc::new(Semaphore::new(units)));
+        Budget { body_limit, bodies, values, all_values: units, turns: Arc::new(Semaphore::new(TURNS)), large }
+    }
+
+    /// Takes the body of a request as it arrives.
+    pub(crate) async fn body(&self, request: Request) -> Result<Body, Refusal> {
+        self.check(request.headers())?;
+        let body = tokio::time::timeout(BODY_TIME, self.arriving(request)).await;
+        body.unwrap_or_else(|_| Err(refuse(408, "the body took too long to arrive")))
+    }
+
+    /// Refuses a body by what these headers say of it.
+    fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let text = |name| headers.get(name).map(HeaderValue::to_str).and_then(Result::ok);
+        // A page of elsewhere may not send this type unless CORS lets it.
+        if !text(header::CONTENT_TYPE).is_some_and(is_json) {
+            return Err(refuse(415, "expected the content type application/json"));
+        }
+        let announced = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
+        if announced.is_some_and(|length: u64| length > self.body_limit as u64) {
+            return Err(self.too_large());
+        }
+        Ok(())
+    }
+
+    async fn arriving(&self, request: Request) -> Result<Body, Refusal> {
+        let mut chunks = request.into_body().into_data_stream();
+        let mut body = Body { bytes: Vec::new(), share: None };
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|error| refuse(400, format!("the body did not arrive: {error}")))?;
+            let length = body.bytes.len() + chunk.len();
+            if length > self.body_limit {
+                return Err(self.too_large());
+            }
+            self.grow(&mut body.share, length)?;
+            let no_memory = |_| refuse(503, "there is no memory for the body; try again later");
+            body.bytes.try_reserve(chunk.len()).map_err(no_memory)?;
+            body.bytes.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    fn too_large(&self) -> Refusal {
+        refuse(413, format!("the body is larger than the {} bytes that are taken", self.body_limit))
+    }
+
+    /// Makes `share` that of a body of `length` bytes.
+    fn grow(&self, share: &mut Share, length: usize) -> Result<(), Refusal> {
+        let units = length.saturating_sub(SMALL_BODY).div_ceil(UNIT);
+        let missing = units.saturating_sub(share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
+        if missing == 0 {
+            return Ok(());
+        }
+        let more =
+            u32::try_from(missing).ok().and_then(|units| Arc::clone(&self.bodies).try_acquire_many_owned(units).ok());
+        let full = "the requests that are here take all memory there is for them; try again later";
+        let more = more.ok_or_else(|| ApiError::new(429, full, None, Some("request_memory")))?;
+        match share {
+            Some(share) => share.merge(more),
+            None => *share = Some(more),
+        }
+        Ok(())
+    }
+
+    /// Looks at a body, of which nothing is kept: what reading it will take. Gives the body back.
+    pub(crate) async fn outline(&self, body: Body) -> Result<(Body, Outline), Refusal> {
+        let is_small = body.bytes.len() <= SMALL_BODY;
+        let turn = if is_small { None } else { Arc::clone(&self.turns).acquire_owned().await.ok() };
+        let look = move || {
+            let _turn = turn;
+            let outline = Outline::of(&body.bytes).map_err(|error| ApiError::of(&error, ""))?;
+            Ok((body, outline))
+        };
+        blocking(look).await
+    }
+
+    /// Reads a request by `read`, on the thread for requests of its size.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        outline: Outline,
+        read: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let thread = if outline.bytes > SMALL_REQUEST { self.large.clone() } else { Handle::current() };
+        done(thread.spawn_blocking(read)).await
+    }
+
+    /// Waits until there is room for what is read of a request.
+    pub(crate) async fn room(&self, outline: &Outline) -> Result<Share, Refusal> {
+        if outline.bytes <= SMALL_REQUEST {
+            return Ok(None);
+        }
+        let units = outline.bytes.saturating_mul(READING).div_ceil(UNIT);
+        let Some(units) = u32::try_from(units).ok().filter(|_| units <= self.all_values) else {
+            let (bytes, all) = (outline.bytes, self.all_values * UNIT);
+            let message =
+                format!("what is read of the request would take {bytes} bytes of memory, and there are {all} for it");
+            return Err(refuse(413, message));
+        };
+        Ok(Arc::clone(&self.values).acquire_many_owned(units).await.ok())
+    }
+}
