@@ -167,7 +167,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
         let what = "the length of this file in bytes";
         return Err(Error::format(path, FormatErrorKind::TooMany { what, found, limit }));
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(usize::try_from(found).unwrap_or(0));
     file.take(limit).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
     Ok(bytes)
 }
