@@ -1,5 +1,5 @@
 //! Requests with tools: what of a call reaches the client, and what an answer may be beside calls.
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on may panic
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)] // a test that cannot go on may panic
 
 mod common;
 
