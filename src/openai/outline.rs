@@ -5,6 +5,7 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
+use std::mem::take;
 
 /// Bytes that the values of a request may take in memory. 1 MiB of JSON schemas without a word of description, 18,000 short turns and
 /// 400,000 ids take no more; 2 MiB of objects of one digit, which no client has reason to send, would take five times that.
@@ -16,10 +17,10 @@ const VALUE: usize = 80;
 /// What a text, or the name of a field, has beside its bytes.
 const TEXT: usize = 32;
 
-/// What a list has beside its values: room for some more.
+/// What a list has beside its values where it is not empty: room for some more.
 const LIST: usize = 288;
 
-/// What an object has beside its fields, with the room for the first ones.
+/// What an object has beside its fields where it has some, with the room for the first ones.
 const OBJECT: usize = 448;
 
 /// What a field has beside its name and its value.
@@ -130,18 +131,17 @@ impl<'de> Visitor<'de> for Count<'_> {
         Ok(Seen { is_prompt: true, ..Seen::default() })
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Seen, A::Error> {
-        self.add(LIST)?;
-        let mut prompts = 0;
+        let (mut prompts, mut head) = (0, LIST);
         while let Some(seen) = list.next_element_seed(self)? {
+            self.add(take(&mut head))?;
             prompts += usize::from(seen.is_prompt);
         }
         Ok(Seen { is_prompt: true, prompts, ..Seen::default() })
     }
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Seen, A::Error> {
-        self.add(OBJECT)?;
-        let mut outer = Seen::default();
+        let (mut outer, mut head) = (Seen::default(), OBJECT);
         while let Some(name) = fields.next_key_seed(Name)? {
-            self.add(TEXT + FIELD)?;
+            self.add(TEXT + FIELD + take(&mut head))?;
             let seen = fields.next_value_seed(Count { is_outer: false, ..self })?;
             // As where it is read, the last of several holds.
             match name {
