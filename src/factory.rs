@@ -174,8 +174,8 @@ impl ModelBuilder {
     }
 
     /// Whether a sequence takes keys and values that another one has computed for the same beginning, to the same bits; it does
-    /// by default: whole pages of 256 tokens, and all of it within a [`GenerateOptions::cache_salt`](crate::GenerateOptions::cache_salt). What
-    /// no session holds any more stays for the next one, in as much memory as the plan counts for caches.
+    /// by default: whole pages of 256 tokens, and all of it within a salt
+    /// ([`GenerateOptions::cache_salt`](crate::GenerateOptions::cache_salt)). What no session holds any more stays for the next one, in as much memory as the plan counts for caches.
     /// Not on a GPU, nor for int8 models with one dynamic scale for all rows, where the bits would differ.
     pub fn prefix_caching(mut self, on: bool) -> Self {
         self.prefix_caching = on;

@@ -133,7 +133,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     finish([runtime, large], listen(server, address, arguments)).map_err(failed)
 }
 
-/// Runs `main` by the first of `runtimes` to its end, and waits for nothing that is left on threads of theirs: that ends with the process.
+/// Runs `main` by the first of `runtimes` to its end, and waits for nothing that is left on threads of theirs: that ends with
+/// the process.
 fn finish<T>(runtimes: [Runtime; 2], main: impl Future<Output = T>) -> T {
     let done = runtimes[0].block_on(main);
     runtimes.into_iter().for_each(Runtime::shutdown_background);

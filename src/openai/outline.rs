@@ -38,8 +38,8 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// Looks at the body of a request of `chat/completions`, `completions` or `embeddings`. Allocates nothing for its values, and takes
-    /// a few milliseconds for each MiB.
+    /// Looks at the body of a request of `chat/completions`, `completions` or `embeddings`. Allocates nothing for its values, and
+    /// takes a few milliseconds for each MiB.
     ///
     /// # Errors
     /// `Request`: `NotObject` for what is no JSON object, `TooManyValues` for one whose values would take more than 32 MiB.
