@@ -56,7 +56,7 @@ fn draw(grammar: &Grammar, seed: u64) -> Result<(), Error> {
     let tokenizer = model.tokenizer();
     let mut constraint = Constraint::new(tokenizer, grammar, StopTokens::from(&model.spec().tokenizer))?;
     let mut options = SamplingOptions::default();
-    (options.temperature, options.seed) = (1.0, Some(seed));
+    (options.temperature, options.seed) = (Some(1.0), Some(seed));
     let mut sampler = Sampler::new(&options, tokenizer.vocab_len())?;
     for _ in 0..TOKENS {
         if constraint.sample(&mut sampler, logits)?.is_none() {
