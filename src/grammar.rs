@@ -4,11 +4,13 @@
 
 mod breadth;
 mod compile;
+mod kept;
 mod numbers;
 mod rewrite;
 mod schema;
 
-pub(crate) use compile::{ANSWER_BYTES, Grammars, bytes, grow};
+pub(crate) use compile::Grammars;
+pub(crate) use kept::{ANSWER_BYTES, GrammarShare, bytes};
 pub(crate) use numbers::Numbers;
 pub(crate) use schema::closed;
 

@@ -1,6 +1,5 @@
 //! A loaded model: shared weights, and the report of what was loaded.
 
-use crate::cancel::CancellationToken;
 use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder};
 use crate::error::Result;
@@ -80,7 +79,7 @@ impl Model {
     /// # Errors
     /// `Grammar`, with the place, for one that is malformed, impossible, unsupported or too large.
     pub fn compile(&self, grammar: &Grammar) -> Result<()> {
-        self.tokenizer().grammars()?.compiled(grammar, &CancellationToken::new()).map(drop)
+        self.tokenizer().grammars()?.prepare(grammar)
     }
 
     /// The draft model beside it ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).

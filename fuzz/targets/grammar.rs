@@ -92,7 +92,7 @@ fn with_keyword(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
     let mut root: Value = serde_json::from_slice(bytes).ok()?;
     let part = random_node(&mut root, random).clone();
     let count = *random.pick(&[1, 2, 3, 30, 300, 3000]);
-    let number = *random.pick(&[0, 1, 2, 7, 30, 255, 1009, 65_536, 1_000_003, 10_000_019, 300_000_001]);
+    let number: u64 = *random.pick(&[0, 1, 2, 7, 30, 255, 1009, 65_536, 1_000_003, 10_000_019, 300_000_001]);
     let pattern = format!(
         "{}{}{}",
         random.pick(&["^", ""]),
@@ -101,7 +101,7 @@ fn with_keyword(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
             .replace('N', &number.to_string()),
         random.pick(&["$", ""]),
     );
-    let (key, value) = match random.below(14) {
+    let (key, value) = match random.below(15) {
         0 => ("multipleOf", json!(number)),
         1 => ("pattern", json!(pattern)),
         2 => ("allOf", (0..count).map(|_| part.clone()).collect()),
@@ -111,6 +111,7 @@ fn with_keyword(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
             (0..count).map(|n| (format!("a{n}"), part.clone())).collect::<serde_json::Map<_, _>>().into(),
         ),
         5 => ("patternProperties", json!({pattern: part})),
+        13 => ("properties", json!({"b".repeat(count): part})),
         6 => ("additionalProperties", part),
         7 => ("minLength", json!(number)),
         8 => ("maxLength", json!(number)),
@@ -118,7 +119,7 @@ fn with_keyword(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
         10 => ("maxItems", json!(number)),
         11 => ("format", json!(random.pick(&["email", "uri", "ipv6", "date-time"]))),
         12 => ("$ref", json!("#")),
-        _ => ("enum", (0..count).map(|n| json!(format!("x{}", n * number))).collect()),
+        _ => ("enum", (0..count).map(|n| json!(format!("x{}", n as u64 * number))).collect()),
     };
     if let Value::Object(object) = random_node(&mut root, random) {
         object.insert(key.into(), value);

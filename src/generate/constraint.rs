@@ -2,10 +2,9 @@
 
 use super::sampler::{Next, Sampler};
 use super::stop::StopTokens;
-use crate::cache_budget::CacheShare;
 use crate::cancel::CancellationToken;
 use crate::error::{Error, GrammarError, Result};
-use crate::grammar::{ANSWER_BYTES, Grammar, Numbers, bytes, grow};
+use crate::grammar::{ANSWER_BYTES, Grammar, GrammarShare, Numbers, bytes};
 use crate::tokenizer::Tokenizer;
 use candle_core::Tensor;
 use llguidance::TokenParser;
@@ -45,7 +44,7 @@ const SHOWN: usize = 60;
 pub struct Constraint {
     parser: TokenParser,
     /// What the parser takes of the memory for grammars; none of a fork's, which is short-lived.
-    share: Option<CacheShare>,
+    share: Option<GrammarShare>,
     /// Entries of the parser's table of readings so far.
     items: u64,
     stop: StopTokens,
@@ -82,13 +81,12 @@ impl Constraint {
 
     /// Counts what the parser takes by now.
     fn count(&mut self) -> Result<()> {
-        let Some(share) = &mut self.share else { return Ok(()) };
         let bytes = bytes(&self.parser) + ITEM_BYTES * self.items;
         if bytes > ANSWER_BYTES {
             let reason = format!("its tables take {bytes} bytes, expected at most {ANSWER_BYTES}");
             return Err(GrammarError::TooHard { text: self.text(), reason }.into());
         }
-        grow(share, bytes)
+        self.share.as_mut().map_or(Ok(()), |share| share.grow(bytes))
     }
 
     /// Chooses the next token by `logits` `[vocab]`, F32, and takes it; `None` when the answer is complete and nothing follows,
@@ -250,7 +248,7 @@ impl Constraint {
         Constraint {
             parser: parser.deep_clone(),
             share: None,
-            items: 0,
+            items: self.items,
             stop: stop.clone(),
             forced: forced.clone(),
             next: next.clone(),

@@ -1,8 +1,8 @@
 //! A grammar -> its parser, compiled once a vocabulary.
 
+use super::kept::{Compiled, GrammarShare, Kept};
 use super::schema::parts;
 use super::{Grammar, READINGS, Source, breadth};
-use crate::cache_budget::{CacheBudget, CacheShare};
 use crate::cancel::CancellationToken;
 use crate::error::{Error, GrammarError, Result};
 use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, StopReason, TopLevelGrammar};
@@ -10,24 +10,12 @@ use llguidance::earley::lexerspec::LexerSpec;
 use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{JsonCompileOptions, ParserFactory, TokenParser};
-use model_diagnostics::plan::GRAMMAR_MEMORY;
 use serde_json::Value;
-use std::collections::VecDeque;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::Duration;
-
-/// Compiled grammars that are kept for the next request, and their bytes together.
-const KEPT: usize = 32;
-const KEPT_BYTES: u64 = GRAMMAR_MEMORY / 4;
-
-/// Bytes of what one answer is held to.
-pub(crate) const ANSWER_BYTES: u64 = GRAMMAR_MEMORY / 2;
-
-/// Bytes that a step of the lexer leaves in its tables, beyond those that they count themselves.
-const STEP_BYTES: u64 = 16;
 
 /// How often a request looks whether it was cancelled while another's grammar is compiled.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -60,18 +48,13 @@ const LIMITS: ParserLimits = ParserLimits {
 /// What compiles grammars for one vocabulary, and those it compiled last.
 pub(crate) struct Grammars {
     factory: ParserFactory,
-    kept: Mutex<VecDeque<(Grammar, Arc<Compiled>)>>,
+    kept: Arc<Kept>,
     /// Held by whoever compiles: one grammar at a time, so that those of strangers leave processors to the others.
     compiling: Mutex<()>,
-    /// What the grammars that are kept and the answers that are held to one share.
-    memory: Arc<CacheBudget>,
 }
 
-/// A grammar at its beginning.
-pub(crate) struct Compiled {
-    parser: Mutex<TokenParser>,
-    share: CacheShare,
-}
+/// A parser at its beginning, and how many symbols its grammar has.
+type Made = (TokenParser, u64);
 
 /// Why a grammar is not compiled.
 enum Unfit {
@@ -93,28 +76,31 @@ impl Grammars {
         let slices = llguidance::earley::SlicedBiasComputer::json_slices();
         let mut factory = ParserFactory::new(vocabulary, can, &slices).map_err(|error| internal(&error))?;
         *factory.quiet().limits_mut() = LIMITS;
-        let memory = CacheBudget::new(GRAMMAR_MEMORY);
-        Ok(Grammars { factory, kept: Mutex::default(), compiling: Mutex::new(()), memory })
+        Ok(Grammars { factory, kept: Kept::new(), compiling: Mutex::new(()) })
     }
 
-    /// What holds an answer to `grammar`, and the bytes that it takes: a parser with a lexer of its own, so that what
-    /// others read before changes neither its steps nor their limits.
+    /// What holds an answer to `grammar`, and the bytes that it takes.
     ///
     /// # Errors
     /// `Grammar`, with the place; `Cancelled`.
-    pub(crate) fn begun(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<(TokenParser, CacheShare)> {
-        let compiled = self.compiled(grammar, cancel)?;
-        let share = self.reserved(compiled.share.bytes())?;
-        let parser = compiled.parser.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
-        Ok((parser, share))
+    pub(crate) fn begun(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<(TokenParser, GrammarShare)> {
+        self.kept.begun(&*self.compiled(grammar, cancel)?)
+    }
+
+    /// Compiles `grammar` for those who will ask for it.
+    ///
+    /// # Errors
+    /// `Grammar`, with the place.
+    pub(crate) fn prepare(&self, grammar: &Grammar) -> Result<()> {
+        self.compiled(grammar, &CancellationToken::new()).map(drop)
     }
 
     /// `grammar`, which was compiled before or is now.
     ///
     /// # Errors
     /// `Grammar`, with the place; `Cancelled`.
-    pub(crate) fn compiled(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<Arc<Compiled>> {
-        if let Some(compiled) = self.kept(grammar) {
+    fn compiled(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<Arc<Compiled>> {
+        if let Some(compiled) = self.kept.find(grammar) {
             return Ok(compiled);
         }
         grammar.check()?;
@@ -126,45 +112,18 @@ impl Grammars {
             }
             cancel.check()?;
         };
-        if let Some(compiled) = self.kept(grammar) {
+        if let Some(compiled) = self.kept.find(grammar) {
             return Ok(compiled); // of a request that came with this one
         }
         let deep = thread::Builder::new().name("grammar".into()).stack_size(STACK_BYTES);
-        let parser = thread::scope(|scope| {
+        let (parser, symbols) = thread::scope(|scope| {
             let thread = deep.spawn_scoped(scope, || self.parser(grammar, cancel)).map_err(|error| internal(&error))?;
             thread.join().unwrap_or_else(|_| Err(internal(&"compiling a grammar panicked")))
         })?;
-        let share = self.reserved(bytes(&parser))?;
-        let compiled = Arc::new(Compiled { parser: Mutex::new(parser), share });
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back((grammar.clone(), Arc::clone(&compiled)));
-        while kept.len() > KEPT || kept.iter().map(|(_, compiled)| compiled.share.bytes()).sum::<u64>() > KEPT_BYTES {
-            kept.pop_front();
-        }
-        Ok(compiled)
+        self.kept.keep(grammar, parser, symbols)
     }
 
-    /// `grammar` where it is kept, which is used last now.
-    fn kept(&self, grammar: &Grammar) -> Option<Arc<Compiled>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = kept.iter().position(|(known, _)| known == grammar)?;
-        let (known, compiled) = kept.remove(index)?;
-        kept.push_back((known, Arc::clone(&compiled)));
-        Some(compiled)
-    }
-
-    /// A share of `bytes`, for which grammars that are kept make room.
-    fn reserved(&self, bytes: u64) -> Result<CacheShare> {
-        let mut share = self.memory.share();
-        while let Err(error) = grow(&mut share, bytes) {
-            if self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop_front().is_none() {
-                return Err(error);
-            }
-        }
-        Ok(share)
-    }
-
-    fn parser(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<TokenParser> {
+    fn parser(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<Made> {
         let (what, read) = match &*grammar.0 {
             Source::JsonSchema(schema) => return self.of_schema(schema, cancel),
             Source::Regex(regex) => ("regular expression", GrammarWithLexer::from_regex(regex)),
@@ -184,7 +143,7 @@ impl Grammars {
         })
     }
 
-    fn of_schema(&self, schema: &Value, cancel: &CancellationToken) -> Result<TokenParser> {
+    fn of_schema(&self, schema: &Value, cancel: &CancellationToken) -> Result<Made> {
         let mut steps = 0;
         let (place, reason) = match self.schema(schema, &mut steps, cancel) {
             Ok(parser) => return Ok(parser),
@@ -195,7 +154,7 @@ impl Grammars {
         Err(GrammarError::Schema { place, reason: shortened(&reason) }.into())
     }
 
-    fn schema(&self, schema: &Value, steps: &mut u64, cancel: &CancellationToken) -> Result<TokenParser, Unfit> {
+    fn schema(&self, schema: &Value, steps: &mut u64, cancel: &CancellationToken) -> Result<Made, Unfit> {
         if *schema == Value::Bool(false) {
             return Err(Unfit::Wrong("no value keeps the schema false".into()));
         }
@@ -210,7 +169,7 @@ impl Grammars {
         is_free: bool,
         steps: &mut u64,
         cancel: &CancellationToken,
-    ) -> Result<TokenParser, Unfit> {
+    ) -> Result<Made, Unfit> {
         let wrong = |error: &dyn fmt::Display| Unfit::Wrong(line(error));
         let goes_on = || cancel.check().map_err(|_| Unfit::Cancelled);
         goes_on()?;
@@ -218,6 +177,7 @@ impl Grammars {
         let vocabulary = self.factory.tok_env().clone();
         let read = catch_unwind(AssertUnwindSafe(|| read.to_internal(Some(vocabulary), LIMITS)));
         let (grammar, lexemes) = read.map_err(|error| wrong(&error))?;
+        let symbols = grammar.num_symbols() as u64;
         if let Some(shown) = Some(lexemes.regex_builder.exprset()).filter(|_| is_free).and_then(breadth::too_broad) {
             return Err(Unfit::TooHard(format!("it can be read in too many ways at once: {shown}")));
         }
@@ -235,7 +195,7 @@ impl Grammars {
                 Err(Unfit::Wrong("nothing matches it".into()))
             }
             Err(error) if tried.stop_reason() != StopReason::NoExtensionBias => Err(Unfit::TooHard(line(&error))),
-            _ => Ok(parser),
+            _ => Ok((parser, symbols)),
         }
     }
 
@@ -311,27 +271,6 @@ pub(super) fn with_blanks(schema: &Value) -> Value {
     let options = JsonCompileOptions { whitespace_pattern: Some(BLANKS.into()), ..JsonCompileOptions::default() };
     options.apply_to(&mut schema);
     schema
-}
-
-/// Bytes of the tables that `parser` has of its own.
-pub(crate) fn bytes(parser: &TokenParser) -> u64 {
-    let stats = parser.parser.lexer_stats();
-    stats.num_bytes as u64 + STEP_BYTES * stats.total_fuel_spent as u64
-}
-
-/// Lets `share` have `bytes`.
-///
-/// # Errors
-/// `Grammar` where all grammars together would take too much.
-pub(crate) fn grow(share: &mut CacheShare, bytes: u64) -> Result<()> {
-    let full = |_| GrammarError::Memory { bytes, limit: GRAMMAR_MEMORY }.into();
-    share.grow_to(bytes).map_err(full)
-}
-
-impl fmt::Debug for Compiled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Compiled")
-    }
 }
 
 impl fmt::Debug for Grammars {

@@ -36,6 +36,10 @@ const PATTERN_BYTES: usize = 256 << 10;
 /// Ways in which a text can be one of a `format` at once, at most.
 const FORMAT_WAYS: u64 = 4;
 
+/// Steps that finding the names of properties that patterns match may take: for each pattern and byte of a name as many as the
+/// pattern has letters, and no more than the name has bytes.
+const MATCH_STEPS: u64 = 20_000_000;
+
 /// Pairs of patterns of property names in a schema: each is compared with each of its object.
 const NAME_PAIRS: usize = 1000;
 
@@ -162,6 +166,8 @@ pub(super) fn check(schema: &Value) -> Result<(), GrammarError> {
         patterns: HashSet::new(),
         pattern_bytes: 0,
         name_pairs: 0,
+        named: Vec::new(),
+        names: HashMap::new(),
         property_steps: 0,
         joined: 0,
     };
@@ -173,6 +179,7 @@ pub(super) fn check(schema: &Value) -> Result<(), GrammarError> {
             READINGS,
         ));
     }
+    walk.matches()?;
     walk.intersections()
 }
 
@@ -228,6 +235,9 @@ struct Walk<'s> {
     patterns: HashSet<Option<&'s str>>,
     pattern_bytes: usize,
     name_pairs: usize,
+    /// Letters of the patterns of names, and how many names there are of each length.
+    named: Vec<u64>,
+    names: HashMap<u64, u64>,
     property_steps: usize,
     /// Schemas that hold together with another.
     joined: usize,
@@ -335,9 +345,13 @@ impl<'s> Walk<'s> {
 
     /// Counts what the patterns and properties of `object` take.
     fn count(&mut self, object: &'s Map<String, Value>) -> Result<(), GrammarError> {
-        let names = object.get("patternProperties").and_then(Value::as_object);
-        let names = names.into_iter().flat_map(Map::keys).map(String::as_str);
-        let patterns: Vec<&str> = names.chain(object.get("pattern").and_then(Value::as_str)).collect();
+        let named = object.get("patternProperties").and_then(Value::as_object);
+        let named: Vec<&str> = named.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+        self.named.extend(named.iter().map(|pattern| breadth::letters(pattern)));
+        for name in names(object) {
+            *self.names.entry(name.len() as u64).or_default() += 1;
+        }
+        let patterns: Vec<&str> = named.into_iter().chain(object.get("pattern").and_then(Value::as_str)).collect();
         let others = patterns.len().saturating_sub(1);
         self.name_pairs += patterns.len() * others / 2;
         let members = object.get("allOf").and_then(Value::as_array).map_or(0, Vec::len);
@@ -362,6 +376,22 @@ impl<'s> Walk<'s> {
         self.property_steps = self.property_steps.saturating_add(properties.saturating_mul(each));
         if self.property_steps > PROPERTY_STEPS {
             return Err(too_large("steps for the properties of its objects", self.property_steps, PROPERTY_STEPS));
+        }
+        Ok(())
+    }
+
+    /// Whether the names of properties can be matched with the patterns of such: llguidance does so while it reads a schema, those of
+    /// schemas that hold together too.
+    fn matches(&self) -> Result<(), GrammarError> {
+        let mut steps = 0_u64;
+        for letters in &self.named {
+            for (bytes, count) in &self.names {
+                steps = steps.saturating_add(bytes.saturating_mul(*letters.min(bytes)).saturating_mul(*count));
+            }
+            if steps > MATCH_STEPS {
+                let [found, limit] = [steps, MATCH_STEPS].map(|steps| usize::try_from(steps).unwrap_or(usize::MAX));
+                return Err(too_large("steps to match names of properties with patterns", found, limit));
+            }
         }
         Ok(())
     }
@@ -428,6 +458,14 @@ fn is_divisor(divisor: &Number) -> bool {
     let decimals = fraction.len() as i64 - exponent.parse::<i64>().unwrap_or(0);
     let units = 10_f64.powi(i32::try_from(decimals.max(0)).unwrap_or(i32::MAX));
     decimals <= 8 && divisor.as_f64().is_some_and(|divisor| divisor * units <= DIVISOR)
+}
+
+/// Names of properties that `object` lists or requires.
+fn names(object: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    let listed =
+        object.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys).map(String::as_str);
+    let required = object.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    listed.chain(required)
 }
 
 /// Properties of `object` that may be left out.

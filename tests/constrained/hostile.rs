@@ -107,6 +107,10 @@ fn what_is_too_large_is_refused_before_it_is_compiled() {
         Grammar::json_schema(json!({"allOf": (2..32).map(ambiguous).collect::<Vec<_>>()})),
         Grammar::json_schema(json!({"allOf": [ambiguous(500), {"$ref": "#/$defs/a"}], "$defs": {"a": ambiguous(501)}})),
         Grammar::json_schema(json!({"patternProperties": names, "type": "object"})),
+        // Names that are matched with patterns.
+        Grammar::json_schema(json!({
+            "type": "object", "properties": {"b".repeat(60_000): {}}, "patternProperties": {"^(.{60000}|b)*[a-z]$": {"type": "integer"}}
+        })),
         Grammar::json_schema(
             json!({"allOf": vec![json!({"anyOf": vec![json!({"properties": properties(90)}); 60]}); 2]}),
         ),

@@ -167,7 +167,9 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
         let what = "the length of this file in bytes";
         return Err(Error::format(path, FormatErrorKind::TooMany { what, found, limit }));
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(found).unwrap_or(0));
+    let mut bytes = Vec::new();
+    let reserved = bytes.try_reserve_exact(usize::try_from(found).unwrap_or(usize::MAX));
+    reserved.map_err(|_| Error::io(path, std::io::ErrorKind::OutOfMemory.into()))?;
     file.take(limit).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
     Ok(bytes)
 }
