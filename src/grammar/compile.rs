@@ -30,6 +30,9 @@ const BLANKS: &str = r" |\n( {0,24}|\t{0,8})";
 /// Parts of a schema that are compiled alone to find the one that is impossible.
 const TRIED: usize = 64;
 
+/// Steps that reading a grammar counts as, so that twenty parts are compiled at most where each is hard.
+const READING_STEPS: u64 = LIMITS.initial_lexer_fuel / 20;
+
 /// Bytes of a schema whose parts are.
 const SEARCHED: usize = 64 << 10;
 
@@ -173,6 +176,7 @@ impl Grammars {
         let wrong = |error: &dyn fmt::Display| Unfit::Wrong(line(error));
         let goes_on = || cancel.check().map_err(|_| Unfit::Cancelled);
         goes_on()?;
+        *steps += READING_STEPS;
         let read = GrammarInit::Serialized(TopLevelGrammar::from_grammar(grammar));
         let vocabulary = self.factory.tok_env().clone();
         let read = catch_unwind(AssertUnwindSafe(|| read.to_internal(Some(vocabulary), LIMITS)));

@@ -40,6 +40,15 @@ const FORMAT_WAYS: u64 = 4;
 /// pattern has letters, and no more than the name has bytes.
 const MATCH_STEPS: u64 = 20_000_000;
 
+/// Microseconds, about, in which it is looked at whether a text has a format, and whether one matches a pattern, beside one for each
+/// of its bytes.
+const FORMAT_COST: usize = 200;
+const PATTERN_COST: usize = 30;
+
+/// Of the texts of an `enum` each is looked at: what that may take in one schema, and with what holds together with it.
+const TEXTS_COST: usize = 500_000;
+const JOINED_TEXTS_COST: usize = 2_000_000;
+
 /// Pairs of patterns of property names in a schema: each is compared with each of its object.
 const NAME_PAIRS: usize = 1000;
 
@@ -248,6 +257,8 @@ struct Walk<'s> {
 struct Size {
     /// Schemas within it, and itself.
     parts: usize,
+    /// What a text is looked at by in all of them.
+    cost: usize,
     /// Alternatives that any part of it has.
     alternatives: usize,
     /// Readings of a value that may be followed at once.
@@ -256,7 +267,7 @@ struct Size {
 
 impl Size {
     /// That of a schema without others.
-    const ONE: Size = Size { parts: 1, alternatives: 1, readings: VALUE_READINGS };
+    const ONE: Size = Size { parts: 1, cost: 0, alternatives: 1, readings: VALUE_READINGS };
 }
 
 impl<'s> Walk<'s> {
@@ -297,7 +308,11 @@ impl<'s> Walk<'s> {
         // apart.
         let listed = object.get("enum").and_then(Value::as_array).map_or(0, Vec::len);
         let (mut together, mut factors, mut apart, mut choices) = (1_usize, 0, 1, listed);
-        let mut size = Size { readings: optional(object) * PROPERTY_READINGS + VALUE_READINGS, ..Size::ONE };
+        let readings = optional(object) * PROPERTY_READINGS + VALUE_READINGS;
+        let mut size = Size { readings, cost: cost(object), ..Size::ONE };
+        if listed.saturating_mul(size.cost) > TEXTS_COST {
+            return Err(too_large("steps for the texts of an enum", listed.saturating_mul(size.cost), TEXTS_COST));
+        }
         let mut side_by_side = 0_usize;
         let mut join = |count: usize| {
             together = together.saturating_mul(count);
@@ -306,9 +321,10 @@ impl<'s> Walk<'s> {
         for (step, part) in parts(schema) {
             let len = place.len();
             place.push_str(&step);
-            let Size { parts, alternatives, readings } = self.schema(part, place)?;
+            let Size { parts, cost, alternatives, readings } = self.schema(part, place)?;
             place.truncate(len);
             size.parts = size.parts.saturating_add(parts);
+            size.cost = size.cost.saturating_add(cost);
             if step.starts_with("/allOf/") {
                 join(alternatives);
                 side_by_side = side_by_side.saturating_add(readings);
@@ -326,11 +342,18 @@ impl<'s> Walk<'s> {
             let target = self.follow(reference, &at)?;
             join(target.alternatives);
             size.parts = size.parts.saturating_add(target.parts);
+            size.cost = size.cost.saturating_add(target.cost);
             side_by_side = side_by_side.saturating_add(target.readings);
         }
         join(choices.max(1));
         size.alternatives = together.saturating_mul(apart);
         size.readings = size.readings.max(side_by_side);
+        let steps = size.alternatives.saturating_mul(size.cost);
+        if steps > JOINED_TEXTS_COST
+            && (object.contains_key("allOf") || (object.contains_key("$ref") && object.len() > 1))
+        {
+            return Err(too_large("steps for texts of which several schemas hold", steps, JOINED_TEXTS_COST));
+        }
         if factors > 1 {
             let copies = size.alternatives.saturating_mul(size.parts);
             if size.alternatives > ALTERNATIVES {
@@ -458,6 +481,14 @@ fn is_divisor(divisor: &Number) -> bool {
     let decimals = fraction.len() as i64 - exponent.parse::<i64>().unwrap_or(0);
     let units = 10_f64.powi(i32::try_from(decimals.max(0)).unwrap_or(i32::MAX));
     decimals <= 8 && divisor.as_f64().is_some_and(|divisor| divisor * units <= DIVISOR)
+}
+
+/// What a text is looked at by in `object`.
+fn cost(object: &Map<String, Value>) -> usize {
+    let pattern = object.get("pattern").and_then(Value::as_str).map_or(0, |pattern| PATTERN_COST + pattern.len());
+    let length = ["minLength", "maxLength"].iter().any(|key| object.contains_key(*key));
+    let format = usize::from(object.contains_key("format")) * FORMAT_COST;
+    pattern + usize::from(length) * PATTERN_COST + format
 }
 
 /// Names of properties that `object` lists or requires.

@@ -81,6 +81,7 @@ fn what_is_too_large_is_refused_before_it_is_compiled() {
     };
     let one_of = |n: usize, value: bool| json!({"type": "object", "properties": {format!("a{n}"): value}, "required": [format!("a{n}")]});
     let ambiguous = |n: usize| json!({"type": "string", "pattern": format!("^(.{{{n}}}|b)*[a-z]")});
+    let texts: Vec<String> = (0..20_000).map(|n| format!("x{n}")).collect();
     let names: serde_json::Map<String, Value> = (0..60).map(|n| (format!("^x{n}$"), Value::Bool(true))).collect();
     let nested = |open: &str, close: &str| format!("{}a{}", open.repeat(20_000), close.repeat(20_000));
     let long = "x".repeat(10 << 20);
@@ -107,6 +108,11 @@ fn what_is_too_large_is_refused_before_it_is_compiled() {
         Grammar::json_schema(json!({"allOf": (2..32).map(ambiguous).collect::<Vec<_>>()})),
         Grammar::json_schema(json!({"allOf": [ambiguous(500), {"$ref": "#/$defs/a"}], "$defs": {"a": ambiguous(501)}})),
         Grammar::json_schema(json!({"patternProperties": names, "type": "object"})),
+        // Texts that are each looked at by a format.
+        Grammar::json_schema(json!({"enum": texts, "format": "uri"})),
+        Grammar::json_schema(
+            json!({"allOf": [{"enum": texts}, {"type": "string", "format": "uri"}, {"minLength": 1}]}),
+        ),
         // Names that are matched with patterns.
         Grammar::json_schema(json!({
             "type": "object", "properties": {"b".repeat(60_000): {}}, "patternProperties": {"^(.{60000}|b)*[a-z]$": {"type": "integer"}}
