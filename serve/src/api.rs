@@ -158,14 +158,18 @@ impl Server {
         input: &'static str,
     ) -> Answer {
         let arrived = Instant::now();
+        let cancel = CancelOnDrop(self.cancel.child());
         let body = self.budget.body(request).await?;
         let (body, outline) = self.budget.outline(body).await?;
         let places = self.queue.enter(outline.answers).await?;
         let room = self.budget.room(&outline).await?;
-        let server = Arc::clone(&self);
+        let (server, token) = (Arc::clone(&self), cancel.0.clone());
         // All that is large stays on that thread. The places are taken as long as it is worked on, though nobody waits for it.
         let begin = move || {
             let failed = |error: Error| ApiError::of(&error, input);
+            if token.is_cancelled() {
+                return Err(failed(Error::Cancelled).into());
+            }
             let mut request = read(&body.bytes).map_err(failed)?;
             drop(body);
             server.is_meant(request.model.as_deref())?;
@@ -173,7 +177,7 @@ impl Server {
                 return Err(failed(Error::Internal("a request of more answers than its outline".into())).into());
             }
             request.options = server.salted(request.options);
-            request.options.cancel = Some(server.cancel.clone());
+            request.options.cancel = Some(token);
             let builder = ChunkBuilder::new(&request, &server.model, &server.name);
             let generations = request.generations(&server.model).map_err(failed)?.into_iter();
             let streams: Vec<GenerationStream> = generations.map(Generation::into_stream).collect();
@@ -187,6 +191,7 @@ impl Server {
         let mut arrived = Some(arrived);
         // The chunks as they come, and `None` behind the last; dropping them cancels what is generated.
         let chunks = stream! {
+            let _cancel = cancel;
             let steps = |(index, mut stream): (usize, GenerationStream)| {
                 let steps = stream! {
                     while let Some(piece) = stream.next().await {
