@@ -1,7 +1,7 @@
 //! Paths -> answers: who may ask, how many may wait, and what each path does.
 
 use crate::access::Access;
-use crate::budget::{Budget, Share};
+use crate::budget::{self, Budget, Share};
 use crate::metrics::Metrics;
 use async_stream::stream;
 use axum::Router;
@@ -60,22 +60,26 @@ pub(crate) struct Queue {
 /// Places of a request; free when dropped.
 type Places = [OwnedSemaphorePermit; 2];
 
+/// What a request holds: places, and memory for what is read of it.
+type Held = (Places, Share);
+
 impl Queue {
     pub(crate) fn new(sessions: usize, length: usize) -> Queue {
         let [running, all] = [sessions, sessions + length].map(|places| Arc::new(Semaphore::new(places)));
         Queue { running, all, sessions, length }
     }
 
-    /// Waits for `places` to be computed on.
-    async fn enter(&self, places: usize) -> Result<Places, ApiError> {
+    /// Waits for `room`, and then for `places` to be computed on: who waits for memory keeps none of these from others.
+    async fn enter(&self, places: usize, room: impl Future<Output = Result<Share, Refusal>>) -> Result<Held, Refusal> {
         let few = u32::try_from(places).ok().filter(|_| places <= self.sessions);
         let many = || ApiError::new(400, format!("n: expected {} answers at most", self.sessions), Some("n"), None);
         let places = few.ok_or_else(many)?;
         let full = format!("{} requests wait already; try again later", self.length);
         let full = |_| ApiError::new(429, full, None, Some("queue_full"));
         let all = Arc::clone(&self.all).try_acquire_many_owned(places).map_err(full)?;
+        let room = room.await?;
         let closed = |_| ApiError::of(&Error::Cancelled, "");
-        Ok([Arc::clone(&self.running).acquire_many_owned(places).await.map_err(closed)?, all])
+        Ok(([Arc::clone(&self.running).acquire_many_owned(places).await.map_err(closed)?, all], room))
     }
 
     /// How many run, and how many wait.
@@ -161,8 +165,7 @@ impl Server {
         let cancel = CancelOnDrop(self.cancel.child());
         let body = self.budget.body(request).await?;
         let (body, outline) = self.budget.outline(body).await?;
-        let places = self.queue.enter(outline.answers).await?;
-        let room = self.budget.room(&outline).await?;
+        let (places, room) = self.queue.enter(outline.answers, self.budget.room(&outline)).await?;
         let (server, token) = (Arc::clone(&self), cancel.0.clone());
         // All that is large stays on that thread. The places are taken as long as it is worked on, though nobody waits for it.
         let begin = move || {
@@ -183,7 +186,7 @@ impl Server {
             let streams: Vec<GenerationStream> = generations.map(Generation::into_stream).collect();
             // Each answer goes on with tools and grammar; nothing else of the request is left.
             let is_kept = request.options.chat.tools.is_some() || request.options.grammar.is_some();
-            let held: (Places, Share) = (places, room.filter(|_| is_kept));
+            let held: Held = (places, room.filter(|_| is_kept).map(budget::kept));
             Ok((builder, streams, (request.stream, request.include_usage || !request.stream), held))
         };
         let (mut builder, streams, (is_stream, with_usage), held) = self.budget.read(outline, begin).await?;
@@ -306,19 +309,19 @@ async fn completion(State(server): State<Arc<Server>>, request: Request) -> Answ
 async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answer {
     let body = server.budget.body(request).await?;
     let (body, outline) = server.budget.outline(body).await?;
-    let places = server.queue.enter(1).await?;
-    let room = server.budget.room(&outline).await?;
+    let (places, room) = server.queue.enter(1, server.budget.room(&outline)).await?;
     let (server, failed) = (Arc::clone(&server), |error: Error| ApiError::of(&error, "input"));
     let read = move || {
-        let _room = room;
-        Ok(EmbeddingRequest::parse(&body.bytes).map_err(failed)?)
+        let request = EmbeddingRequest::parse(&body.bytes).map_err(failed)?;
+        drop(body);
+        Ok((request, (places, room.map(budget::kept))))
     };
-    let mut request = server.budget.read(outline, read).await?;
+    let (mut request, held) = server.budget.read(outline, read).await?;
     server.is_meant(request.model.as_deref())?;
     let cancel = CancelOnDrop(server.cancel.child());
     request.options = request.options.cancel(&cancel.0);
     let embed = move || {
-        let _places = places;
+        let _held: Held = held;
         Ok(request.embed(&server.model, &server.name).map_err(failed)?.to_string())
     };
     let vectors = blocking(embed).await?;

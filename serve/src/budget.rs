@@ -24,7 +24,7 @@ const SMALL_REQUEST: usize = 1 << 20;
 /// Large bodies that are looked at at once.
 const TURNS: usize = 2;
 
-/// How many times what its values take a request takes while it is read.
+/// How many times what its values take a request takes until it is read and its prompt is made.
 const READING: usize = 2;
 
 /// What is counted.
@@ -47,6 +47,13 @@ pub(crate) struct Budget {
 
 /// A share of a budget; free when dropped.
 pub(crate) type Share = Option<OwnedSemaphorePermit>;
+
+/// What a request keeps of its room when it is read, and its prompt is made.
+pub(crate) fn kept(mut room: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
+    let units = room.num_permits();
+    drop(room.split(units - units.div_ceil(READING)));
+    room
+}
 
 /// The body of a request.
 pub(crate) struct Body {

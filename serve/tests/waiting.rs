@@ -1,17 +1,28 @@
-//! Who waits for what, and what ends with a client that goes away.
+//! Who waits for what: a request that needs memory, a large one, or one whose grammar is compiled keeps no others from theirs.
 #![allow(clippy::expect_used)] // a test that cannot go on says why
 
 mod common;
 
-use common::{Server, demo};
+use common::{Server, demo, fixture, serve};
 use serde_json::{Value, json};
+use std::io::Read;
 use std::net::TcpStream;
 
 const CHAT: &str = "/v1/chat/completions";
 
+/// Bytes that what is read of a [`large`] request takes: more than a request that is not counted.
+const LARGE: usize = 2000 * 688;
+
 /// A chat of `tokens`.
 fn small(tokens: usize) -> Value {
     json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": tokens, "ignore_eos": true })
+}
+
+/// The same, with many values that its prompt does not show.
+fn large(tokens: usize) -> Value {
+    let mut body = small(tokens);
+    body["chat_template_kwargs"] = json!({ "x": vec![json!({ "a": 1 }); 2000] });
+    body
 }
 
 /// `body` with a schema of its own, which takes 1,000,000 steps to refuse.
@@ -43,4 +54,40 @@ fn nobody_compiles_for_clients_that_went_away() {
     server.wait_for("serve_running", |running| running == 0);
     let all = ticks(&server) - before - four;
     assert!(all < 8 * four, "four took {four} ticks, sixty whose clients left {all}");
+}
+
+/// A server of two sessions with `memory` for what is read of requests, and a client whose large request is generated and keeps
+/// its tools.
+fn generating(memory: usize) -> (Server, TcpStream) {
+    let memory = (2 * memory).to_string();
+    let server = serve(&fixture("models/llama-3.1/bf16"), &["--sessions", "2", "--request-memory", &memory]);
+    let mut body = large(100_000);
+    body["tools"] = json!([{ "type": "function", "function": { "name": "f" } }]);
+    body["stream"] = true.into();
+    let mut client = server.begin(CHAT, &body);
+    let mut status = [0; 15];
+    client.read_exact(&mut status).expect("it answers");
+    assert_eq!(&status, b"HTTP/1.1 200 OK");
+    (server, client)
+}
+
+#[test]
+fn who_waits_for_memory_takes_no_place() {
+    let (server, first) = generating(LARGE * 5 / 2);
+    let mut second = server.begin(CHAT, &large(1));
+    server.wait_for("serve_waiting", |waiting| waiting == 1);
+    assert_eq!(server.metric("serve_running"), 1);
+    assert_eq!(server.post(CHAT, &small(1)).0, 200, "another one has the place");
+    drop(first);
+    let mut status = [0; 15];
+    second.read_exact(&mut status).expect("it answers");
+    assert_eq!(&status, b"HTTP/1.1 200 OK");
+}
+
+#[test]
+fn an_answer_holds_no_memory_for_reading_it() {
+    let (server, first) = generating(LARGE * 7 / 2);
+    assert_eq!(server.post(CHAT, &large(1)).0, 200);
+    assert_eq!(server.metric("serve_running"), 1, "the first is not at its end");
+    drop(first);
 }
