@@ -61,15 +61,14 @@ impl Model {
             return Err(Error::Option { option: "n", value: n as f64, expected: "a whole number from 1 to 128" });
         }
         let ids = self.ids_within(prompt.into(), &options.template_options(), self.context_length())?;
-        let mut seeded = options.clone();
-        let mut generations = Vec::new();
-        for index in 0..n {
-            let generation = self.generate(&*ids, &seeded)?;
-            if index == 0 {
-                seeded.sampling.seed = Some(generation.finish().1.seed);
+        // One answer needs no copy of options, whose tools may be large.
+        let mut generations = vec![self.generate(&*ids, options)?];
+        if n > 1 {
+            let (mut seeded, seed) = (options.clone(), generations[0].finish().1.seed);
+            for index in 1..n as u64 {
+                seeded.sampling.seed = Some(seed.wrapping_add(index));
+                generations.push(self.generate(&*ids, &seeded)?);
             }
-            seeded.sampling.seed = seeded.sampling.seed.map(|seed| seed.wrapping_add(1));
-            generations.push(generation);
         }
         Ok(generations)
     }

@@ -13,7 +13,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{StreamExt, TryStreamExt, select_all};
 use model_factory::openai::{ApiError, ChunkBuilder, CompletionRequest, EmbeddingRequest, append};
-use model_factory::{CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model};
+use model_factory::{CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model, ToolChoice};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -165,11 +165,10 @@ impl Server {
         let cancel = CancelOnDrop(self.cancel.child());
         let body = self.budget.body(request).await?;
         let (body, outline) = self.budget.outline(body).await?;
-        let (places, room) = self.queue.enter(outline.answers, self.budget.room(&outline)).await?;
-        let (server, token) = (Arc::clone(&self), cancel.0.clone());
-        // All that is large stays on that thread. The places are taken as long as it is worked on, though nobody waits for it.
-        let begin = move || {
-            let failed = |error: Error| ApiError::of(&error, input);
+        // What is held is held as long as it is worked on, though nobody waits for that.
+        let held = self.queue.enter(outline.answers, self.budget.room(&outline)).await?;
+        let (server, token, failed) = (Arc::clone(&self), cancel.0.clone(), move |error| ApiError::of(&error, input));
+        let read = move || {
             if token.is_cancelled() {
                 return Err(failed(Error::Cancelled).into());
             }
@@ -182,14 +181,25 @@ impl Server {
             request.options = server.salted(request.options);
             request.options.cancel = Some(token);
             let builder = ChunkBuilder::new(&request, &server.model, &server.name);
+            request.tokenize(&server.model).map_err(failed)?;
+            Ok((server, request, builder, held))
+        };
+        let (server, request, builder, (places, room)) = self.budget.read(outline, read).await?;
+        let GenerateOptions { grammar, tool_choice, .. } = &request.options;
+        let has_grammar = grammar.is_some() || !matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
+        let begin = move || {
             let generations = request.generations(&server.model).map_err(failed)?.into_iter();
             let streams: Vec<GenerationStream> = generations.map(Generation::into_stream).collect();
             // Each answer goes on with tools and grammar; nothing else of the request is left.
             let is_kept = request.options.chat.tools.is_some() || request.options.grammar.is_some();
+            let how = (request.stream, request.include_usage || !request.stream);
+            drop(request);
             let held: Held = (places, room.filter(|_| is_kept).map(budget::kept));
-            Ok((builder, streams, (request.stream, request.include_usage || !request.stream), held))
+            Ok((builder, streams, how, held))
         };
-        let (mut builder, streams, (is_stream, with_usage), held) = self.budget.read(outline, begin).await?;
+        // Grammars are compiled one at a time: a large request that waits for that stops no other.
+        let begun = if has_grammar { blocking(begin).await } else { self.budget.read(outline, begin).await };
+        let (mut builder, streams, (is_stream, with_usage), held) = begun?;
         let whole = builder.whole();
         let mut arrived = Some(arrived);
         // The chunks as they come, and `None` behind the last; dropping them cancels what is generated.

@@ -24,7 +24,7 @@ const SMALL_REQUEST: usize = 1 << 20;
 /// Large bodies that are looked at at once.
 const TURNS: usize = 2;
 
-/// How many times what its values take a request takes until it is read and its prompt is made.
+/// How many times what its values take a request takes until it is read and its answers begin.
 const READING: usize = 2;
 
 /// What is counted.
@@ -48,7 +48,7 @@ pub(crate) struct Budget {
 /// A share of a budget; free when dropped.
 pub(crate) type Share = Option<OwnedSemaphorePermit>;
 
-/// What a request keeps of its room when it is read, and its prompt is made.
+/// What a request keeps of its room when it is read, and its answers begin.
 pub(crate) fn kept(mut room: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
     let units = room.num_permits();
     drop(room.split(units - units.div_ceil(READING)));
@@ -142,7 +142,7 @@ impl Budget {
         blocking(look).await
     }
 
-    /// Reads a request by `read`, on the thread for requests of its size.
+    /// Reads a request and makes its prompt by `read`, on the thread for requests of its size.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         outline: Outline,

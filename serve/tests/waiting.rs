@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Server, demo, fixture, serve};
+use common::{Server, demo, fixture, read, serve};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::net::TcpStream;
@@ -90,4 +90,14 @@ fn an_answer_holds_no_memory_for_reading_it() {
     assert_eq!(server.post(CHAT, &large(1)).0, 200);
     assert_eq!(server.metric("serve_running"), 1, "the first is not at its end");
     drop(first);
+}
+
+#[test]
+fn large_requests_do_not_wait_for_grammars_of_others() {
+    let server = demo(&[]);
+    let slow: Vec<TcpStream> = (0..32).map(|index| server.begin(CHAT, &slow(large(1), index))).collect();
+    server.wait_for("serve_running", |running| running > 16);
+    assert_eq!(read(server.send(CHAT, large(1).to_string().as_bytes())).0, 200);
+    assert_ne!(server.metric("serve_running"), 0, "theirs are compiled");
+    drop(slow);
 }

@@ -168,7 +168,23 @@ impl CompletionRequest {
         self.input.prompts().len().saturating_mul(self.n)
     }
 
-    /// A generation for each answer, those of a prompt together. Takes as long as tokenizing the prompts.
+    /// Renders and tokenizes the prompts ahead of [`generations`](Self::generations), which compiles the grammar then: the
+    /// [`input`](Self::input) is ids from now on. A [`ChunkBuilder`](super::ChunkBuilder) is made before that.
+    ///
+    /// # Errors
+    /// Those of [`Model::generations`] about its prompt.
+    pub fn tokenize(&mut self, model: &Model) -> Result<()> {
+        if matches!(self.input, CompletionInput::Ids(_)) {
+            return Ok(());
+        }
+        let options = self.options.template_options();
+        let ids = |prompt| Ok(model.ids_within(prompt, &options, model.context_length())?.into_owned());
+        let ids = self.input.prompts().into_iter().map(ids).collect::<Result<_>>()?;
+        self.input = CompletionInput::Ids(ids);
+        Ok(())
+    }
+
+    /// A generation for each answer, those of a prompt together. Takes as long as tokenizing the prompts and compiling the grammar.
     ///
     /// # Errors
     /// As [`Model::generations`].
