@@ -72,26 +72,27 @@ impl Budget {
 
     /// Takes the body of a request as it arrives.
     pub(crate) async fn body(&self, request: Request) -> Result<Body, Refusal> {
-        self.check(request.headers())?;
-        let body = tokio::time::timeout(BODY_TIME, self.arriving(request)).await;
+        let announced = self.check(request.headers())?;
+        let body = tokio::time::timeout(BODY_TIME, self.arriving(request, announced)).await;
         body.unwrap_or_else(|_| Err(refuse(408, "the body took too long to arrive")))
     }
 
-    /// Refuses a body by what these headers say of it.
-    fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// Refuses a body by what these headers say of it; its length, where they do.
+    fn check(&self, headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
         let text = |name| headers.get(name).map(HeaderValue::to_str).and_then(Result::ok);
         // A page of elsewhere may not send this type unless CORS lets it.
         if !text(header::CONTENT_TYPE).is_some_and(is_json) {
             return Err(refuse(415, "expected the content type application/json"));
         }
-        let announced = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
-        if announced.is_some_and(|length: u64| length > self.body_limit as u64) {
+        let announced = text(header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
+        let announced = announced.map(usize::try_from).transpose().map_err(|_| self.too_large())?;
+        if announced.is_some_and(|length| length > self.body_limit) {
             return Err(self.too_large());
         }
-        Ok(())
+        Ok(announced)
     }
 
-    async fn arriving(&self, request: Request) -> Result<Body, Refusal> {
+    async fn arriving(&self, request: Request, announced: Option<usize>) -> Result<Body, Refusal> {
         let mut chunks = request.into_body().into_data_stream();
         let mut body = Body { bytes: Vec::new(), share: None };
         while let Some(chunk) = chunks.next().await {
@@ -100,9 +101,17 @@ impl Budget {
             if length > self.body_limit {
                 return Err(self.too_large());
             }
-            self.grow(&mut body.share, length)?;
             let no_memory = |_| refuse(503, "there is no memory for the body; try again later");
-            body.bytes.try_reserve(chunk.len()).map_err(no_memory)?;
+            let own = &mut body.bytes;
+            // Of what is announced no more is resident than has come. What grows by doubling is copied, and counts whole.
+            let counted = if let Some(announced) = announced {
+                own.try_reserve_exact(announced.max(length) - own.len()).map_err(no_memory)?;
+                length
+            } else {
+                own.try_reserve(chunk.len()).map_err(no_memory)?;
+                own.capacity()
+            };
+            self.grow(&mut body.share, counted)?;
             body.bytes.extend_from_slice(&chunk);
         }
         Ok(body)
@@ -165,5 +174,34 @@ impl Budget {
             return Err(refuse(413, message));
         };
         Ok(Arc::clone(&self.values).acquire_many_owned(units).await.ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::{Body as Sent, Bytes};
+    use futures_util::stream::iter;
+    use std::convert::Infallible;
+
+    /// A body of three parts, and what its headers say of its length.
+    async fn arrived(announced: Option<usize>) -> Body {
+        let budget = Budget::new(1 << 20, 1 << 20, Handle::current());
+        let parts = (0..3).map(|_| Ok::<_, Infallible>(Bytes::from(vec![b' '; 40_000])));
+        let request = Request::builder().header(header::CONTENT_TYPE, "application/json");
+        let request = announced.into_iter().fold(request, |request, length| request.header("content-length", length));
+        budget.body(request.body(Sent::from_stream(iter(parts))).expect("a request")).await.expect("it arrives")
+    }
+
+    #[test]
+    fn a_body_takes_no_more_than_is_counted_of_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        for announced in [Some(120_000), None] {
+            let body = runtime.block_on(arrived(announced));
+            assert_eq!(body.bytes.len(), 120_000);
+            let counted = SMALL_BODY + UNIT * body.share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+            let taken = body.bytes.capacity();
+            assert!(taken <= counted, "{announced:?}: {taken} bytes, of which {counted} are counted");
+        }
     }
 }
