@@ -87,7 +87,7 @@ impl Grammars {
     /// # Errors
     /// `Grammar`, with the place; `Cancelled`.
     pub(crate) fn begun(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<(TokenParser, GrammarShare)> {
-        self.kept.begun(&*self.compiled(grammar, cancel)?)
+        self.kept.begun(self.compiled(grammar, cancel)?)
     }
 
     /// Compiles `grammar` for those who will ask for it.

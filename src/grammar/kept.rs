@@ -47,6 +47,8 @@ pub(super) struct Kept {
 pub(crate) struct GrammarShare {
     share: CacheShare,
     kept: Arc<Kept>,
+    /// Counted as long as an answer is held to it, kept or not.
+    _compiled: Arc<Compiled>,
 }
 
 impl Kept {
@@ -81,15 +83,16 @@ impl Kept {
         Ok(compiled)
     }
 
-    /// What holds an answer to `compiled`: a parser with a lexer of its own, so that what others read before changes neither
-    /// its steps nor their limits.
+    /// What holds an answer to `compiled`: a parser with a lexer of its own, so that what others read before changes
+    /// neither its steps nor their limits.
     ///
     /// # Errors
     /// `Grammar` where all grammars together would take too much.
-    pub(super) fn begun(self: &Arc<Self>, compiled: &Compiled) -> Result<(TokenParser, GrammarShare)> {
-        let mut share = GrammarShare { share: self.budget.share(), kept: Arc::clone(self) };
-        share.grow(compiled.own)?;
-        Ok((compiled.parser.lock().unwrap_or_else(PoisonError::into_inner).deep_clone(), share))
+    pub(super) fn begun(self: &Arc<Self>, compiled: Arc<Compiled>) -> Result<(TokenParser, GrammarShare)> {
+        let mut share = self.budget.share();
+        self.grow(&mut share, compiled.own)?;
+        let parser = compiled.parser.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
+        Ok((parser, GrammarShare { share, kept: Arc::clone(self), _compiled: compiled }))
     }
 
     /// Lets `share` have `bytes`, for which grammars that are kept make room.

@@ -261,13 +261,15 @@ struct Size {
     cost: usize,
     /// Alternatives that any part of it has.
     alternatives: usize,
+    /// Those of a value itself, the texts and numbers of an `enum` as one.
+    branches: usize,
     /// Readings of a value that may be followed at once.
     readings: usize,
 }
 
 impl Size {
     /// That of a schema without others.
-    const ONE: Size = Size { parts: 1, cost: 0, alternatives: 1, readings: VALUE_READINGS };
+    const ONE: Size = Size { parts: 1, cost: 0, alternatives: 1, branches: 1, readings: VALUE_READINGS };
 }
 
 impl<'s> Walk<'s> {
@@ -308,12 +310,13 @@ impl<'s> Walk<'s> {
         // apart.
         let listed = object.get("enum").and_then(Value::as_array).map_or(0, Vec::len);
         let (mut together, mut factors, mut apart, mut choices) = (1_usize, 0, 1, listed);
-        let readings = optional(object) * PROPERTY_READINGS + VALUE_READINGS;
-        let mut size = Size { readings, cost: cost(object), ..Size::ONE };
+        let mut size = Size { cost: cost(object), ..Size::ONE };
         if listed.saturating_mul(size.cost) > TEXTS_COST {
             return Err(too_large("steps for the texts of an enum", listed.saturating_mul(size.cost), TEXTS_COST));
         }
-        let mut side_by_side = 0_usize;
+        // Readings of one of the branches: its own, and those of all that hold together with it.
+        let mut readings_of_one = optional(object) * PROPERTY_READINGS;
+        let (mut branches, mut choice_readings) = (0_usize, 0_usize);
         let mut join = |count: usize| {
             together = together.saturating_mul(count);
             factors += usize::from(count > 1);
@@ -321,16 +324,19 @@ impl<'s> Walk<'s> {
         for (step, part) in parts(schema) {
             let len = place.len();
             place.push_str(&step);
-            let Size { parts, cost, alternatives, readings } = self.schema(part, place)?;
+            let found = self.schema(part, place)?;
+            let Size { parts, cost, alternatives, readings, .. } = found;
             place.truncate(len);
             size.parts = size.parts.saturating_add(parts);
             size.cost = size.cost.saturating_add(cost);
             if step.starts_with("/allOf/") {
                 join(alternatives);
-                side_by_side = side_by_side.saturating_add(readings);
+                size.branches = size.branches.saturating_mul(found.branches);
+                readings_of_one = readings_of_one.saturating_add(readings.div_ceil(found.branches));
             } else if step.starts_with("/anyOf/") || step.starts_with("/oneOf/") {
                 choices = choices.saturating_add(alternatives);
-                side_by_side = side_by_side.saturating_add(readings);
+                branches = branches.saturating_add(found.branches);
+                choice_readings = choice_readings.saturating_add(readings);
             } else {
                 apart = apart.max(alternatives);
                 size.readings = size.readings.max(readings.saturating_add(VALUE_READINGS));
@@ -343,11 +349,17 @@ impl<'s> Walk<'s> {
             join(target.alternatives);
             size.parts = size.parts.saturating_add(target.parts);
             size.cost = size.cost.saturating_add(target.cost);
-            side_by_side = side_by_side.saturating_add(target.readings);
+            size.branches = size.branches.saturating_mul(target.branches);
+            readings_of_one = readings_of_one.saturating_add(target.readings.div_ceil(target.branches));
         }
         join(choices.max(1));
         size.alternatives = together.saturating_mul(apart);
-        size.readings = size.readings.max(side_by_side);
+        let values = object.get("enum").and_then(Value::as_array).into_iter().flatten();
+        let branches =
+            branches.saturating_add(values.filter(|value| value.is_object() || value.is_array()).count()).max(1);
+        size.branches = size.branches.saturating_mul(branches);
+        let of_one = readings_of_one.saturating_add(choice_readings.div_ceil(branches)).max(VALUE_READINGS);
+        size.readings = size.readings.max(size.branches.saturating_mul(of_one));
         let steps = size.alternatives.saturating_mul(size.cost);
         if steps > JOINED_TEXTS_COST
             && (object.contains_key("allOf") || (object.contains_key("$ref") && object.len() > 1))
@@ -361,7 +373,6 @@ impl<'s> Walk<'s> {
             } else if copies > COPIES {
                 return Err(too_large("schemas in the alternatives of those that hold together", copies, COPIES));
             }
-            size.readings = size.readings.max(size.alternatives.saturating_mul(VALUE_READINGS));
         }
         Ok(size)
     }

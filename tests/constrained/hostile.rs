@@ -99,6 +99,9 @@ fn what_is_too_large_is_refused_before_it_is_compiled() {
         Grammar::json_schema(
             json!({"anyOf": (0..100).map(|_| json!({"type": "object", "properties": properties(30)})).collect::<Vec<_>>()}),
         ),
+        Grammar::json_schema(
+            json!({"properties": properties(30), "anyOf": (0..300).map(|n| one_of(n, true)).collect::<Vec<_>>()}),
+        ),
         // Each property in the place of each other.
         Grammar::json_schema(json!({"type": "object", "properties": properties(300), "minProperties": 1})),
         Grammar::json_schema(
