@@ -8,7 +8,7 @@
 use llguidance::derivre::raw::{DerivCache, ExprSet};
 use llguidance::derivre::{AlphabetInfo, ExprRef, RegexBuilder};
 use llguidance::regex_to_lark;
-use regex_syntax::hir::{Hir, HirKind};
+use regex_syntax::hir::{Class, Hir, HirKind};
 use std::collections::{HashMap, HashSet};
 
 /// The product of ways that one derivative of an expression may take, for each class of bytes.
@@ -105,6 +105,20 @@ pub(super) fn letters(pattern: &str) -> u64 {
         }
     }
     regex_syntax::parse(&regex_to_lark(pattern, "dw")).map_or(1, |hir| of(&hir).saturating_add(2))
+}
+
+/// Ranges of characters in the classes of the pattern of a schema: what compiling it takes grows with them.
+pub(super) fn ranges(pattern: &str) -> usize {
+    fn of(hir: &Hir) -> usize {
+        match hir.kind() {
+            HirKind::Class(Class::Unicode(class)) => class.ranges().len(),
+            HirKind::Repetition(repetition) => of(&repetition.sub),
+            HirKind::Capture(capture) => of(&capture.sub),
+            HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().map(of).sum(),
+            _ => 1,
+        }
+    }
+    regex_syntax::parse(&regex_to_lark(pattern, "dw")).map_or(1, |hir| of(&hir))
 }
 
 /// The states of expressions.

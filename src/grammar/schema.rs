@@ -36,18 +36,19 @@ const PATTERN_BYTES: usize = 256 << 10;
 /// Ways in which a text can be one of a `format` at once, at most.
 const FORMAT_WAYS: u64 = 4;
 
-/// Steps that finding the names of properties that patterns match may take: for each pattern and byte of a name as many as the
-/// pattern has letters, and no more than the name has bytes.
+/// Steps that finding the names of properties that patterns match may take: for each pattern and byte of a name as
+/// many as the pattern has letters, and no more than the name has bytes.
 const MATCH_STEPS: u64 = 20_000_000;
 
-/// Microseconds, about, in which it is looked at whether a text has a format, and whether one matches a pattern, beside one for each
-/// of its bytes.
+/// Microseconds, about, in which it is looked at whether a text has a format, and whether one matches a pattern:
+/// beside these one for each of its bytes, and for so many ranges of characters.
 const FORMAT_COST: usize = 200;
 const PATTERN_COST: usize = 30;
+const RANGES: usize = 4;
 
 /// Of the texts of an `enum` each is looked at: what that may take in one schema, and with what holds together with it.
-const TEXTS_COST: usize = 500_000;
-const JOINED_TEXTS_COST: usize = 2_000_000;
+const TEXTS_COST: usize = 250_000;
+const JOINED_TEXTS_COST: usize = 1_000_000;
 
 /// Pairs of patterns of property names in a schema: each is compared with each of its object.
 const NAME_PAIRS: usize = 1000;
@@ -414,8 +415,8 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// Whether the names of properties can be matched with the patterns of such: llguidance does so while it reads a schema, those of
-    /// schemas that hold together too.
+    /// Whether the names of properties can be matched with the patterns of such: llguidance does so while it reads a
+    /// schema, those of schemas that hold together too.
     fn matches(&self) -> Result<(), GrammarError> {
         let mut steps = 0_u64;
         for letters in &self.named {
@@ -496,7 +497,10 @@ fn is_divisor(divisor: &Number) -> bool {
 
 /// What a text is looked at by in `object`.
 fn cost(object: &Map<String, Value>) -> usize {
-    let pattern = object.get("pattern").and_then(Value::as_str).map_or(0, |pattern| PATTERN_COST + pattern.len());
+    let pattern = object
+        .get("pattern")
+        .and_then(Value::as_str)
+        .map_or(0, |pattern| PATTERN_COST + pattern.len() + breadth::ranges(pattern) / RANGES);
     let length = ["minLength", "maxLength"].iter().any(|key| object.contains_key(*key));
     let format = usize::from(object.contains_key("format")) * FORMAT_COST;
     pattern + usize::from(length) * PATTERN_COST + format

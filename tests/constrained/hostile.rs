@@ -113,6 +113,7 @@ fn what_is_too_large_is_refused_before_it_is_compiled() {
         Grammar::json_schema(json!({"patternProperties": names, "type": "object"})),
         // Texts that are each looked at by a format.
         Grammar::json_schema(json!({"enum": texts, "format": "uri"})),
+        Grammar::json_schema(json!({"enum": texts[..1000], "pattern": "^\\p{Lu}\\p{Ll}{1,5}$"})),
         Grammar::json_schema(
             json!({"allOf": [{"enum": texts}, {"type": "string", "format": "uri"}, {"minLength": 1}]}),
         ),
