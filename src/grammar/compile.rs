@@ -42,7 +42,7 @@ const LIMITS: ParserLimits = ParserLimits {
     initial_lexer_fuel: 1_000_000, // 20 ms
     step_lexer_fuel: 200_000,      // 14 ms
     step_max_items: 10 * READINGS,
-    max_lexer_states: 50_000, // up to 100 MB, a request's own
+    max_lexer_states: 50_000, // and `ANSWER_BYTES` together
     max_grammar_size: 100_000,
     precompute_large_lexemes: true,
     verbose_errors: false,
