@@ -10,7 +10,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The crates of the workspace, and their roots.
-const CRATES: [(&str, &str); 2] = [("model_diagnostics", "diagnostics/src/lib.rs"), ("model_factory", "src/lib.rs")];
+const CRATES: [(&str, &str); 4] = [
+    ("model_factory_dtypes", "crates/dtypes/src/lib.rs"),
+    ("model_factory_kernels", "crates/kernels/src/lib.rs"),
+    ("model_diagnostics", "diagnostics/src/lib.rs"),
+    ("model_factory", "src/lib.rs"),
+];
 
 const RULES: &str = ".ci/modules";
 

@@ -1,4 +1,4 @@
-//! Chooses loom's types in `src/threads/sync.rs`.
+//! Chooses loom's types in `crates/kernels/src/threads/sync.rs`.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(loom)");

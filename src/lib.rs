@@ -49,10 +49,6 @@ mod fit;
 pub mod generate;
 mod grammar;
 pub mod hub;
-#[allow(missing_debug_implementations)]
-#[doc(hidden)]
-pub mod kernels;
-mod memory;
 mod model;
 pub mod openai;
 mod predictor;
@@ -66,9 +62,6 @@ mod session;
 #[cfg(feature = "async")]
 mod stream;
 mod text_model;
-#[allow(missing_debug_implementations)]
-#[doc(hidden)]
-pub mod threads;
 pub mod tokenizer;
 mod tools;
 #[doc(hidden)]
@@ -89,12 +82,15 @@ pub use generate::{
     Speculation,
 };
 pub use grammar::Grammar;
-pub use kernels::Isa;
 pub use model::Model;
 pub use model_diagnostics as diagnostics;
 pub use model_diagnostics::plan::{KvDtype, WeightStorage};
 pub use model_diagnostics::spec::Pooling;
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
+pub use model_factory_kernels::Isa;
+use model_factory_kernels::memory;
+#[doc(hidden)]
+pub use model_factory_kernels::{self as kernels, threads};
 pub use progress::{Progress, Stage};
 pub use prompt::{IntoGenerationError, Prompt};
 pub use rank::Reranker;

@@ -4,28 +4,10 @@
 //! both ways. Compute capabilities: NVIDIA's tables of GPUs and of arithmetic throughput, and the PTX manual's target
 //! notes of `fma`, `dp4a` and `mma`.
 
-use crate::dtype::DType;
-use serde::Serialize;
+use model_factory_dtypes::DType;
 use std::fmt;
 
-/// How a dtype is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Tier {
-    /// The hardware multiplies the stored dtype.
-    Native,
-    /// Every stored value is widened without loss inside a register on its way to the product.
-    Widened,
-}
-
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Tier::Native => "native",
-            Tier::Widened => "widened",
-        })
-    }
-}
+pub use model_factory_dtypes::{Tier, cpu_level};
 
 /// What a tensor is used for, as far as the code that reads it differs. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,44 +131,6 @@ const CPU_MATRICES: &[(DType, Native)] = &[
     (DType::TQ1_0, Native::Always),
     (DType::TQ2_0, Native::Always),
 ];
-
-/// Names and features of the levels of the processor's vector kernels, from slow to fast, of x86-64 and of aarch64.
-#[rustfmt::skip]
-const CPU_LEVELS: [&[(&str, &[&str])]; 2] = [
-    &[
-        ("avx2", &["avx2", "fma", "f16c"]),
-        ("avx-vnni", &["avx2", "fma", "f16c", "avxvnni"]),
-        ("avx512", &["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"]),
-        ("avx512-vnni", &["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"]),
-        ("avx512-vnni-bf16",
-            &["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16"]),
-    ],
-    &[
-        ("neon", &["neon"]),
-        ("dotprod", &["neon", "dotprod"]),
-        ("i8mm", &["neon", "dotprod", "i8mm"]),
-        ("i8mm-bf16", &["neon", "dotprod", "i8mm", "bf16"]),
-    ],
-];
-
-/// The level of kernels that a processor with these instruction sets gets, by the name that `--isa` takes, and the faster ones
-/// that it lacks. `None` where portable kernels compute.
-pub fn cpu_level(features: &[&str]) -> Option<(&'static str, Vec<&'static str>)> {
-    CPU_LEVELS.iter().find_map(|levels| {
-        let best = levels.iter().rposition(|(_, needed)| needed.iter().all(|feature| features.contains(feature)))?;
-        Some((levels[best].0, levels[best + 1..].iter().map(|(name, _)| *name).collect()))
-    })
-}
-
-/// The instruction sets of the level of this name; none where it is `portable`.
-pub fn cpu_level_features(name: &str) -> &'static [&'static str] {
-    let level = CPU_LEVELS.iter().flat_map(|levels| levels.iter()).find(|level| level.0 == name);
-    level.map_or(&[], |(_, features)| features)
-}
-
-/// Inputs of an I8 matrix at most: so many products of a weight, -128 to 127, and an activation less its zero point, -255
-/// to 255, have a sum in 32 bits whatever they are.
-pub const I8_MAX_INPUTS: u64 = 65_793;
 
 /// Vector dtypes, on every engine.
 const VECTORS: &[(DType, Native)] =

@@ -1,6 +1,6 @@
 //! What can be wrong with a path, a file or a description: typed to the leaf, located, with the next move.
 
-use crate::dtype::DType;
+use model_factory_dtypes::DType;
 use std::path::{Path, PathBuf};
 
 /// A result of this crate.

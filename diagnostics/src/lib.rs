@@ -26,7 +26,6 @@ pub mod assess;
 pub mod block;
 mod bytes;
 pub mod capability;
-pub mod dtype;
 pub mod error;
 pub mod family;
 pub mod hardware;
@@ -44,9 +43,9 @@ pub mod speed;
 pub mod tokenizer;
 
 pub use assess::{ChosenDevice, assess};
-pub use dtype::DType;
 pub use error::{Error, Result};
 pub use hardware::Hardware;
+pub use model_factory_dtypes::DType;
 pub use plan::Plan;
 pub use policy::{DeviceChoice, DtypePolicy, Policy};
 pub use report::{Report, Verdict};

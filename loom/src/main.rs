@@ -22,6 +22,7 @@ mod library {
     pub mod scheduler {
         pub mod queue;
     }
+    #[path = "../crates/kernels/src/threads.rs"]
     pub mod threads;
 }
 

@@ -3,7 +3,6 @@
 use super::gpus;
 use super::target::{Target, TargetDevice};
 use crate::capability::{self, ComputeCapability, DeviceEngine, FileType, Lacking, TensorKind, Tier};
-use crate::dtype::DType;
 use crate::error::some_of;
 use crate::hardware::{Hardware, Memory};
 use crate::header::TensorInfo;
@@ -12,6 +11,7 @@ use crate::policy::{DtypePolicy, Policy};
 use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, roles};
 use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
 use crate::tokenizer::TokenizerKind;
+use model_factory_dtypes::DType;
 use std::collections::BTreeMap;
 
 pub(super) fn input(input: &InputSummary) -> Check {

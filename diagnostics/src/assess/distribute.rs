@@ -4,13 +4,13 @@
 //! safetensors on GPUs, each matrix split over all of them (tensor parallel) and the layers over groups of GPUs
 //! (pipeline parallel). Both keep keys and values in 16 bits, which is what is counted here.
 
-use crate::dtype::DType;
 use crate::hardware::{Hardware, Memory};
 use crate::header::TensorInfo;
 use crate::plan::{self, KvDtype, PREFILL_CHUNK};
 use crate::policy::Policy;
 use crate::report::{Distribution, InputSummary, ServingEngine, Share};
 use crate::spec::{ModelSpec, NormWeights};
+use model_factory_dtypes::DType;
 
 /// Devices at most; a larger plan is a cluster's, not a person's.
 const MOST: usize = 64;

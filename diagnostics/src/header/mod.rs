@@ -5,9 +5,9 @@ pub mod gguf;
 pub mod repository;
 pub mod safetensors;
 
-use crate::dtype::DType;
 use crate::error::Result;
 use crate::source::{Format, ModelSource, sidecar};
+use model_factory_dtypes::DType;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

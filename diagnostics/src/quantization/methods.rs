@@ -4,7 +4,7 @@
 //! Methods and keys: transformers 5 `utils/quantization_config.py`. Tensor names: its `integrations/` and `quantizers/`.
 //! Those of EXL2, EXL3, MLX, QuIP#, SmoothQuant and quanto are what published checkpoints have, as far as known.
 
-use crate::dtype::DType;
+use model_factory_dtypes::DType;
 
 /// One method.
 #[derive(Debug)]

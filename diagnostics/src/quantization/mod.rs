@@ -6,11 +6,11 @@ mod methods;
 
 pub(crate) use compressed_tensors::{ActivationScheme, Answer, Group, Notes, Scales, Scheme};
 
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
+use model_factory_dtypes::DType;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

@@ -2,9 +2,9 @@
 
 use super::page::{Bytes, Page, Plain};
 use crate::capability::{self, DeviceEngine, Tier};
-use crate::dtype::DType;
 use crate::hardware::profiles::{GpuProfile, PROFILES, Profile};
 use crate::hardware::{Gpu, Hardware, Memory};
+use model_factory_dtypes::DType;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};

@@ -1,7 +1,7 @@
 //! How several devices of one kind hold a model that one does not.
 
 use super::Bytes;
-use crate::dtype::DType;
+use model_factory_dtypes::DType;
 use serde::Serialize;
 use std::fmt;
 use std::ops::Range;

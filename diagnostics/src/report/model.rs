@@ -1,12 +1,12 @@
 //! ModelSpec -> the `model` object of the report.
 
 use crate::capability::{self, DeviceEngine, TensorKind, Tier};
-use crate::dtype::DType;
 use crate::header::TensorInfo;
 use crate::spec::{
     Embeds, LayerWeights, Mixer, ModelSpec, NormWeights, Pooling, Rope, RopeLayout, RopeScaling, Sampling,
 };
 use crate::tokenizer::{TokenizerKind, TokenizerSpec, ToolCallFormat};
+use model_factory_dtypes::DType;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};

@@ -6,12 +6,12 @@ use super::reader::Reader;
 use super::rope;
 use super::tensors::{Options, Tensors};
 use super::{Embeds, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Rope, Sampling, Sizes, TextLimit};
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::family::{Evidence, Family, Role};
 use crate::header::{Fields, Header, Metadata};
 use crate::quantization::{self, Notes, Recognised, Scheme};
 use crate::tokenizer::TokenizerSpec;
+use model_factory_dtypes::DType;
 
 /// Resolves `header` by the tables of `families`.
 ///

@@ -2,12 +2,12 @@
 
 use super::tensors::{Rows, Tensors, rows_of};
 use super::{Int8, Int8Activations, elements};
-use crate::capability::I8_MAX_INPUTS;
-use crate::dtype::DType;
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::Role;
 use crate::header::TensorInfo;
 use crate::quantization::{ActivationScheme, Answer, Group, Scales, Scheme};
+use model_factory_dtypes::DType;
+use model_factory_dtypes::I8_MAX_INPUTS;
 
 /// Tensors that only other schemes have beside an I8 weight, and what they would mean.
 const FOREIGN: &[(&str, &str)] = &[

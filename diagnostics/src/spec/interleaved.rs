@@ -4,10 +4,10 @@
 use super::LinearWeights;
 use super::routed::ExpertMatrices;
 use super::tensors::{Tensors, rows_of};
-use crate::dtype::DType;
 use crate::error::Result;
 use crate::family::Role;
 use crate::header::TensorInfo;
+use model_factory_dtypes::DType;
 
 /// Elements of a block.
 const BLOCK: u64 = 32;

@@ -38,9 +38,9 @@ pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
 pub use routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 pub use sampling::{GREEDY_BELOW, Sampling};
 
-use crate::dtype::DType;
 use crate::header::TensorInfo;
 use crate::tokenizer::TokenizerSpec;
+use model_factory_dtypes::DType;
 use std::collections::BTreeMap;
 
 /// Everything the loader and the decoder need to know of a model. Every tensor in it exists and has the right shape.

@@ -8,11 +8,11 @@ use super::{
     Activation, AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueWeights, KeysValues,
     LayerWeights, LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
 };
-use crate::dtype::DType;
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::{Bias, Family, NormKind, Role};
 use crate::header::{Header, TensorInfo};
 use crate::quantization::{Recognised, Scheme};
+use model_factory_dtypes::DType;
 use std::collections::BTreeSet;
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Written by `benches/cuda/sass.py --record`: what the compiler makes of the GPU's products.
 
-use crate::dtype::DType;
+use model_factory_dtypes::DType;
 
 /// Instructions that a warp issues in a turn of the inner loop, and its multiplications: of the kernel for one token, with
 /// the instructions before and behind the loop, and of the kernel for many.

@@ -2,10 +2,10 @@
 //! launches.
 
 use super::compiled::COMPILED;
-use crate::dtype::DType;
 use crate::header::TensorInfo;
 use crate::plan::{KvDtype, PREFILL_CHUNK, gpu_launches, kv_bytes_read};
 use crate::spec::ModelSpec;
+use model_factory_dtypes::DType;
 
 /// A GPU by its data sheet: multiprocessors, boost clock, and multiplications with additions a second of its tensor cores,
 /// without sparsity: of 16-bit floats added up in 32 bits, and of bytes.

@@ -3,11 +3,11 @@
 use super::metadata::{Array, GgufMetadata, Value};
 use super::{GgufFile, Strings};
 use crate::bytes::Reader;
-use crate::dtype::{DType, removed_ggml_type};
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::header::{Fields, TensorInfo, TensorTable};
 use crate::limits;
 use crate::source::content::{self, PREFIX_BYTES};
+use model_factory_dtypes::{DType, removed_ggml_type};
 use std::io::{Read, Seek};
 use std::path::Path;
 

@@ -1,12 +1,12 @@
 //! One safetensors file -> its located tensors (safetensors 0.8 `tensor.rs`, and repeated names refused).
 
 use crate::bytes::Reader;
-use crate::dtype::DType;
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::header::{TensorInfo, TensorTable};
 use crate::json;
 use crate::limits;
 use crate::source::content::{self, Content, PREFIX_BYTES};
+use model_factory_dtypes::DType;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::fmt;

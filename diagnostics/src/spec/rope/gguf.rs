@@ -1,12 +1,12 @@
 //! The rotary embedding of GGUF files.
 
 use super::{Resolver, Scaled, longrope_magnitude, unread_attention_factor, yarn_magnitude};
-use crate::dtype::DType;
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::Key;
 use crate::header::{Fields, TensorInfo};
 use crate::spec::reader::missing;
 use crate::spec::{FrequencyFactors, QueryScale, Rope, RopeScaling};
+use model_factory_dtypes::DType;
 
 /// The tensor of frequency factors that writers store for `llama3` scaling.
 const ROPE_FREQS: &str = "rope_freqs.weight";

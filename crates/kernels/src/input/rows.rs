@@ -1,0 +1,221 @@
+//! The rows of an input, written by several threads.
+
+#![allow(unsafe_code)]
+
+use super::{BLOCK, Buffers, Form, Input, Layout, stride};
+use crate::int8::{self, Extent, QuantParams};
+use crate::isa::Isa;
+use crate::order::{GROUP, Order};
+use crate::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
+use crate::threads::{Pool, Split};
+
+/// The rows of an input, each to be written by one thread.
+pub(super) struct RowsMut<'a> {
+    pub(super) form: Form,
+    pub(super) tokens: usize,
+    pub(super) inputs: usize,
+    pub(super) layout: Layout,
+    pub(super) buffers: BuffersMut<'a>,
+}
+
+/// The memory of the form.
+pub(super) enum BuffersMut<'a> {
+    F32(Split<'a, f32>),
+    Bf16(Split<'a, u16>),
+    Integers(IntegersMut<'a>),
+}
+
+/// As `Integers`.
+pub(super) struct IntegersMut<'a> {
+    bytes: Split<'a, i8>,
+    floats: Split<'a, f32>,
+    ints: Split<'a, i32>,
+    pub(super) waiting: Split<'a, f32>,
+}
+
+impl<'a> RowsMut<'a> {
+    pub(super) fn new(input: &'a mut Input) -> RowsMut<'a> {
+        let buffers = match &mut input.buffers {
+            Buffers::F32(floats) => BuffersMut::F32(Split::new(floats.all_mut())),
+            Buffers::Bf16(halves) => BuffersMut::Bf16(Split::new(halves.all_mut())),
+            Buffers::Integers(of) => BuffersMut::Integers(IntegersMut {
+                bytes: Split::new(of.bytes.all_mut()),
+                floats: Split::new(of.floats.all_mut()),
+                ints: Split::new(of.ints.all_mut()),
+                waiting: Split::new(of.waiting.all_mut()),
+            }),
+        };
+        RowsMut { form: input.form, tokens: input.tokens, inputs: input.inputs, layout: input.layout, buffers }
+    }
+
+    fn integers(&self) -> &IntegersMut<'a> {
+        let BuffersMut::Integers(integers) = &self.buffers else { unreachable!("another form") };
+        integers
+    }
+
+    /// Calls `prepare` once for each row, in parallel; for the rows of a group on one thread.
+    pub(super) fn each(&self, pool: &Pool, prepare: impl Fn(&Self, usize) + Sync) {
+        // Neighbours in a group write the same cache lines.
+        let together = if self.layout == Layout::Rows { 1 } else { GROUP };
+        pool.run(self.tokens.div_ceil(together), &|task| {
+            let first = task * together;
+            (first..self.tokens.min(first + together)).for_each(|token| prepare(self, token));
+        });
+    }
+
+    /// Brings `x` into row `token`.
+    ///
+    /// # Safety
+    /// No other thread may be at the same row, or at the same group.
+    pub(super) unsafe fn prepare(&self, isa: Isa, token: usize, x: &[f32]) {
+        assert!(token < self.tokens && x.len() == self.inputs);
+        let inputs = self.inputs;
+        match self.form {
+            Form::F32 | Form::Bf16 => match &self.buffers {
+                // SAFETY: rows do not overlap, and the caller is alone at this one.
+                BuffersMut::F32(to) => unsafe { to.part(token * stride(inputs, 16), inputs) }.copy_from_slice(x),
+                // SAFETY: as above.
+                BuffersMut::Bf16(to) => round_to_bf16(isa, x, unsafe { to.part(token * stride(inputs, 32), inputs) }),
+                BuffersMut::Integers(_) => unreachable!("another form"),
+            },
+            Form::Int8(rule) => {
+                // SAFETY: the caller is alone at this row.
+                unsafe { self.quantize(isa, token, x, rule.params(Extent::of(isa, x))) };
+            }
+            Form::Q8 => {
+                let (chunks, rest) = x.as_chunks::<BLOCK>().0.as_chunks::<TOGETHER>();
+                let mut padded = [[0.0; BLOCK]; TOGETHER];
+                padded[..rest.len()].copy_from_slice(rest);
+                let padded = (!rest.is_empty()).then_some(&padded);
+                let mut blocks = Blocks::ZERO;
+                for (chunk, x) in chunks.iter().chain(padded).enumerate() {
+                    quantize(isa, x, &mut blocks);
+                    // SAFETY: the caller is alone at this row and group.
+                    unsafe {
+                        match self.layout {
+                            Layout::Rows => self.put_in_row(token, chunk, &blocks),
+                            _ => self.put_in_group(token, chunk, &blocks),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Copies blocks `16 * chunk ..` to row `token`.
+    ///
+    /// # Safety
+    /// No other thread may be at the same row.
+    unsafe fn put_in_row(&self, token: usize, chunk: usize, from: &Blocks) {
+        let blocks = self.inputs / BLOCK;
+        let (first, count) = (chunk * TOGETHER, TOGETHER.min(blocks - chunk * TOGETHER));
+        let (each, half_row) = (stride(blocks, 16), token * stride(2 * blocks, 16) + 2 * first);
+        let (row, behind) = (token * each + first, self.tokens * each);
+        let IntegersMut { bytes, floats, ints, .. } = self.integers();
+        // SAFETY: rows do not overlap, and the caller is alone at this one.
+        unsafe {
+            let bytes = bytes.part(token * stride(self.inputs, 64) + first * BLOCK, count * BLOCK);
+            bytes.copy_from_slice(from.bytes[..count].as_flattened());
+            floats.part(row, count).copy_from_slice(&from.scales[..count]);
+            floats.part(behind + row, count).copy_from_slice(&from.sums[..count]);
+            ints.part(row, count).copy_from_slice(&from.offsets[..count]);
+            let half_offsets = ints.part(behind + half_row, 2 * count).as_chunks_mut::<2>().0;
+            for (b, to) in half_offsets.iter_mut().enumerate() {
+                *to = [from.half_offsets[0][b], from.half_offsets[1][b]];
+            }
+        }
+    }
+
+    /// Copies blocks `16 * chunk ..` of `token` to their places in its group.
+    ///
+    /// # Safety
+    /// No other thread may be at the same group.
+    unsafe fn put_in_group(&self, token: usize, chunk: usize, from: &Blocks) {
+        let order = Order::new(self.inputs / BLOCK);
+        let (first, t) = (token / GROUP * GROUP, token % GROUP);
+        let width = self.layout.width(GROUP.min(self.tokens - first));
+        let (at, each) = (first * order.blocks, width * order.blocks);
+        let to = self.integers();
+        // SAFETY: the caller is alone at this group.
+        let (bytes, floats, ints) = unsafe {
+            let bytes = to.bytes.part(at * BLOCK, each * BLOCK);
+            let of_each = self.layout.floats();
+            (bytes, to.floats.part(at * of_each, each * of_each), to.ints.part(at * 3, each * 3))
+        };
+        for b in 0..TOGETHER {
+            let Some(place) = order.place(chunk * TOGETHER + b) else { break };
+            self.put_bytes(&mut bytes[place * width * BLOCK..][..width * BLOCK], t, &from.bytes[b]);
+            let of_block = |each: usize| place * width * each..(place + 1) * width * each;
+            let (floats, ints) = (&mut floats[of_block(self.layout.floats())], &mut ints[of_block(3)]);
+            self.put_numbers(floats, ints, t, from, b);
+        }
+    }
+
+    /// Puts the bytes of token `t` into a block of its group.
+    #[inline]
+    fn put_bytes(&self, block: &mut [i8], t: usize, from: &[i8; BLOCK]) {
+        if self.layout != Layout::Pairs {
+            block[t * BLOCK..][..BLOCK].copy_from_slice(from);
+            return;
+        }
+        for (i, eight) in from.as_chunks::<8>().0.iter().enumerate() {
+            block[8 * self.layout.eight(0, 0, t, i)..][..8].copy_from_slice(eight);
+        }
+    }
+
+    /// Puts what block `i` of `from` has beside its bytes into the floats and the ints of a block of a group, for its token `t`.
+    #[inline(always)]
+    fn put_numbers(&self, floats: &mut [f32], ints: &mut [i32], t: usize, from: &Blocks, i: usize) {
+        let (width, each, at) = (ints.len() / 3, floats.len() / 2, self.layout.float(t));
+        (floats[at], floats[each + at]) = (from.scales[i], from.sums[i]);
+        if self.layout == Layout::Pairs {
+            (floats[at + 2], floats[each + at + 2]) = (from.scales[i], from.sums[i]);
+        }
+        ints[t] = from.offsets[i];
+        (ints[width + t], ints[2 * width + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
+    }
+
+    /// Copies `beside` blocks from `block` on, of each token of the group that begins with token `first`, to their places:
+    /// those of a token lie one behind the other.
+    ///
+    /// # Safety
+    /// No other thread may be at the same blocks.
+    pub(super) unsafe fn put_blocks(&self, first: usize, block: usize, beside: usize, from: &Blocks) {
+        let order = Order::new(self.inputs / BLOCK);
+        let tokens = GROUP.min(self.tokens - first);
+        let width = self.layout.width(tokens);
+        let to = self.integers();
+        for b in 0..beside {
+            let Some(place) = order.place(block + b) else { break };
+            let at = first * order.blocks + place * width;
+            // SAFETY: blocks do not overlap, and the caller is alone at this one.
+            let (bytes, floats, ints) = unsafe {
+                let bytes = to.bytes.part(at * BLOCK, width * BLOCK);
+                let of_each = self.layout.floats();
+                (bytes, to.floats.part(at * of_each, width * of_each), to.ints.part(at * 3, width * 3))
+            };
+            for t in 0..tokens {
+                let i = t * beside + b;
+                self.put_bytes(bytes, t, &from.bytes[i]);
+                self.put_numbers(floats, ints, t, from, i);
+            }
+        }
+    }
+
+    /// Writes `x` into row `token` of int8.
+    ///
+    /// # Safety
+    /// No other thread may be at the same row.
+    pub(super) unsafe fn quantize(&self, isa: Isa, token: usize, x: &[f32], params: QuantParams) {
+        assert!(token < self.tokens && x.len() == self.inputs);
+        let to = self.integers();
+        // SAFETY: rows do not overlap, and the caller is alone at this one.
+        let bytes = unsafe { to.bytes.part(token * stride(self.inputs, 64), self.inputs) };
+        let sum = int8::quantize(isa, x, params, bytes);
+        // SAFETY: as above.
+        let scale = unsafe { to.floats.part(token, 1) };
+        scale[0] = params.scale;
+        // SAFETY: as above.
+        unsafe { to.ints.part(2 * token, 2) }.copy_from_slice(&[params.zero, sum]);
+    }
+}

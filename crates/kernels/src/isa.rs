@@ -1,0 +1,230 @@
+//! Instruction-set tokens: proof that the processor has what a kernel needs.
+//!
+//! A level is one line in `LEVELS`: its name, the sets it stands for (those of the levels it builds on included) and
+//! how its presence is detected. A new instruction set is a constant in `Sets`, a line here, and functions in the
+//! dtype files that gain from it.
+
+use model_factory_dtypes::cpu_level_features;
+use std::fmt;
+
+/// Instruction sets that a kernel needs, as bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sets(u32);
+
+#[allow(dead_code)] // an architecture has no use for the sets of another
+impl Sets {
+    /// What Rust compiles for without being asked.
+    pub(crate) const PORTABLE: Sets = Sets(0);
+    /// AVX2, FMA and F16C.
+    pub(crate) const AVX2: Sets = Sets(1);
+    /// AVX-512 F, BW, DQ and VL, and AVX2.
+    pub(crate) const AVX512: Sets = Sets(2).and(Sets::AVX2);
+    /// AVX-512 VNNI.
+    pub(crate) const VNNI: Sets = Sets(4);
+    /// AVX-512 BF16.
+    pub(crate) const BF16: Sets = Sets(8);
+    /// AVX-VNNI: the instructions of AVX-512 VNNI in vectors of 256 bits, for processors without AVX-512.
+    pub(crate) const AVX_VNNI: Sets = Sets(16);
+    /// NEON, which every aarch64 has.
+    pub(crate) const NEON: Sets = Sets(32);
+    /// The dot product of bytes (ARMv8.2), and NEON.
+    pub(crate) const DOTPROD: Sets = Sets(64).and(Sets::NEON);
+    /// The product of matrices of bytes (ARMv8.6), and the dot product.
+    pub(crate) const I8MM: Sets = Sets(128).and(Sets::DOTPROD);
+    /// The products of BF16 (ARMv8.6), and NEON.
+    pub(crate) const ARM_BF16: Sets = Sets(256).and(Sets::NEON);
+
+    /// Both.
+    pub(crate) const fn and(self, other: Sets) -> Sets {
+        Sets(self.0 | other.0)
+    }
+}
+
+/// A combination of sets that is found in processors and can be asked for by name.
+struct Level {
+    name: &'static str,
+    sets: Sets,
+    detected: fn() -> bool,
+}
+
+/// From slow to fast; a later level is preferred.
+#[rustfmt::skip]
+static LEVELS: &[Level] = &[
+    Level { name: "portable", sets: Sets::PORTABLE, detected: || true },
+    #[cfg(target_arch = "x86_64")]
+    Level { name: "avx2", sets: Sets::AVX2, detected: detect_avx2 },
+    #[cfg(target_arch = "x86_64")]
+    Level { name: "avx-vnni", sets: Sets::AVX2.and(Sets::AVX_VNNI), detected: detect_avx_vnni },
+    #[cfg(target_arch = "x86_64")]
+    Level { name: "avx512", sets: Sets::AVX512, detected: detect_avx512 },
+    #[cfg(target_arch = "x86_64")]
+    Level { name: "avx512-vnni", sets: Sets::AVX512.and(Sets::VNNI), detected: detect_avx512_vnni },
+    #[cfg(target_arch = "x86_64")]
+    Level { name: "avx512-vnni-bf16", sets: Sets::AVX512.and(Sets::VNNI).and(Sets::BF16), detected: detect_avx512_vnni_bf16 },
+    #[cfg(target_arch = "aarch64")]
+    Level { name: "neon", sets: Sets::NEON, detected: || std::arch::is_aarch64_feature_detected!("neon") },
+    #[cfg(target_arch = "aarch64")]
+    Level { name: "dotprod", sets: Sets::DOTPROD, detected: detect_dotprod },
+    #[cfg(target_arch = "aarch64")]
+    Level { name: "i8mm", sets: Sets::I8MM, detected: detect_i8mm },
+    #[cfg(target_arch = "aarch64")]
+    Level { name: "i8mm-bf16", sets: Sets::I8MM.and(Sets::ARM_BF16), detected: detect_i8mm_bf16 },
+];
+
+#[cfg(target_arch = "aarch64")]
+fn detect_dotprod() -> bool {
+    std::arch::is_aarch64_feature_detected!("dotprod")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn detect_i8mm() -> bool {
+    detect_dotprod() && std::arch::is_aarch64_feature_detected!("i8mm")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn detect_i8mm_bf16() -> bool {
+    detect_i8mm() && std::arch::is_aarch64_feature_detected!("bf16")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect_avx_vnni() -> bool {
+    detect_avx2() && is_x86_feature_detected!("avxvnni")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect_avx512() -> bool {
+    detect_avx2()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect_avx512_vnni() -> bool {
+    detect_avx512() && is_x86_feature_detected!("avx512vnni")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect_avx512_vnni_bf16() -> bool {
+    detect_avx512_vnni() && is_x86_feature_detected!("avx512bf16")
+}
+
+/// The instruction sets kernels may use here. Made only by detection, or by choosing less than was detected.
+#[derive(Clone, Copy)]
+pub struct Isa(&'static Level);
+
+impl Isa {
+    /// The most this processor and its operating system support.
+    pub fn detect() -> Isa {
+        Isa(LEVELS.iter().rev().find(|level| (level.detected)()).unwrap_or(&LEVELS[0]))
+    }
+
+    /// Nothing but what Rust compiles for everywhere.
+    pub fn portable() -> Isa {
+        Isa(&LEVELS[0])
+    }
+
+    /// The level of this name, `avx512-vnni` say; `None` when there is no such level or this machine lacks it.
+    pub fn named(name: &str) -> Option<Isa> {
+        LEVELS.iter().find(|level| level.name == name && (level.detected)()).map(Isa)
+    }
+
+    /// Every level that this machine supports, from slow to fast.
+    pub fn available() -> Vec<Isa> {
+        LEVELS.iter().filter(|level| (level.detected)()).map(Isa).collect()
+    }
+
+    /// The name of every level this build knows, supported here or not, from slow to fast.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        LEVELS.iter().map(|level| level.name)
+    }
+
+    /// The name: `portable`, `avx512-vnni-bf16`.
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// The names of its sets as detection macros and reports spell them.
+    pub fn features(self) -> &'static [&'static str] {
+        cpu_level_features(self.name())
+    }
+
+    /// Whether all of `sets` may be used: the proof that calls into functions compiled for them are sound.
+    pub(crate) fn has(self, sets: Sets) -> bool {
+        self.0.sets.0 & sets.0 == sets.0
+    }
+}
+
+impl PartialEq for Isa {
+    fn eq(&self, other: &Isa) -> bool {
+        self.0.sets == other.0.sets
+    }
+}
+
+impl Eq for Isa {}
+
+impl fmt::Debug for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Isa({})", self.name())
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Runs a function body compiled for every machine, for AVX2 and for AVX-512, as the token allows.
+///
+/// `compiled_for!(isa, body(x: &[f32], y: &mut [f32]))` calls `body(x, y)`, an `#[inline(always)]` safe function.
+/// Nothing but the compiler's vectorisation differs, so the results are the same bits. What Rust compiles for every aarch64 has
+/// NEON.
+macro_rules! compiled_for {
+    ($isa:expr, $body:path, ($($arg:ident: $ty:ty),* $(,)?)) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+            fn avx512($($arg: $ty),*) {
+                $body($($arg),*)
+            }
+            if $crate::isa::Isa::has($isa, $crate::isa::Sets::AVX512) {
+                // SAFETY: the token is proof of the instruction sets that the function is compiled for.
+                return unsafe { avx512($($arg),*) };
+            }
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn avx2($($arg: $ty),*) {
+                $body($($arg),*)
+            }
+            if $crate::isa::Isa::has($isa, $crate::isa::Sets::AVX2) {
+                // SAFETY: as above.
+                return unsafe { avx2($($arg),*) };
+            }
+        }
+        let _: $crate::isa::Isa = $isa;
+        $body($($arg),*)
+    }};
+}
+pub(crate) use compiled_for;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn detects_the_best_available_level_and_names_it() {
+        let available = Isa::available();
+        assert_eq!(available.first(), Some(&Isa::portable()));
+        assert_eq!(available.last(), Some(&Isa::detect()));
+        for isa in available {
+            assert_eq!(Isa::named(isa.name()), Some(isa));
+        }
+        assert_eq!(Isa::named("sse9"), None);
+    }
+}

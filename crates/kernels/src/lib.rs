@@ -1,0 +1,276 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # How it is built
+//!
+//! There is one file a dtype.
+//! A block dtype's file says how its blocks are unpacked. The values of a row and the portable product, which is the oracle
+//! of the vector versions, follow from that (`blocks.rs`). What dtypes share is in files named after what they do;
+//! `docs/adding-a-dtype.md` lists them, and the few dtypes that use code of another.
+//!
+//! A [`Kernel`] is chosen once, when a weight is loaded, for a dtype and the instruction sets of the machine
+//! ([`Isa`]). It reads weight bytes exactly as the file stores them and activations in the [`Form`] it asks for.
+//! Every output is one sum in one fixed order that depends on `inputs` alone: not on the number of tokens or rows in
+//! the call, so neither threads nor the way a prompt is chunked change a bit of the result. Kernels that read
+//! [`Form::Q8`] give the same bits on every instruction set as well.
+
+#![allow(unsafe_code)]
+
+mod attention;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_blocks;
+mod bf16;
+mod blocks;
+mod conv;
+mod delta;
+mod element;
+mod exp;
+mod f16;
+mod f32;
+mod f4;
+mod floats;
+mod grids;
+mod i8;
+mod input;
+mod int8;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
+mod iq4_nl;
+mod iq4_xs;
+pub mod isa;
+pub mod memory;
+mod mxfp4;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod order;
+mod output;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod panel;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod prefetch;
+mod q2_k;
+mod q3_k;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+mod quantize;
+#[cfg(test)]
+mod references;
+mod routing;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod scratch;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod simd;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+pub mod threads;
+mod tq1_0;
+mod tq2_0;
+mod transposed;
+mod vector;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod wide;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod wide_panel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use attention::{KvElement, KvTile, Query, STATE, Scoring, TILE, attend, put_key, put_value};
+pub use conv::convolve;
+pub use delta::{CHUNK, DeltaRows, DeltaState, delta_scratch};
+pub use element::Element;
+pub use i8::int8_groups;
+pub use input::{ColumnsMut, Form, Input};
+pub use int8::Int8Rule;
+pub use isa::Isa;
+pub use routing::{exp_all, sigmoid, softmax};
+pub use scratch::{Scratch, swap_scratch};
+pub use transposed::multiply_transposed;
+pub use vector::{
+    Floats, add, add_floats, add_scaled, clamped_swiglu, divide_by_rms, gate_sigmoid, geglu, gelu_erf, gelu_tanh,
+    l2_norm, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, soft_cap, swiglu,
+};
+
+use isa::Sets;
+use model_factory_dtypes::{DType, Tier};
+use output::Output;
+use std::fmt;
+
+/// The matrix product of an [`Registered`]: weight rows, activations, and where the results go.
+///
+/// # Safety
+/// The processor has the entry's instruction sets. Nothing else: lengths and forms are checked by the types.
+type Matmul = unsafe fn(&[u8], &Input, &mut Output<'_>);
+
+/// How a kernel computes its product.
+enum Product {
+    /// From weight rows.
+    Rows(Matmul),
+    /// From weight rows and the scales of their blocks, which lie apart. Safe to call as a [`Matmul`].
+    Scaled(unsafe fn(&[u8], &[u8], &Input, &mut Output<'_>)),
+}
+
+/// A kernel as its dtype's file registers it.
+struct Registered {
+    name: &'static str,
+    dtype: DType,
+    tier: Tier,
+    form: Form,
+    sets: Sets,
+    matmul: Product,
+    dequantize: fn(&[u8], &mut [f32]),
+}
+
+/// The registry: one line a dtype, in each file the fastest first.
+static REGISTRY: &[&[Registered]] = &[
+    f32::KERNELS,
+    f16::KERNELS,
+    bf16::KERNELS,
+    i8::KERNELS,
+    q8_0::KERNELS,
+    q4_0::KERNELS,
+    q5_0::KERNELS,
+    q4_k::KERNELS,
+    q5_k::KERNELS,
+    q6_k::KERNELS,
+    q4_1::KERNELS,
+    q5_1::KERNELS,
+    q2_k::KERNELS,
+    q3_k::KERNELS,
+    iq4_nl::KERNELS,
+    iq4_xs::KERNELS,
+    iq3_s::KERNELS,
+    iq3_xxs::KERNELS,
+    iq2_s::KERNELS,
+    iq2_xs::KERNELS,
+    iq2_xxs::KERNELS,
+    iq1_s::KERNELS,
+    iq1_m::KERNELS,
+    mxfp4::KERNELS,
+    f4::KERNELS,
+    tq1_0::KERNELS,
+    tq2_0::KERNELS,
+];
+
+/// A matrix product for one stored dtype on one instruction set.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    /// `dtype/isa`: `q8_0/avx512-vnni`.
+    pub name: &'static str,
+    /// The stored dtype.
+    pub dtype: DType,
+    /// Whether the hardware multiplies the stored dtype, or what it is widened to in a register.
+    pub tier: Tier,
+    /// What [`Input`] it reads; for I8 by any rule.
+    pub form: Form,
+    /// Only [`Kernel::select`] fills this in, against a token that has the entry's sets.
+    entry: &'static Registered,
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kernel({})", self.name)
+    }
+}
+
+impl Kernel {
+    /// The fastest kernel for `dtype` that `isa` can run; `None` when there is none for the dtype.
+    pub fn select(dtype: DType, isa: Isa) -> Option<Kernel> {
+        let mut entries = REGISTRY.iter().copied().flatten();
+        let entry = entries.find(|entry| entry.dtype == dtype && isa.has(entry.sets))?;
+        Some(Kernel { name: entry.name, dtype, tier: entry.tier, form: entry.form, entry })
+    }
+
+    /// The dtypes that have kernels.
+    pub fn dtypes() -> impl Iterator<Item = DType> {
+        REGISTRY.iter().filter_map(|entries| entries.first()).map(|entry| entry.dtype)
+    }
+
+    /// Bytes of one stored row of `inputs` elements. Panics when they are no whole number of blocks.
+    pub fn row_bytes(&self, inputs: usize) -> usize {
+        let (len, bytes) = (self.entry.dtype.block_len(), self.entry.dtype.block_bytes());
+        assert!(inputs.is_multiple_of(len), "{inputs} elements are no whole number of blocks of {len}");
+        inputs / len * bytes
+    }
+
+    /// `y[token][row] = sum over i of weight[row][i] * x[token][i]` for the rows whose bytes are `weight`.
+    ///
+    /// `weight` holds whole rows of `inputs` stored elements, at any alignment; `y` is `[tokens, rows]`, overwritten.
+    /// Panics when lengths or forms do not match, and for a dtype whose blocks have their scales elsewhere.
+    ///
+    /// # Errors
+    /// When there is no memory for what it unpacks; `y` is unspecified then.
+    pub fn matmul(&self, weight: &[u8], input: &Input, y: &mut [f32]) -> memory::Result<()> {
+        let Product::Rows(matmul) = self.entry.matmul else { panic!("{} multiplies scaled blocks", self.entry.name) };
+        // SAFETY: `select` compared the entry's instruction sets with those of a token.
+        self.multiply(weight, input, y, |output| unsafe { matmul(weight, input, output) })
+    }
+
+    /// The same of blocks of 32 elements whose scales lie apart: `scales` has those of all rows in order, a byte each.
+    /// Panics for any other dtype.
+    ///
+    /// # Errors
+    /// As [`matmul`](Self::matmul).
+    pub fn matmul_scaled(&self, weight: &[u8], scales: &[u8], input: &Input, y: &mut [f32]) -> memory::Result<()> {
+        let Product::Scaled(matmul) = self.entry.matmul else { panic!("{} has its scales in it", self.entry.name) };
+        assert_eq!(scales.len(), weight.len() / (order::BLOCK / 2), "scales of {} bytes of blocks", weight.len());
+        assert!(input.inputs().is_multiple_of(order::BLOCK), "{} inputs are no blocks", input.inputs());
+        // SAFETY: `select` compared the entry's instruction sets with those of a token.
+        self.multiply(weight, input, y, |output| unsafe { matmul(weight, scales, input, output) })
+    }
+
+    fn multiply(
+        &self,
+        weight: &[u8],
+        input: &Input,
+        y: &mut [f32],
+        matmul: impl FnOnce(&mut Output<'_>),
+    ) -> memory::Result<()> {
+        assert!(self.entry.form.is_read_as(input.form()), "the form of the activations that {} reads", self.name);
+        let row_bytes = self.row_bytes(input.inputs());
+        assert!(weight.len().is_multiple_of(row_bytes), "{} bytes are no rows of {row_bytes}", weight.len());
+        let rows = weight.len() / row_bytes;
+        let mut output = Output::new(y, input.tokens(), rows);
+        if rows > 0 && input.tokens() > 0 {
+            matmul(&mut output);
+        }
+        output.into_result()
+    }
+
+    /// Writes the values of one stored row into `out`, as the dtype defines them (embedding lookup).
+    /// Panics when `row` does not hold `out.len()` elements.
+    pub fn dequantize_row(&self, row: &[u8], out: &mut [f32]) {
+        assert_eq!(row.len(), self.row_bytes(out.len()), "bytes of {} elements", out.len());
+        (self.entry.dequantize)(row, out);
+    }
+}
+
+/// The lanes that an output's sum is made of: lane `i` adds up the elements (or, in block formats, the blocks) whose
+/// number is `i` modulo this, in order.
+const LANES: usize = 16;
+
+/// The end of every sum: lanes added in pairs 8 apart, then 4, 2, 1.
+#[inline(always)]
+fn sum_lanes(mut lanes: [f32; LANES]) -> f32 {
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            lanes[i] += lanes[i + half];
+        }
+    }
+    lanes[0]
+}

@@ -1,0 +1,178 @@
+//! What the kernels' tests share: random rows of stored bytes, an f64 oracle, and the walk over instruction sets.
+
+use super::{Form, Input, Isa, Kernel};
+use model_factory_dtypes::DType;
+
+/// Numbers that look random (xorshift64*).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Between -1 and 1.
+    pub(crate) fn float(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    pub(crate) fn floats(&mut self, len: usize) -> Vec<f32> {
+        (0..len).map(|_| self.float()).collect()
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| (self.bits() >> 32) as u8).collect()
+    }
+
+    /// Stored elements: any bits where all are finite, else sane numbers; scales between 2^-9 and 2^-6.
+    pub(crate) fn stored(&mut self, dtype: DType, elements: usize) -> Vec<u8> {
+        let mut bytes = self.bytes(dtype.bytes_of(elements as u64).unwrap() as usize);
+        match dtype {
+            DType::F32 => return self.floats(elements).iter().flat_map(|x| x.to_le_bytes()).collect(),
+            DType::BF16 => {
+                return self.floats(elements).iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect();
+            }
+            DType::F16 => {
+                return self.floats(elements).iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
+            }
+            DType::I8 | DType::F4 => return bytes,
+            _ => {}
+        }
+        for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+            set_scales(dtype, block, || half::f16::from_f32((1.5 + self.float()) / 256.0));
+        }
+        bytes
+    }
+}
+
+/// Puts scales, and minima where there are any, into a block of any GGUF block type.
+pub(crate) fn set_scales(dtype: DType, block: &mut [u8], mut scale: impl FnMut() -> half::f16) {
+    let halves: &[usize] = match dtype {
+        DType::Q4_0 | DType::Q5_0 | DType::Q8_0 | DType::IQ4_NL | DType::IQ4_XS => &[0],
+        DType::IQ3_S | DType::IQ3_XXS | DType::IQ2_S | DType::IQ2_XS | DType::IQ2_XXS | DType::IQ1_S => &[0],
+        DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
+        DType::Q2_K => &[80, 82],
+        DType::Q3_K => &[108],
+        DType::Q6_K => &[208],
+        DType::TQ1_0 => &[52],
+        DType::TQ2_0 => &[64],
+        DType::IQ1_M => {
+            // A nibble at the top of each of the last four words.
+            let bits = scale().to_bits();
+            for i in 0..4 {
+                block[49 + 2 * i] = block[49 + 2 * i] & 15 | ((bits >> (4 * i) & 15) << 4) as u8;
+            }
+            return;
+        }
+        DType::MXFP4 => {
+            // The exponent alone, as a float has it.
+            block[0] = (scale().to_f32().to_bits() >> 23) as u8;
+            return;
+        }
+        DType::F4 => return, // they lie apart
+        other => panic!("{other} has no scales"),
+    };
+    for &at in halves {
+        block[at..at + 2].copy_from_slice(&scale().to_le_bytes());
+    }
+}
+
+/// Whether blocks have minima, which cancel much of the scaled part.
+pub(crate) fn has_minima(dtype: DType) -> bool {
+    matches!(dtype, DType::Q4_1 | DType::Q5_1 | DType::Q2_K | DType::Q4_K | DType::Q5_K)
+}
+
+/// Every available instruction set; the others are printed, and are an error when `REQUIRE_ISA` names them.
+pub(crate) fn each_isa() -> Vec<Isa> {
+    let available = Isa::available();
+    let required = std::env::var("REQUIRE_ISA").unwrap_or_default();
+    let required: Vec<&str> = required.split([',', ' ']).filter(|name| !name.is_empty()).collect();
+    let has = |name: &str| available.iter().any(|isa| isa.name() == name);
+    for name in Isa::names().filter(|name| !has(name)) {
+        println!("skipped: {name} is not available here");
+    }
+    for name in required {
+        assert!(has(name), "REQUIRE_ISA names {name}, which is not available here");
+    }
+    available
+}
+
+/// Lengths below, at and above the boundaries of blocks, vectors and steps of `dtype`.
+pub(crate) fn lengths(dtype: DType) -> Vec<usize> {
+    match if dtype == DType::F4 { 32 } else { dtype.block_len() } {
+        1 => vec![1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 127, 128, 129, 576, 1000],
+        32 => [1, 2, 3, 7, 8, 9, 15, 16, 17, 18, 31, 32, 33, 48, 64].map(|blocks| blocks * 32).to_vec(),
+        block => [1, 2, 3, 4, 5, 8].map(|blocks| blocks * block).to_vec(),
+    }
+}
+
+/// `[tokens, rows]` in f64, and for each output the sum of magnitudes that its error is measured against.
+pub(crate) fn oracle(w: &[f32], x: &[f64], inputs: usize) -> Vec<(f64, f64)> {
+    let rows = w.chunks_exact(inputs);
+    let outputs = x.chunks_exact(inputs).flat_map(|x| {
+        rows.clone().map(move |w| {
+            let products = w.iter().zip(x).map(|(&w, &x)| f64::from(w) * x);
+            (products.clone().sum(), products.map(f64::abs).sum())
+        })
+    });
+    outputs.collect()
+}
+
+/// The activations as the form rounds them, in f64.
+pub(crate) fn as_rounded(form: Form, x: &[f32], inputs: usize) -> Vec<f64> {
+    match form {
+        Form::F32 => x.iter().map(|&x| f64::from(x)).collect(),
+        Form::Bf16 => x.iter().map(|&x| half::bf16::from_f32(x).to_f64()).collect(),
+        Form::Int8(_) => {
+            let rows = x.chunks_exact(inputs).flat_map(|row| {
+                let scale = row.iter().fold(0.0f32, |a, x| a.max(x.abs())) / 127.0;
+                row.iter().map(move |x| f64::from((x / scale).round_ties_even()) * f64::from(scale))
+            });
+            rows.collect()
+        }
+        Form::Q8 => {
+            let blocks = x.chunks_exact(inputs).flat_map(|row| row.chunks_exact(32));
+            let rounded = blocks.flat_map(|block| {
+                let scale = block.iter().fold(0.0f32, |a, x| a.max(x.abs())) / 127.0;
+                let q =
+                    move |x: f32| if scale == 0.0 { 0.0 } else { (x / scale).round_ties_even().clamp(-127.0, 127.0) };
+                block.iter().map(move |&x| f64::from(q(x)) * f64::from(scale))
+            });
+            rounded.collect()
+        }
+    }
+}
+
+/// All rows widened.
+pub(crate) fn widened(kernel: &Kernel, bytes: &[u8], inputs: usize) -> Vec<f32> {
+    let row_bytes = kernel.row_bytes(inputs);
+    let mut out = vec![0.0; bytes.len() / row_bytes * inputs];
+    for (row, out) in bytes.chunks_exact(row_bytes).zip(out.chunks_exact_mut(inputs)) {
+        kernel.dequantize_row(row, out);
+    }
+    out
+}
+
+/// The product by `kernel`, with scales of 1 where they lie apart.
+pub(crate) fn product(kernel: &Kernel, isa: Isa, weight: &[u8], x: &[f32], inputs: usize) -> Vec<f32> {
+    let input = Input::prepare(isa, kernel.form, x, inputs);
+    let mut y = vec![f32::NAN; weight.len() / kernel.row_bytes(inputs) * input.tokens()];
+    multiply(kernel, weight, &input, &mut y);
+    y
+}
+
+/// [`Kernel::matmul`], with scales of 1 where they lie apart.
+pub(crate) fn multiply(kernel: &Kernel, weight: &[u8], input: &Input, y: &mut [f32]) {
+    let done = match kernel.dtype {
+        DType::F4 => kernel.matmul_scaled(weight, &vec![127; weight.len() / 16], input, y),
+        _ => kernel.matmul(weight, input, y),
+    };
+    done.unwrap();
+}

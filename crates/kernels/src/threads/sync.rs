@@ -1,0 +1,50 @@
+//! What the pool and the queue synchronise by: the standard library's, or loom's, which tries the orders in which threads
+//! can take such steps (`.ci/loom`).
+
+#[cfg(not(loom))]
+pub use self::standard::UnsafeCell;
+#[cfg(loom)]
+pub use ::loom::{
+    cell::UnsafeCell,
+    hint,
+    sync::{Arc, Condvar, Mutex, MutexGuard, atomic},
+    thread,
+};
+#[cfg(not(loom))]
+pub use std::{
+    hint,
+    sync::{Arc, Condvar, Mutex, MutexGuard, atomic},
+    thread,
+};
+
+/// Between two sequentially consistent operations of a thread, where their order counts: loom takes such operations for
+/// acquire and release alone, and knows the order by fences.
+#[inline(always)]
+pub fn in_order() {
+    #[cfg(loom)]
+    atomic::fence(atomic::Ordering::SeqCst);
+}
+
+#[cfg(not(loom))]
+mod standard {
+    /// The standard library's cell with the methods of loom's, which note who looks at it when.
+    pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub fn new(value: T) -> UnsafeCell<T> {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+
+        /// `look` at the value, for reading.
+        #[inline(always)]
+        pub fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
+            look(self.0.get())
+        }
+
+        /// `look` at the value, for writing.
+        #[inline(always)]
+        pub fn with_mut<R>(&self, look: impl FnOnce(*mut T) -> R) -> R {
+            look(self.0.get())
+        }
+    }
+}
