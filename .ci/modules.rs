@@ -10,8 +10,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The crates of the workspace, and their roots.
-const CRATES: [(&str, &str); 4] = [
+const CRATES: [(&str, &str); 5] = [
     ("model_factory_dtypes", "crates/dtypes/src/lib.rs"),
+    ("model_factory_format", "crates/format/src/lib.rs"),
     ("model_factory_kernels", "crates/kernels/src/lib.rs"),
     ("model_diagnostics", "diagnostics/src/lib.rs"),
     ("model_factory", "src/lib.rs"),

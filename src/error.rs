@@ -344,6 +344,12 @@ impl fmt::Debug for Error {
     }
 }
 
+impl From<model_factory_format::Cancelled> for Error {
+    fn from(_: model_factory_format::Cancelled) -> Error {
+        Error::Cancelled
+    }
+}
+
 impl From<model_diagnostics::Error> for Error {
     fn from(error: model_diagnostics::Error) -> Self {
         Error::Files(Arc::new(error))

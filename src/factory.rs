@@ -432,7 +432,7 @@ impl ModelBuilder {
             WeightStorage::Mapped => map()?,
             WeightStorage::Resident => Weights::read(&header.source, &|done, total| {
                 self.on_progress.tell(Stage::Reading, done, total);
-                self.cancel.check()
+                Ok(self.cancel.check()?)
             })?,
         };
         let isa = self.isa.unwrap_or_else(Isa::detect);

@@ -29,7 +29,6 @@ mod guides {
 mod answers;
 #[doc(hidden)]
 pub mod cache_budget;
-mod cancel;
 pub mod chat;
 mod classify;
 #[doc(hidden)]
@@ -67,7 +66,6 @@ mod tools;
 #[doc(hidden)]
 pub mod weights;
 
-pub use cancel::CancellationToken;
 pub use candle_core;
 pub use chat::{ChatOptions, LocalTime, Message, RenderedChat};
 pub use embed::EmbedOptions;
@@ -87,6 +85,8 @@ pub use model_diagnostics as diagnostics;
 pub use model_diagnostics::plan::{KvDtype, WeightStorage};
 pub use model_diagnostics::spec::Pooling;
 pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
+pub use model_factory_format::CancellationToken;
+use model_factory_format::cancel;
 pub use model_factory_kernels::Isa;
 use model_factory_kernels::memory;
 #[doc(hidden)]

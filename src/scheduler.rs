@@ -335,12 +335,11 @@ impl Steps for Pass<'_> {
     }
 
     fn cancelled(request: &mut Run) -> bool {
-        let cancelled = request.cancel.check();
-        let is_cancelled = cancelled.is_err();
-        if is_cancelled {
-            request.outcome = Some(cancelled);
+        let cancelled = request.cancel.is_cancelled();
+        if cancelled {
+            request.outcome = Some(Err(Error::Cancelled));
         }
-        is_cancelled
+        cancelled
     }
 }
 

@@ -18,11 +18,12 @@ use std::time::Instant;
 #[path = "../../src"]
 #[allow(dead_code, unused_imports)] // what is not tried
 mod library {
+    #[path = "../crates/format/src/cancel.rs"]
     pub mod cancel;
     pub mod scheduler {
         pub mod queue;
     }
-    #[path = "../crates/kernels/src/threads.rs"]
+    #[path = "../crates/kernels/src/threads/mod.rs"]
     pub mod threads;
 }
 

@@ -353,7 +353,7 @@ impl<D: Device> Decoder<D> {
             // Behind what later positions need only what is wanted is computed.
             let is_last = index == self.last_storing && !states.taken.is_all();
             if is_last && outputs.is_none() {
-                return cancel.check();
+                return Ok(cancel.check()?);
             }
             let keeps = is_last && !layer.mixes_rows;
             if keeps && !layer.mixer.reads_pass() {

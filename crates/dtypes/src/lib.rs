@@ -2,6 +2,7 @@
 
 mod dtype;
 mod level;
+pub mod memory;
 mod tier;
 
 pub use dtype::{DType, removed_ggml_type};

@@ -46,7 +46,6 @@ mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
 pub mod isa;
-pub mod memory;
 mod mxfp4;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -98,6 +97,7 @@ pub use i8::int8_groups;
 pub use input::{ColumnsMut, Form, Input};
 pub use int8::Int8Rule;
 pub use isa::Isa;
+pub use model_factory_dtypes::memory;
 pub use routing::{exp_all, sigmoid, softmax};
 pub use scratch::{Scratch, swap_scratch};
 pub use transposed::multiply_transposed;

@@ -1,30 +1,24 @@
 //! Stops a load or a generation from another thread.
 
-use crate::error::{Error, Result};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Stops what was given it, or a clone of it: a load ([`ModelBuilder::cancel`](crate::ModelBuilder::cancel)), a generation
-/// ([`GenerateOptions::cancel`](crate::GenerateOptions::cancel)), a computation ([`Session::forward_unless`]).
+/// Stops what was given it, or a clone of it: a load, a download, a generation, a computation.
 ///
-/// It is looked at between the operations of every layer, also in the middle of a prompt, and costs nothing there; a
-/// sequence that shares a pass over the weights with others leaves behind it. On a GPU what was launched before is still finished. A generation ends with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled), everything else with
-/// [`Error::Cancelled`]. The session stays usable: it holds the tokens whose computation was complete.
+/// It is checked between the operations of every layer, also in the middle of a prompt, and costs nothing there; a sequence
+/// that shares a pass over the weights with others leaves after that pass. On a GPU what was launched before is still
+/// finished. A generation ends with the finish reason `Cancelled`, everything else with an error of that name. The session
+/// stays usable: it holds the tokens whose computation was complete.
 ///
 /// ```
-/// use model_factory::{CancellationToken, FinishReason, GenerateOptions, UnifiedModelFactory};
+/// use model_factory_format::CancellationToken;
 ///
-/// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
-/// let cancel = CancellationToken::new();
-/// let mut generation = model.generate("Once upon a time", &GenerateOptions::default().cancel(&cancel))?;
-/// let first = generation.next();
-/// cancel.cancel(); // from any thread
-/// assert!(first.is_some() && generation.next().is_none());
-/// assert_eq!(generation.finish().0, Some(FinishReason::Cancelled));
-/// # Ok::<(), model_factory::Error>(())
+/// let server = CancellationToken::new();
+/// let request = server.child();
+/// server.cancel(); // from any thread
+/// assert!(request.check().is_err());
 /// ```
-///
-/// [`Session::forward_unless`]: crate::Session::forward_unless
 #[derive(Clone, Debug, Default)]
 pub struct CancellationToken(Arc<Node>);
 
@@ -56,11 +50,24 @@ impl CancellationToken {
         self.0.cancelled.load(Ordering::Relaxed) || self.0.parent.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 
-    /// `Cancelled` if it is.
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    /// # Errors
+    /// [`Cancelled`] if it is cancelled.
+    pub fn check(&self) -> Result<(), Cancelled> {
+        if self.is_cancelled() { Err(Cancelled) } else { Ok(()) }
     }
 }
+
+/// The caller's [`CancellationToken`] was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cancelled;
+
+impl fmt::Display for Cancelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cancelled by the caller")
+    }
+}
+
+impl std::error::Error for Cancelled {}
 
 /// Clones are equal, others are not.
 impl PartialEq for CancellationToken {
@@ -87,6 +94,6 @@ mod tests {
         assert_eq!(cancelled(all), [false, true, true, false, false]);
         server.cancel();
         assert_eq!(cancelled(all), [true, true, true, true, false]);
-        assert!(matches!(server.child().check(), Err(Error::Cancelled)) && other.check().is_ok());
+        assert!(server.child().check() == Err(Cancelled) && other.check().is_ok());
     }
 }

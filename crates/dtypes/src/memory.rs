@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn zeros_are_zero_and_absurd_lengths_are_refused() {
         assert_eq!(zeros::<f32>(0, "a test"), Ok(Vec::new()));
-        assert_eq!(zeros::<half::f16>(3, "a test"), Ok(vec![half::f16::ZERO; 3]));
+        assert_eq!(zeros::<u16>(3, "a test"), Ok(vec![0; 3]));
         for len in [usize::MAX / 4, usize::MAX] {
             let refused = zeros::<f32>(len, "a test").unwrap_err();
             assert_eq!(refused, OutOfMemory { what: "a test", bytes: len.saturating_mul(4) });
