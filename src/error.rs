@@ -11,7 +11,6 @@ mod encode;
 mod grammar;
 #[cfg(feature = "hub")]
 mod hub;
-mod request;
 mod session_file;
 mod tool;
 
@@ -31,7 +30,6 @@ pub use encode::EncodeError;
 pub use grammar::GrammarError;
 #[cfg(feature = "hub")]
 pub use hub::HubError;
-pub use request::RequestError;
 pub use session_file::{SessionFileError, SessionFileProblem};
 pub use tool::ToolError;
 
@@ -107,9 +105,6 @@ pub enum Error {
     /// The answer cannot call tools as asked (exit code 2).
     #[error(transparent)]
     Tool(Box<ToolError>),
-    /// The JSON of a request cannot be read, or asks for what is not done (exit code 2).
-    #[error(transparent)]
-    Request(Box<RequestError>),
     /// The model makes no vectors of texts, or nothing but these (the error's own exit code).
     #[error(transparent)]
     Embed(Box<EmbedError>),
@@ -264,7 +259,6 @@ impl Error {
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.kind(),
             Error::ContextOverflow { .. } => ErrorKind::TooLong,
-            Error::Request(error) if matches!(**error, RequestError::TooManyValues { .. }) => ErrorKind::TooLong,
             Error::Chat(error) => error.kind(),
             Error::Embed(error) => error.kind(),
             Error::SessionFile(error) => error.kind(),
@@ -276,7 +270,6 @@ impl Error {
             | Error::EmptyStopString { .. }
             | Error::Grammar(_)
             | Error::Tool(_)
-            | Error::Request(_)
             | Error::OtherModel
             | Error::Draft(_) => ErrorKind::InvalidRequest,
             Error::OutOfMemory { .. } | Error::CacheBudget { .. } => ErrorKind::OutOfMemory,
@@ -377,12 +370,6 @@ impl From<DraftError> for Error {
 impl From<ToolError> for Error {
     fn from(error: ToolError) -> Self {
         Error::Tool(Box::new(error))
-    }
-}
-
-impl From<RequestError> for Error {
-    fn from(error: RequestError) -> Self {
-        Error::Request(Box::new(error))
     }
 }
 

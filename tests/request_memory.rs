@@ -4,7 +4,7 @@
 #[path = "common/counting.rs"]
 mod counting;
 
-use model_factory::openai::{CompletionRequest, EmbeddingRequest, Outline};
+use model_factory_openai::{CompletionRequest, EmbeddingRequest, Outline};
 use serde_json::{Value, json};
 
 fn bytes_of(value: &Value, count: usize, place: &str) -> Vec<u8> {
