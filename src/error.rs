@@ -9,8 +9,6 @@ mod draft;
 mod embed;
 mod encode;
 mod grammar;
-#[cfg(feature = "hub")]
-mod hub;
 mod session_file;
 mod tool;
 
@@ -29,7 +27,7 @@ pub use embed::EmbedError;
 pub use encode::EncodeError;
 pub use grammar::GrammarError;
 #[cfg(feature = "hub")]
-pub use hub::HubError;
+pub use model_factory_hub::HubError;
 pub use session_file::{SessionFileError, SessionFileProblem};
 pub use tool::ToolError;
 
@@ -255,7 +253,7 @@ impl Error {
             Error::Files(error) => of_code(error.exit_code()),
             Error::Tokenizer { .. } | Error::NothingToChoose { .. } => ErrorKind::Unsupported,
             #[cfg(feature = "hub")]
-            Error::Hub(error) => error.kind(),
+            Error::Hub(error) => hub_kind(error),
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.kind(),
             Error::ContextOverflow { .. } => ErrorKind::TooLong,
@@ -316,6 +314,21 @@ impl Error {
             model_diagnostics::Error::Io { path, source } => Error::io(path, source),
             error => error.into(),
         }
+    }
+}
+
+/// What a caller can do about an error of the Hub.
+#[cfg(feature = "hub")]
+fn hub_kind(error: &HubError) -> ErrorKind {
+    match error {
+        HubError::Cancelled => ErrorKind::Cancelled,
+        HubError::NoAccess { .. } | HubError::Token | HubError::NotFound { .. } | HubError::NoSuchModel { .. } => {
+            ErrorKind::InvalidRequest
+        }
+        HubError::FileMissing { .. } | HubError::TooManyFiles { .. } | HubError::TooLarge { .. } => {
+            ErrorKind::Unsupported
+        }
+        _ => ErrorKind::Unavailable,
     }
 }
 
