@@ -60,6 +60,7 @@ mod score;
 mod session;
 #[cfg(feature = "async")]
 mod stream;
+mod tensor;
 mod text_model;
 pub mod tokenizer;
 mod tools;
@@ -70,7 +71,7 @@ pub use candle_core;
 pub use chat::{ChatOptions, LocalTime, Message, RenderedChat};
 pub use embed::EmbedOptions;
 pub use error::{
-    ChatError, DraftError, EmbedError, EncodeError, Error, ErrorKind, GrammarError, RequestError, Result,
+    ChatError, DraftError, EmbedError, EncodeError, EngineError, Error, ErrorKind, GrammarError, RequestError, Result,
     SessionFileError, ToolError,
 };
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};

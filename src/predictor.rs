@@ -1,10 +1,9 @@
 //! The prediction head of a loaded model: the hidden state of a position and the token behind it -> logits of the next one.
 
 use crate::cancel::CancellationToken;
-use crate::decoder::{Cache, Compute, Hidden, Logits, Segment, Taken};
-use crate::error::{Error, Result};
+use crate::decoder::{Cache, Compute, Hidden, Logits, OutputRows, Segment, Taken};
 use crate::scheduler::Scheduler;
-use candle_core::Tensor;
+use model_factory_engine::error::{Error, Result};
 use std::time::Instant;
 
 /// A prediction head, which computes for one sequence at a time.
@@ -46,18 +45,17 @@ impl Predictor {
         given: &[f32],
         cache: &mut dyn Cache,
         cancel: &CancellationToken,
-    ) -> Result<(Option<Tensor>, Vec<f32>)> {
+    ) -> Result<(Option<Vec<f32>>, Vec<f32>)> {
         let mut state = Vec::new();
         let computed = self.scheduler.between_steps(|| {
             let begun = Instant::now();
             let reach = cache.len() + tokens.len();
-            let segment = Segment { tokens, cache, reach, second_text: None, logits: Logits::Last };
+            let segment = Segment { tokens, cache, reach, second_text: None, logits: OutputRows::Last };
             let hidden = Hidden { given, taken: Taken::Wanted(&mut state) };
             let logits = self.compute.forward(&mut [segment], hidden, cancel)?;
             self.scheduler.costs().record(tokens.len(), begun.elapsed());
             Ok::<_, Error>(logits)
         })?;
-        let logits = computed.and_then(|logits| Ok(logits.map(|logits| logits.get(0)).transpose()?))?;
-        Ok((logits, state))
+        Ok((computed?.map(Logits::into_values), state))
     }
 }

@@ -12,14 +12,13 @@ pub(crate) mod streams;
 
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
-use crate::decoder::{Batching, Cache, Compute, Hidden, Logits, Rotation, Segment, Taken, with_floats};
-use crate::error::{Error, Result};
+use crate::decoder::{Batching, Cache, Compute, Hidden, Logits, OutputRows, Rotation, Segment, Taken};
 use crate::memory;
 use admission::{Admission, admit};
-use candle_core::Tensor;
 use costs::StepCosts;
 use hidden::HiddenRows;
 use model_diagnostics::plan::{KV_PAGE, PREFILL_CHUNK, StepRoom};
+use model_factory_engine::error::{Error, Result};
 use queue::{Caller, Queue, Steps, Waiting};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -48,7 +47,7 @@ pub(crate) struct Run {
     /// Tokens whose keys and values were found in pages of other sequences.
     pub(crate) reused: usize,
     /// The logits of the last token, `[vocab]`; all of them are wanted where `rows` is there.
-    pub(crate) logits: Option<Tensor>,
+    pub(crate) logits: Option<Vec<f32>>,
     /// The logits of the tokens from `before` on, `[tokens, vocab]`, with room for them.
     pub(crate) rows: Option<Vec<f32>>,
     /// The hidden states of the last tokens, where a prediction head reads them.
@@ -186,29 +185,27 @@ impl Run {
         let (start, reach) = (self.cache.len(), self.ids.len());
         let end = start + self.tokens;
         let logits = match self.rows {
-            Some(_) if self.wants_all() => Logits::All,
-            None if end == reach => Logits::Last,
-            _ => Logits::None,
+            Some(_) if self.wants_all() => OutputRows::All,
+            None if end == reach => OutputRows::Last,
+            _ => OutputRows::None,
         };
         Segment { tokens: &self.ids[start..end], cache: &mut *self.cache, reach, second_text: None, logits }
     }
 
     /// Takes rows `rows` of what a step computed.
-    fn take(&mut self, logits: Option<&Tensor>, rows: Range<usize>) -> Result<()> {
-        let Some(logits) = logits.filter(|_| !rows.is_empty()) else { return Ok(()) };
+    fn take(&mut self, logits: &mut Option<Logits>, rows: Range<usize>) -> Result<()> {
+        let Some(computed) = logits.as_ref().filter(|_| !rows.is_empty()) else { return Ok(()) };
         match &mut self.rows {
             Some(all) => {
                 self.taken += rows.len();
-                with_floats(&logits.narrow(0, rows.start, rows.len())?, |logits| all.extend_from_slice(logits))
+                rows.for_each(|row| all.extend_from_slice(computed.row(row)));
             }
+            // The only row there is.
+            None if computed.rows() == 1 => self.logits = logits.take().map(Logits::into_values),
             // A row of its own: a caller may keep it, and would keep those of others.
-            None => {
-                let vocab = logits.dim(1)?;
-                let row = with_floats(&logits.get(rows.start)?, |row| memory::copied(row, "logits"))??;
-                self.logits = Some(Tensor::from_vec(row, vocab, logits.device())?);
-                Ok(())
-            }
+            None => self.logits = Some(memory::copied(computed.row(rows.start), "logits")?),
         }
+        Ok(())
     }
 }
 
@@ -371,7 +368,7 @@ impl Pass<'_> {
         let hidden = Hidden { given: &[], taken };
         let computed = catch_unwind(AssertUnwindSafe(|| self.compute.forward(&mut segments, hidden, &cancel)));
         drop(segments);
-        let logits = match (computed.unwrap_or_else(|panic| Err(panicked(&*panic))), &mut *chosen) {
+        let mut logits = match (computed.unwrap_or_else(|panic| Err(panicked(&*panic))), &mut *chosen) {
             (Ok(logits), _) => logits,
             (Err(error), [one]) => return one.request.outcome = Some(Err(error)),
             // Which one it was about is not known: each is computed by itself and meets its own error.
@@ -391,7 +388,7 @@ impl Pass<'_> {
                 request.hidden = None;
             }
             request.alone = false;
-            let taken = request.take(logits.as_ref(), rows);
+            let taken = request.take(&mut logits, rows);
             // A guess may turn out wrong, and its page must be this sequence's alone then.
             request.cache.publish(&request.ids[..request.ids.len() - request.guesses], request.rotation);
             if taken.is_err() || request.cache.len() == request.ids.len() {

@@ -2,13 +2,13 @@
 
 use super::page::{AllocatePage, CopyPage, PagePair};
 use super::{Angles, Checkpoint, Classifier, Conv, DeltaNet, EmbeddingInput, Experts, JoinedInput, Mamba2, State};
-use crate::error::{Error, Result};
 use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::plan::{KvDtype, KvSize};
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
+use model_factory_engine::error::{Error, Result};
 use std::ops::Range;
 
 /// Devices are this crate's own: their operations trust the batches and buffers that a decoder hands them.

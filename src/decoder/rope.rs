@@ -3,13 +3,13 @@
 //! Formulas: transformers `modeling_rope_utils.py` (default, linear, llama3, yarn, longrope); GGUF factors divide the
 //! frequency.
 
-use crate::error::{Error, Result};
 use crate::kernels::{Isa, rotate_half, rotate_pairs};
 use crate::memory;
 use crate::weights::Weights;
 use model_diagnostics::error::FormatErrorKind;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::spec::{FrequencyFactors, QueryScale, Rope, RopeLayout, RopeScaling};
+use model_factory_engine::error::{Error, Result};
 use std::f64::consts::TAU;
 use std::ops::Range;
 

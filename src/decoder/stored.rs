@@ -1,12 +1,12 @@
 //! Stored numbers that the host reads when a model is loaded: read as floats, and refused unless they are sound.
 
-use crate::error::Result;
 use crate::kernels::{Floats, Int8Rule, Isa, add_floats};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::spec::{Int8, Int8Activations};
+use model_factory_engine::error::Result;
 use std::ops::Range;
 
 /// How the activations of an int8 product become integers.

@@ -4,7 +4,7 @@ use super::queue::{PATIENCE, Waiting};
 use super::{Run, Scheduler};
 use crate::cache_budget::Reservation;
 use crate::decoder::Compute;
-use crate::error::{Error, Result};
+use model_factory_engine::error::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;

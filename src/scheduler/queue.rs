@@ -9,9 +9,9 @@
 //! the next one too, that waits for their threads, for an eighth of the time that the step took. Who takes longer is not
 //! waited for again before it came back. A thread with several sequences came back with the first of them.
 
-use crate::error::{Error, Result};
 use crate::memory;
 use crate::threads::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
+use model_factory_engine::error::{Error, Result};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process;

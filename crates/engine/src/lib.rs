@@ -1,0 +1,5 @@
+#![doc = include_str!("../README.md")]
+
+pub mod error;
+
+pub use error::{Error, Result};
