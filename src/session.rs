@@ -15,8 +15,8 @@ use crate::scheduler::Run;
 use crate::scheduler::queue::Caller;
 use crate::tensor::of_row;
 use candle_core::Tensor;
-pub(crate) use guesses::Begun;
 use guesses::Guesses;
+pub(crate) use guesses::{Begun, guessed_wrong};
 use predict::Predicted;
 use std::sync::{Arc, Weak};
 use tracing::field::Empty;
@@ -165,7 +165,7 @@ impl Session {
             };
             let guesses = run.guesses;
             return match self.compute(run) {
-                Err(error) if Run::guessed_wrong(guesses, &error) => continue,
+                Err(error) if guessed_wrong(guesses, &error) => continue,
                 Err(error) => Err(error),
                 Ok(output) => output.logits.ok_or_else(|| Error::Internal("a sequence without logits".into())),
             };

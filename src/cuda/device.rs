@@ -338,8 +338,6 @@ pub struct UpGate {
     gated: bool,
 }
 
-impl crate::decoder::sealed::Sealed for CudaDevice {}
-
 impl Device for CudaDevice {
     type Matrix = DeviceMatrix;
     type Norm = DeviceNorm;

@@ -129,12 +129,12 @@ impl Error {
     }
 
     /// An [`Error::Io`] at `path`.
-    pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Error {
+    pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Error {
         Error::Io { path: path.into(), source: Arc::new(source) }
     }
 
     /// Of a file that was opened by the diagnosis' rules: `Io` where the system refused, else `Files`.
-    pub fn of_file(error: model_diagnostics::Error) -> Error {
+    pub(crate) fn of_file(error: model_diagnostics::Error) -> Error {
         match error {
             model_diagnostics::Error::Io { path, source } => Error::io(path, source),
             error => error.into(),

@@ -3,13 +3,13 @@
 //! Formulas: transformers `modeling_rope_utils.py` (default, linear, llama3, yarn, longrope); GGUF factors divide the
 //! frequency.
 
+use crate::error::{Error, Result};
 use crate::kernels::{Isa, rotate_half, rotate_pairs};
 use crate::memory;
 use crate::weights::Weights;
 use model_diagnostics::error::FormatErrorKind;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::spec::{FrequencyFactors, QueryScale, Rope, RopeLayout, RopeScaling};
-use model_factory_engine::error::{Error, Result};
 use std::f64::consts::TAU;
 use std::ops::Range;
 
@@ -198,14 +198,12 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
 
 impl Angles {
     /// All cosines.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn cos(&self) -> &[f32] {
+    pub fn cos(&self) -> &[f32] {
         &self.cos
     }
 
     /// All sines.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn sin(&self) -> &[f32] {
+    pub fn sin(&self) -> &[f32] {
         &self.sin
     }
 

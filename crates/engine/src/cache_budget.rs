@@ -1,6 +1,6 @@
 //! The bytes that the KV caches of one model may take together, counted as their pages are reserved and freed.
 
-use model_factory_engine::error::{Error, Result};
+use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -26,9 +26,10 @@ pub use page::KvPage;
 use page::PageLayout;
 
 use crate::decoder::{
-    self, AllocatePage, AttentionOptions, Batch, Classifier, Conv, CopyPage, DeltaNet, Device, EmbeddingInput, Experts,
+    AllocatePage, AttentionOptions, Batch, Classifier, Conv, CopyPage, DeltaNet, Device, EmbeddingInput, Experts,
     HeadOptions, JoinedInput, LayerEmbedding, Mamba2, Operand, Output, PageKind, Pass, Stored,
 };
+use crate::error::{Error, Result};
 use crate::kernels::{self, Isa};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
@@ -37,7 +38,6 @@ use heads::Heads;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::plan::{CpuBuffers, KV_PAGE, KvDtype, KvSize};
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
-use model_factory_engine::error::{Error, Result};
 use operand::Spare;
 use scratch::LeaderScratch;
 use std::ops::Range;
@@ -179,8 +179,6 @@ impl CpuDevice {
         })
     }
 }
-
-impl decoder::sealed::Sealed for CpuDevice {}
 
 impl Device for CpuDevice {
     type Matrix = Matrix;

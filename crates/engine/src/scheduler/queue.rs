@@ -9,9 +9,9 @@
 //! the next one too, that waits for their threads, for an eighth of the time that the step took. Who takes longer is not
 //! waited for again before it came back. A thread with several sequences came back with the first of them.
 
+use crate::error::{Error, Result};
 use crate::memory;
 use crate::threads::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
-use model_factory_engine::error::{Error, Result};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process;
@@ -98,7 +98,7 @@ pub(crate) struct Waiting<R> {
 
 /// One that waits for requests of its own: a thread at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Caller {
+pub struct Caller {
     changed: Condvar,
     called: AtomicBool,
 }
@@ -145,7 +145,6 @@ impl<R> Queue<R> {
     }
 
     /// Takes part in computing until requests of `caller` are finished, or it was called, and returns them.
-    #[cfg(feature = "async")]
     pub(crate) fn wait<S: Steps<Request = R>>(&self, steps: &S, caller: &Arc<Caller>) -> Vec<R> {
         self.finished(steps, caller).into_iter().map(|waiting| waiting.request).collect()
     }
@@ -192,7 +191,6 @@ impl<R> Queue<R> {
     }
 
     /// Wakes `caller` from [`wait`](Self::wait), now or when it comes there.
-    #[cfg(feature = "async")]
     pub(crate) fn call(&self, caller: &Caller) {
         let _line = self.line(); // not between its look and its sleep
         caller.called.store(true, Ordering::Relaxed);

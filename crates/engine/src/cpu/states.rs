@@ -4,12 +4,12 @@ use super::norm::NormVectors;
 use super::scratch::{with_scratch, with_scratch_parts};
 use super::{CpuDevice, KvPage};
 use crate::decoder::{Conv, DeltaNet, Sequence, border, floats};
+use crate::error::{Error, Result};
 use crate::kernels::{self, DeltaRows, DeltaState, add_floats, convolve, delta_scratch, l2_norm, swiglu};
 use crate::memory::{self, Refusals};
 use crate::threads::TileMut;
 use crate::weights::WeightView;
 use model_diagnostics::plan::{KV_PAGE, STATE_CHUNK};
-use model_factory_engine::error::{Error, Result};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 

@@ -2,12 +2,12 @@
 //! memory map.
 #![allow(unsafe_code)]
 
+use crate::error::Error;
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use model_diagnostics::DType;
 use model_diagnostics::error::IncompleteKind;
 use model_diagnostics::header::TensorInfo;
 use model_diagnostics::source::{self, ModelSource, SourceFile};
-use model_factory_engine::error::Error;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
@@ -169,7 +169,7 @@ mod tests {
     use std::fs::{self, OpenOptions};
     use std::path::PathBuf;
 
-    const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/models/tinyllama/q8_0.gguf");
+    const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/models/tinyllama/q8_0.gguf");
 
     /// A folder with a copy of a fixture in it, the copy, and its header.
     fn copy() -> (tempfile::TempDir, PathBuf, Header) {

@@ -18,10 +18,8 @@ mod segment;
 mod state;
 mod stored;
 
-pub(crate) use compute::Compute;
-#[cfg(feature = "cuda")]
-pub(crate) use device::no_kernel;
-pub(crate) use device::sealed;
+pub use compute::Compute;
+pub use device::no_kernel;
 pub use device::{
     AttentionOptions, Batch, Device, HeadOptions, LayerEmbedding, Operand, Output, Pass, Sequence, Stored,
 };
@@ -38,16 +36,17 @@ pub use rope::{Angles, Rotation};
 pub use segment::{Batching, OutputRows, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
-pub(crate) use stored::{check_all, floats, int8_rule, shape};
+pub(crate) use stored::floats;
+pub use stored::{check_all, int8_rule, shape};
 
 use crate::cancel::CancellationToken;
+use crate::error::{Error, Result};
 use crate::memory;
 use crate::weights::Weights;
 use feed_forward::FeedForwardMatrices;
 use mixer::Mixer;
 use model_diagnostics::plan::{CpuBuffers, Plan, StateSize, StepRoom, step_rows};
 use model_diagnostics::spec::{LayerWeights, LinearWeights, ModelSpec, Multipliers, NormWeights};
-use model_factory_engine::error::{Error, Result};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;

@@ -1,13 +1,13 @@
 //! The first sub-layer of a block on a device: what mixes the positions of a sequence.
 
 use super::{AttentionOptions, Conv, DeltaNet, Device, HeadOptions, Mamba2, Pass, Stored};
+use crate::error::{Error, Result};
 use crate::kernels::Scoring;
 use crate::weights::Weights;
 use model_diagnostics::spec::{
     self, AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, LinearWeights, Mamba2Weights,
     MixerWeights, NormWeights, ShortConvWeights,
 };
-use model_factory_engine::error::{Error, Result};
 
 /// A mixer with its norms. A pass calls [`Mixer::store`] for all rows and then [`Mixer::mix`] for those that are wanted.
 pub(super) struct Mixer<D: Device> {

@@ -5,11 +5,11 @@ use super::scratch::{with_scratch, with_scratch_parts};
 use super::states::{StateHeads, decays, numbers, softplus};
 use super::{CpuDevice, KvPage};
 use crate::decoder::{Mamba2, Sequence};
+use crate::error::Result;
 use crate::kernels::{DeltaRows, DeltaState, delta_scratch, swiglu};
 use crate::memory::{self, Refusals};
 use crate::threads::TileMut;
 use crate::weights::WeightView;
-use model_factory_engine::error::Result;
 
 impl CpuDevice {
     /// See [`Device::mamba2`](crate::decoder::Device::mamba2).

@@ -3,8 +3,8 @@
 
 use super::KvCache;
 use crate::decoder::page::Page;
+use crate::error::{Error, Result};
 use model_diagnostics::plan::KV_PAGE;
-use model_factory_engine::error::{Error, Result};
 use std::sync::Arc;
 
 impl<P> KvCache<P> {

@@ -2,11 +2,11 @@
 
 use super::{CpuDevice, Operands};
 use crate::decoder::{check_all, floats, int8_rule, shape};
+use crate::error::{Error, Result};
 use crate::kernels::{self, Floats, Form, Isa, Kernel};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_diagnostics::spec::{Int8, LinearWeights};
-use model_factory_engine::error::{Error, Result};
 use std::ops::Range;
 
 /// A weight `[outputs, inputs]` with its kernel and bias.

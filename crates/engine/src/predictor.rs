@@ -2,12 +2,12 @@
 
 use crate::cancel::CancellationToken;
 use crate::decoder::{Cache, Compute, Hidden, Logits, OutputRows, Segment, Taken};
+use crate::error::{Error, Result};
 use crate::scheduler::Scheduler;
-use model_factory_engine::error::{Error, Result};
 use std::time::Instant;
 
 /// A prediction head, which computes for one sequence at a time.
-pub(crate) struct Predictor {
+pub struct Predictor {
     compute: Box<dyn Compute>,
     scheduler: Scheduler,
     /// Elements of a hidden state.
@@ -15,22 +15,23 @@ pub(crate) struct Predictor {
 }
 
 impl Predictor {
-    pub(crate) fn new(compute: Box<dyn Compute>, width: usize) -> Predictor {
+    /// One that `compute` computes, of hidden states of `width` elements.
+    pub fn new(compute: Box<dyn Compute>, width: usize) -> Predictor {
         Predictor { compute, scheduler: Scheduler::default(), width }
     }
 
     /// An empty cache for one sequence.
-    pub(crate) fn cache(&self) -> Box<dyn Cache> {
+    pub fn cache(&self) -> Box<dyn Cache> {
         self.compute.cache()
     }
 
     /// Elements of a hidden state.
-    pub(crate) fn width(&self) -> usize {
+    pub fn width(&self) -> usize {
         self.width
     }
 
     /// The seconds that a token takes; `None` before one was measured.
-    pub(crate) fn seconds(&self) -> Option<f64> {
+    pub fn seconds(&self) -> Option<f64> {
         self.scheduler.costs().single()
     }
 
@@ -39,7 +40,7 @@ impl Predictor {
     ///
     /// # Errors
     /// As [`Decoder::forward`](crate::decoder::Decoder::forward); `Forked`.
-    pub(crate) fn forward(
+    pub fn forward(
         &self,
         tokens: &[u32],
         given: &[f32],

@@ -32,7 +32,7 @@ pub struct Segment<'a> {
 
 impl Segment<'_> {
     /// Rows whose logits are wanted.
-    pub(crate) fn wanted_rows(&self) -> usize {
+    pub fn wanted_rows(&self) -> usize {
         self.logits.wanted(&(0..self.tokens.len())).len()
     }
 }

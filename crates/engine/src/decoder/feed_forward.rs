@@ -1,12 +1,12 @@
 //! The matrices of a feed-forward layer on a device.
 
 use super::stored::numbers;
+use crate::error::{Error, Result};
 use crate::weights::Weights;
 use model_diagnostics::spec::{
     Activation, DenseWeights, ExpertGates, ExpertMatrices, ExpertsWeights, FeedForwardLayer, LinearWeights,
     NormWeights, Routing,
 };
-use model_factory_engine::error::{Error, Result};
 
 /// A feed-forward layer behind its norm.
 pub(super) enum FeedForwardMatrices<Matrix, Norm> {

@@ -1,7 +1,7 @@
 //! A page of the KV cache as sequences hold it.
 
 use crate::cache_budget::CacheShare;
-use model_factory_engine::error::{Error, Result};
+use crate::error::{Error, Result};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 

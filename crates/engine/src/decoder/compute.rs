@@ -3,12 +3,12 @@
 use super::{Batching, Cache, Decoder, Device, Hidden, Logits, Rotation, Segment};
 use crate::cache_budget::CacheBudget;
 use crate::cancel::CancellationToken;
+use crate::error::Result;
 use model_diagnostics::plan::StepRoom;
-use model_factory_engine::error::Result;
 use std::any::Any;
 
 /// What computes a loaded model, whatever its device.
-pub(crate) trait Compute: Any + Send + Sync {
+pub trait Compute: Any + Send + Sync {
     /// An empty cache for one sequence.
     fn cache(&self) -> Box<dyn Cache>;
 
