@@ -9,9 +9,9 @@ use super::steps::{
     tokens,
 };
 use super::stop::StopTokens;
-use crate::decoder::with_floats;
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::tensor::with_floats;
 use crate::tokenizer::Tokenizer;
 use candle_core::Tensor;
 use llguidance::toktrie::SimpleVob;

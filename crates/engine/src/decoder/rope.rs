@@ -198,14 +198,12 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
 
 impl Angles {
     /// All cosines.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn cos(&self) -> &[f32] {
+    pub fn cos(&self) -> &[f32] {
         &self.cos
     }
 
     /// All sines.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn sin(&self) -> &[f32] {
+    pub fn sin(&self) -> &[f32] {
         &self.sin
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The most guessed tokens of a step.
-pub(crate) const MOST_GUESSES: usize = 15;
+pub const MOST_GUESSES: usize = 15;
 
 /// Steps after which a time that was not measured again is forgotten: whatever made it long may be over.
 const FORGOTTEN: u64 = 1000;
@@ -14,7 +14,7 @@ const GAIN: f64 = 1.01;
 
 /// The times that a model took for steps of a single sequence, by their tokens.
 #[derive(Debug, Default)]
-pub(crate) struct StepCosts(Mutex<Times>);
+pub struct StepCosts(Mutex<Times>);
 
 #[derive(Debug, Default)]
 struct Times {
@@ -25,7 +25,7 @@ struct Times {
 
 impl StepCosts {
     /// Tells that a step of `tokens` took so long.
-    pub(crate) fn record(&self, tokens: usize, time: Duration) {
+    pub fn record(&self, tokens: usize, time: Duration) {
         let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         times.steps += 1;
         let (steps, seconds) = (times.steps, time.as_secs_f64());
@@ -36,14 +36,14 @@ impl StepCosts {
     }
 
     /// The seconds of a step of one token; `None` before one was measured.
-    pub(crate) fn single(&self) -> Option<f64> {
+    pub fn single(&self) -> Option<f64> {
         let times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         times.measured[0].map(|(seconds, _)| seconds)
     }
 
     /// How many guesses give the most tokens a second, of `most` that are each right with the probability `likely` where those
     /// before it are, and took `each` seconds to make. None before a step of one token was measured.
-    pub(crate) fn paying_guesses(&self, likely: f64, most: usize, each: f64) -> usize {
+    pub fn paying_guesses(&self, likely: f64, most: usize, each: f64) -> usize {
         let Some(seconds) = self.0.lock().unwrap_or_else(PoisonError::into_inner).by_tokens() else { return 0 };
         let (mut best, mut best_speed) = (0, 1.0 / seconds[0]);
         let (mut tokens, mut right) = (1.0, 1.0);

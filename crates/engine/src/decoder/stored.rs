@@ -13,7 +13,7 @@ use std::ops::Range;
 ///
 /// # Errors
 /// `Files` when a stored scale is none.
-pub(crate) fn int8_rule(weights: &Weights, int8: &Int8) -> Result<Int8Rule> {
+pub fn int8_rule(weights: &Weights, int8: &Int8) -> Result<Int8Rule> {
     Ok(match &int8.activations {
         Int8Activations::PerToken { symmetric } => Int8Rule::Token { symmetric: *symmetric },
         Int8Activations::PerTensor { symmetric } => Int8Rule::Tensor { symmetric: *symmetric },
@@ -31,7 +31,7 @@ pub(crate) fn int8_rule(weights: &Weights, int8: &Int8) -> Result<Int8Rule> {
 ///
 /// # Errors
 /// `Files`, with the first element that is not.
-pub(crate) fn check_all(
+pub fn check_all(
     weights: &Weights,
     tensor: &TensorInfo,
     expected: &'static str,
@@ -70,7 +70,7 @@ pub(crate) fn numbers(weights: &Weights, tensor: Option<&TensorInfo>) -> Result<
 }
 
 /// Outputs and inputs.
-pub(crate) fn shape(tensor: &TensorInfo) -> (usize, usize) {
+pub fn shape(tensor: &TensorInfo) -> (usize, usize) {
     (tensor.shape[0] as usize, tensor.shape[1] as usize)
 }
 

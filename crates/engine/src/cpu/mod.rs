@@ -26,7 +26,7 @@ pub use page::KvPage;
 use page::PageLayout;
 
 use crate::decoder::{
-    self, AllocatePage, AttentionOptions, Batch, Classifier, Conv, CopyPage, DeltaNet, Device, EmbeddingInput, Experts,
+    AllocatePage, AttentionOptions, Batch, Classifier, Conv, CopyPage, DeltaNet, Device, EmbeddingInput, Experts,
     HeadOptions, JoinedInput, LayerEmbedding, Mamba2, Operand, Output, PageKind, Pass, Stored,
 };
 use crate::error::{Error, Result};
@@ -179,8 +179,6 @@ impl CpuDevice {
         })
     }
 }
-
-impl decoder::sealed::Sealed for CpuDevice {}
 
 impl Device for CpuDevice {
     type Matrix = Matrix;

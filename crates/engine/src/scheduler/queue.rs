@@ -98,7 +98,7 @@ pub(crate) struct Waiting<R> {
 
 /// One that waits for requests of its own: a thread at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Caller {
+pub struct Caller {
     changed: Condvar,
     called: AtomicBool,
 }
@@ -145,7 +145,6 @@ impl<R> Queue<R> {
     }
 
     /// Takes part in computing until requests of `caller` are finished, or it was called, and returns them.
-    #[cfg(feature = "async")]
     pub(crate) fn wait<S: Steps<Request = R>>(&self, steps: &S, caller: &Arc<Caller>) -> Vec<R> {
         self.finished(steps, caller).into_iter().map(|waiting| waiting.request).collect()
     }
@@ -192,7 +191,6 @@ impl<R> Queue<R> {
     }
 
     /// Wakes `caller` from [`wait`](Self::wait), now or when it comes there.
-    #[cfg(feature = "async")]
     pub(crate) fn call(&self, caller: &Caller) {
         let _line = self.line(); // not between its look and its sleep
         caller.called.store(true, Ordering::Relaxed);

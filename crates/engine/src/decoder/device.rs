@@ -11,15 +11,11 @@ use model_diagnostics::plan::{KvDtype, KvSize};
 use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use std::ops::Range;
 
-/// Devices are this crate's own: their operations trust the batches and buffers that a decoder hands them.
-pub(crate) mod sealed {
-    pub trait Sealed {}
-}
-
-/// What a decoder computes on. Everything happens in the order of the calls.
+/// What a decoder computes on. Everything happens in the order of the calls. Its operations trust the batches and buffers
+/// that a decoder hands them.
 ///
 /// The rows of all buffers are those of the batch. Widths are the model's.
-pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
+pub trait Device: Send + Sync + Sized + 'static {
     /// A weight matrix with its bias, in the stored bytes.
     type Matrix: Send + Sync;
     /// The weight and bias of a norm.
@@ -360,7 +356,7 @@ pub trait Device: sealed::Sealed + Send + Sync + Sized + 'static {
 }
 
 /// Of an option of the block that a device has no kernel for.
-pub(crate) fn no_kernel() -> Error {
+pub fn no_kernel() -> Error {
     Error::Internal("an option without a kernel, which the diagnosis rules out".into())
 }
 
@@ -406,13 +402,13 @@ pub enum Stored {
 /// The embeddings of layers.
 pub struct LayerEmbedding<D: Device> {
     /// Elements of a layer.
-    pub(crate) width: usize,
+    pub width: usize,
     /// `[vocab, layers * width]`.
-    pub(crate) embedding: D::Matrix,
+    pub embedding: D::Matrix,
     /// `[layers * width, hidden]`.
-    pub(crate) projection: D::Matrix,
+    pub projection: D::Matrix,
     /// `[width]`.
-    pub(crate) norm: D::Norm,
+    pub norm: D::Norm,
 }
 
 /// What the second product of a sub-layer reads.
@@ -460,31 +456,31 @@ pub struct Pass<'b, D: Device> {
 /// The rows of a forward pass: tokens of several sequences, one behind the other.
 pub struct Batch<'b, P> {
     /// The sequences.
-    pub(crate) sequences: Vec<Sequence<'b, P>>,
+    pub sequences: Vec<Sequence<'b, P>>,
     /// Rows in all.
-    pub(crate) rows: usize,
+    pub rows: usize,
     /// The rotation of each row, by each rotary embedding of the model.
-    pub(crate) angles: Vec<Angles>,
+    pub angles: Vec<Angles>,
 }
 
 /// One sequence of a batch.
 pub struct Sequence<'b, P> {
     /// The ids of its rows.
-    pub(crate) tokens: &'b [u32],
+    pub tokens: &'b [u32],
     /// Its rows.
-    pub(crate) rows: Range<usize>,
+    pub rows: Range<usize>,
     /// The position of its first row.
-    pub(crate) start: usize,
+    pub start: usize,
     /// The pages of its cache, with room for its rows.
-    pub(crate) pages: &'b mut [PagePair<P>],
+    pub pages: &'b mut [PagePair<P>],
     /// The position from which on tokens are of the second kind.
-    pub(crate) second_text: Option<usize>,
+    pub second_text: Option<usize>,
     /// What its layers that are no attention carry on.
-    pub(crate) state: Option<&'b mut State>,
+    pub state: Option<&'b mut State>,
     /// What is to be kept of that at some positions within its rows.
-    pub(crate) checkpoints: &'b mut [Checkpoint],
+    pub checkpoints: &'b mut [Checkpoint],
     /// The rows whose logits are wanted.
-    pub(crate) wanted: Range<usize>,
+    pub wanted: Range<usize>,
 }
 
 impl<P> Batch<'_, P> {

@@ -3,20 +3,18 @@
 //! A step takes a token of every sequence that generates, and fills what is left of it with prompts. Each row of it has the
 //! bits that it has alone, so company changes no text. Two kinds of models are computed in other steps: see [`Batching`].
 
-pub(crate) mod admission;
-pub(crate) mod costs;
-pub(crate) mod hidden;
-pub(crate) mod queue;
-#[cfg(feature = "async")]
-pub(crate) mod streams;
+pub mod admission;
+pub mod costs;
+pub mod hidden;
+pub mod queue;
+pub mod streams;
 
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
-use crate::decoder::{Batching, Cache, Compute, Hidden, Logits, Rotation, Segment, Taken, with_floats};
+use crate::decoder::{Batching, Cache, Compute, Hidden, Logits, OutputRows, Rotation, Segment, Taken};
 use crate::error::{Error, Result};
 use crate::memory;
 use admission::{Admission, admit};
-use candle_core::Tensor;
 use costs::StepCosts;
 use hidden::HiddenRows;
 use model_diagnostics::plan::{KV_PAGE, PREFILL_CHUNK, StepRoom};
@@ -37,29 +35,31 @@ const FOR_PROMPTS: usize = SHARED_STEP / 4;
 
 /// A sequence on its way through the scheduler, with tokens to be computed.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub struct Run {
     /// The whole sequence. Those from the length of `cache` on are computed.
-    pub(crate) ids: Vec<u32>,
-    pub(crate) cache: Box<dyn Cache>,
+    pub ids: Vec<u32>,
+    /// What is cached of it.
+    pub cache: Box<dyn Cache>,
     /// How the keys of the cache are rotated.
-    pub(crate) rotation: Rotation,
+    pub rotation: Rotation,
     /// Tokens that the sequence had before.
-    pub(crate) before: usize,
+    pub before: usize,
     /// Tokens whose keys and values were found in pages of other sequences.
-    pub(crate) reused: usize,
+    pub reused: usize,
     /// The logits of the last token, `[vocab]`; all of them are wanted where `rows` is there.
-    pub(crate) logits: Option<Tensor>,
+    pub logits: Option<Vec<f32>>,
     /// The logits of the tokens from `before` on, `[tokens, vocab]`, with room for them.
-    pub(crate) rows: Option<Vec<f32>>,
+    pub rows: Option<Vec<f32>>,
     /// The hidden states of the last tokens, where a prediction head reads them.
-    pub(crate) hidden: Option<HiddenRows>,
+    pub hidden: Option<HiddenRows>,
     /// How many of these are there. A cache that forgot them is filled again without.
     taken: usize,
     /// How many of the last tokens are guessed.
-    pub(crate) guesses: usize,
-    pub(crate) cancel: CancellationToken,
+    pub guesses: usize,
+    /// Ends it.
+    pub cancel: CancellationToken,
     /// What is reserved for its generation, or will be before it is computed.
-    pub(crate) reservation: Option<Arc<Reservation>>,
+    pub reservation: Option<Arc<Reservation>>,
     /// Whether it has its pages.
     admitted: bool,
     /// Whether it waits for pages that others hold.
@@ -69,15 +69,15 @@ pub(crate) struct Run {
     /// Since when it does while no generation runs.
     waits_since: Option<Instant>,
     /// Whether it is one of a batch that its caller made.
-    pub(crate) batched: bool,
+    pub batched: bool,
     /// Whether a step of it was shared with others.
-    pub(crate) in_company: bool,
-    pub(crate) span: Span,
+    pub in_company: bool,
+    /// The span that its steps are in.
+    pub span: Span,
     /// Which of its caller's it is.
-    #[cfg(feature = "async")]
-    pub(crate) key: u64,
+    key: u64,
     /// Set when it is finished.
-    pub(crate) outcome: Option<Result<()>>,
+    pub outcome: Option<Result<()>>,
     /// Tokens of the step it is in.
     tokens: usize,
     /// Whether it is computed in steps of its own: one that it was in failed.
@@ -86,7 +86,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Computes `ids` that `cache` does not hold, of which those from `before` on are new to the sequence.
-    pub(crate) fn new(
+    pub fn new(
         ids: Vec<u32>,
         before: usize,
         cache: Box<dyn Cache>,
@@ -114,7 +114,6 @@ impl Run {
             batched: false,
             in_company: false,
             span,
-            #[cfg(feature = "async")]
             key: 0,
             outcome: None,
             tokens: 0,
@@ -126,7 +125,7 @@ impl Run {
     ///
     /// # Errors
     /// `CacheBudget`, `OutOfMemory`, or the GPU's.
-    pub(crate) fn reserve(&mut self) -> Result<()> {
+    pub fn reserve(&mut self) -> Result<()> {
         self.adopt();
         self.cache.reserve(self.ids.len())
     }
@@ -186,35 +185,33 @@ impl Run {
         let (start, reach) = (self.cache.len(), self.ids.len());
         let end = start + self.tokens;
         let logits = match self.rows {
-            Some(_) if self.wants_all() => Logits::All,
-            None if end == reach => Logits::Last,
-            _ => Logits::None,
+            Some(_) if self.wants_all() => OutputRows::All,
+            None if end == reach => OutputRows::Last,
+            _ => OutputRows::None,
         };
         Segment { tokens: &self.ids[start..end], cache: &mut *self.cache, reach, second_text: None, logits }
     }
 
     /// Takes rows `rows` of what a step computed.
-    fn take(&mut self, logits: Option<&Tensor>, rows: Range<usize>) -> Result<()> {
-        let Some(logits) = logits.filter(|_| !rows.is_empty()) else { return Ok(()) };
+    fn take(&mut self, logits: &mut Option<Logits>, rows: Range<usize>) -> Result<()> {
+        let Some(computed) = logits.as_ref().filter(|_| !rows.is_empty()) else { return Ok(()) };
         match &mut self.rows {
             Some(all) => {
                 self.taken += rows.len();
-                with_floats(&logits.narrow(0, rows.start, rows.len())?, |logits| all.extend_from_slice(logits))
+                rows.for_each(|row| all.extend_from_slice(computed.row(row)));
             }
+            // The only row there is.
+            None if computed.rows() == 1 => self.logits = logits.take().map(Logits::into_values),
             // A row of its own: a caller may keep it, and would keep those of others.
-            None => {
-                let vocab = logits.dim(1)?;
-                let row = with_floats(&logits.get(rows.start)?, |row| memory::copied(row, "logits"))??;
-                self.logits = Some(Tensor::from_vec(row, vocab, logits.device())?);
-                Ok(())
-            }
+            None => self.logits = Some(memory::copied(computed.row(rows.start), "logits")?),
         }
+        Ok(())
     }
 }
 
 /// The sequences of a model that are computed.
 #[derive(Debug, Default)]
-pub(crate) struct Scheduler {
+pub struct Scheduler {
     queue: Queue<Run>,
     costs: StepCosts,
     admission: Admission,
@@ -222,12 +219,12 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     /// One that does so with generations whose pages do not fit.
-    pub(crate) fn new(admission: Admission) -> Scheduler {
+    pub fn new(admission: Admission) -> Scheduler {
         Scheduler { admission, ..Scheduler::default() }
     }
 
     /// What its steps cost.
-    pub(crate) fn costs(&self) -> &StepCosts {
+    pub fn costs(&self) -> &StepCosts {
         &self.costs
     }
 
@@ -239,12 +236,12 @@ impl Scheduler {
     ///
     /// # Errors
     /// `Forked`.
-    pub(crate) fn between_steps<T>(&self, step: impl FnOnce() -> T) -> Result<T> {
+    pub fn between_steps<T>(&self, step: impl FnOnce() -> T) -> Result<T> {
         self.queue.between_steps::<Pass<'_>, T>(step)
     }
 
     /// Computes `runs` with all others of the model, and returns them finished, in their order.
-    pub(crate) fn run(&self, compute: &dyn Compute, caller: &Arc<Caller>, runs: Vec<Run>) -> Vec<Run> {
+    pub fn run(&self, compute: &dyn Compute, caller: &Arc<Caller>, runs: Vec<Run>) -> Vec<Run> {
         self.queue.run(&self.pass(compute), caller, runs).unwrap_or_else(|(error, mut runs)| {
             runs.iter_mut().for_each(|run| run.outcome = Some(Err(error.clone())));
             runs
@@ -252,7 +249,6 @@ impl Scheduler {
     }
 }
 
-#[cfg(feature = "async")]
 impl Scheduler {
     /// Gives `runs` to be computed; [`wait`](Self::wait) gives them back to `caller`.
     ///
@@ -371,7 +367,7 @@ impl Pass<'_> {
         let hidden = Hidden { given: &[], taken };
         let computed = catch_unwind(AssertUnwindSafe(|| self.compute.forward(&mut segments, hidden, &cancel)));
         drop(segments);
-        let logits = match (computed.unwrap_or_else(|panic| Err(panicked(&*panic))), &mut *chosen) {
+        let mut logits = match (computed.unwrap_or_else(|panic| Err(panicked(&*panic))), &mut *chosen) {
             (Ok(logits), _) => logits,
             (Err(error), [one]) => return one.request.outcome = Some(Err(error)),
             // Which one it was about is not known: each is computed by itself and meets its own error.
@@ -391,7 +387,7 @@ impl Pass<'_> {
                 request.hidden = None;
             }
             request.alone = false;
-            let taken = request.take(logits.as_ref(), rows);
+            let taken = request.take(&mut logits, rows);
             // A guess may turn out wrong, and its page must be this sequence's alone then.
             request.cache.publish(&request.ids[..request.ids.len() - request.guesses], request.rotation);
             if taken.is_err() || request.cache.len() == request.ids.len() {

@@ -23,23 +23,23 @@ pub enum Admission {
     /// It waits while generations run that have begun, and these run until their texts have ended or they are dropped. When
     /// none has run for a second and sessions that are open leave too little, it is [`Error::CacheBudget`]: nobody
     /// is there to wait for. A thread that leaves a generation in the middle and waits for another one may wait for itself;
-    /// a [`CancellationToken`](crate::CancellationToken) ends that, as any waiting.
+    /// a [`CancellationToken`](model_factory_format::CancellationToken) ends that, as any waiting.
     ///
-    /// What is stepped by hand ([`Session::forward`](crate::Session::forward), `logits`, `batch`, a `Step` of your own),
+    /// What is stepped by hand (`Session::forward`, `logits`, `batch`, a `Step` of your own),
     /// forked or restored reserves nothing, and is refused as ever.
     Wait,
 }
 
 /// A generation's place among those that run: what is reserved for it is free when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Admitted {
+pub struct Admitted {
     reservation: Option<Arc<Reservation>>,
     scheduler: Arc<Scheduler>,
 }
 
 impl Admitted {
     /// What is reserved.
-    pub(crate) fn reservation(&self) -> Option<&Arc<Reservation>> {
+    pub fn reservation(&self) -> Option<&Arc<Reservation>> {
         self.reservation.as_ref()
     }
 }
@@ -53,14 +53,14 @@ impl Drop for Admitted {
 
 impl Scheduler {
     /// A place for a generation of up to `positions`, which is reserved for before it is computed; `None` where none waits.
-    pub(crate) fn admitted(self: &Arc<Self>, positions: usize) -> Option<Admitted> {
+    pub fn admitted(self: &Arc<Self>, positions: usize) -> Option<Admitted> {
         let waits = self.admission == Admission::Wait;
         waits
             .then(|| Admitted { reservation: Some(Arc::new(Reservation::new(positions))), scheduler: Arc::clone(self) })
     }
 
     /// Is told that pages were given back, or a generation ended.
-    pub(crate) fn freed(&self) {
+    pub fn freed(&self) {
         if self.admission == Admission::Wait {
             self.queue.freed();
         }

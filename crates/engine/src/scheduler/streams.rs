@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
 /// A generation whose pieces somebody takes at their own pace.
-pub(crate) trait Streaming: Send {
+pub trait Streaming: Send {
     /// Gives out what is ready as far as there is room, and begins the next step. `None` where it is being computed, or there is
     /// no room: `waker` is woken when there is.
     ///
@@ -23,11 +23,11 @@ pub(crate) trait Streaming: Send {
 }
 
 /// A stream is to be dropped.
-pub(crate) struct Ended;
+pub struct Ended;
 
 /// The streams of a model, and the thread that computes them.
 #[derive(Default)]
-pub(crate) struct Streams {
+pub struct Streams {
     inbox: Mutex<Inbox>,
     caller: Arc<Caller>,
 }
@@ -42,7 +42,7 @@ struct Inbox {
 impl Streams {
     /// Gives a stream to the thread that computes them. Whether there is none: the caller starts one, which calls
     /// [`drive`](Self::drive).
-    pub(crate) fn add(&self, stream: Box<dyn Streaming>, scheduler: &Scheduler) -> bool {
+    pub fn add(&self, stream: Box<dyn Streaming>, scheduler: &Scheduler) -> bool {
         let mut inbox = self.inbox();
         inbox.new.push(stream);
         let is_first = inbox.thread != Some(process::id());
@@ -53,13 +53,13 @@ impl Streams {
     }
 
     /// Drops what was added: no thread could be started, or it panicked.
-    pub(crate) fn give_up(&self) {
+    pub fn give_up(&self) {
         let dropped = std::mem::take(&mut *self.inbox());
         drop(dropped); // not under the lock: somebody may be woken
     }
 
     /// Computes the streams until there are none.
-    pub(crate) fn drive(&self, scheduler: &Arc<Scheduler>, compute: &dyn Compute) {
+    pub fn drive(&self, scheduler: &Arc<Scheduler>, compute: &dyn Compute) {
         let _inbox = ResetInbox(self);
         let waker = Waker::from(Arc::new(Call { scheduler: Arc::clone(scheduler), caller: Arc::clone(&self.caller) }));
         let (mut all, mut key) = (BTreeMap::<u64, Box<dyn Streaming>>::new(), 0u64);

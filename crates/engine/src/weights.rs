@@ -169,7 +169,7 @@ mod tests {
     use std::fs::{self, OpenOptions};
     use std::path::PathBuf;
 
-    const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/models/tinyllama/q8_0.gguf");
+    const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/models/tinyllama/q8_0.gguf");
 
     /// A folder with a copy of a fixture in it, the copy, and its header.
     fn copy() -> (tempfile::TempDir, PathBuf, Header) {

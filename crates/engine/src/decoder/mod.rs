@@ -7,6 +7,7 @@ mod encoder;
 mod feed_forward;
 mod joined;
 mod kv_cache;
+mod logits;
 mod mixer;
 mod page;
 mod page_pool;
@@ -17,10 +18,8 @@ mod segment;
 mod state;
 mod stored;
 
-pub(crate) use compute::Compute;
-#[cfg(feature = "cuda")]
-pub(crate) use device::no_kernel;
-pub(crate) use device::sealed;
+pub use compute::Compute;
+pub use device::no_kernel;
 pub use device::{
     AttentionOptions, Batch, Device, HeadOptions, LayerEmbedding, Operand, Output, Pass, Sequence, Stored,
 };
@@ -28,21 +27,22 @@ pub use encoder::{Classifier, EmbeddingInput};
 pub use feed_forward::{Dense, Experts, SharedExpert};
 pub use joined::{Hidden, JoinedInput, Taken};
 pub use kv_cache::{Cache, KvCache, Parts};
+pub use logits::Logits;
 pub use page::{AllocatePage, CopyPage, PageKind, PagePair};
 pub use page_pool::{CacheSizes, PagePool};
 pub use recurrent::{Conv, DeltaNet, Mamba2};
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
-pub use segment::{Batching, Logits, Segment};
+pub use segment::{Batching, OutputRows, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
-pub(crate) use stored::{check_all, floats, int8_rule, shape};
+pub(crate) use stored::floats;
+pub use stored::{check_all, int8_rule, shape};
 
 use crate::cancel::CancellationToken;
-use crate::error::{EmbedError, Error, Result};
+use crate::error::{Error, Result};
 use crate::memory;
 use crate::weights::Weights;
-use candle_core::{CpuStorage, Storage, Tensor};
 use feed_forward::FeedForwardMatrices;
 use mixer::Mixer;
 use model_diagnostics::plan::{CpuBuffers, Plan, StateSize, StepRoom, step_rows};
@@ -217,10 +217,10 @@ impl<D: Device> Decoder<D> {
     /// caches. Returns the wanted logits F32 `[rows, vocab]` in segment order, or `None` when none are wanted.
     ///
     /// # Errors
-    /// `TokenOutOfVocabulary`, and `Embed` for a model without an output head, before anything is computed; `Cancelled` after at most one more operation of a layer once
+    /// `TokenOutOfVocabulary`, and `NoHead` for a model without an output head, before anything is computed; `Cancelled` after at most one more operation of a layer once
     /// `cancel` is; `OutOfMemory`; `Internal` for a cache of another device. After an error the caches hold what they held
     /// before, or less where layers have states that a part of the step has changed.
-    pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+    pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Logits>> {
         self.forward_with(segments, Hidden::default(), cancel)
     }
 
@@ -233,16 +233,16 @@ impl<D: Device> Decoder<D> {
         segments: &mut [Segment<'_>],
         hidden: Hidden<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Option<Tensor>> {
+    ) -> Result<Option<Logits>> {
         if self.head.is_none() {
-            return Err(EmbedError::NoHead.into());
+            return Err(Error::NoHead);
         }
         let wanted: usize = segments.iter().map(Segment::wanted_rows).sum();
         let logits = self.outputs(segments, Outputs::Logits, hidden, cancel)?;
         if wanted == 0 {
             return Ok(None);
         }
-        Ok(Some(Tensor::from_vec(logits, (wanted, self.vocab), &candle_core::Device::Cpu)?))
+        Ok(Some(Logits::new(logits, self.vocab)))
     }
 
     /// As [`forward`](Self::forward), but returns the wanted rows of what the output head reads, `[rows, hidden]`: the residual
@@ -530,15 +530,5 @@ impl<D: Device> FeedForward<D> {
                 device.norm_route_activate(batch, hidden, self.norm.as_ref(), experts, routed)
             }
         }
-    }
-}
-
-/// Runs `take` on the elements of a tensor: its own, or a copy of those that do not lie in main memory, or not one behind the
-/// other.
-pub(crate) fn with_floats<R>(tensor: &Tensor, take: impl FnOnce(&[f32]) -> R) -> Result<R> {
-    let (storage, layout) = tensor.storage_and_layout();
-    match (&*storage, layout.contiguous_offsets()) {
-        (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) => Ok(take(&data[start..end])),
-        _ => Ok(take(&tensor.flatten_all()?.to_vec1::<f32>()?)),
     }
 }

@@ -1,14 +1,13 @@
 //! The prediction head of a loaded model: the hidden state of a position and the token behind it -> logits of the next one.
 
 use crate::cancel::CancellationToken;
-use crate::decoder::{Cache, Compute, Hidden, Logits, Segment, Taken};
+use crate::decoder::{Cache, Compute, Hidden, Logits, OutputRows, Segment, Taken};
 use crate::error::{Error, Result};
 use crate::scheduler::Scheduler;
-use candle_core::Tensor;
 use std::time::Instant;
 
 /// A prediction head, which computes for one sequence at a time.
-pub(crate) struct Predictor {
+pub struct Predictor {
     compute: Box<dyn Compute>,
     scheduler: Scheduler,
     /// Elements of a hidden state.
@@ -16,22 +15,23 @@ pub(crate) struct Predictor {
 }
 
 impl Predictor {
-    pub(crate) fn new(compute: Box<dyn Compute>, width: usize) -> Predictor {
+    /// One that `compute` computes, of hidden states of `width` elements.
+    pub fn new(compute: Box<dyn Compute>, width: usize) -> Predictor {
         Predictor { compute, scheduler: Scheduler::default(), width }
     }
 
     /// An empty cache for one sequence.
-    pub(crate) fn cache(&self) -> Box<dyn Cache> {
+    pub fn cache(&self) -> Box<dyn Cache> {
         self.compute.cache()
     }
 
     /// Elements of a hidden state.
-    pub(crate) fn width(&self) -> usize {
+    pub fn width(&self) -> usize {
         self.width
     }
 
     /// The seconds that a token takes; `None` before one was measured.
-    pub(crate) fn seconds(&self) -> Option<f64> {
+    pub fn seconds(&self) -> Option<f64> {
         self.scheduler.costs().single()
     }
 
@@ -40,24 +40,23 @@ impl Predictor {
     ///
     /// # Errors
     /// As [`Decoder::forward`](crate::decoder::Decoder::forward); `Forked`.
-    pub(crate) fn forward(
+    pub fn forward(
         &self,
         tokens: &[u32],
         given: &[f32],
         cache: &mut dyn Cache,
         cancel: &CancellationToken,
-    ) -> Result<(Option<Tensor>, Vec<f32>)> {
+    ) -> Result<(Option<Vec<f32>>, Vec<f32>)> {
         let mut state = Vec::new();
         let computed = self.scheduler.between_steps(|| {
             let begun = Instant::now();
             let reach = cache.len() + tokens.len();
-            let segment = Segment { tokens, cache, reach, second_text: None, logits: Logits::Last };
+            let segment = Segment { tokens, cache, reach, second_text: None, logits: OutputRows::Last };
             let hidden = Hidden { given, taken: Taken::Wanted(&mut state) };
             let logits = self.compute.forward(&mut [segment], hidden, cancel)?;
             self.scheduler.costs().record(tokens.len(), begun.elapsed());
             Ok::<_, Error>(logits)
         })?;
-        let logits = computed.and_then(|logits| Ok(logits.map(|logits| logits.get(0)).transpose()?))?;
-        Ok((logits, state))
+        Ok((computed?.map(Logits::into_values), state))
     }
 }

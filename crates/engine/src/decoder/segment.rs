@@ -27,19 +27,19 @@ pub struct Segment<'a> {
     /// The position from which on tokens are of the second kind, in models that tell kinds apart: the second text of a pair.
     pub second_text: Option<usize>,
     /// Which positions' logits, or hidden states, are wanted.
-    pub logits: Logits,
+    pub logits: OutputRows,
 }
 
 impl Segment<'_> {
     /// Rows whose logits are wanted.
-    pub(crate) fn wanted_rows(&self) -> usize {
+    pub fn wanted_rows(&self) -> usize {
         self.logits.wanted(&(0..self.tokens.len())).len()
     }
 }
 
 /// Which positions' logits are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Logits {
+pub enum OutputRows {
     /// None: the tokens only fill the cache.
     None,
     /// The first token's.
@@ -50,14 +50,14 @@ pub enum Logits {
     All,
 }
 
-impl Logits {
+impl OutputRows {
     /// Those of `rows` whose logits are wanted.
     pub(super) fn wanted(self, rows: &Range<usize>) -> Range<usize> {
         match self {
-            Logits::None => rows.end..rows.end,
-            Logits::First => rows.start..rows.start + 1,
-            Logits::Last => rows.end - 1..rows.end,
-            Logits::All => rows.clone(),
+            OutputRows::None => rows.end..rows.end,
+            OutputRows::First => rows.start..rows.start + 1,
+            OutputRows::Last => rows.end - 1..rows.end,
+            OutputRows::All => rows.clone(),
         }
     }
 }

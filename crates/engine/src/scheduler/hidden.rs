@@ -5,7 +5,7 @@ use model_diagnostics::plan::PREFILL_CHUNK;
 
 /// Hidden states of the last positions that were computed of a sequence, a chunk of a prompt at most.
 #[derive(Debug, Default)]
-pub(crate) struct HiddenRows {
+pub struct HiddenRows {
     /// The position behind them.
     end: usize,
     /// `[positions, width]`.
@@ -15,17 +15,17 @@ pub(crate) struct HiddenRows {
 
 impl HiddenRows {
     /// None, of a model that is `width` wide.
-    pub(crate) fn new(width: usize) -> HiddenRows {
+    pub fn new(width: usize) -> HiddenRows {
         HiddenRows { end: 0, states: Vec::new(), width }
     }
 
     /// The first position, and the one behind the last.
-    pub(crate) fn range(&self) -> std::ops::Range<usize> {
+    pub fn range(&self) -> std::ops::Range<usize> {
         self.end - self.states.len() / self.width..self.end
     }
 
     /// Those of positions in [`range`](Self::range).
-    pub(crate) fn of(&self, positions: std::ops::Range<usize>) -> &[f32] {
+    pub fn of(&self, positions: std::ops::Range<usize>) -> &[f32] {
         let first = self.range().start;
         &self.states[(positions.start - first) * self.width..(positions.end - first) * self.width]
     }
@@ -35,7 +35,7 @@ impl HiddenRows {
     ///
     /// # Errors
     /// When memory runs out.
-    pub(crate) fn put(&mut self, end: usize, rows: &[f32]) -> memory::Result<()> {
+    pub fn put(&mut self, end: usize, rows: &[f32]) -> memory::Result<()> {
         let most = PREFILL_CHUNK * self.width;
         if rows.is_empty() || end - rows.len() / self.width != self.end {
             self.states.clear();
@@ -57,14 +57,14 @@ impl HiddenRows {
     }
 
     /// Forgets those of the positions from `len` on.
-    pub(crate) fn truncate(&mut self, len: usize) {
+    pub fn truncate(&mut self, len: usize) {
         let Some(beyond) = self.end.checked_sub(len) else { return };
         self.states.truncate(self.states.len().saturating_sub(beyond * self.width));
         self.end = len;
     }
 
     /// Forgets all: they were read.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.states.clear();
     }
 }

@@ -1,15 +1,14 @@
 //! A decoder whatever its device.
 
-use super::{Batching, Cache, Decoder, Device, Hidden, Rotation, Segment};
+use super::{Batching, Cache, Decoder, Device, Hidden, Logits, Rotation, Segment};
 use crate::cache_budget::CacheBudget;
 use crate::cancel::CancellationToken;
 use crate::error::Result;
-use candle_core::Tensor;
 use model_diagnostics::plan::StepRoom;
 use std::any::Any;
 
 /// What computes a loaded model, whatever its device.
-pub(crate) trait Compute: Any + Send + Sync {
+pub trait Compute: Any + Send + Sync {
     /// An empty cache for one sequence.
     fn cache(&self) -> Box<dyn Cache>;
 
@@ -40,7 +39,7 @@ pub(crate) trait Compute: Any + Send + Sync {
         segments: &mut [Segment<'_>],
         hidden: Hidden<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Option<Tensor>>;
+    ) -> Result<Option<Logits>>;
 
     /// As [`Decoder::hidden_states`].
     ///
@@ -92,7 +91,7 @@ impl<D: Device> Compute for Decoder<D> {
         segments: &mut [Segment<'_>],
         hidden: Hidden<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Option<Tensor>> {
+    ) -> Result<Option<Logits>> {
         self.forward_with(segments, hidden, cancel)
     }
 
