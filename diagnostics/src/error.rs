@@ -1,12 +1,14 @@
 //! What can be wrong with a path, a file or a description: typed to the leaf, located, with the next move.
 
+mod remedy;
+
 use model_factory_dtypes::DType;
 use std::path::{Path, PathBuf};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why no [`ModelSpec`](crate::spec::ModelSpec) came out. Each variant belongs to one [`Verdict`](crate::Verdict).
+/// Why no [`ModelSpec`](crate::spec::ModelSpec) came out. Each variant has one exit code.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -442,7 +444,7 @@ pub enum IncompleteKind {
 
 impl IncompleteKind {
     /// Whether the file itself is not whole, which another copy of it would mend.
-    pub(crate) fn is_of_the_file(&self) -> bool {
+    fn is_of_the_file(&self) -> bool {
         matches!(
             self,
             IncompleteKind::HeaderTruncated { .. }
