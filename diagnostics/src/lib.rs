@@ -24,28 +24,21 @@
 
 pub mod assess;
 pub mod block;
-mod bytes;
 pub mod capability;
-pub mod error;
 pub mod family;
 pub mod hardware;
-pub mod header;
-mod json;
-pub mod limits;
 pub mod plan;
 pub mod policy;
 mod quantization;
 mod relocation;
 pub mod report;
-pub mod source;
 pub mod spec;
 pub mod speed;
-pub mod tokenizer;
 
 pub use assess::{ChosenDevice, assess};
-pub use error::{Error, Result};
 pub use hardware::Hardware;
 pub use model_factory_dtypes::DType;
+pub use model_factory_format::{Error, Result, error, header, limits, source, tokenizer};
 pub use plan::Plan;
 pub use policy::{DeviceChoice, DtypePolicy, Policy};
 pub use report::{Report, Verdict};

@@ -1,5 +1,13 @@
 #![doc = include_str!("../README.md")]
 
+mod bytes;
 pub mod cancel;
+pub mod error;
+pub mod header;
+mod json;
+pub mod limits;
+pub mod source;
+pub mod tokenizer;
 
 pub use cancel::{CancellationToken, Cancelled};
+pub use error::{Error, Result};
