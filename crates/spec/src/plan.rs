@@ -106,8 +106,8 @@ impl DraftSize {
     }
 }
 
-/// What a model takes on one machine, in bytes unless a field says otherwise.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// What a model takes on one machine, in bytes unless a field says otherwise. The default is a plan of nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Plan {
     /// Tokens that the KV cache can hold.
