@@ -6,7 +6,7 @@ use crate::model::{Inner, Model};
 use crate::scheduler::Scheduler;
 use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
-use model_diagnostics::plan::{Budget, DraftSize, Plan, Request, state_bytes};
+use model_diagnostics::plan::{DraftSize, Plan, Request, state_bytes};
 use model_diagnostics::{DeviceChoice, Diagnosis, Hardware, Policy, Ready, Report};
 use std::borrow::Cow;
 use std::path::Path;
@@ -88,7 +88,7 @@ impl ModelBuilder {
         let Draft { begun, mut ready, mut report } = draft;
         let path = ready.header.source.path.display();
         let _span = info_span!("load_draft", path = %path, variant = %ready.spec.variant).entered();
-        let budget = Budget::new(&report.hardware.memory, self.policy.memory_limit);
+        let budget = report.hardware.memory.budget(self.policy.memory_limit);
         let Policy { kv_dtype, weights, .. } = self.policy;
         let (context, sessions) = (Some(plan.context), Some(plan.sessions));
         let request = Request { context, sessions, kv_dtype, weights, draft: None };

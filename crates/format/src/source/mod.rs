@@ -13,6 +13,7 @@ use folder::{Folder, Wanted};
 use std::path::{Path, PathBuf};
 
 pub use content::{open, read};
+pub use sidecar::refusal;
 
 /// A container format. Complete, as [`Metadata`](crate::header::Metadata) is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

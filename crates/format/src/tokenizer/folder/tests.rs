@@ -121,8 +121,9 @@ fn a_vocabulary_that_gpt2_would_cut_otherwise_is_refused() {
 
 #[test]
 fn a_sentence_piece_folder_is_a_llama_tokenizer() {
-    let model =
-        std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/models/tinyllama/bf16/tokenizer.model"));
+    let model = std::fs::read(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/tinyllama/bf16/tokenizer.model"),
+    );
     let model = model.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, content: &[u8]| std::fs::write(folder.path().join(name), content).unwrap();

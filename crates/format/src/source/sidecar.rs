@@ -80,7 +80,7 @@ impl About {
 }
 
 /// The refusal of a file whose `general.type` and `general.architecture` say that it is no language model.
-pub(crate) fn refusal(path: &Path, kind: Option<&str>, architecture: Option<&str>) -> Option<Error> {
+pub fn refusal(path: &Path, kind: Option<&str>, architecture: Option<&str>) -> Option<Error> {
     let (what, remedy) = match (kind, architecture) {
         (Some("mmproj"), _) | (_, Some("clip")) => {
             ("a multimodal projector (mmproj)", "give the language model's GGUF from the same repository")

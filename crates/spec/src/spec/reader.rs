@@ -6,7 +6,7 @@ use crate::family::{Bias, Family, Key, Role, StateLayers, StateTable};
 use crate::header::config::{JsonFile, JsonObject, Section};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
-use crate::source::sidecar;
+use crate::source;
 
 /// The metadata of one model with the prefix of its architecture.
 pub(super) struct Reader<'a> {
@@ -570,7 +570,7 @@ fn refuse_other_types(metadata: &GgufMetadata) -> Result<()> {
     const KEY: &str = "general.type";
     match metadata.text(KEY)? {
         None | Some("model") => Ok(()),
-        Some(kind) => match sidecar::refusal(metadata.file(), Some(kind), None) {
+        Some(kind) => match source::refusal(metadata.file(), Some(kind), None) {
             Some(error) => Err(error),
             None => Err(Error::key_value(metadata.file(), KEY, format!("{kind:?}"), "model")),
         },

@@ -318,7 +318,7 @@ impl ModelSpec {
     }
 
     /// The output head, unless it is the embedding.
-    pub(crate) fn own_head(&self) -> Option<&LinearWeights> {
+    pub fn own_head(&self) -> Option<&LinearWeights> {
         self.weights.head.as_ref().filter(|_| !self.tied_embeddings)
     }
 

@@ -3,7 +3,7 @@ use super::*;
 const PATH: &str = "tokenizer.model";
 
 fn fixture() -> Vec<u8> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/models/tinyllama/bf16");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/tinyllama/bf16");
     std::fs::read(root.join(PATH)).unwrap()
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Files beside `config.json` that say how the weights are quantized: (name, the section that describes it, the method
 /// where no `quant_method` is in it).
-pub(crate) const QUANTIZATION_FILES: &[(&str, Option<&str>, &str)] = &[
+pub const QUANTIZATION_FILES: &[(&str, Option<&str>, &str)] = &[
     ("quantize_config.json", None, "GPTQ"),
     ("quant_config.json", None, "AWQ"),
     ("hf_quant_config.json", Some("quantization"), "ModelOpt"),
@@ -289,29 +289,32 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// `Format` when the value is no object.
-    pub(crate) fn of(self, key: &'static str) -> Result<Option<Section<'a>>> {
+    pub fn of(self, key: &'static str) -> Result<Option<Section<'a>>> {
         let object = self.typed(key, "an object", Value::as_object)?;
         Ok(object.map(|object| Section { name: key, object, ..self }))
     }
 
     /// The object of the file's root that this one lies in, or is.
-    pub(crate) fn root(&self) -> &'a Map<String, Value> {
+    pub fn root(&self) -> &'a Map<String, Value> {
         self.parent.map_or(self.object, |parent| parent.root())
     }
 
     /// The path of this object from the root of the file: `quantization_config.config_groups`.
-    pub(crate) fn path(&self) -> String {
+    pub fn path(&self) -> String {
         self.parent.map_or_else(|| self.name.to_owned(), |parent| parent.dotted(self.name))
     }
 
     /// The path of `key` in this object.
-    pub(crate) fn dotted(&self, key: &str) -> String {
+    pub fn dotted(&self, key: &str) -> String {
         let key = if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) };
         self.parent.map_or(key.clone(), |parent| parent.dotted(&key))
     }
 
     /// The list of strings under `key`, each an error when it is none; `None` when absent or `null`.
-    pub(crate) fn strings(self, key: &str) -> Result<Option<impl Iterator<Item = Result<&'a str>>>> {
+    ///
+    /// # Errors
+    /// `Format` when the value is no such list.
+    pub fn strings(self, key: &str) -> Result<Option<impl Iterator<Item = Result<&'a str>>>> {
         let wrong = move |found: &Value| wrong_type(self.file, &self.dotted(key), found, "a list of strings");
         let Some(list) = self.get(key) else { return Ok(None) };
         let list = list.as_array().ok_or_else(|| wrong(list))?;
@@ -319,7 +322,10 @@ impl<'a> Section<'a> {
     }
 
     /// The list of whole numbers under `key`; `None` when absent or `null`.
-    pub(crate) fn integers(self, key: &str) -> Result<Option<Vec<u64>>> {
+    ///
+    /// # Errors
+    /// `Format` when the value is no such list.
+    pub fn integers(self, key: &str) -> Result<Option<Vec<u64>>> {
         let wrong = |found: &Value| wrong_type(self.file, &self.dotted(key), found, "a list of whole numbers");
         let Some(list) = self.get(key) else { return Ok(None) };
         let list = list.as_array().ok_or_else(|| wrong(list))?;
@@ -348,7 +354,7 @@ fn key_type(file: &Path, key: String, found: &Value, expected: &'static str) -> 
 }
 
 /// The error that `key` has the value `found`, of which the beginning is quoted.
-pub(crate) fn wrong_type(file: &Path, key: &str, found: &Value, expected: &'static str) -> Error {
+pub fn wrong_type(file: &Path, key: &str, found: &Value, expected: &'static str) -> Error {
     let found = found.to_string().chars().take(60).collect();
     Error::format(file, FormatErrorKind::KeyType { key: key.into(), found, expected })
 }

@@ -76,7 +76,7 @@ pub struct EmbeddingSpec {
 
 impl InputWeights {
     /// Every tensor once.
-    pub(crate) fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         self.matrices().chain(self.norm.tensors())
     }
 

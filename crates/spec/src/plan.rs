@@ -4,18 +4,16 @@ mod buffers;
 mod kv;
 mod state;
 
-pub(crate) use buffers::gpu_launches;
 pub use buffers::{
-    CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, StepRoom,
+    CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, StepRoom, gpu_launches,
     gpu_recording_bytes, gpu_tensor_bytes, gpu_weight_bytes,
 };
 pub use kv::{KvDtype, KvSize, UnknownKvDtype, kv_bytes, kv_bytes_per_token, kv_bytes_read, windowed_layers};
 pub use state::{STATE_CHUNK, StateSize, state_bytes};
 
-use crate::hardware::{Gpu, Hardware, Memory, unless_unknown};
 use crate::spec::ModelSpec;
 use crate::tokenizer::TokenizerKind;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Positions in a page of the KV cache; pages are allocated as the context fills.
 pub const KV_PAGE: usize = 256;
@@ -108,8 +106,8 @@ impl DraftSize {
     }
 }
 
-/// What a model takes on one machine, in bytes unless a field says otherwise.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// What a model takes on one machine, in bytes unless a field says otherwise. The default is a plan of nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Plan {
     /// Tokens that the KV cache can hold.
@@ -156,7 +154,7 @@ pub struct Plan {
     pub total: u64,
     /// The most that loading takes, before the first token.
     pub load_peak: u64,
-    /// What the machine or the GPU, and the policy, leave for it; [`Memory::UNKNOWN`] where nobody tells and nobody set a limit,
+    /// What the machine or the GPU, and the policy, leave for it; [`Budget::UNKNOWN`] where nobody tells and nobody set a limit,
     /// `null` in JSON.
     #[serde(serialize_with = "unless_unknown")]
     pub available: u64,
@@ -193,18 +191,17 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// What `memory` leaves, and at most `limit` where the user set one.
-    pub fn new(memory: &Memory, limit: Option<u64>) -> Budget {
-        let available = memory.available.min(limit.unwrap_or(u64::MAX));
-        Budget { available, anonymous: memory.anonymous, place: PlanMemory::Main }
-    }
+    /// Stands for an amount that nobody tells.
+    pub const UNKNOWN: u64 = u64::MAX;
+}
 
-    /// What `gpu` of `hardware` leaves, and at most `limit`. Nothing where nobody tells how much that is.
-    pub fn of_gpu(hardware: &Hardware, gpu: &Gpu, limit: Option<u64>) -> Budget {
-        let free = hardware.gpu_memory(gpu).map_or(0, |(bytes, _)| bytes);
-        let place = if gpu.shared_memory { PlanMemory::Shared } else { PlanMemory::Gpu };
-        Budget { available: free.min(limit.unwrap_or(u64::MAX)), anonymous: None, place }
-    }
+/// Serializes a number of bytes, or `null` for [`Budget::UNKNOWN`].
+///
+/// # Errors
+/// Those of `serializer`.
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form
+pub fn unless_unknown<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    if *bytes == Budget::UNKNOWN { serializer.serialize_none() } else { serializer.serialize_u64(*bytes) }
 }
 
 /// Bytes of the built tokenizer, about.
@@ -290,7 +287,7 @@ impl Plan {
         plan.cache_budget = match request.sessions {
             Some(_) => plan.kv_cache,
             // What is there for more is not known.
-            None if plan.available == Memory::UNKNOWN => plan.kv_cache,
+            None if plan.available == Budget::UNKNOWN => plan.kv_cache,
             None => plan.kv_cache.max(left.unwrap_or(0).saturating_sub(draft_cache)),
         };
         plan.load_peak = plan.loaded();
@@ -301,16 +298,6 @@ impl Plan {
     /// Whether the plan stays within what is available, with a token at least.
     pub fn fits(&self) -> bool {
         self.context.max(1) <= self.max_context
-    }
-
-    /// The context to propose where the one asked for does not fit: the largest that does on a described machine; about an
-    /// eighth less on this one, whose free memory will be another in a moment.
-    pub(crate) fn proposed_context(&self, hardware: &Hardware) -> usize {
-        match hardware.profile {
-            Some(_) => self.max_context,
-            None if self.max_context < 8 * KV_PAGE => self.max_context,
-            None => (self.max_context - self.max_context / 8) / KV_PAGE * KV_PAGE,
-        }
     }
 
     /// The bytes that weights take of the place: the mapped files, or their copies.
@@ -341,7 +328,7 @@ impl Plan {
     }
 
     /// What guesses for the model, where something does: a prediction head lies in the model's own files.
-    pub(crate) fn draft_name(&self) -> &'static str {
+    pub fn draft_name(&self) -> &'static str {
         if self.draft_weights > 0 { "draft model" } else { "prediction head" }
     }
 

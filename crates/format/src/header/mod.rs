@@ -86,7 +86,7 @@ impl Header {
     }
 
     /// The paths of all files, and of those that errors name.
-    pub(crate) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+    pub fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let ModelSource { path, folder, files, index, .. } = &mut self.source;
         let (gguf, config) = match &mut self.metadata {
             Metadata::Gguf(metadata) => (Some(&mut metadata.file), None),

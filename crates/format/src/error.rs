@@ -1,12 +1,15 @@
-//! What can be wrong with a path, a file or a description: typed to the leaf, located, with the next move.
+//! What can be wrong with a model's files: typed to the leaf, located, with the next move. Reading them, finding out what
+//! model they are, and judging it share this one error.
+
+mod remedy;
 
 use model_factory_dtypes::DType;
 use std::path::{Path, PathBuf};
 
-/// A result of this crate.
+/// A result of reading or understanding a model's files.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why no [`ModelSpec`](crate::spec::ModelSpec) came out. Each variant belongs to one [`Verdict`](crate::Verdict).
+/// Why files are no model that is understood here. Each variant has one exit code.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -442,7 +445,7 @@ pub enum IncompleteKind {
 
 impl IncompleteKind {
     /// Whether the file itself is not whole, which another copy of it would mend.
-    pub(crate) fn is_of_the_file(&self) -> bool {
+    fn is_of_the_file(&self) -> bool {
         matches!(
             self,
             IncompleteKind::HeaderTruncated { .. }
@@ -465,13 +468,13 @@ impl Error {
     }
 
     /// An [`Error::Format`] for a value that no rule covers.
-    pub(crate) fn key_value(file: &Path, key: &str, found: impl Into<String>, expected: impl Into<String>) -> Self {
+    pub fn key_value(file: &Path, key: &str, found: impl Into<String>, expected: impl Into<String>) -> Self {
         let (key, found, expected) = (key.into(), found.into(), expected.into());
         Error::format(file, FormatErrorKind::KeyValue { key, found, expected })
     }
 
     /// An [`Error::Format`] for a key that is not there.
-    pub(crate) fn key_missing(file: &Path, key: &str, needed_for: &'static str) -> Self {
+    pub fn key_missing(file: &Path, key: &str, needed_for: &'static str) -> Self {
         Error::format(file, FormatErrorKind::KeyMissing { key: key.into(), needed_for })
     }
 
@@ -494,7 +497,7 @@ fn list(paths: &[PathBuf]) -> String {
 }
 
 /// The first `shown` names, and how many more there are.
-pub(crate) fn some_of(names: &[String], shown: usize) -> String {
+pub fn some_of(names: &[String], shown: usize) -> String {
     let first = names.iter().take(shown).map(String::as_str).collect::<Vec<_>>().join(", ");
     if names.len() > shown { format!("{first} and {} more", names.len() - shown) } else { first }
 }

@@ -31,7 +31,7 @@ const GPU_LAYER_LAUNCHES: usize = 10;
 const GPU_OTHER_LAUNCHES: usize = 3;
 
 /// Launches of a token on a GPU.
-pub(crate) fn gpu_launches(spec: &ModelSpec) -> usize {
+pub fn gpu_launches(spec: &ModelSpec) -> usize {
     spec.weights.layers.len().saturating_mul(GPU_LAYER_LAUNCHES).saturating_add(GPU_OTHER_LAUNCHES)
 }
 
