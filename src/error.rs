@@ -13,7 +13,7 @@ mod session_file;
 mod tool;
 
 use crate::memory;
-use model_diagnostics::Report;
+use model_factory_diagnostics::Report;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub enum Error {
     Refused(Box<Report>),
     /// The files are not what they must be (the code of the diagnosis).
     #[error(transparent)]
-    Files(Arc<model_diagnostics::Error>),
+    Files(Arc<model_factory_diagnostics::Error>),
     /// The description of the tokenizer does not make a tokenizer (exit code 10).
     #[error("{}: the tokenizer is damaged: {reason}", file.display())]
     Tokenizer {
@@ -274,9 +274,9 @@ impl Error {
     }
 
     /// Of a file that was opened by the diagnosis' rules: `Io` where the system refused, else `Files`.
-    pub(crate) fn of_file(error: model_diagnostics::Error) -> Error {
+    pub(crate) fn of_file(error: model_factory_diagnostics::Error) -> Error {
         match error {
-            model_diagnostics::Error::Io { path, source } => Error::io(path, source),
+            model_factory_diagnostics::Error::Io { path, source } => Error::io(path, source),
             error => error.into(),
         }
     }
@@ -364,8 +364,8 @@ impl From<CudaError> for EngineError {
     }
 }
 
-impl From<model_diagnostics::Error> for Error {
-    fn from(error: model_diagnostics::Error) -> Self {
+impl From<model_factory_diagnostics::Error> for Error {
+    fn from(error: model_factory_diagnostics::Error) -> Self {
         Error::Files(Arc::new(error))
     }
 }
@@ -431,7 +431,7 @@ mod tests {
             (EngineError::Device { error: Arc::new(std::fmt::Error), code: 13 }.into(), ErrorKind::Unsupported, 13),
             (Error::NothingToChoose { vocab: 1 }, ErrorKind::Unsupported, 10),
             (Error::io("a file", not_found()), ErrorKind::Unavailable, 1),
-            (model_diagnostics::Error::io("a file".as_ref(), not_found()).into(), ErrorKind::Unavailable, 1),
+            (model_factory_diagnostics::Error::io("a file".as_ref(), not_found()).into(), ErrorKind::Unavailable, 1),
         ] {
             assert_eq!((error.kind(), error.code()), (kind, code), "{error:?}");
             assert_eq!(error.clone().to_string(), error.to_string());

@@ -19,12 +19,12 @@ use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
 use crate::weights::Weights;
 use draft::Draft;
-use model_diagnostics::family::{Family, REGISTRY};
-use model_diagnostics::header::{Header, Metadata};
-use model_diagnostics::plan::{KvDtype, WeightStorage};
-use model_diagnostics::report::HubModel;
-use model_diagnostics::spec::ModelSpec;
-use model_diagnostics::{
+use model_factory_diagnostics::family::{Family, REGISTRY};
+use model_factory_diagnostics::header::{Header, Metadata};
+use model_factory_diagnostics::plan::{KvDtype, WeightStorage};
+use model_factory_diagnostics::report::HubModel;
+use model_factory_diagnostics::spec::ModelSpec;
+use model_factory_diagnostics::{
     ChosenDevice, DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Ready, Report, diagnose_hub, diagnose_with,
 };
 use std::panic::resume_unwind;

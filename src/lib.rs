@@ -70,10 +70,10 @@ pub use generate::{
 };
 pub use grammar::Grammar;
 pub use model::Model;
-pub use model_diagnostics as diagnostics;
-pub use model_diagnostics::plan::{KvDtype, WeightStorage};
-pub use model_diagnostics::spec::Pooling;
-pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
+pub use model_factory_diagnostics as diagnostics;
+pub use model_factory_diagnostics::plan::{KvDtype, WeightStorage};
+pub use model_factory_diagnostics::spec::Pooling;
+pub use model_factory_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
 // Hidden modules are public for the benches and tests of this repository, and no part of the API.
 #[doc(hidden)]
 pub use model_factory_engine::{cache_budget, cpu, decoder, weights};

@@ -15,12 +15,14 @@ use crate::decoder::{
 use crate::error::CudaError;
 use crate::memory;
 use crate::weights::Weights;
-use model_diagnostics::DType;
-use model_diagnostics::capability::GPU_MOST_HEAD_DIM;
-use model_diagnostics::hardware::Gpu as Described;
-use model_diagnostics::header::TensorInfo;
-use model_diagnostics::plan::{GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan};
-use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
+use model_factory_diagnostics::DType;
+use model_factory_diagnostics::capability::GPU_MOST_HEAD_DIM;
+use model_factory_diagnostics::hardware::Gpu as Described;
+use model_factory_diagnostics::header::TensorInfo;
+use model_factory_diagnostics::plan::{
+    GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan,
+};
+use model_factory_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
 use model_factory_engine::error::{Error, Result};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,7 @@
 
 use super::modules::Module;
 use crate::error::CudaError;
-use model_diagnostics::plan::gpu_recording_bytes;
+use model_factory_diagnostics::plan::gpu_recording_bytes;
 use model_factory_engine::error::Error;
 use std::ffi::c_void;
 use std::fmt;

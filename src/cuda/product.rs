@@ -8,9 +8,9 @@ use crate::decoder::{check_all, int8_rule, shape};
 use crate::error::CudaError;
 use crate::kernels::Int8Rule;
 use crate::weights::Weights;
-use model_diagnostics::DType;
-use model_diagnostics::header::TensorInfo;
-use model_diagnostics::spec::{LinearWeights, Norm, NormWeights};
+use model_factory_diagnostics::DType;
+use model_factory_diagnostics::header::TensorInfo;
+use model_factory_diagnostics::spec::{LinearWeights, Norm, NormWeights};
 use model_factory_engine::error::Error;
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@ use crate::cancel::CancellationToken;
 use crate::decoder::{Batching, Cache, OutputRows, Segment};
 use crate::error::{EmbedError, EngineError, Error, Result};
 use crate::model::Model;
-use model_diagnostics::plan::step_rows;
-use model_diagnostics::spec::Pooling;
+use model_factory_diagnostics::plan::step_rows;
+use model_factory_diagnostics::spec::Pooling;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 

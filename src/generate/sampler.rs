@@ -340,7 +340,7 @@ fn random_seed() -> u64 {
 mod tests {
     use super::*;
     use candle_core::Device;
-    use model_diagnostics::spec::GREEDY_BELOW;
+    use model_factory_diagnostics::spec::GREEDY_BELOW;
 
     fn logits(values: &[f32]) -> Tensor {
         Tensor::new(values, &Device::Cpu).unwrap()

@@ -8,7 +8,7 @@ use crate::memory;
 use crate::scheduler::Run;
 use crate::scheduler::costs::MOST_GUESSES;
 use candle_core::Tensor;
-use model_diagnostics::plan::KV_PAGE;
+use model_factory_diagnostics::plan::KV_PAGE;
 
 /// Positions for which a sequence does without guesses when computing some failed.
 const PAUSE: usize = 64;

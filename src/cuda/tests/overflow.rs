@@ -5,7 +5,7 @@ use super::models::{fixtures, on, with_context};
 use crate::error::{EngineError, Error};
 use crate::model::Model;
 use crate::session::Session;
-use model_diagnostics::plan::KvDtype;
+use model_factory_diagnostics::plan::KvDtype;
 use safetensors::SafeTensors;
 use std::path::Path;
 

@@ -6,7 +6,7 @@ use super::gpu;
 use super::models::{fixtures, on, with_context};
 use crate::error::{CudaError, EngineError, Error};
 use crate::model::Model;
-use model_diagnostics::plan::{GpuBuffers, KvDtype, gpu_recording_bytes};
+use model_factory_diagnostics::plan::{GpuBuffers, KvDtype, gpu_recording_bytes};
 use std::collections::HashSet;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
