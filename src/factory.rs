@@ -414,7 +414,7 @@ impl ModelBuilder {
                 let weights = map()?;
                 let uploaded = |done, total| {
                     self.on_progress.tell(Stage::Upload, done, total);
-                    self.cancel.check()
+                    Ok(self.cancel.check()?)
                 };
                 let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, Some(gpu), *index, &uploaded);
                 let compute = Box::new(Decoder::new(spec, &weights, plan, self.prefix_caching, device)?);

@@ -2,7 +2,7 @@
 
 use super::super::product::{DeviceNorm, OperandForm, RowSource, Rows, Vector};
 use super::products::{Bench, buffer, bytes_of};
-use crate::kernels::testing::Random;
+use super::testing::Random;
 use crate::kernels::{Floats, Isa, gelu_tanh, layer_norm, rms_norm, swiglu};
 use model_diagnostics::DType;
 
