@@ -28,8 +28,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use crate::error::ChatError;
-pub(crate) use message::media;
-pub use message::{ChatOptions, Message};
+
+pub use message::{ChatOptions, Message, media};
 pub use time::LocalTime;
 
 /// Bytes a template may add to what its messages and variables have; the longest published one has about 20 kB, and

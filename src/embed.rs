@@ -40,7 +40,7 @@ impl Model {
     }
 
     /// The vectors, and how many tokens were computed.
-    pub(crate) fn embed_counted(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<(Tensor, usize)> {
+    pub fn embed_counted(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<(Tensor, usize)> {
         let hidden = self.spec().hidden;
         let said = self.spec().embeds.by();
         let pooling = self.pooling(options)?;

@@ -9,9 +9,6 @@ mod draft;
 mod embed;
 mod encode;
 mod grammar;
-#[cfg(feature = "hub")]
-mod hub;
-mod request;
 mod session_file;
 mod tool;
 
@@ -30,8 +27,7 @@ pub use embed::EmbedError;
 pub use encode::EncodeError;
 pub use grammar::GrammarError;
 #[cfg(feature = "hub")]
-pub use hub::HubError;
-pub use request::RequestError;
+pub use model_factory_hub::HubError;
 pub use session_file::{SessionFileError, SessionFileProblem};
 pub use tool::ToolError;
 
@@ -107,9 +103,6 @@ pub enum Error {
     /// The answer cannot call tools as asked (exit code 2).
     #[error(transparent)]
     Tool(Box<ToolError>),
-    /// The JSON of a request cannot be read, or asks for what is not done (exit code 2).
-    #[error(transparent)]
-    Request(Box<RequestError>),
     /// The model makes no vectors of texts, or nothing but these (the error's own exit code).
     #[error(transparent)]
     Embed(Box<EmbedError>),
@@ -260,11 +253,10 @@ impl Error {
             Error::Files(error) => of_code(error.exit_code()),
             Error::Tokenizer { .. } | Error::NothingToChoose { .. } => ErrorKind::Unsupported,
             #[cfg(feature = "hub")]
-            Error::Hub(error) => error.kind(),
+            Error::Hub(error) => hub_kind(error),
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.kind(),
             Error::ContextOverflow { .. } => ErrorKind::TooLong,
-            Error::Request(error) if matches!(**error, RequestError::TooManyValues { .. }) => ErrorKind::TooLong,
             Error::Chat(error) => error.kind(),
             Error::Embed(error) => error.kind(),
             Error::SessionFile(error) => error.kind(),
@@ -276,7 +268,6 @@ impl Error {
             | Error::EmptyStopString { .. }
             | Error::Grammar(_)
             | Error::Tool(_)
-            | Error::Request(_)
             | Error::OtherModel
             | Error::Draft(_) => ErrorKind::InvalidRequest,
             Error::OutOfMemory { .. } | Error::CacheBudget { .. } => ErrorKind::OutOfMemory,
@@ -323,6 +314,21 @@ impl Error {
             model_diagnostics::Error::Io { path, source } => Error::io(path, source),
             error => error.into(),
         }
+    }
+}
+
+/// What a caller can do about an error of the Hub.
+#[cfg(feature = "hub")]
+fn hub_kind(error: &HubError) -> ErrorKind {
+    match error {
+        HubError::Cancelled => ErrorKind::Cancelled,
+        HubError::NoAccess { .. } | HubError::Token | HubError::NotFound { .. } | HubError::NoSuchModel { .. } => {
+            ErrorKind::InvalidRequest
+        }
+        HubError::FileMissing { .. } | HubError::TooManyFiles { .. } | HubError::TooLarge { .. } => {
+            ErrorKind::Unsupported
+        }
+        _ => ErrorKind::Unavailable,
     }
 }
 
@@ -377,12 +383,6 @@ impl From<DraftError> for Error {
 impl From<ToolError> for Error {
     fn from(error: ToolError) -> Self {
         Error::Tool(Box::new(error))
-    }
-}
-
-impl From<RequestError> for Error {
-    fn from(error: RequestError) -> Self {
-        Error::Request(Box::new(error))
     }
 }
 

@@ -49,7 +49,6 @@ pub mod generate;
 mod grammar;
 pub mod hub;
 mod model;
-pub mod openai;
 mod predictor;
 mod progress;
 mod prompt;
@@ -66,12 +65,12 @@ mod tools;
 #[doc(hidden)]
 pub mod weights;
 
+pub use answers::MAX_ANSWERS;
 pub use candle_core;
 pub use chat::{ChatOptions, LocalTime, Message, RenderedChat};
 pub use embed::EmbedOptions;
 pub use error::{
-    ChatError, DraftError, EmbedError, EncodeError, Error, ErrorKind, GrammarError, RequestError, Result,
-    SessionFileError, ToolError,
+    ChatError, DraftError, EmbedError, EncodeError, Error, ErrorKind, GrammarError, Result, SessionFileError, ToolError,
 };
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
 pub use fingerprint::WeightsDigest;

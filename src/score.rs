@@ -53,7 +53,7 @@ impl Model {
     /// Those of making ids of the prompt, `EmptyPrompt` for fewer than two tokens, `ContextOverflow`, and those of
     /// [`Session::logits`].
     pub fn score<'p>(&self, text: impl Into<Prompt<'p>>) -> Result<Score> {
-        let ids = self.ids_within(text.into(), &ChatOptions::default(), self.context_length())?;
+        let ids = self.prompt_ids_within(text.into(), &ChatOptions::default(), self.context_length())?;
         if ids.len() < 2 {
             return Err(Error::EmptyPrompt);
         }
@@ -76,7 +76,7 @@ impl Model {
     /// # Errors
     /// As [`score`](Self::score); `EmptyPrompt` for a prompt or a text without tokens.
     pub fn score_continuations<S: AsRef<str>>(&self, prompt: &str, texts: &[S]) -> Result<Vec<Score>> {
-        let before = self.ids_within(prompt.into(), &ChatOptions::default(), self.context_length())?;
+        let before = self.prompt_ids_within(prompt.into(), &ChatOptions::default(), self.context_length())?;
         if before.is_empty() {
             return Err(Error::EmptyPrompt);
         }
@@ -84,7 +84,7 @@ impl Model {
         session.forward(&before)?;
         let score = |text: &S| {
             let whole = [prompt, text.as_ref()].concat();
-            let ids = self.ids_within(Prompt::Text(&whole), &ChatOptions::default(), self.context_length())?;
+            let ids = self.prompt_ids_within(Prompt::Text(&whole), &ChatOptions::default(), self.context_length())?;
             let common = before.iter().zip(&*ids).take_while(|(a, b)| a == b).count().max(1);
             if common >= ids.len() {
                 return Err(Error::EmptyPrompt);

@@ -16,6 +16,12 @@ use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
+#[cfg(feature = "hub")]
+use {
+    crate::progress::Stage,
+    model_diagnostics::Diagnosis,
+    model_factory_hub::{Diagnose, Fault, Repository},
+};
 
 impl ModelBuilder {
     /// The report on an id whose model nobody could look at.
@@ -48,11 +54,11 @@ impl ModelBuilder {
         let id = &id.or_revision(self.revision.as_deref());
         let repository = match self.repository(id) {
             Ok(repository) => repository,
-            Err(hub::Fault::Hub(error)) => return self.unread(path, error, hardware),
-            Err(hub::Fault::Ambiguous(ids)) => return self.ambiguous(id, ids, hardware),
+            Err(Fault::Hub(error)) => return self.unread(path, error, hardware),
+            Err(Fault::Ambiguous(ids)) => return self.ambiguous(id, ids, hardware),
         };
-        match repository.diagnose(|path, model| self.diagnosis(path, Some(model), hardware)) {
-            Ok(diagnosis) => diagnosis.report,
+        match repository.diagnose(|path, model| Found(self.diagnosis(path, Some(model), hardware))) {
+            Ok(Found(diagnosis)) => diagnosis.report,
             Err(error) => self.unread(path, error, hardware),
         }
     }
@@ -62,12 +68,13 @@ impl ModelBuilder {
         let id = &id.or_revision(self.revision.as_deref());
         let hardware = self.hardware();
         let repository = self.repository(id).map_err(|fault| match fault {
-            hub::Fault::Hub(error) => of_load(error),
-            hub::Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
+            Fault::Hub(error) => of_load(error),
+            Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
         })?;
         // What a load takes is counted without the download, which comes behind the diagnosis.
         let (took, refused) = (Cell::new(Duration::ZERO), Cell::new(None));
-        let diagnosis = repository.fetch(&self.on_progress, |path, model| {
+        let on_progress = |done, total| self.on_progress.tell(Stage::Download, done, total);
+        let diagnosis = repository.fetch(&on_progress, |path, model| {
             let start = Instant::now();
             let mut diagnosis = self.read_header(path, Some(model), &hardware);
             if let (Some(draft), Some(ready)) = (&draft, &diagnosis.ready) {
@@ -81,18 +88,18 @@ impl ModelBuilder {
                 }
             }
             took.set(start.elapsed());
-            diagnosis
+            Found(diagnosis)
         });
         if let Some(error) = refused.take() {
             return Err(error);
         }
         let now = Instant::now();
-        self.load_diagnosed(now.checked_sub(took.get()).unwrap_or(now), diagnosis.map_err(of_load)?, draft)
+        self.load_diagnosed(now.checked_sub(took.get()).unwrap_or(now), diagnosis.map_err(of_load)?.0, draft)
     }
 
-    fn repository(&self, id: &HubId) -> Result<hub::Repository, hub::Fault> {
+    fn repository(&self, id: &HubId) -> Result<Repository, Fault> {
         let options = self.hub.clone().map_or_else(hub::HubOptions::from_env, Ok)?;
-        hub::Repository::open(id, &options, &self.cancel)
+        Repository::open(id, &options, &self.cancel)
     }
 
     fn ambiguous(&self, id: &HubId, ids: Vec<String>, hardware: &Hardware) -> Report {
@@ -100,6 +107,21 @@ impl ModelBuilder {
         let candidates = ids.into_iter().map(PathBuf::from).collect();
         let error = model_diagnostics::Error::Ambiguous { path: path.clone(), candidates };
         model_diagnostics::unread(&error, &path, hardware, &self.policy)
+    }
+}
+
+/// A diagnosis of files of the Hub.
+#[cfg(feature = "hub")]
+struct Found(Diagnosis);
+
+#[cfg(feature = "hub")]
+impl Diagnose for Found {
+    fn runs(&self) -> bool {
+        self.0.ready.is_some()
+    }
+
+    fn relocate(&mut self, from: &Path, to: &Path) {
+        self.0.relocate(from, to);
     }
 }
 

@@ -180,7 +180,7 @@ impl GenerateOptions {
     }
 
     /// What the chat template is given: no tools where none may be called.
-    pub(crate) fn template_options(&self) -> Cow<'_, ChatOptions> {
+    pub fn template_options(&self) -> Cow<'_, ChatOptions> {
         match (&self.tool_choice, &self.chat.tools) {
             (ToolChoice::None, Some(_)) => Cow::Owned(ChatOptions { tools: None, ..self.chat.clone() }),
             _ => Cow::Borrowed(&self.chat),

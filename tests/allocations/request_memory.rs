@@ -3,7 +3,7 @@
 
 use crate::counting;
 
-use model_factory::openai::{CompletionRequest, EmbeddingRequest, Outline};
+use model_factory_openai::{CompletionRequest, EmbeddingRequest, Outline};
 use serde_json::{Value, json};
 
 fn bytes_of(value: &Value, count: usize, place: &str) -> Vec<u8> {

@@ -1,23 +1,23 @@
 //! The OpenAI API without HTTP: what is read, what is refused and by which name, and what is answered.
 #![allow(clippy::unwrap_used)] // a test that cannot go on may panic
 
-use model_factory::openai::{
-    ApiError, ChunkBuilder, CompletionInput, CompletionRequest, EmbeddingRequest, Outline, append,
+use model_factory::{CancellationToken, Error, GenerateOptions, Message, Model, ToolChoice};
+use model_factory_openai::{
+    ApiError, ChunkBuilder, CompletionInput, CompletionRequest, EmbeddingRequest, Outline, RequestError, append,
 };
-use model_factory::{CancellationToken, Error, GenerateOptions, Message, Model, RequestError, ToolChoice};
 use serde_json::{Value, json};
 
-fn chat(fields: Value) -> Result<CompletionRequest, Error> {
+fn chat(fields: Value) -> Result<CompletionRequest, RequestError> {
     let mut body = json!({ "messages": [{ "role": "user", "content": "Once upon a time" }], "max_tokens": 6 });
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     CompletionRequest::chat(body.to_string().as_bytes())
 }
 
-fn text(fields: Value) -> Result<CompletionRequest, Error> {
+fn text(fields: Value) -> Result<CompletionRequest, RequestError> {
     CompletionRequest::text(fields.to_string().as_bytes())
 }
 
-fn embedding(fields: Value) -> Result<EmbeddingRequest, Error> {
+fn embedding(fields: Value) -> Result<EmbeddingRequest, RequestError> {
     EmbeddingRequest::parse(fields.to_string().as_bytes())
 }
 
@@ -81,10 +81,9 @@ fn fields_become_options() {
 #[test]
 fn what_cannot_be_meant_is_refused_by_its_name() {
     let mut found = Vec::new();
-    let mut check = |kind: &str, field: &str, error: Error| {
-        let api = ApiError::of(&error, "prompt");
-        let Error::Request(error) = error else { panic!("{error}") };
-        let is = match *error {
+    let mut check = |kind: &str, field: &str, error: RequestError| {
+        let api = ApiError::from(error.clone());
+        let is = match error {
             RequestError::Unknown { .. } => "unknown",
             RequestError::Wrong { .. } => "wrong",
             _ => "other",
@@ -166,11 +165,9 @@ fn what_cannot_be_meant_is_refused_by_its_name() {
     check("unknown", "messages", embedding(json!({ "input": "a", "messages": [] })).unwrap_err());
     for body in [&b""[..], b"{", b"[]", b"3", b"\xff\xfe", b"{\"messages\": "] {
         let error = CompletionRequest::chat(body).unwrap_err();
-        assert!(
-            matches!(&error, Error::Request(error) if matches!(**error, RequestError::NotObject { .. })),
-            "{error}"
-        );
-        assert_eq!((ApiError::of(&error, "messages").status, ApiError::of(&error, "messages").param), (400, None));
+        assert!(matches!(error, RequestError::NotObject { .. }), "{error}");
+        let api = ApiError::from(error);
+        assert_eq!((api.status, api.param), (400, None));
     }
     assert!(found.is_empty(), "{found:#?}");
 }
@@ -223,10 +220,8 @@ fn requests_are_known_by_their_outlines() {
             for error in
                 [Outline::of(body.as_bytes()).unwrap_err(), CompletionRequest::chat(body.as_bytes()).unwrap_err()]
             {
-                let is =
-                    matches!(&error, Error::Request(error) if matches!(**error, RequestError::TooManyValues { .. }));
-                assert!(is, "{value}: {error}");
-                let api = ApiError::of(&error, "messages");
+                assert!(matches!(error, RequestError::TooManyValues { .. }), "{value}: {error}");
+                let api = ApiError::from(error);
                 assert_eq!((api.status, api.param, api.code), (413, None, None), "{value}");
             }
         }

@@ -4,8 +4,8 @@
 use crate::common;
 
 use common::fixtures;
-use model_factory::openai::{ApiError, ChunkBuilder, CompletionRequest, append};
 use model_factory::{Error, GenerateOptions, Model, ToolError};
+use model_factory_openai::{ApiError, ChunkBuilder, CompletionRequest, append};
 use serde_json::{Value, json};
 
 /// A model of random weights whose chat template tells a format of calls by `evidence`.
@@ -26,7 +26,7 @@ fn answer(model: &Model, parameters: &Value, fields: &Value) -> Result<(Value, V
     let tool = json!({ "type": "function", "function": { "name": "add", "parameters": parameters } });
     let mut body = json!({ "messages": [{ "role": "user", "content": "Hi" }], "tools": [tool], "max_tokens": 700 });
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    let request = CompletionRequest::chat(body.to_string().as_bytes())?;
+    let request = CompletionRequest::chat(body.to_string().as_bytes()).unwrap();
     let mut builder = ChunkBuilder::new(&request, model, "m");
     let mut whole = builder.whole();
     for (index, mut generation) in request.generations(model)?.into_iter().enumerate() {

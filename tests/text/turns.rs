@@ -4,8 +4,8 @@
 use crate::common;
 
 use common::fixtures;
-use model_factory::openai::{ApiError, CompletionInput, CompletionRequest};
-use model_factory::{ChatError, Error, Message, Model, RequestError};
+use model_factory::{ChatError, Error, Message, Model};
+use model_factory_openai::{ApiError, CompletionInput, CompletionRequest, RequestError};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn model(source: &str) -> (tempfile::TempDir, Model) {
     (folder, model)
 }
 
-fn request(messages: &Value, tools: &Value) -> Result<CompletionRequest, Error> {
+fn request(messages: &Value, tools: &Value) -> Result<CompletionRequest, RequestError> {
     CompletionRequest::chat(json!({ "messages": messages, "tools": tools }).to_string().as_bytes())
 }
 
@@ -58,8 +58,7 @@ fn turns_reach_templates_as_in_transformers() {
         for case in recorded.as_array().unwrap() {
             cases += 1;
             let turn = case["turn"].as_str().unwrap();
-            let found = request(&expected["turns"][turn], &json!([expected["tool"]]))
-                .and_then(|request| prompt(&model, &request));
+            let found = prompt(&model, &request(&expected["turns"][turn], &json!([expected["tool"]])).unwrap());
             let same = match (&found, case["text"].as_str(), case["error"].as_str()) {
                 (Ok(found), Some(text), None) => {
                     let text = named(text, &tokenizer.bos_text, &expected["bos"]);
@@ -132,14 +131,14 @@ fn faulty_messages_are_refused_by_the_field() {
         let error = request(&json!([{ "role": "user", "content": "Hi" }, message]), &json!(null)).map(drop);
         let field = format!("messages[1]{field}");
         let is = match &error {
-            Err(Error::Request(error)) if error.field() == Some(&*field) => match **error {
+            Err(error) if error.field() == Some(&*field) => match error {
                 RequestError::Unknown { .. } => "unknown",
                 RequestError::Wrong { .. } => "wrong",
                 _ => "other",
             },
             _ => "other",
         };
-        let status = error.as_ref().err().map(|error| ApiError::of(error, "messages").status);
+        let status = error.as_ref().err().map(|error| ApiError::from(error.clone()).status);
         if (is, status) != (kind, Some(400)) {
             found.push(format!("{field}, {message}: {error:?}"));
         }
@@ -184,7 +183,7 @@ fn an_image_beside_a_text_in_one_part_is_refused_as_an_image_is() {
     ] {
         let request =
             request(&json!([{ "role": "user", "content": [{ "type": "text", "text": "Hi" }, part] }]), &json!(null));
-        let error = request.and_then(|request| prompt(&model, &request)).expect_err("an image");
+        let error = prompt(&model, &request.unwrap()).expect_err("an image");
         assert!(matches!(error, Error::Chat(ChatError::NotText { message: 1, kind: "image_url" })), "{part}: {error}");
         assert_eq!(ApiError::of(&error, "messages").status, 400);
     }

@@ -4,7 +4,6 @@ mod candidate;
 mod device;
 mod devices;
 mod distribution;
-mod hub;
 mod memory;
 mod model;
 mod names;
@@ -16,11 +15,11 @@ mod verdict;
 pub use candidate::Candidate;
 pub use devices::{DeviceList, DeviceTiers};
 pub use distribution::{Distribution, ServingEngine, Share};
-pub use hub::HubModel;
 pub use model::{
     DtypeSummary, EmbedsSummary, ExpertSummary, LayerBytes, MixerSummary, ModelSummary, RopeSummary, TokenizerSummary,
     WindowSummary,
 };
+pub use model_factory_format::HubModel;
 pub use page::{Available, Bytes, Presentation, Tone, shortened};
 pub use remedy::{NextStep, Remedy};
 pub use verdict::Verdict;

@@ -1,19 +1,15 @@
 //! An id -> one model of one commit of a repository, in the cache or on the Hub.
 
-use super::HubId;
 use super::cache::RepoCache;
 use super::client::Client;
 use super::download::Download;
-use super::id::is_revision;
 use super::mirror::Mirror;
 use super::options::HubOptions;
 use super::selection::{Selection, Unselected, select};
-use crate::cancel::CancellationToken;
 use crate::error::HubError;
-use crate::progress::OnProgress;
-use model_diagnostics::Diagnosis;
 use model_diagnostics::header::repository::is_gguf;
-use model_diagnostics::report::HubModel;
+use model_factory_format::CancellationToken;
+use model_factory_format::hub::{HubId, HubModel, is_revision};
 use std::path::{Path, PathBuf};
 
 /// The branch that counts where none is named.
@@ -22,8 +18,17 @@ const MAIN: &str = "main";
 /// GGUF files of a repository that are compared with each other; collections of every quantization have some hundreds.
 const GGUF_FILES: usize = 2_000;
 
+/// What is found of the headers of a model before its weights are downloaded.
+pub trait Diagnose {
+    /// Whether the model runs, so that its weights are worth a download.
+    fn runs(&self) -> bool;
+
+    /// What was said of files below the folder `from` is said of those below `to`.
+    fn relocate(&mut self, from: &Path, to: &Path);
+}
+
 /// One model of one commit.
-pub(crate) struct Repository {
+pub struct Repository {
     id: HubId,
     revision: String,
     commit: String,
@@ -35,7 +40,8 @@ pub(crate) struct Repository {
 }
 
 /// Why there is no model to look at.
-pub(crate) enum Fault {
+#[derive(Debug)]
+pub enum Fault {
     /// The Hub or the cache is to blame.
     Hub(HubError),
     /// The repository holds several models; their ids.
@@ -50,7 +56,10 @@ impl From<HubError> for Fault {
 
 impl Repository {
     /// Finds what `id` means. Asks the Hub unless `options` forbid it; `cancel` ends that, now and later.
-    pub(crate) fn open(id: &HubId, options: &HubOptions, cancel: &CancellationToken) -> Result<Repository, Fault> {
+    ///
+    /// # Errors
+    /// There is no model of that id, or there are several.
+    pub fn open(id: &HubId, options: &HubOptions, cancel: &CancellationToken) -> Result<Repository, Fault> {
         let revision = id.revision().unwrap_or(MAIN).to_owned();
         if !is_revision(&revision) {
             return Err(Fault::Hub(HubError::NotFound { id: format!("{}@{revision}", id.repo()) }));
@@ -88,9 +97,12 @@ impl Repository {
         Ok(Repository { id: id.clone(), revision, commit, names, selection, cache, client })
     }
 
-    /// Diagnoses the model by `diagnose`: its files in the cache, or else its headers on the Hub, where paths in the report
+    /// Diagnoses the model by `diagnose`: its files in the cache, or else its headers on the Hub, where paths in the diagnosis
     /// are the repository's.
-    pub(crate) fn diagnose(&self, diagnose: impl Fn(&Path, &HubModel) -> Diagnosis) -> Result<Diagnosis, HubError> {
+    ///
+    /// # Errors
+    /// The Hub or the cache is to blame.
+    pub fn diagnose<D: Diagnose>(&self, diagnose: impl Fn(&Path, &HubModel) -> D) -> Result<D, HubError> {
         let Some((_, mirror)) = self.mirror()? else { return Ok(self.diagnosed(&self.folder(), diagnose)) };
         let mut diagnosis = self.diagnosed(mirror.path(), diagnose);
         diagnosis.relocate(mirror.path(), self.id.repo().as_ref());
@@ -99,18 +111,22 @@ impl Repository {
 
     /// The same, and where the model runs brings what is missing of its files into the cache, weights last: the diagnosis is
     /// of these files then.
-    pub(crate) fn fetch(
+    /// `on_progress` is told bytes that are done, and bytes in all.
+    ///
+    /// # Errors
+    /// The Hub or the cache is to blame.
+    pub fn fetch<D: Diagnose>(
         &self,
-        on_progress: &OnProgress,
-        diagnose: impl Fn(&Path, &HubModel) -> Diagnosis,
-    ) -> Result<Diagnosis, HubError> {
+        on_progress: &dyn Fn(u64, u64),
+        diagnose: impl Fn(&Path, &HubModel) -> D,
+    ) -> Result<D, HubError> {
         let (mirror, folder) = (self.mirror()?, self.folder());
         let Some((client, mirror)) = mirror else {
             self.note_commit()?;
             return Ok(self.diagnosed(&folder, diagnose));
         };
         let mut diagnosis = self.diagnosed(mirror.path(), &diagnose);
-        if diagnosis.ready.is_none() {
+        if !diagnosis.runs() {
             diagnosis.relocate(mirror.path(), self.id.repo().as_ref());
             return Ok(diagnosis);
         }
@@ -145,7 +161,7 @@ impl Repository {
     }
 
     /// The diagnosis of the files in `folder`.
-    fn diagnosed(&self, folder: &Path, diagnose: impl Fn(&Path, &HubModel) -> Diagnosis) -> Diagnosis {
+    fn diagnosed<D>(&self, folder: &Path, diagnose: impl Fn(&Path, &HubModel) -> D) -> D {
         let files = match &self.selection {
             Selection::Gguf(parts) => parts.clone(),
             Selection::Safetensors | Selection::Nothing => Vec::new(),

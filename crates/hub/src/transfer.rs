@@ -2,8 +2,8 @@
 
 use super::options::MinimumSpeed;
 use super::retry::{SLICE, check};
-use crate::cancel::CancellationToken;
 use crate::error::HubError;
+use model_factory_format::CancellationToken;
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};

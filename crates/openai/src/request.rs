@@ -2,15 +2,10 @@
 
 use super::fields::Fields;
 use super::messages::message;
-use crate::answers::MOST;
-use crate::chat::Message;
-use crate::error::Result;
-use crate::generate::{GenerateOptions, Generation};
-use crate::model::Model;
-use crate::prompt::Prompt;
-use crate::session::Session;
-use crate::tools::ToolChoice;
+use crate::error::RequestError;
+use model_factory::{GenerateOptions, Generation, MAX_ANSWERS, Message, Model, Prompt, Session, ToolChoice};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 /// Stop strings of a request: each is looked for in every piece.
@@ -63,12 +58,12 @@ impl CompletionRequest {
     /// Reads the body of a request of `chat/completions`.
     ///
     /// # Errors
-    /// `Request` for what is no such body, with the field.
-    pub fn chat(body: &[u8]) -> Result<CompletionRequest> {
+    /// What is no such body, with the field.
+    pub fn chat(body: &[u8]) -> Result<CompletionRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
         let messages: Vec<Value> = fields.require("messages")?;
         if messages.is_empty() {
-            return Err(fields.wrong("messages", "expected one message at least").into());
+            return Err(fields.wrong("messages", "expected one message at least"));
         }
         let messages = messages.into_iter().enumerate().map(|(index, value)| message(&fields, index, value));
         let input = CompletionInput::Messages(messages.collect::<Result<_, _>>()?);
@@ -78,13 +73,13 @@ impl CompletionRequest {
         options.logprobs = match (fields.take("logprobs")?.unwrap_or(false), top) {
             (true, top) => Some(top.unwrap_or(0)),
             (false, None) => None,
-            (false, Some(_)) => return Err(fields.wrong("top_logprobs", "expected logprobs to be true").into()),
+            (false, Some(_)) => return Err(fields.wrong("top_logprobs", "expected logprobs to be true")),
         };
         options.chat.tools = fields.take("tools")?;
         options.tool_choice = tool_choice(&mut fields, options.chat.tools.as_deref().unwrap_or_default())?;
         options.chat.variables = fields.take("chat_template_kwargs")?.unwrap_or_default();
         if let Some(name) = ["messages", "tools"].into_iter().find(|name| options.chat.variables.contains_key(*name)) {
-            return Err(fields.wrong("chat_template_kwargs", format_args!("{name} is a field of the request")).into());
+            return Err(fields.wrong("chat_template_kwargs", format_args!("{name} is a field of the request")));
         }
         if let Some(effort) = fields.take::<String>("reasoning_effort")? {
             options.chat.variables.insert("reasoning_effort".into(), effort.into());
@@ -98,8 +93,8 @@ impl CompletionRequest {
     /// Reads the body of a request of `completions`.
     ///
     /// # Errors
-    /// `Request` for what is no such body, with the field.
-    pub fn text(body: &[u8]) -> Result<CompletionRequest> {
+    /// What is no such body, with the field.
+    pub fn text(body: &[u8]) -> Result<CompletionRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
         let prompt: Value = fields.require("prompt")?;
         let is_list_of = |is: fn(&Value) -> bool| prompt.as_array().is_some_and(|list| list.iter().all(is));
@@ -119,17 +114,17 @@ impl CompletionRequest {
     }
 
     /// What both have.
-    fn read(fields: &mut Fields, input: CompletionInput) -> Result<CompletionRequest> {
+    fn read(fields: &mut Fields, input: CompletionInput) -> Result<CompletionRequest, RequestError> {
         let mut options = GenerateOptions::default().max_tokens(fields.take("max_tokens")?.unwrap_or(usize::MAX));
         options.stop = fields.texts("stop")?.unwrap_or_default();
         if options.stop.len() > MOST_STOPS {
-            return Err(fields.wrong("stop", format_args!("expected {MOST_STOPS} texts at most")).into());
+            return Err(fields.wrong("stop", format_args!("expected {MOST_STOPS} texts at most")));
         }
         options.ignore_stop = fields.take("ignore_eos")?.unwrap_or(false);
         options.cache_salt = fields.take("cache_salt")?;
         if options.cache_salt.as_ref().is_some_and(|salt| !SALT_BYTES.contains(&salt.len())) {
             let [least, most] = [SALT_BYTES.start(), SALT_BYTES.end()];
-            return Err(fields.wrong("cache_salt", format_args!("expected a text of {least} to {most} bytes")).into());
+            return Err(fields.wrong("cache_salt", format_args!("expected a text of {least} to {most} bytes")));
         }
         let sampling = &mut options.sampling;
         sampling.temperature = fields.take("temperature")?;
@@ -150,8 +145,8 @@ impl CompletionRequest {
             stream_options.end()?;
         }
         let n = fields.take("n")?.unwrap_or(1);
-        if !(1..=MOST).contains(&n) {
-            return Err(fields.wrong("n", format_args!("expected a whole number from 1 to {MOST}")).into());
+        if !(1..=MAX_ANSWERS).contains(&n) {
+            return Err(fields.wrong("n", format_args!("expected a whole number from 1 to {MAX_ANSWERS}")));
         }
         Ok(CompletionRequest {
             model: fields.take("model")?,
@@ -173,13 +168,14 @@ impl CompletionRequest {
     ///
     /// # Errors
     /// Those of [`Model::generations`] about its prompt.
-    pub fn tokenize(&mut self, model: &Model) -> Result<()> {
+    pub fn tokenize(&mut self, model: &Model) -> model_factory::Result<()> {
         if matches!(self.input, CompletionInput::Ids(_)) {
             return Ok(());
         }
         let options = self.options.template_options();
-        let ids = |prompt| Ok(model.ids_within(prompt, &options, model.context_length())?.into_owned());
-        let ids = self.input.prompts().into_iter().map(ids).collect::<Result<_>>()?;
+        let limit = model.context_length();
+        let ids = |prompt| model.prompt_ids_within(prompt, &options, limit).map(Cow::into_owned);
+        let ids = self.input.prompts().into_iter().map(ids).collect::<Result<_, _>>()?;
         self.input = CompletionInput::Ids(ids);
         Ok(())
     }
@@ -188,14 +184,14 @@ impl CompletionRequest {
     ///
     /// # Errors
     /// As [`Model::generations`].
-    pub fn generations(&self, model: &Model) -> Result<Vec<Generation<Session>>> {
+    pub fn generations(&self, model: &Model) -> model_factory::Result<Vec<Generation<Session>>> {
         let of = |prompt| model.generations(prompt, self.n, &self.options);
-        Ok(self.input.prompts().into_iter().map(of).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        Ok(self.input.prompts().into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 }
 
 /// The schema of an answer, where it has one.
-fn response_format(fields: &mut Fields) -> Result<Option<Value>> {
+fn response_format(fields: &mut Fields) -> Result<Option<Value>, RequestError> {
     let Some(mut format) = fields.object("response_format")? else { return Ok(None) };
     let kind: String = format.require("type")?;
     let schema = match kind.as_str() {
@@ -211,16 +207,16 @@ fn response_format(fields: &mut Fields) -> Result<Option<Value>> {
             json_schema.end()?;
             Some(schema)
         }
-        _ => return Err(format.wrong("type", "expected text, json_object or json_schema").into()),
+        _ => return Err(format.wrong("type", "expected text, json_object or json_schema")),
     };
     format.end()?;
     Ok(schema)
 }
 
-fn tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<ToolChoice> {
+fn tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<ToolChoice, RequestError> {
     let is_named = |tool: &Value| tool.pointer("/function/name").is_some_and(Value::is_string);
     if let Some(index) = tools.iter().position(|tool| !is_named(tool)) {
-        return Err(fields.wrong(&format!("tools[{index}]"), "expected a function with a name").into());
+        return Err(fields.wrong(&format!("tools[{index}]"), "expected a function with a name"));
     }
     let is_strict = |tool: &Value| tool.pointer("/function/strict") == Some(&Value::Bool(true));
     let choice: Value = fields.take("tool_choice")?.unwrap_or_else(|| "auto".into());

@@ -1,7 +1,7 @@
 //! When a request that failed is sent again, and when it is given up.
 
-use crate::cancel::CancellationToken;
 use crate::error::HubError;
+use model_factory_format::CancellationToken;
 use std::time::{Duration, Instant};
 
 /// Tries in a row that may be fruitless.

@@ -43,7 +43,7 @@ impl Outline {
     ///
     /// # Errors
     /// `Request`: `NotObject` for what is no JSON object, `TooManyValues` for one whose values would take more than 32 MiB.
-    pub fn of(body: &[u8]) -> crate::error::Result<Outline> {
+    pub fn of(body: &[u8]) -> Result<Outline, RequestError> {
         let bytes = Cell::new(0);
         let mut parser = serde_json::Deserializer::from_slice(body);
         let outer = Count { bytes: &bytes, is_outer: true }.deserialize(&mut parser);

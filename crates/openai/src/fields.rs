@@ -1,7 +1,7 @@
 //! A JSON object -> its fields, of which none may be left over.
 
 use super::outline::Outline;
-use crate::error::{RequestError, Result};
+use crate::error::RequestError;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::fmt::Display;
@@ -17,7 +17,7 @@ pub(super) struct Fields {
 const UNUSED: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cache_key"];
 
 impl Fields {
-    pub(super) fn parse(body: &[u8]) -> Result<Fields> {
+    pub(super) fn parse(body: &[u8]) -> Result<Fields, RequestError> {
         Outline::of(body)?;
         let object = serde_json::from_slice(body);
         let left = object.map_err(|error| RequestError::NotObject { reason: error.to_string() })?;
@@ -25,23 +25,23 @@ impl Fields {
     }
 
     /// Takes a field; `null` is as good as absent.
-    pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>> {
+    pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, RequestError> {
         let value = self.left.remove(name).filter(|value| !value.is_null());
         value.map(serde_json::from_value).transpose().map_err(|error| self.wrong(name, error).into())
     }
 
-    pub(super) fn require<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
+    pub(super) fn require<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, RequestError> {
         Ok(self.take(name)?.ok_or_else(|| self.wrong(name, "it is missing"))?)
     }
 
     /// Takes an object.
-    pub(super) fn object(&mut self, name: &str) -> Result<Option<Fields>> {
+    pub(super) fn object(&mut self, name: &str) -> Result<Option<Fields>, RequestError> {
         let prefix = format!("{}.", self.path(name));
         Ok(self.take(name)?.map(|left| Fields { left, prefix }))
     }
 
     /// Takes a text or a list of texts.
-    pub(super) fn texts(&mut self, name: &str) -> Result<Option<Vec<String>>> {
+    pub(super) fn texts(&mut self, name: &str) -> Result<Option<Vec<String>>, RequestError> {
         let value: Option<Value> = self.take(name)?;
         let read = |value| match value {
             Value::String(text) => Ok(vec![text]),
@@ -56,7 +56,7 @@ impl Fields {
     }
 
     /// Refuses what is left, but for fields of which the value asks for what is done anyway.
-    pub(super) fn end(mut self) -> Result<()> {
+    pub(super) fn end(mut self) -> Result<(), RequestError> {
         let done =
             json!({ "parallel_tool_calls": true, "store": false, "echo": false, "best_of": 1, "modalities": ["text"] });
         let is_outer = self.prefix.is_empty();

@@ -1,6 +1,6 @@
 //! What is wrong with a request of the OpenAI API.
 
-/// A request that [`openai`](crate::openai) cannot read, or that asks for what is not done. A field is named with the objects that it
+/// A request that cannot be read, or that asks for what is not done. A field is named with the objects that it
 /// is in: `stream_options.include_usage`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

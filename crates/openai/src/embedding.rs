@@ -1,11 +1,10 @@
 //! The JSON of a request of `embeddings` -> vectors, and their JSON.
 
 use super::fields::Fields;
-use crate::embed::EmbedOptions;
-use crate::error::Result;
-use crate::model::Model;
+use crate::error::RequestError;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use model_factory::{EmbedOptions, Model};
 use serde_json::{Value, json};
 
 /// Texts of a request, as many as OpenAI takes.
@@ -29,8 +28,8 @@ impl EmbeddingRequest {
     /// Reads the body of a request.
     ///
     /// # Errors
-    /// `Request` for what is no such body, with the field.
-    pub fn parse(body: &[u8]) -> Result<EmbeddingRequest> {
+    /// What is no such body, with the field.
+    pub fn parse(body: &[u8]) -> Result<EmbeddingRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
         let input = fields.texts("input")?.filter(|texts| (1..=MOST_TEXTS).contains(&texts.len()));
         let expected = || fields.wrong("input", format_args!("expected a text or a list of 1 to {MOST_TEXTS} texts"));
@@ -39,7 +38,7 @@ impl EmbeddingRequest {
         let base64 = match fields.take::<String>("encoding_format")?.as_deref() {
             None | Some("float") => false,
             Some("base64") => true,
-            Some(_) => return Err(fields.wrong("encoding_format", "expected float or base64").into()),
+            Some(_) => return Err(fields.wrong("encoding_format", "expected float or base64")),
         };
         let model = fields.take("model")?;
         fields.end()?;
@@ -51,7 +50,7 @@ impl EmbeddingRequest {
     ///
     /// # Errors
     /// As [`Model::embed_with`].
-    pub fn embed(&self, model: &Model, name: &str) -> Result<Value> {
+    pub fn embed(&self, model: &Model, name: &str) -> model_factory::Result<Value> {
         let (vectors, tokens) = model.embed_counted(&self.input, &self.options)?;
         let data = vectors.to_vec2::<f32>()?.into_iter().enumerate().map(|(index, vector)| {
             let embedding = if self.base64 {

@@ -1,6 +1,7 @@
 //! Errors -> OpenAI's object of an error and a status.
 
-use crate::error::{ChatError, Error, ErrorKind};
+use crate::RequestError;
+use model_factory::{ChatError, Error, ErrorKind};
 use serde_json::{Value, json};
 
 /// Why a request is not answered.
@@ -27,16 +28,14 @@ impl ApiError {
     pub fn of(error: &Error, input: &str) -> ApiError {
         let (status, code) = match error.kind() {
             ErrorKind::InvalidRequest => (400, None),
-            ErrorKind::TooLong if matches!(error, Error::Request(_)) => (413, None),
             ErrorKind::TooLong => (413, Some("context_length_exceeded")),
             ErrorKind::Unsupported => (501, None),
             // A client that went away is not told.
             ErrorKind::Cancelled => return ApiError::new(503, "the server is shutting down", None, None),
             ErrorKind::OutOfMemory | ErrorKind::Unavailable => (503, None),
-            ErrorKind::Internal => (500, None),
+            _ => (500, None),
         };
         let param = match error {
-            Error::Request(error) => error.field(),
             Error::Option { option: "logprobs", .. } if input == "messages" => Some("top_logprobs"),
             Error::Option { option, .. } => Some(*option),
             Error::EmptyStopString { .. } => Some("stop"),
@@ -66,5 +65,12 @@ impl ApiError {
             _ => "server_error",
         };
         json!({ "error": { "message": self.message, "type": kind, "param": self.param, "code": self.code } })
+    }
+}
+
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> ApiError {
+        let status = if matches!(error, RequestError::TooManyValues { .. }) { 413 } else { 400 };
+        ApiError::new(status, error.to_string(), error.field(), None)
     }
 }

@@ -1,8 +1,9 @@
 //! Messages as OpenAI's clients send them -> messages for a template of transformers.
 
 use super::fields::Fields;
-use crate::chat::{Message, media};
 use crate::error::RequestError;
+use model_factory::Message;
+use model_factory::chat::media;
 use serde_json::{Map, Value};
 
 /// Fields that a template may read.

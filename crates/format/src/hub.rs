@@ -1,6 +1,6 @@
-//! A text -> the id of a model on the Hugging Face Hub.
+//! A text -> the id of a model on the Hugging Face Hub, and the files that were chosen of it.
 
-use model_diagnostics::report::HubModel;
+use serde::Serialize;
 use std::fmt;
 
 /// Characters of an organisation's or a repository's name.
@@ -12,7 +12,7 @@ const REVISION: usize = 255;
 /// `org/name`, and where it is given `:quantization` and `@revision`.
 ///
 /// ```
-/// use model_factory::hub::HubId;
+/// use model_factory_format::HubId;
 ///
 /// let id = HubId::parse("org/name-GGUF:Q4_K_M@main").ok_or("no id")?;
 /// assert_eq!((id.repo(), id.wanted(), id.revision()), ("org/name-GGUF", Some("Q4_K_M"), Some("main")));
@@ -50,15 +50,13 @@ impl HubId {
     }
 
     /// The same id at `revision` where it names none.
-    #[cfg(feature = "hub")]
-    pub(crate) fn or_revision(&self, revision: Option<&str>) -> HubId {
+    pub fn or_revision(&self, revision: Option<&str>) -> HubId {
         let revision = self.0.revision.clone().or_else(|| revision.map(str::to_owned));
         HubId(HubModel { revision, ..self.0.clone() })
     }
 
     /// The model, and the `files` that were chosen of it.
-    #[cfg(feature = "hub")]
-    pub(crate) fn model(&self, files: Vec<String>) -> HubModel {
+    pub fn model(&self, files: Vec<String>) -> HubModel {
         HubModel { files, ..self.0.clone() }
     }
 
@@ -84,6 +82,29 @@ impl fmt::Display for HubId {
     }
 }
 
+/// A model of the Hugging Face Hub: `org/name`, and where it was asked for `:quantization` and `@revision`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct HubModel {
+    /// `org/name`.
+    pub repo: String,
+    /// The quantization or the file that was asked for.
+    pub wanted: Option<String>,
+    /// The branch, tag or commit that was asked for.
+    pub revision: Option<String>,
+    /// The GGUF file, or all parts of a split one, by their names in the repository; empty of other models.
+    pub files: Vec<String>,
+}
+
+impl fmt::Display for HubModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.repo)?;
+        if let Some(wanted) = &self.wanted {
+            write!(f, ":{wanted}")?;
+        }
+        self.revision.as_ref().map_or(Ok(()), |revision| write!(f, "@{revision}"))
+    }
+}
+
 /// Whether `text` can be one component of a repository's id.
 fn is_name(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -97,7 +118,7 @@ fn is_wanted(text: &str) -> bool {
 }
 
 /// Whether `text` can be a branch, a tag, a commit or `refs/pr/N`; a file of that name lies in the cache.
-pub(crate) fn is_revision(text: &str) -> bool {
+pub fn is_revision(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let part = |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(plain);
     text.len() <= REVISION && text.split('/').all(part)

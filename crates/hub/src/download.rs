@@ -7,7 +7,6 @@ use super::mirror::Mirror;
 use super::own;
 use super::retry::{SLICE, check};
 use crate::error::HubError;
-use crate::progress::{OnProgress, Stage};
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
@@ -22,7 +21,8 @@ pub(super) struct Download<'d> {
     pub(super) commit: &'d str,
     /// What has come already.
     pub(super) mirror: &'d Mirror,
-    pub(super) on_progress: &'d OnProgress,
+    /// Is told bytes that are done, and bytes in all.
+    pub(super) on_progress: &'d dyn Fn(u64, u64),
 }
 
 /// A file before it is downloaded.
@@ -48,7 +48,7 @@ impl Download<'_> {
         let mut before = 0;
         for file in &wanted {
             let blob = self.cache.blob(&file.etag);
-            let tell = |done| self.on_progress.tell(Stage::Download, before + done, total);
+            let tell = |done| (self.on_progress)(before + done, total);
             if !is_whole(&blob, file.bytes) {
                 match self.mirror.etag(file.name) {
                     Some(_) => self.cache.copy(&self.mirror.path().join(file.name), &blob)?,

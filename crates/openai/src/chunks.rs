@@ -1,10 +1,9 @@
 //! Pieces of generations -> the JSON of an answer, whole or in chunks.
 
 use super::request::{CompletionInput, CompletionRequest};
-use crate::error::{Error, Result};
-use crate::generate::{AnswerDelta, AnswerReader, FinishReason, LogProbs, Piece, Timings};
-use crate::model::Model;
-use crate::tokenizer::Tokenizer;
+use model_factory::generate::Timings;
+use model_factory::tokenizer::Tokenizer;
+use model_factory::{AnswerDelta, AnswerReader, Error, FinishReason, LogProbs, Model, Piece, Result};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,7 +84,7 @@ impl ChunkBuilder {
         says.then(|| self.chunk(index, delta, token, None))
     }
 
-    /// The last chunk of the generation of this index, by what [`Generation::finish`](crate::Generation::finish) says of it.
+    /// The last chunk of the generation of this index, by what [`Generation::finish`](model_factory::Generation::finish) says of it.
     ///
     /// # Errors
     /// `Cancelled` where it was cancelled, or did not come to its end.

@@ -1,6 +1,5 @@
 //! What can go wrong between here and the Hub.
 
-use super::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +87,7 @@ pub enum HubError {
         /// What the system or the library says.
         reason: String,
     },
-    /// The server sends less than [`HubOptions::minimum_speed`](crate::hub::HubOptions::minimum_speed) asks for, on each of
+    /// The server sends less than [`HubOptions::minimum_speed`](crate::HubOptions::minimum_speed) asks for, on each of
     /// several connections; what has come is kept, and the next load continues there (exit code 1).
     #[error(
         "{url} comes too slowly: {found} bytes in {} s, expected at least {least} a second; load again to continue there, \
@@ -212,20 +211,6 @@ impl HubError {
         match self {
             HubError::FileMissing { .. } => 15,
             _ => 1,
-        }
-    }
-
-    /// What a caller can do about it.
-    pub(super) fn kind(&self) -> ErrorKind {
-        match self {
-            HubError::Cancelled => ErrorKind::Cancelled,
-            HubError::NoAccess { .. } | HubError::Token | HubError::NotFound { .. } | HubError::NoSuchModel { .. } => {
-                ErrorKind::InvalidRequest
-            }
-            HubError::FileMissing { .. } | HubError::TooManyFiles { .. } | HubError::TooLarge { .. } => {
-                ErrorKind::Unsupported
-            }
-            _ => ErrorKind::Unavailable,
         }
     }
 
