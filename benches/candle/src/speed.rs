@@ -1,6 +1,6 @@
 //! This library and candle's own Llama on the same file, run in turns in one process: tokens a second and their ratio.
 //!
-//! `MODELS=path,path cargo bench --bench candle` (`P`, `N`, `R`: prompt tokens, generated tokens, repetitions). candle's
+//! `MODELS=path,path cargo run --release` in this folder (`P`, `N`, `R`: prompt tokens, generated tokens, repetitions). candle's
 //! release code is the same build's, so both have the same compiler and flags; `RUSTFLAGS="-C target-cpu=native"` gives
 //! candle its vector code, which it chooses when it is compiled. A table goes to standard error, one JSON object to
 //! standard output.
@@ -16,7 +16,6 @@ use std::path::Path;
 use std::time::Instant;
 
 fn main() {
-    // `cargo test --benches` and `cargo bench` without a model have nothing to measure.
     let Ok(paths) = std::env::var("MODELS") else {
         println!("skipped: set MODELS to GGUF files or folders with model.safetensors, separated by commas");
         return;
