@@ -48,7 +48,8 @@ fn every_example_explains_itself_and_refuses_unknown_options() {
     }
 }
 
-/// `cargo test --features hub` builds examples that ask the Hub, and `tests/hub` tests what they ask with.
+/// With the feature `hub` examples ask the Hub, and `tests/hub` tests what they ask with; `src/factory/remote.rs` what a build
+/// without it answers.
 #[cfg(not(feature = "hub"))]
 #[test]
 fn an_id_of_the_hub_says_which_feature_it_needs() {
@@ -59,6 +60,10 @@ fn an_id_of_the_hub_says_which_feature_it_needs() {
         let told = text(&output.stderr);
         assert!(told.contains("org/name:Q4_K_M") && told.contains("--features hub"), "{name}: {told}");
     }
+}
+
+#[test]
+fn a_path_that_does_not_exist_is_no_id_of_the_hub() {
     let path = example("diagnose", &["no/such.gguf"]);
     assert_eq!((path.status.code(), text(&path.stderr).contains("hub")), (Some(1), false));
 }
