@@ -33,7 +33,7 @@ pack() {
     mkdir -p "$folder"
     staged=$(mktemp -d)
     {
-        cargo test --release --features cuda --lib --test cuda --test accuracy --test int8 --no-run --message-format=json
+        cargo test --release --features cuda --lib --test cuda --test accuracy --no-run --message-format=json
         cargo bench --features cuda --bench cuda --no-run --message-format=json
     } | made | while read -r name path; do
         strip -o "$staged/$name" "$path"
@@ -101,8 +101,8 @@ run() {
             stage generation models 120 "$binaries/cuda" "${test[@]}"
             ;;
         accuracy)
-            stage accuracy accuracy 180 "$binaries/accuracy" "${test[@]}"
-            stage int8 accuracy 90 "$binaries/int8" "${test[@]}"
+            stage accuracy accuracy 180 "$binaries/accuracy" accuracy:: "${test[@]}"
+            stage int8 accuracy 90 "$binaries/accuracy" int8:: "${test[@]}"
             ;;
         speed)
             for model in ${SPEED:-BF16 Q4_K_M Q8_0 W8A8}; do

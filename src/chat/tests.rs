@@ -56,7 +56,7 @@ fn differs(source: &str, expected: &Json, case: &Json) -> Option<String> {
         Ok(text) => case["text"].as_str() == Some(text),
         Err(Error::Chat(ChatError::Refused { message })) => case["error"].as_str() == Some(message),
         Err(_) => case["error"].is_null() && case.get("text").is_none(),
-        // Without a content it fails there, and here the template is given another one: `tests/turns.rs`.
+        // Without a content it fails there, and here the template is given another one: `tests/text/turns.rs`.
     } || (case["error"].is_null()
         && case.get("text").is_none()
         && messages.iter().any(Message::is_without_content));

@@ -34,13 +34,19 @@ impl ModelBuilder {
         let error = model_factory_diagnostics::Error::io(path, std::io::Error::other(reason));
         model_factory_diagnostics::unread(&error, path, on, &self.policy)
     }
+
+    /// The report on an id in a build that asks no Hub.
+    #[cfg(any(test, not(feature = "hub")))]
+    fn without_hub(&self, path: &Path, hardware: &Hardware) -> Report {
+        let reason = "no such file or folder; if this is a model of the Hugging Face Hub, build with --features hub";
+        self.unread(path, reason, hardware)
+    }
 }
 
 #[cfg(not(feature = "hub"))]
 impl ModelBuilder {
     pub(super) fn diagnose_remote(&self, _id: &HubId, path: &Path, hardware: &Hardware) -> Report {
-        let reason = "no such file or folder; if this is a model of the Hugging Face Hub, build with --features hub";
-        self.unread(path, reason, hardware)
+        self.without_hub(path, hardware)
     }
 
     pub(super) fn load_remote(&self, id: &HubId, path: &Path, _draft: Option<Draft>) -> Result<Model> {
@@ -131,5 +137,20 @@ fn of_load(error: hub::HubError) -> Error {
     match error {
         hub::HubError::Cancelled => Error::Cancelled,
         error => Error::Hub(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // What such a build answers, in every build: tests run with the feature.
+    #[test]
+    fn an_id_of_the_hub_says_which_feature_it_needs() {
+        let builder = crate::UnifiedModelFactory::builder();
+        let report = builder.without_hub(Path::new("org/name:Q4_K_M"), &builder.hardware());
+        assert_eq!(report.exit_code, 1);
+        assert!(report.reason.contains("build with --features hub"), "{}", report.reason);
+        assert!(report.to_string().contains("org/name:Q4_K_M"), "{report}");
     }
 }

@@ -109,7 +109,7 @@ fn distance(a: &[f32], truth: &[f32]) -> f64 {
     (difference / truth.iter().map(|t| square(f64::from(*t))).sum::<f64>()).sqrt()
 }
 
-/// The bounds of `tests/accuracy.rs`, with its reasons. Many tokens of F16 and BF16 are rounded to it before they are
+/// The bounds of `tests/accuracy/accuracy.rs`, with its reasons. Many tokens of F16 and BF16 are rounded to it before they are
 /// multiplied, as transformers rounds them.
 fn bound(file: &Value, case: &str) -> f64 {
     let reference = file["reference_error"][case].as_f64().unwrap();
@@ -159,7 +159,7 @@ fn every_fixture_is_as_near_to_the_truth_as_on_the_processor() {
     assert_eq!(missing, [], "no fixture has these");
 }
 
-/// The bound is that of `tests/int8.rs`, with its reason.
+/// The bound is that of `tests/accuracy/int8.rs`, with its reason.
 #[test]
 fn int8_fixtures_are_as_near_to_the_truth_as_the_integers_allow() {
     let mut compared = 0;
