@@ -2,10 +2,11 @@
 //!
 //! # How it is built
 //!
-//! There is one file a dtype.
+//! There is one file a dtype, in `dtypes/`.
 //! A block dtype's file says how its blocks are unpacked. The values of a row and the portable product, which is the oracle
-//! of the vector versions, follow from that (`blocks.rs`). What dtypes share is in files named after what they do;
-//! `docs/adding-a-dtype.md` lists them, and the few dtypes that use code of another.
+//! of the vector versions, follow from that (`dtypes/blocks.rs`). What is written for an instruction set is in `arch/`. What
+//! dtypes share is in files named after what they do; `docs/adding-a-dtype.md` lists them, and the few dtypes that use code of
+//! another.
 //!
 //! A [`Kernel`] is chosen once, when a weight is loaded, for a dtype and the instruction sets of the machine
 //! ([`Isa`]). It reads weight bytes exactly as the file stores them and activations in the [`Form`] it asks for.

@@ -3,4 +3,3 @@
 pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod prefetch;
-pub(crate) mod simd;

@@ -249,7 +249,7 @@ macro_rules! wide_products {
     ($format:ident, $eight:expr) => {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c")]
-        pub(super) fn avx2(weight: &[u8], input: &$crate::Input, output: &mut $crate::Output<'_>) {
+        pub(crate) fn avx2(weight: &[u8], input: &$crate::Input, output: &mut $crate::Output<'_>) {
             // Closures of their own for one token and for panels: one that both call is not put there.
             if input.tokens() <= $crate::order::TOKENS_WITHOUT_PANELS {
                 for token in 0..input.tokens() {

@@ -4,8 +4,8 @@
 //! `sum_lanes`.
 
 use super::floats;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use crate::arch::generic;
+#[cfg(target_arch = "aarch64")]
+use crate::arch::aarch64;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64;
 use crate::element::f16_to_f32;
@@ -35,14 +35,14 @@ pub(super) const KERNELS: &[Registered] = &[
     Registered {
         name: "f16/avx2",
         sets: Sets::AVX2,
-        matmul: Product::Rows(generic::floats::avx2::<half::f16>),
+        matmul: Product::Rows(x86_64::avx2::floats::widened::<half::f16>),
         ..PORTABLE
     },
     #[cfg(target_arch = "aarch64")]
     Registered {
         name: "f16/neon",
         sets: Sets::NEON,
-        matmul: Product::Rows(generic::floats::neon::<half::f16>),
+        matmul: Product::Rows(aarch64::neon::floats::widened::<half::f16>),
         ..PORTABLE
     },
     PORTABLE,

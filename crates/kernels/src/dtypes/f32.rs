@@ -4,8 +4,8 @@
 //! `sum_lanes`.
 
 use super::floats;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use crate::arch::generic;
+#[cfg(target_arch = "aarch64")]
+use crate::arch::aarch64;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64;
 use crate::isa::Sets;
@@ -31,9 +31,19 @@ pub(super) const KERNELS: &[Registered] = &[
         ..PORTABLE
     },
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "f32/avx2", sets: Sets::AVX2, matmul: Product::Rows(generic::floats::avx2::<f32>), ..PORTABLE },
+    Registered {
+        name: "f32/avx2",
+        sets: Sets::AVX2,
+        matmul: Product::Rows(x86_64::avx2::floats::widened::<f32>),
+        ..PORTABLE
+    },
     #[cfg(target_arch = "aarch64")]
-    Registered { name: "f32/neon", sets: Sets::NEON, matmul: Product::Rows(generic::floats::neon::<f32>), ..PORTABLE },
+    Registered {
+        name: "f32/neon",
+        sets: Sets::NEON,
+        matmul: Product::Rows(aarch64::neon::floats::widened::<f32>),
+        ..PORTABLE
+    },
     PORTABLE,
 ];
 

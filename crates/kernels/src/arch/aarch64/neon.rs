@@ -3,16 +3,15 @@
 //! With one token blocks of two rows come four at a time: the products are added up for each block, exactly, four blocks a
 //! register, and then go to the lanes, four blocks by four.
 
-#![allow(unsafe_code)]
-
 pub(crate) mod attention;
 pub(crate) mod bf16;
+pub(crate) mod floats;
 pub(crate) mod i8;
+pub(crate) mod q4_k;
 pub(crate) mod simd;
 pub(crate) mod wide;
 pub(crate) mod wide_panel;
 
-use crate::arch::aarch64::neon::simd::{DOTPROD, FLOAT_BITS, I8MM, Neon, load_about, sum_eight_lanes, to_floats};
 use crate::arch::generic::prefetch::streams;
 use crate::arch::generic::simd::Simd;
 use crate::arch::generic::wide::{Eights, Factors, Sixteen, all, scales_and_mins_of_halves};
@@ -22,6 +21,7 @@ use crate::input::{Lines, Q8};
 use crate::memory;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, room, with_scratch};
 use crate::{Input, Output};
+use simd::{DOTPROD, FLOAT_BITS, I8MM, Neon, load_about, sum_eight_lanes, to_floats};
 use std::arch::aarch64::*;
 use std::arch::asm;
 

@@ -1,7 +1,5 @@
 //! Products of float dtypes by AVX2 or NEON: for each output one vector of 8 sums along the row, several rows and tokens at once.
 
-#![allow(unsafe_code)]
-
 use super::prefetch::{NEAR, prefetch_near, streams};
 use super::simd::Simd;
 use crate::element::Element;
@@ -18,47 +16,14 @@ const CHUNK: usize = 1024;
 const WHOLE: usize = 16;
 
 /// Vectors of 8 floats.
-trait Eight: Simd {
+pub(crate) trait Eight: Simd {
     /// The sum of the lanes, in pairs 4 apart, then 2, 1.
     fn sum(self, v: Self::Floats) -> f32;
 }
 
-#[cfg(target_arch = "x86_64")]
-impl Eight for crate::arch::x86_64::simd::Avx2 {
-    #[inline(always)]
-    fn sum(self, v: Self::Floats) -> f32 {
-        // SAFETY: the value is the proof.
-        unsafe { crate::arch::x86_64::avx2::sum_eight_lanes(v) }
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-impl Eight for crate::arch::aarch64::neon::simd::Neon {
-    #[inline(always)]
-    fn sum(self, v: Self::Floats) -> f32 {
-        // SAFETY: the value is the proof.
-        unsafe { crate::arch::aarch64::neon::simd::sum_eight_lanes(v) }
-    }
-}
-
 /// The product of weights that are widened in a register.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn avx2<E: Element>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    // SAFETY: the function is compiled for the instruction sets.
-    widened::<_, E>(unsafe { crate::arch::x86_64::simd::Avx2::new() }, weight, input, output);
-}
-
-/// The product of weights that are widened in a register.
-#[cfg(target_arch = "aarch64")]
-#[target_feature(enable = "neon")]
-pub(crate) fn neon<E: Element>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    // SAFETY: the function is compiled for the instruction sets.
-    widened::<_, E>(unsafe { crate::arch::aarch64::neon::simd::Neon::new() }, weight, input, output);
-}
-
 #[inline(always)]
-fn widened<S: Eight, E: Element>(simd: S, weight: &[u8], input: &Input, output: &mut Output<'_>) {
+pub(crate) fn widened<S: Eight, E: Element>(simd: S, weight: &[u8], input: &Input, output: &mut Output<'_>) {
     let tokens = input.tokens();
     let mut token = 0;
     while token < tokens {

@@ -4,7 +4,6 @@
 //! with four activations of a token, repeated in all lanes. A lane is a row: each output's sum runs through the same
 //! operations as in the dtype's product with one token, where a lane is a block.
 
-#![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
 
 use super::prefetch::prefetch;

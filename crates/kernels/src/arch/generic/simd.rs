@@ -3,8 +3,6 @@
 //! Such code is `#[inline(always)]`: it becomes part of a function that is compiled for the instruction sets, and so do the
 //! operations here.
 
-#![allow(unsafe_code)]
-
 use half::{bf16, f16};
 
 /// Operations on vectors of f32. A value is the proof that the processor has the instruction sets.

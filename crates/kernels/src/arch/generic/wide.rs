@@ -3,8 +3,6 @@
 //!
 //! Functions here and those that use them are compiled for AVX2 with F16C, or for NEON, which every aarch64 has.
 
-#![allow(unsafe_code)]
-
 #[cfg(target_arch = "aarch64")]
 pub(crate) use crate::arch::aarch64::neon::wide::*;
 #[cfg(target_arch = "x86_64")]

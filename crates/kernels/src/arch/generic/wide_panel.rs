@@ -1,6 +1,5 @@
 //! Products with many tokens for block dtypes from vectors of 32 bytes: panels of 8 rows, by AVX2 and by NEON.
 
-#![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 
 use super::panel::{self, Multiply};

@@ -10,21 +10,24 @@
 //! which has a negative for each of its values: at most 2 * 128 * 127 = 32512. All are below 2^15, and so are 8 pairs of
 //! 4 bits (30480), 4 of 5 bits (31496) and 2 of 6 bits (32004). Fewer bits count as 4.
 
-#![allow(unsafe_code)]
-
 pub(crate) mod attention;
+pub(crate) mod floats;
 pub(crate) mod i8;
+pub(crate) mod q4_0;
+pub(crate) mod q4_k;
+pub(crate) mod simd;
 pub(crate) mod wide;
 pub(crate) mod wide_panel;
 
-use crate::arch::generic::prefetch::{NEAR, NEAR_4_BITS, prefetch_near, streams};
+use super::prefetch::{NEAR_4_BITS, prefetch_near};
+use crate::arch::generic::prefetch::{NEAR, streams};
 use crate::arch::generic::wide::{Factors, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
 use crate::{Input, Output};
 use std::arch::x86_64::*;
 
-pub(crate) use crate::arch::generic::wide::{load, load_16, load_floats, load_numbers, transpose};
+pub(crate) use wide::{load, load_16, load_floats, load_numbers, transpose};
 
 /// Stores 32 bytes.
 #[inline]

@@ -1,16 +1,23 @@
 //! AVX-512 pieces that several dtypes share: loads, and sums in the defined order.
 
-#![allow(unsafe_code)]
-
 pub(crate) mod attention;
+pub(crate) mod bf16;
 pub(crate) mod blocks;
 pub(crate) mod floats;
 pub(crate) mod i8;
+pub(crate) mod q4_0;
+pub(crate) mod q4_k;
+pub(crate) mod q5_0;
+pub(crate) mod q5_k;
+pub(crate) mod q6_k;
+pub(crate) mod q8_0;
+pub(crate) mod quantize;
+pub(crate) mod simd;
 
 use super::prefetch::{AHEAD, AHEAD_IN_ONE};
 use crate::arch::generic::prefetch::{prefetch, prefetch_near, streams};
-use crate::arch::x86_64::simd::mask_16;
 use bytemuck::Pod;
+use simd::mask_16;
 use std::arch::x86_64::*;
 
 /// 64 bytes, at any alignment.

@@ -1,8 +1,6 @@
-//! What the AVX-512 kernels share: how far ahead and in what way a processor reads.
+//! How far ahead and in what way a processor reads.
 
-#![allow(unsafe_code)]
-
-use std::arch::x86_64::__cpuid;
+use std::arch::x86_64::{__cpuid, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 use std::sync::OnceLock;
 
 /// How far ahead of the product with one token by AVX-512 weights are asked for. The processor's own prefetch starts anew
@@ -14,6 +12,27 @@ pub(crate) const AHEAD_OF_SOME: usize = 2048;
 
 /// As [`AHEAD`], for [`Reading::OneStream`]: into the first-level cache.
 pub(crate) const AHEAD_IN_ONE: usize = 2048;
+
+/// How far ahead weights of 4 bits are asked for by AVX2: what is measured to be best grows as steps take fewer bytes.
+pub(crate) const NEAR_4_BITS: usize = 1024;
+
+/// Asks for `len` bytes to be brought into the second-level cache.
+#[inline]
+pub(crate) fn prefetch(bytes: *const u8, len: usize) {
+    for line in 0..len.div_ceil(64) {
+        // SAFETY: every x86-64 processor has the instruction, and it accepts any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(bytes.wrapping_add(64 * line).cast()) };
+    }
+}
+
+/// Asks for `len` bytes to be brought into the first-level cache.
+#[inline]
+pub(crate) fn prefetch_near(bytes: *const u8, len: usize) {
+    for line in 0..len.div_ceil(64) {
+        // SAFETY: every x86-64 processor has the instruction, and it accepts any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.wrapping_add(64 * line).cast()) };
+    }
+}
 
 /// How the product of a block dtype with one token by AVX-512 reads weights.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,6 @@
 //! Attention by NEON. The same bits as by AVX2 and AVX-512.
 
-#![allow(unsafe_code)]
-
-use crate::arch::aarch64::neon::simd::Neon;
+use super::simd::Neon;
 use crate::attention::ahead::Ahead;
 use crate::attention::passes::{self, Attend, integers};
 use crate::attention::{KvElement, KvTile, Query, Scoring, TILE};

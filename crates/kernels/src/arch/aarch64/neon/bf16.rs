@@ -5,7 +5,6 @@
 //! eight elements is taken for two rows, and of the four sums the two between a half and its own are kept: lanes as with
 //! several tokens, where registers have a half of each of two.
 
-#![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 
 use crate::arch::generic::prefetch::{NEAR, prefetch_near, streams};

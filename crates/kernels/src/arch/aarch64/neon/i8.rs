@@ -1,10 +1,9 @@
 //! I8 by NEON: sums in four lanes, four rows and up to four tokens at once; or, with `smmla`, in lanes of two rows and two tokens,
 //! eight of each at once.
 
-#![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 
-use crate::arch::aarch64::neon::simd::{DOTPROD, Neon, smmla};
+use super::simd::{DOTPROD, Neon, smmla};
 use crate::arch::generic::prefetch::{NEAR, prefetch_near, streams};
 use crate::dtypes::i8::{sum_of, without_zero};
 use crate::input::Int8Row;

@@ -1,7 +1,5 @@
 //! Vectors of 256 bits in two registers of NEON.
 
-#![allow(unsafe_code)]
-
 use crate::arch::generic::simd::{Simd, operations};
 use half::{bf16, f16};
 use std::arch::aarch64::*;

@@ -1,6 +1,6 @@
 //! Two registers of NEON.
 
-use crate::arch::aarch64::neon::simd::last_words_to_floats;
+use super::simd::last_words_to_floats;
 use crate::arch::generic::prefetch::four_words;
 use bytemuck::Pod;
 use std::arch::aarch64::*;

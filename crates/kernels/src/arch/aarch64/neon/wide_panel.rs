@@ -1,13 +1,10 @@
 //! By NEON: by `sdot` or what stands for it, which adds four products in a lane, a row each; or by `smmla`, which multiplies
 //! two rows with two tokens.
 
-#![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
 
 use super::each;
-use crate::arch::aarch64::neon::simd::{
-    FLOAT_BITS, I8MM, Neon, four_smmla, load_about, load_four, load_unpaired, to_floats,
-};
+use super::simd::{FLOAT_BITS, I8MM, Neon, four_smmla, load_about, load_four, load_unpaired, to_floats};
 use crate::arch::generic::panel::Multiply;
 use crate::arch::generic::simd::Simd;
 use crate::arch::generic::wide::transpose;

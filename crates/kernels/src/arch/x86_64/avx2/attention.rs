@@ -1,8 +1,6 @@
 //! Attention by AVX2. The same bits as by AVX-512.
 
-#![allow(unsafe_code)]
-
-use crate::arch::x86_64::simd::Avx2;
+use super::simd::Avx2;
 use crate::attention::ahead::Ahead;
 use crate::attention::passes::{self, Attend, integers};
 use crate::attention::{KvElement, KvTile, Query, Scoring, TILE};

@@ -1,9 +1,7 @@
 //! I8 in vectors of 32 bytes: AVX2 and AVX-VNNI.
 
-#![allow(unsafe_code)]
-
+use super::{load, load_numbers};
 use crate::arch::generic::prefetch::{NEAR, prefetch_near, streams};
-use crate::arch::x86_64::avx2::{load, load_numbers};
 use crate::dtypes::i8::{sum_of, without_zero};
 use crate::{Input, Output};
 use std::arch::x86_64::*;

@@ -3,15 +3,14 @@
 //! One `vpmaddubsw` with four activations of a token, repeated in all lanes, gives two sums of pairs for each of 8 outputs. As
 //! many of these as fit 16 bits are added before they are brought to 32.
 
-#![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
 
+use super::simd::Avx2;
+use super::{load, pairs, transpose};
 use crate::arch::generic::panel::Multiply;
 use crate::arch::generic::simd::Simd;
 use crate::arch::generic::wide::{Eights, Factors};
 use crate::arch::generic::wide_panel::{Columns, ROWS, matmul_by};
-use crate::arch::x86_64::avx2::{load, pairs, transpose};
-use crate::arch::x86_64::simd::Avx2;
 use crate::dtypes::blocks::Format;
 use crate::scratch::with_scratch;
 use crate::{Input, Output};

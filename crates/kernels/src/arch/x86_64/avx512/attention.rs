@@ -1,10 +1,8 @@
 //! Attention by AVX-512.
 
-#![allow(unsafe_code)]
-
+use super::simd::Avx512;
+use super::{load_floats, store_floats};
 use crate::LANES;
-use crate::arch::x86_64::avx512::{load_floats, store_floats};
-use crate::arch::x86_64::simd::Avx512;
 use crate::attention::ahead::Ahead;
 use crate::attention::passes::{self, Attend, COLUMNS, integers};
 use crate::attention::{KvElement, KvTile, Query, Scoring, TILE};

@@ -4,15 +4,14 @@
 //! With one token a step is sixteen blocks, a lane each: blocks `b` and `b + 8` share a register. `vpdpbusd` adds four
 //! products in 32 bits, so nothing saturates.
 
-#![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
 
+use super::simd::Avx512;
+use super::{load, load_floats, load_numbers, rows_times_token, sum_quarters_of_four, transpose};
 use crate::arch::generic::panel::{self, Multiply};
 use crate::arch::generic::prefetch::four_words;
 use crate::arch::generic::simd::Simd;
 use crate::arch::generic::wide::{Factors, scales_and_mins_of_halves};
-use crate::arch::x86_64::avx512::{load, load_floats, load_numbers, rows_times_token, sum_quarters_of_four, transpose};
-use crate::arch::x86_64::simd::Avx512;
 use crate::dtypes::blocks::Format;
 use crate::order::BLOCK;
 use crate::order::{GROUP, TOKENS_WITHOUT_PANELS};

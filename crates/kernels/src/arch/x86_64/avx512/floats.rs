@@ -1,13 +1,12 @@
 //! Products of float dtypes by AVX-512: for each output one vector of sums along the row, several rows and tokens at once.
 
-#![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 
+use super::simd::Avx512;
 use super::sum_lanes_of_four;
 use crate::arch::generic::prefetch::{prefetch, streams};
 use crate::arch::generic::simd::Simd;
 use crate::arch::x86_64::prefetch::{AHEAD, AHEAD_OF_SOME};
-use crate::arch::x86_64::simd::Avx512;
 use crate::element::Element;
 use crate::{Input, Output};
 use std::arch::x86_64::*;

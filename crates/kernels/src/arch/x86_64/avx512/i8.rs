@@ -1,9 +1,7 @@
 //! I8 in vectors of 64 bytes: AVX-512 VNNI.
 
-#![allow(unsafe_code)]
-
+use super::{load, load_numbers, store, store_ints, store_some, sum_ints_of_four, transpose};
 use crate::arch::generic::prefetch::{prefetch, streams};
-use crate::arch::x86_64::avx512::{load, load_numbers, store, store_ints, store_some, sum_ints_of_four, transpose};
 use crate::arch::x86_64::prefetch::{AHEAD, AHEAD_OF_SOME};
 use crate::dtypes::i8::without_zero;
 use crate::input::Int8Row;
