@@ -3,6 +3,7 @@
 //! The parser is llguidance's: an Earley parser over a lexer of lazily computed derivatives, and the trie of a vocabulary.
 
 mod breadth;
+mod budget;
 mod compile;
 mod kept;
 mod numbers;
@@ -10,11 +11,11 @@ mod rewrite;
 mod schema;
 
 pub(crate) use compile::Grammars;
-pub(crate) use kept::{ANSWER_BYTES, GrammarShare, bytes};
+pub(crate) use kept::{ANSWER_BYTES, GRAMMAR_MEMORY, GrammarShare, bytes};
 pub(crate) use numbers::Numbers;
 pub(crate) use schema::closed;
 
-use crate::error::{Error, GrammarError, Result};
+use crate::error::{GrammarError, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -251,11 +252,5 @@ impl From<Source> for Grammar {
 impl From<Grammar> for Source {
     fn from(grammar: Grammar) -> Source {
         Arc::unwrap_or_clone(grammar.0)
-    }
-}
-
-impl From<GrammarError> for Error {
-    fn from(error: GrammarError) -> Error {
-        Error::Grammar(Box::new(error))
     }
 }

@@ -1,14 +1,16 @@
 //! The memory of grammars: of those that are kept for the next request, and of the answers that are held to one.
 
+use super::budget::{Budget, Share};
 use super::{Grammar, Source};
-use crate::cache_budget::{CacheBudget, CacheShare};
 use crate::error::{GrammarError, Result};
 use llguidance::TokenParser;
-use model_diagnostics::plan::GRAMMAR_MEMORY;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes that the grammars of a model may take together; the plan of a model counts them.
+pub(crate) const GRAMMAR_MEMORY: u64 = 256 << 20;
 
 /// Grammars that are kept, and their bytes together.
 const GRAMMARS: usize = 32;
@@ -32,20 +34,20 @@ pub(super) struct Compiled {
     /// Bytes of the tables of its lexer, of which each answer has its own.
     own: u64,
     /// With the grammar itself, which all of them share.
-    share: CacheShare,
+    share: Share,
 }
 
 /// Grammars that are kept, those used last at the end, and the bytes that all grammars may take.
 #[derive(Debug)]
 pub(super) struct Kept {
     list: Mutex<VecDeque<(Grammar, Arc<Compiled>)>>,
-    budget: Arc<CacheBudget>,
+    budget: Arc<Budget>,
 }
 
 /// The bytes that an answer takes for its grammar; given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct GrammarShare {
-    share: CacheShare,
+    share: Share,
     kept: Arc<Kept>,
     /// Counted as long as an answer is held to it, kept or not.
     _compiled: Arc<Compiled>,
@@ -53,7 +55,7 @@ pub(crate) struct GrammarShare {
 
 impl Kept {
     pub(super) fn new() -> Arc<Kept> {
-        Arc::new(Kept { list: Mutex::default(), budget: CacheBudget::new(GRAMMAR_MEMORY) })
+        Arc::new(Kept { list: Mutex::default(), budget: Budget::new(GRAMMAR_MEMORY) })
     }
 
     /// `grammar` where it is kept, which is used last now.
@@ -96,7 +98,7 @@ impl Kept {
     }
 
     /// Lets `share` have `bytes`, for which grammars that are kept make room.
-    fn grow(&self, share: &mut CacheShare, bytes: u64) -> Result<()> {
+    fn grow(&self, share: &mut Share, bytes: u64) -> Result<()> {
         while share.grow_to(bytes).is_err() {
             if self.list().pop_front().is_none() {
                 return Err(GrammarError::Memory { bytes, limit: GRAMMAR_MEMORY }.into());

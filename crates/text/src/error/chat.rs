@@ -1,6 +1,5 @@
 //! Why messages did not become a prompt.
 
-use super::ErrorKind;
 use model_diagnostics::report::escaped;
 use model_diagnostics::tokenizer::TemplatePlace;
 
@@ -85,16 +84,11 @@ pub enum ChatError {
 }
 
 impl ChatError {
-    /// The exit code of the contract.
-    pub(super) fn code(&self) -> u8 {
-        if self.kind() == ErrorKind::InvalidRequest { 2 } else { 10 }
-    }
-
-    /// What a caller can do about it.
-    pub(super) fn kind(&self) -> ErrorKind {
+    /// The exit code of the contract: 10 where the template is at fault, else 2.
+    pub fn code(&self) -> u8 {
         match self {
-            ChatError::Template { .. } | ChatError::Limit { .. } => ErrorKind::Unsupported,
-            _ => ErrorKind::InvalidRequest,
+            ChatError::Template { .. } | ChatError::Limit { .. } => 10,
+            _ => 2,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use model_diagnostics::tokenizer::ToolCallFormat;
 
-/// A [`ToolChoice`](crate::ToolChoice) that cannot be kept.
+/// A `ToolChoice` that cannot be kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
