@@ -29,7 +29,6 @@ mod guides {
 mod answers;
 #[doc(hidden)]
 pub mod cache_budget;
-pub mod chat;
 mod classify;
 #[doc(hidden)]
 pub mod cpu;
@@ -46,7 +45,6 @@ mod factory;
 mod fingerprint;
 mod fit;
 pub mod generate;
-mod grammar;
 pub mod hub;
 mod model;
 pub mod openai;
@@ -61,8 +59,6 @@ mod session;
 #[cfg(feature = "async")]
 mod stream;
 mod text_model;
-pub mod tokenizer;
-mod tools;
 #[doc(hidden)]
 pub mod weights;
 
@@ -91,6 +87,8 @@ pub use model_factory_kernels::Isa;
 use model_factory_kernels::memory;
 #[doc(hidden)]
 pub use model_factory_kernels::{self as kernels, threads};
+pub use model_factory_text::{chat, tokenizer};
+use model_factory_text::{grammar, tools};
 pub use progress::{Progress, Stage};
 pub use prompt::{IntoGenerationError, Prompt};
 pub use rank::Reranker;

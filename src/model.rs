@@ -82,7 +82,7 @@ impl Model {
     /// # Errors
     /// `Grammar`, with the place, for one that is malformed, impossible, unsupported or too large.
     pub fn compile(&self, grammar: &Grammar) -> Result<()> {
-        self.tokenizer().grammars()?.prepare(grammar)
+        Ok(self.tokenizer().grammars()?.prepare(grammar)?)
     }
 
     /// The draft model beside it ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).

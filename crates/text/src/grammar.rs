@@ -10,8 +10,9 @@ mod numbers;
 mod rewrite;
 mod schema;
 
-pub(crate) use compile::Grammars;
-pub(crate) use kept::{ANSWER_BYTES, GRAMMAR_MEMORY, GrammarShare, bytes};
+pub use compile::Grammars;
+pub use kept::GRAMMAR_MEMORY;
+pub(crate) use kept::{ANSWER_BYTES, GrammarShare, bytes};
 pub(crate) use numbers::Numbers;
 pub(crate) use schema::closed;
 
@@ -134,7 +135,7 @@ impl Grammar {
     }
 
     /// Whether it may be large enough to be compiled, and a JSON schema has no keyword that is not supported. It is compiled
-    /// when a generation begins ([`Model::compile`](crate::Model::compile) does so ahead).
+    /// when a generation begins (`Model::compile` does so ahead).
     ///
     /// # Errors
     /// `Grammar`, with the place.

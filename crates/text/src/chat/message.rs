@@ -83,7 +83,7 @@ const MEDIA: &[&str] = &[
 ];
 
 /// The kind of a part of a content, where it has something that is no text.
-pub(crate) fn media(part: &Value) -> Option<&'static str> {
+pub fn media(part: &Value) -> Option<&'static str> {
     let is = |kind: &str| {
         part.get("type").and_then(Value::as_str) == Some(kind) || part.get(kind).is_some_and(|value| !value.is_null())
     };

@@ -1,14 +1,13 @@
 //! A grammar and the tokens so far -> which tokens may come next.
 
-use super::sampler::{Next, Sampler};
-use super::stop::StopTokens;
-use crate::cancel::CancellationToken;
+use crate::answer::StopTokens;
 use crate::error::{Error, GrammarError, Result};
 use crate::grammar::{ANSWER_BYTES, Grammar, GrammarShare, Numbers, bytes};
 use crate::tokenizer::Tokenizer;
-use candle_core::Tensor;
 use llguidance::TokenParser;
 use llguidance::api::StopReason;
+use llguidance::toktrie::SimpleVob;
+use model_factory_format::CancellationToken;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,26 +19,62 @@ const ITEM_BYTES: u64 = 16;
 /// Bytes of the answer that an error shows.
 const SHOWN: usize = 60;
 
-/// An answer that is held to a [`Grammar`], token by token. [`GenerateOptions`](super::GenerateOptions) do that by themselves;
-/// this is for a loop of your own, such as one over [`Session::batch`](crate::Session::batch):
+/// What may come next.
+#[derive(Clone, Debug)]
+pub enum Next {
+    /// Nothing.
+    End,
+    /// This token.
+    One(u32),
+    /// One of these tokens.
+    Among(TokenSet),
+}
+
+/// A set of tokens of a vocabulary.
+#[derive(Clone, Debug)]
+pub struct TokenSet(Arc<SimpleVob>);
+
+impl TokenSet {
+    /// Whether `token` is among them.
+    pub fn is_allowed(&self, token: u32) -> bool {
+        self.0.is_allowed(token)
+    }
+}
+
+/// What chooses tokens by the logits of a model: a sampler. `L` are the logits.
+pub trait Choose<L: ?Sized> {
+    /// What goes wrong with it.
+    type Error: From<Error>;
+
+    /// Chooses a token by `logits` among those of `next`, which are not none.
+    ///
+    /// # Errors
+    /// Its own.
+    fn choose_next(&mut self, logits: &L, next: &Next) -> Result<u32, Self::Error>;
+}
+
+/// An answer that is held to a [`Grammar`], token by token. `GenerateOptions` do that by themselves; this is for a loop of your
+/// own.
 ///
 /// ```
-/// use model_factory::generate::{Constraint, Sampler, SamplingOptions, StopTokens};
-/// use model_factory::{Error, Grammar, UnifiedModelFactory};
+/// use model_factory_text::answer::StopTokens;
+/// use model_factory_text::constraint::{Constraint, Next};
+/// use model_factory_text::{Error, Grammar, Tokenizer};
 ///
-/// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
-/// let (tokenizer, stop) = (model.tokenizer(), StopTokens::from(&model.spec().tokenizer));
-/// let mut constraint = Constraint::new(tokenizer, &Grammar::choice(&["yes", "no"]), stop)?;
-/// let mut sampler = Sampler::new(&SamplingOptions::default(), tokenizer.vocab_len())?;
-/// let mut session = model.session();
-/// let mut logits = session.forward(&tokenizer.encode_prompt("Is it far? Answer yes or no: ")?)?;
-/// let mut answer = Vec::new();
-/// while let Some(token) = constraint.sample(&mut sampler, &logits)? {
-///     answer.push(token);
-///     logits = session.forward(&[token])?;
+/// /// The first token that may come, over and over: what a model without an opinion answers.
+/// fn first(tokenizer: &Tokenizer, grammar: &Grammar) -> Result<String, Error> {
+///     let mut constraint = Constraint::new(tokenizer, grammar, StopTokens::default())?;
+///     let mut answer = Vec::new();
+///     loop {
+///         let token = match constraint.next(None)? {
+///             Next::End => return Ok(tokenizer.decode(&answer)),
+///             Next::One(token) => token,
+///             Next::Among(tokens) => (0..).find(|token| tokens.is_allowed(*token)).unwrap_or_default(),
+///         };
+///         constraint.take(token)?;
+///         answer.push(token);
+///     }
 /// }
-/// assert!(["yes", "no"].contains(&tokenizer.decode(&answer).trim_start()));
-/// # Ok::<(), Error>(())
 /// ```
 pub struct Constraint {
     parser: TokenParser,
@@ -68,7 +103,7 @@ impl Constraint {
     }
 
     /// [`new`](Self::new), for somebody who may cancel it.
-    pub(super) fn begun(
+    pub fn begun(
         tokenizer: &Tokenizer,
         grammar: &Grammar,
         stop: StopTokens,
@@ -89,17 +124,17 @@ impl Constraint {
         self.share.as_mut().map_or(Ok(()), |share| share.grow(bytes))
     }
 
-    /// Chooses the next token by `logits` `[vocab]`, F32, and takes it; `None` when the answer is complete and nothing follows,
+    /// Chooses the next token by `logits` and takes it; `None` when the answer is complete and nothing follows,
     /// or where the token ends it.
     ///
     /// # Errors
-    /// Those of [`Sampler::sample`]; `Grammar` where the grammar is too hard, or the vocabulary has no token for it.
-    pub fn sample(&mut self, sampler: &mut Sampler, logits: &Tensor) -> Result<Option<u32>> {
+    /// Those of `sampler`; `Grammar` where the grammar is too hard, or the vocabulary has no token for it.
+    pub fn sample<L: ?Sized, S: Choose<L>>(&mut self, sampler: &mut S, logits: &L) -> Result<Option<u32>, S::Error> {
         let next = self.next(None)?;
         if matches!(next, Next::End) {
             return Ok(None);
         }
-        let token = sampler.sample_next(logits, Some(&next))?;
+        let token = sampler.choose_next(logits, &next)?;
         let ends = self.stop.contains(token);
         self.take(token)?;
         Ok(Some(token).filter(|_| !ends))
@@ -153,7 +188,7 @@ impl Constraint {
     }
 
     /// Forgets what may come next: a thought comes before it.
-    pub(super) fn put_off(&mut self) {
+    pub fn put_off(&mut self) {
         self.next = None;
     }
 
@@ -187,7 +222,7 @@ impl Constraint {
     ///
     /// # Errors
     /// `Grammar`.
-    pub(super) fn next(&mut self, beside: Option<u32>) -> Result<Next> {
+    pub fn next(&mut self, beside: Option<u32>) -> Result<Next> {
         if let Some(next) = &self.next {
             return Ok(next.clone());
         }
@@ -238,12 +273,12 @@ impl Constraint {
         }
         match (mask.num_set(), mask.first_bit_set()) {
             (1, Some(token)) => Ok(Next::One(token as u32)),
-            _ => Ok(Next::Among(Arc::new(mask))),
+            _ => Ok(Next::Among(TokenSet(Arc::new(mask)))),
         }
     }
 
     /// The same answer so far, to look ahead: what that takes is not taken of this one's limits.
-    pub(super) fn fork(&self) -> Constraint {
+    pub fn fork(&self) -> Constraint {
         let Constraint { parser, stop, forced, next, ended, numbers, .. } = self;
         Constraint {
             parser: parser.deep_clone(),

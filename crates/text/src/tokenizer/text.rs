@@ -2,7 +2,7 @@
 
 use super::error::Encoded;
 use crate::error::EncodeError;
-use crate::memory;
+use model_factory_dtypes::memory;
 use std::cell::Cell;
 use std::ops::Range;
 

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes that the grammars of a model may take together; the plan of a model counts them.
-pub(crate) const GRAMMAR_MEMORY: u64 = 256 << 20;
+pub const GRAMMAR_MEMORY: u64 = 256 << 20;
 
 /// Grammars that are kept, and their bytes together.
 const GRAMMARS: usize = 32;

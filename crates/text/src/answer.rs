@@ -1,10 +1,17 @@
 //! Pieces -> a whole answer, apart from what was thought, with its calls of tools.
 
-use super::{Generation, Piece, Step};
+mod piece;
+mod stop;
+mod thinking;
+
 use crate::chat::Message;
-use crate::error::Result;
-use crate::memory;
+use crate::error::{Error, Result};
 use crate::tools::ToolCall;
+use model_factory_dtypes::memory;
+
+pub use piece::{LogProbs, Piece};
+pub use stop::{FinishReason, StopStrings, StopTokens};
+pub use thinking::{Thinking, Told};
 
 /// What a model said, once it is whole.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,13 +24,29 @@ pub struct Answer {
     /// The tools that it calls.
     pub tool_calls: Vec<ToolCall>,
     /// The logarithm of each token's probability, thought included, where
-    /// [`GenerateOptions::logprobs`](super::GenerateOptions::logprobs) asks for them.
+    /// `GenerateOptions::logprobs` asks for them.
     pub logprobs: Vec<f64>,
     /// Whether a message with calls has thought or content, and not both (gpt-oss).
     either: bool,
 }
 
 impl Answer {
+    /// What `pieces` say together; with `either` a message with calls has thought or content, and not both (gpt-oss).
+    ///
+    /// # Errors
+    /// The first of the pieces', or `OutOfMemory`.
+    pub fn of<E: From<Error>>(pieces: impl Iterator<Item = Result<Piece, E>>, either: bool) -> Result<Answer, E> {
+        let mut answer = Answer { either, ..Answer::default() };
+        let mut reader = AnswerReader::default();
+        for piece in pieces {
+            let mut piece = piece?;
+            answer.logprobs.extend(piece.logprobs.take().map(|of| of.chosen));
+            answer.add(reader.push(piece))?;
+        }
+        answer.add(reader.finish())?;
+        Ok(answer)
+    }
+
     /// The mean logarithm of its tokens' probabilities; negative infinity where they are not known.
     pub fn mean_logprob(&self) -> f64 {
         match self.logprobs.len() {
@@ -60,15 +83,16 @@ pub struct AnswerDelta {
 /// what may become a mark waits for the rest of it.
 ///
 /// ```
-/// use model_factory::{AnswerReader, GenerateOptions, Model};
+/// use model_factory_text::answer::{AnswerReader, Piece};
+/// use model_factory_text::tools::Part;
 ///
-/// let model = Model::load("fixtures/demo")?;
-/// let (mut reader, mut text) = (AnswerReader::default(), String::new());
-/// for piece in model.generate("Once upon a time", &GenerateOptions::default().max_tokens(20))? {
-///     text += &reader.push(piece?).text;
-/// }
-/// assert!(!text.is_empty() && reader.finish().thinking.is_empty());
-/// # Ok::<(), model_factory::Error>(())
+/// let mut thought = Piece::of(Part::Text("<think>It is far.</think>".into()));
+/// thought.thinking = true;
+/// let mut reader = AnswerReader::default();
+/// let mut deltas = vec![reader.push(thought), reader.push(Piece::of(Part::Text("No.".into())))];
+/// deltas.push(reader.finish());
+/// let texts: Vec<_> = deltas.iter().map(|delta| (delta.thinking.as_str(), delta.text.as_str())).collect();
+/// assert_eq!(texts, [("It is far.", ""), ("", "No."), ("", "")]);
 /// ```
 #[derive(Debug, Default)]
 pub struct AnswerReader {
@@ -133,24 +157,6 @@ impl AnswerReader {
         self.begun = true;
         self.held.drain(..from + given.len());
         taken
-    }
-}
-
-impl<S: Step> Generation<S> {
-    /// Generates to the end and returns the answer, apart from what was thought.
-    ///
-    /// # Errors
-    /// The first error of any step.
-    pub fn answer(&mut self) -> Result<Answer> {
-        let mut answer = Answer { either: self.state.thinking.has_messages(), ..Answer::default() };
-        let mut reader = AnswerReader::default();
-        for piece in self {
-            let mut piece = piece?;
-            answer.logprobs.extend(piece.logprobs.take().map(|of| of.chosen));
-            answer.add(reader.push(piece))?;
-        }
-        answer.add(reader.finish())?;
-        Ok(answer)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What ends the encoding of a text.
 
 use crate::error::{EncodeError, Error};
-use crate::memory::OutOfMemory;
+use model_factory_dtypes::memory::OutOfMemory;
 
 /// What ends the encoding of a text: its error, or the system's.
 #[derive(Debug, thiserror::Error)]

@@ -3,13 +3,13 @@
 use super::kept::{Compiled, GrammarShare, Kept};
 use super::schema::parts;
 use super::{Grammar, READINGS, Source, breadth};
-use crate::cancel::CancellationToken;
 use crate::error::{Error, GrammarError, Result};
 use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, StopReason, TopLevelGrammar};
 use llguidance::earley::lexerspec::LexerSpec;
 use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{JsonCompileOptions, ParserFactory, TokenParser};
+use model_factory_format::CancellationToken;
 use serde_json::Value;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -49,7 +49,7 @@ const LIMITS: ParserLimits = ParserLimits {
 };
 
 /// What compiles grammars for one vocabulary, and those it compiled last.
-pub(crate) struct Grammars {
+pub struct Grammars {
     factory: ParserFactory,
     kept: Arc<Kept>,
     /// Held by whoever compiles: one grammar at a time, so that those of strangers leave processors to the others.
@@ -94,7 +94,7 @@ impl Grammars {
     ///
     /// # Errors
     /// `Grammar`, with the place.
-    pub(crate) fn prepare(&self, grammar: &Grammar) -> Result<()> {
+    pub fn prepare(&self, grammar: &Grammar) -> Result<()> {
         self.compiled(grammar, &CancellationToken::new()).map(drop)
     }
 

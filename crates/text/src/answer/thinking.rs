@@ -38,7 +38,7 @@ enum Place {
 
 /// Where a generation is in what its model thinks.
 #[derive(Debug)]
-pub(super) struct Thinking {
+pub struct Thinking {
     marks: Marks,
     place: Place,
     /// The end of the thought so far, where it may be the beginning of a spelled mark.
@@ -53,13 +53,13 @@ pub(super) struct Thinking {
 
 /// What a token is.
 #[derive(Debug)]
-pub(super) struct Told<'b> {
+pub struct Told<'b> {
     /// What of its bytes is text.
-    pub(super) text: &'b [u8],
+    pub text: &'b [u8],
     /// Whether it is thought; a mark is, a closing one outside of a block is not.
-    pub(super) thought: bool,
+    pub thought: bool,
     /// Whether what came before it is thought.
-    pub(super) before: bool,
+    pub before: bool,
     /// Bytes at the end of `text` that lie behind a closing mark.
     behind: usize,
 }
@@ -67,7 +67,7 @@ pub(super) struct Told<'b> {
 impl Thinking {
     /// Begins after `prompt`: inside a block when nothing but blanks follows its last opening mark, or where the last
     /// channel that it opens leads.
-    pub(super) fn after(tokenizer: &Tokenizer, prompt: &[u32]) -> Thinking {
+    pub fn after(tokenizer: &Tokenizer, prompt: &[u32]) -> Thinking {
         let mut thinking = Thinking {
             to: None,
             marks: Marks::of(tokenizer),
@@ -113,7 +113,7 @@ impl Thinking {
     }
 
     /// Whether the next token is one of the answer, unless it is the mark that begins a thought.
-    pub(super) fn is_answering(&self) -> bool {
+    pub fn is_answering(&self) -> bool {
         match (&self.place, self.marks) {
             (Place::Answer, _) => true,
             // The header was too long for one.
@@ -125,12 +125,12 @@ impl Thinking {
     }
 
     /// The mark by which a thought may begin here, before the answer.
-    pub(super) fn opening(&self) -> Option<u32> {
+    pub fn opening(&self) -> Option<u32> {
         self.opening
     }
 
     /// Takes `token`, which has `bytes`.
-    pub(super) fn token<'b>(&mut self, token: u32, bytes: &'b [u8]) -> Told<'b> {
+    pub fn token<'b>(&mut self, token: u32, bytes: &'b [u8]) -> Told<'b> {
         self.opening = None;
         let before = self.place == Place::Thought;
         let (mut text, mut behind) = (bytes, 0);
@@ -204,17 +204,17 @@ impl Thinking {
     }
 
     /// Whether what it says is messages in channels (gpt-oss).
-    pub(super) fn has_messages(&self) -> bool {
+    pub fn has_messages(&self) -> bool {
         matches!(self.marks, Marks::Messages { .. })
     }
 
     /// Whether `token` frames messages (gpt-oss).
-    pub(super) fn frames(&self, token: u32) -> bool {
+    pub fn frames(&self, token: u32) -> bool {
         matches!(self.marks, Marks::Messages { start, channel, message, end } if [start, channel, message, end].contains(&token))
     }
 
     /// Whom the text that comes is for; `None` for the user, and in what frames a message.
-    pub(super) fn recipient(&self) -> Option<&str> {
+    pub fn recipient(&self) -> Option<&str> {
         self.to.as_deref().filter(|_| self.place == Place::Answer)
     }
 
@@ -233,13 +233,13 @@ impl Thinking {
     }
 
     /// What of `told` lies behind a closing mark goes with it: an answer begins with a token of its own.
-    pub(super) fn apart(told: Told<'_>) -> Told<'_> {
+    pub fn apart(told: Told<'_>) -> Told<'_> {
         Told { behind: 0, ..told }
     }
 
     /// Takes the `bytes` of text that were decoded with a token: its own, and before them what was left of an unfinished
     /// character.
-    pub(super) fn decoded(&mut self, told: &Told, bytes: usize) {
+    pub fn decoded(&mut self, told: &Told, bytes: usize) {
         let left = bytes.saturating_sub(told.text.len());
         let behind = told.behind.min(bytes - left);
         self.text(left, told.before);
@@ -248,12 +248,12 @@ impl Thinking {
     }
 
     /// Takes `bytes` of text that were left over where it ended.
-    pub(super) fn rest(&mut self, bytes: usize, thought: bool) {
+    pub fn rest(&mut self, bytes: usize, thought: bool) {
         self.text(bytes, thought);
     }
 
     /// Whether what comes is thought.
-    pub(super) fn is_thinking(&self) -> bool {
+    pub fn is_thinking(&self) -> bool {
         self.place == Place::Thought
     }
 
@@ -266,7 +266,7 @@ impl Thinking {
     }
 
     /// Splits `text`, the next that is given out, where thought begins or ends.
-    pub(super) fn split(&mut self, mut text: &str) -> Vec<(String, bool)> {
+    pub fn split(&mut self, mut text: &str) -> Vec<(String, bool)> {
         let mut parts = Vec::new();
         while let Some((run, thought)) = self.held.front_mut().filter(|_| !text.is_empty()) {
             let (part, rest) = text.split_at((*run).min(text.len()));

@@ -292,7 +292,7 @@ fn in_folder(folder: &Path) -> Vec<(String, String)> {
 fn no_mark_comes_from_a_message() {
     let mut templates = in_folder(&fixtures().join("templates"));
     assert!(templates.len() >= 9);
-    let shared = in_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/templates"));
+    let shared = in_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/templates"));
     if shared.is_empty() {
         println!("skipped: ../shared/templates is absent");
     }

@@ -16,7 +16,7 @@ impl PieceDecoder {
     }
 
     /// A decoder of all bytes, a space at the very start included.
-    pub(crate) fn whole() -> Self {
+    pub fn whole() -> Self {
         PieceDecoder::new(false)
     }
 

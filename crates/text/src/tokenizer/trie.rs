@@ -25,7 +25,8 @@ impl Tokenizer {
     ///
     /// # Errors
     /// `Grammar` for a vocabulary beyond all published ones.
-    pub(crate) fn grammars(&self) -> Result<&Grammars> {
+    #[doc(hidden)]
+    pub fn grammars(&self) -> Result<&Grammars> {
         let made = self.grammars.get_or_init(|| {
             let trie = self.trie()?;
             Grammars::new(&(Arc::new(Spelled { trie, encoder: Arc::clone(&self.encoder) }) as Arc<_>))

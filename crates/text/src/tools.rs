@@ -1,13 +1,15 @@
 //! What a model says -> its calls of tools, and the text beside them.
 
 mod arguments;
+mod calls;
 mod grammar;
 mod literal;
 mod read;
 mod reader;
 
+pub use calls::Calls;
 pub(crate) use grammar::grammar;
-pub(crate) use reader::{CallReader, Part};
+pub use reader::{CallReader, Part};
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
@@ -24,7 +26,7 @@ pub struct ToolCall {
     /// The tool. A model may name one that there is not.
     pub name: String,
     /// Arguments by name, in the order in which they came. Unless the generation holds calls to the schemas of the tools
-    /// ([`GenerateOptions::tool_choice`](crate::GenerateOptions::tool_choice)), they are what the model likes. Numbers are those that
+    /// (`GenerateOptions::tool_choice`), they are what the model likes. Numbers are those that
     /// a [`Value`] has: of 64 bits.
     pub arguments: Map<String, Value>,
     /// The arguments as the model wrote them, in JSON.
@@ -41,7 +43,7 @@ impl ToolCall {
     /// no JSON, or [`arguments`](Self::arguments) were changed, it is as short as can be.
     ///
     /// ```
-    /// use model_factory::ToolCall;
+    /// use model_factory_text::ToolCall;
     ///
     /// let call = ToolCall::new("1", "add", [("a".to_owned(), 1.into())].into_iter().collect());
     /// assert_eq!(call.arguments_json(), r#"{"a":1}"#);
@@ -70,7 +72,7 @@ impl Serialize for ToolCall {
     }
 }
 
-/// Whether an answer calls tools, of those in [`ChatOptions::tools`](crate::ChatOptions::tools).
+/// Whether an answer calls tools, of those in [`ChatOptions::tools`](crate::chat::ChatOptions::tools).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -90,7 +92,7 @@ pub enum ToolChoice {
 
 /// A tool that a model may call.
 #[derive(Clone, Debug)]
-pub(crate) struct Tool {
+pub struct Tool {
     name: String,
     /// The JSON schema of its arguments.
     parameters: Value,
@@ -98,7 +100,7 @@ pub(crate) struct Tool {
 
 /// The tools of `schemas`: `{"type": "function", "function": {"name": .., "parameters": ..}}`, or the inner object alone. What
 /// has no name is left out: the template is what makes something of it.
-pub(crate) fn tools(schemas: &[Value]) -> Vec<Tool> {
+pub fn tools(schemas: &[Value]) -> Vec<Tool> {
     let tool = |schema: &Value| {
         let function = schema.get("function").unwrap_or(schema);
         let name = function.get("name")?.as_str()?.to_owned();

@@ -40,7 +40,7 @@ pub use stream::PieceDecoder;
 use vocabulary::Vocabulary;
 
 /// The ids of a pair of texts, and the place from which they are of the second kind.
-pub(crate) type Pair = (Vec<u32>, Option<usize>);
+pub type Pair = (Vec<u32>, Option<usize>);
 
 /// The tokenizer of one model. The tokenizer is the one owner of BOS: nothing else puts it in front of a prompt.
 pub struct Tokenizer {
@@ -139,7 +139,8 @@ impl Tokenizer {
     ///
     /// # Errors
     /// `Encode` when the text cannot be tokenized.
-    pub(crate) fn encode_text(
+    #[doc(hidden)]
+    pub fn encode_text(
         &self,
         text: &str,
         spans: &[Range<usize>],
@@ -179,12 +180,8 @@ impl Tokenizer {
     ///
     /// # Errors
     /// As [`encode_ordinary`](Self::encode_ordinary).
-    pub(crate) fn encode_pair_within(
-        &self,
-        texts: [&str; 2],
-        most: usize,
-        cut: bool,
-    ) -> Result<Option<Result<Pair, usize>>> {
+    #[doc(hidden)]
+    pub fn encode_pair_within(&self, texts: [&str; 2], most: usize, cut: bool) -> Result<Option<Result<Pair, usize>>> {
         let Some(template) = &self.pair else { return Ok(None) };
         let [mut first, mut second] = [self.encode_ordinary(texts[0], false)?, self.encode_ordinary(texts[1], false)?];
         let all = first.len() + second.len() + template.tokens();
@@ -223,7 +220,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// As [`encode_prompt`](Self::encode_prompt).
-    pub(crate) fn encode_prompt_within(&self, text: &str, spans: &[Range<usize>]) -> Result<Vec<u32>> {
+    pub fn encode_prompt_within(&self, text: &str, spans: &[Range<usize>]) -> Result<Vec<u32>> {
         self.encoder.encode(text, spans).map(|ids| self.begun(ids)).map_err(Error::from)
     }
 
@@ -298,13 +295,13 @@ impl Tokenizer {
     }
 
     /// Whether a chat template has the mark `<think>` or `[THINK]`, as a token or spelled.
-    pub(crate) fn template_thinks(&self) -> bool {
+    pub fn template_thinks(&self) -> bool {
         self.template_thinks
     }
 
     /// The format of tool calls of the chat template that a chat with tools takes: the one of this name, else as in
     /// transformers.
-    pub(crate) fn tool_calls(&self, template: Option<&str>) -> Option<ToolCallFormat> {
+    pub fn tool_calls(&self, template: Option<&str>) -> Option<ToolCallFormat> {
         let formats = &self.tool_calls;
         let format = match template {
             Some(name) => formats.get(name),

@@ -28,7 +28,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use crate::error::ChatError;
-pub(crate) use message::media;
+#[doc(hidden)]
+pub use message::media;
 pub use message::{ChatOptions, Message};
 pub use time::LocalTime;
 

@@ -1,29 +1,35 @@
 //! What is asked about tools -> what reads the calls of an answer, and what it is held to.
 
-use super::GenerateOptions;
+use super::{CallReader, ToolChoice, grammar, tools};
+use crate::chat::ChatOptions;
 use crate::error::{Error, Result, ToolError};
 use crate::grammar::Grammar;
 use crate::tokenizer::Tokenizer;
-use crate::tools::{CallReader, ToolChoice, grammar, tools};
 use model_diagnostics::tokenizer::ToolCallFormat;
 
 /// What a generation does about tools.
-pub(super) struct Calls {
+#[derive(Debug)]
+pub struct Calls {
     /// Reads the calls of the answer.
-    pub(super) reader: Option<CallReader>,
+    pub reader: Option<CallReader>,
     /// What the answer is held to.
-    pub(super) grammar: Option<Grammar>,
+    pub grammar: Option<Grammar>,
     /// Whether that holds what the model thinks too: its format has no place where thought ends and an answer begins.
-    pub(super) holds_thought: bool,
+    pub holds_thought: bool,
 }
 
 impl Calls {
-    /// What `options` ask for behind a prompt of so many tokens.
+    /// What a choice of tools, the options of a chat and another grammar of the answer ask for behind a prompt of so many tokens.
     ///
     /// # Errors
     /// `Tool`, `Grammar`.
-    pub(super) fn of(options: &GenerateOptions, tokenizer: &Tokenizer, prompt_tokens: usize) -> Result<Calls> {
-        let GenerateOptions { tool_choice: choice, chat, grammar: other, .. } = options;
+    pub fn of(
+        choice: &ToolChoice,
+        chat: &ChatOptions,
+        other: Option<&Grammar>,
+        tokenizer: &Tokenizer,
+        prompt_tokens: usize,
+    ) -> Result<Calls> {
         let none = Calls { reader: None, grammar: None, holds_thought: false };
         let tools = tools(chat.tools.as_deref().unwrap_or_default());
         let wanted = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
@@ -34,10 +40,10 @@ impl Calls {
             None => return Err(ToolError::NoFormat.into()),
             Some(format) => format,
         };
-        if other.as_ref().is_some_and(|other| other.in_lark().is_none()) {
+        if other.is_some_and(|other| other.in_lark().is_none()) {
             return Err(ToolError::WithGrammar.into());
         }
-        let grammar = match grammar(choice, format, &tools, tokenizer, other.as_ref()) {
+        let grammar = match grammar(choice, format, &tools, tokenizer, other) {
             Err(Error::Tool(error)) if other.is_some() && !wanted => {
                 return Err(ToolError::BesideGrammar { reason: error.to_string() }.into());
             }

@@ -10,16 +10,16 @@ use std::collections::BTreeSet;
 pub enum FinishReason {
     /// The model chose this stop token.
     Stop(u32),
-    /// The text contained this one of [`GenerateOptions::stop`](super::GenerateOptions::stop), by its index.
+    /// The text contained this one of `GenerateOptions::stop`, by its index.
     StopString(usize),
     /// The answer is complete, and its grammar has nothing that may follow
-    /// ([`GenerateOptions::grammar`](super::GenerateOptions::grammar)).
+    /// (`GenerateOptions::grammar`).
     Grammar,
     /// `max_tokens` were generated.
     Length,
     /// The context is full.
     Context,
-    /// The [`CancellationToken`](crate::CancellationToken) of the options was cancelled.
+    /// The `CancellationToken` of the options was cancelled.
     Cancelled,
 }
 
@@ -68,7 +68,7 @@ impl FromIterator<u32> for StopTokens {
 /// The text ends with the first byte that completes a stop string. Of those complete there the longest is taken off,
 /// whatever pieces the text came in.
 #[derive(Debug)]
-pub(super) struct StopStrings {
+pub struct StopStrings {
     matchers: Vec<StopMatcher>,
     /// The end of the text so far: as much as the longest beginning of a stop string that the text ends with.
     held: String,
@@ -77,7 +77,7 @@ pub(super) struct StopStrings {
 impl StopStrings {
     /// # Errors
     /// `EmptyStopString` for an empty one: every text contains it.
-    pub(super) fn new(texts: &[String]) -> Result<StopStrings> {
+    pub fn new(texts: &[String]) -> Result<StopStrings> {
         if let Some(index) = texts.iter().position(String::is_empty) {
             return Err(Error::EmptyStopString { index });
         }
@@ -86,7 +86,7 @@ impl StopStrings {
 
     /// Takes the next `piece` and appends to `text` what can no longer be part of a stop string. The index of the
     /// stop string that ends the text, if one does: `text` then has all that is before it, and nothing follows.
-    pub(super) fn push(&mut self, piece: &str, text: &mut String) -> Option<usize> {
+    pub fn push(&mut self, piece: &str, text: &mut String) -> Option<usize> {
         let begun = self.held.len();
         self.held.push_str(piece);
         for (end, byte) in (begun + 1..).zip(piece.bytes()) {
@@ -109,7 +109,7 @@ impl StopStrings {
     }
 
     /// Appends what was held back: the text is over, and what follows is another one.
-    pub(super) fn finish(&mut self, text: &mut String) {
+    pub fn finish(&mut self, text: &mut String) {
         self.matchers.iter_mut().for_each(|matcher| matcher.matched = 0);
         text.push_str(&std::mem::take(&mut self.held));
     }

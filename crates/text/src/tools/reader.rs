@@ -9,8 +9,10 @@ use model_diagnostics::tokenizer::ToolCallFormat;
 
 /// Part of an answer.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Part {
+pub enum Part {
+    /// Text.
     Text(String),
+    /// A call of a tool.
     Call(ToolCall),
 }
 
@@ -116,7 +118,7 @@ const ENDS: [char; 5] = ['}', ']', ')', '>', '`'];
 const TRIES: usize = 64;
 
 /// Reads the calls of one answer.
-pub(crate) struct CallReader {
+pub struct CallReader {
     syntax: Syntax,
     tools: Vec<Tool>,
     /// Marks that are tokens.
@@ -141,12 +143,7 @@ pub(crate) struct CallReader {
 
 impl CallReader {
     /// For an answer behind `prompt_tokens` tokens.
-    pub(crate) fn new(
-        format: ToolCallFormat,
-        tools: Vec<Tool>,
-        tokenizer: &Tokenizer,
-        prompt_tokens: usize,
-    ) -> CallReader {
+    pub fn new(format: ToolCallFormat, tools: Vec<Tool>, tokenizer: &Tokenizer, prompt_tokens: usize) -> CallReader {
         let syntax = syntax(format);
         let kinds = [(syntax.opens, Mark::Open), (syntax.closes, Mark::Close), (syntax.frames, Mark::Frame)];
         let (mut tokens, mut spelled) = (Vec::new(), Vec::new());
@@ -165,38 +162,38 @@ impl CallReader {
     }
 
     /// Reads an answer that is calls alone, or something else that may spell their marks.
-    pub(crate) fn alone(mut self) -> CallReader {
+    pub fn alone(mut self) -> CallReader {
         self.spelled.retain(|(_, mark)| *mark != Mark::Unmarked);
         self.alone = true;
         self
     }
 
     /// Reads calls that tokens open and no others: those are held to schemas.
-    pub(crate) fn strict(mut self) -> CallReader {
+    pub fn strict(mut self) -> CallReader {
         self.spelled.retain(|(_, mark)| !matches!(mark, Mark::Open | Mark::Unmarked));
         self.opens.retain(|open| open.starts_with(SPECIAL));
         self
     }
 
     /// Whether `token` is a mark.
-    pub(crate) fn is_mark(&self, token: u32) -> bool {
+    pub fn is_mark(&self, token: u32) -> bool {
         self.tokens.iter().any(|(id, ..)| *id == token)
     }
 
     /// Whether what comes is part of a call: its special tokens are too.
-    pub(crate) fn is_calling(&self) -> bool {
+    pub fn is_calling(&self) -> bool {
         self.place != Place::Text
     }
 
     /// Takes a token that [is a mark](Self::is_mark).
-    pub(crate) fn mark(&mut self, token: u32, parts: &mut Vec<Part>) {
+    pub fn mark(&mut self, token: u32, parts: &mut Vec<Part>) {
         if let Some((_, text, mark)) = self.tokens.iter().find(|(id, ..)| *id == token).copied() {
             self.marked(text, mark, parts);
         }
     }
 
     /// Takes a special token, spelled so, as part of a call.
-    pub(crate) fn special(&mut self, text: &str) {
+    pub fn special(&mut self, text: &str) {
         if let Place::Call(Open { body, .. }) | Place::Message { body, .. } = &mut self.place {
             body.push(SPECIAL);
             body.push_str(text);
@@ -204,7 +201,7 @@ impl CallReader {
     }
 
     /// A message to `recipient` begins (gpt-oss), or one to the user.
-    pub(crate) fn message_to(&mut self, recipient: Option<&str>, parts: &mut Vec<Part>) {
+    pub fn message_to(&mut self, recipient: Option<&str>, parts: &mut Vec<Part>) {
         self.close("", parts);
         if let Some(recipient) = recipient {
             let name = recipient.strip_prefix("functions.").unwrap_or(recipient).to_owned();
@@ -213,7 +210,7 @@ impl CallReader {
     }
 
     /// Takes text.
-    pub(crate) fn text(&mut self, text: &str, parts: &mut Vec<Part>) {
+    pub fn text(&mut self, text: &str, parts: &mut Vec<Part>) {
         let mut rest = text.to_owned();
         // What lies behind a mark is text anew.
         while !rest.is_empty() {
@@ -270,7 +267,7 @@ impl CallReader {
     }
 
     /// Gives out what nothing can follow.
-    pub(crate) fn finish(&mut self, parts: &mut Vec<Part>) {
+    pub fn finish(&mut self, parts: &mut Vec<Part>) {
         self.close("", parts);
         // Blanks behind a call are the format's.
         if self.said || self.calls == 0 || !self.held.trim().is_empty() {
