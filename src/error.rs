@@ -2,15 +2,11 @@
 //!
 //! All errors are here, so that every other module may use them and they use none.
 
-mod chat;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod draft;
 mod embed;
-mod encode;
-mod grammar;
 mod session_file;
-mod tool;
 
 use crate::memory;
 use model_factory_diagnostics::Report;
@@ -18,18 +14,16 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use chat::ChatError;
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaError, NVRTC_VARIABLE};
 pub use draft::DraftError;
 pub use embed::EmbedError;
-pub use encode::EncodeError;
-pub use grammar::GrammarError;
 pub use model_factory_engine::Error as EngineError;
 #[cfg(feature = "hub")]
 pub use model_factory_hub::HubError;
+pub use model_factory_text::Error as TextError;
+pub use model_factory_text::error::{ChatError, EncodeError, GrammarError, ToolError};
 pub use session_file::{SessionFileError, SessionFileProblem};
-pub use tool::ToolError;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -224,7 +218,8 @@ impl Error {
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.kind(),
             Error::ContextOverflow { .. } => ErrorKind::TooLong,
-            Error::Chat(error) => error.kind(),
+            Error::Chat(error) if error.code() == 2 => ErrorKind::InvalidRequest,
+            Error::Chat(error) => of_code(error.code()),
             Error::Embed(error) => error.kind(),
             Error::SessionFile(error) => error.kind(),
             Error::Grammar(error) if matches!(**error, GrammarError::Memory { .. }) => ErrorKind::OutOfMemory,
@@ -385,6 +380,32 @@ impl From<EmbedError> for Error {
 impl From<DraftError> for Error {
     fn from(error: DraftError) -> Self {
         Error::Draft(Box::new(error))
+    }
+}
+
+impl From<model_factory_text::Error> for Error {
+    fn from(error: model_factory_text::Error) -> Self {
+        use model_factory_text::Error as Text;
+        match error {
+            Text::Files(error) => Error::Files(error),
+            Text::Tokenizer { file, reason } => Error::Tokenizer { file, reason },
+            Text::Encode(error) => Error::Encode(error),
+            Text::Chat(error) => Error::Chat(error),
+            Text::Grammar(error) => Error::Grammar(error),
+            Text::Tool(error) => Error::Tool(error),
+            Text::EmptyStopString { index } => Error::EmptyStopString { index },
+            Text::OutOfMemory { what, bytes } => Error::OutOfMemory { what, bytes },
+            Text::Cancelled => Error::Cancelled,
+            Text::Io { path, source } => Error::Io { path, source },
+            Text::Internal(fault) => Error::Internal(fault),
+            other => Error::Internal(other.to_string()),
+        }
+    }
+}
+
+impl From<GrammarError> for Error {
+    fn from(error: GrammarError) -> Error {
+        Error::Grammar(Box::new(error))
     }
 }
 

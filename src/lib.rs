@@ -27,7 +27,6 @@ mod guides {
 }
 
 mod answers;
-pub mod chat;
 mod classify;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -38,7 +37,6 @@ mod factory;
 mod fingerprint;
 mod fit;
 pub mod generate;
-mod grammar;
 pub mod hub;
 mod model;
 mod progress;
@@ -51,8 +49,6 @@ mod session;
 mod stream;
 mod tensor;
 mod text_model;
-pub mod tokenizer;
-mod tools;
 
 pub use answers::MAX_ANSWERS;
 pub use candle_core;
@@ -84,6 +80,8 @@ pub use model_factory_kernels::Isa;
 use model_factory_kernels::memory;
 #[doc(hidden)]
 pub use model_factory_kernels::{self as kernels, threads};
+pub use model_factory_text::{chat, tokenizer};
+use model_factory_text::{grammar, tools};
 pub use progress::{Progress, Stage};
 pub use prompt::{IntoGenerationError, Prompt};
 pub use rank::Reranker;

@@ -2,7 +2,7 @@
 
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
-use crate::generate::LogProbs;
+use crate::generate::logprobs;
 use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::session::Session;
@@ -118,7 +118,7 @@ impl Session {
             let logits = self.logit_rows(chunk)?;
             for (row, (id, place)) in logits.chunks(vocab).zip(next.by_ref()) {
                 if place >= first {
-                    let (logprob, is_best) = LogProbs::of(row, *id)?;
+                    let (logprob, is_best) = logprobs::of(row, *id)?;
                     score.logprobs.push(logprob);
                     score.is_greedy &= is_best;
                 }

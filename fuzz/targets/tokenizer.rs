@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     let header = common::header(Format::Safetensors, "x.safetensors", 0, TensorTable::new(), metadata);
     let built = TokenizerSpec::from_header(&header)
         .map_err(model_factory::Error::from)
-        .and_then(|spec| Tokenizer::from_header(&header, &spec));
+        .and_then(|spec| Ok(Tokenizer::from_header(&header, &spec)?));
     match built {
         Ok(tokenizer) => common::round_trip(&tokenizer, &prompt),
         Err(error) => assert!(!error.to_string().is_empty()),

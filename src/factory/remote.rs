@@ -84,7 +84,7 @@ impl ModelBuilder {
             let start = Instant::now();
             let mut diagnosis = self.read_header(path, Some(model), &hardware);
             if let (Some(draft), Some(ready)) = (&draft, &diagnosis.ready) {
-                let tokenizer = Tokenizer::from_header(&ready.header, &ready.spec.tokenizer);
+                let tokenizer = Tokenizer::from_header(&ready.header, &ready.spec.tokenizer).map_err(Error::from);
                 let path = PathBuf::from(id.to_string());
                 let checked = tokenizer
                     .and_then(|tokenizer| self.check_draft(draft, &path, (&diagnosis.report, ready), &tokenizer));

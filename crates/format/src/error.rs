@@ -513,3 +513,16 @@ fn unknown(names: &[String], family: &str) -> String {
 fn nearest_list(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; the nearest names here: {}", names.join(", ")) }
 }
+
+/// `text` with control characters and those that turn the direction of text as escapes.
+pub fn escaped(text: &str) -> String {
+    let acts = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
+        if acts(c) {
+            line.extend(c.escape_unicode())
+        } else {
+            line.push(c)
+        }
+        line
+    })
+}

@@ -541,7 +541,7 @@ fn calls_that_templates_write_are_read_again() {
             let tokens = Default::default();
             let template =
                 ChatTemplate { source: &source, place: &place, bos: Some("<s>"), eos: Some("</s>"), tokens: &tokens };
-            let options = ChatOptions { tools: Some(tools()), ..ChatOptions::default() };
+            let options = tools().into_iter().fold(ChatOptions::default(), ChatOptions::tool);
             let arguments = json!({"city": "Oslo", "days": 2}).as_object().cloned().unwrap();
             let call = ToolCall::new("abcdef123", "weather", arguments);
             let user = Message::user("How is it there?");
