@@ -14,7 +14,7 @@ const CRATES: [(&str, &str); 5] = [
     ("model_factory_dtypes", "crates/dtypes/src/lib.rs"),
     ("model_factory_format", "crates/format/src/lib.rs"),
     ("model_factory_kernels", "crates/kernels/src/lib.rs"),
-    ("model_diagnostics", "diagnostics/src/lib.rs"),
+    ("model_factory_diagnostics", "diagnostics/src/lib.rs"),
     ("model_factory", "src/lib.rs"),
 ];
 

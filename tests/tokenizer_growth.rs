@@ -6,11 +6,11 @@
 #[path = "common/counting.rs"]
 mod counting;
 
-use model_diagnostics::header::Header;
-use model_diagnostics::source::probe;
-use model_diagnostics::tokenizer::TokenizerSpec;
 use model_factory::Error;
 use model_factory::tokenizer::{EncodeError, Tokenizer};
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::source::probe;
+use model_factory_diagnostics::tokenizer::TokenizerSpec;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 use super::*;
 use crate::generate::Step;
 use crate::{GenerateOptions, UnifiedModelFactory};
-use model_diagnostics::header::Header;
-use model_diagnostics::source::probe;
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::source::probe;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;

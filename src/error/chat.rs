@@ -1,8 +1,8 @@
 //! Why messages did not become a prompt.
 
 use super::ErrorKind;
-use model_diagnostics::report::escaped;
-use model_diagnostics::tokenizer::TemplatePlace;
+use model_factory_diagnostics::report::escaped;
+use model_factory_diagnostics::tokenizer::TemplatePlace;
 
 /// Why a model's chat template made no prompt of the messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

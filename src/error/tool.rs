@@ -1,6 +1,6 @@
 //! Why an answer cannot call tools as asked.
 
-use model_diagnostics::tokenizer::ToolCallFormat;
+use model_factory_diagnostics::tokenizer::ToolCallFormat;
 
 /// A [`ToolChoice`](crate::ToolChoice) that cannot be kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

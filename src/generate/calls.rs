@@ -5,7 +5,7 @@ use crate::error::{Error, Result, ToolError};
 use crate::grammar::Grammar;
 use crate::tokenizer::Tokenizer;
 use crate::tools::{CallReader, ToolChoice, grammar, tools};
-use model_diagnostics::tokenizer::ToolCallFormat;
+use model_factory_diagnostics::tokenizer::ToolCallFormat;
 
 /// What a generation does about tools.
 pub(super) struct Calls {

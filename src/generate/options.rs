@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::grammar::Grammar;
 use crate::scheduler::costs::MOST_GUESSES;
 use crate::tools::ToolChoice;
-use model_diagnostics::spec::{GREEDY_BELOW, Sampling};
+use model_factory_diagnostics::spec::{GREEDY_BELOW, Sampling};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

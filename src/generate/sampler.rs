@@ -9,9 +9,9 @@ use super::steps::{
     tokens,
 };
 use super::stop::StopTokens;
-use crate::decoder::with_floats;
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::tensor::with_floats;
 use crate::tokenizer::Tokenizer;
 use candle_core::Tensor;
 use llguidance::toktrie::SimpleVob;
@@ -340,7 +340,7 @@ fn random_seed() -> u64 {
 mod tests {
     use super::*;
     use candle_core::Device;
-    use model_diagnostics::spec::GREEDY_BELOW;
+    use model_factory_diagnostics::spec::GREEDY_BELOW;
 
     fn logits(values: &[f32]) -> Tensor {
         Tensor::new(values, &Device::Cpu).unwrap()

@@ -234,7 +234,7 @@ mod tests {
         fn draft(&mut self, sequence: &[u32], _: &CancellationToken) -> Result<Option<Tensor>> {
             self.drafts += 1;
             if self.fails {
-                return Err(Error::Forked);
+                return Err(Error::Engine(crate::error::EngineError::Forked));
             }
             let next = sequence.last().unwrap() + 1;
             let logits: Vec<f32> = (0..10).map(|id| if id == next { 1.0 } else { 0.0 }).collect();

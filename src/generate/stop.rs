@@ -1,7 +1,7 @@
 //! When a generation ends.
 
 use crate::error::{Error, Result};
-use model_diagnostics::tokenizer::TokenizerSpec;
+use model_factory_diagnostics::tokenizer::TokenizerSpec;
 use std::collections::BTreeSet;
 
 /// Why a generation ended.

@@ -4,7 +4,7 @@ use super::{Grammar, Source};
 use crate::cache_budget::{CacheBudget, CacheShare};
 use crate::error::{GrammarError, Result};
 use llguidance::TokenParser;
-use model_diagnostics::plan::GRAMMAR_MEMORY;
+use model_factory_diagnostics::plan::GRAMMAR_MEMORY;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::fmt;

@@ -4,7 +4,7 @@ use super::error::Encoded;
 use super::finder::Finder;
 use super::normalizer::Normalizer;
 use super::text::{Budget, push};
-use model_diagnostics::tokenizer::AddedToken;
+use model_factory_diagnostics::tokenizer::AddedToken;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

@@ -8,12 +8,12 @@ use super::sentencepiece::SentencePiece;
 use super::vocabulary::byte_token;
 use super::word_piece;
 use crate::error::{Error, Result};
-use model_diagnostics::header::config::{ConfigFiles, VocabularyFiles};
-use model_diagnostics::tokenizer::sentencepiece::{PieceKind, SentencePieceModel};
-use model_diagnostics::tokenizer::{
+use model_factory_diagnostics::header::config::{ConfigFiles, VocabularyFiles};
+use model_factory_diagnostics::tokenizer::sentencepiece::{PieceKind, SentencePieceModel};
+use model_factory_diagnostics::tokenizer::{
     MergesFile, TokenizerSpec, byte_level_added, legacy, pre, sentence_piece_added, word_piece_added, word_piece_tokens,
 };
-use model_diagnostics::{limits, source};
+use model_factory_diagnostics::{limits, source};
 use std::path::Path;
 use tokenizers::models::bpe::Vocab;
 

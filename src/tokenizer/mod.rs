@@ -24,9 +24,9 @@ mod word_piece;
 use crate::error::{Error, Result};
 use crate::grammar::Grammars;
 use encoder::Encoder;
-use model_diagnostics::error::IncompleteKind;
-use model_diagnostics::header::{Header, Metadata};
-use model_diagnostics::tokenizer::{
+use model_factory_diagnostics::error::IncompleteKind;
+use model_factory_diagnostics::header::{Header, Metadata};
+use model_factory_diagnostics::tokenizer::{
     DEFAULT_TEMPLATE, PairPart, PairTemplate, PairText, TOOL_USE_TEMPLATE, TokenizerKind, TokenizerSpec, ToolCallFormat,
 };
 use std::collections::BTreeMap;
@@ -352,5 +352,5 @@ fn none(header: &Header) -> Error {
         Metadata::Gguf(_) => ("tokenizer.ggml.model", "the file has no vocabulary, so text cannot become ids"),
     };
     let kind = IncompleteKind::FileMissing { name: name.into(), why: why.into() };
-    model_diagnostics::Error::incomplete(&header.source.path, kind).into()
+    model_factory_diagnostics::Error::incomplete(&header.source.path, kind).into()
 }

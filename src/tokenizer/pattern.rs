@@ -354,7 +354,7 @@ fn shortened(pattern: &str) -> String {
 mod tests {
     use super::*;
     use crate::tokenizer::error::Failure;
-    use model_diagnostics::tokenizer::pre;
+    use model_factory_diagnostics::tokenizer::pre;
     use proptest::prelude::*;
 
     fn matches(pattern: &Pattern, text: &str) -> Vec<Range<usize>> {

@@ -210,7 +210,7 @@ pub(super) fn reserve<T>(list: &mut Vec<T>, more: usize) -> Encoded<()> {
 mod tests {
     use super::*;
     use crate::tokenizer::pre_tokenizer::PreTokenizer;
-    use model_diagnostics::tokenizer::pre;
+    use model_factory_diagnostics::tokenizer::pre;
 
     #[test]
     fn published_patterns_take_a_part_of_the_steps() {

@@ -8,7 +8,7 @@ use super::normalizer::Normalizer;
 use super::pre_tokenizer::PreTokenizer;
 use super::text::push;
 use crate::error::EncodeError;
-use model_diagnostics::tokenizer::{AddedToken, WordPieceRules};
+use model_factory_diagnostics::tokenizer::{AddedToken, WordPieceRules};
 use serde::Deserialize;
 use std::collections::HashMap;
 

@@ -6,7 +6,7 @@ use super::{Tool, ToolChoice, read};
 use crate::error::{Error, ToolError};
 use crate::grammar::{Grammar, closed};
 use crate::tokenizer::Tokenizer;
-use model_diagnostics::tokenizer::ToolCallFormat;
+use model_factory_diagnostics::tokenizer::ToolCallFormat;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::fmt::Write as _;

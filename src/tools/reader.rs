@@ -5,7 +5,7 @@ use super::literal::SPECIAL;
 use super::read::{self, Read, Written};
 use super::{Tool, ToolCall};
 use crate::tokenizer::Tokenizer;
-use model_diagnostics::tokenizer::ToolCallFormat;
+use model_factory_diagnostics::tokenizer::ToolCallFormat;
 
 /// Part of an answer.
 #[derive(Debug, PartialEq)]

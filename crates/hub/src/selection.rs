@@ -1,6 +1,6 @@
 //! The names in a repository -> the files of one model.
 
-use model_diagnostics::header::repository::{
+use model_factory_diagnostics::header::repository::{
     companion, is_gguf, is_other_vocabulary, is_safetensors, same_split, shards, stem,
 };
 use model_factory_format::HubId;

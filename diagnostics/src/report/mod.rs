@@ -23,6 +23,7 @@ pub use model_factory_format::HubModel;
 pub use page::{Available, Bytes, Presentation, Tone, shortened};
 pub use remedy::{NextStep, Remedy};
 pub use verdict::Verdict;
+pub(crate) use verdict::check_id;
 
 pub(crate) use model::roles;
 

@@ -4,7 +4,7 @@ use super::super::arguments::Attend;
 use super::super::attention::{Attention, QueryTiles};
 use super::super::gpu::Buffer;
 use super::products::{Bench, buffer, bytes_of};
-use crate::kernels::testing::Random;
+use super::testing::Random;
 
 /// `PAGE` of `common.cuh`.
 const PAGE: usize = 256;

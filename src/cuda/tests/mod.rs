@@ -4,6 +4,8 @@
 
 use super::driver::DriverGpu;
 use super::gpu::Launcher;
+use crate::kernels::{Form, Input, Isa, Kernel};
+use model_factory_diagnostics::DType;
 use std::sync::Arc;
 
 mod attention;
@@ -16,6 +18,10 @@ mod planted;
 mod products;
 mod recordings;
 mod steps;
+/// The numbers and the oracle of the kernels' own tests.
+#[allow(dead_code)]
+#[path = "../../../crates/kernels/src/testing.rs"]
+mod testing;
 mod upload;
 
 /// The first GPU, with kernels chosen as for `capability`. Prints so and returns `None` where `TEST_DEVICE=cuda` asks for none.

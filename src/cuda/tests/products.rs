@@ -6,9 +6,9 @@ use super::super::gpu::{Buffer, Launcher};
 use super::super::modules::{Module, dtypes};
 use super::super::product::{DeviceMatrix, MatrixKernels, Multiplier, OperandForm, ProductTarget, RowSource, Rows};
 use super::driver;
-use crate::kernels::testing::{Random, oracle, widened};
+use super::testing::{Random, as_rounded, oracle, widened};
 use crate::kernels::{Input, Int8Rule, Isa, Kernel};
-use model_diagnostics::DType;
+use model_factory_diagnostics::DType;
 use std::sync::Arc;
 
 /// Buffers of one multiplication.
@@ -83,10 +83,7 @@ fn rounded(form: OperandForm, x: &[f32], inputs: usize) -> (Vec<f64>, f64) {
         }
         // Rounded to 11 bits.
         OperandForm::F16 => (x.iter().map(|x| f64::from(*x)).collect(), 4.9e-4 + 6e-8 * inputs as f64),
-        OperandForm::Q8 => (
-            crate::kernels::testing::as_rounded(crate::kernels::Form::Q8, x, inputs),
-            6e-8 * (inputs as f64 / 32.0 + 12.0),
-        ),
+        OperandForm::Q8 => (as_rounded(crate::kernels::Form::Q8, x, inputs), 6e-8 * (inputs as f64 / 32.0 + 12.0)),
         OperandForm::Int8(_) => unreachable!("compared to the bit"),
     }
 }
