@@ -1,8 +1,8 @@
 //! What can go wrong while weights are read and tokens are computed.
 
-use model_factory_diagnostics::plan::KvDtype;
 use model_factory_format::Cancelled;
 use model_factory_kernels::memory;
+use model_factory_spec::plan::KvDtype;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub enum Error {
     //
     /// The files are not what they must be (the code of the diagnosis).
     #[error(transparent)]
-    Files(Arc<model_factory_diagnostics::Error>),
+    Files(Arc<model_factory_format::Error>),
     /// The operating system refused (exit code 1).
     #[error("{}: {source}", path.display())]
     Io {
@@ -134,9 +134,9 @@ impl Error {
     }
 
     /// Of a file that was opened by the diagnosis' rules: `Io` where the system refused, else `Files`.
-    pub(crate) fn of_file(error: model_factory_diagnostics::Error) -> Error {
+    pub(crate) fn of_file(error: model_factory_format::Error) -> Error {
         match error {
-            model_factory_diagnostics::Error::Io { path, source } => Error::io(path, source),
+            model_factory_format::Error::Io { path, source } => Error::io(path, source),
             error => error.into(),
         }
     }
@@ -154,8 +154,8 @@ impl From<Cancelled> for Error {
     }
 }
 
-impl From<model_factory_diagnostics::Error> for Error {
-    fn from(error: model_factory_diagnostics::Error) -> Self {
+impl From<model_factory_format::Error> for Error {
+    fn from(error: model_factory_format::Error) -> Self {
         Error::Files(Arc::new(error))
     }
 }

@@ -17,7 +17,7 @@ use crate::memory;
 use admission::{Admission, admit};
 use costs::StepCosts;
 use hidden::HiddenRows;
-use model_factory_diagnostics::plan::{KV_PAGE, PREFILL_CHUNK, StepRoom};
+use model_factory_spec::plan::{KV_PAGE, PREFILL_CHUNK, StepRoom};
 use queue::{Caller, Queue, Steps, Waiting};
 use std::any::Any;
 use std::collections::VecDeque;

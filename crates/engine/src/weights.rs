@@ -4,10 +4,10 @@
 
 use crate::error::Error;
 use memmap2::{Mmap, MmapMut, MmapOptions};
-use model_factory_diagnostics::DType;
-use model_factory_diagnostics::error::IncompleteKind;
-use model_factory_diagnostics::header::TensorInfo;
-use model_factory_diagnostics::source::{self, ModelSource, SourceFile};
+use model_factory_dtypes::DType;
+use model_factory_format::error::IncompleteKind;
+use model_factory_format::header::TensorInfo;
+use model_factory_format::source::{self, ModelSource, SourceFile};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
@@ -135,7 +135,7 @@ fn io(file: &SourceFile, source: std::io::Error) -> Error {
 fn other_length(file: &SourceFile, now: String) -> Error {
     let one = format!("the file was {} bytes long when its header was read", file.bytes);
     let kind = IncompleteKind::Contradiction { one, other: now };
-    Error::from(model_factory_diagnostics::Error::incomplete(&file.path, kind))
+    Error::from(model_factory_format::Error::incomplete(&file.path, kind))
 }
 
 impl WeightView {
@@ -164,8 +164,8 @@ impl std::fmt::Debug for WeightView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model_factory_diagnostics::header::Header;
-    use model_factory_diagnostics::source;
+    use model_factory_format::header::Header;
+    use model_factory_format::source;
     use std::fs::{self, OpenOptions};
     use std::path::PathBuf;
 

@@ -3,7 +3,7 @@
 use super::{CpuDevice, Matrix, Operands, scratch};
 use crate::kernels::{self, Isa};
 use crate::memory;
-use model_factory_diagnostics::spec::Activation;
+use model_factory_spec::spec::Activation;
 
 /// `out` = the activation of a row's products.
 pub(super) fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f32], up: &[f32], out: &mut [f32]) {

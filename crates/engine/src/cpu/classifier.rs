@@ -4,7 +4,7 @@ use super::{CpuDevice, Matrix, NormVectors};
 use crate::decoder::Classifier;
 use crate::kernels;
 use crate::memory;
-use model_factory_diagnostics::spec::DenseActivation;
+use model_factory_spec::spec::DenseActivation;
 
 impl CpuDevice {
     /// The scores of the labels of each of `rows` `[rows, hidden]`.

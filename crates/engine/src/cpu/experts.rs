@@ -10,7 +10,7 @@ use super::{CpuDevice, Matrix, NormVectors, Operands, scratch};
 use crate::decoder::{Dense, Experts, SharedExpert};
 use crate::kernels;
 use crate::memory::{self, Refusals, Result};
-use model_factory_diagnostics::spec::ExpertGates;
+use model_factory_spec::spec::ExpertGates;
 use std::ops::Range;
 
 /// Bytes of the experts' weights that a task reads at a time while one row is computed.

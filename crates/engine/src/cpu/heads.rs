@@ -4,7 +4,7 @@ use super::{CpuDevice, TASK_ROWS, scratch};
 use crate::decoder::{Angles, HeadOptions, Stored};
 use crate::kernels;
 use crate::memory::{self, Refusals};
-use model_factory_diagnostics::spec::{KeysValues, Mixer};
+use model_factory_spec::spec::{KeysValues, Mixer};
 
 /// The sizes of attention.
 #[derive(Clone, Copy, Debug)]

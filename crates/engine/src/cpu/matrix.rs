@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::kernels::{self, Floats, Form, Isa, Kernel};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
-use model_factory_diagnostics::spec::{Int8, LinearWeights};
+use model_factory_spec::spec::{Int8, LinearWeights};
 use std::ops::Range;
 
 /// A weight `[outputs, inputs]` with its kernel and bias.

@@ -6,7 +6,7 @@ use crate::kernels::{self, Isa};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use crate::weights::{WeightView, Weights};
-use model_factory_diagnostics::spec::{Norm, NormWeights};
+use model_factory_spec::spec::{Norm, NormWeights};
 
 /// A norm over rows of `width` elements.
 #[derive(Debug)]

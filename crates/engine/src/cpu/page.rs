@@ -6,8 +6,8 @@ use crate::kernels::{Element, KvElement, TILE, put_key, put_value};
 use crate::memory;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use model_factory_diagnostics::plan::{KV_PAGE, KvDtype, windowed_layers};
-use model_factory_diagnostics::spec::ModelSpec;
+use model_factory_spec::plan::{KV_PAGE, KvDtype, windowed_layers};
+use model_factory_spec::spec::ModelSpec;
 use std::ops::Range;
 use std::sync::Arc;
 

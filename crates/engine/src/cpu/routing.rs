@@ -1,7 +1,7 @@
 //! A row's router outputs -> the experts that it is given to, with their weights.
 
 use crate::kernels::{self, Isa};
-use model_factory_diagnostics::spec::{RouterScore, Routing};
+use model_factory_spec::spec::{RouterScore, Routing};
 
 /// An expert that a row is given to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -9,7 +9,7 @@ use crate::kernels::{self, DeltaRows, DeltaState, add_floats, convolve, delta_sc
 use crate::memory::{self, Refusals};
 use crate::threads::TileMut;
 use crate::weights::WeightView;
-use model_factory_diagnostics::plan::{KV_PAGE, STATE_CHUNK};
+use model_factory_spec::plan::{KV_PAGE, STATE_CHUNK};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 

@@ -4,7 +4,7 @@ use super::{Batching, Cache, Decoder, Device, Hidden, Logits, Rotation, Segment}
 use crate::cache_budget::CacheBudget;
 use crate::cancel::CancellationToken;
 use crate::error::Result;
-use model_factory_diagnostics::plan::StepRoom;
+use model_factory_spec::plan::StepRoom;
 use std::any::Any;
 
 /// What computes a loaded model, whatever its device.

@@ -6,9 +6,9 @@ use crate::error::{Error, Result};
 use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
-use model_factory_diagnostics::header::TensorInfo;
-use model_factory_diagnostics::plan::{KvDtype, KvSize};
-use model_factory_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
+use model_factory_format::header::TensorInfo;
+use model_factory_spec::plan::{KvDtype, KvSize};
+use model_factory_spec::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use std::ops::Range;
 
 /// What a decoder computes on. Everything happens in the order of the calls. Its operations trust the batches and buffers

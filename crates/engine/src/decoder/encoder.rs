@@ -1,7 +1,7 @@
 //! What encoders have before their blocks, and models that score labels behind them.
 
 use crate::error::{Error, Result};
-use model_factory_diagnostics::spec::{ClassifierWeights, DenseActivation, InputWeights, LinearWeights, NormWeights};
+use model_factory_spec::spec::{ClassifierWeights, DenseActivation, InputWeights, LinearWeights, NormWeights};
 
 /// What is added to the embedding's rows, and the norm of the sum.
 pub struct EmbeddingInput<M, N> {

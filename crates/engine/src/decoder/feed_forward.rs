@@ -3,7 +3,7 @@
 use super::stored::numbers;
 use crate::error::{Error, Result};
 use crate::weights::Weights;
-use model_factory_diagnostics::spec::{
+use model_factory_spec::spec::{
     Activation, DenseWeights, ExpertGates, ExpertMatrices, ExpertsWeights, FeedForwardLayer, LinearWeights,
     NormWeights, Routing,
 };

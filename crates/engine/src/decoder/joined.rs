@@ -1,7 +1,7 @@
 //! What a prediction head reads beside ids, and hidden states beside logits.
 
 use crate::error::Result;
-use model_factory_diagnostics::spec::{self, LinearWeights, NormWeights};
+use model_factory_spec::spec::{self, LinearWeights, NormWeights};
 
 /// What a prediction head makes its input of: `projection` of the normed embedding and, behind it, the normed hidden state.
 pub struct JoinedInput<M, N> {

@@ -10,7 +10,7 @@ use super::state::{Checkpoint, State};
 use crate::cache_budget::Reservation;
 use crate::error::Result;
 use crate::memory;
-use model_factory_diagnostics::plan::{KV_PAGE, KvSize, STATE_CHUNK};
+use model_factory_spec::plan::{KV_PAGE, KvSize, STATE_CHUNK};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};

@@ -4,7 +4,7 @@ use super::{AttentionOptions, Conv, DeltaNet, Device, HeadOptions, Mamba2, Pass,
 use crate::error::{Error, Result};
 use crate::kernels::Scoring;
 use crate::weights::Weights;
-use model_factory_diagnostics::spec::{
+use model_factory_spec::spec::{
     self, AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, LinearWeights, Mamba2Weights,
     MixerWeights, NormWeights, ShortConvWeights,
 };

@@ -7,7 +7,7 @@ use super::state::{Checkpoint, State};
 use crate::cache_budget::{CacheBudget, CacheShare, Reservation};
 use crate::error::{Error, Result};
 use crate::memory;
-use model_factory_diagnostics::plan::{KvSize, StateSize};
+use model_factory_spec::plan::{KvSize, StateSize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What all caches of a model take their pages from.

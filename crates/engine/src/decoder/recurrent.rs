@@ -1,8 +1,8 @@
 //! The vectors of layers with a state, on a device.
 
-use model_factory_diagnostics::spec::KeySharing;
+use model_factory_spec::spec::KeySharing;
 
-/// A gated delta net but for its matrices: see [`DeltaNetWeights`](model_factory_diagnostics::spec::DeltaNetWeights).
+/// A gated delta net but for its matrices: see [`DeltaNetWeights`](model_factory_spec::spec::DeltaNetWeights).
 pub struct DeltaNet<Vector, Norm> {
     /// Heads of queries and keys.
     pub(crate) key_heads: usize,
@@ -28,7 +28,7 @@ pub struct DeltaNet<Vector, Norm> {
     pub(crate) norm: Norm,
 }
 
-/// Mamba-2 but for its matrices: see [`Mamba2Weights`](model_factory_diagnostics::spec::Mamba2Weights).
+/// Mamba-2 but for its matrices: see [`Mamba2Weights`](model_factory_spec::spec::Mamba2Weights).
 pub struct Mamba2<Vector, Norm> {
     /// Heads.
     pub(crate) heads: usize,

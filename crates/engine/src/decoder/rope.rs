@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::kernels::{Isa, rotate_half, rotate_pairs};
 use crate::memory;
 use crate::weights::Weights;
-use model_factory_diagnostics::error::FormatErrorKind;
-use model_factory_diagnostics::header::TensorInfo;
-use model_factory_diagnostics::spec::{FrequencyFactors, QueryScale, Rope, RopeLayout, RopeScaling};
+use model_factory_format::error::FormatErrorKind;
+use model_factory_format::header::TensorInfo;
+use model_factory_spec::spec::{FrequencyFactors, QueryScale, Rope, RopeLayout, RopeScaling};
 use std::f64::consts::TAU;
 use std::ops::Range;
 
@@ -179,7 +179,7 @@ fn unusable(rope: &Rope, weights: &Weights, pair: usize, frequency: f64) -> Erro
     let found = format!("such that pair {pair} turns by {frequency} radians a position");
     let expected = "values that make every frequency a positive number".into();
     let kind = FormatErrorKind::KeyValue { key, found, expected };
-    Error::from(model_factory_diagnostics::Error::format(file, kind))
+    Error::from(model_factory_format::Error::format(file, kind))
 }
 
 /// Frequencies with a wavelength up to `short` tokens stay, those above `long` are divided by `factor`, and between

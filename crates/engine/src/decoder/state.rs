@@ -2,7 +2,7 @@
 
 use crate::cache_budget::CacheShare;
 use crate::memory;
-use model_factory_diagnostics::plan::{STATE_CHUNK, StateSize};
+use model_factory_spec::plan::{STATE_CHUNK, StateSize};
 use std::sync::Arc;
 
 /// The state of a sequence in every layer: as of the last border, a multiple of [`STATE_CHUNK`] positions, and what every

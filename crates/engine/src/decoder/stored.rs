@@ -4,9 +4,9 @@ use crate::error::Result;
 use crate::kernels::{Floats, Int8Rule, Isa, add_floats};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
-use model_factory_diagnostics::error::IncompleteKind;
-use model_factory_diagnostics::header::TensorInfo;
-use model_factory_diagnostics::spec::{Int8, Int8Activations};
+use model_factory_format::error::IncompleteKind;
+use model_factory_format::header::TensorInfo;
+use model_factory_spec::spec::{Int8, Int8Activations};
 use std::ops::Range;
 
 /// How the activations of an int8 product become integers.
@@ -41,7 +41,7 @@ pub fn check_all(
     let elements = view.bytes().len() / view.dtype().block_bytes();
     let Some((index, found)) = floats(&view, 0..elements).find(|value| !sound(value)) else { return Ok(()) };
     let kind = IncompleteKind::TensorValue { name: tensor.name.clone(), index, found, expected };
-    Err(model_factory_diagnostics::Error::incomplete(weights.path(tensor.file), kind).into())
+    Err(model_factory_format::Error::incomplete(weights.path(tensor.file), kind).into())
 }
 
 /// A stored number.

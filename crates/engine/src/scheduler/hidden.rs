@@ -1,7 +1,7 @@
 //! The hidden states of a sequence that its prediction head did not read yet.
 
 use crate::memory;
-use model_factory_diagnostics::plan::PREFILL_CHUNK;
+use model_factory_spec::plan::PREFILL_CHUNK;
 
 /// Hidden states of the last positions that were computed of a sequence, a chunk of a prompt at most.
 #[derive(Debug, Default)]

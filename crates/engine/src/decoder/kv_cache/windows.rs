@@ -4,7 +4,7 @@
 use super::KvCache;
 use crate::decoder::page::Page;
 use crate::error::{Error, Result};
-use model_factory_diagnostics::plan::KV_PAGE;
+use model_factory_spec::plan::KV_PAGE;
 use std::sync::Arc;
 
 impl<P> KvCache<P> {
