@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
 pub mod answer;
