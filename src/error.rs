@@ -383,21 +383,20 @@ impl From<DraftError> for Error {
     }
 }
 
-impl From<model_factory_text::Error> for Error {
-    fn from(error: model_factory_text::Error) -> Self {
-        use model_factory_text::Error as Text;
+impl From<TextError> for Error {
+    fn from(error: TextError) -> Self {
         match error {
-            Text::Files(error) => Error::Files(error),
-            Text::Tokenizer { file, reason } => Error::Tokenizer { file, reason },
-            Text::Encode(error) => Error::Encode(error),
-            Text::Chat(error) => Error::Chat(error),
-            Text::Grammar(error) => Error::Grammar(error),
-            Text::Tool(error) => Error::Tool(error),
-            Text::EmptyStopString { index } => Error::EmptyStopString { index },
-            Text::OutOfMemory { what, bytes } => Error::OutOfMemory { what, bytes },
-            Text::Cancelled => Error::Cancelled,
-            Text::Io { path, source } => Error::Io { path, source },
-            Text::Internal(fault) => Error::Internal(fault),
+            TextError::Files(error) => Error::Files(error),
+            TextError::Tokenizer { file, reason } => Error::Tokenizer { file, reason },
+            TextError::Encode(error) => Error::Encode(error),
+            TextError::Chat(error) => Error::Chat(error),
+            TextError::Grammar(error) => Error::Grammar(error),
+            TextError::Tool(error) => Error::Tool(error),
+            TextError::EmptyStopString { index } => Error::EmptyStopString { index },
+            TextError::OutOfMemory { what, bytes } => Error::OutOfMemory { what, bytes },
+            TextError::Cancelled => Error::Cancelled,
+            TextError::Io { path, source } => Error::Io { path, source },
+            TextError::Internal(fault) => Error::Internal(fault),
             other => Error::Internal(other.to_string()),
         }
     }
@@ -430,6 +429,7 @@ impl From<candle_core::Error> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model_diagnostics::tokenizer::TemplatePlace;
 
     #[test]
     fn kinds_say_what_a_caller_can_do_and_clones_say_the_same() {
@@ -456,6 +456,35 @@ mod tests {
         ] {
             assert_eq!((error.kind(), error.code()), (kind, code), "{error:?}");
             assert_eq!(error.clone().to_string(), error.to_string());
+        }
+    }
+
+    #[test]
+    fn errors_of_texts_keep_their_codes_and_messages() {
+        let memory = GrammarError::Memory { bytes: 2, limit: 1 };
+        let unknown = EncodeError::NoToken { text: "x".into(), unknown: "unk".into() };
+        let not_found = Arc::new(std::io::Error::from(std::io::ErrorKind::NotFound));
+        for error in [
+            TextError::Tokenizer { file: "a".into(), reason: "b".into() },
+            TextError::Encode(unknown),
+            TextError::Chat(ChatError::NoTemplate),
+            TextError::Chat(ChatError::Limit {
+                place: TemplatePlace { file: "a".into(), key: None },
+                what: "b",
+                limit: 1,
+            }),
+            memory.into(),
+            GrammarError::EmptyChoice { index: None }.into(),
+            ToolError::NoTools.into(),
+            TextError::EmptyStopString { index: 1 },
+            memory::OutOfMemory { what: "a test", bytes: 1 }.into(),
+            TextError::Cancelled,
+            TextError::Io { path: "a".into(), source: not_found },
+            TextError::Internal("a".into()),
+            model_diagnostics::Error::io("a".as_ref(), std::io::ErrorKind::NotFound.into()).into(),
+        ] {
+            let ours = Error::from(error.clone());
+            assert_eq!((ours.code(), ours.to_string()), (error.code(), error.to_string()));
         }
     }
 }
