@@ -437,4 +437,12 @@ mod tests {
             assert_eq!(error.clone().to_string(), error.to_string());
         }
     }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn the_engine_hands_the_error_of_a_gpu_back() {
+        let error = Error::from(EngineError::from(CudaError::NoDriver));
+        assert!(matches!(error, Error::Cuda(CudaError::NoDriver)) && error.code() == 13, "{error}");
+        assert_eq!(EngineError::from(CudaError::NoDriver).to_string(), CudaError::NoDriver.to_string());
+    }
 }
