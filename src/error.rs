@@ -429,7 +429,7 @@ impl From<candle_core::Error> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model_diagnostics::tokenizer::TemplatePlace;
+    use model_factory_diagnostics::tokenizer::TemplatePlace;
 
     #[test]
     fn kinds_say_what_a_caller_can_do_and_clones_say_the_same() {
@@ -481,10 +481,18 @@ mod tests {
             TextError::Cancelled,
             TextError::Io { path: "a".into(), source: not_found },
             TextError::Internal("a".into()),
-            model_diagnostics::Error::io("a".as_ref(), std::io::ErrorKind::NotFound.into()).into(),
+            model_factory_diagnostics::Error::io("a".as_ref(), std::io::ErrorKind::NotFound.into()).into(),
         ] {
             let ours = Error::from(error.clone());
             assert_eq!((ours.code(), ours.to_string()), (error.code(), error.to_string()));
         }
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn the_engine_hands_the_error_of_a_gpu_back() {
+        let error = Error::from(EngineError::from(CudaError::NoDriver));
+        assert!(matches!(error, Error::Cuda(CudaError::NoDriver)) && error.code() == 13, "{error}");
+        assert_eq!(EngineError::from(CudaError::NoDriver).to_string(), CudaError::NoDriver.to_string());
     }
 }

@@ -6,8 +6,11 @@
 //! [`CpuDevice`]; a [`Scheduler`](scheduler::Scheduler) computes sequences together. [`predictor`] is a head that guesses
 //! tokens, and [`cache_budget`] what KV caches take together.
 
+#![warn(missing_debug_implementations)]
+
 pub mod cache_budget;
 pub mod cpu;
+#[allow(missing_debug_implementations)]
 pub mod decoder;
 pub mod error;
 pub mod predictor;

@@ -7,6 +7,7 @@ use crate::scheduler::Scheduler;
 use std::time::Instant;
 
 /// A prediction head, which computes for one sequence at a time.
+#[allow(missing_debug_implementations)] // what computes has none
 pub struct Predictor {
     compute: Box<dyn Compute>,
     scheduler: Scheduler,

@@ -86,12 +86,12 @@ impl<P> PagePool<P> {
         Ok(Some(State::new(&self.sizes.states, share)?))
     }
 
-    /// Where a state behind `position` can be kept, within [`what is kept`](Self::kept).
+    /// Where a state behind `position` can be kept, within what is kept.
     pub fn checkpoint(&self, position: usize) -> Option<Checkpoint> {
         Checkpoint::new(&self.sizes.states, position, self.kept(self.sizes.checkpoint_bytes())?).ok()
     }
 
-    /// A page of layers with a window in place of one that is left to others, within [`what is kept`](Self::kept).
+    /// A page of layers with a window in place of one that is left to others, within what is kept.
     pub fn window_page(&self) -> Option<Arc<Page<P>>> {
         let share = self.kept(self.sizes.kv.window_page)?;
         Some(Arc::new(Page::new((self.allocate)(PageKind::Window).ok()?, share)))

@@ -23,10 +23,12 @@ pub trait Streaming: Send {
 }
 
 /// A stream is to be dropped.
+#[derive(Debug)]
 pub struct Ended;
 
 /// The streams of a model, and the thread that computes them.
 #[derive(Default)]
+#[allow(missing_debug_implementations)] // streams have none
 pub struct Streams {
     inbox: Mutex<Inbox>,
     caller: Arc<Caller>,
