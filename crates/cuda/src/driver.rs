@@ -5,7 +5,7 @@ use super::modules::Module;
 use super::nvrtc::Nvrtc;
 use crate::error::CudaError;
 use cudarc::driver::{result, sys};
-use model_factory_diagnostics::capability::LOWEST_CUDA;
+use model_factory_dtypes::LOWEST_CUDA;
 use model_factory_engine::error::Error;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};

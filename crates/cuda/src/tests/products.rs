@@ -7,8 +7,8 @@ use super::super::modules::{Module, dtypes};
 use super::super::product::{DeviceMatrix, MatrixKernels, Multiplier, OperandForm, ProductTarget, RowSource, Rows};
 use super::driver;
 use super::testing::{Random, as_rounded, oracle, widened};
-use crate::kernels::{Input, Int8Rule, Isa, Kernel};
-use model_factory_diagnostics::DType;
+use model_factory_dtypes::DType;
+use model_factory_kernels::{Input, Int8Rule, Isa, Kernel};
 use std::sync::Arc;
 
 /// Buffers of one multiplication.
@@ -83,7 +83,9 @@ fn rounded(form: OperandForm, x: &[f32], inputs: usize) -> (Vec<f64>, f64) {
         }
         // Rounded to 11 bits.
         OperandForm::F16 => (x.iter().map(|x| f64::from(*x)).collect(), 4.9e-4 + 6e-8 * inputs as f64),
-        OperandForm::Q8 => (as_rounded(crate::kernels::Form::Q8, x, inputs), 6e-8 * (inputs as f64 / 32.0 + 12.0)),
+        OperandForm::Q8 => {
+            (as_rounded(model_factory_kernels::Form::Q8, x, inputs), 6e-8 * (inputs as f64 / 32.0 + 12.0))
+        }
         OperandForm::Int8(_) => unreachable!("compared to the bit"),
     }
 }
@@ -183,7 +185,7 @@ fn int8_products_have_the_processors_bits() {
                 let matrix =
                     DeviceMatrix { kernels, dtype: DType::I8, rule: Some(rule), part, outputs, inputs, row_bytes };
                 let found = bench.product(&matrix, &x, tokens);
-                let input = Input::prepare(Isa::portable(), crate::kernels::Form::Int8(rule), &x, inputs);
+                let input = Input::prepare(Isa::portable(), model_factory_kernels::Form::Int8(rule), &x, inputs);
                 let mut expected = vec![0.0; outputs * tokens];
                 kernel.matmul(&stored, &input, &mut expected).unwrap();
                 for row in expected.chunks_exact_mut(outputs) {

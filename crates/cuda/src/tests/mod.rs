@@ -4,8 +4,8 @@
 
 use super::driver::DriverGpu;
 use super::gpu::Launcher;
-use crate::kernels::{Form, Input, Isa, Kernel};
-use model_factory_diagnostics::DType;
+use model_factory_dtypes::DType;
+use model_factory_kernels::{Form, Input, Isa, Kernel};
 use std::sync::Arc;
 
 mod attention;
@@ -20,7 +20,7 @@ mod recordings;
 mod steps;
 /// The numbers and the oracle of the kernels' own tests.
 #[allow(dead_code)]
-#[path = "../../../crates/kernels/src/testing.rs"]
+#[path = "../../../kernels/src/testing.rs"]
 mod testing;
 mod upload;
 

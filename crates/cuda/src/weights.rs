@@ -2,19 +2,19 @@
 
 use super::gpu::{Buffer, Launcher};
 use crate::error::CudaError;
-use crate::weights::Weights;
-use model_factory_diagnostics::header::TensorInfo;
-use model_factory_diagnostics::plan::gpu_tensor_bytes;
-use model_factory_diagnostics::spec::ModelSpec;
 use model_factory_engine::error::Error;
+use model_factory_engine::weights::Weights;
+use model_factory_format::header::TensorInfo;
+use model_factory_spec::plan::gpu_tensor_bytes;
+use model_factory_spec::spec::ModelSpec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bytes that are copied at a time.
 const STRIDE: usize = 64 << 20;
 
-/// Told bytes that are copied and those in all, after each piece; its error ends the upload.
-pub(super) type Uploaded<'u> = dyn Fn(u64, u64) -> Result<(), Error> + 'u;
+/// Is called after each piece with the bytes that are copied and those in all; its error ends the upload.
+pub type Uploaded<'u> = dyn Fn(u64, u64) -> Result<(), Error> + 'u;
 
 /// A tensor as a range of a file.
 type FileRange = (usize, u64, u64);

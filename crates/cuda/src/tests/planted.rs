@@ -239,7 +239,7 @@ fn planted_defects_are_found() {
     }
     for Defect { what, text, other, test, found } in DEFECTS {
         let run = Command::new(std::env::current_exe().unwrap())
-            .args([&format!("cuda::tests::{test}"), "--exact", "--nocapture"])
+            .args([&format!("tests::{test}"), "--exact", "--nocapture"])
             .env("GPU_EMULATOR_PLANT", format!("{text}=>{other}"))
             .output()
             .unwrap();

@@ -3,8 +3,8 @@
 use super::super::product::{DeviceNorm, OperandForm, RowSource, Rows, Vector};
 use super::products::{Bench, buffer, bytes_of};
 use super::testing::Random;
-use crate::kernels::{Floats, Isa, gelu_tanh, layer_norm, rms_norm, swiglu};
-use model_factory_diagnostics::DType;
+use model_factory_dtypes::DType;
+use model_factory_kernels::{Floats, Isa, gelu_tanh, layer_norm, rms_norm, swiglu};
 
 /// The prepared bytes, and what belongs to the rows.
 fn prepared(bench: &Bench, rows: Rows<'_>, form: OperandForm, width: usize) -> (Vec<u8>, Vec<u8>) {
@@ -125,7 +125,7 @@ fn what_is_not_finite_stays_so_and_what_is_large_does_not_overflow() {
         assert!(!finite || (back - bad).abs() <= 1e-3 * bad.abs() + 1e-44, "{bad}: {back}");
         let (_, steps) = prepared(&bench, rows, OperandForm::Q8, width);
         assert_eq!(floats(&steps)[2].is_finite(), finite, "{bad}");
-        let rule = crate::kernels::Int8Rule::Token { symmetric: true };
+        let rule = model_factory_kernels::Int8Rule::Token { symmetric: true };
         let (_, steps) = prepared(&bench, rows, OperandForm::Int8(rule), width);
         assert_eq!(floats(&steps)[0].is_finite(), finite, "{bad}");
     }

@@ -2,8 +2,8 @@
 
 use super::modules::Module;
 use crate::error::CudaError;
-use model_factory_diagnostics::plan::gpu_recording_bytes;
 use model_factory_engine::error::Error;
+use model_factory_spec::plan::gpu_recording_bytes;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;

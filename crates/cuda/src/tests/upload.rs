@@ -2,11 +2,11 @@
 
 use super::super::CudaDevice;
 use super::gpu;
-use crate::weights::Weights;
-use model_factory_diagnostics::family::REGISTRY;
-use model_factory_diagnostics::plan::KvDtype;
 use model_factory_diagnostics::{Hardware, Policy, Ready, diagnose_with};
 use model_factory_engine::Error;
+use model_factory_engine::weights::Weights;
+use model_factory_spec::family::REGISTRY;
+use model_factory_spec::plan::KvDtype;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 #[test]
 fn an_upload_is_told_from_no_byte_to_the_last_and_ends_where_it_is_cancelled() {
     let Some(gpu) = gpu((8, 0)) else { return };
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo-q4_k_m.gguf");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/demo-q4_k_m.gguf");
     let diagnosis = diagnose_with(REGISTRY, &path, &Hardware::detect(), &Policy::default());
     let Ready { header, spec, .. } = diagnosis.ready.unwrap();
     let weights = Weights::map(&header.source).unwrap();

@@ -5,9 +5,9 @@ use super::gpu::{Arguments, Buffer, Function, LaunchShape, Launcher, Recording};
 use super::modules::{Kind, Module, kind};
 use super::product::{DeviceMatrix, MatrixKernels, Multiplier, ProductTarget, RowSource, Rows, tensor_cores};
 use crate::error::CudaError;
-use crate::kernels::Int8Rule;
-use model_factory_diagnostics::DType;
+use model_factory_dtypes::DType;
 use model_factory_engine::error::Error;
+use model_factory_kernels::Int8Rule;
 use std::sync::Arc;
 use std::time::Instant;
 

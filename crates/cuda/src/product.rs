@@ -4,14 +4,14 @@ use super::arguments::{self, MOST_MATRICES, MatrixArguments, Prepare, Product};
 use super::gpu::{Arguments, Function, LaunchShape, Launcher};
 use super::modules::{self, Kind, Module};
 use super::weights::DeviceWeights;
-use crate::decoder::{check_all, int8_rule, shape};
 use crate::error::CudaError;
-use crate::kernels::Int8Rule;
-use crate::weights::Weights;
-use model_factory_diagnostics::DType;
-use model_factory_diagnostics::header::TensorInfo;
-use model_factory_diagnostics::spec::{LinearWeights, Norm, NormWeights};
+use model_factory_dtypes::DType;
+use model_factory_engine::decoder::{check_all, int8_rule, shape};
 use model_factory_engine::error::Error;
+use model_factory_engine::weights::Weights;
+use model_factory_format::header::TensorInfo;
+use model_factory_kernels::Int8Rule;
+use model_factory_spec::spec::{LinearWeights, Norm, NormWeights};
 use std::sync::Arc;
 
 /// Tokens up to which the kernels for few are used: a weight is read once for so many.

@@ -2,10 +2,10 @@
 
 use super::gpu;
 use super::models::{fixtures, on, with_context};
-use crate::error::{EngineError, Error};
-use crate::model::Model;
-use crate::session::Session;
-use model_factory_diagnostics::plan::KvDtype;
+use model_factory::Model;
+use model_factory::Session;
+use model_factory::error::{EngineError, Error};
+use model_factory_spec::plan::KvDtype;
 use safetensors::SafeTensors;
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn with_larger_values(folder: &Path, factor: f32) {
 /// The layer, the position and the value of an overflow.
 type Beyond = (usize, usize, f32);
 
-fn beyond<T: std::fmt::Debug>(result: crate::error::Result<T>) -> Beyond {
+fn beyond<T: std::fmt::Debug>(result: model_factory::Result<T>) -> Beyond {
     match result {
         Err(Error::Engine(EngineError::CacheOverflow { layer, position, value, .. })) => (layer, position, value),
         other => panic!("{other:?}"),

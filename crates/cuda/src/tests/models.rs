@@ -4,16 +4,17 @@
 use super::super::gpu::Launcher;
 use super::super::{CudaDevice, dtypes};
 use super::gpu;
-use crate::DeviceChoice;
-use crate::decoder::Decoder;
-use crate::factory::UnifiedModelFactory;
-use crate::model::Model;
-use crate::session::Session;
-use crate::weights::Weights;
-use model_factory_diagnostics::family::REGISTRY;
+use model_factory::DeviceChoice;
+use model_factory::Model;
+use model_factory::Session;
+use model_factory::UnifiedModelFactory;
 use model_factory_diagnostics::hardware::profiles::Profile;
-use model_factory_diagnostics::plan::{GpuBuffers, KvDtype, gpu_weight_bytes};
-use model_factory_diagnostics::{DType, Hardware, Policy, Ready, assess, diagnose_with};
+use model_factory_diagnostics::{Hardware, Policy, Ready, assess, diagnose_with};
+use model_factory_dtypes::DType;
+use model_factory_engine::decoder::Decoder;
+use model_factory_engine::weights::Weights;
+use model_factory_spec::family::REGISTRY;
+use model_factory_spec::plan::{GpuBuffers, KvDtype, gpu_weight_bytes};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ const CONTEXT: usize = 512;
 const LONGEST: usize = 304;
 
 pub(super) fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
 
 fn folders(of: &str) -> Vec<PathBuf> {
@@ -251,7 +252,8 @@ fn a_longrope_model_turns_where_the_processor_does() {
     let path = fixtures().join("models/phi-3.5/f32");
     let processor = on_processor(&path);
     let Some(gpu) = on_gpu(&processor, &path, NEW, KvDtype::F32) else { return };
-    let limit = (1..CONTEXT).find(|length| processor.compute().rotation(*length) != processor.compute().rotation(1));
+    let decoder = processor.decoder().unwrap();
+    let limit = (1..CONTEXT).find(|length| decoder.rotation(*length) != decoder.rotation(1));
     let limit = limit.expect("a model that turns");
     let vocab = processor.spec().vocab as u32;
     let prompt: Vec<u32> = (0..limit as u32 - 1).map(|i| (i * 37 + 5) % vocab).collect();

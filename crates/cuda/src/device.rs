@@ -9,21 +9,18 @@ use super::modules::Module;
 use super::peak::ProductSeconds;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
 use super::weights::{DeviceWeights, Uploaded};
-use crate::decoder::{
+use crate::error::CudaError;
+use model_factory_dtypes::DType;
+use model_factory_dtypes::GPU_MOST_HEAD_DIM;
+use model_factory_engine::decoder::{
     AllocatePage, AttentionOptions, Batch, CopyPage, Device, HeadOptions, Operand, Output, Pass, no_kernel,
 };
-use crate::error::CudaError;
-use crate::memory;
-use crate::weights::Weights;
-use model_factory_diagnostics::DType;
-use model_factory_diagnostics::capability::GPU_MOST_HEAD_DIM;
-use model_factory_diagnostics::hardware::Gpu as Described;
-use model_factory_diagnostics::header::TensorInfo;
-use model_factory_diagnostics::plan::{
-    GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan,
-};
-use model_factory_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
 use model_factory_engine::error::{Error, Result};
+use model_factory_engine::weights::Weights;
+use model_factory_format::header::TensorInfo;
+use model_factory_kernels::memory;
+use model_factory_spec::plan::{GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan};
+use model_factory_spec::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -116,20 +113,20 @@ impl PassBuffers {
 }
 
 impl CudaDevice {
-    /// Uploads the weights to the GPU that `described` names, or else the one of this index, and compiles what they need.
-    /// `uploaded` is told the bytes that are copied and those in all; its error ends the upload, and frees what it took.
+    /// Uploads the weights to the GPU of this UUID, or else the one of this index, and compiles what they need.
+    /// `uploaded` is called with the bytes that are copied and those in all; its error ends the upload, and frees what it took.
     ///
     /// # Errors
     /// Those of [`CudaError`] and of `uploaded`.
-    pub(crate) fn open(
+    pub fn open(
         spec: &ModelSpec,
         weights: &Weights,
         plan: &Plan,
-        described: Option<&Described>,
+        uuid: Option<&str>,
         index: usize,
         uploaded: &Uploaded<'_>,
     ) -> Result<CudaDevice> {
-        let gpu = DriverGpu::open(described.and_then(|gpu| gpu.uuid.as_deref()), index)?;
+        let gpu = DriverGpu::open(uuid, index)?;
         CudaDevice::new(Arc::new(gpu), spec, weights, plan.kv_dtype, plan.context, uploaded)
     }
 
@@ -193,26 +190,26 @@ impl CudaDevice {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn first_difference(&self, spec: &ModelSpec, weights: &Weights) -> crate::error::Result<Option<String>> {
+    pub fn first_difference(&self, spec: &ModelSpec, weights: &Weights) -> Result<Option<String>, CudaError> {
         let _alone = self.alone();
-        Ok(self.weights.first_difference(spec, weights)?)
+        self.weights.first_difference(spec, weights)
     }
 
     /// Bytes of the GPU that are free, and that it has in all.
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn memory(&self) -> crate::error::Result<(usize, usize)> {
-        Ok(self.gpu.memory()?)
+    pub fn memory(&self) -> Result<(usize, usize), CudaError> {
+        self.gpu.memory()
     }
 
     /// Bytes a second, read and written together, of copies on the GPU.
     ///
     /// # Errors
     /// `Memory` when there is no room for what is copied; those of the driver.
-    pub fn copy_rate(&self) -> crate::error::Result<f64> {
+    pub fn copy_rate(&self) -> Result<f64, CudaError> {
         let _alone = self.alone();
-        Ok(super::peak::copy_rate(&self.gpu)?)
+        super::peak::copy_rate(&self.gpu)
     }
 
     /// Multiplications and additions a second of the GPU's tensor cores with what matrices of `dtype` are multiplied by,
@@ -220,23 +217,18 @@ impl CudaDevice {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn matrix_rate(&self, dtype: DType) -> crate::error::Result<Option<f64>> {
+    pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>, CudaError> {
         let _alone = self.alone();
-        Ok(super::peak::matrix_rate(&self.gpu, dtype)?)
+        super::peak::matrix_rate(&self.gpu, dtype)
     }
 
     /// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype` that no cache holds.
     ///
     /// # Errors
     /// `Memory` when there is no room for a gigabyte of matrices; those of compiling and of the driver.
-    pub fn product_seconds(
-        &self,
-        dtype: DType,
-        shape: [usize; 2],
-        tokens: usize,
-    ) -> crate::error::Result<ProductSeconds> {
+    pub fn product_seconds(&self, dtype: DType, shape: [usize; 2], tokens: usize) -> Result<ProductSeconds> {
         let _alone = self.alone();
-        Ok(super::peak::product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)?)
+        super::peak::product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)
     }
 
     /// The right to work in the buffers and on the GPU's stream: what others started there while launches are recorded

@@ -2,8 +2,8 @@
 
 use super::super::modules::Module;
 use super::super::nvrtc::Nvrtc;
-use crate::error::CudaError;
-use model_factory_diagnostics::DType;
+use crate::CudaError;
+use model_factory_dtypes::DType;
 use std::sync::Arc;
 
 /// Prints why there is none.

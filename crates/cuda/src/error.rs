@@ -1,7 +1,8 @@
 //! What can go wrong between this process and a GPU.
 
-use super::ErrorKind;
-use model_factory_diagnostics::capability::LOWEST_CUDA;
+use model_factory_dtypes::LOWEST_CUDA;
+use model_factory_engine::Error;
+use std::sync::Arc;
 
 /// A GPU, its driver or its compiler is not there, or failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -109,13 +110,10 @@ impl CudaError {
             CudaError::Compile { .. } | CudaError::Driver { .. } => 1,
         }
     }
+}
 
-    /// What a caller can do about it.
-    pub(super) fn kind(&self) -> ErrorKind {
-        match self.code() {
-            13 => ErrorKind::Unsupported,
-            14 => ErrorKind::OutOfMemory,
-            _ => ErrorKind::Internal,
-        }
+impl From<CudaError> for Error {
+    fn from(error: CudaError) -> Error {
+        Error::Device { code: error.code(), error: Arc::new(error) }
     }
 }

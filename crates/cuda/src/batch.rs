@@ -2,7 +2,7 @@
 
 use super::attention::{Attention, QueryTiles};
 use super::gpu::{Buffer, Launcher, Recording};
-use crate::decoder::{Batch, Sequence};
+use model_factory_engine::decoder::{Batch, Sequence};
 use model_factory_engine::error::Result;
 use std::sync::Arc;
 

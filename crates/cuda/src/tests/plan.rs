@@ -2,11 +2,11 @@
 
 use super::super::dtypes;
 use model_factory_diagnostics::capability::cuda_dtypes;
-use model_factory_diagnostics::family::REGISTRY;
-use model_factory_diagnostics::header::Header;
-use model_factory_diagnostics::plan::{gpu_tensor_bytes, gpu_weight_bytes};
-use model_factory_diagnostics::source::probe;
-use model_factory_diagnostics::spec::inspect;
+use model_factory_format::header::Header;
+use model_factory_format::source::probe;
+use model_factory_spec::family::REGISTRY;
+use model_factory_spec::plan::{gpu_tensor_bytes, gpu_weight_bytes};
+use model_factory_spec::spec::inspect;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn the_matrix_of_gpus_has_the_dtypes_that_have_kernels() {
 /// A model of every family, of int8, and one with a tied head, which is one tensor.
 #[test]
 fn the_weights_that_are_planned_are_the_tensors_of_the_files() {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let names = [
         "models/llama-3.1/f32-sharded",
         "models/tinyllama/bf16",
