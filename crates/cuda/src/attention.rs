@@ -99,7 +99,7 @@ impl Attention {
 }
 
 /// The queries of a block of the kernel for few rows: as many as it takes, or as its shared memory holds; and bytes of that, for
-/// them and for 32 keys or values beside them.
+/// them and for 32 keys or values besides.
 fn few_queries(group: usize, dim: usize, capability: (u32, u32)) -> (QueryTile, u32) {
     const MOST: usize = 16; // `MOST_QUERIES` of `attention.cu`
     let quads = dim.div_ceil(4); // `QUADS` and `ROW_STRIDE` of `attention.cu`, in floats

@@ -46,7 +46,7 @@ impl BatchState {
         BatchState { table, recordings: Vec::new(), last: None, unrecordable: None }
     }
 
-    /// Keeps a recording, and frees the oldest until all take at most `bytes`: none where this one alone takes more.
+    /// Keeps a recording, and frees the oldest until all take at most `bytes`: none where this one takes more by itself.
     pub(super) fn keep(&mut self, table: BatchTable, recording: Recording, bytes: u64) {
         self.recordings.push((table, recording));
         self.free_oldest(bytes);

@@ -43,7 +43,7 @@ pub struct CudaDevice {
     multiplier: Multiplier,
     /// Bytes that recordings may take together.
     recordings_bytes: u64,
-    /// One forward pass, or measurement, works at a time: [`alone`](Self::alone).
+    /// One forward pass, or measurement, works at a time: [`lock`](Self::lock).
     scratch: Mutex<BatchState>,
 }
 
@@ -183,7 +183,7 @@ impl CudaDevice {
     /// Bytes on the GPU that belong to the model: its weights, what forward passes work in, and what recordings of them take
     /// at most. Caches come on top.
     pub fn bytes(&self) -> usize {
-        self.weights.bytes() + self.buffers.bytes() + self.alone().table.bytes() + self.recordings_bytes as usize
+        self.weights.bytes() + self.buffers.bytes() + self.lock().table.bytes() + self.recordings_bytes as usize
     }
 
     /// Reads the weights back and names the first whose bytes are not those of the file. For checks.
@@ -191,7 +191,7 @@ impl CudaDevice {
     /// # Errors
     /// Those of the driver.
     pub fn first_difference(&self, spec: &ModelSpec, weights: &Weights) -> Result<Option<String>, CudaError> {
-        let _alone = self.alone();
+        let _lock = self.lock();
         self.weights.first_difference(spec, weights)
     }
 
@@ -208,7 +208,7 @@ impl CudaDevice {
     /// # Errors
     /// `Memory` when there is no room for what is copied; those of the driver.
     pub fn copy_rate(&self) -> Result<f64, CudaError> {
-        let _alone = self.alone();
+        let _lock = self.lock();
         super::peak::copy_rate(&self.gpu)
     }
 
@@ -218,7 +218,7 @@ impl CudaDevice {
     /// # Errors
     /// Those of the driver.
     pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>, CudaError> {
-        let _alone = self.alone();
+        let _lock = self.lock();
         super::peak::matrix_rate(&self.gpu, dtype)
     }
 
@@ -227,13 +227,13 @@ impl CudaDevice {
     /// # Errors
     /// `Memory` when there is no room for a gigabyte of matrices; those of compiling and of the driver.
     pub fn product_seconds(&self, dtype: DType, shape: [usize; 2], tokens: usize) -> Result<ProductSeconds> {
-        let _alone = self.alone();
+        let _lock = self.lock();
         super::peak::product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)
     }
 
     /// The right to work in the buffers and on the GPU's stream: what others started there while launches are recorded
     /// would become part of the recording.
-    fn alone(&self) -> MutexGuard<'_, BatchState> {
+    fn lock(&self) -> MutexGuard<'_, BatchState> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -325,7 +325,7 @@ impl CudaDevice {
     }
 }
 
-/// The outputs of the up projection, and of the gate behind them in each row; the down projection applies the activation.
+/// The outputs of the up projection, and of the gate after them in each row; the down projection applies the activation.
 #[derive(Clone, Copy, Debug)]
 pub struct UpGate {
     up_gate: DeviceFloats,
@@ -372,7 +372,7 @@ impl Device for CudaDevice {
         batch: Batch<'b, Buffer>,
         compute: &mut dyn FnMut(&mut Pass<'b, Self>) -> Result<()>,
     ) -> Result<Vec<f32>> {
-        let mut scratch = self.alone();
+        let mut scratch = self.lock();
         if batch.rows > self.buffers.rows {
             return Err(Error::Internal(format!(
                 "{} rows at a time, expected at most {}",
@@ -535,7 +535,7 @@ impl Device for CudaDevice {
     }
 
     fn keep_wanted(&self, _: &mut Pass<'_, Self>) -> Result<()> {
-        Ok(()) // `logits` reads the wanted rows alone
+        Ok(()) // `logits` reads only the wanted rows
     }
 
     fn logits(

@@ -236,7 +236,7 @@ impl Launcher for DriverGpu {
         match (launched, graph) {
             (Ok(()), Ok(graph)) => {
                 let mut nodes = 0;
-                // SAFETY: the graph was ended above; without an array the number alone is written.
+                // SAFETY: the graph was ended above; without an array only the number is written.
                 let counted = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut nodes) }.result();
                 // SAFETY: as above.
                 let made = counted

@@ -21,7 +21,7 @@ pub(super) enum Kind {
     F32,
     /// 16-bit floats.
     Halves,
-    /// Signed bytes with scales beside them.
+    /// Signed bytes, whose scales are stored apart.
     Int8,
     /// Blocks with scales in them.
     Blocks,

@@ -33,7 +33,7 @@ pub(super) struct Nvrtc {
 /// A source and the options, the architecture among them.
 type Compiled = (String, [String; 3]);
 
-/// Machine code for one kind of GPU, or PTX that the driver translates, with a zero behind it.
+/// Machine code for one kind of GPU, or PTX that the driver translates, with a zero after it.
 #[derive(Debug)]
 pub(super) struct Image(pub(super) Vec<u8>);
 

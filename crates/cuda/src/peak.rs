@@ -54,7 +54,7 @@ pub(super) fn matrix_rate(gpu: &Arc<dyn Launcher>, dtype: DType) -> Result<Optio
 pub struct ProductSeconds {
     /// Both.
     pub product: f64,
-    /// Preparing alone.
+    /// Only preparing.
     pub prepare: f64,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn product_seconds(
     bytes: usize,
 ) -> Result<ProductSeconds, Error> {
     let row_bytes = inputs / dtype.block_len() * dtype.block_bytes();
-    // Each begins at a multiple of 256, and 16 bytes behind it may be read.
+    // Each begins at a multiple of 256, and 16 bytes after it may be read.
     let apart = (outputs * row_bytes + 16).next_multiple_of(256);
     let copies = bytes.div_ceil(apart).clamp(1, 256);
     let buffer = |bytes| Buffer::new(gpu, "a measurement", bytes);

@@ -318,7 +318,7 @@ impl Multiplier {
         })
     }
 
-    /// As [`multiply`](Self::multiply) by one matrix, `slice` rows at a time; `take` is told after each how many.
+    /// As [`multiply`](Self::multiply) by one matrix, `slice` rows at a time; `take` is called after each with how many.
     pub(super) fn multiply_slices(
         &self,
         rows: Rows<'_>,

@@ -1,4 +1,4 @@
-//! Attention beside double precision: sizes of heads, both dtypes of the cache, windows, parts, pages.
+//! Attention compared with double precision: sizes of heads, both dtypes of the cache, windows, parts, pages.
 
 use super::super::arguments::Attend;
 use super::super::attention::{Attention, QueryTiles};
@@ -47,7 +47,7 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
     let attention = Attention::load(&*bench.gpu, group, dim, halves).unwrap();
     let total = (heads + 2 * KV_HEADS) * dim;
     let mut qkv: Vec<f32> = random.floats(rows * total).iter().map(|x| x * 2.0).collect();
-    // [keys or values, kv head, position, dim]; behind the last position is what is no number.
+    // [keys or values, kv head, position, dim]; after the last position is what is no number.
     let mut cached: Vec<f32> = random.floats(2 * KV_HEADS * len * dim);
     let (keys, values) = cached.split_at_mut(KV_HEADS * len * dim);
     match kind {
@@ -87,7 +87,7 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
             } else {
                 bytes_of(&all)
             };
-            // As long as the engine's: nothing may be read behind it.
+            // As long as the engine's: nothing may be read after it.
             let page = Buffer::new(&bench.gpu, "a page", bytes.len()).unwrap();
             page.upload(0, &bytes).unwrap();
             page
@@ -159,7 +159,7 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
 fn attention_beside_double_precision() {
     let mut random = Random::new(91);
     // Group, rows, position, window, parts: one to four queries a warp, a last tile of each number of queries; sequences that
-    // end within, at and behind the end of a page; parts without positions. Then more rows, in one tile of queries and several,
+    // end within, at and after the end of a page; parts without positions. Then more rows, in one tile of queries and several,
     // of heads that fill no tile or more than one.
     let cases = [
         (1, 1, 0, 0, 1),

@@ -246,7 +246,7 @@ fn sessions_go_on_as_on_the_processor() {
     }
 }
 
-/// A sequence that outgrows the original context is rotated in another way, and computed anew.
+/// A sequence that outgrows the original context is rotated in another way, and computed again.
 #[test]
 fn a_longrope_model_turns_where_the_processor_does() {
     let path = fixtures().join("models/phi-3.5/f32");

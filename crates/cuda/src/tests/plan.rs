@@ -12,8 +12,8 @@ use std::path::Path;
 
 #[test]
 fn the_matrix_of_gpus_has_the_dtypes_that_have_kernels() {
-    let [told, built]: [BTreeSet<_>; 2] = [cuda_dtypes().collect(), dtypes().collect()];
-    assert_eq!(told, built);
+    let [reported, built]: [BTreeSet<_>; 2] = [cuda_dtypes().collect(), dtypes().collect()];
+    assert_eq!(reported, built);
 }
 
 /// A model of every family, of int8, and one with a tied head, which is one tensor.

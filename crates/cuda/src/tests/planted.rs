@@ -55,7 +55,7 @@ const DEFECTS: &[Defect] = &[
         found: Found::Race,
     },
     Defect {
-        what: "attention: no barrier behind a tile",
+        what: "attention: no barrier after a tile",
         text: "fetch_tile(values, held);\n        __syncthreads();",
         other: "fetch_tile(values, held);",
         test: ATTENTION,
@@ -69,7 +69,7 @@ const DEFECTS: &[Defect] = &[
         found: Found::OutOfBounds,
     },
     Defect {
-        what: "attention: positions behind a query's own",
+        what: "attention: positions after a query's own",
         text: "position <= own[n] &&",
         other: "position <= own[n] + 1 &&",
         test: ATTENTION,
@@ -97,7 +97,7 @@ const DEFECTS: &[Defect] = &[
         found: Found::InFlight,
     },
     Defect {
-        what: "attention of prompts: no barrier behind the copies",
+        what: "attention of prompts: no barrier after the copies",
         text: "wait_for_lines<0>();\n        __syncthreads();\n    }\n};",
         other: "wait_for_lines<0>();\n    }\n};",
         test: ATTENTION,
@@ -111,7 +111,7 @@ const DEFECTS: &[Defect] = &[
         found: Found::Uninitialised,
     },
     Defect {
-        what: "attention of prompts: rows behind the last are taken as they lie",
+        what: "attention of prompts: rows after the last are taken as they lie",
         text: "(int)threadIdx.x / 2 < present",
         other: "true",
         test: ATTENTION,
@@ -195,14 +195,14 @@ const DEFECTS: &[Defect] = &[
         found: Found::Race,
     },
     Defect {
-        what: "products for many tokens: rows behind the last are copied",
+        what: "products for many tokens: rows after the last are copied",
         text: "first + own + 32 * i < count ? first + own + 32 * i : count - 1",
         other: "first + own + 32 * i",
         test: PRODUCTS,
         found: Found::OutOfBounds,
     },
     Defect {
-        what: "products for many tokens: rows behind the last are stored",
+        what: "products for many tokens: rows after the last are stored",
         text: "if (row < part.rows) {",
         other: "{",
         test: PRODUCTS,

@@ -1,4 +1,4 @@
-//! Products of every dtype beside double precision, for shapes with odd tails.
+//! Products of every dtype compared with double precision, for shapes with odd tails.
 
 use super::super::arguments::MatrixArguments;
 use super::super::driver::DriverGpu;
@@ -197,7 +197,7 @@ fn int8_products_have_the_processors_bits() {
     }
 }
 
-/// Matrices of several dtypes and rules beside each other, with biases, added to what is there.
+/// Matrices of several dtypes and rules next to each other, with biases, added to what is there.
 #[test]
 fn several_matrices_stand_side_by_side() {
     let mut random = Random::new(73);

@@ -1,4 +1,4 @@
-//! Preparing activations beside the processor's own: the same bits wherever both round alike.
+//! Preparing activations compared with the processor's own: the same bits wherever both round alike.
 
 use super::super::product::{DeviceNorm, OperandForm, RowSource, Rows, Vector};
 use super::products::{Bench, buffer, bytes_of};

@@ -1,4 +1,4 @@
-//! What is told of an upload, and that ending it leaves nothing on the GPU.
+//! What is reported of an upload, and that ending it leaves nothing on the GPU.
 
 use super::super::CudaDevice;
 use super::gpu;
@@ -22,25 +22,25 @@ fn an_upload_is_told_from_no_byte_to_the_last_and_ends_where_it_is_cancelled() {
     let stored: BTreeSet<_> = spec.tensors().map(|tensor| (tensor.offset, tensor.bytes)).collect();
     let total: u64 = stored.iter().map(|(_, bytes)| bytes).sum();
 
-    let told = Mutex::new(Vec::new());
+    let calls = Mutex::new(Vec::new());
     let load = |stop: u64| {
-        told.lock().unwrap().clear();
+        calls.lock().unwrap().clear();
         let uploaded = |done, total| {
-            told.lock().unwrap().push((done, total));
+            calls.lock().unwrap().push((done, total));
             if done >= stop { Err(Error::Cancelled) } else { Ok(()) }
         };
         CudaDevice::new(Arc::clone(&gpu), &spec, &weights, KvDtype::F32, 64, &uploaded)
     };
     drop(load(u64::MAX).unwrap());
-    let all = told.lock().unwrap().clone();
+    let all = calls.lock().unwrap().clone();
     assert_eq!(all.len(), stored.len() + 1, "the beginning, and each tensor, which are smaller than a piece");
     assert!(all.iter().all(|(_, of)| *of == total) && all.is_sorted());
     assert_eq!((all[0].0, all[all.len() - 1].0), (0, total));
 
     for stop in [0, total / 2, total] {
         assert!(matches!(load(stop), Err(Error::Cancelled)));
-        let last = *told.lock().unwrap().last().unwrap();
-        assert!(last.0 >= stop && told.lock().unwrap().iter().filter(|(done, _)| *done >= stop).count() == 1);
+        let last = *calls.lock().unwrap().last().unwrap();
+        assert!(last.0 >= stop && calls.lock().unwrap().iter().filter(|(done, _)| *done >= stop).count() == 1);
         // Every buffer and recording holds the GPU.
         assert_eq!(Arc::strong_count(&gpu), 1, "stopped at {stop}");
     }
