@@ -7,7 +7,7 @@ use crate::error::{EmbedError, Error, Result};
 use crate::memory;
 use crate::model::Model;
 use candle_core::Tensor;
-use model_diagnostics::spec::{EmbeddingSpec, Embeds, Pooling};
+use model_factory_diagnostics::spec::{EmbeddingSpec, Embeds, Pooling};
 pub use options::EmbedOptions;
 pub(crate) use pass::Text;
 

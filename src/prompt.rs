@@ -87,7 +87,7 @@ impl Model {
     /// # Errors
     /// Those of [`ChatTemplate::of`] and [`ChatTemplate::render`].
     pub fn chat_prompt(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
-        ChatTemplate::of(&self.spec().tokenizer, options)?.render(messages, options, true)
+        Ok(ChatTemplate::of(&self.spec().tokenizer, options)?.render(messages, options, true)?)
     }
 
     /// The ids of `prompt`, as [`generate`](Self::generate) computes them; messages are written with `options`.
@@ -128,7 +128,7 @@ impl Model {
         if asked > limit {
             return Err(Error::ContextOverflow { limit, asked });
         }
-        self.tokenizer().encode_prompt_within(text, spans)
+        Ok(self.tokenizer().encode_prompt_within(text, spans)?)
     }
 }
 

@@ -1,9 +1,8 @@
 //! A text -> how probable the model finds it, token by token.
 
 use crate::chat::ChatOptions;
-use crate::decoder::with_floats;
 use crate::error::{Error, Result};
-use crate::generate::LogProbs;
+use crate::generate::logprobs;
 use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::session::Session;
@@ -116,17 +115,14 @@ impl Session {
         let mut score = Score { ids: ids[first..].to_vec(), logprobs: Vec::new(), is_greedy: true };
         let mut next = ids[held + 1..].iter().zip(held + 1..);
         for chunk in inputs.chunks(rows) {
-            let logits = self.logits(chunk)?;
-            with_floats(&logits, |logits| -> Result<()> {
-                for (row, (id, place)) in logits.chunks(vocab).zip(next.by_ref()) {
-                    if place >= first {
-                        let (logprob, is_best) = LogProbs::of(row, *id)?;
-                        score.logprobs.push(logprob);
-                        score.is_greedy &= is_best;
-                    }
+            let logits = self.logit_rows(chunk)?;
+            for (row, (id, place)) in logits.chunks(vocab).zip(next.by_ref()) {
+                if place >= first {
+                    let (logprob, is_best) = logprobs::of(row, *id)?;
+                    score.logprobs.push(logprob);
+                    score.is_greedy &= is_best;
                 }
-                Ok(())
-            })??;
+            }
         }
         Ok(score)
     }

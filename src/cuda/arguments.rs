@@ -3,8 +3,8 @@
 use super::gpu::Arguments;
 
 /// The codes of stored floats in `common.cuh`; `None` for a dtype that is none.
-pub(super) fn code(dtype: model_diagnostics::DType) -> Option<i32> {
-    use model_diagnostics::DType;
+pub(super) fn code(dtype: model_factory_diagnostics::DType) -> Option<i32> {
+    use model_factory_diagnostics::DType;
     match dtype {
         DType::F32 => Some(0),
         DType::F16 => Some(1),

@@ -3,7 +3,7 @@
 use super::attention::{Attention, QueryTiles};
 use super::gpu::{Buffer, Launcher, Recording};
 use crate::decoder::{Batch, Sequence};
-use crate::error::Result;
+use model_factory_engine::error::Result;
 use std::sync::Arc;
 
 /// The addresses of what was copied, and how much of it there is.

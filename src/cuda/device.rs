@@ -13,15 +13,17 @@ use crate::decoder::{
     AllocatePage, AttentionOptions, Batch, CopyPage, Device, HeadOptions, Operand, Output, Pass, no_kernel,
 };
 use crate::error::CudaError;
-use crate::error::{Error, Result};
 use crate::memory;
 use crate::weights::Weights;
-use model_diagnostics::DType;
-use model_diagnostics::capability::GPU_MOST_HEAD_DIM;
-use model_diagnostics::hardware::Gpu as Described;
-use model_diagnostics::header::TensorInfo;
-use model_diagnostics::plan::{GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan};
-use model_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
+use model_factory_diagnostics::DType;
+use model_factory_diagnostics::capability::GPU_MOST_HEAD_DIM;
+use model_factory_diagnostics::hardware::Gpu as Described;
+use model_factory_diagnostics::header::TensorInfo;
+use model_factory_diagnostics::plan::{
+    GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan,
+};
+use model_factory_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
+use model_factory_engine::error::{Error, Result};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -191,7 +193,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn first_difference(&self, spec: &ModelSpec, weights: &Weights) -> Result<Option<String>> {
+    pub fn first_difference(&self, spec: &ModelSpec, weights: &Weights) -> crate::error::Result<Option<String>> {
         let _alone = self.alone();
         Ok(self.weights.first_difference(spec, weights)?)
     }
@@ -200,7 +202,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn memory(&self) -> Result<(usize, usize)> {
+    pub fn memory(&self) -> crate::error::Result<(usize, usize)> {
         Ok(self.gpu.memory()?)
     }
 
@@ -208,7 +210,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// `Memory` when there is no room for what is copied; those of the driver.
-    pub fn copy_rate(&self) -> Result<f64> {
+    pub fn copy_rate(&self) -> crate::error::Result<f64> {
         let _alone = self.alone();
         Ok(super::peak::copy_rate(&self.gpu)?)
     }
@@ -218,7 +220,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>> {
+    pub fn matrix_rate(&self, dtype: DType) -> crate::error::Result<Option<f64>> {
         let _alone = self.alone();
         Ok(super::peak::matrix_rate(&self.gpu, dtype)?)
     }
@@ -227,9 +229,14 @@ impl CudaDevice {
     ///
     /// # Errors
     /// `Memory` when there is no room for a gigabyte of matrices; those of compiling and of the driver.
-    pub fn product_seconds(&self, dtype: DType, shape: [usize; 2], tokens: usize) -> Result<ProductSeconds> {
+    pub fn product_seconds(
+        &self,
+        dtype: DType,
+        shape: [usize; 2],
+        tokens: usize,
+    ) -> crate::error::Result<ProductSeconds> {
         let _alone = self.alone();
-        super::peak::product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)
+        Ok(super::peak::product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)?)
     }
 
     /// The right to work in the buffers and on the GPU's stream: what others started there while launches are recorded
@@ -332,8 +339,6 @@ pub struct UpGate {
     up_gate: DeviceFloats,
     gated: bool,
 }
-
-impl crate::decoder::sealed::Sealed for CudaDevice {}
 
 impl Device for CudaDevice {
     type Matrix = DeviceMatrix;

@@ -3,9 +3,10 @@
 use super::gpu::{Function, LaunchShape, Launcher, PLAIN_SHARED};
 use super::modules::Module;
 use super::nvrtc::Nvrtc;
-use crate::error::{CudaError, Error};
+use crate::error::CudaError;
 use cudarc::driver::{result, sys};
-use model_diagnostics::capability::LOWEST_CUDA;
+use model_factory_diagnostics::capability::LOWEST_CUDA;
+use model_factory_engine::error::Error;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};

@@ -1,8 +1,9 @@
 //! The seam between the decoder and what runs its kernels.
 
 use super::modules::Module;
-use crate::error::{CudaError, Error};
-use model_diagnostics::plan::gpu_recording_bytes;
+use crate::error::CudaError;
+use model_factory_diagnostics::plan::gpu_recording_bytes;
+use model_factory_engine::error::Error;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;

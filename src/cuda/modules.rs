@@ -1,7 +1,7 @@
 //! The kernels' sources, and how they are put together: one module a dtype, one for attention with
 //! heads of one size, and one for the rest.
 
-use model_diagnostics::DType;
+use model_factory_diagnostics::DType;
 
 /// Kernels that are compiled together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,9 +4,10 @@ use super::arguments::{Copy16, MatrixArguments, Rate};
 use super::gpu::{Arguments, Buffer, Function, LaunchShape, Launcher, Recording};
 use super::modules::{Kind, Module, kind};
 use super::product::{DeviceMatrix, MatrixKernels, Multiplier, ProductTarget, RowSource, Rows, tensor_cores};
-use crate::error::{CudaError, Error};
+use crate::error::CudaError;
 use crate::kernels::Int8Rule;
-use model_diagnostics::DType;
+use model_factory_diagnostics::DType;
+use model_factory_engine::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 

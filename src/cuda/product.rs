@@ -5,12 +5,13 @@ use super::gpu::{Arguments, Function, LaunchShape, Launcher};
 use super::modules::{self, Kind, Module};
 use super::weights::DeviceWeights;
 use crate::decoder::{check_all, int8_rule, shape};
-use crate::error::{CudaError, Error};
+use crate::error::CudaError;
 use crate::kernels::Int8Rule;
 use crate::weights::Weights;
-use model_diagnostics::DType;
-use model_diagnostics::header::TensorInfo;
-use model_diagnostics::spec::{LinearWeights, Norm, NormWeights};
+use model_factory_diagnostics::DType;
+use model_factory_diagnostics::header::TensorInfo;
+use model_factory_diagnostics::spec::{LinearWeights, Norm, NormWeights};
+use model_factory_engine::error::Error;
 use std::sync::Arc;
 
 /// Tokens up to which the kernels for few are used: a weight is read once for so many.

@@ -1,11 +1,12 @@
 //! The stored bytes of a model on the GPU.
 
 use super::gpu::{Buffer, Launcher};
-use crate::error::{CudaError, Error};
+use crate::error::CudaError;
 use crate::weights::Weights;
-use model_diagnostics::header::TensorInfo;
-use model_diagnostics::plan::gpu_tensor_bytes;
-use model_diagnostics::spec::ModelSpec;
+use model_factory_diagnostics::header::TensorInfo;
+use model_factory_diagnostics::plan::gpu_tensor_bytes;
+use model_factory_diagnostics::spec::ModelSpec;
+use model_factory_engine::error::Error;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

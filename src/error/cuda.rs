@@ -1,7 +1,7 @@
 //! What can go wrong between this process and a GPU.
 
 use super::ErrorKind;
-use model_diagnostics::capability::LOWEST_CUDA;
+use model_factory_diagnostics::capability::LOWEST_CUDA;
 
 /// A GPU, its driver or its compiler is not there, or failed.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -8,7 +8,7 @@ use crate::hub::HubId;
 use crate::model::Model;
 #[cfg(feature = "hub")]
 use crate::tokenizer::Tokenizer;
-use model_diagnostics::{Hardware, Report};
+use model_factory_diagnostics::{Hardware, Report};
 use std::path::Path;
 #[cfg(feature = "hub")]
 use std::{
@@ -19,7 +19,7 @@ use std::{
 #[cfg(feature = "hub")]
 use {
     crate::progress::Stage,
-    model_diagnostics::Diagnosis,
+    model_factory_diagnostics::Diagnosis,
     model_factory_hub::{Diagnose, Fault, Repository},
 };
 
@@ -31,8 +31,8 @@ impl ModelBuilder {
         reason: impl Into<Box<dyn std::error::Error + Send + Sync>>,
         on: &Hardware,
     ) -> Report {
-        let error = model_diagnostics::Error::io(path, std::io::Error::other(reason));
-        model_diagnostics::unread(&error, path, on, &self.policy)
+        let error = model_factory_diagnostics::Error::io(path, std::io::Error::other(reason));
+        model_factory_diagnostics::unread(&error, path, on, &self.policy)
     }
 
     /// The report on an id in a build that asks no Hub.
@@ -84,7 +84,7 @@ impl ModelBuilder {
             let start = Instant::now();
             let mut diagnosis = self.read_header(path, Some(model), &hardware);
             if let (Some(draft), Some(ready)) = (&draft, &diagnosis.ready) {
-                let tokenizer = Tokenizer::from_header(&ready.header, &ready.spec.tokenizer);
+                let tokenizer = Tokenizer::from_header(&ready.header, &ready.spec.tokenizer).map_err(Error::from);
                 let path = PathBuf::from(id.to_string());
                 let checked = tokenizer
                     .and_then(|tokenizer| self.check_draft(draft, &path, (&diagnosis.report, ready), &tokenizer));
@@ -111,8 +111,8 @@ impl ModelBuilder {
     fn ambiguous(&self, id: &HubId, ids: Vec<String>, hardware: &Hardware) -> Report {
         let path = PathBuf::from(id.to_string());
         let candidates = ids.into_iter().map(PathBuf::from).collect();
-        let error = model_diagnostics::Error::Ambiguous { path: path.clone(), candidates };
-        model_diagnostics::unread(&error, &path, hardware, &self.policy)
+        let error = model_factory_diagnostics::Error::Ambiguous { path: path.clone(), candidates };
+        model_factory_diagnostics::unread(&error, &path, hardware, &self.policy)
     }
 }
 

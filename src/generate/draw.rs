@@ -1,9 +1,9 @@
 //! Logits -> one of them, by its probability.
 
 use super::steps::Candidate;
-use crate::decoder::with_floats;
 use crate::error::Result;
 use crate::memory;
+use crate::tensor::with_floats;
 use candle_core::{Device, Tensor};
 use rand::SeedableRng;
 use rand::distr::{Distribution, Uniform};

@@ -1,23 +1,21 @@
 //! Logits -> token.
 
+use super::StopTokens;
 use super::draw::Draw;
 use super::dry::DryPenalty;
-use super::logprobs::LogProbs;
 use super::options::{SamplingOptions, Xtc};
 use super::steps::{
     Candidate, Candidates, CountPenalty, LogitBias, MinP, RepetitionPenalty, SamplingStep, Seen, TopP, best, divided,
     tokens,
 };
-use super::stop::StopTokens;
-use crate::decoder::with_floats;
+use super::{Choose, LogProbs, Next, logprobs};
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::tensor::with_floats;
 use crate::tokenizer::Tokenizer;
 use candle_core::Tensor;
-use llguidance::toktrie::SimpleVob;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Chooses tokens, one generation long.
@@ -46,17 +44,6 @@ pub struct Sampler {
     /// How many of the most likely tokens to report.
     top: Option<usize>,
     logprobs: Option<LogProbs>,
-}
-
-/// What may come next.
-#[derive(Clone, Debug)]
-pub(super) enum Next {
-    /// Nothing.
-    End,
-    /// This token.
-    One(u32),
-    /// One of these tokens.
-    Among(Arc<SimpleVob>),
 }
 
 /// How a token is drawn, and among which.
@@ -239,7 +226,7 @@ impl Sampler {
         };
         let token = token.ok_or(Error::NothingToChoose { vocab: self.vocab })?;
         self.take(token);
-        self.logprobs = self.top.map(|top| LogProbs::new(all, tokens(logits, &self.unused, &[]), top, token));
+        self.logprobs = self.top.map(|top| logprobs::new(all, tokens(logits, &self.unused, &[]), top, token));
         Ok(token)
     }
 
@@ -336,11 +323,40 @@ fn random_seed() -> u64 {
     RandomState::new().hash_one(SystemTime::now()) >> 11
 }
 
+/// A [`Constraint`](super::Constraint) has a sampler choose by logits `[vocab]`, F32, in a loop of your own, such as one over
+/// [`Session::batch`](crate::Session::batch):
+///
+/// ```
+/// use model_factory::generate::{Constraint, Sampler, SamplingOptions, StopTokens};
+/// use model_factory::{Error, Grammar, UnifiedModelFactory};
+///
+/// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
+/// let (tokenizer, stop) = (model.tokenizer(), StopTokens::from(&model.spec().tokenizer));
+/// let mut constraint = Constraint::new(tokenizer, &Grammar::choice(&["yes", "no"]), stop)?;
+/// let mut sampler = Sampler::new(&SamplingOptions::default(), tokenizer.vocab_len())?;
+/// let mut session = model.session();
+/// let mut logits = session.forward(&tokenizer.encode_prompt("Is it far? Answer yes or no: ")?)?;
+/// let mut answer = Vec::new();
+/// while let Some(token) = constraint.sample(&mut sampler, &logits)? {
+///     answer.push(token);
+///     logits = session.forward(&[token])?;
+/// }
+/// assert!(["yes", "no"].contains(&tokenizer.decode(&answer).trim_start()));
+/// # Ok::<(), Error>(())
+/// ```
+impl Choose<Tensor> for Sampler {
+    type Error = Error;
+
+    fn choose_next(&mut self, logits: &Tensor, next: &Next) -> Result<u32> {
+        self.sample_next(logits, Some(next))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use candle_core::Device;
-    use model_diagnostics::spec::GREEDY_BELOW;
+    use model_factory_diagnostics::spec::GREEDY_BELOW;
 
     fn logits(values: &[f32]) -> Tensor {
         Tensor::new(values, &Device::Cpu).unwrap()

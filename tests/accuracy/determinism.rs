@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use model_factory::decoder::{Logits, Segment};
+use model_factory::decoder::{OutputRows, Segment};
 use model_factory::{CancellationToken, KvDtype, Model, Session};
 
 /// Files that cover every dtype with a kernel.
@@ -62,7 +62,11 @@ fn last(session: &mut Session, chunks: &[&[u32]]) -> Vec<u32> {
 
 fn bits(logits: &model_factory::candle_core::Tensor) -> Vec<u32> {
     let logits: Vec<f32> = logits.flatten_all().expect("flat").to_vec1().expect("F32");
-    logits.into_iter().map(f32::to_bits).collect()
+    bits_of(&logits)
+}
+
+fn bits_of(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
 #[test]
@@ -155,14 +159,14 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
     let cancel = CancellationToken::new();
     let (mut cache_a, mut cache_b) = (decoder.cache(), decoder.cache());
     let prefix =
-        Segment { tokens: &b[..260], cache: &mut cache_b, reach: b.len(), second_text: None, logits: Logits::None };
+        Segment { tokens: &b[..260], cache: &mut cache_b, reach: b.len(), second_text: None, logits: OutputRows::None };
     assert!(decoder.forward(&mut [prefix], &cancel).expect("the prefix computes").is_none());
     let mut batch = [
-        Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), second_text: None, logits: Logits::Last },
-        Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), second_text: None, logits: Logits::Last },
+        Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), second_text: None, logits: OutputRows::Last },
+        Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), second_text: None, logits: OutputRows::Last },
     ];
     let together = decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
-    assert_eq!(expected, bits(&together));
+    assert_eq!(expected, bits_of(together.values()));
 }
 
 /// In the last layer only the rows that are wanted are computed; all of them where a scale of the activations is made for
@@ -194,7 +198,7 @@ fn what_is_wanted_changes_no_logits() {
         let all = [tokens(20), tokens(33), tokens(7)];
         let alone: Vec<Vec<u32>> = all.iter().map(|tokens| bits(&model.logits(tokens).expect("logits"))).collect();
         let vocab = alone[0].len() / all[0].len();
-        let wanted = [Logits::Last, Logits::None, Logits::First, Logits::All];
+        let wanted = [OutputRows::Last, OutputRows::None, OutputRows::First, OutputRows::All];
         for turn in 0..wanted.len() {
             let mut caches = [decoder.cache(), decoder.cache(), decoder.cache()];
             let mut batch: Vec<Segment<'_>> = Vec::new();
@@ -203,16 +207,16 @@ fn what_is_wanted_changes_no_logits() {
                 let logits = wanted[(i + turn) % wanted.len()];
                 batch.push(Segment { tokens: &all[i], cache, reach: all[i].len(), second_text: None, logits });
                 let rows = match logits {
-                    Logits::None => 0..0,
-                    Logits::First => 0..vocab,
-                    Logits::Last => alone[i].len() - vocab..alone[i].len(),
-                    Logits::All => 0..alone[i].len(),
+                    OutputRows::None => 0..0,
+                    OutputRows::First => 0..vocab,
+                    OutputRows::Last => alone[i].len() - vocab..alone[i].len(),
+                    OutputRows::All => 0..alone[i].len(),
                 };
                 expected.extend_from_slice(&alone[i][rows]);
             }
             let together =
                 decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
-            assert_eq!(bits(&together), expected, "{file} turn {turn}");
+            assert_eq!(bits_of(together.values()), expected, "{file} turn {turn}");
         }
     }
 }

@@ -5,11 +5,11 @@
 
 use crate::counting;
 
-use model_diagnostics::header::Header;
-use model_diagnostics::source::probe;
-use model_diagnostics::tokenizer::TokenizerSpec;
-use model_factory::Error;
+use model_factory::error::TextError;
 use model_factory::tokenizer::{EncodeError, Tokenizer};
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::source::probe;
+use model_factory_diagnostics::tokenizer::TokenizerSpec;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ impl Found {
             let time = begun.elapsed();
             match &result {
                 Ok(ids) if ids.len() <= text.len() * 8 + 65536 => {}
-                Err(Error::Encode(EncodeError::TooLong { .. })) => self.refused += 1,
+                Err(TextError::Encode(EncodeError::TooLong { .. })) => self.refused += 1,
                 other => self.failures.push(format!("{}: {:?}", case(), other.as_ref().map(Vec::len))),
             }
             if memory > (text.len() * 8 + 65536) * MEMORY_OF_A_BYTE {

@@ -4,7 +4,7 @@
 use crate::common;
 
 use model_factory::diagnostics::plan::KV_PAGE;
-use model_factory::{Admission, CancellationToken, Error, FinishReason, GenerateOptions, Model, Session};
+use model_factory::{Admission, CancellationToken, EngineError, Error, FinishReason, GenerateOptions, Model, Session};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -75,7 +75,10 @@ fn one_that_is_refused_is_refused_at_once() {
     let mut first = model.generate(&tokens(1, 3 * KV_PAGE), &options(50)).unwrap();
     first.next().unwrap().unwrap();
     let begun = Instant::now();
-    assert!(matches!(generate(&model, &tokens(2, 2 * KV_PAGE), 5), Err(Error::CacheBudget { .. })));
+    assert!(matches!(
+        generate(&model, &tokens(2, 2 * KV_PAGE), 5),
+        Err(Error::Engine(EngineError::CacheBudget { .. }))
+    ));
     assert!(begun.elapsed() < SOON);
     // What can never fit, in either mode.
     for admission in [Admission::Refuse, Admission::Wait] {
@@ -98,14 +101,14 @@ fn what_is_reserved_is_there_when_it_is_needed() {
     let mut by_hand = model.session();
     by_hand.forward(&tokens(2, 10)).unwrap();
     let refused = by_hand.forward(&tokens(2, KV_PAGE));
-    assert!(matches!(refused, Err(Error::CacheBudget { left: 0, .. })), "{refused:?}");
-    assert!(matches!(model.session().forward(&[1]), Err(Error::CacheBudget { .. })));
+    assert!(matches!(refused, Err(Error::Engine(EngineError::CacheBudget { left: 0, .. }))), "{refused:?}");
+    assert!(matches!(model.session().forward(&[1]), Err(Error::Engine(EngineError::CacheBudget { .. }))));
     generation.text().unwrap();
     assert_eq!(generation.ids(), expected);
     // A session that goes on by hand has what is free, and no more.
     let mut session = generation.into_inner();
     assert_eq!(model.cache_usage().reserved, 0);
-    assert!(matches!(session.forward(&tokens(3, KV_PAGE)), Err(Error::CacheBudget { .. })));
+    assert!(matches!(session.forward(&tokens(3, KV_PAGE)), Err(Error::Engine(EngineError::CacheBudget { .. }))));
     drop(by_hand);
     session.forward(&tokens(3, KV_PAGE - 10)).unwrap();
 }
@@ -182,7 +185,7 @@ fn nobody_is_waited_for_where_none_generates() {
     idle.forward(&tokens(1, 2 * KV_PAGE)).unwrap();
     let (prompt, begun) = (tokens(2, 2 * KV_PAGE + 100), Instant::now());
     let refused = generate(&model, &prompt, 5);
-    assert!(matches!(refused, Err(Error::CacheBudget { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Engine(EngineError::CacheBudget { .. }))), "{refused:?}");
     assert!(begun.elapsed() >= Duration::from_secs(1), "a session may be about to be dropped");
     // As it is here.
     thread::scope(|scope| {
@@ -203,7 +206,7 @@ fn nobody_is_waited_for_where_none_generates() {
             scope.spawn(move || {
                 let next = tokens(seed, 3 * KV_PAGE);
                 let result = session.generate_ids(&next, &options(5)).unwrap().text();
-                assert!(matches!(result, Ok(_) | Err(Error::CacheBudget { .. })), "{result:?}");
+                assert!(matches!(result, Ok(_) | Err(Error::Engine(EngineError::CacheBudget { .. }))), "{result:?}");
                 if result.is_err() {
                     assert_eq!(session.len(), 2 * KV_PAGE - 1, "it is as it was");
                 }

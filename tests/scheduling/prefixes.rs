@@ -4,7 +4,7 @@
 use crate::common::{self, bits};
 
 use model_factory::diagnostics::plan::KV_PAGE;
-use model_factory::{Error, GenerateOptions, KvDtype, Model, Session};
+use model_factory::{EngineError, Error, GenerateOptions, KvDtype, Model, Session};
 use std::sync::Barrier;
 use std::thread;
 
@@ -296,7 +296,7 @@ fn what_nobody_holds_makes_room() {
     bits(&mut session, &tokens(3, 3 * KV_PAGE));
     assert_eq!(model.cache_usage().unused, 0, "all is held");
     let refused = model.session().forward(&[1]);
-    assert!(matches!(refused, Err(Error::CacheBudget { left: 0, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Engine(EngineError::CacheBudget { left: 0, .. }))), "{refused:?}");
     drop(session);
     model.session().forward(&[1]).unwrap();
 }
@@ -320,7 +320,7 @@ fn whatever_is_kept_can_be_freed() {
             bits(&mut two[0], &tokens(9, 2 * KV_PAGE));
             two[1].forward(&tokens(10, 3 * KV_PAGE))
         });
-        assert!(matches!(refused, Err(Error::CacheBudget { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Engine(EngineError::CacheBudget { .. }))), "{refused:?}");
         bits(&mut model.session(), &tokens(11 + seed, 4 * KV_PAGE));
     }
 }

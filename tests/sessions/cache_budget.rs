@@ -4,7 +4,7 @@
 use crate::common::{self, bits};
 
 use common::phi_128k::{cache, tokens, write_128k};
-use model_factory::{Error, Session};
+use model_factory::{EngineError, Error, Session};
 
 #[test]
 fn sessions_share_what_was_planned_for_them() {
@@ -20,13 +20,13 @@ fn sessions_share_what_was_planned_for_them() {
     // 256 positions are left. A prompt of two chunks is refused as a whole, before the first of them is computed.
     let refused = third.forward(&tokens(1024)).expect_err("more than is left");
     assert_eq!(refused.code(), 14);
-    let Error::CacheBudget { asked, left, budget } = refused else { panic!("{refused}") };
+    let Error::Engine(EngineError::CacheBudget { asked, left, budget }) = refused else { panic!("{refused}") };
     assert_eq!((asked, left, budget), (cache(1024), cache(256), 2 * cache(1024)));
     assert_eq!((third.len(), third.cache_bytes()), (0, 0), "the session is as it was");
     // A batch of which one exceeds it leaves both as they were.
     let one = tokens(1);
     let refused = Session::batch(&mut [(&mut third, &one), (&mut second, &one)]);
-    assert!(matches!(refused, Err(Error::CacheBudget { left: 0, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Engine(EngineError::CacheBudget { left: 0, .. }))), "{refused:?}");
     assert_eq!((third.len(), third.cache_bytes(), second.len()), (0, 0, 768));
 
     // What another session forgets is free again.
@@ -48,7 +48,7 @@ fn without_a_number_of_sessions_they_share_what_the_limit_leaves() {
     let held: Vec<bool> = sessions.iter_mut().map(|session| session.forward(&tokens(512)).is_ok()).collect();
     assert_eq!(held, [true, true, false], "the limit holds for all sessions together");
     // The model itself opens one for a generation, and drops it.
-    assert!(matches!(model.logits(&tokens(8)), Err(Error::CacheBudget { .. })));
+    assert!(matches!(model.logits(&tokens(8)), Err(Error::Engine(EngineError::CacheBudget { .. }))));
     sessions[0].truncate(0);
     assert!(model.logits(&tokens(8)).is_ok() && sessions[2].forward(&tokens(512)).is_ok());
 }

@@ -5,7 +5,9 @@ use crate::common::{self, bits};
 
 use common::phi_128k::{cache, tokens, write_128k};
 use common::spans;
-use model_factory::{CancellationToken, Error, GenerateOptions, KvDtype, Model, ModelBuilder, Session, WeightsDigest};
+use model_factory::{
+    CancellationToken, EngineError, Error, GenerateOptions, KvDtype, Model, ModelBuilder, Session, WeightsDigest,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -213,12 +215,15 @@ fn restored_sessions_share_the_budget_and_the_context_of_the_model() {
     session.save(&path).unwrap();
     // 768 positions are taken, 256 are left.
     let refused = model.restore(&path).expect_err("more than is left");
-    let Error::CacheBudget { asked, left, budget } = refused else { panic!("{refused}") };
+    let Error::Engine(EngineError::CacheBudget { asked, left, budget }) = refused else { panic!("{refused}") };
     assert_eq!((asked, left, budget), (cache(768), cache(256), cache(1024)));
     session.truncate(0);
     let restored = model.restore(&path).unwrap();
     assert_eq!(restored.cache_bytes() as u64, cache(768));
-    assert!(matches!(session.forward(&tokens(257)), Err(Error::CacheBudget { .. })), "what it takes is taken");
+    assert!(
+        matches!(session.forward(&tokens(257)), Err(Error::Engine(EngineError::CacheBudget { .. }))),
+        "what it takes is taken"
+    );
     // A file that is damaged at its end has taken pages before that was seen; they are given back.
     drop(restored);
     let mut bytes = fs::read(&path).unwrap();

@@ -3,6 +3,7 @@
 
 use crate::common;
 
+use model_factory::generate::Step;
 use model_factory::{ChatError, ChatOptions, Error, GenerateOptions, Message, Model, Piece, UnifiedModelFactory};
 use serde_json::json;
 
@@ -121,4 +122,34 @@ fn a_gguf_template_is_named_by_its_key() {
     let place = &model.spec().tokenizer.chat_templates["default"].place;
     assert!(place.file.ends_with("q8_0.gguf"), "{place}");
     assert_eq!(place.key.as_deref(), Some("tokenizer.chat_template"));
+}
+
+#[test]
+fn a_model_without_a_template_says_so() {
+    let model = model("phi-2/bf16");
+    assert!(model.spec().tokenizer.chat_templates.is_empty());
+    let chat = model.chat(&[Message::user("Hi")], &GenerateOptions::default());
+    assert!(matches!(chat, Err(Error::Chat(ChatError::NoTemplate))));
+}
+
+#[test]
+fn a_session_computes_only_what_a_chat_adds_and_bos_stands_once() {
+    let model = model("llama-3.1/bf16");
+    let bos = model.spec().tokenizer.bos.unwrap();
+    let mut session = model.session();
+    let mut messages = vec![Message::user("Hi")];
+    let options = GenerateOptions::default().max_tokens(4);
+    let prompt = model.tokenizer().encode_prompt(&model.chat_prompt(&messages, &options.chat).unwrap()).unwrap();
+    assert_eq!(prompt.iter().filter(|id| **id == bos).count(), 1);
+    assert_eq!(prompt[0], bos);
+    let mut answer = session.generate(&messages, &options).unwrap();
+    let text = answer.text().unwrap();
+    assert_eq!(answer.finish().1.prompt_tokens, prompt.len());
+    messages.extend([Message::assistant(text), Message::user("More")]);
+    let whole = model.tokenizer().encode_prompt(&model.chat_prompt(&messages, &options.chat).unwrap()).unwrap();
+    let next = session.generate(&messages, &options).unwrap();
+    let computed = whole.len() - prompt.len();
+    assert!(next.finish().1.prompt_tokens <= computed, "{} of {computed}", next.finish().1.prompt_tokens);
+    drop(next);
+    assert!(session.room() < model.context_length(), "the session holds what it has in common");
 }

@@ -4,12 +4,12 @@
 use crate::common;
 
 use common::fixtures;
-use model_diagnostics::header::Header;
-use model_diagnostics::source::probe;
-use model_diagnostics::tokenizer::TokenizerSpec;
 use model_factory::chat::ChatTemplate;
 use model_factory::tokenizer::Tokenizer;
 use model_factory::{ChatOptions, Error, GenerateOptions, Message, Model, Prompt, UnifiedModelFactory};
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::source::probe;
+use model_factory_diagnostics::tokenizer::TokenizerSpec;
 
 fn model(path: &str) -> Model {
     UnifiedModelFactory::load(fixtures().join("models").join(path)).unwrap()

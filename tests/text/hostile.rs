@@ -64,7 +64,7 @@ fn a_pattern_that_takes_too_many_steps_is_an_error() {
     let files = llama.json("tokenizer.json", |root: &mut Map<String, Value>| root["pre_tokenizer"] = slow.clone());
     let model = UnifiedModelFactory::builder().threads(1).context_length(64).load(files.tree().path("")).unwrap();
     for _ in 0..2 {
-        let error = model.tokenizer().encode(&"x".repeat(20_000), true).unwrap_err();
+        let error = Error::from(model.tokenizer().encode(&"x".repeat(20_000), true).unwrap_err());
         assert!(matches!(error, Error::Encode(EncodeError::Pattern { .. })), "{error}");
     }
 }

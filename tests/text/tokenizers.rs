@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
 
-use model_diagnostics::header::{Header, Metadata};
-use model_diagnostics::source::probe;
-use model_diagnostics::tokenizer::{TokenizerSpec, pre};
 use model_factory::tokenizer::Tokenizer;
+use model_factory_diagnostics::header::{Header, Metadata};
+use model_factory_diagnostics::source::probe;
+use model_factory_diagnostics::tokenizer::{TokenizerSpec, pre};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Instant;

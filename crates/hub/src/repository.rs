@@ -7,8 +7,8 @@ use super::mirror::Mirror;
 use super::options::HubOptions;
 use super::selection::{Selection, Unselected, select};
 use crate::error::HubError;
-use model_diagnostics::header::repository::is_gguf;
 use model_factory_format::CancellationToken;
+use model_factory_format::header::repository::is_gguf;
 use model_factory_format::hub::{HubId, HubModel, is_revision};
 use std::path::{Path, PathBuf};
 

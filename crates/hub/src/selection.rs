@@ -1,9 +1,9 @@
 //! The names in a repository -> the files of one model.
 
-use model_diagnostics::header::repository::{
+use model_factory_format::HubId;
+use model_factory_format::header::repository::{
     companion, is_gguf, is_other_vocabulary, is_safetensors, same_split, shards, stem,
 };
-use model_factory_format::HubId;
 use std::path::{Path, PathBuf};
 
 /// What an id calls the model in safetensors where there are others.

@@ -27,11 +27,11 @@ impl Fields {
     /// Takes a field; `null` is as good as absent.
     pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, RequestError> {
         let value = self.left.remove(name).filter(|value| !value.is_null());
-        value.map(serde_json::from_value).transpose().map_err(|error| self.wrong(name, error).into())
+        value.map(serde_json::from_value).transpose().map_err(|error| self.wrong(name, error))
     }
 
     pub(super) fn require<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, RequestError> {
-        Ok(self.take(name)?.ok_or_else(|| self.wrong(name, "it is missing"))?)
+        self.take(name)?.ok_or_else(|| self.wrong(name, "it is missing"))
     }
 
     /// Takes an object.
@@ -47,7 +47,7 @@ impl Fields {
             Value::String(text) => Ok(vec![text]),
             list => serde_json::from_value(list).map_err(|_| self.wrong(name, "expected a text or a list of texts")),
         };
-        Ok(value.map(read).transpose()?)
+        value.map(read).transpose()
     }
 
     /// That the value of a field cannot be meant.

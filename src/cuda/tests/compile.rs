@@ -3,7 +3,7 @@
 use super::super::modules::Module;
 use super::super::nvrtc::Nvrtc;
 use crate::error::CudaError;
-use model_diagnostics::DType;
+use model_factory_diagnostics::DType;
 use std::sync::Arc;
 
 /// Prints why there is none.

@@ -5,7 +5,7 @@
 use super::driver::DriverGpu;
 use super::gpu::Launcher;
 use crate::kernels::{Form, Input, Isa, Kernel};
-use model_diagnostics::DType;
+use model_factory_diagnostics::DType;
 use std::sync::Arc;
 
 mod attention;

@@ -2,10 +2,10 @@
 
 use super::gpu;
 use super::models::{fixtures, on, with_context};
-use crate::error::Error;
+use crate::error::{EngineError, Error};
 use crate::model::Model;
 use crate::session::Session;
-use model_diagnostics::plan::KvDtype;
+use model_factory_diagnostics::plan::KvDtype;
 use safetensors::SafeTensors;
 use std::path::Path;
 
@@ -32,7 +32,7 @@ type Beyond = (usize, usize, f32);
 
 fn beyond<T: std::fmt::Debug>(result: crate::error::Result<T>) -> Beyond {
     match result {
-        Err(Error::CacheOverflow { layer, position, value, .. }) => (layer, position, value),
+        Err(Error::Engine(EngineError::CacheOverflow { layer, position, value, .. })) => (layer, position, value),
         other => panic!("{other:?}"),
     }
 }
@@ -47,7 +47,7 @@ fn values_beyond_the_cache_are_the_error_that_they_are_on_the_processor() {
         let processor = with_context(folder.path(), KvDtype::F16, 600);
         match processor.session().forward(&[id]) {
             Ok(_) => None,
-            Err(Error::CacheOverflow { layer: 0, value, .. }) => Some(value.abs() / factor),
+            Err(Error::Engine(EngineError::CacheOverflow { layer: 0, value, .. })) => Some(value.abs() / factor),
             Err(error) => panic!("{error}"),
         }
     };

@@ -5,7 +5,7 @@ use super::super::modules::{Module, dtypes};
 use super::super::peak::{copy_shape, product_seconds};
 use super::gpu;
 use super::products::buffer;
-use model_diagnostics::DType;
+use model_factory_diagnostics::DType;
 
 #[test]
 fn the_copy_copies_all_lines_and_no_more() {

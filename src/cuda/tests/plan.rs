@@ -1,12 +1,12 @@
 //! What the report says of GPUs, and what the engine has.
 
 use super::super::dtypes;
-use model_diagnostics::capability::cuda_dtypes;
-use model_diagnostics::family::REGISTRY;
-use model_diagnostics::header::Header;
-use model_diagnostics::plan::{gpu_tensor_bytes, gpu_weight_bytes};
-use model_diagnostics::source::probe;
-use model_diagnostics::spec::inspect;
+use model_factory_diagnostics::capability::cuda_dtypes;
+use model_factory_diagnostics::family::REGISTRY;
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::plan::{gpu_tensor_bytes, gpu_weight_bytes};
+use model_factory_diagnostics::source::probe;
+use model_factory_diagnostics::spec::inspect;
 use std::collections::BTreeSet;
 use std::path::Path;
 

@@ -8,7 +8,7 @@ use super::super::product::{DeviceMatrix, MatrixKernels, Multiplier, OperandForm
 use super::driver;
 use super::testing::{Random, as_rounded, oracle, widened};
 use crate::kernels::{Input, Int8Rule, Isa, Kernel};
-use model_diagnostics::DType;
+use model_factory_diagnostics::DType;
 use std::sync::Arc;
 
 /// Buffers of one multiplication.

@@ -4,9 +4,9 @@ use super::super::gpu::{Function, LaunchShape, Launcher};
 use super::super::modules::Module;
 use super::gpu;
 use super::models::{fixtures, on, with_context};
-use crate::error::{CudaError, Error};
+use crate::error::{CudaError, EngineError, Error};
 use crate::model::Model;
-use model_diagnostics::plan::{GpuBuffers, KvDtype, gpu_recording_bytes};
+use model_factory_diagnostics::plan::{GpuBuffers, KvDtype, gpu_recording_bytes};
 use std::collections::HashSet;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
@@ -90,7 +90,7 @@ impl Launcher for Refusing {
         self.gpu.memory()
     }
 
-    fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<(usize, usize), Error> {
+    fn record(&self, launches: &mut dyn FnMut() -> Result<(), EngineError>) -> Result<(usize, usize), EngineError> {
         self.count(RECORD)?;
         self.seen.lock().unwrap().recording = true;
         let recorded = self.gpu.record(launches);

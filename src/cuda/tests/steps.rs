@@ -4,7 +4,7 @@ use super::super::product::{DeviceNorm, OperandForm, RowSource, Rows, Vector};
 use super::products::{Bench, buffer, bytes_of};
 use super::testing::Random;
 use crate::kernels::{Floats, Isa, gelu_tanh, layer_norm, rms_norm, swiglu};
-use model_diagnostics::DType;
+use model_factory_diagnostics::DType;
 
 /// The prepared bytes, and what belongs to the rows.
 fn prepared(bench: &Bench, rows: Rows<'_>, form: OperandForm, width: usize) -> (Vec<u8>, Vec<u8>) {

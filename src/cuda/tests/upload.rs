@@ -2,11 +2,11 @@
 
 use super::super::CudaDevice;
 use super::gpu;
-use crate::error::Error;
 use crate::weights::Weights;
-use model_diagnostics::family::REGISTRY;
-use model_diagnostics::plan::KvDtype;
-use model_diagnostics::{Hardware, Policy, Ready, diagnose_with};
+use model_factory_diagnostics::family::REGISTRY;
+use model_factory_diagnostics::plan::KvDtype;
+use model_factory_diagnostics::{Hardware, Policy, Ready, diagnose_with};
+use model_factory_engine::Error;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
