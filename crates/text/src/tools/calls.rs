@@ -19,7 +19,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// What a choice of tools, the options of a chat and another grammar of the answer ask for behind a prompt of so many tokens.
+    /// What the `choice` of tools, the options of a chat and the `other` grammar of an answer ask for, after a prompt of
+    /// `prompt_tokens` tokens.
     ///
     /// # Errors
     /// `Tool`, `Grammar`.
