@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 const NESTED: usize = 64;
 
 /// Stands before the letters of a special token in the body of a call, so that other letters do not spell it.
-pub(super) const SPECIAL: char = '\u{10ffff}';
+pub const SPECIAL: char = '\u{10ffff}';
 
 /// Gemma 4 writes strings between two of these: the token, or its letters where the vocabulary has no such token.
 const GEMMA_TOKEN: &str = "\u{10ffff}<|\"|>";
@@ -41,7 +41,7 @@ impl<'a> Literals<'a> {
         self.rest.trim_start().is_empty()
     }
 
-    /// Takes `what`, behind blanks.
+    /// Takes `what`, after blanks.
     pub(super) fn take(&mut self, what: &str) -> bool {
         let rest = self.rest.trim_start().strip_prefix(what);
         self.rest = rest.unwrap_or(self.rest);
@@ -61,14 +61,14 @@ impl<'a> Literals<'a> {
         Some((self.name("(")?, self.arguments("=", ")")?))
     }
 
-    /// Arguments up to `close`, with `between` names and values. A comma may be behind the last one.
+    /// Arguments up to `close`, with `between` names and values. A comma may follow the last one.
     pub(super) fn arguments(&mut self, between: &str, close: &str) -> Option<Arguments> {
         let mut arguments = Arguments::default();
         self.pairs(between, close, &mut |key, value, text| arguments.insert(key, value, text))?;
         Some(arguments)
     }
 
-    /// Gives keys, values and the texts of these up to `close`, with `between` each two. A comma may be behind the last one.
+    /// Gives keys, values and the texts of these up to `close`, with `between` each two. A comma may follow the last one.
     fn pairs(&mut self, between: &str, close: &str, give: &mut dyn FnMut(String, Value, &str)) -> Option<()> {
         while !self.take(close) {
             let key = match self.string() {
@@ -192,7 +192,7 @@ fn hex(characters: &mut std::str::CharIndices<'_>, digits: usize) -> Option<u32>
     (0..digits).try_fold(0_u32, |number, _| Some(number << 4 | characters.next()?.1.to_digit(16)?))
 }
 
-/// A number of JSON, or one of Python's with `_`, `+`, or nothing before or behind its point.
+/// A number of JSON, or one of Python's with `_`, `+`, or nothing before or after its point.
 fn number(word: &str) -> Option<Number> {
     if let Ok(number) = word.parse::<Number>() {
         return Some(number);

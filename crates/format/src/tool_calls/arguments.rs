@@ -6,8 +6,9 @@ use std::collections::HashMap;
 
 /// Arguments by name, and as they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Arguments {
-    pub(super) values: Map<String, Value>,
+pub struct Arguments {
+    /// By name.
+    pub values: Map<String, Value>,
     text: Text,
 }
 
@@ -27,7 +28,7 @@ impl Default for Text {
 
 impl Arguments {
     /// Those that `text` is, an object of JSON.
-    pub(super) fn json(text: &str) -> Option<Arguments> {
+    pub fn json(text: &str) -> Option<Arguments> {
         let text = text.trim();
         Some(Arguments { values: serde_json::from_str(text).ok()?, text: Text::Whole(text.to_owned()) })
     }
@@ -44,7 +45,7 @@ impl Arguments {
     }
 
     /// All of them as an object of JSON.
-    pub(super) fn to_json(&self) -> String {
+    pub fn to_json(&self) -> String {
         let texts = match &self.text {
             Text::Whole(text) => return text.clone(),
             Text::Each(texts) => texts,
@@ -57,23 +58,23 @@ impl Arguments {
     }
 }
 
-/// The text of the value of JSON that `text` begins with, and what is behind it.
+/// The text of the value of JSON that `text` begins with, and what is after it.
 pub(super) fn first(text: &str) -> Option<(&str, &str)> {
     let mut values = Deserializer::from_str(text).into_iter::<IgnoredAny>();
     values.next()?.ok()?;
-    let (value, behind) = text.split_at_checked(values.byte_offset())?;
-    Some((value.trim(), behind))
+    let (value, after) = text.split_at_checked(values.byte_offset())?;
+    Some((value.trim(), after))
 }
 
 /// The members of the object that `text` is, with the texts of their values.
-pub(super) fn members(text: &str) -> Option<Vec<(String, &str)>> {
+pub fn members(text: &str) -> Option<Vec<(String, &str)>> {
     let (mut rest, mut members) = (text.strip_prefix('{')?.trim_start(), Vec::new());
     while !rest.starts_with('}') {
         let mut names = Deserializer::from_str(rest).into_iter::<String>();
         let name = names.next()?.ok()?;
-        let (value, behind) = first(rest.get(names.byte_offset()..)?.trim_start().strip_prefix(':')?)?;
+        let (value, after) = first(rest.get(names.byte_offset()..)?.trim_start().strip_prefix(':')?)?;
         members.push((name, value));
-        rest = next(behind, '}')?;
+        rest = next(after, '}')?;
     }
     Some(members)
 }
@@ -82,14 +83,14 @@ pub(super) fn members(text: &str) -> Option<Vec<(String, &str)>> {
 pub(super) fn items(text: &str) -> Option<Vec<&str>> {
     let (mut rest, mut items) = (text.strip_prefix('[')?.trim_start(), Vec::new());
     while !rest.starts_with(']') {
-        let (item, behind) = first(rest)?;
+        let (item, after) = first(rest)?;
         items.push(item);
-        rest = next(behind, ']')?;
+        rest = next(after, ']')?;
     }
     Some(items)
 }
 
-/// What is behind a comma, or the sign that closes.
+/// What is after a comma, or the sign that closes.
 fn next(rest: &str, close: char) -> Option<&str> {
     let rest = rest.trim_start();
     if rest.starts_with(close) { Some(rest) } else { rest.strip_prefix(',').map(str::trim_start) }
