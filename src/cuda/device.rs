@@ -9,9 +9,7 @@ use super::modules::Module;
 use super::peak::ProductSeconds;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
 use super::weights::{DeviceWeights, Uploaded};
-use crate::decoder::{
-    AllocatePage, AttentionOptions, Batch, CopyPage, Device, HeadOptions, Operand, Output, Pass, no_kernel,
-};
+use crate::decoder::{AllocatePage, Batch, CopyPage, Device, Operand, Output, Pass, no_kernel};
 use crate::error::CudaError;
 use crate::memory;
 use crate::weights::Weights;
@@ -22,7 +20,10 @@ use model_factory_diagnostics::header::TensorInfo;
 use model_factory_diagnostics::plan::{
     GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan,
 };
-use model_factory_diagnostics::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
+use model_factory_diagnostics::spec::{
+    Activation, AttentionWeights, DenseWeights, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout,
+    WeightTypes,
+};
 use model_factory_engine::error::{Error, Result};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -340,10 +341,14 @@ pub struct UpGate {
     gated: bool,
 }
 
-impl Device for CudaDevice {
+impl WeightTypes for CudaDevice {
     type Matrix = DeviceMatrix;
     type Norm = DeviceNorm;
     type Vector = Infallible; // no kernel reads one
+    type Numbers = Vec<f32>;
+}
+
+impl Device for CudaDevice {
     type Page = Buffer;
     type Buffer = DeviceFloats;
     type Activated = UpGate;
@@ -434,10 +439,11 @@ impl Device for CudaDevice {
         &self,
         table: &mut BatchTable,
         layer: usize,
-        HeadOptions { q_norm: q, k_norm: k, .. }: HeadOptions<'_, Self>,
+        attention: &AttentionWeights<Self>,
         qkv: &mut DeviceFloats,
     ) -> Result<()> {
         let LaunchSizes { queries, kv_heads, head_dim, pairs, interleaved, .. } = self.sizes;
+        let (q, k) = (attention.q_norm.as_ref(), attention.k_norm());
         let weight = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.weight.address, norm.weight.code));
         let bias = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.bias.address, norm.bias.code));
         let any = q.or(k);
@@ -476,7 +482,7 @@ impl Device for CudaDevice {
         &self,
         table: &BatchTable,
         layer: usize,
-        options: &AttentionOptions<Self>,
+        attention: &AttentionWeights<Self>,
         qkv: &DeviceFloats,
         attended: &mut DeviceFloats,
     ) -> Result<()> {
@@ -489,8 +495,8 @@ impl Device for CudaDevice {
             heads: self.sizes.queries as i32,
             kv_heads: self.sizes.kv_heads as i32,
             layer: layer as i32,
-            window: options.window.unwrap_or(0) as i32,
-            scale: options.scoring.scale,
+            window: attention.window.unwrap_or(0) as i32,
+            scale: attention.score_scale,
             ..Attend::default()
         };
         Ok(self.kernels.attention.launch(&self.multiplier, table.queries, given)?)
@@ -501,9 +507,7 @@ impl Device for CudaDevice {
         table: &BatchTable,
         hidden: &DeviceFloats,
         norm: Option<&DeviceNorm>,
-        up: &DeviceMatrix,
-        activation: &Activation<DeviceMatrix>,
-        _: &DeviceMatrix,
+        DenseWeights { up, activation, .. }: &DenseWeights<Self>,
         activated: &mut UpGate,
     ) -> Result<()> {
         let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(no_kernel)?), *hidden, self.sizes.hidden);
