@@ -415,15 +415,15 @@ impl<W: WeightTypes> ModelWeights<W> {
             embedding: map.matrix(&self.embedding)?,
             input: optional(&self.input, |input| input.try_map(map).map(Box::new))?,
             joined: optional(&self.joined, |joined| joined.try_map(map).map(Box::new))?,
+            final_norm: optional(&self.final_norm, |norm| map.norm(norm))?,
             layer_embedding: optional(&self.layer_embedding, |embedding| embedding.try_map(map).map(Box::new))?,
             layers: self.layers.iter().map(|layer| layer.try_map(map)).collect::<Result<_, _>>()?,
-            final_norm: optional(&self.final_norm, |norm| map.norm(norm))?,
             head: optional(&self.head, |head| map.matrix(head))?,
             classifier: optional(&self.classifier, |classifier| classifier.try_map(map).map(Box::new))?,
         })
     }
 
-    /// All of them: the embedding, what is in front of the layers, the layers, and what follows them.
+    /// All of them: the embedding, what else comes before the layers, the layers, and the head.
     pub fn list(&self) -> Vec<Weight<'_, W>> {
         List::of(|list| self.try_map(list))
     }
