@@ -10,17 +10,17 @@ use super::peak::ProductSeconds;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
 use super::weights::{DeviceWeights, Uploaded};
 use crate::error::CudaError;
-use model_factory_dtypes::DType;
-use model_factory_dtypes::GPU_MOST_HEAD_DIM;
-use model_factory_engine::decoder::{
-    AllocatePage, AttentionOptions, Batch, CopyPage, Device, HeadOptions, Operand, Output, Pass, no_kernel,
-};
+use model_factory_dtypes::{DType, GPU_MOST_HEAD_DIM};
+use model_factory_engine::decoder::{AllocatePage, Batch, CopyPage, Device, Operand, Output, Pass, no_kernel};
 use model_factory_engine::error::{Error, Result};
 use model_factory_engine::weights::Weights;
 use model_factory_format::header::TensorInfo;
 use model_factory_kernels::memory;
 use model_factory_spec::plan::{GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan};
-use model_factory_spec::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
+use model_factory_spec::spec::{
+    Activation, AttentionWeights, DenseWeights, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout,
+    WeightTypes,
+};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -332,10 +332,14 @@ pub struct UpGate {
     gated: bool,
 }
 
-impl Device for CudaDevice {
+impl WeightTypes for CudaDevice {
     type Matrix = DeviceMatrix;
     type Norm = DeviceNorm;
     type Vector = Infallible; // no kernel reads one
+    type Numbers = Vec<f32>;
+}
+
+impl Device for CudaDevice {
     type Page = Buffer;
     type Buffer = DeviceFloats;
     type Activated = UpGate;
@@ -426,10 +430,11 @@ impl Device for CudaDevice {
         &self,
         table: &mut BatchTable,
         layer: usize,
-        HeadOptions { q_norm: q, k_norm: k, .. }: HeadOptions<'_, Self>,
+        attention: &AttentionWeights<Self>,
         qkv: &mut DeviceFloats,
     ) -> Result<()> {
         let LaunchSizes { queries, kv_heads, head_dim, pairs, interleaved, .. } = self.sizes;
+        let (q, k) = (attention.q_norm.as_ref(), attention.k_norm());
         let weight = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.weight.address, norm.weight.code));
         let bias = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.bias.address, norm.bias.code));
         let any = q.or(k);
@@ -468,7 +473,7 @@ impl Device for CudaDevice {
         &self,
         table: &BatchTable,
         layer: usize,
-        options: &AttentionOptions<Self>,
+        attention: &AttentionWeights<Self>,
         qkv: &DeviceFloats,
         attended: &mut DeviceFloats,
     ) -> Result<()> {
@@ -481,8 +486,8 @@ impl Device for CudaDevice {
             heads: self.sizes.queries as i32,
             kv_heads: self.sizes.kv_heads as i32,
             layer: layer as i32,
-            window: options.window.unwrap_or(0) as i32,
-            scale: options.scoring.scale,
+            window: attention.window.unwrap_or(0) as i32,
+            scale: attention.score_scale,
             ..Attend::default()
         };
         Ok(self.kernels.attention.launch(&self.multiplier, table.queries, given)?)
@@ -493,9 +498,7 @@ impl Device for CudaDevice {
         table: &BatchTable,
         hidden: &DeviceFloats,
         norm: Option<&DeviceNorm>,
-        up: &DeviceMatrix,
-        activation: &Activation<DeviceMatrix>,
-        _: &DeviceMatrix,
+        DenseWeights { up, activation, .. }: &DenseWeights<Self>,
         activated: &mut UpGate,
     ) -> Result<()> {
         let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(no_kernel)?), *hidden, self.sizes.hidden);

@@ -134,7 +134,7 @@ impl Vector {
 }
 
 /// A matrix `[outputs, inputs]` on the GPU.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DeviceMatrix {
     pub(super) kernels: MatrixKernels,
     pub(super) dtype: DType,
