@@ -1,7 +1,7 @@
 //! Ids of texts -> a vector of the hidden states of each: steps of as many rows as the plan counts, the longest texts first.
 
 use crate::cancel::CancellationToken;
-use crate::decoder::{Batching, Cache, OutputRows, Segment};
+use crate::decoder::{Batching, Cache, OutputRows, PassOptions, Segment};
 use crate::error::{EmbedError, EngineError, Error, Result};
 use crate::model::Model;
 use model_factory_diagnostics::plan::step_rows;
@@ -32,7 +32,7 @@ impl Text {
     }
 
     /// Which hidden states of its next `tokens` are wanted.
-    fn logits(&self, wanted: Pooling, tokens: usize) -> OutputRows {
+    fn rows(&self, wanted: Pooling, tokens: usize) -> OutputRows {
         match wanted {
             Pooling::Mean => OutputRows::All,
             Pooling::Cls if self.done == 0 => OutputRows::First,
@@ -126,13 +126,15 @@ impl Model {
         }
         let segments = step.iter().zip(parts.iter_mut().flatten()).map(|((index, tokens), cache)| {
             let text = &texts[*index];
-            let logits = text.logits(wanted, *tokens);
+            let rows = text.rows(wanted, *tokens);
             let (tokens, reach, second_text) = (&text.ids[text.done..][..*tokens], text.ids.len(), text.second_text);
-            Segment { tokens, cache: &mut **cache, reach, second_text, logits }
+            Segment { tokens, cache: &mut **cache, reach, second_text, rows }
         });
         let mut segments: Vec<Segment<'_>> = segments.collect();
         let rows: Vec<usize> = segments.iter().map(Segment::wanted_rows).collect();
-        let states = self.scheduler().between_steps(|| compute.hidden_states(&mut segments, cancel))??;
+        let states =
+            self.scheduler().between_steps(|| compute.pass(&mut segments, PassOptions::HIDDEN_STATES, cancel))??;
+        let states = states.hidden_states;
         drop(segments);
         let mut start = 0;
         for (((index, tokens), cache), rows) in step.iter().zip(parts).zip(rows) {

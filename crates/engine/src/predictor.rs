@@ -1,7 +1,7 @@
 //! The prediction head of a loaded model: the hidden state of a position and the token behind it -> logits of the next one.
 
 use crate::cancel::CancellationToken;
-use crate::decoder::{Cache, Compute, Hidden, Logits, OutputRows, Segment, Taken};
+use crate::decoder::{Cache, Compute, HiddenRows, Logits, OutputRows, PassOptions, Segment};
 use crate::error::{Error, Result};
 use crate::scheduler::Scheduler;
 use std::time::Instant;
@@ -48,16 +48,15 @@ impl Predictor {
         cache: &mut dyn Cache,
         cancel: &CancellationToken,
     ) -> Result<(Option<Vec<f32>>, Vec<f32>)> {
-        let mut state = Vec::new();
         let computed = self.scheduler.between_steps(|| {
             let begun = Instant::now();
             let reach = cache.len() + tokens.len();
-            let segment = Segment { tokens, cache, reach, second_text: None, logits: OutputRows::Last };
-            let hidden = Hidden { given, taken: Taken::Wanted(&mut state) };
-            let logits = self.compute.forward(&mut [segment], hidden, cancel)?;
+            let segment = Segment { tokens, cache, reach, second_text: None, rows: OutputRows::Last };
+            let options = PassOptions { hidden_input: given, logits: true, hidden_states: HiddenRows::Wanted };
+            let output = self.compute.pass(&mut [segment], options, cancel)?;
             self.scheduler.costs().record(tokens.len(), begun.elapsed());
-            Ok::<_, Error>(logits)
-        })?;
-        Ok((computed?.map(Logits::into_values), state))
+            Ok::<_, Error>(output)
+        })??;
+        Ok((computed.logits.map(Logits::into_values), computed.hidden_states))
     }
 }

@@ -11,7 +11,7 @@ pub mod streams;
 
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
-use crate::decoder::{Batching, Cache, Compute, Hidden, Logits, OutputRows, Rotation, Segment, Taken};
+use crate::decoder::{self, Batching, Cache, Compute, Logits, OutputRows, PassOptions, PassOutput, Rotation, Segment};
 use crate::error::{Error, Result};
 use crate::memory;
 use admission::{Admission, admit};
@@ -184,12 +184,12 @@ impl Run {
     fn segment(&mut self) -> Segment<'_> {
         let (start, reach) = (self.cache.len(), self.ids.len());
         let end = start + self.tokens;
-        let logits = match self.rows {
+        let rows = match self.rows {
             Some(_) if self.wants_all() => OutputRows::All,
             None if end == reach => OutputRows::Last,
             _ => OutputRows::None,
         };
-        Segment { tokens: &self.ids[start..end], cache: &mut *self.cache, reach, second_text: None, logits }
+        Segment { tokens: &self.ids[start..end], cache: &mut *self.cache, reach, second_text: None, rows }
     }
 
     /// Takes rows `rows` of what a step computed.
@@ -359,20 +359,20 @@ impl Pass<'_> {
         // One that is cancelled ends a step of its own at once, and one with others behind it.
         let cancel = if let [one] = &*chosen { one.request.cancel.clone() } else { CancellationToken::new() };
         let begun = Instant::now();
-        let mut states = Vec::new();
         let wants_hidden = chosen.iter().any(|waiting| waiting.request.wants_hidden());
         let mut segments: Vec<Segment<'_>> = chosen.iter_mut().map(|waiting| waiting.request.segment()).collect();
         let wanted: Vec<usize> = segments.iter().map(Segment::wanted_rows).collect();
-        let taken = if wants_hidden { Taken::All(&mut states) } else { Taken::Nothing };
-        let hidden = Hidden { given: &[], taken };
-        let computed = catch_unwind(AssertUnwindSafe(|| self.compute.forward(&mut segments, hidden, &cancel)));
+        let hidden_states = if wants_hidden { decoder::HiddenRows::All } else { decoder::HiddenRows::None };
+        let options = PassOptions { hidden_states, ..PassOptions::LOGITS };
+        let computed = catch_unwind(AssertUnwindSafe(|| self.compute.pass(&mut segments, options, &cancel)));
         drop(segments);
-        let mut logits = match (computed.unwrap_or_else(|panic| Err(panicked(&*panic))), &mut *chosen) {
-            (Ok(logits), _) => logits,
-            (Err(error), [one]) => return one.request.outcome = Some(Err(error)),
-            // Which one it was about is not known: each is computed by itself and meets its own error.
-            (Err(_), several) => return several.iter_mut().for_each(|waiting| waiting.request.alone = true),
-        };
+        let PassOutput { mut logits, hidden_states: states } =
+            match (computed.unwrap_or_else(|panic| Err(panicked(&*panic))), &mut *chosen) {
+                (Ok(output), _) => output,
+                (Err(error), [one]) => return one.request.outcome = Some(Err(error)),
+                // Which one it was about is not known: each is computed by itself and meets its own error.
+                (Err(_), several) => return several.iter_mut().for_each(|waiting| waiting.request.alone = true),
+            };
         let (mut end, in_company) = (0, chosen.len() > 1);
         let tokens: usize = chosen.iter().map(|waiting| waiting.request.tokens).sum();
         let (mut first, width) = (0, states.len() / tokens.max(1));
