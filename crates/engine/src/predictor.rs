@@ -1,7 +1,7 @@
 //! The prediction head of a loaded model: the hidden state of a position and the token behind it -> logits of the next one.
 
 use crate::cancel::CancellationToken;
-use crate::decoder::{Cache, Compute, HiddenRows, Logits, OutputRows, PassOptions, Segment};
+use crate::decoder::{Cache, Compute, HiddenOutput, Logits, OutputRows, PassOptions, Segment};
 use crate::error::{Error, Result};
 use crate::scheduler::Scheduler;
 use std::time::Instant;
@@ -52,7 +52,7 @@ impl Predictor {
             let begun = Instant::now();
             let reach = cache.len() + tokens.len();
             let segment = Segment { tokens, cache, reach, second_text: None, rows: OutputRows::Last };
-            let options = PassOptions { hidden_input: given, logits: true, hidden_states: HiddenRows::Wanted };
+            let options = PassOptions { hidden_input: given, logits: true, hidden_states: HiddenOutput::Wanted };
             let output = self.compute.pass(&mut [segment], options, cancel)?;
             self.scheduler.costs().record(tokens.len(), begun.elapsed());
             Ok::<_, Error>(output)

@@ -33,7 +33,7 @@ pub use page_pool::{CacheSizes, PagePool};
 pub use recurrent::{Conv, DeltaNet, Mamba2};
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
-pub use segment::{Batching, HiddenRows, OutputRows, PassOptions, PassOutput, Segment};
+pub use segment::{Batching, HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
 pub(crate) use stored::floats;
@@ -323,7 +323,7 @@ impl<D: Device> Decoder<D> {
             let _span = (!pass.recorded).then(|| trace_span!("layer", layer = index).entered());
             layer.mixer.store(device, index, pass)?;
             // Behind what later positions need only what is wanted is computed.
-            let is_last = index == self.last_storing && options.hidden_states != HiddenRows::All;
+            let is_last = index == self.last_storing && options.hidden_states != HiddenOutput::All;
             if is_last && !wanted {
                 return Ok(cancel.check()?);
             }
@@ -340,11 +340,11 @@ impl<D: Device> Decoder<D> {
         }
         cancel.check()?;
         let norm = self.final_norm.as_ref();
-        if options.hidden_states == HiddenRows::All {
+        if options.hidden_states == HiddenOutput::All {
             device.read_hidden(&mut pass.hidden, norm, true, hidden_states)?;
         }
         device.keep_wanted(pass)?;
-        if options.hidden_states == HiddenRows::Wanted && wanted {
+        if options.hidden_states == HiddenOutput::Wanted && wanted {
             device.read_hidden(&mut pass.hidden, norm, options.logits, hidden_states)?;
         }
         match (norm, &self.head) {

@@ -71,19 +71,20 @@ pub struct PassOptions<'a> {
     /// Whether the logits of the wanted rows are computed.
     pub logits: bool,
     /// The rows whose hidden states are given.
-    pub hidden_states: HiddenRows,
+    pub hidden_states: HiddenOutput,
 }
 
 impl PassOptions<'static> {
     /// The logits of the wanted rows.
-    pub const LOGITS: Self = PassOptions { hidden_input: &[], logits: true, hidden_states: HiddenRows::None };
+    pub const LOGITS: Self = PassOptions { hidden_input: &[], logits: true, hidden_states: HiddenOutput::None };
     /// The hidden states of the wanted rows.
-    pub const HIDDEN_STATES: Self = PassOptions { hidden_input: &[], logits: false, hidden_states: HiddenRows::Wanted };
+    pub const HIDDEN_STATES: Self =
+        PassOptions { hidden_input: &[], logits: false, hidden_states: HiddenOutput::Wanted };
 }
 
 /// The rows of a pass whose hidden states are given. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HiddenRows {
+pub enum HiddenOutput {
     /// No row.
     None,
     /// The rows that are wanted.
