@@ -316,6 +316,7 @@ impl Session {
                 Ok(Output { logits: Some(self.keep_ahead(guesses, logits)?), rows: None })
             }
             RunOutput::All { logits, .. } => Ok(Output { logits: None, rows: Some(logits) }),
+            RunOutput::Pooled(_) => Ok(Output { logits: None, rows: None }),
         });
         match &outcome {
             Ok(_) => {}

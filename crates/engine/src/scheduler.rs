@@ -1,7 +1,8 @@
 //! Continuous batching: which sequences of a model, and how many tokens of each, one pass over the weights computes.
 //!
-//! A step takes a token of every sequence that generates, and fills what is left of it with prompts. Each row of it has the
-//! bits that it has alone, so company changes no text. Two kinds of models are computed in other steps: see [`Batching`].
+//! A step takes a token of every sequence that generates, and fills what is left of it with prompts; or it takes texts whose
+//! vectors one caller wants. Each row of it has the bits that it has by itself, so nobody's text depends on what others compute.
+//! Two kinds of models are computed in other steps: see [`Batching`].
 
 pub mod admission;
 pub mod costs;
@@ -9,6 +10,7 @@ pub mod hidden;
 pub mod queue;
 mod run;
 pub mod streams;
+mod text;
 
 use crate::cancel::CancellationToken;
 use crate::decoder::{Batching, Compute, HiddenOutput, PassOptions, PassOutput, Segment};
@@ -24,9 +26,10 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
+pub use text::Text;
 use tracing::{debug_span, warn};
 
-/// Rows of a step in which some sequence generates: it waits for the rows of prompts beside it.
+/// Rows of a step in which some sequence generates: it waits for the rows of prompts in it.
 const SHARED_STEP: usize = PREFILL_CHUNK / 4;
 
 /// Rows of it that those who generate leave to prompts that wait.
@@ -55,14 +58,6 @@ impl Scheduler {
         Pass { compute, costs: &self.costs }
     }
 
-    /// Computes `step`, which is no step of sequences, while none of these is computed.
-    ///
-    /// # Errors
-    /// `Forked`.
-    pub fn between_steps<T>(&self, step: impl FnOnce() -> T) -> Result<T> {
-        self.queue.between_steps::<Pass<'_>, T>(step)
-    }
-
     /// Computes `runs` with all others of the model, and returns them finished, in their order.
     pub fn run(&self, compute: &dyn Compute, caller: &Arc<Caller>, runs: Vec<Run>) -> Vec<Run> {
         self.queue.run(&self.pass(compute), caller, runs).unwrap_or_else(|(error, mut runs)| {
@@ -77,12 +72,12 @@ impl Scheduler {
     ///
     /// # Errors
     /// `OutOfMemory`, `Forked`; with the runs.
-    pub(crate) fn submit(&self, caller: &Arc<Caller>, runs: Vec<Run>) -> Result<(), (Error, Vec<Run>)> {
+    pub fn submit(&self, caller: &Arc<Caller>, runs: Vec<Run>) -> Result<(), (Error, Vec<Run>)> {
         self.queue.submit(caller, runs)
     }
 
     /// Takes part in computing until runs of `caller` are finished, or it was [called](Self::call).
-    pub(crate) fn wait(&self, compute: &dyn Compute, caller: &Arc<Caller>) -> Vec<Run> {
+    pub fn wait(&self, compute: &dyn Compute, caller: &Arc<Caller>) -> Vec<Run> {
         self.queue.wait(&self.pass(compute), caller)
     }
 
@@ -106,8 +101,12 @@ impl Steps for Pass<'_> {
         admit(waiting, self.compute);
         let isolated = waiting.iter().position(|waiting| matches!(waiting.request.phase, Phase::Isolated));
         let first = isolated.or_else(|| waiting.iter().position(|waiting| waiting.request.is_admitted()));
+        let turn = first.map(|first| (waiting[first].request.text().is_some(), Arc::clone(&waiting[first].caller)));
         match first.and_then(|first| Some((first, waiting.get(first)?))) {
             None => {}
+            Some((first, Waiting { request, .. })) if request.text().is_some() => {
+                text::share(waiting, first, self.compute);
+            }
             Some((first, Waiting { request, caller, .. })) if isolated.is_some() || batching != Batching::Any => {
                 let together = request.batched && batching == Batching::Explicit && isolated.is_none();
                 let caller = Arc::clone(caller);
@@ -121,7 +120,11 @@ impl Steps for Pass<'_> {
             Some(_) => share(waiting, self.compute.step_room()),
         }
         let is_chosen = |Waiting { request, .. }: &Waiting<Run>| request.tokens > 0 || request.is_finished();
-        let (chosen, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_chosen);
+        let (chosen, mut others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_chosen);
+        if let Some((is_text, caller)) = turn {
+            let kind = |other: &Waiting<Run>| (other.request.text().is_some(), Arc::as_ptr(&other.caller));
+            text::take_turns(&mut others, (is_text, Arc::as_ptr(&caller)), kind);
+        }
         waiting.extend(others);
         chosen
     }
@@ -141,8 +144,8 @@ impl Steps for Pass<'_> {
         }
     }
 
-    fn shares_steps(&self) -> bool {
-        self.compute.batching() == Batching::Any
+    fn rejoins(&self, request: &Run) -> bool {
+        self.compute.batching() == Batching::Any && request.text().is_none()
     }
 
     fn is_finished(request: &Run) -> bool {
@@ -166,8 +169,10 @@ impl Pass<'_> {
     /// Computes a step of `chosen`.
     fn step(&self, chosen: &mut [Waiting<Run>]) {
         for Waiting { request, .. } in &mut *chosen {
-            request.adopt_by(|cache, ids, rotation| cache.adopt_part(ids, rotation));
-            request.tokens = request.tokens.min(request.pending());
+            if request.text().is_none() {
+                request.adopt_by(|cache, ids, rotation| cache.adopt_part(ids, rotation));
+                request.tokens = request.tokens.min(request.pending());
+            }
         }
         let _span = match &*chosen {
             [one] => one.request.span.clone().entered(),
@@ -176,14 +181,20 @@ impl Pass<'_> {
                 debug_span!(parent: None, "step", sequences = several.len(), tokens).entered()
             }
         };
-        // One that is cancelled ends a step of its own at once, and leaves one that it shares when that has ended.
-        let cancel = if let [one] = &*chosen { one.request.cancel.clone() } else { CancellationToken::new() };
+        let of_texts = chosen.iter().any(|waiting| waiting.request.text().is_some());
+        // One that is cancelled ends a step of its own at once, and leaves one that it shares when that has ended. Texts of a step
+        // are of one caller, who cancels all of them.
+        let cancel = match &*chosen {
+            [first, others @ ..] if of_texts || others.is_empty() => first.request.cancel.clone(),
+            _ => CancellationToken::new(),
+        };
         let begun = Instant::now();
         let wants_hidden = chosen.iter().any(|waiting| waiting.request.wants_hidden());
         let mut segments: Vec<Segment<'_>> = chosen.iter_mut().map(|waiting| waiting.request.segment()).collect();
         let wanted: Vec<usize> = segments.iter().map(Segment::wanted_rows).collect();
         let hidden_states = if wants_hidden { HiddenOutput::All } else { HiddenOutput::None };
-        let options = PassOptions { hidden_states, ..PassOptions::LOGITS };
+        let of_sequences = PassOptions { hidden_states, ..PassOptions::LOGITS };
+        let options = if of_texts { PassOptions::HIDDEN_STATES } else { of_sequences };
         let computed = catch_unwind(AssertUnwindSafe(|| self.compute.pass(&mut segments, options, &cancel)));
         drop(segments);
         let PassOutput { mut logits, hidden_states: states } =
@@ -195,6 +206,15 @@ impl Pass<'_> {
                     return several.iter_mut().for_each(|waiting| waiting.request.phase = Phase::Isolated);
                 }
             };
+        if of_texts {
+            let (width, mut end) = (states.len() / wanted.iter().sum::<usize>().max(1), 0);
+            for (Waiting { request, .. }, wanted) in chosen.iter_mut().zip(wanted) {
+                request.phase = Phase::Admitted;
+                request.pool(&states, width, end..end + wanted);
+                end += wanted;
+            }
+            return;
+        }
         let (mut end, shared_step) = (0, chosen.len() > 1);
         let tokens: usize = chosen.iter().map(|waiting| waiting.request.tokens).sum();
         let (mut first, width) = (0, states.len() / tokens.max(1));
@@ -231,7 +251,9 @@ impl Pass<'_> {
 fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
     let mut generating = Vec::new();
     let mut prompts = Vec::new();
-    for Waiting { request, .. } in waiting.iter_mut().filter(|waiting| waiting.request.is_admitted()) {
+    for Waiting { request, .. } in
+        waiting.iter_mut().filter(|waiting| waiting.request.is_admitted() && waiting.request.text().is_none())
+    {
         if request.pending() > 1 {
             request.adopt();
         }

@@ -1,7 +1,7 @@
 //! Which sequences are computed: those that have the pages for what is asked of them.
 
 use super::Scheduler;
-use super::queue::{PATIENCE, Waiting};
+use super::queue::{ADMISSION_TIMEOUT, Waiting};
 use super::run::{Phase, Run};
 use crate::cache_budget::Reservation;
 use crate::decoder::Compute;
@@ -133,7 +133,7 @@ impl Run {
         if others_run {
             wait.idle_since = None;
         }
-        let may_wait = others_run || wait.idle_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE;
+        let may_wait = others_run || wait.idle_since.get_or_insert_with(Instant::now).elapsed() < ADMISSION_TIMEOUT;
         if may_wait {
             wait.is_held = true;
             wait.held_since.get_or_insert_with(Instant::now);

@@ -1,9 +1,10 @@
 //! A sequence on its way through the scheduler: what is wanted of it, how far it is, and what was computed.
 
 use super::hidden::HiddenRows;
+use super::text::Text;
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
-use crate::decoder::{Cache, Logits, OutputRows, Rotation, Segment};
+use crate::decoder::{Cache, Compute, Logits, OutputRows, Rotation, Segment};
 use crate::error::{Error, Result};
 use crate::memory;
 use model_factory_spec::plan::{KV_PAGE, PREFILL_CHUNK};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::{Span, debug};
 
-/// A sequence on its way through the scheduler, with tokens to be computed.
+/// A sequence, or a text for a vector, on its way through the scheduler, with tokens to be computed.
 #[derive(Debug)]
 pub struct Run {
     /// The whole sequence. Those from the length of `cache` on are computed.
@@ -42,7 +43,7 @@ pub struct Run {
     /// The span that its steps are in.
     pub span: Span,
     /// Which of its caller's it is.
-    pub(super) key: u64,
+    pub key: u64,
     pub(super) phase: Phase,
     /// Tokens of the step that it is in.
     pub(super) tokens: usize,
@@ -60,6 +61,8 @@ pub enum RunOutput {
         /// Tokens whose logits are there. They are not computed again where the cache has forgotten these tokens.
         tokens: usize,
     },
+    /// The vector of a text.
+    Pooled(Text),
 }
 
 /// How far a run is.
@@ -116,6 +119,14 @@ impl Run {
         }
     }
 
+    /// Computes the vector of the text of `ids`, which `text` says how to make. It shares no pages and takes its own step by step,
+    /// as its steps come.
+    pub fn of_text(ids: Vec<u32>, text: Text, compute: &dyn Compute, cancel: &CancellationToken) -> Run {
+        let rotation = compute.rotation(ids.len());
+        let run = Run::new(ids, 0, compute.cache(), rotation, cancel, Span::current());
+        Run { output: RunOutput::Pooled(text), phase: Phase::Admitted, ..run }
+    }
+
     /// Takes its pages at once.
     ///
     /// # Errors
@@ -134,6 +145,11 @@ impl Run {
             Phase::Finished(outcome) => outcome.clone(),
             _ => Err(Error::Internal("a sequence was not computed".into())),
         }
+    }
+
+    /// The text whose vector is wanted, where one is.
+    pub(super) fn text(&self) -> Option<&Text> {
+        if let RunOutput::Pooled(text) = &self.output { Some(text) } else { None }
     }
 
     pub(super) fn finish(&mut self, outcome: Result<()>) {
@@ -175,6 +191,7 @@ impl Run {
         match self.output {
             RunOutput::Last(_) => self.ids.len().saturating_sub(1),
             RunOutput::All { .. } => self.before,
+            RunOutput::Pooled(_) => 0,
         }
     }
 
@@ -184,6 +201,7 @@ impl Run {
         let end = own + KV_PAGE;
         self.cache.shares()
             && other.cache.shares()
+            && other.text().is_none()
             && own.is_multiple_of(KV_PAGE)
             && (cached > own || cached == own && comes_after)
             && cached < end
@@ -216,15 +234,29 @@ impl Run {
     pub(super) fn segment(&mut self) -> Segment<'_> {
         let (start, reach) = (self.cache.len(), self.ids.len());
         let end = start + self.tokens;
-        let rows = match self.output {
+        let rows = match &self.output {
             RunOutput::Last(_) if end == reach => OutputRows::Last,
             RunOutput::All { .. } if self.wants_all() => OutputRows::All,
+            RunOutput::Pooled(text) => text.rows(start, end == reach),
             _ => OutputRows::None,
         };
-        Segment { tokens: &self.ids[start..end], cache: &mut *self.cache, reach, second_text: None, rows }
+        let second_text = self.text().and_then(|text| text.second_text);
+        Segment { tokens: &self.ids[start..end], cache: &mut *self.cache, reach, second_text, rows }
     }
 
-    /// Takes rows `rows` of what a step computed.
+    /// Takes rows `rows` of the hidden states that a step of texts computed, each `width` wide.
+    pub(super) fn pool(&mut self, hidden_states: &[f32], width: usize, rows: Range<usize>) {
+        let is_done = self.cache.len() == self.ids.len();
+        if let RunOutput::Pooled(text) = &mut self.output {
+            text.add(&hidden_states[rows.start * width..rows.end * width], width);
+        }
+        if is_done {
+            self.cache.truncate(0); // its pages are for those of the next step
+            self.finish(Ok(()));
+        }
+    }
+
+    /// Takes rows `rows` of the logits that a step computed.
     pub(super) fn take(&mut self, logits: &mut Option<Logits>, rows: Range<usize>) -> Result<()> {
         let Some(computed) = logits.as_ref().filter(|_| !rows.is_empty()) else { return Ok(()) };
         match &mut self.output {
@@ -236,6 +268,7 @@ impl Run {
             RunOutput::Last(last) if computed.rows() == 1 => *last = logits.take().map(Logits::into_values),
             // A row of its own: a caller may keep it, and would keep those of others.
             RunOutput::Last(last) => *last = Some(memory::copied(computed.row(rows.start), "logits")?),
+            RunOutput::Pooled(_) => {}
         }
         Ok(())
     }
