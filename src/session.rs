@@ -11,8 +11,8 @@ use crate::error::{EmbedError, Error, Result};
 use crate::generate::Step;
 use crate::memory;
 use crate::model::Model;
-use crate::scheduler::Run;
 use crate::scheduler::queue::Caller;
+use crate::scheduler::{Run, RunOutput};
 use crate::tensor::of_row;
 use candle_core::Tensor;
 use guesses::Guesses;
@@ -236,9 +236,11 @@ impl Session {
         if failed.is_none() {
             runs = model.scheduler().run(model.compute(), &caller, runs);
         }
-        for ((session, _), mut run) in steps.iter_mut().zip(runs) {
+        for ((session, _), run) in steps.iter_mut().zip(runs) {
             held.push(run.before);
-            rows.extend_from_slice(&run.logits.take().unwrap_or_default());
+            if let RunOutput::Last(Some(logits)) = &run.output {
+                rows.extend_from_slice(logits);
+            }
             failed = failed.or(session.end(run).err());
         }
         match failed {
@@ -286,7 +288,10 @@ impl Session {
         ids.extend_from_slice(tokens);
         let cache = self.cache.take().unwrap_or_else(|| compute.cache());
         let mut run = Run::new(ids, before, cache, rotation, cancel, span);
-        (run.rows, run.reservation) = (rows, reservation);
+        run.reservation = reservation;
+        if let Some(logits) = rows {
+            run.output = RunOutput::All { logits, tokens: 0 };
+        }
         run.hidden = self.predicted.as_mut().and_then(|predicted| predicted.rows.take());
         Ok(run)
     }
@@ -297,21 +302,21 @@ impl Session {
     /// # Errors
     /// Why it was not computed.
     pub(crate) fn end(&mut self, run: Run) -> Result<Output> {
-        let (cached, Run { ids, cache, before, reused, guesses, logits, rows, hidden, in_company, outcome, .. }) =
-            (run.cache.len(), run);
+        let (cached, outcome) = (run.cache.len(), run.outcome().map_err(Error::from));
+        let Run { ids, cache, before, reused, guesses, output, hidden, shared_step, .. } = run;
         match (&mut self.predicted, hidden) {
             (Some(predicted), Some(hidden)) => predicted.rows = Some(hidden),
             (predicted, _) => *predicted = None,
         }
         let known = ids.len() - guesses;
-        (self.ids, self.cache, self.reused, self.guesses.in_company) = (ids, Some(cache), reused, in_company);
-        let outcome = outcome.map_or_else(
-            || Err(Error::Internal("a sequence was not computed".into())),
-            |outcome| outcome.map_err(Error::from),
-        );
-        let outcome = outcome.and_then(|()| match rows {
-            Some(rows) if guesses > 0 => Ok(Output { logits: Some(self.keep_ahead(guesses, rows)?), rows: None }),
-            rows => Ok(Output { logits: logits.map(of_row).transpose()?, rows }),
+        (self.ids, self.cache, self.reused, self.guesses.shared_step) = (ids, Some(cache), reused, shared_step);
+        let outcome = outcome.and_then(|()| match output {
+            RunOutput::Last(logits) => Ok(Output { logits: logits.map(of_row).transpose()?, rows: None }),
+            RunOutput::All { logits, .. } if guesses > 0 => {
+                Ok(Output { logits: Some(self.keep_ahead(guesses, logits)?), rows: None })
+            }
+            RunOutput::All { logits, .. } => Ok(Output { logits: None, rows: Some(logits) }),
+            RunOutput::Pooled(_) => Ok(Output { logits: None, rows: None }),
         });
         match &outcome {
             Ok(_) => {}

@@ -241,7 +241,7 @@ impl Steps for Arc<Requests> {
         }
     }
 
-    fn shares_steps(&self) -> bool {
+    fn rejoins(&self, _: &Request) -> bool {
         true
     }
 

@@ -5,8 +5,8 @@ use crate::cancel::CancellationToken;
 use crate::decoder::Batching;
 use crate::error::{Error, Result};
 use crate::memory;
-use crate::scheduler::Run;
 use crate::scheduler::costs::MOST_GUESSES;
+use crate::scheduler::{Run, RunOutput};
 use candle_core::Tensor;
 use model_factory_diagnostics::plan::KV_PAGE;
 
@@ -21,7 +21,7 @@ pub(super) struct Guesses {
     /// Those that were computed behind the sequence: the cache holds them, the ids do not.
     ahead: Option<Ahead>,
     /// Whether the last step was shared with other sequences: these gain more by each other.
-    pub(super) in_company: bool,
+    pub(super) shared_step: bool,
     /// The length below which nothing is guessed.
     pause: usize,
 }
@@ -66,7 +66,7 @@ impl Session {
     /// nothing about how it is computed.
     pub(super) fn most_guesses(&self) -> usize {
         let (compute, reach) = (self.model.compute(), self.len() + 1);
-        if compute.batching() != Batching::Any || self.guesses.in_company || self.len() < self.guesses.pause {
+        if compute.batching() != Batching::Any || self.guesses.shared_step || self.len() < self.guesses.pause {
             return 0;
         }
         let room = self.model.context_length().saturating_sub(reach);
@@ -95,7 +95,7 @@ impl Session {
             && let Ok(rows) = memory::reserved((1 + count) * vocab, "the logits of guessed tokens")
         {
             run.ids.extend_from_slice(&guesses[..count]);
-            (run.guesses, run.rows) = (count, Some(rows));
+            (run.guesses, run.output) = (count, RunOutput::All { logits: rows, tokens: 0 });
             run.span.record("guesses", count);
         }
         Ok(Begun::Run(run))

@@ -159,11 +159,11 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
     let cancel = CancellationToken::new();
     let (mut cache_a, mut cache_b) = (decoder.cache(), decoder.cache());
     let prefix =
-        Segment { tokens: &b[..260], cache: &mut cache_b, reach: b.len(), second_text: None, logits: OutputRows::None };
+        Segment { tokens: &b[..260], cache: &mut cache_b, reach: b.len(), second_text: None, rows: OutputRows::None };
     assert!(decoder.forward(&mut [prefix], &cancel).expect("the prefix computes").is_none());
     let mut batch = [
-        Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), second_text: None, logits: OutputRows::Last },
-        Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), second_text: None, logits: OutputRows::Last },
+        Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), second_text: None, rows: OutputRows::Last },
+        Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), second_text: None, rows: OutputRows::Last },
     ];
     let together = decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
     assert_eq!(expected, bits_of(together.values()));
@@ -204,9 +204,9 @@ fn what_is_wanted_changes_no_logits() {
             let mut batch: Vec<Segment<'_>> = Vec::new();
             let mut expected = Vec::new();
             for (i, cache) in caches.iter_mut().enumerate() {
-                let logits = wanted[(i + turn) % wanted.len()];
-                batch.push(Segment { tokens: &all[i], cache, reach: all[i].len(), second_text: None, logits });
-                let rows = match logits {
+                let rows = wanted[(i + turn) % wanted.len()];
+                batch.push(Segment { tokens: &all[i], cache, reach: all[i].len(), second_text: None, rows });
+                let rows = match rows {
                     OutputRows::None => 0..0,
                     OutputRows::First => 0..vocab,
                     OutputRows::Last => alone[i].len() - vocab..alone[i].len(),

@@ -8,7 +8,7 @@ use crate::common;
 use candle_core::{DType, Tensor};
 use common::given::{bits, generate, kinds, options};
 use made::{Reads, changed, counting, gguf_with, next, random_head, with_random_head};
-use model_factory::decoder::{Cache, OutputRows, Segment};
+use model_factory::decoder::{Cache, OutputRows, PassOptions, Segment};
 use model_factory::generate::{Step, StopTokens, Timings};
 use model_factory::{
     CancellationToken, DraftError, Error, FinishReason, GenerateOptions, Generation, KvDtype, Model, Session,
@@ -84,9 +84,9 @@ fn hidden_states(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
     let decoder = model.decoder().unwrap();
     let mut cache = decoder.cache();
     let cache: &mut dyn Cache = &mut cache;
-    let segment = Segment { tokens: ids, cache, reach: ids.len(), second_text: None, logits: OutputRows::All };
-    let states = decoder.hidden_states(&mut [segment], &CancellationToken::new()).unwrap();
-    states.chunks(model.spec().hidden).map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect()
+    let segment = Segment { tokens: ids, cache, reach: ids.len(), second_text: None, rows: OutputRows::All };
+    let output = decoder.pass(&mut [segment], PassOptions::HIDDEN_STATES, &CancellationToken::new()).unwrap();
+    output.hidden_states.chunks(model.spec().hidden).map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect()
 }
 
 /// The largest difference between the logits of the head and the oracle's, over all that it was asked.

@@ -1,16 +1,25 @@
-//! The prediction head of a loaded model: the hidden state of a position and the token behind it -> logits of the next one.
+//! The prediction head of a loaded model: the hidden state of a position and the token after it -> logits of the next one.
 
 use crate::cancel::CancellationToken;
-use crate::decoder::{Cache, Compute, Hidden, Logits, OutputRows, Segment, Taken};
+use crate::decoder::{Cache, Compute, HiddenOutput, Logits, OutputRows, PassOptions, Segment};
 use crate::error::{Error, Result};
-use crate::scheduler::Scheduler;
+use crate::scheduler::costs::StepCosts;
+use crate::scheduler::queue::FORK_TIMEOUT;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
 use std::time::Instant;
 
 /// A prediction head, which computes for one sequence at a time.
 #[allow(missing_debug_implementations)] // what computes has none
 pub struct Predictor {
     compute: Box<dyn Compute>,
-    scheduler: Scheduler,
+    costs: StepCosts,
+    /// Held by the thread that computes, so that the buffers of one pass are there at a time.
+    turn: Mutex<()>,
+    /// The process whose threads take turns.
+    process: AtomicU32,
     /// Elements of a hidden state.
     width: usize,
 }
@@ -18,7 +27,8 @@ pub struct Predictor {
 impl Predictor {
     /// One that `compute` computes, of hidden states of `width` elements.
     pub fn new(compute: Box<dyn Compute>, width: usize) -> Predictor {
-        Predictor { compute, scheduler: Scheduler::default(), width }
+        let process = AtomicU32::new(process::id());
+        Predictor { compute, costs: StepCosts::default(), turn: Mutex::default(), process, width }
     }
 
     /// An empty cache for one sequence.
@@ -33,11 +43,11 @@ impl Predictor {
 
     /// The seconds that a token takes; `None` before one was measured.
     pub fn seconds(&self) -> Option<f64> {
-        self.scheduler.costs().single()
+        self.costs.single()
     }
 
     /// Appends `tokens`, each with the hidden state of the position before it, `[tokens, width]`, to `cache`. Returns the logits
-    /// behind the last of them, `[vocab]`, and the head's own hidden state there.
+    /// after the last of them, `[vocab]`, and the head's own hidden state there.
     ///
     /// # Errors
     /// As [`Decoder::forward`](crate::decoder::Decoder::forward); `Forked`.
@@ -48,16 +58,31 @@ impl Predictor {
         cache: &mut dyn Cache,
         cancel: &CancellationToken,
     ) -> Result<(Option<Vec<f32>>, Vec<f32>)> {
-        let mut state = Vec::new();
-        let computed = self.scheduler.between_steps(|| {
-            let begun = Instant::now();
-            let reach = cache.len() + tokens.len();
-            let segment = Segment { tokens, cache, reach, second_text: None, logits: OutputRows::Last };
-            let hidden = Hidden { given, taken: Taken::Wanted(&mut state) };
-            let logits = self.compute.forward(&mut [segment], hidden, cancel)?;
-            self.scheduler.costs().record(tokens.len(), begun.elapsed());
-            Ok::<_, Error>(logits)
-        })?;
-        Ok((computed?.map(Logits::into_values), state))
+        let _turn = self.turn()?;
+        let (begun, reach) = (Instant::now(), cache.len() + tokens.len());
+        let segment = Segment { tokens, cache, reach, second_text: None, rows: OutputRows::Last };
+        let options = PassOptions { hidden_input: given, logits: true, hidden_states: HiddenOutput::Wanted };
+        let output = self.compute.pass(&mut [segment], options, cancel)?;
+        self.costs.record(tokens.len(), begun.elapsed());
+        Ok((output.logits.map(Logits::into_values), output.hidden_states))
+    }
+
+    /// Waits for the threads that compute. In a process that was forked a thread that held the turn is not there to end it.
+    fn turn(&self) -> Result<MutexGuard<'_, ()>> {
+        let mine = process::id();
+        if self.process.load(Ordering::Relaxed) == mine {
+            return Ok(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        let begun = Instant::now();
+        let turn = loop {
+            match self.turn.try_lock() {
+                Ok(turn) => break turn,
+                Err(TryLockError::Poisoned(turn)) => break turn.into_inner(),
+                Err(TryLockError::WouldBlock) if begun.elapsed() > FORK_TIMEOUT => return Err(Error::Forked),
+                Err(TryLockError::WouldBlock) => thread::yield_now(),
+            }
+        };
+        self.process.store(mine, Ordering::Relaxed);
+        Ok(turn)
     }
 }

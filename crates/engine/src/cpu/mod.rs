@@ -268,15 +268,15 @@ impl Device for CpuDevice {
         Ok(embedding::join(self, batch.rows, joined, given, hidden)?)
     }
 
-    fn give_normed(
+    fn read_hidden(
         &self,
-        _: &Batch<'_, KvPage>,
-        norm: &NormVectors,
-        hidden: &Vec<f32>,
-        taken: &mut Vec<f32>,
+        hidden: &mut Vec<f32>,
+        norm: Option<&NormVectors>,
+        is_read_again: bool,
+        states: &mut Vec<f32>,
     ) -> Result<()> {
-        *taken = memory::copied(hidden, "hidden states")?;
-        Ok(norm.apply_to_rows(&self.pool, self.isa, taken)?)
+        *states = if is_read_again { memory::copied(hidden, "hidden states")? } else { std::mem::take(hidden) };
+        Ok(norm.map_or(Ok(()), |norm| norm.apply_to_rows(&self.pool, self.isa, states))?)
     }
 
     fn classify(&self, classifier: &ClassifierWeights<Self>, rows: Vec<f32>) -> Result<Vec<f32>> {
@@ -285,11 +285,6 @@ impl Device for CpuDevice {
 
     fn norm(&self, _: &Batch<'_, KvPage>, norm: &NormVectors, hidden: &mut Vec<f32>) -> Result<()> {
         Ok(norm.apply_to_rows(&self.pool, self.isa, hidden)?)
-    }
-
-    fn give_hidden(&self, pass: &mut Pass<'_, Self>) -> Result<()> {
-        pass.logits = std::mem::take(&mut pass.hidden);
-        Ok(())
     }
 
     fn norm_project(

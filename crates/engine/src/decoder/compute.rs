@@ -1,6 +1,6 @@
 //! A decoder whatever its device.
 
-use super::{Batching, Cache, Decoder, Device, Hidden, Logits, Rotation, Segment};
+use super::{Batching, Cache, Decoder, Device, PassOptions, PassOutput, Rotation, Segment};
 use crate::cache_budget::CacheBudget;
 use crate::cancel::CancellationToken;
 use crate::error::Result;
@@ -30,22 +30,16 @@ pub trait Compute: Any + Send + Sync {
     /// What the pages of all sequences are counted in.
     fn cache_budget(&self) -> &CacheBudget;
 
-    /// As [`Decoder::forward_with`].
+    /// As [`Decoder::pass`].
     ///
     /// # Errors
-    /// Those of [`Decoder::forward_with`].
-    fn forward(
+    /// Those of [`Decoder::pass`].
+    fn pass(
         &self,
         segments: &mut [Segment<'_>],
-        hidden: Hidden<'_>,
+        options: PassOptions<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Option<Logits>>;
-
-    /// As [`Decoder::hidden_states`].
-    ///
-    /// # Errors
-    /// Those of [`Decoder::hidden_states`].
-    fn hidden_states(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Vec<f32>>;
+    ) -> Result<PassOutput>;
 
     /// As [`Decoder::classify`].
     ///
@@ -86,17 +80,13 @@ impl<D: Device> Compute for Decoder<D> {
         self.pages.budget()
     }
 
-    fn forward(
+    fn pass(
         &self,
         segments: &mut [Segment<'_>],
-        hidden: Hidden<'_>,
+        options: PassOptions<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Option<Logits>> {
-        self.forward_with(segments, hidden, cancel)
-    }
-
-    fn hidden_states(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Vec<f32>> {
-        Decoder::hidden_states(self, segments, cancel)
+    ) -> Result<PassOutput> {
+        Decoder::pass(self, segments, options, cancel)
     }
 
     fn classify(&self, pooled: Vec<f32>) -> Result<Option<Vec<f32>>> {

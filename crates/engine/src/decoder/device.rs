@@ -105,11 +105,12 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
         Err(no_kernel())
     }
 
-    /// Puts the norm of every row of `hidden` into `taken`, on the host.
+    /// Puts every row of `hidden`, normed where a norm is given, into a vector on the host. `hidden` is read again where the flag
+    /// says so; else the vector may be made of its memory.
     ///
     /// # Errors
-    /// As [`add_input`](Self::add_input).
-    fn give_normed(&self, _: &Self::Batch<'_>, _: &Self::Norm, _: &Self::Buffer, _: &mut Vec<f32>) -> Result<()> {
+    /// `Internal` by default, on a device without [`HIDDEN_STATES`](Self::HIDDEN_STATES).
+    fn read_hidden(&self, _: &mut Self::Buffer, _: Option<&Self::Norm>, _: bool, _: &mut Vec<f32>) -> Result<()> {
         Err(no_kernel())
     }
 
@@ -118,14 +119,6 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
     /// # Errors
     /// As [`add_input`](Self::add_input).
     fn classify(&self, _: &ClassifierWeights<Self>, _: Vec<f32>) -> Result<Vec<f32>> {
-        Err(no_kernel())
-    }
-
-    /// Leaves `hidden` of the wanted rows on the host, where [`run`](Self::run) finds it.
-    ///
-    /// # Errors
-    /// `Internal` by default, on a device without [`HIDDEN_STATES`](Self::HIDDEN_STATES).
-    fn give_hidden(&self, _: &mut Pass<'_, Self>) -> Result<()> {
         Err(no_kernel())
     }
 
@@ -377,7 +370,7 @@ pub struct Pass<'b, D: Device> {
     pub product: D::Buffer,
     /// As `activated`, of a layer of experts.
     pub routed: D::Routed,
-    /// The wanted logits on the host, `[wanted rows, vocab]`, or hidden states `[wanted rows, hidden]`.
+    /// The wanted logits on the host, `[wanted rows, vocab]`.
     pub logits: Vec<f32>,
     /// Whether operations are recorded, to be computed later. Nothing of a caller's may run meanwhile: no span, no look at a
     /// cancellation token.

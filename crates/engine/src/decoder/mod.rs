@@ -3,7 +3,6 @@
 
 mod compute;
 mod device;
-mod joined;
 mod kv_cache;
 mod layer;
 mod load;
@@ -17,16 +16,14 @@ mod state;
 mod stored;
 
 pub use compute::Compute;
-pub use device::no_kernel;
-pub use device::{Batch, Device, Operand, Output, Pass, Sequence};
-pub use joined::{Hidden, Taken};
+pub use device::{Batch, Device, Operand, Output, Pass, Sequence, no_kernel};
 pub use kv_cache::{Cache, KvCache, Parts};
 pub use logits::Logits;
 pub use page::{AllocatePage, CopyPage, PageKind, PagePair};
 pub use page_pool::{CacheSizes, PagePool};
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
-pub use segment::{Batching, OutputRows, Segment};
+pub use segment::{Batching, HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
 pub(crate) use stored::floats;
@@ -44,13 +41,6 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use tracing::trace_span;
-
-/// What a pass gives of the wanted rows.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Outputs {
-    Logits,
-    HiddenStates,
-}
 
 /// One model's computation on the device `D`.
 pub struct Decoder<D: Device> {
@@ -140,45 +130,44 @@ impl<D: Device> Decoder<D> {
         }
     }
 
-    /// Runs the tokens of several sequences through the model in one pass over its weights and appends them to their
-    /// caches. Returns the wanted logits F32 `[rows, vocab]` in segment order, or `None` when none are wanted.
+    /// The logits of the wanted rows, as [`pass`](Self::pass) gives them.
     ///
     /// # Errors
-    /// `TokenOutOfVocabulary`, and `NoHead` for a model without an output head, before anything is computed; `Cancelled` after at most one more operation of a layer once
-    /// `cancel` is; `OutOfMemory`; `Internal` for a cache of another device. After an error the caches hold what they held
-    /// before, or less where layers have states that a part of the step has changed.
+    /// As [`pass`](Self::pass).
     pub fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Logits>> {
-        self.forward_with(segments, Hidden::default(), cancel)
+        Ok(self.pass(segments, PassOptions::LOGITS, cancel)?.logits)
     }
 
-    /// As [`forward`](Self::forward), with `hidden` states beside the ids and the logits.
+    /// Runs the tokens of several sequences through the model in one pass over its weights and appends them to their
+    /// caches. Returns what `options` ask of the rows that the segments want.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
-    pub fn forward_with(
+    /// `TokenOutOfVocabulary`, and `NoHead` for logits of a model without an output head, before anything is computed; `Cancelled`
+    /// after at most one more operation of a layer once `cancel` is; `OutOfMemory`; `Internal` for a cache of another device. After
+    /// an error the caches hold what they held before, or less where layers have states that a part of the step has changed.
+    pub fn pass(
         &self,
         segments: &mut [Segment<'_>],
-        hidden: Hidden<'_>,
+        options: PassOptions<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Option<Logits>> {
-        if self.weights.head.is_none() {
+    ) -> Result<PassOutput> {
+        if options.logits && self.weights.head.is_none() {
             return Err(Error::NoHead);
         }
-        let wanted: usize = segments.iter().map(Segment::wanted_rows).sum();
-        let logits = self.outputs(segments, Outputs::Logits, hidden, cancel)?;
-        if wanted == 0 {
-            return Ok(None);
+        let mut ids = segments.iter().flat_map(|segment| segment.tokens);
+        if let Some(id) = ids.find(|id| **id as usize >= self.vocab) {
+            return Err(Error::TokenOutOfVocabulary { id: *id, vocab: self.vocab });
         }
-        Ok(Some(Logits::new(logits, self.vocab)))
-    }
-
-    /// As [`forward`](Self::forward), but returns the wanted rows of what the output head reads, `[rows, hidden]`: the residual
-    /// stream behind the last block and its norm.
-    ///
-    /// # Errors
-    /// As [`forward`](Self::forward), but that no head is needed.
-    pub fn hidden_states(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Vec<f32>> {
-        self.outputs(segments, Outputs::HiddenStates, Hidden::default(), cancel)
+        for segment in segments.iter_mut() {
+            segment.cache.reserve(segment.cache.len() + segment.tokens.len())?;
+        }
+        // Where it panics, some layers' states have gone on too.
+        let computed = catch_unwind(AssertUnwindSafe(|| self.step(segments, options, cancel)));
+        let is_done = matches!(computed, Ok(Ok(_)));
+        for Segment { cache, tokens, .. } in segments.iter_mut() {
+            if is_done { cache.advance(tokens.len()) } else { cache.abandon() }
+        }
+        computed.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// The scores of the labels of each of `pooled` `[rows, hidden]`; none without a classification head.
@@ -189,41 +178,21 @@ impl<D: Device> Decoder<D> {
         self.weights.classifier.as_ref().map(|classifier| self.device.classify(classifier, pooled)).transpose()
     }
 
-    fn outputs(
-        &self,
-        segments: &mut [Segment<'_>],
-        outputs: Outputs,
-        hidden: Hidden<'_>,
-        cancel: &CancellationToken,
-    ) -> Result<Vec<f32>> {
-        let mut ids = segments.iter().flat_map(|segment| segment.tokens);
-        if let Some(id) = ids.find(|id| **id as usize >= self.vocab) {
-            return Err(Error::TokenOutOfVocabulary { id: *id, vocab: self.vocab });
-        }
-        for segment in segments.iter_mut() {
-            segment.cache.reserve(segment.cache.len() + segment.tokens.len())?;
-        }
-        // Where it panics, some layers' states have gone on too.
-        let computed = catch_unwind(AssertUnwindSafe(|| self.step(segments, outputs, hidden, cancel)));
-        let is_done = matches!(computed, Ok(Ok(_)));
-        for Segment { cache, tokens, .. } in segments.iter_mut() {
-            if is_done { cache.advance(tokens.len()) } else { cache.abandon() }
-        }
-        computed.unwrap_or_else(|panic| resume_unwind(panic))
-    }
-
     /// The outputs of a step whose positions have room in the caches.
     fn step(
         &self,
         segments: &mut [Segment<'_>],
-        outputs: Outputs,
-        mut hidden: Hidden<'_>,
+        options: PassOptions<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Vec<f32>> {
+    ) -> Result<PassOutput> {
         cancel.check()?;
         let batch = self.batch(segments)?;
-        let outputs = (batch.wanted_rows() > 0).then_some(outputs);
-        self.device.run(batch, &mut |pass| self.compute(pass, outputs, &mut hidden, cancel))
+        let wanted = batch.wanted_rows() > 0;
+        let mut hidden_states = Vec::new();
+        let compute = &mut |pass: &mut Pass<'_, D>| self.compute(pass, (wanted, options), &mut hidden_states, cancel);
+        let logits = self.device.run(batch, compute)?;
+        let logits = (wanted && options.logits).then(|| Logits::new(logits, self.vocab));
+        Ok(PassOutput { logits, hidden_states })
     }
 
     /// The rows of `segments`, one behind the other.
@@ -237,7 +206,7 @@ impl<D: Device> Decoder<D> {
             }
         }
         let mut end = 0;
-        for Segment { tokens, cache, logits, second_text, .. } in segments {
+        for Segment { tokens, cache, rows: output_rows, second_text, .. } in segments {
             let (start, rows) = (cache.len(), end..end + tokens.len());
             end = rows.end;
             cache.begin(tokens.len())?;
@@ -245,19 +214,19 @@ impl<D: Device> Decoder<D> {
             let cache = cache.downcast_mut::<KvCache<D::Page>>();
             let cache = cache.ok_or_else(|| Error::Internal("a cache of another device".into()))?;
             let Parts { pages, state, checkpoints } = cache.parts();
-            let wanted = logits.wanted(&rows);
+            let wanted = output_rows.wanted(&rows);
             let second_text = *second_text;
             sequences.push(Sequence { tokens, wanted, rows, start, pages, second_text, state, checkpoints });
         }
         Ok(Batch { sequences, rows: end, angles })
     }
 
-    /// Embedding, blocks, head.
+    /// Embedding, blocks, head. Whether any row is wanted comes with `options`.
     fn compute(
         &self,
         pass: &mut Pass<'_, D>,
-        outputs: Option<Outputs>,
-        states: &mut Hidden<'_>,
+        (wanted, options): (bool, PassOptions<'_>),
+        hidden_states: &mut Vec<f32>,
         cancel: &CancellationToken,
     ) -> Result<()> {
         let ModelWeights { embedding, input, joined, layer_embedding, layers, final_norm, head, .. } = &self.weights;
@@ -265,7 +234,7 @@ impl<D: Device> Decoder<D> {
         let cancel = if pass.recorded { &never } else { cancel };
         device.embed(&pass.batch, embedding, self.multipliers.embedding, &mut pass.hidden)?;
         if let Some(joined) = joined {
-            device.join(&pass.batch, joined, states.given, &mut pass.hidden)?;
+            device.join(&pass.batch, joined, options.hidden_input, &mut pass.hidden)?;
         }
         if let Some(input) = input {
             device.add_input(&pass.batch, input, &mut pass.hidden)?;
@@ -280,8 +249,8 @@ impl<D: Device> Decoder<D> {
             let _span = (!pass.recorded).then(|| trace_span!("layer", layer = index).entered());
             layer.store(pass)?;
             // Behind what later positions need only what is wanted is computed.
-            let is_last = index == self.last_storing && !states.taken.is_all();
-            if is_last && outputs.is_none() {
+            let is_last = index == self.last_storing && options.hidden_states != HiddenOutput::All;
+            if is_last && !wanted {
                 return Ok(cancel.check()?);
             }
             let keeps = is_last && !self.mixes_rows[index];
@@ -296,26 +265,21 @@ impl<D: Device> Decoder<D> {
             layer.forward(pass, cancel)?;
         }
         cancel.check()?;
-        if let (Taken::All(taken), Some(norm)) = (&mut states.taken, final_norm) {
-            device.give_normed(&pass.batch, norm, &pass.hidden, taken)?;
+        let norm = final_norm.as_ref();
+        if options.hidden_states == HiddenOutput::All {
+            device.read_hidden(&mut pass.hidden, norm, true, hidden_states)?;
         }
         device.keep_wanted(pass)?;
-        if let (Taken::Wanted(taken), Some(norm)) = (&mut states.taken, final_norm) {
-            device.give_normed(&pass.batch, norm, &pass.hidden, taken)?;
+        if options.hidden_states == HiddenOutput::Wanted && wanted {
+            device.read_hidden(&mut pass.hidden, norm, options.logits, hidden_states)?;
         }
-        match (outputs, final_norm, head) {
-            (Some(Outputs::Logits), Some(norm), Some(head)) => {
+        match (norm, head) {
+            (Some(norm), Some(head)) if options.logits && wanted => {
                 let Pass { batch, hidden, logits, .. } = pass;
                 device.logits(batch, hidden, norm, head, &self.multipliers, logits)
             }
-            (Some(Outputs::HiddenStates), norm, _) => {
-                if let Some(norm) = norm {
-                    device.norm(&pass.batch, norm, &mut pass.hidden)?;
-                }
-                device.give_hidden(pass)
-            }
             // A model without a head was refused before.
-            (None, ..) | (Some(Outputs::Logits), ..) => Ok(()),
+            _ => Ok(()),
         }
     }
 

@@ -1,6 +1,6 @@
-//! What a pass computes: tokens of sequences, and which of them it gives something of.
+//! What a pass computes: tokens of sequences, and what it gives of which of them.
 
-use super::Cache;
+use super::{Cache, Logits};
 use std::ops::Range;
 
 /// Which sequences are computed in one pass over the weights.
@@ -26,18 +26,18 @@ pub struct Segment<'a> {
     pub reach: usize,
     /// The position from which on tokens are of the second kind, in models that tell kinds apart: the second text of a pair.
     pub second_text: Option<usize>,
-    /// Which positions' logits, or hidden states, are wanted.
-    pub logits: OutputRows,
+    /// The positions whose logits or hidden states are wanted.
+    pub rows: OutputRows,
 }
 
 impl Segment<'_> {
-    /// Rows whose logits are wanted.
+    /// How many rows are wanted.
     pub fn wanted_rows(&self) -> usize {
-        self.logits.wanted(&(0..self.tokens.len())).len()
+        self.rows.wanted(&(0..self.tokens.len())).len()
     }
 }
 
-/// Which positions' logits are wanted.
+/// The positions of a segment whose logits or hidden states are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputRows {
     /// None: the tokens only fill the cache.
@@ -51,7 +51,7 @@ pub enum OutputRows {
 }
 
 impl OutputRows {
-    /// Those of `rows` whose logits are wanted.
+    /// Those of `rows` that are wanted.
     pub(super) fn wanted(self, rows: &Range<usize>) -> Range<usize> {
         match self {
             OutputRows::None => rows.end..rows.end,
@@ -60,4 +60,44 @@ impl OutputRows {
             OutputRows::All => rows.clone(),
         }
     }
+}
+
+/// What a pass reads next to ids, and what it gives.
+#[derive(Clone, Copy, Debug)]
+pub struct PassOptions<'a> {
+    /// What a prediction head reads: the hidden state of the position before each row's token, `[rows, hidden]`, of the model or
+    /// of the head itself. Empty for a model.
+    pub hidden_input: &'a [f32],
+    /// Whether the logits of the wanted rows are computed.
+    pub logits: bool,
+    /// The rows whose hidden states are given.
+    pub hidden_states: HiddenOutput,
+}
+
+impl PassOptions<'static> {
+    /// The logits of the wanted rows.
+    pub const LOGITS: Self = PassOptions { hidden_input: &[], logits: true, hidden_states: HiddenOutput::None };
+    /// The hidden states of the wanted rows.
+    pub const HIDDEN_STATES: Self =
+        PassOptions { hidden_input: &[], logits: false, hidden_states: HiddenOutput::Wanted };
+}
+
+/// The rows of a pass whose hidden states are given. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HiddenOutput {
+    /// No row.
+    None,
+    /// The rows that are wanted.
+    Wanted,
+    /// All rows: each of them is brought through all layers.
+    All,
+}
+
+/// What a pass gives, in the order of its segments.
+#[derive(Debug, Default)]
+pub struct PassOutput {
+    /// The logits of the wanted rows; `None` where there are none or their logits are not.
+    pub logits: Option<Logits>,
+    /// Hidden states as the output head reads them, `[rows, hidden]`: the residual stream after the last block and its norm.
+    pub hidden_states: Vec<f32>,
 }

@@ -1,7 +1,8 @@
 //! Which sequences are computed: those that have the pages for what is asked of them.
 
-use super::queue::{PATIENCE, Waiting};
-use super::{Run, Scheduler};
+use super::Scheduler;
+use super::queue::{ADMISSION_TIMEOUT, Waiting};
+use super::run::{Phase, Run};
 use crate::cache_budget::Reservation;
 use crate::decoder::Compute;
 use crate::error::{Error, Result};
@@ -76,11 +77,10 @@ pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute)
     for index in 0..waiting.len() {
         let run = &mut waiting[index].request;
         run.tokens = 0;
-        if run.admitted {
-            continue;
-        }
-        run.held = is_full && run.unheld().is_some();
-        if run.held {
+        let waits_for_memory = is_full && run.unheld().is_some();
+        let Phase::Waiting(wait) = &mut run.phase else { continue };
+        wait.is_held = waits_for_memory;
+        if wait.is_held {
             continue;
         }
         let (cached, reused) = (run.cache.len(), run.reused);
@@ -90,22 +90,21 @@ pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute)
         }
         let run = &waiting[index].request;
         let awaits = |(other, waiting): (usize, &Waiting<Run>)| {
-            waiting.request.admitted && run.awaits(&waiting.request, other < index)
+            waiting.request.is_admitted() && run.awaits(&waiting.request, other < index)
         };
         if is_prompt && waiting.iter().enumerate().any(awaits) {
             continue;
         }
         let run = &mut waiting[index].request;
         match run.admit(others_run) {
-            Ok(admitted) => (run.admitted, run.held) = (admitted, !admitted),
-            Err(error) => run.outcome = Some(Err(error)),
-        }
-        if run.held {
-            is_full = true;
-            run.held_since.get_or_insert_with(Instant::now);
-            // One that waits keeps no page from others.
-            run.cache.truncate(cached);
-            run.reused = reused;
+            Ok(true) => run.admitted(),
+            Ok(false) => {
+                is_full = true;
+                // One that waits keeps no page from others.
+                run.cache.truncate(cached);
+                run.reused = reused;
+            }
+            Err(error) => run.finish(Err(error)),
         }
     }
 }
@@ -119,19 +118,27 @@ impl Run {
     fn admit(&mut self, others_run: bool) -> Result<bool> {
         if let Some(reservation) = self.unheld().cloned() {
             let admitted = self.cache.admit(&reservation);
-            if matches!(admitted, Err(Error::CacheBudget { .. })) {
-                if others_run {
-                    self.waits_since = None;
-                    return Ok(false);
-                }
-                if self.waits_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
-                    return Ok(false);
-                }
+            if matches!(admitted, Err(Error::CacheBudget { .. })) && self.hold(others_run) {
+                return Ok(false);
             }
             admitted?;
         }
         self.cache.reserve(self.ids.len())?;
         Ok(true)
+    }
+
+    /// Lets it wait for pages that others hold; whether it may still wait.
+    fn hold(&mut self, others_run: bool) -> bool {
+        let Phase::Waiting(wait) = &mut self.phase else { return false };
+        if others_run {
+            wait.idle_since = None;
+        }
+        let may_wait = others_run || wait.idle_since.get_or_insert_with(Instant::now).elapsed() < ADMISSION_TIMEOUT;
+        if may_wait {
+            wait.is_held = true;
+            wait.held_since.get_or_insert_with(Instant::now);
+        }
+        may_wait
     }
 
     /// What is still to be reserved for its generation.

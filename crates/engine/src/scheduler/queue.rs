@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::threads::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{PoisonError, TryLockError};
@@ -21,18 +20,18 @@ use std::time::{Duration, Instant};
 use thread::ThreadId;
 
 /// How often one that waits looks whether its requests were cancelled.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How long one whose request is held waits at most before it is looked at again.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const ADMISSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The least and the most time that a step waits for the threads of the last one. Under loom nothing ends by time alone.
-const RETURN: [Duration; 2] =
+const REJOIN_WINDOW: [Duration; 2] =
     if cfg!(loom) { [Duration::ZERO; 2] } else { [Duration::from_micros(200), Duration::from_millis(20)] };
 
 /// How long a forked process waits for the lock of the queue, which is held for microseconds: who holds it longer is not
 /// there.
-const FORKED: Duration = Duration::from_secs(1);
+pub(crate) const FORK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Computes the requests of a queue.
 pub(crate) trait Steps {
@@ -46,8 +45,9 @@ pub(crate) trait Steps {
     /// Computes a step of `chosen`. Does not panic.
     fn compute(&self, chosen: &mut [Waiting<Self::Request>]);
 
-    /// Whether one step computes requests of several callers, so that it pays to wait for them.
-    fn shares_steps(&self) -> bool;
+    /// Whether it pays to wait for the thread of `request`, which is finished, as it soon comes back with another one and one step
+    /// computes requests of several callers.
+    fn rejoins(&self, request: &Self::Request) -> bool;
 
     /// Whether `request` is, with a result or an error.
     fn is_finished(request: &Self::Request) -> bool;
@@ -62,29 +62,24 @@ pub(crate) trait Steps {
 /// The requests of all threads.
 #[derive(Debug)]
 pub(crate) struct Queue<R> {
-    line: Mutex<Line<R>>,
+    state: Mutex<QueueState<R>>,
     /// The process whose threads wait.
     process: AtomicU32,
-    /// Of those that compute something else between steps.
-    others: Condvar,
 }
 
 #[derive(Debug)]
-struct Line<R> {
+struct QueueState<R> {
     /// In the order in which they came, or were in a step that did not finish them. Those in a step are not here.
     waiting: VecDeque<Waiting<R>>,
     /// Those that their callers have not fetched.
     finished: Vec<Waiting<R>>,
     computing: bool,
-    /// How many wait to compute something else, and since when the next step comes before them.
-    others: usize,
-    step_is_next: Option<Instant>,
     /// Threads that the next step waits for, and until when.
     returning: Vec<ThreadId>,
     until: Option<Instant>,
     next: u64,
     /// When those that are held are looked at again, unless something is freed before; `None` is at once.
-    look: Option<Instant>,
+    recheck_at: Option<Instant>,
 }
 
 /// A request and who made it.
@@ -105,18 +100,16 @@ pub struct Caller {
 
 impl<R> Default for Queue<R> {
     fn default() -> Queue<R> {
-        let line = Line {
+        let state = QueueState {
             waiting: VecDeque::new(),
             finished: Vec::new(),
             computing: false,
-            others: 0,
-            step_is_next: None,
             returning: Vec::new(),
             until: None,
             next: 0,
-            look: None,
+            recheck_at: None,
         };
-        Queue { line: Mutex::new(line), process: AtomicU32::new(process::id()), others: Condvar::new() }
+        Queue { state: Mutex::new(state), process: AtomicU32::new(process::id()) }
     }
 }
 
@@ -130,16 +123,16 @@ impl<R> Queue<R> {
             return Err((error, requests));
         }
         let thread = thread::current().id();
-        let mut line = self.line();
-        if line.waiting.try_reserve(requests.len()).is_err() || line.finished.try_reserve(requests.len()).is_err() {
+        let mut state = self.state();
+        if state.waiting.try_reserve(requests.len()).is_err() || state.finished.try_reserve(requests.len()).is_err() {
             let bytes = requests.len().saturating_mul(size_of::<Waiting<R>>());
             return Err((memory::OutOfMemory { what: "the queue of a model", bytes }.into(), requests));
         }
-        line.returning.retain(|other| *other != thread);
+        state.returning.retain(|other| *other != thread);
         for request in requests {
-            let ticket = line.next;
-            line.next += 1;
-            line.waiting.push_back(Waiting { request, caller: Arc::clone(caller), ticket, thread });
+            let ticket = state.next;
+            state.next += 1;
+            state.waiting.push_back(Waiting { request, caller: Arc::clone(caller), ticket, thread });
         }
         Ok(())
     }
@@ -169,30 +162,27 @@ impl<R> Queue<R> {
     /// Takes part in computing until requests of `caller` are finished, or it was called.
     fn finished<S: Steps<Request = R>>(&self, steps: &S, caller: &Arc<Caller>) -> Vec<Waiting<R>> {
         let is_own = |waiting: &Waiting<R>| Arc::ptr_eq(&waiting.caller, caller);
-        let mut line = self.line();
+        let mut state = self.state();
         loop {
-            line.leave::<S>(|waiting| is_own(waiting) && S::cancelled(&mut waiting.request));
+            state.leave::<S>(|waiting| is_own(waiting) && S::cancelled(&mut waiting.request));
             let called = caller.called.swap(false, Ordering::Relaxed);
-            let finished: Vec<_> = line.finished.extract_if(.., |waiting| is_own(waiting)).collect();
+            let finished: Vec<_> = state.finished.extract_if(.., |waiting| is_own(waiting)).collect();
             if called || !finished.is_empty() {
                 return finished;
             }
-            let may_compute = !line.computing
-                && !line.is_for_others()
-                && line.waiting.iter().any(is_own)
-                && line.first::<S>().is_some();
-            let wait = if may_compute { line.until_complete().min(LOOK) } else { LOOK };
+            let may_compute = !state.computing && state.waiting.iter().any(is_own) && state.first::<S>().is_some();
+            let wait = if may_compute { state.until_complete().min(POLL_INTERVAL) } else { POLL_INTERVAL };
             if wait.is_zero() {
-                line = self.step(line, steps, caller);
+                state = self.step(state, steps, caller);
             } else {
-                line = caller.changed.wait_timeout(line, wait).unwrap_or_else(PoisonError::into_inner).0;
+                state = caller.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
             }
         }
     }
 
     /// Wakes `caller` from [`wait`](Self::wait), now or when it comes there.
     pub(crate) fn call(&self, caller: &Caller) {
-        let _line = self.line(); // not between its look and its sleep
+        let _line = self.state(); // not between its look and its sleep
         caller.called.store(true, Ordering::Relaxed);
         caller.changed.notify_one();
     }
@@ -202,9 +192,9 @@ impl<R> Queue<R> {
         if self.process.load(Ordering::Relaxed) != process::id() {
             return; // nobody of this process waits, and the lock may be held for ever
         }
-        let mut line = self.line();
-        line.look = None;
-        if let Some(first) = line.waiting.front().filter(|_| !line.computing) {
+        let mut state = self.state();
+        state.recheck_at = None;
+        if let Some(first) = state.waiting.front().filter(|_| !state.computing) {
             first.caller.changed.notify_one();
         }
     }
@@ -212,73 +202,42 @@ impl<R> Queue<R> {
     /// Computes a step on this thread.
     fn step<'a, S: Steps<Request = R>>(
         &'a self,
-        mut line: MutexGuard<'a, Line<R>>,
+        mut state: MutexGuard<'a, QueueState<R>>,
         steps: &S,
         caller: &Arc<Caller>,
-    ) -> MutexGuard<'a, Line<R>> {
-        line.until = None;
-        line.step_is_next = None;
-        line.returning.clear();
-        let mut chosen = steps.choose(&mut line.waiting);
-        let any_held = line.waiting.iter().any(|waiting| S::is_held(&waiting.request));
-        line.look = any_held.then(|| Instant::now() + PATIENCE);
+    ) -> MutexGuard<'a, QueueState<R>> {
+        state.until = None;
+        state.returning.clear();
+        let mut chosen = steps.choose(&mut state.waiting);
+        let any_held = state.waiting.iter().any(|waiting| S::is_held(&waiting.request));
+        state.recheck_at = any_held.then(|| Instant::now() + ADMISSION_TIMEOUT);
         if chosen.is_empty() {
-            return line;
+            return state;
         }
-        line.computing = true;
-        drop(line);
+        state.computing = true;
+        drop(state);
         let begun = Instant::now();
         steps.compute(&mut chosen);
         let ended = Instant::now();
-        let mut line = self.line();
-        line.computing = false;
-        let wait = (ended.duration_since(begun) / 8).clamp(RETURN[0], RETURN[1]);
-        line.until = steps.shares_steps().then(|| ended + wait);
+        let mut state = self.state();
+        state.computing = false;
+        let wait = (ended.duration_since(begun) / 8).clamp(REJOIN_WINDOW[0], REJOIN_WINDOW[1]);
+        state.until = Some(ended + wait);
         for waiting in chosen {
             if !S::is_finished(&waiting.request) {
-                line.waiting.push_back(waiting);
+                state.waiting.push_back(waiting);
                 continue;
             }
-            if !line.returning.contains(&waiting.thread) {
-                line.returning.push(waiting.thread);
+            if steps.rejoins(&waiting.request) && !state.returning.contains(&waiting.thread) {
+                state.returning.push(waiting.thread);
             }
             if !Arc::ptr_eq(&waiting.caller, caller) {
                 waiting.caller.changed.notify_one();
             }
-            line.finished.push(waiting);
+            state.finished.push(waiting);
         }
-        self.hand_on::<S>(&line);
-        line
-    }
-
-    /// Runs `compute`, which is no step, while no step is computed. Steps and these take turns where both wait.
-    ///
-    /// # Errors
-    /// `Forked`.
-    pub(crate) fn between_steps<S: Steps<Request = R>, T>(&self, compute: impl FnOnce() -> T) -> Result<T> {
-        self.check_process()?;
-        let mut line = self.line();
-        line.others += 1;
-        while line.computing || line.is_for_step() && line.first::<S>().is_some() {
-            line = self.others.wait_timeout(line, LOOK).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        line.others -= 1;
-        line.computing = true;
-        drop(line);
-        let computed = catch_unwind(AssertUnwindSafe(compute));
-        let mut line = self.line();
-        (line.computing, line.step_is_next) = (false, (!line.waiting.is_empty()).then(Instant::now));
-        self.hand_on::<S>(&line);
-        drop(line);
-        computed.map_or_else(|panic| resume_unwind(panic), Ok)
-    }
-
-    /// Lets whoever computes next look.
-    fn hand_on<S: Steps<Request = R>>(&self, line: &Line<R>) {
-        line.wake_first::<S>();
-        if line.others > 0 {
-            self.others.notify_one();
-        }
+        state.wake_first::<S>();
+        state
     }
 
     /// Takes the queue over in a process that was forked. Nobody computed meanwhile if nobody waited: then nothing is half
@@ -289,15 +248,15 @@ impl<R> Queue<R> {
             return Ok(());
         }
         let begun = Instant::now();
-        let line = loop {
-            match self.line.try_lock() {
-                Ok(line) => break line,
-                Err(TryLockError::Poisoned(line)) => break line.into_inner(),
-                Err(TryLockError::WouldBlock) if begun.elapsed() > FORKED => return Err(Error::Forked),
+        let state = loop {
+            match self.state.try_lock() {
+                Ok(state) => break state,
+                Err(TryLockError::Poisoned(state)) => break state.into_inner(),
+                Err(TryLockError::WouldBlock) if begun.elapsed() > FORK_TIMEOUT => return Err(Error::Forked),
                 Err(TryLockError::WouldBlock) => thread::yield_now(),
             }
         };
-        if self.process.load(Ordering::Relaxed) != mine && (line.computing || !line.waiting.is_empty()) {
+        if self.process.load(Ordering::Relaxed) != mine && (state.computing || !state.waiting.is_empty()) {
             return Err(Error::Forked);
         }
         self.process.store(mine, Ordering::Relaxed);
@@ -305,23 +264,12 @@ impl<R> Queue<R> {
     }
 
     /// Nothing panics while it is held.
-    fn line(&self) -> MutexGuard<'_, Line<R>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, QueueState<R>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<R> Line<R> {
-    /// Whether a step is computed next. It may come to nothing, as its requests can wait for memory: then it is waited for no
-    /// longer than this.
-    fn is_for_step(&self) -> bool {
-        self.step_is_next.is_some_and(|since| since.elapsed() < LOOK)
-    }
-
-    /// Whether what is no step is computed next.
-    fn is_for_others(&self) -> bool {
-        self.others > 0 && !self.is_for_step()
-    }
-
+impl<R> QueueState<R> {
     /// How long the next step still waits for others.
     fn until_complete(&self) -> Duration {
         let until = self.until.filter(|_| !self.returning.is_empty());
@@ -338,15 +286,15 @@ impl<R> Line<R> {
             }
         }
         if self.finished.len() > before {
-            self.look = None; // it may be the one that others are held behind
+            self.recheck_at = None; // it may be the one that others are held behind
             self.wake_first::<S>();
         }
     }
 
     /// The first that waits and may be computed.
     fn first<S: Steps<Request = R>>(&self) -> Option<&Waiting<R>> {
-        let looks = self.look.is_none_or(|look| look <= Instant::now());
-        self.waiting.iter().find(|waiting| looks || !S::is_held(&waiting.request))
+        let is_due = self.recheck_at.is_none_or(|at| at <= Instant::now());
+        self.waiting.iter().find(|waiting| is_due || !S::is_held(&waiting.request))
     }
 
     /// Lets that one look whether a step is to be computed.
@@ -354,71 +302,5 @@ impl<R> Line<R> {
         if let Some(first) = self.first::<S>().filter(|_| !self.computing) {
             first.caller.changed.notify_one();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Mutex as Log;
-
-    /// Requests that are finished once they were in a step.
-    struct Noted<'l>(&'l Log<Vec<char>>);
-
-    impl Steps for Noted<'_> {
-        type Request = bool;
-
-        fn choose(&self, waiting: &mut VecDeque<Waiting<bool>>) -> Vec<Waiting<bool>> {
-            waiting.drain(..).collect()
-        }
-
-        fn compute(&self, chosen: &mut [Waiting<bool>]) {
-            self.0.lock().unwrap().push('s');
-            chosen.iter_mut().for_each(|waiting| waiting.request = true);
-        }
-
-        fn shares_steps(&self) -> bool {
-            false
-        }
-
-        fn is_finished(request: &bool) -> bool {
-            *request
-        }
-
-        fn is_held(_: &bool) -> bool {
-            false
-        }
-
-        fn cancelled(_: &mut bool) -> bool {
-            false
-        }
-    }
-
-    /// Each of the others takes longer than a step is waited for, so that one always waits while another computes.
-    #[test]
-    fn several_others_take_turns_with_steps() {
-        let (queue, log) = (Queue::<bool>::default(), Log::new(Vec::new()));
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while log.lock().unwrap().iter().filter(|entry| **entry == 's').count() < 5 {
-                        let compute = || {
-                            log.lock().unwrap().push('o');
-                            std::thread::sleep(LOOK * 2);
-                        };
-                        queue.between_steps::<Noted<'_>, ()>(compute).unwrap();
-                    }
-                });
-            }
-            while log.lock().unwrap().is_empty() {
-                std::thread::yield_now();
-            }
-            for _ in 0..5 {
-                assert!(queue.run(&Noted(&log), &Arc::default(), vec![false]).is_ok());
-            }
-        });
-        let log: String = log.into_inner().unwrap().into_iter().collect();
-        // A thread that was not there yet when one of the others ended lets two of them come first.
-        assert!(!log.trim_end_matches('o').contains("oooo"), "{log}");
     }
 }

@@ -90,7 +90,7 @@ impl Streams {
                 Ok(()) if all.is_empty() => continue,
                 Ok(()) => scheduler.wait(compute, &self.caller),
                 Err((error, mut runs)) => {
-                    runs.iter_mut().for_each(|run| run.outcome = Some(Err(error.clone())));
+                    runs.iter_mut().for_each(|run| run.finish(Err(error.clone())));
                     runs
                 }
             };

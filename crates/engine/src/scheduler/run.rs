@@ -1,0 +1,275 @@
+//! A sequence on its way through the scheduler: what is wanted of it, how far it is, and what was computed.
+
+use super::hidden::HiddenRows;
+use super::text::Text;
+use crate::cache_budget::Reservation;
+use crate::cancel::CancellationToken;
+use crate::decoder::{Cache, Compute, Logits, OutputRows, Rotation, Segment};
+use crate::error::{Error, Result};
+use crate::memory;
+use model_factory_spec::plan::{KV_PAGE, PREFILL_CHUNK};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+use tracing::{Span, debug};
+
+/// A sequence, or a text for a vector, on its way through the scheduler, with tokens to be computed.
+#[derive(Debug)]
+pub struct Run {
+    /// The whole sequence. Those from the length of `cache` on are computed.
+    pub ids: Vec<u32>,
+    /// What is cached of it.
+    pub cache: Box<dyn Cache>,
+    /// How the keys of the cache are rotated.
+    pub rotation: Rotation,
+    /// Tokens that the sequence had before.
+    pub before: usize,
+    /// Tokens whose keys and values were found in pages of other sequences.
+    pub reused: usize,
+    /// What is wanted of it, and what of that was computed.
+    pub output: RunOutput,
+    /// The hidden states of the last tokens, where a prediction head reads them.
+    pub hidden: Option<HiddenRows>,
+    /// How many of the last tokens are guessed.
+    pub guesses: usize,
+    /// Ends it.
+    pub cancel: CancellationToken,
+    /// What is reserved for its generation, or will be before it is computed.
+    pub reservation: Option<Arc<Reservation>>,
+    /// Whether it is one of a batch that its caller made.
+    pub batched: bool,
+    /// Whether a step of it was shared with other sequences.
+    pub shared_step: bool,
+    /// The span that its steps are in.
+    pub span: Span,
+    /// Which of its caller's it is.
+    pub key: u64,
+    pub(super) phase: Phase,
+    /// Tokens of the step that it is in.
+    pub(super) tokens: usize,
+}
+
+/// What is wanted of a run, and what of that was computed. Complete.
+#[derive(Debug)]
+pub enum RunOutput {
+    /// The logits of the last token, `[vocab]`.
+    Last(Option<Vec<f32>>),
+    /// The logits of the tokens that are new to the sequence.
+    All {
+        /// `[tokens, vocab]`, with room for all of them.
+        logits: Vec<f32>,
+        /// Tokens whose logits are there. They are not computed again where the cache has forgotten these tokens.
+        tokens: usize,
+    },
+    /// The vector of a text.
+    Pooled(Text),
+}
+
+/// How far a run is.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// It has no pages yet.
+    Waiting(Wait),
+    /// It has its pages.
+    Admitted,
+    /// It has its pages, and is computed in a step of its own: one that it shared failed.
+    Isolated,
+    /// It was computed, or why it was not.
+    Finished(Result<()>),
+}
+
+/// Why a run has no pages.
+#[derive(Debug, Default)]
+pub(super) struct Wait {
+    /// Whether other sequences hold them.
+    pub(super) is_held: bool,
+    /// When they were first found to.
+    pub(super) held_since: Option<Instant>,
+    /// Since when they do while no generation runs.
+    pub(super) idle_since: Option<Instant>,
+}
+
+impl Run {
+    /// Computes `ids` that `cache` does not hold, of which those from `before` on are new to the sequence.
+    pub fn new(
+        ids: Vec<u32>,
+        before: usize,
+        cache: Box<dyn Cache>,
+        rotation: Rotation,
+        cancel: &CancellationToken,
+        span: Span,
+    ) -> Run {
+        Run {
+            ids,
+            cache,
+            rotation,
+            before,
+            reused: 0,
+            output: RunOutput::Last(None),
+            hidden: None,
+            guesses: 0,
+            cancel: cancel.clone(),
+            reservation: None,
+            batched: false,
+            shared_step: false,
+            span,
+            key: 0,
+            phase: Phase::Waiting(Wait::default()),
+            tokens: 0,
+        }
+    }
+
+    /// Computes the vector of the text of `ids`, which `text` says how to make. It shares no pages and takes its own step by step,
+    /// as its steps come.
+    pub fn of_text(ids: Vec<u32>, text: Text, compute: &dyn Compute, cancel: &CancellationToken) -> Run {
+        let rotation = compute.rotation(ids.len());
+        let run = Run::new(ids, 0, compute.cache(), rotation, cancel, Span::current());
+        Run { output: RunOutput::Pooled(text), phase: Phase::Admitted, ..run }
+    }
+
+    /// Takes its pages at once.
+    ///
+    /// # Errors
+    /// `CacheBudget`, `OutOfMemory`, or the GPU's.
+    pub fn reserve(&mut self) -> Result<()> {
+        self.adopt();
+        self.cache.reserve(self.ids.len())
+    }
+
+    /// How it ended.
+    ///
+    /// # Errors
+    /// Why it was not computed.
+    pub fn outcome(&self) -> Result<()> {
+        match &self.phase {
+            Phase::Finished(outcome) => outcome.clone(),
+            _ => Err(Error::Internal("a sequence was not computed".into())),
+        }
+    }
+
+    /// The text whose vector is wanted, where one is.
+    pub(super) fn text(&self) -> Option<&Text> {
+        if let RunOutput::Pooled(text) = &self.output { Some(text) } else { None }
+    }
+
+    pub(super) fn finish(&mut self, outcome: Result<()>) {
+        self.phase = Phase::Finished(outcome);
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        matches!(self.phase, Phase::Finished(_))
+    }
+
+    /// Whether it has its pages.
+    pub(super) fn is_admitted(&self) -> bool {
+        matches!(self.phase, Phase::Admitted | Phase::Isolated)
+    }
+
+    /// It has its pages from now on.
+    pub(super) fn admitted(&mut self) {
+        if let Phase::Waiting(Wait { held_since: Some(since), .. }) = &self.phase {
+            debug!(parent: &self.span, tokens = self.ids.len(), waited = ?since.elapsed(), "waited for pages");
+        }
+        self.phase = Phase::Admitted;
+    }
+
+    /// Takes whole pages that other sequences have computed.
+    pub(super) fn adopt(&mut self) {
+        self.adopt_by(|cache, ids, rotation| cache.adopt(ids, rotation));
+    }
+
+    /// Takes positions by `adopt`, and counts those that are new to the sequence.
+    pub(super) fn adopt_by(&mut self, adopt: impl FnOnce(&mut dyn Cache, &[u32], Rotation)) {
+        let start = self.cache.len().max(self.before);
+        let adoptable = self.adoptable();
+        adopt(&mut *self.cache, &self.ids[..adoptable], self.rotation);
+        self.reused += self.cache.len().saturating_sub(start);
+    }
+
+    /// Tokens of which nothing is wanted.
+    fn adoptable(&self) -> usize {
+        match self.output {
+            RunOutput::Last(_) => self.ids.len().saturating_sub(1),
+            RunOutput::All { .. } => self.before,
+            RunOutput::Pooled(_) => 0,
+        }
+    }
+
+    /// Whether `other` computes the page that this one, which may come after it in the queue, computes next.
+    pub(super) fn awaits(&self, other: &Run, comes_after: bool) -> bool {
+        let (own, cached) = (self.cache.len(), other.cache.len());
+        let end = own + KV_PAGE;
+        self.cache.shares()
+            && other.cache.shares()
+            && other.text().is_none()
+            && own.is_multiple_of(KV_PAGE)
+            && (cached > own || cached == own && comes_after)
+            && cached < end
+            && self.rotation == other.rotation
+            && self.cache.salt() == other.cache.salt()
+            && end <= self.adoptable().min(other.ids.len())
+            && self.ids[..end] == other.ids[..end]
+    }
+
+    /// Tokens that one step may compute of it, as far as it goes.
+    pub(super) fn pending(&self) -> usize {
+        let cached = self.cache.len();
+        let end = match self.output {
+            RunOutput::All { tokens, .. } if cached < self.before + tokens => self.before + tokens,
+            _ => self.ids.len(),
+        };
+        end - cached
+    }
+
+    /// Whether the logits of every token that its next step computes are wanted.
+    pub(super) fn wants_all(&self) -> bool {
+        matches!(self.output, RunOutput::All { tokens, .. } if self.cache.len() >= self.before + tokens)
+    }
+
+    /// Whether the step computes positions whose hidden states are wanted: of a long prompt those of the last ones.
+    pub(super) fn wants_hidden(&self) -> bool {
+        self.hidden.is_some() && self.cache.len() + self.tokens + PREFILL_CHUNK > self.ids.len()
+    }
+
+    pub(super) fn segment(&mut self) -> Segment<'_> {
+        let (start, reach) = (self.cache.len(), self.ids.len());
+        let end = start + self.tokens;
+        let rows = match &self.output {
+            RunOutput::Last(_) if end == reach => OutputRows::Last,
+            RunOutput::All { .. } if self.wants_all() => OutputRows::All,
+            RunOutput::Pooled(text) => text.rows(start, end == reach),
+            _ => OutputRows::None,
+        };
+        let second_text = self.text().and_then(|text| text.second_text);
+        Segment { tokens: &self.ids[start..end], cache: &mut *self.cache, reach, second_text, rows }
+    }
+
+    /// Takes rows `rows` of the hidden states that a step of texts computed, each `width` wide.
+    pub(super) fn pool(&mut self, hidden_states: &[f32], width: usize, rows: Range<usize>) {
+        let is_done = self.cache.len() == self.ids.len();
+        if let RunOutput::Pooled(text) = &mut self.output {
+            text.add(&hidden_states[rows.start * width..rows.end * width], width);
+        }
+        if is_done {
+            self.cache.truncate(0); // its pages are for those of the next step
+            self.finish(Ok(()));
+        }
+    }
+
+    /// Takes rows `rows` of the logits that a step computed.
+    pub(super) fn take(&mut self, logits: &mut Option<Logits>, rows: Range<usize>) -> Result<()> {
+        let Some(computed) = logits.as_ref().filter(|_| !rows.is_empty()) else { return Ok(()) };
+        match &mut self.output {
+            RunOutput::All { logits, tokens } => {
+                *tokens += rows.len();
+                rows.for_each(|row| logits.extend_from_slice(computed.row(row)));
+            }
+            // The only row there is.
+            RunOutput::Last(last) if computed.rows() == 1 => *last = logits.take().map(Logits::into_values),
+            // A row of its own: a caller may keep it, and would keep those of others.
+            RunOutput::Last(last) => *last = Some(memory::copied(computed.row(rows.start), "logits")?),
+            RunOutput::Pooled(_) => {}
+        }
+        Ok(())
+    }
+}

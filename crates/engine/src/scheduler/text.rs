@@ -1,0 +1,150 @@
+//! Texts whose vectors are wanted: which of them a step computes, and a vector of the hidden states of each.
+
+use super::queue::Waiting;
+use super::run::{Phase, Run};
+use crate::decoder::{Batching, Compute, OutputRows};
+use crate::error::Error;
+use model_factory_spec::spec::Pooling;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// How the hidden states of a text become a vector, and the vector so far.
+#[derive(Debug)]
+pub struct Text {
+    pooling: Pooling,
+    /// The position from which on tokens are of the second kind.
+    pub(super) second_text: Option<usize>,
+    /// Whether one step computes all of it: each of its tokens sees the ones after it.
+    is_whole: bool,
+    /// The sum of the wanted hidden states so far; empty before the first.
+    sum: Vec<f64>,
+}
+
+impl Text {
+    /// One of which `pooling` says which hidden states make the vector.
+    pub fn new(pooling: Pooling, second_text: Option<usize>, is_whole: bool) -> Text {
+        Text { pooling, second_text, is_whole, sum: Vec::new() }
+    }
+
+    /// The vector of a text of `tokens`: the wanted hidden state, or the mean of all.
+    pub fn into_vector(mut self, tokens: usize) -> Vec<f64> {
+        if self.pooling == Pooling::Mean {
+            self.sum.iter_mut().for_each(|sum| *sum /= tokens as f64);
+        }
+        self.sum
+    }
+
+    /// Which hidden states are wanted of a part that begins at `start`.
+    pub(super) fn rows(&self, start: usize, is_last: bool) -> OutputRows {
+        match self.pooling {
+            Pooling::Mean => OutputRows::All,
+            Pooling::Cls if start == 0 => OutputRows::First,
+            Pooling::Last if is_last => OutputRows::Last,
+            Pooling::Cls | Pooling::Last => OutputRows::None,
+        }
+    }
+
+    /// Adds hidden states `[rows, width]`, in their order.
+    pub(super) fn add(&mut self, rows: &[f32], width: usize) {
+        self.sum.resize(width, 0.0);
+        for row in rows.chunks_exact(width.max(1)) {
+            self.sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+        }
+    }
+}
+
+/// Gives texts of the caller of the one at `first` of `waiting` their tokens of the next step and the pages for them: what was
+/// begun, then the others in order of arrival, as far as they fit. One whose pages do not fit comes in a later step.
+pub(super) fn share(waiting: &mut VecDeque<Waiting<Run>>, first: usize, compute: &dyn Compute) {
+    let is_isolated = matches!(waiting[first].request.phase, Phase::Isolated);
+    let is_alone = is_isolated || compute.batching() != Batching::Any;
+    let caller = Arc::clone(&waiting[first].caller);
+    let candidate = |(index, waiting): (usize, &Waiting<Run>)| {
+        let is_with = if is_isolated { index == first } else { Arc::ptr_eq(&waiting.caller, &caller) };
+        (is_with && waiting.request.text().is_some()).then_some((waiting.request.cache.len() == 0, index))
+    };
+    let mut texts: Vec<(bool, usize)> = waiting.iter().enumerate().filter_map(candidate).collect();
+    texts.sort_unstable();
+    let room = compute.step_room();
+    let (most, mut given) = (room.rows - room.logits, 0);
+    for (_, index) in texts {
+        let run = &mut waiting[index].request;
+        let (is_whole, held) = (run.text().is_some_and(|text| text.is_whole), run.cache.len());
+        let tokens = share_of(run.pending(), is_whole, most, given);
+        if tokens == 0 {
+            continue;
+        }
+        match run.cache.reserve(held + tokens) {
+            Ok(()) => (run.tokens, given) = (tokens, given + tokens),
+            Err(error) => {
+                run.cache.truncate(held);
+                if given == 0 || !matches!(error, Error::CacheBudget { .. }) {
+                    run.finish(Err(error));
+                }
+                return;
+            }
+        }
+        if is_alone {
+            return;
+        }
+    }
+}
+
+/// Orders the requests that a step left: steps of sequences and of texts take turns, and so do callers with texts. A request's
+/// kind is whether it is a text, and its caller.
+pub(super) fn take_turns<T, C: PartialEq + Copy>(left: &mut [T], computed: (bool, C), kind: impl Fn(&T) -> (bool, C)) {
+    left.sort_by_key(|request| {
+        let ((is_text, caller), is_same) = (kind(request), kind(request).0 == computed.0);
+        (is_same, is_same && is_text && caller == computed.1)
+    });
+}
+
+/// The tokens of a text with `pending` ones that a step of at most `most` takes when it has `given` of others. One that must be
+/// whole may be longer than a step: the plan counts the longest.
+fn share_of(pending: usize, is_whole: bool, most: usize, given: usize) -> usize {
+    let left = most.saturating_sub(given);
+    match is_whole {
+        true if given > 0 && pending > left => 0,
+        true => pending,
+        false => pending.min(left),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{share_of, take_turns};
+
+    fn shares(pending: &[usize], is_whole: bool) -> Vec<usize> {
+        let mut given = 0;
+        let share = |pending: &usize| {
+            let tokens = share_of(*pending, is_whole, 512, given);
+            given += tokens;
+            tokens
+        };
+        pending.iter().map(share).collect()
+    }
+
+    #[test]
+    fn a_step_is_filled_and_no_text_is_cut_that_must_be_whole() {
+        assert_eq!(shares(&[400, 200, 150, 100, 12, 10], true), [400, 0, 0, 100, 12, 0]);
+        assert_eq!(shares(&[400, 200, 10], false), [400, 112, 0]);
+        assert_eq!(shares(&[700, 20], true), [700, 0]);
+        assert_eq!(shares(&[700, 20], false), [512, 0]);
+    }
+
+    #[test]
+    fn several_callers_with_texts_take_turns_with_sequences() {
+        // Two callers with texts, one of each in a step, and two sequences that take two steps each, and so on: who is in front
+        // of the queue is computed.
+        let kind = |request: &char| (matches!(request, 'a' | 'b'), *request);
+        let mut waiting = vec!['a', 'a', 'a', 's', 'b', 'b', 'b', 's'];
+        let mut steps = String::new();
+        while !waiting.is_empty() && steps.len() < 12 {
+            let first = waiting.remove(0);
+            take_turns(&mut waiting, kind(&first), kind);
+            waiting.extend((first == 's').then_some('s'));
+            steps.push(first);
+        }
+        assert_eq!(steps, "asbsasbsasbs");
+    }
+}
