@@ -33,7 +33,7 @@ pub use page_pool::{CacheSizes, PagePool};
 pub use recurrent::{Conv, DeltaNet, Mamba2};
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
-pub use segment::{Batching, HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
+pub use segment::{HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
 pub(crate) use stored::floats;
@@ -45,6 +45,7 @@ use crate::memory;
 use crate::weights::Weights;
 use feed_forward::FeedForwardMatrices;
 use mixer::Mixer;
+pub use model_factory_spec::plan::Batching;
 use model_factory_spec::plan::{CpuBuffers, Plan, StateSize, StepRoom, step_rows};
 use model_factory_spec::spec::{LayerWeights, LinearWeights, ModelSpec, Multipliers, NormWeights};
 use std::any::Any;
@@ -68,6 +69,7 @@ pub struct Decoder<D: Device> {
     ropes: Vec<RopeFrequencies>,
     multipliers: Multipliers,
     vocab: usize,
+    batching: Batching,
     pages: Arc<PagePool<D::Page>>,
     room: StepRoom,
 }
@@ -146,10 +148,11 @@ impl<D: Device> Decoder<D> {
             })
         });
         let last = layers.len().saturating_sub(1);
-        let mixed = layers.iter().any(|layer| layer.mixes_rows);
+        let batching = Batching::new(spec, !D::BATCH_INVARIANT);
+        let mixed = matches!(batching, Batching::Never { .. });
         let storing = layers.iter().rposition(|layer| layer.mixer.stores()).filter(|_| !mixed);
         // Pages of one sequence are another's only where its own would have the same bits.
-        let keeps_bits = D::BATCH_INVARIANT && !layers.iter().any(|layer| layer.mixes_rows);
+        let keeps_bits = batching == Batching::Any;
         let states: Arc<[StateSize]> = stored.layers.iter().map(|layer| StateSize::new(&layer.mixer.layer)).collect();
         let has_states = states.iter().any(|size| size.elements() > 0);
         let sizes = CacheSizes {
@@ -172,6 +175,7 @@ impl<D: Device> Decoder<D> {
             ropes,
             multipliers: spec.multipliers,
             vocab: spec.vocab,
+            batching,
             room: CpuBuffers::new(spec).room(step_rows(spec)),
             pages: PagePool::new(device.pages(), sizes, D::COPY_PAGE.filter(|_| keeps_bits), shares),
             device,
@@ -197,13 +201,7 @@ impl<D: Device> Decoder<D> {
 
     /// Which sequences it may compute together.
     pub fn batching(&self) -> Batching {
-        if self.layers.iter().any(|layer| layer.mixes_rows) {
-            Batching::Never
-        } else if D::BATCH_INVARIANT {
-            Batching::Any
-        } else {
-            Batching::Explicit
-        }
+        self.batching
     }
 
     /// The logits of the wanted rows, as [`pass`](Self::pass) gives them.
