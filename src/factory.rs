@@ -309,7 +309,7 @@ impl ModelBuilder {
         self.cancel.check()?;
         Span::current().record("variant", field::display(&spec.variant));
         let context_length = plan.context;
-        if let (Some(_), Some(reason)) = (&spec.predictor, report.batching) {
+        if let (Some(_), Some(reason)) = (&spec.predictor, ready.batching().reason()) {
             return Err(DraftError::Predictor { model: header.source.path.clone(), reason }.into());
         }
         let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.fast_threads().min(MAX_THREADS))));
@@ -329,7 +329,7 @@ impl ModelBuilder {
             // No weight is read for two models of other vocabularies.
             Some(draft) => {
                 let tokenizer = build()?;
-                self.check_draft(draft, &header.source.path, (&report, &ready), &tokenizer)?;
+                self.check_draft(draft, &header.source.path, &ready, &tokenizer)?;
                 (Ok(tokenizer), self.compute(&ready, Arc::clone(&pool)))
             }
         };

@@ -11,12 +11,12 @@ pub(crate) use failure::assess_error;
 
 use crate::hardware::profiles::{PROFILES, Profile};
 use crate::hardware::{Gpu, Hardware};
-use crate::plan::Plan;
+use crate::plan::{Batching, Plan};
 use crate::policy::{DeviceChoice, Policy};
 use crate::report::{
     self, Check, InputSummary, ModelSummary, NextStep, Remedy, Report, SCHEMA_VERSION, Status, Verdict,
 };
-use crate::spec::{LayerWeights, ModelSpec};
+use crate::spec::ModelSpec;
 use crate::speed::Speed;
 use target::TargetDevice;
 
@@ -109,7 +109,8 @@ fn judge(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &P
     let bandwidth = target.bandwidth.filter(|_| report.verdict.runs());
     let product = target.gpu().map_or("", |gpu| &gpu.name);
     report.speed = bandwidth.and_then(|bandwidth| Speed::new(spec, &plan, &target.engine, product, bandwidth));
-    report.batching = batching(spec, target.device.choice()).filter(|_| report.verdict.runs());
+    let batching = Batching::new(spec, target.device.choice() != DeviceChoice::Cpu);
+    report.batching = batching.reason().filter(|_| report.verdict.runs());
     let chosen = target.device.chosen();
     let ready = chosen.clone().filter(|_| report.verdict.runs()).map(|device| (plan.clone(), device));
     // Of a GPU that is not there nothing is known to plan for.
@@ -118,17 +119,6 @@ fn judge(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &P
     report.device_reason = target.why;
     report.model = Some(model);
     Assessment { report, ready }
-}
-
-/// What stands against computing several sequences in one step: a row would have other bits than alone.
-fn batching(spec: &ModelSpec, device: DeviceChoice) -> Option<&'static str> {
-    if device != DeviceChoice::Cpu {
-        Some("a GPU's sums depend on the batch")
-    } else if spec.weights.layers.iter().any(LayerWeights::mixes_rows) {
-        Some("int8 with one scale for all rows")
-    } else {
-        None
-    }
 }
 
 /// Lets the checks decide: the first failure, else a warning, else nothing.

@@ -20,6 +20,7 @@ pub use speed::Speed;
 use assess::Assessment;
 use family::Family;
 use header::Header;
+use plan::Batching;
 use report::{Candidate, HubModel, InputSummary};
 use spec::{ModelSpec, Wanted};
 use std::path::Path;
@@ -49,6 +50,13 @@ pub struct Ready {
     pub plan: Plan,
     /// Where it runs.
     pub device: ChosenDevice,
+}
+
+impl Ready {
+    /// Which of its sequences are computed in one pass over the weights.
+    pub fn batching(&self) -> Batching {
+        Batching::new(&self.spec, !matches!(self.device, ChosenDevice::Cpu))
+    }
 }
 
 /// Diagnoses the model at `path` on `hardware`: headers only, and always a report.

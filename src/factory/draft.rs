@@ -45,15 +45,9 @@ impl ModelBuilder {
     ///
     /// # Errors
     /// `Draft`, and those of building its tokenizer.
-    pub(super) fn check_draft(
-        &self,
-        draft: &Draft,
-        path: &Path,
-        (report, ready): (&Report, &Ready),
-        tokenizer: &Tokenizer,
-    ) -> Result<()> {
+    pub(super) fn check_draft(&self, draft: &Draft, path: &Path, ready: &Ready, tokenizer: &Tokenizer) -> Result<()> {
         let paths = || (path.to_owned(), draft.ready.header.source.path.clone());
-        if let Some(reason) = report.batching {
+        if let Some(reason) = ready.batching().reason() {
             return Err(DraftError::Alone { draft: paths().1, reason }.into());
         }
         let Ready { header, spec, .. } = &draft.ready;

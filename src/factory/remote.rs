@@ -86,8 +86,7 @@ impl ModelBuilder {
             if let (Some(draft), Some(ready)) = (&draft, &diagnosis.ready) {
                 let tokenizer = Tokenizer::from_header(&ready.header, &ready.spec.tokenizer).map_err(Error::from);
                 let path = PathBuf::from(id.to_string());
-                let checked = tokenizer
-                    .and_then(|tokenizer| self.check_draft(draft, &path, (&diagnosis.report, ready), &tokenizer));
+                let checked = tokenizer.and_then(|tokenizer| self.check_draft(draft, &path, ready, &tokenizer));
                 if let Err(error) = checked {
                     refused.set(Some(error));
                     diagnosis.ready = None;

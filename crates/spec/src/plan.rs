@@ -1,9 +1,11 @@
 //! ModelSpec + memory -> Plan: every allocation that loading and running make, by the functions that make them.
 
+mod batching;
 mod buffers;
 mod kv;
 mod state;
 
+pub use batching::Batching;
 pub use buffers::{
     CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, StepRoom, gpu_launches,
     gpu_recording_bytes, gpu_tensor_bytes, gpu_weight_bytes,

@@ -23,7 +23,7 @@ pub use page::{AllocatePage, CopyPage, PageKind, PagePair};
 pub use page_pool::{CacheSizes, PagePool};
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
-pub use segment::{Batching, HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
+pub use segment::{HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
 pub(crate) use stored::floats;
@@ -35,6 +35,7 @@ use crate::memory;
 use crate::weights::Weights;
 use layer::Layer;
 use load::Load;
+pub use model_factory_spec::plan::Batching;
 use model_factory_spec::plan::{CpuBuffers, Plan, StateSize, StepRoom, step_rows};
 use model_factory_spec::spec::{LayerWeights, ModelSpec, ModelWeights, Multipliers};
 use std::any::Any;
@@ -53,6 +54,7 @@ pub struct Decoder<D: Device> {
     ropes: Vec<RopeFrequencies>,
     multipliers: Multipliers,
     vocab: usize,
+    batching: Batching,
     pages: Arc<PagePool<D::Page>>,
     room: StepRoom,
 }
@@ -76,10 +78,11 @@ impl<D: Device> Decoder<D> {
         let device = device()?;
         let layers = &spec.weights.layers;
         let mixes_rows: Vec<bool> = layers.iter().map(LayerWeights::mixes_rows).collect();
-        let mixed = mixes_rows.contains(&true);
+        let batching = Batching::new(spec, !D::BATCH_INVARIANT);
+        let mixed = matches!(batching, Batching::Never { .. });
         let storing = layers.iter().rposition(|layer| layer.mixer.layer.stores()).filter(|_| !mixed);
         // Pages of one sequence are another's only where its own would have the same bits.
-        let keeps_bits = D::BATCH_INVARIANT && !mixed;
+        let keeps_bits = batching == Batching::Any;
         let states: Arc<[StateSize]> = layers.iter().map(|layer| StateSize::new(&layer.mixer.layer)).collect();
         let has_states = states.iter().any(|size| size.elements() > 0);
         let sizes = CacheSizes {
@@ -96,6 +99,7 @@ impl<D: Device> Decoder<D> {
             ropes,
             multipliers: spec.multipliers,
             vocab: spec.vocab,
+            batching,
             room: CpuBuffers::new(spec).room(step_rows(spec)),
             pages: PagePool::new(device.pages(), sizes, D::COPY_PAGE.filter(|_| keeps_bits), shares),
             device,
@@ -121,13 +125,7 @@ impl<D: Device> Decoder<D> {
 
     /// Which sequences it may compute together.
     pub fn batching(&self) -> Batching {
-        if self.mixes_rows.contains(&true) {
-            Batching::Never
-        } else if D::BATCH_INVARIANT {
-            Batching::Any
-        } else {
-            Batching::Explicit
-        }
+        self.batching
     }
 
     /// The logits of the wanted rows, as [`pass`](Self::pass) gives them.

@@ -3,17 +3,6 @@
 use super::{Cache, Logits};
 use std::ops::Range;
 
-/// Which sequences are computed in one pass over the weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Batching {
-    /// All: each row has the bits that it has alone.
-    Any,
-    /// Those of a batch that a caller made: a row's sums depend on how many are computed.
-    Explicit,
-    /// None: a row's values depend on those beside it.
-    Never,
-}
-
 /// The next tokens of one sequence.
 pub struct Segment<'a> {
     /// Ids, at least one.
