@@ -20,8 +20,8 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, ErrorKind, Output, State};
 use model_factory_format::tokenizer::{DEFAULT_TEMPLATE, TOOL_USE_TEMPLATE, TemplatePlace, TokenizerSpec};
+use serde::Serialize;
 use serde_json::Value as Json;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -198,34 +198,33 @@ impl<'a> ChatTemplate<'a> {
         generation_prompt: bool,
         absent: Option<&Json>,
     ) -> Result<RenderedChat> {
-        let messages: Vec<Json> = messages.iter().map(|message| message.object(absent).into()).collect();
         let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(marks::own(text))));
         let mut context: BTreeMap<&str, Value> = tokens.collect();
         for (name, text) in [("bos_token", self.bos), ("eos_token", self.eos)] {
             context.extend(text.map(|text| (name, Value::from(marks::own(text)))));
         }
         let mut bytes = 0;
-        let mut given = |mut value: Json, role: bool| {
-            let text = value.to_string();
-            bytes += text.len();
-            if let Cow::Owned(_) = marks::given(&text) {
-                give(&mut value);
-            }
-            if role
-                && let Some(Json::String(role)) = value.get_mut("role")
-                && ROLES.contains(&role.as_str())
-            {
-                *role = marks::own(role);
-            }
-            Value::from(Serde(value))
+        let mut turn = |message: &Message| {
+            let members = message.members(absent);
+            bytes += 1 + members.iter().map(|(name, value)| json_bytes(name) + json_bytes(value) + 2).sum::<usize>();
+            Value::from_pairs(members.iter().map(|(name, value)| match (*name, &**value) {
+                ("role", Json::String(role)) if ROLES.contains(&role.as_str()) => {
+                    (Value::from(*name), marks::own(role).into())
+                }
+                (name, value) => (marks::given(name).into(), given(value)),
+            }))
+        };
+        context.insert("messages", messages.iter().map(&mut turn).collect());
+        let mut counted = |value: &Json| {
+            bytes += json_bytes(value);
+            given(value)
         };
         context.extend([
-            ("messages", messages.into_iter().map(|message| given(message, true)).collect()),
-            ("tools", given(options.tools.clone().into(), false)),
+            ("tools", counted(&options.tools.clone().into())),
             ("documents", Value::from(())),
             ("add_generation_prompt", Value::from(generation_prompt)),
         ]);
-        context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), given(value.clone(), false))));
+        context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), counted(value))));
         let (text, spans) = limits::on_a_deep_stack(|| self.write(context, bytes, options.now))
             .map_err(|source| Error::io(&self.place.file, source))?
             .unwrap_or_else(|_| Err(self.failed("the template engine has a fault that this template shows")))?;
@@ -304,20 +303,20 @@ impl<'a> ChatTemplate<'a> {
     }
 }
 
-/// Moves the private characters of `value` out of the way of marks.
-fn give(value: &mut Json) {
+/// What a template sees of `value`: its private characters are out of the way of marks.
+fn given(value: &Json) -> Value {
     match value {
-        Json::String(text) => *text = marks::given(text).into_owned(),
-        Json::Array(items) => items.iter_mut().for_each(give),
-        Json::Object(map) => {
-            let pairs = std::mem::take(map).into_iter().map(|(key, mut item)| {
-                give(&mut item);
-                (marks::given(&key).into_owned(), item)
-            });
-            map.extend(pairs);
-        }
-        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+        Json::String(text) => marks::given(text).into(),
+        Json::Array(items) => items.iter().map(given).collect(),
+        Json::Object(map) => Value::from_pairs(map.iter().map(|(key, item)| (marks::given(key), given(item)))),
+        Json::Null | Json::Bool(_) | Json::Number(_) => Value::from(Serde(value)),
     }
+}
+
+/// How long a value is as JSON.
+fn json_bytes(value: &(impl Serialize + ?Sized)) -> usize {
+    // What is made of text and JSON is always JSON.
+    serde_json::to_string(value).map_or(0, |text| text.len())
 }
 
 /// Whether a template asks if a content is none: `message['content'] is not none`, `content == none`.

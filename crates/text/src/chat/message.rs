@@ -4,6 +4,7 @@ use super::time::LocalTime;
 use crate::tools::ToolCall;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// One turn of a conversation. As JSON it is what transformers and the OpenAI API take:
@@ -150,20 +151,24 @@ impl Message {
         is_models && self.content.is_none() && self.fields.get(CONTENT).is_none_or(Value::is_null)
     }
 
-    /// The object that a template sees, by the rules of transformers (`apply_chat_template`): no field is null, and what
-    /// was thought goes by every name that templates know it by (`_alias_reasoning_fields`). Where the model's has no content,
-    /// it has `absent`.
-    pub(super) fn object(&self, absent: Option<&Value>) -> Map<String, Value> {
-        let given = |name: &str| self.fields.get(name).filter(|value| !value.is_null());
+    /// The members of the object that a template sees, by the rules of transformers (`apply_chat_template`): no field is null, and
+    /// what was thought goes by every name that templates know it by (`_alias_reasoning_fields`). Where the model's has no
+    /// content, it has `absent`.
+    pub(super) fn members<'m>(&'m self, absent: Option<&'m Value>) -> Vec<(&'m str, Cow<'m, Value>)> {
+        let given = |name: &str| self.fields.get(name).filter(|value| !value.is_null()).map(Cow::Borrowed);
         let thought = ["reasoning_content", "thinking", "reasoning"].into_iter().find_map(given);
-        let mut object = Map::new();
-        object.extend(thought.map(|thought| ("thinking".into(), thought.clone())));
-        object.insert("role".into(), self.role.as_str().into());
-        object.extend(self.content.as_deref().map(|content| (CONTENT.into(), content.into())));
-        object.extend(absent.filter(|_| self.is_without_content()).map(|absent| (CONTENT.into(), absent.clone())));
-        object.extend(self.fields.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())));
-        object.extend(thought.map(|thought| ("reasoning_content".into(), thought.clone())));
-        object
+        let content = self.content.as_deref().map(|content| Cow::Owned(content.into()));
+        let content = content.or(absent.filter(|_| self.is_without_content()).map(Cow::Borrowed));
+        let role = Some(Cow::Owned(self.role.as_str().into()));
+        let mut members = vec![("thinking", thought.clone()), ("role", role), (CONTENT, content)];
+        members.retain(|(_, value)| value.is_some());
+        let others = self.fields.keys().filter(|name| members.iter().all(|(known, _)| known != name));
+        let others: Vec<_> = others.map(|name| (name.as_str(), None)).collect();
+        members.extend(others);
+        if given("reasoning_content").is_none() {
+            members.push(("reasoning_content", thought));
+        }
+        members.into_iter().filter_map(|(name, value)| Some((name, given(name).or(value)?))).collect()
     }
 }
 
